@@ -1,0 +1,66 @@
+# One command each for a reader, a contributor and a tester. Works with GNU make 3.81 (macOS).
+# `make help` lists the targets.
+
+PYTHON ?= python3
+VENV := .venv
+
+# Where a virtual environment keeps its programs.
+ifeq ($(OS),Windows_NT)
+BIN := $(VENV)/Scripts
+else
+BIN := $(VENV)/bin
+endif
+
+# Material for MkDocs prints a notice about MkDocs 2 at every build; mkdocs is pinned below 2 here.
+export NO_MKDOCS_2_WARNING := 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+# Stamps: what .venv was last filled with. pip runs again when pyproject.toml or constraints.txt
+# is newer than the stamp, and not otherwise.
+FULL := $(VENV)/full.stamp
+PAGES := $(VENV)/pages.stamp
+
+.PHONY: help site serve pages test clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make site    verify every snippet on this machine, then build the site into site/"
+	@echo "make serve   show the site at a local address, and build again at every change"
+	@echo "make pages   build the site from the committed records, without installing torch"
+	@echo "make test    run the tests"
+	@echo "make clean   remove what was built (the environment in .venv stays)"
+	@echo ""
+	@echo "Another Python: make site PYTHON=python3.12"
+
+# The site is built even if a snippet fails, so that one bad kernel cannot take the pages down;
+# the failure still decides the exit status.
+site: $(FULL)
+	@failed=0; \
+	$(BIN)/shelf run || failed=1; \
+	$(BIN)/shelf site || failed=1; \
+	exit $$failed
+
+# An environment that already has torch is not made smaller: whichever is there serves.
+ENOUGH := $(if $(wildcard $(FULL)),$(FULL),$(PAGES))
+
+serve: $(ENOUGH)
+	$(BIN)/shelf site --serve
+
+pages: $(ENOUGH)
+	$(BIN)/shelf site
+
+test: $(FULL)
+	$(BIN)/python -m pytest
+
+clean:
+	rm -rf build site docs/records .shelf .hypothesis .pytest_cache .ruff_cache
+
+$(FULL): EXTRAS := pages,run,test
+$(PAGES): EXTRAS := pages
+$(FULL) $(PAGES): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "warpshelf needs Python 3.11 or newer; '$(PYTHON)' is older or missing." \
+		     "Name another: make PYTHON=python3.12" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$(EXTRAS)]'
+	@touch $@

@@ -1,0 +1,1 @@
+"""Warpshelf's tooling: runs the snippets, keeps their records, renders the pages."""

@@ -1,0 +1,69 @@
+"""A new snippet's folder: a small one of its kind that runs and passes, to be made another."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+from warpshelf.files import write_atomically
+from warpshelf.findings import Finding, ShelfError
+from warpshelf.project import Project
+from warpshelf.snippet import ID
+
+KINDS = {
+    "triton": ("triton.py",),
+    "cuda": ("cuda.py", "cuda.cu"),
+    "program": ("program.py",),
+    "model": ("model.py",),
+}
+PLACEHOLDER = "reading-id"
+
+
+def write(
+    project: Project, name: str, kind: str, source: str = PLACEHOLDER, topic: str | None = None
+) -> list[Path]:
+    """Write `snippets/<name>/`, and embed it on the topic's page where one is given.
+
+    Raises:
+        ShelfError: the name is no id or is taken, the kind is unknown, or the topic has no page.
+    """
+    folder = project.snippets / name
+    where = project.relative(folder)
+    if not ID.fullmatch(name):
+        mend = "use small letters, digits and underscores, a letter first"
+        raise ShelfError(Finding(where, None, f"{name!r} is no snippet id", mend))
+    if kind not in KINDS:
+        what = f"there is no kind {kind!r} of snippet"
+        raise ShelfError(Finding(where, None, what, f"say --kind {' or '.join(KINDS)}"))
+    if folder.exists() or folder.with_suffix(".py").exists():
+        raise ShelfError(Finding(where, None, "is there already", "choose another id"))
+    page = project.docs / f"{topic}.md" if topic else None
+    if page is not None and not page.is_file():
+        mend = "name a topic such as kernels/softmax"
+        raise ShelfError(Finding(project.relative(page), None, "is no page", mend))
+    written = []
+    for template in KINDS[kind]:
+        text = (files("warpshelf") / "templates" / f"{template}.txt").read_text(encoding="utf-8")
+        path = folder / f"{name}{Path(template).suffix}"
+        write_atomically(path, text.replace("@source@", source))
+        written.append(path)
+    if page is not None:
+        before = page.read_text(encoding="utf-8").rstrip("\n")
+        title = name.replace("_", " ").capitalize()
+        write_atomically(page, f'{before}\n\n## {title}\n\n--8<-- "{name}/whole.md"\n')
+        written.append(page)
+    return written
+
+
+def next_steps(name: str, source: str = PLACEHOLDER, topic: str | None = None) -> str:
+    """What the author does next, a line each."""
+    steps = [
+        f"python snippets/{name}/{name}.py   runs it: it scales, averages or counts; make it yours",
+        f"shelf run {name}   verifies it here and writes its record",
+    ]
+    if source == PLACEHOLDER:
+        steps.append(f"name the reading that it comes from in place of `{source}` in its docstring")
+    if topic is None:
+        steps.append(f'embed it on a page: --8<-- "{name}/whole.md"')
+    steps.append("shelf check   says what a pull request still lacks; commit the folder whole")
+    return "\n".join(f"{number}. {step}" for number, step in enumerate(steps, 1))

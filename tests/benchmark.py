@@ -1,0 +1,108 @@
+"""How long the runner takes for 40 trivial snippets, each verified in its own process.
+
+Run it by `python tests/benchmark.py`. It prints seconds of wall clock for a cold run, a run after
+one snippet changed, one after a helper changed that all import, and one with nothing to do.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+COUNT = 40
+BUILD = Path(__file__).resolve().parents[1] / "scripts" / "build.py"
+SNIPPET = '''"""Addition number {index}: each element plus a constant.
+
+Shapes  x (N,) float32 -> (N,) float32
+Bytes   8 * N
+Error   exact
+Raises  nothing
+Source  none
+"""
+
+import torch
+
+from snippets.helper import shift
+
+CASES = ({{"n": 1}}, {{"n": 17}}, {{"n": 127}}, {{"n": 1023}})
+TIMED = ()
+PEERS = {{"torch": lambda x: x + {index} + 1.0}}
+
+
+def inputs(case, device, generator):
+    return (torch.randn(case["n"], device=device, generator=generator),)
+
+
+def reference(x):
+    return x.double() + {index} + 1.0
+
+
+def add(x):
+    return shift(x + {index})
+
+
+VARIANTS = {{"add": add}}
+
+
+def cost(case):
+    return {{"bytes": 8 * case["n"], "flops": case["n"], "unit": "fp32"}}
+
+
+def demo():
+    print(add(torch.tensor([1.0, 2.0])).tolist())
+
+
+if __name__ == "__main__":
+    demo()
+'''
+
+
+def project(root: Path, count: int = COUNT) -> None:
+    """Lay out a project of trivial snippets which all import one helper."""
+    (root / "mkdocs.yml").write_text("site_name: benchmark\n")
+    (root / "docs").mkdir()
+    for index in range(count):
+        folder = root / "snippets" / f"add_{index:02d}"
+        folder.mkdir(parents=True)
+        (folder / f"{folder.name}.py").write_text(SNIPPET.format(index=index))
+    (root / "snippets" / "helper.py").write_text("def shift(x):\n    return x + 1.0\n")
+
+
+def timed_run(root: Path) -> tuple[float, int]:
+    """Seconds of one `shelf run`, and how many snippets it verified."""
+    started = time.perf_counter()
+    answer = subprocess.run(
+        [sys.executable, str(BUILD), "run", "--json"],
+        cwd=root,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    seconds = time.perf_counter() - started
+    verdicts = json.loads(answer.stdout)
+    assert len(verdicts) == len(list((root / "snippets").glob("*/")))
+    return seconds, sum(verdict["state"] == "passed" for verdict in verdicts)
+
+
+def measure(root: Path) -> dict[str, tuple[float, int]]:
+    """Time each situation: (seconds, snippets verified) by name."""
+    project(root)
+    results = {"cold": timed_run(root)}
+    first = root / "snippets" / "add_00" / "add_00.py"
+    first.write_text(first.read_text() + "# changed\n")
+    results["one changed"] = timed_run(root)
+    helper = root / "snippets" / "helper.py"
+    helper.write_text(helper.read_text() + "# changed\n")
+    results["helper changed"] = timed_run(root)
+    results["nothing changed"] = timed_run(root)
+    return results
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        for name, (seconds, verified) in measure(Path(folder)).items():
+            print(f"{name:<16} {seconds:6.2f} s  {verified:2d} verified")

@@ -1,0 +1,8 @@
+# Prints what is not UTF-8.
+# says: demo\(\) printed the byte 0xff, which is not UTF-8
+import sys
+
+
+def demo():
+    sys.stdout.flush()
+    sys.stdout.buffer.write(b"caf\xff\n")

@@ -1,0 +1,5 @@
+# Prints ten megabytes.
+# says: printed more than 1048576 bytes in demo\(\)
+def demo():
+    for _ in range(10_000):
+        print("x" * 1000)

@@ -1,0 +1,4 @@
+# Prints nothing.
+# says: demo\(\) printed nothing
+def demo():
+    pass

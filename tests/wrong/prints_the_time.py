@@ -1,0 +1,7 @@
+# Prints something else each time.
+# says: demo\(\) printed something else the second time: line 1 is
+import time
+
+
+def demo():
+    print(time.perf_counter_ns())
