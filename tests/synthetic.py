@@ -1,0 +1,208 @@
+"""Made-up records and exhibits for tests; no number here was measured."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+
+from warpshelf.fragments import Exhibit, Listing, MachineState, Reading
+
+# Property tests share two slow cores with others: only what they find counts, not their pace.
+steady = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+GPU = "Imaginary G9 80GB"
+CODE = '''"""Row softmax in one pass."""
+
+import triton
+
+
+# --8<-- [start:kernel]
+@triton.jit
+def softmax(x, y, n):
+    row = triton.language.program_id(0)
+
+
+# --8<-- [end:kernel]
+def demo():
+    print("row sums")
+'''
+CUDA = """#include <cuda.h>
+// --8<-- [start:kernel]
+__global__ void softmax(const float* x, float* y) {}
+// --8<-- [end:kernel]
+"""
+
+
+def machine(slug: str = "imaginary-g9-80gb", device: str = GPU, gpus: int = 1) -> dict:
+    """The machine of a record: a GPU, or the CPU for `gpus` 0."""
+    gpu = gpus > 0
+    return {
+        "slug": slug if gpu else "cpu",
+        "device": device if gpu else "CPU",
+        "gpus": gpus,
+        "memory_bytes": 80 * 2**30 if gpu else None,
+        "sm": 90 if gpu else None,
+        "sms": 128 if gpu else None,
+        "driver": "999.1" if gpu else None,
+        "cuda": "99.0" if gpu else None,
+        "torch": "2.13.0",
+        "triton": "3.7.1",
+        "python": "3.11.7",
+        "os": "Linux x86_64",
+    }
+
+
+def result(name: str, median: float | None = None, role: str = "variant", **more: object) -> dict:
+    """A result that passed; timed where `median`, in seconds, is given."""
+    found: dict = {
+        "name": name,
+        "role": role,
+        "verdict": "passed",
+        "error": 3.1e-8,
+        "tolerance": 5e-6,
+        "max_error": 1.25e-9,
+        "max_error_limit": 4e-9,
+    }
+    if median is not None:
+        found["time"] = {"median": median, "p20": median * 0.98, "p80": median * 1.03, "n": 120}
+    return found | more
+
+
+def record(
+    gpus: int = 1,
+    cases: list[dict] | None = None,
+    date: str = "2031-05-06T07:08:09Z",
+    slug: str = "imaginary-g9-80gb",
+    device: str = GPU,
+    **more: object,
+) -> dict:
+    """A record of a kernel, of the GPU for `gpus` above 0, with the cases of a ladder."""
+    found: dict = {
+        "schema": 1,
+        "method": 1,
+        "snippet": "softmax",
+        "kind": "kernel",
+        "digest": "sha256:" + "5a" * 32,
+        "date": date,
+        "commit": "abc1234",
+        "command": "shelf run softmax",
+        "machine": machine(slug, device, gpus),
+        "demo": "shape (37, 781)\nrow sums 1.000 to 1.000\n",
+        "cases": ladder(gpus > 0) if cases is None else cases,
+        "compiled": [compiled(arch) for arch in ("sm_80", "sm_90", "sm_100")],
+        "skips": [{"what": "bulk copy", "reason": "bulk copies have no host execution"}],
+    }
+    if gpus:
+        found["ceilings"] = {
+            "copy_bytes_per_second": 3.0e12,
+            "matrix_flops_per_second": {"bf16": 7.9e14, "fp32": 5.5e13},
+            "peak_bytes_per_second": 3.35e12,
+            "peak_flops_per_second": {"bf16": 1.07e15, "fp32": 6.7e13},
+        }
+        reading = {"sm_mhz": 1980, "memory_mhz": 2619, "celsius": 41, "watts": 320}
+        found["conditions"] = {"before": reading, "after": reading | {"celsius": 55}}
+    return found | more
+
+
+def compiled(arch: str, kernel: str = "softmax_one_pass", **more: object) -> dict:
+    """The compile figures of a kernel on one architecture."""
+    return {
+        "kernel": kernel,
+        "variant": "one pass",
+        "language": "Triton",
+        "arch": arch,
+        "registers": 32,
+        "spilled_bytes": 0,
+        "shared_bytes": 49152,
+        "matrix_instructions": False,
+        "compiler": "Triton 3.7.1",
+    } | more
+
+
+def case(m: int, n: int, results: list[dict], timed: bool = False, **more: object) -> dict:
+    """A case of `m` rows and `n` columns of float32, read once and written once."""
+    sides = {"m": m, "n": n, "scale": 1.0, "dtype": "float32"}
+    cost = {"bytes": 8 * m * n, "flops": 5 * m * n, "unit": "fp32"}
+    return {"case": sides, "timed": timed, "results": results} | cost | more
+
+
+def ladder(timed: bool = True) -> list[dict]:
+    """Two small cases, and a timed one with three variants, a slow peer and a failed one."""
+    small = [result("one pass"), result("online"), result("torch", role="peer")]
+    failed = {
+        "name": "fancy",
+        "role": "peer",
+        "verdict": "failed",
+        "reason": "error 3e-2 over 5e-3",
+    }
+    found = [case(1, 1, small), case(37, 781, [*small, failed])]
+    if timed:
+        times = {"three passes": 8.1e-5, "one pass": 4.91e-5, "online": 4.93e-5}
+        large = [result(name, time) for name, time in times.items()]
+        large += [result("torch", 5.71e-5, "peer"), failed]
+        found.append(case(4096, 4096, large, timed=True))
+    return found
+
+
+def sweep(names: tuple[str, ...] = ("one pass", "online"), sizes: int = 6) -> list[dict]:
+    """Timed cases that differ in one side, on which the variants slow down by turns."""
+    found = []
+    for power in range(sizes):
+        n = 1024 << power
+        ideal = 8 * 4096 * n / 3.0e12 + 2e-6
+        results = [result(name, ideal * (1.1 + 0.3 * i)) for i, name in enumerate(names)]
+        results.append(result("torch", ideal * 1.25, "peer"))
+        found.append(case(4096, n, results, timed=True))
+    return found
+
+
+def exhibit(*states: MachineState, **more: object) -> Exhibit:
+    """The exhibit of a kernel with the given states."""
+    given: dict = {
+        "id": "softmax",
+        "kind": "kernel",
+        "title": "Row softmax in one pass: a program owns a row and keeps it on chip.",
+        "sections": {
+            "Shapes": "x (M, N) float32, rows contiguous -> y (M, N) float32",
+            "Bytes": "x read once, y written once: 8 * M * N",
+            "Error": "within 5e-6 of a float64 reference; a NaN fails",
+            "Raises": "ValueError if N > MAX_N",
+            "Source": "online-softmax",
+        },
+        "code": [
+            Listing("Triton", "python", "softmax.py", CODE),
+            Listing("CUDA C++", "cuda", "softmax.cu", CUDA),
+        ],
+        "sources": [
+            Reading("Online normalizer calculation", "/kernels/softmax.md#reading-online-softmax")
+        ],
+        "states": states,
+    }
+    return Exhibit(**given | more)
+
+
+def measured(found: dict | None = None) -> MachineState:
+    """A machine whose record may be shown with its times."""
+    found = found or record()
+    return MachineState(found, "measured", found["machine"]["slug"])
+
+
+def verified(found: dict | None = None) -> MachineState:
+    """The CPU, checked."""
+    return MachineState(found or record(0), "verified", "cpu")
+
+
+def facts() -> list[dict]:
+    """Three facts: exact and large, off by little, and text that must stay text."""
+    rows = (("parameters", 6738415616, 6738415616, 0.0), ("FLOPs", 1.0005e21, 1e21, 0.01))
+    return [
+        {
+            "name": name,
+            "value": value,
+            "expected": expected,
+            "tolerance": tolerance,
+            "unit": "",
+            "source": "online-softmax",
+            "verdict": "passed",
+        }
+        for name, value, expected, tolerance in rows
+    ]

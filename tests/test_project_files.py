@@ -1,0 +1,377 @@
+"""The files at the root: what they promise each other, and what the documents promise of them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from warpshelf import verify
+
+ROOT = Path(__file__).resolve().parents[1]
+PROGRAMS = Path(sysconfig.get_path("scripts"))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = {
+    name: [Requirement(line) for line in lines]
+    for name, lines in PROJECT["optional-dependencies"].items()
+}
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/about/*.md"))]
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+# Dependencies.
+
+
+def pins() -> list[Requirement]:
+    lines = [line.partition("#")[0].strip() for line in read("constraints.txt").splitlines()]
+    return [Requirement(line) for line in lines if line]
+
+
+@pytest.mark.parametrize("python", ["3.11.2", "3.11.7", "3.14.0"])
+def test_each_dependency_has_one_pin_that_fits(python: str) -> None:
+    """On any Python that is supported, a pin for each dependency, within what it may be."""
+    environment = {
+        "python_full_version": python,
+        "python_version": python.rpartition(".")[0],
+        "sys_platform": "linux",
+        "platform_machine": "x86_64",
+    }
+    wanted = [Requirement(line) for line in PROJECT["dependencies"]]
+    wanted += [requirement for extra in EXTRAS.values() for requirement in extra]
+    for requirement in wanted:
+        if requirement.marker and not requirement.marker.evaluate(environment):
+            continue
+        name = canonicalize_name(requirement.name)
+        found = [
+            pin
+            for pin in pins()
+            if canonicalize_name(pin.name) == name
+            and (pin.marker is None or pin.marker.evaluate(environment))
+        ]
+        assert len(found) == 1, f"{name} has {len(found)} pins in constraints.txt"
+        [exact] = found[0].specifier
+        assert exact.operator == "=="
+        assert requirement.specifier.contains(exact.version), f"{requirement} against {exact}"
+
+
+def test_pages_need_no_torch() -> None:
+    names = {canonicalize_name(requirement.name) for requirement in EXTRAS["pages"]}
+    assert names & {canonicalize_name(requirement.name) for requirement in EXTRAS["run"]} == set()
+
+
+def test_mkdocs_stays_below_2() -> None:
+    [mkdocs] = [item for item in EXTRAS["pages"] if item.name == "mkdocs"]
+    assert not mkdocs.specifier.contains("2.0.0")
+
+
+# mkdocs.yml: portable, quiet, and strict about what is missing.
+
+
+@pytest.fixture(scope="module")
+def config() -> dict:
+    return yaml.safe_load(read("mkdocs.yml"))
+
+
+def named(items: list) -> dict:
+    """A list of names, some with settings, as a mapping."""
+    return {
+        name: settings
+        for item in items
+        for name, settings in (item.items() if isinstance(item, dict) else [(item, None)])
+    }
+
+
+def test_site_has_no_machinery_of_its_own(config: dict) -> None:
+    assert "hooks" not in config
+    assert set(named(config["plugins"])) == {"search", "tags", "mkdocstrings"}
+
+
+def test_site_asks_no_third_party(config: dict) -> None:
+    """With repo_url Material asks for the repository's figures, and with a font for the font."""
+    assert "repo_url" not in config
+    assert config["theme"]["font"] is False
+    assert "analytics" not in config["extra"]
+    assert "extra_javascript" not in config
+
+
+def test_missing_includes_and_links_fail_the_build(config: dict) -> None:
+    assert config["strict"] is True
+    snippets = named(config["markdown_extensions"])["pymdownx.snippets"]
+    assert snippets["check_paths"] is True
+    assert snippets["base_path"] == ["build/fragments", "snippets"]
+    assert config["validation"]["links"] == {
+        "not_found": "warn",
+        "anchors": "warn",
+        "absolute_links": "relative_to_docs",
+        "unrecognized_links": "warn",
+    }
+
+
+def test_reference_never_imports(config: dict) -> None:
+    python = named(config["plugins"])["mkdocstrings"]["handlers"]["python"]
+    assert python["options"]["allow_inspection"] is False
+
+
+# The Makefile, with stand-ins for Python and the command line.
+
+needs_make = pytest.mark.skipif(
+    os.name == "nt" or shutil.which("make") is None, reason="needs make and POSIX shell scripts"
+)
+
+
+@dataclass
+class Checkout:
+    """A folder with our Makefile, and programs in it that only note how they were called."""
+
+    folder: Path
+
+    def make(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        outside = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
+        return subprocess.run(
+            ["make", f"PYTHON={self.folder / 'python'}", *arguments],
+            cwd=self.folder,
+            env=outside,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+
+    def program(self, name: str, body: str = "") -> None:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(
+            f'#!/bin/sh\necho "{path.name} $*" >> "{self.folder}/calls"\n{body}\n', encoding="utf-8"
+        )
+        path.chmod(0o755)
+
+    def calls(self) -> list[str]:
+        """The calls since the last time this was asked."""
+        log = self.folder / "calls"
+        lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+        log.unlink(missing_ok=True)
+        return lines
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path / name)
+        os.utime(tmp_path / name, (1_000_000_000, 1_000_000_000))
+    made = Checkout(tmp_path)
+    made.program("python")
+    made.program(".venv/bin/python")
+    made.program(".venv/bin/shelf")
+    return made
+
+
+def installs(calls: list[str]) -> list[str]:
+    return [re.sub(r".*--editable ", "", call) for call in calls if "pip install" in call]
+
+
+@needs_make
+def test_make_installs_once(checkout: Checkout) -> None:
+    assert checkout.make("pages").returncode == 0
+    assert installs(checkout.calls()) == [".[pages]"]
+    assert checkout.make("pages").returncode == 0
+    assert checkout.calls() == ["shelf site"]
+
+
+@needs_make
+def test_make_installs_again_when_the_recipe_changes(checkout: Checkout) -> None:
+    checkout.make("pages")
+    checkout.calls()
+    for name in ("pyproject.toml", "constraints.txt"):
+        os.utime(checkout.folder / name, (4_000_000_000, 4_000_000_000))
+        checkout.make("pages")
+        assert installs(checkout.calls()) == [".[pages]"], name
+        os.utime(checkout.folder / name, (1_000_000_000, 1_000_000_000))
+
+
+@needs_make
+def test_make_pages_leaves_a_whole_environment_whole(checkout: Checkout) -> None:
+    checkout.make("test")
+    assert installs(checkout.calls()) == [".[pages,run,test]"]
+    checkout.make("pages")
+    assert checkout.calls() == ["shelf site"]
+
+
+@needs_make
+def test_make_site_builds_although_a_snippet_fails(checkout: Checkout) -> None:
+    checkout.program(".venv/bin/shelf", '[ "$1" != run ]')
+    done = checkout.make("site")
+    assert done.returncode != 0
+    assert [call for call in checkout.calls() if call.startswith("shelf")] == [
+        "shelf run",
+        "shelf site",
+    ]
+
+
+@needs_make
+def test_make_site_fails_if_the_build_does(checkout: Checkout) -> None:
+    checkout.program(".venv/bin/shelf", '[ "$1" != site ]')
+    assert checkout.make("site").returncode != 0
+
+
+@needs_make
+def test_make_names_a_python_that_is_too_old(checkout: Checkout) -> None:
+    checkout.program("python", "exit 1")
+    done = checkout.make("pages")
+    assert done.returncode != 0
+    assert "Python 3.11" in done.stderr
+    assert "make PYTHON=" in done.stderr
+    assert installs(checkout.calls()) == []
+
+
+def targets() -> set[str]:
+    [line] = re.findall(r"^\.PHONY: (.*)$", read("Makefile"), re.MULTILINE)
+    return set(line.split())
+
+
+@needs_make
+def test_make_help_lists_every_target(checkout: Checkout) -> None:
+    listed = set(re.findall(r"^make ([a-z]+) ", checkout.make().stdout, re.MULTILINE))
+    assert listed == targets() - {"help"}
+
+
+# What the documentation tells people to type.
+
+
+def typed(pattern: str) -> set[str]:
+    """Matches in the code blocks and code spans of the documents."""
+    code = re.compile(r"```\w*\n(.*?)```|`([^`\n]+)`", re.DOTALL)
+    parts = [
+        "".join(match)
+        for path in DOCUMENTS
+        for match in code.findall(path.read_text(encoding="utf-8"))
+    ]
+    return {found for part in parts for found in re.findall(pattern, part)}
+
+
+def test_documented_make_targets_exist() -> None:
+    documented = typed(r"\bmake ([a-z]+)\b")
+    assert documented >= {"site", "test", "pages", "serve"}
+    assert documented - targets() == set()
+
+
+def test_documented_commands_and_options_exist() -> None:
+    """Each `shelf ...` that a document shows is a command, and has the options shown with it."""
+    lines = typed(r"(?:\bshelf|scripts/build\.py) (\w[^\n#|`]*)")
+    assert lines
+    shown: dict[tuple[str, ...], set[str]] = {}
+    for line in lines:
+        words = line.split()
+        command = tuple(words[:2] if words[0] == "links" else words[:1])
+        options = {word for word in words if word.startswith("--")}
+        shown.setdefault(command, set()).update(options)
+    for command, options in sorted(shown.items()):
+        done = subprocess.run(
+            [sys.executable, "-m", "warpshelf", *command, "--help"],
+            cwd=ROOT,
+            env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        assert done.returncode == 0, f"shelf {' '.join(command)}:\n{done.stdout}{done.stderr}"
+        assert {option for option in options if option not in done.stdout} == set(), command
+
+
+@pytest.mark.parametrize("path", DOCUMENTS[:2], ids=lambda path: path.name)
+def test_files_that_a_document_links_exist(path: Path) -> None:
+    links = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", path.read_text(encoding="utf-8"))
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+POWERS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
+
+
+def test_documented_tolerances_are_those_of_the_verifier() -> None:
+    rows = re.findall(
+        r"^\| (.+?) \| (?:(\d+) × )?10([⁻⁰-⁹¹²³]+) \|$", read("docs/about/numbers.md"), re.M
+    )
+    documented = {
+        "tf32" if "TF32" in name else name: float(f"{factor or 1}e{power.translate(POWERS)}")
+        for name, factor, power in rows
+    }
+    assert documented == verify.TOLERANCES
+    assert verify.LIBRARY_MARGIN == 2
+    assert "at most twice the library's" in " ".join(read("docs/about/numbers.md").split())
+
+
+# The rest.
+
+
+def test_style() -> None:
+    """ruff finds nothing anywhere in the repository."""
+    done = subprocess.run(
+        [PROGRAMS / "ruff", "check", "--output-format", "concise", "."],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_made_files_are_ignored_and_records_are_not(tmp_path: Path) -> None:
+    shutil.copy(ROOT / ".gitignore", tmp_path)
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True, timeout=30)
+    made = [
+        ".shelf/ledger.json",
+        ".venv/bin/python",
+        "build/fragments/softmax/whole.md",
+        "docs/records/softmax/cpu.json",
+        "records.json",
+        "scripts/warpshelf/__pycache__/cli.pyc",
+        "site/index.html",
+    ]
+    kept = [
+        "docs/kernels/softmax.yml",
+        "scripts/build.py",
+        "snippets/softmax/results/cpu.json",
+        "tests/test_site.py",
+    ]
+    done = subprocess.run(
+        ["git", "-C", tmp_path, "check-ignore", *made, *kept],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.stdout.splitlines() == made
+
+
+def test_licence_is_whole() -> None:
+    text = read("LICENSE")
+    assert PROJECT["license"] == "Apache-2.0"
+    assert "Apache License\n                           Version 2.0, January 2004" in text
+    for section in range(1, 10):
+        assert f"\n   {section}. " in text
+    assert "END OF TERMS AND CONDITIONS" in text
+
+
+@pytest.mark.skipif(shutil.which("bash") is None or os.name == "nt", reason="needs bash")
+def test_ci_script_parses_and_can_be_executed() -> None:
+    script = ROOT / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    subprocess.run(["bash", "-n", script], check=True, timeout=30)
+    assert "set -euo pipefail" in script.read_text(encoding="utf-8")
