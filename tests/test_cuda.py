@@ -235,25 +235,29 @@ def test_deadlocks_are_errors_that_say_who_waits_where(source):
     assert y[:5].tolist() == [5] * 5
 
 
+X = torch.zeros(1)
+
+
 @pytest.mark.parametrize(
     ("name", "grid", "block", "args", "kind", "message"),
     [
-        ("nothing", 1, 1, (torch.zeros(1),), ValueError, "no kernel 'nothing'; it has scale"),
-        ("scale<float>", 1, 1, (torch.zeros(1),), ValueError, "template arguments are wrong"),
-        ("only_on_a_gpu", 1, 1, (torch.zeros(1),), ValueError, "guard such as __CUDA_ARCH__"),
-        ("unwritten", 1, 1, (3,), TypeError, r"argument 1 is a int.*np\.int32"),
-        ("unwritten", 1, 1, (torch.zeros(1), 0.5), TypeError, "argument 2 is a float"),
-        ("unwritten", 1, 1, (np.int32(3),), ValueError, "no argument is a tensor"),
+        ("nothing", 1, 1, (X,), ValueError, "no kernel 'nothing'; it has scale"),
+        ("scale<float>", 1, 1, (X,), ValueError, "template arguments are wrong"),
+        ("only_on_a_gpu", 1, 1, (X,), ValueError, "guard such as __CUDA_ARCH__"),
+        ("unwritten", 1, 1, (3,), TypeError, r"argument 3 is a int.*np\.int32"),
+        ("unwritten", 1, 1, (X, 0.5), TypeError, "argument 0.5 is a float"),
+        ("unwritten", 1, 1, (np.int32(3),), ValueError, "its tensors are on no device"),
         ("unwritten", 1, 1, (torch.zeros(1, device="meta"),), ValueError, "on meta"),
-        ("early_exit", 1, 1, (torch.zeros(1),), TypeError, r"\('P8',\) for .*\('P8', 'i4'\)"),
-        ("early_exit", 1, 1, (torch.zeros(1), np.int64(1)), TypeError, "'i8'.*'i4'"),
-        ("early_exit", 1, 1, (torch.zeros(1), np.float32(1)), TypeError, "'f4'.*'i4'"),
-        ("early_exit", 1, 1, (torch.zeros(1), torch.zeros(1)), TypeError, "'P8'.*'i4'"),
-        ("unwritten", 0, 1, (torch.zeros(1),), ValueError, "grid 0 is outside"),
-        ("unwritten", (1, 65536), 1, (torch.zeros(1),), ValueError, "grid .* is outside"),
-        ("unwritten", 1, 1025, (torch.zeros(1),), ValueError, "block 1025 is outside"),
-        ("unwritten", 1, (32, 33), (torch.zeros(1),), ValueError, "1056 threads"),
-        ("unwritten", 1, (1, 1, 1, 1), (torch.zeros(1),), ValueError, "block .* is outside"),
+        ("unwritten", 1, 1, (X, torch.zeros(1, device="meta")), ValueError, "on cpu, meta"),
+        ("early_exit", 1, 1, (X,), TypeError, r"\('P8',\) for .*\('P8', 'i4'\)"),
+        ("early_exit", 1, 1, (X, np.int64(1)), TypeError, "'i8'.*'i4'"),
+        ("early_exit", 1, 1, (X, np.float32(1)), TypeError, "'f4'.*'i4'"),
+        ("early_exit", 1, 1, (X, X), TypeError, "'P8'.*'i4'"),
+        ("unwritten", 0, 1, (X,), ValueError, "grid 0 is outside"),
+        ("unwritten", (1, 65536), 1, (X,), ValueError, "grid .* is outside"),
+        ("unwritten", 1, 1025, (X,), ValueError, "block 1025 is outside"),
+        ("unwritten", 1, (32, 33), (X,), ValueError, "over 1024 threads"),
+        ("unwritten", 1, (1, 1, 1, 1), (X,), ValueError, "block .* is outside"),
     ],
 )
 def test_wrong_calls_are_refused(source, name, grid, block, args, kind, message):
@@ -264,6 +268,8 @@ def test_wrong_calls_are_refused(source, name, grid, block, args, kind, message)
 def test_wrong_shared_size_is_refused(source):
     with pytest.raises(ValueError, match="shared = 300000 is outside"):
         source.launch("unwritten", 1, 1, torch.zeros(2), shared=300_000)
+    with pytest.raises(ValueError, match="on no device"):
+        source.launch("unwritten", 1, 1)
 
 
 def test_compile_error_names_file_and_line(tmp_path):
@@ -378,10 +384,10 @@ def test_gpu_launches_hand_the_driver_what_it_expects(tmp_path, monkeypatch):
         path = stream.SOURCE.path
         kernel = cuda._gpu_kernel(path, path.read_text(), (), "stream_float4<Triad>", 3)
         assert kernel.parameters == ("?8", "?8", "?8", "?4", "?8")
-        tensors = torch.zeros(3, 4).unbind(0)
-        kernel.refuse_unlike("here", (*tensors, np.float32(0.5), np.int64(4)))
+        devices = [torch.device("cuda", 3)] * 3
+        kernel.refuse_unlike("here", [*devices, "f4", "i8"])
         with pytest.raises(TypeError, match="'i4'"):
-            kernel.refuse_unlike("here", (*tensors, np.float32(0.5), np.int32(4)))
+            kernel.refuse_unlike("here", [*devices, "f4", "i4"])
         values = [*map(ctypes.c_void_p, (2**47, 7, 8)), ctypes.c_float(0.5), ctypes.c_int64(-9)]
         args = (ctypes.c_void_p * 5)(*map(ctypes.addressof, values))
         kernel.run("here", (2**31 - 1, 2, 3), (4, 5, 6), 98304, args)

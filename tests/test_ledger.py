@@ -106,8 +106,15 @@ def test_a_damaged_file_is_replaced_by_the_next_verdict(project: Project) -> Non
     assert json.loads(project.ledger.read_text()) == {"softmax": {"cpu": {"digest": NEW}}}
 
 
-@given(st.recursive(st.none() | st.integers() | st.text(), lambda inner: st.lists(inner, max_size=3)
-       | st.dictionaries(st.sampled_from(["softmax", "cpu", "digest", "failure"]), inner)))
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.sampled_from(["softmax", "cpu", "digest", "failure"]), inner)
+        ),
+    )
+)
 def test_whatever_was_read_can_be_asked(
     tmp_path_factory: pytest.TempPathFactory, value: object
 ) -> None:

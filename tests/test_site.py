@@ -95,7 +95,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Quiet(SimpleHTTPRequestHandler):
-    """Serves files and keeps no log."""
+    """Serves files as a real host does, on open connections and to be cached; keeps no log."""
+
+    protocol_version = "HTTP/1.1"
+
+    def end_headers(self) -> None:
+        self.send_header("Cache-Control", "max-age=600")
+        super().end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
         pass

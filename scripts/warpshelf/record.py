@@ -128,8 +128,8 @@ def _items(path: Path, shown: str) -> list:
     value = _json(path, shown)
     if _schema(value) > SCHEMA:
         _checked(value, shown)
-    records = value.get("records") if isinstance(value, dict) else None
-    if not isinstance(records, list) or len(value) != 2 or _schema(value) < 1:
+    records = value.get("records") if isinstance(value, dict) and len(value) == 2 else None
+    if not isinstance(records, list) or _schema(value) < 1:
         what = "is no bundle of records"
         raise ShelfError(Finding(shown, None, what, "name what `shelf run --out FILE` wrote"))
     if len(records) > MOST:
