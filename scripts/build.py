@@ -1,6 +1,6 @@
 """The build script: the `shelf` command line, runnable from a bare checkout.
 
-`python3 scripts/build.py run` needs torch, Triton, NumPy, cuda-core, typer, rich and PyYAML, and no
+`python3 scripts/build.py run` needs torch, Triton, NumPy, typer, rich and PyYAML, and no
 installation of this project.
 """
 

@@ -121,7 +121,11 @@ MUTANTS = {
     "backward online without the row stride of y": ("row * y_stride", "row * n", 1),
     "backward online without the row stride of dy": ("row * dy_stride", "row * n", 1),
     "columns taken as adjacent": ("else rows.contiguous()", "else rows", 1),
-    "one pass sums in float16": (ONE_SUM, ONE_SUM.replace("LOG2E)", "LOG2E).to(tl.float16)"), 1),
+    "one pass sums in float16": (
+        ONE_SUM,
+        ONE_SUM.replace("LOG2E)", "LOG2E).to(tl.float16)") + ".to(tl.float32)",
+        1,
+    ),
     "online sums in float16": (
         "tl.sum(tl.sum(weight, axis=2), axis=0)",
         "tl.sum(tl.sum(weight.to(tl.float16), axis=2), axis=0)",

@@ -14,6 +14,9 @@ from warpshelf.schema import SCHEMA
 from warpshelf.snippet import Snippet
 
 
+RECORDS = ":(exclude)snippets/*/results"  # what a run itself changes
+
+
 @dataclass
 class Gathered:
     """What the children found out about one snippet on this machine so far."""
@@ -223,7 +226,7 @@ def commit(root: Path) -> str | None:
 
     try:
         return git("rev-parse", "--short=12", "HEAD") + (
-            "+changes" if git("status", "--porcelain") else ""
+            "+changes" if git("status", "--porcelain", "--", ".", RECORDS) else ""
         )
     except (OSError, subprocess.SubprocessError):
         return None

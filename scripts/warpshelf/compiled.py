@@ -141,7 +141,7 @@ def triton_compiles(found: Figures) -> Iterator[None]:
 @contextmanager
 def cuda_compiles(found: Figures) -> Iterator[None]:
     """CUDA C++ launches inside are noted; at the end each is compiled for its architectures."""
-    cuda = importlib.import_module("snippets.cuda")
+    cuda: Any = importlib.import_module("snippets.cuda")
     # source, arch -> name -> variant -> most dynamic shared memory that a launch asks for
     noted: dict[tuple[Any, str], dict[str, dict[str, int]]] = {}
 

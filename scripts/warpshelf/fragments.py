@@ -103,6 +103,11 @@ def _notice(kind: str, said: str, html: str) -> str:
     return f'<p class="ws-notice ws-{kind}"><strong>{said}</strong>{html}</p>'
 
 
+def _wants_gpu(exhibit: Exhibit) -> bool:
+    """Models and gloo programs are the same anywhere; only the others lack something without one."""
+    return exhibit.kind == "kernel" or bool(exhibit.needs.get("gpus"))
+
+
 def _known_on_gpu(exhibit: Exhibit) -> bool:
     known = ("measured", "stale", "failed")
     return any(s.machine != "cpu" and s.state in known for s in exhibit.states)
@@ -131,7 +136,7 @@ def _notices(exhibit: Exhibit) -> str:
         elif state.state == "not measured" and on_gpu:
             text = f"{because}. There, {run} does it."
             found.append(_notice("absent", f"Not measured on {name} yet", text))
-    if exhibit.kind != "model" and not on_gpu:
+    if _wants_gpu(exhibit) and not on_gpu:
         absent = [s for s in exhibit.states if s.state == "not measured" and s.machine != "cpu"]
         because = _because("; ".join(filter(None, (s.reason for s in absent))))
         text = f"{because}. On a machine with a GPU, {run} does it."
@@ -155,7 +160,7 @@ def badges(exhibit: Exhibit) -> str:
             "stale": [("stale", f"source changed since {when} on {state.name}")],
             "failed": [("failed", f"last run failed on {state.name}")],
         }.get(state.state, [])
-    if exhibit.kind != "model" and not _known_on_gpu(exhibit):
+    if _wants_gpu(exhibit) and not _known_on_gpu(exhibit):
         said.append(("absent", "not measured on a GPU"))
     items = " ".join(
         f'<li class="ws-badge ws-{kind}">{escape(text)}</li>' for kind, text in dict.fromkeys(said)

@@ -45,7 +45,7 @@ def softmax_one_pass(y_ptr, x_ptr, m, n, x_stride, ROWS: tl.constexpr, BLOCK: tl
     source = tl.minimum(row, m - 1)
     col = tl.arange(0, BLOCK)[None, :]
     x = tl.load(x_ptr + source[:, None] * x_stride + col, mask=col < n, other=float("-inf"),
-                eviction_policy="evict_first")  # fmt: skip
+                eviction_policy="evict_first")
     top = tl.max(x, axis=1).to(tl.float32)
     total = tl.sum(tl.exp2((x.to(tl.float32) - top[:, None]) * LOG2E), axis=1)
     # total is positive, but the compiler cannot know: so it keeps x, which may be 16 bits wide,
@@ -54,12 +54,12 @@ def softmax_one_pass(y_ptr, x_ptr, m, n, x_stride, ROWS: tl.constexpr, BLOCK: tl
     scale = tl.div_rn(1.0, total)  # `/` would be off by two units in the last place
     y = tl.exp2((x.to(tl.float32) - top[:, None]) * LOG2E) * scale[:, None]
     tl.store(y_ptr + row[:, None] * n + col, y.to(y_ptr.dtype.element_ty),
-             mask=(row < m)[:, None] & (col < n), eviction_policy="evict_first")  # fmt: skip
+             mask=(row < m)[:, None] & (col < n), eviction_policy="evict_first")
 
 
 @triton.jit
 def softmax_online(y_ptr, x_ptr, m, n, x_stride,
-                   LOADS: tl.constexpr, LANES: tl.constexpr, WIDTH: tl.constexpr):  # fmt: skip
+                   LOADS: tl.constexpr, LANES: tl.constexpr, WIDTH: tl.constexpr):
     # A lane is a thread, WIDTH elements its 16-byte load, LOADS how many it has in flight.
     CHUNK: tl.constexpr = LOADS * LANES * WIDTH
     col = (tl.arange(0, LOADS)[:, None, None] * LANES + tl.arange(0, LANES)[None, :, None]) * WIDTH
@@ -73,7 +73,7 @@ def softmax_online(y_ptr, x_ptr, m, n, x_stride,
         for start in tl.range(0, n, CHUNK):
             here = start + col
             x = tl.load(x_ptr + row * x_stride + here, mask=here < n, other=float("-inf"),
-                        eviction_policy="evict_last").to(tl.float32)  # fmt: skip
+                        eviction_policy="evict_last").to(tl.float32)
             higher = tl.maximum(top, tl.max(tl.max(x, axis=2), axis=0))
             # A lane that has met nothing but -inf subtracts 0: -inf - -inf would be NaN.
             shift = tl.where(higher == float("-inf"), 0, higher)
@@ -86,33 +86,33 @@ def softmax_online(y_ptr, x_ptr, m, n, x_stride,
         for done in tl.range(0, n, CHUNK):
             here = last - done + col
             x = tl.load(x_ptr + row * x_stride + here, mask=here < n, other=float("-inf"),
-                        eviction_policy="evict_first").to(tl.float32)  # fmt: skip
+                        eviction_policy="evict_first").to(tl.float32)
             y = tl.exp2((x - row_top) * LOG2E) * scale
             tl.store(y_ptr + row * n + here, y.to(y_ptr.dtype.element_ty), mask=here < n,
-                     eviction_policy="evict_first")  # fmt: skip
+                     eviction_policy="evict_first")
 # --8<-- [end:kernel]
 
 
 @triton.jit
 def softmax_backward_one_pass(dx_ptr, y_ptr, dy_ptr, m, n, y_stride, dy_stride,
-                              ROWS: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+                              ROWS: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     source = tl.minimum(row, m - 1)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     y = tl.load(y_ptr + source * y_stride + col, mask=col < n, other=0,
-                eviction_policy="evict_first").to(tl.float32)  # fmt: skip
+                eviction_policy="evict_first").to(tl.float32)
     dy = tl.load(dy_ptr + source * dy_stride + col, mask=col < n, other=0,
-                 eviction_policy="evict_first").to(tl.float32)  # fmt: skip
+                 eviction_policy="evict_first").to(tl.float32)
     dot = tl.sum(y * dy, axis=1)
     dx = y * (dy - dot[:, None])
     tl.store(dx_ptr + row[:, None] * n + col, dx.to(dx_ptr.dtype.element_ty),
-             mask=(row < m)[:, None] & (col < n), eviction_policy="evict_first")  # fmt: skip
+             mask=(row < m)[:, None] & (col < n), eviction_policy="evict_first")
 
 
 @triton.jit
 def softmax_backward_online(dx_ptr, y_ptr, dy_ptr, m, n, y_stride, dy_stride,
                             LOADS: tl.constexpr, LANES: tl.constexpr,
-                            WIDTH: tl.constexpr):  # fmt: skip
+                            WIDTH: tl.constexpr):
     CHUNK: tl.constexpr = LOADS * LANES * WIDTH
     col = (tl.arange(0, LOADS)[:, None, None] * LANES + tl.arange(0, LANES)[None, :, None]) * WIDTH
     col += tl.arange(0, WIDTH)[None, None, :]
@@ -135,7 +135,7 @@ def softmax_backward_online(dx_ptr, y_ptr, dy_ptr, m, n, y_stride, dy_stride,
             dy = tl.load(dy_row + here, mask=here < n, other=0, eviction_policy="evict_first")
             dx = y.to(tl.float32) * (dy.to(tl.float32) - dot)
             tl.store(dx_ptr + row * n + here, dx.to(dx_ptr.dtype.element_ty), mask=here < n,
-                     eviction_policy="evict_first")  # fmt: skip
+                     eviction_policy="evict_first")
 
 
 def rows_of(tensor: torch.Tensor) -> torch.Tensor:
@@ -203,7 +203,7 @@ def online(which: str, *tensors: torch.Tensor) -> torch.Tensor:
         kernel[(min(m, programs),)](
             out, *sources, m, n, *strides,
             LOADS=loads, LANES=32 * warps, WIDTH=width, num_warps=warps,
-        )  # fmt: skip
+        )
     return out.view(tensors[0].shape)
 
 
