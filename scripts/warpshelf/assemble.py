@@ -14,7 +14,7 @@ from warpshelf.schema import SCHEMA
 from warpshelf.snippet import Snippet
 
 
-RECORDS = ":(exclude)snippets/*/results"  # what a run itself changes
+RECORDS = ":(exclude)snippets/*/results/*"  # what a run itself changes
 
 
 @dataclass
