@@ -13,7 +13,6 @@ from warpshelf.pool import Job, Outcome
 from warpshelf.schema import SCHEMA
 from warpshelf.snippet import Snippet
 
-
 RECORDS = ":(exclude)snippets/*/results/*"  # what a run itself changes
 
 

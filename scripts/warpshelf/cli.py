@@ -43,6 +43,13 @@ def main(words: list[str]) -> int:
     except ShelfError as error:
         tell(error.findings)
         return 1
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package in ("", "warpshelf", "snippets"):
+            raise
+        mend = "run `make pages`, or `make site` for all of it"
+        tell([Finding(package, None, "is not installed in this environment", mend)])
+        return 1
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; whole records are kept, and the next run carries on\n")
         return 130

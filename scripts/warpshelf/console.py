@@ -29,7 +29,7 @@ class Reporter:
     """Hears the events of a run. A context manager; quiet where `shown` is False."""
 
     def __init__(self, total: int, shown: bool = True) -> None:
-        self.console = Console(stderr=True, highlight=False, quiet=not shown)
+        self.console = Console(stderr=True, highlight=False, emoji=False, quiet=not shown)
         self.live = self.console.is_terminal and shown
         self.bar = Progress(
             SpinnerColumn(),
@@ -56,7 +56,7 @@ class Reporter:
             phase = PHASES.get(event.do, event.do)
             self.active[event.key] = phase
             if not self.live and event.do != "describe_machine":
-                self.console.print(f"  {phase:<9} {event.key}", markup=False)
+                self.console.print(f"  {phase:<9} {event.key}", markup=False, soft_wrap=True)
         elif isinstance(event, Verdict):
             self.active.pop(event.snippet, None)
             self.bar.advance(self.task)
@@ -69,6 +69,7 @@ class Reporter:
             return
         took = f" {verdict.seconds:.1f} s" if verdict.seconds else ""
         note = f" [dim]{escape(verdict.note)}[/]" if verdict.note else ""
-        self.console.print(f"{MARKS[verdict.state]} {escape(verdict.snippet)}{took}{note}")
+        line = f"{MARKS[verdict.state]} {escape(verdict.snippet)}{took}{note}"
+        self.console.print(line, soft_wrap=True)
         for finding in verdict.findings:
             self.console.print(str(finding), markup=False, soft_wrap=True)

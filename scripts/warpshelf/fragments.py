@@ -104,7 +104,7 @@ def _notice(kind: str, said: str, html: str) -> str:
 
 
 def _wants_gpu(exhibit: Exhibit) -> bool:
-    """Models and gloo programs are the same anywhere; only the others lack something without one."""
+    """Whether it lacks something without one; models and gloo programs do not."""
     return exhibit.kind == "kernel" or bool(exhibit.needs.get("gpus"))
 
 

@@ -14,7 +14,7 @@ from warpshelf.snippet import Snippet
 
 LINK = re.compile(r"\]\((?P<target>[^)\s#:]+\.md)(?:#[^)\s]*)?\)")
 FENCE = re.compile(r"^(?P<fence>`{3,}|~{3,}).*?^(?P=fence)`*~*\s*$", re.M | re.S)
-SECTION = re.compile(r'^\s*-{1,}8<-{1,}\s+"(?P<target>[^"\n]+)"', re.M)
+SECTION = re.compile(r'^[ \t]*-{1,}8<-{1,}[ \t]+"(?P<target>[^"\n]+)"', re.M)
 
 
 def check(project: Project) -> list[Finding]:

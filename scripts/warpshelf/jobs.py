@@ -65,7 +65,7 @@ def time_snippet(context: Context) -> dict:
     module, job = context.module, context.job
     check_contract(context)
     clock = gpu.CudaClock()
-    checks = Checks(context, "cuda")
+    checks = Checks(context, _device())
     before = machine.conditions()
     units = {module.cost(case)["unit"] for case in module.TIMED}
     context.at("while measuring the ceilings")

@@ -7,6 +7,7 @@ import platform
 import re
 import shutil
 import subprocess
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 CPU = "cpu"
@@ -50,17 +51,9 @@ def may_have_gpu() -> bool:
     return Path("/proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi") is not None
 
 
-def describe() -> dict:
-    """This machine as a record has it. Imports torch; run it in a child."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    import torch
-
-    try:
-        triton_version = version("triton")  # importing it would cost a quarter of a second
-    except PackageNotFoundError:
-        triton_version = None
-    machine = {
+def plain() -> dict:
+    """This machine without regard to a GPU, as a record has it. Does not import torch."""
+    return {
         "slug": CPU,
         "device": "CPU",
         "gpus": 0,
@@ -69,15 +62,29 @@ def describe() -> dict:
         "sms": None,
         "driver": None,
         "cuda": None,
-        "torch": str(torch.__version__).split("+")[0],
-        "triton": triton_version,
+        "torch": (_version("torch") or "").split("+")[0],
+        "triton": _version("triton"),
         "python": platform.python_version(),
         "os": f"{platform.system()} {platform.machine()}",
     }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def describe() -> dict:
+    """This machine as a record has it. Imports torch; run it in a child."""
+    import torch
+
+    found = {**plain(), "torch": str(torch.__version__).split("+")[0]}
     if torch.cuda.is_available():
         properties = torch.cuda.get_device_properties(0)
         driver = query("driver_version")
-        machine |= {
+        found |= {
             "slug": slug(properties.name),
             "device": properties.name,
             "gpus": torch.cuda.device_count(),
@@ -87,7 +94,7 @@ def describe() -> dict:
             "driver": driver[0] if driver else None,
             "cuda": torch.version.cuda,
         }
-    return machine
+    return found
 
 
 def without_gpu(description: dict) -> dict:

@@ -74,7 +74,7 @@ class Run:
             return self.verdicts
         self._need_torch()
         with Pool(self.options.workers or os.cpu_count() or 1) as pool:
-            self.here = self._describe(pool)
+            self.here = self._describe(pool) if machine.may_have_gpu() else machine.plain()
             stale = self._stale(sound, self.here["slug"], book)
             self._tell_current([snippet for snippet in sound if snippet not in stale])
             self._work(pool, stale, book, deadline)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from urllib.parse import quote
 
 from warpshelf.markup import attribute, escape, href
 from warpshelf.readings import Reading, Shelf, Topic
@@ -20,14 +21,17 @@ VERSIONS = {
 }  # fmt: skip
 
 
-def fragments(shelf: Shelf, snippet_pages: Mapping[str, str]) -> dict[str, str]:
+def fragments(
+    shelf: Shelf, snippet_pages: Mapping[str, str], repository: str | None = None
+) -> dict[str, str]:
     """The list of each topic, by its path below the fragments: `readings/kernels/softmax.md`.
 
     `snippet_pages` gives the docs-absolute link of each snippet that is shown somewhere
-    (`/kernels/softmax.md#snippet-softmax`).
+    (`/kernels/softmax.md#snippet-softmax`). `repository` is the address of the project, where
+    known: each list then ends with a way to add to it.
     """
     return {
-        f"readings/{where}.md": _list(topic, shelf, snippet_pages)
+        f"readings/{where}.md": _list(topic, shelf, snippet_pages) + _ways_in(where, repository)
         for where, topic in sorted(shelf.topics.items())
     }
 
@@ -67,6 +71,16 @@ def _list(topic: Topic, shelf: Shelf, snippet_pages: Mapping[str, str]) -> str:
         return f'<p class="ws-empty">{EMPTY}</p>\n'
     entries = [_entry(reading, shelf, snippet_pages) for reading in topic.readings]
     return "\n".join(['<ul class="ws-readings" markdown>', *entries, "</ul>"]) + "\n"
+
+
+def _ways_in(where: str, repository: str | None) -> str:
+    """How a reader adds to a list: the form with its topic filled in, or the list's own file."""
+    if repository is None:
+        return ""
+    form = f"{repository}/issues/new?template=link.yml&topic={quote(where, safe='')}"
+    file = f"{repository}/edit/main/docs/{where}.yml"
+    links = f"<a href={href(form)}>Add a link</a> · <a href={href(file)}>edit this list</a>"
+    return f'\n<p class="ws-add">{links}</p>\n'
 
 
 def _entry(reading: Reading, shelf: Shelf, snippet_pages: Mapping[str, str]) -> str:

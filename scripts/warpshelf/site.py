@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -36,10 +37,14 @@ def render(project: Project) -> Rendered:
     targets = shelves.reading_targets(shelf)
     book = ledger.load(project)
     findings = list(shelf.findings)
-    texts = {**shelves.fragments(shelf, pages), "readings/all.md": shelves.contents(shelf)}
+    texts = shelves.fragments(shelf, pages, repository(project))
+    texts["readings/all.md"] = shelves.contents(shelf)
     published: dict[str, str] = {}
     shown = []
     for one in found:
+        if not snippet.ID.fullmatch(one.id):  # it has no page, and no anchor, of its own
+            findings.extend(one.findings)
+            continue
         exhibit, wrong = exhibits.exhibit(one, shelf, targets, book)
         findings.extend(wrong)
         shown.append(exhibit)
@@ -56,6 +61,13 @@ def render(project: Project) -> Rendered:
     texts["reference/tooling.md"] = _reference(f"warpshelf.{name}" for name in modules)
     changed = _mirror(project.fragments, texts) + _mirror(project.published_records, published)
     return Rendered(sorted(set(findings)), changed)
+
+
+def repository(project: Project) -> str | None:
+    """The project's address, as mkdocs.yml gives it in `edit_uri_template`."""
+    text = (project.root / "mkdocs.yml").read_text(encoding="utf-8")
+    found = re.search(r"^edit_uri_template: *(https://\S+?)/edit/", text, re.M)
+    return found[1] if found else None
 
 
 def _reference(names) -> str:
@@ -128,15 +140,21 @@ class _Watcher:
 
     def dispatch(self, event) -> None:
         """Note a change that concerns us; called by watchdog."""
-        path = Path(os.fsdecode(event.src_path))
-        own = path.is_relative_to(self.project.published_records)
-        kinds = (".yml", ".py", ".cu", ".cuh", ".hpp", ".h", ".json", ".md")
-        quiet = event.event_type in ("opened", "closed", "closed_no_write")
-        if quiet or own or path.suffix not in kinds or path.name.startswith("."):
+        if event.event_type in ("opened", "closed", "closed_no_write"):
+            return
+        # Many editors save by moving a new file over the old one.
+        places = filter(None, (event.src_path, getattr(event, "dest_path", "")))
+        ours = {path for path in map(Path, map(os.fsdecode, places)) if self._concerns(path)}
+        if not ours:
             return
         with self.lock:
-            self.changed.add(path)
+            self.changed |= ours
         self.news.set()
+
+    def _concerns(self, path: Path) -> bool:
+        kinds = (".yml", ".py", ".cu", ".cuh", ".hpp", ".h", ".json", ".md")
+        own = path.is_relative_to(self.project.published_records)
+        return path.suffix in kinds and not own and not path.name.startswith(".")
 
     def work(self) -> None:
         """Take up changes for ever."""

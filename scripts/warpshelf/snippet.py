@@ -143,6 +143,8 @@ def read(project: Project, folder: Path) -> Snippet:
             f"is not valid Python: {getattr(error, 'msg', error)}",
             "mend the syntax",
         )
+    except (MemoryError, RecursionError):
+        return broken(None, "is not valid Python: it nests too deep", "take it apart")
     modules = {name.split(".")[0] for name in parsed.imports}
     if {"VARIANTS", "CASES", "TIMED", "PEERS"} & parsed.names.keys():
         kind = "kernel"
@@ -208,14 +210,23 @@ def _needs(parsed: source.Source) -> tuple[dict, list[tuple[int | None, str, str
         elif not isinstance(value, NEEDS_KEYS[key]) or isinstance(value, bool):
             what = f"NEEDS[{key!r}] is {value!r}"
             problems.append((line, what, "give a reason in words" if key == "cpu" else "mend it"))
+        elif key == "cpu" and not value.strip():
+            problems.append((line, f"NEEDS['cpu'] is {value!r}", "give a reason in words"))
         elif key == "seconds" and not 0 < value <= 3600:
             problems.append((line, f"NEEDS['seconds'] is {value}", "keep it from 1 to 3600"))
         elif key == "variants":
             for name, limits in value.items():
-                if not isinstance(limits, dict) or not limits.keys() <= {"sm", "cpu"}:
+                if not _variant_limits(limits):
                     what = f"NEEDS['variants'][{name!r}] is {limits!r}"
                     problems.append((line, what, 'write {"sm": 90, "cpu": "why not there"}'))
     return (needs if not problems else {}), problems
+
+
+def _variant_limits(value: object) -> bool:
+    if not isinstance(value, dict) or not value.keys() <= {"sm", "cpu"}:
+        return False
+    sm, why = value.get("sm", 0), value.get("cpu", "none")
+    return type(sm) is int and isinstance(why, str) and bool(why.strip())
 
 
 def _contract(snippet: Snippet, parsed: source.Source) -> list[tuple[int | None, str, str]]:

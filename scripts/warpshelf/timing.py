@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-WARM_UP = 0.1  # seconds of warm-up a function, so that clocks and caches settle
-SAMPLING = 0.4  # seconds of device time a function in one case
+WARM_UP = 0.05  # seconds of warm-up a function, so that clocks and caches settle
+SAMPLING = 0.2  # seconds of device time a function in one case
 FEWEST, MOST = 15, 300  # samples a function in one case
 
 Call = Callable[[], object]

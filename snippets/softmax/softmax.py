@@ -27,6 +27,7 @@ MAX_N = 32_768  # elements that a program holds: 32 for each of 1024 threads of 
 LOADS = 4  # 16-byte loads that a thread of the online variant has in flight
 LONG = ("online",)  # variants for rows that do not fit
 NEEDS = {
+    "seconds": 300,  # torch.compile compiles anew for each of the timed shapes
     "variants": {
         "torch.compile": {"cpu": "it would compile C++ for every shape; it is timed on a GPU"}
     }
