@@ -266,3 +266,12 @@ def test_outside_a_checkout_the_own_one_serves(tmp_path: Path) -> None:
     assert "site_name" in MKDOCS
     run = Trial(tmp_path).process("run", "no_such_snippet")
     assert run.returncode == 2
+
+
+def test_a_file_that_cannot_be_written_is_one_line(trial: Trial) -> None:
+    trial.snippet("sound", sound_snippet())
+    (trial.root / "taken").write_text("a file where a folder is wanted")
+    run = trial.process("run", "--out", "taken/records.json")
+    assert run.returncode == 1
+    assert "Traceback" not in run.stderr
+    assert any(line.startswith("taken") for line in run.stderr.splitlines()), run.stderr

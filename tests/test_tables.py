@@ -199,3 +199,16 @@ def test_names_cannot_act() -> None:
     text = tables.accuracy(made) + tables.timing(made) + tables.compiled(made)
     assert "<script" not in text and "**" not in text and "|" not in text
     assert bad in unescape(text)
+
+
+def test_many_facts_are_folded() -> None:
+    many = [{**facts()[0], "name": f"fact {index}"} for index in range(tables.MOST_FACTS + 1)]
+    assert tables.facts(record(0, facts=many[:-1])).startswith("<div")
+    html = tables.facts(record(0, facts=many))
+    assert f"<summary>All {len(many)} facts, each within what is allowed</summary>" in html
+    assert html.count("<tr>") == len(many) + 1
+
+
+def test_a_tolerance_about_zero_is_absolute() -> None:
+    fact = {**facts()[0], "value": 1e-15, "expected": 0, "tolerance": 1e-12}
+    assert row_of(tables.facts(record(0, facts=[fact])), fact["name"])[4] == "1.00e-12"

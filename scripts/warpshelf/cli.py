@@ -50,6 +50,12 @@ def main(words: list[str]) -> int:
         mend = "run `make pages`, or `make site` for all of it"
         tell([Finding(package, None, "is not installed in this environment", mend)])
         return 1
+    except OSError as error:
+        if error.filename is None:
+            raise
+        what = error.strerror or str(error)
+        tell([Finding(str(error.filename), None, what, "see its permissions and the free space")])
+        return 1
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; whole records are kept, and the next run carries on\n")
         return 130

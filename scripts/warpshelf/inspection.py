@@ -68,8 +68,8 @@ def _pages(project: Project, ids: set[str], shelf: readings.Shelf) -> Iterator[F
             base = project.docs if target.startswith("/") else page.parent
             if not (base / target.lstrip("/")).is_file():
                 yield Finding(where, line, f"links to {target}, which is no page", "mend the link")
-        for match in SECTION.finditer(plain):
-            line = plain.count("\n", 0, match.start()) + 1
+        for match in SECTION.finditer(text):  # what stands in a fence is embedded as well
+            line = text.count("\n", 0, match.start()) + 1
             if what := _embedded(project, match["target"], ids, shelf):
                 yield Finding(where, line, what, "embed something that is there")
 

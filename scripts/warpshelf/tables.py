@@ -296,12 +296,17 @@ def _difference(fact: dict) -> str:
     return units.share(relative) if relative is not None else units.number(away)
 
 
+MOST_FACTS = 24  # rows of a table that is shown unasked
+
+
 def facts(record: dict, sources: dict[str, str] | None = None) -> str:
     """The facts of a program or model; `sources` gives the titles of reading ids."""
     rows = []
     for fact in record.get("facts", []):
         unit = f" {fact['unit']}" if fact["unit"] else ""
-        tolerance = units.share(fact["tolerance"]) if fact["tolerance"] else "exact"
+        # Where 0 is expected there is nothing to be relative to: the tolerance is absolute.
+        allowed = units.share if fact["expected"] else units.error
+        tolerance = allowed(fact["tolerance"]) if fact["tolerance"] else "exact"
         cells = (
             units.number(fact["value"]) + unit,
             units.number(fact["expected"]) + unit,
@@ -314,4 +319,8 @@ def facts(record: dict, sources: dict[str, str] | None = None) -> str:
         return ""
     head = ("Fact", "Value", "Expected", "Difference", "Allowed", "Source of what is expected")
     caption = f"Facts checked\n{origin.line(record)}"
-    return table(caption, head, ["<tbody>", *rows, "</tbody>"], "facts")
+    found = table(caption, head, ["<tbody>", *rows, "</tbody>"], "facts")
+    if len(rows) <= MOST_FACTS:
+        return found
+    summary = f"All {len(rows)} facts, each within what is allowed"
+    return f'<details class="ws-fold"><summary>{summary}</summary>\n{found}\n</details>'
