@@ -275,3 +275,24 @@ def test_a_file_that_cannot_be_written_is_one_line(trial: Trial) -> None:
     assert run.returncode == 1
     assert "Traceback" not in run.stderr
     assert any(line.startswith("taken") for line in run.stderr.splitlines()), run.stderr
+
+
+def test_out_is_written_even_if_nothing_is_stale(trial: Trial) -> None:
+    trial.snippet("sound", sound_snippet())
+    assert trial.shelf("run").returncode == 0
+    run = trial.shelf("run", "--out", "records.json", "--json")
+    assert json.loads(run.stdout)[0]["state"] == "current"
+    assert json.loads((trial.root / "records.json").read_text())["records"] == []
+    imported = trial.shelf("import", "records.json")
+    assert (imported.returncode, "nothing to write" in imported.stdout) == (0, True)
+
+
+def test_a_run_cut_short_is_carried_on_in_its_file(trial: Trial) -> None:
+    for name in ("first", "second"):
+        trial.snippet(name, sound_snippet())
+    assert trial.shelf("run", "first", "--out", "records.json").returncode == 0
+    run = trial.shelf("run", "--out", "records.json", "--json")
+    states = {verdict["snippet"]: verdict["state"] for verdict in json.loads(run.stdout)}
+    assert states == {"first": "current", "second": "passed"}
+    records = json.loads((trial.root / "records.json").read_text())["records"]
+    assert [item["snippet"] for item in records] == ["first", "second"]

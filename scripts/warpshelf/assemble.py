@@ -65,13 +65,13 @@ class Gathered:
     def _executes(self) -> bool:
         return self.snippet.cannot_run(self.machine["sm"], self.machine["gpus"]) is None
 
-    def jobs(self, compile_seconds: float) -> list[Job]:
-        """What to do before any timing."""
+    def jobs(self, compile_seconds: float, force: bool = False) -> list[Job]:
+        """What to do before any timing. A current record's compile figures are kept on a CPU."""
         jobs = []
         if self._executes:
             jobs.append(self._job("verify_snippet", self.snippet.seconds, interpret=self.on_cpu))
         has_figures = self.old_is_current and (self.old or {}).get("compiled")
-        if self._compiles and not (has_figures and self.on_cpu):
+        if self._compiles and (force or not (has_figures and self.on_cpu)):
             jobs.append(self._job("compile_snippet", compile_seconds, interpret=False))
         self.awaited = {job.do for job in jobs}
         return jobs

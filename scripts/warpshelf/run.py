@@ -119,7 +119,7 @@ class Run:
                 self._end(Verdict(snippet.id, "skipped", why))
                 continue
             gathered[snippet.id] = work
-            jobs.extend(work.jobs(COMPILE_SECONDS))
+            jobs.extend(work.jobs(COMPILE_SECONDS, self.options.force))
         waiting: list[Job] = []
         for outcome in pool.run(jobs, deadline, self._began):
             work = gathered[outcome.job.key]
@@ -168,8 +168,10 @@ class Run:
     def _carry_on(self) -> None:
         """Take up the records that a run cut short has left in the file of `--out`."""
         out = self.options.out
-        if out is None or not out.exists():
+        if out is None:
             return
+        if not out.exists():  # who waits for the file finds one even if nothing is stale
+            write_atomically(out, record.bundle([]))
         for item in record.read_bundle(out):
             self.records[item["snippet"], item["machine"]["slug"]] = item
 

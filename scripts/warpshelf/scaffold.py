@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
 from pathlib import Path
 
@@ -17,6 +18,7 @@ KINDS = {
     "model": ("model.py",),
 }
 PLACEHOLDER = "reading-id"
+READING = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 
 
 def write(
@@ -25,7 +27,8 @@ def write(
     """Write `snippets/<name>/`, and embed it on the topic's page where one is given.
 
     Raises:
-        ShelfError: the name is no id or is taken, the kind is unknown, or the topic has no page.
+        ShelfError: the name is no id or is taken, the kind is unknown, the source is no id of a
+            reading, or the topic has no page.
     """
     folder = project.snippets / name
     where = project.relative(folder)
@@ -38,7 +41,11 @@ def write(
     if folder.exists() or folder.with_suffix(".py").exists():
         raise ShelfError(Finding(where, None, "is there already", "choose another id"))
     page = project.docs / f"{topic}.md" if topic else None
-    if page is not None and not page.is_file():
+    if not READING.fullmatch(source):
+        mend = "name one as in online-softmax"
+        raise ShelfError(Finding(where, None, f"{source!r} is no id of a reading", mend))
+    own = page is None or page.resolve().is_relative_to(project.docs.resolve())
+    if page is not None and not (own and page.is_file()):
         mend = "name a topic such as kernels/softmax"
         raise ShelfError(Finding(project.relative(page), None, "is no page", mend))
     written = []
