@@ -9,7 +9,7 @@ from pathlib import Path
 from warpshelf.files import write_atomically
 from warpshelf.findings import Finding, ShelfError
 from warpshelf.project import Project
-from warpshelf.snippet import ID
+from warpshelf.snippet import ID, is_reserved
 
 KINDS = {
     "triton": ("triton.py",),
@@ -27,14 +27,17 @@ def write(
     """Write `snippets/<name>/`, and embed it on the topic's page where one is given.
 
     Raises:
-        ShelfError: the name is no id or is taken, the kind is unknown, the source is no id of a
-            reading, or the topic has no page.
+        ShelfError: the name is no id, is reserved or is taken, the kind is unknown, the source is
+            no id of a reading, or the topic has no page.
     """
     folder = project.snippets / name
     where = project.relative(folder)
     if not ID.fullmatch(name):
         mend = "use small letters, digits and underscores, a letter first"
         raise ShelfError(Finding(where, None, f"{name!r} is no snippet id", mend))
+    if is_reserved(name):
+        what = f"{name!r} has another meaning here"
+        raise ShelfError(Finding(where, None, what, "choose another id"))
     if kind not in KINDS:
         what = f"there is no kind {kind!r} of snippet"
         raise ShelfError(Finding(where, None, what, f"say --kind {' or '.join(KINDS)}"))

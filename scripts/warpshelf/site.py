@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -109,6 +110,7 @@ def serve(project: Project, address: str) -> int:
     A snippet whose code changes is run again first, where torch is installed.
     """
     _need_mkdocs()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # MkDocs must end with this process
     for finding in render(project).findings:
         sys.stderr.write(f"{finding}\n")
     from watchdog.observers import Observer
@@ -127,6 +129,7 @@ def serve(project: Project, address: str) -> int:
         return 0
     finally:
         observer.stop()
+        watcher.end()
 
 
 class _Watcher:
@@ -137,6 +140,7 @@ class _Watcher:
         self.changed: set[Path] = set()
         self.lock = threading.Lock()
         self.news = threading.Event()
+        self.run: subprocess.Popen | None = None
 
     def dispatch(self, event) -> None:
         """Note a change that concerns us; called by watchdog."""
@@ -171,13 +175,19 @@ class _Watcher:
         """Run what is stale if code changed, then render."""
         code = [p for p in changed if p.suffix != ".json" and self.project.snippets in p.parents]
         if code and find_spec("torch") is not None:
-            subprocess.run([sys.executable, "-m", "warpshelf", "run"], cwd=self.project.root,
-                           env=_environment(), check=False)  # fmt: skip
+            words = [sys.executable, "-m", "warpshelf", "run"]
+            self.run = subprocess.Popen(words, cwd=self.project.root, env=_environment())
+            self.run.wait()
         try:
             for finding in render(self.project).findings:
                 sys.stderr.write(f"{finding}\n")
         except (OSError, ShelfError) as error:  # a file half saved: its next change mends it
             sys.stderr.write(f"not rendered: {error}\n")
+
+    def end(self) -> None:
+        """End the run that is under way, if there is one; its children go with it."""
+        if self.run is not None:
+            self.run.kill()
 
 
 def _mkdocs() -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import keyword
 import re
+import sys
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +14,8 @@ from warpshelf.findings import Finding
 from warpshelf.project import Project
 
 ID = re.compile(r"[a-z][a-z0-9_]*")
+# A snippet's folder is on the path while it runs, and its fragments have a folder of its name.
+RESERVED = {"cuda", "home", "numpy", "readings", "reference", "snippets", "torch", "triton"}
 SECONDS = 120.0  # time limit of a whole snippet on a machine, unless NEEDS says otherwise
 SECTIONS = ("Shapes", "Bytes", "FLOPs", "Error", "Raises", "Source")
 
@@ -131,6 +135,8 @@ def read(project: Project, folder: Path) -> Snippet:
             f"{folder.name!r} is no snippet id",
             "name the folder with small letters, digits and underscores, a letter first",
         )
+    if is_reserved(folder.name):
+        return broken(None, f"{folder.name!r} has another meaning here", "choose another id")
     if not bare.path.is_file():
         return broken(None, "is missing", f"name the snippet's module {folder.name}.py")
     try:
@@ -160,6 +166,11 @@ def read(project: Project, folder: Path) -> Snippet:
         return snippet
     findings = tuple(Finding(where, line, what, mend) for line, what, mend in problems)
     return Snippet(**{**_fields(snippet), "findings": findings})
+
+
+def is_reserved(name: str) -> bool:
+    """Whether `name` would shadow a module or the site's own fragments, or is Python's word."""
+    return name in RESERVED or name in sys.stdlib_module_names or keyword.iskeyword(name)
 
 
 def _fields(snippet: Snippet) -> dict:

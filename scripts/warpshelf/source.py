@@ -116,7 +116,7 @@ def local_files(root: Path, folder: Path) -> list[Path]:
             continue
         try:
             imports = parse(path).imports
-        except (SyntaxError, ValueError, OSError):
+        except (SyntaxError, ValueError, OSError, RecursionError, MemoryError):
             continue  # it still counts by its bytes
         for name in imports:
             pending.extend(_module_files(root, path.parent, name))
