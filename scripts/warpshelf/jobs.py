@@ -147,7 +147,10 @@ def compile_snippet(context: Context) -> dict:
     line = job["lines"].get("LIMITS")
     return {
         "compiled": rows,
-        "failures": [{"line": line, "what": what, "mend": ""} for what in broken],
+        "failures": [
+            {"line": line, "what": what, "mend": mend}
+            for what, _, mend in (text.rpartition("; ") for text in broken)
+        ],
     }
 
 
