@@ -187,3 +187,15 @@ def test_any_record_gives_well_formed_pictures(
     for tree in drawings(record(cases=cases, ceilings=limits)):
         text = ElementTree.tostring(tree, encoding="unicode")
         assert not re.search(r"\b(nan|inf)\b|unknown", text)
+
+
+def test_rows_of_every_length_make_lines_over_the_length() -> None:
+    cases = sweep(sizes=5)
+    for index, item in enumerate(cases):
+        n = 1024 << index
+        item["case"] |= {"m": 2**22 // n, "n": n}
+        if index > 2:
+            item["case"]["variants"] = ["online"]
+    lines = drawings(record(cases=cases))[0]
+    assert len(kinds(lines, "ws-curve")) == 3 * 6  # a curve and five spreads for each of three
+    assert {"1024", "4096", "n, m \u00d7 n the same"} <= set(words(lines))

@@ -157,3 +157,8 @@ VALUES = st.one_of(
 @given(st.lists(st.dictionaries(st.sampled_from(["m", "n", "dtype", "x y", ""]), VALUES)))
 def test_labels_never_raise_and_keep_the_order(cases: list[dict]) -> None:
     assert len(units.labels(cases)) == len(cases)
+
+
+def test_the_variants_of_a_case_are_not_in_its_label() -> None:
+    cases = [{"m": 2, "n": 3}, {"m": 2, "n": 5, "variants": ["online"]}]
+    assert units.labels(cases) == ["2 \u00d7 3", "2 \u00d7 5"]

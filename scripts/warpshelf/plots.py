@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import combinations
 
 from warpshelf import origin, svg, tables, units
 
@@ -123,7 +124,8 @@ def _bar_chart(record: dict, name: str, case: dict, limit: tables.Bound) -> str:
 def _sweep(cases: list[dict]) -> tuple[str, list[tuple[float, dict]]] | None:
     """The largest set of timed cases that differ in one number, with that number's name.
 
-    Sides that are always equal to each other, as of square matrices, count as one.
+    Sides that are always equal to each other, as of square matrices, count as one; so does a side
+    with another that shrinks as it grows, so that their product stays: rows of every length.
     """
     best: tuple[str, list[tuple[float, dict]]] | None = None
     keys = list(dict.fromkeys(key for case in cases for key in case["case"]))
@@ -132,16 +134,22 @@ def _sweep(cases: list[dict]) -> tuple[str, list[tuple[float, dict]]] | None:
     square = [k for k in sides if all(c["case"][k] == c["case"][sides[0]] for c in cases)]
     if len(square) > 1:
         choices.append(tuple(square))
-    for choice in choices:
+    traded = [(b, a) for a, b in combinations(sides, 2)]
+    for choice in (*choices, *traded):
+        product = choice in traded
+        name = f"{choice[0]}, {choice[1]} × {choice[0]} the same" if product else " = ".join(choice)
         groups: dict[str, dict[float, dict]] = {}
         for case in cases:
-            rest = sorted((k, repr(v)) for k, v in case["case"].items() if k not in choice)
+            left_out = (*choice, "variants")
+            rest = sorted((k, repr(v)) for k, v in case["case"].items() if k not in left_out)
+            if product:
+                rest.append(("×", repr(case["case"][choice[0]] * case["case"][choice[1]])))
             size = float(case["case"][choice[0]])
             if size > 0:
                 groups.setdefault(repr(rest), {})[size] = case
         for group in groups.values():
             if len(group) >= max(SIZES, len(best[1]) + 1 if best else 0):
-                best = (" = ".join(choice), sorted(group.items()))
+                best = (name, sorted(group.items()))
     return best
 
 

@@ -180,7 +180,9 @@ def labels(cases: Sequence[dict]) -> list[str]:
     """A readable label for each case, as plain text: `37 × 781 float32`.
 
     What all cases share is left out. One-letter whole numbers are the sides, in their own order.
+    Which variants a case is for is no property of its inputs, and is left out as well.
     """
+    cases = [{k: v for k, v in case.items() if k != "variants"} for case in cases]
     shapes = [tuple(k for k, v in case.items() if _dimension(k, v)) for case in cases]
     compact = len(set(shapes)) == 1 and len(shapes[0]) > 1
     texts = [{k: json.dumps(v, sort_keys=True) for k, v in case.items()} for case in cases]
