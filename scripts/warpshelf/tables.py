@@ -12,6 +12,7 @@ from itertools import groupby
 
 from warpshelf import origin, units
 from warpshelf.markup import attribute, escape
+from warpshelf.timing import tie as ties
 
 # Below this many FLOPs a byte every GPU since 2016 waits for its memory; used only where the
 # record lacks a limit and cannot tell.
@@ -182,11 +183,6 @@ def timed(record: dict) -> list[dict]:
 def time_of(result: dict) -> dict | None:
     """The time of a result that passed and was timed."""
     return result.get("time") if result["verdict"] == "passed" else None
-
-
-def ties(one: dict, other: dict) -> bool:
-    """Whether the p20 to p80 intervals of two times overlap."""
-    return one["p20"] <= other["p80"] and other["p20"] <= one["p80"]
 
 
 def _standing(time: dict, times: list[dict]) -> str:
