@@ -19,6 +19,15 @@ if not Path("/proc/driver/nvidia/version").exists():
 
 ROOT = Path(__file__).resolve().parents[1]
 WRONG = ROOT / "tests" / "wrong"
+# A topic of a trial project, and its list of readings.
+TOPIC = "kernels/products"
+LIST = """\
+- id: a-paper
+  title: A paper on products
+  url: https://example.org/products
+  kind: paper
+  why: What a product is.
+"""
 MKDOCS = """\
 site_name: Trial
 theme: {name: material, font: false}

@@ -9,21 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Trial, sound_snippet
+from conftest import LIST, ROOT, TOPIC, Trial, sound_snippet
 from synthetic import record
 
 from warpshelf import inspection, snippet
 from warpshelf.files import dump
 from warpshelf.project import Project
 
-TOPIC = "kernels/products"
-LIST = """\
-- id: a-paper
-  title: A paper on products
-  url: https://example.org/products
-  kind: paper
-  why: What a product is.
-"""
 PAGE = f"""\
 # Products
 

@@ -296,3 +296,30 @@ def test_a_run_cut_short_is_carried_on_in_its_file(trial: Trial) -> None:
     assert states == {"first": "current", "second": "passed"}
     records = json.loads((trial.root / "records.json").read_text())["records"]
     assert [item["snippet"] for item in records] == ["first", "second"]
+
+
+def test_what_only_compiles_here_is_current_after_one_run_in_each_checkout(trial: Trial) -> None:
+    assert trial.shelf("new", "scale").returncode == 0
+    path = trial.root / "snippets" / "scale" / "scale.py"
+    text = path.read_text()
+    path.write_text(text.replace("CASES = (", 'NEEDS = {"cpu": "a trial"}\nCASES = (', 1))
+    ledger = trial.root / ".shelf" / "ledger.json"
+    states = []
+    for _ in range(2):
+        ledger.unlink(missing_ok=True)
+        states += [json.loads(trial.shelf("run", "--json").stdout)[0]["state"] for _ in range(2)]
+    assert states == ["passed", "current", "passed", "current"]
+    record = json.loads((path.parent / "results" / "cpu.json").read_text())
+    assert record["compiled"] and "cases" not in record
+    assert record["skips"] == [{"what": "everything", "reason": "a trial"}]
+
+
+def test_a_failure_is_forgotten_once_it_passes_into_a_file(trial: Trial) -> None:
+    trial.snippet("sound", sound_snippet())
+    trial.shelf("run")
+    ledger = trial.root / ".shelf" / "ledger.json"
+    noted = json.loads(ledger.read_text())
+    noted["sound"]["cpu"]["failure"] = "it was slow"
+    ledger.write_text(json.dumps(noted))
+    assert trial.shelf("run", "--out", "records.json").returncode == 0
+    assert "failure" not in json.loads(ledger.read_text())["sound"]["cpu"]

@@ -19,21 +19,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from conftest import ROOT, Trial, sound_snippet
+from conftest import LIST, ROOT, TOPIC, Trial, sound_snippet
 from synthetic import record
 
 from warpshelf import site, snippet
 from warpshelf.files import dump, write_atomically
 from warpshelf.project import Project
 
-TOPIC = "kernels/products"
-LIST = """\
-- id: a-paper
-  title: A paper on products
-  url: https://example.org/products
-  kind: paper
-  why: What a product is.
-"""
 PAGE = f"""\
 # Products
 

@@ -71,7 +71,9 @@ class Gathered:
         if self._executes:
             jobs.append(self._job("verify_snippet", self.snippet.seconds, interpret=self.on_cpu))
         has_figures = self.old_is_current and (self.old or {}).get("compiled")
-        if self._compiles and (force or not (has_figures and self.on_cpu)):
+        # What only compiles here has nothing else to do, and must do something to be current.
+        spared = has_figures and self.on_cpu and bool(jobs) and not force
+        if self._compiles and not spared:
             jobs.append(self._job("compile_snippet", compile_seconds, interpret=False))
         self.awaited = {job.do for job in jobs}
         return jobs

@@ -21,8 +21,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-DEMO_LINES = 30
-
 
 class JobError(Exception):
     """The snippet is wrong; `failures` are dicts with line, what and mend."""

@@ -158,7 +158,7 @@ class Run:
             keep = work.old_is_current and slug == machine.CPU and not self.options.force
             written = not keep and record.write(snippet, new)
             note = "" if written else "agrees with its record"
-            book.note(snippet.id, slug, work.digest, None)
+        book.note(snippet.id, slug, work.digest, None)
         self._end(Verdict(snippet.id, "passed", note, seconds=work.seconds))
 
     def _kept(self, snippet: Snippet) -> dict | None:
