@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Trial
+from conftest import ROOT, Trial
 
 from warpshelf import pool
 from warpshelf.pool import Job, Outcome, Pool
@@ -238,3 +240,20 @@ def test_what_a_child_started_ends_with_it(trial: Trial, tmp_path: Path, after: 
 def test_an_interrupt_is_the_parents_to_handle(trial: Trial) -> None:
     found = outcome(job(trial, "os.kill(os.getpid(), 2)\ntime.sleep(0.05)\nprint('still here')"))
     assert found.cause is None and b"still here" in found.output
+
+
+@ends
+def test_nothing_outlives_the_command(trial: Trial) -> None:
+    """The fork server would tear torch down for half a second, and hold our output meanwhile."""
+    script = (
+        "from multiprocessing import forkserver\n"
+        "from warpshelf.pool import Pool\n"
+        "with Pool(1):\n"
+        "    print(forkserver._forkserver._forkserver_pid)\n"
+    )
+    paths = os.environ | {"PYTHONPATH": str(ROOT / "scripts")}
+    answer = subprocess.run(
+        [sys.executable, "-c", script], env=paths, check=True, capture_output=True, text=True
+    )
+    assert not alive(int(answer.stdout))
+    assert answer.stderr == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import multiprocessing
@@ -110,6 +111,8 @@ def _start_server() -> None:
     """
     from multiprocessing import forkserver
 
+    atexit.unregister(_end_server)  # once is enough, however many pools there are
+    atexit.register(_end_server)
     before = os.environ.get("PYTHONPATH")
     ours = str(Path(__file__).resolve().parents[1])
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (ours, before)))
@@ -120,6 +123,19 @@ def _start_server() -> None:
             del os.environ["PYTHONPATH"]
         else:
             os.environ["PYTHONPATH"] = before
+
+
+def _end_server() -> None:
+    """End the fork server at once.
+
+    By itself it would tear torch down for half a second more, and hold our output open meanwhile.
+    """
+    from multiprocessing import forkserver
+
+    pid = getattr(forkserver._forkserver, "_forkserver_pid", None)
+    if pid is not None:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
 
 
 class _Child:
