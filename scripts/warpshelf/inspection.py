@@ -74,6 +74,18 @@ def _pages(project: Project, ids: set[str], shelf: readings.Shelf) -> Iterator[F
                 yield Finding(where, line, what, "embed something that is there")
 
 
+def embedded_readings(project: Project) -> list[str]:
+    """The ids of readings that a page shows by itself, by `reading/<id>.md`."""
+    found: set[str] = set()
+    for page in project.docs.rglob("*.md"):
+        text = page.read_text(encoding="utf-8", errors="replace")
+        for match in SECTION.finditer(text):
+            first, _, rest = match["target"].partition("/")
+            if first == "reading":
+                found.add(rest.removesuffix(".md"))
+    return sorted(found)
+
+
 def _embedded(project: Project, target: str, ids: set[str], shelf: readings.Shelf) -> str | None:
     """Why what a page embeds is not there, or None."""
     from warpshelf.fragments import KEYS
@@ -84,7 +96,12 @@ def _embedded(project: Project, target: str, ids: set[str], shelf: readings.Shel
         topic = rest.removesuffix(".md")
         good = topic in shelf.topics or topic == "all"
         return None if good else f"embeds the readings of {topic!r}, which is no topic"
+    if first == "reading":
+        good = rest.removesuffix(".md") in {*shelf.readings, *shelf.unread}
+        return None if good else f"embeds the reading {rest.removesuffix('.md')!r}, which is no id"
     if first in ("home", "reference"):
+        return None
+    if (project.docs / "assets" / name).is_file():
         return None
     if rest.removesuffix(".md") in KEYS and rest.endswith(".md"):
         return None if first in ids else f"embeds the snippet {first!r}, which is not there"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -70,6 +70,18 @@ def _year(year: int) -> int:
     return year
 
 
+def _day(text: str) -> str:
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        day = None
+    if day is None or day.isoformat() != text:
+        raise ValueError(f'is {text!r}, no date; write it as "2026-11-20", in quotes')
+    if not date(2020, 1, 1) <= day <= datetime.now(UTC).date() + timedelta(days=1):
+        raise ValueError(f"is {text}, which cannot be; write the day it was put on the shelf")
+    return text
+
+
 def _language(lang: str) -> str:
     if lang not in LANGUAGES:
         mend = MISTAKEN.get(lang.lower(), "two letters of ISO 639-1, such as en or zh")
@@ -103,6 +115,7 @@ Seed = Annotated[str, StringConstraints(pattern=r"^\d{3}$")]
 Url = Annotated[str, Field(max_length=500), AfterValidator(_web)]
 Year = Annotated[int, AfterValidator(_year)]
 Rating = Annotated[int, Field(ge=1, le=4)]
+Day = Annotated[str, AfterValidator(_day)]
 Language = Annotated[str, AfterValidator(_language)]
 Kind = Literal["paper", "post", "talk", "code", "docs", "course", "book", "tool", "site"]
 Level = Literal["beginner", "intermediate", "advanced"]
@@ -144,6 +157,7 @@ class Reading(BaseModel):
     seed: Annotated[list[Seed], Field(max_length=12), UNLIKE] = []
     superseded_by: Id | None = None
     mended: Sentence | None = None
+    added: Day | None = None
 
     _path: str = PrivateAttr("")
     _part: str = PrivateAttr("")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from urllib.parse import quote
 
 from warpshelf.markup import attribute, escape, href
@@ -33,6 +33,15 @@ def fragments(
     return {
         f"readings/{where}.md": _list(topic, shelf, snippet_pages) + _ways_in(where, repository)
         for where, topic in sorted(shelf.topics.items())
+    }
+
+
+def singles(shelf: Shelf, snippet_pages: Mapping[str, str], ids: Iterable[str]) -> dict[str, str]:
+    """Single entries for pages that show a reading of another topic: `reading/gpipe.md`."""
+    return {
+        f"reading/{name}.md": _items([shelf.readings[name]], shelf, snippet_pages)
+        for name in ids
+        if name in shelf.readings
     }
 
 
@@ -69,7 +78,11 @@ def _count(number: int) -> str:
 def _list(topic: Topic, shelf: Shelf, snippet_pages: Mapping[str, str]) -> str:
     if not topic.readings:
         return f'<p class="ws-empty">{EMPTY}</p>\n'
-    entries = [_entry(reading, shelf, snippet_pages) for reading in topic.readings]
+    return _items(topic.readings, shelf, snippet_pages)
+
+
+def _items(readings: Iterable[Reading], shelf: Shelf, snippet_pages: Mapping[str, str]) -> str:
+    entries = [_entry(reading, shelf, snippet_pages) for reading in readings]
     return "\n".join(['<ul class="ws-readings" markdown>', *entries, "</ul>"]) + "\n"
 
 

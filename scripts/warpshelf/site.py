@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from warpshelf import exhibits, home, ledger, readings, shelves, snippet
+from warpshelf import exhibits, home, inspection, ledger, readings, shelves, snippet
 from warpshelf.files import dump, write_atomically
 from warpshelf.findings import Finding, ShelfError
 from warpshelf.fragments import fragments
@@ -39,6 +39,7 @@ def render(project: Project) -> Rendered:
     book = ledger.load(project)
     findings = list(shelf.findings)
     texts = shelves.fragments(shelf, pages, repository(project))
+    texts |= shelves.singles(shelf, pages, inspection.embedded_readings(project))
     texts["readings/all.md"] = shelves.contents(shelf)
     published: dict[str, str] = {}
     shown = []
