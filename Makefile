@@ -55,7 +55,7 @@ test: $(FULL)
 clean:
 	rm -rf build site docs/records .shelf .hypothesis .pytest_cache .ruff_cache
 
-$(FULL): EXTRAS := pages,run,test
+$(FULL): EXTRAS := pages,links,run,test
 $(PAGES): EXTRAS := pages
 $(FULL) $(PAGES): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
