@@ -53,7 +53,7 @@ test: $(FULL)
 	$(BIN)/python -m pytest
 
 clean:
-	rm -rf build site docs/records .shelf .hypothesis .pytest_cache .ruff_cache
+	rm -rf build site docs/records docs/exports docs/llms.txt .shelf .hypothesis .pytest_cache .ruff_cache
 
 $(FULL): EXTRAS := pages,links,run,test
 $(PAGES): EXTRAS := pages

@@ -7,11 +7,16 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 # Triton decides at import whether it interprets. A test that needs it otherwise starts a process.
 if not Path("/proc/driver/nvidia/version").exists():
@@ -98,6 +103,15 @@ def new_trial(root: Path) -> Trial:
 def trial(tmp_path: Path) -> Trial:
     """An empty project of the test's own."""
     return new_trial(tmp_path / "trial")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One for all tests, since a process can drive only one at a time."""
+    from browsing import launched
+
+    with launched() as browser:
+        yield browser
 
 
 def sound_snippet() -> str:

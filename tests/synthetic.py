@@ -1,6 +1,9 @@
-"""Made-up records and exhibits for tests; no number here was measured."""
+"""Made-up records, exhibits and reading lists for tests; no number here was measured."""
 
 from __future__ import annotations
+
+import random
+from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 
@@ -206,3 +209,99 @@ def facts() -> list[dict]:
         }
         for name, value, expected, tolerance in rows
     ]
+
+
+# Words of titles, by their part in one; and the syllables that names of systems are made of.
+MANNERS = (
+    "Accurate", "Adaptive", "Asynchronous", "Automatic", "Communication-Avoiding",
+    "Deterministic", "Distributed", "Efficient", "Elastic", "Fast", "Hierarchical",
+    "High-Throughput", "Locality-Aware", "Memory-Efficient", "Portable", "Practical",
+    "Predictable", "Scalable", "Topology-Aware", "Understanding",
+)  # fmt: skip
+ACTS = (
+    "Autotuning", "Batching", "Benchmarking", "Checkpointing", "Compilation", "Compression",
+    "Decoding", "Execution", "Factorization", "Fusion", "Inference", "Modelling", "Offloading",
+    "Partitioning", "Pipelining", "Prefetching", "Pruning", "Quantization", "Recomputation",
+    "Scheduling", "Serving", "Sharding", "Simulation", "Speculation", "Tiling", "Training",
+    "Transposition", "Tuning", "Vectorization",
+)  # fmt: skip
+THINGS = (
+    "Activations", "Attention Kernels", "Block-Sparse Matrices", "Collectives", "Convolutions",
+    "Diffusion Models", "Embedding Tables", "Graph Neural Networks", "Key-Value Caches",
+    "Language Models", "Matrix Products", "Mixtures of Experts", "Optimizer States",
+    "Reductions", "Recurrent Networks", "Recommendation Models", "Softmax Layers",
+    "Sparse Tensors", "Stencils", "Tensor Contractions", "Transformers", "Vision Models",
+)  # fmt: skip
+PLACES = (
+    "Ampere", "Commodity Clusters", "Dragonfly Networks", "GPUs", "Hopper",
+    "Heterogeneous Memory", "Many-Core Processors", "Mobile Devices", "Multi-Tenant Clusters",
+    "Spot Instances", "Tensor Cores", "Thousands of Accelerators", "Unreliable Networks",
+    "Wafer-Scale Engines",
+)  # fmt: skip
+SYLLABLES = (
+    "ba", "che", "dor", "fi", "gul", "ha", "jen", "ka", "lo", "mir", "nu", "pax", "que", "ros",
+    "ti", "vel", "wu", "xan", "yor", "zep",
+)  # fmt: skip
+
+
+def titles(count: int) -> list[str]:
+    """Titles as papers and posts have them, no two of them alike."""
+    chance = random.Random(20)
+    found: dict[str, str] = {}
+    while len(found) < count:
+        name = "".join(chance.choices(SYLLABLES, k=4)).capitalize()
+        manner, act = chance.choice(MANNERS), chance.choice(ACTS)
+        thing, place = chance.choice(THINGS), chance.choice(PLACES)
+        title = chance.choice(
+            (
+                f"{name}: {manner} {act} of {thing} on {place}",
+                f"{manner} {act} of {thing} on {place} with {name}",
+                f"How {name} makes {act.lower()} of {thing.lower()} on {place} "
+                f"{manner.lower()} and cheap",
+                f"{name}, part {len(found)}: {act} for {thing}",
+                f"{name}是{name}的{thing}",
+            )
+        )
+        found.setdefault(name, title)
+    return list(found.values())
+
+
+def library(root: Path, readings: int = 10_000, topics: int = 200) -> None:
+    """Reading lists and their pages below `root`/docs, with nothing wrong in them."""
+    chance = random.Random(10)
+    rows = titles(readings)
+    for topic in range(topics):
+        where = root / "docs" / f"part-{topic % 5}" / f"topic-{topic:03}"
+        where.parent.mkdir(parents=True, exist_ok=True)
+        numbers = range(topic * readings // topics, (topic + 1) * readings // topics)
+        text = "".join(_row(number, rows[number], chance) for number in numbers)
+        where.with_suffix(".yml").write_text(text, encoding="utf-8")
+        include = f'--8<-- "readings/part-{topic % 5}/topic-{topic:03}.md"'
+        where.with_suffix(".md").write_text(f"# Topic {topic}\n\n{include}\n", encoding="utf-8")
+
+
+def _row(number: int, title: str, chance: random.Random) -> str:
+    other = not title.isascii()
+    year = 2000 + number % 25
+    authors = ", ".join(f"A. Author{name}" for name in chance.sample(range(999), 4))
+    lines = [f"id: work-{number}", f'title: "{title}"']
+    lines += [f'title_en: "English of {number}"'] if other else []
+    lines += [
+        f"url: https://arxiv.org/abs/{1000 + number // 90000:04}.{10000 + number % 90000}",
+        "kind: paper" if number % 3 else "kind: post",
+        f"authors: [{authors}]",
+        f"year: {year}",
+        f"venue: Imaginary Systems {year}",
+        "why: >-",
+        f"  Tells what bounds {chance.choice(THINGS).lower()} on {chance.choice(PLACES)}, and how",
+        f"  {chance.choice(ACTS).lower()} moves that bound.",
+        f"lang: {'zh' if other else 'en'}",
+        f"tags: [topic-{number % 40}, gpu]",
+    ]
+    lines += [f"needs: [work-{chance.randrange(number)}]"] if number % 3 == 2 else []
+    lines += [
+        "also:",
+        f'  - {{what: code, url: "https://github.com/someone/work-{number}"}}',
+        f'added: "2026-{1 + number % 9:02}-{1 + number % 27:02}"',
+    ]
+    return "- " + "\n  ".join(lines) + "\n"

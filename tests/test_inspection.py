@@ -12,7 +12,7 @@ import pytest
 from conftest import LIST, ROOT, TOPIC, Trial, sound_snippet
 from synthetic import record
 
-from warpshelf import inspection, snippet
+from warpshelf import inspection, listschema, snippet
 from warpshelf.files import dump
 from warpshelf.project import Project
 
@@ -144,6 +144,20 @@ def no_such_list(trial: Trial) -> None:
     trial.page("index.md", '# Trial\n\n=== "A"\n\n    --8<-- "readings/kernels/sums.md"\n')
 
 
+def no_such_reading(trial: Trial) -> None:
+    trial.page("index.md", '# Trial\n\n--8<-- "reading/a-papr.md"\n')
+
+
+def old_schema(trial: Trial) -> None:
+    trial.page("assets/readings.schema.json", listschema.text().replace("draft-07", "draft-04"))
+
+
+def lost_schema(trial: Trial) -> None:
+    settings = trial.root / ".vscode" / "settings.json"
+    settings.parent.mkdir()
+    settings.write_text((ROOT / ".vscode" / "settings.json").read_text())
+
+
 def broken_source(trial: Trial) -> None:
     edit(trial.root / "snippets/sound/sound.py", "def demo():", "def shown():")
 
@@ -162,17 +176,22 @@ FAULTS: list[tuple[Callable[[Trial], None], str]] = [
     (misplaced, f"{RESULTS}/nvidia-h100.json: is the record of sound on imaginary-g9-80gb; put"),
     (stray, f"{RESULTS}/notes.txt: is no record; remove it"),
     (on_no_page, "snippets/sound/sound.py: is on no page; embed it by `--8<--"),
-    (unknown_source, "snippets/sound/sound.py:1: its Source 'a-pape' is no reading; name the id"),
+    (unknown_source, "snippets/sound/sound.py:1: its Source 'a-pape' is no reading; write a-paper"),
     (list_without_page, "docs/kernels/sums.yml: has no page beside it; write docs/kernels/sums.md"),
     (broken_link, f"docs/{TOPIC}.md:3: links to index.md, which is no page; mend the link"),
     (broken_absolute_link, f"docs/{TOPIC}.md:3: links to /kernels/index.md, which is no page"),
     (no_such_snippet, "docs/index.md:4: embeds the snippet 'sounds', which is not there; "),
     (no_such_file, "docs/index.md:3: embeds 'sound/sound.cu', which is neither a fragment nor"),
     (no_such_section, f"docs/{TOPIC}.md:{EMBEDDED}: embeds the section 'kernels' of sound/sound"),
+    (no_such_reading, "docs/index.md:3: embeds the reading 'a-papr', which is no id; "
+                      'write "reading/a-paper.md"'),
+    (old_schema, "docs/assets/readings.schema.json: is not the schema that the readings have now; "
+                 "run `shelf schema --write` and commit"),
+    (lost_schema, "docs/assets/readings.schema.json: is missing, but .vscode/settings.json names"),
     (no_such_list, "docs/index.md:5: embeds the readings of 'kernels/sums', which is no topic; "),
     (broken_source, "snippets/sound/sound.py: demo is missing; add `def demo() -> None:`"),
     (bad_folder, "snippets/Sound/Sound.py: 'Sound' is no snippet id; name the folder"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("harm", "says"), FAULTS, ids=[harm.__name__ for harm, _ in FAULTS])

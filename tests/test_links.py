@@ -1,382 +1,275 @@
-"""A link is added whole or not at all, and what stood before it stays as it was."""
+"""`shelf links add`: from flags, from the web, from answers; and what it says."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import select
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from bookcase import FIELDS, FIRST, URL, files, listed, make
+from conftest import ROOT, Trial
+from loopback import Web, serving
 from typer.testing import CliRunner
 
-from warpshelf import links
-from warpshelf.findings import ShelfError
-from warpshelf.links import add, links_app
-from warpshelf.project import Project
-from warpshelf.readings import check, load
+from warpshelf import cli, links, metadata
+from warpshelf.readings import load
 
-FIRST = """\
-# Softmax, and what surrounds it.
-- id: online-softmax
-  title: "Online normalizer calculation for softmax"   # as in the paper
-  url: https://arxiv.org/abs/1805.02867
-  kind: paper
-  why: 'Shows that one pass is enough.'
-"""
-URL = "https://example.org/a-post"
-FIELDS = {"title": "How a GPU waits", "kind": "post", "why": "Says what a warp waits for."}
+FLAGS = ["--title", FIELDS["title"], "--kind", "post", "--why", FIELDS["why"]]
+PAPER = "https://arxiv.org/abs/2309.06180"
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    docs = tmp_path / "docs" / "kernels"
-    docs.mkdir(parents=True)
-    for name in ("softmax", "gemm"):
-        (docs / f"{name}.md").write_text(f'# {name}\n\n--8<-- "readings/kernels/{name}.md"\n')
-    (docs / "softmax.yml").write_text(FIRST, encoding="utf-8")
-    (docs / "plain.md").write_text("# Plain\n")
-    for name in ("softmax", "stream"):
-        (tmp_path / "snippets" / name).mkdir(parents=True)
-        (tmp_path / "snippets" / name / f"{name}.py").write_text('"""x"""\n')
-    return tmp_path
+def shelf(tmp_path: Path) -> Trial:
+    return Trial(make(tmp_path))
 
 
-def listed(root: Path, name: str = "softmax") -> str:
-    return (root / f"docs/kernels/{name}.yml").read_bytes().decode("utf-8")
+@pytest.fixture
+def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
+    with serving() as server:
+        server.record("/arxiv", "arxiv.xml", "application/atom+xml")
+        monkeypatch.setattr(links, "_endpoints", lambda: server.endpoints)
+        yield server
 
 
-def refusal(root: Path, topic: str = "kernels/softmax", url: str = URL, **fields: object) -> str:
-    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
-    with pytest.raises(ShelfError) as caught:
-        add(root, topic, url, ask=None, fields={**FIELDS, **fields})
-    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
-    assert len(caught.value.findings) == 1
-    return str(caught.value)
+def add(shelf: Trial, url: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return shelf.shelf("links", "add", url, "--topic", "kernels/softmax", *words)
 
 
-def test_an_entry_is_appended_and_the_rest_stays(root: Path) -> None:
-    entry = add(root, "kernels/softmax", URL, ask=None, fields=FIELDS)
-    assert listed(root) == FIRST + (
-        "- id: how-a-gpu-waits\n"
-        "  title: How a GPU waits\n"
-        "  url: https://example.org/a-post\n"
-        "  kind: post\n"
-        "  why: Says what a warp waits for.\n"
-    )
-    assert (entry.path, entry.line, entry.notes) == ("docs/kernels/softmax.yml", 7, [])
-    assert entry.reading.id == "how-a-gpu-waits" and entry.text in listed(root)
-    shelf = load(root)
-    assert not shelf.findings and not check(shelf, {"softmax"}) and len(shelf.readings) == 2
-    assert [path.name for path in (root / "docs/kernels").iterdir() if path.suffix == ".yml"] == [
-        "softmax.yml"
-    ]
-
-
-def test_every_field_is_written_in_the_order_of_the_schema(root: Path) -> None:
-    fields = {
-        "snippet": None, "tags": ["gpu", "paged-attention"], "lang": "zh", "year": 2023,
-        "level": "advanced", "authors": ["Ada Lovelace", "李: 明"], "venue": "SOSP '23",
-        "why": 'Says "how": a page # of keys, ' + "and why that is a good idea " * 5,
-        "title": "分页: 注意力", "title_en": "Paging", "snippets": ["stream"],
-        "needs": ["online-softmax"], "id": "paging",
-        "also": [{"what": "code", "url": "https://github.com/a/b"}], "seed": ["000"], "rating": 4,
-    }  # fmt: skip
-    fields.pop("snippet")
-    entry = add(root, "kernels/softmax", "https://arxiv.org/abs/2309.06180", ask=None,
-                fields=fields)  # fmt: skip
-    assert listed(root).startswith(FIRST + "- id: paging\n")
-    assert max(map(len, listed(root).splitlines())) <= 100
-    reading = load(root).readings["paging"]
-    said = reading.model_dump(exclude_defaults=True)
-    wanted = {**fields, "why": str(fields["why"]).strip(), "kind": "paper"}
-    assert said == {**wanted, "url": "https://arxiv.org/abs/2309.06180"}
-    assert not check(load(root), {"stream"}) and entry.reading.id == "paging"
-
-
-@pytest.mark.parametrize(
-    ("before", "start"),
-    [
-        (FIRST.rstrip("\n"), FIRST),
-        (FIRST.replace("\n", "\r\n"), FIRST.replace("\n", "\r\n")),
-        (FIRST + "\n", FIRST + "\n"),
-        (FIRST + "# the end\n", FIRST + "# the end\n"),
-        (
-            FIRST + "\n" + FIRST.replace("online", "on").replace("1805", "1905"),
-            FIRST + "\n" + FIRST.replace("online", "on").replace("1805", "1905") + "\n",
-        ),
-        ("", ""),
-        ("# nothing yet\n", "# nothing yet\n"),
-        ("# nothing yet", "# nothing yet\n"),
-    ],
-)
-def test_what_stood_there_stays_byte_for_byte(root: Path, before: str, start: str) -> None:
-    before = before.replace("Online normalizer", "Offline normalizer", 1)
-    start = start.replace("Online normalizer", "Offline normalizer", 1)
-    (root / "docs/kernels/softmax.yml").write_bytes(before.encode())
-    entry = add(root, "kernels/softmax", URL, ask=None, fields=FIELDS)
-    newline = "\r\n" if "\r\n" in before else "\n"
-    assert listed(root).startswith(start + "- id: how-a-gpu-waits" + newline)
-    assert listed(root).endswith("  why: Says what a warp waits for." + newline)
-    assert listed(root).count("\n") == listed(root).count(newline)
-    assert listed(root).splitlines()[entry.line - 1] == "- id: how-a-gpu-waits"
-    assert not load(root).findings
-
-
-def test_an_indented_list_stays_indented(root: Path) -> None:
-    indented = "".join(f"  {line}\n" for line in FIRST.splitlines())
-    (root / "docs/kernels/softmax.yml").write_text(indented)
-    add(root, "kernels/softmax", URL, ask=None, fields=FIELDS)
-    assert listed(root).startswith(indented + "  - id: how-a-gpu-waits\n    title: ")
-    assert len(load(root).readings) == 2 and not load(root).findings
-
-
-def test_a_list_is_begun_where_the_page_stands(root: Path) -> None:
-    entry = add(root, "kernels/gemm", URL, ask=None, fields=FIELDS)
-    assert listed(root, "gemm").startswith("- id: how-a-gpu-waits\n") and entry.line == 1
-    assert not entry.notes
-
-
-def test_a_page_that_does_not_show_its_list_is_noted(root: Path) -> None:
-    entry = add(root, "kernels/plain", URL, ask=None, fields=FIELDS)
-    assert [str(note) for note in entry.notes] == [
-        "docs/kernels/plain.md: does not show its reading list; "
-        'add --8<-- "readings/kernels/plain.md"'
-    ]
-
-
-@pytest.mark.parametrize("topic", ["docs/kernels/gemm.yml", "kernels/gemm.md", "/kernels/gemm/"])
-def test_a_topic_may_be_written_as_its_file(root: Path, topic: str) -> None:
-    assert add(root, topic, URL, ask=None, fields=FIELDS).path == "docs/kernels/gemm.yml"
-
-
-def test_an_unknown_topic_is_refused_with_the_topics(root: Path) -> None:
-    said = refusal(root, topic="kernels/softmaxx")
-    assert "there is no page docs/kernels/softmaxx.md" in said
-    assert "write --topic kernels/softmax; topics: kernels/gemm, kernels/softmax" in said
-    assert "topics: kernels/gemm" in refusal(root, topic="../../etc/passwd")
-    (root / "secret.md").write_text("# x\n")
-    assert "there is no page" in refusal(root, topic="../secret")
-    assert "there is no page" in refusal(root, topic="")
-
-
-@pytest.mark.parametrize(
-    "url",
-    ["https://arxiv.org/abs/1805.02867", "https://arxiv.org/pdf/1805.02867v2.pdf",
-     "https://www.alphaxiv.org/abs/1805.02867", "https://doi.org/10.48550/arXiv.1805.02867"],
-)  # fmt: skip
-def test_a_work_on_the_shelf_is_refused_with_its_place(root: Path, url: str) -> None:
-    said = refusal(root, topic="kernels/gemm", url=url)
-    assert "arxiv:1805.02867 is on the shelf already" in said
-    assert "'Online normalizer calculation for softmax' (online-softmax)" in said
-    assert said.endswith("see docs/kernels/softmax.yml:2")
-
-
-@pytest.mark.parametrize(
-    ("url", "words"),
-    [
-        ("javascript:alert(1)", "does not start with https://"),
-        ("example.org/a", "does not start with https://"),
-        ("https://x.org/a b", "holds a space"),
-        ("http://x.org/a", "is http; write https://x.org/a"),
-        ("https://bit.ly/x", "bit.ly hides where the url leads"),
-        ("https://www.google.com/search?q=x", "is a search on google.com"),
-        ("https://localhost/x", "is no public name"),
-    ],
-)
-def test_a_wrong_address_is_refused(root: Path, url: str, words: str) -> None:
-    assert words in refusal(root, url=url)
-
-
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"kind": "papers"}, "kind is 'papers'; write paper"),
-        ({"why": "x" * 301}, "over the limit of 300"),
-        ({"year": 1800}, "year is 1800"),
-        ({"lang": "jp"}, "write ja"),
-        ({"tags": ["GPU"]}, "tags 1 is 'GPU'"),
-        ({"snippets": ["streem"]}, "which is no folder under snippets/; write stream"),
-        ({"needs": ["online-softmaxx"]}, "write online-softmax"),
-        ({"id": "online-softmax"}, "id 'online-softmax' is used twice"),
-        ({"title": "online normalizer calculation for Softmax"}, "also stands at"),
-        ({"title": "a\x1b[31m"}, "unseen character U+001B"),
-        ({"colour": "red"}, "the key 'colour' is unknown"),
-    ],
-)  # fmt: skip
-def test_a_wrong_field_is_refused(root: Path, fields: dict[str, object], words: str) -> None:
-    assert words in refusal(root, **fields)
-
-
-def test_a_circle_through_the_entry_is_refused_wherever_it_shows(root: Path) -> None:
-    (root / "docs/kernels/softmax.yml").write_text(FIRST + "  needs: [waits]\n")
-    assert "goes in a circle" in refusal(root, topic="kernels/gemm", id="waits",
-                                         needs=["online-softmax"])  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("- id: [\n", "cannot be read here"),
-        (FIRST + "  colour: red\n", "the key 'colour' is unknown"),
-        ("a: b\n", "is not a list"),
-        ("[{id: a, title: A, url: https://x.org, kind: post, why: w}]\n", "written as [ … ]"),
-        ("[]\n", "written as [ … ]"),
-        (FIRST + "...\n", ""),
-    ],
-)
-def test_a_list_that_cannot_take_an_entry_is_left_alone(root: Path, text: str, words: str) -> None:
-    (root / "docs/kernels/softmax.yml").write_text(text)
-    assert words in refusal(root)
-
-
-def test_what_is_wrong_elsewhere_does_not_stand_in_the_way(root: Path) -> None:
-    (root / "docs/kernels/gemm.yml").write_text("- id: [\n")
-    (root / "docs/kernels/softmax.yml").write_text(FIRST + "  needs: [gone]\n")
-    add(root, "kernels/softmax", URL, ask=None, fields=FIELDS)
-    assert "how-a-gpu-waits" in load(root).readings
-
-
-def test_the_command_line_starts_without_pydantic() -> None:
-    code = "import sys, warpshelf.links; print(*{'pydantic', 'rapidfuzz'} & {*sys.modules})"
+def test_the_command_line_starts_without_the_extras() -> None:
+    code = "import sys, warpshelf.cli; print(*{'pydantic', 'rapidfuzz', 'httpx'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
 
 
-def test_missing_fields_are_named_at_once(root: Path) -> None:
-    said = refusal(root, title=None, kind="", why=None)
-    assert said.endswith("an entry needs title, kind, why; add --title, --kind, --why")
-    said = refusal(root, url="https://youtu.be/Cp7g1Ll4v0M", kind=None, why=None)
-    assert said.endswith("an entry needs why; add --why")
+def test_flags_are_enough_offline(shelf: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "client", lambda: pytest.fail("the web was asked"))
+    flags = ["--year", "2024", "--author", "Ada", "--author", "Bob", "--tag", "gpu", "--rating",
+             "3", "--snippet", "softmax", "--level", "beginner", "--needs", "online-softmax",
+             "--venue", "A blog", "--also", "code=https://github.com/a/b.git", "--also",
+             "published=https://dl.acm.org/doi/10.1145/1.2"]  # fmt: skip
+    done = add(shelf, URL, "--offline", *FLAGS, *flags)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("docs/kernels/softmax.yml:7: added 'how-a-gpu-waits'\n- id: how")
+    assert done.stdout.endswith(listed(shelf.root).removeprefix(FIRST))
+    reading = load(shelf.root).readings["how-a-gpu-waits"]
+    assert (reading.authors, reading.tags, reading.year) == (["Ada", "Bob"], ["gpu"], 2024)
+    assert (reading.snippets, reading.needs, reading.rating) == (["softmax"], ["online-softmax"], 3)
+    assert [(version.what, version.url) for version in reading.also] == [
+        ("code", "https://github.com/a/b"),
+        ("published", "https://doi.org/10.1145/1.2"),
+    ]
 
 
-def test_missing_fields_are_asked_for(root: Path) -> None:
-    asked: list[str] = []
-
-    def ask(key: str, question: str) -> str:
-        asked.append(key)
-        assert question
-        return {"title": " On waiting ", "kind": "post", "why": "Says why."}[key]
-
-    entry = add(root, "kernels/softmax", URL, ask=ask, fields={})
-    assert asked == ["title", "kind", "why"] and entry.reading.title == "On waiting"
-    with pytest.raises(ShelfError, match="an entry needs title; answer, or add --title"):
-        add(root, "kernels/softmax", URL + "2", ask=lambda *_: " ", fields={})
-
-
-@pytest.mark.parametrize(
-    ("url", "kind"),
-    [
-        ("https://arxiv.org/abs/2309.06180", "paper"),
-        ("https://doi.org/10.1145/1345206.1345220", "paper"),
-        ("https://ieeexplore.ieee.org/document/9622813", "paper"),
-        ("https://youtu.be/Cp7g1Ll4v0M", "talk"),
-        ("https://github.com/a/b", "code"),
-    ],
-)
-def test_the_kind_is_read_from_the_address(root: Path, url: str, kind: str) -> None:
-    fields = {"title": "T", "why": "W"}
-    assert add(root, "kernels/gemm", url, ask=None, fields=fields).reading.kind == kind
+def test_what_the_web_says_is_filled_in(shelf: Trial, web: Web) -> None:
+    done = add(shelf, "https://arxiv.org/pdf/2309.06180", "--why", "How pages help.", "--year",
+               "2024", "--json")  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    said = json.loads(done.stdout)
+    assert (said["title"][:26], said["year"]) == ("Efficient Memory Managemen", 2024)
+    assert said["authors"] == ["Woosuk Kwon", "Zhuohan Li", "Siyuan Zhuang"]
+    assert (said["kind"], said["venue"], said["url"]) == ("paper", "arXiv", PAPER)
+    doi = "https://doi.org/10.1145/3600006.3613165"
+    assert said["also"] == [{"what": "published", "url": doi}]
+    assert (said["path"], said["line"]) == ("docs/kernels/softmax.yml", 7)
 
 
-def test_tracking_parameters_are_dropped(root: Path) -> None:
-    url = " https://youtu.be/Cp7g1Ll4v0M?si=abc&t=5 "
-    entry = add(root, "kernels/gemm", url, ask=None, fields=FIELDS)
-    assert entry.reading.url == "https://youtu.be/Cp7g1Ll4v0M?t=5"
+def test_without_a_network_the_flags_are_enough(shelf: Trial, web: Web) -> None:
+    web.put("/arxiv", "busy", status=503)
+    done = add(shelf, PAPER, *FLAGS)
+    assert done.returncode == 0
+    assert done.stderr == (
+        "note: nothing was looked up: 127.0.0.1 answers 503 Service Unavailable\n"
+    )
+    assert "how-a-gpu-waits" in load(shelf.root).readings
 
 
-@pytest.mark.parametrize(
-    ("title", "wanted"),
-    [
-        ("FlashAttention-2: Faster Attention", "flashattention-2"),
-        ("Ça, c'est l'été!", "ca-cest-lete"),
-        ("Online softmax", "online-softmax-2"),
-        ("流水线", "reading"),
-        ("How to optimize a CUDA matmul kernel for cuBLAS-like performance",
-         "how-to-optimize-a-cuda-matmul-kernel-for"),
-    ],
-)  # fmt: skip
-def test_ids_are_made_of_titles(root: Path, title: str, wanted: str) -> None:
-    more = {"lang": "zh", "title_en": "Pipelines"} if title == "流水线" else {}
-    fields = {**FIELDS, "title": title, **more}
-    assert add(root, "kernels/gemm", URL, ask=None, fields=fields).reading.id == wanted
+def test_an_address_that_tells_nothing_is_no_trouble(shelf: Trial, web: Web) -> None:
+    web.put("/pages/example.org/a-post", "%PDF-1.7", "application/pdf")
+    done = add(shelf, URL, *FLAGS)
+    assert done.returncode == 0 and done.stderr.startswith("note: nothing was found at the address")
 
 
-def test_a_killed_write_leaves_the_old_list(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("os.replace", broken)
-    with pytest.raises(KeyboardInterrupt):
-        add(root, "kernels/softmax", URL, ask=None, fields=FIELDS)
-    assert listed(root) == FIRST
-    assert len(list((root / "docs/kernels").iterdir())) == 4
+def test_another_title_is_noted(shelf: Trial, web: Web) -> None:
+    done = add(shelf, PAPER, *FLAGS)
+    assert done.returncode == 0 and done.stderr.count("\n") == 1
+    assert "note: the title is given as 'How a GPU waits', and there as 'Efficient" in done.stderr
 
 
-@settings(max_examples=150, deadline=None)
-@given(text=st.one_of(
-    st.text(st.characters(codec="utf-8", exclude_categories=["C"]), min_size=1, max_size=120),
-    st.text("-:#'\"[]{}&*!|>%@`~?, \\ayno01.\t", min_size=1, max_size=20),
-))  # fmt: skip
-def test_any_text_is_written_as_it_is_meant(text: str) -> None:
-    values = {
-        "id": "a",
-        "title": text,
-        "authors": [text, "x"],
-        "also": [{"what": "code", "url": text}],
-    }
-    for newline in ("\n", "\r\n"):
-        data = links._dump(values, 2, newline).encode()
-        reader = links.Reader("docs/a.yml", data)
-        assert not reader.findings and reader.indent == 2
-        assert [entry.fields for entry in reader.entries] == [values]
+def test_a_repository_that_moved_is_added_where_it_is(shelf: Trial, web: Web) -> None:
+    web.record("/repositories/1", "github.json", "application/json")
+    web.move("/repos/rrze/gpu-benches", f"{web.base}/repositories/1")
+    done = add(shelf, "https://github.com/RRZE/gpu-benches", "--why", "W.")
+    assert done.returncode == 0
+    assert "that is taken: https://github.com/te42kyfo/gpu-benches\n" in done.stderr
+    assert load(shelf.root).readings["gpu-benches"].url == "https://github.com/te42kyfo/gpu-benches"
 
+
+def test_what_the_web_says_cannot_colour_the_terminal(shelf: Trial, web: Web) -> None:
+    web.put("/pages/example.org/a-post", "<title>\x1b[31mRed &#27;]0;x&#7; \u202etxt</title>")
+    done = add(shelf, URL, "--kind", "post", "--why", "W.")
+    assert done.returncode == 0
+    assert not {"\x1b", "\x07", "\u202e"} & {*done.stdout, *done.stderr, *listed(shelf.root)}
+
+
+def test_a_dry_run_prints_the_entry_and_nothing_else(shelf: Trial, web: Web) -> None:
+    before = files(shelf.root)
+    done = add(shelf, PAPER, "--why", "W.", "--dry-run")
+    assert done.returncode == 0 and done.stdout.startswith("- id: efficient-memory-management-for")
+    assert done.stderr == "" and files(shelf.root) == before
+
+
+def test_what_is_wrong_is_said_on_one_line_before_the_web_is_asked(shelf: Trial, web: Web) -> None:
+    before = files(shelf.root)
+    where = "docs/kernels/softmax.yml: "
+    for url, flags, said in (
+        ("https://arxiv.org/abs/1805.02867", [],
+         f"{where}arxiv:1805.02867 is on the shelf already, as 'Online normalizer calculation for "
+         "softmax' (online-softmax); see docs/kernels/softmax.yml:2\n"),
+        ("nonsense", [], f"{where}the URL 'nonsense' does not start with https:// and a host; "
+         "write it as https://…\n"),
+        (URL, ["--also", "github.com/a/b"], "--also: is 'github.com/a/b'; write what=url, such as "
+         "--also code=https://github.com/a/b\n"),
+        (URL, ["--also", "code=here"], "--also: the URL 'here' does not start with https:// and a "
+         "host; write it as https://…\n"),
+    ):  # fmt: skip
+        done = add(shelf, url, *flags)
+        assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
+    assert not web.asked and files(shelf.root) == before
+    done = add(shelf, URL, "--offline")
+    assert done.stderr == f"{where}an entry needs title, kind, why; add --title, --kind, --why\n"
+    assert shelf.shelf("links", "add", URL).returncode == 2
+
+
+# In a terminal.
 
 runner = CliRunner()
 
 
-@pytest.fixture
-def here(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(links, "find", lambda: Project(root))
-    return root
-
-
-def test_the_command_adds(here: Path) -> None:
-    flags = ["--title", "How a GPU waits", "--kind", "post", "--why", "Says why.", "--year", "2024"]
-    flags += ["--author", "Ada", "--author", "Bob", "--tag", "gpu", "--snippet", "softmax"]
-    done = runner.invoke(links_app, ["add", URL, "--topic", "kernels/softmax", *flags])
-    assert done.exit_code == 0, done.output
-    assert "docs/kernels/softmax.yml:7: added 'how-a-gpu-waits'" in done.output
-    reading = load(here).readings["how-a-gpu-waits"]
-    assert (reading.authors, reading.tags, reading.year) == (["Ada", "Bob"], ["gpu"], 2024)
-    assert reading.snippets == ["softmax"]
-
-
-def test_the_command_answers_in_json(here: Path) -> None:
-    flags = ["--title", "T", "--why", "W", "--json"]
-    done = runner.invoke(
-        links_app, ["add", "https://github.com/a/b", "--topic", "kernels/gemm", *flags]
-    )
-    assert json.loads(done.stdout) == {
-        "id": "t", "title": "T", "url": "https://github.com/a/b", "kind": "code", "why": "W",
-        "path": "docs/kernels/gemm.yml", "line": 1,
-    }  # fmt: skip
-
-
-def test_the_command_says_what_is_wrong_on_one_line(here: Path) -> None:
-    done = runner.invoke(links_app, ["add", URL, "--topic", "kernels/softmax"])
-    assert done.exit_code == 1 and done.stdout == ""
-    assert done.stderr == (
-        "docs/kernels/softmax.yml: an entry needs title, kind, why; add --title, --kind, --why\n"
-    )
-    assert runner.invoke(links_app, ["add", URL]).exit_code == 2
-
-
-def test_the_command_asks_in_a_terminal(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = iter(["How a GPU waits", "post", "Says why."])
-    monkeypatch.setattr(links, "_ask", lambda key, question: next(answers))
+def answer(
+    shelf: Trial, monkeypatch: pytest.MonkeyPatch, url: str, answers: list[str], *words: str
+) -> tuple[int, str]:
     monkeypatch.setattr(links, "_terminal", lambda: True)
-    done = runner.invoke(links_app, ["add", URL, "--topic", "kernels/softmax"])
-    assert done.exit_code == 0 and "how-a-gpu-waits" in listed(here)
+    monkeypatch.chdir(shelf.root)
+    done = runner.invoke(cli.app, ["links", "add", url, "--topic", "kernels/softmax", *words],
+                         input="".join(f"{line}\n" for line in answers))  # fmt: skip
+    return done.exit_code, done.output
+
+
+def test_enter_accepts_what_was_found(
+    shelf: Trial, web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status, said = answer(shelf, monkeypatch, PAPER, ["", "", "", "", "SOSP 2023", "", "", "W."])
+    assert status == 0, said
+    reading = load(shelf.root).readings["efficient-memory-management-for-large"]
+    assert (reading.venue, reading.year, reading.level) == ("SOSP 2023", 2023, None)
+    assert reading.authors == ["Woosuk Kwon", "Zhuohan Li", "Siyuan Zhuang"] and reading.also
+    assert "Kind (paper, post, talk, code, docs, course, book, tool, site) [paper]: " in said
+    assert "Level (beginner, intermediate, advanced): " in said
+    assert "at most 300 characters: " in said
+
+
+def test_a_wrong_answer_is_asked_for_again(
+    shelf: Trial, web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = ["", "papr", "paper", "-", "soon", "-", "", "expert", "advanced"]
+    answers += ["GPU", "gpu, memory", "", "x" * 301, "W."]
+    status, said = answer(shelf, monkeypatch, PAPER, answers)
+    assert status == 0, said
+    for line in (
+        "  kind is 'papr'; write paper", "  year is 'soon'; write a whole number",
+        "  level is 'expert'; write one of beginner, intermediate, advanced",
+        "  tags 1 is 'GPU'", "  an entry needs why", "  why has 301 characters, over the limit",
+    ):  # fmt: skip
+        assert line in said
+    [reading] = load(shelf.root).topics["kernels/softmax"].readings[1:]
+    assert (reading.authors, reading.year, reading.venue) == ([], None, "arXiv")
+    assert (reading.level, reading.tags, reading.why) == ("advanced", ["gpu", "memory"], "W.")
+
+
+def test_flags_are_not_asked_for(shelf: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = [*FLAGS, "--offline", "--author", "Ada", "--year", "2024", "--tag", "gpu"]
+    status, said = answer(shelf, monkeypatch, URL, ["", "beginner"], *words)
+    assert status == 0, said
+    asked = re.findall(r"^(Title|Kind|Authors|Year|Venue|Level|Tags|Why)\b", said, re.MULTILINE)
+    assert asked == ["Venue", "Level"]
+    assert load(shelf.root).readings["how-a-gpu-waits"].level == "beginner"
+
+
+def test_a_title_in_another_script_asks_for_its_language(
+    shelf: Trial, web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    web.put("/pages/example.org/a-post", "<html lang=zh-CN><title>流水线并行</title>")
+    answers = ["", "en", "", "", "Pipelines", "post", "", "", "", "", "", "W."]
+    status, said = answer(shelf, monkeypatch, URL, answers)
+    assert status == 0, said
+    assert "  title is not in English; set lang" in said and "  an entry needs title_en" in said
+    reading = load(shelf.root).readings["pipelines"]
+    assert (reading.title, reading.lang, reading.title_en) == ("流水线并行", "zh", "Pipelines")
+
+
+def test_what_the_work_says_of_itself_is_shown_and_not_written(
+    shelf: Trial, web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    web.record("/repos/te42kyfo/gpu-benches", "github.json", "application/json")
+    url = "https://github.com/te42kyfo/gpu-benches"
+    status, said = answer(shelf, monkeypatch, url, ["", "", "", "", "", "", "", "W."])
+    assert status == 0 and "it says of itself: collection of benchmarks" in said
+    assert "collection" not in listed(shelf.root)
+
+
+def test_an_end_of_the_answers_writes_nothing(
+    shelf: Trial, web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = files(shelf.root)
+    status, said = answer(shelf, monkeypatch, PAPER, ["", ""])
+    assert status == 1 and "Abort" in said and files(shelf.root) == before
+
+
+def test_answers_that_cannot_be_written_are_given_back(
+    shelf: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    title = "Online normalizer calculation for softmax"
+    answers = [title, "post", "", "", "", "", "", "Why it is worth it."]
+    status, said = answer(shelf, monkeypatch, URL, answers, "--offline")
+    assert status == 1 and listed(shelf.root) == FIRST
+    assert f"nothing was written; these were the answers:\n- title: {title}\n" in said
+    assert "  why: Why it is worth it." in said
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")
+def test_a_terminal(shelf: Trial, web: Web) -> None:
+    """As a person does it: a process of its own at a pseudo-terminal."""
+    import pty
+
+    code = (
+        "import sys; from warpshelf import cli, links; from warpshelf.found import Endpoints\n"
+        f"links._endpoints = lambda: {web.endpoints!r}\n"
+        "sys.exit(cli.main(sys.argv[1:]))\n"
+    )
+    words = ["links", "add", PAPER, "--topic", "kernels/softmax"]
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "dumb", "PYTHONPATH": str(ROOT / "scripts")}
+    process = subprocess.Popen([sys.executable, "-c", code, *words], cwd=shelf.root, stdin=theirs,
+                               stdout=theirs, stderr=theirs, env=environment)  # fmt: skip
+    os.close(theirs)
+    said, answers = "", iter(["", "", "", "", "", "", "", "How pages help."])
+    until = time.monotonic() + 60
+    with suppress(OSError):  # the end of a pseudo-terminal
+        while time.monotonic() < until and process.poll() is None:
+            if select.select([ours], [], [], 0.2)[0]:
+                said += os.read(ours, 4096).decode(errors="replace")
+                if said.endswith(": "):
+                    os.write(ours, f"{next(answers)}\n".encode())
+                    said += "\n"
+    assert process.wait(10) == 0, said
+    os.close(ours)
+    [reading] = load(shelf.root).topics["kernels/softmax"].readings[1:]
+    assert (reading.why, reading.year) == ("How pages help.", 2023)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -95,7 +94,7 @@ def test_a_good_list_is_read_whole(tmp_path: Path) -> None:
     assert shelf.readings["roofline"].line == 20
     assert reading.target == "/kernels/softmax.md#reading-online-softmax"
     assert shelf.topics["kernels/softmax"].title == "About softmax"
-    assert KEYS[:5] == ("id", "title", "title_en", "url", "kind") and KEYS[-1] == "mended"
+    assert KEYS[:5] == ("id", "title", "title_en", "url", "kind") and KEYS[-1] == "added"
 
 
 def test_line_ends_of_windows_are_read(tmp_path: Path) -> None:
@@ -304,9 +303,9 @@ def test_an_id_used_twice_names_the_first() -> None:
 @pytest.mark.parametrize(
     "second",
     [
-        small("b", url="https://arxiv.org/pdf/2309.06180v2.pdf"),
+        small("b", url="https://arxiv.org/abs/2309.06180"),
         small("b", more="also: [{what: preprint, url: https://arxiv.org/abs/2309.06180}]"),
-        small("b", more="also: [{what: published, url: https://alphaxiv.org/abs/2309.06180}]"),
+        small("b", more="also: [{what: published, url: https://arxiv.org/abs/2309.06180}]"),
     ],
 )
 def test_one_work_stands_once(second: str) -> None:
@@ -371,9 +370,10 @@ def test_shared_needs_are_no_circle() -> None:
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("https://x.org/a?id=1&utm_source=b", "carries utm_source, which follow the reader; "
+        ("https://x.org/a?id=1&utm_source=b", "carries utm_source, which follows the reader; "
                                               "write https://x.org/a?id=1"),
-        ("https://youtu.be/Cp7g1Ll4v0M?si=abc", "carries si"),
+        ("https://youtu.be/Cp7g1Ll4v0M?si=abc", "carries si, which follows the reader, and is "
+         "not in the form that YouTube has here; write https://www.youtube.com/watch?v=Cp7g1Ll4v0M"),
         ("http://x.org/a", "the url http://x.org/a is http; write https://x.org/a"),
         ("https://bit.ly/abc", "bit.ly hides where the url leads"),
         ("https://t.co/abc", "t.co hides"),
@@ -388,7 +388,7 @@ def test_shared_needs_are_no_circle() -> None:
 )  # fmt: skip
 def test_an_address_that_should_be_another_is_named(url: str, words: str) -> None:
     assert words in only(check(shelf_of(small("a", url=f'"{url}"'))))
-    more = f'also: [{{what: slides, url: "{url}"}}]'
+    more = f'also: [{{what: annotated, url: "{url}"}}]'
     said = only(check(shelf_of(small("a", more=more))))
     assert words in said and said.startswith("docs/kernels/a.yml:6: ")
 
@@ -473,27 +473,6 @@ def test_no_bytes_break_the_reader(data: bytes) -> None:
         assert len(str(finding).splitlines()) == 1 and finding.mend
     reader = Reader("docs/a.yml", data)
     assert reader.findings or all(entry.line >= 1 for entry in reader.entries)
-
-
-def test_ten_thousand_readings_are_read_and_checked_in_time(tmp_path: Path) -> None:
-    for topic in range(200):
-        rows = []
-        for number in range(topic * 50, topic * 50 + 50):
-            arxiv = f"https://arxiv.org/abs/{1000 + number // 1000}.{number % 1000:05d}"
-            rows.append(
-                GOOD.partition("- id: roofline")[0]
-                .replace("online-softmax\n", f"r-{number}\n", 1)
-                .replace("Online normalizer", f"{number} normalizers")
-                .replace("https://arxiv.org/abs/1805.02867", arxiv)
-                .replace("roofline", f"r-{number - 1}" if number else "r-9999")
-            )
-        project(tmp_path, **{f"topic{topic}": "".join(rows)})
-    start = time.process_time()
-    shelf = load(tmp_path)
-    findings = check(shelf, {"softmax"})
-    assert time.process_time() - start < 10
-    assert len(shelf.readings) == 10_000 and shelf.findings == []
-    assert "needs goes in a circle" in only(findings)
 
 
 def test_the_model_is_strict() -> None:

@@ -2,53 +2,23 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import re
-import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from html.parser import HTMLParser
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
 
 import pytest
 import yaml
-from playwright.sync_api import (
-    Browser,
-    BrowserContext,
-    ConsoleMessage,
-    Page,
-    Playwright,
-    Request,
-    Response,
-    sync_playwright,
-)
+from browsing import NARROW, WIDE, Visit, open_context, served
+from playwright.sync_api import Browser, Page
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
 BASE = urlsplit(CONFIG["site_url"]).path  # where the published site lies on its host
-
-WIDE, NARROW = 1280, 390
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-ELSEWHERE = (
-    "/usr/bin/chromium",
-    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
-    "/Applications/Chromium.app/Contents/MacOS/Chromium",
-)
 
 
 def sources(nav: list) -> Iterator[str]:
@@ -73,7 +43,7 @@ PAGES = [address(source) for source in sources(CONFIG["nav"])]
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page or "home")
 
 
-# The site and a browser, once for all tests.
+# The site, once for all tests.
 
 
 @pytest.fixture(scope="session")
@@ -94,97 +64,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    """Serves files as a real host does, on open connections and to be cached; keeps no log."""
-
-    protocol_version = "HTTP/1.1"
-
-    def end_headers(self) -> None:
-        self.send_header("Cache-Control", "max-age=600")
-        super().end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
 @pytest.fixture(scope="session")
 def origin(site: Path) -> Iterator[str]:
     """The address of the site, served from a thread on this machine."""
-    handler = functools.partial(Quiet, directory=str(site))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()
-
-
-def find_browser(playwright: Playwright) -> str | None:
-    candidates = [shutil.which(name) for name in BROWSERS]
-    candidates += [*ELSEWHERE, playwright.chromium.executable_path]
-    return next((path for path in candidates if path and Path(path).exists()), None)
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        executable = find_browser(playwright)
-        if executable is None:
-            reason = f"no browser found; install one of {', '.join(BROWSERS)}"
-            if os.environ.get("CI") == "true":
-                pytest.fail(reason)
-            pytest.skip(reason)
-        browser = playwright.chromium.launch(executable_path=executable, args=FLAGS)
-        yield browser
-        browser.close()
-
-
-def open_context(browser: Browser, width: int, **options: object) -> BrowserContext:
-    context = browser.new_context(viewport={"width": width, "height": 800}, **options)
-    context.set_default_timeout(10_000)
-    return context
-
-
-@dataclass
-class Visit:
-    """A tab and what went wrong in it since it last went to a page."""
-
-    tab: Page
-    origin: str
-    foreign: list[str] = field(default_factory=list)
-    failed: list[str] = field(default_factory=list)
-    console: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.tab.on("request", self._sent)
-        self.tab.on("requestfailed", self._lost)
-        self.tab.on("response", self._answered)
-        self.tab.on("pageerror", lambda error: self.console.append(str(error)))
-        self.tab.on("console", self._said)
-
-    def _sent(self, request: Request) -> None:
-        if not request.url.startswith((f"{self.origin}/", "data:", "blob:")):
-            self.foreign.append(request.url)
-
-    def _lost(self, request: Request) -> None:
-        if request.failure != "net::ERR_ABORTED":  # the tab went on before it was answered
-            self.failed.append(f"{request.url} ({request.failure})")
-
-    def _answered(self, response: Response) -> None:
-        if response.status >= 400:
-            self.failed.append(f"{response.url} ({response.status})")
-
-    def _said(self, message: ConsoleMessage) -> None:
-        if message.type == "error":
-            self.console.append(message.text)
-
-    def go(self, page: str) -> Page:
-        """Go to a page, and stay for what it asks for late."""
-        for list_ in (self.foreign, self.failed, self.console):
-            list_.clear()
-        self.tab.goto(f"{self.origin}/{page}", wait_until="load")
-        self.tab.wait_for_timeout(50)
-        return self.tab
+    with served(site) as address:
+        yield address
 
 
 @pytest.fixture(scope="session")
@@ -319,7 +203,7 @@ def test_page_reads_without_scripts(browser: Browser, origin: str) -> None:
     context = open_context(browser, WIDE, java_script_enabled=False)
     tab = Visit(context.new_page(), origin).go("kernels/softmax/")
     assert tab.locator("h1").is_visible()
-    assert tab.locator("pre > code").first.is_visible()
+    assert tab.locator(".highlight pre > code").first.is_visible()
     context.close()
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sysconfig
 from pathlib import Path
@@ -22,6 +24,18 @@ PINNED = re.compile(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}")
 HOSTED = re.compile(r"(ubuntu|macos|windows)-[\w.]+")
 # What somebody outside can choose the text of, put where a shell would read it as program text.
 OUTSIDE = re.compile(r"\$\{\{[^}]*\b(github\.event|github\.head_ref|github\.ref_name|inputs)\b")
+
+# The jobs that may write, and what. They run nothing that was checked out or installed.
+WRITERS = {
+    ("pages", "deploy"): {"pages": "write", "id-token": "write"},
+    ("links", "issue"): {"issues": "write"},
+    ("links", "states"): {"contents": "write"},
+    ("add-link", "propose"): {
+        "contents": "write",
+        "issues": "write",
+        "pull-requests": "write",
+    },
+}
 
 each_workflow = pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
 
@@ -50,7 +64,13 @@ def run(program: str, *arguments: str | Path) -> None:
 
 
 def test_there_are_workflows() -> None:
-    assert {path.stem for path in WORKFLOWS} == {"gpu", "pages", "pull-request"}
+    assert {path.stem for path in WORKFLOWS} == {
+        "add-link",
+        "gpu",
+        "links",
+        "pages",
+        "pull-request",
+    }
 
 
 def schema(name: str, *paths: Path) -> None:
@@ -96,8 +116,19 @@ def test_permissions_are_least(path: Path) -> None:
     workflow = read(path)
     assert workflow["permissions"] == {"contents": "read"}
     for name, job in workflow["jobs"].items():
-        allowed = {"pages": "write", "id-token": "write"} if name == "deploy" else None
-        assert job.get("permissions") == allowed, name
+        assert job.get("permissions") == WRITERS.get((path.stem, name)), name
+
+
+@pytest.mark.parametrize(("workflow", "name"), WRITERS)
+def test_jobs_that_write_run_nothing_of_ours(workflow: str, name: str) -> None:
+    job = read(GITHUB / "workflows" / f"{workflow}.yml")["jobs"][name]
+    used = {step["uses"].partition("@")[0] for step in job["steps"] if "uses" in step}
+    known = {"actions/configure-pages", "actions/deploy-pages", "actions/download-artifact"}
+    assert used <= known
+    assert job["if"].startswith("github.ref == 'refs/heads/main'")
+    for step in job["steps"]:
+        words = set(re.findall(r"[\w./-]+", step.get("run", "")))
+        assert not words & {"shelf", "pip", "python", "python3", "git", "make", "curl"}, step
 
 
 def test_only_pages_deploys() -> None:
@@ -141,8 +172,8 @@ def test_link_form_asks_for_the_fields_of_a_reading() -> None:
     form = yaml.safe_load((GITHUB / "ISSUE_TEMPLATE" / "link.yml").read_text(encoding="utf-8"))
     fields = {item["id"]: item for item in form["body"] if "id" in item}
     entry = readings.Reading.model_fields
-    decided_here = {"id", "rating", "seed", "superseded_by", "mended"}
-    assert set(fields) - {"topic", "notes"} == set(entry) - decided_here
+    decided_here = {"id", "rating", "seed", "superseded_by", "mended", "added"}
+    assert set(fields) - {"topic", "notes", "own_words"} == set(entry) - decided_here
     asked = {name for name, item in fields.items() if item.get("validations", {}).get("required")}
     wanted = {name for name, field in entry.items() if field.is_required()} - decided_here
     assert asked - {"topic"} == wanted
@@ -155,4 +186,123 @@ def test_link_form_offers_every_topic() -> None:
     [topic] = [item for item in form["body"] if item.get("id") == "topic"]
     docs = ROOT / "docs"
     lists = {path.relative_to(docs).with_suffix("").as_posix() for path in docs.glob("*/*.yml")}
-    assert lists - set(topic["attributes"]["options"]) == set()
+    *options, another = topic["attributes"]["options"]
+    assert set(options) == lists and len(options) == len(lists)
+    assert another.startswith("another one")
+
+
+# The check of the links: it blocks nobody, and its scripts do what they should on a stand-in.
+
+
+def script(workflow: str, name: str) -> str:
+    found = steps(read(GITHUB / "workflows" / f"{workflow}.yml"))
+    [step] = [step for step in found if step.get("name") == name]
+    return step["run"]
+
+
+def act(text: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a step as GitHub does, in `folder`, whose programs come first."""
+    names = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", **variables}
+    return subprocess.run(
+        ["bash", "-e", "-c", text], cwd=folder, env={**os.environ, **names}, capture_output=True,
+        text=True, timeout=30, check=False,
+    )  # fmt: skip
+
+
+def program(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+needs_bash = pytest.mark.skipif(
+    any(shutil.which(name) is None for name in ("bash", "openssl")), reason="needs bash and openssl"
+)
+
+
+def test_new_links_hold_up_no_pull_request() -> None:
+    jobs = read(GITHUB / "workflows" / "pull-request.yml")["jobs"]
+    assert jobs["links"]["continue-on-error"] is True
+    assert [name for name, job in jobs.items() if "links" in job.get("needs", ())] == []
+    [step] = [step for step in jobs["links"]["steps"] if "links check" in step.get("run", "")]
+    assert step["continue-on-error"] is True and "--changed-since HEAD^1" in step["run"]
+
+
+@needs_bash
+@pytest.mark.parametrize(("found", "changed"), [(0, 0), (1, 1)])
+def test_text_from_the_web_is_no_command(tmp_path: Path, found: int, changed: int) -> None:
+    shelf = 'echo "::error::from the web"\necho hello > "$RUNNER_TEMP/links/report.md"\n'
+    shelf += f"echo {changed} > docs/links.json\nexit {found}"
+    program(tmp_path / ".venv" / "bin" / "shelf", shelf)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "merged.json").write_text("0\n")
+    done = act(
+        script("links", "Ask for every link"), tmp_path, RUNNER_TEMP=str(tmp_path),
+        GITHUB_OUTPUT=str(tmp_path / "output"), GITHUB_STEP_SUMMARY=str(tmp_path / "summary"),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    stop, error, resume = done.stdout.splitlines()
+    assert stop.startswith("::stop-commands::") and error == "::error::from the web"
+    assert len(resume) == 36 and resume == f"::{stop.removeprefix('::stop-commands::')}::"
+    assert (tmp_path / "output").read_text() == f"found={found}\nchanged={changed}\n"
+    assert (tmp_path / "summary").read_text() == "hello\n"
+    assert (tmp_path / "links" / "links.json").read_text() == f"{changed}\n"
+
+
+@needs_bash
+def test_a_check_that_fails_itself_reports_nothing(tmp_path: Path) -> None:
+    """With no network there is no report, and the last issue and states stay as they are."""
+    program(tmp_path / ".venv" / "bin" / "shelf", "exit 1")
+    done = act(
+        script("links", "Ask for every link"), tmp_path, RUNNER_TEMP=str(tmp_path),
+        GITHUB_OUTPUT=str(tmp_path / "output"), GITHUB_STEP_SUMMARY=str(tmp_path / "summary"),
+    )  # fmt: skip
+    assert done.returncode != 0 and not (tmp_path / "output").exists()
+
+
+@needs_bash
+@pytest.mark.parametrize(
+    ("open_issue", "found", "calls"),
+    [
+        ("", "0", ["issue list"]),
+        ("", "1", ["issue list", "label create", "issue create"]),
+        ("7", "1", ["issue list", "issue edit"]),
+        ("7", "0", ["issue list", "issue close"]),
+    ],
+)
+def test_there_is_one_issue(tmp_path: Path, open_issue: str, found: str, calls: list[str]) -> None:
+    program(tmp_path / "gh", f'echo "$@" >> calls\n[ "$2" = list ] && echo "{open_issue}" || true')
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "report.md").write_text("What `$(touch acted)` was found\n")
+    text = script("links", "Say what is to be mended")
+    done = act(text, tmp_path, GH_REPO="owner/name", FOUND=found)
+    assert done.returncode == 0, done.stderr
+    said = (tmp_path / "calls").read_text().splitlines()
+    assert [" ".join(line.split()[:2]) for line in said] == calls
+    assert all(line.split()[2] == "7" for line in said[1:] if open_issue)
+    body = (tmp_path / "body.md").read_text()
+    assert body.startswith("What `$(touch acted)` was found\n\n")
+    assert "https://github.com/owner/name/compare/main...link-states?expand=1" in body
+    assert not (tmp_path / "acted").exists()
+
+
+@needs_bash
+@pytest.mark.skipif(shutil.which("jq") is None, reason="needs jq, as GitHub's machines have it")
+@pytest.mark.parametrize("there", [True, False])
+def test_the_states_are_one_commit_on_their_branch(tmp_path: Path, there: bool) -> None:
+    answer = 'case "$*" in *PATCH*) exit 1 ;; esac' if not there else ""
+    program(tmp_path / "gh", f'echo "$@" >> calls\necho sha\n{answer}\ncat > /dev/null')
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "links.json").write_text('{"schema": 1}\n')
+    text = script("links", "Put the states on their branch")
+    done = act(text, tmp_path, GITHUB_REPOSITORY="owner/name")
+    assert done.returncode == 0, done.stderr
+    said = (tmp_path / "calls").read_text().splitlines()
+    assert [line.split()[1].removeprefix("repos/owner/name/git/") for line in said[:5]] == [
+        "ref/heads/main", "commits/sha", "blobs", "trees", "commits",
+    ]  # fmt: skip
+    assert "parents[]=sha" in said[4] and "tree[][path]=docs/links.json" in said[3]
+    assert "refs/heads/link-states" in said[5] and "force=true" in said[5]
+    assert len(said) == (6 if there else 7)
+    if not there:
+        assert "ref=refs/heads/link-states" in said[6]

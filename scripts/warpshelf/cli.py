@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -17,6 +17,9 @@ from warpshelf.findings import Finding, ShelfError
 from warpshelf.links import links_app
 from warpshelf.project import Project
 from warpshelf.snippet import Snippet
+
+if TYPE_CHECKING:
+    from warpshelf.edits import Mend
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -153,19 +156,51 @@ def import_(
 
 
 @app.command()
-def check(as_json: Json = False) -> None:
+def check(
+    fix: Annotated[
+        bool, typer.Option("--fix", help="First mend in the reading lists what is safe to mend.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Check all that a pull request must pass; no GPU, no network, nothing is run."""
     from warpshelf import inspection
 
-    findings = inspection.check(projects.find())
+    project = projects.find()
+    mended: list[Mend] = []
+    left: list[Finding] = []
+    if fix:
+        from warpshelf import mends
+
+        mended, left = mends.fix(project.root)
+    findings = sorted({*left, *inspection.check(project)})
     if as_json:
-        print(json.dumps([finding.__dict__ for finding in findings], indent=1))
+        found = [finding.__dict__ for finding in findings]
+        done = {"mended": [mend.__dict__ for mend in mended], "findings": found}
+        print(json.dumps(done if fix else found, indent=1))
     else:
+        for mend in mended:
+            print(mend)
         tell(findings)
     if findings:
         raise typer.Exit(1)
     if not as_json:
         print("all well")
+
+
+@app.command()
+def schema(
+    write: Annotated[
+        bool, typer.Option("--write", help="Write it to where the editors' settings expect it.")
+    ] = False,
+) -> None:
+    """Print the JSON Schema of a reading list, by which editors check and complete."""
+    from warpshelf import listschema
+
+    if not write:
+        sys.stdout.write(listschema.text())
+        return
+    changed = listschema.write(projects.find())
+    print(f"wrote {listschema.PLACE}" if changed else f"{listschema.PLACE} is current")
 
 
 @app.command()

@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qs, urlsplit
 
+from warpshelf import spelling, twins
 from warpshelf.findings import Finding
-from warpshelf.identity import clean, identity, tracking
+from warpshelf.identity import identity
 from warpshelf.messages import nearest
 
 if TYPE_CHECKING:
-    from warpshelf.readings import Reading, Shelf
+    from warpshelf.entries import Place
+    from warpshelf.readings import Also, Reading, Shelf
 
-SHORTENERS = {
-    "amzn.to", "b23.tv", "bit.ly", "buff.ly", "cutt.ly", "dlvr.it", "dwz.cn", "fb.me", "goo.gl",
-    "is.gd", "j.mp", "lnkd.in", "ow.ly", "rb.gy", "shorturl.at", "t.cn", "t.co", "t.ly", "tiny.cc",
-    "tinyurl.com", "url.cn", "v.gd",
-}  # fmt: skip
-SEARCHES = (  # host, path, the parameter that holds the question ("" for any)
-    (r"(?:.+\.)?google\.[a-z.]+", r"/(?:search|scholar|url|imgres)", ""),
-    (r"(?:.+\.)?(?:bing|yahoo|yandex|sogou|ecosia)\.[a-z.]+", r"/(?:search|web)/?.*", ""),
-    (r"(?:.+\.)?duckduckgo\.com", r"/(?:html/?)?", "q"),
-    (r"(?:.+\.)?baidu\.com", r"/(?:s|link)", ""),
-    (r"github\.com", r"/search/?.*|/[^/]+/[^/]+/search", ""),
-    (r"youtube\.com", r"/results", ""),
-    (r"arxiv\.org", r"/search/?.*", ""),
-    (r"semanticscholar\.org", r"/search", ""),
-    (r"(?:.+\.)?(?:zhihu|csdn)\.(?:com|net)", r"/search", ""),
-)  # fmt: skip
+VERSIONS = ("preprint", "published")  # the same work as the entry's own url
+PARTS = ("code", "slides", "recording")  # what belongs to it and may be an entry of its own
+# Kinds whose titles have subtitles, and how many words must be left without one.
+HEADED = {"paper": 1, "book": 1, "post": 3, "talk": 3}
+YEARS_APART = 2  # a preprint and its publication are seldom further apart than a year
 
 
 def check(shelf: Shelf, snippet_ids: Collection[str] | None = None) -> list[Finding]:
@@ -39,14 +28,24 @@ def check(shelf: Shelf, snippet_ids: Collection[str] | None = None) -> list[Find
     `snippet_ids` names the snippets that exist; None leaves those references unchecked.
     """
     found: list[Finding] = []
-    for group in (_ids, _identities, _titles, _references, _cycles, _urls, _order, _pages):
+    for group in (
+        _ids,
+        _identities,
+        _titles,
+        _references,
+        _cycles,
+        _urls,
+        _spaces,
+        _order,
+        _pages,
+    ):
         found += group(shelf)
     if snippet_ids is not None:
         found += _snippets(shelf, snippet_ids)
     return sorted(set(found))
 
 
-def _at(reading: Reading, place: tuple[str | int, ...], what: str, mend: str) -> Finding:
+def _at(reading: Reading, place: Place, what: str, mend: str) -> Finding:
     return Finding(reading.path, reading.line_of(*place), what, mend)
 
 
@@ -61,38 +60,88 @@ def _ids(shelf: Shelf) -> Iterator[Finding]:
 def _identities(shelf: Shelf) -> Iterator[Finding]:
     seen: dict[str, Reading] = {}
     for reading in shelf.entries:
-        places: list[tuple[tuple[str | int, ...], str]] = [(("url",), reading.url)]
-        places += [
-            (("also", number, "url"), version.url)
-            for number, version in enumerate(reading.also)
-            if version.what in ("preprint", "published")
-        ]
-        for place, url in places:
-            name = identity(url)
+        own = identity(reading.url)
+        here = {own}
+        for place, version in [(("url",), None), *_versions(reading)]:
+            name = identity(version.url) if version else own
+            if version and version.what in PARTS:
+                if name == own:
+                    yield _at(reading, place, f"{name} is the entry's own url", "remove it")
+                continue
             first = seen.setdefault(name, reading)
             if first is not reading:
                 what = f"{name} is on the shelf already, as {first.title!r}"
                 yield _at(reading, place, what, f"keep one (first at {first.path}:{first.line})")
-            elif place != ("url",) and name == identity(reading.url):
-                yield _at(reading, place, f"{name} is the entry's own url", "remove it")
+            elif version and name in here:
+                its = "the entry's own url" if name == own else "under also twice"
+                yield _at(reading, place, f"{name} is {its}", "remove it")
+            here.add(name)
+
+
+def _versions(reading: Reading) -> Iterator[tuple[Place, Also]]:
+    """What an entry has under `also`, save copies and translations, whose identity may be its own.
+
+    A copy has the identity of what it copies.
+    """
+    for number, version in enumerate(reading.also):
+        if version.what in VERSIONS or version.what in PARTS:
+            yield ("also", number, "url"), version
 
 
 def _titles(shelf: Shelf) -> Iterator[Finding]:
-    seen: dict[str, Reading] = {}
-    for reading in shelf.entries:
-        folded = unicodedata.normalize("NFKC", reading.title).casefold()
-        name = re.sub(r"[\W_]+", " ", folded).strip() or folded
-        first = seen.setdefault(name, reading)
-        if first is not reading and identity(first.url) != identity(reading.url):
-            what = f"the title {reading.title!r} also stands at {first.path}:{first.line}"
-            what += f", for {identity(first.url)}"
-            mend = "correct one title or url, or name the second address under also"
-            yield _at(reading, ("title",), what, mend)
+    titles = [twins.title(reading.title, HEADED.get(reading.kind, 0)) for reading in shelf.entries]
+    named: set[int] = set()
+    for first, second, how in twins.pairs(titles):
+        one, other = shelf.entries[first], shelf.entries[second]
+        if second in named or _apart(one, other) or (how == twins.PART and one.kind != other.kind):
+            continue
+        named.add(second)
+        mend = "correct one title or url, or name the second address under also"
+        if how == twins.SAME:
+            what = f"the title {other.title!r} also stands at {one.path}:{one.line}"
+            mend += "; two works are told apart by authors, years or needs"
+        else:
+            what = f"the title {other.title!r} is nearly {one.title!r} at {one.path}:{one.line}"
+            mend += "; if they are two works, give both their authors, or let one need the other"
+        yield _at(other, ("title",), f"{what}, for {identity(one.url)}", mend)
+
+
+def _apart(one: Reading, other: Reading) -> bool:
+    """Whether two entries of like titles say themselves that they are two works.
+
+    They do where one needs the other, is superseded by it or has its address under `also`; where
+    the authors of both are given and nobody is among both; or, with no authors to compare, where
+    the years of both are given and lie YEARS_APART.
+    """
+    names = identity(one.url), identity(other.url)
+    if names[0] == names[1] or one.id == other.id:
+        return True  # found as such
+    for a, b in ((one, other), (other, one)):
+        if b.id in a.needs or b.id == a.superseded_by:
+            return True
+        if identity(b.url) in (identity(version.url) for version in a.also):
+            return True
+    ours, theirs = _people(one), _people(other)
+    if ours and theirs:
+        return not ours & theirs
+    years = one.year, other.year
+    return None not in years and abs((years[0] or 0) - (years[1] or 0)) >= YEARS_APART
+
+
+def _people(reading: Reading) -> set[tuple[str, str]]:
+    """The authors by family name and first letter: `T. Dao` is `Tri Dao`."""
+    found = set()
+    for name in reading.authors:
+        plain = unicodedata.normalize("NFKD", name).casefold()
+        words = "".join(c for c in plain if not unicodedata.combining(c)).split()
+        if words != ["and", "others"]:
+            found.add((words[-1], words[0][0]))
+    return found
 
 
 def _references(shelf: Shelf) -> Iterator[Finding]:
     for reading in shelf.entries:
-        places: list[tuple[tuple[str | int, ...], str]] = [
+        places: list[tuple[Place, str]] = [
             (("needs", number), name) for number, name in enumerate(reading.needs)
         ]
         if reading.superseded_by is not None:
@@ -150,38 +199,33 @@ def _names(reading: Reading, key: str) -> list[str]:
 
 def _urls(shelf: Shelf) -> Iterator[Finding]:
     for reading in shelf.entries:
-        places: list[tuple[tuple[str | int, ...], str]] = [(("url",), reading.url)]
-        places += [(("also", n, "url"), version.url) for n, version in enumerate(reading.also)]
-        for place, url in places:
-            for what, mend in problems(url):
+        places: list[tuple[Place, str, bool]] = [(("url",), reading.url, True)]
+        places += [
+            (("also", number, "url"), version.url, version.what in VERSIONS)
+            for number, version in enumerate(reading.also)
+        ]
+        for place, url, main in places:
+            for what, mend in spelling.problems(url, main):
                 yield _at(reading, place, what, mend)
 
 
-def problems(url: str) -> Iterator[tuple[str, str]]:
-    """What is wrong with a URL that can be read, and the mend of each."""
-    parts = urlsplit(url)
-    host = (parts.hostname or "").removeprefix("www.")
-    if parts.scheme.lower() == "http":
-        mend = f"write https:{url[5:]}; a site without https is linked through an archived copy"
-        yield f"the url {url} is http", mend
-    if names := tracking(url):
-        yield f"the url carries {', '.join(names)}, which follow the reader", f"write {clean(url)}"
-    if host in SHORTENERS:
-        yield f"{host} hides where the url leads", "open it and write the address it ends at"
-    asked = parse_qs(parts.query)
-    for hosts, paths, name in SEARCHES:
-        if (
-            re.fullmatch(hosts, host)
-            and re.fullmatch(paths, parts.path)
-            and (not name or name in asked)
-        ):
-            yield f"the url is a search on {host}", "write the address of what was meant"
+def _spaces(shelf: Shelf) -> Iterator[Finding]:
+    for path, lines in shelf.untidy.items():
+        more = f", as do {len(lines) - 1} more" if len(lines) > 1 else ""
+        yield Finding(path, lines[0], f"the line ends in spaces{more}", "remove them")
+    for reading in shelf.entries:
+        for place, text in reading.texts():
+            # A block, such as `why: >`, ends in a line break of its own.
+            if text.strip("\n") != text.strip():
+                name = " ".join(str(part + 1) if isinstance(part, int) else part for part in place)
+                yield _at(reading, place, f"{name} starts or ends in a space", "remove it")
 
 
 def _order(shelf: Shelf) -> Iterator[Finding]:
     for reading in shelf.entries:
-        order = [key for key in type(reading).model_fields if key in reading.written]
-        for written, wanted in zip(reading.written, order, strict=True):
+        keys = reading.written
+        order = [key for key in type(reading).model_fields if key in keys]
+        for written, wanted in zip(keys, order, strict=True):
             if written != wanted:
                 what = f"the key {written} of {reading.id!r} is out of order"
                 yield _at(reading, (written,), what, f"write the keys as {', '.join(order)}")

@@ -40,7 +40,8 @@ class Entry:
 class Reader:
     """Reads one file; `entries` and `findings` hold what came of it.
 
-    `indent` is the column of the list's dashes, None where it is written as `[…]`.
+    `indent` is the column of the list's dashes, None where it is written as `[…]`; `untidy` the
+    lines that end in spaces or tabs.
     """
 
     def __init__(self, path: str, data: bytes) -> None:
@@ -48,8 +49,11 @@ class Reader:
         self.entries: list[Entry] = []
         self.findings: list[Finding] = []
         self.indent: int | None = 0
+        self.untidy: list[int] = []
         text = self._text(data)
         if text is not None:
+            lines = enumerate(text.split("\n"), 1)
+            self.untidy = [n for n, line in lines if line.removesuffix("\r").endswith((" ", "\t"))]
             try:
                 self._list(yaml.parse(text, Loader=_LOADER))
             except _Refused:

@@ -39,8 +39,11 @@ GITHUB_PAGES = {
 }  # fmt: skip
 BRANCHES = {"main", "master", "HEAD"}
 TRACKING = {
-    "_hsenc", "_hsmi", "dclid", "fbclid", "gclid", "igshid", "mc_cid", "mc_eid", "mkt_tok",
-    "msclkid", "ref_src", "ref_url", "si", "spm", "twclid", "yclid",
+    "_ga", "_gl", "_hsenc", "_hsmi", "dclid", "fbclid", "from_spmid", "gad_source", "gbraid",
+    "gclid", "hsctatracking", "igshid", "li_fat_id", "mc_cid", "mc_eid", "mibextid", "mkt_tok",
+    "msclkid", "ncid", "ref_src", "ref_url", "share_medium", "share_plat", "share_session_id",
+    "share_source", "share_tag", "si", "spm", "spm_id_from", "srsltid", "ttclid", "twclid",
+    "vd_source", "wbraid", "yclid",
 }  # fmt: skip
 UNRESERVED = "!$&'()*+,;=:@~"  # what a path may hold as it stands, besides letters and digits
 
@@ -63,10 +66,11 @@ def identity(url: str) -> str:
     """The one name of the work behind `url`.
 
     `arxiv:2309.06180`, `doi:10.1145/3600006.3613165` (lower case), `ieee:9622813`,
-    `youtube:ZLbVdvOoTKM`, `youtube:playlist/PL…`, `github:owner/repo[/path]` (owner and repository
-    in lower case), else `url:` and the normalised address: host in lower case without `www.`, no
-    scheme, default port, final slash, `index.html`, tracking parameter, or fragment, save one that
-    routes (`#/`). A copy in the Internet Archive has the identity of what it copies.
+    `youtube:ZLbVdvOoTKM`, `youtube:playlist/PL…`, `openreview:E1EHO0imOb`,
+    `github:owner/repo[/path]` (owner and repository in lower case), else `url:` and the normalised
+    address: host in lower case without `www.`, no scheme, default port, final slash, `index.html`,
+    tracking parameter, or fragment, save one that routes (`#/`). A copy in the Internet Archive has
+    the identity of what it copies.
 
     Raises:
         ValueError: `url` is not an absolute http or https URL.
@@ -85,6 +89,7 @@ def identity(url: str) -> str:
         or _ieee(host, path, query)
         or _youtube(host, path, query)
         or _github(host, path)
+        or _openreview(host, path, query)
         or _address(host, parts)
     )
 
@@ -170,6 +175,11 @@ def _github(host: str, path: str) -> str | None:
     if len(rest) == 1 and rest[0].lower() == "readme.md":
         rest = []
     return "/".join([repository, *rest])
+
+
+def _openreview(host: str, path: str, query: dict[str, str]) -> str | None:
+    known = host == "openreview.net" and path in ("/forum", "/pdf")
+    return f"openreview:{query['id']}" if known and query.get("id") else None
 
 
 def _address(host: str, parts: SplitResult) -> str:

@@ -6,9 +6,21 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from warpshelf import crosscheck, exhibits, readings, record, snippet
+from warpshelf import (
+    crosscheck,
+    everything,
+    exhibits,
+    listschema,
+    pages,
+    paths,
+    readings,
+    record,
+    snippet,
+    timelines,
+)
 from warpshelf.findings import Finding
 from warpshelf.machine import CPU
+from warpshelf.messages import nearest
 from warpshelf.project import Project
 from warpshelf.snippet import Snippet
 
@@ -25,7 +37,10 @@ def check(project: Project) -> list[Finding]:
     shown = exhibits.pages(project, (one.id for one in found))
     for one in found:
         findings.extend(_snippet(one, shelf, shown))
+    written, wrong = pages.load(project)
+    findings.extend([*wrong, *paths.paths(written, shelf)[1]])
     findings.extend(_pages(project, {one.id for one in found}, shelf))
+    findings.extend(listschema.check(project))
     return sorted(set(findings))
 
 
@@ -48,7 +63,9 @@ def _snippet(one: Snippet, shelf: readings.Shelf, shown: dict[str, str]) -> Iter
         yield Finding(path, None, "is on no page", mend)
     for name in one.sources:
         if name not in shelf.readings and name not in shelf.unread:
-            mend = "name the id of a reading in docs/, or add the reading"
+            near = nearest(name, shelf.readings, alike=70)
+            meant = f"write {near}" if near else "name the id of a reading in docs/"
+            mend = f"{meant}, or add the reading"
             yield Finding(path, 1, f"its Source {name!r} is no reading", mend)
     for stray in sorted(one.results.glob("*")):
         if stray.suffix != ".json":
@@ -71,7 +88,10 @@ def _pages(project: Project, ids: set[str], shelf: readings.Shelf) -> Iterator[F
         for match in SECTION.finditer(text):  # what stands in a fence is embedded as well
             line = text.count("\n", 0, match.start()) + 1
             if what := _embedded(project, match["target"], ids, shelf):
-                yield Finding(where, line, what, "embed something that is there")
+                yield Finding(where, line, what, _instead(match["target"], ids, shelf))
+            elif (own := _own_page(match["target"])) and where != f"docs/{own}":
+                what = f"embeds a list whose links are those of docs/{own}"
+                yield Finding(where, line, what, 'show single ones, by --8<-- "reading/<id>.md"')
 
 
 def embedded_readings(project: Project) -> list[str]:
@@ -86,6 +106,27 @@ def embedded_readings(project: Project) -> list[str]:
     return sorted(found)
 
 
+def _instead(target: str, ids: set[str], shelf: readings.Shelf) -> str:
+    """What to embed in place of something that is not there."""
+    first, _, rest = target.partition("/")
+    name = rest.removesuffix(".md")
+    if first == "reading" and (near := nearest(name, shelf.readings, alike=70)):
+        return f'write "reading/{near}.md"'
+    if first == "readings" and (near := nearest(name, shelf.topics, alike=70)):
+        return f'write "readings/{near}.md"'
+    if first not in ids and (near := nearest(first, ids, alike=70)):
+        return f'write "{near}/{rest}"'
+    return "embed something that is there"
+
+
+def _own_page(target: str) -> str | None:
+    """The one page that a list of readings may stand on, below docs/."""
+    first, _, rest = target.partition("/")
+    if first != "readings" or rest == "all.md":
+        return None
+    return everything.PAGE if target == everything.FRAGMENT else rest
+
+
 def _embedded(project: Project, target: str, ids: set[str], shelf: readings.Shelf) -> str | None:
     """Why what a page embeds is not there, or None."""
     from warpshelf.fragments import KEYS
@@ -94,13 +135,21 @@ def _embedded(project: Project, target: str, ids: set[str], shelf: readings.Shel
     first, _, rest = name.partition("/")
     if first == "readings":
         topic = rest.removesuffix(".md")
-        good = topic in shelf.topics or topic == "all"
+        good = topic in shelf.topics or topic in ("all", "every")
         return None if good else f"embeds the readings of {topic!r}, which is no topic"
     if first == "reading":
         good = rest.removesuffix(".md") in {*shelf.readings, *shelf.unread}
         return None if good else f"embeds the reading {rest.removesuffix('.md')!r}, which is no id"
+    if first == "paths":
+        written, _ = pages.load(project)
+        page = written.get(name.removesuffix(".md"))
+        good = page is not None and "path" in page.meta
+        return None if good else f"embeds {name!r}, but that page has no path in its front matter"
     if first in ("home", "reference"):
         return None
+    if first == "diagrams" and rest.endswith(".md"):
+        good = rest.removesuffix(".md") in timelines.DRAWN
+        return None if good else f"embeds {name!r}, but timelines draws no schedule of that name"
     if (project.docs / "assets" / name).is_file():
         return None
     if rest.removesuffix(".md") in KEYS and rest.endswith(".md"):

@@ -35,6 +35,11 @@ class Project:
         return self.docs / "records"
 
     @property
+    def exports(self) -> Path:
+        """The lists in formats for other programs, laid where the site serves them."""
+        return self.docs / "exports"
+
+    @property
     def ledger(self) -> Path:
         """What this checkout has verified on this machine; never committed."""
         return self.root / ".shelf" / "ledger.json"

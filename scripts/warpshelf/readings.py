@@ -3,161 +3,99 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    StringConstraints,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
-from warpshelf import markup
 from warpshelf.crosscheck import check
-from warpshelf.entries import Entry, Reader
+from warpshelf.entries import Entry, Place, Reader
+from warpshelf.fields import (
+    ONCE,
+    OTHER_SCRIPT,
+    UNLIKE,
+    Address,
+    Day,
+    Id,
+    Kind,
+    Language,
+    Level,
+    Name,
+    Rating,
+    Seed,
+    Sentence,
+    Snippet,
+    Tag,
+    Url,
+    What,
+    Year,
+)
 from warpshelf.findings import Finding
-from warpshelf.identity import identity
 from warpshelf.messages import explain
 
-__all__ = ["KEYS", "Also", "Reading", "Shelf", "Topic", "check", "load"]
+__all__ = ["KEYS", "OTHER_SCRIPT", "Also", "Reading", "Shelf", "Topic", "check", "load"]
 
-ISO_639_1 = (
-    "aa ab ae af ak am an ar as av ay az ba be bg bi bm bn bo br bs ca ce ch co cr cs cu cv cy da "
-    "de dv dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy "
-    "hz ia id ie ig ii ik io is it iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg "
-    "li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na nb nd ne ng nl nn no nr nv ny oc oj om or "
-    "os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss st su sv sw ta "
-    "te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu"
-)
-LANGUAGES = frozenset(ISO_639_1.split())
-MISTAKEN = {"cn": "zh", "jp": "ja", "gr": "el", "cz": "cs", "dk": "da", "ua": "uk", "eng": "en"}
-KEBAB = r"^[a-z0-9]+(?:-[a-z0-9]+)*$"
-SNIPPET = r"^[a-z][a-z0-9_]*$"
-OTHER_SCRIPT = re.compile(  # Cyrillic, Hebrew, Arabic, Indic, Thai, kana, Chinese, Hangul
-    "[\u0400-\u052f\u0590-\u06ff\u0900-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
-)
-
-
-def _line(text: str) -> str:
-    shown = " ".join(text.split())
-    if unseen := markup.UNSEEN.search(shown):
-        raise ValueError(f"holds the unseen character U+{ord(unseen[0]):04X}; remove it")
-    if not shown:
-        raise ValueError("is empty; write it, or remove the key")
-    return shown
-
-
-def _web(url: str) -> str:
-    identity(url)
-    host = re.sub(r"^[a-z]+://([^/?#:]*).*", r"\1", url, flags=re.IGNORECASE | re.DOTALL)
-    if "." not in host.strip(".") or re.fullmatch(r"[\d.]+", host):
-        raise ValueError(f"the host {host!r} is no public name; link a page on the web")
-    return url
-
-
-def _year(year: int) -> int:
-    last = datetime.now(UTC).year + 1
-    if not 1950 <= year <= last:
-        raise ValueError(f"is {year}, outside 1950 to {last}; write the year it was published")
-    return year
-
-
-def _day(text: str) -> str:
-    try:
-        day = date.fromisoformat(text)
-    except ValueError:
-        day = None
-    if day is None or day.isoformat() != text:
-        raise ValueError(f'is {text!r}, no date; write it as "2026-11-20", in quotes')
-    if not date(2020, 1, 1) <= day <= datetime.now(UTC).date() + timedelta(days=1):
-        raise ValueError(f"is {text}, which cannot be; write the day it was put on the shelf")
-    return text
-
-
-def _language(lang: str) -> str:
-    if lang not in LANGUAGES:
-        mend = MISTAKEN.get(lang.lower(), "two letters of ISO 639-1, such as en or zh")
-        raise ValueError(f"is {lang!r}, no language code; write {mend}")
-    return lang
-
-
-def _unlike(items: list[Any]) -> list[Any]:
-    for place, item in enumerate(items):
-        if item in items[:place]:
-            raise ValueError(f"names {str(item)!r} twice; remove one")
-    return items
-
-
-def _within(longest: int) -> AfterValidator:
-    def shorter(text: str) -> str:
-        if len(text) > longest:
-            raise ValueError(f"has {len(text)} characters, over the limit of {longest}; shorten it")
-        return text
-
-    return AfterValidator(shorter)
-
-
-UNLIKE = AfterValidator(_unlike)
-Sentence = Annotated[str, AfterValidator(_line), _within(300)]
-Name = Annotated[str, AfterValidator(_line), _within(120)]
-Id = Annotated[str, StringConstraints(pattern=KEBAB, max_length=80)]
-Tag = Annotated[str, StringConstraints(pattern=KEBAB, max_length=40)]
-Snippet = Annotated[str, StringConstraints(pattern=SNIPPET, max_length=80)]
-Seed = Annotated[str, StringConstraints(pattern=r"^\d{3}$")]
-Url = Annotated[str, Field(max_length=500), AfterValidator(_web)]
-Year = Annotated[int, AfterValidator(_year)]
-Rating = Annotated[int, Field(ge=1, le=4)]
-Day = Annotated[str, AfterValidator(_day)]
-Language = Annotated[str, AfterValidator(_language)]
-Kind = Literal["paper", "post", "talk", "code", "docs", "course", "book", "tool", "site"]
-Level = Literal["beginner", "intermediate", "advanced"]
-What = Literal[
-    "preprint", "published", "code", "slides", "recording", "annotated", "archive", "translation"
-]
+STRICT = ConfigDict(strict=True, extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class Also(BaseModel):
     """Another address of a reading's work: a version of it, or something that belongs to it."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+    model_config = STRICT
 
     what: What
+    """What the address holds: another version of the work, or something that belongs to it."""
     url: Url
+    """Where it is."""
 
 
 class Reading(BaseModel):
     """One entry of a reading list; its keys stand in this order."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+    model_config = STRICT
 
     id: Id
+    """The name by which pages and other entries refer to it; it stays when the title changes."""
     title: Sentence
+    """The title exactly as on the work, in its own language."""
     title_en: Sentence | None = None
-    url: Url
+    """The title in English, where it is in another language."""
+    url: Address
+    """Where the work is read: https, the address that the work keeps, nothing that tracks."""
     kind: Kind
-    authors: Annotated[list[Name], Field(max_length=100), UNLIKE] = []
+    """What it is."""
+    authors: Annotated[list[Name], Field(max_length=100), UNLIKE, ONCE] = []
+    """Full names, in the order of the work; a long list may end with `and others`."""
     year: Year | None = None
+    """The year in which it was published."""
     venue: Name | None = None
+    """Where it was published: a conference with its year, a journal, a site."""
     why: Sentence
+    """One or two sentences of our own: what one knows after reading it. Plain text."""
     rating: Rating | None = None
+    """How highly it is recommended, 4 most."""
     level: Level | None = None
+    """What it asks of the reader."""
     lang: Language = "en"
-    tags: Annotated[list[Tag], Field(max_length=12), UNLIKE] = []
-    snippets: Annotated[list[Snippet], Field(max_length=20), UNLIKE] = []
-    needs: Annotated[list[Id], Field(max_length=20), UNLIKE] = []
-    also: Annotated[list[Also], Field(max_length=12), UNLIKE] = []
-    seed: Annotated[list[Seed], Field(max_length=12), UNLIKE] = []
+    """The language of the work, by ISO 639-1."""
+    tags: Annotated[list[Tag], Field(max_length=12), UNLIKE, ONCE] = []
+    """What it is about, in lower case with hyphens."""
+    snippets: Annotated[list[Snippet], Field(max_length=20), UNLIKE, ONCE] = []
+    """The snippets that show its idea: names of folders under snippets/."""
+    needs: Annotated[list[Id], Field(max_length=20), UNLIKE, ONCE] = []
+    """Ids of readings to read first."""
+    also: Annotated[list[Also], Field(max_length=12), UNLIKE, ONCE] = []
+    """Other addresses of the same work, and what belongs to it."""
+    seed: Annotated[list[Seed], Field(max_length=12), UNLIKE, ONCE] = []
+    """The documents this shelf was made from that name it."""
     superseded_by: Id | None = None
+    """The id of the reading that replaces it."""
     mended: Sentence | None = None
+    """What was wrong with the link or title where it was found, and how it was mended."""
     added: Day | None = None
+    """The day it was put on the shelf, in quotes."""
 
     _path: str = PrivateAttr("")
     _part: str = PrivateAttr("")
@@ -215,6 +153,18 @@ class Reading(BaseModel):
         """Its keys in the order of the file."""
         return list(self._entry.fields)
 
+    def texts(self) -> Iterator[tuple[Place, str]]:
+        """Its texts as they were written, spaces at the ends included, each with its place."""
+        for key, value in self._entry.fields.items():
+            if isinstance(value, str):
+                yield (key,), value
+            elif isinstance(value, list):
+                for number, item in enumerate(value):
+                    if isinstance(item, str):
+                        yield (key, number), item
+                    elif isinstance(item, dict):
+                        yield from (((key, number, name), str(v)) for name, v in item.items())
+
     def line_of(self, *place: str | int) -> int:
         """The line of a key, or of a value within it: `line_of("also", 0, "url")`."""
         return self._entry.lines.get(place, self.line)
@@ -249,6 +199,7 @@ class Shelf:
     topics: dict[str, Topic] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     unread: set[str] = field(default_factory=set)  # ids of entries refused with a finding
+    untidy: dict[str, list[int]] = field(default_factory=dict)  # lines that end in spaces, by file
 
     def add(self, data: bytes, path: str, where: str) -> Reader:
         """Read one file's bytes into the shelf and note what is wrong with it."""
@@ -256,6 +207,8 @@ class Shelf:
         topic.listed = True
         reader = Reader(path, data)
         self.findings += reader.findings
+        if reader.untidy:
+            self.untidy[path] = reader.untidy
         part, _, name = where.rpartition("/")
         for entry in reader.entries:
             try:

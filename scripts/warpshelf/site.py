@@ -12,10 +12,26 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from warpshelf import exhibits, home, inspection, ledger, readings, shelves, snippet
+from warpshelf import (
+    everything,
+    exhibits,
+    exports,
+    health,
+    home,
+    inspection,
+    ledger,
+    paths,
+    readings,
+    shelves,
+    snippet,
+    timelines,
+)
+from warpshelf import pages as webpages
 from warpshelf.files import dump, write_atomically
 from warpshelf.findings import Finding, ShelfError
-from warpshelf.fragments import fragments
+from warpshelf.fragments import Exhibit, fragments
+from warpshelf.item import Room
+from warpshelf.pages import Page
 from warpshelf.project import Project
 
 PUBLISHED = ("measured", "verified", "compiled")
@@ -38,9 +54,17 @@ def render(project: Project) -> Rendered:
     targets = shelves.reading_targets(shelf)
     book = ledger.load(project)
     findings = list(shelf.findings)
-    texts = shelves.fragments(shelf, pages, repository(project))
-    texts |= shelves.singles(shelf, pages, inspection.embedded_readings(project))
+    site = _setting(project, r"site_url: *(https?://\S+)")
+    known, wrong = _health(project)
+    findings.extend(wrong)
+    room = Room(shelf, pages, known, everything.page(project))
+    texts = shelves.fragments(room, repository(project), exports=site is not None)
+    texts[everything.FRAGMENT] = everything.rows(room, exports=site is not None)
+    written, wrong = webpages.load(project)
+    findings.extend(wrong)
+    texts |= shelves.singles(room, inspection.embedded_readings(project))
     texts["readings/all.md"] = shelves.contents(shelf)
+    texts |= timelines.fragments()
     published: dict[str, str] = {}
     shown = []
     for one in found:
@@ -61,14 +85,45 @@ def render(project: Project) -> Rendered:
     texts["reference/snippets.md"] = _reference(f"snippets.{name}.{name}" for name in sound)
     modules = sorted(path.stem for path in Path(__file__).parent.glob("[a-z]*.py"))
     texts["reference/tooling.md"] = _reference(f"warpshelf.{name}" for name in modules)
+    built, wrong = paths.paths(written, shelf)
+    findings.extend(wrong)
+    texts |= paths.fragments(built, pages, {exhibit.id: exhibit.title for exhibit in shown})
     changed = _mirror(project.fragments, texts) + _mirror(project.published_records, published)
+    changed += _export(project, shelf, shown, written)
     return Rendered(sorted(set(findings)), changed)
+
+
+def _health(project: Project) -> tuple[dict[str, health.Health], list[Finding]]:
+    """What is known of the links; a file that cannot be read takes no reading off its page."""
+    try:
+        return health.load(project.root), []
+    except ShelfError as error:
+        return {}, error.findings
+
+
+def _export(
+    project: Project, shelf: readings.Shelf, shown: list[Exhibit], written: dict[str, Page]
+) -> int:
+    """Write the lists for other programs, where the site's address is known."""
+    address = _setting(project, r"site_url: *(https?://\S+)")
+    name = _setting(project, r"site_name: *(.+?) *$")
+    if address is None or name is None:
+        return _mirror(project.exports, {})
+    said = {where: page.description for where, page in written.items()}
+    texts = exports.files(shelf, shown, address, name, said)
+    overview = exports.overview(shelf, address, name, said)
+    return _mirror(project.exports, texts) + write_atomically(project.docs / "llms.txt", overview)
 
 
 def repository(project: Project) -> str | None:
     """The project's address, as mkdocs.yml gives it in `edit_uri_template`."""
+    return _setting(project, r"edit_uri_template: *(https://\S+?)/edit/")
+
+
+def _setting(project: Project, line: str) -> str | None:
+    """What the line of mkdocs.yml that starts like the expression `line` says."""
     text = (project.root / "mkdocs.yml").read_text(encoding="utf-8")
-    found = re.search(r"^edit_uri_template: *(https://\S+?)/edit/", text, re.M)
+    found = re.search(f"^{line}", text, re.M)
     return found[1] if found else None
 
 
@@ -158,7 +213,8 @@ class _Watcher:
 
     def _concerns(self, path: Path) -> bool:
         kinds = (".yml", ".py", ".cu", ".cuh", ".hpp", ".h", ".json", ".md")
-        own = path.is_relative_to(self.project.published_records)
+        ours = (self.project.published_records, self.project.exports)
+        own = any(path.is_relative_to(folder) for folder in ours)
         return path.suffix in kinds and not own and not path.name.startswith(".")
 
     def work(self) -> None:

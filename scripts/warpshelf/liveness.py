@@ -1,0 +1,311 @@
+"""Liveness: whether an address still leads to a page, asked through lychee.
+
+lychee does the asking: a few requests at a time to one host, a pause between them, waiting as long
+as a host's Retry-After says, and never a body. A second look of our own is taken only where an
+answer can mean two things: a redirect without end (which a cookie may end), and the codes behind
+which firewalls set their puzzles.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+from urllib.parse import urldefrag, urlsplit
+
+import httpx
+
+from warpshelf.findings import Finding, ShelfError, visible
+from warpshelf.redirects import Redirect, barrier, moved
+
+BATCH = 64  # links of one run of lychee
+PER_HOST = 8  # of them to one host, so that no host makes a batch long
+LONGEST = 180.0  # seconds that one run may take; a host that asks to wait longer is left for later
+HOPS = 10  # redirects that are followed
+GLANCE = 65_536  # bytes of a body that a second look reads
+AGENT = "Mozilla/5.0 (compatible; Warpshelf link check; +https://warpshelf.github.io/warpshelf/)"
+# Plain bytes, so that a small answer cannot unfold into a large one.
+HEADERS = {"User-Agent": AGENT, "Accept-Encoding": "identity"}
+GONE = {404, 410}
+UNRESOLVED = "no connection"  # for which the name may be at fault
+DOUBTFUL = {202, 503}  # what a firewall's puzzle comes with, and other things too
+# Hosts that turn programs away in many ways; from them only "there is no such page" is believed.
+UNFRIENDLY = {
+    "acm.org", "csdn.net", "ieee.org", "linkedin.com", "medium.com", "openreview.net",
+    "researchgate.net", "sciencedirect.com", "twitter.com", "weixin.qq.com", "wiley.com", "x.com",
+    "zhihu.com",
+}  # fmt: skip
+PUZZLE = re.compile(rb"Just a moment\.\.\.|challenge-platform|cf-chl-|_Incapsula_|captcha", re.I)
+DONE = re.compile(r"^\s*\[(\d{3}|ERROR|TIMEOUT)\] \S+ \(at (\d+):\d+\)(?!.*Redirects: )")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one look at an address found.
+
+    `kind` is alive, moved, gone, blocked or unreachable; `says` puts it in a few words of ours.
+    """
+
+    kind: str
+    says: str | None = None
+    moved_to: str | None = None
+    heard: bool = True  # an answer came back, whatever it was
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What came back for an address: a status code, or what went wrong, and the redirects."""
+
+    code: int | None = None
+    trouble: str = ""
+    redirects: tuple[Redirect, ...] = ()
+    puzzle: bool = False  # a firewall asks for proof of a person
+    final: bool = False  # a second look has been taken
+
+
+def _resolves(host: str) -> bool | None:
+    """Whether `host` has an address; None where nobody could tell."""
+    try:
+        socket.getaddrinfo(host, 443, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        missing = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
+        return False if error.errno in missing else None
+    except (OSError, UnicodeError):
+        return None
+    return True
+
+
+@dataclass(frozen=True)
+class Web:
+    """How the web is asked. Tests lead addresses to a server of their own by `there` and `back`."""
+
+    timeout: float = 20.0  # seconds for one answer
+    pause: float = 1.0  # seconds between two requests to one host
+    retries: int = 1
+    there: Callable[[str], str] = str  # the address to ask for an address
+    back: Callable[[str], str] = str  # the address that was meant by one that was asked
+    resolves: Callable[[str], bool | None] = _resolves
+
+    def client(self) -> httpx.Client:
+        """A client that says who asks, follows nothing by itself, and keeps cookies."""
+        return httpx.Client(headers=HEADERS, timeout=self.timeout)
+
+
+def answers(
+    urls: Iterable[str], web: Web, seconds: float, tell: Callable[[int], None] = lambda _: None
+) -> dict[str, Answer]:
+    """The answer of each address, by the address, for as many as fit into `seconds`.
+
+    Addresses are asked in their order, mixed by host. One that is missing from the result was not
+    answered for: the time was over, or its host asked to wait for longer than a check may last.
+    `tell` hears the number of those done after each batch.
+
+    Raises:
+        ShelfError: lychee is not installed, or failed otherwise than by an address.
+    """
+    end = time.monotonic() + seconds
+    found: dict[str, Answer] = {}
+    slow: set[str] = set()
+    resolved: dict[str, bool | None] = {}
+    with web.client() as client:
+        for batch in _batches(list(dict.fromkeys(urls))):
+            batch = [url for url in batch if _host(url) not in slow]
+            left = end - time.monotonic()
+            if not batch or left <= 0:
+                continue
+            seen, whole = _lychee(batch, web, min(left, LONGEST))
+            if not whole:
+                slow |= {_host(url) for url in batch if url not in seen}
+            for url, one in seen.items():
+                host = _host(url)
+                if one.code is None and one.trouble == UNRESOLVED and host not in resolved:
+                    resolved[host] = web.resolves(host)
+                if _doubtful(one) and time.monotonic() < end:
+                    one = _look(url, web, client)
+                found[url] = judge(url, one, resolved.get(host, True))
+            tell(len(found))
+    return found
+
+
+def judge(url: str, seen: Seen, resolves: bool | None = True) -> Answer:
+    """What `seen` means for `url`; `resolves` tells whether its host's name still does."""
+    if seen.code is None:
+        if seen.trouble == UNRESOLVED and resolves is False:
+            return Answer("gone", "has a host without an address", heard=False)
+        kind = "blocked" if _unfriendly(url) else "unreachable"
+        says = "gave no answer" if seen.trouble == UNRESOLVED else seen.trouble
+        return Answer(kind, says, heard=False)
+    code, says = seen.code, f"answered {seen.code}"
+    end = seen.redirects[-1].url if seen.redirects else url
+    if code in GONE:
+        return Answer("gone", says)
+    if seen.puzzle or (code >= 300 and _unfriendly(url)):
+        return Answer("blocked", says)
+    if 200 <= code < 300:
+        if barrier(end) and not barrier(url):
+            return Answer("blocked", "asks for a login")
+        target = moved(url, seen.redirects)
+        return Answer("moved", None, target) if target else Answer("alive")
+    if 300 <= code < 400:
+        return Answer("unreachable", "redirects without end")
+    if 400 <= code < 500 and code != 408 or code == 999:
+        return Answer("blocked", says)
+    return Answer("unreachable", says)
+
+
+def _doubtful(seen: Seen) -> bool:
+    if seen.final or seen.code is None:
+        return False
+    return seen.code in DOUBTFUL or 300 <= seen.code < 400
+
+
+def _unfriendly(url: str) -> bool:
+    host = _host(url)
+    return any(host == name or host.endswith(f".{name}") for name in UNFRIENDLY)
+
+
+def _host(url: str) -> str:
+    return (urlsplit(url).hostname or "").removeprefix("www.")
+
+
+def _batches(urls: list[str]) -> Iterator[list[str]]:
+    """Batches in the order of `urls`, but with few of one host in each."""
+    while urls:
+        batch: list[str] = []
+        later: list[str] = []
+        count: dict[str, int] = {}
+        for url in urls:
+            host = _host(url)
+            if len(batch) < BATCH and count.get(host, 0) < PER_HOST:
+                batch.append(url)
+                count[host] = count.get(host, 0) + 1
+            else:
+                later.append(url)
+        yield batch
+        urls = later
+
+
+def _program() -> str:
+    beside = Path(sys.executable).parent
+    found = shutil.which("lychee", path=str(beside)) or shutil.which("lychee")
+    if found is None:
+        mend = "install it with pip install -e '.[pages,links]'"
+        raise ShelfError(Finding("lychee", None, "is not installed in this environment", mend))
+    return found
+
+
+def _lychee(urls: list[str], web: Web, seconds: float) -> tuple[dict[str, Seen], bool]:
+    """One run of lychee, and whether it came to its end; if not, what it had said by then."""
+    program = _program()
+    with tempfile.TemporaryDirectory() as folder:
+        # One link a line: lychee says on which line it found what it reports on, and may write the
+        # address itself in another way. An empty folder of its own holds no settings of others.
+        lines = [f'<a href="{escape(web.there(urldefrag(url).url))}">x</a>' for url in urls]
+        page, log = Path(folder) / "links.html", Path(folder) / "log"
+        page.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        words = [
+            program, "--no-progress", "-vv", "--format", "json", "--mode", "plain",
+            "--host-concurrency", "2", "--host-request-interval", f"{int(web.pause * 1000)}ms",
+            "--max-concurrency", "32", "--max-redirects", str(HOPS),
+            "--max-retries", str(web.retries), "--retry-wait-time", "2",
+            "--timeout", str(max(1, round(web.timeout))), "--user-agent", AGENT, page.name,
+        ]  # fmt: skip
+        with log.open("wb") as said:
+            try:
+                done = subprocess.run(
+                    words, cwd=folder, stdout=subprocess.PIPE, stderr=said, timeout=seconds
+                )
+            except subprocess.TimeoutExpired:
+                return _said(log.read_text(encoding="utf-8", errors="replace"), urls), False
+        try:
+            return _read(json.loads(done.stdout), urls, web), True
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+            lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            what = f"ended with {done.returncode}, and not with an answer that can be read"
+            last = visible(lines[-1], 200) if lines else repr(error)
+            raise ShelfError(Finding("lychee", None, what, f"it said: {last}")) from None
+
+
+def _read(report: dict[str, Any], urls: list[str], web: Web) -> dict[str, Seen]:
+    found: dict[str, Seen] = {}
+    for name in ("success_map", "error_map", "timeout_map"):
+        for item in (item for items in report[name].values() for item in items):
+            url = urls[item["span"]["line"] - 1]
+            status = item["status"]
+            hops = item.get("redirects", {}).get("redirects", [])
+            trail = tuple(Redirect(web.back(hop["url"]), hop["code"]) for hop in hops)
+            text = f"{status.get('details', '')} {status.get('text', '')}"
+            trouble = "timed out" if name == "timeout_map" else _trouble(text)
+            found[url] = Seen(status.get("code"), trouble, trail)
+    return found
+
+
+def _trouble(text: str) -> str:
+    """What a network error of lychee's is in our words.
+
+    lychee has one sentence for several faults, so a name without an address is among the rest.
+    """
+    if re.search(r"certificate|\btls\b|\bssl\b|handshake|corrupt message", text, re.IGNORECASE):
+        return "failed at TLS"
+    if re.search(r"refused", text, re.IGNORECASE):
+        return "refused the connection"
+    if re.search(r"timed? ?out", text, re.IGNORECASE):
+        return "timed out"
+    if re.search(r"redirect", text, re.IGNORECASE):
+        return "redirects without end"
+    return UNRESOLVED
+
+
+def _said(log: str, urls: list[str]) -> dict[str, Seen]:
+    """What lychee had said of links without redirects before its time was over."""
+    found = {}
+    for line in log.splitlines():
+        if (match := DONE.match(line)) and 0 < int(match[2]) <= len(urls):
+            code = int(match[1]) if match[1].isdigit() else None
+            trouble = "timed out" if match[1] == "TIMEOUT" else _trouble(line)
+            found[urls[int(match[2]) - 1]] = Seen(code, trouble)
+    return found
+
+
+def _look(url: str, web: Web, client: httpx.Client) -> Seen:
+    """A second look, which keeps cookies and glances at the page."""
+    trail: list[Redirect] = []
+    here = urldefrag(url).url
+    try:
+        for _ in range(HOPS + 1):
+            asked = web.there(here)
+            with client.stream("GET", asked) as response:
+                code, location = response.status_code, response.headers.get("location")
+                if response.is_redirect and location and len(trail) < HOPS:
+                    here = web.back(str(response.url.join(location)))
+                    trail.append(Redirect(here, code))
+                    continue
+                return Seen(code, "", tuple(trail), _puzzle(response), final=True)
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        timed = isinstance(error, httpx.TimeoutException)
+        return Seen(None, "timed out" if timed else "gave no answer", tuple(trail), final=True)
+    return Seen(302, "", tuple(trail), final=True)
+
+
+def _puzzle(response: httpx.Response) -> bool:
+    headers = response.headers
+    if "cf-mitigated" in headers or headers.get("x-amzn-waf-action") in ("challenge", "captcha"):
+        return True
+    if response.status_code not in DOUBTFUL | {403, 429}:
+        return False
+    glance = b""
+    for piece in response.iter_raw():
+        glance += piece
+        if len(glance) >= GLANCE:
+            break
+    return PUZZLE.search(glance[:GLANCE]) is not None

@@ -1,0 +1,49 @@
+"""A small project to add readings to: three pages, one list, two snippets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from warpshelf.addition import Addition, Entry
+
+FIRST = """\
+# Softmax, and what surrounds it.
+- id: online-softmax
+  title: "Online normalizer calculation for softmax"   # as in the paper
+  url: https://arxiv.org/abs/1805.02867
+  kind: paper
+  why: 'Shows that one pass is enough.'
+"""
+URL = "https://example.org/a-post"
+FIELDS = {"title": "How a GPU waits", "kind": "post", "why": "Says what a warp waits for."}
+
+
+def make(root: Path) -> Path:
+    """Write the project below `root`, which exists."""
+    docs = root / "docs" / "kernels"
+    docs.mkdir(parents=True)
+    for name in ("softmax", "gemm"):
+        (docs / f"{name}.md").write_text(f'# {name}\n\n--8<-- "readings/kernels/{name}.md"\n')
+    (docs / "softmax.yml").write_text(FIRST, encoding="utf-8")
+    (docs / "plain.md").write_text("# Plain\n")
+    (root / "mkdocs.yml").write_text("site_name: Bookcase\n")
+    for name in ("softmax", "stream"):
+        (root / "snippets" / name).mkdir(parents=True)
+        (root / "snippets" / name / f"{name}.py").write_text('"""x"""\n')
+    return root
+
+
+def add(root: Path, topic: str, url: str, **more: Any) -> Entry:
+    """Add one reading: `Addition.add` with `more`."""
+    return Addition(root, topic, url).add(**more)
+
+
+def listed(root: Path, name: str = "softmax") -> str:
+    """The text of a list, line ends as they are."""
+    return (root / f"docs/kernels/{name}.yml").read_bytes().decode("utf-8")
+
+
+def files(root: Path) -> dict[Path, bytes]:
+    """Every file below `root`: to see that nothing was written."""
+    return {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}

@@ -1,0 +1,136 @@
+"""A browser, a tab and a server for tests that look at a built site as a reader does."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Playwright,
+    Request,
+    Response,
+    sync_playwright,
+)
+
+WIDE, NARROW = 1280, 390
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+ELSEWHERE = (
+    "/usr/bin/chromium",
+    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+    "/Applications/Chromium.app/Contents/MacOS/Chromium",
+)
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves files as a real host does, on open connections and to be cached; keeps no log."""
+
+    protocol_version = "HTTP/1.1"
+
+    def end_headers(self) -> None:
+        self.send_header("Cache-Control", "max-age=600")
+        super().end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The address of a built site, served from a thread on this machine."""
+    handler = functools.partial(Quiet, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+def find_browser(playwright: Playwright) -> str | None:
+    candidates = [shutil.which(name) for name in BROWSERS]
+    candidates += [*ELSEWHERE, playwright.chromium.executable_path]
+    return next((path for path in candidates if path and Path(path).exists()), None)
+
+
+@contextmanager
+def launched() -> Iterator[Browser]:
+    """A browser of this machine; a test that needs one is skipped where there is none."""
+    with sync_playwright() as playwright:
+        executable = find_browser(playwright)
+        if executable is None:
+            reason = f"no browser found; install one of {', '.join(BROWSERS)}"
+            if os.environ.get("CI") == "true":
+                pytest.fail(reason)
+            pytest.skip(reason)
+        browser = playwright.chromium.launch(executable_path=executable, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+def open_context(browser: Browser, width: int, **options: object) -> BrowserContext:
+    context = browser.new_context(viewport={"width": width, "height": 800}, **options)
+    context.set_default_timeout(10_000)
+    return context
+
+
+@dataclass
+class Visit:
+    """A tab and what went wrong in it since it last went to a page."""
+
+    tab: Page
+    origin: str
+    foreign: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    console: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.tab.on("request", self._sent)
+        self.tab.on("requestfailed", self._lost)
+        self.tab.on("response", self._answered)
+        self.tab.on("pageerror", lambda error: self.console.append(str(error)))
+        self.tab.on("console", self._said)
+
+    def _sent(self, request: Request) -> None:
+        if not request.url.startswith((f"{self.origin}/", "data:", "blob:")):
+            self.foreign.append(request.url)
+
+    def _lost(self, request: Request) -> None:
+        if request.failure != "net::ERR_ABORTED":  # the tab went on before it was answered
+            self.failed.append(f"{request.url} ({request.failure})")
+
+    def _answered(self, response: Response) -> None:
+        if response.status >= 400:
+            self.failed.append(f"{response.url} ({response.status})")
+
+    def _said(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self.console.append(message.text)
+
+    def go(self, page: str) -> Page:
+        """Go to a page, and stay for what it asks for late."""
+        for list_ in (self.foreign, self.failed, self.console):
+            list_.clear()
+        self.tab.goto(f"{self.origin}/{page}", wait_until="load")
+        self.tab.wait_for_timeout(50)
+        return self.tab
