@@ -12,9 +12,10 @@ import pytest
 from conftest import ROOT, Trial
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import exhibit, state
+from synthetic import exhibit, measured, record, verified
 
 from warpshelf import exports, feeds, readings
+from warpshelf.fragments import MachineState
 from warpshelf.readings import Shelf
 
 SITE = "https://example.org/shelf/"
@@ -79,7 +80,8 @@ def test_each_topic_and_everything_has_each_format(files: dict[str, str]) -> Non
 
 
 def test_bibtex_and_csl_hold_the_same_readings(files: dict[str, str]) -> None:
-    for name, ids in {"all": ["early", "late", "undated", "talk"], "sessions/index": ["talk"]}.items():
+    every = ["early", "late", "undated", "talk"]
+    for name, ids in {"all": every, "sessions/index": ["talk"]}.items():
         library = bibtexparser.parse_string(files[f"{name}.bib"])
         assert library.failed_blocks == []
         assert [entry.key for entry in library.entries] == ids
@@ -144,12 +146,13 @@ def test_an_empty_feed_is_a_feed(files: dict[str, str]) -> None:
 
 
 def test_measurements_name_machine_and_record() -> None:
-    shown = exhibit(states=[state("measured"), state("stale", slug="old-gpu")])
-    [entry] = entries(feeds.measurements([shown], SITE, "Trial"))
-    machine = shown.states[0]
-    assert entry["title"] == f"{shown.id} measured on {machine.name}"
-    assert entry["link"] == f"{SITE}records/{shown.id}/{machine.machine}.json"
-    assert entry["updated"] == machine.record["date"]
+    there, here = measured(), verified(record(0) | {"date": "2020-01-02T03:04:05Z"})
+    stale = MachineState(record() | {"date": "2026-11-11T00:00:00Z"}, "stale", "old-gpu")
+    newest, oldest = entries(feeds.measurements([exhibit(here, there, stale)], SITE, "Trial"))
+    assert newest["title"] == f"softmax measured on {there.name}"
+    assert newest["link"] == f"{SITE}records/softmax/{there.machine}.json"
+    assert oldest["title"] == "softmax checked on a CPU"
+    assert oldest["updated"] == "2020-01-02T03:04:05Z"
 
 
 def test_text_for_language_models(shelf: Shelf, files: dict[str, str]) -> None:
@@ -157,7 +160,8 @@ def test_text_for_language_models(shelf: Shelf, files: dict[str, str]) -> None:
     assert overview.startswith("# Trial\n\n> A shelf.\n")
     row = f"- [Products]({SITE}exports/kernels/products.txt): What a product costs."
     assert row in overview.splitlines()
-    assert overview.index("## Kernels") < overview.index("## Sessions") < overview.index("## Optional")
+    heads = [line for line in overview.splitlines() if line.startswith("## ")]
+    assert heads == ["## Kernels", "## Sessions", "## Optional"]
     text = files["kernels/products.txt"]
     assert "- [Matrices](https://example.org/matrices): Shows how it went on. (post)" in text
     assert files["all.txt"].count("\n- ") == 4

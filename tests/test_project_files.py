@@ -113,7 +113,7 @@ def test_missing_includes_and_links_fail_the_build(config: dict) -> None:
     assert config["strict"] is True
     snippets = named(config["markdown_extensions"])["pymdownx.snippets"]
     assert snippets["check_paths"] is True
-    assert snippets["base_path"] == ["build/fragments", "snippets"]
+    assert snippets["base_path"] == ["build/fragments", "snippets", "docs/assets"]
     assert config["validation"]["links"] == {
         "not_found": "warn",
         "anchors": "warn",
@@ -206,7 +206,7 @@ def test_make_installs_again_when_the_recipe_changes(checkout: Checkout) -> None
 @needs_make
 def test_make_pages_leaves_a_whole_environment_whole(checkout: Checkout) -> None:
     checkout.make("test")
-    assert installs(checkout.calls()) == [".[pages,run,test]"]
+    assert installs(checkout.calls()) == [".[pages,links,run,test]"]
     checkout.make("pages")
     assert checkout.calls() == ["shelf site"]
 

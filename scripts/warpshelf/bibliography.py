@@ -27,8 +27,9 @@ GROUP = re.compile(  # a name that is not a person's
 PARTICLE = re.compile(r"[a-z]+'?$")  # the "van der" of a family name
 # BibTeX counts braces, escaped ones too, so a text may hold none but ours.
 SPECIAL = {
-    "\\": r"\textbackslash{}", "{": r"\textbraceleft{}", "}": r"\textbraceright{}", "$": r"\$", "&": r"\&", "#": r"\#",
-    "%": r"\%", "_": r"\_", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "\\": r"\textbackslash{}", "{": r"\textbraceleft{}", "}": r"\textbraceright{}",
+    "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
 }  # fmt: skip
 IN_URL = {"\\": "%5C", "{": "%7B", "}": "%7D"}  # all else stands there as it is
 CSL_TYPES = {

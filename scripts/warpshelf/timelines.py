@@ -15,6 +15,7 @@ from warpshelf.passes import Kind, Pass, Schedule
 RANKS, MICRO_BATCHES, CHUNKS = 4, 8, 2
 UNIT = 19.0  # width of a forward pass through a whole stage
 LEFT, RIGHT = 54.0, 66.0  # room for the rank and for what it holds
+NARROW = 12.0  # a box less wide than this takes a smaller digit
 GAP = 5.0  # between two ranks
 SINGLE, DOUBLE = 21.0, 32.0  # height of a rank, and where passes are paired
 DRAWN = {
@@ -29,8 +30,8 @@ DRAWN = {
 KINDS = {
     Kind.FORWARD: ("forward", "ws-box ws-s2", "ws-box ws-s5"),
     Kind.BACKWARD: ("backward", "ws-fill ws-s0", "ws-fill ws-s6"),
-    Kind.INPUT: ("gradient of the input", "ws-fill ws-s0", "ws-fill ws-s6"),
-    Kind.WEIGHT: ("of the weights", "ws-box ws-dash ws-s1", "ws-box ws-dash ws-s1"),
+    Kind.INPUT: ("input gradient", "ws-fill ws-s0", "ws-fill ws-s6"),
+    Kind.WEIGHT: ("weight gradient", "ws-box ws-dash ws-s1", "ws-box ws-dash ws-s1"),
 }
 OTHER = {
     "pipeline-interleaved": "second chunk",
@@ -116,8 +117,8 @@ def _box(kind: Kind, chunk: int, where: tuple[float, float, float, float], words
         shape += f'<rect {bar} height="1.6" class="{colour}"/>'
     if words:
         base = y + height / 2 + (3.6 if chunk else 4.7)
-        kind_of_text = "ws-on" if filled else ""
-        shape += svg.text(x + width / 2, base, words, end="middle", kind=kind_of_text)
+        kinds = ["ws-on"] * filled + ["ws-small"] * (width < NARROW)
+        shape += svg.text(x + width / 2, base, words, end="middle", kind=" ".join(kinds))
     return shape
 
 
