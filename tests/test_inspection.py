@@ -251,3 +251,10 @@ def test_the_repository_itself_is_well() -> None:
     ]
     assert found == []
     assert time.monotonic() - started < 20
+
+
+def test_states_of_links_that_nobody_can_read_are_a_fault(shelf: Trial) -> None:
+    (shelf.root / "docs" / "links.json").write_text('{"links": {}')
+    said = shelf.shelf("check")
+    assert said.returncode == 1
+    assert "docs/links.json: is not whole JSON" in said.stderr

@@ -10,6 +10,7 @@ from warpshelf import (
     crosscheck,
     everything,
     exhibits,
+    health,
     listschema,
     pages,
     paths,
@@ -18,7 +19,7 @@ from warpshelf import (
     snippet,
     timelines,
 )
-from warpshelf.findings import Finding
+from warpshelf.findings import Finding, ShelfError
 from warpshelf.machine import CPU
 from warpshelf.messages import nearest
 from warpshelf.project import Project
@@ -41,6 +42,10 @@ def check(project: Project) -> list[Finding]:
     findings.extend([*wrong, *paths.paths(written, shelf)[1]])
     findings.extend(_pages(project, {one.id for one in found}, shelf))
     findings.extend(listschema.check(project))
+    try:
+        health.load(project.root)
+    except ShelfError as error:
+        findings.extend(error.findings)
     return sorted(set(findings))
 
 
