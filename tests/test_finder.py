@@ -478,8 +478,8 @@ def test_ten_thousand_readings_are_found_at_the_speed_of_typing(
                  ("s", "so", "softmax", "softmax kernel")]  # fmt: skip
         asked += [("Kind", "paper"), ("Kind", ""), ("Topic", "part-1/"), ("Topic", "")]
         took = {pair: tab.evaluate(TIMED, [*pair]) for pair in asked}
-        assert sorted(took.values())[len(took) // 2] < 300, took
-        assert max(took.values()) < 1500, took  # others may use the machine as well
+        assert sorted(took.values())[len(took) // 2] < 600, took  # about 100 on an idle machine
+        assert max(took.values()) < 3000, took  # others may use the machine as well
         search(tab, "")
         assert len(shown(tab)) == 1000
         tab.get_by_role("button", name="Show the other 9,000").click()

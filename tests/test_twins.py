@@ -178,5 +178,5 @@ def test_ten_thousand_titles_are_compared_in_time(kind: str, most: int) -> None:
     texts = crowd(kind)
     start = time.process_time()
     found = sum(1 for _ in pairs([title(text, 1) for text in texts]))
-    assert time.process_time() - start < 5
+    assert time.process_time() - start < 10
     assert found <= most
