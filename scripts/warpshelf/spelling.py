@@ -39,7 +39,7 @@ SECURE = {
     "doi.org", "github.com", "github.io", "githubusercontent.com", "gitlab.com", "google.com",
     "hal.science", "huggingface.co", "ieee.org", "jmlr.org", "medium.com", "mlr.press",
     "mlsys.org", "nature.com", "neurips.cc", "nips.cc", "nvidia.com", "openai.com",
-    "openreview.net", "pypi.org", "pytorch.org", "readthedocs.io", "reddit.com",
+    "openreview.net", "pytorch.org", "readthedocs.io", "reddit.com",
     "sciencedirect.com", "springer.com", "stackoverflow.com", "substack.com", "thecvf.com",
     "usenix.org", "web.archive.org", "wikipedia.org", "wiley.com", "youtu.be", "youtube.com",
     "youtube-nocookie.com", "zhihu.com",
