@@ -15,6 +15,7 @@ from warpshelf.pages import Page
 from warpshelf.paths import Stage
 from warpshelf.project import Project
 from warpshelf.readings import Reading, Shelf
+from warpshelf.shelves import REFUSED
 
 
 def shelf(needs: dict[str, list[str]], snippets: dict[str, list[str]] | None = None) -> Shelf:
@@ -126,7 +127,8 @@ def test_a_circle_of_needs_ends() -> None:
 )  # fmt: skip
 def test_what_is_wrong_is_said(path: object, what: str, mend: str) -> None:
     built, [finding] = paths.paths(page(path), shelf({"alpha": [], "a": []}))
-    assert built == {}
+    assert built == {"paths/a": []}
+    assert paths.ABSENT in paths.fragments(built, {}, {})["paths/a.md"]
     assert (finding.path, finding.what, finding.mend) == ("docs/paths/a.md", what, mend)
     assert finding.line is not None and finding.line >= 3
 
@@ -152,6 +154,20 @@ def test_check_and_site_say_what_is_wrong_with_a_path(trial: Trial) -> None:
     assert any("docs/c.md:3: embeds 'paths/c.md'" in line for line in said)
     rendered = trial.shelf("site", "--render-only")
     assert rendered.returncode == 1 and "docs/paths/a.md:4" in rendered.stderr
+
+
+def test_a_fault_costs_its_own_place_on_a_page_and_no_more(trial: Trial) -> None:
+    trial.page("list.yml", "- id: broken\n  title: Without an address\n")
+    trial.page("list.md", '# List\n\n--8<-- "readings/list.md"\n')
+    trial.page("session.md", '# Session\n\n--8<-- "reading/broken.md"\n')
+    trial.page(
+        "paths/a.md",
+        '---\npath:\n  - stage: A\n    goals: [nowhere]\n---\n# A\n\n--8<-- "paths/a.md"\n',
+    )
+    built = trial.shelf("site")
+    assert built.returncode == 1 and "docs/paths/a.md:4" in built.stderr
+    for page, note in (("session", REFUSED), ("paths/a", paths.ABSENT)):
+        assert note in (trial.root / "site" / page / "index.html").read_text()
 
 
 def test_every_path_of_ours_is_whole() -> None:

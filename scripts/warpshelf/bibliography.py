@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Any
 
 from warpshelf.identity import identity
@@ -61,11 +60,6 @@ def bibtex(reading: Reading) -> str:
     return f"@{form}{{{reading.id},\n" + ",\n".join(lines) + "\n}\n"
 
 
-def bibtex_all(readings: Iterable[Reading]) -> str:
-    """All of `readings` as one .bib file."""
-    return "\n".join(map(bibtex, readings))
-
-
 def csl(reading: Reading) -> dict[str, Any]:
     """The reading as an item of CSL-JSON 1.0, as citation managers and Pandoc read it."""
     item: dict[str, Any] = {
@@ -79,7 +73,6 @@ def csl(reading: Reading) -> dict[str, Any]:
         "URL": reading.url,
         "language": reading.lang,
         "note": reading.title_en,
-        "abstract": None,  # ours says why to read it, which is no abstract
         "keyword": ", ".join(reading.tags),
     }
     if arxiv := _named(reading, "arxiv"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from warpshelf import (
@@ -40,7 +40,7 @@ def check(project: Project) -> list[Finding]:
         findings.extend(_snippet(one, shelf, shown))
     written, wrong = pages.load(project)
     findings.extend([*wrong, *paths.paths(written, shelf)[1]])
-    findings.extend(_pages(project, {one.id for one in found}, shelf))
+    findings.extend(_pages(project, {one.id for one in found}, shelf, written))
     findings.extend(listschema.check(project))
     try:
         health.load(project.root)
@@ -78,7 +78,9 @@ def _snippet(one: Snippet, shelf: readings.Shelf, shown: dict[str, str]) -> Iter
             yield Finding(where, None, "is no record", "remove it")
 
 
-def _pages(project: Project, ids: set[str], shelf: readings.Shelf) -> Iterator[Finding]:
+def _pages(
+    project: Project, ids: set[str], shelf: readings.Shelf, written: Mapping[str, pages.Page]
+) -> Iterator[Finding]:
     """Links between pages, and what pages embed."""
     for page in sorted(project.docs.rglob("*.md")):
         where = project.relative(page)
@@ -92,19 +94,18 @@ def _pages(project: Project, ids: set[str], shelf: readings.Shelf) -> Iterator[F
                 yield Finding(where, line, f"links to {target}, which is no page", "mend the link")
         for match in SECTION.finditer(text):  # what stands in a fence is embedded as well
             line = text.count("\n", 0, match.start()) + 1
-            if what := _embedded(project, match["target"], ids, shelf):
+            if what := _embedded(project, match["target"], ids, shelf, written):
                 yield Finding(where, line, what, _instead(match["target"], ids, shelf))
             elif (own := _own_page(match["target"])) and where != f"docs/{own}":
                 what = f"embeds a list whose links are those of docs/{own}"
                 yield Finding(where, line, what, 'show single ones, by --8<-- "reading/<id>.md"')
 
 
-def embedded_readings(project: Project) -> list[str]:
+def embedded_readings(written: Mapping[str, pages.Page]) -> list[str]:
     """The ids of readings that a page shows by itself, by `reading/<id>.md`."""
     found: set[str] = set()
-    for page in project.docs.rglob("*.md"):
-        text = page.read_text(encoding="utf-8", errors="replace")
-        for match in SECTION.finditer(text):
+    for page in written.values():
+        for match in SECTION.finditer(page.text):
             first, _, rest = match["target"].partition("/")
             if first == "reading":
                 found.add(rest.removesuffix(".md"))
@@ -132,7 +133,13 @@ def _own_page(target: str) -> str | None:
     return everything.PAGE if target == everything.FRAGMENT else rest
 
 
-def _embedded(project: Project, target: str, ids: set[str], shelf: readings.Shelf) -> str | None:
+def _embedded(
+    project: Project,
+    target: str,
+    ids: set[str],
+    shelf: readings.Shelf,
+    written: Mapping[str, pages.Page],
+) -> str | None:
     """Why what a page embeds is not there, or None."""
     from warpshelf.fragments import KEYS
 
@@ -146,7 +153,6 @@ def _embedded(project: Project, target: str, ids: set[str], shelf: readings.Shel
         good = rest.removesuffix(".md") in {*shelf.readings, *shelf.unread}
         return None if good else f"embeds the reading {rest.removesuffix('.md')!r}, which is no id"
     if first == "paths":
-        written, _ = pages.load(project)
         page = written.get(name.removesuffix(".md"))
         good = page is not None and "path" in page.meta
         return None if good else f"embeds {name!r}, but that page has no path in its front matter"

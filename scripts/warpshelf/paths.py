@@ -4,7 +4,7 @@ A page under docs/paths/ names its goals, in stages, in its front matter:
 
     path:
       - stage: Move bytes well
-        goals: [thread-coarsening, online-softmax]
+        goals: [stream-benchmark, vectorized-access]
 
 What those readings need, directly or not, is put before them, each once, at the stage that asks for
 it first. After a reading stand the snippets that run its idea, each once.
@@ -22,6 +22,7 @@ from warpshelf.pages import Page
 from warpshelf.readings import Reading, Shelf
 
 FOLDER = "paths/"
+ABSENT = "This path is not shown, because what its page says of it has a fault."
 MEND = "write path as a list of `- stage: …` with `goals: [reading-id, …]`"
 
 
@@ -43,7 +44,7 @@ class Stage:
 
 
 def paths(pages: Mapping[str, Page], shelf: Shelf) -> tuple[dict[str, list[Stage]], list[Finding]]:
-    """The path of each page that has one, and what is wrong with those that cannot be built."""
+    """The path of each page that has one, empty where it cannot be built, and what is wrong."""
     built: dict[str, list[Stage]] = {}
     findings: list[Finding] = []
     for where, page in pages.items():
@@ -51,8 +52,8 @@ def paths(pages: Mapping[str, Page], shelf: Shelf) -> tuple[dict[str, list[Stage
             continue
         faults = list(_faults(page, shelf))
         findings += faults
-        if not faults:
-            built[where] = _stages(page.meta["path"], shelf)
+        # A page whose path is wrong is built all the same, without its steps.
+        built[where] = [] if faults else _stages(page.meta["path"], shelf)
     return built, findings
 
 
@@ -161,6 +162,8 @@ def summary(stages: list[Stage]) -> tuple[int, int]:
 
 
 def _path(stages: list[Stage], snippet_pages: Mapping[str, str], ideas: Mapping[str, str]) -> str:
+    if not stages:
+        return f'<p class="ws-absent">{ABSENT}</p>\n'
     count, runs = summary(stages)
     blocks = [f'<p class="ws-total">{count} to read, {runs} to run.</p>']
     number = 1

@@ -11,6 +11,7 @@ from warpshelf.markup import escape
 from warpshelf.places import Anywhere, OnPage, Place, out
 from warpshelf.readings import Reading, Shelf, Topic
 
+REFUSED = "A reading is not shown here, because its entry has a fault."
 EMPTY = "No reading stands here yet."
 FEWEST = 6  # entries from which on a list is worth filtering
 
@@ -31,12 +32,19 @@ def fragments(
 
 
 def singles(room: Room, ids: Iterable[str]) -> dict[str, str]:
-    """Single entries for pages that show a reading of another topic: `reading/gpipe.md`."""
+    """Single entries for pages that show a reading of another topic: `reading/gpipe.md`.
+
+    One that was refused with a finding leaves a note, so that the page is built all the same.
+    """
     readings = room.shelf.readings
-    return {
+    texts = {
         f"reading/{name}.md": _items([readings[name]], room, Anywhere())
         for name in ids
         if name in readings
+    }
+    refused = room.shelf.unread.difference(readings).intersection(ids)
+    return texts | {
+        f"reading/{name}.md": f'<p class="ws-absent">{REFUSED}</p>\n' for name in refused
     }
 
 

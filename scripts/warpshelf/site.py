@@ -62,7 +62,7 @@ def render(project: Project) -> Rendered:
     texts[everything.FRAGMENT] = everything.rows(room, exports=site is not None)
     written, wrong = webpages.load(project)
     findings.extend(wrong)
-    texts |= shelves.singles(room, inspection.embedded_readings(project))
+    texts |= shelves.singles(room, inspection.embedded_readings(written))
     texts["readings/all.md"] = shelves.contents(shelf)
     texts |= timelines.fragments()
     published: dict[str, str] = {}
