@@ -49,11 +49,14 @@ serve: $(ENOUGH)
 pages: $(ENOUGH)
 	$(BIN)/shelf site
 
+# First what may run side by side, then what watches the clock or forks.
 test: $(FULL)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist loadfile -m "not alone"
+	$(BIN)/python -m pytest -q -m alone
 
 clean:
-	rm -rf build site docs/records docs/exports docs/llms.txt .shelf .hypothesis .pytest_cache .ruff_cache
+	rm -rf build site docs/records docs/exports docs/llms.txt .shelf .hypothesis \
+		.pytest_cache .ruff_cache .mypy_cache .import_linter_cache
 
 $(FULL): EXTRAS := pages,links,run,test
 $(PAGES): EXTRAS := pages

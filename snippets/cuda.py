@@ -1,16 +1,16 @@
 """Launches the kernels of a .cu file: compiled by NVRTC on a GPU, run by the host on a CPU.
 
 `Source(path).launch("scale<float4>", grid, block, tensor, np.int64(n))` is one call for both.
-On a GPU it needs what a CUDA build of torch brings along: NVRTC and the driver, called through
-their C interfaces; the kernel runs on torch's current stream. On a CPU the file is compiled by
-$CXX, g++ or clang++ against cuda.hpp, which says what has no host execution, and the call returns
-when the kernel is done.
+On a GPU cuda-core compiles it by NVRTC and launches it on torch's current stream. On a CPU the
+file is compiled by $CXX, g++ or clang++ against cuda.hpp, which says what has no host execution,
+and the call returns when the kernel is done.
 """
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
+import importlib
 import os
 import platform
 import re
@@ -20,10 +20,11 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +35,7 @@ Dim3 = tuple[int, int, int]
 
 MAX_GRID = (2**31 - 1, 65_535, 65_535)  # blocks
 MAX_BLOCK = (1024, 1024, 64)  # threads, and 1024 in all
+MAX_CLUSTER = 8  # blocks of a cluster, on every GPU that has them
 MAX_SHARED = 232_448  # bytes of shared memory that a block of sm_90 or sm_100 can have
 NUMPY_KINDS = {"f": "f", "i": "i", "u": "i", "b": "i"}  # numpy's kinds of scalars, and ours
 HEADER = Path(__file__).with_name("cuda.hpp")
@@ -42,61 +44,75 @@ observer: Callable[[Source, str, Dim3, Dim3, tuple, int], None] | None = None
 """When set, `Source.launch` hands it (source, name, grid, block, args, shared) and runs nothing."""
 
 
+class _Shape(NamedTuple):
+    """Of a launch: blocks, threads of a block, blocks of a cluster, dynamic shared bytes."""
+
+    grid: Dim3
+    block: Dim3
+    cluster: Dim3 | None
+    shared: int
+
+    def __str__(self) -> str:
+        cluster = f", cluster {self.cluster}" if self.cluster else ""
+        return f"grid {self.grid}, block {self.block}{cluster}, shared {self.shared}"
+
+
 class Source:
     """A .cu file and how to compile it.
 
-    path: the file. options: NVRTC options such as "--use_fast_math" or "-DTILE=32"; host
-    execution takes those that begin with -D, -U or -I.
+    path: the file. options: NVRTC's, such as "--use_fast_math" or "-DTILE=32", as far as
+    cuda-core's ProgramOptions has them; host execution takes those that begin with -D, -U or -I.
     """
 
     def __init__(self, path: str | Path, options: Iterable[str] = ()) -> None:
         self.path = Path(path).resolve()
         self.options = tuple(options)
-        self._plans: dict[tuple, tuple[_Kernel, Dim3, Dim3]] = {}
+        self._plans: dict[tuple, tuple[_Kernel, _Shape]] = {}
 
-    def launch(self, name: str, grid: Dim, block: Dim, *args: Any, shared: int = 0) -> None:
+    def launch(
+        self,
+        name: str,
+        grid: Dim,
+        block: Dim,
+        *args: Any,
+        shared: int = 0,
+        cluster: Dim | None = None,
+    ) -> None:
         """Run kernel `name`, or a template instance such as "scale<float4>".
 
         grid, block: blocks and threads, an int or up to three of them. args: tensors, all on one
-        device, passed as pointers; numpy scalars, passed as their C types. shared: bytes of
-        dynamic shared memory a block gets.
+        device, passed as pointers; numpy scalars, passed as their C types; on a GPU tensor maps
+        of cuda-core. shared: bytes of dynamic shared memory a block gets. cluster: blocks of a
+        cluster, of which the grid is a multiple; a CPU has none of more than one block.
 
         Raises TypeError for a Python number or an argument unlike the kernel's parameter;
-        ValueError for a grid, block, shared size, device or name that cannot be; RuntimeError
-        when the file does not compile or the run fails.
+        ValueError for a grid, block, shared size, cluster, device or name that cannot be;
+        RuntimeError when the file does not compile or the run fails.
         """
         where = f"{self.path.name}: {name}"
         types = [_type(where, arg) for arg in args]
-        key = (name, grid, block, shared, *types)
+        key = (name, grid, block, shared, cluster, *types)
         if observer is not None or key not in self._plans:
             device = _device(where, types)
-            dims = _dims(where, "grid", grid, MAX_GRID), _dims(where, "block", block, MAX_BLOCK)
-            if not 0 <= shared <= MAX_SHARED:
-                raise ValueError(f"{where}: shared = {shared} is outside 0..{MAX_SHARED} bytes")
+            shape = _shape(where, grid, block, shared, cluster)
             if observer is not None:
-                observer(self, name, *dims, args, shared)
+                observer(self, name, shape.grid, shape.block, args, shared)
                 return
             build = _gpu_kernel if device.type == "cuda" else _host_kernel
             kernel = build(self.path, self.path.read_text(), self.options, name, device.index)
             kernel.refuse_unlike(where, types)
-            self._plans[key] = kernel, *dims
-        kernel, *dims = self._plans[key]
-        values = [
-            ctypes.c_void_p(arg.data_ptr())
-            if isinstance(arg, torch.Tensor)
-            else ctypes.create_string_buffer(arg.tobytes(), arg.nbytes)
-            for arg in args
-        ]
-        pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
-        kernel.run(where, *dims, shared, pointers)
+            self._plans[key] = kernel, shape
+        kernel, shape = self._plans[key]
+        kernel.run(where, shape, args)
 
     def cubin(self, names: Iterable[str], arch: str) -> tuple[bytes, dict[str, str]]:
-        """Compile kernels for an architecture such as "sm_90"; needs NVRTC and no GPU.
+        """Compile kernels for an architecture such as "sm_90"; needs cuda-core and no GPU.
 
         Returns the binary and each name's symbol in it. Raises as `launch` does.
         """
         text = self.path.read_text()
-        return _nvrtc_compile(self.path, text, self.options, tuple(names), _target(arch))
+        code = _compile(self.path, text, self.options, tuple(names), _target(arch))
+        return code.code, _symbols(code)
 
 
 def _type(where: str, arg: object) -> torch.device | str:
@@ -105,6 +121,8 @@ def _type(where: str, arg: object) -> torch.device | str:
         return arg.device
     if isinstance(arg, np.generic):
         return f"{NUMPY_KINDS.get(arg.dtype.kind, 'V')}{arg.nbytes}"
+    if type(arg).__name__ == "TensorMapDescriptor":  # cuda-core's, which need not be there
+        return "V128"
     raise TypeError(
         f"{where}: argument {arg!r} is a {type(arg).__name__}, which has no C type; pass a tensor "
         "or a numpy scalar such as np.int32(n) or np.float32(a)"
@@ -121,6 +139,20 @@ def _device(where: str, types: list[torch.device | str]) -> torch.device:
     return devices[0]
 
 
+def _shape(where: str, grid: Dim, block: Dim, shared: int, cluster: Dim | None) -> _Shape:
+    blocks, threads = _dims(where, "grid", grid, MAX_GRID), _dims(where, "block", block, MAX_BLOCK)
+    if not 0 <= shared <= MAX_SHARED:
+        raise ValueError(f"{where}: shared = {shared} is outside 0..{MAX_SHARED} bytes")
+    if cluster is None:
+        return _Shape(blocks, threads, None, shared)
+    sizes = _dims(where, "cluster", cluster, (MAX_CLUSTER,) * 3)
+    if sizes[0] * sizes[1] * sizes[2] > MAX_CLUSTER:
+        raise ValueError(f"{where}: cluster {cluster} is over {MAX_CLUSTER} blocks")
+    if any(n % size for n, size in zip(blocks, sizes, strict=True)):
+        raise ValueError(f"{where}: grid {grid} is no multiple of cluster {cluster}; round it up")
+    return _Shape(blocks, threads, sizes, shared)
+
+
 def _dims(where: str, what: str, value: Dim, limits: Dim3) -> Dim3:
     sizes = (value,) if isinstance(value, int) else tuple(value)
     padded = (*sizes, 1, 1)[: max(3, len(sizes))]
@@ -134,17 +166,19 @@ def _dims(where: str, what: str, value: Dim, limits: Dim3) -> Dim3:
 
 
 class _Kernel(NamedTuple):
-    """A compiled kernel: its parameters and how to run it.
+    """A compiled kernel: its parameters, where they are known, and how to run it.
 
     A parameter is its kind (P a pointer, f floating point, i an integer, V any other, ? unknown)
     and its bytes: "f4".
     """
 
-    parameters: tuple[str, ...]
-    run: Callable[[str, Dim3, Dim3, int, ctypes.Array], None]
+    parameters: tuple[str, ...] | None
+    run: Callable[[str, _Shape, tuple], None]
 
     def refuse_unlike(self, where: str, types: list[torch.device | str]) -> None:
         """Raise TypeError for arguments that the kernel would read as garbage."""
+        if self.parameters is None:
+            return
         given = tuple(t if isinstance(t, str) else "P8" for t in types)
         pairs = zip(given, self.parameters, strict=False)
         wanted = tuple(g[0] + p[1:] if p[0] in "V?" else p for g, p in pairs)
@@ -253,16 +287,45 @@ def _host_kernel(path: Path, text: str, options: tuple[str, ...], name: str, _: 
     library.warpshelf_launch.restype = library.warpshelf_signature.restype = ctypes.c_char_p
     library.warpshelf_launch.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 
-    def run(where: str, grid: Dim3, block: Dim3, shared: int, args: ctypes.Array) -> None:
+    def run(where: str, shape: _Shape, args: tuple) -> None:
+        if shape.cluster not in (None, (1, 1, 1)):
+            raise ValueError(
+                f"{where}: cluster {shape.cluster} has no host execution; launch it on a GPU, and "
+                'say so in NEEDS as "cpu"'
+            )
+        values = [
+            ctypes.c_void_p(arg.data_ptr())
+            if isinstance(arg, torch.Tensor)
+            else ctypes.create_string_buffer(arg.tobytes(), arg.nbytes)
+            for arg in args
+        ]
+        pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
         with _host_lock:
-            dims = (ctypes.c_uint * 6)(*grid, *block)
-            if error := library.warpshelf_launch(dims, shared, args):
+            dims = (ctypes.c_uint * 6)(*shape.grid, *shape.block)
+            if error := library.warpshelf_launch(dims, shape.shared, pointers):
                 raise RuntimeError(f"{where}: {error.decode()}")
 
     return _Kernel(tuple(library.warpshelf_signature().decode().split()), run)
 
 
-# GPU: NVRTC makes a cubin, the driver loads and launches it.
+# GPU: cuda-core compiles, loads and launches.
+
+
+@cache
+def _core() -> ModuleType:
+    """cuda-core, imported when first needed: it takes longer than this module."""
+    for name in ("cuda.core", "cuda.core.experimental"):  # the second until version 0.5
+        with suppress(ImportError):
+            core = importlib.import_module(name)
+            if hasattr(core, "Program"):
+                return core
+    raise RuntimeError(f"compiling a .cu by NVRTC needs cuda-core: {_install()}")
+
+
+def _install() -> str:
+    major = (torch.version.cuda or "13").partition(".")[0]
+    wheels = f"cuda-core 'cuda-bindings=={major}.*' 'nvidia-cuda-nvrtc=={major}.*'"
+    return f"pip install {wheels}"
 
 
 def _target(arch: str) -> str:
@@ -271,120 +334,117 @@ def _target(arch: str) -> str:
 
 
 @cache
-def _toolkits() -> tuple[Path, ...]:
-    """Where include/ and lib/ may be: the folders of nvidia's wheels, then a CUDA toolkit."""
-    wheels = (wheel for site in sys.path for wheel in sorted(Path(site).glob("nvidia/*")))
-    return (*wheels, Path(os.environ.get("CUDA_HOME") or "/usr/local/cuda"))
+def _include_paths() -> tuple[str, ...]:
+    """Where CUDA's headers may be: the folders of nvidia's wheels, then a CUDA toolkit."""
+    roots = [wheel for site in sys.path for wheel in sorted(Path(site).glob("nvidia/*"))]
+    roots.append(Path(os.environ.get("CUDA_HOME") or "/usr/local/cuda"))
+    folders = (root / folder for root in roots for folder in ("include", "include/cccl"))
+    return tuple(str(folder) for folder in folders if folder.is_dir())
+
+
+def _settings(path: Path, options: tuple[str, ...]) -> dict[str, Any]:
+    """The fields of cuda-core's ProgramOptions for options as NVRTC spells them."""
+    macros, undefined, folders = (
+        [option[2:] for option in options if option.startswith(kind)] for kind in ("-D", "-U", "-I")
+    )
+    settings: dict[str, Any] = {
+        "name": str(path),
+        "std": "c++17",
+        "define_macro": macros or None,
+        "undefine_macro": undefined or None,
+        "include_path": [str(path.parent), *folders, *_include_paths()],
+    }
+    for option in options:
+        if option[:2] not in ("-D", "-U", "-I"):
+            name, _, value = option.lstrip("-").partition("=")
+            field = {"maxrregcount": "max_register_count"}.get(name, name.replace("-", "_"))
+            settings[field] = {"": True, "true": True, "false": False}.get(value, value)
+    return settings
 
 
 @cache
-def _nvrtc() -> ctypes.CDLL:
-    major = (torch.version.cuda or "13").partition(".")[0]
-    for folder in (t / lib for t in _toolkits() for lib in ("lib", "lib64")):
-        for library in folder.glob(f"libnvrtc.so.{major}"):
-            # NVRTC looks for its builtins by name, and not every wheel tells it where.
-            for builtins in folder.glob(f"libnvrtc-builtins.so.{major}.*"):
-                ctypes.CDLL(str(builtins))
-            return ctypes.CDLL(str(library))
-    with suppress(OSError):
-        return ctypes.CDLL(f"libnvrtc.so.{major}")
-    raise RuntimeError(f"NVRTC {major} was not found: pip install 'nvidia-cuda-nvrtc=={major}.*'")
-
-
-@cache
-def _nvrtc_compile(
+def _compile(
     path: Path, text: str, options: tuple[str, ...], names: tuple[str, ...], target: str
-) -> tuple[bytes, dict[str, str]]:
-    nvrtc, program = _nvrtc(), ctypes.c_void_p()
-    nvrtc.nvrtcGetErrorString.restype = ctypes.c_char_p
-
-    def check(code: int) -> None:
-        if code:
-            raise RuntimeError(f"{path.name}: NVRTC: {nvrtc.nvrtcGetErrorString(code).decode()}")
-
-    def fetch(kind: str) -> bytes:
-        size = ctypes.c_size_t()
-        check(nvrtc[f"nvrtcGet{kind}Size"](program, ctypes.byref(size)))
-        data = ctypes.create_string_buffer(size.value)
-        check(nvrtc[f"nvrtcGet{kind}"](program, data))
-        return data.raw
-
-    folders = [path.parent, *(t / d for t in _toolkits() for d in ("include", "include/cccl"))]
-    flags = [f"--gpu-architecture={target}", "--std=c++17"]
-    flags += [*(f"-I{folder}" for folder in folders if folder.is_dir()), *options]
-    file = str(path).encode()
-    check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), text.encode(), file, 0, None, None))
+) -> Any:
+    """The kernels as an ObjectCode of cuda-core that holds a cubin."""
+    core = _core()
     try:
-        for name in names:
-            check(nvrtc.nvrtcAddNameExpression(program, name.encode()))
-        array = (ctypes.c_char_p * len(flags))(*(flag.encode() for flag in flags))
-        if nvrtc.nvrtcCompileProgram(program, len(flags), array):
-            log = fetch("ProgramLog").rstrip(b"\0").decode(errors="replace")
-            pattern = r"^(.+)\((\d+)\): (?:catastrophic )?error:? (?:#\S+ )?(.*)$"
-            raise _failure(path, text, names, log, pattern)
-        symbols, symbol = {}, ctypes.c_char_p()
-        for name in names:
-            check(nvrtc.nvrtcGetLoweredName(program, name.encode(), ctypes.byref(symbol)))
-            symbols[name] = (symbol.value or b"").decode()
-        return fetch("CUBIN"), symbols
-    finally:
-        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+        settings = core.ProgramOptions(arch=target, **_settings(path, options))
+    except TypeError as error:
+        raise ValueError(f"{path.name}: options {options}: {error}") from error
+    try:
+        program = core.Program(text, "c++", settings)
+        return program.compile("cubin", name_expressions=names)
+    except Exception as error:  # cuda-core has no public type for it
+        if "NVRTC_ERROR_COMPILATION" not in str(error):
+            line = str(error).strip().partition("\n")[0]
+            mend = f"; {_install()}" if "not found" in line or "finding" in line else ""
+            raise RuntimeError(f"{path.name}: NVRTC: {line}{mend}") from error
+        pattern = r"^(.+)\((\d+)\): (?:catastrophic )?error:? (?:#\S+ )?(.*)$"
+        raise _failure(path, text, names, str(error), pattern) from None
+
+
+def _symbols(code: Any) -> dict[str, str]:
+    """Each kernel's symbol in an ObjectCode; older versions have no public name for it."""
+    found = code.symbol_mapping if hasattr(code, "symbol_mapping") else code._sym_map
+    return {name: s.decode() if isinstance(s, bytes) else s for name, s in found.items()}
 
 
 @cache
-def _driver() -> ctypes.CDLL:
-    return ctypes.CDLL("libcuda.so.1")
+def _config(shape: _Shape) -> Any:
+    grid, block, cluster, shared = shape
+    if cluster is None:
+        return _core().LaunchConfig(grid=grid, block=block, shmem_size=shared)
+    version = importlib.import_module("cuda.core").__version__
+    if tuple(map(int, version.split(".")[:2])) < (0, 4):  # there a grid counts blocks
+        raise RuntimeError(f"clusters need cuda-core 0.4 or later, this is {version}; upgrade it")
+    grid = tuple(n // size for n, size in zip(grid, cluster, strict=True))  # of clusters
+    return _core().LaunchConfig(grid=grid, cluster=cluster, block=block, shmem_size=shared)
 
 
-def _check(where: str, code: int) -> None:
+@cache
+def _stream(handle: int, index: int) -> Any:
+    """torch's stream with this handle, on device `index`."""
+    return _core().Stream.from_handle(handle)
+
+
+def _allow_shared(kernel: Any, index: int, shared: int) -> None:
+    """Let a block have so much dynamic shared memory: cuda-core only reads the attribute."""
+    driver = importlib.import_module("cuda.bindings.driver")
+    attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    handle = kernel.handle if hasattr(kernel, "handle") else kernel._handle
+    (code,) = driver.cuKernelSetAttribute(attribute, shared, handle, driver.CUdevice(index))
     if code:
-        text = ctypes.c_char_p()
-        _driver().cuGetErrorString(code, ctypes.byref(text))
-        raise RuntimeError(f"{where}: CUDA error {code}: {(text.value or b'').decode()}")
-
-
-@contextmanager
-def _current(context: ctypes.c_void_p) -> Iterator[None]:
-    """Makes torch's context of a device current: a thread new to CUDA has none."""
-    _check("context", _driver().cuCtxPushCurrent_v2(context))
-    try:
-        yield
-    finally:
-        _driver().cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+        raise RuntimeError(f"so much shared memory is refused: {code.name}")
 
 
 @cache
 def _gpu_kernel(path: Path, text: str, options: tuple[str, ...], name: str, index: int) -> _Kernel:
     major, minor = torch.cuda.get_device_capability(index)  # initializes CUDA
-    code, symbols = _nvrtc_compile(path, text, options, (name,), _target(f"sm_{major}{minor}"))
-    driver, device = _driver(), ctypes.c_int()
-    context, module, function = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
-    _check(path.name, driver.cuDeviceGet(ctypes.byref(device), index))
-    _check(path.name, driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device))
-    parameters: list[str] = []
-    offset, size = ctypes.c_size_t(), ctypes.c_size_t()
-    with _current(context):
-        _check(path.name, driver.cuModuleLoadData(ctypes.byref(module), code))
-        symbol = symbols[name].encode()
-        _check(path.name, driver.cuModuleGetFunction(ctypes.byref(function), module, symbol))
-        while not driver.cuFuncGetParamInfo(
-            function, ctypes.c_size_t(len(parameters)), ctypes.byref(offset), ctypes.byref(size)
-        ):
-            parameters.append(f"?{size.value}")
+    code = _compile(path, text, options, (name,), _target(f"sm_{major}{minor}"))
+    core, device = _core(), _core().Device(index)  # torch and cuda-core count devices alike
+    parameters = None
+    with torch.cuda.device(index):  # puts torch's own device back
+        device.set_current()  # a thread new to CUDA has none
+        kernel = code.get_kernel(name)
+        with suppress(NotImplementedError):  # a driver before 12.4 does not tell
+            parameters = tuple(f"?{each.size}" for each in kernel.arguments_info)
     allowed = 0
 
-    def run(where: str, grid: Dim3, block: Dim3, shared: int, args: ctypes.Array) -> None:
+    def run(where: str, shape: _Shape, args: tuple) -> None:
         nonlocal allowed
-        stream = ctypes.c_void_p(torch.cuda.current_stream(index).cuda_stream)
-        with _current(context):
-            if shared > allowed:  # above 48 KB in all, the driver wants to be asked
-                attribute = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-                what = f"{where}: {shared} bytes of shared memory"
-                _check(what, driver.cuFuncSetAttribute(function, attribute, shared))
-                allowed = shared
-            if code := driver.cuLaunchKernel(
-                function, *grid, *block, shared, stream, args, None
-            ):
-                _check(f"{where}: grid {grid}, block {block}, shared {shared}", code)
+        values = [arg.data_ptr() if isinstance(arg, torch.Tensor) else arg for arg in args]
+        try:
+            with torch.cuda.device(index):
+                device.set_current()
+                if shape.shared > allowed:  # above 48 KB in all, the driver wants to be asked
+                    _allow_shared(kernel, index, shape.shared)
+                    allowed = shape.shared
+                stream = _stream(torch.cuda.current_stream(index).cuda_stream, index)
+                core.launch(stream, _config(shape), kernel, *values)
+        except TypeError as error:  # a value that cuda-core does not pass, such as a structure
+            raise TypeError(f"{where}: {error}") from error
+        except Exception as error:  # CUDAError, which is not public
+            raise RuntimeError(f"{where}: {shape}: {error}") from error
 
-    return _Kernel(tuple(parameters), run)
+    return _Kernel(parameters, run)

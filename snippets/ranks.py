@@ -14,10 +14,8 @@ where its tensors belong and `Wire` sends point to point and counts the bytes.
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import faulthandler
-import multiprocessing
+import logging
 import os
 import pickle
 import signal
@@ -30,18 +28,17 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.multiprocessing as mp
 
-SETTLE = 0.2  # seconds in which the reports that follow a first failure may still come in
-PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 LOOPBACK = {"linux": "lo", "darwin": "lo0"}
 CPU = torch.device("cpu")
+# torch warns of each rank that it ends; RankError says the same, and why.
+logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)
 
 
 class RankError(RuntimeError):
@@ -93,9 +90,19 @@ class Plan:
 
     world_size: int
     backend: str
-    store: str  # path of the file through which the ranks find each other
+    folder: Path  # where the ranks find each other, and leave their answers
     seconds: float
-    parent: int  # process id
+
+    def answer(self, rank: int, failure: str | None, value: Any = None) -> None:
+        """Leave what `rank` returned, or why it failed; in one step, as it may be ended."""
+        part = self.folder / f"{rank}.part"
+        part.write_bytes(pickle.dumps((time.monotonic(), failure, value)))
+        part.replace(self.folder / f"{rank}.answer")
+
+    def answers(self) -> dict[int, tuple[float, str | None, Any]]:
+        """When each rank answered, why it failed if it did, and what it returned."""
+        paths = {rank: self.folder / f"{rank}.answer" for rank in range(self.world_size)}
+        return {rank: pickle.loads(p.read_bytes()) for rank, p in paths.items() if p.exists()}
 
 
 def run(
@@ -118,39 +125,43 @@ def run(
     if backend is None:
         backend = "nccl" if torch.cuda.device_count() >= world_size else "gloo"
     method = "fork" if backend == "gloo" and may_fork() else "spawn"
-    context: Any = multiprocessing.get_context(method)
-    processes: list[BaseProcess] = []
+    deadline = time.monotonic() + seconds
     with tempfile.TemporaryDirectory(prefix="ranks-", ignore_cleanup_errors=True) as folder:
-        plan = Plan(world_size, backend, str(Path(folder, "store")), seconds, os.getpid())
-        channels: list[Connection] = []
+        plan = Plan(world_size, backend, Path(folder), seconds)
+        context = start(method, plan, function, args)
         try:
-            for rank in range(world_size):
-                ours, theirs = context.Pipe()
-                channels.append(ours)
-                process = context.Process(
-                    target=rank_main, args=(rank, plan, theirs, function, args), daemon=True
-                )
-                with warnings.catch_warnings():
-                    # Python 3.12 warns of threads in the parent; OpenMP's pool is the one that
-                    # may_fork() lets pass, and rank_main() never uses it.
-                    warnings.simplefilter("ignore", DeprecationWarning)
-                    process.start()
-                processes.append(process)
-                theirs.close()
-            results = gather(channels, processes, seconds)
-            for channel in channels:
-                channel.send_bytes(b"done")
-            for process in processes:
-                process.join(5)
-            return results
+            while not context.join(max(deadline - time.monotonic(), 0)):
+                if time.monotonic() >= deadline:
+                    raise late(plan)
+        except (mp.ProcessRaisedException, mp.ProcessExitedException) as error:
+            raise blame(plan, context, error.error_index) from None
         finally:
-            for process in processes:
+            for process in context.processes:
                 process.kill()
-            for process in processes:
+            for process in context.processes:
                 process.join()
-                process.close()
-            for channel in channels:
-                channel.close()
+            for path in context.error_files:  # torch leaves them behind
+                Path(path).unlink(missing_ok=True)
+        if len(plan.answers()) < world_size:
+            raise blame(plan, context, None)
+        return [value for _, _, value in plan.answers().values()]
+
+
+def start(method: str, plan: Plan, *call: Any) -> mp.ProcessContext:
+    """Start all ranks, or none."""
+    known = mp.active_children()
+    with warnings.catch_warnings():
+        # Python 3.12 warns of threads in the parent; OpenMP's pool is the one that
+        # may_fork() lets pass, and rank_main() never uses it.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        try:
+            job = (plan, *call)
+            return mp.start_processes(rank_main, job, plan.world_size, False, True, method)
+        except BaseException:
+            for process in set(mp.active_children()) - set(known):
+                process.kill()
+                process.join()
+            raise
 
 
 def may_fork() -> bool:
@@ -166,106 +177,76 @@ def may_fork() -> bool:
     )
 
 
-def gather(channels: list[Connection], processes: list[BaseProcess], seconds: float) -> list[Any]:
-    """Each rank's result, or RankError for the rank that failed first."""
-    deadline = time.monotonic() + seconds
-    waiting = dict(enumerate(channels))
-    results: dict[int, Any] = {}
-    dead: list[int] = []
-    raised: list[tuple[float, int, str]] = []
-    while waiting and not dead:
-        left = deadline - time.monotonic()
-        ready = wait(list(waiting.values()), SETTLE if raised else max(left, 0))
-        if not ready and not raised:
-            names = ", ".join(map(str, waiting))
-            raise RankError(
-                min(waiting),
-                f"did not return within {seconds:g} s (waiting for rank {names}); it hangs, "
-                "or needs a larger `seconds`",
-            )
-        if not ready:
-            break
-        for rank in [rank for rank, channel in waiting.items() if channel in ready]:
-            try:
-                when, failure, value = pickle.loads(waiting.pop(rank).recv_bytes())
-            except (EOFError, ConnectionError):
-                dead.append(rank)
-                continue
-            if failure is None:
-                results[rank] = value
-            else:
-                raised.append((when, rank, failure))
-    # A rank that dies breaks its peers' connections, and one that raises may too: the cause is a
-    # death if there is one, else what was raised first.
-    if dead:
-        process = processes[dead[0]]
-        process.join(5)
-        raise RankError(dead[0], f"died without an answer: {cause(process.exitcode)}")
-    if raised:
-        _, rank, failure = min(raised)
-        raise RankError(rank, f"raised: {failure}")
-    return [results[rank] for rank in range(len(channels))]
+def late(plan: Plan) -> RankError:
+    """The error of a run that has reached its time limit."""
+    waiting = sorted(set(range(plan.world_size)) - plan.answers().keys()) or [0]
+    names = ", ".join(map(str, waiting))
+    what = f"did not return within {plan.seconds:g} s (waiting for rank {names})"
+    return RankError(waiting[0], f"{what}; it hangs, or needs a larger `seconds`")
 
 
-def cause(exitcode: int | None) -> str:
-    """An exit code in words: "signal SIGKILL" or "exit status 3"."""
-    if exitcode is None:
-        return "its channel closed but the process goes on"
-    if exitcode < 0:
-        return f"signal {signal.Signals(-exitcode).name}"
-    return f"exit status {exitcode}"
+def blame(plan: Plan, context: mp.ProcessContext, seen: int | None) -> RankError:
+    """The error of the rank that failed first, which need not be the one that was `seen` first.
+
+    A rank that fails breaks its peers' connections, and they fail too: the cause is a death if
+    there is one, else what was raised first.
+    """
+    answers = plan.answers()
+    raised = sorted((when, rank, why) for rank, (when, why, _) in answers.items() if why)
+    explained = {rank for _, rank, _ in raised}
+    for rank, process in enumerate(context.processes):
+        code = process.exitcode
+        ended = code == -signal.SIGTERM and rank != seen  # by torch, since another had failed
+        if rank not in explained and not ended and (code or rank not in answers):
+            how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+            return RankError(rank, f"died without an answer: {how}")
+    _, rank, why = raised[0]
+    return RankError(rank, f"raised: {why}")
 
 
-def rank_main(
-    rank: int, plan: Plan, channel: Connection, function: Callable[..., Any], args: tuple[Any, ...]
-) -> None:
-    """What one rank's process does; the answer goes through `channel`."""
+def rank_main(rank: int, plan: Plan, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    """What one rank's process does."""
     torch.set_num_threads(1)  # first: an OpenMP pool does not survive a fork, so it is never used
     die_with_parent(plan)
     try:
         connect(rank, plan)
-        answer = (time.monotonic(), None, function(rank, plan.world_size, *args))
-        message = pickle.dumps(answer)
+        plan.answer(rank, None, function(rank, plan.world_size, *args))
+        if dist.is_initialized():
+            dist.barrier()  # the connections stay up until every rank has answered
     except BaseException as error:  # SystemExit and KeyboardInterrupt must reach the parent too
         last = traceback.format_exception_only(error)[-1].strip()
-        message = pickle.dumps((time.monotonic(), f"{last}{place(error)}", None))
-    with contextlib.suppress(EOFError, OSError):
-        channel.send_bytes(message)
-        channel.recv_bytes()  # the connections stay up until every rank has answered
+        file, line, name, _ = traceback.extract_tb(error.__traceback__)[-1]
+        plan.answer(rank, f"{last} ({Path(file).name}:{line} in {name})")
+        raise RuntimeError(last) from error
     # Without the interpreter's shutdown, which could wait for a peer that is gone.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
-def place(error: BaseException) -> str:
-    """Where `error` was raised, as " (file.py:12 in name)"."""
-    frames = traceback.extract_tb(error.__traceback__)
-    if not frames:
-        return ""
-    return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno} in {frames[-1].name})"
-
-
 def die_with_parent(plan: Plan) -> None:
     """Tie this process's life to its parent's, and to the time limit where that is not possible."""
     # A C thread of its own: it ends this process even if Python is stuck, on every system.
     faulthandler.dump_traceback_later(plan.seconds + 10, exit=True, file=2)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != plan.parent:  # it ended before the line above
+    # On Linux torch has the kernel send this signal; Python's own handler waits for C code.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    parent = mp.parent_process()
+    if parent and os.getppid() != parent.pid:  # it ended before torch could ask for that
         os._exit(1)
 
 
 def connect(rank: int, plan: Plan) -> None:
     """Join the process group: a file store needs no port, and gloo stays on the loopback."""
-    if plan.backend == "nccl":
-        torch.cuda.set_device(rank)
+    own = torch.device("cuda", rank) if plan.backend == "nccl" else None
+    if own is not None:
+        torch.cuda.set_device(own)
     if sys.platform in LOOPBACK:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK[sys.platform])
     dist.init_process_group(
         plan.backend,
-        init_method=Path(plan.store).as_uri(),
+        init_method=(plan.folder / "store").as_uri(),
         rank=rank,
         world_size=plan.world_size,
         timeout=timedelta(seconds=plan.seconds),
+        device_id=own,
     )

@@ -28,9 +28,26 @@ import torch
 
 from snippets.helper import shift
 
+
+def add(x):
+    return shift(x + {index})
+
+
+def demo(device):
+    print(add(torch.tensor([1.0, 2.0], device=device)).tolist())
+
+
+if __name__ == "__main__":
+    demo("cuda" if torch.cuda.is_available() else "cpu")
+'''
+CASES = '''"""What verifies addition number {index}."""
+
+import torch
+
+from snippets.add_{index:02d} import add_{index:02d}
+
 CASES = ({{"n": 1}}, {{"n": 17}}, {{"n": 127}}, {{"n": 1023}})
 TIMED = ()
-PEERS = {{"torch": lambda x: x + {index} + 1.0}}
 
 
 def inputs(case, device, generator):
@@ -41,23 +58,8 @@ def reference(x):
     return x.double() + {index} + 1.0
 
 
-def add(x):
-    return shift(x + {index})
-
-
-VARIANTS = {{"add": add}}
-
-
-def cost(case):
-    return {{"bytes": 8 * case["n"], "flops": case["n"], "unit": "fp32"}}
-
-
-def demo():
-    print(add(torch.tensor([1.0, 2.0])).tolist())
-
-
-if __name__ == "__main__":
-    demo()
+VARIANTS = {{"add": lambda x: add_{index:02d}.add(x)}}
+PEERS = {{"torch": lambda x: x + {index} + 1.0}}
 '''
 
 
@@ -69,6 +71,7 @@ def project(root: Path, count: int = COUNT) -> None:
         folder = root / "snippets" / f"add_{index:02d}"
         folder.mkdir(parents=True)
         (folder / f"{folder.name}.py").write_text(SNIPPET.format(index=index))
+        (folder / "cases.py").write_text(CASES.format(index=index))
     (root / "snippets" / "helper.py").write_text("def shift(x):\n    return x + 1.0\n")
 
 

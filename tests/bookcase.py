@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from warpshelf.addition import Addition, Entry
+from warpshelf.edit.addition import Added, Addition
 
 FIRST = """\
 # Softmax, and what surrounds it.
@@ -34,7 +34,7 @@ def make(root: Path) -> Path:
     return root
 
 
-def add(root: Path, topic: str, url: str, **more: Any) -> Entry:
+def add(root: Path, topic: str, url: str, **more: Any) -> Added:
     """Add one reading: `Addition.add` with `more`."""
     return Addition(root, topic, url).add(**more)
 

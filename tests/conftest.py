@@ -13,7 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
+from detour import Detour
+from loopback import Web, serving
+
+from warpshelf.web import fetch
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -58,11 +63,11 @@ class Trial:
 
     def shelf(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run the command line in this process, whose fork server all tests share."""
-        from warpshelf import cli
+        from warpshelf.cli import commands
 
         out, err = io.StringIO(), io.StringIO()
         with chdir(self.root), redirect_stdout(out), redirect_stderr(err):
-            status = cli.main(list(words))
+            status = commands.main(list(words))
         return subprocess.CompletedProcess(words, status, out.getvalue(), err.getvalue())
 
     def process(self, *words: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
@@ -76,11 +81,15 @@ class Trial:
         )
 
     def snippet(self, name: str, text: str) -> Path:
-        """Write a snippet."""
-        path = self.root / "snippets" / name / f"{name}.py"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        return path
+        """Write a snippet, and what stands below the line CUT as its cases; where its module is."""
+        return write_snippet(self.root / "snippets" / name, text)
+
+    def sound(self, name: str = "sound") -> Path:
+        """Write the sound snippet and its mutants; where its module is."""
+        listed = self.root / "tests" / "snippets" / "mutants" / f"{name}.yml"
+        listed.parent.mkdir(parents=True, exist_ok=True)
+        listed.write_text((WRONG / "base" / "mutants.yml").read_text())
+        return self.snippet(name, sound_snippet())
 
     def page(self, name: str, text: str) -> Path:
         """Write a page below docs/."""
@@ -114,19 +123,57 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
+CUT = "# ---- cases.py ----\n"  # parts the two files of a snippet that a test keeps in one text
+
+
+def write_snippet(folder: Path, text: str) -> Path:
+    """Write the one or two files of a snippet, in which `base` stands for its own name."""
+    path = folder / f"{folder.name}.py"
+    folder.mkdir(parents=True, exist_ok=True)
+    module, cut, cases = text.partition(CUT)
+    path.write_text(module, encoding="utf-8")
+    if cut:
+        own = f"from snippets.{folder.name} import {folder.name} as base"
+        cases = cases.replace("from snippets.base import base", own)
+        (folder / "cases.py").write_text(cases, encoding="utf-8")
+    return path
+
+
 def sound_snippet() -> str:
-    """The text of a snippet that passes."""
-    return (WRONG / "base.py").read_text(encoding="utf-8")
+    """The text of a snippet that passes: its module, CUT, its cases."""
+    module, cases = ((WRONG / "base" / f"{name}.py").read_text() for name in ("base", "cases"))
+    return f"{module}{CUT}{cases}"
 
 
 def wrong_snippet(overlay: str) -> str:
     """A snippet that is wrong: the sound one, changed by a file of tests/wrong/."""
-    text = sound_snippet()
+    module, _, cases = sound_snippet().partition(CUT)
+    over, _, over_cases = overlay.partition(CUT)
     if found := re.search(r"^# without: (\w+)$", overlay, re.M):
-        text = re.sub(rf"^{found[1]} = .*\n", "", text, flags=re.M)
+        cases = re.sub(rf"^{found[1]} = .*\n", "", cases, flags=re.M)
     # A name that is defined twice is found at its first place; so the overlay goes last, and takes
     # over what the sound one says of the same name.
-    for name in re.findall(r"^(NEEDS|VARIANTS) = ", overlay, re.M):
-        text = re.sub(rf"^{name} = .*\n", "", text, flags=re.M)
-    head, guard, tail = text.partition('if __name__ == "__main__":')
-    return f"{head}{overlay}\n\n{guard}{tail}"
+    for name in re.findall(r"^(NEEDS|VARIANTS) = ", over_cases, re.M):
+        cases = re.sub(rf"^{name} = .*\n", "", cases, flags=re.M)
+    head, guard, tail = module.partition('if __name__ == "__main__":')
+    return f"{head}{over}\n\n{guard}{tail}{CUT}{cases}\n\n{over_cases}"
+
+
+@pytest.fixture
+def web() -> Iterator[Web]:
+    """A server on this machine that gives recorded answers."""
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture
+def client() -> Iterator[httpx.Client]:
+    """The client that asks the web, with all its limits."""
+    with fetch.client() as made:
+        yield made
+
+
+@pytest.fixture
+def detour(web: Web) -> Detour:
+    """The same server, standing for hosts of the web."""
+    return Detour(web)

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import pytest
 from loopback import Web
 
-from warpshelf import liveness
-from warpshelf.survey import Means
+from warpshelf.links import lychee
+from warpshelf.links.survey import Means
 
 PROGRAM = shutil.which("lychee", path=str(Path(sys.executable).parent)) or shutil.which("lychee")
 needs_lychee = pytest.mark.skipif(
@@ -70,10 +70,10 @@ class Detour:
         """How often `url` was asked for."""
         return sum(path == self.path(url) for path, _, _ in self.web.asked)
 
-    def asker(self, **changes: object) -> liveness.Web:
+    def asker(self, **changes: object) -> lychee.Web:
         """What asks through this detour, in a hurry."""
         settings: dict = {"timeout": 1.0, "pause": 0.0, "retries": 0, **changes}
-        return liveness.Web(
+        return lychee.Web(
             there=self.there, back=self.back, resolves=lambda host: self.known.get(host, True),
             **settings,
         )  # fmt: skip
@@ -83,7 +83,7 @@ class Detour:
         for url in CANARIES:
             self.put(url)
         return Means(
-            web=self.asker(**changes), canaries=CANARIES, archive=f"{self.web.base}/available",
+            web=self.asker(**changes), canaries=CANARIES,
             endpoints=self.web.endpoints, pauses={"arxiv": 0.0, "doi": 0.0, "github": 0.0},
             today=date.fromisoformat(today),
         )  # fmt: skip

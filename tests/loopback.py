@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-from warpshelf.found import Endpoints
+from warpshelf.web.services import Endpoints
 
 ANSWERS = Path(__file__).parent / "answers"
 Send = Callable[[BaseHTTPRequestHandler], None]
@@ -44,7 +44,8 @@ class Web:
         """All services and pages, here."""
         return Endpoints(
             arxiv=f"{self.base}/arxiv", crossref=f"{self.base}/works", github=f"{self.base}/repos",
-            youtube=f"{self.base}/oembed", pages=f"{self.base}/pages", private=True,
+            youtube=f"{self.base}/oembed", archive=f"{self.base}/available",
+            pages=f"{self.base}/pages", private=True,
         )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 
-from warpshelf.fragments import Exhibit, Listing, MachineState, Reading
+from warpshelf.render.fragments import Credit, Exhibit, Listing, MachineState
 
 # Property tests share two slow cores with others: only what they find counts, not their pace.
 steady = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -94,6 +94,8 @@ def record(
         "compiled": [compiled(arch) for arch in ("sm_80", "sm_90", "sm_100")],
         "skips": [{"what": "bulk copy", "reason": "bulk copies have no host execution"}],
     }
+    if not gpus:
+        found["due"] = due(ladder() if cases is None else cases)
     if gpus:
         found["ceilings"] = {
             "copy_bytes_per_second": 3.0e12,
@@ -101,8 +103,8 @@ def record(
             "peak_bytes_per_second": 3.35e12,
             "peak_flops_per_second": {"bf16": 1.07e15, "fp32": 6.7e13},
         }
-        reading = {"sm_mhz": 1980, "memory_mhz": 2619, "celsius": 41, "watts": 320}
-        found["conditions"] = {"before": reading, "after": reading | {"celsius": 55}}
+        load = {"sm_mhz": 1980, "memory_mhz": 2619, "celsius_highest": 55, "watts": 320}
+        found["conditions"] = {"load": load, "slowed_by": ["software power cap"]}
     return found | more
 
 
@@ -146,6 +148,21 @@ def ladder(timed: bool = True) -> list[dict]:
     return found
 
 
+def due(cases: list[dict]) -> list[dict]:
+    """What the record of the CPU says that every record must show, were it such cases."""
+    found = []
+    for row in cases:
+        names: dict[str, list[str]] = {"variant": [], "peer": []}
+        for one in row["results"]:
+            names[one["role"]].append(one["name"])
+        made = {"case": row["case"], "timed": row["timed"], "tolerance": 5e-6}
+        made |= {"variants": names["variant"], "peers": names["peer"]}
+        costs = ("bytes", "flops", "unit")
+        cost = {key: row[key] for key in costs if key in row} if row["timed"] else {}
+        found.append(made | cost)
+    return found
+
+
 def sweep(names: tuple[str, ...] = ("one pass", "online"), sizes: int = 6) -> list[dict]:
     """Timed cases that differ in one side, on which the variants slow down by turns."""
     found = []
@@ -176,7 +193,7 @@ def exhibit(*states: MachineState, **more: object) -> Exhibit:
             Listing("CUDA C++", "cuda", "softmax.cu", CUDA),
         ],
         "sources": [
-            Reading("Online normalizer calculation", "/kernels/softmax.md#reading-online-softmax")
+            Credit("Online normalizer calculation", "/kernels/softmax.md#reading-online-softmax")
         ],
         "states": states,
     }
@@ -208,6 +225,25 @@ def facts() -> list[dict]:
             "verdict": "passed",
         }
         for name, value, expected, tolerance in rows
+    ]
+
+
+def timelines() -> list[dict]:
+    """Two timelines of two ranks: one pass after the other, and a pair on the second rank."""
+    rows = [(0, 0, 2, "F", 0, 0), (1, 2, 4, "F", 0, 0), (1, 4, 8, "B", 0, 0), (0, 8, 12, "B", 0, 0)]
+    pair = [(0, 0, 2, "F", 0, 0), (0, 3, 5, "I", 0, 0), (0, 5, 7, "W", 0, 0)]
+    pair += [(1, 0, 6, "F", 1, 1), (1, 0, 6, "B", 0, 0)]
+    keys = ("rank", "start", "end", "kind", "micro_batch", "chunk")
+    common = {"note": "Invented.", "unit": 2, "held": [1, 1.5]}
+    return [
+        {
+            "name": name,
+            "title": f"{name} on two ranks",
+            **common,
+            **more,
+            "passes": [dict(zip(keys, row, strict=True)) for row in passes],
+        }
+        for name, passes, more in (("one-by-one", rows, {}), ("pair", pair, {"other": "upwards"}))
     ]
 
 

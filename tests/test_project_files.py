@@ -12,12 +12,12 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+import crowd
 import pytest
-import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from warpshelf import verify
+from warpshelf.worker import accuracy
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = Path(sysconfig.get_path("scripts"))
@@ -73,58 +73,39 @@ def test_pages_need_no_torch() -> None:
     assert names & {canonicalize_name(requirement.name) for requirement in EXTRAS["run"]} == set()
 
 
-def test_mkdocs_stays_below_2() -> None:
-    [mkdocs] = [item for item in EXTRAS["pages"] if item.name == "mkdocs"]
-    assert not mkdocs.specifier.contains("2.0.0")
+# mkdocs.yml: strict about what is missing.
 
 
-# mkdocs.yml: portable, quiet, and strict about what is missing.
-
-
-@pytest.fixture(scope="module")
-def config() -> dict:
-    return yaml.safe_load(read("mkdocs.yml"))
-
-
-def named(items: list) -> dict:
-    """A list of names, some with settings, as a mapping."""
-    return {
-        name: settings
-        for item in items
-        for name, settings in (item.items() if isinstance(item, dict) else [(item, None)])
-    }
-
-
-def test_site_has_no_machinery_of_its_own(config: dict) -> None:
-    assert "hooks" not in config
-    assert set(named(config["plugins"])) == {"search", "tags", "mkdocstrings"}
-
-
-def test_site_asks_no_third_party(config: dict) -> None:
-    """With repo_url Material asks for the repository's figures, and with a font for the font."""
-    assert "repo_url" not in config
-    assert config["theme"]["font"] is False
-    assert "analytics" not in config["extra"]
-    scripts = config["extra_javascript"]
-    assert scripts and all((ROOT / "docs" / script).is_file() for script in scripts)
-
-
-def test_missing_includes_and_links_fail_the_build(config: dict) -> None:
-    assert config["strict"] is True
-    snippets = named(config["markdown_extensions"])["pymdownx.snippets"]
-    assert snippets["check_paths"] is True
-    assert snippets["base_path"] == ["build/fragments", "snippets", "docs/assets"]
-    assert config["validation"]["links"] == {
-        "not_found": "warn",
-        "anchors": "warn",
-        "absolute_links": "relative_to_docs",
-        "unrecognized_links": "warn",
-    }
-
-
-def test_reference_never_imports(config: dict) -> None:
-    python = named(config["plugins"])["mkdocstrings"]["handlers"]["python"]
-    assert python["options"]["allow_inspection"] is False
+@pytest.mark.parametrize(
+    "faults",
+    [
+        {'--8<-- "softmax/none.md"': "'softmax/none.md' could not be found"},
+        {
+            "[A page](nowhere.md)": "'nowhere.md'",
+            "[A part](index.md#nowhere)": "'index.md#nowhere'",
+            "[A file](/records/none.json)": "'/records/none.json'",
+            "![A picture](none.svg)": "'none.svg'",
+        },
+    ],
+    ids=["include", "links"],
+)
+def test_what_a_page_lacks_fails_the_build(tmp_path: Path, faults: dict[str, str]) -> None:
+    """With the site's own settings, without our command line."""
+    crowd.write(tmp_path, readings=0, topics=0)
+    (tmp_path / "docs" / "everything.md").unlink()
+    text = "\n\n".join(["# Home", *faults])
+    (tmp_path / "docs" / "index.md").write_text(f"{text}\n", encoding="utf-8")
+    (tmp_path / "build" / "fragments").mkdir(parents=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert [said for said in faults.values() if said not in done.stderr] == [], done.stderr
 
 
 # The Makefile, with stand-ins for Python and the command line.
@@ -300,6 +281,13 @@ def test_files_that_a_document_links_exist(path: Path) -> None:
     assert [link for link in links if not (ROOT / link).exists()] == []
 
 
+def test_documented_files_exist() -> None:
+    shown = typed(r"\b(?:tests|scripts|snippets)/[\w/]+\.\w+")
+    made = {path for path in shown if "softmax_online" in path}
+    assert shown > made
+    assert [path for path in sorted(shown - made) if not (ROOT / path).exists()] == []
+
+
 POWERS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 
 
@@ -311,8 +299,8 @@ def test_documented_tolerances_are_those_of_the_verifier() -> None:
         "tf32" if "TF32" in name else name: float(f"{factor or 1}e{power.translate(POWERS)}")
         for name, factor, power in rows
     }
-    assert documented == verify.TOLERANCES
-    assert verify.LIBRARY_MARGIN == 2
+    assert documented == accuracy.TOLERANCES
+    assert accuracy.LIBRARY_MARGIN == 2
     assert "at most twice the library's" in " ".join(read("docs/about/numbers.md").split())
 
 
@@ -330,44 +318,6 @@ def test_style() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
-def test_made_files_are_ignored_and_records_are_not(tmp_path: Path) -> None:
-    shutil.copy(ROOT / ".gitignore", tmp_path)
-    subprocess.run(["git", "init", "--quiet", tmp_path], check=True, timeout=30)
-    made = [
-        ".shelf/ledger.json",
-        ".venv/bin/python",
-        "build/fragments/softmax/whole.md",
-        "docs/records/softmax/cpu.json",
-        "records.json",
-        "scripts/warpshelf/__pycache__/cli.pyc",
-        "site/index.html",
-    ]
-    kept = [
-        "docs/kernels/softmax.yml",
-        "scripts/build.py",
-        "snippets/softmax/results/cpu.json",
-        "tests/test_site.py",
-    ]
-    done = subprocess.run(
-        ["git", "-C", tmp_path, "check-ignore", *made, *kept],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-    assert done.stdout.splitlines() == made
-
-
-def test_licence_is_whole() -> None:
-    text = read("LICENSE")
-    assert PROJECT["license"] == "Apache-2.0"
-    assert "Apache License\n                           Version 2.0, January 2004" in text
-    for section in range(1, 10):
-        assert f"\n   {section}. " in text
-    assert "END OF TERMS AND CONDITIONS" in text
 
 
 @pytest.mark.skipif(shutil.which("bash") is None or os.name == "nt", reason="needs bash")

@@ -1,13 +1,15 @@
-"""Ring attention: each rank keeps its queries while blocks of K and V travel round a ring.
+"""Ring attention: a rank keeps its queries while blocks of K and V travel round a ring.
 
 Shapes  q, k, v, o and their gradients, on each of P ranks: (B, H, S / P, D); logsumexp
-        (B, H, S / P, 1). Plain order gives rank r block r of P; zigzag order gives it chunks r
-        and 2 P - 1 - r of 2 P, so that causal work is equal over the ranks.
-Bytes   sent per rank, with n = B * H * (S / P) * D * element size: forward 2 (P - 1) n (K, V);
-        backward 2 (P - 1) n (K, V) + 2 P n (dK, dV, whose last hop brings them home)
-FLOPs   forward 4 * D per score pair: causal plain order makes rank r compute r + 1 blocks of
-        (S / P)**2 pairs, zigzag (2 P + 1) / 4 of such a block on every rank
-Error   out, dQ, dK, dV within 1e-12 of float64 attention on one process, relative to its norm
+        (B, H, S / P, 1). Plain order gives rank r block r of P; zigzag order gives it
+        chunks r and 2 P - 1 - r of 2 P, so that causal work is equal over the ranks.
+Bytes   sent per rank, with n = B * H * (S / P) * D * element size: forward
+        2 (P - 1) n (K, V); backward 2 (P - 1) n (K, V) + 2 P n (dK, dV, whose last hop
+        brings them home)
+FLOPs   forward 4 * D per score pair: causal plain order makes rank r compute r + 1
+        blocks of (S / P)**2 pairs, zigzag (2 P + 1) / 4 of such a block on every rank
+Error   out, dQ, dK, dV within 1e-12 of float64 attention on one process, relative to
+        its norm
 Raises  ValueError if the order is unknown or S does not split into 2 P chunks
 Source  ring-attention, blockwise-parallel-transformer, striped-attention,
         zhuzilin-ring-flash-attention
@@ -16,28 +18,25 @@ Source  ring-attention, blockwise-parallel-transformer, striped-attention,
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from torch.nn.functional import scaled_dot_product_attention
 
 from snippets import ranks
 
-B, H, S, D = 2, 3, 104, 20  # S = 8 * 13: two chunks of an odd length for each of 4 ranks
+B, H, S, D = 2, 3, 104, 20  # S = 8 * 13: two chunks of odd length for each of 4 ranks
 ORDERS = ("plain", "zigzag")
-LIMIT = 1e-12  # relative: thousands of float64 roundings, yet far below any block left out
+LIMIT = 1e-12  # relative: thousands of float64 roundings, far below a block left out
 
 Tensors = list[torch.Tensor]
 
 
 # --8<-- [start:program]
 def chunks_of(rank: int, world_size: int, order: str) -> list[int]:
-    """Which chunks of the sequence `rank` holds: 1 of P in plain order, 2 of 2 P in zigzag."""
+    """Which chunks of the sequence `rank` holds: 1 of P, or 2 of 2 P in zigzag."""
     return [rank] if order == "plain" else [rank, 2 * world_size - 1 - rank]
 
 
@@ -51,37 +50,45 @@ def scores(q: torch.Tensor, k: torch.Tensor, diagonal: bool) -> torch.Tensor:
 
 
 def merge(
-    out: torch.Tensor, lse: torch.Tensor, block_out: torch.Tensor, block_lse: torch.Tensor
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    block_out: torch.Tensor,
+    block_lse: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Two softmax averages over disjoint keys as one: each weighs exp of its log-sum-exp."""
+    """Two softmax averages over disjoint keys as one, by exp of their log-sum-exp."""
     total = torch.logaddexp(lse, block_lse)
     return out * (lse - total).exp() + block_out * (block_lse - total).exp(), total
 
 
 class Ring:
-    """One rank's place in the ring: where blocks come from and go to, and what is visible."""
+    """One rank's place in the ring: where blocks come from and go, what is visible."""
 
     def __init__(self, rank: int, world_size: int, order: str, causal: bool) -> None:
-        self.rank, self.world_size, self.order, self.causal = rank, world_size, order, causal
+        self.rank, self.world_size = rank, world_size
+        self.order, self.causal = order, causal
         self.mine = chunks_of(rank, world_size, order)
         self.wire = ranks.Wire()
         self.work: list[int] = []  # score pairs computed at each step
 
     def pass_on(self, tensors: Tensors) -> Callable[[], Tensors]:
-        """Send `tensors` to the next rank, receive the previous rank's: call it for the result."""
-        after, before = self.rank + 1, self.rank - 1
-        return self.wire.exchange(tensors, after % self.world_size, before % self.world_size)
+        """Send to the next rank; what comes from the previous is had by a call."""
+        after = (self.rank + 1) % self.world_size
+        before = (self.rank - 1) % self.world_size
+        return self.wire.exchange(tensors, after, before)
 
     def visible(self, step: int) -> list[tuple[int, int, bool]]:
-        """(my chunk, visiting chunk, diagonal) to compute: none that the mask hides whole."""
+        """(my chunk, visiting chunk, diagonal): none that the mask hides whole."""
         owner = (self.rank - step) % self.world_size
         visiting = chunks_of(owner, self.world_size, self.order)
         pairs = product(enumerate(self.mine), enumerate(visiting))
-        causal = self.causal
-        return [(i, j, causal and a == b) for (i, a), (j, b) in pairs if not causal or b <= a]
+        return [
+            (i, j, self.causal and a == b)
+            for (i, a), (j, b) in pairs
+            if not self.causal or b <= a
+        ]
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Tensors:
-        """Attention of this rank's queries over the whole sequence: [out, logsumexp]."""
+        """Attention of this rank's queries over all keys: [out, logsumexp]."""
         queries = q.chunk(len(self.mine), dim=2)
         out = [torch.zeros_like(query) for query in queries]
         lse = [torch.full_like(query[..., :1], -math.inf) for query in queries]
@@ -102,8 +109,10 @@ class Ring:
         # --8<-- [end:program]
 
     # --8<-- [start:backward]
-    def backward(self, tensors: Tensors, out: torch.Tensor, lse: torch.Tensor) -> Tensors:
-        """Gradients [dq, dk, dv] from [q, k, v, d_out]: dk and dv travel with their k and v."""
+    def backward(
+        self, tensors: Tensors, out: torch.Tensor, lse: torch.Tensor
+    ) -> Tensors:
+        """[dq, dk, dv] from [q, k, v, d_out]; dk and dv travel with their k and v."""
         q, k, v, d_out = tensors
         parts = len(self.mine)
         delta = (d_out * out).sum(-1, keepdim=True)
@@ -126,7 +135,7 @@ class Ring:
                 dqs[i].add_(ds @ keys[j])
                 dks[j].add_(ds.mT @ queries[i])
                 dvs[j].add_(p.mT @ d_outs[i])
-            before_dk, before_dv = home()  # what earlier ranks found for the visiting block
+            before_dk, before_dv = home()  # what earlier ranks found for this block
             dk, dv = dk + before_dk, dv + before_dv
             home = self.pass_on([dk, dv])  # travels while the next block is computed
             if step + 1 < self.world_size:
@@ -136,43 +145,33 @@ class Ring:
 
 
 def sequence() -> Tensors:
-    """Seeded q, k, v and d_out, (B, H, S, D) float64; queries large enough for peaked rows."""
+    """Seeded q, k, v, d_out, (B, H, S, D) float64; large queries make rows peaked."""
     generator = torch.Generator().manual_seed(0)
-    q, k, v, d_out = torch.randn(4, B, H, S, D, dtype=torch.float64, generator=generator)
+    size = 4, B, H, S, D
+    q, k, v, d_out = torch.randn(size, dtype=torch.float64, generator=generator)
     return [4 * q, k, v, d_out]
 
 
 def shard(x: torch.Tensor, rank: int, world_size: int, order: str) -> torch.Tensor:
     """The part of the sequence (dim 2) that `rank` holds."""
     if order not in ORDERS:
-        raise ValueError(f"ring_attention: order {order!r} is unknown; use one of {ORDERS}")
+        what = f"order {order!r} is unknown; use one of {ORDERS}"
+        raise ValueError(f"ring_attention: {what}")
     if x.shape[2] % (2 * world_size):
-        raise ValueError(
-            f"ring_attention: S = {x.shape[2]} does not split into {2 * world_size} chunks; "
-            "pad the sequence to a multiple of that"
-        )
+        what = f"S = {x.shape[2]} does not split into {2 * world_size} chunks"
+        mend = "pad the sequence to a multiple of that"
+        raise ValueError(f"ring_attention: {what}; {mend}")
     count = world_size if order == "plain" else 2 * world_size
     parts = x.chunk(count, dim=2)
     return torch.cat([parts[chunk] for chunk in chunks_of(rank, world_size, order)], 2)
 
 
-def one_process(causal: bool) -> Tensors:
-    """Attention over the whole sequence on one process, and autograd's gradients: o, dq, dk, dv."""
-    q, k, v, d_out = sequence()
-    leaves = [x.requires_grad_() for x in (q, k, v)]
-    pairs = q @ k.mT / math.sqrt(D)
-    if causal:
-        position = torch.arange(S)
-        pairs = pairs.masked_fill(position > position[:, None], -math.inf)
-    out = pairs.softmax(-1) @ v
-    return [out.detach(), *torch.autograd.grad(out, leaves, d_out)]
-
-
 def on_rank(rank: int, world_size: int) -> dict[tuple[bool, str], dict[str, Any]]:
-    """Every (causal, order) on one rank: results, work by step, bytes sent forward and in all."""
+    """Every (causal, order) on one rank: results, work by step, bytes each way."""
     report = {}
     for causal, order in product((False, True), ORDERS):
-        mine = [shard(x, rank, world_size, order).to(ranks.device()) for x in sequence()]
+        whole = [x.to(ranks.device()) for x in sequence()]
+        mine = [shard(x, rank, world_size, order) for x in whole]
         ring = Ring(rank, world_size, order, causal)
         out, lse = ring.forward(*mine[:3])
         forward_bytes = ring.wire.sent
@@ -187,106 +186,43 @@ def on_rank(rank: int, world_size: int) -> dict[tuple[bool, str], dict[str, Any]
 
 
 def errors(reports: list[dict[str, Any]], truth: Tensors, order: str) -> list[float]:
-    """Relative error of o, dq, dk, dv over the ranks together, each compared shard by shard."""
-    world_size = len(reports)
+    """Relative error of o, dq, dk, dv over the ranks together, compared by shards."""
+    p = len(reports)
     found = []
     for index, expected in enumerate(truth):
         ours = torch.cat([report["results"][index] for report in reports], 2)
-        shards = [shard(expected, rank, world_size, order) for rank in range(world_size)]
-        found.append(float((ours - torch.cat(shards, 2)).norm() / expected.norm()))
+        right = torch.cat([shard(expected, rank, p, order) for rank in range(p)], 2)
+        found.append(float((ours - right).norm() / expected.norm()))
     return found
 
 
-def bytes_sent(reports: list[dict[str, Any]], direction: str) -> float:
-    """Bytes that each rank sent; NaN, which no expectation equals, unless all sent the same."""
-    sent = {report[f"{direction}_bytes"] for report in reports}
-    return sent.pop() if len(sent) == 1 else math.nan
-
-
 def time_in_steps(reports: list[dict[str, Any]]) -> int:
-    """Score pairs on the slowest rank of each step, summed: a step waits for its slowest rank."""
+    """Score pairs of each step's slowest rank, summed: a step waits for it."""
     return sum(map(max, zip(*(report["work"] for report in reports), strict=True)))
 
 
-def facts() -> list[dict[str, Any]]:
-    """Error, bytes and causal work on 2 and 4 ranks; where 0 is expected, tolerance is absolute."""
-    rows = []
-    truths = {causal: one_process(causal) for causal in (False, True)}
-    for world_size in (2, 4):
-        every_rank = ranks.run(on_rank, world_size)
-        for causal, order in every_rank[0]:
-            reports = [report[causal, order] for report in every_rank]
-            what = f"{world_size} ranks, {'causal' if causal else 'full'}, {order}"
-            checks = error_checks(reports, truths[causal], order) + byte_checks(reports)
-            if causal:
-                checks += work_checks(reports, order)
-            for name, value, expected, unit, source in checks:
-                rows.append(
-                    {
-                        "name": f"{what}: {name}",
-                        "value": value,
-                        "expected": expected,
-                        "tolerance": LIMIT if expected == 0 else 0,
-                        "unit": unit,
-                        "source": source,
-                    }
-                )
-    return rows
+def demo(device: str) -> None:
+    """Causal attention on 4 ranks: who computes how much when, and is it right?
 
-
-Check = tuple[str, float, float, str, str]  # name, value, expected, unit, source
-
-
-def error_checks(reports: list[dict[str, Any]], truth: Tensors, order: str) -> list[Check]:
-    """Relative errors, against attention on one process."""
-    found = zip(("out", "dQ", "dK", "dV"), errors(reports, truth, order), strict=True)
-    return [(f"error of {x}", error, 0, "", "float64 softmax attention") for x, error in found]
-
-
-def byte_checks(reports: list[dict[str, Any]]) -> list[Check]:
-    """Bytes sent by a rank, against P and n, the bytes of the block of K that it holds."""
-    p = len(reports)
-    n = B * H * (S // p) * D * torch.float64.itemsize
-    formulas = (
-        ("forward", 2 * (p - 1) * n, "2 (P - 1) n"),
-        ("backward", 2 * (p - 1) * n + 2 * p * n, "2 (P - 1) n + 2 P n"),
-    )
-    return [
-        (f"sent by a rank, {way}", bytes_sent(reports, way), expected, "B", formula)
-        for way, expected, formula in formulas
-    ]
-
-
-def work_checks(reports: list[dict[str, Any]], order: str) -> list[Check]:
-    """Causal work: how unequal over the ranks, and how long if each step waits for its slowest."""
-    p, block = len(reports), (S // len(reports)) ** 2
-    totals = [sum(report["work"]) for report in reports]
-    ratio, steps = max(totals) / min(totals), time_in_steps(reports)
-    if order == "plain":
-        shape = p, "P: rank r has r + 1 blocks"
-        limit = p * block, "P (S/P)^2: the mask saves no time"
-    else:
-        shape = 1, "2 P + 1 chunk pairs on every rank"
-        limit = (2 * p + 1) * block // 4, "(2 P + 1) (S/P)^2 / 4"
-    return [
-        ("most over least work of a rank", ratio, shape[0], "", shape[1]),
-        ("work of each step's slowest rank", steps, limit[0], "pairs", limit[1]),
-    ]
-
-
-def demo() -> None:
-    """Causal attention on 4 ranks: who computes how much at each step, and whether it is right."""
+    The ranks meet through NCCL where `device` is "cuda" and there are 4 GPUs.
+    """
     world_size = 4
-    every_rank = ranks.run(on_rank, world_size)
-    truth = one_process(causal=True)
+    backend = "gloo" if device == "cpu" else None
+    every_rank = ranks.run(on_rank, world_size, backend=backend)
+    q, k, v, d_out = sequence()
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+    out = scaled_dot_product_attention(*leaves, is_causal=True)
+    truth = [out.detach(), *torch.autograd.grad(out, leaves, d_out)]
     print(f"causal attention, B {B}, H {H}, S {S}, D {D}, float64, {world_size} ranks")
     for order in ORDERS:
         reports = [report[True, order] for report in every_rank]
-        print(f"\n{order} order: score pairs computed at each step, for each of {B * H} heads")
+        what = f"score pairs computed at each step, for each of {B * H} heads"
+        print(f"\n{order} order: {what}")
         for rank, report in enumerate(reports):
             held = "+".join(map(str, chunks_of(rank, world_size, order)))
             steps = " ".join(f"{pairs:5d}" for pairs in report["work"])
-            print(f"  rank {rank}, chunk {held:>3}: {steps}  sum {sum(report['work']):5d}")
+            total = sum(report["work"])
+            print(f"  rank {rank}, chunk {held:>3}: {steps}  sum {total:5d}")
         print(f"  slowest rank, step by step: {time_in_steps(reports)} pairs")
         print(f"  sent by each rank, forward: {reports[0]['forward_bytes']} bytes")
         right = all(error < LIMIT for error in errors(reports, truth, order))
@@ -294,4 +230,4 @@ def demo() -> None:
 
 
 if __name__ == "__main__":
-    demo()
+    demo("cuda" if torch.cuda.is_available() else "cpu")

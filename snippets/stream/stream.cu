@@ -1,5 +1,6 @@
-// The four STREAM operations in three ways of moving the same bytes: one float a step, 16 bytes a
-// step with several loads in flight, and a ring of bulk copies that a producer keeps full.
+// The four STREAM operations in three ways of moving the same bytes: one float a step,
+// 16 bytes a step with several loads in flight, and a ring of bulk copies that one
+// thread keeps full.
 
 struct Copy {
     static constexpr int inputs = 1;
@@ -25,47 +26,58 @@ struct Triad {
 // n may pass 2**31, so indices are 64-bit throughout.
 using Index = long long;
 
-__device__ inline Index thread_of_grid() { return blockIdx.x * Index(blockDim.x) + threadIdx.x; }
+__device__ inline Index thread_of_grid() {
+    return blockIdx.x * Index(blockDim.x) + threadIdx.x;
+}
 __device__ inline Index threads_of_grid() { return gridDim.x * Index(blockDim.x); }
 
 // --8<-- [start:float]
 template <class Op>
-__global__ void stream_float(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c, float s, Index n) {
-    for (Index i = thread_of_grid(); i < n; i += threads_of_grid()) c[i] = Op::of(a[i], b[i], s);
+__global__ void stream_float(const float* __restrict__ a, const float* __restrict__ b,
+                             float* __restrict__ c, float s, Index n) {
+    for (Index i = thread_of_grid(); i < n; i += threads_of_grid())
+        c[i] = Op::of(a[i], b[i], s);
 }
 // --8<-- [end:float]
 
-// The elements before c reaches a 16-byte boundary. All n where an input does not reach one at the
-// same element: then nothing can move 16 bytes at a time, and plain accesses do the whole work.
+// The elements before c reaches a 16-byte boundary. All n where an input does not reach
+// one at the same element: nothing can move 16 bytes at a time then, and plain accesses
+// do the whole work.
 template <class Op>
 __device__ Index head_of(const float* a, const float* b, const float* c, Index n) {
-    const auto misaligned = [](const float* p) { return reinterpret_cast<unsigned long long>(p) / 4 % 4; };
-    const bool alike = misaligned(a) == misaligned(c) && (Op::inputs == 1 || misaligned(b) == misaligned(c));
+    const auto misaligned = [](const float* p) {
+        return reinterpret_cast<unsigned long long>(p) / 4 % 4;
+    };
+    const bool alike = misaligned(a) == misaligned(c) &&
+                       (Op::inputs == 1 || misaligned(b) == misaligned(c));
     const Index head = (4 - misaligned(c)) % 4;
     return alike && head < n ? head : n;
 }
 
 // What 16-byte accesses leave over: [0, head) and the last n - body < 4 elements.
 template <class Op>
-__device__ void plain(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c, float s,
-                      Index head, Index body, Index n, Index thread, Index threads) {
+__device__ void plain(const float* __restrict__ a, const float* __restrict__ b,
+                      float* __restrict__ c, float s, Index head, Index body, Index n,
+                      Index thread, Index threads) {
     for (Index i = thread; i < head; i += threads) c[i] = Op::of(a[i], b[i], s);
     for (Index i = body + thread; i < n; i += threads) c[i] = Op::of(a[i], b[i], s);
 }
 
 template <class Op>
 __device__ float4 of4(float4 a, float4 b, float s) {
-    return make_float4(Op::of(a.x, b.x, s), Op::of(a.y, b.y, s), Op::of(a.z, b.z, s), Op::of(a.w, b.w, s));
+    return make_float4(Op::of(a.x, b.x, s), Op::of(a.y, b.y, s), Op::of(a.z, b.z, s),
+                       Op::of(a.w, b.w, s));
 }
 
 // --8<-- [start:kernel]
 constexpr int LOADS = 4;  // float4 of each input that a thread has in flight
 
-// A block moves tiles of LOADS * blockDim.x float4. Nothing is read twice, hence the streaming
-// accesses: they are the first to leave the caches.
+// A block moves tiles of LOADS * blockDim.x float4. Nothing is read twice, hence the
+// streaming accesses: they are the first to leave the caches.
 template <class Op>
 __global__ void __launch_bounds__(256)
-stream_float4(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c, float s, Index n) {
+stream_float4(const float* __restrict__ a, const float* __restrict__ b,
+              float* __restrict__ c, float s, Index n) {
     const Index head = head_of<Op>(a, b, c, n), quads = (n - head) / 4;
     const float4* a4 = reinterpret_cast<const float4*>(a + head);
     const float4* b4 = reinterpret_cast<const float4*>(b + head);
@@ -83,9 +95,11 @@ stream_float4(const float* __restrict__ a, const float* __restrict__ b, float* _
         }
 #pragma unroll
         for (int k = 0; k < LOADS; ++k)
-            if (first + k * step < quads) __stcs(c4 + first + k * step, of4<Op>(x[k], y[k], s));
+            if (first + k * step < quads)
+                __stcs(c4 + first + k * step, of4<Op>(x[k], y[k], s));
     }
-    plain<Op>(a, b, c, s, head, head + quads * 4, n, thread_of_grid(), threads_of_grid());
+    plain<Op>(a, b, c, s, head, head + quads * 4, n, thread_of_grid(),
+              threads_of_grid());
 }
 // --8<-- [end:kernel]
 
@@ -98,17 +112,19 @@ __device__ inline unsigned shared_address(const void* p) {
 }
 
 __device__ inline void barrier_init(Barrier* barrier, unsigned arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
+                 ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
 
 __device__ inline void barrier_arrive(Barrier* barrier) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"
+                 ::"r"(shared_address(barrier)) : "memory");
 }
 
 // Arrives, and makes the phase wait for so many bytes of bulk copies as well.
 __device__ inline void barrier_expect(Barrier* barrier, unsigned bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
-                 : "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+                 ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
 }
 
 __device__ inline void barrier_wait(Barrier* barrier, unsigned parity) {
@@ -118,7 +134,9 @@ __device__ inline void barrier_wait(Barrier* barrier, unsigned parity) {
             "{\n.reg .pred p;\n"
             "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
             "selp.u32 %0, 1, 0, p;\n}"
-            : "=r"(complete) : "r"(shared_address(barrier)), "r"(parity) : "memory");
+            : "=r"(complete)
+            : "r"(shared_address(barrier)), "r"(parity)
+            : "memory");
 }
 
 // Initialized barriers become visible to the copy engine.
@@ -127,8 +145,11 @@ __device__ inline void fence_barriers() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// What this thread read and wrote in shared memory comes before what the copy engine does next.
-__device__ inline void fence_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+// What this thread read and wrote in shared memory comes before what the copy engine
+// does next.
+__device__ inline void fence_copies() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
 
 __device__ inline unsigned long long streaming_policy() {
     unsigned long long policy;
@@ -136,17 +157,21 @@ __device__ inline unsigned long long streaming_policy() {
     return policy;
 }
 
-__device__ inline void bulk_load(float* to, const float* from, unsigned bytes, Barrier* barrier,
-                                 unsigned long long policy) {
+__device__ inline void bulk_load(float* to, const float* from, unsigned bytes,
+                                 Barrier* barrier, unsigned long long policy) {
     asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
-        ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier)), "l"(policy) : "memory");
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+        ".L2::cache_hint [%0], [%1], %2, [%3], %4;"
+        ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier)),
+          "l"(policy) : "memory");
 }
 
 // One bulk group a store, so that stores can be counted.
-__device__ inline void bulk_store(float* to, const float* from, unsigned bytes, unsigned long long policy) {
-    asm volatile("cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%0], [%1], %2, %3;"
-                 ::"l"(to), "r"(shared_address(from)), "r"(bytes), "l"(policy) : "memory");
+__device__ inline void bulk_store(float* to, const float* from, unsigned bytes,
+                                  unsigned long long policy) {
+    asm volatile(
+        "cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%0], [%1], %2, %3;"
+        ::"l"(to), "r"(shared_address(from)), "r"(bytes), "l"(policy) : "memory");
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
@@ -156,16 +181,19 @@ __device__ void bulk_store_wait_read() {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
 }
 
-__device__ inline void bulk_store_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+__device__ inline void bulk_store_wait() {
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
 
 // --8<-- [start:bulk]
 constexpr int TILE = 2048;      // floats of a bulk copy: 8 KiB
-constexpr int RING = 12;        // tiles of a block's shared memory: 96 KiB, two blocks a multiprocessor
-constexpr int LAG = 2;          // stores that may still be reading when their successors are loaded
+constexpr int RING = 12;        // tiles in shared memory, 96 KiB: two blocks fit
+constexpr int LAG = 2;          // stores that may still read when their successors load
 constexpr int CONSUMERS = 128;  // threads that compute; one more warp has the producer
 
-// One thread issues every copy of its block: loads up to SLOTS tiles ahead, and a store once the
-// consumers have computed a tile in place. A slot is loaded again when its store has been read.
+// One thread issues every copy of its block: loads up to SLOTS tiles ahead, and a store
+// once the consumers have computed a tile in place. A slot is loaded again when its
+// store has been read.
 template <class Op>
 __global__ void __launch_bounds__(CONSUMERS + 32, 2)
 stream_bulk(const float* a, const float* b, float* c, float s, Index n) {
@@ -174,8 +202,11 @@ stream_bulk(const float* a, const float* b, float* c, float s, Index n) {
     __shared__ Barrier full[SLOTS], done[SLOTS];
     const Index head = head_of<Op>(a, b, c, n), body = (n - head) / 4 * 4;
     const Index tiles = (body + TILE - 1) / TILE;
-    const int own = tiles > blockIdx.x ? int((tiles - 1 - blockIdx.x) / gridDim.x + 1) : 0;
-    const auto start = [&](int k) { return (blockIdx.x + Index(k) * gridDim.x) * TILE; };
+    const int own =
+        tiles > blockIdx.x ? int((tiles - 1 - blockIdx.x) / gridDim.x + 1) : 0;
+    const auto start = [&](int k) {
+        return (blockIdx.x + Index(k) * gridDim.x) * TILE;
+    };
     const auto floats = [&](int k) { return int(min(Index(TILE), body - start(k))); };
     const auto slot = [&](int k) { return ring + k % SLOTS * (TILE * Op::inputs); };
     const auto parity = [&](int k) { return unsigned(k / SLOTS & 1); };
@@ -195,7 +226,9 @@ stream_bulk(const float* a, const float* b, float* c, float s, Index n) {
             Barrier* barrier = &full[k % SLOTS];
             barrier_expect(barrier, floats(k) * 4 * Op::inputs);
             bulk_load(slot(k), a + head + start(k), floats(k) * 4, barrier, policy);
-            if (Op::inputs == 2) bulk_load(slot(k) + TILE, b + head + start(k), floats(k) * 4, barrier, policy);
+            if (Op::inputs == 2)
+                bulk_load(slot(k) + TILE, b + head + start(k), floats(k) * 4, barrier,
+                          policy);
         };
 #pragma unroll 1
         for (int k = 0; k < min(SLOTS, own); ++k) load(k);
@@ -213,17 +246,20 @@ stream_bulk(const float* a, const float* b, float* c, float s, Index n) {
 #pragma unroll 1
         for (int k = 0; Op::computes && k < own; ++k) {
             float4* x = reinterpret_cast<float4*>(slot(k));
-            const float4* y = reinterpret_cast<const float4*>(slot(k) + (Op::inputs - 1) * TILE);
+            const float* second = slot(k) + (Op::inputs - 1) * TILE;
+            const float4* y = reinterpret_cast<const float4*>(second);
             barrier_wait(&full[k % SLOTS], parity(k));
             const int quads = floats(k) / 4;
 #pragma unroll
             for (int j = 0; j < TILE / 4; j += CONSUMERS)
-                if (const int i = j + threadIdx.x; i < quads) x[i] = of4<Op>(x[i], y[i], s);
+                if (const int i = j + threadIdx.x; i < quads)
+                    x[i] = of4<Op>(x[i], y[i], s);
             fence_copies();
             __syncwarp();
             if (threadIdx.x % 32 == 0) barrier_arrive(&done[k % SLOTS]);
         }
-        plain<Op>(a, b, c, s, head, head + body, n, blockIdx.x * Index(CONSUMERS) + threadIdx.x,
+        plain<Op>(a, b, c, s, head, head + body, n,
+                  blockIdx.x * Index(CONSUMERS) + threadIdx.x,
                   gridDim.x * Index(CONSUMERS));
     }
 }

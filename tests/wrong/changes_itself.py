@@ -3,7 +3,7 @@
 from pathlib import Path
 
 
-def demo():
+def demo(device):
     source = Path(__file__)
     source.write_text(source.read_text().rstrip("\n") + "\n# changed\n")
     print("changed")

@@ -3,7 +3,7 @@
 CALLS = []
 
 
-def demo():
+def demo(device):
     print("no call of the kernel")
 
 

@@ -1,12 +1,13 @@
 # Never ends.
 # says: still running after 2 s in variant 'product' on case
-NEEDS = {"seconds": 2}
 
 
-def demo():
+def demo(device):
     print("no call of the kernel")
 
 
 def kernel(a, b):
     while True:
         pass
+# ---- cases.py ----
+NEEDS = {"seconds": 2}

@@ -3,7 +3,7 @@
 import os
 
 
-def demo():
+def demo(device):
     print("no call of the kernel")
 
 

@@ -3,6 +3,6 @@
 import sys
 
 
-def demo():
+def demo(device):
     sys.stdout.flush()
     sys.stdout.buffer.write(b"caf\xff\n")

@@ -1,4 +1,4 @@
 # Prints nothing.
 # says: demo\(\) printed nothing
-def demo():
+def demo(device):
     pass

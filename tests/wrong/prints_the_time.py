@@ -3,5 +3,5 @@
 import time
 
 
-def demo():
+def demo(device):
     print(time.perf_counter_ns())

@@ -1,6 +1,6 @@
 # Raises in the kernel.
 # says: :\d+: raised ZeroDivisionError: .* in variant 'product' on case
-def demo():
+def demo(device):
     print("no call of the kernel")
 
 

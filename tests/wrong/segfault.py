@@ -3,7 +3,7 @@
 import ctypes
 
 
-def demo():
+def demo(device):
     print("no call of the kernel")
 
 

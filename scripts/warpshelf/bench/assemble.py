@@ -1,0 +1,245 @@
+"""The pieces of one snippet's run, put together into a verdict and a record."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from warpshelf.bench import demo
+from warpshelf.bench.pool import Job, Outcome
+from warpshelf.contract import digest
+from warpshelf.contract.snippet import Snippet
+from warpshelf.core.findings import Finding
+from warpshelf.records.schema import SCHEMA, Record
+from warpshelf.worker.task import Task
+
+RECORDS = ":(exclude)snippets/*/results/*"  # what a run itself changes
+
+
+@dataclass
+class Gathered:
+    """What the children found out about one snippet on this machine so far."""
+
+    snippet: Snippet
+    machine: dict[str, Any]
+    old: Record | None
+    digest: str = ""
+    demo: str = ""
+    parts: dict[Task, dict[str, Any]] = field(default_factory=dict)
+    awaited: set[Task] = field(default_factory=set)
+    findings: list[Finding] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.digest = self.snippet.digest
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether this machine has no GPU."""
+        return int(self.machine["gpus"]) == 0
+
+    @property
+    def old_is_current(self) -> bool:
+        """Whether the committed record is of the present code."""
+        return self.old is not None and self.old["digest"] == self.digest
+
+    @property
+    def verified(self) -> bool:
+        """Whether every answer but the times is in."""
+        return not self.awaited
+
+    def cannot_run(self) -> str | None:
+        """Why nothing at all of this snippet can be done on this machine."""
+        if self.snippet.uses_triton and self.machine["triton"] is None:
+            return "Triton is not installed; it exists for Linux only"
+        why = self.snippet.cannot_run(self.machine["sm"], self.machine["gpus"])
+        return why if why and not self._compiles else None
+
+    @property
+    def _compiles(self) -> bool:
+        # ptxas and cuobjdump, which read the binaries of either language, come with Triton.
+        compiled = self.snippet.uses_triton or self.snippet.cuda_path is not None
+        return compiled and self.machine["triton"] is not None
+
+    @property
+    def _executes(self) -> bool:
+        return self.snippet.cannot_run(self.machine["sm"], self.machine["gpus"]) is None
+
+    def jobs(self, compile_seconds: float, force: bool = False) -> list[Job]:
+        """What to do before any timing. A current record's compile figures are kept on a CPU."""
+        jobs = []
+        if self._executes:
+            jobs.append(self._job(Task.VERIFY, self.snippet.seconds, interpret=self.on_cpu))
+        elif self.on_cpu and self.snippet.kind == "kernel":  # what is due is to be known anyway
+            jobs.append(self._job(Task.DUE, self.snippet.seconds, interpret=False))
+        has_figures = self.old_is_current and (self.old or {}).get("compiled")
+        # What only compiles here has nothing else to do, and must do something to be current.
+        spared = has_figures and self.on_cpu and self._executes and not force
+        if self._compiles and not spared and Task.COMPILE not in self.parts:
+            jobs.append(self._job(Task.COMPILE, compile_seconds, interpret=False))
+        self.awaited = {job.do for job in jobs}
+        return jobs
+
+    def timing_job(self) -> Job | None:
+        """The job that times it, where there is something to time and a GPU."""
+        if self.on_cpu or self.snippet.kind != "kernel" or not self._executes:
+            return None
+        return self._job(Task.TIME, self.snippet.seconds, interpret=False)
+
+    def _job(self, do: Task, seconds: float, interpret: bool) -> Job:
+        known = details(self.snippet, self.machine, interpret)
+        if do is Task.COMPILE:  # ahead of time: it needs no GPU, and takes no share of one
+            known["environment"]["CUDA_VISIBLE_DEVICES"] = ""
+        shares = do is Task.VERIFY and not self.on_cpu
+        return Job(do, self.snippet.id, seconds, known, on_gpu=shares, alone=do is Task.TIME)
+
+    def take(self, outcome: Outcome) -> None:
+        """Keep the answer of a child, or the finding that stands for it."""
+        self.seconds += outcome.seconds
+        self.awaited.discard(outcome.job.do)
+        self.findings.extend(findings_of(self.snippet, outcome))
+        self.parts[outcome.job.do] = outcome.answer or {}
+        if outcome.job.do is Task.VERIFY and outcome.answer and not self.findings:
+            try:
+                self.demo = demo.checked(*demo.between_marks(outcome.output, outcome.token))
+            except demo.Unfit as unfit:
+                self.find(str(unfit), "seed it, and keep it short and plain", "demo")
+                return
+            self._compare_demo()
+
+    def _compare_demo(self) -> None:
+        if not self.old_is_current or self.old is None:
+            return
+        before = self.old["demo"]
+        if demo.agree(before, self.demo):
+            self.demo = before
+        else:
+            changed = demo.difference(before, self.demo)
+            what = f"demo() prints other than its record of {self.old['date'][:10]}: {changed}"
+            self.find(what, "make it the same on every run and machine", "demo")
+
+    def find(self, what: str, mend: str, name: str | None = None) -> None:
+        """Keep a finding at the line where `name` is defined."""
+        file, line = self.snippet.places.get(name or "", (self.snippet.path.name, None))
+        path = self.snippet.project.relative(self.snippet.folder / file)
+        self.findings.append(Finding(path, line, what, mend))
+
+    def verdict(self) -> list[Finding]:
+        """What is wrong, once everything is in."""
+        if self.findings:
+            return self.findings
+        figures = self.on_cpu and self._compiled()
+        if self.snippet.kind == "kernel" and not self._anything_executed() and not figures:
+            self.find("nothing was executed: every variant was skipped", "see NEEDS", "NEEDS")
+        if self.digest_now() != self.digest:
+            self.find("changed while it ran", "run it again")
+        return self.findings
+
+    def digest_now(self) -> str:
+        """The digest of the files as they are, which an editor may have changed since."""
+        return digest.of_folder(self.snippet.project.root, self.snippet.folder)
+
+    def _compiled(self) -> list[dict[str, Any]]:
+        fresh = self.parts.get(Task.COMPILE, {}).get("compiled")
+        kept = self.old.get("compiled") if self.old and self.old_is_current else None
+        return fresh or kept or []
+
+    def _anything_executed(self) -> bool:
+        rows = self.parts.get(Task.VERIFY, {}).get("cases", [])
+        return any(
+            result["role"] == "variant" and result["verdict"] == "passed"
+            for row in rows
+            for result in row["results"]
+        )
+
+    def record(self) -> Record:
+        """The record of a run that found nothing wrong."""
+        verified = self.parts.get(Task.VERIFY, {})
+        timed = self.parts.get(Task.TIME, {})
+        skips = {row["what"]: row for row in verified.get("skips", []) + timed.get("skips", [])}
+        why = self.snippet.cannot_run(self.machine["sm"], self.machine["gpus"])
+        if why:
+            skips["everything"] = {"what": "everything", "reason": why}
+        listed = self.parts.get(Task.DUE, {})
+        parts = {
+            "due": (verified or listed).get("due") if self.on_cpu else None,
+            "cases": verified.get("cases", []) + timed.get("cases", []),
+            "facts": verified.get("facts", []),
+            "timelines": verified.get("timelines", []),
+            "ceilings": timed.get("ceilings"),
+            "conditions": timed.get("conditions"),
+            "compiled": self._compiled(),
+            "skips": list(skips.values()),
+        }
+        return {
+            "schema": SCHEMA,
+            "method": digest.METHOD,
+            "snippet": self.snippet.id,
+            "kind": self.snippet.kind,
+            "digest": self.digest,
+            "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "commit": commit(self.snippet.project.root),
+            "command": f"shelf run {self.snippet.id}",
+            "machine": self.machine,
+            "demo": self.demo,
+            **{name: part for name, part in parts.items() if part},
+        }
+
+
+def details(snippet: Snippet, machine: dict[str, Any], interpret: bool) -> dict[str, Any]:
+    """What a child must know of the snippet that it works on."""
+    environment = {"TRITON_INTERPRET": "1" if interpret else "0"}
+    if machine["gpus"] == 0:
+        environment["CUDA_VISIBLE_DEVICES"] = ""  # it is verified as on a machine without one
+    return {
+        "root": str(snippet.project.root),
+        "path": str(snippet.path),
+        "id": snippet.id,
+        "kind": snippet.kind,
+        "needs": snippet.needs,
+        "uses_triton": snippet.uses_triton,
+        "has_cuda": snippet.cuda_path is not None,
+        "places": snippet.places,
+        "machine": machine,
+        "demo": True,
+        "limit": snippet.seconds,
+        "environment": environment,
+    }
+
+
+def findings_of(snippet: Snippet, outcome: Outcome) -> list[Finding]:
+    """What a child found wrong, or what became of the child, as findings on the snippet."""
+    path = snippet.project.relative(snippet.path)
+    place = f" {outcome.place}" if outcome.place else ""
+    if outcome.cause:
+        mend = outcome.mend or f"run `python {path}` to see it alone"
+        if outcome.cause.startswith("still running"):
+            mend = 'make it shorter, or raise NEEDS["seconds"]'
+        return [Finding(path, None, f"{outcome.cause}{place}", mend)]
+    found = []
+    for failure in (outcome.answer or {}).get("failures", []):
+        what = failure["what"] + (place if failure.get("raised") else "")
+        mend = failure["mend"] or f"mend it and run `shelf run {snippet.id}`"
+        file = failure.get("file") or snippet.path.name
+        place = snippet.project.relative(snippet.folder / file)
+        found.append(Finding(place, failure["line"], what, mend))
+    return found
+
+
+def commit(root: Path) -> str | None:
+    """The checkout's commit, with `+changes` where the tree differs from it."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(root), *words], capture_output=True, text=True, check=True, timeout=20
+        ).stdout.strip()
+
+    try:
+        return git("rev-parse", "--short=12", "HEAD") + (
+            "+changes" if git("status", "--porcelain", "--", ".", RECORDS) else ""
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None

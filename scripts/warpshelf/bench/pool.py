@@ -1,0 +1,319 @@
+"""A pool of child processes: one job each, with a time limit, from a preloaded fork server."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import multiprocessing
+import os
+import secrets
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from warpshelf.worker import child
+from warpshelf.worker.task import Task
+
+MOST_OUTPUT = 2**20  # bytes that a child may print before it is ended
+PATIENCE = 5.0  # seconds that a child has to end after it was asked to
+DYING = 60.0  # seconds that a job which wants the machine for itself waits for one that will not
+# A context, the allocator's cache and the inputs of a large case: how much of a GPU's memory a
+# child that verifies may come to hold; and how many of them keep one GPU busy.
+GPU_SHARE = 12 * 2**30  # bytes
+MOST_ON_GPU = 4
+
+
+def most_on_gpu(machine: Mapping[str, Any]) -> int:
+    """How many children may verify on a machine's GPU at a time, by its memory."""
+    return max(1, min(MOST_ON_GPU, (machine["memory_bytes"] or 0) // GPU_SHARE))
+
+
+@dataclass(frozen=True)
+class Job:
+    """One piece of work: what to do, for which snippet, within how many seconds.
+
+    `on_gpu` says that it holds a share of the GPU, `alone` that nothing else may run meanwhile.
+    """
+
+    do: Task
+    key: str
+    seconds: float
+    details: dict[str, Any] = field(default_factory=dict)
+    on_gpu: bool = False
+    alone: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a job ended. `answer` is None where the child gave none; `cause` then says why.
+
+    `mend` says what to do about the cause, where it is not the snippet's doing.
+    """
+
+    job: Job
+    answer: dict[str, Any] | None
+    cause: str | None
+    place: str
+    output: bytes
+    token: str
+    seconds: float
+    mend: str = ""
+
+
+class Pool:
+    """Runs jobs in children, `workers` at a time. A context manager: leaving it ends them all.
+
+    At most `most_on_gpu` of them hold a share of the GPU, whose memory all of them have in common.
+    """
+
+    def __init__(
+        self,
+        workers: int,
+        environment: dict[str, str] | None = None,
+        most_on_gpu: int | None = None,
+    ) -> None:
+        self.workers = workers
+        self.most_on_gpu = workers if most_on_gpu is None else most_on_gpu
+        self.environment = environment or {}
+        # "spawn" starts a fresh interpreter a job where there is no fork server (Windows).
+        methods = multiprocessing.get_all_start_methods()
+        self.processes: Any = multiprocessing.get_context(
+            "forkserver" if "forkserver" in methods else "spawn"
+        )
+        if "forkserver" in methods:
+            self.processes.set_forkserver_preload(["__main__", "warpshelf.worker.jobs"])
+            _start_server()
+        self.running: list[_Child] = []
+        self.dying: list[_Child] = []  # killed, and not gone yet
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for one in self.running:
+            one.end()
+        self.running.clear()
+
+    def run(
+        self,
+        jobs: Iterable[Job],
+        deadline: float | None = None,
+        began: Callable[[Job], None] = lambda job: None,
+    ) -> Iterator[Outcome]:
+        """Run jobs and yield each outcome as it comes; `began` hears each start.
+
+        Past `deadline` (by `time.monotonic`) no job starts, and those under way are ended and
+        yield nothing: what is not finished is left for the next run.
+        """
+        pending = list(jobs)
+        while pending or self.running:
+            late = deadline is not None and time.monotonic() >= deadline
+            if late:
+                self.__exit__()
+                return
+            while (job := self._next(pending)) is not None:
+                if job.alone and (stuck := self._wait_for_dying(deadline)):
+                    yield _not_started(job, stuck)
+                    continue
+                began(job)
+                self.running.append(_Child(self.processes, job, self.environment))
+            if self.running:
+                yield from self._step(deadline)
+
+    def _next(self, pending: list[Job]) -> Job | None:
+        """Take the first job that may start now."""
+        if len(self.running) >= self.workers or any(one.job.alone for one in self.running):
+            return None
+        free = self.most_on_gpu - sum(one.job.on_gpu for one in self.running)
+        for place, job in enumerate(pending):
+            if (free > 0 or not job.on_gpu) and not (job.alone and self.running):
+                return pending.pop(place)
+        return None
+
+    def _wait_for_dying(self, deadline: float | None) -> _Child | None:
+        """Wait for the children that were killed; one that will not end, if there is one."""
+        until = time.monotonic() + DYING
+        if deadline is not None:
+            until = min(until, deadline)
+        while self.dying:
+            self.dying = [one for one in self.dying if not one.gone()]
+            if self.dying and time.monotonic() >= until:
+                return self.dying[0]
+            if self.dying:
+                time.sleep(0.05)
+        return None
+
+    def _step(self, deadline: float | None) -> Iterator[Outcome]:
+        now = time.monotonic()
+        until = min(one.limit for one in self.running)
+        if deadline is not None:
+            until = min(until, deadline)
+        handles = [handle for one in self.running for handle in one.handles()]
+        ready = set(wait(handles, timeout=max(0.0, until - now)))
+        for one in list(self.running):
+            outcome = one.advance(ready)
+            if outcome is not None:
+                self.running.remove(one)
+                if not one.gone():
+                    self.dying.append(one)
+                yield outcome
+
+
+def _not_started(job: Job, stuck: _Child) -> Outcome:
+    number, what = stuck.process.pid, stuck.job.key
+    cause = f"was not begun: process {number} of {what} was killed and has not ended"
+    mend = "restart the machine if it never does, and run again"
+    return Outcome(job, None, cause, "", b"", "", 0.0, mend)
+
+
+def _start_server() -> None:
+    """Start the fork server with this package importable there.
+
+    The server skips, silently, what it cannot import, and it is not told `sys.path`; without this
+    it would preload nothing, and each child would import torch by itself.
+    """
+    from multiprocessing import forkserver
+
+    atexit.unregister(_end_server)  # once is enough, however many pools there are
+    atexit.register(_end_server)
+    before = os.environ.get("PYTHONPATH")
+    ours = str(Path(__file__).resolve().parents[2])
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (ours, before)))
+    try:
+        forkserver.ensure_running()
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+def _end_server() -> None:
+    """End the fork server at once.
+
+    By itself it would tear torch down for half a second more, and hold our output open meanwhile.
+    """
+    from multiprocessing import forkserver
+
+    pid = getattr(forkserver._forkserver, "_forkserver_pid", None)
+    if pid is not None:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+
+
+class _Child:
+    """One process, its pipes, and what came out of them so far."""
+
+    def __init__(self, processes: Any, job: Job, environment: dict[str, str]) -> None:
+        self.job = job
+        self.token = secrets.token_hex(16)
+        self.started = time.monotonic()
+        self.limit = self.started + job.seconds
+        self.output = bytearray()
+        self.place = ""
+        self.answer: dict[str, Any] | None = None
+        self.answers, theirs = processes.Pipe(duplex=False)
+        self.printed, printing = processes.Pipe(duplex=False)
+        self.open = [self.answers, self.printed]
+        details = {
+            "environment": environment,
+            **job.details,
+            "do": job.do,
+            "token": self.token,
+        }
+        self.process = processes.Process(target=child.main, args=(details, theirs, printing))
+        self.process.start()
+        theirs.close()
+        printing.close()
+
+    def handles(self) -> list[Connection | int]:
+        return [*self.open, self.process.sentinel]
+
+    def advance(self, ready: Set[object]) -> Outcome | None:
+        """Take in what is ready; the outcome once there is one."""
+        ended = self.process.sentinel in ready
+        if self.printed in ready or ended:
+            self._read_output(everything=ended)
+        if self.answers in ready or ended:
+            self._read_answers(everything=ended)
+        if len(self.output) > MOST_OUTPUT:
+            self.end()
+            return self._outcome(None, f"printed more than {MOST_OUTPUT} bytes")
+        if ended:
+            self.end()
+            return self._outcome(self.answer, None if self.answer else self._exit())
+        if time.monotonic() >= self.limit:
+            self.end()
+            return self._outcome(None, f"still running after {self.job.seconds:g} s")
+        return None
+
+    def _read_output(self, everything: bool) -> None:
+        while self.printed in self.open and len(self.output) <= MOST_OUTPUT:
+            if not wait([self.printed], timeout=0):
+                return
+            chunk = os.read(self.printed.fileno(), 2**16)
+            self.output += chunk
+            if not chunk:
+                self.open.remove(self.printed)
+            if not everything:
+                return
+
+    def _read_answers(self, everything: bool) -> None:
+        while self.answers in self.open and wait([self.answers], timeout=0):
+            try:
+                message = json.loads(self.answers.recv_bytes(2**28))
+            except (EOFError, OSError, ValueError):
+                self.open.remove(self.answers)
+                return
+            self.place = message.get("at", self.place)
+            self.answer = message.get("answer", self.answer)
+            if not everything:
+                return
+
+    def _exit(self) -> str:
+        code = self.process.exitcode
+        if code is not None and code < 0:
+            with contextlib.suppress(ValueError):
+                return f"was ended by {signal.Signals(-code).name}"
+        return f"left with exit status {code} before it was done"
+
+    def _outcome(self, answer: dict[str, Any] | None, cause: str | None) -> Outcome:
+        seconds = time.monotonic() - self.started
+        output = bytes(self.output)
+        return Outcome(self.job, answer, cause, self.place, output, self.token, seconds)
+
+    def end(self) -> None:
+        """End the child and whatever it started, and reap it."""
+        if self.process.pid is not None:
+            # The child leads its own process group, so its own children go with it.
+            with contextlib.suppress(OSError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            if self.process.is_alive():
+                self.process.kill()
+            self.process.join(PATIENCE)
+        self.answers.close()
+        self.printed.close()
+
+    def gone(self) -> bool:
+        """Whether the child and all that it started have ended, and hold nothing any more."""
+        number = self.process.pid
+        return number is None or not (self.process.is_alive() or _any_of_group(number))
+
+
+def _any_of_group(group: int) -> bool:
+    """Whether a process of a group runs; one that only waits to be reaped does not."""
+    try:
+        os.killpg(group, 0)
+    except (OSError, AttributeError):  # there is none; Windows has no groups
+        return False
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError):
+            state, _, its_group = path.read_text().rpartition(")")[2].split()[:3]
+            if int(its_group) == group and state not in ("Z", "X"):
+                return True
+    return False

@@ -1,0 +1,282 @@
+"""The command line: `shelf`, also `python scripts/build.py`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from warpshelf.core import project as projects
+from warpshelf.core.findings import Finding, ShelfError
+from warpshelf.core.project import Project
+
+# What a command needs it imports itself: one with nothing to do is over in a moment.
+if TYPE_CHECKING:
+    from warpshelf.contract.snippet import Snippet
+    from warpshelf.edit.edits import Mend
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Warpshelf: run the snippets, keep their records, build the site.",
+)
+Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="All by default.")]
+Json = Annotated[bool, typer.Option("--json", help="Answer in JSON on standard output.")]
+
+
+def run_command_line() -> None:
+    """Parse the process's arguments, run, and exit with the status."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(words: list[str]) -> int:
+    """Run one command line; 0 all well, 1 findings (one line each on standard error), 2 usage."""
+    try:
+        _with_links(words)(words, prog_name="shelf")
+    except SystemExit as done:
+        return done.code if isinstance(done.code, int) else int(bool(done.code))
+    except ShelfError as error:
+        tell(error.findings)
+        return 1
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package in ("", "warpshelf", "snippets"):
+            raise
+        mend = "run `make pages`, or `make site` for all of it"
+        tell([Finding(package, None, "is not installed in this environment", mend)])
+        return 1
+    except OSError as error:
+        if error.filename is None:
+            raise
+        what = error.strerror or str(error)
+        tell([Finding(str(error.filename), None, what, "see its permissions and the free space")])
+        return 1
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted; whole records are kept, and the next run carries on\n")
+        return 130
+    return 0
+
+
+def _with_links(words: list[str]) -> typer.Typer:
+    """The commands; those of `links` are brought in unless `words` begin with another one."""
+    own = {one.name or getattr(one.callback, "__name__", "") for one in app.registered_commands}
+    if not app.registered_groups and not own & set(words[:1]):
+        from warpshelf.cli.links import links_app
+
+        app.add_typer(links_app, name="links")
+    return app
+
+
+def tell(findings: Iterable[Finding]) -> None:
+    """Print findings on standard error, one line each."""
+    for finding in findings:
+        sys.stderr.write(f"{finding}\n")
+
+
+def chosen(project: Project, ids: list[str] | None) -> list[Snippet]:
+    """The snippets of `ids`, all where there is none; an unknown id is wrong usage."""
+    from warpshelf.contract import snippet as snippets
+
+    found = snippets.discover(project)
+    if not ids:
+        return found
+    by_id = {snippet.id: snippet for snippet in found}
+    for name in ids:
+        if name not in by_id:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, by_id, 1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(by_id) or 'none'}"
+            raise typer.BadParameter(f"{name}: no such snippet; {hint}")
+    return [by_id[name] for name in dict.fromkeys(ids)]
+
+
+@app.command()
+def run(
+    ids: Ids = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write all records into this one file, for `import`.")
+    ] = None,
+    budget: Annotated[
+        float | None, typer.Option(min=0, help="Stop cleanly after so many seconds.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Run what is current as well.")] = False,
+    workers: Annotated[int | None, typer.Option(min=1, help="Children at a time.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Verify snippets on this machine, time them if it has a GPU, and write their records.
+
+    A machine with a GPU makes the records of its GPU first, and then those of its CPU.
+    """
+    from warpshelf.bench import run as runs
+    from warpshelf.cli import console as consoles
+
+    project = projects.find()
+    picked = chosen(project, ids)
+    options = runs.Options(force=force, budget=budget, out=out, workers=workers)
+    with consoles.Reporter(len(picked)) as reporter:
+        verdicts = runs.Run(project, options, reporter).over(picked)
+    counts: dict[str, int] = {}
+    for verdict in verdicts:
+        counts[verdict.state] = counts.get(verdict.state, 0) + 1
+    if as_json:
+        rows = [
+            {
+                "snippet": verdict.snippet,
+                "machine": verdict.machine,
+                "state": verdict.state,
+                "note": verdict.note,
+                "seconds": round(verdict.seconds, 3),
+                "findings": [str(finding) for finding in verdict.findings],
+            }
+            for verdict in verdicts
+        ]
+        print(json.dumps(rows, indent=1))
+    words = ", ".join(f"{count} {state}" for state, count in counts.items()) or "no snippets"
+    sys.stderr.write(f"{words}\n")
+    if counts.get("failed"):
+        raise typer.Exit(1)
+
+
+@app.command("import")
+def import_(
+    file: Annotated[Path, typer.Argument(help="What `shelf run --out FILE` wrote.")],
+    skip_stale: Annotated[
+        bool, typer.Option("--skip-stale", help="Leave out records of other code.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Put the records of another machine in place: all of them, or none."""
+    from warpshelf.contract import snippet as snippets
+    from warpshelf.records import store
+
+    project = projects.find()
+    written, left = store.import_bundle(project, snippets.discover(project), file, skip_stale)
+    names = [project.relative(path) for path in written]
+    if as_json:
+        print(json.dumps({"written": names, "left": left}, indent=1))
+        return
+    for name in names:
+        print(f"wrote {name}")
+    for name in left:
+        print(f"left out {name}: made from other code")
+    if not names:
+        print("nothing to write: every record is in place already")
+
+
+@app.command()
+def check(
+    fix: Annotated[
+        bool, typer.Option("--fix", help="First mend in the reading lists what is safe to mend.")
+    ] = False,
+    mutants: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Instead run this snippet's mutants by all its cases."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check all that a pull request must pass; no GPU, no network, nothing is run."""
+    from warpshelf.site import inspection
+
+    project = projects.find()
+    if mutants is not None:
+        from warpshelf.cli import matrix
+
+        wrong = matrix.show(chosen(project, [mutants])[0], as_json)
+        if not as_json:
+            tell(wrong)
+        raise typer.Exit(1 if wrong else 0)
+    mended: list[Mend] = []
+    left: list[Finding] = []
+    if fix:
+        from warpshelf.edit import mends
+
+        mended, left = mends.fix(project.root)
+    findings = sorted({*left, *inspection.check(project)})
+    if as_json:
+        found = [finding.__dict__ for finding in findings]
+        done = {"mended": [mend.__dict__ for mend in mended], "findings": found}
+        print(json.dumps(done if fix else found, indent=1))
+    else:
+        for mend in mended:
+            print(mend)
+        tell(findings)
+    if findings:
+        raise typer.Exit(1)
+    if not as_json:
+        print("all well")
+
+
+@app.command()
+def schema(
+    write: Annotated[
+        bool, typer.Option("--write", help="Write it to where the editors' settings expect it.")
+    ] = False,
+) -> None:
+    """Print the JSON Schema of a reading list, by which editors check and complete."""
+    from warpshelf.readings import editors
+
+    if not write:
+        sys.stdout.write(editors.text())
+        return
+    changed = editors.write(projects.find())
+    print(f"wrote {editors.PLACE}" if changed else f"{editors.PLACE} is current")
+
+
+@app.command()
+def site(
+    serve: Annotated[bool, typer.Option("--serve", help="Serve with live reload.")] = False,
+    site_dir: Annotated[Path | None, typer.Option(help="Where to build.")] = None,
+    address: Annotated[str, typer.Option(help="Where to serve.")] = "127.0.0.1:8000",
+    render_only: Annotated[
+        bool, typer.Option("--render-only", help="Write the fragments and stop.")
+    ] = False,
+) -> None:
+    """Render the records and readings, and build the site, strictly."""
+    from warpshelf.site import build as builds
+
+    project = projects.find()
+    if serve:
+        from warpshelf.site import serve as server
+
+        raise typer.Exit(server.serve(project, address))
+    if render_only:
+        tell(findings := builds.render(project).findings)
+        raise typer.Exit(1 if findings else 0)
+    raise typer.Exit(builds.build(project, site_dir))
+
+
+@app.command()
+def compare(
+    id_: Annotated[str, typer.Argument(metavar="ID", help="The snippet.")],
+    as_json: Json = False,
+) -> None:
+    """Run a snippet here, and show this machine beside the published ones."""
+    from warpshelf.cli import compare as comparing
+
+    project = projects.find()
+    comparing.show(project, chosen(project, [id_])[0], as_json)
+
+
+@app.command()
+def new(
+    id_: Annotated[str, typer.Argument(metavar="ID", help="Small letters, digits, underscores.")],
+    kind: Annotated[str, typer.Option(help="triton, cuda, program or model.")] = "triton",
+    source: Annotated[str | None, typer.Option(help="Id of the reading it comes from.")] = None,
+    topic: Annotated[
+        str | None, typer.Option(help="Page to show it on, e.g. kernels/softmax.")
+    ] = None,
+) -> None:
+    """Make a new snippet's folder: one that runs, ready to be made yours."""
+    from warpshelf.contract import scaffold
+
+    project = projects.find()
+    source = source or scaffold.PLACEHOLDER
+    for path in scaffold.write(project, id_, kind, source, topic):
+        print(f"wrote {project.relative(path)}")
+    print(scaffold.next_steps(id_, source, topic))

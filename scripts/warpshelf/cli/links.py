@@ -1,0 +1,196 @@
+"""The commands that add a reading: from flags and the web, from answers, or from a form."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from warpshelf.cli.linkcheck import check_command
+from warpshelf.core.findings import Finding, ShelfError, visible
+from warpshelf.core.project import find
+
+# What adds a reading needs the extra `pages`; other commands start without it, and sooner.
+if TYPE_CHECKING:
+    from warpshelf.edit.addition import Added, Addition, Ask
+    from warpshelf.web.metadata import Metadata
+    from warpshelf.web.services import Endpoints
+
+links_app = typer.Typer(help="Add readings, and check their links.", no_args_is_help=True)
+
+
+@links_app.callback()
+def _links() -> None:
+    """Readings: what docs/**/*.yml lists."""
+
+
+links_app.command("check")(check_command)
+
+
+@links_app.command("add")
+def add_command(
+    url: Annotated[str, typer.Argument(help="The address, https.")],
+    topic: Annotated[str, typer.Option(help="Where it belongs, such as kernels/softmax.")],
+    title: Annotated[str | None, typer.Option(help="As in the original.")] = None,
+    title_en: Annotated[str | None, typer.Option(help="In English, if it is not.")] = None,
+    kind: Annotated[str | None, typer.Option(help="paper, post, talk, code, docs, …")] = None,
+    author: Annotated[list[str] | None, typer.Option(help="One author; repeat it.")] = None,
+    year: Annotated[int | None, typer.Option(help="When it was published.")] = None,
+    venue: Annotated[str | None, typer.Option(help="Where it was published.")] = None,
+    why: Annotated[str | None, typer.Option(help="What one knows after reading it.")] = None,
+    rating: Annotated[int | None, typer.Option(help="1 to 4, 4 most recommended.")] = None,
+    level: Annotated[str | None, typer.Option(help="beginner, intermediate or advanced.")] = None,
+    lang: Annotated[str | None, typer.Option(help="ISO 639-1; en unless given.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="One tag; repeat it.")] = None,
+    snippet: Annotated[list[str] | None, typer.Option(help="A snippet's id; repeat it.")] = None,
+    needs: Annotated[list[str] | None, typer.Option(help="An id to read first; repeat it.")] = None,
+    also: Annotated[
+        list[str] | None, typer.Option(help="what=url, such as code=https://…; repeat it.")
+    ] = None,
+    offline: Annotated[bool, typer.Option("--offline", help="Ask the web for nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the entry; write nothing.")
+    ] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="Print the entry as JSON.")] = False,
+) -> None:
+    """Add one reading to a topic's list.
+
+    Title, authors, year and venue are looked up; options go before what is found. In a terminal the
+    rest is asked for.
+    """
+    from warpshelf.edit import questions
+    from warpshelf.edit.addition import Addition
+
+    fields: dict[str, Any] = {
+        "title": title, "title_en": title_en, "kind": kind, "authors": author, "year": year,
+        "venue": venue, "why": why, "rating": rating, "level": level, "lang": lang, "tags": tag,
+        "snippets": snippet, "needs": needs,
+    }  # fmt: skip
+    fields["also"] = [_version(text) for text in also or []]
+    ask = questions.ask if _terminal() and not json_output else None
+    entry = _added(Addition(find().root, topic, url), fields, ask, offline, dry_run)
+    _say(entry, json_output, dry_run)
+
+
+def _added(
+    new: Addition, fields: dict[str, Any], ask: Ask | None, offline: bool, dry: bool
+) -> Added:
+    from warpshelf.edit.listfile import dump
+
+    found = None if offline else _looked_up(new)
+    if found and new.moved(found):
+        _note(f"its own address is another, and that is taken: {new.url}")
+    if found and (said := new.mismatch(found, fields.get("title"))):
+        _note(said)
+    if found and ask and found.about and not fields.get("why"):
+        _note(f"it says of itself: {found.about}")
+    answers: dict[str, Any] = {}
+
+    def kept(*questions: Any) -> Any:
+        answers.update(ask(*questions) if ask else {})
+        return answers
+
+    try:
+        return new.add(fields=fields, metadata=found, ask=ask and kept, dry=dry)
+    except ShelfError:
+        if answers:
+            text = dump(answers, 0, "\n").rstrip()
+            typer.echo(f"nothing was written; these were the answers:\n{text}", err=True)
+        raise
+
+
+def _looked_up(new: Addition) -> Metadata | None:
+    from warpshelf.web import fetch, lookup
+
+    if _terminal():
+        typer.echo(f"looking up {visible(new.url)}", err=True)
+    try:
+        with fetch.client() as client:
+            found = lookup.lookup(new.url, client, _endpoints())
+    except fetch.Unreachable as error:
+        _note(f"nothing was looked up: {error}")
+        return None
+    if found is None:
+        _note("nothing was found at the address that an entry could hold")
+    return found
+
+
+def _endpoints() -> Endpoints:
+    """Where to look things up; tests put their own here."""
+    from warpshelf.web import lookup
+
+    return lookup.WEB
+
+
+def _note(text: str) -> None:
+    typer.echo(f"note: {visible(text)}", err=True)
+
+
+def _version(text: str) -> dict[str, str]:
+    """`code=https://…` as an entry's `also` holds it."""
+    from warpshelf.readings.spelling import canonical
+
+    what, equals, url = text.partition("=")
+    if not equals or not re.fullmatch(r"\s*[a-z]+\s*", what):
+        mend = "write what=url, such as --also code=https://github.com/a/b"
+        raise ShelfError(Finding("--also", None, f"is {text!r}", mend))
+    try:
+        url = canonical(url.strip(), what.strip() in ("preprint", "published"))
+    except ValueError as error:
+        raise ShelfError(Finding("--also", None, str(error), "write it as https://…")) from None
+    return {"what": what.strip(), "url": url}
+
+
+def _say(entry: Added, as_json: bool, dry: bool) -> None:
+    if as_json:
+        said = entry.reading.model_dump(exclude_defaults=True)
+        said |= {"path": entry.path, "line": entry.line}
+        typer.echo(json.dumps(said, ensure_ascii=False))
+    else:
+        if not dry:
+            typer.echo(f"{entry.path}:{entry.line}: added {entry.reading.id!r}")
+        typer.echo("\n".join(visible(line) for line in entry.text.splitlines()))
+    for note in entry.notes:
+        typer.echo(str(note), err=True)
+
+
+@links_app.command("from-form")
+def from_form_command(
+    file: Annotated[
+        Path, typer.Argument(help="An issue's text, or the event of GitHub that holds it (.json).")
+    ],
+    report: Annotated[
+        Path | None, typer.Option(help="Write what to tell GitHub into this file, as JSON.")
+    ] = None,
+    offline: Annotated[bool, typer.Option("--offline", help="Ask the web for nothing.")] = False,
+) -> None:
+    """Add the reading of a filled-in form. A workflow runs this on an issue that was accepted."""
+    from warpshelf.core import files
+    from warpshelf.edit import forms, proposal
+
+    number, text = forms.issue(file)
+    new = None
+    try:
+        form = forms.read(text)
+        new = form.addition(find().root)
+        found = None if offline else _looked_up(new)
+        entry = new.add(fields=form.fields, metadata=found)
+    except ShelfError as error:
+        if report is not None:
+            said = proposal.refused(error.findings, new.path if new else None)
+            files.write_atomically(report, files.dump(said))
+        raise
+    notes = form.notes(new, found)
+    if report is not None:
+        files.write_atomically(report, files.dump(proposal.accepted(entry, number, notes)))
+    for note in notes:
+        _note(note)
+    _say(entry, False, False)
+
+
+def _terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()

@@ -1,0 +1,161 @@
+"""Mutants of a snippet: changed copies of its source, each of which some case must reject.
+
+`tests/snippets/mutants/<id>.yml` is a list of them; each row of CASES names in `kills` those that
+it rejects, with the views that are drawn from it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from warpshelf.contract.snippet import CASES_FILE, Snippet
+from warpshelf.contract.syntax import Parsed
+from warpshelf.core import shapes
+from warpshelf.core.findings import Finding
+from warpshelf.core.project import Project
+
+FEWEST = 4  # mutants of a kernel
+SHAPE = [{"name": str, "find": str, "replace": str, "count?": int, "file?": str}]
+Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change: all `count` places where `find` stands in a file of the snippet's folder."""
+
+    name: str
+    find: str
+    replace: str
+    file: str
+    count: int = 1
+    line: int | None = None  # of the list
+
+    def of(self, text: str) -> str:
+        """The changed text."""
+        return text.replace(self.find, self.replace)
+
+
+def path_of(project: Project, name: str) -> Path:
+    """Where the mutants of the snippet `name` are listed."""
+    return project.root / "tests" / "snippets" / "mutants" / f"{name}.yml"
+
+
+def load(snippet: Snippet) -> tuple[list[Mutant], list[Finding]]:
+    """The mutants of a snippet, and what is wrong with their list. Without a list, neither."""
+    path = path_of(snippet.project, snippet.id)
+    where = snippet.project.relative(path)
+    try:
+        text = path.read_bytes().decode("utf-8")
+        rows = yaml.load(text, Loader) or []
+        node = yaml.compose(text, Loader)
+    except FileNotFoundError:
+        return [], []
+    except (UnicodeDecodeError, yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        what = f"is not YAML: {getattr(error, 'problem', None) or error}"
+        return [], [Finding(where, mark.line + 1 if mark else None, what, "mend the list")]
+    if wrong := shapes.problem(rows, SHAPE, "the list"):
+        mend = "write name, find, replace, and where needed count and file"
+        return [], [Finding(where, None, wrong, mend)]
+    lines = [item.start_mark.line + 1 for item in node.value] if node is not None else []
+    made = [
+        Mutant(
+            row["name"],
+            row["find"],
+            row["replace"],
+            row.get("file", snippet.path.name),
+            row.get("count", 1),
+            line,
+        )
+        for row, line in zip(rows, lines, strict=True)
+    ]
+    return made, list(_wrong(snippet, made, where))
+
+
+def _wrong(snippet: Snippet, made: list[Mutant], where: str) -> Iterator[Finding]:
+    seen: set[str] = set()
+    for mutant in made:
+        said = f"mutant {mutant.name!r}"
+        if mutant.name in seen:
+            yield Finding(where, mutant.line, f"{said} stands twice", "name one of them anew")
+        seen.add(mutant.name)
+        path = snippet.folder / mutant.file
+        if Path(mutant.file).name != mutant.file or not path.is_file():
+            what = f"{said} changes {mutant.file}, which is not in {snippet.id}/"
+            yield Finding(where, mutant.line, what, "name a file of the snippet's folder")
+            continue
+        found = path.read_text(encoding="utf-8-sig", errors="replace").count(mutant.find)
+        if not mutant.find or found != mutant.count:
+            what = f"{said} looks for {mutant.find!r:.60}, which stands {found} times in "
+            mend = f"find what stands there, or write count: {found}"
+            yield Finding(where, mutant.line, f"{what}{mutant.file}, not {mutant.count}", mend)
+        elif mutant.find == mutant.replace:
+            yield Finding(where, mutant.line, f"{said} changes nothing", "replace it by another")
+
+
+def _texts(node: ast.AST) -> dict[str, int]:
+    """Every text that stands below a node of a source, and the line of the first of each."""
+    found: dict[str, int] = {}
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
+            found.setdefault(inner.value, inner.lineno)
+    return found
+
+
+def _kills(tree: ast.AST) -> list[ast.expr]:
+    """What `kills` is given below a node, as a key of a dict or as a keyword."""
+    found: list[ast.expr] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Dict):
+            pairs = zip(node.keys, node.values, strict=True)
+            found += [v for k, v in pairs if isinstance(k, ast.Constant) and k.value == "kills"]
+        elif isinstance(node, ast.keyword) and node.arg == "kills":
+            found.append(node.value)
+    return found
+
+
+def _rows(cases: Parsed) -> list[ast.expr]:
+    """The rows of CASES that are written out."""
+    for node in cases.tree.body:
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Tuple | ast.List):
+            continue
+        if any(isinstance(name, ast.Name) and name.id == "CASES" for name in node.targets):
+            return [row for row in node.value.elts if isinstance(row, ast.Dict | ast.Call)]
+    return []
+
+
+def check(snippet: Snippet) -> list[Finding]:
+    """What is wrong with the mutants of a kernel, as far as the sources tell without running."""
+    if snippet.kind != "kernel" or snippet.findings or snippet.cases is None:
+        return []
+    made, findings = load(snippet)
+    if findings:
+        return findings
+    where = snippet.project.relative(path_of(snippet.project, snippet.id))
+    cases = snippet.project.relative(snippet.cases_path)
+    if len(made) < FEWEST:
+        what = f"holds {len(made)} mutants" if made else "is missing"
+        mend = f"list at least {FEWEST} changed copies that some case rejects"
+        return [Finding(where, None, what, mend)]
+    names = {mutant.name for mutant in made}
+    for given in _kills(snippet.cases.tree):
+        for name, line in _texts(given).items():
+            if name not in names:
+                what = f"kills names {name!r}, which is no mutant"
+                findings.append(Finding(cases, line, what, f"name one of {where}"))
+    for row in _rows(snippet.cases):
+        # A function that makes rows may take the names in whatever way it likes.
+        if not _kills(row) and not (isinstance(row, ast.Call) and _texts(row).keys() & names):
+            mend = "name in kills a mutant that it rejects, or drop the case"
+            findings.append(Finding(cases, row.lineno, "the case kills no mutant", mend))
+    said = _texts(snippet.cases.tree)
+    for mutant in made:
+        if mutant.name not in said:
+            what = f"mutant {mutant.name!r} is killed by no case, by what {CASES_FILE} says"
+            findings.append(Finding(where, mutant.line, what, "name it in the kills of a case"))
+    return findings

@@ -1,0 +1,365 @@
+"""A snippet as its source declares it, and what the contract asks of the source."""
+
+from __future__ import annotations
+
+import keyword
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from warpshelf.contract import architectures, digest, syntax
+from warpshelf.contract.syntax import Parsed
+from warpshelf.core.findings import Finding
+from warpshelf.core.project import Project
+
+ID = re.compile(r"[a-z][a-z0-9_]*")
+# A snippet's fragments have a folder of its name, and copied out it shadows a module of its name.
+RESERVED = {"cuda", "home", "numpy", "readings", "reference", "snippets", "torch", "triton"}
+SECONDS = 120.0  # time limit of a whole snippet on a machine, unless NEEDS says otherwise
+COLUMNS = 88  # of a line that a page shows
+SECTIONS = ("Shapes", "Bytes", "FLOPs", "Error", "Raises", "Source")
+CASES_FILE = "cases.py"
+
+# What cases.py must define, by kind, with the mend where it does not.
+NEEDED = {
+    "kernel": {
+        "CASES": "add a tuple of dicts: the small adversarial cases",
+        "TIMED": "add a tuple of dicts: the sizes to time on a GPU",
+        "inputs": "add `def inputs(case, device, generator):` which returns a tuple of tensors",
+        "reference": "add `def reference(*inputs):` which returns the truth in float64",
+        "VARIANTS": 'add `VARIANTS = {"name": function}`: our kernels',
+        "PEERS": 'add `PEERS = {"torch": function}`: what a user would pick instead',
+    },
+    "program": {
+        "facts": "add `def facts():` which returns rows with a value and the value expected",
+    },
+}
+NEEDED["model"] = NEEDED["program"]
+KERNEL_NAMES = {"VARIANTS", "CASES", "TIMED", "PEERS"}
+FUNCTIONS = ("inputs", "reference", "cost", "facts")
+# Every name by which cases.py speaks to the tooling: none of them stands in the snippet itself.
+PROOF = (*NEEDED["kernel"], "cost", "facts", "TOLERANCE", "LIMITS", "NEEDS")
+NEEDS_KEYS: dict[str, Any] = {
+    "gpus": int,
+    "seconds": (int, float),
+    "cpu": str,
+    "variants": dict,
+}
+
+
+class Row(NamedTuple):
+    """A finding before it has its path: the file's name, the line, what is wrong, the mend."""
+
+    file: str
+    line: int | None
+    what: str
+    mend: str
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """One snippet folder.
+
+    `findings` holds what its source gets wrong; a snippet with findings is never run.
+    """
+
+    project: Project
+    id: str
+    folder: Path
+    kind: str = "kernel"
+    title: str = ""
+    sections: dict[str, str] = field(default_factory=dict)
+    needs: dict[str, Any] = field(default_factory=dict)
+    uses_triton: bool = False
+    parsed: Parsed | None = None
+    cases: Parsed | None = None
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def path(self) -> Path:
+        """The module that is the snippet."""
+        return self.folder / f"{self.id}.py"
+
+    @property
+    def cases_path(self) -> Path:
+        """The module of its proof obligations, beside it."""
+        return self.folder / CASES_FILE
+
+    @property
+    def cuda_path(self) -> Path | None:
+        """The CUDA C++ file beside it, if there is one."""
+        path = self.folder / f"{self.id}.cu"
+        return path if path.is_file() else None
+
+    @property
+    def results(self) -> Path:
+        """The folder of its records."""
+        return self.folder / "results"
+
+    @property
+    def seconds(self) -> float:
+        """Time limit on a machine, in seconds."""
+        return float(self.needs.get("seconds", SECONDS))
+
+    @property
+    def wants_gpu(self) -> bool:
+        """Whether a GPU changes what it shows; models and gloo programs are the same anywhere."""
+        return self.kind == "kernel" or bool(self.needs.get("gpus"))
+
+    @property
+    def readings(self) -> tuple[str, ...]:
+        """Ids of the readings that it comes from."""
+        words = self.sections.get("Source", "").replace("\n", " ")
+        return tuple(word.strip() for word in words.split(",") if word.strip())
+
+    @property
+    def places(self) -> dict[str, tuple[str, int]]:
+        """Where each name of the two modules is defined: its file and line."""
+        found: dict[str, tuple[str, int]] = {}
+        for parsed in filter(None, (self.cases, self.parsed)):
+            for name, line in parsed.names.items():
+                if parsed is self.cases or name not in PROOF:
+                    found[name] = (parsed.path.name, line)
+        return found
+
+    @cached_property
+    def digest(self) -> str:
+        """What a record of the present code carries."""
+        return digest.of_folder(self.project.root, self.folder)
+
+    def cannot_run(self, sm: int | None, gpus: int) -> str | None:
+        """Why the whole snippet cannot run on a machine with `gpus` GPUs of SM version `sm`."""
+        if gpus == 0:
+            if "cpu" in self.needs:
+                return str(self.needs["cpu"])
+            return "needs a GPU" if self.needs.get("gpus") else None  # sm is of GPUs alone
+        for asked in architectures.of(self.needs):
+            if why := asked.refusal(sm):
+                return why
+        if gpus < self.needs.get("gpus", 0):
+            return f"needs {self.needs['gpus']} GPUs; this machine has {gpus}"
+        return None
+
+
+def discover(project: Project) -> list[Snippet]:
+    """Every snippet of the project, by id. Broken ones are among them, with their findings."""
+    folders = (
+        path
+        for path in sorted(project.snippets.iterdir())
+        if path.is_dir() and not path.name.startswith((".", "__"))
+    )
+    return [read(project, folder) for folder in folders]
+
+
+def read(project: Project, folder: Path) -> Snippet:
+    """Read the snippet in `folder` without running it."""
+    bare = Snippet(project, folder.name, folder)
+    where = project.relative(folder)
+
+    def broken(*rows: Row) -> Snippet:
+        found = (Finding(f"{where}/{row.file}", row.line, row.what, row.mend) for row in rows)
+        return replace(bare, findings=tuple(found))
+
+    if not ID.fullmatch(folder.name):
+        mend = "name the folder with small letters, digits and underscores, a letter first"
+        return broken(Row(bare.path.name, None, f"{folder.name!r} is no snippet id", mend))
+    if is_reserved(folder.name):
+        what = f"{folder.name!r} has another meaning here"
+        return broken(Row(bare.path.name, None, what, "choose another id"))
+    modules = []
+    for path, mend in (
+        (bare.path, f"name the snippet's module {folder.name}.py"),
+        (bare.cases_path, "put what verifies the snippet there; `shelf new` shows one"),
+    ):
+        module = _parse(path) if path.is_file() else Row(path.name, None, "is missing", mend)
+        modules.append(module)
+    if wrong := [module for module in modules if isinstance(module, Row)]:
+        return broken(*wrong)
+    parsed, cases = (module for module in modules if isinstance(module, Parsed))
+    if KERNEL_NAMES & cases.names.keys():
+        kind = "kernel"
+    else:
+        kind = "model" if syntax.standard_library_only(parsed.imports) else "program"
+    title, sections = split_docstring(parsed.docstring)
+    needs, problems = _needs(cases)
+    uses_triton = any(name.split(".")[0] == "triton" for name in parsed.imports)
+    bare = Snippet(
+        project, bare.id, folder, kind, title, sections, needs, uses_triton, parsed, cases
+    )
+    return broken(*_idea(bare, parsed), *_proof(bare, cases), *problems, *_wide(bare))
+
+
+def is_reserved(name: str) -> bool:
+    """Whether `name` would shadow a module or the site's own fragments, or is Python's word."""
+    return name in RESERVED or name in sys.stdlib_module_names or keyword.iskeyword(name)
+
+
+def _parse(path: Path) -> Parsed | Row:
+    try:
+        return syntax.parse(path)
+    except UnicodeDecodeError as error:
+        what = f"is not UTF-8 at byte {error.start}"
+        return Row(path.name, None, what, "save the file as UTF-8")
+    except (SyntaxError, ValueError) as error:
+        what = f"is not valid Python: {getattr(error, 'msg', error)}"
+        return Row(path.name, getattr(error, "lineno", None), what, "mend the syntax")
+    except (MemoryError, RecursionError):
+        return Row(path.name, None, "is not valid Python: it nests too deep", "take it apart")
+
+
+def split_docstring(text: str) -> tuple[str, dict[str, str]]:
+    """Split a snippet's docstring into its first sentence and its sections.
+
+    A section starts at column 0 with its name; the lines below it that are indented belong to it.
+    """
+    title, _, rest = text.partition("\n\n")
+    sections: dict[str, str] = {}
+    current = None
+    for line in rest.splitlines():
+        name, _, value = line.partition(" ")
+        if name in SECTIONS:
+            current = name
+            sections[current] = value.strip()
+        elif current and (line.startswith(" ") or not line):
+            sections[current] = f"{sections[current]}\n{line.strip()}".strip("\n")
+        elif line:
+            current = None
+    return " ".join(title.split()), sections
+
+
+def _needs(cases: Parsed) -> tuple[dict[str, Any], list[Row]]:
+    line = cases.names.get("NEEDS")
+    if line is None:
+        return {}, []
+    try:
+        needs = cases.literal("NEEDS")
+    except (ValueError, TypeError):
+        needs = None
+    if not isinstance(needs, dict):
+        what = "NEEDS is not a literal dict"
+        return {}, [Row(CASES_FILE, line, what, "write its keys and values out")]
+    rows = [
+        Row(CASES_FILE, line, *wrong) for key in needs for wrong in _need(key, needs[key]) if wrong
+    ]
+    return (needs if not rows else {}), rows
+
+
+def _need(key: object, value: Any) -> Iterator[tuple[str, str]]:
+    """What is wrong with one entry of NEEDS: (what, mend)."""
+    said = f"NEEDS[{key!r}] is {value!r}"
+    if key == "sm":
+        if not _architectures(value):
+            yield said, f"write {architectures.FORMS}"
+    elif not isinstance(key, str) or key not in NEEDS_KEYS:
+        known = ", ".join(("sm", *NEEDS_KEYS))
+        yield f"NEEDS has the unknown key {key!r}", f"known are {known}"
+    elif not isinstance(value, NEEDS_KEYS[key]) or isinstance(value, bool):
+        yield said, "give a reason in words" if key == "cpu" else "mend it"
+    elif key == "cpu" and not value.strip():
+        yield said, "give a reason in words"
+    elif key == "seconds" and not 0 < value <= 3600:
+        yield said, "keep it from 1 to 3600"
+    elif key == "variants":
+        for name, limits in value.items():
+            if not _variant_limits(limits):
+                what = f"NEEDS['variants'][{name!r}] is {limits!r}"
+                yield what, 'write {"sm": 90, "cpu": "why not there"}'
+
+
+def _variant_limits(value: object) -> bool:
+    if not isinstance(value, dict) or not value.keys() <= {"sm", "cpu"}:
+        return False
+    why = value.get("cpu", "none")
+    good = isinstance(why, str) and bool(why.strip())
+    return good and ("sm" not in value or _architectures(value["sm"]))
+
+
+def _architectures(value: object) -> bool:
+    try:
+        architectures.parse(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _idea(snippet: Snippet, parsed: Parsed) -> Iterator[Row]:
+    """What `<id>.py` lacks, or says that belongs elsewhere."""
+    file = parsed.path.name
+    if not snippet.title:
+        yield Row(file, 1, "has no docstring", "open with the idea in one sentence")
+    elif not snippet.title.endswith("."):
+        mend = "end it with a full stop and leave a blank line after it"
+        yield Row(file, 1, "the docstring's first line is not one sentence", mend)
+    wanted = ["Error", "Raises", "Source"]
+    if snippet.kind == "kernel":
+        wanted.insert(0, "Shapes")
+        if not {"Bytes", "FLOPs"} & snippet.sections.keys():
+            wanted.insert(1, "Bytes")
+    for name in wanted:
+        if name not in snippet.sections and snippet.title:
+            what = f"the docstring has no {name} section"
+            yield Row(file, 1, what, f"add a line `{name:<7} …`")
+    yield from _demo(snippet, parsed)
+    for name in PROOF:
+        if name in parsed.names:
+            what = f"{name} belongs in {CASES_FILE}"
+            yield Row(file, parsed.names[name], what, "move it there: a reader copies this file")
+    yield from _imports(parsed)
+
+
+def _demo(snippet: Snippet, parsed: Parsed) -> Iterator[Row]:
+    file = parsed.path.name
+    written = "demo()" if snippet.kind == "model" else "demo(device)"
+    line = parsed.names.get("demo")
+    if line is None:
+        mend = f"add `def {written}:` which prints what a reader should see"
+        yield Row(file, None, "demo is missing", mend)
+        return
+    if "demo" not in parsed.functions:
+        yield Row(file, line, "demo is not a function", "define it by `def demo`")
+    elif not parsed.takes("demo", 0 if snippet.kind == "model" else 1):
+        taken = "no argument" if snippet.kind == "model" else "one argument, the device"
+        yield Row(file, line, f"demo does not take {taken}", f"write `def {written}:`")
+    if not parsed.has_main:
+        mend = 'end with `if __name__ == "__main__":` and a call of demo'
+        yield Row(file, None, "does nothing when run", mend)
+
+
+def _imports(parsed: Parsed) -> Iterator[Row]:
+    file = parsed.path.name
+    for module, line in parsed.imports.items():
+        if module.split(".")[0] == "warpshelf":
+            mend = "keep the snippet a plain module that a reader can copy out"
+            yield Row(file, line, "imports the tooling", mend)
+        if module == "cuda":
+            yield Row(file, line, "imports `cuda` bare", "write `from snippets import cuda`")
+    if touched := parsed.changes_path:
+        mend = "import from `snippets`, which the install puts there"
+        yield Row(file, touched, "touches sys.path", mend)
+
+
+def _proof(snippet: Snippet, cases: Parsed) -> Iterator[Row]:
+    """What `cases.py` lacks."""
+    for name, mend in NEEDED[snippet.kind].items():
+        if name not in cases.names:
+            yield Row(CASES_FILE, None, f"{name} is missing", mend)
+    for name in FUNCTIONS:
+        if name in cases.names and name not in cases.functions:
+            what = f"{name} is not a function"
+            yield Row(CASES_FILE, cases.names[name], what, f"define it by `def {name}`")
+    if "demo" in cases.names:
+        what = f"demo belongs in {snippet.path.name}"
+        yield Row(CASES_FILE, cases.names["demo"], what, "move it there")
+    yield from _imports(cases)
+
+
+def _wide(snippet: Snippet) -> Iterator[Row]:
+    """Lines too wide to be shown whole."""
+    for path in filter(None, (snippet.path, snippet.cuda_path, snippet.cases_path)):
+        text = path.read_text(encoding="utf-8-sig", errors="replace")
+        for number, width in syntax.long_lines(text, COLUMNS):
+            yield Row(path.name, number, f"is {width} columns wide", f"keep it to {COLUMNS}")

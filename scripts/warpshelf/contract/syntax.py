@@ -1,0 +1,128 @@
+"""What a Python file says, read without running it: names, functions, imports, long lines."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """A parsed Python file: what it defines at top level, and where."""
+
+    path: Path
+    text: str
+    tree: ast.Module
+    names: dict[str, int] = field(default_factory=dict)  # top-level name -> line
+    functions: dict[str, ast.arguments] = field(default_factory=dict)
+    imports: dict[str, int] = field(default_factory=dict)  # dotted module -> line
+
+    def literal(self, name: str) -> object:
+        """The value of a top-level literal.
+
+        Raises:
+            ValueError: `name` is not assigned a literal.
+        """
+        for node in self.tree.body:
+            targets: list[ast.expr] = []
+            value: ast.expr | None = None
+            if isinstance(node, ast.Assign):
+                targets, value = node.targets, node.value
+            elif isinstance(node, ast.AnnAssign):
+                targets, value = [node.target], node.value
+            if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+                return None if value is None else ast.literal_eval(value)
+        raise ValueError(f"{name} is not assigned at top level")
+
+    @property
+    def docstring(self) -> str:
+        """The module's docstring, "" where it has none."""
+        return ast.get_docstring(self.tree) or ""
+
+    @property
+    def has_main(self) -> bool:
+        """Whether the file runs something when run as a script."""
+        return any(
+            isinstance(node, ast.If) and "__main__" in ast.unparse(node.test)
+            for node in self.tree.body
+        )
+
+    @property
+    def changes_path(self) -> int | None:
+        """The first line that touches `sys.path`, or None."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.path":
+                return node.lineno
+            names = node.names if isinstance(node, ast.ImportFrom) and node.module == "sys" else []
+            if any(alias.name == "path" for alias in names):
+                return names[0].lineno
+        return None
+
+    def takes(self, name: str, count: int) -> bool:
+        """Whether the function `name` can be called with `count` positional arguments."""
+        of = self.functions[name]
+        most = len(of.posonlyargs) + len(of.args)
+        needed = most - len(of.defaults)
+        keywords = any(default is None for default in of.kw_defaults)
+        return needed <= count and (count <= most or of.vararg is not None) and not keywords
+
+
+def parse(path: Path) -> Parsed:
+    """Read and parse `path`.
+
+    Raises:
+        SyntaxError, UnicodeDecodeError, OSError, ValueError (a NUL byte): it is no Python source.
+    """
+    return _parsed(path, path.read_bytes().decode("utf-8-sig"))
+
+
+@lru_cache(maxsize=1024)  # a helper is read for the digest of every snippet that imports it
+def _parsed(path: Path, text: str) -> Parsed:
+    tree = ast.parse(text, filename=str(path))
+    names: dict[str, int] = {}
+    functions: dict[str, ast.arguments] = {}
+    for node in tree.body:
+        for name in _defined(node):
+            names.setdefault(name, node.lineno)
+        if isinstance(node, ast.FunctionDef):
+            functions[node.name] = node.args
+    return Parsed(path, text, tree, names, functions, dict(_imports(tree)))
+
+
+def _defined(node: ast.stmt) -> Iterator[str]:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+        yield node.name
+    elif isinstance(node, ast.Assign | ast.AnnAssign):
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            yield from (n.id for n in ast.walk(target) if isinstance(n, ast.Name))
+    elif isinstance(node, ast.Import | ast.ImportFrom):
+        yield from ((alias.asname or alias.name).split(".")[0] for alias in node.names)
+    elif isinstance(node, ast.If | ast.Try):
+        for inner in ast.iter_child_nodes(node):
+            if isinstance(inner, ast.stmt):
+                yield from _defined(inner)
+
+
+def _imports(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module, node.lineno
+            yield from ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
+
+
+def standard_library_only(imports: Iterable[str]) -> bool:
+    """Whether every import comes with Python."""
+    return all(name.split(".")[0] in sys.stdlib_module_names for name in imports)
+
+
+def long_lines(text: str, columns: int) -> Iterator[tuple[int, int]]:
+    """The number and the length of each line of `text` that is wider than `columns`."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if len(line) > columns:
+            yield number, len(line)

@@ -1,0 +1,252 @@
+"""What the contract asks of the values of cases.py once it is imported, and those values, typed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from warpshelf.core import shapes
+from warpshelf.core.files import LARGEST_INTEGER, flaw
+
+UNITS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
+MAXIMA = ("registers", "spilled_bytes", "shared_bytes")  # of LIMITS
+FACT_KEYS = ("name", "value", "expected", "tolerance", "unit", "source")
+
+Case = dict[str, Any]
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Obligations:
+    """What cases.py says, its shape checked: nothing else asks the module for its names.
+
+    Of a program or a model, `facts` alone is there.
+    """
+
+    cases: tuple[Case, ...] = ()
+    kills: tuple[tuple[str, ...], ...] = ()  # of each case, the mutants that it rejects
+    timed: tuple[Case, ...] = ()
+    variants: Mapping[str, Function] = field(default_factory=dict)
+    peers: Mapping[str, Function] = field(default_factory=dict)
+    inputs: Function | None = None
+    reference: Function | None = None
+    cost: Function | None = None
+    facts: Function | None = None
+    timelines: Function | None = None
+    tolerance: Mapping[str, tuple[float, str]] = field(default_factory=dict)
+    limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    def applies(self, case: Case) -> list[str]:
+        """The variants that a case is for, in the order of VARIANTS."""
+        chosen = case.get("variants", self.variants)
+        return [name for name in self.variants if name in chosen]
+
+
+class Problem(NamedTuple):
+    """What is malformed: the name, what is wrong with it, and the mend."""
+
+    name: str
+    what: str
+    mend: str
+
+
+class Malformed(Exception):
+    """The values of cases.py are not as the contract has them."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__("; ".join(problem.what for problem in problems))
+        self.problems = problems
+
+
+def obligations(module: ModuleType, kind: str, needs: Mapping[str, Any]) -> Obligations:
+    """What an imported cases.py says. Its names are known to be there, from its source.
+
+    Raises:
+        Malformed: something is not of its shape.
+    """
+    names = vars(module)
+    if kind != "kernel":
+        return Obligations(facts=names["facts"], timelines=names.get("timelines"))
+    if problems := _kernel(names, needs):
+        raise Malformed(problems)
+    return Obligations(
+        cases=tuple(_without_kills(case) for case in names["CASES"]),
+        kills=tuple(tuple(case.get("kills", ())) for case in names["CASES"]),
+        timed=tuple(names["TIMED"]),
+        variants=dict(names["VARIANTS"]),
+        peers=dict(names["PEERS"]),
+        inputs=names["inputs"],
+        reference=names["reference"],
+        cost=names.get("cost"),
+        tolerance=names.get("TOLERANCE", {}),
+        limits=names.get("LIMITS", {}),
+    )
+
+
+def _without_kills(case: Case) -> Case:
+    return {key: value for key, value in case.items() if key != "kills"}
+
+
+def _kernel(names: Mapping[str, Any], needs: Mapping[str, Any]) -> list[Problem]:
+    rows: list[Problem] = []
+    for name in ("CASES", "TIMED"):
+        rows.extend(_cases(name, names[name]))
+    for name in ("VARIANTS", "PEERS"):
+        rows.extend(_functions(name, names[name]))
+    if rows:
+        return rows
+    variants, peers = names["VARIANTS"], names["PEERS"]
+    if shared := sorted(variants.keys() & peers.keys()):
+        rows.append(
+            Problem("PEERS", f"{shared[0]!r} is a variant as well", "name one of them anew")
+        )
+    for name in sorted(needs.get("variants", {}).keys() - {*variants, *peers}, key=str):
+        what = f"NEEDS['variants'] names {name!r}, which is no variant"
+        rows.append(Problem("NEEDS", what, "mend it"))
+    for name in ("CASES", "TIMED"):
+        for index, case in enumerate(names[name]):
+            rows.extend(_directions(f"{name}[{index}]", name, case, list(variants)))
+    return [
+        *rows,
+        *_tolerance(names.get("TOLERANCE", {})),
+        *_limits(names.get("LIMITS", {})),
+    ]
+
+
+def _cases(name: str, value: object) -> list[Problem]:
+    mend = "make it a tuple of dicts of plain values"
+    if not isinstance(value, list | tuple) or (name == "CASES" and not value):
+        return [Problem(name, f"{name} is {_short(value)}", mend)]
+    for index, case in enumerate(value):
+        if not isinstance(case, dict):
+            return [Problem(name, f"{name}[{index}] is {_short(case)}", mend)]
+        if what := flaw(case):
+            return [Problem(name, f"{name}[{index}] cannot be recorded: it {what}", mend)]
+    return []
+
+
+def _functions(name: str, value: object) -> list[Problem]:
+    if not isinstance(value, dict) or not value:
+        return [Problem(name, f"{name} is {_short(value)}", "make it a dict of name to function")]
+    return [
+        Problem(name, f"{name}[{key!r:.80}] is no function", "give a callable")
+        for key, function in value.items()
+        if not isinstance(key, str) or not callable(function)
+    ]
+
+
+def _directions(place: str, name: str, case: Case, variants: list[str]) -> list[Problem]:
+    """What a case says beside its properties: whom it is for, which mutants it rejects."""
+    rows = []
+    chosen = case.get("variants", [])
+    if not isinstance(chosen, list | tuple) or any(item not in variants for item in chosen):
+        what = f"{place}['variants'] is {_short(chosen)}"
+        rows.append(Problem(name, what, "name variants of VARIANTS in a list"))
+    kills = case.get("kills", [])
+    if name == "TIMED" and "kills" in case:
+        rows.append(Problem(name, f"{place} has kills", "leave it to CASES, which are verified"))
+    elif not isinstance(kills, list | tuple) or not all(isinstance(one, str) for one in kills):
+        what = f"{place}['kills'] is {_short(kills)}"
+        rows.append(Problem(name, what, "name mutants in a list"))
+    return rows
+
+
+def _tolerance(value: object) -> list[Problem]:
+    mend = 'write TOLERANCE = {"float32": (1e-5, "why")}'
+    if not isinstance(value, dict):
+        return [Problem("TOLERANCE", f"TOLERANCE is {_short(value)}", mend)]
+    rows = []
+    for key, pair in value.items():
+        good = isinstance(pair, tuple) and len(pair) == 2 and _amount(pair[0])
+        if not good or not isinstance(pair[1], str) or not pair[1].strip():
+            rows.append(Problem("TOLERANCE", f"TOLERANCE[{key!r:.80}] is {_short(pair)}", mend))
+    return rows
+
+
+def _not_whole(value: object) -> str | None:
+    whole = isinstance(value, int) and _amount(value)
+    return None if whole else f"is {_short(value)}, no whole number"
+
+
+LIMITS_SHAPE = {**{f"{name}?": _not_whole for name in MAXIMA}, "matrix_instructions?": bool}
+
+
+def _limits(value: object) -> list[Problem]:
+    mend = 'write LIMITS = {"*": {"registers": 128, "spilled_bytes": 0}}'
+    if not isinstance(value, dict):
+        return [Problem("LIMITS", f"LIMITS is {_short(value)}", mend)]
+    for kernel, limits in value.items():
+        if what := shapes.problem(limits, LIMITS_SHAPE, f"LIMITS[{kernel!r:.80}]"):
+            return [Problem("LIMITS", what, mend)]
+    return []
+
+
+COST_SHAPE = {"bytes?": _not_whole, "flops?": _not_whole, "unit?": UNITS}
+
+
+def cost_problem(cost: object) -> str | None:
+    """Why what cost() returned is malformed, or None: any of `bytes`, `flops` and `unit`."""
+    return shapes.problem(cost, COST_SHAPE, "cost()")
+
+
+def form(case: Case) -> tuple[tuple[str, str], ...]:
+    """What of a case is not its size: dtype, pass, causal and the like."""
+    return tuple(
+        (key, str(value))
+        for key, value in sorted(case.items())
+        if key != "variants" and (isinstance(value, bool) or not isinstance(value, int | float))
+    )
+
+
+def sides(case: Case) -> list[str]:
+    """The keys of a case that are sides of its tensors: one letter, and a whole number."""
+    return [key for key, value in case.items() if len(key) == 1 and type(value) is int]
+
+
+def fact_problem(fact: object) -> str | None:
+    """Why a row of facts() is malformed, or None."""
+    if not isinstance(fact, dict) or set(fact) != set(FACT_KEYS):
+        return f"facts() holds {_short(fact)}, not a dict of {', '.join(FACT_KEYS)}"
+    for key in ("value", "expected", "tolerance"):
+        good = _amount if key == "tolerance" else _finite if key == "expected" else _number
+        if not good(fact[key]):
+            return f"fact {fact['name']!r:.80}: its {key} is {_short(fact[key])}"
+    for key in ("name", "unit", "source"):
+        if not isinstance(fact[key], str):
+            return f"fact {fact['name']!r:.80}: its {key} is {_short(fact[key])}"
+    if not fact["source"].strip():
+        return f"fact {fact['name']!r} names no source"
+    return None
+
+
+def fact_holds(fact: dict[str, Any]) -> bool:
+    """Whether value and expected agree: relatively, or absolutely where 0 is expected."""
+    value, expected, tolerance = fact["value"], fact["expected"], fact["tolerance"]
+    if not math.isfinite(value):
+        return False
+    if tolerance == 0:
+        # Exact beyond 2**53 too, where a difference would be rounded.
+        return bool(value == expected)
+    return bool(abs(value - expected) <= tolerance * (abs(expected) if expected else 1.0))
+
+
+def _number(value: object) -> bool:
+    """A float, or an integer that a record can hold."""
+    if isinstance(value, float):
+        return True
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < LARGEST_INTEGER
+
+
+def _finite(value: object) -> bool:
+    return isinstance(value, int | float) and _number(value) and math.isfinite(value)
+
+
+def _amount(value: object) -> bool:
+    return isinstance(value, int | float) and _finite(value) and value >= 0
+
+
+def _short(value: object) -> str:
+    return f"{value!r:.80}"

@@ -1,0 +1,55 @@
+"""What a check found wrong, one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import total_ordering
+
+LONGEST = 1000  # characters that one line shows of what is wrong, and of its mend
+
+
+def visible(text: str, longest: int = LONGEST) -> str:
+    """`text` on one line, at most `longest` characters of it.
+
+    Line breaks, terminal escapes, direction marks, odd spaces and surrogates are spelled out:
+    they would split the line, recolour the terminal or reorder what is read.
+    """
+    cut = text if len(text) <= longest else text[:longest] + "…"
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+        for character in cut
+    )
+
+
+@total_ordering
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong: where it is, what it is, and how to mend it.
+
+    `path` is relative to the project root, with `/`; `line` counts from 1, None where the whole
+    file is meant (such a finding sorts before those of the file's lines).
+    """
+
+    path: str
+    line: int | None
+    what: str
+    mend: str
+
+    def __str__(self) -> str:
+        place = self.path if self.line is None else f"{self.path}:{self.line}"
+        return visible(f"{place}: {self.what}") + (f"; {visible(self.mend)}" if self.mend else "")
+
+    def __lt__(self, other: Finding) -> bool:
+        return self._key() < other._key()
+
+    def _key(self) -> tuple[str, int, str, str]:
+        return self.path, self.line or 0, self.what, self.mend
+
+
+class ShelfError(Exception):
+    """Something was found wrong. `findings` says what; `str()` gives one line for each."""
+
+    def __init__(self, findings: Finding | Iterable[Finding]) -> None:
+        self.findings = [findings] if isinstance(findings, Finding) else list(findings)
+        super().__init__("\n".join(str(finding) for finding in self.findings))

@@ -1,0 +1,100 @@
+"""Text from people and programs, made inert for Markdown and HTML.
+
+A page is Markdown with HTML in it, read by several extensions in turn. Whatever a title, a note or
+a program's output holds, none of it may act: no emphasis, link, tag, attribute list, fence, tab or
+snippet include. All of those start with ASCII punctuation, so every such character goes out as a
+numeric entity; what is left is letters, digits, spaces and characters without meaning to Markdown.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+# ECMA-48: CSI sequences (colours, cursor), strings (OSC titles and links, DCS, APC, PM, SOS)
+# up to their terminator, and the two- and three-character escapes.
+ANSI = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"
+    r"|\x9b[0-?]*[ -/]*[@-~]"
+    r"|\x1b[\]PX^_][^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)"
+    r"|\x1b[ -/]*[0-~]"
+)
+# Characters a browser does not show or that change what is around them: C0 and C1 controls, DEL,
+# direction marks, embeddings and isolates, the byte order mark, surrogates, noncharacters, and the
+# two that Python-Markdown uses for its own placeholders (U+0002, U+0003 are C0 controls).
+UNSEEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff"
+    "\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
+)
+BREAKS = re.compile("\r\n|[\r\n\u2028\u2029]")
+ENTITIES = {ord(character): f"&#{ord(character)};" for character in string.punctuation}
+CLASS = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+
+
+def plain(text: str) -> str:
+    r"""`text` without escape sequences and unseen characters; every line break is `\n`."""
+    return UNSEEN.sub("", BREAKS.sub("\n", ANSI.sub("", text)))
+
+
+def escape(text: str, *, keep_newlines: bool = False) -> str:
+    r"""Markdown and HTML that show exactly `plain(text)`, on one line.
+
+    Every ASCII punctuation character becomes a numeric entity. Line breaks and tabs become spaces,
+    and the text's ends are stripped, unless `keep_newlines`, which leaves `\n` and tabs in place:
+    meant for text inside `<pre>`, where `preformatted` is the better choice.
+    """
+    shown = plain(text)
+    if not keep_newlines:
+        shown = " ".join(shown.replace("\t", " ").split("\n")).strip()
+    return shown.translate(ENTITIES)
+
+
+def attribute(text: str) -> str:
+    """`text` as the value of an HTML attribute, in double quotes: `title={attribute(x)}`.
+
+    Not for an element that itself has the attribute `markdown`: Python-Markdown reads and rewrites
+    those, and a text such as `&#60;` would come out as `<` (still inside its quotes).
+    """
+    return f'"{escape(text)}"'
+
+
+def href(url: str) -> str:
+    """`url` as the value of an `href` attribute, in double quotes.
+
+    Raises ValueError for anything but an absolute http or https URL without spaces, control
+    characters or a user name.
+    """
+    if not re.fullmatch(r"[!-~\u00a1-\U0010ffff]+", url) or plain(url) != url or "\\" in url:
+        raise ValueError(f"the URL {url!r} holds a space, a backslash or a control character")
+    try:
+        parts = urlsplit(url)
+        named = parts.scheme.lower() in ("http", "https") and parts.hostname
+        user = parts.username
+    except ValueError as error:
+        raise ValueError(f"the URL {url!r} cannot be read: {error}") from None
+    if not named:
+        raise ValueError(f"the URL {url!r} does not start with https:// and a host")
+    if user is not None:
+        raise ValueError(f"the URL {url!r} names a user before the host")
+    return f'"{escape(url)}"'
+
+
+def preformatted(text: str, classes: Sequence[str] = ()) -> str:
+    r"""An HTML block `<pre class="…"><code>…</code></pre>` showing exactly `plain(text)`.
+
+    The block is a single line: line breaks go out as `&#10;` and tabs as `&#9;`, so a blank line
+    cannot end the block, an indent cannot change it, and no line of it can start a fence, a tab or
+    a snippet. It may stand alone or indented inside a content tab. Leave a blank line around it.
+    Raises ValueError for a class that is not a plain name.
+    """
+    for name in classes:
+        if not CLASS.fullmatch(name):
+            raise ValueError(f"the class {name!r} is not a plain name such as ws-output")
+    attributes = f' class="{" ".join(classes)}"' if classes else ""
+    shown = plain(text).translate(ENTITIES)
+    # Runs of spaces would survive inside <pre>, but a parser that re-wraps text must not see them.
+    shown = shown.replace("\n", "&#10;").replace("\t", "&#9;")
+    # The HTML parser drops a line break right after <pre>; <code> stands between, so none is lost.
+    return f"<pre{attributes}><code>{shown}</code></pre>"

@@ -1,0 +1,63 @@
+"""What the front matter of docs/**/*.md says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from warpshelf.core.findings import Finding
+from warpshelf.core.project import Project
+
+FRONT = re.compile(r"\A---[ \t]*\r?\n(?P<yaml>.*?)^---[ \t]*\r?$", re.MULTILINE | re.DOTALL)
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page. `where` is its path below docs/ without the ending: `kernels/softmax`."""
+
+    where: str
+    path: str  # relative to the project root
+    meta: dict[str, Any] = field(default_factory=dict)
+    text: str = ""
+
+    @property
+    def description(self) -> str:
+        """What it says of itself, on one line; empty where it says nothing."""
+        said = self.meta.get("description")
+        return " ".join(said.split()) if isinstance(said, str) else ""
+
+    def line_of(self, found: Callable[[str], bool]) -> int | None:
+        """The first line, from 1, for which `found` is true."""
+        for number, line in enumerate(self.text.splitlines(), 1):
+            if found(line):
+                return number
+        return None
+
+
+def load(project: Project) -> tuple[dict[str, Page], list[Finding]]:
+    """Every page by its `where`, and what cannot be read of their front matter."""
+    pages: dict[str, Page] = {}
+    findings: list[Finding] = []
+    for file in sorted(project.docs.rglob("*.md")):
+        inside = file.relative_to(project.docs)
+        if not file.is_file() or any(name.startswith(".") for name in inside.parts):
+            continue  # MkDocs passes over hidden files as well
+        path = project.relative(file)
+        where = inside.with_suffix("").as_posix()
+        text = file.read_text(encoding="utf-8", errors="replace")
+        meta: Any = {}
+        if front := FRONT.match(text):
+            try:
+                meta = yaml.load(front["yaml"], Loader=LOADER)
+            except yaml.YAMLError as error:
+                mark = getattr(error, "problem_mark", None)
+                what = f"the front matter is no YAML: {getattr(error, 'problem', None) or error}"
+                line = mark.line + 2 if mark else 1
+                findings.append(Finding(path, line, what, "quote the value, or mend the indent"))
+        pages[where] = Page(where, path, meta if isinstance(meta, dict) else {}, text)
+    return pages, findings

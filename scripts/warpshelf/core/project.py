@@ -1,0 +1,77 @@
+"""Where things are in a checkout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from warpshelf.core.findings import Finding, ShelfError
+
+
+@dataclass(frozen=True)
+class Project:
+    """A checkout; every path that the tooling reads or writes starts here."""
+
+    root: Path
+
+    @property
+    def docs(self) -> Path:
+        """What people read and write: pages and readings."""
+        return self.root / "docs"
+
+    @property
+    def snippets(self) -> Path:
+        """One folder a snippet, and the modules that snippets share."""
+        return self.root / "snippets"
+
+    @property
+    def fragments(self) -> Path:
+        """Rendered Markdown, never committed."""
+        return self.root / "build" / "fragments"
+
+    @property
+    def published_records(self) -> Path:
+        """Copies of the records, laid where the site serves them; never committed."""
+        return self.docs / "records"
+
+    @property
+    def exports(self) -> Path:
+        """The lists in formats for other programs, laid where the site serves them."""
+        return self.docs / "exports"
+
+    @property
+    def ledger(self) -> Path:
+        """What this checkout has verified on this machine; never committed."""
+        return self.root / ".shelf" / "ledger.json"
+
+    def relative(self, path: Path) -> str:
+        """`path` as people write it: relative to the root, with forward slashes."""
+        try:
+            return path.relative_to(self.root).as_posix()
+        except ValueError:
+            return path.as_posix()
+
+
+def find(start: Path | None = None) -> Project:
+    """Return the project around `start` (the working directory unless told).
+
+    Outside any checkout, the one that holds this file serves.
+
+    Raises:
+        ShelfError: there is no checkout at either place.
+    """
+    here = (start or Path.cwd()).resolve()
+    own = Path(__file__).resolve().parents[3]
+    for folder in (here, *here.parents, own):
+        if (folder / "mkdocs.yml").is_file() and (folder / "snippets").is_dir():
+            return Project(folder)
+    raise ShelfError(
+        [
+            Finding(
+                str(here),
+                None,
+                "is not inside a Warpshelf checkout",
+                "change into the folder that holds mkdocs.yml and snippets/",
+            )
+        ]
+    )

@@ -1,0 +1,207 @@
+"""A filled-in issue form, read back from the Markdown that GitHub makes of it.
+
+GitHub writes each field as `### label`, a blank line and the answer; one that was left out says
+`_No response_`. Whoever opened the issue may have put anything there, by the form or by editing the
+text, so it is data to be doubted: only what can be seen in the issue counts, and a text that could
+be read in two ways is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from warpshelf.core.findings import Finding, ShelfError
+from warpshelf.edit.addition import Addition
+from warpshelf.readings.identity import identity
+from warpshelf.readings.model import load
+from warpshelf.readings.spelling import canonical
+from warpshelf.web.metadata import Metadata
+
+LONGEST = 65_536  # characters that GitHub lets an issue have
+ANOTHER = "another one (name it under notes)"
+NONE = "_No response_"
+# The labels of .github/ISSUE_TEMPLATE/link.yml, in its order, and what is typed there.
+LABELS = {
+    "url": "line", "topic": "line", "title": "line", "title_en": "line", "kind": "line",
+    "why": "text", "authors": "names", "year": "line", "venue": "line", "level": "line",
+    "lang": "line", "tags": "words", "snippets": "words", "needs": "words", "also": "versions",
+    "notes": "notes", "your own words": "boxes",
+}  # fmt: skip
+REQUIRED = ("url", "topic", "title", "kind", "why", "your own words")
+HEADING = re.compile(r"### (" + "|".join(map(re.escape, LABELS)) + r")[ \t]*")
+COMMENT = re.compile(r"<!--(?:-?>|.*?-->)", re.DOTALL)
+FENCE = re.compile(r"(`{3,}|~{3,})[^\n`]*\n(.*?)\n?\1[`~]*", re.DOTALL)
+BOX = re.compile(r"\s*[-*+] \[([ xX])\] ")
+VERSION = re.compile(r"(?:[-*+]\s+)?([A-Za-z]+)\s*[:=]\s*<?(https?://[^\s<>]+)>?")
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a form asks to be added: where, what address, and the values of the entry."""
+
+    topic: str
+    url: str
+    fields: dict[str, Any] = field(default_factory=dict)
+
+    def addition(self, root: Path) -> Addition:
+        """The addition it asks for; only to a list that is there and shown.
+
+        Raises ShelfError as Addition does.
+        """
+        shelf = load(root)
+        lists = sorted(w for w, topic in shelf.topics.items() if topic.listed and topic.shown)
+        if self.topic not in lists:
+            raise _wrong("topic", f"is {self.topic!r}, no list", f"write one of {', '.join(lists)}")
+        try:
+            return Addition(root, self.topic, self.url, shelf)
+        except ShelfError as error:
+            raise ShelfError(replace(f, path="url") for f in error.findings) from None
+
+    def notes(self, new: Addition, metadata: Metadata | None) -> list[str]:
+        """What a person should look at, of what was found at the address."""
+        if metadata is None:
+            return []
+        said = [new.mismatch(metadata, self.fields["title"])]
+        if identity(metadata.url) != new.work:
+            said.append(f"the address leads to {metadata.url}")
+        return [note for note in said if note]
+
+
+def issue(file: Path) -> tuple[int | None, str]:
+    """The number and text of an issue: `file` is GitHub's event (.json), or the text alone.
+
+    Raises:
+        ShelfError: the file cannot be read, or is no event of an issue.
+    """
+    try:
+        text = file.read_bytes().decode("utf-8", "replace")
+    except OSError as error:
+        raise ShelfError(
+            Finding(str(file), None, f"cannot be read ({error.strerror})", "name another file")
+        ) from None
+    if file.suffix != ".json":
+        return None, text
+    try:
+        said = json.loads(text)["issue"]
+        number, body = said["number"], said["body"]
+    except (ValueError, RecursionError, TypeError, KeyError):
+        number = body = None
+    if type(number) is not int or not isinstance(body, str | None):
+        raise ShelfError(Finding(str(file), None, "is no event of an issue", "name another file"))
+    return number, body or ""
+
+
+def answers(text: str) -> dict[str, str]:
+    """The answer under each label, as it stands there, without white space around it.
+
+    Raises:
+        ShelfError: a label stands there twice, none does, or the text is too long.
+    """
+    if len(text) > LONGEST:
+        raise _wrong("form", f"has {len(text)} characters, over {LONGEST}", "shorten it")
+    found: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for line in re.sub(r"\r\n?", "\n", text).split("\n"):
+        if heading := HEADING.fullmatch(line):
+            if heading[1] in found:
+                mend = f"take the line `### {heading[1]}` out of the answer that holds it"
+                raise _wrong(heading[1], "stands there twice as a heading", mend)
+            lines = found.setdefault(heading[1], [])
+        else:
+            lines.append(line)
+    if not found:
+        raise _wrong("form", "holds none of the form's headings", "fill in the form for a link")
+    return {label: "\n".join(kept).strip() for label, kept in found.items()}
+
+
+def read(text: str) -> Form:
+    """The form that the text of an issue is.
+
+    Raises:
+        ShelfError: with a finding for each answer that cannot be read or is missing.
+    """
+    findings: list[Finding] = []
+    values: dict[str, Any] = {}
+    for label, answer in answers(text).items():
+        try:
+            value = _value(label, _seen(label, answer))
+        except ShelfError as error:
+            findings += error.findings
+        else:
+            values |= {} if value in (None, "", []) else {label: value}
+    told = {finding.path for finding in findings}
+    findings += [
+        Finding(label, None, "has no answer", "write one under its heading")
+        for label in REQUIRED
+        if label not in values and label not in told
+    ]
+    if findings:
+        raise ShelfError(findings)
+    left_out = ("url", "topic", "notes", "your own words")
+    fields = {key: value for key, value in values.items() if key not in left_out}
+    return Form(values["topic"], values["url"], fields)
+
+
+def _wrong(label: str, what: str, mend: str) -> ShelfError:
+    return ShelfError(Finding(label, None, what, mend))
+
+
+def _seen(label: str, answer: str) -> str:
+    """What of an answer a reader of the issue sees: no comments, no fence around all of it."""
+    shown = COMMENT.sub("", answer).strip()
+    if "<!--" in shown:
+        mend = "remove the <!--, which hides what follows it"
+        raise _wrong(label, "holds an HTML comment that does not end", mend)
+    if fenced := FENCE.fullmatch(shown):
+        shown = fenced[2].strip()
+    return "" if shown == NONE else shown
+
+
+def _value(label: str, answer: str) -> Any:
+    kind = LABELS[label]
+    if kind == "boxes":
+        boxes = [BOX.match(line) for line in answer.split("\n") if line.strip()]
+        if not boxes or not all(box and box[1] in "xX" for box in boxes):
+            raise _wrong(label, "is not ticked", "tick it, if it is so")
+        return True
+    if kind == "text":
+        return " ".join(answer.split())
+    if kind == "names":
+        return [name.strip() for name in re.split("[,;\n]", answer) if name.strip()]
+    if kind == "words":
+        words = (word.strip("`") for word in re.split(r"[\s,;]+", answer))
+        return [word for word in words if word not in ("", "-", "*")]
+    if kind == "versions":
+        return [_version(line.strip()) for line in answer.split("\n") if line.strip()]
+    if kind == "line" and "\n" in answer:
+        raise _wrong(label, "holds more than one line", "write it on one")
+    return _line(label, answer)
+
+
+def _line(label: str, answer: str) -> str | int:
+    if label == "topic" and answer == ANOTHER:
+        mend = "a maintainer chooses a topic of the list and writes it in place of this"
+        raise _wrong(label, f"is {answer!r}", mend)
+    if label == "url":
+        return answer.removeprefix("<").removesuffix(">")
+    if label == "year" and answer:
+        if not re.fullmatch("[0-9]{4}", answer):
+            raise _wrong(label, f"is {answer!r}, no year", "write its four digits")
+        return int(answer)
+    return answer
+
+
+def _version(line: str) -> dict[str, str]:
+    found = VERSION.fullmatch(line)
+    if not found:
+        mend = "write one a line as slides: https://example.org/slides.pdf"
+        raise _wrong("also", f"holds {line!r}", mend)
+    what = found[1].lower()
+    try:
+        return {"what": what, "url": canonical(found[2], what in ("preprint", "published"))}
+    except ValueError as error:
+        raise _wrong("also", str(error), "write it as https://…") from None

@@ -1,0 +1,169 @@
+"""What machines found out about each link, kept in docs/links.json beside the readings.
+
+People write readings; this file is written by `shelf links check` alone, and neither writes into
+the other. It has one entry for each address, by the address as it stands in the readings.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from warpshelf.core import shapes
+from warpshelf.core.files import dump, write_atomically
+from warpshelf.core.findings import Finding, ShelfError
+from warpshelf.core.markup import href, plain
+from warpshelf.web.services import ARCHIVE
+
+SCHEMA = 1
+PATH = "docs/links.json"
+LARGEST = 8_000_000  # bytes of a file that is read; an entry has about 200
+LONGEST = 500  # characters of a title that is kept
+STATES = {
+    "alive": "it answered with a page",
+    "moved": "it leads, for good, to another address",
+    "failing": "the last checks failed, and too few of them to say more",
+    "gone": "check after check, the page or its host was not there",
+    "unreachable": "check after check, nothing answered",
+    "blocked": "its host turns programs away, so only a person can look",
+}
+# Our own words for an answer; text from the web never stands here.
+SAYS = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ,'-]{0,59}")
+MEND = "restore it from version control, or delete it: `shelf links check` writes it anew"
+
+
+@dataclass(frozen=True)
+class Health:
+    """What is known of one address. Days are ISO 8601 text, such as 2026-11-21."""
+
+    state: str  # a key of STATES
+    since: str | None = None  # the first day of this state; of the first failure in a row of them
+    last_alive: str | None = None  # a day on which it answered; renewed every few weeks only
+    moved_to: str | None = None
+    archived: str | None = None  # a copy in the Internet Archive, where the link fails
+    title_there: str | None = None  # what the work is called there, whether or not it is ours
+    says: str | None = None  # the last answer in a few words of ours: `answered 404`
+    failures: int = 0  # days in a row on which a check failed; counted until the state is settled
+    absences: int = 0  # of them, those on which the answer was that nothing is there
+    counted: str | None = None  # the last day that was counted
+
+
+def load(project_root: Path | str) -> dict[str, Health]:
+    """The health of each address, by the address as the readings have it; {} with no file.
+
+    Raises:
+        ShelfError: the file is not what `save` writes; one finding says where it departs.
+    """
+    path = Path(project_root) / PATH
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise _wrong(f"cannot be read ({error.strerror})", "make it a readable file") from None
+    if len(data) > LARGEST:
+        raise _wrong(f"has {len(data)} bytes, over the limit of {LARGEST}", MEND)
+    try:
+        value = json.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError):
+        raise _wrong("is not whole JSON", MEND) from None
+    if flaw := shapes.problem(value, FILE, "file"):
+        raise _wrong(flaw, MEND)
+    if value["schema"] != SCHEMA:
+        what = f"is of schema {value['schema']}, and this program writes {SCHEMA}"
+        raise _wrong(what, "update your checkout, or delete the file")
+    return {url: _entry(url, entry) for url, entry in value["links"].items()}
+
+
+def save(project_root: Path | str, links: dict[str, Health]) -> bool:
+    """Write the file in one step; True where it changed. What is unknown is left out."""
+    entries = {url: written(health) for url, health in links.items()}
+    for url, entry in entries.items():
+        _entry(url, entry)  # nothing is written that `load` would refuse
+    text = dump({"schema": SCHEMA, "links": entries})
+    return write_atomically(Path(project_root) / PATH, text)
+
+
+def written(health: Health) -> dict[str, Any]:
+    """An entry as the file has it."""
+    return {key: value for key, value in asdict(health).items() if value}
+
+
+def kept_title(text: str) -> str | None:
+    """A title from the web as it may be kept: one line, visible, not too long; None if empty."""
+    shown = " ".join(plain(text).split())
+    return (shown if len(shown) <= LONGEST else shown[: LONGEST - 1] + "…") or None
+
+
+def address(url: object) -> str | None:
+    """Why `url` is no https address that may be kept, or None."""
+    if not isinstance(url, str) or len(url) > 2000:
+        return "is no address"
+    try:
+        href(url)
+    except ValueError:
+        return "is no address"
+    return None if url.startswith("https://") else "is no https address"
+
+
+def _day(value: object) -> str | None:
+    try:
+        good = isinstance(value, str) and date.fromisoformat(value).isoformat() == value
+    except ValueError:
+        good = False
+    return None if good else f"is {value!r:.40}, no day such as 2026-11-21"
+
+
+def _copy(value: object) -> str | None:
+    if flaw := address(value):
+        return flaw
+    return None if urlsplit(str(value)).hostname == ARCHIVE else f"is not at {ARCHIVE}"
+
+
+def _kept(value: object) -> str | None:
+    return None if isinstance(value, str) and kept_title(value) == value else "is no line of text"
+
+
+def _count(value: object) -> str | None:
+    return None if type(value) is int and 0 <= value <= 999 else "is no count"
+
+
+FILE = {"schema": int, "links": {"*": object}}
+ENTRY = {
+    "state": tuple(STATES),
+    "since?": _day,
+    "last_alive?": _day,
+    "moved_to?": address,
+    "archived?": _copy,
+    "title_there?": _kept,
+    "says?": SAYS,
+    "failures?": _count,
+    "absences?": _count,
+    "counted?": _day,
+}
+
+
+def _entry(url: str, entry: Any) -> Health:
+    if flaw := address(url):
+        raise _wrong(f"the key {url[:80]!r} {flaw}", MEND)
+    if flaw := shapes.problem(entry, ENTRY, "entry") or _contradiction(entry):
+        raise _wrong(f"{url}: {flaw}", MEND)
+    return Health(**entry)
+
+
+def _contradiction(entry: dict[str, Any]) -> str | None:
+    """What no check of ours would have written, although each value could be one."""
+    if (entry["state"] == "moved") != ("moved_to" in entry):
+        return "moved and moved_to go together"
+    if (entry["state"] != "alive") != ("since" in entry):
+        return "every state but alive has a day since when"
+    return None
+
+
+def _wrong(what: str, mend: str) -> ShelfError:
+    return ShelfError(Finding(PATH, None, what, mend))

@@ -1,0 +1,227 @@
+"""What is wrong between readings that are each well formed."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Collection, Iterator
+
+from warpshelf.core.findings import Finding
+from warpshelf.readings import spelling, titles
+from warpshelf.readings.entries import KeyPath
+from warpshelf.readings.identity import identity
+from warpshelf.readings.messages import nearest
+from warpshelf.readings.model import Also, Reading, Shelf
+
+VERSIONS = ("preprint", "published")  # the same work as the entry's own url
+PARTS = ("code", "slides", "recording")  # what belongs to it and may be an entry of its own
+# Kinds whose titles have subtitles, and how many words must be left without one.
+HEADED = {"paper": 1, "book": 1, "post": 3, "talk": 3}
+YEARS_APART = 2  # a preprint and its publication are seldom further apart than a year
+
+
+def check(shelf: Shelf, snippet_ids: Collection[str] | None = None) -> list[Finding]:
+    """What is wrong across the shelf, in order of place; `load` has found the rest.
+
+    `snippet_ids` names the snippets that exist; None leaves those references unchecked.
+    """
+    found: list[Finding] = []
+    for group in (
+        _ids,
+        _identities,
+        _titles,
+        _references,
+        _cycles,
+        _urls,
+        _spaces,
+        _pages,
+    ):
+        found += group(shelf)
+    if snippet_ids is not None:
+        found += _snippets(shelf, snippet_ids)
+    return sorted(set(found))
+
+
+def _at(reading: Reading, place: KeyPath, what: str, mend: str) -> Finding:
+    return Finding(reading.path, reading.line_of(*place), what, mend)
+
+
+def _ids(shelf: Shelf) -> Iterator[Finding]:
+    for reading in shelf.entries:
+        first = shelf.readings[reading.id]
+        if first is not reading:
+            mend = f"rename one (first at {first.path}:{first.line})"
+            yield _at(reading, ("id",), f"id {reading.id!r} is used twice", mend)
+
+
+def _identities(shelf: Shelf) -> Iterator[Finding]:
+    seen: dict[str, Reading] = {}
+    for reading in shelf.entries:
+        own = identity(reading.url)
+        here = {own}
+        for place, version in [(("url",), None), *_versions(reading)]:
+            name = identity(version.url) if version else own
+            if version and version.what in PARTS:
+                if name == own:
+                    yield _at(reading, place, f"{name} is the entry's own url", "remove it")
+                continue
+            first = seen.setdefault(name, reading)
+            if first is not reading:
+                what = f"{name} is on the shelf already, as {first.title!r}"
+                yield _at(reading, place, what, f"keep one (first at {first.path}:{first.line})")
+            elif version and name in here:
+                its = "the entry's own url" if name == own else "under also twice"
+                yield _at(reading, place, f"{name} is {its}", "remove it")
+            here.add(name)
+
+
+def _versions(reading: Reading) -> Iterator[tuple[KeyPath, Also]]:
+    """What an entry has under `also`, save copies and translations, whose identity may be its own.
+
+    A copy has the identity of what it copies.
+    """
+    for number, version in enumerate(reading.also):
+        if version.what in VERSIONS or version.what in PARTS:
+            yield ("also", number, "url"), version
+
+
+def _titles(shelf: Shelf) -> Iterator[Finding]:
+    named = [titles.title(reading.title, HEADED.get(reading.kind, 0)) for reading in shelf.entries]
+    told: set[int] = set()
+    for first, second, how in titles.pairs(named):
+        one, other = shelf.entries[first], shelf.entries[second]
+        if second in told or _apart(one, other) or (how == titles.PART and one.kind != other.kind):
+            continue
+        told.add(second)
+        mend = "correct one title or url, or name the second address under also"
+        if how == titles.SAME:
+            what = f"the title {other.title!r} also stands at {one.path}:{one.line}"
+            mend += "; two works are told apart by authors, years or needs"
+        else:
+            what = f"the title {other.title!r} is nearly {one.title!r} at {one.path}:{one.line}"
+            mend += "; if they are two works, give both their authors, or let one need the other"
+        yield _at(other, ("title",), f"{what}, for {identity(one.url)}", mend)
+
+
+def _apart(one: Reading, other: Reading) -> bool:
+    """Whether two entries of like titles say themselves that they are two works.
+
+    They do where one needs the other, is superseded by it or has its address under `also`; where
+    the authors of both are given and nobody is among both; or, with no authors to compare, where
+    the years of both are given and lie YEARS_APART.
+    """
+    names = identity(one.url), identity(other.url)
+    if names[0] == names[1] or one.id == other.id:
+        return True  # found as such
+    for a, b in ((one, other), (other, one)):
+        if b.id in a.needs or b.id == a.superseded_by:
+            return True
+        if identity(b.url) in (identity(version.url) for version in a.also):
+            return True
+    ours, theirs = _people(one), _people(other)
+    if ours and theirs:
+        return not ours & theirs
+    years = one.year, other.year
+    return None not in years and abs((years[0] or 0) - (years[1] or 0)) >= YEARS_APART
+
+
+def _people(reading: Reading) -> set[tuple[str, str]]:
+    """The authors by family name and first letter: `T. Dao` is `Tri Dao`."""
+    found = set()
+    for name in reading.authors:
+        plain = unicodedata.normalize("NFKD", name).casefold()
+        words = "".join(c for c in plain if not unicodedata.combining(c)).split()
+        if words != ["and", "others"]:
+            found.add((words[-1], words[0][0]))
+    return found
+
+
+def _references(shelf: Shelf) -> Iterator[Finding]:
+    for reading in shelf.entries:
+        places: list[tuple[KeyPath, str]] = [
+            (("needs", number), name) for number, name in enumerate(reading.needs)
+        ]
+        if reading.superseded_by is not None:
+            places.append((("superseded_by",), reading.superseded_by))
+        for place, name in places:
+            if name == reading.id:
+                yield _at(reading, place, f"{place[0]} names the entry itself", "remove it")
+            elif name not in shelf.readings and name not in shelf.unread:
+                what = f"{place[0]} names {name!r}, which no reading has as its id"
+                yield _at(reading, place, what, _near(name, shelf.readings))
+
+
+def _snippets(shelf: Shelf, known: Collection[str]) -> Iterator[Finding]:
+    for reading in shelf.entries:
+        for number, name in enumerate(reading.snippets):
+            if name not in known:
+                what = f"snippets names {name!r}, which is no folder under snippets/"
+                yield _at(reading, ("snippets", number), what, _near(name, known))
+
+
+def _near(name: str, known: Collection[str]) -> str:
+    near = nearest(name, known, alike=70)
+    return f"write {near}" if near else "correct it, or remove it"
+
+
+def _cycles(shelf: Shelf) -> Iterator[Finding]:
+    """Each circle of `needs` and each of `superseded_by`, once, at its first entry."""
+    for key in ("needs", "superseded_by"):
+        after = {
+            name: [n for n in _names(reading, key) if n in shelf.readings and n != name]
+            for name, reading in shelf.readings.items()
+        }
+        done: set[str] = set()
+        for start in after:
+            trail: dict[str, Iterator[str]] = {}
+            step: str | None = None if start in done else start
+            while step is not None or trail:
+                if step is None:
+                    done.add(trail.popitem()[0])
+                elif step in trail:
+                    names = list(trail)
+                    around = [*names[names.index(step) :], step]
+                    circle = " -> ".join(around if len(around) < 9 else [*around[:6], "…", step])
+                    what = f"{key} goes in a circle: {circle}"
+                    yield _at(shelf.readings[names[-1]], (key,), what, f"remove {step!r} here")
+                elif step not in done:
+                    trail[step] = iter(after[step])
+                step = next(trail[next(reversed(trail))], None) if trail else None
+
+
+def _names(reading: Reading, key: str) -> list[str]:
+    value = getattr(reading, key)
+    return value if isinstance(value, list) else [value] if value else []
+
+
+def _urls(shelf: Shelf) -> Iterator[Finding]:
+    for reading in shelf.entries:
+        places: list[tuple[KeyPath, str, bool]] = [(("url",), reading.url, True)]
+        places += [
+            (("also", number, "url"), version.url, version.what in VERSIONS)
+            for number, version in enumerate(reading.also)
+        ]
+        for place, url, main in places:
+            for what, mend in spelling.problems(url, main):
+                yield _at(reading, place, what, mend)
+
+
+def _spaces(shelf: Shelf) -> Iterator[Finding]:
+    for path, lines in shelf.untidy.items():
+        more = f", as do {len(lines) - 1} more" if len(lines) > 1 else ""
+        yield Finding(path, lines[0], f"the line ends in spaces{more}", "remove them")
+    for reading in shelf.entries:
+        for place, text in reading.texts():
+            # A block, such as `why: >`, ends in a line break of its own.
+            if text.strip("\n") != text.strip():
+                name = " ".join(str(part + 1) if isinstance(part, int) else part for part in place)
+                yield _at(reading, place, f"{name} starts or ends in a space", "remove it")
+
+
+def _pages(shelf: Shelf) -> Iterator[Finding]:
+    for where, topic in shelf.topics.items():
+        if topic.listed and not topic.page:
+            mend = f"write docs/{where}.md, or move the entries to another topic"
+            yield Finding(f"docs/{where}.yml", None, "has no page beside it", mend)
+        elif topic.listed and not topic.shown:
+            what = "does not show its reading list"
+            yield Finding(f"docs/{where}.md", None, what, f'add --8<-- "readings/{where}.md"')

@@ -1,0 +1,137 @@
+"""Whether a record claims what is due: every case, variant, peer and tolerance of its snippet.
+
+What is due stands in the record of the CPU, which anyone can make again. So a record from a machine
+that nobody else has cannot leave out what went wrong there, nor allow itself a larger error.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from warpshelf.contract import architectures
+from warpshelf.contract.snippet import Snippet
+from warpshelf.records.schema import Record
+
+OUT_OF_MEMORY = "out of memory"  # how the reason begins for which a case to time is skipped
+COST = ("bytes", "flops", "unit")
+
+
+def faults(claim: Record, truth: Record, snippet: Snippet) -> list[str]:
+    """What `claim` leaves out, adds or loosens, in words.
+
+    `truth` is the record of the CPU; both are whole, and of the present code of `snippet`.
+    """
+    if snippet.kind == "kernel":
+        return list(_kernel(claim, truth, snippet))
+    return list(_facts(claim, truth))
+
+
+def excuse(needs: Mapping[str, Any], name: str, sm: int | None) -> str | None:
+    """Why NEEDS spares a variant or peer on a GPU of SM version `sm`, or on a CPU for None."""
+    own = needs.get("variants", {}).get(name, {})
+    if sm is None:
+        return str(own["cpu"]) if "cpu" in own else None  # sm is of GPUs alone
+    refusals = (each.refusal(sm) for each in architectures.of(dict(needs), name))
+    return next((why for why in refusals if why), None)
+
+
+def _kernel(claim: Record, truth: Record, snippet: Snippet) -> Iterator[str]:
+    due, on_cpu = truth.get("due", []), claim["machine"]["gpus"] == 0
+    if not due:
+        yield "cannot be checked: the record of the CPU does not say what is due"
+        return
+    if on_cpu and claim.get("due") != due:
+        yield "says other than the source what is due"
+    machine = claim["machine"]
+    if why := snippet.cannot_run(machine["sm"], machine["gpus"]):
+        if claim.get("cases"):
+            yield f"has results, though the snippet does not run there: {why}"
+        return
+    left: dict[str, list[dict[str, Any]]] = {}
+    for row in due:
+        if not (on_cpu and row["timed"]):
+            left.setdefault(_key(row), []).append(row)
+    for row in claim.get("cases", ()):
+        if wanted := left.get(_key(row)):
+            yield from _case(row, wanted.pop(0), claim, snippet)
+        else:
+            yield f"has a case that is not due: {_shown(row)}"
+    for row in (row for rows in left.values() for row in rows):
+        if not _spared(row, claim, snippet):
+            yield f"leaves out {_shown(row)}"
+
+
+def _key(row: Mapping[str, Any]) -> str:
+    return json.dumps([row["case"], row["timed"]], sort_keys=True)
+
+
+def _shown(row: Mapping[str, Any]) -> str:
+    return f"the {'timed ' if row['timed'] else ''}case {json.dumps(row['case'], sort_keys=True)}"
+
+
+def _spared(row: Mapping[str, Any], claim: Record, snippet: Snippet) -> bool:
+    """Whether a machine may have no results of a case."""
+    if claim["machine"]["gpus"] == 0:
+        # Triton's interpreter computes bfloat16 wrongly.
+        return snippet.uses_triton and "bfloat16" in row["case"].values()
+    return row["timed"] and any(
+        skip["reason"].startswith(OUT_OF_MEMORY) and _names(skip["what"], row["case"])
+        for skip in claim.get("skips", ())
+    )
+
+
+def _names(what: str, case: object) -> bool:
+    """Whether a skip is of this case: `case {'m': 4096}`."""
+    try:
+        named = json.loads(json.dumps(ast.literal_eval(what.removeprefix("case "))))
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return False
+    return bool(named == case)
+
+
+def _case(
+    row: Mapping[str, Any], due: Mapping[str, Any], claim: Record, snippet: Snippet
+) -> Iterator[str]:
+    where = f"on {_shown(row)}"
+    left = {("variant", name) for name in due["variants"]}
+    left |= {("peer", name) for name in due["peers"]}
+    for result in row["results"]:
+        what = f"{result['role']} {result['name']!r}"
+        if (result["role"], result["name"]) not in left:
+            yield f"has the {what}, which is not due {where}"
+            continue
+        left.remove((result["role"], result["name"]))
+        if result["verdict"] == "skipped":
+            sm = claim["machine"]["sm"] if claim["machine"]["gpus"] else None
+            if excuse(snippet.needs, result["name"], sm) is None:
+                yield f"skips the {what} {where}, for which NEEDS gives no reason"
+        if result["verdict"] != "passed":
+            continue
+        if result.get("tolerance") != due["tolerance"]:
+            allowed = f"{result.get('tolerance')} {where}, not {due['tolerance']}"
+            yield f"allows the {what} an error of {allowed}"
+        if row["timed"] and not result.keys() & {"time", "untimed"}:
+            yield f"has neither a time of the {what} {where} nor a reason"
+    for role, name in sorted(left, reverse=True):
+        yield f"leaves out the {role} {name!r} {where}"
+    for key in COST:
+        if key in due and row.get(key) != due[key]:
+            yield f"states {row.get(key)} {key} {where}, not {due[key]}"
+
+
+def _facts(claim: Record, truth: Record) -> Iterator[str]:
+    wanted = {_fact(fact): fact for fact in truth.get("facts", ())}
+    if not wanted:
+        return  # the CPU cannot run it
+    found = {_fact(fact): fact for fact in claim.get("facts", ())}
+    for key in wanted.keys() - found.keys():
+        yield f"leaves out the fact {key[0]!r}, or has it with another tolerance, unit or source"
+    for key in found.keys() - wanted.keys():
+        yield f"has the fact {key[0]!r}, which is not due so"
+
+
+def _fact(fact: Mapping[str, Any]) -> tuple[str, float, str, str]:
+    return fact["name"], fact["tolerance"], fact["unit"], fact["source"]

@@ -1,0 +1,89 @@
+"""What a GPU can do at most, the time below which nothing can be done, and when two times tie."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+# Dense FLOPs a clock of one SM, by SM version and unit, from NVIDIA's architecture whitepapers:
+# A100 (8.0), GA10x (8.6), Ada (8.9), H100 (9.0) and Blackwell (10.0).
+FLOPS_PER_CLOCK = {
+    80: {"fp64": 128, "fp32": 128, "tf32": 1024, "fp16": 2048, "bf16": 2048, "int8": 4096},
+    86: {"fp64": 4, "fp32": 256, "tf32": 512, "fp16": 1024, "bf16": 1024, "int8": 2048},
+    89: {
+        "fp64": 4,
+        "fp32": 256,
+        "tf32": 512,
+        "fp16": 1024,
+        "bf16": 1024,
+        "fp8": 2048,
+        "int8": 2048,
+    },
+    90: {
+        "fp64": 256,
+        "fp32": 256,
+        "tf32": 2048,
+        "fp16": 4096,
+        "bf16": 4096,
+        "fp8": 8192,
+        "int8": 8192,
+    },
+    100: {"fp32": 256, "tf32": 4096, "fp16": 8192, "bf16": 8192, "fp8": 16384, "int8": 16384},
+}
+ROUNDING = 1e-3  # of a time and of the peak rates, which a record has to four digits
+
+# What lowers clocks so far that a time says more about the cooling or the power supply than about
+# the kernel. A power cap is not among them: it is where large products on a GPU always run.
+SLOWDOWNS = (
+    "hardware slowdown",
+    "software thermal slowdown",
+    "hardware thermal slowdown",
+    "hardware power brake",
+)
+
+
+def slowed(record: Mapping[str, Any]) -> list[str]:
+    """What slowed the GPU down while the times of a record were taken, as it has it."""
+    reasons = record.get("conditions", {}).get("slowed_by", ())
+    return [reason for reason in reasons if reason in SLOWDOWNS]
+
+
+def peaks(
+    machine: Mapping[str, Any],
+    bus_bits: int | None,
+    sm_mhz: float | None,
+    memory_mhz: float | None,
+) -> dict[str, Any]:
+    """The rates that a GPU cannot pass: its units and its memory bus at their highest clocks.
+
+    `bus_bits` is the width of the memory bus. Memory moves two words a clock and pin. A rate that
+    is not known is absent.
+    """
+    found: dict[str, Any] = {}
+    if memory_mhz and memory_mhz > 0 and bus_bits:
+        found["peak_bytes_per_second"] = memory_mhz * 1e6 * 2 * bus_bits / 8
+    if sm_mhz and sm_mhz > 0 and machine["sm"] in FLOPS_PER_CLOCK:
+        rates = FLOPS_PER_CLOCK[machine["sm"]]
+        found["peak_flops_per_second"] = {
+            unit: rate * machine["sms"] * sm_mhz * 1e6 for unit, rate in rates.items()
+        }
+    return found
+
+
+def least_seconds(cost: Mapping[str, Any], ceilings: Mapping[str, Any]) -> float:
+    """The time below which the hardware cannot do it: bytes and FLOPs over their peak rates.
+
+    `ceilings` has `peak_bytes_per_second` and `peak_flops_per_second` by unit, where known.
+    """
+    least = 0.0
+    if rate := ceilings.get("peak_bytes_per_second"):
+        least = cost["bytes"] / rate
+    units: Mapping[str, float] = ceilings.get("peak_flops_per_second") or {}
+    if rate := units.get(cost["unit"]):
+        least = max(least, cost["flops"] / rate)
+    return least
+
+
+def tie(first: Mapping[str, float], second: Mapping[str, float]) -> bool:
+    """Whether two times cannot be told apart: their 20th to 80th percentiles overlap."""
+    return first["p20"] <= second["p80"] and second["p20"] <= first["p80"]

@@ -1,0 +1,192 @@
+"""The shape of a record, and the claims that no run would have written."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import datetime
+from typing import Any
+
+from warpshelf.contract.snippet import ID
+from warpshelf.contract.timelines import PASS_KINDS, TIMELINE_NAME, timelines_problem
+from warpshelf.contract.values import fact_holds
+from warpshelf.core import shapes
+from warpshelf.core.shapes import NUMBER
+from warpshelf.records import limits
+from warpshelf.records.limits import ROUNDING
+from warpshelf.records.machine import LONGEST_SLUG
+
+Record = dict[str, Any]  # shaped as RECORD has it
+
+SCHEMA = 1
+MACHINE = re.compile(rf"(?=.{{1,{LONGEST_SLUG}}}\Z)[a-z0-9]+(?:-[a-z0-9]+)*")
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
+
+TIME = {"median": NUMBER, "p20": NUMBER, "p80": NUMBER, "n": int, "void?": int}
+RESULT = {
+    "name": str,
+    "role": ("variant", "peer"),
+    "verdict": ("passed", "failed", "skipped"),
+    "reason?": str,
+    "refuses?": {"*": str},
+    "error?": NUMBER,
+    "tolerance?": NUMBER,
+    "max_error?": NUMBER,
+    "max_error_limit?": NUMBER,
+    "time?": TIME,
+    "untimed?": str,
+}
+CASE = {
+    "case": {"*": object},
+    "timed": bool,
+    "bytes?": int,
+    "flops?": int,
+    "unit?": str,
+    "results": [RESULT],
+}
+DUE = {
+    "case": {"*": object},
+    "timed": bool,
+    "variants": [str],
+    "peers": [str],
+    "tolerance": NUMBER,
+    "bytes?": int,
+    "flops?": int,
+    "unit?": str,
+}
+FACT = {
+    "name": str,
+    "value": NUMBER,
+    "expected": NUMBER,
+    "tolerance": NUMBER,
+    "unit": str,
+    "source": str,
+    "verdict": ("passed",),
+}
+PASS = {
+    "rank": int,
+    "start": int,
+    "end": int,
+    "kind": PASS_KINDS,
+    "micro_batch": int,
+    "chunk": int,
+}
+TIMELINE = {
+    "name": TIMELINE_NAME,
+    "title": str,
+    "note": str,
+    "other?": str,
+    "unit": int,
+    "held": [NUMBER],
+    "passes": [PASS],
+}
+COMPILED = {
+    "kernel": str,
+    "variant": str,
+    "language": str,
+    "arch": str,
+    "registers": int,
+    "spilled_bytes": int,
+    "shared_bytes": int,
+    "matrix_instructions": bool,
+    "compiler": str,
+}
+CONDITIONS = {"*": (int, float, type(None))}
+MACHINE_SHAPE = {
+    "slug": MACHINE,
+    "device": str,
+    "gpus": int,
+    "memory_bytes": (int, type(None)),
+    "sm": (int, type(None)),
+    "sms": (int, type(None)),
+    "driver": (str, type(None)),
+    "cuda": (str, type(None)),
+    "torch": (str, type(None)),
+    "triton": (str, type(None)),
+    "python": str,
+    "os": str,
+}
+RECORD = {
+    "schema": int,
+    "method": int,
+    "snippet": ID,
+    "kind": ("kernel", "program", "model"),
+    "digest": DIGEST,
+    "date": DATE,
+    "commit": (str, type(None)),
+    "command": str,
+    "machine": MACHINE_SHAPE,
+    "demo": str,
+    "due?": [DUE],  # of a kernel on a CPU: what every record of it must show, see agreement.py
+    "cases?": [CASE],
+    "facts?": [FACT],
+    "timelines?": [TIMELINE],
+    "ceilings?": {
+        "copy_bytes_per_second?": NUMBER,
+        "matrix_flops_per_second?": {"*": NUMBER},
+        "peak_bytes_per_second?": NUMBER,
+        "peak_flops_per_second?": {"*": NUMBER},
+    },
+    "conditions?": {"load?": CONDITIONS, "slowed_by?": [str]},
+    "compiled?": [COMPILED],
+    "skips?": [{"what": str, "reason": str}],
+}
+
+
+def problem(value: object) -> str | None:
+    """The first place where `value` is not shaped as a record, in words; None where all is well."""
+    return shapes.problem(value, RECORD, "record")
+
+
+def contradiction(record: Record) -> str | None:
+    """What a well-shaped record claims that no run of ours would have written."""
+    if record["schema"] != SCHEMA:
+        return f"is of schema {record['schema']}, which never was"
+    try:
+        datetime.strptime(record["date"], "%Y-%m-%dT%H:%M:%SZ")
+    except ValueError:
+        return f"was made on {record['date']}, which is no date"
+    gpu = record["machine"]["gpus"] > 0
+    if gpu == (record["machine"]["slug"] == "cpu") or record["machine"]["gpus"] < 0:
+        return "the machine's slug and its number of GPUs disagree"
+    for case in record.get("cases", ()):
+        for result in case["results"]:
+            what = f"{result['role']} {result['name']!r}"
+            if result["role"] == "variant" and result["verdict"] == "failed":
+                return f"{what} failed; a failed run leaves no record"
+            if "time" in result:
+                if not gpu or result["verdict"] != "passed" or not case["timed"]:
+                    return f"{what} has a time though it was not timed on a GPU after passing"
+                if "untimed" in result:
+                    return f"{what} has a time, and a reason for having none"
+                if not _possible(result["time"], case, record.get("ceilings", {})):
+                    return f"{what} has no possible time: {result['time']}"
+            if result["verdict"] == "passed" and not _within(result):
+                return f"{what} passed with an error over its tolerance"
+    for fact in record.get("facts", ()):
+        if not fact_holds(fact):
+            return f"fact {fact['name']!r} passed with {fact['value']} for {fact['expected']}"
+    return timelines_problem(record["timelines"]) if "timelines" in record else None
+
+
+def _possible(time: dict[str, Any], case: dict[str, Any], ceilings: dict[str, Any]) -> bool:
+    if (
+        not 0 < time["p20"] <= time["median"] <= time["p80"]
+        or time["n"] < 1
+        or time.get("void", 0) < 0
+    ):
+        return False
+    if not {"bytes", "flops", "unit"} <= case.keys():
+        return True
+    median: float = time["median"]
+    return median >= (1 - ROUNDING) * limits.least_seconds(case, ceilings)
+
+
+def _within(result: dict[str, Any]) -> bool:
+    # Errors are recorded to two digits, so one just below a tolerance may come out above it.
+    limit: float = result.get("tolerance", -1)
+    error: float = result.get("error", -1)
+    largest: float = result.get("max_error", 0)
+    most: float = result.get("max_error_limit", math.inf)
+    return 0 <= error <= max(limit, float(f"{limit:.2g}")) and 0 <= largest <= most

@@ -1,0 +1,76 @@
+"""Where, when and how a record was made, in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from warpshelf.core import units
+from warpshelf.records.schema import Record
+
+# Units of what is read off a GPU around its timings; other keys are shown by their own name.
+CONDITION = {
+    "sm_mhz": "MHz SM",
+    "sm_mhz_lowest": "MHz SM at the lowest",
+    "memory_mhz": "MHz memory",
+    "celsius_highest": "°C at the highest",
+    "watts": "W",
+    "readings": "readings",
+}
+
+
+def device(record: Record) -> str:
+    """The machine in words: `NVIDIA H100 80GB HBM3`, `CPU`, `2 × …`."""
+    machine = record["machine"]
+    return f"{machine['gpus']} × {machine['device']}" if machine["gpus"] > 1 else machine["device"]
+
+
+def line(record: Record) -> str:
+    """Where and when the record was made, in one line of plain text."""
+    commit = f", commit {record['commit']}" if record.get("commit") else ""
+    return f"{device(record)}, {units.day(record['date'])}{commit}"
+
+
+def _conditions(found: dict[str, Any]) -> str:
+    return ", ".join(
+        f"{units.number(value)} {CONDITION.get(key, key)}"
+        for key, value in sorted(found.items(), key=lambda item: _rank(item[0]))
+        if units.finite(value) is not None
+    )
+
+
+def _rank(key: str) -> tuple[int, str]:
+    return (list(CONDITION).index(key) if key in CONDITION else len(CONDITION)), key
+
+
+def _limits(ceilings: dict[str, Any], bandwidth: str, rates: str) -> str:
+    said = [f"{units.rate(ceilings[bandwidth], 'B/s')}"] if bandwidth in ceilings else []
+    found = sorted(ceilings.get(rates, {}).items())
+    return ", ".join([*said, *(f"{name} {units.rate(rate, 'FLOP/s')}" for name, rate in found)])
+
+
+def pairs(record: Record) -> list[tuple[str, str]]:
+    """All that says where the numbers come from, as pairs of plain text; unknowns are left out."""
+    machine, conditions = record["machine"], record.get("conditions", {})
+    ceilings = record.get("ceilings", {})
+    memory = units.size(machine["memory_bytes"]) if machine.get("memory_bytes") else ""
+    sm = f"SM {machine['sm']}" if machine.get("sm") else ""
+    sms = f"{machine['sms']} SMs" if machine.get("sms") else ""
+    found = (
+        ("Machine", ", ".join(filter(None, (device(record), memory, sm, sms)))),
+        ("Driver", machine.get("driver")),
+        ("CUDA", machine.get("cuda")),
+        ("PyTorch", machine.get("torch")),
+        ("Triton", machine.get("triton")),
+        ("Python", machine["python"]),
+        ("System", machine["os"]),
+        ("Under load", _conditions(conditions.get("load", {}))),
+        ("Clocks lowered by", ", ".join(conditions.get("slowed_by", ()))),
+        ("Measured limits", _limits(ceilings, "copy_bytes_per_second", "matrix_flops_per_second")),
+        ("Peaks", _limits(ceilings, "peak_bytes_per_second", "peak_flops_per_second")),
+        ("Date", units.minute(record["date"])),
+        ("Commit", record.get("commit")),
+        ("Command", record["command"]),
+        ("Method", units.integer(record["method"])),
+        ("Digest", record["digest"][:19]),
+    )
+    return [(name, text) for name, text in found if text]

@@ -1,0 +1,175 @@
+"""The few shapes that plots are made of, in the colours of the page.
+
+Coordinates are user units of a picture 400 wide: on a phone's 330 pixels the text of 13.5 units is
+still 11 pixels high. Colours come from the page's style sheet, by class; without it everything is
+drawn in the colour of the text around it. Series differ by letter and mark, never by colour alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from warpshelf.core.markup import escape
+
+WIDTH = 400.0
+TEXT = 13.5  # height of the text
+BROAD = 0.58  # width of a character over the height of the text, at most as a rule
+LINE = 19.0  # from one line of the legend to the next
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+COLOURS = 8  # classes ws-s0 to ws-s7 of the style sheet
+
+
+def at(value: float) -> str:
+    """A coordinate, to a tenth."""
+    shown = f"{value:.1f}".removesuffix(".0")
+    return "0" if shown == "-0" else shown
+
+
+def text(x: float, y: float, words: str, *, end: str = "start", kind: str = "") -> str:
+    """Plain `words` with the base line at `y`; `end` is start, middle or end."""
+    extra = f' class="{kind}"' if kind else ""
+    anchor = f' text-anchor="{end}"' if end != "start" else ""
+    return f'<text x="{at(x)}" y="{at(y)}"{anchor}{extra}>{escape(words)}</text>'
+
+
+def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
+    """A line of class `kind`; a peak is dashed."""
+    return (
+        f'<line x1="{at(x1)}" y1="{at(y1)}" x2="{at(x2)}" y2="{at(y2)}" class="{kind}" '
+        f'stroke="currentColor"{_dash(kind)}/>'
+    )
+
+
+def path(points: Iterable[tuple[float, float]], kind: str) -> str:
+    """A line through `points`."""
+    where = " ".join(f"{at(x)},{at(y)}" for x, y in points)
+    return (
+        f'<polyline points="{where}" class="{kind}" fill="none" '
+        f'stroke="currentColor"{_dash(kind)}/>'
+    )
+
+
+def _dash(kind: str) -> str:
+    return ' stroke-dasharray="6 4"' if "ws-peak" in kind else ""
+
+
+def mark(x: float, y: float, index: int) -> str:
+    """A circle, square, diamond or triangle by turns."""
+    kind = f'class="ws-s{index % COLOURS}" fill="currentColor"'
+    shapes = {
+        1: f"M{at(x - 4)} {at(y - 4)}h8v8h-8z",
+        2: f"M{at(x)} {at(y - 5.5)}l5.5 5.5l-5.5 5.5l-5.5 -5.5z",
+        3: f"M{at(x)} {at(y - 5)}l5 9h-10z",
+    }
+    if index % 4 == 0:
+        return f'<circle cx="{at(x)}" cy="{at(y)}" r="4.5" {kind}/>'
+    return f'<path d="{shapes[index % 4]}" {kind}/>'
+
+
+def shortened(words: str, room: float) -> str:
+    """`words` cut with an ellipsis to fit `room` units of width."""
+    width, kept = 0.0, ""
+    for character in words:
+        width += TEXT * (BROAD if ord(character) < 0x2E80 else 1.0)
+        if width > room:
+            return kept[:-1].rstrip() + "…"
+        kept += character
+    return kept
+
+
+def spread(heights: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Positions near `heights`, at least `gap` apart, between `low` and `high` where they fit."""
+    order = sorted(range(len(heights)), key=lambda i: heights[i])
+    # Neighbours that would touch join into a block, which stands around the mean of its members.
+    blocks: list[list[float]] = []  # wished top of the block, members
+    for i in order:
+        blocks.append([heights[i], 1])
+        while len(blocks) > 1 and blocks[-2][0] + blocks[-2][1] * gap > blocks[-1][0]:
+            top, count = blocks.pop()
+            above, others = blocks[-1]
+            mean = (above * others + (top - others * gap) * count) / (others + count)
+            blocks[-1] = [mean, others + count]
+    wished = [top + i * gap for top, count in blocks for i in range(int(count))]
+    placed, floor = list(heights), low
+    for i, height in zip(order, wished, strict=True):
+        placed[i] = floor = max(height, floor)
+        floor += gap
+    roof = high
+    for i in reversed(order):
+        placed[i] = roof = min(placed[i], roof)
+        roof -= gap
+    return placed
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What a plot shows: its title, the same in words, its height and its parts."""
+
+    title: str
+    said: Sequence[str]
+    height: float
+    parts: Sequence[str]
+    remark: str = ""  # how to read it
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of a legend: a function by its place among the series, its name, its value."""
+
+    index: int
+    name: str
+    value: str
+
+    @property
+    def letter(self) -> str:
+        """What stands at its mark as well."""
+        return LETTERS[self.index % len(LETTERS)]
+
+
+def picture(box: tuple[float, float, float], title: str, told: str, parts: Iterable[str]) -> str:
+    """An `<svg>` from `box` (its top, its width, its height), told in words for who sees none."""
+    top, width, height = map(at, box)
+    return (
+        f'<svg viewBox="0 {top} {width} {height}" role="img" '
+        f'xmlns="http://www.w3.org/2000/svg" font-size="{TEXT}" fill="currentColor">'
+        f"<title>{escape(title)}</title><desc>{escape(told)}</desc>\n"
+        + "\n".join(part for part in parts if part)
+        + "\n</svg>"
+    )
+
+
+def figure(drawing: Drawing, note: str) -> str:
+    """A drawing as an HTML block, with its caption."""
+    told = "; ".join(drawing.said)
+    caption = f"{escape(drawing.title)}. {escape(drawing.remark + note)}"
+    return (
+        '<figure class="ws-plot">'
+        + picture((0, WIDTH, drawing.height), drawing.title, told, drawing.parts)
+        + f"<figcaption>{caption}</figcaption></figure>"
+    )
+
+
+def keys(y: float, entries: Iterable[tuple[str, str]]) -> tuple[list[str], float]:
+    """Lines of a class and what it means, from `y` on; and where they end."""
+    parts = []
+    for kind, words in entries:
+        sample = line(4, y - 4, 32, y - 4, kind)
+        parts.append(sample + text(40, y, shortened(words, WIDTH - 40)))
+        y += LINE
+    return parts, y
+
+
+def legend(
+    y: float, entries: Iterable[Entry], lines: Iterable[tuple[str, str]] = ()
+) -> tuple[list[str], float]:
+    """Marks and letters with name and value, then `lines`; a long name is cut, never its value."""
+    parts = []
+    for entry in entries:
+        room = WIDTH - 40 - len(entry.value) * TEXT * BROAD
+        sign = text(24, y, entry.letter, kind="ws-letter")
+        parts.append(mark(12, y - 4.5, entry.index) + sign)
+        parts.append(text(40, y, shortened(entry.name, room) + entry.value))
+        y += LINE
+    below, y = keys(y, lines)
+    return [*parts, *below], y

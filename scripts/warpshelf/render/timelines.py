@@ -1,0 +1,186 @@
+"""The schedules of a pipeline drawn one under another, on one scale of time.
+
+A record's `timelines` enter, their pictures leave. Every picture is as wide as the longest
+schedule, so that what one saves is seen as space. Passes differ by fill, outline and width, and
+chunks by a bar at the foot, never by colour alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from warpshelf.core.markup import attribute, escape
+from warpshelf.render import svg
+from warpshelf.render.axes import Scale
+
+UNIT = 19.0  # width of a forward pass through a whole stage
+LEFT, RIGHT = 54.0, 66.0  # room for the rank and for what it holds
+NARROW = 12.0  # a box less wide than this takes a smaller digit
+MOST_SLICES = 64  # of a stage, in which what a rank holds is counted
+GAP = 5.0  # between two ranks
+SINGLE, DOUBLE = 21.0, 32.0  # height of a rank, and where passes are paired
+FORWARD, BACKWARD = "F", "B"
+# Words of the legend, and the classes of chunk 0 and of any other.
+KINDS = {
+    FORWARD: ("forward", "ws-box ws-s2", "ws-box ws-s5"),
+    BACKWARD: ("backward", "ws-fill ws-s0", "ws-fill ws-s6"),
+    "I": ("input gradient", "ws-fill ws-s0", "ws-fill ws-s6"),
+    "W": ("weight gradient", "ws-box ws-dash ws-s1", "ws-box ws-dash ws-s1"),
+}
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What one rank does from `start` to `end`; `paired` if it does something else as well."""
+
+    rank: int
+    start: int
+    end: int
+    kind: str
+    micro_batch: int
+    chunk: int
+    paired: bool
+
+
+class Timeline:
+    """A row of a record's `timelines`, with what follows from it."""
+
+    def __init__(self, row: dict[str, Any]) -> None:
+        self.title, self.note, self.other = row["title"], row["note"], row.get("other", "")
+        self.unit, self.ranks = row["unit"], len(row["held"])
+        self.held = [Fraction(held).limit_denominator(MOST_SLICES) for held in row["held"]]
+        spans = [(one["rank"], one["start"], one["end"]) for one in row["passes"]]
+        taken = Counter(spans)
+        self.passes = [
+            Pass(**one, paired=taken[span] > 1)
+            for one, span in zip(row["passes"], spans, strict=True)
+        ]
+        self.makespan = max(one.end for one in self.passes)
+
+    def of(self, rank: int) -> list[Pass]:
+        """The passes of `rank`."""
+        return [one for one in self.passes if one.rank == rank]
+
+    def gaps(self, rank: int) -> list[tuple[int, int]]:
+        """When `rank` has nothing to do."""
+        busy = sorted({(one.start, one.end) for one in self.of(rank)})
+        ends = [0, *(end for _, end in busy)]
+        starts = [*(start for start, _ in busy), self.makespan]
+        return [(end, start) for end, start in zip(ends, starts, strict=True) if end < start]
+
+    def idle(self, rank: int) -> int:
+        """How long `rank` has nothing to do."""
+        return sum(until - since for since, until in self.gaps(rank))
+
+    def units(self, time: int) -> Fraction:
+        """`time` in the units that the picture counts in."""
+        return Fraction(time, self.unit)
+
+
+def pictures(rows: Iterable[dict[str, Any]]) -> dict[str, str]:
+    """The picture of each row of a record's `timelines`, by its name."""
+    read = {row["name"]: Timeline(row) for row in rows}
+    width = max((one.units(one.makespan) for one in read.values()), default=Fraction(0))
+    return {name: figure(one, width) for name, one in read.items()}
+
+
+def figure(shown: Timeline, width: Fraction) -> str:
+    """The picture of a timeline on an axis of `width` units, with its figures."""
+    x = Scale(0, shown.unit, LEFT, LEFT + UNIT)
+    height = DOUBLE if any(one.paired for one in shown.passes) else SINGLE
+    end = x(shown.makespan)
+    foot = shown.ranks * (height + GAP)
+    right = LEFT + float(width) * UNIT + RIGHT
+    parts = []
+    for rank in range(shown.ranks):
+        y = rank * (height + GAP)
+        middle = y + height / 2 + 4.5
+        parts.append(svg.text(0, middle, f"rank {rank}"))
+        for since, until in shown.gaps(rank):
+            level = y + height / 2
+            parts.append(svg.line(x(since), level, x(until), level, "ws-line ws-grid"))
+        parts.append(svg.text(right, middle, f"holds {_mixed(shown.held[rank])}", end="end"))
+        parts.extend(_cell(one, y, height, x) for one in shown.of(rank))
+    parts.append(svg.line(end, -2, end, foot, "ws-line"))
+    parts.append(svg.text(end, foot + 12, _mixed(shown.units(shown.makespan)), end="middle"))
+    parts.extend(_legend(shown, foot + 32))
+    return (
+        '<figure class="ws-diagram ws-timeline"><div class="ws-scroll" role="region" '
+        f'tabindex="0" aria-label={attribute(shown.title)}>'
+        + svg.picture((-4, right, foot + 42), shown.title, _told(shown), parts)
+        + f"</div><figcaption>{escape(_caption(shown))}</figcaption></figure>\n"
+    )
+
+
+def _cell(one: Pass, y: float, height: float, x: Scale) -> str:
+    """A pass as a box with its micro-batch; of a pair, forward above and backward below."""
+    if one.paired:
+        height /= 2
+        y += 0 if one.kind == FORWARD else height
+    start = x(one.start)
+    where = (start, y, x(one.end) - start, height)
+    return _box(one.kind, one.chunk, where, str(one.micro_batch))
+
+
+def _box(kind: str, chunk: int, where: tuple[float, float, float, float], words: str) -> str:
+    x, y, width, height = where
+    classes = KINDS[kind][2 if chunk else 1]
+    filled = classes.startswith("ws-fill")
+    shape = (
+        f'<rect x="{svg.at(x + 0.7)}" y="{svg.at(y + 0.7)}" width="{svg.at(width - 1.4)}" '
+        f'height="{svg.at(height - 1.4)}" class="{classes}"/>'
+    )
+    if chunk:
+        bar = f'x="{svg.at(x + 2)}" y="{svg.at(y + height - 3.6)}" width="{svg.at(width - 4)}"'
+        colour = "ws-on" if filled else f"ws-fill {classes.split()[-1]}"
+        shape += f'<rect {bar} height="1.6" class="{colour}"/>'
+    if words:
+        base = y + height / 2 + (3.6 if chunk else 4.7)
+        kinds = ["ws-on"] * filled + ["ws-small"] * (width < NARROW)
+        shape += svg.text(x + width / 2, base, words, end="middle", kind=" ".join(kinds))
+    return shape
+
+
+def _legend(shown: Timeline, y: float) -> list[str]:
+    """What the boxes mean."""
+    parts, x = [], LEFT
+    used = [kind for kind in KINDS if any(one.kind == kind for one in shown.passes)]
+    entries = [(kind, 0, KINDS[kind][0]) for kind in used]
+    if shown.other:
+        entries.append((FORWARD, 1, shown.other))
+    for kind, chunk, words in entries:
+        wide = 26.0 if kind == BACKWARD else 13.0
+        parts.append(_box(kind, chunk, (x, y - 10.5, wide, 14), ""))
+        parts.append(svg.text(x + wide + 5, y, words))
+        x += wide + 5 + len(words) * svg.TEXT * 0.48 + 14
+    return parts
+
+
+def _mixed(value: Fraction) -> str:
+    """A number of halves, thirds and so on, as people write it."""
+    whole, rest = divmod(value, 1)
+    part = {Fraction(0): "", Fraction(1, 2): "½"}.get(rest, f" {rest}")
+    return f"{whole or ''}{part}".strip() or "0"
+
+
+def _caption(shown: Timeline) -> str:
+    idle = [shown.idle(rank) for rank in range(shown.ranks)]
+    share = 100 * max(idle) / shown.makespan
+    each = "each rank" if len(set(idle)) == 1 else "the idlest rank"
+    return (
+        f"{shown.title}: the step takes {_mixed(shown.units(shown.makespan))} units, of which "
+        f"{each} idles for {_mixed(shown.units(max(idle)))} ({share:.0f} %). {shown.note}"
+    )
+
+
+def _told(shown: Timeline) -> str:
+    """The passes of each rank in words, for who cannot see the picture."""
+    lines = []
+    for rank in range(shown.ranks):
+        names = (f"{one.kind}{one.micro_batch}{chr(39) * one.chunk}" for one in shown.of(rank))
+        lines.append(f"Rank {rank}: {' '.join(names)}.")
+    return " ".join(lines)

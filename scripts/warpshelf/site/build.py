@@ -1,0 +1,53 @@
+"""A build: what has changed is rendered, then MkDocs makes the pages, strictly."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from warpshelf.core.findings import Finding
+from warpshelf.core.project import Project
+from warpshelf.site import freshness, mkdocs
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """What a rendering found wrong, and how many files it changed."""
+
+    findings: list[Finding]
+    changed: int
+
+
+def render(project: Project) -> Rendered:
+    """Bring every fragment up to date; nothing is read twice that has not changed since.
+
+    Raises:
+        OSError: a file that must be there cannot be read.
+    """
+    inputs = freshness.sources(project)
+    known = freshness.recall(project, inputs)
+    if known is not None:
+        return Rendered(known, 0)
+    from warpshelf.site import rendering  # brings in the schema of readings and all that draws
+
+    findings, changed = rendering.render(project)
+    freshness.remember(project, inputs, findings)
+    return Rendered(findings, changed)
+
+
+def build(project: Project, site_dir: Path | None = None) -> int:
+    """Render and build, strictly; 0 where nothing at all was wrong.
+
+    A snippet or reading with a fault loses its place on the page, and the rest is built as usual.
+    """
+    mkdocs.needed()
+    rendered = render(project)
+    for finding in rendered.findings:
+        sys.stderr.write(f"{finding}\n")
+    target = (site_dir or project.root / "site").resolve()
+    words = mkdocs.command("build", "--strict", "--site-dir", str(target))
+    environment = mkdocs.environment()
+    status = subprocess.run(words, cwd=project.root, env=environment, check=False).returncode
+    return 1 if status or rendered.findings else 0

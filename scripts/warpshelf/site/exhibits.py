@@ -1,0 +1,115 @@
+"""What may be shown of each snippet: its state on each machine, its code, its readings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from warpshelf.contract.snippet import Snippet
+from warpshelf.core.findings import Finding
+from warpshelf.core.pages import Page
+from warpshelf.readings.model import Shelf
+from warpshelf.records import store
+from warpshelf.records.ledger import Ledger
+from warpshelf.records.machine import CPU
+from warpshelf.records.schema import Record
+from warpshelf.render.fragments import Credit, Exhibit, Listing, MachineState
+
+INCLUDE = re.compile(r'^\s*-{1,}8<-{1,}\s+"(?P<id>[a-z][a-z0-9_]*)/(?P<piece>[a-z]+)\.md"', re.M)
+
+
+def state_of(snippet: Snippet, found: Record, ledger: Ledger) -> MachineState:
+    """What a record, and what this checkout has seen since, allow a page to claim."""
+    slug = found["machine"]["slug"]
+    if failure := ledger.failure(snippet.id, slug, snippet.digest):
+        return MachineState(found, "failed", slug, failure)
+    if found["digest"] != snippet.digest:
+        return MachineState(found, "stale", slug)
+    if found["machine"]["gpus"]:
+        return MachineState(found, "measured", slug)
+    if found.get("facts") or any(
+        result["role"] == "variant" and result["verdict"] == "passed"
+        for case in found.get("cases", ())
+        for result in case["results"]
+    ):
+        return MachineState(found, "verified", slug)
+    reasons = [skip["reason"] for skip in found.get("skips", ())]
+    return MachineState(found, "compiled", slug, "; ".join(dict.fromkeys(reasons)))
+
+
+def states(snippet: Snippet, ledger: Ledger) -> tuple[list[MachineState], list[Finding]]:
+    """The state of a snippet on every machine that is known, and the faults of its records."""
+    if snippet.findings:
+        first = str(snippet.findings[0])
+        return [MachineState(None, "failed", CPU, first)], list(snippet.findings)
+    records, findings = store.load_all(snippet)
+    known = [state_of(snippet, found, ledger) for found in records.values()]
+    for slug in ledger.machines(snippet.id):
+        failure = ledger.failure(snippet.id, slug, snippet.digest)
+        if slug not in records and failure:
+            known.append(MachineState(None, "failed", slug, failure))
+    if not any(state.machine == CPU for state in known):
+        why = snippet.cannot_run(None, 0) or ""
+        known.append(MachineState(None, "not measured", CPU, why))
+    return known, findings
+
+
+def code(snippet: Snippet) -> list[Listing]:
+    """The files of a snippet that are shown, Triton or CUDA C++ first."""
+    if snippet.findings:
+        return []
+    label = "Triton" if snippet.uses_triton else "Python"
+    listings = [Listing(label, "python", snippet.path.name, _text(snippet.path))]
+    if snippet.cuda_path is not None:
+        text = _text(snippet.cuda_path)
+        cuda = Listing("CUDA C++", "cuda", snippet.cuda_path.name, text)
+        listings.insert(1 if snippet.uses_triton else 0, cuda)
+    return listings
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8-sig", errors="replace")
+
+
+def exhibit(
+    snippet: Snippet, shelf: Shelf, targets: Mapping[str, str], ledger: Ledger
+) -> tuple[Exhibit, list[Finding]]:
+    """All that the page of `snippet` shows, and what was found wrong on the way."""
+    known, findings = states(snippet, ledger)
+    sources = [
+        Credit(shelf.readings[name].title, targets[name])
+        if name in shelf.readings
+        else Credit(name)
+        for name in snippet.readings
+    ]
+    return (
+        Exhibit(
+            id=snippet.id,
+            kind=snippet.kind,
+            title=snippet.title or snippet.id,
+            sections=snippet.sections,
+            code=code(snippet),
+            sources=sources,
+            needs=snippet.needs,
+            states=known,
+        ),
+        findings,
+    )
+
+
+def pages(written: Mapping[str, Page], ids: Iterable[str]) -> dict[str, str]:
+    """The docs-absolute link of each snippet that a page embeds; its whole before its parts."""
+    known = set(ids)
+    found: dict[str, tuple[bool, str]] = {}
+    for page in written.values():
+        where = f"/{page.where}.md"
+        for match in INCLUDE.finditer(page.text):
+            whole = match["piece"] in ("whole", "idea")
+            name = match["id"]
+            if name in known and (name not in found or (whole and not found[name][0])):
+                found[name] = (whole, where)
+    return {
+        name: f"{where}#snippet-{name}" if whole else where
+        for name, (whole, where) in found.items()
+    }

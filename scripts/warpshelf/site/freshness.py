@@ -1,0 +1,101 @@
+"""Whether the last rendering is still that of the present sources, by what the files hold.
+
+A note in .shelf/ has one digest of everything that a rendering reads (pages, lists, snippets with
+their records, settings, the ledger, the tooling itself) and one of everything that it wrote. Only
+where both are as they were is the rendering skipped. Files are compared by their bytes, never by
+their dates; a note that is missing, damaged or of another version is as good as none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from warpshelf.core import shapes
+from warpshelf.core.files import dump, write_atomically
+from warpshelf.core.findings import Finding
+from warpshelf.core.project import Project
+
+READ = (".md", ".yml", ".yaml", ".json")  # what a rendering reads below docs/
+LINE = (int, type(None))
+SHAPE = {
+    "inputs": str,
+    "outputs": str,
+    "findings": [{"path": str, "line": LINE, "what": str, "mend": str}],
+}
+
+
+def sources(project: Project) -> str | None:
+    """The digest of all that a rendering reads; None where a file cannot be read."""
+    written = {project.published_records, project.exports}
+    docs = (path for path in _files(project.docs, written) if path.suffix in READ)
+    tooling = (path for path in _files(Path(__file__).parents[1]) if path.suffix == ".py")
+    own = (project.root / "mkdocs.yml", project.ledger)
+    return _digest((*own, *docs, *_files(project.snippets), *tooling))
+
+
+def results(project: Project) -> str | None:
+    """The digest of all that a rendering writes; None where a file cannot be read."""
+    folders = (project.fragments, project.published_records, project.exports)
+    inner = (path for folder in folders for path in _files(folder))
+    return _digest((project.docs / "llms.txt", *inner))
+
+
+def recall(project: Project, inputs: str | None) -> list[Finding] | None:
+    """What the last rendering found wrong, if it was of `inputs` and its files are whole."""
+    try:
+        note = json.loads(_note(project).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    if inputs is None or shapes.problem(note, SHAPE, "note") or note["inputs"] != inputs:
+        return None
+    if note["outputs"] != results(project):
+        return None
+    return [Finding(**finding) for finding in note["findings"]]
+
+
+def remember(project: Project, inputs: str | None, findings: Iterable[Finding]) -> None:
+    """Note that the files are now those of `inputs`."""
+    outputs = results(project)
+    if inputs is None or outputs is None:
+        _note(project).unlink(missing_ok=True)
+        return
+    found = [finding.__dict__ for finding in findings]
+    note = dump({"inputs": inputs, "outputs": outputs, "findings": found})
+    write_atomically(_note(project), note, durable=False)
+
+
+def _note(project: Project) -> Path:
+    return project.ledger.with_name("rendered.json")
+
+
+def _files(folder: Path, but: Iterable[Path] = ()) -> Iterator[Path]:
+    left_out = {os.fspath(path) for path in but}
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not name.startswith((".", "__pycache__"))
+            and os.path.join(place, name) not in left_out
+        )
+        for name in sorted(names):
+            if not name.startswith("."):
+                yield Path(place, name)
+
+
+def _digest(paths: Iterable[Path]) -> str | None:
+    total = hashlib.sha256(f"{sys.version}\0".encode())
+    for path in paths:
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            content = b"absent"  # the ledger of a new checkout, say
+        except OSError:
+            return None
+        total.update(f"{path}\0{len(content)}\0".encode("utf-8", "surrogateescape"))
+        total.update(content)
+    return total.hexdigest()

@@ -1,0 +1,116 @@
+"""The generated parts of the front page: what the shelf holds, and one verified result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from warpshelf.core import units
+from warpshelf.core.markup import escape, preformatted
+from warpshelf.readings.model import Shelf
+from warpshelf.records.schema import Record
+from warpshelf.render import provenance
+from warpshelf.render.fragments import Exhibit, MachineState
+
+
+def counts(shelf: Shelf, exhibits: Sequence[Exhibit]) -> str:
+    """How many readings, snippets and machines there are, as one line."""
+    machines = {
+        state.machine
+        for exhibit in exhibits
+        for state in exhibit.states
+        if state.state in ("measured", "verified")
+    }
+    cases = sum(_passed(state) for exhibit in exhibits for state in _current(exhibit))
+    rows = (
+        (len(shelf.readings), "reading", "readings"),
+        (len(exhibits), "snippet", "snippets"),
+        (cases, "check passed", "checks passed"),
+        (len(machines), "machine", "machines"),
+    )
+    items = "".join(
+        f"<li><strong>{number:,}</strong> {one if number == 1 else many}</li>"
+        for number, one, many in rows
+    )
+    return f'<ul class="ws-counts">{items}</ul>\n'
+
+
+def _current(exhibit: Exhibit) -> list[MachineState]:
+    return exhibit.shown("measured", "verified")
+
+
+def _passed(state: MachineState) -> int:
+    record = state.record or {}
+    results = [
+        result
+        for case in record.get("cases", ())
+        for result in case["results"]
+        if result["verdict"] == "passed" and result["role"] == "variant"
+    ]
+    return len(results) + len(record.get("facts", ()))
+
+
+def result(exhibits: Sequence[Exhibit], pages: Mapping[str, str]) -> str:
+    """A card with one real result: of the snippet measured last, else checked in most cases."""
+    shown = [
+        (exhibit, state)
+        for exhibit in exhibits
+        for state in _current(exhibit)
+        if exhibit.kind == "kernel"
+    ]
+    if not shown:
+        return '<p class="ws-absent">No result of the present code is recorded yet.</p>\n'
+    exhibit, state = max(
+        shown,
+        key=lambda pair: (
+            pair[1].state == "measured",
+            pair[1].date[:10] if pair[1].state == "measured" else "",
+            _passed(pair[1]),
+        ),
+    )
+    record = state.record or {}
+    verb = "Verified and timed" if state.state == "measured" else "Checked"
+    rows = "\n".join(
+        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
+        for name, value in _worst(record)
+    )
+    link = pages.get(exhibit.id)
+    more = f"\n\n[See the kernel and every case]({link}){{ .ws-result-more }}" if link else ""
+    return (
+        f'<figure class="ws-result">\n<figcaption>{escape(exhibit.title)}</figcaption>\n'
+        f"{preformatted(record['demo'])}\n<dl>\n{rows}\n</dl>\n"
+        f'<p class="ws-origin">{verb} on {escape(provenance.line(record))}</p>\n</figure>{more}\n'
+    )
+
+
+def _worst(record: Record) -> list[tuple[str, str]]:
+    """The worst error of our variants by dtype, against what is allowed, and the best rate."""
+    worst: dict[str, tuple[float, float, int]] = {}
+    for case in record.get("cases", ()):
+        for found in case["results"]:
+            if found["role"] != "variant" or found["verdict"] != "passed":
+                continue
+            dtype = str(case["case"].get("dtype", "float32"))
+            error, allowed, count = worst.get(dtype, (0.0, found["tolerance"], 0))
+            worst[dtype] = (max(error, found["error"]), allowed, count + 1)
+    rows = [
+        (
+            f"worst error, {dtype}",
+            f"{units.error(error)} of {units.error(allowed)} allowed, {count} checks",
+        )
+        for dtype, (error, allowed, count) in sorted(worst.items())
+    ]
+    return [*_fastest(record), *rows]
+
+
+def _fastest(record: Record) -> list[tuple[str, str]]:
+    """The best rate of ours over the timed cases which memory bounds."""
+    rates = [
+        (case["bytes"] / result["time"]["median"], result["name"], units.labels([case["case"]])[0])
+        for case in record.get("cases", ())
+        for result in case["results"]
+        if result["role"] == "variant" and "time" in result
+    ]
+    if not rates:
+        return []
+    rate, name, label = max(rates)
+    return [(f"fastest, {label}", f"{units.rate(rate, 'B/s')} by {name}")]

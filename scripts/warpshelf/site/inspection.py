@@ -1,0 +1,205 @@
+"""What a pull request must pass: no GPU, no network, and nothing is run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from warpshelf.catalogue import everything, paths
+from warpshelf.contract import mutants
+from warpshelf.contract.snippet import Snippet
+from warpshelf.core.findings import Finding
+from warpshelf.core.pages import Page
+from warpshelf.core.project import Project
+from warpshelf.readings import crosscheck, editors, model
+from warpshelf.readings.messages import nearest
+from warpshelf.records import agreement, store
+from warpshelf.records.machine import CPU
+from warpshelf.render.fragments import KEYS
+from warpshelf.site import exhibits, holdings
+
+LINK = re.compile(r"\]\((?P<target>[^)\s#:]+\.md)(?:#[^)\s]*)?\)")
+FENCE = re.compile(r"^(?P<fence>`{3,}|~{3,}).*?^(?P=fence)`*~*\s*$", re.M | re.S)
+TIMELINE = re.compile(r"(?P<id>[^/]+)/timelines/(?P<name>[^/]+)\.md")
+SECTION = re.compile(r'^[ \t]*-{1,}8<-{1,}[ \t]+"(?P<target>[^"\n]+)"', re.M)
+
+
+def check(project: Project) -> list[Finding]:
+    """Every finding on snippets, records, readings, pages and settings, sorted."""
+    held = holdings.gather(project)
+    ids = {one.id for one in held.snippets}
+    findings = [*held.findings, *crosscheck.check(held.shelf, ids)]
+    shown = exhibits.pages(held.pages, ids)
+    for one in held.snippets:
+        findings.extend(_snippet(one, held.shelf, shown))
+    findings.extend(paths.paths(held.pages, held.shelf)[1])
+    drawn = {
+        one.id: _drawn(one) for one in held.snippets if one.id in embedded_timelines(held.pages)
+    }
+    findings.extend(_pages(project, ids, held.shelf, held.pages, drawn))
+    findings.extend(editors.check(project))
+    return sorted(set(findings))
+
+
+def _snippet(one: Snippet, shelf: model.Shelf, shown: dict[str, str]) -> Iterator[Finding]:
+    path = one.project.relative(one.path)
+    yield from one.findings
+    if one.findings:
+        return
+    yield from mutants.check(one)
+    records, wrong = store.load_all(one)
+    yield from wrong
+    committed = records.get(CPU)
+    again = f"run `shelf run {one.id}` and commit {one.project.relative(one.results)}/cpu.json"
+    if committed is None and not one.cannot_run(None, 0):
+        yield Finding(path, None, "has no record of a check on a CPU", again)
+    elif committed is not None and committed["digest"] != one.digest:
+        where = one.project.relative(store.path_of(one, CPU))
+        yield Finding(where, None, "is stale: the source has changed since", again)
+    elif committed is not None:
+        for slug, record in records.items():
+            if record["digest"] == one.digest:
+                where = one.project.relative(store.path_of(one, slug))
+                for fault in agreement.faults(record, committed, one):
+                    yield Finding(where, None, fault, f"make it again with `shelf run {one.id}`")
+    if one.id not in shown:
+        mend = f'embed it by `--8<-- "{one.id}/whole.md"` on a page'
+        yield Finding(path, None, "is on no page", mend)
+    for name in one.readings:
+        if name not in shelf.readings and name not in shelf.unread:
+            near = nearest(name, shelf.readings, alike=70)
+            meant = f"write {near}" if near else "name the id of a reading in docs/"
+            mend = f"{meant}, or add the reading"
+            yield Finding(path, 1, f"its Source {name!r} is no reading", mend)
+    for stray in sorted(one.results.glob("*")):
+        if stray.suffix != ".json":
+            where = one.project.relative(stray)
+            yield Finding(where, None, "is no record", "remove it")
+
+
+def _drawn(one: Snippet) -> set[str] | None:
+    """The timelines of its present code; None where no record tells them."""
+    committed = store.load_all(one)[0].get(CPU)
+    if committed is None or committed["digest"] != one.digest:
+        return None
+    return {row["name"] for row in committed.get("timelines", ())}
+
+
+def _pages(
+    project: Project,
+    ids: set[str],
+    shelf: model.Shelf,
+    written: Mapping[str, Page],
+    drawn: Mapping[str, set[str] | None],
+) -> Iterator[Finding]:
+    """Links between pages, and what pages embed."""
+    for page in written.values():
+        where, text = page.path, page.text
+        plain = FENCE.sub(lambda match: "\n" * match[0].count("\n"), text)
+        for match in LINK.finditer(plain):
+            line = plain.count("\n", 0, match.start()) + 1
+            target = match["target"]
+            base = project.docs if target.startswith("/") else (project.root / where).parent
+            if not (base / target.lstrip("/")).is_file():
+                yield Finding(where, line, f"links to {target}, which is no page", "mend the link")
+        for match in SECTION.finditer(text):  # what stands in a fence is embedded as well
+            line = text.count("\n", 0, match.start()) + 1
+            if what := _embedded(project, match["target"], ids, shelf, written, drawn):
+                yield Finding(where, line, what, _instead(match["target"], ids, shelf, drawn))
+            elif (own := _own_page(match["target"])) and where != f"docs/{own}":
+                what = f"embeds a list whose links are those of docs/{own}"
+                yield Finding(where, line, what, 'show single ones, by --8<-- "reading/<id>.md"')
+
+
+def embedded_readings(written: Mapping[str, Page]) -> list[str]:
+    """The ids of readings that a page shows by itself, by `reading/<id>.md`."""
+    found: set[str] = set()
+    for page in written.values():
+        for match in SECTION.finditer(page.text):
+            first, _, rest = match["target"].partition("/")
+            if first == "reading":
+                found.add(rest.removesuffix(".md"))
+    return sorted(found)
+
+
+def embedded_timelines(written: Mapping[str, Page]) -> dict[str, list[str]]:
+    """The names of the timelines that pages embed, by snippet, by `<id>/timelines/<name>.md`."""
+    found: dict[str, set[str]] = {}
+    for page in written.values():
+        for match in SECTION.finditer(page.text):
+            if named := TIMELINE.fullmatch(match["target"]):
+                found.setdefault(named["id"], set()).add(named["name"])
+    return {one: sorted(names) for one, names in found.items()}
+
+
+def _instead(
+    target: str, ids: set[str], shelf: model.Shelf, drawn: Mapping[str, set[str] | None]
+) -> str:
+    """What to embed in place of something that is not there."""
+    first, _, rest = target.partition("/")
+    name = rest.removesuffix(".md")
+    if TIMELINE.fullmatch(target) and (known := drawn.get(first)):
+        return f"write one of {', '.join(sorted(known))}"
+    if first == "reading" and (near := nearest(name, shelf.readings, alike=70)):
+        return f'write "reading/{near}.md"'
+    if first == "readings" and (near := nearest(name, shelf.topics, alike=70)):
+        return f'write "readings/{near}.md"'
+    if first not in ids and (near := nearest(first, ids, alike=70)):
+        return f'write "{near}/{rest}"'
+    return "embed something that is there"
+
+
+def _own_page(target: str) -> str | None:
+    """The one page that a list of readings may stand on, below docs/."""
+    first, _, rest = target.partition("/")
+    if first != "readings" or rest == "all.md":
+        return None
+    return everything.PAGE if target == everything.FRAGMENT else rest
+
+
+def _embedded(
+    project: Project,
+    target: str,
+    ids: set[str],
+    shelf: model.Shelf,
+    written: Mapping[str, Page],
+    drawn: Mapping[str, set[str] | None],
+) -> str | None:
+    """Why what a page embeds is not there, or None."""
+    name, _, section = target.partition(":")
+    first, _, rest = name.partition("/")
+    if first == "readings":
+        topic = rest.removesuffix(".md")
+        good = topic in shelf.topics or topic in ("all", "every")
+        return None if good else f"embeds the readings of {topic!r}, which is no topic"
+    if first == "reading":
+        good = rest.removesuffix(".md") in {*shelf.readings, *shelf.unread}
+        return None if good else f"embeds the reading {rest.removesuffix('.md')!r}, which is no id"
+    if first == "paths":
+        page = written.get(name.removesuffix(".md"))
+        good = page is not None and "path" in page.meta
+        return None if good else f"embeds {name!r}, but that page has no path in its front matter"
+    if first in ("home", "reference"):
+        return None
+    if named := TIMELINE.fullmatch(target):
+        if first not in ids:
+            return f"embeds a timeline of the snippet {first!r}, which is not there"
+        known = drawn.get(first)
+        good = known is None or named["name"] in known  # without a record there is no telling
+        return None if good else f"embeds {name!r}, but {first} draws no timeline of that name"
+    if (project.docs / "assets" / name).is_file():
+        return None
+    if rest.removesuffix(".md") in KEYS and rest.endswith(".md"):
+        return None if first in ids else f"embeds the snippet {first!r}, which is not there"
+    path = project.snippets / name
+    if not path.is_file():
+        return f"embeds {name!r}, which is neither a fragment nor a file of snippets/"
+    if section and not _has_section(path, section):
+        return f"embeds the section {section!r} of {name}, which it does not mark"
+    return None
+
+
+def _has_section(path: Path, section: str) -> bool:
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return re.fullmatch(r"\d*:\d*|\d+", section) is not None or f"[start:{section}]" in text

@@ -1,0 +1,124 @@
+"""The fragments: all that pages include, written as the records and readings now have it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from warpshelf.catalogue import everything, exports, lists, paths
+from warpshelf.catalogue.entry import Surroundings
+from warpshelf.contract import snippet
+from warpshelf.contract.snippet import Snippet
+from warpshelf.core.files import dump, write_atomically
+from warpshelf.core.findings import Finding
+from warpshelf.core.project import Project
+from warpshelf.records import ledger
+from warpshelf.render.fragments import Exhibit, fragments, pictures
+from warpshelf.site import exhibits, holdings, home, inspection
+from warpshelf.site.holdings import Holdings
+
+PUBLISHED = ("measured", "verified", "compiled")
+
+
+def render(project: Project) -> tuple[list[Finding], int]:
+    """Write every fragment and every published record; what is no longer due is removed.
+
+    Returns what was found wrong, and how many files changed.
+    """
+    held = holdings.gather(project)
+    findings = list(held.findings)
+    pages = exhibits.pages(held.pages, (one.id for one in held.snippets))
+    texts = _lists(held, pages)
+    shown, wrong = _exhibits(held)
+    findings += wrong
+    published: dict[str, str] = {}
+    timelines = inspection.embedded_timelines(held.pages)
+    for one in shown:
+        for piece, text in fragments(one).items():
+            texts[f"{one.id}/{piece}.md"] = text + "\n"
+        for name, text in pictures(one, timelines.get(one.id, ())).items():
+            texts[f"{one.id}/timelines/{name}.md"] = text
+        for state in one.states:
+            if state.state in PUBLISHED and state.record is not None:
+                published[f"{one.id}/{state.machine}.json"] = dump(state.record)
+    built, wrong = paths.paths(held.pages, held.shelf)
+    findings += wrong
+    texts |= paths.fragments(built, pages, {one.id: one.title for one in shown})
+    texts["home/shelf.md"] = home.counts(held.shelf, shown)
+    texts["home/result.md"] = home.result(shown, pages)
+    texts |= _references(held.snippets)
+    changed = _mirror(project.fragments, texts)
+    changed += _mirror(project.published_records, published)
+    changed += _export(held, shown)
+    return sorted(set(findings)), changed
+
+
+def _lists(held: Holdings, pages: Mapping[str, str]) -> dict[str, str]:
+    """The reading lists, and single readings where pages show them."""
+    around = Surroundings(held.shelf, pages, held.health, everything.page(held.pages))
+    exported = held.settings.address is not None
+    texts = lists.fragments(around, held.settings.repository, exports=exported)
+    texts[everything.FRAGMENT] = everything.rows(around, exports=exported)
+    texts |= lists.singles(around, inspection.embedded_readings(held.pages))
+    texts["readings/all.md"] = lists.contents(held.shelf)
+    return texts
+
+
+def _exhibits(held: Holdings) -> tuple[list[Exhibit], list[Finding]]:
+    """What may be shown of each snippet."""
+    targets = lists.reading_targets(held.shelf)
+    book = ledger.load(held.project)
+    shown: list[Exhibit] = []
+    findings: list[Finding] = []
+    for one in held.snippets:
+        if not snippet.ID.fullmatch(one.id):  # it has no page, and no anchor, of its own
+            findings += one.findings
+            continue
+        exhibit, wrong = exhibits.exhibit(one, held.shelf, targets, book)
+        findings += wrong
+        shown.append(exhibit)
+    return shown, findings
+
+
+def _export(held: Holdings, shown: list[Exhibit]) -> int:
+    """Write the lists for other programs, where the site's address is known."""
+    project, address, name = held.project, held.settings.address, held.settings.name
+    if address is None or name is None:
+        return _mirror(project.exports, {})
+    said = {where: page.description for where, page in held.pages.items()}
+    texts = exports.files(held.shelf, shown, address, name, said)
+    overview = exports.overview(held.shelf, address, name, said)
+    written = write_atomically(project.docs / "llms.txt", overview, durable=False)
+    return _mirror(project.exports, texts) + written
+
+
+def _references(snippets: Iterable[Snippet]) -> dict[str, str]:
+    """What the reference pages include: the snippets, and each room of the tooling."""
+    sound = (f"snippets.{one.id}.{one.id}" for one in snippets if not one.findings)
+    texts = {"reference/snippets.md": _reference(sound)}
+    tooling = Path(__file__).parents[1]
+    for room in sorted(path.parent for path in tooling.glob("*/__init__.py")):
+        inner = (f".{path.stem}" for path in sorted(room.glob("[a-z]*.py")))
+        names = (f"warpshelf.{room.name}{name}" for name in ("", *inner))
+        texts[f"reference/tooling/{room.name}.md"] = _reference(names)
+    return texts
+
+
+def _reference(names: Iterable[str]) -> str:
+    return "\n\n".join(f"::: {name}" for name in names) + "\n"
+
+
+def _mirror(folder: Path, texts: Mapping[str, str]) -> int:
+    """Make `folder` hold just these files; how many were written or removed."""
+    changed = sum(
+        write_atomically(folder / name, text, durable=False) for name, text in texts.items()
+    )
+    due = {folder / name for name in texts}
+    for path in sorted(folder.rglob("*"), reverse=True):
+        if path.is_file() and path not in due:
+            path.unlink()
+            changed += 1
+        elif path.is_dir() and not any(path.iterdir()):
+            path.rmdir()
+    folder.mkdir(parents=True, exist_ok=True)
+    return changed

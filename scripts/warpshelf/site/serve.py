@@ -1,0 +1,107 @@
+"""The site while it is being written: MkDocs serves it, and a watcher renders what changes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from importlib.util import find_spec
+from pathlib import Path
+
+from watchdog.events import FileSystemEvent, FileSystemEventHandler
+from watchdog.observers import Observer
+
+from warpshelf.core.findings import ShelfError
+from warpshelf.core.project import Project
+from warpshelf.site import build, mkdocs
+
+PAUSE = 0.4  # seconds of quiet before a change is taken up
+KINDS = (".yml", ".py", ".cu", ".cuh", ".hpp", ".h", ".json", ".md")
+
+
+def serve(project: Project, address: str) -> int:
+    """Serve with live reload: pages by MkDocs, readings and snippets by rendering them anew.
+
+    A snippet whose code changes is run again first, where torch is installed.
+    """
+    mkdocs.needed()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # MkDocs must end with this process
+    for finding in build.render(project).findings:
+        sys.stderr.write(f"{finding}\n")
+    watcher = Watcher(project)
+    observer = Observer()
+    observer.schedule(watcher, str(project.docs), recursive=True)
+    observer.schedule(watcher, str(project.snippets), recursive=True)
+    observer.start()
+    worker = threading.Thread(target=watcher.work, daemon=True)
+    worker.start()
+    words = mkdocs.command("serve", "--dev-addr", address, "--watch", str(project.fragments))
+    environment = mkdocs.environment()
+    try:
+        return subprocess.run(words, cwd=project.root, env=environment, check=False).returncode
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        observer.stop()
+        watcher.end()
+
+
+class Watcher(FileSystemEventHandler):
+    """Renders, and runs snippets, after a pause in the changes."""
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+        self.changed: set[Path] = set()
+        self.lock = threading.Lock()
+        self.news = threading.Event()
+        self.run: subprocess.Popen[bytes] | None = None
+
+    def dispatch(self, event: FileSystemEvent) -> None:
+        """Note a change that concerns us; called by watchdog."""
+        if event.event_type in ("opened", "closed", "closed_no_write"):
+            return
+        # Many editors save by moving a new file over the old one.
+        places = (Path(os.fsdecode(place)) for place in (event.src_path, event.dest_path) if place)
+        ours = {path for path in places if self._concerns(path)}
+        if not ours:
+            return
+        with self.lock:
+            self.changed |= ours
+        self.news.set()
+
+    def _concerns(self, path: Path) -> bool:
+        ours = (self.project.published_records, self.project.exports)
+        own = any(path.is_relative_to(folder) for folder in ours)
+        return path.suffix in KINDS and not own and not path.name.startswith(".")
+
+    def work(self) -> None:
+        """Take up changes for ever."""
+        while True:
+            self.news.wait()
+            while self.news.is_set():
+                self.news.clear()
+                self.news.wait(PAUSE)
+            with self.lock:
+                changed, self.changed = self.changed, set()
+            self.take_up(changed)
+
+    def take_up(self, changed: set[Path]) -> None:
+        """Run what is stale if code changed, then render."""
+        code = [p for p in changed if p.suffix != ".json" and self.project.snippets in p.parents]
+        if code and find_spec("torch") is not None:
+            words = [sys.executable, "-m", "warpshelf", "run"]
+            environment = mkdocs.environment()
+            self.run = subprocess.Popen(words, cwd=self.project.root, env=environment)
+            self.run.wait()
+        try:
+            for finding in build.render(self.project).findings:
+                sys.stderr.write(f"{finding}\n")
+        except (OSError, ShelfError) as error:  # a file half saved: its next change mends it
+            sys.stderr.write(f"not rendered: {error}\n")
+
+    def end(self) -> None:
+        """End the run that is under way, if there is one; its children go with it."""
+        if self.run is not None:
+            self.run.kill()

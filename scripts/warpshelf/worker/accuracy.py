@@ -1,0 +1,210 @@
+"""How far an output is from the truth, and how far it may be.
+
+Errors are relative norms in float64, taken in pieces, so that a comparison needs little memory of
+its own. NaN passes no comparison.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from warpshelf.contract.values import Case
+
+# Relative error ‖out − ref‖ / ‖ref‖ by the dtype of the output, or "tf32" where cost() says so.
+TOLERANCES = {
+    "float64": 1e-12,
+    "float32": 5e-6,
+    "tf32": 1e-3,
+    "float16": 1e-3,
+    "bfloat16": 5e-3,
+}
+LIBRARY_MARGIN = 2.0  # our largest error against that of the library in the same dtype
+CHUNK = 2**23  # elements compared at a time: 64 MiB in float64
+
+
+class Wrong(Exception):
+    """A function gave a wrong result; the text says how."""
+
+
+@dataclass(frozen=True)
+class Errors:
+    """How far an output is from the truth: a relative norm, and the largest absolute error."""
+
+    relative: float
+    largest: float
+    scale: float  # the largest magnitude of the truth
+
+    def worst(self, other: Errors) -> Errors:
+        """Of two comparisons, the larger of each error."""
+        return Errors(
+            max(self.relative, other.relative),
+            max(self.largest, other.largest),
+            max(self.scale, other.scale),
+        )
+
+
+def tensors_of(value: object, what: str) -> tuple[torch.Tensor, ...]:
+    """A result as a tuple of tensors, at least one.
+
+    Raises:
+        Wrong: it is something else.
+    """
+    items = value if isinstance(value, tuple) else (value,)
+    if not items:
+        raise Wrong(f"{what} returned an empty tuple where a tensor was due")
+    for item in items:
+        if not isinstance(item, torch.Tensor):
+            raise Wrong(f"{what} returned {type(item).__name__} where a tensor was due")
+    return items
+
+
+def expected_dtypes(
+    case: Case, inputs: Iterable[object], refs: Sequence[torch.Tensor]
+) -> list[torch.dtype]:
+    """The dtype that each output must have.
+
+    It is the case's `out` where given, that of the truth for integers and booleans, and otherwise
+    that of the first floating-point input.
+
+    Raises:
+        Wrong: `out` names something else than dtypes.
+    """
+    if "out" in case:
+        out = case["out"]
+        names = out if isinstance(out, list | tuple) else [out] * len(refs)
+        found = [getattr(torch, str(name), None) for name in names]
+        dtypes = [dtype for dtype in found if isinstance(dtype, torch.dtype)]
+        if len(dtypes) != len(names):
+            raise Wrong(f"the case's `out` is {out!r}, which names no torch dtype")
+        return dtypes
+    floating = (
+        item.dtype for item in inputs if isinstance(item, torch.Tensor) and item.is_floating_point()
+    )
+    first = next(floating, torch.float32)
+    return [first if ref.is_floating_point() else ref.dtype for ref in refs]
+
+
+def tolerance_of(
+    dtype: torch.dtype, unit: str | None, overrides: Mapping[str, tuple[float, str]]
+) -> float:
+    """The relative error allowed; 0 for integers, which are compared exactly.
+
+    Raises:
+        Wrong: there is none for this dtype.
+    """
+    if not dtype.is_floating_point:
+        return 0.0
+    name = str(dtype).removeprefix("torch.")
+    if unit == "tf32" and dtype is torch.float32:
+        name = "tf32"
+    if name in overrides:
+        return overrides[name][0]
+    if name not in TOLERANCES:
+        raise Wrong(f"no tolerance is known for {name}; give one in TOLERANCE")
+    return TOLERANCES[name]
+
+
+def chunks(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Tensors of one shape as pieces of at most CHUNK elements, in the order of their elements."""
+    flat = [tensor.reshape(-1) for tensor in tensors]
+    for start in range(0, flat[0].numel(), CHUNK):
+        yield tuple(tensor[start : start + CHUNK] for tensor in flat)
+
+
+def where(mask: Callable[..., torch.Tensor], *tensors: torch.Tensor, of: torch.Size) -> str | None:
+    """How many elements a mask marks, and the first of them; None where there is none."""
+    count, first, start = 0, 0, 0
+    for pieces in chunks(*tensors):
+        marked = mask(*pieces)
+        if here := int(marked.sum()):
+            first = first if count else start + int(torch.nonzero(marked)[0])
+            count += here
+        start += marked.numel()
+    if not count:
+        return None
+    index = []
+    for size in reversed(of):
+        first, place = divmod(first, size)
+        index.append(place)
+    return f"{count} of {start} elements, the first at {tuple(reversed(index))}"
+
+
+def _untouched(out: torch.Tensor) -> torch.Tensor:
+    words = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    return out.contiguous().view(words[out.element_size()]) == -1
+
+
+def _misses_infinity(out: torch.Tensor, ref: torch.Tensor) -> torch.Tensor:
+    return torch.isinf(ref) & (out.double() != ref.double())
+
+
+def _strays(out: torch.Tensor, ref: torch.Tensor) -> torch.Tensor:
+    return torch.isinf(out.double()) & ~torch.isinf(ref)
+
+
+def compare(out: torch.Tensor, ref: torch.Tensor, dtype: torch.dtype) -> Errors:
+    """Compare one output with the truth, a piece at a time.
+
+    Raises:
+        Wrong: shape, dtype or device differ, an element was never written, is NaN, or is infinite
+            where the truth is not, or an integer differs.
+    """
+    if out.shape != ref.shape:
+        raise Wrong(f"shape {tuple(out.shape)} where the truth has {tuple(ref.shape)}")
+    if out.dtype != dtype:
+        raise Wrong(f"dtype {out.dtype} where {dtype} is due".replace("torch.", ""))
+    if out.device.type != ref.device.type:
+        raise Wrong(f"result on {out.device} where the truth is on {ref.device}")
+    if out.numel() == 0:
+        return Errors(0.0, 0.0, 0.0)
+    if not dtype.is_floating_point:
+        if different := where(torch.ne, out, ref, of=out.shape):
+            raise Wrong(f"differs from the truth in {different}")
+        return Errors(0.0, 0.0, 0.0)
+    if nan := where(torch.isnan, out, of=out.shape):
+        if untouched := where(_untouched, out, of=out.shape):
+            raise Wrong(f"never wrote {untouched}")
+        raise Wrong(f"NaN in {nan}")
+    if missed := where(_misses_infinity, out, ref, of=out.shape):
+        raise Wrong(f"misses an infinity of the truth in {missed}")
+    if strays := where(_strays, out, ref, of=out.shape):
+        raise Wrong(f"infinite where the truth is finite in {strays}")
+    scale = largest = 0.0
+    for _, truth, difference in _differences(out, ref):
+        scale = max(scale, float(truth.abs().max()))
+        largest = max(largest, float(difference.abs().max()))
+    if scale == 0:
+        return Errors(0.0 if largest == 0 else math.inf, largest, scale)
+    # Squares of float64 values beyond 1e154 or below 1e-162 would leave its range.
+    norms, offs = [], []
+    for _, truth, difference in _differences(out, ref):
+        norms.append(float(torch.linalg.vector_norm(truth / scale)))
+        offs.append(float(torch.linalg.vector_norm(difference / scale)))
+    return Errors(math.hypot(*offs) / math.hypot(*norms), largest, scale)
+
+
+def _differences(
+    out: torch.Tensor, ref: torch.Tensor
+) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """Pieces of a result, of the truth, and of how they differ, 0 where both are infinite."""
+    for piece, truth in chunks(out, ref):
+        exact, truth = piece.double(), truth.double()
+        endless = torch.isinf(truth)
+        if endless.any():
+            exact, truth = torch.where(endless, 0.0, exact), torch.where(endless, 0.0, truth)
+        yield piece, truth, exact - truth
+
+
+def first_floating(dtypes: Sequence[torch.dtype]) -> torch.dtype:
+    """The dtype that decides the tolerance."""
+    return next((dtype for dtype in dtypes if dtype.is_floating_point), dtypes[0])
+
+
+def library_limit(library: Errors, dtype: torch.dtype) -> float:
+    """The largest absolute error allowed beside the library's: twice it, or two units in the last
+    place of the largest value where that is more, since a lucky library rounds within a half."""
+    return LIBRARY_MARGIN * max(library.largest, torch.finfo(dtype).eps * library.scale)

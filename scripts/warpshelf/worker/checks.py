@@ -1,0 +1,344 @@
+"""Checks a kernel's variants and peers, case by case, and keeps what the record takes from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from warpshelf.contract import values
+from warpshelf.contract.values import Case
+from warpshelf.records import agreement
+from warpshelf.worker import accuracy, costs, memory, verify, views
+from warpshelf.worker.accuracy import Wrong
+from warpshelf.worker.context import Context, JobError, failure
+from warpshelf.worker.verify import Given
+
+BFLOAT16 = "Triton's interpreter computes bfloat16 wrongly"
+
+Result = dict[str, Any]  # a row of the record's "results"
+
+
+class OutOfMemory(Exception):
+    """A case does not fit into memory; the text says while what."""
+
+
+class Rejected(Exception):
+    """The first failure of a hasty check, in words."""
+
+
+class Checks:
+    """Verifies the variants and peers of a kernel, case by case."""
+
+    def __init__(self, context: Context, device: str, hasty: bool = False) -> None:
+        self.context = context
+        self.hasty = hasty  # the first failure ends it, by raising Rejected
+        self.proof = context.proof
+        self.device = device
+        self.needs: dict[str, Any] = context.job["needs"]
+        self.sm = context.job["machine"].get("sm") or 0
+        self.rows: list[dict[str, Any]] = []
+        self.skips: dict[str, str] = {}
+        self.failures: dict[str, dict[str, Any]] = {}
+        self.dtypes: dict[object, torch.dtype] = {}  # by form of case, of the first output
+
+    def answer(self) -> dict[str, Any]:
+        """What the record takes from here."""
+        return {
+            "cases": self.rows,
+            "skips": [{"what": what, "reason": why} for what, why in self.skips.items()],
+            "failures": list(self.failures.values()),
+        }
+
+    def fail(self, name: str, what: str, mend: str = "") -> None:
+        """Keep the first failure of a variant."""
+        if self.hasty:
+            raise Rejected(what)
+        kind = "VARIANTS" if name in self.proof.variants else "PEERS"
+        self.failures.setdefault(name, failure(what, mend, self.context.place(kind)))
+
+    def draw(self, case: Case, index: int, turn: int) -> tuple[object, ...]:
+        """Inputs of a case: the same at every run of the same turn, so that records are stable.
+
+        Raises:
+            JobError: inputs() gives no tuple of tensors and scalars, or a tensor of zeros alone.
+        """
+        assert self.proof.inputs is not None
+        generator = torch.Generator(self.device).manual_seed(7919 * (index + 1) + turn)
+        inputs = self.proof.inputs(case, self.device, generator)
+        place = self.context.place("inputs")
+        if not isinstance(inputs, tuple):
+            what = f"inputs() returned {type(inputs).__name__} on case {case}"
+            raise JobError(what, "return a tuple of tensors and plain scalars", place)
+        for position, item in enumerate(inputs):
+            if not isinstance(item, torch.Tensor | int | float | bool | str | None):
+                what = f"input {position} is a {type(item).__name__} on case {case}"
+                raise JobError(what, "return tensors and plain scalars only", place)
+            if not isinstance(item, torch.Tensor) or not item.is_floating_point():
+                continue
+            if item.numel() and not item.any():
+                what = f"input {position} is all zeros on case {case}"
+                raise JobError(what, "draw random values: zeros hide wrong indexing", place)
+        return inputs
+
+    def given(self, case: Case, index: int) -> Given:
+        """The inputs of a case and their truth."""
+        assert self.proof.reference is not None
+        return Given(lambda turn: self.draw(case, index, turn), self.proof.reference)
+
+    def case(self, index: int, case: Case, timed: bool) -> dict[str, Any]:
+        """Verify everything on one case; its row of the record.
+
+        A case that memory does not hold is skipped, and has no results.
+        """
+        row: dict[str, Any] = {"case": case, "timed": timed, "results": []}
+        if reason := self._skip_case(case):
+            self.skips.setdefault("bfloat16", reason)
+            return row
+        try:
+            self._case(row, index, case, timed)
+        except Exception as error:
+            if not isinstance(error, OutOfMemory) and not memory.out_of_memory(error):
+                raise
+            self.skips[f"case {case}"] = f"{agreement.OUT_OF_MEMORY} {self.context.place_now}"
+            row["results"] = []
+            if self.device == "cuda":
+                torch.cuda.empty_cache()
+            return row
+        self.rows.append(row)
+        return row
+
+    def _case(self, row: dict[str, Any], index: int, case: Case, timed: bool) -> None:
+        given = self.given(case, index)
+        cost = self._cost(case, given, timed)
+        row |= {key: cost[key] for key in ("bytes", "flops", "unit")}
+        library: accuracy.Errors | None = None
+        library_dtype = None
+        for position, name in enumerate(self.proof.peers):
+            if position > 0 and not timed:
+                break  # small cases need the yardstick alone
+            result, errors, dtype = self._peer(name, case, given, cost)
+            row["results"].append(result)
+            if position == 0:
+                library, library_dtype = errors, dtype
+        ours = []
+        for name in self.proof.applies(case):
+            mine = self._variant(name, case, given, cost, library, library_dtype)
+            if mine and mine["verdict"] == "passed" and not timed:
+                self._views(name, case, index, given, cost, mine)
+            if mine and name not in self.failures:
+                ours.append(mine)
+        row["results"][:0] = ours
+
+    def _cost(self, case: Case, given: Given, timed: bool) -> dict[str, Any]:
+        self.context.at(f"in cost() of case {case}")
+        try:
+            if timed and (found := costs.from_shapes(self.proof, case)):
+                return found
+            known = costs.said(self.proof, case)
+            if known.keys() >= {"bytes", "unit"}:
+                return {"flops": 0, **known}
+            self.context.at(f"in inputs() on case {case}")
+            inputs = given.inputs(0)
+            self.context.at(f"in reference() on case {case}")
+            return costs.of(self.proof, case, inputs, given.truth(0, inputs))
+        except costs.WrongCost as wrong:
+            raise JobError(str(wrong), "mend it", self.context.place("cost")) from None
+        except Wrong as wrong:
+            place = self.context.place("reference")
+            raise JobError(f"{wrong} on case {case}", "", place) from None
+
+    def _skip_case(self, case: Case) -> str | None:
+        wrong = self.device == "cpu" and self.context.job["uses_triton"]
+        return BFLOAT16 if wrong and "bfloat16" in case.values() else None
+
+    def _skip(self, name: str) -> str | None:
+        return agreement.excuse(self.needs, name, None if self.device == "cpu" else self.sm)
+
+    def _check(
+        self, name: str, case: Case, given: Given, cost: dict[str, Any], ours: bool
+    ) -> tuple[accuracy.Errors, torch.dtype]:
+        functions = self.proof.variants if ours else self.proof.peers
+        self.context.at(f"in {'variant' if ours else 'peer'} {name!r} on case {case}")
+        errors, dtype = verify.check(
+            functions[name],
+            given,
+            case,
+            ours=ours,
+            tolerance=lambda dtype: self._tolerance(dtype, cost),
+        )
+        self.dtypes.setdefault(values.form(case), dtype)
+        return errors, dtype
+
+    def _tolerance(self, dtype: torch.dtype, cost: dict[str, Any]) -> float:
+        return accuracy.tolerance_of(dtype, cost["unit"], self.proof.tolerance)
+
+    def _peer(
+        self, name: str, case: Case, given: Given, cost: dict[str, Any]
+    ) -> tuple[Result, accuracy.Errors | None, torch.dtype | None]:
+        """A peer is untrusted: where it is wrong, that is recorded, and the run goes on."""
+        result: Result = {"name": name, "role": "peer"}
+        if reason := self._skip(name):
+            return {**result, "verdict": "skipped", "reason": reason}, None, None
+        try:
+            errors, dtype = self._check(name, case, given, cost, ours=False)
+            tolerance = self._tolerance(dtype, cost)
+        except JobError:
+            raise
+        except Exception as error:
+            if memory.out_of_memory(error):
+                raise OutOfMemory from error
+            reason = str(error) if isinstance(error, Wrong) else _raised(error)
+            return {**result, "verdict": "failed", "reason": reason}, None, None
+        result |= _figures(errors, tolerance)
+        return {**result, "verdict": "passed"}, errors, dtype
+
+    def _variant(
+        self,
+        name: str,
+        case: Case,
+        given: Given,
+        cost: dict[str, Any],
+        library: accuracy.Errors | None,
+        library_dtype: torch.dtype | None,
+    ) -> Result | None:
+        if name in self.failures:
+            return None
+        result: Result = {"name": name, "role": "variant"}
+        if reason := self._skip(name):
+            self.skips[name] = reason
+            return {**result, "verdict": "skipped", "reason": reason}
+        place = f"variant {name!r} is wrong on case {case}"
+        try:
+            errors, dtype = self._check(name, case, given, cost, ours=True)
+            tolerance = self._tolerance(dtype, cost)
+        except Wrong as wrong:
+            self.fail(name, f"{place}: {wrong}")
+            return None
+        result |= _figures(errors, tolerance)
+        if library is not None and dtype is library_dtype and dtype.is_floating_point:
+            limit = accuracy.library_limit(library, dtype)
+            result["max_error_limit"] = _two_digits(limit)
+            if not errors.largest <= limit:
+                peer = next(iter(self.proof.peers))
+                what = f"{place}: largest error {errors.largest:.2g} over {limit:.2g}"
+                self.fail(name, f"{what}, twice that of {peer}")
+                return None
+        return {**result, "verdict": "passed"}
+
+    def _views(
+        self,
+        name: str,
+        case: Case,
+        index: int,
+        given: Given,
+        cost: dict[str, Any],
+        result: Result,
+    ) -> None:
+        """Call a variant on every view of a case; what it refuses goes into its result."""
+        refuses: dict[str, str] = {}
+        for view, of, inputs, refs in self._drawn(name, case, index, given):
+            self.context.at(f"in variant {name!r} on case {of}, {view}")
+            what = self._view(name, of, inputs, refs, cost)
+            if what is None:
+                continue
+            if what.startswith(f"{self.context.job['id']}: "):
+                refuses[view] = what
+                continue
+            self.fail(name, f"variant {name!r} is wrong on case {of}, {view}: {what}")
+            return
+        if refuses:
+            result["refuses"] = refuses
+
+    def _view(
+        self,
+        name: str,
+        case: Case,
+        inputs: Sequence[object],
+        refs: Sequence[torch.Tensor] | str,
+        cost: dict[str, Any],
+    ) -> str | None:
+        """What is wrong with a variant on one view, or the words in which it refuses; or None.
+
+        Where there is no truth, `refs` says why, and a refusal is what is due.
+        """
+        function = self.proof.variants[name]
+        try:
+            if isinstance(refs, str):
+                function(*inputs)
+                return f"gave a result where {refs}: refuse it by a ValueError"
+            verify.check_once(
+                function, inputs, refs, case, lambda dtype: self._tolerance(dtype, cost)
+            )
+        except Wrong as wrong:
+            return str(wrong)
+        except Exception as error:
+            if memory.out_of_memory(error):
+                raise OutOfMemory from error
+            if self._refusal(error):
+                return str(error)
+            return _raised(error)
+        return None
+
+    def _refusal(self, error: Exception) -> bool:
+        """Whether an exception says in one clear line what the kernel cannot take."""
+        text = str(error)
+        clear = text.startswith(f"{self.context.job['id']}: ") and len(text.splitlines()) == 1
+        return clear and isinstance(error, ValueError | TypeError)
+
+    def _drawn(
+        self, name: str, case: Case, index: int, given: Given
+    ) -> Iterator[tuple[str, Case, Sequence[object], Sequence[torch.Tensor] | str]]:
+        """Each view's name, the case that it is of, its inputs and their truth."""
+        inputs = given.inputs(0)
+        truth: Sequence[torch.Tensor] = ()
+        for view, drawn in views.of_case(inputs, index):
+            if view in views.NEW_VALUES:
+                try:
+                    of_view = given.truth_of(drawn)
+                except Wrong:
+                    continue  # such values have no truth
+                yield view, case, drawn, of_view
+            else:
+                truth = truth or given.truth(0, inputs)
+                yield view, case, drawn, truth
+        for side in self._empty_sides(name, case, index):
+            emptied = {**case, side: 0}
+            try:
+                made = self.draw(emptied, index, 0)
+            except Exception:
+                continue  # no inputs of this kind have such a side
+            try:
+                yield f"{side} empty", emptied, made, given.truth_of(made)
+            except Exception as error:
+                why = str(error) if isinstance(error, Wrong) else f"reference() {_raised(error)}"
+                yield f"{side} empty", emptied, made, why
+
+    def _empty_sides(self, name: str, case: Case, index: int) -> list[str]:
+        """The sides to empty for a variant: each of the first case of a form that is for it."""
+        form = values.form(case)
+        first = next(
+            number
+            for number, other in enumerate(self.proof.cases)
+            if values.form(other) == form and name in self.proof.applies(other)
+        )
+        return [side for side in values.sides(case) if case[side] != 0] if first == index else []
+
+
+def _figures(errors: accuracy.Errors, tolerance: float) -> Result:
+    return {
+        "error": _two_digits(errors.relative),
+        "max_error": _two_digits(errors.largest),
+        "tolerance": tolerance,
+    }
+
+
+def _two_digits(value: float) -> float:
+    # More would differ from processor to processor and make every record a new one.
+    return float(f"{value:.2g}") if value == value and abs(value) != float("inf") else 1e308
+
+
+def _raised(error: Exception) -> str:
+    lines = str(error).strip().splitlines() or [""]
+    return f"raised {type(error).__name__}: {lines[0]}"[:300]

@@ -1,0 +1,106 @@
+"""What a job has at hand inside a child: its description, the snippet and its cases, a voice."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from warpshelf.contract.values import Malformed, Obligations, obligations
+
+Place = tuple[str, int]  # a file of the snippet's folder, and a line of it
+
+
+class JobError(Exception):
+    """The snippet is wrong; `failures` are dicts with what and mend, and file and line if known."""
+
+    def __init__(self, what: str, mend: str, place: Place | None = None) -> None:
+        super().__init__(what)
+        self.failures = [failure(what, mend, place)]
+
+
+def failure(what: str, mend: str, place: Sequence[Any] | None) -> dict[str, Any]:
+    """One thing that is wrong, as an answer has it."""
+    file, line = place or (None, None)
+    return {"file": file, "line": line, "what": what, "mend": mend}
+
+
+class Context:
+    """What a job has at hand: its description, the snippet's module, a way to say where it is."""
+
+    def __init__(self, job: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> None:
+        self.job = job
+        self.say = say
+        self.place_now = ""
+        self._modules: tuple[ModuleType, ModuleType] | None = None
+
+    def at(self, place: str) -> None:
+        """Tell the parent what comes next."""
+        self.place_now = place
+        self.say({"at": place})
+
+    @property
+    def modules(self) -> tuple[ModuleType, ModuleType]:
+        """The snippet and its cases, imported on first use."""
+        if self._modules is None:
+            self.at("at import")
+            self._modules = load(Path(self.job["root"]), self.job["id"])
+        return self._modules
+
+    @property
+    def module(self) -> ModuleType:
+        """The snippet."""
+        return self.modules[0]
+
+    @cached_property
+    def proof(self) -> Obligations:
+        """What its cases.py says.
+
+        Raises:
+            JobError: something there is malformed.
+        """
+        try:
+            return obligations(self.modules[1], self.job["kind"], self.job["needs"])
+        except Malformed as malformed:
+            error = JobError("", "")
+            error.failures = [
+                failure(what, mend, self.place(name)) for name, what, mend in malformed.problems
+            ]
+            raise error from None
+
+    def place(self, name: str) -> Place | None:
+        """Where the snippet, or its cases, defines a name."""
+        found = self.job["places"].get(name)
+        return (found[0], found[1]) if found else None
+
+    def mark(self, name: str) -> None:
+        """Put a mark between what was printed before and what comes."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        flush_c_streams()
+        os.write(1, f"\n{self.job['token']} {name}\n".encode())
+
+
+def load(root: Path, name: str) -> tuple[ModuleType, ModuleType]:
+    """Import a snippet and its cases from the checkout at `root`, which comes first on the path."""
+    sys.path.insert(0, str(root))
+    package = f"snippets.{name}"
+    for known in [key for key in sys.modules if key == package or key.startswith(f"{package}.")]:
+        del sys.modules[known]  # of another checkout
+    importlib.invalidate_caches()
+    module = importlib.import_module(f"{package}.{name}")
+    return module, importlib.import_module(f"{package}.cases")
+
+
+def flush_c_streams() -> None:
+    """Flush what C code has printed, such as a kernel executed on the host."""
+    import ctypes
+
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).fflush(None)

@@ -1,0 +1,96 @@
+"""What a case costs: what cost() says of it, and the default for the rest.
+
+By default the bytes are those of each input tensor and each output once, in the dtypes due; there
+are no FLOPs; and the unit is that of the first floating-point input.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from warpshelf.contract import values
+from warpshelf.contract.values import Case, Obligations
+from warpshelf.worker import accuracy
+
+UNITS = {
+    torch.float64: "fp64",
+    torch.float32: "fp32",
+    torch.float16: "fp16",
+    torch.bfloat16: "bf16",
+    torch.int8: "int8",
+}
+SIDE_BYTES = 4 * 3  # of each element of a case of unknown tensors: two read, one written
+
+
+class WrongCost(Exception):
+    """cost() returned something malformed; the text says what."""
+
+
+def said(proof: Obligations, case: Case) -> dict[str, Any]:
+    """What cost() says of a case.
+
+    Raises:
+        WrongCost: it is malformed.
+    """
+    if proof.cost is None:
+        return {}
+    found = proof.cost(case)
+    if what := values.cost_problem(found):
+        raise WrongCost(f"{what} on case {case}")
+    return dict(found)
+
+
+def unit(inputs: Iterable[object]) -> str:
+    """The unit of the first floating-point input; fp32 where there is none."""
+    for item in inputs:
+        if isinstance(item, torch.Tensor):
+            if item.is_floating_point():
+                name = str(item.dtype).removeprefix("torch.")
+                return "fp8" if name.startswith("float8") else UNITS.get(item.dtype, "fp32")
+            if item.dtype is torch.int8:
+                return "int8"
+    return "fp32"
+
+
+def of(
+    proof: Obligations, case: Case, inputs: Sequence[object], refs: Sequence[torch.Tensor]
+) -> dict[str, Any]:
+    """Bytes, FLOPs and unit of a case, of whose inputs `refs` is the truth.
+
+    Raises:
+        WrongCost: cost() is malformed.
+    """
+    dtypes = accuracy.expected_dtypes(case, inputs, refs)
+    tensors = [item for item in inputs if isinstance(item, torch.Tensor)]
+    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    size += sum(ref.numel() * dtype.itemsize for ref, dtype in zip(refs, dtypes, strict=False))
+    return {"bytes": size, "flops": 0, "unit": unit(inputs), **said(proof, case)}
+
+
+def from_shapes(proof: Obligations, case: Case) -> dict[str, Any] | None:
+    """The same before any input is made, where cost() says enough, or inputs() and reference()
+    work on tensors that have shapes and no data; else None."""
+    known = said(proof, case)
+    if known.keys() >= {"bytes", "unit"}:
+        return {"flops": 0, **known}
+    assert proof.inputs is not None and proof.reference is not None
+    try:
+        shapes = proof.inputs(case, "meta", None)
+        refs = accuracy.tensors_of(proof.reference(*shapes), "reference()")
+        return of(proof, case, shapes, refs)
+    except Exception:  # whatever needs data
+        return None
+
+
+def guess(proof: Obligations, case: Case) -> dict[str, Any]:
+    """Bytes, FLOPs and unit of a case, estimated from its sides where nothing better is known."""
+    if found := from_shapes(proof, case):
+        return found
+    elements = math.prod(max(1, case[side]) for side in values.sides(case))
+    dtype = getattr(torch, str(case.get("dtype")), None)
+    name = UNITS.get(dtype, "fp32") if isinstance(dtype, torch.dtype) else "fp32"
+    return {"bytes": SIDE_BYTES * elements, "flops": 0, "unit": name, **said(proof, case)}

@@ -1,0 +1,146 @@
+"""The jobs of a child process: verify, time and compile a snippet, describe the machine.
+
+The fork server imports this module, and torch with it, once. It must neither touch CUDA nor import
+Triton: each child does so for itself, once its environment says how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from warpshelf.contract import values
+from warpshelf.contract.timelines import timelines_problem
+from warpshelf.worker import due, times
+from warpshelf.worker.checks import Checks, Rejected
+from warpshelf.worker.context import Context, JobError, failure
+from warpshelf.worker.task import Task
+
+
+def check_contract(context: Context) -> dict[str, Any]:
+    """Import the snippet and look at its values; what it offers, by name."""
+    proof = context.proof
+    return {
+        "cases": list(proof.cases),
+        "variants": list(proof.variants),
+        "kills": [list(names) for names in proof.kills],
+    }
+
+
+def list_due(context: Context) -> dict[str, Any]:
+    """What every record of a kernel must show, of one that cannot be verified here."""
+    return {"due": due.rows(Checks(context, times.device()))}
+
+
+def verify_snippet(context: Context) -> dict[str, Any]:
+    """The demo twice, then every case or fact. Failures are gathered, one a variant."""
+    job, proof = context.job, context.proof
+    device = times.device()
+    if job["demo"]:
+        for turn in ("demo 1", "demo 2"):
+            context.at("in demo()")
+            context.mark(turn)
+            context.module.demo(*([] if job["kind"] == "model" else [device]))
+        context.mark("end")
+    if job["kind"] != "kernel":
+        drawn = timelines_of(context)
+        return _facts(context) | ({"timelines": drawn} if drawn else {})
+    checks = Checks(context, device)
+    chosen = job.get("cases")
+    for index, case in enumerate(proof.cases):
+        if chosen is None or index in chosen:
+            checks.case(index, case, timed=False)
+    # What failed leaves no record, and so nothing that could be held against what is due.
+    wanted = chosen is None and not checks.failures
+    return {**checks.answer(), "due": due.rows(checks) if wanted else []}
+
+
+def judge_snippet(context: Context) -> dict[str, Any]:
+    """Which of the job's cases reject the snippet, a mutant: by case, the words in which it does.
+
+    A case that rejects nothing has None; one of which no variant can run here is left out.
+    """
+    proof, device = context.proof, times.device()
+    found: dict[str, str | None] = {}
+    for index in context.job["cases"]:
+        checks = Checks(context, device, hasty=True)
+        try:
+            row = checks.case(index, proof.cases[index], timed=False)
+        except JobError as error:
+            found[str(index)] = str(error)
+        except Rejected as rejected:
+            found[str(index)] = str(rejected)
+        except BaseException as error:  # also SystemExit: whatever a mutant does is a rejection
+            found[str(index)] = f"raised {type(error).__name__}: {error}".splitlines()[0]
+        else:
+            if any(one["role"] == "variant" and "error" in one for one in row["results"]):
+                found[str(index)] = None
+    return {"judged": found}
+
+
+def _facts(context: Context) -> dict[str, Any]:
+    context.at("in facts()")
+    assert context.proof.facts is not None
+    rows = context.proof.facts()
+    place = context.place("facts")
+    if not isinstance(rows, Sequence) or not rows:
+        raise JobError(f"facts() returned {rows!r:.60}", "return a list of rows", place)
+    failures = []
+    for row in rows:
+        if what := values.fact_problem(row):
+            raise JobError(what, "mend the row", place)
+        if not values.fact_holds(row):
+            value, expected = row["value"], row["expected"]
+            what = f"fact {row['name']!r}: {value} where {expected} is expected"
+            failures.append(failure(what, f"see {row['source']}", place))
+    return {
+        "facts": [{**row, "value": _stable(row), "verdict": "passed"} for row in rows],
+        "failures": failures,
+    }
+
+
+def timelines_of(context: Context) -> Sequence[dict[str, Any]]:
+    """The pictures that cases.py offers, as data that pages draw from; none where it has none."""
+    timelines = context.proof.timelines
+    if timelines is None:
+        return []
+    context.at("in timelines()")
+    rows: Sequence[dict[str, Any]] = timelines()
+    if what := timelines_problem(rows):
+        raise JobError(what, "mend what timelines() returns", context.place("timelines"))
+    return rows
+
+
+def _stable(row: dict[str, Any]) -> int | float:
+    """The value to record: an error to two digits, since more differs by processor."""
+    value = row["value"]
+    return float(f"{value:.2g}") if isinstance(value, float) and row["expected"] == 0 else value
+
+
+def compile_snippet(context: Context) -> dict[str, Any]:
+    """Ahead-of-time figures of every kernel, and the limits that they break."""
+    from warpshelf.worker import compiled
+
+    job, proof = context.job, context.proof
+    context.at("while compiling")
+    rows = compiled.figures(proof, job["id"], has_cuda=job["has_cuda"], needs=job["needs"])
+    broken = compiled.broken_limits(rows, proof.limits)
+    place = context.place("LIMITS")
+    return {
+        "compiled": rows,
+        "failures": [
+            failure(what, mend, place)
+            for what, _, mend in (text.rpartition("; ") for text in broken)
+        ],
+    }
+
+
+DOES: dict[Task, Callable[[Context], dict[str, Any]]] = {
+    Task.DESCRIBE: times.describe_machine,
+    Task.LOOK: check_contract,
+    Task.DUE: list_due,
+    Task.VERIFY: verify_snippet,
+    Task.JUDGE: judge_snippet,
+    Task.TIME: times.time_snippet,
+    Task.COMPILE: compile_snippet,
+}

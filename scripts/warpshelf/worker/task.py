@@ -1,0 +1,17 @@
+"""What a child can be asked to do, by name."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Task(StrEnum):
+    """A job of a child process; `jobs.DOES` has the function that does it."""
+
+    DESCRIBE = "describe_machine"
+    LOOK = "check_contract"
+    DUE = "list_due"
+    VERIFY = "verify_snippet"
+    JUDGE = "judge_snippet"
+    TIME = "time_snippet"
+    COMPILE = "compile_snippet"

@@ -1,0 +1,181 @@
+"""Interleaved samples of time, their medians and spread, and the limit no time may beat.
+
+Nothing here needs a GPU. What measures one call is handed in as a clock, so that the rules are
+tested with an invented one; `CudaClock` in gpu.py is the real one.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+WARM_UP = 0.05  # seconds of warm-up a function, so that clocks and caches settle
+WARM_CALLS = 3  # of warm-up at least, after a first one which may compile
+SAMPLING = 0.2  # seconds of device time a function in one case
+FEWEST, MOST = 15, 300  # samples a function in one case
+MOST_VOID = 0.5  # share of a function's samples in which the GPU may have waited for the host
+
+Call = Callable[[], object]
+
+
+class Sample(NamedTuple):
+    """Seconds of one call, and whether the GPU surely never waited for the host meanwhile."""
+
+    seconds: float
+    held: bool = True
+
+
+class Clock(Protocol):
+    """Measures one call of a function on a cold cache."""
+
+    def measure(self, call: Call) -> Sample:
+        """How long the device took for `call`."""
+        ...
+
+
+class Impossible(Exception):
+    """A time that the hardware cannot reach: the measurement or the cost is wrong."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Seconds of one function in one case: median, 20th and 80th percentile, sample count.
+
+    `void` counts the samples left out, since the GPU may have waited for the host in them.
+    """
+
+    median: float
+    p20: float
+    p80: float
+    n: int
+    void: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """As the record has it, at four significant digits."""
+        rounded = {name: float(f"{getattr(self, name):.4g}") for name in ("median", "p20", "p80")}
+        return {**rounded, "n": self.n, "void": self.void}
+
+
+@dataclass(frozen=True)
+class Untimed:
+    """Why a function has no time in a case, in words."""
+
+    reason: str
+
+
+def percentile(ordered: list[float], share: float) -> float:
+    """The value below which `share` of an ordered list lies, interpolated linearly."""
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+
+
+def summarize(samples: list[float], void: int = 0) -> Summary:
+    """Median and spread of samples in seconds, beside `void` that were left out.
+
+    Raises:
+        ValueError: there is none, or one is not above zero, not finite or NaN.
+    """
+    if not samples or not all(0 < sample < math.inf for sample in samples):
+        raise ValueError(f"{len(samples)} samples, the smallest {min(samples, default=0)} s")
+    ordered = sorted(samples)
+    p20, median, p80 = (percentile(ordered, share) for share in (0.2, 0.5, 0.8))
+    return Summary(median, p20, p80, len(ordered), void)
+
+
+def interleave(
+    calls: Mapping[str, Call],
+    clock: Clock,
+    *,
+    warm_up: float = WARM_UP,
+    sampling: float = SAMPLING,
+    now: Callable[[], float] = time.monotonic,
+    deadline: float | None = None,
+    seed: int = 0,
+) -> dict[str, Summary | Untimed]:
+    """Time functions against each other, one sample of each in every round.
+
+    Taking turns spreads whatever drifts (clocks, temperature, a neighbour) over all alike, and the
+    order of each round is drawn anew from `seed`, so that none always follows the same other. Each
+    is called once, then warmed up for `warm_up` seconds of its own time and WARM_CALLS calls. It is
+    sampled until the samples of the slowest add up to `sampling` seconds and each has FEWEST that
+    are held, within MOST rounds. Past `deadline` (by `now`) no further round starts. A function
+    with fewer than FEWEST samples held, or a larger share of others than MOST_VOID, is untimed.
+
+    Raises:
+        TimeoutError: the deadline came before FEWEST rounds.
+    """
+    for call in calls.values():
+        _warm(call, clock, warm_up)
+    order, chance = list(calls), random.Random(seed)
+    taken = {name: _Samples() for name in calls}
+    rounds = 0
+    while calls and rounds < MOST:
+        if deadline is not None and now() > deadline:
+            if rounds < FEWEST:
+                raise TimeoutError(f"{rounds} of {FEWEST} rounds of samples before the time limit")
+            break
+        chance.shuffle(order)
+        for name in order:
+            taken[name].add(clock.measure(calls[name]))
+        rounds += 1
+        enough = rounds >= FEWEST and max(one.spent for one in taken.values()) >= sampling
+        if enough and all(len(one.held) >= FEWEST or one.hopeless for one in taken.values()):
+            break
+    return {name: one.outcome() for name, one in taken.items()}
+
+
+def _warm(call: Call, clock: Clock, seconds: float) -> None:
+    clock.measure(call)
+    spent, rounds = 0.0, 0
+    while rounds < WARM_CALLS or (spent < seconds and rounds < MOST):
+        spent += clock.measure(call).seconds
+        rounds += 1
+
+
+class _Samples:
+    """The samples of one function."""
+
+    def __init__(self) -> None:
+        self.held: list[float] = []
+        self.void = 0
+        self.spent = 0.0
+
+    def add(self, sample: Sample) -> None:
+        self.spent += sample.seconds
+        if sample.held:
+            self.held.append(sample.seconds)
+        else:
+            self.void += 1
+
+    @property
+    def hopeless(self) -> bool:
+        return self.void > MOST_VOID * (self.void + len(self.held))
+
+    def outcome(self) -> Summary | Untimed:
+        if self.hopeless or len(self.held) < FEWEST:
+            total = self.void + len(self.held)
+            return Untimed(
+                f"the GPU may have waited for the host in {self.void} of {total} samples: "
+                "enqueueing the call takes longer than the flush before it"
+            )
+        return summarize(self.held, self.void)
+
+
+def refuse_impossible(name: str, summary: Summary, least: float) -> None:
+    """See that a time is at most 100 % of the limit.
+
+    Raises:
+        Impossible: it is more; a wrong cost(), work left out, or a cache that was not cold.
+    """
+    if summary.median < least:
+        share = 100 * least / summary.median
+        raise Impossible(
+            f"{name!r} took {summary.median:.3g} s, {share:.0f} % of what the hardware allows "
+            f"({least:.3g} s at best)"
+        )

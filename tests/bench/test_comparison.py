@@ -1,0 +1,151 @@
+"""This machine beside the published ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from conftest import Trial, sound_snippet
+from synthetic import case, facts, record, result
+
+from warpshelf.bench.comparison import rows
+from warpshelf.core.files import dump
+
+LARGE = "dtype: float32, m: 4096, n: 4096, scale: 1.0"
+SMALL = "dtype: float32, m: 1, n: 1, scale: 1.0"
+
+
+def values(found: list[dict]) -> dict[tuple[str, str, str], dict[str, str]]:
+    assert all(row.keys() == {"case", "name", "quantity", "values"} for row in found)
+    table = {(row["case"], row["name"], row["quantity"]): row["values"] for row in found}
+    assert len(table) == len(found)
+    return table
+
+
+def test_times_stand_beside_each_other_where_there_are_any() -> None:
+    other = record()
+    other["cases"][2]["results"][1]["time"]["median"] = 9.9e-5
+    table = values(rows(record(), {"older-g8": other}))
+    assert {quantity for *_, quantity in table} == {"median"}
+    assert table[LARGE, "one pass", "median"] == {"here": "49.1 µs", "older-g8": "99.0 µs"}
+    assert (LARGE, "fancy", "median") not in table
+
+
+def test_without_times_it_is_the_errors() -> None:
+    table = values(rows(record(0), {"cpu": record(0)}))
+    assert {quantity for *_, quantity in table} == {"error"}
+    assert table[SMALL, "online", "error"] == {"here": "3.10e-8", "cpu": "3.10e-8"}
+
+
+def test_a_cpu_beside_a_gpu_shows_the_times_that_there_are() -> None:
+    table = values(rows(record(0), {"imaginary-g9-80gb": record()}))
+    assert table[LARGE, "online", "median"] == {"imaginary-g9-80gb": "49.3 µs"}
+    assert all("here" not in machines for machines in table.values())
+
+
+def test_a_case_of_one_side_only_has_one_value() -> None:
+    mine = record(cases=[case(2, 3, [result("new", 1e-3)], timed=True)])
+    table = values(rows(mine, {"g9": record()}))
+    assert table["dtype: float32, m: 2, n: 3, scale: 1.0", "new", "median"] == {"here": "1.00 ms"}
+    assert table[LARGE, "online", "median"] == {"g9": "49.3 µs"}
+
+
+def test_facts_stand_beside_each_other() -> None:
+    fresh = record(0, cases=[], facts=facts())
+    other = record(0, cases=[], facts=[facts()[0] | {"unit": "B"}])
+    table = values(rows(fresh, {"cpu": other}))
+    assert table["", "parameters", "value"] == {"here": "6\u202f738\u202f415\u202f616"}
+    assert table["", "parameters", "B"].keys() == {"cpu"}
+    assert table["", "FLOPs", "value"].keys() == {"here"}
+
+
+# The command.
+
+
+def put(trial: Trial, found: dict) -> Path:
+    path = trial.root / "snippets" / "sound" / "results" / f"{found['machine']['slug']}.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(dump(found))
+    return path
+
+
+@pytest.fixture
+def sound(trial: Trial) -> Trial:
+    # A label with brackets and a word in colons: both mean something to the printer of the table.
+    text = sound_snippet().replace(
+        '{"m": 1, "n": 1, "k": 1,', '{"m": 1, "n": 1, "k": 1, "variants": ["[red] :bug:"],'
+    )
+    text = text.replace('{"product": lambda', '{"[red] :bug:": lambda')
+    trial.snippet("sound", text)
+    assert trial.shelf("run").returncode == 0
+    return trial
+
+
+def test_comparing_touches_no_record(sound: Trial) -> None:
+    path = sound.root / "snippets" / "sound" / "results" / "cpu.json"
+    aged = json.loads(path.read_text())
+    aged["machine"]["python"] = "3.11.0"
+    path.write_text(dump(aged))
+    before = path.read_bytes(), path.stat().st_mtime_ns
+    done = sound.shelf("compare", "sound", "--json")
+    assert done.returncode == 0
+    table = values(json.loads(done.stdout))
+    shown = table["k: 33, m: 17, n: 5", "[red] :bug:", "error"]
+    assert shown.keys() == {"here", "cpu"} and shown["here"] == shown["cpu"]
+    assert (path.read_bytes(), path.stat().st_mtime_ns) == before
+    assert [one.name for one in path.parent.iterdir()] == ["cpu.json"]
+
+
+def test_the_table_shows_names_as_they_are(sound: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "140")
+    done = sound.shelf("compare", "sound")
+    assert done.returncode == 0
+    assert "variants: [[red] :bug:]" in done.stdout
+    assert done.stdout.count(" [red] :bug: ") == 4
+    assert done.stdout.endswith("here: CPU\n")
+
+
+def test_stale_records_are_withheld_by_name(sound: Trial) -> None:
+    stale = record(snippet="sound")
+    stale["cases"][2]["results"][0]["name"] = "never to be seen"
+    put(sound, stale)
+    for words in ([], ["--json"]):
+        done = sound.shelf("compare", "sound", *words)
+        assert done.returncode == 0
+        assert "never to be seen" not in done.stdout + done.stderr
+        assert "µs" not in done.stdout and "4096" not in done.stdout
+        said = "imaginary-g9-80gb: withheld, the source has changed since 2031-05-06"
+        assert said in done.stderr.splitlines()
+        assert "imaginary-g9-80gb" not in done.stdout
+
+
+def test_a_damaged_record_is_told(sound: Trial) -> None:
+    put(sound, record(snippet="sound")).write_text("{")
+    done = sound.shelf("compare", "sound", "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)
+    assert "snippets/sound/results/imaginary-g9-80gb.json:1: is not the JSON" in done.stderr
+
+
+def test_a_failing_snippet_is_told_once(sound: Trial) -> None:
+    path = sound.root / "snippets" / "sound" / "sound.py"
+    path.write_text(path.read_text().replace("torch.matmul(a, b, out=out)", "out.zero_()"))
+    done = sound.shelf("compare", "sound", "--json")
+    assert (done.returncode, done.stdout) == (1, "")
+    found = [line for line in done.stderr.splitlines() if line.startswith("snippets/sound/")]
+    assert len(found) == 1 and "[red] :bug:" in found[0]
+
+
+def test_what_cannot_run_here_is_told(trial: Trial) -> None:
+    text = sound_snippet().replace('{"seconds": 20}', '{"cpu": "clusters need a GPU"}')
+    trial.snippet("sound", text)
+    done = trial.shelf("compare", "sound")
+    assert (done.returncode, done.stdout) == (1, "")
+    said = [line for line in done.stderr.splitlines() if line.startswith("snippets/sound/sound.py")]
+    assert len(said) == 1 and "clusters need a GPU" in said[0] and "; " in said[0]
+
+
+def test_an_unknown_snippet_is_wrong_usage(sound: Trial) -> None:
+    done = sound.shelf("compare", "soundd")
+    assert done.returncode == 2
+    assert "did you mean sound?" in " ".join(done.stderr.split())

@@ -1,0 +1,326 @@
+"""A run on sound and wrong snippets, as a user would start it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from html import unescape
+from pathlib import Path
+
+import pytest
+from conftest import MKDOCS, ROOT, WRONG, Trial, new_trial, sound_snippet, wrong_snippet
+
+OVERLAYS = {path.stem: path for path in sorted(WRONG.glob("*.py"))}
+HOSTILE = """
+
+def demo(device):
+    print("<script>document.title = 'taken'</script> & <img src=x onerror=alert(1)>")
+    print("\\x1b[31mred\\x1b[0m \\x07bell")
+    print("```\\n=== \\"tab\\"\\n~~~")
+    print("--8<-- \\"/etc/passwd\\"\\n;--8<--\\n# heading")
+    print("[x](javascript:alert(1)) **bold**")
+    print("::: warpshelf.verify\\n{{ config.site_name }}\\n\\n    code")
+
+"""
+
+
+@dataclass
+class Outcome:
+    """One run over everything, and the site built after it."""
+
+    trial: Trial
+    run: subprocess.CompletedProcess[str]
+    verdicts: dict[str, dict]
+    site: subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    trial = new_trial(tmp_path_factory.mktemp("wrong") / "trial")
+    trial.snippet("sound", sound_snippet())
+    head, guard, tail = sound_snippet().partition('if __name__ == "__main__":')
+    trial.snippet("hostile", f"{head}{HOSTILE}{guard}{tail}")
+    for name, path in OVERLAYS.items():
+        trial.snippet(name, wrong_snippet(path.read_text(encoding="utf-8")))
+    latin = trial.snippet("latin", sound_snippet().replace("matrix", "m\u00e4trix"))
+    latin.write_bytes(latin.read_text(encoding="utf-8").encode("latin-1"))
+    for name in ["sound", "hostile", "latin", *OVERLAYS]:
+        trial.page(f"{name}.md", f'# Page of {name}\n\n--8<-- "{name}/whole.md"\n')
+    run = trial.process("run", "--json")
+    verdicts = {verdict["snippet"]: verdict for verdict in json.loads(run.stdout)}
+    return Outcome(trial, run, verdicts, trial.shelf("site"))
+
+
+def test_a_run_with_anything_wrong_exits_with_1(outcome: Outcome) -> None:
+    assert outcome.run.returncode == 1
+    assert outcome.verdicts.keys() == {"sound", "hostile", "latin", *OVERLAYS}
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_what_is_wrong_is_said_in_one_line(outcome: Outcome, name: str) -> None:
+    says = re.search(r"^# says: (.*)$", OVERLAYS[name].read_text(encoding="utf-8"), re.M)
+    assert says is not None
+    verdict = outcome.verdicts[name]
+    assert verdict["state"] == "failed"
+    assert len(verdict["findings"]) == 1
+    [line] = verdict["findings"]
+    assert re.search(says[1], line), line
+    assert line.startswith((f"snippets/{name}/{name}.py:", f"snippets/{name}/cases.py:"))
+    assert "; " in line.partition(": ")[2], f"no mend in {line!r}"
+    assert line in outcome.run.stderr.splitlines()
+
+
+def test_a_file_that_is_not_utf8_is_named(outcome: Outcome) -> None:
+    [line] = outcome.verdicts["latin"]["findings"]
+    assert re.fullmatch(r"snippets/latin/latin\.py: is not UTF-8 at byte \d+; save .*", line)
+
+
+@pytest.mark.parametrize("name", ["latin", *OVERLAYS])
+def test_what_is_wrong_publishes_nothing(outcome: Outcome, name: str) -> None:
+    root = outcome.trial.root
+    assert not (root / "snippets" / name / "results").exists()
+    assert not (root / "docs" / "records" / name).exists()
+    whole = (root / "build" / "fragments" / name / "whole.md").read_text(encoding="utf-8")
+    assert "The last run here failed" in whole
+    for piece in ("output", "accuracy", "timing", "compile", "facts"):
+        text = (root / "build" / "fragments" / name / f"{piece}.md").read_text(encoding="utf-8")
+        assert "ws-absent" in text and "<table" not in text and "<pre" not in text
+
+
+def test_the_sound_ones_pass_and_the_site_is_built(outcome: Outcome) -> None:
+    assert outcome.verdicts["sound"]["state"] == "passed"
+    assert outcome.verdicts["hostile"]["state"] == "passed"
+    # What is wrong in source fails the build's status as well, and costs no page.
+    assert outcome.site.returncode == 1
+    for name in ["sound", "hostile", *OVERLAYS]:
+        page = outcome.trial.root / "site" / name / "index.html"
+        assert f"Page of {name}" in page.read_text(encoding="utf-8")
+    sound = (outcome.trial.root / "site" / "sound" / "index.html").read_text(encoding="utf-8")
+    assert "[[1.0, 1.0], [1.0, 1.0]]" in unescape(sound)
+    assert "records/sound/cpu.json" in sound
+
+
+def test_hostile_output_is_shown_and_does_nothing(outcome: Outcome) -> None:
+    html = (outcome.trial.root / "site" / "hostile" / "index.html").read_text(encoding="utf-8")
+    assert "document.title" in html
+    assert "<script>document.title" not in html
+    assert "<img src=x" not in html
+    assert 'href="javascript:' not in html
+    assert "\x1b" not in html and "\x07" not in html
+    assert "root:x:0" not in html
+    assert '"tab"</label>' not in html
+
+
+def test_nothing_changed_runs_nothing(trial: Trial) -> None:
+    trial.snippet("sound", sound_snippet())
+    assert trial.shelf("run").returncode == 0
+    record = trial.root / "snippets" / "sound" / "results" / "cpu.json"
+    before = record.read_bytes(), record.stat().st_mtime_ns
+    again = trial.shelf("run", "--json")
+    assert [verdict["state"] for verdict in json.loads(again.stdout)] == ["current"]
+    forced = trial.shelf("run", "--force", "--json")
+    assert [verdict["state"] for verdict in json.loads(forced.stdout)] == ["passed"]
+    assert (record.read_bytes(), record.stat().st_mtime_ns) == before
+
+
+def test_a_fresh_checkout_checks_once_and_keeps_the_record(trial: Trial) -> None:
+    trial.snippet("sound", sound_snippet())
+    trial.shelf("run")
+    record = trial.root / "snippets" / "sound" / "results" / "cpu.json"
+    aged = json.loads(record.read_text())
+    aged["machine"]["python"] = "3.11.0"
+    record.write_text(json.dumps(aged))
+    (trial.root / ".shelf" / "ledger.json").unlink()
+    states = [json.loads(trial.shelf("run", "--json").stdout)[0]["state"] for _ in range(2)]
+    assert states == ["passed", "current"]
+    assert json.loads(record.read_text()) == aged
+
+
+def test_a_demo_that_departs_from_its_record_fails(trial: Trial) -> None:
+    trial.snippet("sound", sound_snippet())
+    trial.shelf("run")
+    record = trial.root / "snippets" / "sound" / "results" / "cpu.json"
+    other = json.loads(record.read_text())
+    other["demo"] = "[[1.0, 1.0], [1.0, 2.0]]\n"
+    record.write_text(json.dumps(other))
+    (trial.root / ".shelf" / "ledger.json").unlink()
+    run = trial.shelf("run")
+    assert run.returncode == 1
+    assert "demo() prints other than its record of" in run.stderr
+    site = trial.shelf("site", "--render-only")
+    assert site.returncode == 0
+    whole = (trial.root / "build" / "fragments" / "sound" / "whole.md").read_text()
+    assert "The last run here failed" in whole and "<table" not in whole
+
+
+def test_a_failure_is_never_cached(trial: Trial) -> None:
+    trial.snippet("zeros", wrong_snippet(OVERLAYS["zeros"].read_text()))
+    for _ in range(2):
+        run = trial.shelf("run", "--json")
+        assert run.returncode == 1
+        assert json.loads(run.stdout)[0]["state"] == "failed"
+
+
+def test_a_changed_helper_runs_again_what_imports_it(trial: Trial) -> None:
+    helped = sound_snippet().replace(
+        "import torch\n", "import torch\n\nfrom snippets import help\n"
+    )
+    trial.snippet("helped", helped.replace("a.double() @", "help.same(a).double() @"))
+    trial.snippet("sound", sound_snippet())
+    helper = trial.root / "snippets" / "help.py"
+    helper.write_text("def same(x):\n    return x\n")
+    assert trial.shelf("run").returncode == 0
+    helper.write_text("def same(x):\n    return +x\n")
+    states = {v["snippet"]: v["state"] for v in json.loads(trial.shelf("run", "--json").stdout)}
+    assert states == {"helped": "passed", "sound": "current"}
+
+
+def test_out_writes_one_file_that_import_puts_in_place(trial: Trial) -> None:
+    trial.snippet("sound", sound_snippet())
+    trial.snippet("zeros", wrong_snippet(OVERLAYS["zeros"].read_text()))
+    run = trial.shelf("run", "--out", "records.json")
+    assert run.returncode == 1
+    assert not (trial.root / "snippets" / "sound" / "results").exists()
+    assert trial.shelf("import", "records.json").returncode == 0
+    record = json.loads((trial.root / "snippets" / "sound" / "results" / "cpu.json").read_text())
+    assert record["snippet"] == "sound"
+    assert not (trial.root / "snippets" / "zeros" / "results").exists()
+
+
+def test_a_spent_budget_leaves_the_rest_for_the_next_run(trial: Trial) -> None:
+    slow = wrong_snippet(OVERLAYS["infinite_loop"].read_text()).replace(
+        '"seconds": 2', '"seconds": 600'
+    )
+    trial.snippet("endless", slow)
+    started = time.monotonic()
+    run = trial.process("run", "--budget", "4", "--json")
+    assert time.monotonic() - started < 30
+    assert run.returncode == 0
+    assert json.loads(run.stdout)[0]["state"] == "left"
+
+
+def test_a_run_killed_at_any_moment_leaves_whole_records(trial: Trial) -> None:
+    names = [f"sound_{index}" for index in range(6)]
+    for name in names:
+        trial.snippet(name, sound_snippet())
+    command = [sys.executable, str(ROOT / "scripts" / "build.py"), "run"]
+    for delay in (1.0, 2.5, 3.0):
+        process = subprocess.Popen(
+            command, cwd=trial.root, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        time.sleep(delay)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        for path in trial.root.glob("snippets/*/results/*.json"):
+            assert json.loads(path.read_text())["snippet"] == path.parents[1].name
+    assert trial.shelf("run").returncode == 0
+    assert len(list(trial.root.glob("snippets/*/results/cpu.json"))) == len(names)
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
+def test_no_process_outlives_a_killed_run(trial: Trial) -> None:
+    text = wrong_snippet(OVERLAYS["infinite_loop"].read_text())
+    trial.snippet("endless", text.replace('"seconds": 2', '"seconds": 600'))
+    mark = {**os.environ, "TRIAL_MARK": str(trial.root)}
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / "scripts" / "build.py"), "run"],
+        cwd=trial.root,
+        env=mark,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 60
+    while len(_marked(str(trial.root))) < 4 and time.monotonic() < deadline:
+        time.sleep(0.2)  # parent, resource tracker, fork server, child
+    assert len(_marked(str(trial.root))) >= 4
+    process.kill()
+    process.wait()
+    while _marked(str(trial.root)) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not _marked(str(trial.root))
+
+
+def _marked(mark: str) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if f"TRIAL_MARK={mark}".encode() in path.read_bytes():
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def test_an_unknown_id_is_wrong_usage(trial: Trial) -> None:
+    trial.snippet("sound", sound_snippet())
+    run = trial.shelf("run", "soundd")
+    assert run.returncode == 2
+    assert "did you mean sound?" in " ".join(run.stderr.split())
+
+
+def test_outside_a_checkout_the_own_one_serves(tmp_path: Path) -> None:
+    assert "site_name" in MKDOCS
+    run = Trial(tmp_path).process("run", "no_such_snippet")
+    assert run.returncode == 2
+
+
+def test_a_file_that_cannot_be_written_is_one_line(trial: Trial) -> None:
+    trial.snippet("sound", sound_snippet())
+    (trial.root / "taken").write_text("a file where a folder is wanted")
+    run = trial.process("run", "--out", "taken/records.json")
+    assert run.returncode == 1
+    assert "Traceback" not in run.stderr
+    assert any(line.startswith("taken") for line in run.stderr.splitlines()), run.stderr
+
+
+def test_out_is_written_even_if_nothing_is_stale(trial: Trial) -> None:
+    trial.snippet("sound", sound_snippet())
+    assert trial.shelf("run").returncode == 0
+    run = trial.shelf("run", "--out", "records.json", "--json")
+    assert json.loads(run.stdout)[0]["state"] == "current"
+    assert json.loads((trial.root / "records.json").read_text())["records"] == []
+    imported = trial.shelf("import", "records.json")
+    assert (imported.returncode, "nothing to write" in imported.stdout) == (0, True)
+
+
+def test_a_run_cut_short_is_carried_on_in_its_file(trial: Trial) -> None:
+    for name in ("first", "second"):
+        trial.snippet(name, sound_snippet())
+    assert trial.shelf("run", "first", "--out", "records.json").returncode == 0
+    run = trial.shelf("run", "--out", "records.json", "--json")
+    states = {verdict["snippet"]: verdict["state"] for verdict in json.loads(run.stdout)}
+    assert states == {"first": "current", "second": "passed"}
+    records = json.loads((trial.root / "records.json").read_text())["records"]
+    assert [item["snippet"] for item in records] == ["first", "second"]
+
+
+def test_what_only_compiles_here_is_current_after_one_run_in_each_checkout(trial: Trial) -> None:
+    assert trial.shelf("new", "scale").returncode == 0
+    path = trial.root / "snippets" / "scale" / "cases.py"
+    text = path.read_text()
+    path.write_text(text.replace("CASES = (", 'NEEDS = {"cpu": "a trial"}\nCASES = (', 1))
+    ledger = trial.root / ".shelf" / "ledger.json"
+    states = []
+    for _ in range(2):
+        ledger.unlink(missing_ok=True)
+        states += [json.loads(trial.shelf("run", "--json").stdout)[0]["state"] for _ in range(2)]
+    assert states == ["passed", "current", "passed", "current"]
+    record = json.loads((path.parent / "results" / "cpu.json").read_text())
+    assert record["compiled"] and "cases" not in record
+    assert record["skips"] == [{"what": "everything", "reason": "a trial"}]
+
+
+def test_a_failure_is_forgotten_once_it_passes_into_a_file(trial: Trial) -> None:
+    trial.snippet("sound", sound_snippet())
+    trial.shelf("run")
+    ledger = trial.root / ".shelf" / "ledger.json"
+    noted = json.loads(ledger.read_text())
+    noted["sound"]["cpu"]["failure"] = "it was slow"
+    ledger.write_text(json.dumps(noted))
+    assert trial.shelf("run", "--out", "records.json").returncode == 0
+    assert "failure" not in json.loads(ledger.read_text())["sound"]["cpu"]

@@ -1,0 +1,208 @@
+"""Exports and feeds: each format is read back by a program that knows it."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as xml
+from pathlib import Path
+
+import bibtexparser
+import jsonschema
+import pytest
+from conftest import ROOT, Trial
+from hypothesis import given
+from hypothesis import strategies as st
+from synthetic import exhibit, measured, record, verified
+
+from warpshelf.catalogue import exports, feeds
+from warpshelf.readings import model
+from warpshelf.readings.model import Shelf
+from warpshelf.render.fragments import MachineState
+
+SITE = "https://example.org/shelf/"
+ATOM = "{http://www.w3.org/2005/Atom}"
+LISTS = {
+    "docs/kernels/products.yml": """\
+- id: early
+  title: Early & <b>bold</b>
+  url: https://arxiv.org/abs/1805.02867
+  kind: paper
+  authors: [Ada Lovelace]
+  year: 2018
+  why: Shows [how] it began.
+  level: beginner
+  tags: [gemm]
+  added: "2026-01-02"
+- id: late
+  title: 矩阵
+  title_en: Matrices
+  url: https://example.org/matrices
+  kind: post
+  why: Shows how it went on.
+  lang: zh
+  added: "2026-03-04"
+- id: undated
+  title: Undated
+  url: https://example.org/undated
+  kind: site
+  why: Nobody knows when.
+""",
+    "docs/sessions/index.yml": """\
+- id: talk
+  title: A talk
+  url: https://www.youtube.com/watch?v=ZLbVdvOoTKM
+  kind: talk
+  why: What was said.
+  added: "2026-02-03"
+""",
+}
+SAID = {"index": "A shelf.", "kernels/products": "What a product costs."}
+
+
+@pytest.fixture
+def shelf(trial: Trial) -> Shelf:
+    for path in LISTS:
+        where = path.removeprefix("docs/").removesuffix(".yml")
+        trial.page(f"{where}.md", f'# Products\n\n--8<-- "readings/{where}.md"\n')
+    found = model.load(trial.root, instead={p: t.encode() for p, t in LISTS.items()})
+    assert found.findings == []
+    return found
+
+
+@pytest.fixture
+def files(shelf: Shelf) -> dict[str, str]:
+    return exports.files(shelf, [], SITE, "Trial", SAID)
+
+
+def test_each_topic_and_everything_has_each_format(files: dict[str, str]) -> None:
+    sets = ("all", "kernels/products", "sessions/index")
+    wanted = {f"{name}.{form}" for name in sets for form in exports.FORMATS}
+    assert set(files) == wanted | {"schema.json", "measurements.xml"}
+
+
+def test_bibtex_and_csl_hold_the_same_readings(files: dict[str, str]) -> None:
+    every = ["early", "late", "undated", "talk"]
+    for name, ids in {"all": every, "sessions/index": ["talk"]}.items():
+        library = bibtexparser.parse_string(files[f"{name}.bib"])
+        assert library.failed_blocks == []
+        assert [entry.key for entry in library.entries] == ids
+        assert [item["id"] for item in json.loads(files[f"{name}.csl.json"])] == ids
+
+
+def test_plain_json_keeps_to_its_schema(files: dict[str, str]) -> None:
+    schema = json.loads(files["schema.json"])
+    jsonschema.Draft202012Validator.check_schema(schema)
+    for name in ("all", "kernels/products", "sessions/index"):
+        jsonschema.validate(json.loads(files[f"{name}.json"]), schema)
+    wrong = json.loads(files["all.json"])
+    wrong["readings"][0]["rating"] = 7
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(wrong, schema)
+
+
+def test_plain_json_says_where_each_stands(files: dict[str, str]) -> None:
+    found = {one["id"]: one for one in json.loads(files["all.json"])["readings"]}
+    assert found["early"]["identity"] == "arxiv:1805.02867"
+    assert found["early"]["topic"] == "kernels/products"
+    assert found["early"]["page"] == f"{SITE}kernels/products/#reading-early"
+    assert found["talk"]["page"] == f"{SITE}sessions/#reading-talk"
+    assert found["late"]["lang"] == "zh" and found["early"]["lang"] == "en"
+
+
+def entries(feed: str) -> list[dict[str, str]]:
+    root = xml.fromstring(feed)
+    assert root.tag == f"{ATOM}feed"
+    for name in ("id", "title", "updated", "author"):
+        assert root.find(ATOM + name) is not None
+    [own] = [link for link in root.iter(f"{ATOM}link") if link.get("rel") == "self"]
+    assert own.get("href") == root.findtext(f"{ATOM}id")
+    found = []
+    for entry in root.iter(f"{ATOM}entry"):
+        link = next(link for link in entry.iter(f"{ATOM}link") if link.get("rel") is None)
+        names = ("id", "title", "updated", "summary")
+        values = {name: entry.findtext(ATOM + name) or "" for name in names}
+        found.append(values | {"link": link.get("href") or ""})
+    assert len({entry["id"] for entry in found}) == len(found)
+    return found
+
+
+def test_new_readings_come_first_and_undated_ones_not_at_all(files: dict[str, str]) -> None:
+    found = entries(files["all.xml"])
+    assert [entry["title"] for entry in found] == ["Matrices", "A talk", "Early & <b>bold</b>"]
+    assert found[0]["updated"] == "2026-03-04T00:00:00Z"
+    assert found[0]["link"] == f"{SITE}kernels/products/#reading-late"
+    assert found[0]["summary"] == "Shows how it went on."
+    assert xml.fromstring(files["all.xml"]).findtext(f"{ATOM}updated") == found[0]["updated"]
+    assert [entry["title"] for entry in entries(files["sessions/index.xml"])] == ["A talk"]
+
+
+def test_a_feed_ends_somewhere(shelf: Shelf) -> None:
+    one = shelf.readings["early"]
+    text = feeds.readings([one] * (feeds.MOST + 1), SITE, "T", SITE, f"{SITE}feed.xml")
+    assert text.count("<entry>") == feeds.MOST
+
+
+def test_an_empty_feed_is_a_feed(files: dict[str, str]) -> None:
+    assert entries(files["measurements.xml"]) == []
+
+
+def test_measurements_name_machine_and_record() -> None:
+    there, here = measured(), verified(record(0) | {"date": "2020-01-02T03:04:05Z"})
+    stale = MachineState(record() | {"date": "2026-11-11T00:00:00Z"}, "stale", "old-gpu")
+    newest, oldest = entries(feeds.measurements([exhibit(here, there, stale)], SITE, "Trial"))
+    assert newest["title"] == f"softmax measured on {there.name}"
+    assert newest["link"] == f"{SITE}records/softmax/{there.machine}.json"
+    assert oldest["title"] == "softmax checked on a CPU"
+    assert oldest["updated"] == "2020-01-02T03:04:05Z"
+
+
+def test_text_for_language_models(shelf: Shelf, files: dict[str, str]) -> None:
+    overview = exports.overview(shelf, SITE, "Trial", SAID)
+    assert overview.startswith("# Trial\n\n> A shelf.\n")
+    row = f"- [Products]({SITE}exports/kernels/products.txt): What a product costs."
+    assert row in overview.splitlines()
+    heads = [line for line in overview.splitlines() if line.startswith("## ")]
+    assert heads == ["## Kernels", "## Sessions", "## Optional"]
+    text = files["kernels/products.txt"]
+    assert "- [Matrices](https://example.org/matrices): Shows how it went on. (post)" in text
+    assert files["all.txt"].count("\n- ") == 4
+
+
+@given(st.text(max_size=200))
+def test_no_text_breaks_a_feed(text: str) -> None:
+    try:
+        one = model.Reading.model_validate(
+            {"id": "a", "title": text, "url": "https://example.org", "kind": "post", "why": text,
+             "added": "2026-01-02"}
+        )  # fmt: skip
+    except ValueError:
+        return
+    [entry] = entries(feeds.readings([one], SITE, text, SITE, f"{SITE}feed.xml"))
+    assert entry["title"].split() == one.title.split()
+
+
+def test_the_site_serves_them(trial: Trial) -> None:
+    config = trial.root / "mkdocs.yml"
+    for path, text in LISTS.items():
+        where = path.removeprefix("docs/").removesuffix(".yml")
+        trial.page(f"{where}.md", f'# Products\n\n--8<-- "readings/{where}.md"\n')
+        (trial.root / path).write_text(text, encoding="utf-8")
+    assert trial.shelf("site", "--render-only").returncode == 0
+    assert list((trial.root / "docs" / "exports").iterdir()) == []
+    config.write_text(f"site_url: {SITE}\n" + config.read_text())
+    assert trial.shelf("site", "--render-only").returncode == 0
+    assert (trial.root / "docs" / "exports" / "kernels" / "products.bib").is_file()
+    assert "Trial" in (trial.root / "docs" / "llms.txt").read_text(encoding="utf-8")
+    (trial.root / "docs" / "sessions" / "index.yml").unlink()
+    (trial.root / "docs" / "sessions" / "index.md").unlink()
+    assert trial.shelf("site", "--render-only").returncode == 0
+    assert not (trial.root / "docs" / "exports" / "sessions").exists()
+
+
+def test_the_real_shelf_keeps_to_its_schema() -> None:
+    shelf = model.load(ROOT)
+    found = exports.files(shelf, [], SITE, "Warpshelf", {})
+    everything = json.loads(found["all.json"])
+    jsonschema.validate(everything, json.loads(found["schema.json"]))
+    assert {one["id"] for one in everything["readings"]} == set(shelf.readings)
+    assert Path(ROOT / ".gitignore").read_text().count("/docs/exports/") == 1

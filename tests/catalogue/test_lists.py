@@ -1,0 +1,534 @@
+"""Reading lists on a real site: every link resolves, and no text of an entry acts."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import LIST, TOPIC, Trial
+
+from warpshelf.catalogue import everything
+from warpshelf.catalogue.bibliography import bibtex
+from warpshelf.catalogue.entry import MOST_NEXT, Surroundings
+from warpshelf.catalogue.exports import FORMATS
+from warpshelf.catalogue.lists import EMPTY, FEWEST, contents, fragments, reading_targets, singles
+from warpshelf.links.health import Health
+from warpshelf.readings.model import Also, Reading, Shelf, Topic, load
+
+ROOT = Path(__file__).resolve().parents[2]
+SOFTMAX = """\
+- id: online-softmax
+  title: Online normalizer calculation for softmax
+  url: https://arxiv.org/abs/1805.02867?a=1&copy=2
+  kind: paper
+  authors: [Maxim Milakov, Natalia Gimelshein, A. Third, A. Fourth]
+  year: 2018
+  venue: "arXiv & *more*"
+  why: "Shows how the maximum | and the sum are found in one pass."
+  rating: 3
+  level: intermediate
+  tags: [softmax, memory-bandwidth]
+  snippets: [softmax, unshown]
+  needs: [roofline]
+  also:
+    - what: code
+      url: https://github.com/NVIDIA/online-softmax
+    - what: published
+      url: https://doi.org/10.1000/x(1)_2_
+  superseded_by: flash
+  mended: The seed's link led to `another` paper.
+- id: flash
+  title: Flash
+  url: https://example.org/flash
+  kind: post
+  authors: [Ada, Bob, Cy]
+  why: Says more.
+  rating: 4
+"""
+MODELS = """\
+- id: roofline
+  title: 屋顶线模型
+  title_en: The roofline model
+  url: https://example.org/roofline
+  kind: talk
+  why: Tells which limit a kernel meets first.
+  lang: zh
+  needs: [flash]
+- id: kernels-em-cuda
+  title: Kernels em CUDA
+  url: https://example.org/kernels
+  kind: course
+  why: Ensina.
+  lang: pt
+"""
+PAGES = {"softmax": "/kernels/softmax.md#snippet-softmax"}
+REPOSITORY = "https://example.org/shelf"
+SINGLE = "sessions/first/notes.md"  # deeper than a topic, and it shows one reading of another
+EVERY = "/everything.md"
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "</p></li></ul><img src=x onerror=alert(1)>",
+    "[x](javascript:alert(1))",
+    '--8<-- "secret.txt"',
+    "{: onclick=alert(1) }",
+    "::: warpshelf.markup",
+    "a | b `c` **d** _e_ ~~f~~",
+    "\x1b[31mred\x1b[0m",
+    "\u202egpj.exe\u202c",
+    '" onmouseover="alert(1)',
+    "```\nfence\n```",
+    "# heading",
+    "&lt;script&gt; &#60;b&#62;",
+    "\x02wzxhzdk:0\x03",
+]
+
+
+class Page(HTMLParser):
+    """A page's elements as (tag, attributes), checked to be nested properly; its text."""
+
+    EMPTY = {"meta", "link", "input", "img", "br", "hr", "path", "source", "base"}
+
+    def __init__(self, source: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.parents: list[str] = []
+        self.text = ""
+        self.feed(source)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self.parents.append(self.open[-1] if self.open else "")
+        if tag not in self.EMPTY:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self.parents.append(self.open[-1] if self.open else "")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, f"</{tag}> closes another element"
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def links(self) -> dict[str, str | None]:
+        return {str(a["href"]): a.get("lang") for tag, a in self.elements if "href" in a}
+
+
+def article(source: str) -> str:
+    found = re.search(r"<article[^>]*>(.*)</article>", source, re.DOTALL)
+    assert found
+    return found[1]
+
+
+def surroundings(shelf: Shelf, **known: Health) -> Surroundings:
+    health = {shelf.readings[name.replace("_", "-")].url: found for name, found in known.items()}
+    return Surroundings(shelf, PAGES, health, EVERY)
+
+
+def build(root: Path, pages: dict[str, str], around: Surroundings) -> dict[str, str]:
+    """Build `pages` with the site's own settings, strictly; the HTML of each page's article."""
+
+    class Loader(yaml.SafeLoader):
+        pass
+
+    Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda *_: None)
+    site = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), Loader)
+    kept = {key: site[key] for key in ("site_name", "markdown_extensions", "validation")}
+    for item in kept["markdown_extensions"]:
+        if isinstance(item, dict) and "pymdownx.snippets" in item:
+            assert item["pymdownx.snippets"]["check_paths"] is True
+            item["pymdownx.snippets"]["base_path"] = ["fragments"]
+    # mkdocstrings reads `:::` and `[x][y]`, so it must be there for them not to act.
+    kept["plugins"] = ["search", "tags", {"mkdocstrings": {"default_handler": "python"}}]
+    config = {**kept, "theme": {"name": "material", "font": False}, "strict": True}
+    (root / "mkdocs.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    written = {
+        **fragments(around, REPOSITORY, exports=True),
+        **singles(around, around.shelf.readings),
+        everything.FRAGMENT: everything.rows(around, exports=True),
+        "readings/all.md": contents(around.shelf),
+        "secret.txt": "SECRET",
+    }
+    for name, text in written.items():
+        (root / "fragments" / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / "fragments" / name).write_text(text, encoding="utf-8")
+    every = {"everything.md": f'# Every\n\n--8<-- "{everything.FRAGMENT}"\n\nend\n'}
+    for name, text in {**pages, **every}.items():
+        (root / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / "docs" / name).write_text(text, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "-q"],
+        cwd=root, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    files = {name: (root / "site" / name).with_suffix("") / "index.html" for name in pages | every}
+    files["index.md"] = root / "site/index.html"
+    return {name: article(file.read_text(encoding="utf-8")) for name, file in files.items()}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("site")
+
+
+@pytest.fixture(scope="module")
+def site(root: Path) -> dict[str, str]:
+    pages = {
+        "index.md": '# Home\n\n--8<-- "readings/all.md"\n',
+        "kernels/softmax.md": '# Softmax & co\n\n--8<-- "readings/kernels/softmax.md"\n\n'
+        "## Code {#snippet-softmax}\n\n[above](../models/roofline.md#reading-roofline)\n",
+        "models/roofline.md": '# Roofline\n\n--8<-- "readings/models/roofline.md"\n\nend\n',
+        "models/empty.md": '# Empty\n\n--8<-- "readings/models/empty.md"\n',
+        SINGLE: '# Notes\n\nFirst:\n\n--8<-- "reading/online-softmax.md"\n\nend\n',
+    }
+    for name, text in pages.items():
+        (root / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / "docs" / name).write_text(text, encoding="utf-8")
+    (root / "docs/kernels/softmax.yml").write_text(SOFTMAX, encoding="utf-8")
+    (root / "docs/models/roofline.yml").write_text(MODELS, encoding="utf-8")
+    shelf = load(root)
+    assert not shelf.findings
+    return build(root, pages, surroundings(shelf))
+
+
+@pytest.fixture(scope="module")
+def searched(root: Path, site: dict[str, str]) -> list[dict]:
+    """What Material's search knows of the site."""
+    index = (root / "site/search/search_index.json").read_text(encoding="utf-8")
+    return json.loads(index)["docs"]
+
+
+def entry(source: str, name: str) -> Page:
+    start = rf'<li class="ws-reading"[^>]*>\s*<\w+ [^>]*id="reading-{name}"'
+    found = re.search(rf"{start}.*?</li>", source, re.DOTALL)
+    assert found
+    return Page(found[0])
+
+
+ALL = (
+    "Online normalizer calculation for softmax "
+    "★★★☆ · Maxim Milakov, Natalia Gimelshein, A. Third et al. · 2018 · arXiv & *more* · paper · "
+    "intermediate "
+    "Shows how the maximum | and the sum are found in one pass. "
+    "Superseded by: Flash Read first: The roofline model "
+    "Runs here: softmax, unshown · Also: code, published version "
+    "Tags: softmax memory-bandwidth Cite BIBTEX Mended The seed's link led to `another` paper."
+)
+
+
+def words_of(page: Page) -> str:
+    text = re.sub(r"@\w+\{.*?\n\}", " BIBTEX ", page.text, flags=re.DOTALL)
+    return text.replace("Mended", " Mended ")
+
+
+@pytest.mark.parametrize("where", ["kernels/softmax.md", SINGLE])
+def test_an_entry_shows_all_it_has(site: dict[str, str], where: str) -> None:
+    page = entry(site[where], "online-softmax")
+    assert " ".join(words_of(page).split()) == ALL
+    stars = [a for tag, a in page.elements if a.get("class") == "ws-rating"]
+    assert [(a["role"], a["aria-label"]) for a in stars] == [("img", "rated 3 of 4")]
+    # People see quiet lines that open, not the citation and the note themselves.
+    folded = [a["class"] for tag, a in page.elements if tag == "details"]
+    assert folded == ["ws-cite", "ws-mended"]
+    heading = {"id": "reading-online-softmax", "class": "ws-reading-title"}
+    assert ("p" if where == SINGLE else "h3", heading) in page.elements
+
+
+def test_a_citation_keeps_its_lines(site: dict[str, str]) -> None:
+    shelf = Shelf()
+    shelf.add(SOFTMAX.encode(), "docs/kernels/softmax.yml", "kernels/softmax")
+    expected = bibtex(shelf.readings["online-softmax"]).strip()
+    for where in ("kernels/softmax.md", SINGLE):
+        assert expected in Page(site[where]).text
+    assert Page(site["kernels/softmax.md"]).text.count("@") == 1  # a post without a year has none
+
+
+def test_an_entry_shows_nothing_it_lacks(site: dict[str, str]) -> None:
+    page = entry(site["kernels/softmax.md"], "flash")
+    assert " ".join(page.text.split()) == (
+        "Flash ★★★★ · Ada, Bob, Cy · post Says more. Read next: The roofline model"
+    )
+
+
+LINKS = [
+    "https://arxiv.org/abs/1805.02867?a=1&copy=2",
+    "#reading-flash",
+    "../../models/roofline/#reading-roofline",
+    "#snippet-softmax",
+    "https://github.com/NVIDIA/online-softmax",
+    "https://doi.org/10.1000/x(1)_2_",
+    "../../everything/?tag=softmax",
+    "../../everything/?tag=memory-bandwidth",
+]
+
+
+def test_links_lead_where_they_should(site: dict[str, str]) -> None:
+    page = entry(site["kernels/softmax.md"], "online-softmax")
+    assert list(page.links()) == LINKS
+    # Elsewhere the same entry leads to the same places, whatever the depth of the page.
+    single = entry(site[SINGLE], "online-softmax")
+    assert list(single.links()) == [
+        link if link.startswith("https")
+        else "../../../" + link.replace("../", "").replace("#", "kernels/softmax/#")
+        if link.startswith("#")
+        else "../" + link
+        for link in LINKS
+    ]  # fmt: skip
+    assert '<a href="../../kernels/softmax/#reading-flash">Flash</a>' in site["models/roofline.md"]
+    assert [a["class"] for tag, a in single.elements if "?tag=" in str(a.get("href"))] == [
+        "ws-tag", "ws-tag",
+    ]  # fmt: skip
+
+
+def test_titles_in_another_language_keep_it(site: dict[str, str]) -> None:
+    page = entry(site["models/roofline.md"], "roofline")
+    assert page.links()["https://example.org/roofline"] == "zh"
+    assert page.text.split()[:4] == ["屋顶线模型", "The", "roofline", "model"]
+    assert "talk · in Chinese" in " ".join(page.text.split())
+    other = entry(site["models/roofline.md"], "kernels-em-cuda")
+    assert "course · in Portuguese" in " ".join(other.text.split())
+    assert [a.get("hreflang") for tag, a in other.elements if tag == "a"] == ["pt"]
+
+
+def test_the_list_is_a_list(site: dict[str, str]) -> None:
+    page = Page(site["kernels/softmax.md"])
+    lists = [a for tag, a in page.elements if tag == "ul"]
+    assert lists == [{"class": "ws-readings"}]  # too short to be worth filtering
+    items = [parent for (tag, _), parent in zip(page.elements, page.parents, strict=True)
+             if tag == "li"]  # fmt: skip
+    assert items == ["ul", "ul"]
+    first = next(a for tag, a in page.elements if tag == "li")
+    assert first == {
+        "class": "ws-reading", "data-kind": "paper", "data-year": "2018", "data-lang": "en",
+        "data-level": "intermediate", "data-rating": "3", "data-runs": "yes",
+        "data-tags": "softmax memory-bandwidth",
+    }  # fmt: skip
+    assert not any("markdown" in a or "style" in a for _, a in page.elements)
+    assert not any("markdown" in a for _, a in Page(site[SINGLE]).elements)
+
+
+def test_every_reading_has_a_section_of_its_own_in_the_search(searched: list[dict]) -> None:
+    found = {doc["location"]: doc for doc in searched}
+    softmax = found["kernels/softmax/#reading-online-softmax"]
+    assert softmax["title"] == "Online normalizer calculation for softmax"
+    assert "found in one pass" in softmax["text"] and "@" not in softmax["text"]
+    assert "Says more" not in softmax["text"]
+
+
+def test_a_list_ends_with_the_ways_in_and_out(site: dict[str, str]) -> None:
+    links = list(Page(site["kernels/softmax.md"]).links())
+    assert links[links.index(f"{REPOSITORY}/edit/main/docs/kernels/softmax.yml") + 1 :][:5] == [
+        f"../../exports/kernels/softmax.{ending}" for ending in FORMATS
+    ]  # fmt: skip
+    assert f"{REPOSITORY}/issues/new?template=link.yml&topic=kernels%2Fsoftmax" in links
+    assert "../exports/all.bib" in Page(site["everything.md"]).links()
+
+
+def test_everything_is_on_one_page(site: dict[str, str]) -> None:
+    page = Page(site["everything.md"])
+    rows = [a for tag, a in page.elements if tag == "li"]
+    assert [(row["data-topic"], row.get("data-runs")) for row in rows] == [
+        ("kernels/softmax", "yes"), ("kernels/softmax", None),
+        ("models/roofline", None), ("models/roofline", None),
+    ]  # fmt: skip
+    parted = Page(site["everything.md"].replace("</p><p>", "|"))
+    assert " ".join(parted.text.split()) == (
+        "Every¶ "
+        "Online normalizer calculation for softmax runs here|"
+        "Maxim Milakov et al. 2018 paper Softmax & co ★★★☆ "
+        "Flash|Ada et al. post Softmax & co ★★★★ "
+        "屋顶线模型 The roofline model|talk Roofline "
+        "Kernels em CUDA|course Roofline "
+        "The whole list as BibTeX, CSL-JSON, JSON, Atom or plain text end"
+    )
+    links = page.links()
+    assert links["https://example.org/roofline"] == "zh"
+    own = {"../kernels/softmax/#reading-flash", "../models/roofline/#reading-roofline"}
+    assert own < set(links)
+
+
+def test_a_row_knows_the_words_that_it_does_not_show(site: dict[str, str]) -> None:
+    row = next(a for tag, a in Page(site["everything.md"]).elements if tag == "li")
+    assert row["data-words"] == (
+        "natalia gimelshein third fourth arxiv & *more* shows maximum | sum found one pass"
+    )
+
+
+def make(*entries: str, where: str = "kernels/softmax") -> Shelf:
+    shelf = Shelf(topics={where: Topic(where, "T", page=True, shown=True)})
+    shelf.add("".join(entries).encode(), f"docs/{where}.yml", where)
+    assert not shelf.findings
+    return shelf
+
+
+def plain_entry(name: str, *more: str) -> str:
+    lines = [f"id: {name}", f"title: Title {name}", f"url: https://example.org/{name}"]
+    lines += ["kind: post", "why: Because.", *more]
+    return "- " + "\n  ".join(lines) + "\n"
+
+
+def one_list(around: Surroundings, **more: bool) -> str:
+    return fragments(around, **more)["readings/kernels/softmax.md"]
+
+
+def test_only_a_list_worth_filtering_has_a_finder() -> None:
+    few = [plain_entry(f"r{number}") for number in range(FEWEST - 1)]
+    assert "data-finder" not in one_list(surroundings(make(*few)))
+    enough = one_list(surroundings(make(*few, plain_entry("last"))))
+    assert '<ul class="ws-readings" data-finder="../../everything/">' in enough
+    assert 'data-finder=""' in one_list(Surroundings(make(*few, plain_entry("last"))))
+
+
+def test_read_next_names_what_needs_it() -> None:
+    after = [plain_entry(f"after{n}", "needs: [first]", f"rating: {n}") for n in (1, 2, 4, 3)]
+    old = plain_entry("old", "needs: [first]", "superseded_by: after1", "rating: 4")
+    text = one_list(surroundings(make(plain_entry("first"), old, *after)))
+    shown = re.search(r'ws-reading-next">(.*?)</p>', text)
+    assert shown
+    assert re.findall(r"Title (\w+)", shown[1]) == ["after4", "after3", "after2"][:MOST_NEXT]
+    assert text.count("Read next") == 1
+
+
+@pytest.mark.parametrize(
+    ("health", "words"),
+    [
+        (Health("alive", last_alive="2026-11-02"), ""),
+        (Health("blocked", since="2026-11-02"), ""),
+        (Health("failing", since="2026-11-02", failures=1), ""),
+        (Health("gone", since="2026-11-02"), "Not there any more since 2 Nov 2026."),
+        (Health("unreachable", since="2026-11-02"), "Not reached since 2 Nov 2026."),
+        (
+            Health("moved", since="2026-11-02", moved_to="https://example.net/<b>"),
+            'The link now leads on to <a href="https://example.net/&lt;b&gt;">example.net</a>.',
+        ),
+    ],
+)
+def test_what_is_known_of_a_link_is_said_where_it_matters(health: Health, words: str) -> None:
+    text = one_list(surroundings(make(plain_entry("one")), one=health))
+    found = re.search(r'<p class="ws-reading-health">(.*?)</p>', text)
+    assert (found[1] if found else "") == words
+
+
+def test_an_archived_copy_is_linked_once() -> None:
+    copy = "https://web.archive.org/web/2026/https://example.org/one"
+    lost = Health("gone", since="2026-11-02", archived=copy)
+    text = one_list(surroundings(make(plain_entry("one")), one=lost))
+    assert f'Also:</span> <a href="{copy}">archived copy</a>' in text
+    own = "also: [{what: archive, url: https://example.org/copy}]"
+    text = one_list(surroundings(make(plain_entry("one", own)), one=lost))
+    assert text.count("archived copy") == 1 and "https://example.org/copy" in text
+
+
+def test_what_has_no_page_is_named_without_a_link() -> None:
+    shelf = make(plain_entry("one", "needs: [two]", "tags: [a-tag]"))
+    shelf.add(plain_entry("two").encode(), "docs/kernels/lost.yml", "kernels/lost")
+    text = one_list(Surroundings(shelf))
+    assert "Read first:</span> Title two</p>" in text
+    assert '<span class="ws-tag">a-tag</span>' in text  # nor is there a page of all readings
+    assert '<span class="ws-topic">kernels/lost</span>' in everything.rows(Surroundings(shelf))
+
+
+@pytest.mark.parametrize("fragment", [f"readings/{TOPIC}.md", everything.FRAGMENT])
+def test_a_list_stands_on_its_own_page_only(trial: Trial, fragment: str) -> None:
+    """Elsewhere its links would lead astray."""
+    own = f'# Own\n\n--8<-- "readings/{TOPIC}.md"\n'
+    trial.page(f"{TOPIC}.yml", LIST)
+    trial.page(f"{TOPIC}.md", own)
+    trial.page(everything.PAGE, f'# All\n\n--8<-- "{everything.FRAGMENT}"\n')
+    assert trial.shelf("check").stderr == ""
+    trial.page("other.md", f'# Other\n\n--8<-- "{fragment}"\n')
+    found = trial.shelf("check")
+    assert found.returncode == 1
+    assert "docs/other.md:3: embeds a list whose links are those of docs/" in found.stderr
+
+
+def test_an_empty_topic_says_so(site: dict[str, str]) -> None:
+    assert f'<p class="ws-empty">{EMPTY}</p>' in site["models/empty.md"]
+    assert EMPTY in everything.rows(Surroundings(Shelf()))
+
+
+def test_the_contents_count_every_topic(site: dict[str, str]) -> None:
+    page = Page(site["index.md"])
+    words = " ".join(page.text.split())
+    assert words.endswith("4 readings in all. Kernels 2 Softmax & co 2 Models 2 Empty 0 Roofline 2")
+    assert [link for link in page.links() if link != "#home"] == [
+        "kernels/softmax/", "models/empty/", "models/roofline/",
+    ]  # fmt: skip
+
+
+def test_targets_are_those_of_the_anchors() -> None:
+    shelf = Shelf()
+    shelf.add(SOFTMAX.encode(), "docs/kernels/softmax.yml", "kernels/softmax")
+    assert reading_targets(shelf) == {
+        "online-softmax": "/kernels/softmax.md#reading-online-softmax",
+        "flash": "/kernels/softmax.md#reading-flash",
+    }
+
+
+def test_a_topic_without_a_page_is_not_in_the_contents() -> None:
+    shelf = Shelf()
+    shelf.add(SOFTMAX.encode(), "docs/kernels/softmax.yml", "kernels/softmax")
+    assert "softmax" not in contents(shelf) and "0 readings in all" in contents(shelf)
+    assert list(fragments(Surroundings(shelf))) == ["readings/kernels/softmax.md"]
+
+
+def test_a_need_that_is_not_on_the_shelf_is_named_without_a_link() -> None:
+    shelf = Shelf()
+    shelf.add(SOFTMAX.encode(), "docs/kernels/softmax.yml", "kernels/softmax")
+    assert "Read first:</span> roofline</p>" in one_list(Surroundings(shelf))
+
+
+def test_hostile_texts_show_and_do_not_act(tmp_path: Path) -> None:
+    """Even for entries that the loader would refuse, nothing of a text acts on the site."""
+    topic = Topic("kernels/hostile", HOSTILE[0], page=True, shown=True, listed=True)
+    shelf = Shelf(topics={"kernels/hostile": topic})
+    for number, text in enumerate(HOSTILE):
+        reading = Reading.model_construct(
+            id=f"h{number}", title=text, title_en=text, url="https://example.org/?a=<b>&c='d'",
+            kind="post", authors=[text], venue=text, why=text, lang="zh", mended=text, year=2020,
+            needs=[f"h{(number + 1) % len(HOSTILE)}", text], snippets=[text], tags=[text],
+            also=[Also(what="code", url="https://example.org/%22`*_[x](y)")],
+        )  # fmt: skip
+        reading._part, reading._topic = "kernels", "hostile"
+        topic.readings.append(reading)
+        shelf.readings[reading.id] = reading
+    singled = "".join(f'--8<-- "reading/h{number}.md"\n\n' for number in range(len(HOSTILE)))
+    pages = {
+        "index.md": '# Home\n\n--8<-- "readings/all.md"\n',
+        "kernels/hostile.md": '# X\n\n--8<-- "readings/kernels/hostile.md"\n\nend\n',
+        "kernels/within.md": f"# X\n\n<div markdown>\n\n{singled}</div>\n",
+        "kernels/single.md": f"# X\n\n{singled}",
+    }
+    built = build(tmp_path, pages, Surroundings(shelf, PAGES, {}, EVERY))
+    index = Page(built.pop("index.md"))
+    assert HOSTILE[0] in index.text and "script" not in {tag for tag, _ in index.elements}
+    for name, source in built.items():
+        page = Page(source)
+        tags = {tag for tag, _ in page.elements} - {"div", "pre", "code", "details", "summary"}
+        assert tags <= {"h1", "h3", "a", "ul", "li", "p", "span"}, name
+        assert sum(tag == "li" for tag, _ in page.elements) == len(HOSTILE)
+        names = {name for _, attributes in page.elements for name in attributes}
+        assert names <= {
+            "id", "class", "href", "hreflang", "lang", "data-kind", "data-lang", "data-tags",
+            "data-year", "data-words", "data-topic", "data-finder", "data-search-exclude",
+            "title",
+        }, name  # fmt: skip
+        assert "SECRET" not in source and "\x1b" not in source and "\u202e" not in source
+        links = page.links()
+        own = ("https://example.org/", "#", "../../kernels/hostile/", "../kernels/hostile/",
+               "../hostile/", "../../exports/", "../exports/")  # fmt: skip
+        assert all(link.startswith(own) for link in links), links
+        least = 2 if name == "everything.md" else 6
+        for text in HOSTILE[:7]:
+            assert page.text.count(text) >= least, text
+        assert "red" in page.text and "[31m" not in page.text

@@ -1,0 +1,185 @@
+"""Paths: what a goal needs comes before it, once; what cannot be built is said."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from conftest import ROOT, Trial
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warpshelf.catalogue import paths
+from warpshelf.catalogue.lists import REFUSED
+from warpshelf.catalogue.paths import Stage
+from warpshelf.core import pages
+from warpshelf.core.findings import Finding
+from warpshelf.core.pages import Page
+from warpshelf.core.project import Project
+from warpshelf.readings import model
+from warpshelf.readings.model import Reading, Shelf
+
+
+def shelf(needs: dict[str, list[str]], snippets: dict[str, list[str]] | None = None) -> Shelf:
+    """Readings by id, and what each needs."""
+    found = Shelf()
+    for name, first in needs.items():
+        fields = {
+            "id": name, "title": f"About {name}", "url": f"https://example.org/{name}",
+            "kind": "post", "why": "Because.", "needs": first,
+            "snippets": (snippets or {}).get(name, []),
+        }  # fmt: skip
+        found.readings[name] = Reading.model_validate(fields)
+    return found
+
+
+def page(path: object, where: str = "paths/a") -> dict[str, Page]:
+    lines = f"---\ntitle: A\npath:\n{path}\n---\n"
+    return {where: Page(where, f"docs/{where}.md", {"title": "A", "path": path}, lines)}
+
+
+def order(stages: list[Stage]) -> list[str]:
+    return [step.reading.id for stage in stages for step in stage.steps]
+
+
+def build(on: Shelf, *goals: list[str]) -> list[Stage]:
+    given = [{"stage": f"Stage {n}", "goals": names} for n, names in enumerate(goals, 1)]
+    built, findings = paths.paths(page(given), on)
+    assert findings == []
+    return built["paths/a"]
+
+
+def test_what_a_goal_needs_comes_first_and_once() -> None:
+    on = shelf({"d": ["b", "c"], "b": ["a"], "c": ["a"], "a": [], "z": []})
+    assert order(build(on, ["d"])) == ["a", "b", "c", "d"]
+    first, second = build(on, ["c", "z"], ["d"])
+    assert [step.reading.id for step in first.steps] == ["a", "c", "z"]
+    assert [step.reading.id for step in second.steps] == ["b", "d"]
+
+
+def test_a_step_says_who_needs_it_unless_it_is_a_goal() -> None:
+    on = shelf({"d": ["b", "c"], "b": ["a"], "c": ["a"], "a": [], "other": ["a"]})
+    asked = {
+        step.reading.id: [one.id for one in step.asked_by]
+        for stage in build(on, ["c", "d"])
+        for step in stage.steps
+    }
+    assert asked == {"a": ["b", "c"], "b": ["d"], "c": [], "d": []}
+
+
+def test_a_snippet_runs_after_the_first_reading_that_names_it() -> None:
+    on = shelf({"a": [], "b": ["a"]}, {"a": ["stream"], "b": ["stream", "softmax"]})
+    stages = build(on, ["b"])
+    assert [step.snippets for step in stages[0].steps] == [("stream",), ("softmax",)]
+    assert paths.summary(stages) == (2, 2)
+    text = paths.fragments(
+        {"paths/a": stages},
+        {"stream": "/kernels/bandwidth.md#snippet-stream"},
+        {"stream": "Copy *it*"},
+    )["paths/a.md"]
+    assert "2 to read, 2 to run" in text
+    assert "[stream](/kernels/bandwidth.md#snippet-stream)" in text
+    assert "Copy &#42;it&#42;" in text and "*it*" not in text
+    assert text.index("About a") < text.index("snippet-stream") < text.index("reading-b")
+
+
+def test_numbers_go_on_from_stage_to_stage() -> None:
+    on = shelf({"a": [], "b": [], "c": []})
+    text = paths.fragments({"paths/a": build(on, ["a", "b"], ["c"])}, {}, {})["paths/a.md"]
+    assert re.findall(r'start="(\d)"', text) == ["1", "3"]
+
+
+@given(st.data())
+def test_any_shelf_is_put_in_an_order_that_works(data: st.DataObject) -> None:
+    names = [f"r{number}" for number in range(data.draw(st.integers(1, 12)))]
+    needs = {
+        name: data.draw(
+            st.lists(st.sampled_from(names[:place]), unique=True) if place else st.just([])
+        )
+        for place, name in enumerate(names)
+    }
+    goals = data.draw(st.lists(st.sampled_from(names), min_size=1, unique=True))
+    found = order(build(shelf(needs), goals))
+    assert len(found) == len(set(found)) and set(goals) <= set(found)
+    for place, name in enumerate(found):
+        assert set(needs[name]) <= set(found[:place])
+
+
+def test_a_circle_of_needs_ends() -> None:
+    """`shelf check` finds the circle; building a path must not hang on it."""
+    on = shelf({"a": ["b"], "b": ["a"]})
+    assert sorted(order(build(on, ["a"]))) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("path", "what", "mend"),
+    [
+        ([], "path is no list of stages", paths.MEND),
+        ("softmax", "path is no list of stages", paths.MEND),
+        (["a"], "stage 1 of path is no object", paths.MEND),
+        ([{"stage": "A"}], "stage 1 of path lacks 'goals'", paths.MEND),
+        ([{"stage": 3, "goals": ["a"]}], "stage 1 of path.stage is 3", paths.MEND),
+        ([{"stage": "A", "goals": []}], "stage 1 of path has no goals", paths.MEND),
+        ([{"stage": "A", "goals": ["alpah"]}], "path names 'alpah', which no reading has as its id",
+         "write alpha"),
+        ([{"stage": "A", "goals": "a"}], "stage 1 of path.goals is no list", paths.MEND),
+        ([{"stage": "A", "goals": [7]}], "stage 1 of path.goals[0] is 7", paths.MEND),
+        ([{"stage": "A", "goals": ["a"], "aim": 1}], "stage 1 of path has the unknown key 'aim'",
+         paths.MEND),
+        ([{"stage": "A", "goals": ["alpha", "alpha"]}], "names 'alpha' twice", "remove one"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said(path: object, what: str, mend: str) -> None:
+    built, [finding] = paths.paths(page(path), shelf({"alpha": [], "a": []}))
+    assert built == {"paths/a": []}
+    assert paths.ABSENT in paths.fragments(built, {}, {})["paths/a.md"]
+    assert (finding.path, finding.what, finding.mend) == ("docs/paths/a.md", what, mend)
+    assert finding.line is not None and finding.line >= 3
+
+
+def test_a_path_stands_among_the_paths() -> None:
+    given = [{"stage": "A", "goals": ["a"]}]
+    _, [finding] = paths.paths(page(given, "kernels/a"), shelf({"a": []}))
+    assert finding == Finding(
+        "docs/kernels/a.md",
+        3,
+        "has a path, but is not under docs/paths/",
+        "move the page to docs/paths/",
+    )
+
+
+def test_check_and_site_say_what_is_wrong_with_a_path(trial: Trial) -> None:
+    trial.page("paths/a.md", "---\npath:\n  - stage: A\n    goals: [nowhere]\n---\n# A\n")
+    trial.page("paths/b.md", "---\ntitle: {\n---\n# B\n")
+    trial.page("c.md", '# C\n\n--8<-- "paths/c.md"\n')
+    said = trial.shelf("check").stderr.splitlines()
+    assert any(line.startswith("docs/paths/a.md:4: path names 'nowhere'") for line in said)
+    assert any(line.startswith("docs/paths/b.md:") and "no YAML" in line for line in said)
+    assert any("docs/c.md:3: embeds 'paths/c.md'" in line for line in said)
+    rendered = trial.shelf("site", "--render-only")
+    assert rendered.returncode == 1 and "docs/paths/a.md:4" in rendered.stderr
+
+
+def test_a_fault_costs_its_own_place_on_a_page_and_no_more(trial: Trial) -> None:
+    trial.page("list.yml", "- id: broken\n  title: Without an address\n")
+    trial.page("list.md", '# List\n\n--8<-- "readings/list.md"\n')
+    trial.page("session.md", '# Session\n\n--8<-- "reading/broken.md"\n')
+    trial.page(
+        "paths/a.md",
+        '---\npath:\n  - stage: A\n    goals: [nowhere]\n---\n# A\n\n--8<-- "paths/a.md"\n',
+    )
+    built = trial.shelf("site")
+    assert built.returncode == 1 and "docs/paths/a.md:4" in built.stderr
+    for page, note in (("session", REFUSED), ("paths/a", paths.ABSENT)):
+        assert note in (trial.root / "site" / page / "index.html").read_text()
+
+
+def test_every_path_of_ours_is_whole() -> None:
+    project = Project(ROOT)
+    built, findings = paths.paths(pages.load(project)[0], model.load(ROOT))
+    assert findings == [] and len(built) == 4
+    for where, stages in built.items():
+        count, runs = paths.summary(stages)
+        assert count >= 8 and runs >= 1, where
+        text = (ROOT / "docs" / f"{where}.md").read_text(encoding="utf-8")
+        assert f'--8<-- "{where}.md"' in text

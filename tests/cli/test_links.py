@@ -1,0 +1,278 @@
+"""`shelf links add`: from flags, from the web, from answers; and what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from bookcase import FIELDS, FIRST, URL, files, listed, make
+from conftest import ROOT, Trial
+from loopback import Web, serving
+from typer.testing import CliRunner
+
+from warpshelf.cli import commands, links
+from warpshelf.readings.model import load
+from warpshelf.web import fetch
+
+FLAGS = ["--title", FIELDS["title"], "--kind", "post", "--why", FIELDS["why"]]
+PAPER = "https://arxiv.org/abs/2309.06180"
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Trial:
+    return Trial(make(tmp_path))
+
+
+@pytest.fixture
+def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
+    with serving() as server:
+        server.record("/arxiv", "arxiv.xml", "application/atom+xml")
+        monkeypatch.setattr(links, "_endpoints", lambda: server.endpoints)
+        yield server
+
+
+def add(shelf: Trial, url: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return shelf.shelf("links", "add", url, "--topic", "kernels/softmax", *words)
+
+
+def test_the_command_line_starts_without_the_extras() -> None:
+    extras = "{'pydantic', 'rapidfuzz', 'httpx'}"
+    code = f"import sys, warpshelf.cli.commands; print(*{extras} & {{*sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+def test_flags_are_enough_offline(shelf: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "client", lambda: pytest.fail("the web was asked"))
+    flags = ["--year", "2024", "--author", "Ada", "--author", "Bob", "--tag", "gpu", "--rating",
+             "3", "--snippet", "softmax", "--level", "beginner", "--needs", "online-softmax",
+             "--venue", "A blog", "--also", "code=https://github.com/a/b.git", "--also",
+             "published=https://dl.acm.org/doi/10.1145/1.2"]  # fmt: skip
+    done = add(shelf, URL, "--offline", *FLAGS, *flags)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("docs/kernels/softmax.yml:7: added 'how-a-gpu-waits'\n- id: how")
+    assert done.stdout.endswith(listed(shelf.root).removeprefix(FIRST))
+    reading = load(shelf.root).readings["how-a-gpu-waits"]
+    assert (reading.authors, reading.tags, reading.year) == (["Ada", "Bob"], ["gpu"], 2024)
+    assert (reading.snippets, reading.needs, reading.rating) == (["softmax"], ["online-softmax"], 3)
+    assert [(version.what, version.url) for version in reading.also] == [
+        ("code", "https://github.com/a/b"),
+        ("published", "https://doi.org/10.1145/1.2"),
+    ]
+
+
+def test_what_the_web_says_is_filled_in(shelf: Trial, web: Web) -> None:
+    done = add(shelf, "https://arxiv.org/pdf/2309.06180", "--why", "How pages help.", "--year",
+               "2024", "--json")  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    said = json.loads(done.stdout)
+    assert (said["title"][:26], said["year"]) == ("Efficient Memory Managemen", 2024)
+    assert said["authors"] == ["Woosuk Kwon", "Zhuohan Li", "Siyuan Zhuang"]
+    assert (said["kind"], said["venue"], said["url"]) == ("paper", "arXiv", PAPER)
+    doi = "https://doi.org/10.1145/3600006.3613165"
+    assert said["also"] == [{"what": "published", "url": doi}]
+    assert (said["path"], said["line"]) == ("docs/kernels/softmax.yml", 7)
+
+
+def test_without_a_network_the_flags_are_enough(shelf: Trial, web: Web) -> None:
+    web.put("/arxiv", "busy", status=503)
+    done = add(shelf, PAPER, *FLAGS)
+    assert done.returncode == 0
+    assert done.stderr == (
+        "note: nothing was looked up: 127.0.0.1 answers 503 Service Unavailable\n"
+    )
+    assert "how-a-gpu-waits" in load(shelf.root).readings
+
+
+def test_an_address_that_tells_nothing_is_no_trouble(shelf: Trial, web: Web) -> None:
+    web.put("/pages/example.org/a-post", "%PDF-1.7", "application/pdf")
+    done = add(shelf, URL, *FLAGS)
+    assert done.returncode == 0 and done.stderr.startswith("note: nothing was found at the address")
+
+
+def test_another_title_is_noted(shelf: Trial, web: Web) -> None:
+    done = add(shelf, PAPER, *FLAGS)
+    assert done.returncode == 0 and done.stderr.count("\n") == 1
+    assert "note: the title is given as 'How a GPU waits', and there as 'Efficient" in done.stderr
+
+
+def test_a_repository_that_moved_is_added_where_it_is(shelf: Trial, web: Web) -> None:
+    web.record("/repositories/1", "github.json", "application/json")
+    web.move("/repos/rrze/gpu-benches", f"{web.base}/repositories/1")
+    done = add(shelf, "https://github.com/RRZE/gpu-benches", "--why", "W.")
+    assert done.returncode == 0
+    assert "that is taken: https://github.com/te42kyfo/gpu-benches\n" in done.stderr
+    assert load(shelf.root).readings["gpu-benches"].url == "https://github.com/te42kyfo/gpu-benches"
+
+
+def test_what_the_web_says_cannot_colour_the_terminal(shelf: Trial, web: Web) -> None:
+    web.put("/pages/example.org/a-post", "<title>\x1b[31mRed &#27;]0;x&#7; \u202etxt</title>")
+    done = add(shelf, URL, "--kind", "post", "--why", "W.")
+    assert done.returncode == 0
+    assert not {"\x1b", "\x07", "\u202e"} & {*done.stdout, *done.stderr, *listed(shelf.root)}
+
+
+def test_a_dry_run_prints_the_entry_and_nothing_else(shelf: Trial, web: Web) -> None:
+    before = files(shelf.root)
+    done = add(shelf, PAPER, "--why", "W.", "--dry-run")
+    assert done.returncode == 0 and done.stdout.startswith("- id: efficient-memory-management-for")
+    assert done.stderr == "" and files(shelf.root) == before
+
+
+def test_what_is_wrong_is_said_on_one_line_before_the_web_is_asked(shelf: Trial, web: Web) -> None:
+    before = files(shelf.root)
+    where = "docs/kernels/softmax.yml: "
+    for url, flags, said in (
+        ("https://arxiv.org/abs/1805.02867", [],
+         f"{where}arxiv:1805.02867 is on the shelf already, as 'Online normalizer calculation for "
+         "softmax' (online-softmax); see docs/kernels/softmax.yml:2\n"),
+        ("nonsense", [], f"{where}the URL 'nonsense' does not start with https:// and a host; "
+         "write it as https://…\n"),
+        (URL, ["--also", "github.com/a/b"], "--also: is 'github.com/a/b'; write what=url, such as "
+         "--also code=https://github.com/a/b\n"),
+        (URL, ["--also", "code=here"], "--also: the URL 'here' does not start with https:// and a "
+         "host; write it as https://…\n"),
+    ):  # fmt: skip
+        done = add(shelf, url, *flags)
+        assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
+    assert not web.asked and files(shelf.root) == before
+    done = add(shelf, URL, "--offline")
+    assert done.stderr == f"{where}an entry needs title, kind, why; add --title, --kind, --why\n"
+    assert shelf.shelf("links", "add", URL).returncode == 2
+
+
+# In a terminal.
+
+runner = CliRunner()
+
+
+def answer(
+    shelf: Trial, monkeypatch: pytest.MonkeyPatch, url: str, answers: list[str], *words: str
+) -> tuple[int, str]:
+    monkeypatch.setattr(links, "_terminal", lambda: True)
+    monkeypatch.chdir(shelf.root)
+    done = runner.invoke(commands.app, ["links", "add", url, "--topic", "kernels/softmax", *words],
+                         input="".join(f"{line}\n" for line in answers))  # fmt: skip
+    return done.exit_code, done.output
+
+
+def test_enter_accepts_what_was_found(
+    shelf: Trial, web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status, said = answer(shelf, monkeypatch, PAPER, ["", "", "", "", "SOSP 2023", "", "", "W."])
+    assert status == 0, said
+    reading = load(shelf.root).readings["efficient-memory-management-for-large"]
+    assert (reading.venue, reading.year, reading.level) == ("SOSP 2023", 2023, None)
+    assert reading.authors == ["Woosuk Kwon", "Zhuohan Li", "Siyuan Zhuang"] and reading.also
+    assert "Kind (paper, post, talk, code, docs, course, book, tool, site) [paper]: " in said
+    assert "Level (beginner, intermediate, advanced): " in said
+    assert "at most 300 characters: " in said
+
+
+def test_a_wrong_answer_is_asked_for_again(
+    shelf: Trial, web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = ["", "papr", "paper", "-", "soon", "-", "", "expert", "advanced"]
+    answers += ["GPU", "gpu, memory", "", "x" * 301, "W."]
+    status, said = answer(shelf, monkeypatch, PAPER, answers)
+    assert status == 0, said
+    for line in (
+        "  kind is 'papr'; write paper", "  year is 'soon'; write a whole number",
+        "  level is 'expert'; write one of beginner, intermediate, advanced",
+        "  tags 1 is 'GPU'", "  an entry needs why", "  why has 301 characters, over the limit",
+    ):  # fmt: skip
+        assert line in said
+    [reading] = load(shelf.root).topics["kernels/softmax"].readings[1:]
+    assert (reading.authors, reading.year, reading.venue) == ([], None, "arXiv")
+    assert (reading.level, reading.tags, reading.why) == ("advanced", ["gpu", "memory"], "W.")
+
+
+def test_flags_are_not_asked_for(shelf: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = [*FLAGS, "--offline", "--author", "Ada", "--year", "2024", "--tag", "gpu"]
+    status, said = answer(shelf, monkeypatch, URL, ["", "beginner"], *words)
+    assert status == 0, said
+    asked = re.findall(r"^(Title|Kind|Authors|Year|Venue|Level|Tags|Why)\b", said, re.MULTILINE)
+    assert asked == ["Venue", "Level"]
+    assert load(shelf.root).readings["how-a-gpu-waits"].level == "beginner"
+
+
+def test_a_title_in_another_script_asks_for_its_language(
+    shelf: Trial, web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    web.put("/pages/example.org/a-post", "<html lang=zh-CN><title>流水线并行</title>")
+    answers = ["", "en", "", "", "Pipelines", "post", "", "", "", "", "", "W."]
+    status, said = answer(shelf, monkeypatch, URL, answers)
+    assert status == 0, said
+    assert "  title is not in English; set lang" in said and "  an entry needs title_en" in said
+    reading = load(shelf.root).readings["pipelines"]
+    assert (reading.title, reading.lang, reading.title_en) == ("流水线并行", "zh", "Pipelines")
+
+
+def test_what_the_work_says_of_itself_is_shown_and_not_written(
+    shelf: Trial, web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    web.record("/repos/te42kyfo/gpu-benches", "github.json", "application/json")
+    url = "https://github.com/te42kyfo/gpu-benches"
+    status, said = answer(shelf, monkeypatch, url, ["", "", "", "", "", "", "", "W."])
+    assert status == 0 and "it says of itself: collection of benchmarks" in said
+    assert "collection" not in listed(shelf.root)
+
+
+def test_an_end_of_the_answers_writes_nothing(
+    shelf: Trial, web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = files(shelf.root)
+    status, said = answer(shelf, monkeypatch, PAPER, ["", ""])
+    assert status == 1 and "Abort" in said and files(shelf.root) == before
+
+
+def test_answers_that_cannot_be_written_are_given_back(
+    shelf: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    title = "Online normalizer calculation for softmax"
+    answers = [title, "post", "", "", "", "", "", "Why it is worth it."]
+    status, said = answer(shelf, monkeypatch, URL, answers, "--offline")
+    assert status == 1 and listed(shelf.root) == FIRST
+    assert f"nothing was written; these were the answers:\n- title: {title}\n" in said
+    assert "  why: Why it is worth it." in said
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")
+def test_a_terminal(shelf: Trial, web: Web) -> None:
+    """As a person does it: a process of its own at a pseudo-terminal."""
+    import pty
+
+    code = (
+        "import sys\nfrom warpshelf.cli import commands as cli, links\n"
+        "from warpshelf.web.services import Endpoints\n"
+        f"links._endpoints = lambda: {web.endpoints!r}\n"
+        "sys.exit(cli.main(sys.argv[1:]))\n"
+    )
+    words = ["links", "add", PAPER, "--topic", "kernels/softmax"]
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "dumb", "PYTHONPATH": str(ROOT / "scripts")}
+    process = subprocess.Popen([sys.executable, "-c", code, *words], cwd=shelf.root, stdin=theirs,
+                               stdout=theirs, stderr=theirs, env=environment)  # fmt: skip
+    os.close(theirs)
+    said, answers = "", iter(["", "", "", "", "", "", "", "How pages help."])
+    until = time.monotonic() + 60
+    with suppress(OSError):  # the end of a pseudo-terminal
+        while time.monotonic() < until and process.poll() is None:
+            if select.select([ours], [], [], 0.2)[0]:
+                said += os.read(ours, 4096).decode(errors="replace")
+                if said.endswith(": "):
+                    os.write(ours, f"{next(answers)}\n".encode())
+                    said += "\n"
+    assert process.wait(10) == 0, said
+    os.close(ours)
+    [reading] = load(shelf.root).topics["kernels/softmax"].readings[1:]
+    assert (reading.why, reading.year) == ("How pages help.", 2023)

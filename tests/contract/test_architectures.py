@@ -1,0 +1,51 @@
+"""The architectures that NEEDS names."""
+
+from __future__ import annotations
+
+import pytest
+
+from warpshelf.contract import architectures
+
+KNOWN = (75, 80, 86, 89, 90, 100, 103, 120)
+
+
+@pytest.mark.parametrize(
+    ("value", "covered", "said"),
+    [
+        (90, {90}, "SM 90"),
+        ([90], {90}, "SM 90"),
+        ([100, 90], {90, 100}, "SM 90 or 100"),
+        ((80, 90, 90), {80, 90}, "SM 80 or 90"),
+        (">=89", {89, 90, 100, 103, 120}, "SM 89 or above"),
+        (">= 100", {100, 103, 120}, "SM 100 or above"),
+        ("80-90", {80, 86, 89, 90}, "SM 80 to 90"),
+        ("90 - 90", {90}, "SM 90 to 90"),
+    ],
+)
+def test_a_form_covers_what_it_says(value: object, covered: set[int], said: str) -> None:
+    found = architectures.parse(value)
+    assert {sm for sm in KNOWN if found.covers(sm)} == covered
+    assert str(found) == said
+    assert found.refusal(75) == f"needs {said}; this GPU is SM 75"
+    assert all(found.refusal(sm) is None for sm in covered)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["90", "sm_90", "<=90", ">=", "90-80", "", [], [90, "100"], [True], True, 9.0, None, 9, {}, -90,
+     "\u0669\u0660-\u0669\u0660", ">=9000"],
+)  # fmt: skip
+def test_anything_else_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match=r"none of 90, \[90, 100\], "):
+        architectures.parse(value)
+
+
+def test_a_variant_must_suit_the_snippet_and_itself() -> None:
+    needs = {"sm": ">=80", "variants": {"wgmma": {"sm": 90}, "plain": {"cpu": "no"}}}
+    covered = {
+        name: [sm for sm in KNOWN if architectures.covered(needs, name, sm)]
+        for name in ("wgmma", "plain", None)
+    }
+    assert covered["wgmma"] == [90]
+    assert covered["plain"] == covered[None] == [80, 86, 89, 90, 100, 103, 120]
+    assert architectures.covered({}, "any", 75)

@@ -1,0 +1,134 @@
+"""Lists of mutants, as far as the sources tell without running anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Trial
+
+from warpshelf.contract import mutants, snippet
+from warpshelf.contract.snippet import Snippet
+from warpshelf.core.project import Project
+
+LIST = "tests/snippets/mutants/sound.yml"
+
+
+@pytest.fixture
+def told(trial: Trial) -> Callable[..., list[str]]:
+    """What is found wrong once the list and the cases of the sound snippet are edited."""
+    path = trial.sound()
+    listed, cases = trial.root / LIST, path.with_name("cases.py")
+
+    def edited(*edits: tuple[Path | str, str, str]) -> list[str]:
+        for which, old, new in edits:
+            file = {"list": listed, "cases": cases}[str(which)]
+            text = file.read_text()
+            assert old in text
+            file.write_text(text.replace(old, new, 1))
+        return [str(finding) for finding in mutants.check(one(trial))]
+
+    return edited
+
+
+def one(trial: Trial) -> Snippet:
+    found = snippet.read(Project(trial.root), trial.root / "snippets" / "sound")
+    assert not found.findings
+    return found
+
+
+def test_a_sound_list_has_no_finding(told) -> None:
+    assert told() == []
+
+
+def test_a_mutant_changes_every_place(trial: Trial) -> None:
+    trial.sound()
+    made, findings = mutants.load(one(trial))
+    assert findings == []
+    assert [mutant.name for mutant in made] == [
+        "writes nothing", "adds one", "leaves a term out", "doubles its input"
+    ]  # fmt: skip
+    assert [mutant.line for mutant in made] == [1, 4, 7, 10]
+    change = mutants.Mutant("x", "a", "bb", "sound.py", 2)
+    assert change.of("banana") == "bbbnbbnbb"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("find: return torch", "find: return numpy",
+         f"{LIST}:1: mutant 'writes nothing' looks for 'return numpy.matmul(a, b, out=out)', which "
+         "stands 0 times in sound.py, not 1; find what stands there, or write count: 0"),
+        ("find: return torch.matmul(a, b, out=out)", "find: torch",
+         ":1: mutant 'writes nothing' looks for 'torch', which stands 7 times in sound.py, not 1; "
+         "find what stands there, or write count: 7"),
+        ("find: return torch.matmul(a, b, out=out)", "find: ''", "looks for '', which stands"),
+        ("replace: return out", "replace: return torch.matmul(a, b, out=out)",
+         ":1: mutant 'writes nothing' changes nothing; "),
+        ("replace: return out", "replace: return out\n  file: sound.cu",
+         "changes sound.cu, which is not in sound/; name a file of the snippet's folder"),
+        ("replace: return out", "replace: return out\n  file: ../../mkdocs.yml",
+         "changes ../../mkdocs.yml, which is not in sound/"),
+        ("- name: adds one", "- name: writes nothing", ":4: mutant 'writes nothing' stands twice"),
+        ("- name: adds one", "- title: adds one", "the list[1] has the unknown key 'title'; write"),
+        ("replace: return out", "count: 1", "the list[0] lacks 'replace'"),
+        ("replace: return out", "replace: 3", "the list[0].replace is 3"),
+        ("- name: adds one", "- name: [", f"{LIST}:"),
+    ],
+)  # fmt: skip
+def test_a_fault_of_the_list_is_one_line(told, old: str, new: str, says: str) -> None:
+    [line] = told(("list", old, new))
+    assert line.startswith(LIST) and says in line
+    assert "\n" not in line and "; " in line
+
+
+def test_fewer_than_four_are_too_few(told, trial: Trial) -> None:
+    text = (trial.root / LIST).read_text()
+    last = text[text.index("- name: doubles its input") :]
+    [line] = told(("list", last, ""))
+    assert line == f"{LIST}: holds 3 mutants; list at least 4 changed copies that some case rejects"
+    (trial.root / LIST).unlink()
+    assert told() == [f"{LIST}: is missing; list at least 4 changed copies that some case rejects"]
+
+
+def test_a_case_that_kills_none_or_an_unknown_one_is_told(told) -> None:
+    found = told(
+        ("cases", ', "kills": ["adds one"]', ""), ("cases", '["writes nothing"]', '["writes"]')
+    )
+    assert [line.partition(": ")[2] for line in found] == [
+        f"kills names 'writes', which is no mutant; name one of {LIST}",
+        "the case kills no mutant; name in kills a mutant that it rejects, or drop the case",
+        "mutant 'writes nothing' is killed by no case, by what cases.py says; "
+        "name it in the kills of a case",
+        "mutant 'adds one' is killed by no case, by what cases.py says; "
+        "name it in the kills of a case",
+    ]
+    assert [line.split(":")[0].rpartition("/")[2] for line in found] == [
+        "cases.py", "cases.py", "sound.yml", "sound.yml"
+    ]  # fmt: skip
+
+
+def test_kills_by_keyword_count(told) -> None:
+    assert told(
+        ("cases", "CASES = (", "def row(**given):\n    return given\n\n\nCASES = ("),
+        ("cases", '{"m": 1, "n": 1, "k": 1, "kills": ["writes nothing"]}',
+         'row(m=1, n=1, k=1, kills=["writes nothing"])'),
+    ) == []  # fmt: skip
+
+
+def test_a_function_that_makes_rows_may_take_the_names_as_it_likes(told) -> None:
+    row = "def row(name, *kills):\n    return {'m': 1, 'n': 1, 'k': 1, 'kills': list(kills)}\n\n\n"
+    rows = ("cases", "CASES = (", f"{row}CASES = (")
+    first = '{"m": 1, "n": 1, "k": 1, "kills": ["writes nothing"]}'
+    assert told(rows, ("cases", first, 'row("small", "writes nothing")')) == []
+    [line, *_] = told(("cases", 'row("small", "writes nothing")', 'row("small", "writes")'))
+    assert "the case kills no mutant" in line
+
+
+@pytest.mark.parametrize("kind", ["program", "model"])
+def test_only_kernels_have_mutants(trial: Trial, kind: str) -> None:
+    (trial.root / "README.md").write_text("")
+    trial.shelf("new", "given", "--kind", kind)
+    found = snippet.read(Project(trial.root), trial.root / "snippets" / "given")
+    assert not found.findings and mutants.check(found) == []

@@ -1,0 +1,313 @@
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from warpshelf.contract import values
+from warpshelf.core.files import LARGEST_INTEGER
+
+ANY = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.just(10**400)
+    | st.just(object()),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+FACT = {
+    "name": "parameters",
+    "value": 1.0,
+    "expected": 1.0,
+    "tolerance": 0.01,
+    "unit": "",
+    "source": "online-softmax",
+}
+
+
+def kernel(*inputs: object) -> object:
+    return inputs
+
+
+def module(**changed: object) -> SimpleNamespace:
+    names: dict[str, object] = {
+        "CASES": (
+            {"m": 1, "dtype": "float32"},
+            {"m": 37, "variants": ["one pass"], "kills": ["a"]},
+        ),
+        "TIMED": ({"m": 4096},),
+        "VARIANTS": {"one pass": kernel, "online": kernel},
+        "PEERS": {"torch": kernel},
+        "inputs": kernel,
+        "reference": kernel,
+        "TOLERANCE": {"float32": (1e-4, "sums of 1e6 addends")},
+        "LIMITS": {"*": {"registers": 128, "spilled_bytes": 0, "matrix_instructions": True}},
+    }
+    return SimpleNamespace(**names | changed)
+
+
+def rows(needs: dict | None = None, **changed: object) -> list[tuple[str, str, str]]:
+    try:
+        values.obligations(module(**changed), "kernel", needs or {})
+    except values.Malformed as malformed:
+        return [tuple(problem) for problem in malformed.problems]
+    return []
+
+
+def test_a_sound_kernel_has_no_problem() -> None:
+    assert rows() == []
+    assert rows({"variants": {"online": {"sm": 90}, "torch": {"cpu": "no"}}}) == []
+    bare = module()
+    del bare.TOLERANCE, bare.LIMITS
+    found = values.obligations(bare, "kernel", {})
+    assert (found.tolerance, found.limits, found.cost) == ({}, {}, None)
+    assert rows(TIMED=()) == []
+
+
+@pytest.mark.parametrize("kind", ["program", "model"])
+def test_only_kernels_have_cases(kind: str) -> None:
+    found = values.obligations(SimpleNamespace(facts=kernel), kind, {})
+    assert found == values.Obligations(facts=kernel)
+
+
+def test_what_a_case_kills_is_no_property_of_it() -> None:
+    found = values.obligations(module(), "kernel", {})
+    assert found.cases == ({"m": 1, "dtype": "float32"}, {"m": 37, "variants": ["one pass"]})
+    assert found.kills == ((), ("a",))
+    assert [found.applies(case) for case in found.cases] == [["one pass", "online"], ["one pass"]]
+
+
+def test_forms_and_sides_of_a_case() -> None:
+    case = {"m": 3, "n": 0, "scale": 2.5, "heads": 4, "b": True, "dtype": "float16", "out": "int8"}
+    assert values.sides(case) == ["m", "n"]
+    assert values.form(case) == (("b", "True"), ("dtype", "float16"), ("out", "int8"))
+    assert values.form({**case, "m": 9, "variants": ["x"]}) == values.form(case)
+
+
+LOOP: list[object] = []
+LOOP.append(LOOP)
+DEEP: object = 0
+for _ in range(5000):
+    DEEP = [DEEP]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("CASES", (), "CASES is ()"),
+        ("CASES", None, "CASES is None"),
+        ("CASES", {"m": 1}, "CASES is {'m': 1}"),
+        ("CASES", ({"m": 1}, 3), "CASES[1] is 3"),
+        ("CASES", ({"m": math.nan},), "CASES[0] cannot be recorded"),
+        ("CASES", ({"m": [1, math.inf]},), "CASES[0] cannot be recorded"),
+        ("CASES", ({"m": {1, 2}},), "holds a set"),
+        ("CASES", ({1: 2},), "no string"),
+        ("CASES", ({"m": 10**5000},), "out of range"),
+        ("CASES", ({"m": LOOP},), "levels deep"),
+        ("CASES", ({"m": DEEP},), "levels deep"),
+        ("TIMED", None, "TIMED is None"),
+        ("TIMED", ({"m": object()},), "holds a object"),
+        ("TIMED", [[]], "TIMED[0] is []"),
+        ("VARIANTS", {}, "VARIANTS is {}"),
+        ("VARIANTS", [kernel], "VARIANTS is ["),
+        ("VARIANTS", {"one pass": 3, "online": kernel}, "VARIANTS['one pass'] is no function"),
+        ("VARIANTS", {1: kernel}, "VARIANTS[1] is no function"),
+        ("PEERS", {}, "PEERS is {}"),
+        ("PEERS", None, "PEERS is None"),
+        ("PEERS", {"torch": "torch.softmax"}, "PEERS['torch'] is no function"),
+        ("PEERS", {"online": kernel}, "'online' is a variant as well"),
+        ("CASES", ({"variants": "one pass"},), "CASES[0]['variants'] is 'one pass'"),
+        ("CASES", ({"variants": ["torch"]},), "CASES[0]['variants']"),
+        ("TIMED", ({"variants": [["online"]]},), "TIMED[0]['variants']"),
+        ("TIMED", ({"variants": [{}]},), "TIMED[0]['variants']"),
+        ("CASES", ({"kills": "a"},), "CASES[0]['kills'] is 'a'"),
+        ("CASES", ({"kills": [3]},), "CASES[0]['kills'] is [3]"),
+        ("TIMED", ({"kills": ["a"]},), "TIMED[0] has kills"),
+        ("TOLERANCE", 1e-4, "TOLERANCE is 0.0001"),
+        ("TOLERANCE", {"float32": 1e-4}, "TOLERANCE['float32'] is 0.0001"),
+        ("TOLERANCE", {"float32": (1e-4,)}, "TOLERANCE['float32']"),
+        ("TOLERANCE", {"float32": (1e-4, "")}, "TOLERANCE['float32']"),
+        ("TOLERANCE", {"float32": (1e-4, " ")}, "TOLERANCE['float32']"),
+        ("TOLERANCE", {"float32": ("1e-4", "why")}, "TOLERANCE['float32']"),
+        ("TOLERANCE", {"float32": (-1e-4, "why")}, "TOLERANCE['float32']"),
+        ("TOLERANCE", {"float32": (math.nan, "why")}, "TOLERANCE['float32']"),
+        ("TOLERANCE", {"float32": (math.inf, "why")}, "TOLERANCE['float32']"),
+        ("TOLERANCE", {"float32": (10**400, "why")}, "TOLERANCE['float32']"),
+        ("TOLERANCE", {"float32": (True, "why")}, "TOLERANCE['float32']"),
+        ("LIMITS", [], "LIMITS is []"),
+        ("LIMITS", {"*": 128}, "LIMITS['*'] is no object"),
+        ("LIMITS", {"*": {"register": 128}}, "LIMITS['*']"),
+        ("LIMITS", {"*": {"registers": "128"}}, "LIMITS['*']"),
+        ("LIMITS", {"*": {"registers": 127.5}}, "LIMITS['*']"),
+        ("LIMITS", {"*": {"registers": -1}}, "LIMITS['*']"),
+        ("LIMITS", {"*": {"registers": True}}, "LIMITS['*']"),
+        ("LIMITS", {"*": {"matrix_instructions": 1}}, "LIMITS['*']"),
+    ],
+)
+def test_each_malformed_value_gets_one_row(name: str, value: object, says: str) -> None:
+    [(attribute, what, mend)] = rows(**{name: value})
+    assert attribute == name
+    assert says in what
+    assert len(what) < 300
+    assert mend
+
+
+def test_needs_may_name_what_there_is_only() -> None:
+    [(attribute, what, _)] = rows({"variants": {"onlin": {"sm": 90}, "online": {}}})
+    assert attribute == "NEEDS"
+    assert "'onlin'" in what
+    assert len(rows({"variants": {"x": {}, 1: {}}})) == 2
+
+
+def test_everything_wrong_is_said_at_once() -> None:
+    found = rows(CASES=(), TIMED=None, VARIANTS={}, PEERS={})
+    assert [row[0] for row in found] == ["CASES", "TIMED", "VARIANTS", "PEERS"]
+
+
+@given(st.sampled_from(["CASES", "TIMED", "VARIANTS", "PEERS", "TOLERANCE", "LIMITS"]), ANY)
+def test_no_value_breaks_the_check(name: str, value: object) -> None:
+    for row in rows(**{name: value}):
+        assert all(isinstance(text, str) and text for text in row)
+
+
+@pytest.mark.parametrize(
+    ("cost", "says"),
+    [
+        (None, "cost() is no object"),
+        ({"flop": 1}, "cost() has the unknown key 'flop'"),
+        ({"bytes": 1.0, "flops": 1, "unit": "fp32"}, "cost().bytes is 1.0, no whole number"),
+        ({"bytes": True, "flops": 1, "unit": "fp32"}, "cost().bytes is True"),
+        ({"bytes": 1, "flops": -1, "unit": "fp32"}, "cost().flops is -1"),
+        ({"bytes": 1, "flops": math.nan, "unit": "fp32"}, "cost().flops is nan"),
+        ({"bytes": LARGEST_INTEGER, "flops": 1, "unit": "fp32"}, "cost().bytes is 1000"),
+        ({"bytes": 1, "flops": 1, "unit": "float32"}, "cost().unit is 'float32', not one of fp64"),
+        ({"bytes": 1, "flops": 1, "unit": ["fp32"]}, "cost().unit is ['fp32']"),
+        ({"bytes": 1, "flops": 1, "unit": None}, "cost().unit is None"),
+    ],
+)
+def test_a_malformed_cost_is_named(cost: object, says: str) -> None:
+    assert says in (values.cost_problem(cost) or "")
+
+
+@pytest.mark.parametrize("unit", values.UNITS)
+def test_a_sound_cost_has_no_problem(unit: str) -> None:
+    assert values.cost_problem({"bytes": 0, "flops": 2**70, "unit": unit}) is None
+    assert values.cost_problem({"unit": unit}) is None
+    assert values.cost_problem({}) is None
+
+
+@given(ANY, ANY, ANY)
+def test_no_cost_breaks_the_check(size: object, flops: object, unit: object) -> None:
+    values.cost_problem({"bytes": size, "flops": flops, "unit": unit})
+    values.cost_problem(size)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("value", "1"),
+        ("value", None),
+        ("value", True),
+        ("value", LARGEST_INTEGER),
+        ("value", 10**400),
+        ("expected", math.nan),
+        ("expected", math.inf),
+        ("expected", 10**400),
+        ("expected", [1]),
+        ("tolerance", math.nan),
+        ("tolerance", math.inf),
+        ("tolerance", -0.1),
+        ("tolerance", None),
+        ("name", 3),
+        ("name", "x\ny" * 5000),
+        ("unit", None),
+        ("source", None),
+        ("source", ""),
+        ("source", "  "),
+    ],
+)
+def test_a_malformed_fact_is_named(key: str, value: object) -> None:
+    changed = FACT | {key: value}
+    if key == "name" and isinstance(value, str):
+        changed["tolerance"] = None  # a long name is cut in what is said of the fact
+    said = values.fact_problem(changed)
+    assert said
+    assert key == "name" or key in said
+    assert len(said) < 300
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    "fact", [None, [], {}, FACT | {"verdict": "passed"}, {k: FACT[k] for k in list(FACT)[1:]}]
+)
+def test_a_fact_has_these_keys_and_no_other(fact: object) -> None:
+    assert "not a dict of name, value" in (values.fact_problem(fact) or "")
+
+
+def test_a_sound_fact_has_no_problem() -> None:
+    assert values.fact_problem(FACT) is None
+    assert values.fact_problem(FACT | {"value": 2**70, "expected": -3, "tolerance": 0}) is None
+    # A value that is not finite is well formed; it does not hold.
+    assert values.fact_problem(FACT | {"value": math.nan}) is None
+
+
+def holds(value: float, expected: float, tolerance: float) -> bool:
+    return values.fact_holds(FACT | dict(value=value, expected=expected, tolerance=tolerance))
+
+
+@pytest.mark.parametrize(
+    ("value", "expected", "tolerance", "held"),
+    [
+        (1.0, 1.0, 0, True),
+        (1.0, 1, 0, True),
+        (1.01, 1.0, 0.02, True),
+        (1.01, 1.0, 0.009, False),
+        (0.99, 1.0, 0.009, False),
+        (-1.01, -1.0, 0.02, True),
+        (1.0, -1.0, 0.5, False),
+        (0.005, 0, 0.01, True),  # nothing is relative to zero
+        (0.02, 0, 0.01, False),
+        (2**53 + 1, 2**53, 0, False),
+        (2**53 + 1, 2**53 + 1, 0, True),
+        (2**53 + 1, float(2**53), 0, False),
+        (2**60 + 1, 2**60, 1e-20, False),
+        (2**60 + 1, 2**60, 1e-10, True),
+        (math.nan, 1.0, 1e30, False),
+        (math.nan, 1.0, 0, False),
+        (math.inf, 1.0, 1e308, False),
+        (math.inf, 1e10, 1e308, False),  # though what is allowed is endless, too
+        (-math.inf, 0.0, 1e308, False),
+        (1.7e308, -1.7e308, 0.5, False),
+    ],
+)
+def test_a_fact_holds_within_its_tolerance(
+    value: float, expected: float, tolerance: float, held: bool
+) -> None:
+    assert holds(value, expected, tolerance) is held
+
+
+@given(st.integers(-(10**29), 10**29), st.integers(-3, 3))
+def test_whole_numbers_are_compared_exactly(value: int, off: int) -> None:
+    assert holds(value + off, value, 0) is (off == 0)
+
+
+@given(ANY, ANY, ANY)
+@example(10**29, 1e300, 5e-324)
+@example(10**400, 1, 0)
+def test_what_is_well_formed_can_be_judged(
+    value: object, expected: object, tolerance: object
+) -> None:
+    fact = FACT | {"value": value, "expected": expected, "tolerance": tolerance}
+    if values.fact_problem(fact) is None:
+        assert values.fact_holds(fact) in (True, False)
+        assert math.isfinite(fact["value"]) or not values.fact_holds(fact)

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warpshelf.core.files import DEEPEST, LARGEST_INTEGER, dump, flaw, write_atomically
+
+PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_writing_says_whether_the_file_changed(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "er" / "cpu.json"
+    assert write_atomically(path, "one\n") is True
+    assert write_atomically(path, "one\n") is False
+    assert write_atomically(path, "two\n") is True
+    assert path.read_bytes() == b"two\n"
+    assert names_in(path.parent) == ["cpu.json"]
+
+
+def test_what_is_already_there_is_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "cpu.json"
+    write_atomically(path, "µ\n")
+    os.utime(path, (1, 1))
+    write_atomically(path, "µ\n")
+    assert path.stat().st_mtime == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="modes are POSIX's")
+def test_others_may_read_what_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "cpu.json"
+    write_atomically(path, "one\n")
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize("step", ["replace", "fsync", "chmod"])
+@pytest.mark.parametrize("error", [OSError("no space"), KeyboardInterrupt()])
+def test_a_writer_that_dies_leaves_the_old_file_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, error: BaseException
+) -> None:
+    path = tmp_path / "cpu.json"
+    write_atomically(path, "old and whole\n")
+
+    def die(*args: object) -> None:
+        # What is under way stands beside the old file, on the same file system.
+        assert len(names_in(tmp_path)) == 2
+        assert path.read_text() == "old and whole\n"
+        raise error
+
+    monkeypatch.setattr(os, step, die)
+    with pytest.raises(type(error)):
+        write_atomically(path, "new\n" * 1000)
+    monkeypatch.undo()
+    assert path.read_text() == "old and whole\n"
+    assert names_in(tmp_path) == ["cpu.json"]
+
+
+def test_the_new_text_is_whole_before_it_takes_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, seen = os.replace, []
+
+    def replace(source: str, target: Path) -> None:
+        seen.append((Path(source).read_text(), Path(source).parent, Path(source).name[0]))
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", replace)
+    write_atomically(tmp_path / "cpu.json", "new\n")
+    assert seen == [("new\n", tmp_path, ".")]
+
+
+def test_text_that_has_no_bytes_creates_nothing(tmp_path: Path) -> None:
+    with pytest.raises(UnicodeEncodeError):
+        write_atomically(tmp_path / "results" / "cpu.json", "\ud800")
+    assert names_in(tmp_path) == []
+
+
+def test_json_has_sorted_keys_one_item_a_line_and_letters_as_they_are() -> None:
+    assert dump({"b": [1, 2.5], "a": "µ"}) == '{\n "a": "µ",\n "b": [\n  1,\n  2.5\n ]\n}\n'
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_json_has_no_nan(value: float) -> None:
+    with pytest.raises(ValueError):
+        dump({"a": value})
+
+
+@given(PLAIN)
+def test_what_has_no_flaw_comes_back_from_json(value: object) -> None:
+    assert flaw(value) is None
+    text = dump(value)
+    assert json.loads(text) == value
+    assert dump(json.loads(text)) == text
+
+
+def nest(levels: int, item: object = 0) -> object:
+    for level in range(levels):
+        item = [item] if level % 2 else {"a": item}
+    return item
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ({"a": [1, {"b": math.nan}]}, "holds nan"),
+        ((1, math.inf), "holds inf"),
+        ({"a": "\udfff"}, "surrogate"),
+        ({"\ud800": 1}, "surrogate"),
+        ({1: 2}, "no string"),
+        ({None: 2}, "no string"),
+        ([LARGEST_INTEGER], "out of range"),
+        ([-LARGEST_INTEGER], "out of range"),
+        ([{1, 2}], "holds a set"),
+        ([b""], "holds a bytes"),
+        (nest(DEEPEST + 1), "levels deep"),
+        (nest(100_000), "levels deep"),
+    ],
+)
+def test_a_flaw_is_named(value: object, says: str) -> None:
+    assert says in (flaw(value) or "nothing")
+
+
+def test_the_limits_themselves_are_no_flaw() -> None:
+    assert flaw(nest(DEEPEST)) is None
+    assert flaw([LARGEST_INTEGER - 1, 1 - LARGEST_INTEGER, True, ("a", None)]) is None
+
+
+def test_what_holds_itself_is_a_flaw() -> None:
+    loop: list[object] = []
+    loop.append(loop)
+    assert flaw(loop) is not None
+
+
+def test_only_what_must_last_waits_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    assert write_atomically(tmp_path / "fragment.md", "one\n", durable=False) is True
+    assert synced == [] and (tmp_path / "fragment.md").read_text() == "one\n"
+    assert write_atomically(tmp_path / "cpu.json", "one\n") is True
+    assert len(synced) == 1

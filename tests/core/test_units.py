@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from synthetic import steady
+
+from warpshelf.core import units
+
+ANY = st.one_of(
+    st.floats(), st.integers(), st.none(), st.booleans(), st.just(10**400), st.just(-0.0)
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0, "0 s"),
+        (12.0, "12.0 s"),
+        (1.2e-3, "1.20 ms"),
+        (999.96e-6, "1.00 ms"),
+        (12.345e-6, "12.3 µs"),
+        (4.2e-9, "4.20 ns"),
+        (3e-11, "0.0300 ns"),
+        (None, "unknown"),
+        (math.nan, "unknown"),
+        (math.inf, "unknown"),
+    ],
+)
+def test_seconds_pick_the_unit_after_rounding(value: object, shown: str) -> None:
+    assert units.seconds(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0, "0 B"), (512, "512 B"), (49152, "48 KiB"), (232448, "227 KiB"), (1536, "1.50 KiB"),
+     (80 * 2**30, "80 GiB"), (2**60, "1.05e6 TiB"), (1000, "1000 B"), (None, "unknown")],
+)  # fmt: skip
+def test_sizes_are_binary_and_exact_where_they_can_be(value: object, shown: str) -> None:
+    assert units.size(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "shown"),
+    [(2.81e12, "B/s", "2.81 TB/s"), (7.9e14, "FLOP/s", "790 TFLOP/s"), (0, "B/s", "0 B/s"),
+     (1.07e15, "FLOP/s", "1.07 PFLOP/s"), (950.4, "B/s", "950 B/s"), (math.nan, "B/s", "unknown")],
+)  # fmt: skip
+def test_rates_are_decimal(value: object, unit: str, shown: str) -> None:
+    assert units.rate(value, unit) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0.0, "0"), (-0.0, "0"), (1, "1.00"), (1234, "1230"), (0.012345, "0.0123"), (9.999, "10.0"),
+     (3.1e-8, "3.10e-8"), (1.5e300, "1.50e300"), (-2.5, "-2.50")],
+)  # fmt: skip
+def test_three_significant_digits(value: float, shown: str) -> None:
+    assert units.significant(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(6738415616, f"6{units.THIN}738{units.THIN}415{units.THIN}616"), (4096, "4096"),
+     (True, "unknown"), (2.0, "2"), (0.1, "0.1"), (0.30000000000000004, "0.3"), (1e21, "1e21"),
+     (123456.7, "123457"), (-12345, f"-12{units.THIN}345")],
+)  # fmt: skip
+def test_numbers_are_shown_whole_or_to_six_digits(value: object, shown: str) -> None:
+    assert units.number(value) == shown
+
+
+def test_shares_ratios_and_errors() -> None:
+    assert units.share(0.8431) == "84.3 %"
+    assert units.share(1e307) == "unknown"
+    assert units.ratio(1.234) == "1.23×"
+    assert units.error(3.14159e-8) == "3.14e-8"
+    assert units.error(0.0) == "0"
+    assert units.error(None) == "unknown"
+
+
+def test_days_are_read_from_a_record_and_nothing_else() -> None:
+    assert units.day("2026-11-21T01:02:03Z") == "21 Nov 2026"
+    assert units.minute("2026-01-02T03:04:05Z") == "2 Jan 2026, 03:04 UTC"
+    assert units.day("<b>") == units.minute(None) == "an unknown date"
+
+
+@steady
+@given(ANY)
+def test_no_formatter_shows_nan_infinity_or_minus_zero(value: object) -> None:
+    shown = [
+        units.significant(value),
+        units.seconds(value),
+        units.size(value),
+        units.share(value),
+        units.error(value),
+        units.ratio(value),
+        units.number(value),
+        units.rate(value, "B/s"),
+    ]
+    for text in shown:
+        assert not re.search(r"nan|inf|-0(?![.\d])|e-?0\d", text, re.IGNORECASE), text
+
+
+@steady
+@given(st.floats(min_value=1e-290, max_value=1e290))
+def test_significant_digits_are_within_half_a_unit(value: float) -> None:
+    assert float(units.significant(value)) == pytest.approx(value, rel=0.0051)
+
+
+@steady
+@given(st.floats(min_value=1e-12, max_value=1e6))
+def test_seconds_read_back(value: float) -> None:
+    digits, unit = units.seconds(value).split(" ")
+    assert float(digits) * 10.0 ** dict(units.TIMES)[unit] == pytest.approx(value, rel=0.0051)
+
+
+@steady
+@given(ANY, ANY)
+def test_division_gives_a_finite_number_or_none(above: object, below: object) -> None:
+    found = units.divided(above, below)
+    assert found is None or math.isfinite(found)
+
+
+def test_labels_leave_out_what_all_cases_share() -> None:
+    cases = [
+        {"m": 37, "n": 781, "scale": 1.0, "dtype": "float32"},
+        {"m": 37, "n": 16, "scale": 1.0, "dtype": "bfloat16"},
+    ]
+    assert units.labels(cases) == ["37 × 781 float32", "37 × 16 bfloat16"]
+    assert units.sides(cases) == "m × n"
+
+
+def test_labels_of_one_side_name_it_and_flags_read_as_words() -> None:
+    cases = [{"n": 1, "strided": True}, {"n": 12, "strided": False}, {"n": 12, "pad": "left"}]
+    assert units.labels(cases) == ["n = 1 strided", "n = 12 no strided", "n = 12 pad left"]
+    assert units.sides(cases) == ""
+
+
+def test_the_only_case_is_labelled_in_full() -> None:
+    assert units.labels([{"m": 2, "n": 3, "dtype": "float32"}]) == ["2 × 3 float32"]
+    assert units.labels([{}]) == ["no parameters"]
+    assert units.labels([]) == []
+
+
+def test_cases_with_other_sides_name_every_side() -> None:
+    assert units.labels([{"m": 2, "n": 3}, {"n": 3}]) == ["m = 2", "n = 3"]
+
+
+VALUES = st.one_of(
+    st.integers(), st.floats(), st.text(), st.booleans(), st.none(), st.lists(st.integers())
+)
+
+
+@steady
+@given(st.lists(st.dictionaries(st.sampled_from(["m", "n", "dtype", "x y", ""]), VALUES)))
+def test_labels_never_raise_and_keep_the_order(cases: list[dict]) -> None:
+    assert len(units.labels(cases)) == len(cases)
+
+
+def test_the_variants_of_a_case_are_not_in_its_label() -> None:
+    cases = [{"m": 2, "n": 3}, {"m": 2, "n": 5, "variants": ["online"]}]
+    assert units.labels(cases) == ["2 \u00d7 3", "2 \u00d7 5"]

@@ -1,0 +1,180 @@
+"""The file of states: written whole, read with suspicion."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warpshelf.core.findings import ShelfError
+from warpshelf.links import health
+from warpshelf.links.health import Health, load, save
+
+URL = "https://example.org/a"
+LINKS = {
+    URL: Health("alive", last_alive="2026-11-01"),
+    "https://example.org/b": Health(
+        "gone", since="2026-11-01", last_alive="2026-10-01", says="answered 404",
+        archived="https://web.archive.org/web/2020/https://example.org/b", failures=3, absences=3,
+        counted="2026-11-15", title_there="流 “x”",
+    ),
+    "https://example.org/c": Health("moved", since="2026-11-01", moved_to="https://b.org/c"),
+}  # fmt: skip
+
+
+def put(root: Path, text: str | bytes) -> None:
+    (root / "docs").mkdir(exist_ok=True)
+    data = text.encode() if isinstance(text, str) else text
+    (root / "docs" / "links.json").write_bytes(data)
+
+
+def refusal(root: Path) -> str:
+    with pytest.raises(ShelfError) as caught:
+        load(root)
+    [finding] = caught.value.findings
+    assert finding.path == "docs/links.json" and "\n" not in str(finding)
+    return str(finding)
+
+
+def test_no_file_is_nothing_known(tmp_path: Path) -> None:
+    assert load(tmp_path) == {}
+
+
+def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
+    assert save(tmp_path, LINKS) and load(tmp_path) == LINKS
+    assert not save(tmp_path, dict(reversed(LINKS.items())))  # in whichever order
+    assert [path.name for path in (tmp_path / "docs").iterdir()] == ["links.json"]
+
+
+def test_the_file_is_sorted_with_one_item_a_line(tmp_path: Path) -> None:
+    save(tmp_path, {"https://b.org": LINKS[URL], "https://a.org": LINKS[URL]})
+    assert (tmp_path / "docs" / "links.json").read_text() == (
+        '{\n "links": {\n'
+        '  "https://a.org": {\n   "last_alive": "2026-11-01",\n   "state": "alive"\n  },\n'
+        '  "https://b.org": {\n   "last_alive": "2026-11-01",\n   "state": "alive"\n  }\n'
+        ' },\n "schema": 1\n}\n'
+    )
+
+
+def test_a_killed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(tmp_path, LINKS)
+
+    def broken(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.replace", broken)
+    with pytest.raises(KeyboardInterrupt):
+        save(tmp_path, {})
+    assert load(tmp_path) == LINKS and len(list((tmp_path / "docs").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "is not whole JSON"),
+        ('{"schema": 1, "links": {', "is not whole JSON"),
+        (b"\xff\xfe", "is not whole JSON"),
+        ("[" * 100_000, "is not whole JSON"),
+        ("[]", "file is no object"),
+        ('{"schema": 1}', "file lacks 'links'"),
+        ('{"schema": 1, "links": {}, "more": 1}', "file has the unknown key 'more'"),
+        ('{"schema": 2, "links": {}}', "is of schema 2"),
+        ('{"schema": true, "links": {}}', "file.schema is True"),
+        ('{"schema": 1, "links": []}', "file.links is no object"),
+    ],
+)
+def test_a_damaged_file_is_one_clear_line(tmp_path: Path, text: str | bytes, words: str) -> None:
+    put(tmp_path, text)
+    assert words in refusal(tmp_path)
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    put(tmp_path, " " * (health.LARGEST + 1))
+    assert "over the limit" in refusal(tmp_path)
+
+
+def test_a_folder_in_its_place_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "docs" / "links.json").mkdir(parents=True)
+    assert "cannot be read" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"state": "dead"}, "entry.state is 'dead', not one of alive, moved"),
+        ({"state": ["gone"]}, "entry.state is ['gone'], not one of"),
+        ({"colour": "red"}, "entry has the unknown key 'colour'"),
+        ({"since": "2026-11-31"}, "since is '2026-11-31', no day"),
+        ({"since": "20261101"}, "since is '20261101', no day"),
+        ({"since": 20261101}, "no day"),
+        ({"last_alive": "yesterday"}, "last_alive is 'yesterday'"),
+        ({"archived": "https://evil.example.org/"}, "archived is not at web.archive.org"),
+        ({"archived": "javascript:alert(1)"}, "archived is no address"),
+        ({"archived": "http://web.archive.org/x"}, "archived is no https address"),
+        ({"moved_to": "https://b.org/x"}, "moved and moved_to go together"),
+        ({"title_there": "a\nb"}, "title_there is no line of text"),
+        ({"title_there": "\x1b[31m"}, "title_there is no line of text"),
+        ({"title_there": "x" * 501}, "title_there is no line of text"),
+        ({"title_there": ""}, "title_there is no line of text"),
+        ({"says": "<script>"}, "entry.says is '<script>'"),
+        ({"failures": -1}, "failures is no count"),
+        ({"failures": True}, "failures is no count"),
+        ({"absences": 10**30}, "absences is no count"),
+        ({"since": None}, "entry.since is None, no day"),
+    ],
+)
+def test_a_hostile_entry_is_one_clear_line(
+    tmp_path: Path, change: dict[str, object], words: str
+) -> None:
+    entry = {"state": "gone", "since": "2026-11-01", **change}
+    put(tmp_path, json.dumps({"schema": 1, "links": {URL: entry}}))
+    said = refusal(tmp_path)
+    assert words in said and URL in said
+
+
+@pytest.mark.parametrize("url", ["x", "http://a.org", "https://a b.org", "https://a.org/\x1b[1m"])
+def test_a_hostile_key_is_one_clear_line(tmp_path: Path, url: str) -> None:
+    put(tmp_path, json.dumps({"schema": 1, "links": {url: {"state": "alive"}}}))
+    assert "the key " in refusal(tmp_path)
+
+
+def test_an_entry_that_is_no_object(tmp_path: Path) -> None:
+    put(tmp_path, json.dumps({"schema": 1, "links": {URL: None}}))
+    assert f"{URL}: entry is no object" in refusal(tmp_path)
+
+
+def test_nothing_is_saved_that_could_not_be_loaded(tmp_path: Path) -> None:
+    with pytest.raises(ShelfError):
+        save(tmp_path, {URL: Health("failing", since="2026-11-01", archived="https://evil.org/")})
+    assert not (tmp_path / "docs").exists()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner),
+    max_leaves=8,
+)
+KEYS = st.sampled_from([*Health.__dataclass_fields__, "other"])
+
+
+@given(entries=st.dictionaries(st.just(URL) | st.text(max_size=9), st.dictionaries(KEYS, JSON)))
+def test_any_json_is_loaded_or_refused_in_one_line(
+    tmp_path_factory: pytest.TempPathFactory, entries: dict[str, object]
+) -> None:
+    root = tmp_path_factory.mktemp("any")
+    put(root, json.dumps({"schema": 1, "links": entries}))
+    try:
+        found = load(root)
+    except ShelfError as error:
+        assert len(error.findings) == 1 and "\n" not in str(error)
+    else:
+        assert save(root, found) in (True, False) and load(root) == found
+
+
+@given(st.text(max_size=700))
+def test_a_title_is_kept_as_it_will_be_loaded(text: str) -> None:
+    kept = health.kept_title(text)
+    assert kept is None or (health.kept_title(kept) == kept and len(kept) <= health.LONGEST)

@@ -1,0 +1,296 @@
+"""Every way in which a host answers, or does not, played by a server here and asked by lychee."""
+
+from __future__ import annotations
+
+import shutil
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from detour import Detour, closed_port, needs_lychee
+from loopback import serving
+
+from warpshelf.core.findings import ShelfError
+from warpshelf.links import lychee
+from warpshelf.links.liveness import Outcome, judge, outcomes
+from warpshelf.links.lychee import Seen, Web
+from warpshelf.links.redirects import Redirect
+
+pytestmark = pytest.mark.alone
+
+PUZZLE = "<title>Just a moment...</title>"
+AT = "https://site.example.org"
+
+
+@pytest.fixture(scope="module")
+def played() -> Iterator[tuple[dict[str, Outcome], dict[str, int]]]:
+    """The answers of one check over everything that can happen, and what was sent of a body."""
+    over = threading.Event()
+    sent = {"huge": 0}
+
+    def slow(handler: BaseHTTPRequestHandler) -> None:
+        over.wait(5)
+        handler.close_connection = True
+
+    def huge(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("content-length", str(10**11))
+        handler.end_headers()
+        try:
+            while sent["huge"] < 10**9:
+                handler.wfile.write(b"x" * 65_536)
+                sent["huge"] += 65_536
+        except OSError:
+            pass
+
+    def biscuit(handler: BaseHTTPRequestHandler) -> None:
+        known = "seen=1" in handler.headers.get("cookie", "")
+        handler.send_response(200 if known else 302)
+        handler.send_header("content-length", "0")
+        handler.send_header("connection", "close")
+        if not known:
+            handler.send_header("set-cookie", "seen=1")
+            handler.send_header("location", handler.path)
+        handler.end_headers()
+
+    with serving() as web:
+        detour = Detour(web)
+        detour.elsewhere["refused.example.org"] = f"http://127.0.0.1:{closed_port()}/https"
+        # No name has a part of 64 letters, so no name server is asked.
+        detour.elsewhere["lost.example.org"] = f"https://{'a' * 64}.warpshelf.org/https"
+        detour.elsewhere["unsure.example.org"] = f"https://{'b' * 64}.warpshelf.org/https"
+        # Plain HTTP where TLS is spoken to it.
+        detour.elsewhere["tls.example.org"] = web.base.replace("http:", "https:") + "/https"
+        detour.known = {"lost.example.org": False, "unsure.example.org": None}
+        for code in (202, 400, 401, 403, 404, 405, 406, 408, 410, 418, 451, 500, 502, 503, 999):
+            detour.put(f"{AT}/{code}", code)
+        detour.put(f"{AT}/alive")
+        detour.put(f"{AT}/busy", 429)
+        detour.put(f"{AT}/old-puzzle", 503, PUZZLE)
+        detour.put(f"{AT}/new-puzzle", 202, x_amzn_waf_action="challenge")
+        detour.move(f"{AT}/moved", f"{AT}/moved-again")
+        detour.move(f"{AT}/moved-again", f"{AT}/alive?utm_source=old", 308)
+        detour.move(f"{AT}/half-moved", f"{AT}/for-now")
+        detour.move(f"{AT}/for-now", f"{AT}/alive", 302)
+        detour.move(f"{AT}/slash", f"{AT}/slash/")
+        detour.put(f"{AT}/slash/")
+        detour.move(f"{AT}/off", f"{AT}/404")
+        detour.move(f"{AT}/members", f"{AT}/login?next=members", 302)
+        detour.put(f"{AT}/login")
+        detour.move(f"{AT}/loop", f"{AT}/loop")
+        detour.put("https://zhuanlan.zhihu.com/p/1", 500)
+        detour.put("https://zhuanlan.zhihu.com/p/2", 404)
+        web.answers[detour.path(f"{AT}/slow")] = slow
+        web.answers[detour.path("https://dl.acm.org/slow")] = slow
+        web.answers[detour.path(f"{AT}/huge")] = huge
+        web.answers[detour.path(f"{AT}/cookie")] = biscuit
+        urls = [detour.back(f"{web.base}{path}") for path in web.answers]
+        odd = f"{AT}/%61%20(b)/%E6%B5%81?x=1&y=%3C2%3E"
+        urls.append(detour.put(odd))
+        urls += [f"https://{name}.example.org/x" for name in ("refused", "lost", "unsure", "tls")]
+        found = outcomes(urls, detour.asker(), 60)
+        over.set()
+        assert set(found) == set(urls)
+        yield found, sent
+
+
+CASES = {
+    "/alive": Outcome("alive"),
+    "/202": Outcome("alive"),
+    "/huge": Outcome("alive"),
+    "/cookie": Outcome("alive"),
+    "/slash": Outcome("alive"),
+    "/%61%20(b)/%E6%B5%81?x=1&y=%3C2%3E": Outcome("alive"),
+    "/moved": Outcome("moved", None, f"{AT}/alive"),
+    "/half-moved": Outcome("moved", None, f"{AT}/for-now"),
+    "/for-now": Outcome("alive"),
+    "/404": Outcome("gone", "answered 404"),
+    "/410": Outcome("gone", "answered 410"),
+    "/off": Outcome("gone", "answered 404"),
+    "/members": Outcome("blocked", "asks for a login"),
+    "/busy": Outcome("blocked", "answered 429"),
+    "/old-puzzle": Outcome("blocked", "answered 503"),
+    "/new-puzzle": Outcome("blocked", "answered 202"),
+    **{
+        f"/{code}": Outcome("blocked", f"answered {code}")
+        for code in (400, 401, 403, 405, 406, 418, 451, 999)
+    },
+    **{
+        f"/{code}": Outcome("unreachable", f"answered {code}")
+        for code in (408, 500, 502, 503)
+    },
+    "/loop": Outcome("unreachable", "redirects without end"),
+    "/slow": Outcome("unreachable", "timed out", heard=False),
+    "https://dl.acm.org/slow": Outcome("blocked", "timed out", heard=False),
+    "https://zhuanlan.zhihu.com/p/1": Outcome("blocked", "answered 500"),
+    "https://zhuanlan.zhihu.com/p/2": Outcome("gone", "answered 404"),
+    "https://refused.example.org/x": Outcome("unreachable", "refused the connection", heard=False),
+    "https://lost.example.org/x": Outcome("gone", "has a host without an address", heard=False),
+    "https://unsure.example.org/x": Outcome("unreachable", "gave no answer", heard=False),
+    "https://tls.example.org/x": Outcome("unreachable", "failed at TLS", heard=False),
+}  # fmt: skip
+
+
+@needs_lychee
+@pytest.mark.parametrize("url", CASES)
+def test_each_answer_is_told_apart(
+    played: tuple[dict[str, Outcome], dict[str, int]], url: str
+) -> None:
+    whole = url if url.startswith("https://") else AT + url
+    assert played[0][whole] == CASES[url]
+
+
+@needs_lychee
+def test_no_body_is_downloaded(played: tuple[dict[str, Outcome], dict[str, int]]) -> None:
+    assert played[1]["huge"] < 20_000_000  # what fits into the buffers of a connection
+
+
+@needs_lychee
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+def test_a_certificate_of_its_own_is_refused(detour: Detour, tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    words = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
+    words += f" -subj /CN=localhost -keyout {key} -out {certificate}"
+    subprocess.run(words.split(), check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    server.handle_error = lambda *_: None  # type: ignore[method-assign]
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        base = f"https://localhost:{server.server_port}/https"
+        detour.elsewhere["own.example.org"] = base
+        found = outcomes(["https://own.example.org/"], detour.asker(), 20)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    says = Outcome("unreachable", "failed at TLS", heard=False)
+    assert found == {"https://own.example.org/": says}
+
+
+@needs_lychee
+def test_a_host_is_asked_a_few_times_at_once_and_with_pauses(detour: Detour) -> None:
+    moments: list[float] = []
+
+    def note(handler: BaseHTTPRequestHandler) -> None:
+        moments.append(time.monotonic())
+        handler.send_response(200)
+        handler.send_header("content-length", "0")
+        handler.send_header("connection", "close")
+        handler.end_headers()
+
+    urls = [f"{AT}/{number}" for number in range(4)]
+    for url in urls:
+        detour.web.answers[detour.path(url)] = note
+    found = outcomes(urls, detour.asker(pause=0.25), 20)
+    assert {answer.kind for answer in found.values()} == {"alive"}
+    pauses = [after - before for before, after in zip(moments, moments[1:], strict=False)]
+    assert len(pauses) == 3 and sum(pauses) > 0.6  # each alone is at the mercy of the scheduler
+
+
+@needs_lychee
+def test_retry_after_is_waited_for(detour: Detour) -> None:
+    moments: list[float] = []
+
+    def busy(handler: BaseHTTPRequestHandler) -> None:
+        moments.append(time.monotonic())
+        handler.send_response(429 if len(moments) == 1 else 200)
+        handler.send_header("content-length", "0")
+        handler.send_header("connection", "close")
+        if len(moments) == 1:
+            handler.send_header("retry-after", "3")
+        handler.end_headers()
+
+    detour.web.answers[detour.path(f"{AT}/busy")] = busy
+    assert outcomes([f"{AT}/busy"], detour.asker(retries=1), 20) == {f"{AT}/busy": Outcome("alive")}
+    assert moments[1] - moments[0] >= 3
+
+
+@needs_lychee
+def test_a_host_that_asks_for_an_hour_holds_up_nobody_else(
+    detour: Detour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its links are left for the next check, and what was said by then is kept."""
+    monkeypatch.setattr(lychee, "LONGEST", 1.5)
+    monkeypatch.setattr(lychee, "PER_HOST", 4)
+    detour.elsewhere["busy.example.org"] = detour.web.base.replace("127.0.0.1", "localhost")
+    busy = [f"https://busy.example.org/{number}" for number in range(6)]
+    for url in busy:
+        detour.put(url, 429, retry_after="3600")
+    others = [detour.put(f"{AT}/{number}") for number in range(5)]
+    began = time.monotonic()
+    found = outcomes([*busy, *others, f"{AT}/gone"], detour.asker(), 30)
+    assert time.monotonic() - began < 15
+    assert {url: answer.kind for url, answer in found.items() if url not in busy} == {
+        **dict.fromkeys(others, "alive"), f"{AT}/gone": "gone"
+    }  # fmt: skip
+    assert len(set(busy) & set(found)) <= 2  # as many as were under way when it asked to wait
+    assert [detour.times(url) for url in busy[4:]] == [0, 0]
+
+
+@needs_lychee
+def test_the_budget_ends_a_check(detour: Detour, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lychee, "BATCH", 1)
+    urls = [detour.put(f"{AT}/{number}") for number in range(30)]
+    heard: list[int] = []
+    found = outcomes(urls, detour.asker(), 0.4, heard.append)
+    assert 0 < len(found) < 30 and heard[-1] == len(found)
+    assert list(found) == urls[: len(found)]  # those whose turn it was first
+
+
+def test_batches_have_few_of_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lychee, "BATCH", 5)
+    monkeypatch.setattr(lychee, "PER_HOST", 2)
+    urls = [f"https://www.a.org/{n}" for n in range(5)] + [f"https://b.org/{n}" for n in range(4)]
+    batches = list(lychee.batches(urls))
+    assert sorted(url for batch in batches for url in batch) == sorted(urls)
+    assert [len(batch) for batch in batches] == [4, 4, 1]
+
+
+def test_without_lychee_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lychee.shutil, "which", lambda *_, **__: None)
+    with pytest.raises(ShelfError) as caught:
+        outcomes([AT], Web(), 5)
+    assert str(caught.value) == (
+        "lychee: is not installed in this environment; "
+        "install it with pip install -e '.[pages,links]'"
+    )
+
+
+@pytest.mark.parametrize("said", ["not JSON", "[]", '{"success_map": {"x": [{}]}}', "{}"])
+def test_what_lychee_cannot_have_said_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    program = tmp_path / "lychee"
+    program.write_text(
+        f"#!{sys.executable}\nprint({said!r})\nraise SystemExit('broken \\x1b[1m')\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr(lychee, "_program", lambda: str(program))
+    with pytest.raises(ShelfError) as caught:
+        outcomes([AT], Web(), 5)
+    assert "ended with 1, and not with an answer that can be read" in str(caught.value)
+    assert "it said: broken \\x1b[1m" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_name_is_looked_up_only_where_it_may_be_at_fault() -> None:
+    lost = Seen(trouble=lychee.UNRESOLVED)
+    assert judge(AT, lost, resolves=False).kind == "gone"
+    assert judge(AT, lost, resolves=None).kind == judge(AT, lost).kind == "unreachable"
+    assert judge(AT, Seen(trouble="timed out"), resolves=False).kind == "unreachable"
+    assert lychee._resolves("a" * 64 + ".example.org") is not True
+
+
+def test_a_permanent_redirect_to_a_refusal_is_no_move() -> None:
+    there = (Redirect("https://new.example.org/", 301),)
+    assert judge(AT + "/x", Seen(403, "", there)).kind == "blocked"
+    assert judge(AT + "/x", Seen(200, "", there)).moved_to == "https://new.example.org/"

@@ -1,0 +1,341 @@
+"""The built site as a reader meets it: every page in a browser, wide and narrow, and every link."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urljoin, urlsplit
+
+import pytest
+import yaml
+from browsing import NARROW, WIDE, Visit, open_context, served
+from playwright.sync_api import Browser, Page
+
+from warpshelf.core.places import address
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIG = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+BASE = urlsplit(CONFIG["site_url"]).path  # where the published site lies on its host
+
+
+def sources(nav: list) -> Iterator[str]:
+    """The Markdown files that a navigation names, in its order."""
+    for entry in nav:
+        below = list(entry.values())[0] if isinstance(entry, dict) else entry
+        if isinstance(below, list):
+            yield from sources(below)
+        else:
+            yield below
+
+
+PAGES = [address(source) for source in sources(CONFIG["nav"])]
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page or "home")
+
+
+# The site, once for all tests.
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a freshly built site."""
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "warpshelf", "site", "--site-dir", str(folder)],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    if done.returncode:
+        pytest.fail(f"the site does not build:\n{done.stdout}{done.stderr}", pytrace=False)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def origin(site: Path) -> Iterator[str]:
+    """The address of the site, served from a thread on this machine."""
+    with served(site) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def wide(browser: Browser, origin: str) -> Iterator[Visit]:
+    context = open_context(browser, WIDE)
+    yield Visit(context.new_page(), origin)
+    context.close()
+
+
+@pytest.fixture(scope="session")
+def narrow(browser: Browser, origin: str) -> Iterator[Visit]:
+    context = open_context(browser, NARROW)
+    yield Visit(context.new_page(), origin)
+    context.close()
+
+
+def check_page(visit: Visit, page: str) -> None:
+    """What must hold on every page at any width."""
+    tab = visit.go(page)
+    assert visit.foreign == [], "requests to other hosts"
+    assert visit.failed == [], "requests that failed"
+    assert visit.console == [], "errors in the console"
+    assert tab.locator("h1").count() == 1
+    assert tab.locator("h1").inner_text().strip()
+    without_alt = "images => images.filter(i => i.alt.trim() === '').map(i => i.src)"
+    assert tab.eval_on_selector_all("img", without_alt) == []
+    width = tab.viewport_size["width"]
+    reach = tab.evaluate("document.documentElement.scrollWidth")
+    assert reach <= width, f"{reach} px wide in a window of {width} px"
+
+
+# Every page.
+
+COLUMNS = 88
+UNFOLD = """() => {
+  document.querySelectorAll('details').forEach(fold => fold.open = true);
+  document.querySelectorAll('.tabbed-block').forEach(tab => tab.style.display = 'block');
+}"""
+CUT_OFF = """([columns, filled]) => {
+ const blocks = [...document.querySelectorAll('.highlight pre > code')];
+ // All is written before anything is measured, so that the page is laid out once.
+ if (filled) blocks.forEach(code => {
+  code.textContent = ('m'.repeat(columns) + '\\n').repeat(3);
+ });
+ return blocks.map(code => {
+  const longest = Math.max(...code.textContent.split('\\n').map(line => line.length));
+  return {longest, over: code.scrollWidth - code.clientWidth, wide: code.clientWidth};
+ }).filter(code => code.longest <= columns && code.over > 0);
+}"""
+
+
+@each_page
+def test_page_wide(page: str, wide: Visit) -> None:
+    check_page(wide, page)
+    wide.tab.evaluate(UNFOLD)
+    for filled in (False, True):  # the code that stands there now, and the widest that may
+        cut_off = wide.tab.evaluate(CUT_OFF, [COLUMNS, filled])
+        assert cut_off == [], "lines of code that are seen only by scrolling sideways"
+
+
+def test_pages_show_code(site: Path) -> None:
+    """The test of every page rests on the class of a block; see that it is not blind."""
+    for page in ("kernels/softmax/", "about/contributing/"):
+        text = (site / page / "index.html").read_text("utf-8")
+        assert re.search(r'<div class="(?:[^"]* )?highlight"', text)
+
+
+@each_page
+def test_page_narrow(page: str, narrow: Visit) -> None:
+    check_page(narrow, page)
+
+
+# What a reader does.
+
+
+def test_front_page_shows_a_result_on_the_first_screen(wide: Visit) -> None:
+    tab = wide.go("")
+    card = tab.locator(".ws-hero-result")
+    assert len(card.inner_text().strip()) > 40
+    box = card.bounding_box()
+    assert box["y"] + box["height"] <= 800
+    assert tab.locator(".ws-hero-counts").inner_text().strip()
+
+
+def scheme(tab: Page) -> str:
+    return tab.evaluate("document.body.getAttribute('data-md-color-scheme')")
+
+
+def test_colours_follow_the_system(browser: Browser, origin: str) -> None:
+    for system, expected in (("light", "default"), ("dark", "slate")):
+        context = open_context(browser, WIDE, color_scheme=system)
+        assert scheme(Visit(context.new_page(), origin).go("about/numbers/")) == expected
+        context.close()
+
+
+def test_colours_can_be_chosen_and_stay_chosen(browser: Browser, origin: str) -> None:
+    context = open_context(browser, WIDE, color_scheme="light")
+    tab = Visit(context.new_page(), origin).go("")
+    toggle = "form[data-md-component=palette] label:not([hidden])"
+    tab.click(toggle)  # from the system's to light
+    assert scheme(tab) == "default"
+    tab.click(toggle)
+    assert scheme(tab) == "slate"
+    tab.goto(f"{origin}/about/numbers/")
+    assert scheme(tab) == "slate"
+    context.close()
+
+
+CONTRAST = """selector => {
+  const canvas = document.createElement('canvas');
+  canvas.width = canvas.height = 1;
+  const pen = canvas.getContext('2d', {willReadFrequently: true});
+  const light = colour => {
+    pen.fillStyle = colour;
+    pen.fillRect(0, 0, 1, 1);
+    const [r, g, b] = [...pen.getImageData(0, 0, 1, 1).data].slice(0, 3)
+      .map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const text = light(getComputedStyle(document.querySelector(selector)).color);
+  const paper = light(getComputedStyle(document.body).backgroundColor);
+  return (Math.max(text, paper) + 0.05) / (Math.min(text, paper) + 0.05);
+}"""
+
+
+@pytest.mark.parametrize("system", ["light", "dark"])
+def test_text_stands_out(browser: Browser, origin: str, system: str) -> None:
+    """WCAG's AAA for text and AA for links, in both colour schemes."""
+    context = open_context(browser, WIDE, color_scheme=system)
+    tab = Visit(context.new_page(), origin).go("about/contributing/")
+    assert tab.evaluate(CONTRAST, ".md-content p") >= 7
+    assert tab.evaluate(CONTRAST, ".md-content p a") >= 4.5
+    assert tab.evaluate(CONTRAST, ".md-nav__link") >= 4.5
+    assert tab.evaluate(CONTRAST, ".md-copyright") >= 4.5
+    context.close()
+
+
+def test_search_finds_softmax(wide: Visit) -> None:
+    tab = wide.go("")
+    tab.click(".md-search__input")
+    tab.locator(".md-search__input").press_sequentially("softmax")
+    first = tab.locator(".md-search-result__link").first
+    first.wait_for()
+    assert "softmax" in first.inner_text().lower()
+    assert wide.foreign == []
+
+
+def test_code_can_be_copied(browser: Browser, origin: str) -> None:
+    context = open_context(browser, WIDE, permissions=["clipboard-read", "clipboard-write"])
+    tab = Visit(context.new_page(), origin).go("about/contributing/")
+    code = tab.locator("pre > code").first
+    assert tab.locator("pre [data-clipboard-target], pre [data-md-type=copy]").count() > 0
+    tab.locator("pre").first.hover()
+    tab.locator("pre [data-clipboard-target], pre [data-md-type=copy]").first.click()
+    assert tab.evaluate("navigator.clipboard.readText()").strip() == code.inner_text().strip()
+    context.close()
+
+
+def test_page_reads_without_scripts(browser: Browser, origin: str) -> None:
+    context = open_context(browser, WIDE, java_script_enabled=False)
+    tab = Visit(context.new_page(), origin).go("kernels/softmax/")
+    assert tab.locator("h1").is_visible()
+    assert tab.locator(".highlight pre > code").first.is_visible()
+    context.close()
+
+
+# Code: pages write at most 88 columns of it, which `test_page_wide` sees whole.
+
+
+def test_pages_write_no_longer_lines_of_code() -> None:
+    long = []
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        fence = ""
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            mark = re.match(r" *(`{3,}|~{3,})", line)
+            if mark and (not fence or mark[1] == fence):
+                fence = "" if fence else mark[1]
+            elif fence and len(line.strip()) > COLUMNS:
+                long.append(f"{path.relative_to(ROOT)}:{number}")
+    assert long == []
+
+
+def test_prose_is_no_wider_for_it(wide: Visit) -> None:
+    tab = wide.go("kernels/softmax/")
+    box = "element => element.getBoundingClientRect().width / element.parentElement.clientWidth"
+    assert tab.eval_on_selector(".md-content__inner > p", box) < 0.9
+    assert tab.eval_on_selector(".md-content__inner .highlight", box) > 0.95
+
+
+# Links. No browser: the files are read.
+
+
+class Links(HTMLParser):
+    """Anchors, links and embedded addresses of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: set[str] = set()
+        self.links: set[str] = set()
+        self.embedded: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {name: value for name, value in attrs if value is not None}
+        self.ids.update(values[name] for name in ("id", "name") if name in values)
+        relations = set(values.get("rel", "").split())
+        followed = tag == "a" or (tag == "link" and relations & {"canonical", "prev", "next"})
+        if "href" in values:
+            (self.links if followed else self.embedded).add(values["href"])
+        if "src" in values:
+            self.embedded.add(values["src"])
+
+
+@pytest.fixture(scope="session")
+def parsed(site: Path) -> dict[str, Links]:
+    """Each HTML file of the site by its address below the site's base."""
+    pages = {}
+    for path in sorted(site.rglob("*.html")):
+        links = Links()
+        links.feed(path.read_text(encoding="utf-8"))
+        links.close()
+        pages[path.relative_to(site).as_posix()] = links
+    return pages
+
+
+def own_file(page: str, link: str) -> tuple[str, str] | None:
+    """The file and anchor that a link on a page leads to; None if it leads off the site."""
+    here = urljoin(CONFIG["site_url"], page.removesuffix("index.html"))
+    parts = urlsplit(urljoin(here, link))
+    if parts.scheme not in ("http", "https") or not parts.path.startswith(BASE):
+        return None
+    if parts.netloc != urlsplit(CONFIG["site_url"]).netloc:
+        return None
+    path = unquote(parts.path.removeprefix(BASE))
+    return (f"{path}index.html" if path == "" or path.endswith("/") else path), parts.fragment
+
+
+def test_every_page_of_the_navigation_is_built(parsed: dict[str, Links]) -> None:
+    assert {f"{page}index.html" for page in PAGES} <= set(parsed)
+
+
+def test_links_within_the_site_lead_somewhere(site: Path, parsed: dict[str, Links]) -> None:
+    broken = []
+    for page, links in parsed.items():
+        for link in sorted(links.links | links.embedded):
+            target = own_file(page, link)
+            if target is None:
+                continue
+            path, anchor = target
+            if not (site / path).is_file():
+                broken.append(f"{page}: {link} (no such file)")
+            elif anchor and path in parsed and unquote(anchor) not in parsed[path].ids:
+                broken.append(f"{page}: {link} (no such anchor)")
+    assert broken == []
+
+
+def test_nothing_is_embedded_from_elsewhere(parsed: dict[str, Links]) -> None:
+    embedded = [
+        f"{page}: {link}"
+        for page, links in parsed.items()
+        for link in links.embedded
+        if own_file(page, link) is None and not link.startswith("data:")
+    ]
+    assert embedded == []
+
+
+def test_style_sheets_fetch_nothing_from_elsewhere(site: Path) -> None:
+    foreign = re.compile(r"(?:@import|url\()\s*[\"']?(?:https?:)?//", re.IGNORECASE)
+    sheets = list(site.rglob("*.css"))
+    assert sheets
+    assert [sheet.name for sheet in sheets if foreign.search(sheet.read_text("utf-8"))] == []
+
+
+def test_data_files_stay_unpublished(site: Path) -> None:
+    """Readings and templates are sources, not pages."""
+    assert list(site.rglob("*.yml")) == []
+    assert list(site.rglob("*.jinja")) == []

@@ -1,0 +1,267 @@
+"""Titles of one work are found alike; titles of a series, of versions and of opposites are not."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from synthetic import steady, titles
+
+from warpshelf.readings.titles import MOST, NEAR, PART, SAME, alike, named, pairs, title
+
+
+def how(a: str, b: str, headed: int = 0) -> str | None:
+    """How two titles are alike, whichever stands first."""
+    found = [[pair.how for pair in pairs([title(x, headed), title(y, headed)])]
+             for x, y in ((a, b), (b, a))]  # fmt: skip
+    assert found[0] == found[1] and len(found[0]) < 2
+    return found[0][0] if found[0] else None
+
+
+FLASH = "FlashAttention: Fast and Memory-Efficient Exact Attention with IO-Awareness"
+RING = "Ring Attention with Blockwise Transformers for Near-Infinite Context"
+ALIKE = [
+    ("Flash, Attention!", "flash attention", SAME),
+    ("FlashAttention", "Flash-Attention", SAME),
+    ("The Roofline Model", "Roofline models", SAME),
+    ("An Analysis of GPU Kernels", "Analysis of GPU kernel", SAME),
+    ("Don\u2019t Repeat Memory Accesses", "Dont repeat memory access", SAME),
+    ("Multi-Head Attention", "Multihead Attention", SAME),
+    ("PyTorch\u6e90\u7801\u89e3\u6790\uff081\uff09- \u6574\u4f53\u9884\u89c8",
+     "PyTorch \u6e90\u7801\u89e3\u6790(1)\uff1a\u6574\u4f53\u9884\u89c8", SAME),
+    ("\uff30\uff59\uff34\uff4f\uff52\uff43\uff48 internals", "PyTorch Internals", SAME),
+    ("Tensor cores\u00a0explained", "Tensor Cores  Explained", SAME),
+    ("Online normalizer for softmax", "Online normaliser for softmax", NEAR),
+    ("Online calculation of softmax", "Online calcluation of softmax", NEAR),
+    ("Batches and caches", "Batch and cache", SAME),
+    ("Libraries of kernels", "A library of kernels", SAME),
+    ("Online softmax", "Online softmx", NEAR),
+    ("Efficient Memory Management", "Efficent Memory Management", NEAR),
+    ("PipeDream: Generalized Pipelines", "PipeDreams: Generalised pipelines", NEAR),
+    (RING, RING + " Length", NEAR),
+]  # fmt: skip
+UNLIKE = [
+    ("FlashAttention-2", "FlashAttention-3"),
+    ("FlashAttention", "FlashAttention-2"),
+    ("Llama 2", "Llama 3"),
+    ("Llama 3", "Llama 3.1"),
+    ("DeepSeek-V2 Technical Report", "DeepSeek-V3 Technical Report"),
+    ("CUDA by example, part I", "CUDA by example, part II"),
+    ("CUDA by example, part II", "CUDA by example, part III"),
+    ("CUDA by example, part 1", "CUDA by example, part 2"),
+    ("Understanding warps (1)", "Understanding warps (2)"),
+    ("Understanding warps", "Understanding warps (2)"),
+    ("Understanding warps, part A", "Understanding warps, part B"),
+    ("Understanding warps, part one", "Understanding warps, part two"),
+    ("\u6df1\u5165 CUDA\uff08\u4e0a\uff09", "\u6df1\u5165 CUDA\uff08\u4e0b\uff09"),
+    ("\u6df1\u5165 CUDA\uff08\u4e00\uff09", "\u6df1\u5165 CUDA\uff08\u4e8c\uff09"),
+    ("PyTorch\u6e90\u7801\uff081\uff09", "PyTorch\u6e90\u7801\uff082\uff09"),
+    ("CS149 2023 lectures", "CS149 2024 lectures"),
+    ("Training in FP8", "Training in FP16"),
+    ("A 2D decomposition", "A 2.5D decomposition"),
+    ("How to optimize a GEMM", "How to optimize a GEMV"),
+    ("CUDA C Programming Guide", "CUDA C++ Programming Guide"),
+    ("Symmetric memory", "Asymmetric memory"),
+    ("Structured sparsity", "Unstructured sparsity"),
+    ("Synchronous pipelines", "Asynchronous pipelines"),
+    ("The encoder", "The decoder"),
+    ("Efficient training of models", "Efficient inference of models"),
+    ("Efficient training of models", "Efficient distributed training of models"),
+    (RING, RING + " Revisited"),
+    (RING, RING + " 2"),
+    (RING, RING + " XLA"),
+    ("The batch sizes", "The patch sizes"),
+    ("Attention", "Retention"),
+    ("Pipelines: an overview", "Tensors: an overview"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("a", "b", "wanted"), ALIKE)
+def test_titles_of_one_work_are_alike(a: str, b: str, wanted: str) -> None:
+    assert how(a, b) == wanted
+
+
+@pytest.mark.parametrize(("a", "b"), UNLIKE)
+def test_titles_of_two_works_are_not(a: str, b: str) -> None:
+    assert how(a, b) is how(a, b, 1) is None
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "headed", "wanted"),
+    [
+        ("FlashAttention", FLASH, 1, PART),
+        ("FlashAttention", FLASH, 0, None),
+        (FLASH.partition(": ")[2], FLASH, 1, NEAR),
+        ("Exact Attention with IO-Awareness", "Flash: Exact Attention with IO-Awareness", 1, PART),
+        ("GPipe", "GPipe - Easy Scaling with Micro-Batch Pipelines", 1, PART),
+        ("\u6d41\u6c34\u7ebf\u5e76", "\u6d41\u6c34\u7ebf\u5e76\uff1a\u539f\u7406", 1, PART),
+        ("Profiling kernels", "Profiling kernels: what to look at", 3, None),
+        ("Profiling CUDA kernels", "Profiling CUDA kernels: what to look at", 3, PART),
+        ("Profiling CUDA kernels", "Profiling CUDA kernels: part two", 1, None),
+        ("Profiling CUDA kernels", "Profiling CUDA kernels: 2", 1, None),
+        ("Profiling CUDA kernels", "Profiling CUDA kernels: II", 1, None),
+        ("Zero Bubble Pipeline Schedules", "Session 6: Zero Bubble Pipeline Schedules", 1, None),
+        ("FlashAttention-2", "FlashAttention-2: Faster Attention", 1, PART),
+        ("Megatron: Training", "Megatron: Inference", 1, None),
+        ("A", "A: a letter", 1, None),
+        ("Overview", "Tensors: overview", 1, None),
+    ],
+)  # fmt: skip
+def test_a_subtitle_may_be_left_away(a: str, b: str, headed: int, wanted: str | None) -> None:
+    assert how(a, b, headed) == wanted
+
+
+def test_titles_without_words_are_compared_as_they_are() -> None:
+    assert how("\u2026", "\u2026") == SAME
+    assert how("\u2026", "\u00b7") is None
+    assert how("On the", "Of the") is None
+    assert how("", "!") is None
+
+
+# Without the letters that a plural ends in.
+WORDS = st.text("abcdfghjklmnopqrtvwxz", min_size=8, max_size=14)
+
+
+@steady
+@given(st.lists(WORDS, min_size=1, max_size=6, unique=True), st.data())
+def test_one_slip_in_a_long_word_is_found(words: list[str], data: st.DataObject) -> None:
+    text = " ".join(words)
+    place = data.draw(st.integers(0, len(words) - 1))
+    word = words[place]
+    at = data.draw(st.integers(1, len(word) - 2))
+    slip = data.draw(st.sampled_from([
+        word[:at] + word[at + 1 :],
+        word[:at] + "q" + word[at:],
+        word[:at] + "q" + word[at + 1 :],
+        word[:at] + word[at + 1] + word[at] + word[at + 2 :],
+    ]))  # fmt: skip
+    if max(word, slip, key=len).endswith(min(word, slip, key=len)):
+        return  # a letter before the word may be a prefix
+    wrong = " ".join([*words[:place], slip, *words[place + 1 :]])
+    assert how(text, wrong) in (SAME, NEAR)
+    assert how(text, f"{wrong} 2") is None
+
+
+@steady
+@given(st.lists(st.text(max_size=30), max_size=8))
+def test_any_texts_are_compared(texts: list[str]) -> None:
+    found = list(pairs([title(text, 1) for text in texts]))
+    assert all(pair.first < pair.second < len(texts) for pair in found)
+    assert {(a, b) for b in range(len(texts)) for a in range(b) if texts[a] == texts[b]} <= {
+        (pair.first, pair.second) for pair in found
+    }
+
+
+def crowd(kind: str) -> list[str]:
+    chance = random.Random(3)
+    words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=9)) for _ in range(10_000)]
+    return {
+        "as they are": titles(10_000),
+        "one frame": [f"Understanding the {word} kernels of Hopper" for word in words],
+        "one prefix": [f"Understanding: {word}" for word in words],
+        "long": [f"{word} " * 2 + "one two three four five six seven eight" for word in words],
+        "numbers": [f"Understanding warps, part {number}" for number in range(10_000)],
+        "one title": ["Understanding warps"] * 10_000,
+        "one head": ["Understanding warps"] * 5000 + ["Understanding warps: more"] * 5000,
+    }[kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "most"),
+    [("as they are", 0), ("one frame", 20), ("one prefix", 20), ("long", 20), ("numbers", 0),
+     ("one title", 10_000 * MOST), ("one head", 15_000 * MOST)],
+)  # fmt: skip
+def test_ten_thousand_titles_are_compared_in_time(kind: str, most: int) -> None:
+    texts = crowd(kind)
+    start = time.process_time()
+    found = sum(1 for _ in pairs([title(text, 1) for text in texts]))
+    assert time.process_time() - start < 10
+    assert found <= most
+
+
+# A title that the web gives.
+
+PAGED = "Efficient Memory Management for Large Language Model Serving with PagedAttention"
+R1 = "DeepSeek-R1: Incentivizing Reasoning Capability in LLMs via Reinforcement Learning"
+
+
+@pytest.mark.parametrize(
+    ("ours", "there"),
+    [
+        (PAGED, PAGED),
+        (PAGED, PAGED.upper()),
+        (PAGED, PAGED.replace("PagedAttention", "Paged Attention") + "."),
+        ("GPipe", "GPipe: Efficient Training of Giant Neural Networks"),
+        ("GPipe: Efficient Training of Giant Neural Networks", "GPipe"),
+        ("FlashAttention-2", "FlashAttention-2: Faster Attention with Better Parallelism"),
+        ("3.5-D Blocking Optimization for Stencils", "3.5-D blocking optimization for stencils"),
+        ("Modeling on μ-architectures", "Modeling on $\\mu$-architectures"),
+        ("Reduction in O(n) time", "Reduction in <i>O</i>(<i>n</i>) time"),
+        ("Kernels & tiles", "Kernels &amp; tiles"),
+        ("Schrödinger's tile", "Schrodinger\u2019s Tile"),
+        ("ZeRO: Memory Optimizations", "ZeRO - memory optimizations"),
+    ],
+)
+def test_one_work_written_in_two_ways(ours: str, there: str) -> None:
+    assert alike([ours], there)
+
+
+@pytest.mark.parametrize(
+    ("ours", "there"),
+    [
+        (PAGED, R1),  # what a reading group's notes had as the paper
+        ("DeepSeek-V3 Technical Report", "DeepSeek-V2 Technical Report"),
+        ("FlashAttention: Fast and Exact", "FlashAttention-2: Faster Attention"),
+        ("FlashAttention", "FlashAttention-2: Faster Attention"),
+        ("Attention Is All You Need", "Attention Is Not All You Need: Pure Attention Loses Rank"),
+        (
+            "MonoNN",
+            "Aceso: Efficient Parallel DNN Training through Iterative Bottleneck Alleviation",
+        ),
+        ("Zero Bubble Pipeline Parallelism", "Pipeline Parallelism with Controllable Memory"),
+    ],
+)
+def test_two_works(ours: str, there: str) -> None:
+    assert not alike([ours], there)
+
+
+def test_the_english_title_counts_as_well() -> None:
+    assert alike(["流水线并行", "Pipeline parallelism"], "Pipeline Parallelism")
+    assert not alike(["流水线并行"], "Pipeline Parallelism")
+
+
+def test_a_publication_may_be_worded_otherwise() -> None:
+    ours = "PipeDream: Fast and Efficient Pipeline Parallel DNN Training"
+    there = "PipeDream: generalized pipeline parallelism for DNN training"
+    assert alike([ours], there, version=True) and not alike([ours], there)
+    assert not alike([PAGED], R1, version=True)
+
+
+@pytest.mark.parametrize(
+    ("ours", "repository", "says", "right"),
+    [
+        ("llama.cpp", "ggml-org/llama.cpp", "LLM inference in C/C++", True),
+        ("CUDA Softmax", "Fattorib/CudaSoftmax", "", True),
+        ("EleutherAI ML Scalability & Performance Reading Group",
+         "danielvegamyhre/ml-perf-reading-group", "Notes of the EleutherAI ML Performance reading"
+         " group", True),
+        ("Annotated PyTorch source", "keithyin/read-pytorch-source-code", "", False),
+        ("Annotated PyTorch source", "keithyin/read-pytorch-source-code",
+         "pytorch source code, annotated", True),
+        ("vLLM", "sgl-project/sglang", "A serving framework for large language models", False),
+        ("FlashMLA", "deepseek-ai/DeepEP", "An expert-parallel communication library", False),
+    ],
+)  # fmt: skip
+def test_repositories(ours: str, repository: str, says: str, right: bool) -> None:
+    assert named([ours], repository, says) is right
+
+
+@given(st.text(max_size=80), st.text(max_size=80))
+def test_any_titles_can_be_compared(one: str, other: str) -> None:
+    assert alike([one], one)
+    assert named([one], other, one) in (True, False)
+    for version in (True, False):
+        assert alike([one], other, version=version) in (True, False)

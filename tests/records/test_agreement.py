@@ -1,0 +1,305 @@
+"""Forged records of every sort, against what the record of the CPU says is due."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import synthetic
+from conftest import Trial, sound_snippet
+
+from warpshelf.contract.snippet import Snippet
+from warpshelf.core.files import dump
+from warpshelf.core.project import Project
+from warpshelf.records import agreement, schema, store
+from warpshelf.records.schema import Record
+
+SMALL, TIMED = 1, 2  # cases of synthetic.ladder()
+
+
+def snippet(root: Path = Path("."), **more: object) -> Snippet:
+    return Snippet(Project(root), "softmax", root / "snippets" / "softmax", **more)
+
+
+def faults(claim: Record, truth: Record | None = None, **more: object) -> list[str]:
+    for record in (claim, truth or synthetic.record(0)):
+        assert schema.problem(record) is None and schema.contradiction(record) is None
+    return agreement.faults(claim, truth or synthetic.record(0), snippet(**more))
+
+
+def results(claim: Record, case: int) -> list[dict]:
+    return claim["cases"][case]["results"]
+
+
+def test_an_honest_record_has_no_fault() -> None:
+    assert faults(synthetic.record()) == []
+    assert faults(synthetic.record(0)) == []
+
+
+def looser(claim: Record) -> None:
+    results(claim, SMALL)[0]["tolerance"] = 1.0
+
+
+def looser_where_timed(claim: Record) -> None:
+    results(claim, TIMED)[1]["tolerance"] = 5e-3
+
+
+def peer_looser(claim: Record) -> None:
+    results(claim, SMALL)[2]["tolerance"] = 1.0
+
+
+def no_case(claim: Record) -> None:
+    claim["cases"] = []
+
+
+def no_cases_at_all(claim: Record) -> None:
+    del claim["cases"]
+
+
+def case_left_out(claim: Record) -> None:
+    del claim["cases"][SMALL]
+
+
+def timed_case_left_out(claim: Record) -> None:
+    del claim["cases"][TIMED]
+
+
+def case_changed(claim: Record) -> None:
+    claim["cases"][SMALL]["case"]["n"] = 780
+
+
+def case_added(claim: Record) -> None:
+    claim["cases"].append(copy.deepcopy(claim["cases"][0]) | {"case": {"m": 2}})
+
+
+def case_twice(claim: Record) -> None:
+    claim["cases"].append(copy.deepcopy(claim["cases"][0]))
+
+
+def variant_left_out(claim: Record) -> None:
+    del results(claim, SMALL)[1]
+
+
+def variant_left_out_where_timed(claim: Record) -> None:
+    del results(claim, TIMED)[0]
+
+
+def variant_added(claim: Record) -> None:
+    results(claim, SMALL).append(synthetic.result("better"))
+
+
+def variant_twice(claim: Record) -> None:
+    results(claim, SMALL).append(synthetic.result("online"))
+
+
+def variant_as_peer(claim: Record) -> None:
+    results(claim, SMALL)[1]["role"] = "peer"
+
+
+def peer_left_out(claim: Record) -> None:
+    del results(claim, TIMED)[3]
+
+
+def variant_skipped(claim: Record) -> None:
+    results(claim, SMALL)[1] = {
+        "name": "online", "role": "variant", "verdict": "skipped", "reason": "needs SM 100"
+    }  # fmt: skip
+
+
+def variant_untimed(claim: Record) -> None:
+    del results(claim, TIMED)[1]["time"]
+
+
+def small_case_out_of_memory(claim: Record) -> None:
+    case = claim["cases"].pop(SMALL)["case"]
+    claim["skips"] = [{"what": f"case {case}", "reason": "out of memory"}]
+
+
+def skip_of_another_case(claim: Record) -> None:
+    del claim["cases"][TIMED]
+    claim["skips"] = [{"what": "case {'m': 1}", "reason": "out of memory in variant 'online'"}]
+
+
+def cheaper(claim: Record) -> None:
+    claim["cases"][TIMED]["bytes"] //= 2
+
+
+def of_another_unit(claim: Record) -> None:
+    claim["cases"][TIMED]["unit"] = "bf16"
+
+
+FORGED: list[tuple[Callable[[Record], None], str]] = [
+    (looser, "allows the variant 'one pass' an error of 1.0 on the case .*, not 5e-06"),
+    (looser_where_timed, "allows the variant 'one pass' an error of 0.005 on the timed case"),
+    (peer_looser, "allows the peer 'torch' an error of 1.0"),
+    (no_case, 'leaves out the case .*"m": 1,.*leaves out the case.*leaves out the timed case'),
+    (no_cases_at_all, "leaves out the case .*leaves out the case.*leaves out the timed case"),
+    (case_left_out, 'leaves out the case .*"m": 37'),
+    (timed_case_left_out, 'leaves out the timed case .*"m": 4096'),
+    (case_changed, 'a case that is not due: .*"n": 780.*leaves out the case .*"n": 781'),
+    (case_added, 'has a case that is not due: the case {"m": 2}'),
+    (case_twice, "has a case that is not due"),
+    (variant_left_out, "leaves out the variant 'online' on the case"),
+    (variant_left_out_where_timed, "leaves out the variant 'three passes' on the timed case"),
+    (variant_added, "has the variant 'better', which is not due on the case"),
+    (variant_twice, "has the variant 'online', which is not due on the case"),
+    (variant_as_peer, "the peer 'online', which is not due.*leaves out the variant 'online'"),
+    (peer_left_out, "leaves out the peer 'torch' on the timed case"),
+    (variant_skipped, "skips the variant 'online' on .*, for which NEEDS gives no reason"),
+    (variant_untimed, "has neither a time of the variant 'one pass' on the timed case"),
+    (small_case_out_of_memory, 'leaves out the case .*"m": 37'),
+    (skip_of_another_case, 'leaves out the timed case .*"m": 4096'),
+    (cheaper, "states 67108864 bytes on the timed case .*, not 134217728"),
+    (of_another_unit, "states bf16 unit on the timed case .*, not fp32"),
+]
+
+
+@pytest.mark.parametrize(("forge", "says"), FORGED, ids=[one.__name__ for one, _ in FORGED])
+def test_a_forged_record_is_found_out(forge: Callable[[Record], None], says: str) -> None:
+    claim = synthetic.record()
+    forge(claim)
+    found = faults(claim)
+    assert re.search(says, " ".join(found)), found
+
+
+def test_a_loosened_measure_of_the_cpu_is_found_out_by_a_fresh_one() -> None:
+    loose = synthetic.record(0)
+    loose["due"][0]["tolerance"] = 1.0
+    assert faults(loose) == ["says other than the source what is due"]
+    del loose["due"]
+    assert faults(loose) == ["says other than the source what is due"]
+    assert faults(synthetic.record(), loose) == [
+        "cannot be checked: the record of the CPU does not say what is due"
+    ]
+
+
+def test_a_variant_may_be_skipped_for_the_reason_that_needs_gives() -> None:
+    claim, truth = synthetic.record(), synthetic.record(0)
+    why = "needs SM 100; this GPU is SM 90"
+    skipped = {"name": "online", "role": "variant", "verdict": "skipped", "reason": why}
+    for row in claim["cases"]:
+        row["results"] = [skipped if r["name"] == "online" else r for r in row["results"]]
+    assert faults(claim, truth, needs={"variants": {"online": {"sm": 100}}}) == []
+    elsewhere = faults(claim, truth, needs={"variants": {"online": {"sm": 90}}})
+    assert len(elsewhere) == 3 and all("NEEDS gives no reason" in line for line in elsewhere)
+
+
+def test_a_case_to_time_may_be_too_large_for_a_gpu() -> None:
+    claim = synthetic.record()
+    case = claim["cases"].pop(TIMED)["case"]
+    claim["skips"] = [{"what": f"case {case}", "reason": "out of memory in variant 'online'"}]
+    assert faults(claim) == []
+
+
+def test_the_interpreter_may_leave_out_bfloat16_and_a_gpu_may_not() -> None:
+    rows = synthetic.ladder()
+    rows[0]["case"]["dtype"] = "bfloat16"
+    truth = synthetic.record(0, cases=rows[1:2]) | {"due": synthetic.due(rows)}
+    assert faults(truth, truth, uses_triton=True) == []
+    assert "leaves out the case" in faults(truth, truth)[0]
+    claim = synthetic.record(cases=rows[1:])
+    assert "bfloat16" in faults(claim, truth, uses_triton=True)[0]
+
+
+def test_what_only_compiles_there_has_no_results() -> None:
+    compiled = synthetic.record(cases=[])
+    needs = {"sm": 100}
+    assert faults(compiled, needs=needs) == []
+    assert "though the snippet does not run there" in faults(synthetic.record(), needs=needs)[0]
+
+
+def test_facts_are_those_of_the_cpu() -> None:
+    truth = synthetic.record(0, cases=[], facts=synthetic.facts(), kind="program")
+    claim = synthetic.record(cases=[], facts=synthetic.facts(), kind="program")
+    assert faults(claim, truth, kind="program") == []
+    claim["facts"][1]["tolerance"] = 0.5
+    assert len(faults(claim, truth, kind="program")) == 2
+    del claim["facts"][1]
+    assert faults(claim, truth, kind="program") == [
+        "leaves out the fact 'FLOPs', or has it with another tolerance, unit or source"
+    ]
+    nowhere = synthetic.record(0, cases=[], kind="program")  # the CPU cannot run it
+    assert faults(claim, nowhere, kind="program") == []
+
+
+# Whoever takes a record in asks.
+
+
+@pytest.fixture
+def checked(trial: Trial) -> Trial:
+    """A project whose snippet has its records, of this CPU and of a GPU that was not there."""
+    trial.snippet("sound", sound_snippet())
+    trial.page("all.md", '# All\n\n--8<-- "sound/whole.md"\n')
+    assert trial.shelf("run").returncode == 0
+    return trial
+
+
+def of_gpu(trial: Trial) -> Record:
+    """An honest record of a GPU."""
+    cpu = store.load(Project(trial.root), trial.root / "snippets/sound/results/cpu.json")
+    rows = [
+        {
+            "case": row["case"],
+            "timed": row["timed"],
+            "results": [
+                *(
+                    synthetic.result(name, 1e-3 if row["timed"] else None)
+                    for name in row["variants"]
+                ),
+                *(
+                    synthetic.result(name, 1e-3 if row["timed"] else None, "peer")
+                    for name in row["peers"]
+                ),
+            ],
+            "bytes": row.get("bytes", 1),
+            "flops": row.get("flops", 1),
+            "unit": "fp32",
+        }
+        for row in cpu["due"]
+    ]
+    return synthetic.record(snippet="sound", digest=cpu["digest"], cases=rows)
+
+
+def test_a_forged_record_is_not_imported(checked: Trial) -> None:
+    path = checked.root / "bundle.json"
+    place = checked.root / "snippets/sound/results/imaginary-g9-80gb.json"
+    forged = of_gpu(checked)
+    del forged["cases"][2]
+    path.write_text(store.bundle([forged]))
+    refused = checked.shelf("import", "bundle.json")
+    assert refused.returncode == 1 and not place.exists()
+    assert 'sound on imaginary-g9-80gb: leaves out the case {"k": 18' in refused.stderr
+    path.write_text(store.bundle([of_gpu(checked)]))
+    assert checked.shelf("import", "bundle.json").returncode == 0 and place.exists()
+
+
+def test_a_forged_record_does_not_pass_a_check(checked: Trial) -> None:
+    place = checked.root / "snippets/sound/results/imaginary-g9-80gb.json"
+    place.write_text(dump(of_gpu(checked)))
+    assert "imaginary" not in checked.shelf("check").stderr
+    forged = of_gpu(checked)
+    forged["cases"][0]["results"][0]["tolerance"] = 1.0
+    place.write_text(dump(forged))
+    [line] = [one for one in checked.shelf("check").stderr.splitlines() if "imaginary" in one]
+    assert line.startswith("snippets/sound/results/imaginary-g9-80gb.json: allows the variant")
+    assert line.endswith("make it again with `shelf run sound`")
+
+
+def test_a_loosened_record_of_the_cpu_fails_the_next_run_in_a_fresh_checkout(
+    checked: Trial,
+) -> None:
+    place = checked.root / "snippets/sound/results/cpu.json"
+    honest = place.read_text()
+    place.write_text(honest.replace('"tolerance": 5e-06', '"tolerance": 1.0'))
+    assert place.read_text() != honest
+    (checked.root / ".shelf" / "ledger.json").unlink()
+    run = checked.shelf("run")
+    assert run.returncode == 1
+    assert "cpu.json: says other than the source what is due" in run.stderr
+    assert "cpu.json: allows the variant 'product' an error of 1.0" in run.stderr
+    assert checked.shelf("run", "--force").returncode == 0
+    assert checked.shelf("run").returncode == 0
+    assert '"tolerance": 1.0' not in place.read_text()

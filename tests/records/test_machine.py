@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from simulated import Fake, posix, smi
+
+from warpshelf.core import shapes
+from warpshelf.records import machine, schema
+from warpshelf.worker import gpu
+
+__all__ = ["smi"]
+
+
+@pytest.mark.parametrize(
+    ("device", "slug"),
+    [
+        ("NVIDIA H100 80GB HBM3", "nvidia-h100-80gb-hbm3"),
+        ("  Tesla  V100-SXM2 ", "tesla-v100-sxm2"),
+        ("GeForce RTX™ 4090 (Laptop)", "geforce-rtx-4090-laptop"),
+        ("../../x", "x"),
+        ("///", "gpu"),
+        ("", "gpu"),
+        ("x" * 500, "x" * machine.LONGEST_SLUG),
+        ("x" * (machine.LONGEST_SLUG - 1) + " y", "x" * (machine.LONGEST_SLUG - 1)),
+    ],
+)
+def test_a_slug_is_a_file_name(device: str, slug: str) -> None:
+    assert machine.slug(device) == slug
+
+
+@given(st.text(max_size=200))
+def test_every_slug_is_one_that_a_record_may_have(device: str) -> None:
+    assert schema.MACHINE.fullmatch(machine.slug(device))
+
+
+def test_this_machine_is_described_as_a_record_has_it() -> None:
+    found = gpu.describe()
+    assert shapes.problem(found, schema.MACHINE_SHAPE, "machine") is None
+    assert (found["gpus"] == 0) == (found["slug"] == "cpu")
+    cpu = machine.without_gpu(found)
+    assert shapes.problem(cpu, schema.MACHINE_SHAPE, "machine") is None
+    assert (cpu["slug"], cpu["device"], cpu["gpus"], cpu["sm"]) == ("cpu", "CPU", 0, None)
+    assert cpu["torch"] == found["torch"]
+
+
+@posix
+def test_nvidia_smi_alone_is_reason_enough_to_ask_torch(smi: Fake) -> None:
+    smi.prints("")
+    assert machine.may_have_gpu()

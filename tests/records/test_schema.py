@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+import copy
+import json
+import math
+from collections.abc import Callable, Iterator
+
+import pytest
+import synthetic
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warpshelf.core.files import LARGEST_INTEGER
+from warpshelf.records.schema import (
+    LONGEST_SLUG,
+    RECORD,
+    contradiction,
+    problem,
+)
+
+# Every key of a record, each at few places, since a test goes through all of them.
+FULL = synthetic.record(
+    facts=synthetic.facts()[:1],
+    timelines=synthetic.timelines()[1:],
+    cases=[synthetic.case(64, 64, [synthetic.result("a", 1e-4, reason="")], timed=True)],
+    compiled=[synthetic.compiled("sm_90")],
+    due=synthetic.due(synthetic.ladder()[2:]),
+)
+
+
+def changed(gpus: int = 1, **more: object) -> dict:
+    """A sound record with some keys replaced; `a__b` is the key b of the object a."""
+    found = synthetic.record(gpus, facts=synthetic.facts(), timelines=synthetic.timelines())
+    found = copy.deepcopy(found)
+    for name, value in more.items():
+        *way, last = (int(key) if key.isdigit() else key for key in name.split("__"))
+        place = found
+        for key in way:
+            place = place[key]
+        place[last] = value
+    return found
+
+
+def places(value: object, way: tuple = ()) -> Iterator[tuple]:
+    """The way to each value inside a record."""
+    yield way
+    pairs = value.items() if isinstance(value, dict) else ()
+    pairs = enumerate(value) if isinstance(value, list) else pairs
+    for key, inner in pairs:
+        yield from places(inner, (*way, key))
+
+
+def at(record: dict, way: tuple, change: Callable[[dict | list, object], None]) -> dict:
+    """A copy of `record` changed at one place."""
+    found = copy.deepcopy(record)
+    place = found
+    for key in way[:-1]:
+        place = place[key]
+    change(place, way[-1])
+    return found
+
+
+WAYS = [way for way in places(FULL) if way]
+OPTIONAL = {"due", "cases", "facts", "ceilings", "conditions", "compiled", "skips", "load",
+            "slowed_by", "reason", "untimed", "error", "tolerance", "max_error", "max_error_limit",
+            "time", "void", "bytes", "flops", "unit", "timelines", "other", "refuses"}  # fmt: skip
+FREE = ("case", "matrix_flops_per_second", "peak_flops_per_second", "load")
+
+
+@pytest.mark.parametrize("gpus", [0, 1, 8])
+def test_a_sound_record_has_no_problem(gpus: int) -> None:
+    record = changed(gpus)
+    assert problem(record) is None
+    assert contradiction(record) is None
+
+
+@pytest.mark.parametrize("name", sorted(RECORD.keys() - {"schema"}))
+def test_a_key_must_be_there_unless_it_may_be_absent(name: str) -> None:
+    record = changed(due=FULL["due"])
+    del record[name.rstrip("?")]
+    said = problem(record)
+    if name.endswith("?"):
+        assert said is None
+    else:
+        assert said == f"record lacks {name!r}"
+
+
+def test_a_missing_key_is_a_problem_unless_it_may_be_absent() -> None:
+    for way in WAYS:
+        if not isinstance(way[-1], str):
+            continue
+        free = any(key in FREE for key in way[:-1]) or way[0] == "ceilings"
+        fixed = way[0] in ("facts", "skips", "timelines") and len(way) > 1
+        fixed = fixed or (way[0] == "due" and way[-1] == "tolerance")
+        may_lack = free or (way[-1] in OPTIONAL and (not fixed or way[-1] == "other"))
+        lacking = at(FULL, way, lambda place, key: place.pop(key))
+        said = problem(lacking)
+        assert (said is None) if may_lack else f"lacks {way[-1]!r}" in str(said), way
+
+
+def test_an_unknown_key_is_a_problem_everywhere_but_where_any_may_stand() -> None:
+    for way in WAYS:
+        inner = FULL
+        for key in way:
+            inner = inner[key]
+        if not isinstance(inner, dict):
+            continue
+        more = at(FULL, way, lambda place, key: place[key].update({"extra": 1}))
+        if any(key in FREE for key in way):
+            assert problem(more) is None
+        else:
+            assert "unknown key 'extra'" in (problem(more) or "")
+
+
+@given(st.sampled_from(WAYS), st.sampled_from([None, True, 7, 1.5, "x", [], [0], {}, {"x": []}]))
+def test_a_value_of_another_type_is_a_problem_which_names_its_place(
+    way: tuple, value: object
+) -> None:
+    old = FULL
+    for key in way:
+        old = old[key]
+    if type(old) is type(value) or any(key in FREE for key in way):
+        return
+    both_numbers = {type(old), type(value)} == {int, float}
+    may_be_none = value is None and way in {
+        ("commit",), *(("machine", key) for key, v in FULL["machine"].items()
+                       if key not in ("slug", "device", "gpus", "python", "os"))
+    }  # fmt: skip
+    if both_numbers or may_be_none:
+        return
+    said = problem(at(FULL, way, lambda place, key: place.__setitem__(key, value)))
+    assert said is not None
+    names = [key for key in way if isinstance(key, str)]
+    assert names[-1] in said or names[0] in said
+    assert len(said) < 300
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        None, 3, "record", [], {},
+        changed(snippet="../../x"),
+        changed(snippet="softmax\n"),
+        changed(snippet="Softmax"),
+        changed(snippet=""),
+        changed(machine__slug="../../x"),
+        changed(machine__slug="a/b"),
+        changed(machine__slug="a\\b"),
+        changed(machine__slug="a b"),
+        changed(machine__slug=".."),
+        changed(machine__slug=""),
+        changed(machine__slug="-a"),
+        changed(machine__slug="a--b"),
+        changed(machine__slug="H100"),
+        changed(machine__slug="a\n"),
+        changed(machine__slug="a" * (LONGEST_SLUG + 1)),
+        changed(kind="page"),
+        changed(digest="5a" * 32),
+        changed(digest="sha256:" + "5A" * 32),
+        changed(digest="sha256:" + "5a" * 31),
+        changed(date="2031-05-06"),
+        changed(date="２０３１-05-06T07:08:09Z"),
+        changed(schema=1.0),
+        changed(schema=True),
+        changed(method="1"),
+        changed(machine__gpus=1.0),
+        changed(machine__memory_bytes=LARGEST_INTEGER),
+        changed(cases__0__bytes=-LARGEST_INTEGER),
+        changed(cases__0__results__0__error=math.nan),
+        changed(cases__0__results__0__error=math.inf),
+        changed(cases__0__results__0__error=True),
+        changed(cases__0__results__0__role="rival"),
+        changed(cases__0__results__0__verdict="maybe"),
+        changed(cases__0__timed=1),
+        changed(facts__0__verdict="failed"),
+        changed(facts__0__value=math.nan),
+        changed(timelines__0__name="../../x"),
+        changed(timelines__0__name="one-by-one\n"),
+        changed(timelines__0__passes__0__kind="X"),
+        changed(timelines__0__passes__0__start=0.5),
+        changed(timelines__0__held__0=math.inf),
+        changed(ceilings__copy_bytes_per_second="fast"),
+        changed(ceilings__peak_flops_per_second={"bf16": None}),
+        changed(conditions__load={"watts": "many"}),
+        changed(conditions__slowed_by="heat"),
+        changed(compiled__0__registers=32.5),
+        changed(compiled__0__matrix_instructions=0),
+        changed(skips__0__reason=None),
+        changed(cases=[[]]),
+    ],
+)  # fmt: skip
+def test_a_shape_that_no_run_writes_is_a_problem(record: object) -> None:
+    said = problem(record)
+    assert said
+    assert len(said) < 300
+
+
+TIMED = 2  # the case of synthetic.ladder() that is timed
+TIME = {"median": 5e-5, "p20": 4.9e-5, "p80": 5.1e-5, "n": 20}
+
+
+def timed(**more: object) -> dict:
+    return changed(**{f"cases__{TIMED}__results__0__time__{key}": v for key, v in more.items()})
+
+
+@pytest.mark.parametrize(
+    ("record", "says"),
+    [
+        (changed(schema=0), "schema 0"),
+        (changed(schema=-3), "schema -3"),
+        (changed(date="2031-02-30T07:08:09Z"), "no date"),
+        (changed(date="2031-05-06T25:08:09Z"), "no date"),
+        (changed(machine__slug="cpu"), "disagree"),
+        (changed(0, machine__slug="imaginary-g9-80gb"), "disagree"),
+        (changed(machine__gpus=-1), "disagree"),
+        (changed(machine__gpus=-1, machine__slug="cpu"), "disagree"),
+        (
+            changed(cases__0__results__0={"name": "x", "role": "variant", "verdict": "failed"}),
+            "variant 'x' failed; a failed run leaves no record",
+        ),
+        (changed(0, cases=synthetic.ladder(True)), "has a time though"),
+        (changed(cases__0__results__0__time=TIME), "has a time though"),
+        (changed(cases__2__timed=False), "has a time though"),
+        (changed(cases__2__results__4__time=TIME), "has a time though"),
+        (timed(p20=0), "no possible time"),
+        (timed(p20=-1e-5), "no possible time"),
+        (timed(p20=9e-5), "no possible time"),
+        (timed(p80=7e-5), "no possible time"),
+        (timed(n=0), "no possible time"),
+        (timed(void=-1), "no possible time"),
+        (changed(cases__2__results__0__untimed="no"), "a time, and a reason for having none"),
+        (timed(median=1e-6, p20=1e-6, p80=1e-6), "no possible time"),  # beats the bus
+        (changed(cases__2__flops=10**15), "no possible time"),  # beats the units
+        (changed(cases__0__results__0__error=5.1e-6), "over its tolerance"),
+        (changed(cases__0__results__2__error=1.0), "peer 'torch' passed with an error over"),
+        (changed(cases__0__results__0__error=-1e-9), "over its tolerance"),
+        (changed(cases__0__results__0__tolerance=0), "over its tolerance"),
+        (changed(cases__0__results__0__max_error=5e-9), "over its tolerance"),
+        (changed(cases__0__results__0__max_error=-1.0), "over its tolerance"),
+        (
+            changed(cases__0__results__0={"name": "x", "role": "variant", "verdict": "passed"}),
+            "over its tolerance",
+        ),
+        (changed(facts__0__value=6738415617), "passed with 6738415617 for 6738415616"),
+        (changed(facts__1__value=1.02e21), "'FLOPs' passed with"),
+        (changed(timelines=[]), "no list of rows"),
+        (changed(timelines__0__unit=0), "its unit is 0"),
+        (changed(timelines__0__passes__1__start=-1), "has the start -1"),
+        (changed(timelines__1__name="one-by-one"), "stands twice"),
+    ],
+)
+def test_a_claim_that_no_run_makes_is_a_contradiction(record: dict, says: str) -> None:
+    assert problem(record) is None
+    assert says in (contradiction(record) or "nothing")
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        changed(cases__2__results__4__reason="raised RuntimeError: out of memory"),
+        changed(cases__0__results__0={"name": "x", "role": "variant", "verdict": "skipped"}),
+        changed(cases__0__results__0__error=0, cases__0__results__0__tolerance=0),
+        # 1.255e-5 is within 1.26e-5, and is recorded as 1.3e-5
+        changed(cases__0__results__0__error=1.3e-5, cases__0__results__0__tolerance=1.26e-5),
+        changed(ceilings={}),
+        changed(ceilings={}, cases__2__flops=10**15),
+        timed(median=4.007e-5, p20=4.0e-5, p80=4.1e-5),  # 100 % of the bus
+        timed(n=1),
+        timed(void=3),
+        changed(commit=None),
+    ],
+)
+def test_what_a_run_may_write_is_no_contradiction(record: dict) -> None:
+    assert problem(record) is None
+    assert contradiction(record) is None
+
+
+SMALL = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4)
+    | st.sampled_from(["cpu", "passed", "variant", "kernel", 10**400, 1e308, 5e-324]),
+    lambda inner: st.lists(inner, max_size=2)
+    | st.dictionaries(st.text(max_size=4) | st.sampled_from(sorted(OPTIONAL)), inner, max_size=2),
+    max_leaves=4,
+)  # fmt: skip
+
+
+@given(st.sampled_from(WAYS), SMALL)
+def test_no_value_anywhere_breaks_the_check(way: tuple, value: object) -> None:
+    record = at(FULL, way, lambda place, key: place.__setitem__(key, value))
+    for said in (problem(record), problem(record) or contradiction(record)):
+        assert said is None or (isinstance(said, str) and said)
+
+
+def test_a_sound_record_survives_json() -> None:
+    assert json.loads(json.dumps(FULL)) == FULL

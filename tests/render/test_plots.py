@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import re
+from html import unescape
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from synthetic import case, ladder, record, result, steady, sweep
+
+from warpshelf.render import plots, svg
+
+NS = "{http://www.w3.org/2000/svg}"
+
+
+def drawings(found: dict) -> list[ElementTree.Element]:
+    """The SVG of each figure, parsed as XML."""
+    trees = []
+    for html in plots.plots(found):
+        assert "\n\n" not in html and html.startswith("<figure")
+        trees.append(ElementTree.fromstring(html[html.index("<svg") : html.index("</svg>") + 6]))
+    return trees
+
+
+def words(tree: ElementTree.Element) -> list[str]:
+    return [node.text or "" for node in tree.iter(f"{NS}text")]
+
+
+def kinds(tree: ElementTree.Element, kind: str) -> list[ElementTree.Element]:
+    return [node for node in tree.iter() if kind in node.get("class", "").split()]
+
+
+def test_a_ladder_is_bars_and_a_roofline() -> None:
+    bars, roofline = drawings(record())
+    assert len(kinds(bars, "ws-bar")) == 4  # three variants and torch; the failed peer has none
+    assert len(list(roofline.iter(f"{NS}polyline"))) == 2
+    assert [len(kinds(roofline, kind)) for kind in ("ws-ceiling", "ws-peak")] == [2, 2]
+
+
+def test_bars_are_as_long_as_their_rates_and_the_limits_stand_where_they_belong() -> None:
+    results = [result("slow", 100e-6), result("fast", 50e-6)]
+    bars, _ = drawings(record(cases=[case(4096, 4096, results, timed=True)]))
+    slow, fast = (float(bar.get("width", "")) for bar in kinds(bars, "ws-bar"))
+    assert fast == pytest.approx(2 * slow, abs=0.1)
+    rate = 8 * 4096 * 4096 / 50e-6
+    peak = float(kinds(bars, "ws-peak")[0].get("x1", "")) - 4
+    assert fast / peak == pytest.approx(rate / 3.35e12, rel=1e-3)
+    assert "2.68 TB/s, 80.1 % of peak" in words(bars)
+
+
+def test_four_sizes_make_lines_and_three_do_not() -> None:
+    lines = drawings(record(cases=sweep(sizes=4)))[0]
+    assert len(kinds(lines, "ws-curve")) == 3 * 5  # a curve and four spreads for each of three
+    assert {"1024", "2048", "4096", "8192", "n"} <= set(words(lines))
+    assert kinds(drawings(record(cases=sweep(sizes=3)))[0], "ws-bar")
+
+
+def test_square_sizes_count_as_one_number() -> None:
+    cases = []
+    for n in (512, 1024, 2048, 4096):
+        sides = {"m": n, "n": n, "k": n, "dtype": "bfloat16"}
+        cost = {"bytes": 6 * n * n, "flops": 2 * n**3, "unit": "bf16"}
+        results = [result("tiles", 2 * n**3 / 5e14)]
+        cases.append({"case": sides, "timed": True, "results": results} | cost)
+    lines = drawings(record(cases=cases))[0]
+    assert "m = n = k" in words(lines)
+    assert [w for w in words(lines) if "up to 500 TFLOP/s" in w]
+
+
+def test_two_dtypes_are_not_joined_to_one_line() -> None:
+    cases = sweep(sizes=4)
+    for item in cases[2:]:
+        item["case"]["dtype"] = "bfloat16"
+    assert kinds(drawings(record(cases=cases))[0], "ws-bar")
+
+
+def test_a_failed_peer_is_named_with_its_reason_and_has_no_mark() -> None:
+    bad = result("fancy", 1e-6, "peer", verdict="failed", reason="error 3e-2")
+    for cases in (
+        [case(4096, 4096, [result("one pass", 5e-5), bad], timed=True)],
+        [item | {"results": [*item["results"], bad]} for item in sweep()],
+    ):
+        found = record(cases=cases)
+        first, roofline = drawings(found)
+        for html in plots.plots(found):
+            assert "Not drawn: fancy (failed: error 3e-2)." in unescape(html)
+        assert not [w for w in words(roofline) if "fancy" in w]
+        shown = [w for w in words(first) if "fancy" in w or "no time" in w]
+        assert shown in ([], ["fancy (peer)", "failed, no time"])
+
+
+def test_points_of_the_roofline_stand_under_the_roofs_at_their_intensity() -> None:
+    _, roofline = drawings(record())
+    marks = [node for node in roofline.iter(f"{NS}circle")]
+    roofs = {
+        node.get("class"): [tuple(map(float, p.split(","))) for p in node.get("points", "").split()]
+        for node in roofline.iter(f"{NS}polyline")
+    }
+    (x0, y0), (x1, y1), _ = roofs["ws-ceiling"]
+    x, y = (float(marks[0].get(k, "")) for k in ("cx", "cy"))
+    assert x0 < x < x1
+    assert y > y0 + (y1 - y0) * (x - x0) / (x1 - x0)  # below the roof: y grows downwards
+    assert roofs["ws-peak"][2][1] < roofs["ws-ceiling"][2][1]
+
+
+def test_there_is_no_roofline_without_flops_or_without_their_limit() -> None:
+    for more in ({"flops": 0}, {"unit": "fp64"}):
+        cases = [case(64, 64, [result("copy", 1e-5)], timed=True, **more)]
+        assert len(drawings(record(cases=cases))) == 1
+    assert len(drawings(record(ceilings={}))) == 1
+
+
+def test_nothing_timed_draws_nothing() -> None:
+    assert plots.plots(record(0)) == []
+    assert plots.plots(record(cases=[])) == []
+    assert plots.plots(record(cases=[case(1, 1, [result("x")], timed=True)])) == []
+
+
+def test_pictures_are_accessible_and_follow_the_page() -> None:
+    for tree in [*drawings(record()), *drawings(record(cases=sweep()))]:
+        assert tree.get("role") == "img" and tree.get("viewBox", "").startswith("0 0 400 ")
+        assert tree.get("width") is None and tree.get("height") is None
+        assert (tree.findtext(f"{NS}title") or "") and (tree.findtext(f"{NS}desc") or "")
+        for node in tree.iter():
+            assert node.get("fill", "none") in ("none", "currentColor")
+            assert node.get("stroke", "none") in ("none", "currentColor")
+            assert node.get("style") is None and node.get("id") is None
+
+
+def boxes(tree: ElementTree.Element) -> list[tuple[float, float, float, float, str]]:
+    found = []
+    for node in tree.iter(f"{NS}text"):
+        x, y, text = float(node.get("x", "")), float(node.get("y", "")), node.text or ""
+        wide = len(text) * svg.TEXT * 0.5
+        x -= {"end": wide, "middle": wide / 2}.get(node.get("text-anchor", ""), 0)
+        found.append((x, y - svg.TEXT * 0.75, x + wide, y, text))
+    return found
+
+
+@pytest.mark.parametrize("cases", [ladder(), sweep(), sweep(tuple(f"idea {i}" for i in range(9)))])
+def test_no_text_overlaps_another_or_leaves_the_picture(cases: list[dict]) -> None:
+    for tree in drawings(record(cases=cases)):
+        height = float(tree.get("viewBox", "").split()[3])
+        found = boxes(tree)
+        for i, (left, top, right, bottom, text) in enumerate(found):
+            assert left >= 0 and right <= svg.WIDTH and top >= 0 and bottom <= height, text
+            for left2, top2, right2, bottom2, other in found[i + 1 :]:
+                apart = right <= left2 or right2 <= left or bottom <= top2 or bottom2 <= top
+                assert apart, (text, other)
+
+
+def test_names_cannot_act() -> None:
+    bad = '<script>alert(1)</script>]]>&"\x00\x1b[31m\ufffe |`'
+    cases = ladder() + sweep()
+    for item in cases:
+        item["case"]["dtype"] = bad
+        for entry in item["results"]:
+            entry["name"] += bad
+    for found in (record(cases=cases), record(cases=ladder(), device=bad)):
+        for html in plots.plots(found):
+            assert "<script" not in html and "`" not in html
+        assert drawings(found)
+
+
+TIMES = st.floats(min_value=1e-12, max_value=1e6)
+
+
+@settings(steady, max_examples=60)
+@given(
+    st.lists(TIMES, min_size=1, max_size=10),
+    st.integers(0, 2**62),
+    st.integers(0, 2**62),
+    st.dictionaries(
+        st.sampled_from(["copy_bytes_per_second", "peak_bytes_per_second"]), st.floats(0, 1e20)
+    ),
+    st.dictionaries(st.sampled_from(["fp32", "bf16"]), st.floats(0, 1e20)),
+    st.booleans(),
+)
+def test_any_record_gives_well_formed_pictures(
+    times: list[float], size: int, flops: int, ceilings: dict, rates: dict, lines: bool
+) -> None:
+    results = [result(f"idea {i}", time) for i, time in enumerate(times)]
+    limits = ceilings | {"matrix_flops_per_second": rates, "peak_flops_per_second": rates}
+    sizes = (1, 7, 64, 999, 4096) if lines else (64,)
+    cases = [case(64, n, results, timed=True, bytes=size, flops=flops) for n in sizes]
+    for tree in drawings(record(cases=cases, ceilings=limits)):
+        text = ElementTree.tostring(tree, encoding="unicode")
+        assert not re.search(r"\b(nan|inf)\b|unknown", text)
+
+
+def test_rows_of_every_length_make_lines_over_the_length() -> None:
+    cases = sweep(sizes=5)
+    for index, item in enumerate(cases):
+        n = 1024 << index
+        item["case"] |= {"m": 2**22 // n, "n": n}
+        if index > 2:
+            item["case"]["variants"] = ["online"]
+    lines = drawings(record(cases=cases))[0]
+    assert len(kinds(lines, "ws-curve")) == 3 * 6  # a curve and five spreads for each of three
+    assert {"1024", "4096", "n, m \u00d7 n the same"} <= set(words(lines))

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+from fractions import Fraction
+from html import unescape
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from synthetic import exhibit, record, verified
+from synthetic import timelines as invented
+
+from snippets.pipeline_schedules import cases
+from snippets.pipeline_schedules import pipeline_schedules as schedules
+from warpshelf.contract.timelines import PASS_KINDS
+from warpshelf.render import svg, timelines
+from warpshelf.render.fragments import MachineState, pictures
+from warpshelf.render.timelines import Timeline
+
+NS = "{http://www.w3.org/2000/svg}"
+CSS = (Path(__file__).resolve().parents[2] / "docs" / "assets" / "site.css").read_text("utf-8")
+ROWS = {row["name"]: row for row in cases.timelines()}
+DRAWN = timelines.pictures(ROWS.values())
+each_name = pytest.mark.parametrize("name", ROWS)
+
+
+def tree_of(html: str) -> ElementTree.Element:
+    assert html.startswith("<figure") and "\n\n" not in html
+    return ElementTree.fromstring(html[html.index("<svg") : html.index("</svg>") + len("</svg>")])
+
+
+def picture(name: str) -> tuple[Timeline, ElementTree.Element]:
+    return Timeline(ROWS[name]), tree_of(DRAWN[name])
+
+
+def number(node: ElementTree.Element, key: str) -> float:
+    return float(node.get(key, ""))
+
+
+def boxes(tree: ElementTree.Element) -> list[ElementTree.Element]:
+    """The passes: rectangles that are no bar, less those of the legend."""
+    found = [node for node in tree.iter(f"{NS}rect") if number(node, "height") > 2]
+    foot = max(number(node, "y") for node in found)
+    return [node for node in found if number(node, "y") < foot]
+
+
+@each_name
+def test_every_pass_is_a_box_where_and_as_long_as_it_is(name: str) -> None:
+    shown, tree = picture(name)
+    drawn = sorted((number(node, "x"), number(node, "width")) for node in boxes(tree))
+    unit = timelines.UNIT / shown.unit
+    due = sorted(
+        (timelines.LEFT + one.start * unit + 0.7, (one.end - one.start) * unit - 1.4)
+        for one in shown.passes
+    )
+    for place, wanted in zip(drawn, due, strict=True):
+        assert place == pytest.approx(wanted, abs=0.11)
+
+
+@each_name
+def test_boxes_of_a_picture_never_overlap(name: str) -> None:
+    _, tree = picture(name)
+    placed = [tuple(number(n, key) for key in ("x", "y", "width", "height")) for n in boxes(tree)]
+    for i, (x, y, wide, high) in enumerate(placed):
+        for x2, y2, wide2, high2 in placed[i + 1 :]:
+            beside = x + wide <= x2 or x2 + wide2 <= x
+            assert beside or y + high <= y2 or y2 + high2 <= y
+
+
+@each_name
+def test_a_picture_has_room_for_its_words(name: str) -> None:
+    _, tree = picture(name)
+    left, top, width, height = map(float, tree.get("viewBox", "").split())
+    spans = []
+    for node in tree.iter(f"{NS}text"):
+        words, x, y = node.text or "", number(node, "x"), number(node, "y")
+        wide = len(words) * svg.TEXT * 0.5
+        x -= {"end": wide, "middle": wide / 2}.get(node.get("text-anchor", ""), 0)
+        assert left <= x and x + wide <= left + width and top < y <= top + height, words
+        spans.append((y, x, x + wide, words))
+    for i, (y, start, end, words) in enumerate(spans):
+        for y2, start2, end2, other in spans[i + 1 :]:
+            assert abs(y - y2) > 10 or end <= start2 or end2 <= start, (words, other)
+
+
+@each_name
+def test_idle_time_is_drawn_as_long_as_it_is(name: str) -> None:
+    shown, tree = picture(name)
+    lines = [node for node in tree.iter(f"{NS}line") if "ws-grid" in node.get("class", "")]
+    drawn = sum(number(node, "x2") - number(node, "x1") for node in lines)
+    idle = sum(shown.idle(rank) for rank in range(shown.ranks))
+    assert drawn == pytest.approx(idle * timelines.UNIT / shown.unit, abs=0.11 * len(lines))
+
+
+def test_all_pictures_share_one_scale() -> None:
+    views = {picture(name)[1].get("viewBox", "").split()[2] for name in ROWS}
+    assert len(views) == 1
+
+
+@each_name
+def test_pictures_are_accessible_and_follow_the_page(name: str) -> None:
+    shown, tree = picture(name)
+    assert tree.get("role") == "img" and tree.get("width") is None and tree.get("height") is None
+    assert shown.title == (tree.findtext(f"{NS}title") or "")
+    told = tree.findtext(f"{NS}desc") or ""
+    assert told.count("Rank ") == shown.ranks
+    assert len(told.split()) == 2 * shown.ranks + len(shown.passes)
+    for node in tree.iter():
+        assert node.get("style") is None and node.get("id") is None
+        for kind in node.get("class", "").split():
+            assert f".{kind}" in CSS, f"{kind} has no rule"
+
+
+def test_captions_say_what_the_schedule_says() -> None:
+    for name, units, idle in (
+        ("gpipe", "33", "9 &#40;27"),
+        ("interleaved", "28½", "4½ &#40;16"),
+        ("zb-h1", "27", "3 &#40;11"),
+        ("dualpipe", "26", "2 &#40;8"),
+    ):
+        caption = DRAWN[name].split("<figcaption>")[1]
+        assert f"takes {units} units" in caption and f"idles for {idle}" in caption
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [(Fraction(0), "0"), (Fraction(7, 2), "3½"), (Fraction(1, 2), "½"), (Fraction(7, 3), "2 1/3")],
+)
+def test_numbers_are_written_as_people_do(value: Fraction, words: str) -> None:
+    assert timelines._mixed(value) == words
+
+
+def test_times_are_told_in_the_unit_of_the_row() -> None:
+    made = schedules.gpipe(2, 2, schedules.Costs(3, 2, 1))
+    row = cases.timeline("gpipe", made)
+    assert Timeline(row).units(made.makespan) == 6
+    assert "takes 6 units" in timelines.figure(Timeline(row), Fraction(10))
+
+
+def test_idle_time_is_that_of_the_schedule() -> None:
+    for build in (schedules.one_f_one_b, schedules.zero_bubble_h1, schedules.dualpipe):
+        made = build(4, 8)
+        shown = Timeline(cases.timeline("x", made))
+        assert [shown.idle(rank) for rank in range(4)] == [made.idle(rank) for rank in range(4)]
+
+
+def test_every_kind_that_the_contract_knows_is_drawn() -> None:
+    assert tuple(timelines.KINDS) == PASS_KINDS
+
+
+def test_hostile_words_stay_words() -> None:
+    words = '<script>alert(1)</script> "q" \'p\' `c`\n\n--8<-- "x.md"\n&lt; \x1b[31m'
+    row = invented()[1] | {"title": words, "note": words, "other": words}
+    [html] = timelines.pictures([row]).values()
+    assert "<script" not in html and "--8<--" not in html and "`" not in html
+    assert tree_of(html).findtext(f"{NS}title")
+
+
+def test_only_the_present_code_is_drawn() -> None:
+    found = record(0, timelines=invented())
+    drawn = pictures(exhibit(verified(found)), ["pair", "zb-h3"])
+    assert set(drawn) == {"one-by-one", "pair", "zb-h3"}
+    assert drawn["pair"].startswith("<figure")
+    gone = [drawn["zb-h3"]]
+    for state in ("stale", "failed"):
+        withheld = pictures(exhibit(MachineState(found, state, "cpu")), ["pair"])
+        assert set(withheld) == {"pair"}
+        gone.append(withheld["pair"].replace("pair", "zb-h3"))
+    gone.append(pictures(exhibit(MachineState(None, "not measured", "cpu")), ["zb-h3"])["zb-h3"])
+    for text in gone:
+        assert "The picture zb-h3 is withheld" in unescape(text) and "shelf run softmax" in text
+        assert "<svg" not in text

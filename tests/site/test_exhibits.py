@@ -1,0 +1,161 @@
+"""What may be shown of a snippet: its state on each machine, its code, where it stands."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import Trial, sound_snippet
+from synthetic import compiled, record
+
+from warpshelf.contract import snippet
+from warpshelf.contract.snippet import Snippet
+from warpshelf.core import pages
+from warpshelf.core.files import dump
+from warpshelf.core.project import Project
+from warpshelf.readings.model import Shelf
+from warpshelf.records import ledger
+from warpshelf.records.ledger import Ledger
+from warpshelf.render.fragments import fragments
+from warpshelf.site import exhibits
+
+SLUG = "imaginary-g9-80gb"
+
+
+@pytest.fixture
+def sound(trial: Trial) -> Snippet:
+    project = Project(trial.root)
+    return snippet.read(project, trial.snippet("sound", sound_snippet()).parent)
+
+
+def made(one: Snippet, gpus: int = 1, **more: object) -> dict:
+    """A record of the present code of `one`."""
+    return record(gpus, **{"snippet": "sound", "digest": one.digest, **more})
+
+
+def put(one: Snippet, found: dict) -> None:
+    one.results.mkdir(exist_ok=True)
+    (one.results / f"{found['machine']['slug']}.json").write_text(dump(found))
+
+
+def known(one: Snippet) -> dict[str, str]:
+    """The state by machine, with nothing found wrong."""
+    states, findings = exhibits.states(one, ledger.load(one.project))
+    assert findings == []
+    return {state.machine: state.state for state in states}
+
+
+def test_a_current_gpu_record_is_measured(sound: Snippet) -> None:
+    state = exhibits.state_of(sound, made(sound), Ledger(sound.project))
+    assert (state.state, state.machine) == ("measured", SLUG)
+
+
+def test_a_current_cpu_record_is_verified(sound: Snippet) -> None:
+    for more in ({}, {"cases": [], "facts": [{"name": "a"}]}):
+        state = exhibits.state_of(sound, made(sound, 0, **more), Ledger(sound.project))
+        assert (state.state, state.machine) == ("verified", "cpu")
+
+
+def test_a_cpu_record_of_which_nothing_ran_is_compiled_only(sound: Snippet) -> None:
+    skipped = {"name": "product", "role": "variant", "verdict": "skipped", "reason": "no host"}
+    peer = {**skipped, "name": "torch", "role": "peer", "verdict": "passed"}
+    cases = [{"case": {"m": 1}, "timed": False, "results": [skipped, peer]}]
+    skips = [{"what": name, "reason": "no host"} for name in ("product", "other")]
+    skips.append({"what": "third", "reason": "no clusters"})
+    found = made(sound, 0, cases=cases, skips=skips, compiled=[compiled("sm_90")])
+    state = exhibits.state_of(sound, found, Ledger(sound.project))
+    assert (state.state, state.reason) == ("compiled", "no host; no clusters")
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_a_record_of_other_code_is_stale(sound: Snippet, gpus: int) -> None:
+    found = made(sound, gpus)
+    sound.path.write_text(sound.path.read_text().replace("eye(2)", "eye(3)"))
+    changed = snippet.read(sound.project, sound.folder)
+    assert exhibits.state_of(changed, found, Ledger(sound.project)).state == "stale"
+
+
+def test_a_failure_of_the_present_code_here_goes_before_its_record(sound: Snippet) -> None:
+    book = Ledger(sound.project)
+    book.note("sound", SLUG, sound.digest, "sound.py: NaN")
+    state = exhibits.state_of(sound, made(sound), book)
+    assert (state.state, state.reason) == ("failed", "sound.py: NaN")
+    assert exhibits.state_of(sound, made(sound, 0), book).state == "verified"
+    book.note("sound", SLUG, sound.digest, None)
+    assert exhibits.state_of(sound, made(sound), book).state == "measured"
+    book.note("sound", SLUG, "sha256:" + "0" * 64, "of other code")
+    assert exhibits.state_of(sound, made(sound), book).state == "measured"
+
+
+def test_without_records_it_is_not_measured(sound: Snippet) -> None:
+    assert known(sound) == {"cpu": "not measured"}
+
+
+def test_why_it_is_not_measured_on_a_cpu_is_told(trial: Trial) -> None:
+    text = sound_snippet().replace('{"seconds": 20}', '{"cpu": "clusters need a GPU"}')
+    one = snippet.read(Project(trial.root), trial.snippet("sound", text).parent)
+    [state], _ = exhibits.states(one, Ledger(one.project))
+    assert (state.state, state.reason) == ("not measured", "clusters need a GPU")
+
+
+def test_every_machine_has_its_state(sound: Snippet) -> None:
+    put(sound, made(sound))
+    assert known(sound) == {SLUG: "measured", "cpu": "not measured"}
+    put(sound, made(sound, 0))
+    put(sound, record(snippet="sound", slug="older-g8"))
+    assert known(sound) == {SLUG: "measured", "cpu": "verified", "older-g8": "stale"}
+
+
+def test_a_failure_without_a_record_is_known(sound: Snippet) -> None:
+    ledger.load(sound.project).note("sound", "cpu", sound.digest, "NaN")
+    assert known(sound) == {"cpu": "failed"}
+
+
+def test_a_damaged_record_is_told_and_shown_nowhere(sound: Snippet) -> None:
+    put(sound, made(sound))
+    path = sound.results / f"{SLUG}.json"
+    path.write_text(path.read_text()[:-9])
+    states, findings = exhibits.states(sound, Ledger(sound.project))
+    assert [(state.machine, state.state) for state in states] == [("cpu", "not measured")]
+    assert [finding.path for finding in findings] == [f"snippets/sound/results/{SLUG}.json"]
+
+
+def test_a_broken_snippet_publishes_nothing(sound: Snippet) -> None:
+    found = made(sound, 0, demo="never to be seen\n")
+    put(sound, found)
+    sound.path.write_text(sound.path.read_text().replace("def demo", "def shown"))
+    broken = snippet.read(sound.project, sound.folder)
+    exhibit, findings = exhibits.exhibit(broken, Shelf(), {}, Ledger(sound.project))
+    assert [finding.what for finding in findings] == ["demo is missing"]
+    assert exhibit.code == []
+    assert [(state.state, state.record) for state in exhibit.states] == [("failed", None)]
+    for text in fragments(exhibit).values():
+        assert "never to be seen" not in text and "torch.matmul" not in text
+
+
+def test_the_code_has_the_kernels_language_first(sound: Snippet) -> None:
+    assert [row[:3] for row in exhibits.code(sound)] == [("Python", "python", "sound.py")]
+    (sound.folder / "sound.cu").write_text("__global__ void f() {}\n")
+    rows = exhibits.code(sound)
+    assert [row[0] for row in rows] == ["CUDA C++", "Python"]
+    assert rows[0] == ("CUDA C++", "cuda", "sound.cu", "__global__ void f() {}\n")
+    text = sound.path.read_text()
+    sound.path.write_text(text.replace("import torch\n", "import torch\nimport triton\n"))
+    both = snippet.read(sound.project, sound.folder)
+    assert [row[0] for row in exhibits.code(both)] == ["Triton", "CUDA C++"]
+
+
+def test_a_source_that_is_no_reading_is_named_without_a_link(sound: Snippet) -> None:
+    exhibit, _ = exhibits.exhibit(sound, Shelf(), {}, Ledger(sound.project))
+    assert exhibit.sources == [("none", None)]
+
+
+def test_pages_are_found_by_what_they_embed(trial: Trial) -> None:
+    trial.page("a.md", '# A\n\n--8<-- "part/code.md"\n\n--8<-- "both/timing.md"\n')
+    trial.page("b/c.md", '=== "x"\n\n    --8<-- "both/whole.md"\n--8<-- "idea/idea.md"\n')
+    trial.page("d.md", '--8<-- "both/whole.md"\n\n;--8<-- "escaped/whole.md"\n')
+    trial.page("e.md", 'Write `--8<-- "inline/whole.md"`.\n\n--8<-- "unknown/whole.md"\n')
+    ids = ("part", "both", "idea", "escaped", "inline", "nowhere")
+    assert exhibits.pages(pages.load(Project(trial.root))[0], ids) == {
+        "part": "/a.md",
+        "both": "/b/c.md#snippet-both",
+        "idea": "/b/c.md#snippet-idea",
+    }

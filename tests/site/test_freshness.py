@@ -1,0 +1,201 @@
+"""What has not changed is not rendered again, and what has changed always is."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from benchmark import BUILD
+from benchmark import project as forty
+from conftest import LIST, MKDOCS, TOPIC, Trial, sound_snippet
+
+from warpshelf.core.project import Project
+from warpshelf.site import build, inspection, rendering
+
+NOTE = ".shelf/rendered.json"
+
+
+@pytest.fixture
+def shelf(trial: Trial) -> Trial:
+    """A project with a snippet, a reading and a page of both, rendered once."""
+    trial.snippet("sound", sound_snippet().replace("Source  none", "Source  a-paper"))
+    trial.page(f"{TOPIC}.yml", LIST)
+    trial.page(f"{TOPIC}.md", f'# P\n\n--8<-- "readings/{TOPIC}.md"\n\n--8<-- "sound/whole.md"\n')
+    build.render(Project(trial.root))
+    return trial
+
+
+@pytest.fixture
+def count(monkeypatch: pytest.MonkeyPatch) -> list[Project]:
+    """The projects rendered from now on."""
+    seen: list[Project] = []
+    real = rendering.render
+
+    def render(project: Project) -> object:
+        seen.append(project)
+        return real(project)
+
+    monkeypatch.setattr(rendering, "render", render)
+    return seen
+
+
+def edit(path: str, old: str, new: str) -> Callable[[Trial], None]:
+    def change(trial: Trial) -> None:
+        text = (trial.root / path).read_text(encoding="utf-8")
+        assert old in text
+        times = (trial.root / path).stat()
+        (trial.root / path).write_text(text.replace(old, new), encoding="utf-8")
+        # A file that was saved within one tick of the clock has its old date.
+        os.utime(trial.root / path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+    return change
+
+
+def put(path: str, text: str) -> Callable[[Trial], None]:
+    def change(trial: Trial) -> None:
+        (trial.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (trial.root / path).write_text(text, encoding="utf-8")
+
+    return change
+
+
+def remove(path: str) -> Callable[[Trial], None]:
+    return lambda trial: (trial.root / path).unlink()
+
+
+FRAGMENT = f"build/fragments/readings/{TOPIC}.md"
+CHANGES = {
+    "a reading": edit(f"docs/{TOPIC}.yml", "on products", "on productx"),
+    "a page": edit(f"docs/{TOPIC}.md", "# P", "# Q"),
+    "a snippet": edit("snippets/sound/sound.py", "eye(2)", "eye(3)"),
+    "a record": put("snippets/sound/results/cpu.json", "{}"),
+    "a shared module": put("snippets/helper.py", "x = 1\n"),
+    "the settings": edit("mkdocs.yml", "Trial", "Trail"),
+    "the ledger": put(".shelf/ledger.json", "{}"),
+    "the links": put("docs/links.json", "{}"),
+    "a fragment": edit(FRAGMENT, "products", "PRODUCTS"),
+    "a lost fragment": remove(FRAGMENT),
+    "a stray fragment": put("build/fragments/stray.md", "x"),
+    "no note": remove(NOTE),
+    "a damaged note": put(NOTE, '{"inputs": "'),
+    "a deep note": put(NOTE, "[" * 100_000),
+    "a note of another shape": put(NOTE, '{"inputs": 1, "outputs": [], "findings": null}'),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_whatever_changes_is_rendered(
+    shelf: Trial, count: list[Project], change: Callable[[Trial], None]
+) -> None:
+    assert build.render(Project(shelf.root)).changed == 0
+    assert count == []
+    change(shelf)
+    first = build.render(Project(shelf.root))
+    assert len(count) == 1
+    again = build.render(Project(shelf.root))
+    assert len(count) == 1 and again.findings == first.findings
+
+
+def test_a_note_of_other_findings_is_no_proof(shelf: Trial, count: list[Project]) -> None:
+    """A note made by hand for other sources is as good as none."""
+    note = json.loads((shelf.root / NOTE).read_text())
+    (shelf.root / NOTE).write_text(json.dumps({**note, "inputs": "0" * 64}))
+    assert build.render(Project(shelf.root)).findings == [] and len(count) == 1
+
+
+def test_findings_are_said_again(shelf: Trial, count: list[Project]) -> None:
+    edit(f"docs/{TOPIC}.yml", "kind: paper", "kind: papier")(shelf)
+    first, second = (shelf.shelf("site", "--render-only") for _ in range(2))
+    assert len(count) == 1 and "kind is 'papier'" in first.stderr
+    assert (second.returncode, second.stderr) == (first.returncode, first.stderr)
+
+
+@pytest.mark.parametrize("command", [rendering.render, inspection.check])
+def test_each_page_is_read_once(
+    shelf: Trial, monkeypatch: pytest.MonkeyPatch, command: Callable[[Project], object]
+) -> None:
+    opened: Counter[str] = Counter()
+    real = Path.read_text
+
+    def read_text(path: Path, *more: object, **options: object) -> str:
+        opened[str(path)] += path.suffix == ".md"
+        return real(path, *more, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Path, "read_text", read_text)
+    command(Project(shelf.root))
+    pages = {str(path): 1 for path in (shelf.root / "docs").rglob("*.md")}
+    assert {path: times for path, times in opened.items() if times} == pages
+
+
+# How long it takes.
+
+HEAVY = (
+    "yaml",
+    "rich",
+    "pydantic",
+    "rapidfuzz",
+    "httpx",
+    "warpshelf.readings",
+    "warpshelf.render",
+    "torch",
+)
+LOADED = """
+import sys
+from warpshelf.cli import commands
+commands.main(sys.argv[1:])
+print(*sys.modules, sep="\\n")
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "also"), [(("site", "--render-only"), ()), (("run",), ("warpshelf.worker.verify",))]
+)
+def test_nothing_to_do_brings_in_nothing(
+    shelf: Trial, words: tuple[str, ...], also: tuple[str, ...]
+) -> None:
+    if words == ("run",):
+        assert shelf.shelf("run").returncode == 0
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, *words],
+        cwd=shelf.root,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = set(done.stdout.splitlines())
+    assert "warpshelf.cli.commands" in loaded
+    assert loaded & {*HEAVY, *also} == set()
+
+
+def spent(words: list[str], root: Path) -> float:
+    """CPU seconds of a process and its children: what others do on the machine counts little."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(words, cwd=root, check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
+@pytest.mark.alone
+def test_our_share_of_a_warm_site_is_small(tmp_path: Path) -> None:
+    """Forty snippets that have not changed cost less than MkDocs needs for their one page."""
+    forty(tmp_path)
+    includes = "\n\n".join(f'--8<-- "add_{index:02d}/whole.md"' for index in range(40))
+    (tmp_path / "docs" / "index.md").write_text(f"# Forty\n\n{includes}\n")
+    (tmp_path / "mkdocs.yml").write_text(MKDOCS)
+    shelf = [sys.executable, str(BUILD)]
+    subprocess.run([*shelf, "run"], cwd=tmp_path, check=True, capture_output=True)
+    spent([*shelf, "site"], tmp_path)  # cold
+    shares = []
+    for _ in range(3):
+        ours = spent([*shelf, "run"], tmp_path) + spent([*shelf, "site", "--render-only"], tmp_path)
+        bare = spent([sys.executable, "-m", "mkdocs", "build", "--strict", "-q"], tmp_path)
+        shares.append(ours / bare)
+    assert min(shares) < 0.6, shares

@@ -1,0 +1,290 @@
+"""What `shelf check` finds without running anything."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import LIST, ROOT, TOPIC, Trial, sound_snippet
+from synthetic import record, timelines
+
+from warpshelf.contract import snippet
+from warpshelf.core.files import dump
+from warpshelf.core.project import Project
+from warpshelf.readings import editors
+from warpshelf.site import build, inspection
+
+PAGE = f"""\
+# Products
+
+See [home](../index.md), [the same](/index.md#trial), [elsewhere](https://example.org/x.md).
+
+--8<-- "readings/{TOPIC}.md"
+
+--8<-- "sound/whole.md"
+
+```md
+[no link](nowhere.md)
+;--8<-- "nowhere/whole.md"
+```
+
+```python
+--8<-- "sound/sound.py:kernel"
+```
+"""
+
+
+def put(trial: Trial, found: dict, name: str = "cpu.json") -> Path:
+    path = trial.root / "snippets" / "sound" / "results" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(dump(found))
+    return path
+
+
+def cpu_record(trial: Trial) -> dict:
+    project = Project(trial.root)
+    digest = snippet.read(project, project.snippets / "sound").digest
+    return record(0, snippet="sound", digest=digest)
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+@pytest.fixture
+def shelf(trial: Trial) -> Trial:
+    """A project with nothing wrong: a snippet, its record, its reading and their page."""
+    text = sound_snippet().replace("Source  none", "Source  a-paper")
+    text = text.replace("def kernel(", "# --8<-- [start:kernel]\ndef kernel(")
+    text = text.replace("def demo(", "# --8<-- [end:kernel]\ndef demo(")
+    trial.sound()
+    trial.snippet("sound", text)
+    trial.page(f"{TOPIC}.yml", LIST)
+    trial.page(f"{TOPIC}.md", PAGE)
+    put(trial, cpu_record(trial))
+    return trial
+
+
+def test_a_sound_project_is_all_well(shelf: Trial) -> None:
+    done = shelf.shelf("check")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "all well\n", "")
+    answer = shelf.shelf("check", "--json")
+    assert (answer.returncode, json.loads(answer.stdout), answer.stderr) == (0, [], "")
+
+
+def test_the_sound_project_builds(shelf: Trial) -> None:
+    done = shelf.process("site")
+    assert done.returncode == 0, done.stderr
+    html = (shelf.root / "site" / "kernels" / "products" / "index.html").read_text()
+    assert "A paper on products" in html and "matmul" in html
+
+
+def test_a_timeline_stands_on_its_page_until_its_record_is_stale(shelf: Trial) -> None:
+    put(shelf, cpu_record(shelf) | {"timelines": timelines()})
+    shelf.page("index.md", '# Trial\n\n--8<-- "sound/timelines/pair.md"\n')
+    assert shelf.shelf("check").returncode == 0
+    assert build.render(Project(shelf.root)).findings == []
+    fragment = shelf.root / "build/fragments/sound/timelines/pair.md"
+    assert "<svg" in fragment.read_text()
+    stale(shelf)
+    [line] = shelf.shelf("check").stderr.splitlines()
+    assert "is stale" in line
+    build.render(Project(shelf.root))
+    assert "is withheld" in fragment.read_text() and "<svg" not in fragment.read_text()
+
+
+def stale(trial: Trial) -> None:
+    edit(trial.root / "snippets/sound/sound.py", "torch.eye(2)", "torch.eye(3)")
+
+
+def no_record(trial: Trial) -> None:
+    shutil.rmtree(trial.root / "snippets/sound/results")
+
+
+def damaged(trial: Trial) -> None:
+    path = put(trial, record(snippet="sound"), "imaginary-g9-80gb.json")
+    path.write_text(path.read_text()[:-40])
+
+
+def misshapen(trial: Trial) -> None:
+    put(trial, cpu_record(trial) | {"demo": 3})
+
+
+def misplaced(trial: Trial) -> None:
+    put(trial, record(snippet="sound"), "nvidia-h100.json")
+
+
+def stray(trial: Trial) -> None:
+    (trial.root / "snippets/sound/results/notes.txt").write_text("fast!")
+
+
+def on_no_page(trial: Trial) -> None:
+    edit(trial.root / f"docs/{TOPIC}.md", '--8<-- "sound/whole.md"\n', "")
+
+
+def unknown_source(trial: Trial) -> None:
+    edit(trial.root / "snippets/sound/sound.py", "Source  a-paper", "Source  a-paper, a-pape")
+    put(trial, cpu_record(trial))
+
+
+def list_without_page(trial: Trial) -> None:
+    trial.page("kernels/sums.yml", LIST.replace("products", "sums").replace("a-p", "b-p"))
+
+
+def broken_link(trial: Trial) -> None:
+    edit(trial.root / f"docs/{TOPIC}.md", "../index.md", "index.md")
+
+
+def broken_absolute_link(trial: Trial) -> None:
+    edit(trial.root / f"docs/{TOPIC}.md", "/index.md#", "/kernels/index.md#")
+
+
+def no_such_snippet(trial: Trial) -> None:
+    trial.page("index.md", '# Trial\n\n\n--8<-- "sounds/timing.md"\n')
+
+
+def no_such_file(trial: Trial) -> None:
+    trial.page("index.md", '# Trial\n\n--8<-- "sound/sound.cu"\n')
+
+
+def no_such_section(trial: Trial) -> None:
+    edit(trial.root / f"docs/{TOPIC}.md", "sound.py:kernel", "sound.py:kernels")
+
+
+def no_such_list(trial: Trial) -> None:
+    trial.page("index.md", '# Trial\n\n=== "A"\n\n    --8<-- "readings/kernels/sums.md"\n')
+
+
+def no_such_reading(trial: Trial) -> None:
+    trial.page("index.md", '# Trial\n\n--8<-- "reading/a-papr.md"\n')
+
+
+def no_such_timeline(trial: Trial) -> None:
+    put(trial, cpu_record(trial) | {"timelines": timelines()})
+    trial.page("index.md", '# Trial\n\n--8<-- "sound/timelines/triple.md"\n')
+
+
+def timeline_of_no_snippet(trial: Trial) -> None:
+    trial.page("index.md", '# Trial\n\n--8<-- "sounds/timelines/pair.md"\n')
+
+
+def old_schema(trial: Trial) -> None:
+    trial.page("assets/readings.schema.json", editors.text().replace("draft-07", "draft-04"))
+
+
+def lost_schema(trial: Trial) -> None:
+    settings = trial.root / ".vscode" / "settings.json"
+    settings.parent.mkdir()
+    settings.write_text((ROOT / ".vscode" / "settings.json").read_text())
+
+
+def broken_source(trial: Trial) -> None:
+    edit(trial.root / "snippets/sound/sound.py", "def demo(device):", "def shown(device):")
+
+
+def bad_folder(trial: Trial) -> None:
+    (trial.root / "snippets" / "Sound").mkdir()
+
+
+PAGE_LINES = {line: n for n, line in enumerate(PAGE.splitlines(), 1)}
+EMBEDDED = PAGE_LINES['--8<-- "sound/sound.py:kernel"']
+RESULTS = "snippets/sound/results"
+FAULTS: list[tuple[Callable[[Trial], None], str]] = [
+    (stale, f"{RESULTS}/cpu.json: is stale: the source has changed since; run `shelf run sound`"),
+    (no_record, "snippets/sound/sound.py: has no record of a check on a CPU; run `shelf run"),
+    (damaged, f"{RESULTS}/imaginary-g9-80gb.json:"),
+    (misplaced, f"{RESULTS}/nvidia-h100.json: is the record of sound on imaginary-g9-80gb; put"),
+    (stray, f"{RESULTS}/notes.txt: is no record; remove it"),
+    (on_no_page, "snippets/sound/sound.py: is on no page; embed it by `--8<--"),
+    (unknown_source, "snippets/sound/sound.py:1: its Source 'a-pape' is no reading; write a-paper"),
+    (list_without_page, "docs/kernels/sums.yml: has no page beside it; write docs/kernels/sums.md"),
+    (broken_link, f"docs/{TOPIC}.md:3: links to index.md, which is no page; mend the link"),
+    (broken_absolute_link, f"docs/{TOPIC}.md:3: links to /kernels/index.md, which is no page"),
+    (no_such_snippet, "docs/index.md:4: embeds the snippet 'sounds', which is not there; "),
+    (no_such_file, "docs/index.md:3: embeds 'sound/sound.cu', which is neither a fragment nor"),
+    (no_such_section, f"docs/{TOPIC}.md:{EMBEDDED}: embeds the section 'kernels' of sound/sound"),
+    (no_such_reading, "docs/index.md:3: embeds the reading 'a-papr', which is no id; "
+                      'write "reading/a-paper.md"'),
+    (no_such_timeline, "docs/index.md:3: embeds 'sound/timelines/triple.md', but sound draws no "
+                       "timeline of that name; write one of one-by-one, pair"),
+    (timeline_of_no_snippet, "docs/index.md:3: embeds a timeline of the snippet 'sounds', which is "
+                             'not there; write "sound/timelines/pair.md"'),
+    (old_schema, "docs/assets/readings.schema.json: is not the schema that the readings have now; "
+                 "run `shelf schema --write` and commit"),
+    (lost_schema, "docs/assets/readings.schema.json: is missing, but .vscode/settings.json names"),
+    (no_such_list, "docs/index.md:5: embeds the readings of 'kernels/sums', which is no topic; "),
+    (broken_source, "snippets/sound/sound.py: demo is missing; add `def demo(device):`"),
+    (bad_folder, "snippets/Sound/Sound.py: 'Sound' is no snippet id; name the folder"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("harm", "says"), FAULTS, ids=[harm.__name__ for harm, _ in FAULTS])
+def test_each_fault_is_one_line_with_its_place(
+    shelf: Trial, harm: Callable[[Trial], None], says: str
+) -> None:
+    harm(shelf)
+    done = shelf.shelf("check")
+    assert (done.returncode, done.stdout) == (1, "")
+    [line] = done.stderr.splitlines()
+    assert line.startswith(says), line
+    [found] = json.loads(shelf.shelf("check", "--json").stdout)
+    assert line.startswith(found["path"]) and found["what"] in line and found["mend"] in line
+
+
+def test_a_damaged_record_counts_as_none(shelf: Trial) -> None:
+    misshapen(shelf)
+    lines = shelf.shelf("check").stderr.splitlines()
+    assert [line.partition(": ")[0] for line in lines] == [
+        f"{RESULTS}/cpu.json",
+        "snippets/sound/sound.py",
+    ]
+    assert "record.demo is 3" in lines[0] and "has no record" in lines[1]
+
+
+def test_what_cannot_run_on_a_cpu_needs_no_record_of_one(shelf: Trial) -> None:
+    no_record(shelf)
+    edit(
+        shelf.root / "snippets/sound/cases.py",
+        '{"seconds": 20}',
+        '{"cpu": "has no host execution"}',
+    )
+    assert shelf.shelf("check").returncode == 0
+
+
+def test_a_stale_gpu_record_is_no_fault(shelf: Trial) -> None:
+    put(shelf, record(snippet="sound"), "imaginary-g9-80gb.json")
+    assert shelf.shelf("check").returncode == 0
+
+
+def test_faults_come_together_and_in_order(shelf: Trial) -> None:
+    for harm in (stale, stray, broken_link, no_such_section, list_without_page):
+        harm(shelf)
+    lines = shelf.shelf("check").stderr.splitlines()
+    assert len(lines) == 5
+    assert [line.partition(":")[0] for line in lines] == sorted(
+        line.partition(":")[0] for line in lines
+    )
+
+
+def test_the_repository_itself_is_well() -> None:
+    started = time.monotonic()
+    found = [
+        str(finding)
+        for finding in inspection.check(Project(ROOT))
+        if not finding.what.startswith(("is stale", "has no record"))
+    ]
+    assert found == []
+    assert time.monotonic() - started < 20
+
+
+def test_states_of_links_that_nobody_can_read_are_a_fault(shelf: Trial) -> None:
+    (shelf.root / "docs" / "links.json").write_text('{"links": {}')
+    said = shelf.shelf("check")
+    assert said.returncode == 1
+    assert "docs/links.json: is not whole JSON" in said.stderr

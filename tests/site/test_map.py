@@ -1,0 +1,43 @@
+"""The map of the tooling on the site is that of the code: every room, on its layer, with a page."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+import pytest
+from conftest import ROOT
+
+ROOMS = {path.parent.name for path in (ROOT / "scripts" / "warpshelf").glob("*/__init__.py")}
+
+
+def layers() -> dict[str, int]:
+    """The layer of each room, from 1 at the bottom, as import-linter holds it."""
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    [rule] = [one for one in tools["importlinter"]["contracts"] if one["id"] == "layers"]
+    return {
+        name.strip().removeprefix("warpshelf."): layer
+        for layer, names in enumerate(reversed(rule["layers"]), 1)
+        for name in names.split("|")
+    }
+
+
+def test_every_room_has_its_layer() -> None:
+    assert layers().keys() == ROOMS
+
+
+@pytest.mark.parametrize("page", ["about/tooling.md", "reference/tooling.md"])
+def test_the_map_shows_every_room_on_its_layer(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d) \| \[[^]]+\]\(\S*tooling/(\w+)\.md\)", text, re.M)
+    assert {room: int(layer) for layer, room in rows} == layers()
+    order = [int(layer) for layer, _ in rows]
+    assert order == sorted(order, reverse=True)
+
+
+def test_every_room_has_a_page_of_its_modules() -> None:
+    pages = ROOT / "docs" / "reference" / "tooling"
+    assert {path.stem for path in pages.glob("*.md")} == ROOMS
+    for room in ROOMS:
+        text = (pages / f"{room}.md").read_text(encoding="utf-8")
+        assert f'--8<-- "reference/tooling/{room}.md"' in text

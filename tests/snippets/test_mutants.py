@@ -1,0 +1,114 @@
+"""Mutants: each case rejects those that its `kills` names, and each is rejected by some case."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import ROOT, Trial
+
+from warpshelf.bench import mutants as judging
+from warpshelf.contract import mutants, snippet
+from warpshelf.contract.snippet import Snippet
+from warpshelf.core.findings import ShelfError
+from warpshelf.core.project import Project
+
+KERNELS = [one for one in snippet.discover(Project(ROOT)) if one.kind == "kernel"]
+
+
+def runs_here(one: Snippet) -> str | None:
+    """Why it cannot run on this machine; its mutants are then judged on another."""
+    from warpshelf.records import machine
+
+    return None if machine.may_have_gpu() else one.cannot_run(None, 0)
+
+
+@pytest.mark.parametrize("one", KERNELS, ids=lambda one: one.id)
+def test_the_lists_are_sound(one: Snippet) -> None:
+    assert not one.findings, one.findings
+    assert mutants.check(one) == []
+
+
+@pytest.mark.parametrize("one", KERNELS, ids=lambda one: one.id)
+def test_every_claim_holds_and_every_mutant_is_killed(one: Snippet) -> None:
+    if why := runs_here(one):
+        pytest.skip(why)
+    found = judging.matrix(one, claims_alone=True)
+    assert found.findings() == []
+    judged = [words for of in found.judged.values() for words in of.values()]
+    assert judged and all(judged)
+
+
+def claims(trial: Trial, *kills: str) -> Snippet:
+    """The sound snippet, whose cases claim to kill these."""
+    path = trial.sound()
+    cases = path.with_name("cases.py")
+    text = cases.read_text()
+    for number, name in enumerate(kills):
+        old = ["writes nothing", "adds one", "leaves a term out", "doubles its input"][number]
+        text = text.replace(f'"kills": ["{old}"]', f'"kills": ["{name}"]')
+    cases.write_text(text)
+    return snippet.read(Project(trial.root), path.parent)
+
+
+def test_the_whole_matrix_of_a_sound_snippet(trial: Trial) -> None:
+    trial.sound()
+    done = trial.shelf("check", "--mutants", "sound")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert any("unchanged" in line and "x" not in line.split("unchanged")[1] for line in lines)
+    assert any("adds one" in line and line.count("x") == 4 for line in lines)
+    answer = trial.shelf("check", "--mutants", "sound", "--json")
+    assert '"findings": []' in answer.stdout
+
+
+def test_a_false_claim_is_told(trial: Trial) -> None:
+    one = claims(trial, "writes nothing", "leaves a term out", "adds one", "spoils m = 64")
+    path = mutants.path_of(one.project, one.id)
+    text = path.read_text()
+    path.write_text(
+        f"{text}- name: spoils m = 64\n"
+        "  find: return torch.matmul(a, b, out=out)\n"
+        "  replace: return torch.matmul(a, b, out=out) * (1 if a.shape[0] != 127 else 2)\n"
+    )
+    done = trial.shelf("check", "--mutants", "sound")
+    assert done.returncode == 1
+    told = [line.partition("} ")[2] for line in done.stderr.splitlines()]
+    assert told == ["does not reject the mutant 'spoils m = 64'; take the name out of kills"]
+
+
+def test_a_mutant_that_survives_and_a_case_that_kills_none_are_told(trial: Trial) -> None:
+    one = claims(trial)
+    path = mutants.path_of(one.project, one.id)
+    path.write_text(path.read_text() + "- name: none\n  find: eye(2)\n  replace: eye(3)\n")
+    found = [str(finding) for finding in judging.matrix(one).findings()]
+    where = f"tests/snippets/mutants/{one.id}.yml"
+    assert found == [
+        f"{where}:{len(path.read_text().splitlines()) - 2}: mutant 'none' survives every case; "
+        "add the case that rejects it"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("import os; os._exit(3)", "left with exit status 3"),
+        ("raise SystemExit(2)", "raised SystemExit: 2"),
+        ("raise RuntimeError('no')", "raised RuntimeError: no"),
+    ],
+)
+def test_whatever_a_mutant_does_is_a_rejection(trial: Trial, body: str, says: str) -> None:
+    one = claims(trial)
+    path = mutants.path_of(one.project, one.id)
+    text = path.read_text().replace("torch.matmul(a, b, out=out).add_(1)", "None")
+    path.write_text(text.replace("replace: return None", f"replace: {body}"))
+    found = judging.matrix(one, claims_alone=True)
+    assert found.findings() == []
+    [words] = found.judged["adds one"].values()
+    assert words is not None and words.startswith(says)
+
+
+def test_a_mutant_must_be_imported(trial: Trial) -> None:
+    one = claims(trial)
+    path = mutants.path_of(one.project, one.id)
+    path.write_text(path.read_text() + "- name: none\n  find: import torch\n  replace: import\n")
+    with pytest.raises(ShelfError, match="mutant 'none': raised SyntaxError"):
+        judging.matrix(one)

@@ -1,0 +1,248 @@
+"""Checking a kernel case by case: its views and empty sides, refusals, costs, and no memory."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import CUT, sound_snippet, write_snippet, wrong_snippet
+
+from warpshelf.bench import assemble
+from warpshelf.contract import snippet
+from warpshelf.core.project import Project
+from warpshelf.records import machine, schema
+from warpshelf.worker import jobs, memory
+from warpshelf.worker.child import Context
+
+CPU = {**machine.plain(), "gpus": 0}
+
+
+def answer(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, **more: object
+) -> dict[str, Any]:
+    """The answer of the verifying job on a snippet, in this process."""
+    path = write_snippet(folder / "snippets" / "trial", text)
+    one = snippet.read(Project(folder), path.parent)
+    assert not one.findings, one.findings
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    details = {**assemble.details(one, CPU, interpret=False), "token": "x", "demo": False, **more}
+    return jobs.verify_snippet(Context(details, lambda message: None))
+
+
+@pytest.fixture
+def verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    return lambda text, **more: answer(tmp_path, monkeypatch, text, **more)
+
+
+def results(found: dict[str, Any], name: str = "product") -> list[dict[str, Any]]:
+    assert found["failures"] == []
+    return [result for row in found["cases"] for result in row["results"] if result["name"] == name]
+
+
+def test_a_sound_kernel_refuses_nothing(verified) -> None:
+    found = results(verified(sound_snippet()))
+    assert len(found) == 4
+    assert all(result["verdict"] == "passed" and "refuses" not in result for result in found)
+
+
+REFUSES = """
+def kernel(a, b):
+    if not a.is_contiguous():
+        raise ValueError(f"trial: a has strides {a.stride()}; pass a.contiguous()")
+    if not a.numel():
+        raise TypeError("trial: a is empty; pass at least one element")
+    return a @ b
+"""
+
+
+def test_refusals_are_recorded_by_view(verified) -> None:
+    found = verified(wrong_snippet(REFUSES))
+    first, second, *_ = results(found)
+    assert first["refuses"] == {
+        "m empty": "trial: a is empty; pass at least one element",
+        "k empty": "trial: a is empty; pass at least one element",
+    }
+    assert second["refuses"] == {
+        "padded rows": "trial: a has strides (49, 1); pass a.contiguous()",
+        "column-strided": "trial: a has strides (66, 2); pass a.contiguous()",
+        "transposed": "trial: a has strides (1, 17); pass a.contiguous()",
+        "expanded": "trial: a has strides (0, 1); pass a.contiguous()",
+    }
+    from warpshelf.core import shapes
+
+    for row in found["cases"]:
+        assert shapes.problem(row, schema.CASE, "case") is None
+
+
+@pytest.mark.parametrize(
+    ("raised", "says"),
+    [
+        ('ValueError("no")', "column-strided: raised ValueError: no"),
+        ('ValueError("trial: no\\nand no")', "column-strided: raised ValueError: trial: no"),
+        ('RuntimeError("trial: no")', "column-strided: raised RuntimeError: trial: no"),
+        ('ValueError("other: no")', "column-strided: raised ValueError: other: no"),
+    ],
+)
+def test_only_clear_words_are_a_refusal(verified, raised: str, says: str) -> None:
+    raised = raised.replace("\n", "\\n")
+    overlay = f"""
+def kernel(a, b):
+    if 1 not in a.stride():
+        raise {raised}
+    return a @ b
+"""
+    [failure] = verified(wrong_snippet(overlay))["failures"]
+    assert failure["what"].startswith("variant 'product' is wrong on case {'m': 17, ")
+    assert failure["what"].endswith(says)
+
+
+def test_a_refusal_of_the_case_itself_is_a_failure(verified) -> None:
+    overlay = '\ndef kernel(a, b):\n    raise ValueError("trial: never")\n'
+    with pytest.raises(ValueError, match="trial: never"):
+        verified(wrong_snippet(overlay))
+
+
+def test_a_side_without_truth_must_be_refused(verified) -> None:
+    mean = f"""
+def kernel(a, b):
+    @check
+    return a.mean(1, keepdim=True) + b[:1].sum() * 0
+{CUT}
+def reference(a, b):
+    return a.double().mean(1, keepdim=True) + b[:1].double().sum() * 0
+PEERS = {{"torch": lambda a, b: a.mean(1, keepdim=True)}}
+"""
+    [failure] = verified(wrong_snippet(mean.replace("@check", "pass")))["failures"]
+    says = "'k': 0}, k empty: gave a result where reference() returned NaN, which no kernel can"
+    assert says in failure["what"]
+    checked = "if not a.shape[1]:\n        raise ValueError('trial: a has no columns; give one')"
+    [first, *_] = results(verified(wrong_snippet(mean.replace("@check", checked))))
+    assert first["refuses"] == {"k empty": "trial: a has no columns; give one"}
+
+
+def test_each_form_of_a_case_is_emptied_once(verified, monkeypatch) -> None:
+    seen: list[str] = []
+    at = Context.at
+
+    def heard(self: Context, place: str) -> None:
+        if "empty" in place:
+            seen.append(place)
+        at(self, place)
+
+    monkeypatch.setattr(Context, "at", heard)
+    text = sound_snippet().replace('"k": 16,', '"k": 16, "form": "other",')
+    verified(text)
+    assert [place.rpartition(", ")[2] for place in seen] == ["m empty", "n empty", "k empty"] * 2
+    assert "'form': 'other'" in seen[3]
+
+
+def test_a_case_may_be_checked_alone_with_what_it_is_first_of(verified) -> None:
+    wrong = wrong_snippet("def kernel(a, b):\n    return a @ b * (1 - 0 // a.numel())\n")
+    assert verified(wrong, cases=[1])["failures"] == []
+    [failure] = verified(wrong, cases=[0])["failures"]
+    assert "'m': 0" in failure["what"] and "raised ZeroDivisionError" in failure["what"]
+
+
+# --- costs
+
+
+def test_what_cost_leaves_out_has_its_default(verified) -> None:
+    rows = verified(sound_snippet())["cases"]
+    m, n, k = 17, 5, 33
+    assert {key: rows[1][key] for key in ("bytes", "flops", "unit")} == {
+        "bytes": 4 * (m * k + k * n + m * n),
+        "flops": 2 * m * n * k,
+        "unit": "fp32",
+    }
+
+
+def test_no_cost_is_a_cost_by_default(verified) -> None:
+    text = sound_snippet()
+    text = text[: text.index("\n\ndef cost(")] + "\n"
+    row = verified(text)["cases"][0]
+    assert (row["bytes"], row["flops"], row["unit"]) == (12, 0, "fp32")
+
+
+def test_a_malformed_cost_is_told(verified) -> None:
+    from warpshelf.worker.child import JobError
+
+    with pytest.raises(JobError, match=r"cost\(\)\.flops is 'many'.* on case \{'m': 1"):
+        verified(wrong_snippet(f'{CUT}\ndef cost(case):\n    return {{"flops": "many"}}\n'))
+
+
+def test_the_unit_of_an_input_is_that_of_its_dtype() -> None:
+    from warpshelf.worker import costs
+
+    def of(*dtypes: torch.dtype) -> str:
+        return costs.unit([None, 3, *(torch.zeros(1, dtype=dtype) for dtype in dtypes)])
+
+    assert of(torch.float16, torch.float32) == "fp16"
+    assert of(torch.int64, torch.bfloat16) == "bf16"
+    assert of(torch.float8_e4m3fn) == "fp8"
+    assert of(torch.int8) == "int8"
+    assert of() == "fp32"
+
+
+# --- no memory
+
+FULL = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 96.00 GiB")
+HUNGRY = """
+    if a.shape[0] == 127:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 96.00 GiB")
+"""
+WHERE = {
+    "variant": (f"def kernel(a, b):{HUNGRY}    return a @ b\n", "in variant 'product'"),
+    "peer": (
+        f'{CUT}\ndef library(a, b):{HUNGRY}    return a @ b\nPEERS = {{"torch": library}}\n',
+        "in peer 'torch'",
+    ),
+    "reference": (
+        f"{CUT}\ndef reference(a, b):{HUNGRY}    return a.double() @ b.double()\n",
+        "in reference()",
+    ),
+    "inputs": (
+        f"""{CUT}
+def inputs(case, device, generator):
+    a = torch.randn(case["m"], case["k"], device=device, generator=generator)
+    b = torch.randn(case["k"], case["n"], device=device, generator=generator)
+{HUNGRY}
+    return a, b
+""",
+        "in inputs()",
+    ),
+}
+
+
+@pytest.mark.parametrize("who", WHERE)
+def test_a_case_that_memory_does_not_hold_is_skipped(verified, who: str) -> None:
+    overlay, place = WHERE[who]
+    found = verified(wrong_snippet(overlay))
+    assert found["failures"] == []
+    assert [row["case"]["m"] for row in found["cases"]] == [1, 17, 64]
+    assert all(one["verdict"] == "passed" for row in found["cases"] for one in row["results"])
+    [skip] = found["skips"]
+    assert skip["what"] == "case {'m': 127, 'n': 31, 'k': 18}"
+    assert skip["reason"].startswith(f"out of memory {place}")
+
+
+@pytest.mark.parametrize(
+    ("error", "is_one"),
+    [
+        (FULL, True),
+        (MemoryError(), True),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you"), True),
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), False),
+        (ValueError("can't allocate memory"), False),
+    ],
+)
+def test_what_counts_as_out_of_memory(error: Exception, is_one: bool) -> None:
+    assert memory.out_of_memory(error) is is_one
+
+
+def test_an_allocation_that_cannot_be_is_one() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(2**60, dtype=torch.uint8)
+    assert memory.out_of_memory(caught.value)

@@ -1,0 +1,237 @@
+"""The timing job, with an invented clock and ceilings: everything of it but the GPU."""
+
+from __future__ import annotations
+
+import sys
+import time
+from html import unescape
+from pathlib import Path
+
+import pytest
+from conftest import CUT, sound_snippet, write_snippet, wrong_snippet
+from simulated import posix, smi
+from synthetic import timelines
+
+from warpshelf.bench import assemble
+from warpshelf.bench.pool import Job, Outcome
+from warpshelf.contract import snippet
+from warpshelf.contract.values import Obligations
+from warpshelf.core.project import Project
+from warpshelf.records import schema
+from warpshelf.render import tables
+from warpshelf.worker import driver, jobs
+from warpshelf.worker.context import Context, JobError
+from warpshelf.worker.driver import Driver
+from warpshelf.worker.task import Task
+from warpshelf.worker.timing import Sample
+
+__all__ = ["smi"]
+
+UUID = "8932f937-d72c-4106-c12f-20bd9faed9f6"
+
+GPU = {
+    "slug": "imaginary-g9",
+    "device": "Imaginary G9",
+    "gpus": 1,
+    "memory_bytes": 2**36,
+    "sm": 90,
+    "sms": 100,
+    "driver": "1.2",
+    "cuda": "13.0",
+    "torch": "2.13.0",
+    "triton": "3.7.1",
+    "python": "3.11.7",
+    "os": "Linux x86_64",
+}
+CEILINGS = {
+    "copy_bytes_per_second": 3e12,
+    "matrix_flops_per_second": {"fp32": 5e13},
+    "peak_bytes_per_second": 3.3e12,
+    "peak_flops_per_second": {"fp32": 6e13},
+}
+TWO = f"""{CUT}
+def slow(a, b):
+    return a @ b
+
+
+def wrong(a, b):
+    return (a @ b) * 0.999
+
+
+VARIANTS = {{"product": lambda a, b: base.kernel(a, b), "slow": slow}}
+HALF = lambda a, b: (a.half() @ b.half()).float()
+PEERS = {{"torch": lambda a, b: a @ b, "half": HALF}}
+TIMED = ({{"m": 64, "n": 64, "k": 64}}, {{"m": 128, "n": 32, "k": 32}})
+"""
+
+
+class Clock:
+    """Takes `seconds` for every call, a little more each time."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.calls = 0
+        self.held = lambda call: True
+        self.scale = lambda call: 1.0
+
+    def measure(self, call) -> Sample:
+        call()
+        self.calls += 1
+        seconds = self.seconds * (1 + 1e-4 * self.calls) * self.scale(call)
+        return Sample(seconds, self.held(call))
+
+
+def named(call, kind: str, name: str) -> bool:
+    """Whether a timed call is of this variant or peer."""
+    function = sys.modules["snippets.trial.cases"].__dict__[kind][name]
+    return function in (call.__defaults__ or ())
+
+
+def timed(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, overlay: str, clock: Clock
+) -> tuple[snippet.Snippet, dict]:
+    """The answer of the timing job on a snippet."""
+    from warpshelf.worker import gpu
+
+    path = write_snippet(folder / "snippets" / "trial", wrong_snippet(overlay))
+    one = snippet.read(Project(folder), path.parent)
+    assert not one.findings
+    monkeypatch.setattr(gpu, "CudaClock", lambda: clock)
+    monkeypatch.setattr(gpu, "ceilings", lambda clock, machine, units: CEILINGS)
+    monkeypatch.setattr(gpu, "driver", lambda: Driver(UUID))
+    monkeypatch.setattr("sys.path", ["", *__import__("sys").path])
+    details = {**assemble.details(one, GPU, interpret=False), "token": "x"}
+    return one, jobs.DOES[Task.TIME](Context(details, lambda message: None))
+
+
+@posix
+def test_what_passes_is_timed_and_makes_a_sound_record(monkeypatch, tmp_path, smi) -> None:
+    smi.machine([UUID], "1980, 2619, 64, 512.5, 0x0000000000000004")
+    monkeypatch.setattr(driver, "INTERVAL", 20)
+    clock = Clock(1e-3)
+    clock.held = lambda call: not time.sleep(0.004)  # so that the driver is read meanwhile
+    one, answer = timed(monkeypatch, tmp_path, TWO, clock)
+    assert answer["failures"] == []
+    assert [case["case"]["m"] for case in answer["cases"]] == [64, 128]
+    for case in answer["cases"]:
+        results = {result["name"]: result for result in case["results"]}
+        assert list(results) == ["product", "slow", "torch", "half"]
+        for name in ("product", "slow", "torch"):
+            assert results[name]["verdict"] == "passed"
+            assert 1e-3 < results[name]["time"]["p20"] <= results[name]["time"]["p80"] < 2e-3
+        # The untrusted peer is wrong: that is recorded, and it has no time.
+        assert results["half"]["verdict"] == "failed"
+        assert "relative error" in results["half"]["reason"]
+        assert "time" not in results["half"]
+    record = record_of(one, answer)
+    assert schema.problem(record) is None
+    assert schema.contradiction(record) is None
+    assert record["ceilings"] == CEILINGS
+    load = record["conditions"]["load"]
+    assert (load["sm_mhz"], load["celsius_highest"]) == (1980, 64)
+    assert record["conditions"]["slowed_by"] == ["software power cap"]
+
+
+def record_of(one: snippet.Snippet, answer: dict) -> dict:
+    """The record of a run on the imaginary GPU whose timing job answered so."""
+    work = assemble.Gathered(one, GPU, None)
+    for job in work.jobs(60):
+        work.take(Outcome(job, {"cases": [], "failures": []}, None, "", _demo("t"), "t", 1.0))
+    timing_job = work.timing_job()
+    assert timing_job is not None and timing_job.do is Task.TIME
+    work.take(Outcome(timing_job, answer, None, "", b"", "", 2.0))
+    assert work.verified and not work.findings
+    return work.record()
+
+
+def _demo(token: str) -> bytes:
+    mark = b"\n" + token.encode()
+    return b"".join((mark, b" demo 1\nhi\n", mark, b" demo 2\nhi\n", mark, b" end\n"))
+
+
+def test_a_wrong_variant_has_no_time_and_fails_the_run(monkeypatch, tmp_path) -> None:
+    overlay = TWO.replace('"slow": slow', '"slow": wrong')
+    _, answer = timed(monkeypatch, tmp_path, overlay, Clock(1e-3))
+    [failure] = answer["failures"]
+    assert failure["what"].startswith("variant 'slow' is wrong on case {'m': 64")
+    for case in answer["cases"]:
+        assert [result["name"] for result in case["results"]] == ["product", "torch", "half"]
+
+
+def test_a_time_that_the_hardware_cannot_reach_is_refused(monkeypatch, tmp_path) -> None:
+    _, answer = timed(monkeypatch, tmp_path, TWO, Clock(1e-12))
+    assert {failure["what"].split("'")[1] for failure in answer["failures"]} == {"product", "slow"}
+    assert all("% of what the hardware allows" in f["what"] for f in answer["failures"])
+    for case in answer["cases"]:
+        assert all("time" not in result for result in case["results"])
+
+
+def test_a_peer_with_an_impossible_time_is_recorded_as_failed(monkeypatch, tmp_path) -> None:
+    clock = Clock(1e-3)
+    clock.scale = lambda call: 1e-9 if named(call, "PEERS", "torch") else 1.0
+    one, answer = timed(monkeypatch, tmp_path, TWO, clock)
+    assert answer["failures"] == []  # it is untrusted, so the run goes on
+    for case in answer["cases"]:
+        results = {result["name"]: result for result in case["results"]}
+        assert "time" in results["product"] and "time" in results["slow"]
+        peer = results["torch"]
+        assert peer["verdict"] == "failed" and "time" not in peer
+        assert "% of what the hardware allows" in peer["reason"]
+    found = record_of(one, answer)
+    assert schema.problem(found) is None and schema.contradiction(found) is None
+    shown = unescape(tables.timing(found))
+    assert "failed: 'torch' took" in shown and "torch failed" in shown
+
+
+def test_a_function_that_waits_for_the_host_has_a_reason_in_place_of_a_time(
+    monkeypatch, tmp_path
+) -> None:
+    clock = Clock(1e-3)
+    clock.held = lambda call: not named(call, "VARIANTS", "slow")
+    one, answer = timed(monkeypatch, tmp_path, TWO, clock)
+    assert answer["failures"] == []
+    for case in answer["cases"]:
+        results = {result["name"]: result for result in case["results"]}
+        assert results["product"]["time"]["void"] == 0
+        assert results["slow"]["verdict"] == "passed" and "time" not in results["slow"]
+        assert "waited for the host" in results["slow"]["untimed"]
+    found = record_of(one, answer)
+    assert schema.problem(found) is None and schema.contradiction(found) is None
+    assert "waited for the host" in tables.timing(found)
+
+
+def test_a_gpu_times_kernels_alone(tmp_path) -> None:
+    path = write_snippet(tmp_path / "snippets" / "trial", sound_snippet())
+    one = snippet.read(Project(tmp_path), path.parent)
+    work = assemble.Gathered(one, {**GPU, "gpus": 0, "slug": "cpu"}, None)
+    assert work.timing_job() is None
+    assert [job.do for job in work.jobs(60)] == [Task.VERIFY]
+    assert isinstance(work.jobs(60)[0], Job)
+
+
+def test_timelines_are_asked_of_a_module_that_has_some() -> None:
+    said: list[dict] = []
+    context = Context({"places": {"timelines": ["cases.py", 7]}}, said.append)
+    context.proof = Obligations()
+    assert jobs.timelines_of(context) == [] and said == []
+    context.proof = Obligations(timelines=timelines)
+    assert jobs.timelines_of(context) == timelines()
+    assert said == [{"at": "in timelines()"}]
+    context.proof = Obligations(timelines=lambda: timelines() * 2)
+    with pytest.raises(JobError, match="'one-by-one' stands twice") as caught:
+        jobs.timelines_of(context)
+    assert caught.value.failures[0]["line"] == 7
+
+
+def test_timelines_of_a_run_are_recorded(tmp_path) -> None:
+    path = tmp_path / "snippets" / "trial" / "trial.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(sound_snippet())
+    here = GPU | {"slug": "cpu", "gpus": 0}
+    work = assemble.Gathered(snippet.read(Project(tmp_path), path.parent), here, None)
+    for job in work.jobs(60):
+        answer = {"failures": [], "timelines": timelines()}
+        work.take(Outcome(job, answer, None, "", _demo("t"), "t", 1.0))
+    record = work.record()
+    assert record["timelines"] == timelines()
+    assert schema.problem(record) is None and schema.contradiction(record) is None
