@@ -1,0 +1,471 @@
+"""Pipeline schedules: idle time and memory follow from the order of the ranks' passes.
+
+Bytes   activations of a stage, in micro-batches: held from the start of the forward
+        pass to the end of the last gradient. At most: GPipe m, 1F1B p, interleaved
+        p + (p - 1) / v, ZB-H1 p, ZB-H2 2 p - 1, DualPipe p + 1, DualPipeV p + 1 / 2
+Error   exact: whole numbers of the reader's unit of time. Messages take no time, all
+        stages are alike, and an overlapped pair takes as long as its two passes
+Raises  ValueError for sizes that a schedule is not made for, and for an order in which
+        ranks wait for each other
+Source  gpipe, pipedream, megatron-interleaved-1f1b, reducing-activation-recomputation,
+        zero-bubble, deepseek-v3, dualpipe, dualpipe-without-the-dual
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+# --8<-- [start:model]
+class Kind(StrEnum):
+    """What a pass computes. A backward pass is an input and a weight pass in one."""
+
+    FORWARD = "F"
+    BACKWARD = "B"
+    INPUT = "I"  # the gradient of the input, which the stage before waits for
+    WEIGHT = "W"  # the gradient of the weights, which nobody waits for
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The time of each pass on one chunk, in units of the reader's choice."""
+
+    forward: int = 1
+    input: int = 1
+    weight: int = 1
+
+    @property
+    def backward(self) -> int:
+        """The time of a whole backward pass."""
+        return self.input + self.weight
+
+    def of(self, kind: Kind) -> int:
+        """The time of a pass of `kind`."""
+        return {
+            Kind.FORWARD: self.forward,
+            Kind.BACKWARD: self.backward,
+            Kind.INPUT: self.input,
+            Kind.WEIGHT: self.weight,
+        }[kind]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A pass without a time. `chunk` tells apart the slices of the model on a rank."""
+
+    kind: Kind
+    micro_batch: int
+    chunk: int = 0
+
+
+Slot = tuple[Task, ...]  # what a rank takes at once: one task, or a pair that overlaps
+Path = list[tuple[int, int]]  # the ranks and chunks that a micro-batch goes through
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A task with its rank and time; `paired` if it shares both with another."""
+
+    rank: int
+    start: int
+    length: int
+    kind: Kind
+    micro_batch: int
+    chunk: int
+    paired: bool = False
+
+    @property
+    def end(self) -> int:
+        """When its result is there."""
+        return self.start + self.length
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """All passes of a step, by start. A chunk is one of `chunks` slices of a stage."""
+
+    name: str
+    ranks: int
+    micro_batches: int
+    costs: Costs
+    passes: tuple[Pass, ...]
+    chunks: int = 1
+
+    def of(self, rank: int) -> list[Pass]:
+        """The row of `rank`: its passes, in order."""
+        return [one for one in self.passes if one.rank == rank]
+
+    @property
+    def makespan(self) -> int:
+        """The time of the step, until the last rank is done."""
+        return max(one.end for one in self.passes)
+
+    def idle(self, rank: int) -> int:
+        """The time in which `rank` has nothing to do, until the last rank is done."""
+        spans = {(one.start, one.end) for one in self.of(rank)}
+        return self.makespan - sum(end - start for start, end in spans)
+
+    @property
+    def bubble(self) -> int:
+        """The most that a rank idles between its own first pass and its own last.
+
+        A rank need not wait for the others: ZB-H2 updates first and validates later.
+        Where one rank works both first and last, its `idle` is the bubble all the same.
+        """
+        found = []
+        for rank in range(self.ranks):
+            row = self.of(rank)
+            start, end = min(one.start for one in row), max(one.end for one in row)
+            found.append(self.idle(rank) - start - (self.makespan - end))
+        return max(found)
+
+    def held(self, rank: int) -> int:
+        """The most activations of a chunk that `rank` holds at once."""
+        changes = []
+        for one in self.of(rank):
+            if one.kind is Kind.FORWARD:
+                changes.append((one.start, 1))
+            elif one.kind in (Kind.BACKWARD, Kind.WEIGHT):
+                changes.append((one.end, -1))
+        now = most = 0
+        for _, change in sorted(changes):  # what ends makes room for what starts then
+            now += change
+            most = max(most, now)
+        return most
+
+    @property
+    def peak(self) -> float:
+        """The most activations of a stage that any rank holds, in micro-batches."""
+        return max(map(self.held, range(self.ranks))) / self.chunks
+
+    @property
+    def copies(self) -> float:
+        """How often the ranks together hold the model's parameters."""
+        slices = {(one.rank, one.chunk) for one in self.passes}
+        return len(slices) / (self.ranks * self.chunks)
+
+
+def timed(
+    name: str,
+    orders: Sequence[Sequence[Slot]],
+    paths: Sequence[Path],
+    costs: Costs | None,
+    chunks: int = 1,
+) -> Schedule:
+    """Give every pass its time: a rank takes its next slot once it is free and can.
+
+    `orders` holds the slots of each rank, `paths` the way of each micro-batch. Raises
+    ValueError where ranks wait for each other.
+    """
+    costs = costs or Costs()
+    done: dict[tuple[bool, int, int], int] = {}  # forward or not, micro-batch, step
+    free, taken = [0] * len(orders), [0] * len(orders)
+    passes: list[Pass] = []
+    moved = True
+    while moved:
+        moved = False
+        for rank, order in enumerate(orders):
+            while taken[rank] < len(order):
+                slot = order[taken[rank]]
+                steps = [paths[t.micro_batch].index((rank, t.chunk)) for t in slot]
+                waits = [
+                    key
+                    for task, step in zip(slot, steps, strict=True)
+                    for key in _inputs(task, step, len(paths[task.micro_batch]))
+                ]
+                if any(key not in done for key in waits):
+                    break
+                start = max([free[rank], *(done[key] for key in waits)])
+                length = sum(costs.of(task.kind) for task in slot)
+                for task, step in zip(slot, steps, strict=True):
+                    if task.kind is not Kind.WEIGHT:
+                        forward = task.kind is Kind.FORWARD
+                        done[forward, task.micro_batch, step] = start + length
+                    what = (task.kind, task.micro_batch, task.chunk, len(slot) > 1)
+                    passes.append(Pass(rank, start, length, *what))
+                free[rank] = start + length
+                taken[rank] += 1
+                moved = True
+    stuck = [rank for rank, order in enumerate(orders) if taken[rank] < len(order)]
+    if stuck:
+        what = f"ranks {stuck} wait for each other; mend their orders"
+        raise ValueError(f"pipeline_schedules: {name}: {what}")
+    passes.sort(key=lambda one: (one.start, one.rank, one.chunk))
+    return Schedule(name, len(orders), len(paths), costs, tuple(passes), chunks)
+
+
+def _inputs(task: Task, step: int, steps: int) -> Iterable[tuple[bool, int, int]]:
+    """What must be done before `task`, the `step`-th of `steps` of its micro-batch."""
+    if task.kind is Kind.FORWARD:
+        return [(True, task.micro_batch, step - 1)] if step else []
+    if task.kind is Kind.WEIGHT:
+        return [(False, task.micro_batch, step)]
+    after = [(False, task.micro_batch, step + 1)] if step + 1 < steps else []
+    return [(True, task.micro_batch, step), *after]
+
+
+# --8<-- [end:model]
+
+
+@dataclass
+class Order:
+    """The slots of a rank as they are written down; a chunk's micro-batches in turn."""
+
+    turns: Sequence[Sequence[int]]  # per chunk
+    slots: list[Slot] = field(default_factory=list)
+    forwards: list[int] = field(init=False)
+    backwards: list[int] = field(init=False)
+    put_off: list[Task] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.forwards, self.backwards = [0] * len(self.turns), [0] * len(self.turns)
+
+    def _forward(self, chunk: int) -> Task:
+        self.forwards[chunk] += 1
+        return Task(Kind.FORWARD, self.turns[chunk][self.forwards[chunk] - 1], chunk)
+
+    def _backward(self, chunk: int, split: bool) -> Task:
+        self.backwards[chunk] += 1
+        micro_batch = self.turns[chunk][self.backwards[chunk] - 1]
+        if split:
+            self.put_off.append(Task(Kind.WEIGHT, micro_batch, chunk))
+        return Task(Kind.INPUT if split else Kind.BACKWARD, micro_batch, chunk)
+
+    def forward(self, chunk: int = 0) -> None:
+        self.slots.append((self._forward(chunk),))
+
+    def backward(self, chunk: int = 0, *, split: bool = False) -> None:
+        """A whole backward pass, or its first half, with the second put off."""
+        self.slots.append((self._backward(chunk, split),))
+
+    def weight(self) -> None:
+        """The weight pass that has been put off for longest."""
+        self.slots.append((self.put_off.pop(0),))
+
+    def overlap(self, forward: int, backward: int) -> None:
+        """A forward pass of one chunk laid over a whole backward pass of the other."""
+        self.slots.append((self._forward(forward), self._backward(backward, False)))
+
+
+# --8<-- [start:gpipe]
+def gpipe(p: int, m: int, costs: Costs | None = None) -> Schedule:
+    """All forward passes, then all backward passes."""
+    _positive(p=p, m=m)
+    order = [(Task(Kind.FORWARD, j),) for j in range(m)]
+    order += [(Task(Kind.BACKWARD, j),) for j in range(m)]
+    return timed("GPipe", [order] * p, _chain(p, m), costs)
+
+
+# --8<-- [end:gpipe]
+
+
+def _begun(m: int, ahead: int) -> Order:
+    """The order of a rank that starts with `ahead` forward passes."""
+    order = Order([range(m)])
+    for _ in range(ahead):
+        order.forward()
+    return order
+
+
+# --8<-- [start:one_f_one_b]
+def one_f_one_b(p: int, m: int, costs: Costs | None = None) -> Schedule:
+    """One forward, one backward, after as many forwards as there are ranks to come."""
+    _positive(p=p, m=m)
+    orders = []
+    for rank in range(p):
+        ahead = min(p - 1 - rank, m)
+        order = _begun(m, ahead)
+        for _ in range(m - ahead):
+            order.forward()
+            order.backward()
+        for _ in range(ahead):
+            order.backward()
+        orders.append(order.slots)
+    return timed("1F1B", orders, _chain(p, m), costs)
+
+
+# --8<-- [end:one_f_one_b]
+
+
+# --8<-- [start:interleaved]
+def interleaved(p: int, m: int, v: int = 2, costs: Costs | None = None) -> Schedule:
+    """1F1B with `v` chunks a rank: chunk `c` of rank `r` is slice `c * p + r`.
+
+    `costs` are those of one chunk. Raises ValueError unless `p` divides `m`.
+    """
+    _positive(p=p, m=m, v=v)
+    _need(m % p == 0, f"m = {m} must be a multiple of p = {p}")
+    # Groups of p micro-batches go through one chunk after the other.
+    turns = [
+        (group * p + member, chunk)
+        for group in range(m // p)
+        for chunk in range(v)
+        for member in range(p)
+    ]
+    forwards = [(Task(Kind.FORWARD, j, chunk),) for j, chunk in turns]
+    backwards = [(Task(Kind.BACKWARD, j, v - 1 - chunk),) for j, chunk in turns]
+    orders = []
+    for rank in range(p):
+        ahead = min(2 * (p - 1 - rank) + (v - 1) * p, m * v)
+        order = forwards[:ahead]
+        for pair in zip(forwards[ahead:], backwards, strict=False):
+            order += pair
+        orders.append(order + backwards[m * v - ahead :])
+    paths = [[(rank, chunk) for chunk in range(v) for rank in range(p)]] * m
+    return timed(f"Interleaved 1F1B, {v} chunks", orders, paths, costs, v)
+
+
+# --8<-- [end:interleaved]
+
+
+# --8<-- [start:zero_bubble]
+def zero_bubble_h1(p: int, m: int, costs: Costs | None = None) -> Schedule:
+    """1F1B whose rank `i` puts off its weight passes by `i` micro-batches.
+
+    So every rank holds `p` micro-batches, as rank 0 does in 1F1B.
+    """
+    return _zero_bubble("Zero bubble, ZB-H1", 1, p, m, costs)
+
+
+def zero_bubble_h2(p: int, m: int, costs: Costs | None = None) -> Schedule:
+    """Twice the head start and twice the delay of ZB-H1: 2 p - 1 micro-batches held.
+
+    A rank ends later than the one before it, by as much as it started later.
+    """
+    return _zero_bubble("Zero bubble, ZB-H2", 2, p, m, costs)
+
+
+def _zero_bubble(
+    name: str, reach: int, p: int, m: int, costs: Costs | None
+) -> Schedule:
+    _positive(p=p, m=m)
+    orders = []
+    for rank in range(p):
+        ahead = min(reach * (p - 1 - rank), m)
+        order = _begun(m, ahead)
+        for j in range(m):
+            if j < m - ahead:
+                order.forward()
+            order.backward(split=True)
+            if j >= reach * rank:
+                order.weight()
+        while order.put_off:
+            order.weight()
+        orders.append(order.slots)
+    return timed(name, orders, _chain(p, m), costs)
+
+
+# --8<-- [end:zero_bubble]
+
+
+# --8<-- [start:dualpipe]
+def dualpipe(p: int, m: int, costs: Costs | None = None) -> Schedule:
+    """Even micro-batches enter at rank 0, odd ones at the last rank.
+
+    A rank holds two stages: chunk 0 for the way down, chunk 1 for the way up. Raises
+    ValueError unless `p` and `m` are even and m >= 2 p.
+    """
+    _positive(p=p, m=m)
+    _need(p % 2 == 0, f"p = {p} must be even")
+    _need(m >= 2 * p and m % 2 == 0, f"m = {m} must be even and {2 * p} or more")
+    ways = [(rank, 0) for rank in range(p)], [(rank, 1) for rank in reversed(range(p))]
+    orders = _from_both_ends(p, [range(0, m, 2), range(1, m, 2)])
+    return timed("DualPipe", orders, [ways[j % 2] for j in range(m)], costs)
+
+
+def dualpipe_v(p: int, m: int, costs: Costs | None = None) -> Schedule:
+    """DualPipe cut in half: each micro-batch goes down and up again.
+
+    Rank `r` holds slices `r` and `2 p - 1 - r` of the model, which `costs` are those
+    of: one copy of the parameters. Raises ValueError unless m >= 2 p.
+    """
+    _positive(p=p, m=m)
+    _need(m >= 2 * p, f"m = {m} must be {2 * p} or more")
+    path = [(rank, 0) for rank in range(p)] + [(rank, 1) for rank in reversed(range(p))]
+    # The other half of twice the ranks would do the same, the two ways exchanged.
+    orders = _from_both_ends(2 * p, [range(m), range(m)])[:p]
+    return timed("DualPipeV", orders, [path] * m, costs, 2)
+
+
+def _from_both_ends(p: int, turns: Sequence[Sequence[int]]) -> list[list[Slot]]:
+    """The orders of DualPipe; `turns` are the micro-batches of either way."""
+    orders = []
+    for rank in range(p):
+        edge = min(rank, p - 1 - rank)  # 0 at both ends
+        inner = p // 2 - 1 - edge  # 0 for the two ranks in the middle
+        near, far = (0, 1) if rank < p // 2 else (1, 0)  # by how near its input is
+        order = Order(turns)
+        for _ in range(2 * inner):
+            order.forward(near)
+        for _ in range(edge + 1):
+            order.forward(near)
+            order.forward(far)
+        for _ in range(inner):
+            order.backward(far, split=True)
+            order.weight()
+            order.forward(far)
+        for turn in range(len(turns[0]) - p + edge + 1):
+            if turn == 0 and inner == 0:
+                # The two in the middle start them one by one: neighbours wait less.
+                order.forward(near)
+                order.backward(far)
+            else:
+                order.overlap(near, far)
+            order.overlap(far, near)
+        for _ in range(inner):
+            order.backward(far)
+            order.overlap(far, near)
+        for turn in range(2 * (edge + 1)):  # the last edge + 1 without weight pass
+            order.backward((far, near)[turn % 2], split=turn > edge)
+        for _ in range(inner):
+            order.weight()
+            order.backward(near, split=True)
+        while order.put_off:
+            order.weight()
+        orders.append(order.slots)
+    return orders
+
+
+# --8<-- [end:dualpipe]
+
+
+def _need(good: bool, what: str) -> None:
+    if not good:
+        raise ValueError(f"pipeline_schedules: {what}")
+
+
+def _positive(**numbers: int) -> None:
+    for name, number in numbers.items():
+        _need(number >= 1, f"{name} = {number} must be 1 or more")
+
+
+def _chain(p: int, m: int) -> list[Path]:
+    return [[(rank, 0) for rank in range(p)]] * m
+
+
+def demo() -> None:
+    """Idle time and memory of each schedule, and two of them pass by pass."""
+    p, m = 4, 8
+    print(f"{p} ranks, {m} micro-batches; F = I = W = 1 through a whole stage")
+    print(f"{'':28}{'step':>6}{'bubble':>8}{'held':>6}{'copies':>8}")
+    one_copy = (gpipe, one_f_one_b, interleaved, zero_bubble_h1, zero_bubble_h2)
+    for build in (*one_copy, dualpipe, dualpipe_v):
+        made = build(p, m)
+        step, bubble = made.makespan / made.chunks, made.bubble / made.chunks
+        print(f"{made.name:28}{step:6g}{bubble:8g}{made.peak:6g}{made.copies:8g}")
+    for build in (one_f_one_b, zero_bubble_h2):
+        made = build(p, m)
+        print(f"\n{made.name}: forward passes 0-7, backward or input a-h, weight '")
+        for rank in range(p):
+            line = [" "] * made.makespan
+            for one in made.of(rank):
+                letter = {Kind.FORWARD: "01234567", Kind.WEIGHT: "'" * m}
+                cell = letter.get(one.kind, "abcdefgh")[one.micro_batch]
+                line[one.start : one.end] = cell * one.length
+            print(f"  rank {rank}  {''.join(line).rstrip()}")
+
+
+if __name__ == "__main__":
+    demo()
