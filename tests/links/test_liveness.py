@@ -22,8 +22,6 @@ from warpshelf.links.liveness import Outcome, judge, outcomes
 from warpshelf.links.lychee import Seen, Web
 from warpshelf.links.redirects import Redirect
 
-pytestmark = pytest.mark.alone
-
 PUZZLE = "<title>Just a moment...</title>"
 AT = "https://site.example.org"
 

@@ -445,7 +445,6 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, object]:
     return root / "site", usage
 
 
-@pytest.mark.alone
 def test_ten_thousand_readings_are_built_in_time(large: tuple[Path, object]) -> None:
     site, usage = large
     assert usage.ru_utime + usage.ru_stime < CORE_SECONDS
@@ -472,7 +471,6 @@ TIMED = """async ([label, value]) => {
 }"""
 
 
-@pytest.mark.alone
 def test_ten_thousand_readings_are_found_at_the_speed_of_typing(
     browser: Browser, large: tuple[Path, object]
 ) -> None:  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
@@ -46,50 +45,23 @@ def job(one: Snippet, do: Task, **details: object) -> Job:
     return Job(do, one.id, one.seconds, {**common, **details})
 
 
-def cases() -> Iterator[tuple[Snippet, int | None]]:
-    """Each snippet with each of its cases; programs and models have none, and come once."""
-    for one in SNIPPETS:
-        if one.findings or one.kind != "kernel":
-            yield one, None
-            continue
-        outcome = ask(job(one, Task.LOOK, demo=False))
-        count = len((outcome.answer or {}).get("cases", []))
-        yield from ((one, index) for index in range(count) or [None])
-
-
-def label(value: object) -> str:
-    """A test's id: the snippet's, and the number of the case."""
-    return value.id if isinstance(value, Snippet) else "facts" if value is None else f"case{value}"
-
-
 def failures(one: Snippet, outcome: Outcome) -> list[str]:
     """What a child found wrong, as a run would say it."""
     return [str(finding) for finding in assemble.findings_of(one, outcome)]
 
 
-@pytest.mark.parametrize(("one", "index"), list(cases()), ids=label)
-def test_case(one: Snippet, index: int | None) -> None:
+@pytest.mark.parametrize("one", SNIPPETS, ids=lambda one: one.id)
+def test_every_case_or_fact_and_the_demo(one: Snippet) -> None:
     assert not one.findings, one.findings
-    if why := assemble.Gathered(one, machine_of(one), None).cannot_run():
+    here = machine_of(one)
+    if why := one.cannot_run(here["sm"], here["gpus"]):
         pytest.skip(why)
-    if why := one.cannot_run(machine_of(one)["sm"], machine_of(one)["gpus"]):
-        pytest.skip(why)
-    chosen = None if index is None else [index]
-    outcome = ask(job(one, Task.VERIFY, demo=False, cases=chosen))
+    outcome = ask(job(one, Task.VERIFY))
     assert not failures(one, outcome)
     assert outcome.answer is not None
     rows = outcome.answer.get("cases", []) + outcome.answer.get("facts", [])
-    if not rows:
-        pytest.skip("; ".join(skip["reason"] for skip in outcome.answer["skips"]))
-
-
-@pytest.mark.parametrize("one", SNIPPETS, ids=label)
-def test_demo(one: Snippet) -> None:
-    if why := one.cannot_run(machine_of(one)["sm"], machine_of(one)["gpus"]):
-        pytest.skip(why)
-    outcome = ask(job(one, Task.VERIFY, cases=[]))
-    text = demo.checked(*demo.between_marks(outcome.output, outcome.token))
-    assert text.strip()
+    assert rows, outcome.answer["skips"]
+    assert demo.checked(*demo.between_marks(outcome.output, outcome.token)).strip()
 
 
 def test_a_failing_case_is_seen() -> None:
