@@ -5,27 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
+from anything import ANY
 from hypothesis import given
-from hypothesis import strategies as st
 from synthetic import timelines
 
 from warpshelf.contract.timelines import MOST_PASSES, PASS_KEYS, timelines_problem
-
-ANY = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text(max_size=5)
-    | st.just(10**400)
-    | st.just(object()),
-    lambda inner: (
-        st.lists(inner, max_size=2)
-        | st.tuples(inner, inner)
-        | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=2)
-    ),
-    max_leaves=4,
-)
 
 
 def test_sound_timelines_have_no_problem() -> None:

@@ -4,27 +4,13 @@ import math
 from types import SimpleNamespace
 
 import pytest
+from anything import ANY
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from warpshelf.contract import values
 from warpshelf.core.files import LARGEST_INTEGER
 
-ANY = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text(max_size=5)
-    | st.just(10**400)
-    | st.just(object()),
-    lambda inner: (
-        st.lists(inner, max_size=2)
-        | st.tuples(inner, inner)
-        | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=2)
-    ),
-    max_leaves=4,
-)
 FACT = {
     "name": "parameters",
     "value": 1.0,
