@@ -34,9 +34,6 @@ class Architectures:
         return None if self.covers(sm or 0) else f"needs {self}; this GPU is SM {sm}"
 
 
-ALL = Architectures()
-
-
 def parse(value: object) -> Architectures:
     """What `"sm"` says in NEEDS.
 
