@@ -7,7 +7,8 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 
-from warpshelf.render.fragments import Credit, Exhibit, Listing, MachineState
+from warpshelf.render.exhibit import Credit, Exhibit, MachineState
+from warpshelf.render.listings import Listing
 
 # Property tests share two slow cores with others: only what they find counts, not their pace.
 steady = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -225,6 +226,19 @@ def facts() -> list[dict]:
             "verdict": "passed",
         }
         for name, value, expected, tolerance in rows
+    ]
+
+
+def grids() -> list[dict]:
+    """Two pictures of cells: a lane by bank, and one cell with neither colour nor legend."""
+    cells = [[["0", 2], ["1", -1]], [["", -1], ["3", 7]]]
+    legend = [[2, "first half"], [7, "second half"]]
+    axes = {"across": "bank", "down": "row"}
+    padded = {"name": "padded", "caption": "Padded by a word.", "legend": legend}
+    single = {"name": "single", "caption": "A cell.", "columns": ["0"], "rows": ["a"]}
+    return [
+        padded | axes | {"columns": ["0", "1"], "rows": ["0", "1"], "cells": cells},
+        single | axes | {"cells": [[["", -1]]]},
     ]
 
 

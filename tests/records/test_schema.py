@@ -22,6 +22,7 @@ from warpshelf.records.schema import (
 FULL = synthetic.record(
     facts=synthetic.facts()[:1],
     timelines=synthetic.timelines()[1:],
+    grids=synthetic.grids()[:1],
     cases=[synthetic.case(64, 64, [synthetic.result("a", 1e-4, reason="")], timed=True)],
     compiled=[synthetic.compiled("sm_90")],
     due=synthetic.due(synthetic.ladder()[2:]),
@@ -31,6 +32,7 @@ FULL = synthetic.record(
 def changed(gpus: int = 1, **more: object) -> dict:
     """A sound record with some keys replaced; `a__b` is the key b of the object a."""
     found = synthetic.record(gpus, facts=synthetic.facts(), timelines=synthetic.timelines())
+    found["grids"] = synthetic.grids()
     found = copy.deepcopy(found)
     for name, value in more.items():
         *way, last = (int(key) if key.isdigit() else key for key in name.split("__"))
@@ -63,7 +65,8 @@ def at(record: dict, way: tuple, change: Callable[[dict | list, object], None]) 
 WAYS = [way for way in places(FULL) if way]
 OPTIONAL = {"due", "cases", "facts", "ceilings", "conditions", "compiled", "skips", "load",
             "slowed_by", "reason", "untimed", "error", "tolerance", "max_error", "max_error_limit",
-            "time", "void", "bytes", "flops", "unit", "timelines", "other", "refuses"}  # fmt: skip
+            "time", "void", "bytes", "flops", "unit", "timelines", "grids", "legend", "other",
+            "refuses"}  # fmt: skip
 FREE = ("case", "matrix_flops_per_second", "peak_flops_per_second", "load")
 
 
@@ -90,9 +93,9 @@ def test_a_missing_key_is_a_problem_unless_it_may_be_absent() -> None:
         if not isinstance(way[-1], str):
             continue
         free = any(key in FREE for key in way[:-1]) or way[0] == "ceilings"
-        fixed = way[0] in ("facts", "skips", "timelines") and len(way) > 1
+        fixed = way[0] in ("facts", "skips", "timelines", "grids") and len(way) > 1
         fixed = fixed or (way[0] == "due" and way[-1] == "tolerance")
-        may_lack = free or (way[-1] in OPTIONAL and (not fixed or way[-1] == "other"))
+        may_lack = free or (way[-1] in OPTIONAL and (not fixed or way[-1] in ("other", "legend")))
         lacking = at(FULL, way, lambda place, key: place.pop(key))
         said = problem(lacking)
         assert (said is None) if may_lack else f"lacks {way[-1]!r}" in str(said), way
@@ -174,6 +177,9 @@ def test_a_value_of_another_type_is_a_problem_which_names_its_place(
         changed(cases__0__timed=1),
         changed(facts__0__verdict="failed"),
         changed(facts__0__value=math.nan),
+        changed(grids__0__name="../../x"),
+        changed(grids__0__cells__0__0=1),
+        changed(grids__0__cells__0__0__1=9),
         changed(timelines__0__name="../../x"),
         changed(timelines__0__name="one-by-one\n"),
         changed(timelines__0__passes__0__kind="X"),
@@ -244,6 +250,8 @@ def timed(**more: object) -> dict:
         (changed(facts__0__value=6738415617), "passed with 6738415617 for 6738415616"),
         (changed(facts__1__value=1.02e21), "'FLOPs' passed with"),
         (changed(timelines=[]), "no list of rows"),
+        (changed(grids=[]), "no list of rows"),
+        (changed(grids__0__columns=["0"]), "row 0 of its cells is no list of 1"),
         (changed(timelines__0__unit=0), "its unit is 0"),
         (changed(timelines__0__passes__1__start=-1), "has the start -1"),
         (changed(timelines__1__name="one-by-one"), "stands twice"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import CUT, sound_snippet, write_snippet, wrong_snippet
 from simulated import posix, smi
-from synthetic import timelines
+from synthetic import grids, timelines
 
 from warpshelf.bench import assemble
 from warpshelf.bench.pool import Job, Outcome
@@ -18,7 +18,7 @@ from warpshelf.contract import snippet
 from warpshelf.contract.values import Obligations
 from warpshelf.core.project import Project
 from warpshelf.records import schema
-from warpshelf.render import tables
+from warpshelf.render import timing
 from warpshelf.worker import driver, jobs
 from warpshelf.worker.context import Context, JobError
 from warpshelf.worker.driver import Driver
@@ -179,7 +179,7 @@ def test_a_peer_with_an_impossible_time_is_recorded_as_failed(monkeypatch, tmp_p
         assert "% of what the hardware allows" in peer["reason"]
     found = record_of(one, answer)
     assert schema.problem(found) is None and schema.contradiction(found) is None
-    shown = unescape(tables.timing(found))
+    shown = unescape(timing.timing(found))
     assert "failed: 'torch' took" in shown and "torch failed" in shown
 
 
@@ -197,7 +197,7 @@ def test_a_function_that_waits_for_the_host_has_a_reason_in_place_of_a_time(
         assert "waited for the host" in results["slow"]["untimed"]
     found = record_of(one, answer)
     assert schema.problem(found) is None and schema.contradiction(found) is None
-    assert "waited for the host" in tables.timing(found)
+    assert "waited for the host" in timing.timing(found)
 
 
 def test_a_gpu_times_kernels_alone(tmp_path) -> None:
@@ -209,29 +209,31 @@ def test_a_gpu_times_kernels_alone(tmp_path) -> None:
     assert isinstance(work.jobs(60)[0], Job)
 
 
-def test_timelines_are_asked_of_a_module_that_has_some() -> None:
+def test_pictures_are_asked_of_a_module_that_has_some() -> None:
     said: list[dict] = []
     context = Context({"places": {"timelines": ["cases.py", 7]}}, said.append)
     context.proof = Obligations()
-    assert jobs.timelines_of(context) == [] and said == []
+    assert jobs.pictures_of(context) == {} and said == []
     context.proof = Obligations(timelines=timelines)
-    assert jobs.timelines_of(context) == timelines()
+    assert jobs.pictures_of(context) == {"timelines": timelines()}
     assert said == [{"at": "in timelines()"}]
     context.proof = Obligations(timelines=lambda: timelines() * 2)
     with pytest.raises(JobError, match="'one-by-one' stands twice") as caught:
-        jobs.timelines_of(context)
+        jobs.pictures_of(context)
     assert caught.value.failures[0]["line"] == 7
+    context.proof = Obligations(timelines=timelines, grids=grids)
+    assert jobs.pictures_of(context) == {"timelines": timelines(), "grids": grids()}
 
 
-def test_timelines_of_a_run_are_recorded(tmp_path) -> None:
+def test_pictures_of_a_run_are_recorded(tmp_path) -> None:
     path = tmp_path / "snippets" / "trial" / "trial.py"
     path.parent.mkdir(parents=True)
     path.write_text(sound_snippet())
     here = GPU | {"slug": "cpu", "gpus": 0}
     work = assemble.Gathered(snippet.read(Project(tmp_path), path.parent), here, None)
     for job in work.jobs(60):
-        answer = {"failures": [], "timelines": timelines()}
+        answer = {"failures": [], "timelines": timelines(), "grids": grids()}
         work.take(Outcome(job, answer, None, "", _demo("t"), "t", 1.0))
     record = work.record()
-    assert record["timelines"] == timelines()
+    assert record["timelines"] == timelines() and record["grids"] == grids()
     assert schema.problem(record) is None and schema.contradiction(record) is None

@@ -169,6 +169,7 @@ class Gathered:
             "cases": verified.get("cases", []) + timed.get("cases", []),
             "facts": verified.get("facts", []),
             "timelines": verified.get("timelines", []),
+            "grids": verified.get("grids", []),
             "ceilings": timed.get("ceilings"),
             "conditions": timed.get("conditions"),
             "compiled": self._compiled(),

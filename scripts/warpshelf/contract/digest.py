@@ -12,7 +12,10 @@ from warpshelf.contract import syntax
 # worker changes so that a verdict or a time means something else: every record goes stale.
 METHOD = 2
 
-IGNORED = ("results", "__pycache__")
+# What is shown beside a snippet, and computes nothing in it: see `Snippet.calls`.
+CALLS_FILE = "explore.txt"
+# What machines wrote, and what others state, changes nothing that a snippet computes either.
+IGNORED = ("results", "reported.yml", "__pycache__", CALLS_FILE)
 
 
 def files(root: Path, folder: Path) -> list[Path]:

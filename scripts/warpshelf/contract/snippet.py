@@ -18,7 +18,17 @@ from warpshelf.core.project import Project
 
 ID = re.compile(r"[a-z][a-z0-9_]*")
 # A snippet's fragments have a folder of its name, and copied out it shadows a module of its name.
-RESERVED = {"cuda", "home", "numpy", "readings", "reference", "snippets", "torch", "triton"}
+RESERVED = {
+    "cuda",
+    "home",
+    "numpy",
+    "readings",
+    "reference",
+    "results",
+    "snippets",
+    "torch",
+    "triton",
+}
 SECONDS = 120.0  # time limit of a whole snippet on a machine, unless NEEDS says otherwise
 COLUMNS = 88  # of a line that a page shows
 SECTIONS = ("Shapes", "Bytes", "FLOPs", "Error", "Raises", "Source")
@@ -94,6 +104,15 @@ class Snippet:
         """The CUDA C++ file beside it, if there is one."""
         path = self.folder / f"{self.id}.cu"
         return path if path.is_file() else None
+
+    @property
+    def calls(self) -> str:
+        """Calls of its Triton kernels that make a compiler without a GPU compile them.
+
+        They stand in explore.txt beside the snippet; empty where there is none.
+        """
+        path = self.folder / digest.CALLS_FILE
+        return path.read_text(encoding="utf-8") if path.is_file() else ""
 
     @property
     def results(self) -> Path:

@@ -36,6 +36,7 @@ class Obligations:
     cost: Function | None = None
     facts: Function | None = None
     timelines: Function | None = None
+    grids: Function | None = None
     tolerance: Mapping[str, tuple[float, str]] = field(default_factory=dict)
     limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
@@ -69,7 +70,8 @@ def obligations(module: ModuleType, kind: str, needs: Mapping[str, Any]) -> Obli
     """
     names = vars(module)
     if kind != "kernel":
-        return Obligations(facts=names["facts"], timelines=names.get("timelines"))
+        drawn = names.get("timelines"), names.get("grids")
+        return Obligations(facts=names["facts"], timelines=drawn[0], grids=drawn[1])
     if problems := _kernel(names, needs):
         raise Malformed(problems)
     return Obligations(

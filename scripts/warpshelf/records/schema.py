@@ -7,6 +7,7 @@ import re
 from datetime import datetime
 from typing import Any
 
+from warpshelf.contract.grids import cell_problem, grids_problem, legend_problem
 from warpshelf.contract.snippet import ID
 from warpshelf.contract.timelines import PASS_KINDS, TIMELINE_NAME, timelines_problem
 from warpshelf.contract.values import fact_holds
@@ -81,6 +82,16 @@ TIMELINE = {
     "held": [NUMBER],
     "passes": [PASS],
 }
+GRID = {
+    "name": TIMELINE_NAME,
+    "caption": str,
+    "across": str,
+    "down": str,
+    "columns": [str],
+    "rows": [str],
+    "cells": [[cell_problem]],
+    "legend?": [legend_problem],
+}
 COMPILED = {
     "kernel": str,
     "variant": str,
@@ -122,6 +133,7 @@ RECORD = {
     "cases?": [CASE],
     "facts?": [FACT],
     "timelines?": [TIMELINE],
+    "grids?": [GRID],
     "ceilings?": {
         "copy_bytes_per_second?": NUMBER,
         "matrix_flops_per_second?": {"*": NUMBER},
@@ -167,6 +179,8 @@ def contradiction(record: Record) -> str | None:
     for fact in record.get("facts", ()):
         if not fact_holds(fact):
             return f"fact {fact['name']!r} passed with {fact['value']} for {fact['expected']}"
+    if "grids" in record and (malformed := grids_problem(record["grids"])):
+        return malformed
     return timelines_problem(record["timelines"]) if "timelines" in record else None
 
 

@@ -127,12 +127,20 @@ class Entry:
         return LETTERS[self.index % len(LETTERS)]
 
 
-def picture(box: tuple[float, float, float], title: str, told: str, parts: Iterable[str]) -> str:
+def picture(
+    box: tuple[float, float, float],
+    title: str,
+    told: str,
+    parts: Iterable[str],
+    *,
+    style: str = "",
+) -> str:
     """An `<svg>` from `box` (its top, its width, its height), told in words for who sees none."""
+    own = f' style="{style}"' if style else ""
     top, width, height = map(at, box)
     return (
         f'<svg viewBox="0 {top} {width} {height}" role="img" '
-        f'xmlns="http://www.w3.org/2000/svg" font-size="{TEXT}" fill="currentColor">'
+        f'xmlns="http://www.w3.org/2000/svg" font-size="{TEXT}" fill="currentColor"{own}>'
         f"<title>{escape(title)}</title><desc>{escape(told)}</desc>\n"
         + "\n".join(part for part in parts if part)
         + "\n</svg>"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from warpshelf.contract import values
+from warpshelf.contract.grids import grids_problem
 from warpshelf.contract.timelines import timelines_problem
 from warpshelf.worker import due, times
 from warpshelf.worker.checks import Checks, Rejected
@@ -43,8 +44,7 @@ def verify_snippet(context: Context) -> dict[str, Any]:
             context.module.demo(*([] if job["kind"] == "model" else [device]))
         context.mark("end")
     if job["kind"] != "kernel":
-        drawn = timelines_of(context)
-        return _facts(context) | ({"timelines": drawn} if drawn else {})
+        return _facts(context) | pictures_of(context)
     checks = Checks(context, device)
     chosen = job.get("cases")
     for index, case in enumerate(proof.cases):
@@ -99,16 +99,22 @@ def _facts(context: Context) -> dict[str, Any]:
     }
 
 
-def timelines_of(context: Context) -> Sequence[dict[str, Any]]:
-    """The pictures that cases.py offers, as data that pages draw from; none where it has none."""
-    timelines = context.proof.timelines
-    if timelines is None:
-        return []
-    context.at("in timelines()")
-    rows: Sequence[dict[str, Any]] = timelines()
-    if what := timelines_problem(rows):
-        raise JobError(what, "mend what timelines() returns", context.place("timelines"))
-    return rows
+def pictures_of(context: Context) -> dict[str, Sequence[dict[str, Any]]]:
+    """The pictures that cases.py offers, as data that pages draw from, by what offers them."""
+    kinds = {
+        "timelines": (context.proof.timelines, timelines_problem),
+        "grids": (context.proof.grids, grids_problem),
+    }
+    found: dict[str, Sequence[dict[str, Any]]] = {}
+    for name, (offered, problem) in kinds.items():
+        if offered is None:
+            continue
+        context.at(f"in {name}()")
+        rows: Sequence[dict[str, Any]] = offered()
+        if what := problem(rows):
+            raise JobError(what, f"mend what {name}() returns", context.place(name))
+        found[name] = rows
+    return found
 
 
 def _stable(row: dict[str, Any]) -> int | float:
