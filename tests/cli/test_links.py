@@ -71,13 +71,13 @@ def test_flags_are_enough_offline(shelf: Trial, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_the_web_says_is_filled_in(shelf: Trial, web: Web) -> None:
-    done = add(shelf, "https://arxiv.org/pdf/2309.06180", "--why", "How pages help.", "--year",
-               "2024", "--json")  # fmt: skip
+    done = add(shelf, "https://arxiv.org/pdf/2309.06180", "--why", "How pages help.",
+               "--venue", "SOSP 2024", "--year", "2024", "--json")  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     said = json.loads(done.stdout)
     assert (said["title"][:26], said["year"]) == ("Efficient Memory Managemen", 2024)
     assert said["authors"] == ["Woosuk Kwon", "Zhuohan Li", "Siyuan Zhuang"]
-    assert (said["kind"], said["venue"], said["url"]) == ("paper", "arXiv", PAPER)
+    assert (said["kind"], said["venue"], said["url"]) == ("paper", "SOSP 2024", PAPER)
     doi = "https://doi.org/10.1145/3600006.3613165"
     assert said["also"] == [{"what": "published", "url": doi}]
     assert (said["path"], said["line"]) == ("docs/kernels/softmax.yml", 7)

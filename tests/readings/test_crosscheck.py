@@ -91,6 +91,31 @@ FAULTS = {
                                          ":7: the line ends in spaces; remove them", fixed=True),
     "spaces in quotes": Fault('"Roofline: an', '" Roofline: an',
                               ":18: title starts or ends in a space; remove it", fixed=True),
+    "start in other words": Fault("  level: inter", "  start: yes\n  level: inter",
+                                  ":11: start: YAML reads yes as true or false; write true, or "
+                                  "leave the key out"),
+    "start that is no flag": Fault("  level: inter", '  start: "yes"\n  level: inter',
+                                   ":11: start is 'yes'; write true, or leave the key out"),
+    "unread in other words": Fault("  level: inter", "  unread: no\n  level: inter",
+                                   ":11: unread: YAML reads no as true or false; write true, or "
+                                   "leave the key out"),
+    "unread and to start with": Fault(
+        "  level: inter", "  unread: true\n  start: true\n  level: inter",
+        ":12: online-softmax: start stands beside unread, but nobody here could open it; remove "
+        "start, or read it and remove unread"),
+    # Years
+    "the preprint's year beside the venue": Fault(
+        "  year: 2018", "  venue: ICLR 2019\n  year: 2018",
+        ":8: online-softmax: year is 2018, but its venue is ICLR 2019; write 2019, or correct the "
+        "venue", fixed=True, after="  venue: ICLR 2019\n  year: 2019"),
+    "a year that the arXiv number denies": Fault(
+        "  year: 2018", "  venue: arXiv\n  year: 2020",
+        ":8: online-softmax: year is 2020, but its arXiv number is of 2018; write 2018, or correct "
+        "the venue", fixed=True, after="  venue: arXiv\n  year: 2018"),
+    "a year of neither of a venue's two": Fault(
+        "  year: 2018", "  venue: Volume of 2018, printed 2020\n  year: 2017",
+        ":8: online-softmax: year is 2017, but its venue is Volume of 2018, printed 2020; write "
+        "2020, or correct the venue"),
     # Addresses
     "tracking": Fault(
         "1805.02867", "1805.02867?utm_source=feed",
@@ -194,6 +219,23 @@ def shelf(trial: Trial) -> Trial:
         trial.page(f"kernels/{name}.yml", text)
         trial.page(f"kernels/{name}.md", f'# {name}\n\n--8<-- "readings/kernels/{name}.md"\n')
     return trial
+
+
+def test_a_topic_starts_with_two_at_most(trial: Trial) -> None:
+    entries = "".join(
+        f"- {{id: r{n}, title: T{n}, url: https://example.org/{n}, kind: post, why: W."
+        ", start: true}\n"
+        for n in range(3)
+    )
+    trial.page("kernels/a.yml", entries)
+    trial.page(
+        "kernels/a.md", '# A\n\n--8<-- "start/kernels/a.md"\n\n--8<-- "readings/kernels/a.md"\n'
+    )
+    said = trial.shelf("check").stderr
+    assert said.strip() == (
+        "docs/kernels/a.yml:3: start stands at more than 2 readings of kernels/a; "
+        "remove it from the others"
+    )
 
 
 def test_without_a_fault_all_is_well(shelf: Trial) -> None:

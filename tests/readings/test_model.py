@@ -265,7 +265,7 @@ def test_a_wrong_field_is_named_with_its_line_and_mend(line: str) -> None:
     of_whole_entry = "title is not in English" in wrong or "title_en stands" in wrong
     assert said[0].startswith(f"docs/kernels/a.yml:{2 if of_whole_entry else place + 2}: ")
     assert mend in said[0].partition("; ")[2]
-    assert not shelf.readings and "a" in shelf.unread | {"a"}
+    assert not shelf.readings and "a" in shelf.refused | {"a"}
 
 
 @pytest.mark.parametrize("key", ["id", "title", "url", "kind", "why"])
@@ -291,7 +291,7 @@ def test_a_key_written_twice_is_named_with_both_lines() -> None:
 def test_one_wrong_entry_leaves_the_others() -> None:
     shelf = shelf_of(small("a", more="year: soon") + small("b", more="needs: [a]"))
     assert "year is 'soon'; write a whole number" in only(shelf.findings)
-    assert list(shelf.readings) == ["b"] and shelf.unread == {"a"}
+    assert list(shelf.readings) == ["b"] and shelf.refused == {"a"}
     assert check(shelf, ()) == []  # a is there, only not readable
 
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from warpshelf.core.files import write_atomically
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.edit.listfile import blank, extended
-from warpshelf.readings import crosscheck
+from warpshelf.readings import crosscheck, years
 from warpshelf.readings.entries import Entry
 from warpshelf.readings.fields import OTHER_SCRIPT
 from warpshelf.readings.identity import identity
@@ -108,6 +108,8 @@ class Addition:
             values["authors"] = list(metadata.authors)
             values["lang"] = None if metadata.lang == "en" else metadata.lang
             values["also"] = [{"what": what, "url": url} for what, url in metadata.also]
+            if metadata.year and (meant := years.meant(self.url, metadata.venue)):
+                values["year"] = metadata.year if metadata.year in meant[0] else meant[0][-1]
         told = {key: value for key, value in values.items() if value not in NOTHING}
         # What an entry cannot hold was not found: nobody here could mend it.
         return {key: value for key, value in told.items() if not self.refusal(**{key: value})}
@@ -167,7 +169,7 @@ class Addition:
             flags = ", ".join(f"--{key}" for key in missing)
             raise self._wrong(f"an entry needs {', '.join(missing)}", f"add {flags}")
         today = datetime.now(UTC).date().isoformat()
-        taken = {*self.shelf.readings, *self.shelf.unread}
+        taken = {*self.shelf.readings, *self.shelf.refused}
         titles = [values["title"], values.get("title_en", "")]
         values = {"id": _id(titles, taken), "added": today, **values, "url": self.url}
         ordered = {key: values[key] for key in [*KEYS, *values] if key in values}

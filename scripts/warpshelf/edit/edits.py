@@ -16,7 +16,8 @@ from typing import Any
 import yaml
 
 from warpshelf.core.findings import visible
-from warpshelf.readings.entries import Entry, KeyPath, Reader
+from warpshelf.readings import years
+from warpshelf.readings.entries import FLAGS, Entry, KeyPath, Reader
 from warpshelf.readings.fields import LANGUAGES, meant_language
 from warpshelf.readings.model import KEYS
 from warpshelf.readings.spelling import canonical
@@ -85,7 +86,7 @@ def _scalars(node: Any, place: KeyPath = ()) -> Iterator[tuple[KeyPath, yaml.Sca
 
 
 def values(path: str, text: str, reader: Reader) -> Iterator[Edit]:
-    """Values that are surely meant otherwise: addresses, languages, quotes, spaces at the ends."""
+    """Values surely meant otherwise: addresses, languages, years, quotes, spaces at the ends."""
     wanted = [dict(_wanted(entry)) for entry in reader.entries]
     if not any(wanted):
         return
@@ -110,11 +111,15 @@ def _wanted(entry: Entry) -> Iterator[tuple[KeyPath, tuple[str | int, str]]]:
         if not place or place[0] not in KEYS or not isinstance(value, str | int):
             continue
         if place[0] in NUMBERS:
-            if isinstance(value, str) and re.fullmatch(r"\s*[1-9]\d{0,3}\s*", value):
-                yield place, (int(value), f"{int(value)}, without quotes")
+            quoted = isinstance(value, str) and re.fullmatch(r"\s*[1-9]\d{0,3}\s*", value)
+            number = int(value) if quoted or isinstance(value, int) else None
+            if number and place == ("year",) and (told := _year(fields, number)):
+                yield place, (told[0], f"{told[0]}, as {told[1]}; it was {number}")
+            elif number and quoted:
+                yield place, (number, f"{number}, without quotes")
             continue
         form = str(value).strip()
-        if not form or "\n" in form:
+        if not form or "\n" in form or place in FLAGS:
             continue
         changed = form
         if place == ("lang",) and form not in LANGUAGES:
@@ -129,6 +134,16 @@ def _wanted(entry: Entry) -> Iterator[tuple[KeyPath, tuple[str | int, str]]]:
             yield place, (form, f"{form}, in quotes")
         elif form != value.strip("\n"):
             yield place, (form, "without the spaces at its ends")
+
+
+def _year(fields: dict[str, Any], number: int) -> tuple[int, str] | None:
+    """The one year meant where `number` stands, and who says so; None if `number` may be right."""
+    url, venue = fields.get("url"), fields.get("venue")
+    with suppress(ValueError):
+        told = years.meant(url, venue) if isinstance(url, str) and isinstance(venue, str) else None
+        if told and len(told[0]) == 1 and number not in told[0]:
+            return told[0][0], told[1]
+    return None
 
 
 def _role(fields: dict[str, Any], place: KeyPath) -> Any:

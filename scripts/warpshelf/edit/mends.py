@@ -14,6 +14,7 @@ from warpshelf.core.files import write_atomically
 from warpshelf.core.findings import Finding
 from warpshelf.edit.edits import Edit, Mend, flat, spaces, values
 from warpshelf.readings.entries import KeyPath, Reader
+from warpshelf.readings.model import GLOSSARY
 
 BOM = "\ufeff"
 
@@ -30,6 +31,8 @@ def fix(root: Path) -> tuple[list[Mend], list[Finding]]:
         if file.is_symlink() or not file.is_file() or any(name.startswith(".") for name in names):
             continue
         path = file.relative_to(root).as_posix()
+        if path == GLOSSARY:
+            continue
         data = file.read_bytes()
         after, done, finding = mend(path, data)
         if finding:

@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Collection, Iterator
 
 from warpshelf.core.findings import Finding
-from warpshelf.readings import spelling, titles
+from warpshelf.readings import spelling, titles, years
 from warpshelf.readings.entries import KeyPath
 from warpshelf.readings.identity import identity
 from warpshelf.readings.messages import nearest
@@ -16,6 +16,7 @@ VERSIONS = ("preprint", "published")  # the same work as the entry's own url
 PARTS = ("code", "slides", "recording")  # what belongs to it and may be an entry of its own
 # Kinds whose titles have subtitles, and how many words must be left without one.
 HEADED = {"paper": 1, "book": 1, "post": 3, "talk": 3}
+MOST_STARTS = 2  # readings that a topic's page names at its top
 YEARS_APART = 2  # a preprint and its publication are seldom further apart than a year
 
 
@@ -34,6 +35,8 @@ def check(shelf: Shelf, snippet_ids: Collection[str] | None = None) -> list[Find
         _urls,
         _spaces,
         _pages,
+        _starts,
+        _years,
     ):
         found += group(shelf)
     if snippet_ids is not None:
@@ -84,6 +87,26 @@ def _versions(reading: Reading) -> Iterator[tuple[KeyPath, Also]]:
             yield ("also", number, "url"), version
 
 
+def _starts(shelf: Shelf) -> Iterator[Finding]:
+    """Who is told to start with everything is told nothing."""
+    for topic in shelf.topics.values():
+        for reading in [one for one in topic.readings if one.start][MOST_STARTS:]:
+            what = f"start stands at more than {MOST_STARTS} readings of {topic.where}"
+            yield _at(reading, ("start",), what, "remove it from the others")
+        for reading in [one for one in topic.readings if one.start and one.unread]:
+            what = f"{reading.id}: start stands beside unread, but nobody here could open it"
+            yield _at(reading, ("start",), what, "remove start, or read it and remove unread")
+
+
+def _years(shelf: Shelf) -> Iterator[Finding]:
+    for reading in shelf.entries:
+        told = years.meant(reading.url, reading.venue)
+        if told and reading.year and reading.year not in told[0]:
+            what = f"{reading.id}: year is {reading.year}, but {told[1]}"
+            mend = f"write {told[0][-1]}, or correct the venue"
+            yield _at(reading, ("year",), what, mend)
+
+
 def _titles(shelf: Shelf) -> Iterator[Finding]:
     named = [titles.title(reading.title, HEADED.get(reading.kind, 0)) for reading in shelf.entries]
     told: set[int] = set()
@@ -120,8 +143,8 @@ def _apart(one: Reading, other: Reading) -> bool:
     ours, theirs = _people(one), _people(other)
     if ours and theirs:
         return not ours & theirs
-    years = one.year, other.year
-    return None not in years and abs((years[0] or 0) - (years[1] or 0)) >= YEARS_APART
+    dated = one.year, other.year
+    return None not in dated and abs((dated[0] or 0) - (dated[1] or 0)) >= YEARS_APART
 
 
 def _people(reading: Reading) -> set[tuple[str, str]]:
@@ -145,7 +168,7 @@ def _references(shelf: Shelf) -> Iterator[Finding]:
         for place, name in places:
             if name == reading.id:
                 yield _at(reading, place, f"{place[0]} names the entry itself", "remove it")
-            elif name not in shelf.readings and name not in shelf.unread:
+            elif name not in shelf.readings and name not in shelf.refused:
                 what = f"{place[0]} names {name!r}, which no reading has as its id"
                 yield _at(reading, place, what, _near(name, shelf.readings))
 

@@ -20,6 +20,8 @@ from warpshelf.core.findings import Finding
 LARGEST = 1024 * 1024  # bytes in one file: some 2,000 readings
 DEEPEST = 4  # an entry of the list, `also`, an entry of that
 UNREADABLE = re.compile(r"[^\t\n\r -~\x85\u00a0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+FLAGS = {("start",), ("unread",)}  # the keys that are true or false
+DECIMAL = re.compile(r"-?[0-9]{1,9}\.[0-9]{1,9}")
 KeyPath = tuple[str | int, ...]  # ("also", 0, "url"): where a value is within its entry
 READ_AS = {"bool": "true or false", "timestamp": "a date", "float": "a fraction", "int": "a number"}
 Event = Any  # PyYAML's event classes, whose types its stubs leave open
@@ -41,11 +43,15 @@ class Reader:
     """Reads one file; `entries` and `findings` hold what came of it.
 
     `indent` is the column of the list's dashes, None where it is written as `[…]`; `untidy` the
-    lines that end in spaces or tabs.
+    lines that end in spaces or tabs. `first` is the key that entries open with. With `measures`,
+    decimal fractions, true and false are values as well.
     """
 
-    def __init__(self, path: str, data: bytes) -> None:
+    def __init__(
+        self, path: str, data: bytes, *, first: str = "id", measures: bool = False
+    ) -> None:
         self.path = path
+        self.first, self.measures = first, measures
         self.entries: list[Entry] = []
         self.findings: list[Finding] = []
         self.indent: int | None = 0
@@ -140,7 +146,8 @@ class Reader:
                 blank = isinstance(event, yaml.ScalarEvent) and not event.value
                 if not blank:
                     line = _line(event)
-                    raise self._refuse(line, "is not a list", "start each entry with `- id: …`")
+                    mend = f"start each entry with `- {self.first}: …`"
+                    raise self._refuse(line, "is not a list", mend)
                 documents = 0
         if not documents:
             raise self._refuse(None, "is empty", "add an entry, or delete the file")
@@ -156,7 +163,7 @@ class Reader:
                 entry.fields = value
             else:
                 self.entries.pop()
-                mend = "write it as `- id: …` with its keys below"
+                mend = f"write it as `- {self.first}: …` with its keys below"
                 self.find(entry.line, f"the entry {str(value)[:60]!r} has no keys", mend)
 
     def _value(
@@ -210,14 +217,18 @@ class Reader:
         what = f"the tag {event.tag} is set"
         raise self._refuse(line, what, "remove it, or put a text that starts with ! in quotes")
 
-    def _scalar(self, event: Event, entry: Entry, at: KeyPath) -> str | int | None:
+    def _scalar(self, event: Event, entry: Entry, at: KeyPath) -> str | int | float | bool | None:
         if not event.implicit[0]:
             return str(event.value)
+        if (at in FLAGS or self.measures) and event.value in ("true", "false"):
+            return bool(event.value == "true")
         tag = _RESOLVER.resolve(yaml.ScalarNode, event.value, (True, False)).rpartition(":")[2]
         if tag == "str":
             return str(event.value)
         if tag == "int" and re.fullmatch(r"-?(?:0|[1-9][0-9]{0,8})", event.value):
             return int(event.value)
+        if self.measures and tag == "float" and DECIMAL.fullmatch(event.value):
+            return float(event.value)
         line = _line(event)
         entry.refused.add(at)
         name = " ".join(str(part) for part in at if isinstance(part, str)) or "the entry"
@@ -225,7 +236,12 @@ class Reader:
             self.find(line, f"{name} has no value", "remove the key, or write its value")
             return None
         what = f"{name}: YAML reads {event.value} as {READ_AS.get(tag, tag)}"
-        self.find(line, what, f'write "{event.value}", in quotes')
+        mend = f'write "{event.value}", in quotes'
+        if self.measures and tag in ("float", "int"):
+            mend = "write it out, as in 12 or 0.5"
+        elif at in FLAGS:
+            mend = "write true, or leave the key out"
+        self.find(line, what, mend)
         return str(event.value)
 
 

@@ -22,8 +22,11 @@ ALIASES = {
 WANTED = {
     "string_type": "text",
     "int_type": "a whole number",
+    "float_type": "a number, as in 12 or 0.5",
+    "dict_type": "keys and values such as {m: 4096}",
     "list_type": "a list such as [a, b]",
     "model_type": "keys `what` and `url`",
+    "bool_type": "true, or leave the key out",
 }
 PATTERNS = {
     "snippets": ("no snippet's id", "write the folder's name under snippets/, such as softmax"),
@@ -62,11 +65,17 @@ def explain(error: ValidationError, path: str, entry: Entry, keys: Sequence[str]
     return findings
 
 
+def name_of(entry: Entry) -> str:
+    """How an entry is spoken of."""
+    found = (entry.fields.get(key) for key in ("title", "id", "what"))
+    return str(next((name for name in found if name), "the entry"))
+
+
 def _words(problem: Any, place: tuple[str | int, ...], entry: Entry) -> tuple[str, str]:
     name = _name(place)
     kind, value, context = problem["type"], problem["input"], problem.get("ctx", {})
     shown = f"{str(value)[:60]!r}"
-    title = str(entry.fields.get("title") or entry.fields.get("id") or "the entry")[:60]
+    title = name_of(entry)[:60]
     if kind == "missing":
         return f"{title!r} has no {name}", f"add `{place[-1]}: …`"
     if kind == "literal_error":

@@ -25,6 +25,7 @@ from warpshelf.readings.fields import (
     Kind,
     Language,
     Level,
+    Minutes,
     Name,
     Rating,
     Seed,
@@ -69,15 +70,19 @@ class Reading(BaseModel):
     authors: Annotated[list[Name], Field(max_length=100), UNLIKE, ONCE] = []
     """Full names, in the order of the work; a long list may end with `and others`."""
     year: Year | None = None
-    """The year in which it was published."""
+    """The year of the version that `venue` names; of a preprint alone, the year of its number."""
     venue: Name | None = None
     """Where it was published: a conference with its year, a journal, a site."""
     why: Sentence
     """One or two sentences of our own: what one knows after reading it. Plain text."""
     rating: Rating | None = None
     """How highly it is recommended, 4 most."""
+    start: bool = False
+    """Whether its topic's page names it at the top as one of at most two to start with."""
     level: Level | None = None
     """What it asks of the reader."""
+    minutes: Minutes | None = None
+    """How long it takes, where that is known better than by its kind."""
     lang: Language = "en"
     """The language of the work, by ISO 639-1."""
     tags: Annotated[list[Tag], Field(max_length=12), UNLIKE, ONCE] = []
@@ -92,6 +97,8 @@ class Reading(BaseModel):
     """The documents this shelf was made from that name it."""
     superseded_by: Id | None = None
     """The id of the reading that replaces it."""
+    unread: bool = False
+    """Nobody here could open it, so `why` says no more than where it was found; listed apart."""
     mended: Sentence | None = None
     """What was wrong with the link or title where it was found, and how it was mended."""
     added: Day | None = None
@@ -171,6 +178,7 @@ class Reading(BaseModel):
 
 
 KEYS = tuple(Reading.model_fields)
+GLOSSARY = "docs/glossary.yml"  # the one file among the lists that holds no readings
 
 
 @dataclass
@@ -193,7 +201,7 @@ class Shelf:
     entries: list[Reading] = field(default_factory=list)
     topics: dict[str, Topic] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
-    unread: set[str] = field(default_factory=set)  # ids of entries refused with a finding
+    refused: set[str] = field(default_factory=set)  # ids of entries that a finding kept out
     untidy: dict[str, list[int]] = field(default_factory=dict)  # lines that end in spaces, by file
 
     def add(self, data: bytes, path: str, where: str) -> Reader:
@@ -210,7 +218,7 @@ class Shelf:
                 reading = Reading.model_validate(entry.fields).placed(path, part, name, entry)
             except ValidationError as error:
                 self.findings += explain(error, path, entry, KEYS)
-                self.unread.add(str(entry.fields.get("id")))
+                self.refused.add(str(entry.fields.get("id")))
                 continue
             topic.readings.append(reading)
             self.entries.append(reading)
@@ -224,7 +232,7 @@ def load(
     instead: Mapping[str, bytes] | None = None,
     pages: Mapping[str, Page] | None = None,
 ) -> Shelf:
-    """Read every docs/**/*.yml below `project_root`, in order of their paths.
+    """Read every docs/**/*.yml but the glossary below `project_root`, in order of their paths.
 
     `instead` gives the bytes of files, by path relative to the root, to read in place of what is
     on the disk, and `pages` the pages where they have been read already. Nothing is raised for what
@@ -234,6 +242,7 @@ def load(
     docs = root / "docs"
     shelf = Shelf()
     files = {path.relative_to(root).as_posix() for path in _files(docs, ".yml")} | {*instead}
+    files.discard(GLOSSARY)
     for where, page in (load_pages(Project(root))[0] if pages is None else pages).items():
         shown = f"readings/{where}.md" in page.text
         if shown or f"docs/{where}.yml" in files:
