@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -24,17 +25,10 @@ from synthetic import (
     verified,
 )
 
-from warpshelf.render.fragments import (
-    KEYS,
-    STATES,
-    Credit,
-    Exhibit,
-    Listing,
-    MachineState,
-    badges,
-    fragments,
-    section,
-)
+from warpshelf.render.exhibit import STATES, Credit, Exhibit, MachineState
+from warpshelf.render.fragments import KEYS, fragments
+from warpshelf.render.listings import Listing, section
+from warpshelf.render.notices import badges
 
 ROOT = Path(__file__).resolve().parents[2]
 VOID = {"input", "br", "hr", "img"}
@@ -95,6 +89,7 @@ def extensions() -> tuple[list[str], dict]:
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     found = yaml.safe_load(text[text.index("markdown_extensions:") :])["markdown_extensions"]
     names = [name if isinstance(name, str) else next(iter(name)) for name in found]
+    names.remove("material.extensions.preview")  # works on links that MkDocs has resolved
     return names, {k: v for item in found if isinstance(item, dict) for k, v in item.items()}
 
 
@@ -105,6 +100,9 @@ def render(tmp_path_factory: pytest.TempPathFactory):
     snippets = dict(given_configs["pymdownx.snippets"], base_path=[str(folder)])
     assert snippets["check_paths"] is True
     configs = given_configs | {"pymdownx.snippets": snippets}
+    for appended in snippets["auto_append"]:  # the site's glossary, which is not looked at here
+        (folder / appended).parent.mkdir(parents=True)
+        (folder / appended).touch()
 
     def through(*texts: str) -> Page:
         """A page that includes each text, as the site does."""
@@ -405,6 +403,15 @@ FACTS = st.fixed_dictionaries(
 )  # fmt: skip
 
 
+def texts(value: object) -> Iterator[str]:
+    """The texts in `value`."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from texts(inner)
+
+
 @settings(steady, max_examples=60)
 @given(
     st.lists(CASES, max_size=6),
@@ -419,7 +426,9 @@ def test_any_record_gives_a_sound_page(
     found = record(gpus, cases, facts=rows, date=date)
     made = fragments(exhibit(MachineState(found, state, found["machine"]["slug"])))
     page = render(made["whole"])
-    assert not re.search(r"(?<![\w/])(nan|inf|None|-0)(?![\w.])", page.words.split("All of")[-1])
+    unread = re.compile(r"(?<![\w/])(nan|inf|None|-0)(?![\w.])")
+    if not unread.search(" ".join(texts([cases, rows, date]))):  # such a text is shown as it is
+        assert not unread.search(page.words.split("All of")[-1])
     assert "Exception" not in page.words
 
 

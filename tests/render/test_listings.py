@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from synthetic import CODE, CUDA, steady
 
 from warpshelf.render import listings
+from warpshelf.render.listings import Listing
 
 HOSTILE = [
     '--8<-- "/etc/passwd"',
@@ -114,9 +115,9 @@ def test_one_file_has_no_tab_and_two_have() -> None:
 
 def test_the_section_named_by_the_kind_opens_first_and_the_whole_file_is_folded() -> None:
     text = "# --8<-- [start:a]\nfirst\n# --8<-- [end:a]\n# --8<-- [start:kernel]\nsecond\n"
-    opened, fold = listings.listing(("x", "python", "x.py", text), "kernel").split("???")
+    opened, fold = listings.listing(Listing("x", "python", "x.py", text), "kernel").split("???")
     assert "second" in opened and "first" not in opened
     assert "first" in fold and "8<" not in fold
-    opened, _ = listings.listing(("x", "python", "x.py", text), "model").split("???")
+    opened, _ = listings.listing(Listing("x", "python", "x.py", text), "model").split("???")
     assert "first" in opened
-    assert "???" not in listings.listing(("x", "python", "x.py", "plain = 1"), "kernel")
+    assert "???" not in listings.listing(Listing("x", "python", "x.py", "plain = 1"), "kernel")

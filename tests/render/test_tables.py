@@ -6,7 +6,8 @@ from html import unescape
 import pytest
 from synthetic import GPU, case, compiled, facts, ladder, record, result
 
-from warpshelf.render import rates, tables
+from warpshelf.render import compilation, errors, rates, timing
+from warpshelf.render import facts as facts_of
 
 
 def rows(html: str) -> list[list[str]]:
@@ -32,7 +33,7 @@ def test_the_summary_shows_the_worst_case_of_each_variant() -> None:
         case(37, 781, [result("one pass", error=4e-6, tolerance=5e-6)]),
         case(16, 16, [result("one pass", error=5e-6, tolerance=1e-3)]),
     ]
-    summary = tables.accuracy(record(0, cases)).split("<details")[0]
+    summary = errors.accuracy(record(0, cases)).split("<details")[1]
     assert row_of(summary, "one") == [
         "one pass",
         "4.00e-6",
@@ -46,12 +47,12 @@ def test_the_summary_shows_the_worst_case_of_each_variant() -> None:
 
 def test_an_error_of_zero_is_exact_and_worse_than_nothing() -> None:
     cases = [case(1, 1, [result("copy", error=0.0, tolerance=0.0, max_error=0.0)])]
-    html = tables.accuracy(record(0, cases))
+    html = errors.accuracy(record(0, cases))
     assert row_of(html, "copy")[1:4] == ["0", "0", "exact"]
 
 
 def test_every_case_is_in_the_fold_with_its_largest_error() -> None:
-    fold = tables.accuracy(record(0)).split("<details")[1]
+    fold = errors.accuracy(record(0)).split("<details")[2]
     assert row_of(fold, "torch", 1)[-2:] == ["1.25e-9", "4.00e-9"]
     assert [row for row in rows(fold) if row == ["37 × 781"]]
 
@@ -62,22 +63,22 @@ def test_skips_and_failures_show_their_reason_and_no_error() -> None:
         case(1, 1, [result("one pass"), skip]),
         case(2, 2, [result("one pass") | {"verdict": "skipped", "reason": "bfloat16"}, skip]),
     ]
-    html = tables.accuracy(record(0, cases))
-    summary, fold = html.split("<details")
+    html = errors.accuracy(record(0, cases))
+    _, summary, fold = html.split("<details")
     assert row_of(summary, "bulk") == ["bulk", "skipped: no host execution"]
     assert row_of(summary, "one")[-1] == "1 of 2 (skipped: bfloat16)"
     assert row_of(fold, "one", 1) == ["one pass", "skipped: bfloat16"]
 
 
 def test_a_record_without_cases_has_no_accuracy_and_no_times() -> None:
-    assert tables.accuracy(record(0, [])) == ""
-    assert tables.timing(record(1, [])) == ""
-    assert tables.timing(record(0)) == ""
+    assert errors.accuracy(record(0, [])) == ""
+    assert timing.timing(record(1, [])) == ""
+    assert timing.timing(record(0)) == ""
 
 
 def test_times_give_rate_shares_and_speed() -> None:
     # 8 * 4096 * 4096 bytes in 50 µs are 2.684 TB/s.
-    html = tables.timing(timed(result("one pass", 50e-6), result("torch", 100e-6, "peer")))
+    html = timing.timing(timed(result("one pass", 50e-6), result("torch", 100e-6, "peer")))
     assert row_of(html, "one") == [
         "one pass fastest", "50.0 µs", "49.0 µs to 51.5 µs", "120", "2.68 TB/s", "80.1 %", "89.5 %",
         "2.00×",
@@ -87,7 +88,7 @@ def test_times_give_rate_shares_and_speed() -> None:
 
 
 def test_overlapping_intervals_are_ties_in_words() -> None:
-    html = tables.timing(
+    html = timing.timing(
         timed(result("one pass", 50e-6), result("online", 51e-6), result("torch", 51e-6, "peer"))
     )
     assert row_of(html, "one")[0] == "one pass tied for fastest"
@@ -97,17 +98,17 @@ def test_overlapping_intervals_are_ties_in_words() -> None:
 
 def test_intervals_that_touch_tie_and_those_that_do_not_do_not() -> None:
     first = {"median": 2.0, "p20": 1.0, "p80": 3.0, "n": 9}
-    assert tables.ties(first, {"median": 4.0, "p20": 3.0, "p80": 5.0, "n": 9})
-    assert tables.ties({"median": 4.0, "p20": 3.0, "p80": 5.0, "n": 9}, first)
-    assert not tables.ties(first, {"median": 4.0, "p20": 3.1, "p80": 5.0, "n": 9})
+    assert timing.ties(first, {"median": 4.0, "p20": 3.0, "p80": 5.0, "n": 9})
+    assert timing.ties({"median": 4.0, "p20": 3.0, "p80": 5.0, "n": 9}, first)
+    assert not timing.ties(first, {"median": 4.0, "p20": 3.1, "p80": 5.0, "n": 9})
 
 
 def test_what_slowed_the_gpu_down_is_said_beside_the_times() -> None:
     plain = record()
-    assert "slowed" not in tables.timing(plain)  # a power cap is where large products run
+    assert "slowed" not in timing.timing(plain)  # a power cap is where large products run
     hot = record()
     hot["conditions"]["slowed_by"] = ["software power cap", "hardware thermal slowdown"]
-    said = unescape(tables.timing(hot))
+    said = unescape(timing.timing(hot))
     assert "the GPU was slowed down meanwhile: hardware thermal slowdown" in said
     assert "power cap" not in said
 
@@ -115,8 +116,8 @@ def test_what_slowed_the_gpu_down_is_said_beside_the_times() -> None:
 def test_void_samples_are_counted_beside_those_that_hold() -> None:
     found = record()
     found["cases"][2]["results"][0]["time"]["void"] = 3
-    assert "120 (3 void)" in unescape(tables.timing(found))
-    assert tables.timing(record()).count("void") == 0
+    assert "120 (3 void)" in unescape(timing.timing(found))
+    assert timing.timing(record()).count("void") == 0
 
 
 def test_a_yardstick_without_time_is_called_untimed() -> None:
@@ -124,25 +125,25 @@ def test_a_yardstick_without_time_is_called_untimed() -> None:
     peer = found["cases"][2]["results"][3]
     del peer["time"]
     peer["untimed"] = "the GPU may have waited for the host in 15 of 15 samples"
-    said = unescape(tables.timing(found))
+    said = unescape(timing.timing(found))
     assert "torch untimed" in said and "waited for the host in 15 of 15" in said
 
 
 def test_a_single_time_is_not_called_fastest() -> None:
-    assert row_of(tables.timing(timed(result("copy", 1e-5))), "copy")[0] == "copy"
-    assert row_of(tables.timing(timed(result("copy", 1e-5))), "copy")[-1] == "no peer"
+    assert row_of(timing.timing(timed(result("copy", 1e-5))), "copy")[0] == "copy"
+    assert row_of(timing.timing(timed(result("copy", 1e-5))), "copy")[-1] == "no peer"
 
 
 def test_a_failed_peer_shows_no_time_even_if_it_has_one() -> None:
     bad = result("torch", 1e-6, "peer", verdict="failed", reason="error 3e-2 over 5e-3")
-    html = tables.timing(timed(result("one pass", 50e-6), bad))
+    html = timing.timing(timed(result("one pass", 50e-6), bad))
     assert row_of(html, "torch") == ["torch peer", "failed: error 3e-2 over 5e-3"]
     assert row_of(html, "one")[0] == "one pass"
     assert row_of(html, "one")[-1] == "torch failed"
 
 
 def test_a_variant_without_time_says_so() -> None:
-    html = tables.timing(timed(result("one pass"), result("online", 5e-5)))
+    html = timing.timing(timed(result("one pass"), result("online", 5e-5)))
     assert row_of(html, "one") == ["one pass", "passed, but was not timed"]
 
 
@@ -167,49 +168,49 @@ def test_a_case_is_bound_by_what_takes_longer(
 
 def test_a_case_without_cost_has_no_rate() -> None:
     assert rates.bound(record(), case(1, 1, [], bytes=0, flops=0)) is None
-    html = tables.timing(timed(result("one pass", 5e-5), bytes=0, flops=0))
+    html = timing.timing(timed(result("one pass", 5e-5), bytes=0, flops=0))
     assert row_of(html, "one")[4:7] == ["cost not stated", "unknown", "unknown"]
 
 
 def test_compile_figures_stand_by_architecture() -> None:
     found = [compiled("sm_100", registers=40), compiled("sm_90"), compiled("sm_90", registers=64)]
     found.append(compiled("sm_90", "other", spilled_bytes=8, matrix_instructions=True))
-    html = tables.compiled(record(0, compiled=found))
+    html = compilation.compiled(record(0, compiled=found))
     assert rows(html)[0] == ["Kernel", "sm_90", "sm_100"]
     assert row_of(html, "registers", 1) == ["registers", "32, 64", "40"]
     assert row_of(html, "spilled", 0) == ["spilled", "8 B", "not compiled"]
     assert row_of(html, "shared", 0) == ["shared memory", "48 KiB", "not compiled"]
     assert row_of(html, "matrix", 0) == ["matrix instructions", "yes", "not compiled"]
     assert "Triton 3.7.1" in unescape(html)
-    assert tables.compiled(record(compiled=[])) == ""
+    assert compilation.compiled(record(compiled=[])) == ""
 
 
 def test_facts_show_differences_and_keep_large_integers_exact() -> None:
-    html = tables.facts(record(0, facts=facts()), {"online-softmax": "The title"})
+    html = facts_of.facts(record(0, facts=facts()), {"online-softmax": "The title"})
     thin = "\u202f"
     large = f"6{thin}738{thin}415{thin}616"
     assert row_of(html, "parameters") == ["parameters", large, large, "none", "exact", "The title"]
     assert row_of(html, "FLOPs")[3:5] == ["0.0500 %", "1.00 %"]
     off = facts()[:1]
     off[0] |= {"value": 2**60 + 1, "expected": 2**60}
-    assert row_of(tables.facts(record(0, facts=off)), "parameters")[3] == "8.67e-17 %"
+    assert row_of(facts_of.facts(record(0, facts=off)), "parameters")[3] == "8.67e-17 %"
     off[0] |= {"value": 3, "expected": 0}
-    assert row_of(tables.facts(record(0, facts=off)), "parameters")[3] == "3"
-    assert tables.facts(record(0, facts=[])) == ""
+    assert row_of(facts_of.facts(record(0, facts=off)), "parameters")[3] == "3"
+    assert facts_of.facts(record(0, facts=[])) == ""
 
 
 def test_tables_have_captions_scopes_and_a_box_to_scroll_in() -> None:
     for html in (
-        tables.accuracy(record()),
-        tables.timing(record()),
-        tables.compiled(record()),
-        tables.facts(record(0, facts=facts())),
+        errors.accuracy(record()),
+        timing.timing(record()),
+        compilation.compiled(record()),
+        facts_of.facts(record(0, facts=facts())),
     ):
         assert html.count("<caption>") == html.count('<div class="ws-scroll"') > 0
         assert html.count('tabindex="0"') == html.count("<table ")
         assert not re.findall(r"<th(?! scope=\"(?:col|row|rowgroup)\")[^e]", html)
         assert "\n\n" not in html
-    assert f"{GPU}, 6 May 2031, commit abc1234" in unescape(tables.timing(record()))
+    assert f"{GPU}, 6 May 2031, commit abc1234" in unescape(timing.timing(record()))
 
 
 def test_names_cannot_act() -> None:
@@ -222,19 +223,76 @@ def test_names_cannot_act() -> None:
             entry["reason"] = bad
     found = [compiled(bad, bad, variant=bad, language=bad, compiler=bad)]
     made = record(cases=cases, compiled=found, commit=bad, device=bad)
-    text = tables.accuracy(made) + tables.timing(made) + tables.compiled(made)
+    text = errors.accuracy(made) + timing.timing(made) + compilation.compiled(made)
     assert "<script" not in text and "**" not in text and "|" not in text
     assert bad in unescape(text)
 
 
 def test_many_facts_are_folded() -> None:
-    many = [{**facts()[0], "name": f"fact {index}"} for index in range(tables.MOST_FACTS + 1)]
-    assert tables.facts(record(0, facts=many[:-1])).startswith("<div")
-    html = tables.facts(record(0, facts=many))
+    many = [{**facts()[0], "name": f"fact {index}"} for index in range(facts_of.MOST + 1)]
+    assert facts_of.facts(record(0, facts=many[:-1])).startswith("<div")
+    html = facts_of.facts(record(0, facts=many))
     assert f"<summary>All {len(many)} facts, each within what is allowed</summary>" in html
     assert html.count("<tr>") == len(many) + 1
 
 
 def test_a_tolerance_about_zero_is_absolute() -> None:
     fact = {**facts()[0], "value": 1e-15, "expected": 0, "tolerance": 1e-12}
-    assert row_of(tables.facts(record(0, facts=[fact])), fact["name"])[4] == "1.00e-12"
+    assert row_of(facts_of.facts(record(0, facts=[fact])), fact["name"])[4] == "1.00e-12"
+
+
+def answers(html: str) -> list[tuple[bool, str]]:
+    """Of each fold: whether it stands open, and what its line says."""
+    found = re.findall(r"<details([^>]*)><summary>(.*?)</summary>", html)
+    return [("open" in attributes, unescape(said)) for attributes, said in found]
+
+
+def test_the_line_above_the_errors_gives_the_answer() -> None:
+    html = errors.accuracy(record(0, ladder(False)))
+    said = "2 cases, 2 variants: all within tolerance; largest error 3.10e-8 of 5.00e-6"
+    assert answers(html) == [
+        (True, f"{said}; the peer fancy is wrong in one case"),
+        (False, "All cases"),
+    ]
+    worse = result("online", error=4e-6)
+    html = errors.accuracy(record(0, [case(1, 1, [result("one pass"), worse])]))
+    assert answers(html)[0] == (
+        True,
+        "one case, 2 variants: all within tolerance; largest error 4.00e-6 of 5.00e-6",
+    )
+
+
+def test_the_line_above_the_errors_claims_no_more_than_ran() -> None:
+    skip = {"name": "bulk", "role": "variant", "verdict": "skipped", "reason": "no host execution"}
+    html = errors.accuracy(record(0, [case(1, 1, [result("one pass"), skip])]))
+    assert answers(html)[0][1].startswith("one case, one variant: all within tolerance;")
+    assert answers(html)[0][1].endswith("; bulk did not run here")
+    only = errors.accuracy(record(0, [case(1, 1, [skip, result("torch", role="peer")])]))
+    assert answers(only)[0][1] == "one case, 0 variants; bulk did not run here"
+    failed = skip | {"verdict": "failed"}
+    html = errors.accuracy(record(0, [case(1, 1, [result("one pass"), failed])]))
+    assert "within tolerance" not in answers(html)[0][1] and "one check failed" in html
+
+
+def test_a_table_of_more_than_a_few_rows_is_folded() -> None:
+    few = [case(1, 1, [result(f"rung {i}") for i in range(4)])]
+    many = [case(1, 1, [result(f"rung {i}") for i in range(5)])]
+    assert answers(errors.accuracy(record(0, few)))[0][0]
+    assert not answers(errors.accuracy(record(0, many)))[0][0]
+    assert answers(compilation.compiled(record(0)))[0][0]
+    two = [compiled("sm_90"), compiled("sm_90", "softmax_online")]
+    assert not answers(compilation.compiled(record(0, compiled=two)))[0][0]
+
+
+def test_the_line_above_the_compile_figures_gives_the_answer() -> None:
+    [(_, said)] = answers(compilation.compiled(record(0)))
+    assert said == (
+        "Compiled for sm_80, sm_90, sm_100: one kernel, at most 32 registers, no spills"
+    )
+    spilt = [
+        compiled("sm_80", registers=255, spilled_bytes=1536),
+        compiled("sm_90", "other", spilled_bytes=8),
+    ]
+    [(_, said)] = answers(compilation.compiled(record(0, compiled=spilt)))
+    worst = "at most 1.50 KiB spilled, by softmax_one_pass on sm_80"
+    assert said == f"Compiled for sm_80, sm_90: 2 kernels, at most 255 registers, {worst}"

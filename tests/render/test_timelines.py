@@ -13,7 +13,8 @@ from snippets.pipeline_schedules import cases
 from snippets.pipeline_schedules import pipeline_schedules as schedules
 from warpshelf.contract.timelines import PASS_KINDS
 from warpshelf.render import svg, timelines
-from warpshelf.render.fragments import MachineState, pictures
+from warpshelf.render.exhibit import MachineState
+from warpshelf.render.fragments import pictures
 from warpshelf.render.timelines import Timeline
 
 NS = "{http://www.w3.org/2000/svg}"
@@ -157,15 +158,16 @@ def test_hostile_words_stay_words() -> None:
 
 def test_only_the_present_code_is_drawn() -> None:
     found = record(0, timelines=invented())
-    drawn = pictures(exhibit(verified(found)), ["pair", "zb-h3"])
-    assert set(drawn) == {"one-by-one", "pair", "zb-h3"}
-    assert drawn["pair"].startswith("<figure")
-    gone = [drawn["zb-h3"]]
+    drawn = pictures(exhibit(verified(found)), ["timelines/pair", "timelines/zb-h3"])
+    assert set(drawn) == {f"timelines/{name}" for name in ("one-by-one", "pair", "zb-h3")}
+    assert drawn["timelines/pair"].startswith("<figure")
+    gone = [drawn["timelines/zb-h3"]]
     for state in ("stale", "failed"):
-        withheld = pictures(exhibit(MachineState(found, state, "cpu")), ["pair"])
-        assert set(withheld) == {"pair"}
-        gone.append(withheld["pair"].replace("pair", "zb-h3"))
-    gone.append(pictures(exhibit(MachineState(None, "not measured", "cpu")), ["zb-h3"])["zb-h3"])
+        withheld = pictures(exhibit(MachineState(found, state, "cpu")), ["timelines/pair"])
+        assert set(withheld) == {"timelines/pair"}
+        gone.append(withheld["timelines/pair"].replace("pair", "zb-h3"))
+    absent = exhibit(MachineState(None, "not measured", "cpu"))
+    gone.append(pictures(absent, ["timelines/zb-h3"])["timelines/zb-h3"])
     for text in gone:
         assert "The picture zb-h3 is withheld" in unescape(text) and "shelf run softmax" in text
         assert "<svg" not in text

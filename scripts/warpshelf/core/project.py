@@ -35,6 +35,11 @@ class Project:
         return self.docs / "records"
 
     @property
+    def published_sources(self) -> Path:
+        """Copies of the snippets' files, laid where the site serves them; never committed."""
+        return self.docs / "sources"
+
+    @property
     def exports(self) -> Path:
         """The lists in formats for other programs, laid where the site serves them."""
         return self.docs / "exports"

@@ -23,12 +23,16 @@ MARKER = re.compile(
 
 
 class Listing(NamedTuple):
-    """One file of a snippet: the label of its tab, "python" or "cuda", its name, its text."""
+    """One file of a snippet: the label of its tab, "python" or "cuda", its name, its text.
+
+    `ways` is Markdown that stands below it: where the file is to be had.
+    """
 
     label: str
     language: str
     name: str
     text: str
+    ways: str = ""
 
 
 def section_names(text: str) -> list[str]:
@@ -83,22 +87,21 @@ def _indented(text: str) -> str:
     return "\n".join(f"    {line}" if line.strip() else "" for line in text.split("\n"))
 
 
-def listing(item: tuple[str, str, str, str], kind: str) -> str:
-    """A file: the section called `kind`, or else its first, and the whole file in a fold."""
-    _, language, name, text = item
+def listing(item: Listing, kind: str) -> str:
+    """A file: the section called `kind`, or else its first, the whole file in a fold, its ways."""
+    _, language, name, text, ways = item
     names = section_names(text)
-    if not names:
-        return fence(text, language, name)
-    first = kind if kind in names else names[0]
-    whole = _indented(fence(text, language, name))
-    return (
-        f'{fence(section(text, first), language, name)}\n\n??? abstract "All of {name}"\n\n{whole}'
-    )
+    parts = [fence(text, language, name)]
+    if names:
+        first = kind if kind in names else names[0]
+        parts = [fence(section(text, first), language, name)]
+        parts.append(f'??? abstract "All of {name}"\n\n{_indented(fence(text, language, name))}')
+    return "\n\n".join(filter(None, (*parts, ways)))
 
 
-def listings(code: Sequence[tuple[str, str, str, str]], kind: str) -> str:
+def listings(code: Sequence[Listing], kind: str) -> str:
     """Files in content tabs, or the only file without one; `kind` names the section to open."""
     if len(code) == 1:
         return listing(code[0], kind)
-    tabs = (f'=== "{escape(item[0])}"\n\n{_indented(listing(item, kind))}' for item in code)
+    tabs = (f'=== "{escape(item.label)}"\n\n{_indented(listing(item, kind))}' for item in code)
     return "\n\n".join(tabs)

@@ -1,0 +1,43 @@
+"""The head of a snippet's page: its idea, its contract, what it needs, and where it comes from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from warpshelf.contract import architectures
+from warpshelf.core.markup import escape
+from warpshelf.render.exhibit import Exhibit
+from warpshelf.render.notices import badges
+
+
+def _needs(needs: dict[str, Any]) -> str:
+    said = []
+    if "sm" in needs:
+        said.append(f"a GPU of {architectures.parse(needs['sm'])}")
+    if "gpus" in needs:
+        said.append(f"{needs['gpus']} GPUs" if needs["gpus"] != 1 else "a GPU")
+    if "cpu" in needs:
+        said.append(f"not on a CPU: {needs['cpu']}")
+    for name, own in needs.get("variants", {}).items():
+        what = [str(architectures.parse(own["sm"]))] if "sm" in own else []
+        what += [f"not on a CPU: {own['cpu']}"] if "cpu" in own else []
+        said.append(f"{name}: {', '.join(what)}")
+    return "; ".join(said)
+
+
+def idea(exhibit: Exhibit) -> str:
+    """Its sentence, which carries the anchor, its badges, its sections and its sources."""
+    pairs = [(k, v) for k, v in exhibit.sections.items() if k != "Source" and v.strip()]
+    if needs := _needs(exhibit.needs):
+        pairs.append(("Needs", needs))
+    rows = "\n".join(f"<dt>{escape(k)}</dt> <dd>{escape(v)}</dd>" for k, v in pairs)
+    sources = [
+        f"[{escape(title)}]({link})" if link else escape(title) for title, link in exhibit.sources
+    ]
+    parts = (
+        f'<p class="ws-idea" id="snippet-{exhibit.id}">{escape(exhibit.title)}</p>',
+        badges(exhibit),
+        f'<dl class="ws-sections">\n{rows}\n</dl>' if rows else "",
+        f"Source: {'; '.join(sources)}\n{{ .ws-sources }}" if sources else "",
+    )
+    return "\n\n".join(filter(None, parts))

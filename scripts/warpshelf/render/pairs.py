@@ -1,0 +1,198 @@
+"""The same case and function on two machines, side by side, for every machine that has times.
+
+Every machine has its column. The two that measured most are shown; a script of the site lets a
+reader choose others, and works their comparison out anew from the times that the cells carry.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from warpshelf.core import units
+from warpshelf.core.markup import attribute, escape
+from warpshelf.records.limits import tie
+from warpshelf.render import rates, tables
+from warpshelf.render.exhibit import Exhibit
+
+Key = tuple[str, str, str]  # the case as text, the role and the name of a function
+SHOWN = 2  # machines
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine with times: its slug, its name, and how many snippets it measured."""
+
+    slug: str
+    name: str
+    measured: int
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The time of a function in a case on a machine, with what it means there."""
+
+    time: dict[str, Any]
+    rate: str
+    share: str
+
+
+def machines(exhibits: Iterable[Exhibit]) -> list[Machine]:
+    """The machines with times, those that measured most first."""
+    counts: dict[str, Machine] = {}
+    for exhibit in exhibits:
+        for state in exhibit.shown("measured"):
+            before = counts.get(state.machine)
+            number = before.measured + 1 if before else 1
+            counts[state.machine] = Machine(state.machine, state.name, number)
+    return sorted(counts.values(), key=lambda one: (-one.measured, one.slug))
+
+
+def _times(exhibit: Exhibit) -> tuple[list[dict[str, Any]], dict[str, dict[Key, Cell]]]:
+    """The timed cases of all machines, each once, and the times of each machine."""
+    cases: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[Key, Cell]] = {}
+    for state in exhibit.shown("measured"):
+        record = state.record or {}
+        own = found.setdefault(state.machine, {})
+        for case in tables.timed(record):
+            text = json.dumps(case["case"], sort_keys=True)
+            cases.setdefault(text, case["case"])
+            limit = rates.bound(record, case)
+            for result in case["results"]:
+                if time := tables.time_of(result):
+                    own[text, result["role"], result["name"]] = _cell(time, limit)
+    return list(cases.values()), found
+
+
+def _cell(time: dict[str, Any], limit: rates.Bound | None) -> Cell:
+    speed = limit.rate(time["median"]) if limit else None
+    if limit is None or speed is None:
+        return Cell(time, units.seconds(time["median"]), "")
+    part = units.divided(speed, limit.ceiling or limit.peak)
+    share = f"{units.share(part)} of its limit" if part is not None else ""
+    return Cell(time, units.rate(speed, limit.unit), share)
+
+
+def compared(first: Cell | None, second: Cell | None) -> str:
+    """How many times faster the second is, in words."""
+    if first is None or second is None:
+        return "on one only"
+    if tie(first.time, second.time):
+        return "tie"
+    return units.ratio(units.divided(first.time["median"], second.time["median"]))
+
+
+def said(names: Sequence[str], pairs: Iterable[tuple[Cell | None, Cell | None]]) -> str:
+    """What the rows of a table come to."""
+    both = [(first, second) for first, second in pairs if first and second]
+    if not both:
+        return f"no time on both {names[0]} and {names[1]}"
+    ties = sum(tie(first.time, second.time) for first, second in both)
+    faster = sum(
+        not tie(first.time, second.time) and first.time["median"] > second.time["median"]
+        for first, second in both
+    )
+    slower = len(both) - ties - faster
+    return (
+        f"of {tables.count(len(both), 'time')}, {names[1]} is faster in {faster}, "
+        f"slower in {slower}, tied in {ties}"
+    )
+
+
+def _data(cell: Cell) -> str:
+    return "".join(f' data-{key}="{cell.time[key]!r}"' for key in ("median", "p20", "p80"))
+
+
+def _row(
+    name: str, role: str, key: Key, order: Sequence[Machine], found: dict[str, dict[Key, Cell]]
+) -> str:
+    peer = " <small>peer</small>" if role == "peer" else ""
+    cells = []
+    for place, machine in enumerate(order):
+        hidden = " hidden" if place >= SHOWN else ""
+        cell = found.get(machine.slug, {}).get(key)
+        opening = f' <td data-machine="{machine.slug}"{hidden}'
+        if cell is None:
+            cells.append(f"{opening}>no time</td>")
+            continue
+        note = f" <small>{escape(cell.share)}</small>" if cell.share else ""
+        cells.append(f"{opening}{_data(cell)}>{escape(cell.rate)}{note}</td>")
+    if len(order) > 1:
+        pair = (found.get(machine.slug, {}).get(key) for machine in order[:SHOWN])
+        cells.append(f' <td class="ws-pair-ratio">{escape(compared(*pair))}</td>')
+    return f'<tr><th scope="row">{escape(name)}{peer}</th>{"".join(cells)}</tr>'
+
+
+def _groups(
+    exhibit: Exhibit, order: Sequence[Machine]
+) -> tuple[list[str], list[tuple[Cell | None, Cell | None]]]:
+    """The rows of a snippet's table by case, and the pairs of times that they show."""
+    cases, found = _times(exhibit)
+    columns = len(order) + 2
+    groups, pairs = [], []
+    for label, case in zip(units.labels(cases), cases, strict=True):
+        text = json.dumps(case, sort_keys=True)
+        keys = dict.fromkeys(key for own in found.values() for key in own if key[0] == text)
+        rows = [_row(key[2], key[1], key, order, found) for key in keys]
+        groups.append(tables.group(label, rows, columns))
+        first, *rest = [found.get(machine.slug, {}) for machine in order[:SHOWN]]
+        pairs += [(first.get(key), rest[0].get(key) if rest else None) for key in keys]
+    return groups, pairs
+
+
+def _table(exhibit: Exhibit, order: Sequence[Machine]) -> str:
+    groups, pairs = _groups(exhibit, order)
+    names = [machine.name for machine in order[:SHOWN]]
+    heads = "".join(
+        f' <th scope="col" data-machine="{machine.slug}"{" hidden" if place >= SHOWN else ""}>'
+        f"{escape(machine.name)}</th>"
+        for place, machine in enumerate(order)
+    )
+    ratio = ""
+    if len(order) > 1:
+        ratio = ' <th scope="col" class="ws-pair-ratio">Second against first</th>'
+        answer = said(names, pairs)
+    else:
+        answer = f"{tables.count(len(pairs), 'time')} on {names[0]}"
+    title = f"Times of {exhibit.id} by machine"
+    return (
+        f'<details class="ws-fold ws-pair"><summary><code>{exhibit.id}</code>: '
+        f'<span class="ws-pair-said">{escape(answer)}</span></summary>\n'
+        f'<div class="ws-scroll" role="region" tabindex="0" aria-label={attribute(title)}>'
+        f'<table class="ws-table ws-pairs"><caption><strong>{escape(title)}</strong></caption>\n'
+        f'<thead><tr><th scope="col">Function</th>{heads}{ratio}</tr></thead>\n'
+        + "\n".join(groups)
+        + "\n</table></div>\n</details>"
+    )
+
+
+def _lines(exhibits: Sequence[Exhibit], order: Sequence[Machine]) -> Iterator[str]:
+    names = [machine.name for machine in order]
+    if len(names) == 1:
+        yield (
+            f"<p>One machine has times: {escape(names[0])}. With a second one the two stand side "
+            "by side here.</p>"
+        )
+    else:
+        yield (
+            f'<p>Side by side: <span class="ws-pair-names">{escape(names[0])}, then '
+            f"{escape(names[1])}</span>. Above 1, the second is faster; where the intervals from "
+            "p20 to p80 overlap, it is a tie.</p>"
+        )
+    for exhibit in sorted(exhibits, key=lambda one: one.id):
+        if any(tables.timed(state.record or {}) for state in exhibit.shown("measured")):
+            yield _table(exhibit, order)
+
+
+def side_by_side(exhibits: Sequence[Exhibit]) -> str:
+    """A fold for each snippet with times; in words what is missing where there is none."""
+    order = machines(exhibits)
+    if not order:
+        return (
+            '<p class="ws-absent">No machine has times yet, so there is nothing to set side by '
+            "side. <code>shelf run</code> on a machine with a GPU makes the first.</p>\n"
+        )
+    return '<div class="ws-machines">\n' + "\n".join(_lines(exhibits, order)) + "\n</div>\n"

@@ -1,0 +1,60 @@
+"""Anchors are told without building a page, as the build names them."""
+
+from __future__ import annotations
+
+import re
+
+import markdown
+import pytest
+from conftest import ROOT
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from warpshelf.core.anchors import anchors, slug
+
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+EXTENSIONS = ["attr_list", "toc", "pymdownx.superfences"]
+
+
+def built(text: str) -> set[str]:
+    """The anchors of a page's headings as Markdown makes them."""
+    html = markdown.markdown(text, extensions=EXTENSIONS)
+    return set(re.findall(r'<h[1-6][^>]*? id="([^"]+)"', html))
+
+
+def test_every_heading_of_our_pages_is_named_as_the_build_names_it() -> None:
+    assert len(PAGES) > 60
+    for page in PAGES:
+        text = re.sub(r"\A---\n.*?\n---\n", "", page.read_text(encoding="utf-8"), flags=re.S)
+        missing = built(text) - anchors(text)
+        assert not missing, f"{page}: {missing}"
+
+
+# No emphasis and no code: Markdown reads odd ones in ways that no heading of ours needs.
+WORDS = st.text("abC -.,:12()'é", max_size=20).map(lambda text: f"x{text}y")
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(WORDS, max_size=6))
+def test_any_heading(words: list[str]) -> None:
+    text = "\n\n".join(f"## {word}" for word in words)
+    assert anchors(text) == built(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("# A b\n## A b\n### A b\n", {"a-b", "a-b_1", "a-b_2"}),
+        ("## Views { #views }\n## More {: #more .x }\n", {"views", "more"}),
+        ('<p class="x" id="here">\n<!-- id="not" -->', {"here"}),
+        ("```python\n# no heading\n```\n~~~~\n## nor this\n~~~~\n## Yes\n", {"yes"}),
+        ("## [Linked](a.md) text\n## `n` decides\n", {"linked-text", "n-decides"}),
+        ("", set()),
+    ],
+)
+def test_what_counts(text: str, found: set[str]) -> None:
+    assert anchors(text) == found
+
+
+def test_slug() -> None:
+    assert slug("What `n` decides: Überlauf, 2-D") == "what-n-decides-uberlauf-2-d"

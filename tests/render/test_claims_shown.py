@@ -1,0 +1,159 @@
+"""What others state is shown apart from ours, and set against it only where that is fair."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+
+import pytest
+from synthetic import case, exhibit, measured, record, result, verified
+
+from warpshelf.readings.reported import Figure
+from warpshelf.render.exhibit import Claim, Credit, MachineState
+from warpshelf.render.fragments import fragments
+from warpshelf.render.reported import matches, reported
+
+LINK = "/kernels/softmax.md#reading-a"
+
+
+def claim(title: str = "A paper", **more: object) -> Claim:
+    given: dict = {
+        "figure": 2.0,
+        "unit": "TB/s",
+        "what": "Their softmax",
+        "device": "Imaginary G9",
+        "setting": "float32, 4096 columns",
+        "reading": "a-paper",
+        "place": "Table 2",
+        "case": {"m": 4096, "dtype": "float32"},
+    }
+    return Claim(Figure(**given | more), Credit(title, LINK), "https://example.org/a?b=1&c=2")
+
+
+def words(html: str) -> str:
+    return unescape(re.sub(r"<[^>]+>", " ", html))
+
+
+def shown(*states: MachineState, claims: tuple[Claim, ...] = ()) -> str:
+    return reported(exhibit(*states, reported=claims or (claim(),)))
+
+
+def test_a_figure_stands_with_its_device_setting_and_place() -> None:
+    html = shown(verified())
+    said = "Reported elsewhere: one figure from one source, none of them measured here"
+    assert f"<summary>{said}</summary>" in unescape(html)
+    cells = [words(cell).strip() for cell in re.findall(r"<t[hd][^>]*>.*?</t[hd]>", html)]
+    assert cells[:5] == ["What", "Figure", "Device", "Setting", "Place"]
+    assert cells[5:] == [
+        "A paper", "Their softmax", "2 TB/s", "Imaginary G9", "float32, 4096 columns", "Table 2"
+    ]  # fmt: skip
+    assert 'href="https://example.org/a?b=1&c=2"' in unescape(html)
+    assert f"Reported in: [A paper]({LINK})" in html
+    assert "Measured here" not in html
+
+
+@pytest.mark.parametrize(
+    ("figure", "unit", "said"),
+    [(19721.0, "GFLOP/s", "19721 GFLOP/s"), (2788000, "GPU hours", "2 788 000 GPU hours"),
+     (1.5, "×", "1.5×"), (41.5, "%", "41.5 %")],
+)  # fmt: skip
+def test_a_figure_is_written_as_it_is_stated(figure: float, unit: str, said: str) -> None:
+    html = shown(claims=(claim(figure=figure, unit=unit, case=None),))
+    assert said in words(html).replace("\u202f", " ")
+
+
+def test_without_figures_nothing_is_shown() -> None:
+    assert reported(exhibit(verified())) == ""
+    parts = fragments(exhibit(verified()))
+    assert "No figure that others state" in parts["reported"]
+    assert "No figure that others state" not in parts["whole"]
+
+
+def test_it_stands_on_the_page_apart_from_what_was_measured() -> None:
+    whole = fragments(exhibit(verified(), reported=(claim(),)))["whole"]
+    ours, apart = whole.split('<details class="ws-fold ws-claims"')
+    assert "Their softmax" in apart and "Their softmax" not in ours
+    assert "errors" in ours
+
+
+def fast(median: float = 134_217_728 / 1e12) -> MachineState:
+    """A machine on which the large case takes so long that its rate is 1 TB/s."""
+    peer = result("torch", median * 0.8, "peer")
+    rows = [result("one pass", median), result("online", median * 2), peer]
+    return measured(record(cases=[case(4096, 4096, rows, timed=True)]))
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({}, "1.00 TB/s, 0.500× of it, on Imaginary G9 80GB"),
+        ({"variant": "online"}, "500 GB/s, 0.250× of it"),
+        ({"figure": 500, "unit": "GB/s"}, "1.00 TB/s, 2.00× of it"),
+        ({"figure": 1.25, "unit": "TFLOP/s"}, "625 GFLOP/s, 0.500× of it"),
+        ({"figure": 268.435456, "unit": "µs"}, "134 µs, 2.00× of it"),
+        ({"figure": 160, "unit": "%", "share_of": "torch"}, "80.0 %, 0.500× of it"),
+    ],
+)
+def test_a_current_record_of_such_a_device_stands_beside_it(more: dict, said: str) -> None:
+    html = shown(fast(), claims=(claim(**more),))
+    assert said in words(html)
+    assert "one figure from one source, 1 of them measured here as well" in words(html)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"device": "Imaginary G7"},
+        {"device": "8 × Imaginary G9"},
+        {"device": "Imaginary G9 40GB"},
+        {"case": None},
+        {"case": {"m": 4095}},
+        {"case": {"m": 4096, "dtype": "float16"}},
+        {"variant": "fancy"},
+        {"unit": "%", "share_of": "fancy"},
+    ],
+)
+def test_nothing_else_is_set_against_it(more: dict) -> None:
+    html = shown(fast(), claims=(claim(**more),))
+    assert "none of them measured here" in words(html) and "× of it" not in words(html)
+
+
+@pytest.mark.parametrize("state", ["stale", "failed"])
+def test_a_record_of_other_code_is_not_set_against_it(state: str) -> None:
+    found = fast().record
+    html = shown(MachineState(found, state, "imaginary-g9-80gb"))
+    assert "none of them measured here" in words(html)
+
+
+def test_a_variant_that_failed_is_not_set_against_it() -> None:
+    row = result("one pass", 1e-4) | {"verdict": "failed", "reason": "wrong"}
+    found = record(cases=[case(4096, 4096, [row], timed=True)])
+    assert "none of them measured here" in words(shown(measured(found)))
+
+
+def test_figures_without_a_measurement_say_so_beside_those_with_one() -> None:
+    html = shown(fast(), claims=(claim(), claim(device="Imaginary G7", what="Old")))
+    assert "Measured here" in html and "not measured here on such a device" in words(html)
+    assert "2 figures from one source, 1 of them measured here as well" in words(html)
+
+
+def test_many_figures_are_folded_and_grouped_by_their_source() -> None:
+    claims = tuple(claim(f"Paper {i % 2}", what=f"Kernel {i}") for i in range(5))
+    html = shown(claims=claims)
+    assert html.count("rowgroup") == 2 and html.count("<tbody>") == 2
+    assert "<details" in html and " open>" not in html
+    assert " open>" in shown(claims=claims[:4])
+
+
+def test_a_case_is_named_by_some_of_its_values() -> None:
+    ours = {"m": 1, "causal": True, "out": ["a", "b"], "d": 128}
+    assert matches({"m": 1, "causal": True}, ours) and matches({"out": ["a", "b"]}, ours)
+    assert not matches({"m": True}, ours) and not matches({"causal": 1}, ours)
+    assert not matches({"k": 1}, ours) and not matches({"out": ["a"]}, ours)
+
+
+def test_hostile_words_do_nothing() -> None:
+    bad = '<script>alert(1)</script> | [x](y) --8<-- "z" **b** &lt;'
+    html = shown(fast(), claims=(claim(bad, what=bad, device="G9 " + bad[:90], setting=bad),))
+    assert "<script" not in html and "](y)" not in html and "--8<--" not in html
+    assert bad in words(html)

@@ -1,0 +1,201 @@
+"""The table of all results, what it counts, and two machines side by side."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from synthetic import case, exhibit, facts, measured, record, result, steady, verified
+
+from warpshelf.render import pairs, results, tally
+from warpshelf.render.exhibit import STATES, Exhibit, MachineState
+
+LINKS = {"softmax": "/kernels/softmax.md#snippet-softmax"}
+G7 = {"slug": "imaginary-g7", "device": "Imaginary G7"}
+
+
+def words(html: str) -> str:
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", html)).split())
+
+
+def rows(html: str) -> list[list[str]]:
+    found = re.findall(r"<tr.*?</tr>", html, re.DOTALL)
+    return [[words(cell) for cell in re.findall(r"<t[hd].*?</t[hd]>", row)] for row in found]
+
+
+def model() -> Exhibit:
+    found = record(0, [], facts=facts(), compiled=[], skips=[], kind="model")
+    return exhibit(verified(found), id="arithmetic", kind="model")
+
+
+def other(state: str, **more: object) -> MachineState:
+    return MachineState(record(**more), state, "imaginary-g9-80gb", "why")
+
+
+def timed(median: float, name: str = "one pass", **more: object) -> dict:
+    """A record of one large case, with a peer that takes twice as long."""
+    both = [result(name, median), result("torch", 2 * median, "peer")]
+    return record(cases=[case(4096, 4096, both, timed=True)], **more)
+
+
+def test_without_a_gpu_the_page_says_so_in_words() -> None:
+    shown = [exhibit(verified()), model()]
+    assert tally.tally(shown) == tally.Tally(2, 0, 2, 0, 0, 0, 0, ())
+    said = words(tally.summary(shown))
+    assert said.startswith("No snippet has been measured on a GPU yet: no time of ours stands")
+    assert "0 measured on a GPU 2 checked with no GPU 0 compiled only" in said
+    table = results.overview(shown, {})
+    assert "any GPU not measured" in words(table) and "Of its limit" not in words(table)
+    side = words(pairs.side_by_side(shown))
+    assert "No machine has times yet" in side and "shelf run" in side
+    assert 'note "No GPU has been measured yet"' in tally.note(shown)
+
+
+def test_each_snippet_counts_once_by_the_most_that_is_claimed_of_it() -> None:
+    compiled = MachineState(record(0, []), "compiled", "cpu", "no host")
+    shown = [
+        exhibit(measured(), verified()),
+        exhibit(other("stale"), verified()),
+        exhibit(compiled),
+        exhibit(other("failed")),
+        exhibit(),
+    ]
+    found = tally.tally(shown)
+    assert (found.measured, found.checked, found.compiled, found.nothing) == (1, 1, 1, 2)
+    assert (found.stale, found.failed, found.gpus) == (1, 1, ("Imaginary G9 80GB",))
+    said = words(tally.summary(shown))
+    assert said.startswith("1 of 5 snippets is measured on a GPU: Imaginary G9 80GB.")
+    assert "measured on a GPU: Imaginary G9 80GB" in words(tally.note(shown))
+    assert "No GPU" not in tally.note(shown)
+
+
+def test_a_measured_row_has_its_best_time_its_share_and_the_record() -> None:
+    # 134 MB in 60 µs are 2.24 TB/s, 74.6 % of the 3 TB/s that a copy reached.
+    made = exhibit(measured(timed(6e-5)), verified())
+    html = results.overview([made], LINKS)
+    head, gpu, cpu = rows(html)
+    assert head[5:8] == ["Fastest of ours", "Of its limit", "Against the peer"]
+    assert gpu[:4] == ["softmax kernel", "Imaginary G9 80GB", "measured", "1"]
+    assert gpu[4] == "3.10e-8 of 5.00e-6"
+    assert gpu[5].startswith("2.24 TB/s one pass, 4096 × 4096")
+    assert gpu[6:] == ["74.6 %", "2.00× torch", "6 May 2031"]
+    assert cpu[1:4] == ["CPU", "checked", "4"] and cpu[5:8] == ["no time", "", ""]
+    assert 'href="../kernels/softmax/#snippet-softmax"' in html
+    assert 'href="../records/softmax/imaginary-g9-80gb.json"' in html
+    assert "any GPU" not in words(html)
+
+
+def test_the_best_time_is_the_one_closest_to_its_limit() -> None:
+    slow = case(4096, 4096, [result("slow", 1e-4)], timed=True)
+    fast = case(2048, 4096, [result("fast", 3e-5)], timed=True)
+    peer = case(1024, 4096, [result("torch", 1.2e-5, "peer")], timed=True)
+    found = results.best(record(cases=[slow, fast, peer]))
+    assert found is not None and (found.name, found.against) == ("fast", None)
+    assert results.best(record(0)) is None
+
+
+@pytest.mark.parametrize("state", ["stale", "failed"])
+def test_numbers_that_are_withheld_are_not_here_either(state: str) -> None:
+    found = timed(7.654321e-5)
+    shown = [exhibit(MachineState(found, state, "imaginary-g9-80gb"), verified())]
+    html = results.overview(shown, LINKS) + pairs.side_by_side(shown) + tally.summary(shown)
+    assert not re.search(r"1[.]75|76[.]?5|imaginary-g9-80gb[.]json", unescape(html))
+    assert "withheld, of 6 May 2031" in words(html) and state in words(html)
+
+
+def test_every_cell_says_what_it_is_sorted_by() -> None:
+    html = results.overview([exhibit(measured(timed(6e-5)), verified()), model()], LINKS)
+    keys = [re.findall(r'data-sort="([^"]*)"', row) for row in html.split("<tr>")[2:]]
+    model_row, gpu, cpu = (list(map(unescape, row)) for row in keys)
+    assert model_row[:4] == ["arithmetic", "CPU", "verified", "2"]
+    assert gpu[0] == "softmax" and float(gpu[5]) * 1e40 == pytest.approx(2.24e12, rel=1e-2)
+    assert float(gpu[6]) == pytest.approx(0.746, rel=1e-2)
+    assert cpu[-1] == "2031-05-06T07:08:09Z"
+
+
+def two(first: float = 6e-5, second: float = 3e-5) -> list[Exhibit]:
+    return [exhibit(measured(timed(first)), measured(timed(second, **G7)))]
+
+
+def test_two_machines_stand_side_by_side() -> None:
+    html = pairs.side_by_side(two())
+    table = rows(html)
+    assert table[0] == ["Function", "Imaginary G7", "Imaginary G9 80GB", "Second against first"]
+    shares = ["4.47 TB/s 149 % of its limit", "2.24 TB/s 74.6 % of its limit"]
+    assert table[2] == ["one pass", *shares, "0.500×"]
+    assert table[3][0] == "torch peer" and table[3][3] == "0.500×"
+    assert "of 2 times, Imaginary G9 80GB is faster in 0, slower in 2, tied in 0" in words(html)
+    assert 'data-median="6e-05"' in html and " hidden" not in html
+
+
+def test_times_that_overlap_are_a_tie() -> None:
+    html = pairs.side_by_side(two(6e-5, 6.1e-5))
+    assert [row[-1] for row in rows(html)[2:]] == ["tie", "tie"]
+    assert "faster in 0, slower in 0, tied in 2" in words(html)
+
+
+def test_a_third_machine_is_there_and_hidden() -> None:
+    third = measured(timed(1e-5, slug="z9", device="Imaginary Z9"))
+    html = pairs.side_by_side([exhibit(*two()[0].states, third)])
+    assert len(re.findall(r'data-machine="z9" hidden', html)) == 3
+    assert rows(html)[0][3] == "Imaginary Z9" and rows(html)[2][-1] == "0.500×"
+
+
+def test_the_machines_that_measured_most_are_shown_first() -> None:
+    both = two()
+    again = exhibit(measured(), id="other")
+    assert [one.slug for one in pairs.machines([*both, again])] == [
+        "imaginary-g9-80gb", "imaginary-g7"
+    ]  # fmt: skip
+
+
+def test_what_only_one_machine_has_is_said() -> None:
+    shown = [exhibit(measured(timed(6e-5)), measured(timed(3e-5, "online", **G7)))]
+    found = {row[0]: row[1:] for row in rows(pairs.side_by_side(shown))[2:]}
+    assert found["one pass"][0] == "no time" and found["one pass"][2] == "on one only"
+    assert found["torch peer"][2] == "0.500×"
+
+
+def test_one_machine_alone_has_its_times_and_waits_for_another() -> None:
+    html = pairs.side_by_side([exhibit(measured(timed(6e-5)))])
+    assert "One machine has times: Imaginary G9 80GB." in words(html)
+    assert "2 times on Imaginary G9 80GB" in words(html)
+    assert rows(html)[0] == ["Function", "Imaginary G9 80GB"]
+
+
+def test_hostile_names_do_nothing() -> None:
+    bad = '<script>alert(1)</script> "x" --8<-- "y" [a](b)'
+    found = timed(6e-5, bad, device=bad)
+    shown = [exhibit(measured(found), measured(timed(3e-5, bad, slug="g7", device=bad)))]
+    html = results.overview(shown, {}) + pairs.side_by_side(shown) + tally.summary(shown)
+    html += tally.note(shown)
+    assert "<script" not in html and "--8<--" not in html and "](b)" not in html
+    assert bad in unescape(html)
+
+
+@settings(steady, max_examples=40)
+@given(
+    st.lists(st.sampled_from(STATES), max_size=3),
+    st.integers(0, 2**62),
+    st.floats(1e-12, 1e9),
+    st.sampled_from(["kernel", "program", "model"]),
+)
+def test_any_records_give_sound_pieces(
+    states: list[str], size: int, median: float, kind: str
+) -> None:
+    rows_of = [result("a", median), result("b", median, "peer")]
+    made = [
+        MachineState(
+            record(cases=[case(1, 2, rows_of, timed=True, bytes=size)], slug=f"g{i}"),
+            state,
+            f"g{i}",
+        )
+        for i, state in enumerate(states)
+    ]
+    shown = [exhibit(*made, kind=kind)]
+    html = results.overview(shown, LINKS) + pairs.side_by_side(shown) + tally.summary(shown)
+    assert not re.search(r"(?<![\w/])(nan|inf|None)(?![\w.])", words(html))
+    assert html.count("<tr") == html.count("</tr>") and "\n\n" not in html
