@@ -17,7 +17,7 @@ from synthetic import exhibit, measured, record, verified
 from warpshelf.catalogue import exports, feeds
 from warpshelf.readings import model
 from warpshelf.readings.model import Shelf
-from warpshelf.render.fragments import MachineState
+from warpshelf.render.exhibit import MachineState
 
 SITE = "https://example.org/shelf/"
 ATOM = "{http://www.w3.org/2005/Atom}"
@@ -166,6 +166,17 @@ def test_text_for_language_models(shelf: Shelf, files: dict[str, str]) -> None:
     text = files["kernels/products.txt"]
     assert "- [Matrices](https://example.org/matrices): Shows how it went on. (post)" in text
     assert files["all.txt"].count("\n- ") == 4
+
+
+def test_what_nobody_could_open_says_so(trial: Trial) -> None:
+    entry = "- {id: lost, title: Lost, url: https://example.org/lost, kind: post, why: Listed."
+    trial.page("kernels/a.md", '# A\n\n--8<-- "readings/kernels/a.md"\n')
+    found = model.load(
+        trial.root, instead={"docs/kernels/a.yml": f"{entry}, unread: true}}\n".encode()}
+    )
+    texts = exports.files(found, [], SITE, "Trial", SAID)
+    assert texts["all.txt"].rstrip().endswith("Listed. (post, nobody here could open it)")
+    assert json.loads(texts["all.json"])["readings"][0]["unread"] is True
 
 
 @given(st.text(max_size=200))

@@ -13,11 +13,21 @@ import pytest
 import yaml
 from conftest import LIST, TOPIC, Trial
 
-from warpshelf.catalogue import everything
+from warpshelf.catalogue import everything, glossary
 from warpshelf.catalogue.bibliography import bibtex
 from warpshelf.catalogue.entry import MOST_NEXT, Surroundings
 from warpshelf.catalogue.exports import FORMATS
-from warpshelf.catalogue.lists import EMPTY, FEWEST, contents, fragments, reading_targets, singles
+from warpshelf.catalogue.lists import (
+    EMPTY,
+    FEWEST,
+    UNREAD,
+    contents,
+    fragments,
+    reading_targets,
+    singles,
+    starts,
+)
+from warpshelf.catalogue.terms import Glossary
 from warpshelf.links.health import Health
 from warpshelf.readings.model import Also, Reading, Shelf, Topic, load
 
@@ -157,6 +167,7 @@ def build(root: Path, pages: dict[str, str], around: Surroundings) -> dict[str, 
         **singles(around, around.shelf.readings),
         everything.FRAGMENT: everything.rows(around, exports=True),
         "readings/all.md": contents(around.shelf),
+        **glossary.fragments(Glossary(), around.shelf, {}),
         "secret.txt": "SECRET",
     }
     for name, text in written.items():
@@ -389,6 +400,33 @@ def test_only_a_list_worth_filtering_has_a_finder() -> None:
     assert 'data-finder=""' in one_list(Surroundings(make(*few, plain_entry("last"))))
 
 
+def test_a_page_says_what_to_start_with() -> None:
+    around = Surroundings(make(plain_entry("one", "start: true"), plain_entry("two")))
+    text = starts(around)["start/kernels/softmax.md"]
+    assert 'href="https://example.org/one"' in text and "Because." in text
+    assert "example.org/two" not in text
+    assert '<a href="#readings">All 2 readings</a>' in text
+    assert (
+        "Start with"
+        not in starts(Surroundings(make(plain_entry("one"))))["start/kernels/softmax.md"]
+    )
+
+
+def test_what_nobody_could_open_stands_apart() -> None:
+    many = [plain_entry(f"r{number}") for number in range(FEWEST)]
+    lost = plain_entry("lost", "unread: true", "needs: [r0]")
+    around = surroundings(make(many[0], lost, *many[1:]))
+    shown, told, apart = one_list(around).partition(f'<p class="ws-unread">{UNREAD}</p>')
+    assert told and "data-finder" in shown and "data-finder" not in apart
+    assert 'id="reading-lost"' in apart and "reading-lost" not in shown.partition("<li")[2]
+    assert shown.count('<li class="ws-reading"') == FEWEST
+    assert "Read next" not in shown  # it is no step for anybody
+    assert everything.rows(around).count(everything.UNOPENED) == 1
+    assert UNREAD not in one_list(surroundings(make(*many)))
+    alone = one_list(surroundings(make(lost.replace("r0", "lost-too"))))
+    assert alone.startswith(f'<p class="ws-unread">{UNREAD}</p>')
+
+
 def test_read_next_names_what_needs_it() -> None:
     after = [plain_entry(f"after{n}", "needs: [first]", f"rating: {n}") for n in (1, 2, 4, 3)]
     old = plain_entry("old", "needs: [first]", "superseded_by: after1", "rating: 4")
@@ -438,7 +476,9 @@ def test_what_has_no_page_is_named_without_a_link() -> None:
     assert '<span class="ws-topic">kernels/lost</span>' in everything.rows(Surroundings(shelf))
 
 
-@pytest.mark.parametrize("fragment", [f"readings/{TOPIC}.md", everything.FRAGMENT])
+@pytest.mark.parametrize(
+    "fragment", [f"readings/{TOPIC}.md", f"start/{TOPIC}.md", everything.FRAGMENT]
+)
 def test_a_list_stands_on_its_own_page_only(trial: Trial, fragment: str) -> None:
     """Elsewhere its links would lead astray."""
     own = f'# Own\n\n--8<-- "readings/{TOPIC}.md"\n'
@@ -520,7 +560,8 @@ def test_hostile_texts_show_and_do_not_act(tmp_path: Path) -> None:
         names = {name for _, attributes in page.elements for name in attributes}
         assert names <= {
             "id", "class", "href", "hreflang", "lang", "data-kind", "data-lang", "data-tags",
-            "data-year", "data-words", "data-topic", "data-finder", "data-search-exclude",
+            "data-year", "data-words", "data-topic", "data-finder", "data-preview",
+            "data-search-exclude",
             "title",
         }, name  # fmt: skip
         assert "SECRET" not in source and "\x1b" not in source and "\u202e" not in source

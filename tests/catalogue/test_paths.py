@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import get_args
 
 import pytest
 from conftest import ROOT, Trial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpshelf.catalogue import paths
+from warpshelf.catalogue import minutes, paths, walks
 from warpshelf.catalogue.lists import REFUSED
 from warpshelf.catalogue.paths import Stage
 from warpshelf.core import pages
@@ -17,7 +18,10 @@ from warpshelf.core.findings import Finding
 from warpshelf.core.pages import Page
 from warpshelf.core.project import Project
 from warpshelf.readings import model
+from warpshelf.readings.fields import Kind
 from warpshelf.readings.model import Reading, Shelf
+from warpshelf.render.exhibit import Exhibit
+from warpshelf.render.listings import Listing
 
 
 def shelf(needs: dict[str, list[str]], snippets: dict[str, list[str]] | None = None) -> Shelf:
@@ -71,13 +75,12 @@ def test_a_snippet_runs_after_the_first_reading_that_names_it() -> None:
     on = shelf({"a": [], "b": ["a"]}, {"a": ["stream"], "b": ["stream", "softmax"]})
     stages = build(on, ["b"])
     assert [step.snippets for step in stages[0].steps] == [("stream",), ("softmax",)]
-    assert paths.summary(stages) == (2, 2)
-    text = paths.fragments(
+    text = walks.fragments(
         {"paths/a": stages},
         {"stream": "/kernels/bandwidth.md#snippet-stream"},
-        {"stream": "Copy *it*"},
+        [Exhibit("stream", "kernel", "Copy *it*")],
     )["paths/a.md"]
-    assert "2 to read, 2 to run" in text
+    assert "2 readings, 2 snippets to run: about 1 h 5 min" in text
     assert "[stream](/kernels/bandwidth.md#snippet-stream)" in text
     assert "Copy &#42;it&#42;" in text and "*it*" not in text
     assert text.index("About a") < text.index("snippet-stream") < text.index("reading-b")
@@ -85,8 +88,67 @@ def test_a_snippet_runs_after_the_first_reading_that_names_it() -> None:
 
 def test_numbers_go_on_from_stage_to_stage() -> None:
     on = shelf({"a": [], "b": [], "c": []})
-    text = paths.fragments({"paths/a": build(on, ["a", "b"], ["c"])}, {}, {})["paths/a.md"]
+    text = walks.fragments({"paths/a": build(on, ["a", "b"], ["c"])}, {})["paths/a.md"]
     assert re.findall(r'start="(\d)"', text) == ["1", "3"]
+
+
+def test_pages_of_ours_are_steps_and_come_first_in_their_stage() -> None:
+    on = shelf({"a": [], "b": []})
+    own = Page(
+        "kernels/x", "docs/kernels/x.md", {"title": "The *x*", "description": "Why x"}, "w " * 250
+    )
+    given = [{"stage": "One", "goals": ["a"], "pages": ["kernels/x"]},
+             {"stage": "Two", "goals": ["b"]}]  # fmt: skip
+    built, findings = paths.paths({**page(given), "kernels/x": own}, on)
+    assert findings == []
+    text = walks.fragments(built, {})["paths/a.md"]
+    assert "1 page here, 2 readings: about 1 h" in text and 'data-walk="62"' in text
+    assert "[The &#42;x&#42;](/kernels/x.md)" in text and "page here · 2 min" in text
+    steps = re.findall(r'data-step="(\S+)" data-minutes="(\d+)"', text)
+    assert steps == [("page:kernels/x", "2"), ("reading:a", "30"), ("reading:b", "30")]
+    assert re.findall(r'start="(\d)"', text) == ["1", "3"]
+
+
+CODE = "a = 1\n# --8<-- [start:kernel]\n" + "b = 2\n\n" * 30 + "# --8<-- [end:kernel]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", 1),
+        ("word " * 1200, 10),
+        ("---\ntitle: " + "word " * 1200 + "\n---\nword", 1),  # its front matter is not read
+        ("word " * 1200 + "\n## Readings\n\n" + "word " * 9000, 10),
+        ("```python\n" + "x = y + z\n\n" * 100 + "```\n", 10),
+        ('<figure class="a b c d e f">' * 900, 1),
+        ('--8<-- "x/whole.md"\n', 3),
+        ('    --8<-- "x/code.md"\n', 3),
+        ('```\n--8<-- "x/x.py:kernel"\n```\n', 3),
+        ('--8<-- "x/idea.md"\n--8<-- "none/whole.md"\n--8<-- "x/x.py:none"\n', 1),
+    ],
+)
+def test_minutes_of_a_page_are_those_of_its_words_and_code(text: str, expected: int) -> None:
+    code = [Listing("Python", "python", "x.py", CODE)]
+    shown = {"x": Exhibit("x", "kernel", "Title", code=code)}
+    assert minutes.of_page(Page("a", "docs/a.md", {}, text), shown) == expected
+
+
+def test_minutes_of_a_reading_are_its_own_or_those_of_its_kind() -> None:
+    reading = shelf({"a": []}).readings["a"]
+    assert minutes.of_reading(reading) == minutes.KINDS["post"]
+    assert minutes.of_reading(reading.model_copy(update={"minutes": 7})) == 7
+    rule = minutes.rule()
+    assert all(minutes.told(number) in rule for number in minutes.KINDS.values())
+    assert set(minutes.KINDS) == set(get_args(Kind))
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [(1, "1 min"), (19, "19 min"), (22, "20 min"), (60, "1 h"), (63, "1 h 5 min"),
+     (90, "1 h 30 min"), (599, "10 h"), (1250, "21 h"), (0, "0 min"), (58, "1 h")],
+)  # fmt: skip
+def test_minutes_are_told_as_exactly_as_they_are_known(number: int, told: str) -> None:
+    assert minutes.told(number) == told
 
 
 @given(st.data())
@@ -127,12 +189,18 @@ def test_a_circle_of_needs_ends() -> None:
         ([{"stage": "A", "goals": ["a"], "aim": 1}], "stage 1 of path has the unknown key 'aim'",
          paths.MEND),
         ([{"stage": "A", "goals": ["alpha", "alpha"]}], "names 'alpha' twice", "remove one"),
+        ([{"stage": "A", "goals": ["a"], "pages": ["paths/b"]}],
+         "path names 'paths/b', which is no page below docs/", "write paths/a"),
+        ([{"stage": "A", "goals": ["a"], "pages": ["paths/a", "paths/a"]}],
+         "names 'paths/a' twice", "remove one"),
+        ([{"stage": "A", "goals": ["a"], "pages": "paths/a"}], "stage 1 of path.pages is no list",
+         paths.MEND),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said(path: object, what: str, mend: str) -> None:
     built, [finding] = paths.paths(page(path), shelf({"alpha": [], "a": []}))
     assert built == {"paths/a": []}
-    assert paths.ABSENT in paths.fragments(built, {}, {})["paths/a.md"]
+    assert paths.ABSENT in walks.fragments(built, {})["paths/a.md"]
     assert (finding.path, finding.what, finding.mend) == ("docs/paths/a.md", what, mend)
     assert finding.line is not None and finding.line >= 3
 
@@ -179,7 +247,8 @@ def test_every_path_of_ours_is_whole() -> None:
     built, findings = paths.paths(pages.load(project)[0], model.load(ROOT))
     assert findings == [] and len(built) == 4
     for where, stages in built.items():
-        count, runs = paths.summary(stages)
-        assert count >= 8 and runs >= 1, where
+        steps = [step for stage in stages for step in stage.steps]
+        assert len(steps) >= 8 and any(step.snippets for step in steps), where
+        assert sum(len(stage.pages) for stage in stages) >= 3, where
         text = (ROOT / "docs" / f"{where}.md").read_text(encoding="utf-8")
         assert f'--8<-- "{where}.md"' in text

@@ -169,7 +169,11 @@ def _needs(reading: Reading, around: Surroundings, place: Place) -> str:
 
 
 def _next(reading: Reading, around: Surroundings, place: Place) -> str:
-    after = [one for one in around.followers.get(reading.id, ()) if not one.superseded_by]
+    after = [
+        one
+        for one in around.followers.get(reading.id, ())
+        if not one.superseded_by and not one.unread
+    ]
     # What continues on the same page comes first; then what is rated highest.
     after.sort(key=lambda one: (one.where != reading.where, -(one.rating or 0)))
     return _labelled("Read next", _to([one.id for one in after[:MOST_NEXT]], around, place))

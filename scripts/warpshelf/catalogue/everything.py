@@ -20,6 +20,7 @@ COMMON = {
     "what", "when", "where", "which", "while", "with", "without",
 }  # fmt: skip
 RUNS = '<span class="ws-runs" title="Code that belongs to it runs here">runs here</span>'
+UNOPENED = "nobody here could open it"
 ENDS = ".,;:!?()[]{}\"'“”‘’…"
 
 
@@ -68,6 +69,7 @@ def _row(topic: str, reading: Reading, around: Surroundings, place: OnPage) -> s
         _fact("kind", reading.kind),
         place.link(topic, target, "ws-topic") if target else _fact("topic", place.text(topic)),
         rating(reading),
+        _fact("unopened", UNOPENED if reading.unread else ""),
     ]
     more = words(reading, f"{reading.title} {reading.title_en or ''} {who}")
     runs = f" {RUNS}" if around.runs(reading) else ""

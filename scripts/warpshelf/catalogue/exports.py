@@ -14,7 +14,7 @@ from warpshelf.catalogue import bibliography, feeds
 from warpshelf.core.places import whole_address
 from warpshelf.readings.identity import identity
 from warpshelf.readings.model import Reading, Shelf, Topic
-from warpshelf.render.fragments import Exhibit
+from warpshelf.render.exhibit import Exhibit
 
 VERSION = 1  # of the plain JSON; a key that goes or changes its meaning raises it
 FORMATS = {
@@ -121,7 +121,9 @@ class _Single:
         self.csl = _dump(bibliography.csl(reading))
         self.plain = _dump(plain(reading, site))
         title = _label(reading.title_en or reading.title)
-        facts = ", ".join(filter(None, (reading.kind, str(reading.year or ""), reading.level)))
+        unread = "nobody here could open it" if reading.unread else ""
+        said = (reading.kind, str(reading.year or ""), reading.level, unread)
+        facts = ", ".join(filter(None, said))
         self.line = f"- [{title}]({reading.url}): {reading.why} ({facts})\n"
 
 

@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 from warpshelf.core.markup import plain
 from warpshelf.core.places import whole_address
 from warpshelf.readings.model import Reading
-from warpshelf.render.fragments import Exhibit
+from warpshelf.render.exhibit import Exhibit
 
 NAMESPACE = "http://www.w3.org/2005/Atom"
 MOST = 50  # entries in a feed, the newest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from urllib.parse import quote
 
-from warpshelf.catalogue.entry import Surroundings, item
+from warpshelf.catalogue.entry import Surroundings, item, rating, title
 from warpshelf.catalogue.exports import FORMATS
 from warpshelf.core.markup import escape
 from warpshelf.core.places import Anywhere, OnPage, Place, out
@@ -13,6 +13,7 @@ from warpshelf.readings.model import Reading, Shelf, Topic
 
 REFUSED = "A reading is not shown here, because its entry has a fault."
 EMPTY = "No reading stands here yet."
+UNREAD = "Nobody here could open these"
 FEWEST = 6  # entries from which on a list is worth filtering
 
 
@@ -31,6 +32,36 @@ def fragments(
     }
 
 
+def starts(around: Surroundings) -> dict[str, str]:
+    """What to read first, for the top of each topic's page: `start/kernels/softmax.md`.
+
+    Its links are relative to its topic's own page, so it stands on no other.
+    """
+    return {
+        f"start/{where}.md": _start(topic) for where, topic in sorted(around.shelf.topics.items())
+    }
+
+
+def _start(topic: Topic) -> str:
+    place = OnPage(f"{topic.where}.md")
+    rows = [
+        f'<li>{title(one, place)} {rating(one)}<span class="ws-start-why">{place.text(one.why)}'
+        f"</span></li>"
+        for one in topic.readings
+        if one.start
+    ]
+    count = len(topic.readings)
+    more = f'<a href="#readings">All {count} readings</a> stand at the end of this page.'
+    line = f'<p class="ws-start-more">{more}</p>\n' if count else ""
+    if not rows:
+        return line
+    inner = "\n".join(rows)
+    return (
+        f'<nav class="ws-start" aria-label="Start with"><p class="ws-label">Start with</p>\n'
+        f"<ul>\n{inner}\n</ul>\n{line}</nav>\n"
+    )
+
+
 def singles(around: Surroundings, ids: Iterable[str]) -> dict[str, str]:
     """Single entries for pages that show a reading of another topic: `reading/gpipe.md`.
 
@@ -42,7 +73,7 @@ def singles(around: Surroundings, ids: Iterable[str]) -> dict[str, str]:
         for name in ids
         if name in readings
     }
-    refused = around.shelf.unread.difference(readings).intersection(ids)
+    refused = around.shelf.refused.difference(readings).intersection(ids)
     return texts | {
         f"reading/{name}.md": f'<p class="ws-absent">{REFUSED}</p>\n' for name in refused
     }
@@ -79,9 +110,18 @@ def _count(number: int) -> str:
 
 
 def _list(topic: Topic, around: Surroundings) -> str:
+    """The readings, and below them those that nobody could open, which the finder leaves alone."""
     if not topic.readings:
         return f'<p class="ws-empty">{EMPTY}</p>\n'
-    return _items(topic.readings, around, OnPage(f"{topic.where}.md"))
+    place = OnPage(f"{topic.where}.md")
+    opened = [one for one in topic.readings if not one.unread]
+    unread = [one for one in topic.readings if one.unread]
+    text = _items(opened, around, place) if opened else ""
+    if unread:
+        inner = "\n".join(item(one, around, place) for one in unread)
+        text += f'<p class="ws-unread">{UNREAD}</p>\n'
+        text += f'<ul class="ws-readings"{place.markdown}>\n{inner}\n</ul>\n'
+    return text
 
 
 def _items(readings: list[Reading], around: Surroundings, place: Place) -> str:

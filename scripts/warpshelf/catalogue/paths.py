@@ -4,30 +4,31 @@ A page under docs/paths/ names its goals, in stages, in its front matter:
 
     path:
       - stage: Move bytes well
+        pages: [kernels/memory-bandwidth]
         goals: [stream-benchmark, vectorized-access]
 
-What those readings need, directly or not, is put before them, each once, at the stage that asks for
-it first. After a reading stand the snippets that run its idea, each once.
+A stage begins with its pages, which are ours. What those readings need, directly or not, is put
+before them, each once, at the stage that asks for it first. After a reading stand the snippets that
+run its idea, each once.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from warpshelf.core import shapes
 from warpshelf.core.findings import Finding
-from warpshelf.core.markup import attribute, escape, href
 from warpshelf.core.pages import Page
 from warpshelf.readings.model import Reading, Shelf
 
 FOLDER = "paths/"
 ABSENT = "This path is not shown, because what its page says of it has a fault."
-STAGE = {"stage": str, "goals": [str]}
-MEND = "write path as a list of `- stage: …` with `goals: [reading-id, …]`"
+STAGE = {"stage": str, "goals": [str], "pages?": [str]}
+MEND = "write path as a list of `- stage: …` with `goals: [reading-id, …]` and, if any, `pages:`"
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of a path, with its own title."""
+    """A part of a path, with its own title: pages of ours, then readings."""
 
     title: str
+    pages: list[Page] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
 
 
@@ -54,14 +56,14 @@ def paths(pages: Mapping[str, Page], shelf: Shelf) -> tuple[dict[str, list[Stage
     for where, page in pages.items():
         if "path" not in page.meta:
             continue
-        faults = list(_faults(page, shelf))
+        faults = list(_faults(page, shelf, pages))
         findings += faults
         # A page whose path is wrong is built all the same, without its steps.
-        built[where] = [] if faults else _stages(page.meta["path"], shelf)
+        built[where] = [] if faults else _stages(page.meta["path"], shelf, pages)
     return built, findings
 
 
-def _faults(page: Page, shelf: Shelf) -> Iterator[Finding]:
+def _faults(page: Page, shelf: Shelf, pages: Mapping[str, Page]) -> Iterator[Finding]:
     top = page.line_of(lambda line: line.startswith("path:"))
     stages = page.meta["path"]
     if not page.where.startswith(FOLDER):
@@ -81,16 +83,24 @@ def _faults(page: Page, shelf: Shelf) -> Iterator[Finding]:
             line = page.line_of(partial(_names, goal)) or top
             if goal in named:
                 yield Finding(page.path, line, f"names {goal!r} twice", "remove one")
-            elif goal not in shelf.readings and goal not in shelf.unread:
+            elif goal not in shelf.readings and goal not in shelf.refused:
                 what = f"path names {goal!r}, which no reading has as its id"
-                yield Finding(page.path, line, what, _near(goal, shelf))
+                yield Finding(page.path, line, what, _near(goal, shelf.readings))
             named.add(goal)
+        for own in stage.get("pages", ()):
+            line = page.line_of(partial(_names, own)) or top
+            if own in named:
+                yield Finding(page.path, line, f"names {own!r} twice", "remove one")
+            elif own not in pages:
+                what = f"path names {own!r}, which is no page below docs/"
+                yield Finding(page.path, line, what, _near(own, pages))
+            named.add(own)
 
 
-def _near(name: str, shelf: Shelf) -> str:
+def _near(name: str, known: Iterable[str]) -> str:
     from warpshelf.readings.messages import nearest
 
-    near = nearest(name, shelf.readings, alike=70)
+    near = nearest(name, known, alike=70)
     return f"write {near}" if near else "correct it, or remove it"
 
 
@@ -98,7 +108,7 @@ def _names(name: str, line: str) -> bool:
     return re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", line) is not None
 
 
-def _stages(stages: list[dict[str, Any]], shelf: Shelf) -> list[Stage]:
+def _stages(stages: list[dict[str, Any]], shelf: Shelf, pages: Mapping[str, Page]) -> list[Stage]:
     goals = [goal for stage in stages for goal in stage["goals"]]
     wanted = set(_closure([goal for goal in goals if goal in shelf.readings], shelf))
     ran: set[str] = set()
@@ -119,7 +129,8 @@ def _stages(stages: list[dict[str, Any]], shelf: Shelf) -> list[Stage]:
                 if name in other.needs and name not in goals
             )
             steps.append(Step(reading, asked_by, snippets))
-        built.append(Stage(stage["stage"], steps))
+        own = [pages[where] for where in stage.get("pages", ())]
+        built.append(Stage(stage["stage"], own, steps))
     return built
 
 
@@ -143,67 +154,3 @@ def _closure(goals: list[str], shelf: Shelf) -> list[str]:
             else:
                 trail.append(waiting[0])
     return list(order)
-
-
-def fragments(
-    built: Mapping[str, list[Stage]],
-    snippet_pages: Mapping[str, str],
-    ideas: Mapping[str, str],
-) -> dict[str, str]:
-    """The steps of each path, by name below the fragments: `paths/serving-an-llm.md`.
-
-    `snippet_pages` gives the docs-absolute link of each snippet, `ideas` its first line.
-    """
-    return {f"{where}.md": _path(stages, snippet_pages, ideas) for where, stages in built.items()}
-
-
-def summary(stages: list[Stage]) -> tuple[int, int]:
-    """How many readings and how many snippets a path has."""
-    steps = [step for stage in stages for step in stage.steps]
-    return len(steps), sum(len(step.snippets) for step in steps)
-
-
-def _path(stages: list[Stage], snippet_pages: Mapping[str, str], ideas: Mapping[str, str]) -> str:
-    if not stages:
-        return f'<p class="ws-absent">{ABSENT}</p>\n'
-    count, runs = summary(stages)
-    blocks = [f'<p class="ws-total">{count} to read, {runs} to run.</p>']
-    number = 1
-    for stage in stages:
-        if not stage.steps:
-            continue
-        blocks.append(f"### {escape(stage.title)}")
-        rows = [_step(step, snippet_pages, ideas) for step in stage.steps]
-        blocks.append(
-            "\n".join([f'<ol class="ws-path" start="{number}" markdown>', *rows, "</ol>"])
-        )
-        number += len(stage.steps)
-    return "\n\n".join(blocks) + "\n"
-
-
-def _step(step: Step, snippet_pages: Mapping[str, str], ideas: Mapping[str, str]) -> str:
-    reading = step.reading
-    lang = f" hreflang={attribute(reading.lang)}" if reading.lang != "en" else ""
-    title = f"<a href={href(reading.url)}{lang}>{escape(reading.title_en or reading.title)}</a>"
-    facts = [reading.kind, str(reading.year or ""), reading.level or ""]
-    source = " · ".join(escape(fact) for fact in facts if fact)
-    lines = [
-        f'<p class="ws-reading-title">{title}</p>',
-        f'<p class="ws-reading-source" markdown>{source} · [its entry]({reading.target})</p>',
-        f'<p class="ws-reading-why">{escape(reading.why)}</p>',
-    ]
-    if step.asked_by:
-        names = ", ".join(escape(other.title_en or other.title) for other in step.asked_by[:3])
-        lines.append(f'<p class="ws-path-needed">Needed for: {names}</p>')
-    lines += [_run(name, snippet_pages, ideas.get(name, "")) for name in step.snippets]
-    return '<li class="ws-path-step" markdown="block">\n' + "\n".join(lines) + "\n</li>"
-
-
-def _run(name: str, snippet_pages: Mapping[str, str], idea: str) -> str:
-    shown = escape(name)
-    link = f"[{shown}]({snippet_pages[name]})" if name in snippet_pages else shown
-    command = escape(f"python snippets/{name}/{name}.py")
-    return (
-        f'<p class="ws-path-run" markdown><span class="ws-label">Run {link}</span> {escape(idea)}'
-        f" <code>{command}</code></p>"
-    )
