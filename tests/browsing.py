@@ -9,8 +9,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import (
@@ -24,7 +26,7 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
-WIDE, NARROW = 1280, 390
+WIDE, NARROW, WIDEST = 1280, 390, 1920
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -43,9 +45,32 @@ ELSEWHERE = (
 
 
 class Quiet(SimpleHTTPRequestHandler):
-    """Serves files as a real host does, on open connections and to be cached; keeps no log."""
+    """Serves files as a real host does, on open connections and to be cached; keeps no log.
+
+    The site lies below `base`, and its page of what is missing stands for what is.
+    """
 
     protocol_version = "HTTP/1.1"
+    base = "/"
+
+    def __init__(self, *args: Any, base: str = "/", **more: Any) -> None:
+        self.base = base
+        super().__init__(*args, **more)
+
+    def translate_path(self, path: str) -> str:
+        inside = path.startswith(self.base)
+        return super().translate_path(path.removeprefix(self.base) if inside else "/nowhere")
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        page = Path(self.directory, "404.html")
+        if code != HTTPStatus.NOT_FOUND or not page.is_file():
+            return super().send_error(code, message, explain)
+        text = page.read_bytes()
+        self.send_response(code)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
 
     def end_headers(self) -> None:
         self.send_header("Cache-Control", "max-age=600")
@@ -56,13 +81,13 @@ class Quiet(SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """The address of a built site, served from a thread on this machine."""
-    handler = functools.partial(Quiet, directory=str(folder))
+def served(folder: Path, base: str = "/") -> Iterator[str]:
+    """The address of a built site, served below `base` from a thread on this machine."""
+    handler = functools.partial(Quiet, directory=str(folder), base=base)
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
+        yield f"http://127.0.0.1:{server.server_address[1]}{base.removesuffix('/')}"
         server.shutdown()
         thread.join()
 

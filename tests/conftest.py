@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 from detour import Detour
+from filelock import FileLock
 from loopback import Web, serving
 
 from warpshelf.web import fetch
 
 if TYPE_CHECKING:
+    from browsing import Visit
     from playwright.sync_api import Browser
 
 # Triton decides at import whether it interprets. A test that needs it otherwise starts a process.
@@ -29,6 +31,9 @@ if not Path("/proc/driver/nvidia/version").exists():
 
 ROOT = Path(__file__).resolve().parents[1]
 WRONG = ROOT / "tests" / "wrong"
+# The path at which the site lies on its host.
+CONFIG = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+BASE = re.findall(r"^site_url: https://[^/]+(/.*)$", CONFIG, re.M)[0]
 # A topic of a trial project, and its list of readings.
 TOPIC = "kernels/products"
 LIST = """\
@@ -121,6 +126,74 @@ def browser() -> Iterator[Browser]:
 
     with launched() as browser:
         yield browser
+
+
+@pytest.fixture(scope="session", params=["mkdocs", "zensical"])
+def builder(request: pytest.FixtureRequest) -> str:
+    """What makes the pages: each test of the site runs with both."""
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def site(builder: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of this site, built once for all tests that look at it, in whichever process."""
+    folder = tmp_path_factory.getbasetemp()
+    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    target, said = folder / f"site-{builder}", folder / f"site-{builder}.txt"
+    words = ["site", "--builder", builder, "--site-dir", str(target)]
+    with FileLock(folder / "site.lock"):
+        if not said.exists():
+            done = subprocess.run(
+                [sys.executable, "-m", "warpshelf", *words],
+                cwd=ROOT,
+                env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+                capture_output=True,
+                text=True,
+                timeout=240,
+                check=False,
+            )
+            said.write_text(f"{done.stdout}{done.stderr}" if done.returncode else "")
+    if failure := said.read_text():
+        pytest.fail(f"the site does not build:\n{failure}", pytrace=False)
+    return target
+
+
+@pytest.fixture(scope="session")
+def origin(site: Path) -> Iterator[str]:
+    """The address of the site, served from a thread on this machine."""
+    from browsing import served
+
+    with served(site) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def published(site: Path) -> Iterator[str]:
+    """The same below the path that it is published at, which the page of what is missing needs."""
+    from browsing import served
+
+    with served(site, BASE) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def wide(browser: Browser, origin: str) -> Iterator[Visit]:
+    """A tab as wide as a laptop's."""
+    from browsing import WIDE, Visit, open_context
+
+    context = open_context(browser, WIDE)
+    yield Visit(context.new_page(), origin)
+    context.close()
+
+
+@pytest.fixture(scope="session")
+def narrow(browser: Browser, origin: str) -> Iterator[Visit]:
+    """A tab as narrow as a phone's."""
+    from browsing import NARROW, Visit, open_context
+
+    context = open_context(browser, NARROW)
+    yield Visit(context.new_page(), origin)
+    context.close()
 
 
 CUT = "# ---- cases.py ----\n"  # parts the two files of a snippet that a test keeps in one text

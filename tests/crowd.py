@@ -61,7 +61,8 @@ def entry(number: int, chance: random.Random) -> str:
 
 def write(root: Path, readings: int, topics: int) -> None:
     """A project: lists and pages in five parts, a page of all readings, and the site's settings."""
-    shutil.copytree(ROOT / "docs" / "assets", root / "docs" / "assets")
+    for name in ("assets", "overrides/theme"):
+        shutil.copytree(ROOT / "docs" / name, root / "docs" / name)
     (root / "snippets").mkdir()
     (root / "mkdocs.yml").write_text(settings(), encoding="utf-8")
     chance = random.Random(1)

@@ -36,6 +36,23 @@ EXTRA = f"""\
   url: https://example.org/second
   kind: post
   why: Nothing more.
+- id: beside
+  title: "Communication, Overlapped"
+  url: https://example.org/beside
+  kind: post
+  rating: 4
+  why: A paper that speaks of ring attention, and is about something else.
+- id: talk
+  title: "Session 4: Ring Attention"
+  url: https://example.org/talk
+  kind: talk
+  why: The paper is gone through, page by page.
+- id: ring
+  title: "Ring Attention with Blockwise Transformers"
+  url: https://example.org/ring
+  kind: paper
+  rating: 1
+  why: Keys and values travel.
 """
 IDS = """selector => [...document.querySelectorAll(selector)].filter(e => e.offsetParent).map(
   e => (e.querySelector('[id^=reading-]')?.id || e.querySelector('a[href*="#reading-"]').hash)
@@ -110,6 +127,9 @@ def control(tab: Page, name: str) -> Locator:
 def search(tab: Page, text: str) -> None:
     """Type, and wait until it has been taken up."""
     control(tab, "Search these readings").fill(text)
+    if tab.url.startswith("http"):  # elsewhere the address may not be changed
+        told = "text => (new URLSearchParams(location.search).get('words') || '') === text"
+        tab.wait_for_function(told, arg=text.strip())
     tab.wait_for_timeout(120)
 
 
@@ -125,6 +145,19 @@ def says(*words: str) -> Fits:
         return all(word in text for word in words)
 
     return found
+
+
+def titled(text: str) -> Callable[[Reading], int]:
+    """How late a reading comes where `text` is asked for: its title answers worse, later."""
+    words = text.lower().split()
+
+    def late(reading: Reading) -> int:
+        title = f"{reading.title} {reading.title_en or ''}".lower()
+        hits = 2 * sum(word in title for word in words)
+        begins = bool(words) and words[0] in title.split(" ")[0]
+        return -(hits + begins + any(word in reading.kind for word in words)) if hits else 0
+
+    return late
 
 
 QUESTIONS: list[tuple[dict[str, str], Fits]] = [
@@ -158,7 +191,8 @@ def test_everything_is_narrowed_to_what_fits(
     visit: Visit, readings: list[Reading], query: dict[str, str], fits: Fits
 ) -> None:
     tab = visit.go(f"everything/?{urlencode(query)}")
-    expected = [reading.id for reading in readings if fits(reading)]
+    fitting = sorted(filter(fits, readings), key=titled(query.get("words", "")))
+    expected = [reading.id for reading in fitting]
     assert 0 < len(expected) < len(readings)
     assert shown(tab) == expected
     count = tab.locator(".ws-finder-count").inner_text()
@@ -173,7 +207,8 @@ def test_a_topic_is_narrowed_to_what_fits(
     own = [reading for reading in readings if reading.where == HERE]
     offered = {"kind", "level", "lang", "rating", "from", "to", "words"}
     if query.keys() <= offered:
-        assert shown(tab) == [reading.id for reading in own if fits(reading)]
+        fitting = sorted(filter(fits, own), key=titled(query.get("words", "")))
+        assert shown(tab) == [reading.id for reading in fitting]
 
 
 ORDERS: list[tuple[str, Callable[[Reading], object]]] = [
@@ -197,6 +232,64 @@ def test_everything_is_put_in_order(
     assert shown(tab) == expected != [reading.id for reading in papers]
     control(tab, "Order").select_option("As listed")
     assert shown(tab) == [reading.id for reading in papers]
+
+
+# Words, as they are typed.
+
+
+def order_name(tab: Page) -> str:
+    return control(tab, "Order").locator("option").first.inner_text()
+
+
+def test_who_has_the_words_in_its_title_comes_first(visit: Visit) -> None:
+    tab = visit.go("everything/?words=ring+attention")
+    assert shown(tab) == ["ring", "talk", "beside"]  # listed the other way round
+    assert order_name(tab) == "Title hits first"
+    control(tab, "Order").select_option("rating")
+    assert shown(tab) == ["beside", "ring", "talk"]
+    tab = visit.go("everything/")
+    ids = shown(tab)
+    assert ids.index("beside") < ids.index("ring") and order_name(tab) == "As listed"
+
+
+def test_stop_words_ask_for_nothing_unless_they_are_alone(
+    visit: Visit, readings: list[Reading]
+) -> None:
+    tab = visit.go("everything/?words=that+ring+attention+paper+about+the")
+    assert shown(tab) == ["ring", "talk", "beside"]
+    tab = visit.go("everything/?words=with")
+    found = shown(tab)
+    assert "ring" in found and len(found) < len(readings)
+
+
+@pytest.mark.parametrize(
+    ("typed", "read"),
+    [
+        ("atention", "attention"),  # one missing
+        ("attenntion", "attention"),  # one too many
+        ("attentian", "attention"),  # another
+        ("attnetion", "attention"),  # two swapped
+        ("antention", "attention"),
+        ("blokwi", "blockwise"),  # a word's beginning, while it is typed
+    ],
+)
+def test_one_typing_error_is_forgiven(visit: Visit, typed: str, read: str) -> None:
+    tab = visit.go(f"everything/?{urlencode({'words': f'that ring {typed} paper'})}")
+    assert shown(tab)[0] == "ring"
+    assert f"“{typed}” read as “{read}”" in tab.locator(".ws-finder-count").inner_text()
+
+
+@pytest.mark.parametrize("typed", ["atenton", "rnig xq", "qqqq", "zzz", "q.*", "a|b", "((((", "\\"])
+def test_two_are_not_and_signs_are_letters(visit: Visit, typed: str) -> None:
+    tab = visit.go(f"everything/?{urlencode({'words': typed})}")
+    assert shown(tab) == []
+    assert tab.locator(".ws-finder-none").is_visible()
+
+
+def test_a_word_that_is_there_is_not_taken_for_another(visit: Visit) -> None:
+    tab = visit.go("everything/?words=second")
+    assert shown(tab)[0] == "second"
+    assert "read as" not in tab.locator(".ws-finder-count").inner_text()
 
 
 def test_an_option_tells_how_many_there_would_be(visit: Visit, readings: list[Reading]) -> None:
@@ -362,7 +455,7 @@ def test_only_what_differs_can_be_chosen(visit: Visit) -> None:
 
 def test_a_short_list_has_no_finder(visit: Visit) -> None:
     tab = visit.go("part-0/odd/")
-    assert tab.locator(".ws-readings > li").count() == 2 < FEWEST
+    assert tab.locator(".ws-readings > li").count() == 5 < FEWEST
     assert tab.locator(".ws-finder").count() == 0
 
 
@@ -475,16 +568,33 @@ def test_ten_thousand_readings_are_found_at_the_speed_of_typing(
     browser: Browser, large: tuple[Path, object]
 ) -> None:  # fmt: skip
     context = open_context(browser, WIDE)
+    context.set_default_timeout(60_000)
     with served(large[0]) as origin:
         tab = Visit(context.new_page(), origin).go("everything/")
+        inside = context.new_cdp_session(tab)
+        # What the page's own thread works, whoever else uses the machine.
+        inside.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+        def worked() -> tuple[float, float]:
+            """Milliseconds of scripts, and of all work with the layout."""
+            metrics = {
+                one["name"]: 1000 * one["value"]
+                for one in inside.send("Performance.getMetrics")["metrics"]
+            }
+            return metrics["ScriptDuration"], metrics["TaskDuration"]
+
         control(tab, "Search these readings").focus()
         tab.wait_for_timeout(1500)  # what a search goes through is gathered meanwhile
-        asked = [("Search these readings", text) for text in
-                 ("s", "so", "softmax", "softmax kernel")]  # fmt: skip
+        words = ("s", "so", "softmax", "softmax kernel", "softmxa kernel", "the softmax of a")
+        asked = [("Search these readings", text) for text in words]
         asked += [("Kind", "paper"), ("Kind", ""), ("Topic", "part-1/"), ("Topic", "")]
-        took = {pair: tab.evaluate(TIMED, [*pair]) for pair in asked}
-        assert sorted(took.values())[len(took) // 2] < 600, took  # about 100 on an idle machine
-        assert max(took.values()) < 3000, took  # others may use the machine as well
+        took, drawn = {}, {}
+        for pair in asked:
+            before = worked()
+            tab.evaluate(TIMED, [*pair])
+            took[pair], drawn[pair] = (b - a for a, b in zip(before, worked(), strict=True))
+        assert max(took.values()) < 150, took
+        assert max(drawn.values()) < 600, drawn  # a crowded machine's caches cost it twice the time
         search(tab, "")
         assert len(shown(tab)) == 1000
         tab.get_by_role("button", name="Show the other 9,000").click()

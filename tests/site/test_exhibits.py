@@ -136,7 +136,8 @@ def test_the_code_has_the_kernels_language_first(sound: Snippet) -> None:
     (sound.folder / "sound.cu").write_text("__global__ void f() {}\n")
     rows = exhibits.code(sound)
     assert [row[0] for row in rows] == ["CUDA C++", "Python"]
-    assert rows[0] == ("CUDA C++", "cuda", "sound.cu", "__global__ void f() {}\n")
+    assert rows[0][:4] == ("CUDA C++", "cuda", "sound.cu", "__global__ void f() {}\n")
+    assert "](/sources/sound/sound.cu){ download=sound.cu }" in rows[0].ways
     text = sound.path.read_text()
     sound.path.write_text(text.replace("import torch\n", "import torch\nimport triton\n"))
     both = snippet.read(sound.project, sound.folder)

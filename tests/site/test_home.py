@@ -8,7 +8,7 @@ from html import unescape
 from synthetic import exhibit, facts, ladder, measured, record, verified
 
 from warpshelf.readings.model import Shelf
-from warpshelf.render.fragments import MachineState
+from warpshelf.render.exhibit import MachineState
 from warpshelf.site import home
 
 PAGES = {"softmax": "/kernels/softmax.md#snippet-softmax"}

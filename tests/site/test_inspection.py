@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import LIST, ROOT, TOPIC, Trial, sound_snippet
-from synthetic import record, timelines
+from synthetic import grids, record, timelines
 
 from warpshelf.contract import snippet
 from warpshelf.core.files import dump
@@ -85,12 +85,13 @@ def test_the_sound_project_builds(shelf: Trial) -> None:
     assert "A paper on products" in html and "matmul" in html
 
 
-def test_a_timeline_stands_on_its_page_until_its_record_is_stale(shelf: Trial) -> None:
-    put(shelf, cpu_record(shelf) | {"timelines": timelines()})
-    shelf.page("index.md", '# Trial\n\n--8<-- "sound/timelines/pair.md"\n')
+@pytest.mark.parametrize(("kind", "name"), [("timelines", "pair"), ("grids", "padded")])
+def test_a_picture_stands_until_its_record_is_stale(shelf: Trial, kind: str, name: str) -> None:
+    put(shelf, cpu_record(shelf) | {"timelines": timelines(), "grids": grids()})
+    shelf.page("index.md", f'# Trial\n\n--8<-- "sound/{kind}/{name}.md"\n')
     assert shelf.shelf("check").returncode == 0
     assert build.render(Project(shelf.root)).findings == []
-    fragment = shelf.root / "build/fragments/sound/timelines/pair.md"
+    fragment = shelf.root / f"build/fragments/sound/{kind}/{name}.md"
     assert "<svg" in fragment.read_text()
     stale(shelf)
     [line] = shelf.shelf("check").stderr.splitlines()
@@ -212,8 +213,8 @@ FAULTS: list[tuple[Callable[[Trial], None], str]] = [
     (no_such_reading, "docs/index.md:3: embeds the reading 'a-papr', which is no id; "
                       'write "reading/a-paper.md"'),
     (no_such_timeline, "docs/index.md:3: embeds 'sound/timelines/triple.md', but sound draws no "
-                       "timeline of that name; write one of one-by-one, pair"),
-    (timeline_of_no_snippet, "docs/index.md:3: embeds a timeline of the snippet 'sounds', which is "
+                       "picture of that name; write one of timelines/one-by-one, timelines/pair"),
+    (timeline_of_no_snippet, "docs/index.md:3: embeds a picture of the snippet 'sounds', which is "
                              'not there; write "sound/timelines/pair.md"'),
     (old_schema, "docs/assets/readings.schema.json: is not the schema that the readings have now; "
                  "run `shelf schema --write` and commit"),

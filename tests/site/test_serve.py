@@ -67,7 +67,7 @@ def files(trial: Trial) -> dict[str, int]:
     """Every file that a rendering wrote, and when it was written."""
     return {
         path.relative_to(trial.root).as_posix(): path.stat().st_mtime_ns
-        for folder in ("build/fragments", "docs/records")
+        for folder in ("build/fragments", "docs/records", "docs/sources")
         for path in (trial.root / folder).rglob("*")
         if path.is_file()
     }

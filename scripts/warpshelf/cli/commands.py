@@ -232,6 +232,7 @@ def schema(
 def site(
     serve: Annotated[bool, typer.Option("--serve", help="Serve with live reload.")] = False,
     site_dir: Annotated[Path | None, typer.Option(help="Where to build.")] = None,
+    builder: Annotated[str, typer.Option(help="mkdocs or zensical.")] = "mkdocs",
     address: Annotated[str, typer.Option(help="Where to serve.")] = "127.0.0.1:8000",
     render_only: Annotated[
         bool, typer.Option("--render-only", help="Write the fragments and stop.")
@@ -248,7 +249,7 @@ def site(
     if render_only:
         tell(findings := builds.render(project).findings)
         raise typer.Exit(1 if findings else 0)
-    raise typer.Exit(builds.build(project, site_dir))
+    raise typer.Exit(builds.build(project, site_dir, builder))
 
 
 @app.command()

@@ -1,15 +1,16 @@
-"""A build: what has changed is rendered, then MkDocs makes the pages, strictly."""
+"""A build: what has changed is rendered, then MkDocs or Zensical makes the pages, strictly."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from warpshelf.core.findings import Finding
+from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.project import Project
-from warpshelf.site import freshness, mkdocs
+from warpshelf.site import freshness, mkdocs, zensical
+
+BUILDERS = ("mkdocs", "zensical")
 
 
 @dataclass(frozen=True)
@@ -37,17 +38,21 @@ def render(project: Project) -> Rendered:
     return Rendered(findings, changed)
 
 
-def build(project: Project, site_dir: Path | None = None) -> int:
+def build(project: Project, site_dir: Path | None = None, builder: str = "mkdocs") -> int:
     """Render and build, strictly; 0 where nothing at all was wrong.
 
     A snippet or reading with a fault loses its place on the page, and the rest is built as usual.
+
+    Raises:
+        ShelfError: the builder is not installed, or there is none of that name.
     """
-    mkdocs.needed()
+    if builder not in BUILDERS:
+        what, mend = f"is {builder!r}", f"write one of {', '.join(BUILDERS)}"
+        raise ShelfError(Finding("--builder", None, what, mend))
+    (mkdocs if builder == "mkdocs" else zensical).needed()
     rendered = render(project)
     for finding in rendered.findings:
         sys.stderr.write(f"{finding}\n")
     target = (site_dir or project.root / "site").resolve()
-    words = mkdocs.command("build", "--strict", "--site-dir", str(target))
-    environment = mkdocs.environment()
-    status = subprocess.run(words, cwd=project.root, env=environment, check=False).returncode
-    return 1 if status or rendered.findings else 0
+    made = mkdocs.build if builder == "mkdocs" else zensical.build
+    return 1 if made(project, target) or rendered.findings else 0

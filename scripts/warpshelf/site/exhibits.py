@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from warpshelf.contract.snippet import Snippet
@@ -14,7 +14,10 @@ from warpshelf.records import store
 from warpshelf.records.ledger import Ledger
 from warpshelf.records.machine import CPU
 from warpshelf.records.schema import Record
-from warpshelf.render.fragments import Credit, Exhibit, Listing, MachineState
+from warpshelf.render import sources
+from warpshelf.render.exhibit import Credit, Exhibit, MachineState
+from warpshelf.render.listings import Listing
+from warpshelf.site import claims
 
 INCLUDE = re.compile(r'^\s*-{1,}8<-{1,}\s+"(?P<id>[a-z][a-z0-9_]*)/(?P<piece>[a-z]+)\.md"', re.M)
 
@@ -55,8 +58,14 @@ def states(snippet: Snippet, ledger: Ledger) -> tuple[list[MachineState], list[F
     return known, findings
 
 
-def code(snippet: Snippet) -> list[Listing]:
-    """The files of a snippet that are shown, Triton or CUDA C++ first."""
+def code(
+    snippet: Snippet, kernels: Sequence[str] = (), repository: str | None = None
+) -> list[Listing]:
+    """The files of a snippet that are shown, Triton or CUDA C++ first.
+
+    `kernels` are the instances that its .cu file is launched with, `repository` the address of the
+    project, where known.
+    """
     if snippet.findings:
         return []
     label = "Triton" if snippet.uses_triton else "Python"
@@ -65,7 +74,29 @@ def code(snippet: Snippet) -> list[Listing]:
         text = _text(snippet.cuda_path)
         cuda = Listing("CUDA C++", "cuda", snippet.cuda_path.name, text)
         listings.insert(1 if snippet.uses_triton else 0, cuda)
-    return listings
+    return [
+        one._replace(
+            ways=sources.ways(
+                snippet.id,
+                one.name,
+                repository,
+                sources.explored(one, kernels, snippet.calls),
+            )
+        )
+        for one in listings
+    ]
+
+
+def instances(states: Iterable[MachineState]) -> list[str]:
+    """The kernels of CUDA C++ that the records of the present code have compiled."""
+    rows = (
+        row
+        for state in states
+        if state.record and state.state in ("measured", "verified", "compiled")
+        for row in state.record.get("compiled", ())
+        if row["language"] == "CUDA C++"
+    )
+    return sorted({row["kernel"] for row in rows})
 
 
 def _text(path: Path) -> str:
@@ -73,10 +104,19 @@ def _text(path: Path) -> str:
 
 
 def exhibit(
-    snippet: Snippet, shelf: Shelf, targets: Mapping[str, str], ledger: Ledger
+    snippet: Snippet,
+    shelf: Shelf,
+    targets: Mapping[str, str],
+    ledger: Ledger,
+    repository: str | None = None,
 ) -> tuple[Exhibit, list[Finding]]:
-    """All that the page of `snippet` shows, and what was found wrong on the way."""
+    """All that the page of `snippet` shows, and what was found wrong on the way.
+
+    `repository` is the address of the project, where known.
+    """
     known, findings = states(snippet, ledger)
+    stated, wrong = claims.claims(snippet, shelf, targets)
+    findings += wrong
     sources = [
         Credit(shelf.readings[name].title, targets[name])
         if name in shelf.readings
@@ -89,10 +129,11 @@ def exhibit(
             kind=snippet.kind,
             title=snippet.title or snippet.id,
             sections=snippet.sections,
-            code=code(snippet),
+            code=code(snippet, instances(known), repository),
             sources=sources,
             needs=snippet.needs,
             states=known,
+            reported=stated,
         ),
         findings,
     )

@@ -31,7 +31,7 @@ SHAPE = {
 
 def sources(project: Project) -> str | None:
     """The digest of all that a rendering reads; None where a file cannot be read."""
-    written = {project.published_records, project.exports}
+    written = {project.published_records, project.published_sources, project.exports}
     docs = (path for path in _files(project.docs, written) if path.suffix in READ)
     tooling = (path for path in _files(Path(__file__).parents[1]) if path.suffix == ".py")
     own = (project.root / "mkdocs.yml", project.ledger)
@@ -40,7 +40,8 @@ def sources(project: Project) -> str | None:
 
 def results(project: Project) -> str | None:
     """The digest of all that a rendering writes; None where a file cannot be read."""
-    folders = (project.fragments, project.published_records, project.exports)
+    published = (project.published_records, project.published_sources, project.exports)
+    folders = (project.fragments, *published)
     inner = (path for folder in folders for path in _files(folder))
     return _digest((project.docs / "llms.txt", *inner))
 

@@ -1,4 +1,4 @@
-"""What a checkout holds, read once for a command: snippets, readings, pages, settings, link states.
+"""What a checkout holds, read once for a command: snippets, readings, pages, terms, settings.
 
 Both the rendering and the check start from it, and neither opens a page again.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from warpshelf.catalogue import terms
+from warpshelf.catalogue.terms import Glossary
 from warpshelf.contract import snippet
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core import pages
@@ -32,6 +34,7 @@ class Holdings:
     pages: Mapping[str, Page]
     settings: Settings = field(default_factory=Settings)
     health: Mapping[str, Health] = field(default_factory=dict)
+    glossary: Glossary = field(default_factory=Glossary)
     findings: tuple[Finding, ...] = ()
 
 
@@ -46,11 +49,12 @@ def gather(project: Project) -> Holdings:
     findings += wrong
     shelf = model.load(project.root, pages=written)
     findings += shelf.findings
+    glossary = terms.load(project)
+    findings += glossary.findings
     known: Mapping[str, Health] = {}
     try:
         known = health.load(project.root)
     except ShelfError as error:  # states that cannot be read take no reading off its page
         findings += error.findings
-    return Holdings(
-        project, snippet.discover(project), shelf, written, said, known, tuple(findings)
-    )
+    found = snippet.discover(project)
+    return Holdings(project, found, shelf, written, said, known, glossary, tuple(findings))

@@ -8,8 +8,8 @@ from warpshelf.core import units
 from warpshelf.core.markup import escape, preformatted
 from warpshelf.readings.model import Shelf
 from warpshelf.records.schema import Record
-from warpshelf.render import provenance
-from warpshelf.render.fragments import Exhibit, MachineState
+from warpshelf.render import provenance, tally
+from warpshelf.render.exhibit import Exhibit, MachineState
 
 
 def counts(shelf: Shelf, exhibits: Sequence[Exhibit]) -> str:
@@ -32,6 +32,24 @@ def counts(shelf: Shelf, exhibits: Sequence[Exhibit]) -> str:
         for number, one, many in rows
     )
     return f'<ul class="ws-counts">{items}</ul>\n'
+
+
+def machines(exhibits: Sequence[Exhibit]) -> str:
+    """On which machines the results were taken, in a sentence of a paragraph."""
+    found = tally.tally(exhibits)
+    if not found.gpus:
+        return "So far each is of a CPU: no GPU has been measured yet.\n"
+    return f"{escape(found.sentence)}\n"
+
+
+def invitation(exhibits: Sequence[Exhibit]) -> str:
+    """What somebody with a GPU can add."""
+    if not tally.tally(exhibits).gpus:
+        first = (
+            "No time is recorded here yet. Run the shelf on your machine, and hand in the first."
+        )
+        return f"{first}\n"
+    return "Run the shelf on your machine, see it beside the others, and hand in its times.\n"
 
 
 def _current(exhibit: Exhibit) -> list[MachineState]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from warpshelf.catalogue import everything, paths
+from warpshelf.catalogue import everything, paths, terms
 from warpshelf.contract import mutants
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding
@@ -17,11 +17,11 @@ from warpshelf.readings.messages import nearest
 from warpshelf.records import agreement, store
 from warpshelf.records.machine import CPU
 from warpshelf.render.fragments import KEYS
-from warpshelf.site import exhibits, holdings
+from warpshelf.site import claims, exhibits, holdings
 
 LINK = re.compile(r"\]\((?P<target>[^)\s#:]+\.md)(?:#[^)\s]*)?\)")
 FENCE = re.compile(r"^(?P<fence>`{3,}|~{3,}).*?^(?P=fence)`*~*\s*$", re.M | re.S)
-TIMELINE = re.compile(r"(?P<id>[^/]+)/timelines/(?P<name>[^/]+)\.md")
+PICTURE = re.compile(r"(?P<id>[^/]+)/(?P<name>(?P<kind>timelines|grids)/[^/]+)\.md")
 SECTION = re.compile(r'^[ \t]*-{1,}8<-{1,}[ \t]+"(?P<target>[^"\n]+)"', re.M)
 
 
@@ -34,8 +34,9 @@ def check(project: Project) -> list[Finding]:
     for one in held.snippets:
         findings.extend(_snippet(one, held.shelf, shown))
     findings.extend(paths.paths(held.pages, held.shelf)[1])
+    findings.extend(terms.check(held.glossary, held.pages, held.shelf, _included(shown)))
     drawn = {
-        one.id: _drawn(one) for one in held.snippets if one.id in embedded_timelines(held.pages)
+        one.id: _drawn(one) for one in held.snippets if one.id in embedded_pictures(held.pages)
     }
     findings.extend(_pages(project, ids, held.shelf, held.pages, drawn))
     findings.extend(editors.check(project))
@@ -48,6 +49,7 @@ def _snippet(one: Snippet, shelf: model.Shelf, shown: dict[str, str]) -> Iterato
     if one.findings:
         return
     yield from mutants.check(one)
+    yield from claims.check(one, shelf)
     records, wrong = store.load_all(one)
     yield from wrong
     committed = records.get(CPU)
@@ -67,7 +69,7 @@ def _snippet(one: Snippet, shelf: model.Shelf, shown: dict[str, str]) -> Iterato
         mend = f'embed it by `--8<-- "{one.id}/whole.md"` on a page'
         yield Finding(path, None, "is on no page", mend)
     for name in one.readings:
-        if name not in shelf.readings and name not in shelf.unread:
+        if name not in shelf.readings and name not in shelf.refused:
             near = nearest(name, shelf.readings, alike=70)
             meant = f"write {near}" if near else "name the id of a reading in docs/"
             mend = f"{meant}, or add the reading"
@@ -78,12 +80,22 @@ def _snippet(one: Snippet, shelf: model.Shelf, shown: dict[str, str]) -> Iterato
             yield Finding(where, None, "is no record", "remove it")
 
 
+def _included(shown: Mapping[str, str]) -> dict[str, set[str]]:
+    """The anchors of snippets, by the page that shows them."""
+    found: dict[str, set[str]] = {}
+    for link in shown.values():
+        page, _, anchor = link.lstrip("/").partition("#")
+        found.setdefault(page.removesuffix(".md"), set()).add(anchor)
+    return found
+
+
 def _drawn(one: Snippet) -> set[str] | None:
-    """The timelines of its present code; None where no record tells them."""
+    """The pictures of its present code; None where no record tells them."""
     committed = store.load_all(one)[0].get(CPU)
     if committed is None or committed["digest"] != one.digest:
         return None
-    return {row["name"] for row in committed.get("timelines", ())}
+    kinds = ("timelines", "grids")
+    return {f"{kind}/{row['name']}" for kind in kinds for row in committed.get(kind, ())}
 
 
 def _pages(
@@ -123,12 +135,12 @@ def embedded_readings(written: Mapping[str, Page]) -> list[str]:
     return sorted(found)
 
 
-def embedded_timelines(written: Mapping[str, Page]) -> dict[str, list[str]]:
-    """The names of the timelines that pages embed, by snippet, by `<id>/timelines/<name>.md`."""
+def embedded_pictures(written: Mapping[str, Page]) -> dict[str, list[str]]:
+    """The pictures that pages embed, by snippet: `timelines/gpipe` of `<id>/timelines/gpipe.md`."""
     found: dict[str, set[str]] = {}
     for page in written.values():
         for match in SECTION.finditer(page.text):
-            if named := TIMELINE.fullmatch(match["target"]):
+            if named := PICTURE.fullmatch(match["target"]):
                 found.setdefault(named["id"], set()).add(named["name"])
     return {one: sorted(names) for one, names in found.items()}
 
@@ -139,12 +151,12 @@ def _instead(
     """What to embed in place of something that is not there."""
     first, _, rest = target.partition("/")
     name = rest.removesuffix(".md")
-    if TIMELINE.fullmatch(target) and (known := drawn.get(first)):
+    if PICTURE.fullmatch(target) and (known := drawn.get(first)):
         return f"write one of {', '.join(sorted(known))}"
     if first == "reading" and (near := nearest(name, shelf.readings, alike=70)):
         return f'write "reading/{near}.md"'
-    if first == "readings" and (near := nearest(name, shelf.topics, alike=70)):
-        return f'write "readings/{near}.md"'
+    if first in ("readings", "start") and (near := nearest(name, shelf.topics, alike=70)):
+        return f'write "{first}/{near}.md"'
     if first not in ids and (near := nearest(first, ids, alike=70)):
         return f'write "{near}/{rest}"'
     return "embed something that is there"
@@ -153,7 +165,7 @@ def _instead(
 def _own_page(target: str) -> str | None:
     """The one page that a list of readings may stand on, below docs/."""
     first, _, rest = target.partition("/")
-    if first != "readings" or rest == "all.md":
+    if first not in ("readings", "start") or target == "readings/all.md":
         return None
     return everything.PAGE if target == everything.FRAGMENT else rest
 
@@ -169,25 +181,25 @@ def _embedded(
     """Why what a page embeds is not there, or None."""
     name, _, section = target.partition(":")
     first, _, rest = name.partition("/")
-    if first == "readings":
+    if first in ("readings", "start"):
         topic = rest.removesuffix(".md")
-        good = topic in shelf.topics or topic in ("all", "every")
+        good = topic in shelf.topics or (first == "readings" and topic in ("all", "every"))
         return None if good else f"embeds the readings of {topic!r}, which is no topic"
     if first == "reading":
-        good = rest.removesuffix(".md") in {*shelf.readings, *shelf.unread}
+        good = rest.removesuffix(".md") in {*shelf.readings, *shelf.refused}
         return None if good else f"embeds the reading {rest.removesuffix('.md')!r}, which is no id"
-    if first == "paths":
+    if first == "paths" and rest != "minutes.md":
         page = written.get(name.removesuffix(".md"))
         good = page is not None and "path" in page.meta
         return None if good else f"embeds {name!r}, but that page has no path in its front matter"
-    if first in ("home", "reference"):
+    if first in ("glossary", "home", "paths", "reference", "results"):
         return None
-    if named := TIMELINE.fullmatch(target):
+    if named := PICTURE.fullmatch(target):
         if first not in ids:
-            return f"embeds a timeline of the snippet {first!r}, which is not there"
+            return f"embeds a picture of the snippet {first!r}, which is not there"
         known = drawn.get(first)
         good = known is None or named["name"] in known  # without a record there is no telling
-        return None if good else f"embeds {name!r}, but {first} draws no timeline of that name"
+        return None if good else f"embeds {name!r}, but {first} draws no picture of that name"
     if (project.docs / "assets" / name).is_file():
         return None
     if rest.removesuffix(".md") in KEYS and rest.endswith(".md"):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 from warpshelf.core.findings import Finding, ShelfError
+from warpshelf.core.project import Project
 
 
 def needed() -> None:
@@ -15,6 +17,12 @@ def needed() -> None:
     if find_spec("mkdocs") is None:
         what = "is not installed in this environment"
         raise ShelfError(Finding("mkdocs", None, what, "run `make pages`, which installs it"))
+
+
+def build(project: Project, target: Path) -> int:
+    """Build the rendered project into `target`, strictly; the status that MkDocs ends with."""
+    words = command("build", "--strict", "--site-dir", str(target))
+    return subprocess.run(words, cwd=project.root, env=environment(), check=False).returncode
 
 
 def command(*words: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from warpshelf.catalogue import everything, exports, lists, paths
+from warpshelf.catalogue import everything, exports, glossary, lists, paths, walks
 from warpshelf.catalogue.entry import Surroundings
 from warpshelf.contract import snippet
 from warpshelf.contract.snippet import Snippet
@@ -13,7 +13,9 @@ from warpshelf.core.files import dump, write_atomically
 from warpshelf.core.findings import Finding
 from warpshelf.core.project import Project
 from warpshelf.records import ledger
-from warpshelf.render.fragments import Exhibit, fragments, pictures
+from warpshelf.render import pairs, results, tally
+from warpshelf.render.exhibit import Exhibit
+from warpshelf.render.fragments import fragments, pictures
 from warpshelf.site import exhibits, holdings, home, inspection
 from warpshelf.site.holdings import Holdings
 
@@ -32,23 +34,32 @@ def render(project: Project) -> tuple[list[Finding], int]:
     shown, wrong = _exhibits(held)
     findings += wrong
     published: dict[str, str] = {}
-    timelines = inspection.embedded_timelines(held.pages)
+    drawn = inspection.embedded_pictures(held.pages)
     for one in shown:
         for piece, text in fragments(one).items():
             texts[f"{one.id}/{piece}.md"] = text + "\n"
-        for name, text in pictures(one, timelines.get(one.id, ())).items():
-            texts[f"{one.id}/timelines/{name}.md"] = text
+        for name, text in pictures(one, drawn.get(one.id, ())).items():
+            texts[f"{one.id}/{name}.md"] = text
         for state in one.states:
             if state.state in PUBLISHED and state.record is not None:
                 published[f"{one.id}/{state.machine}.json"] = dump(state.record)
     built, wrong = paths.paths(held.pages, held.shelf)
     findings += wrong
-    texts |= paths.fragments(built, pages, {one.id: one.title for one in shown})
+    texts |= walks.fragments(built, pages, shown)
+    texts |= glossary.fragments(held.glossary, held.shelf, held.pages)
     texts["home/shelf.md"] = home.counts(held.shelf, shown)
     texts["home/result.md"] = home.result(shown, pages)
+    texts["home/machines.md"] = home.machines(shown)
+    texts["home/invitation.md"] = home.invitation(shown)
+    texts["results/summary.md"] = tally.summary(shown)
+    texts["results/overview.md"] = results.overview(shown, pages)
+    texts["results/machines.md"] = pairs.side_by_side(shown)
+    texts["results/note.md"] = tally.note(shown)
     texts |= _references(held.snippets)
     changed = _mirror(project.fragments, texts)
     changed += _mirror(project.published_records, published)
+    files = {f"{one.id}/{file.name}": file.text for one in shown for file in one.code}
+    changed += _mirror(project.published_sources, files)
     changed += _export(held, shown)
     return sorted(set(findings)), changed
 
@@ -58,6 +69,7 @@ def _lists(held: Holdings, pages: Mapping[str, str]) -> dict[str, str]:
     around = Surroundings(held.shelf, pages, held.health, everything.page(held.pages))
     exported = held.settings.address is not None
     texts = lists.fragments(around, held.settings.repository, exports=exported)
+    texts |= lists.starts(around)
     texts[everything.FRAGMENT] = everything.rows(around, exports=exported)
     texts |= lists.singles(around, inspection.embedded_readings(held.pages))
     texts["readings/all.md"] = lists.contents(held.shelf)
@@ -74,7 +86,7 @@ def _exhibits(held: Holdings) -> tuple[list[Exhibit], list[Finding]]:
         if not snippet.ID.fullmatch(one.id):  # it has no page, and no anchor, of its own
             findings += one.findings
             continue
-        exhibit, wrong = exhibits.exhibit(one, held.shelf, targets, book)
+        exhibit, wrong = exhibits.exhibit(one, held.shelf, targets, book, held.settings.repository)
         findings += wrong
         shown.append(exhibit)
     return shown, findings

@@ -1,0 +1,172 @@
+"""From page to page without loading one: what scripts add is there, once, and works."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from browsing import WIDE, Visit, open_context
+from conftest import ROOT
+from playwright.sync_api import Browser, Page
+
+XML = "application/xml"
+
+
+CONFIG = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+ADDRESS = re.findall(r"^site_url: (\S+)/$", CONFIG, re.M)[0]
+
+
+@pytest.fixture
+def visit(browser: Browser, site: Path, origin: str) -> Iterator[Visit]:
+    """A tab of its own, in which nothing may go wrong.
+
+    The theme takes a link for one of the site where the site's map has it, so the map names the
+    place where the site is served here.
+    """
+    context = open_context(browser, WIDE)
+    where = (site / "sitemap.xml").read_text(encoding="utf-8").replace(ADDRESS, origin)
+    context.route("**/sitemap.xml", lambda route: route.fulfill(body=where, content_type=XML))
+    visit = Visit(context.new_page(), origin)
+    yield visit
+    context.close()
+    assert (visit.foreign, visit.failed, visit.console) == ([], [], [])
+
+
+def begin(visit: Visit, page: str) -> Page:
+    """Load a page, and leave a mark that no other page would have if it were loaded."""
+    tab = visit.go(page)
+    tab.wait_for_timeout(300)  # the theme asks for the site's map
+    tab.evaluate("window.mark = 1")
+    return tab
+
+
+def follow(tab: Page, page: str, selector: str = "") -> None:
+    """Click the link to a page of the site, and wait until it is there."""
+    link = tab.locator(selector) if selector else tab.locator(f"a[href$='/{page}']:visible")
+    link.first.click()
+    arrived(tab, page)
+
+
+def arrived(tab: Page, page: str) -> None:
+    tab.wait_for_url(lambda url: urlsplit(url).path.endswith(f"/{page}"))
+    tab.wait_for_function(
+        "page => document.querySelector('link[rel=canonical]').href.endsWith(`/${page}`)", arg=page
+    )
+    tab.wait_for_timeout(100)
+    assert tab.evaluate("window.mark") == 1, "the page was loaded anew"
+
+
+def finder_works(tab: Page) -> None:
+    """There is one finder, and it narrows this page's list and tells this page's address."""
+    assert tab.locator(".ws-finder").count() == 1
+    total = tab.locator("[data-finder] > li").count()
+    count = tab.locator(".ws-finder-count")
+    assert count.inner_text() == f"{total} readings"
+    tab.locator(".ws-finder-words").fill("the gpu")
+    tab.wait_for_function(
+        "() => / of /.test(document.querySelector('.ws-finder-count').textContent)"
+    )
+    shown = tab.locator("[data-finder] > li").count()
+    assert 0 < shown < total and urlsplit(tab.url).query == "words=the+gpu"
+    tab.locator(".ws-finder-clear").click()
+    assert tab.locator("[data-finder] > li").count() == total
+    assert urlsplit(tab.url).query == ""
+
+
+GO = """page => {
+  const link = document.createElement('a');
+  link.href = new URL(page, document.querySelector('.md-logo').href).href;
+  document.body.append(link);
+  link.click();
+  link.remove();
+}"""
+
+
+def test_the_finder_goes_along(visit: Visit) -> None:
+    tab = begin(visit, "kernels/gemm/")
+    finder_works(tab)
+    follow(tab, "kernels/attention/")
+    finder_works(tab)
+    follow(tab, "everything/")
+    finder_works(tab)
+    tab.locator(".ws-finder [aria-label=Kind]").select_option("book")
+    books = tab.locator("[data-finder] > li").count()
+    follow(tab, "about/numbers/")
+    assert tab.locator(".ws-finder").count() == 0
+    tab.go_back()
+    arrived(tab, "everything/")
+    assert tab.locator(".ws-finder").count() == 1
+    assert tab.locator("[data-finder] > li").count() == books
+    assert urlsplit(tab.url).query == "kind=book"
+    tab.go_back()  # what was asked before the book
+    tab.wait_for_function(
+        "number => document.querySelectorAll('[data-finder] > li').length > number", arg=books
+    )
+    tab.wait_for_timeout(300)
+    assert tab.locator(".ws-finder").count() == 1
+
+
+def test_a_tag_leads_to_all_that_have_it(visit: Visit) -> None:
+    tab = begin(visit, "kernels/gemm/")
+    tag = tab.locator("a.ws-tag").first
+    name = tag.inner_text()
+    follow(tab, "everything/", "a.ws-tag")
+    assert tab.locator(".ws-finder [aria-label=Tag]").input_value() == name
+    rows = tab.locator("[data-finder] > li")
+    tags = rows.evaluate_all("all => all.map(row => row.dataset.tags.split(' '))")
+    assert tags and all(name in own for own in tags)
+
+
+def test_what_is_typed_last_stays_on_its_page(visit: Visit) -> None:
+    """The address is the next page's as soon as a link is clicked."""
+    tab = begin(visit, "kernels/gemm/")
+    link = tab.locator("a[href$='/kernels/attention/']:visible").first
+    handle = link.element_handle()
+    tab.locator(".ws-finder-words").fill("tile")
+    assert handle
+    tab.evaluate("link => link.click()", handle)  # before the finder has taken it up
+    arrived(tab, "kernels/attention/")
+    tab.wait_for_timeout(200)
+    assert urlsplit(tab.url).query == ""
+    assert tab.locator(".ws-finder-words").input_value() == ""
+
+
+def test_formulas_are_set_on_each_page(visit: Visit, site: Path) -> None:
+    files = sorted(site.rglob("index.html"))
+    pages = [f"{path.parent.relative_to(site).as_posix()}/" for path in files
+             if 'class="arithmatex"' in path.read_text(encoding="utf-8")]  # fmt: skip
+    tab = begin(visit, "about/links/")
+    for page in (pages[0], "about/links/", pages[-1]):
+        tab.evaluate(GO, page)
+        arrived(tab, page)
+        if page not in pages:
+            continue
+        tab.locator(".katex").first.wait_for()
+        font = "element => getComputedStyle(element).fontFamily"
+        assert "KaTeX" in tab.locator(".katex").first.evaluate(font)
+        assert tab.locator(".arithmatex:not([data-shown])").count() == 0
+
+
+def test_a_link_in_prose_shows_where_it_leads(visit: Visit) -> None:
+    tab = begin(visit, "paths/")
+    tab.locator("article a[href$='/paths/serving/']").first.hover()
+    shown = tab.locator(".md-tooltip2--active")
+    shown.wait_for()
+    assert "Serving an LLM" in shown.inner_text()
+    tab.mouse.move(0, 0)
+
+
+def test_ticks_of_a_path_go_along(visit: Visit) -> None:
+    tab = begin(visit, "paths/serving/")
+    shared = tab.locator("[data-step='page:kernels/attention']").get_by_role("checkbox")
+    shared.check()
+    for page in ("paths/flash-attention/", "paths/", "paths/serving/"):
+        tab.evaluate(GO, page)
+        arrived(tab, page)
+        assert tab.locator(".ws-walked").count() == (page != "paths/")
+        assert tab.locator(".ws-tick").count() == tab.locator("[data-step]").count()
+        if page != "paths/":
+            assert shared.is_checked()

@@ -1,0 +1,190 @@
+"""What the site says of itself to other programs, and to who comes to a page that is not there."""
+
+from __future__ import annotations
+
+import struct
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import urljoin, urlsplit
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+from browsing import NARROW, WIDE, Visit, open_context
+from conftest import BASE, ROOT
+from playwright.sync_api import Browser
+
+CONFIG = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+SITE = CONFIG["site_url"]
+ATOM = "application/atom+xml"
+
+
+class Head(HTMLParser):
+    """The title, the links and the meta elements of a page."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.said: dict[str, str] = {}
+        self.links: list[dict[str, str]] = []
+        self.twice: list[str] = []
+        self.title = ""
+        self.inside = ""
+        self.feed(path.read_text(encoding="utf-8").partition("</head>")[0])
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attrs}
+        self.inside = tag
+        if tag == "meta" and (name := values.get("property") or values.get("name")):
+            self.twice += [name] if name in self.said else []
+            self.said[name] = values.get("content", "")
+        elif tag == "link":
+            self.links.append(values)
+
+    def handle_data(self, data: str) -> None:
+        self.title += data.strip() if self.inside == "title" else ""
+
+    def of(self, relation: str) -> list[dict[str, str]]:
+        return [link for link in self.links if relation in link.get("rel", "").split()]
+
+
+@pytest.fixture(scope="module")
+def heads(site: Path) -> dict[str, Head]:
+    """The head of each page, by its address below the site's."""
+    return {
+        path.relative_to(site).as_posix().removesuffix("index.html"): Head(path)
+        for path in sorted(site.rglob("*.html"))
+    }
+
+
+def test_each_page_has_a_card_of_its_own(heads: dict[str, Head], site: Path) -> None:
+    for page, head in heads.items():
+        said = head.said
+        assert head.twice == [], page
+        title, description = said["og:title"], said["og:description"]
+        assert title and len(description) > 20, page
+        assert title in head.title, page
+        assert said["og:site_name"] == CONFIG["site_name"]
+        assert (said["twitter:title"], said["twitter:description"]) == (title, description), page
+        assert said["twitter:card"] == "summary_large_image"
+        assert said["og:image:alt"]
+        for picture in ("og:image", "twitter:image"):
+            assert said[picture].startswith(SITE), page
+        if page != "404.html":
+            assert description == said["description"], page
+            assert said["og:url"] == urljoin(SITE, page) == head.of("canonical")[0]["href"]
+            assert said["og:type"] == ("article" if page else "website"), page
+    descriptions = [head.said["og:description"] for head in heads.values()]
+    assert len(set(descriptions)) > len(descriptions) * 0.9
+    titles = [head.said["og:title"] for head in heads.values()]
+    assert len(set(titles)) > len(titles) * 0.9
+    front = heads[""].said
+    card = (site / front["og:image"].removeprefix(SITE)).read_bytes()
+    assert struct.unpack(">II", card[16:24]) == (1200, 630)
+    assert (front["og:image:width"], front["og:image:height"]) == ("1200", "630")
+
+
+def test_feeds_are_announced_where_they_belong(heads: dict[str, Head], site: Path) -> None:
+    own = 0
+    for page, head in heads.items():
+        feeds = [link for link in head.of("alternate") if link.get("type") == ATOM]
+        where = [
+            urlsplit(urljoin(SITE + page, link["href"])).path.removeprefix(BASE) for link in feeds
+        ]
+        assert where[-2:] == ["exports/all.xml", "exports/measurements.xml"], page
+        assert all(link["title"] for link in feeds)
+        for address in where:
+            ElementTree.parse(site / address)
+        topics = {f"exports/{name}.xml" for name in (page.rstrip("/"), f"{page}index")}
+        exists = {name for name in topics if (site / name).is_file()} - {"exports/all.xml"}
+        assert set(where[:-2]) == exists, page
+        own += len(exists)
+    assert own == len([path for path in (site / "exports").glob("*/*.xml")]) > 35
+
+
+def test_icons(heads: dict[str, Head], site: Path) -> None:
+    for page, head in heads.items():
+        icons = [*head.of("icon"), *head.of("apple-touch-icon")]
+        names = [urlsplit(urljoin(SITE + page, icon["href"])).path for icon in icons]
+        assert names == [
+            f"{BASE}assets/{name}" for name in ("favicon.png", "logo.svg", "touch.png")
+        ]
+    for name, side in (("favicon.png", 96), ("touch.png", 180)):
+        assert struct.unpack(">II", (site / "assets" / name).read_bytes()[16:24]) == (side, side)
+
+
+def test_no_marks_of_paragraphs_on_the_front_page(wide: Visit) -> None:
+    seen = "marks => marks.filter(mark => mark.checkVisibility()).length"
+    assert wide.go("").eval_on_selector_all(".headerlink", seen) == 0
+    assert wide.go("about/numbers/").eval_on_selector_all(".headerlink", seen) > 3
+
+
+# A page that is not there.
+
+
+@pytest.mark.parametrize(
+    ("address", "offered"),
+    [
+        ("kernels/sofmax/", "kernels/softmax/"),
+        ("kernel/attention.html", "kernels/attention/"),
+        ("flash_attention", "sessions/02-flash-attention/"),
+        ("training/pipelineparallelism", "training/pipeline-parallelism/"),
+        ("sessions/ring-attention/", "sessions/04-ring-attention/"),
+        ("reference/tooling/rendering/", "reference/tooling/render/"),
+        ("Kernels/GEMM.MD", "kernels/gemm/"),
+        ("quantisation", "models/quantization/"),
+    ],
+)
+def test_missing_page_offers_what_is_most_like_it(
+    browser: Browser, published: str, address: str, offered: str
+) -> None:
+    context = open_context(browser, WIDE)
+    visit = Visit(context.new_page(), published)
+    tab = visit.go(address)
+    first = tab.locator(".ws-missing-pages a").first
+    assert urlsplit(first.get_attribute("href")).path == BASE + offered
+    assert visit.foreign == []
+    assert [one for one in visit.failed if not one.startswith(f"{published}/{address}")] == []
+    first.click()
+    tab.wait_for_url(f"**/{offered}")
+    assert tab.locator("h1").count() == 1
+    context.close()
+
+
+@pytest.mark.parametrize("address", ["zzzqqqxxx/", "%E0%A4%A/", "%3Cb%3Ex/", "-/_/!"])
+def test_missing_page_of_no_likeness(browser: Browser, published: str, address: str) -> None:
+    context = open_context(browser, NARROW)
+    visit = Visit(context.new_page(), published)
+    tab = visit.go(address)
+    assert tab.locator("h1").inner_text() == "There is no such page"
+    assert tab.locator(".ws-missing-pages li").count() == 0
+    assert tab.locator("article a").count() > 5
+    assert not any("404" not in text for text in visit.console), visit.console
+    assert tab.evaluate("document.documentElement.scrollWidth") <= NARROW
+    context.close()
+
+
+def test_missing_page_puts_the_words_into_the_search(
+    browser: Browser, published: str, builder: str
+) -> None:
+    """Zensical's search has no field until it is opened; there the pages alone are offered."""
+    context = open_context(browser, WIDE)
+    tab = Visit(context.new_page(), published).go("kernels/flash-attention/")
+    field = tab.locator(".md-search__input")
+    if builder == "zensical":
+        assert field.count() == 0
+    else:
+        assert field.input_value() == "kernels flash attention"
+        field.click()
+        tab.locator(".md-search-result__link").first.wait_for()
+    context.close()
+
+
+def test_missing_page_has_its_links_without_scripts(browser: Browser, published: str) -> None:
+    context = open_context(browser, WIDE, java_script_enabled=False)
+    tab = Visit(context.new_page(), published).go("kernels/sofmax/")
+    links = tab.locator("article a")
+    paths = [urlsplit(link.get_attribute("href")).path for link in links.all()]
+    assert {BASE + page for page in ("everything/", "kernels/", "training/")} <= set(paths)
+    links.nth(1).click()
+    assert "There is no such page" not in tab.content()
+    context.close()

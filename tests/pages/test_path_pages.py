@@ -1,0 +1,108 @@
+"""The paths in a browser: ticks that stay, and how far one has come."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from browsing import NARROW, WIDE, Visit, open_context
+from playwright.sync_api import Browser
+
+PATH, OTHER = "paths/serving/", "paths/flash-attention/"
+SHARED = "page:kernels/attention"  # a step of both
+
+
+@pytest.fixture
+def visit(browser: Browser, origin: str) -> Iterator[Visit]:
+    """A tab whose browser has kept nothing yet, and in which nothing may go wrong."""
+    context = open_context(browser, WIDE)
+    visit = Visit(context.new_page(), origin)
+    yield visit
+    assert (visit.foreign, visit.failed, visit.console) == ([], [], [])
+    context.close()
+
+
+def kept(visit: Visit) -> list[str]:
+    found = json.loads(visit.tab.evaluate("localStorage.getItem('warpshelf.done')") or "[]")
+    assert isinstance(found, list)
+    return found
+
+
+def test_ticks_stay_and_are_shared(visit: Visit) -> None:
+    tab = visit.go(PATH)
+    steps = tab.locator("[data-step]").count()
+    said = tab.locator(".ws-walked [role=status]")
+    assert tab.get_by_role("checkbox").count() == steps > 15
+    assert said.inner_text().startswith(f"0 of {steps} steps done, about ")
+    before = said.inner_text()
+    tab.locator("[data-step]").first.get_by_role("checkbox").check()
+    tab.locator(f"[data-step='{SHARED}']").get_by_role("checkbox").check()
+    assert said.inner_text().startswith(f"2 of {steps} steps done, about ")
+    assert said.inner_text().split("about")[1] != before.split("about")[1]
+    assert tab.locator("progress").get_attribute("max") == str(steps)
+    assert tab.locator("progress").evaluate("bar => bar.value") == 2
+    assert SHARED in kept(visit) and len(kept(visit)) == 2
+    tab.reload()
+    assert said.inner_text().startswith("2 of")
+    tab = visit.go(OTHER)
+    assert tab.locator(f"[data-step='{SHARED}']").get_by_role("checkbox").is_checked()
+    assert said.inner_text().startswith("1 of")
+    tab.get_by_role("button", name="Untick all").click()
+    assert said.inner_text().startswith("0 of") and len(kept(visit)) == 1
+    assert not tab.get_by_role("button", name="Untick all").is_visible()
+
+
+def test_all_done_is_said(visit: Visit) -> None:
+    tab = visit.go(PATH)
+    for box in tab.get_by_role("checkbox").all():
+        box.check()
+    said = tab.locator(".ws-walked [role=status]").inner_text()
+    steps = tab.locator("[data-step]").count()
+    assert said == f"{steps} of {steps} steps done, all done"
+
+
+@pytest.mark.parametrize("value", ["{", "7", "null", '{"a": 1}', '["<b>", 7, null]', "[[]]"])
+def test_what_somebody_else_kept_does_no_harm(visit: Visit, value: str) -> None:
+    tab = visit.go(PATH)
+    tab.evaluate("value => localStorage.setItem('warpshelf.done', value)", value)
+    tab = visit.go(PATH)
+    assert tab.locator(".ws-walked [role=status]").inner_text().startswith("0 of")
+    tab.get_by_role("checkbox").first.check()
+    assert tab.locator(".ws-walked [role=status]").inner_text().startswith("1 of")
+
+
+def test_where_nothing_may_be_kept_ticks_last_as_long_as_the_page(
+    browser: Browser, origin: str
+) -> None:
+    context = open_context(browser, WIDE)
+    context.add_init_script(
+        "Object.defineProperty(Storage.prototype, 'setItem', {value() { throw new Error('no'); }});"
+    )
+    visit = Visit(context.new_page(), origin)
+    tab = visit.go(PATH)
+    tab.get_by_role("checkbox").first.check()
+    tab.get_by_role("checkbox").nth(1).check()
+    assert tab.locator(".ws-walked [role=status]").inner_text().startswith("2 of")
+    context.close()
+
+
+def test_without_scripts_a_path_is_a_plain_list(browser: Browser, origin: str) -> None:
+    context = open_context(browser, WIDE, java_script_enabled=False)
+    tab = context.new_page()
+    tab.goto(f"{origin}/{PATH}")
+    assert tab.locator("[data-step]").count() > 15
+    assert tab.locator("article :is(input, progress, button)").count() == 0
+    assert "about" in tab.locator(".ws-total").inner_text()
+    context.close()
+
+
+def test_on_a_phone_ticks_are_large_enough_and_nothing_scrolls(
+    browser: Browser, origin: str
+) -> None:
+    context = open_context(browser, NARROW)
+    tab = Visit(context.new_page(), origin).go(PATH)
+    box = tab.locator(".ws-tick").first.bounding_box()
+    assert box and box["width"] >= 24 and box["height"] >= 24
+    assert tab.evaluate("document.documentElement.scrollWidth") <= NARROW
+    context.close()

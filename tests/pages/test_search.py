@@ -1,0 +1,131 @@
+"""The search box of this site: the page that explains a thing is found by the thing's name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from browsing import WIDE, Visit, open_context
+from playwright.sync_api import Browser, Page
+
+# What is typed, and the pages that explain it: each of them is right.
+RIGHT = {
+    "wgmma": ["kernels/gemm/"],
+    "bank conflict": ["kernels/bank-conflicts/"],
+    "zero bubble": ["training/pipeline-parallelism/", "sessions/06-zero-bubble/"],
+    "ring attention": ["training/sequence-parallelism/", "sessions/04-ring-attention/"],
+    "float4": ["kernels/memory-bandwidth/", "kernels/gemm/"],
+    "TMA": ["kernels/memory-bandwidth/", "kernels/gemm/"],
+    "MLA": ["kernels/attention/", "models/transformer/"],
+    "NVLink": ["training/collectives/", "kernels/gpu-architecture/", "kernels/blackwell/"],
+    "roofline": ["kernels/performance-models/"],
+    "kv cache": ["models/inference-engines/"],
+    "occupancy": ["kernels/performance-models/", "kernels/gpu-architecture/"],
+    "flash attention": ["kernels/attention/"],
+    "warp shuffle": ["kernels/warp-primitives/"],
+    "tensor core": ["kernels/gemm/", "kernels/gpu-architecture/"],
+    "all-reduce": ["training/collectives/"],
+    "ncu": ["tools/profiling/", "tools/reading-a-profile/"],
+    "moe": ["training/mixture-of-experts/"],
+    "cutlass": ["kernels/gemm/"],
+    "stream-k": ["kernels/scheduling/"],
+    "arithmetic intensity": ["kernels/performance-models/", "models/transformer-arithmetic/"],
+}
+# How many of them are the first result, how many among the first three pages, and the worst place
+# of any. Zensical weighs a title, and a page that all but the reader may pass over, as the rest.
+GOALS = {"mkdocs": (16, 20, 2), "zensical": (9, 17, 4)}
+
+INDEX = {"mkdocs": ("search/search_index.json", "docs"), "zensical": ("search.json", "items")}
+SEPARATOR = r"""[\s\-_,:!=\[\]()"`/.]+"""
+PAGES = """() => [...document.querySelectorAll('.md-search-result__item')].map(
+  item => item.querySelector('a').href)"""
+# Zensical's search lies in a shadow tree.
+SHADOWS = """() => [...document.querySelectorAll('*')].filter(one => one.shadowRoot).flatMap(
+  host => [...host.shadowRoot.querySelectorAll('[role=listbox] a[href]')].map(link => link.href))"""
+
+
+@pytest.fixture(scope="module")
+def visit(browser: Browser, origin: str) -> Iterator[Visit]:
+    context = open_context(browser, WIDE)
+    yield Visit(context.new_page(), origin)
+    context.close()
+
+
+def found(tab: Page, origin: str, text: str) -> list[str]:
+    """The pages that the search box of the theme shows for a text, best first."""
+    if tab.locator(".md-search__button").count():
+        links = shadowed(tab, text)
+    else:
+        box = tab.locator(".md-search__input")
+        box.focus()
+        box.fill("")
+        box.press("Backspace")
+        tab.wait_for_function("() => !document.querySelector('.md-search-result__item')")
+        box.fill(text[:-1])
+        box.press(text[-1])  # a key asks for what stands there then, once
+        tab.locator(".md-search-result__item").first.wait_for(state="attached")
+        tab.wait_for_timeout(50)
+        links = tab.evaluate(PAGES)
+    pages = [urlsplit(link).path for link in links]
+    return list(dict.fromkeys(page.removeprefix(f"{urlsplit(origin).path}/") for page in pages))
+
+
+def shadowed(tab: Page, text: str) -> list[str]:
+    """The links that Zensical's search shows."""
+    box = tab.get_by_role("combobox", name="Search")
+    if not box.is_visible():
+        tab.locator(".md-search__button").click()
+    box.fill("")
+    tab.wait_for_function(f"() => ({SHADOWS})().length === 0")
+    box.fill(text)
+    tab.wait_for_function(f"() => ({SHADOWS})().length > 0")
+    tab.wait_for_timeout(150)
+    return tab.evaluate(SHADOWS)
+
+
+def test_the_page_that_explains_a_thing_is_found(visit: Visit, builder: str) -> None:
+    tab = visit.go("about/links/")
+    places = {}
+    for text, right in RIGHT.items():
+        pages = found(tab, visit.origin, text)
+        places[text] = min((pages.index(page) for page in right if page in pages), default=99)
+    first, three, worst = GOALS[builder]
+    assert {text: place for text, place in places.items() if place > worst} == {}
+    assert sum(place < 3 for place in places.values()) >= three, places
+    assert sum(place == 0 for place in places.values()) >= first, places
+    assert (visit.foreign, visit.failed, visit.console) == ([], [], [])
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("flashattention", "kernels/attention/"),
+        ("__shfl_sync", "kernels/warp-primitives/"),
+        ("cuBLAS", "kernels/gemm/"),
+        ("blackwell", "kernels/blackwell/"),
+    ],
+)
+def test_names_of_code_are_found_as_they_are_written(visit: Visit, text: str, right: str) -> None:
+    tab = visit.go("about/links/")
+    assert right in found(tab, visit.origin, text)[:3]
+
+
+def test_what_is_no_page_to_read_is_not_in_the_index(site: Path, builder: str) -> None:
+    name, key = INDEX[builder]
+    index = json.loads((site / name).read_text(encoding="utf-8"))
+    pages = {entry["location"].partition("#")[0] for entry in index[key]}
+    assert {"kernels/gemm/", "glossary/"} <= pages
+    out = ("reference/", "about/tags", "everything")
+    assert [page for page in pages if page.startswith(out)] == []
+    assert index["config"]["separator"] == SEPARATOR
+    if builder == "mkdocs":
+        assert index["config"]["fields"]["tags"]["boost"] == 0
+
+
+def test_the_finder_forgives_a_reader(visit: Visit) -> None:
+    tab = visit.go("everything/?words=that+ring+atention+paper")
+    first = tab.locator("[data-finder] > li a").first.inner_text()
+    assert first.startswith("Ring Attention")

@@ -1,0 +1,128 @@
+"""Figures that others state are checked against the shelf and against our cases."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import LIST, TOPIC, Trial, sound_snippet
+from synthetic import record
+
+from warpshelf.contract import snippet
+from warpshelf.contract.snippet import Snippet
+from warpshelf.core.files import dump
+from warpshelf.core.project import Project
+from warpshelf.readings import model
+from warpshelf.records import ledger
+from warpshelf.site import claims, exhibits, inspection
+
+FIGURE = """\
+- figure: 2.5
+  unit: TB/s
+  what: Their product
+  device: Imaginary G9
+  setting: float32
+  reading: a-paper
+  place: Table 2
+  case: {m: 4096}
+"""
+
+
+@pytest.fixture
+def sound(trial: Trial) -> Snippet:
+    """A snippet with a current record of the CPU, whose list of what is due has one timed case."""
+    project = Project(trial.root)
+    trial.page(f"{TOPIC}.yml", LIST)
+    trial.page(f"{TOPIC}.md", f'# Products\n\n--8<-- "readings/{TOPIC}.md"\n')
+    one = snippet.read(project, trial.snippet("sound", sound_snippet()).parent)
+    one.results.mkdir()
+    found = record(0, snippet="sound", digest=one.digest)
+    (one.results / "cpu.json").write_text(dump(found))
+    return one
+
+
+def state(one: Snippet, text: str) -> Path:
+    path = one.folder / "reported.yml"
+    path.write_text(text)
+    return path
+
+
+def faults(one: Snippet, text: str) -> list[str]:
+    state(one, text)
+    shelf = model.load(one.project.root)
+    return [str(finding) for finding in claims.check(one, shelf)]
+
+
+def test_a_sound_figure_is_shown_with_the_reading_that_states_it(sound: Snippet) -> None:
+    assert faults(sound, FIGURE) == []
+    shelf = model.load(sound.project.root)
+    targets = {"a-paper": shelf.readings["a-paper"].target}
+    shown, findings = exhibits.exhibit(sound, shelf, targets, ledger.load(sound.project))
+    [claim] = shown.reported
+    assert findings == []
+    assert claim.source == ("A paper on products", f"/{TOPIC}.md#reading-a-paper")
+    assert claim.url == "https://example.org/products"
+    address = "https://example.org/here"
+    state(sound, f"{FIGURE}  url: {address}\n")
+    [claim] = claims.claims(sound, shelf, targets)[0]
+    assert claim.url == address
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            "a-paper",
+            "a-papre",
+            ":6: the reading 'a-papre' is not on the shelf; write a-paper, or add the reading",
+        ),
+        ("m: 4096", "m: 4095", ":8: case fits none of the 1 timed cases, not one; name what"),
+        ("m: 4096", "n: 2, o: 1", ":8: case fits none of the 1 timed cases"),
+        (
+            "{m: 4096}",
+            "{m: 4096}\n  variant: two pass",
+            ":9: variant 'two pass' is none of that case; write one of three passes",
+        ),
+        ("2.5\n  unit: TB/s", '2.5\n  unit: "%"\n  share_of: none', "share_of 'none' is none of"),
+    ],
+)
+def test_what_does_not_fit_is_said(sound: Snippet, old: str, new: str, said: str) -> None:
+    [line] = faults(sound, FIGURE.replace(old, new))
+    assert line.startswith("snippets/sound/reported.yml:") and said in line
+
+
+def test_a_case_that_fits_several_is_said(sound: Snippet) -> None:
+    path = sound.results / "cpu.json"
+    due = record(0)["due"]
+    timed = {**due[0], "case": {"m": 4096, "n": 2}, "timed": True}
+    found = record(0, snippet="sound", digest=sound.digest)
+    path.write_text(dump(found | {"due": [timed, {**timed, "case": {"m": 4096, "n": 3}}]}))
+    [line] = faults(sound, FIGURE)
+    assert "case fits 2 of the 2 timed cases, not one" in line
+
+
+def test_without_a_current_record_no_case_is_judged(sound: Snippet) -> None:
+    (sound.results / "cpu.json").unlink()
+    assert faults(sound, FIGURE.replace("4096", "1")) == []
+
+
+def test_a_program_has_no_cases(sound: Snippet) -> None:
+    [line] = faults(replace(sound, kind="program"), FIGURE)
+    assert "case is given, but a program has no cases; remove it" in line
+
+
+def test_it_changes_no_digest_and_leaves_the_records_current(sound: Snippet) -> None:
+    before = sound.digest
+    state(sound, FIGURE)
+    project = sound.project
+    again = snippet.read(project, sound.folder)
+    assert again.digest == before
+    [found] = exhibits.states(again, ledger.load(project))[0]
+    assert found.state == "verified"
+
+
+def test_the_check_of_a_project_reads_the_figures(sound: Snippet) -> None:
+    state(sound, FIGURE.replace("TB/s", "TB"))
+    said = [str(finding) for finding in inspection.check(sound.project)]
+    assert any(line.startswith("snippets/sound/reported.yml:2: unit is 'TB'") for line in said)
