@@ -1,0 +1,168 @@
+"""Floating formats by their bits: what a pattern means, and how an exact value is rounded to one.
+
+Everything here is exact: a finite number is a `Fraction`, and rounding is done on it once. That is
+slow, and is meant to be: it is what quick code is held against.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+NEAREST, TOWARDS_ZERO, DOWN, UP, AWAY = "rn", "rz", "rm", "rp", "rna"
+
+
+@dataclass(frozen=True)
+class Real:
+    """A sign and a magnitude: `kind` is finite, infinite or nan, and zero has a sign as well."""
+
+    negative: bool
+    magnitude: Fraction = Fraction(0)
+    kind: str = "finite"
+
+    @property
+    def value(self) -> Fraction:
+        """The number, of a finite one."""
+        return -self.magnitude if self.negative else self.magnitude
+
+
+NAN = Real(False, kind="nan")
+
+
+def infinity(negative: bool) -> Real:
+    """An infinity of that sign."""
+    return Real(negative, kind="infinite")
+
+
+def real(value: Fraction | int, zero: bool = False) -> Real:
+    """A finite number; `zero` is the sign of one that is zero."""
+    value = Fraction(value)
+    return Real(value < 0 if value else zero, abs(value))
+
+
+@dataclass(frozen=True)
+class Format:
+    """A binary floating format.
+
+    `infinite` says whether the largest exponent is kept for infinities and NaN; `nan` is the
+    pattern of the NaN that instructions produce, None where there is none. `saved` are bits below
+    the mantissa that the container has and the format does not use (tf32).
+    """
+
+    name: str
+    exponent: int
+    mantissa: int
+    infinite: bool = True
+    nan: int | None = None
+    saved: int = 0
+
+    @property
+    def width(self) -> int:
+        """Bits of the container."""
+        return 1 + self.exponent + self.mantissa + self.saved
+
+    @property
+    def bias(self) -> int:
+        """What is taken from the exponent's field."""
+        return (1 << (self.exponent - 1)) - 1
+
+    @property
+    def least(self) -> int:
+        """The exponent of the smallest normal number."""
+        return 1 - self.bias
+
+    @property
+    def largest(self) -> int:
+        """The pattern of the largest finite number, without container bits."""
+        top = (1 << (self.exponent + self.mantissa)) - 1
+        if self.infinite:
+            return top - (1 << self.mantissa)
+        return top - 1 if self.nan is not None else top
+
+    def decode(self, bits: int) -> Real:
+        """What a pattern means."""
+        bits >>= self.saved
+        negative = bool(bits >> (self.exponent + self.mantissa) & 1)
+        field = bits >> self.mantissa & ((1 << self.exponent) - 1)
+        part = bits & ((1 << self.mantissa) - 1)
+        if self.infinite and field == (1 << self.exponent) - 1:
+            return NAN if part else infinity(negative)
+        if not self.infinite and bits & ((1 << (self.exponent + self.mantissa)) - 1) == self.nan:
+            return NAN
+        whole = part + (1 << self.mantissa) if field else part
+        power = max(field, 1) - self.bias - self.mantissa
+        return Real(negative, Fraction(whole) * Fraction(2) ** power)
+
+    def encode(self, given: Real, mode: str = NEAREST, *, saturate: bool = False) -> int:
+        """The pattern of `given`, rounded by `mode`.
+
+        `saturate` makes the largest finite number of what would be infinite, as `.satfinite` does.
+        """
+        sign = int(given.negative) << (self.exponent + self.mantissa)
+        if given.kind == "nan":
+            if self.nan is None:
+                return self.largest << self.saved
+            return self.nan << self.saved
+        if given.kind == "infinite":
+            return (sign | (self.largest if saturate else self._beyond())) << self.saved
+        pattern = self._round(given, mode)
+        if pattern > self.largest:
+            inward = mode == TOWARDS_ZERO or mode == (UP if given.negative else DOWN)
+            finite = saturate or (inward and self.infinite)
+            pattern = self.largest if finite else self._beyond()
+        return (sign | pattern) << self.saved
+
+    def _beyond(self) -> int:
+        """What stands for a number over the largest: infinity, else NaN, else the largest."""
+        if self.infinite:
+            return self.largest + 1
+        return self.nan if self.nan is not None else self.largest
+
+    def _round(self, given: Real, mode: str) -> int:
+        """The magnitude as a pattern, with the next ones for what is too large for it."""
+        if not given.magnitude:
+            return 0
+        top = given.magnitude
+        power = top.numerator.bit_length() - top.denominator.bit_length()
+        power -= top < Fraction(2) ** power
+        power = max(power, self.least)
+        scaled = top / Fraction(2) ** (power - self.mantissa)
+        whole, rest = divmod(scaled.numerator, scaled.denominator)
+        half = 2 * rest - scaled.denominator
+        if mode == NEAREST:
+            up = half > 0 or (half == 0 and whole & 1 == 1)
+        elif mode == AWAY:
+            up = half >= 0
+        else:
+            up = rest > 0 and mode == (DOWN if given.negative else UP)
+        # The pattern of a normal number counts on from that of the smallest one, so that a carry
+        # out of the mantissa is a carry into the exponent.
+        return whole + up + ((power - self.least) << self.mantissa)
+
+    def subnormal(self, bits: int) -> bool:
+        """Whether a pattern is of a number below the smallest normal one, and not zero."""
+        bits >>= self.saved
+        return not bits >> self.mantissa & ((1 << self.exponent) - 1) and bool(
+            bits & ((1 << self.mantissa) - 1)
+        )
+
+    def zeroed(self, bits: int) -> int:
+        """`bits`, a subnormal number made a zero of its sign, as `.ftz` does."""
+        return bits & 1 << (self.width - 1) if self.subnormal(bits) else bits
+
+
+FORMATS = {
+    one.name: one
+    for one in (
+        Format("f16", 5, 10, nan=0x7FFF),
+        Format("bf16", 8, 7, nan=0x7FFF),
+        Format("f32", 8, 23, nan=0x7FFFFFFF),
+        Format("f64", 11, 52, nan=0x7FF8000000000000),
+        Format("tf32", 8, 10, nan=0x3FFFF, saved=13),
+        Format("e4m3", 4, 3, infinite=False, nan=0x7F),
+        Format("e5m2", 5, 2, nan=0x7F),
+        Format("e2m1", 2, 1, infinite=False),
+        Format("e2m3", 2, 3, infinite=False),
+        Format("e3m2", 3, 2, infinite=False),
+    )
+}
