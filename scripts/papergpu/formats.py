@@ -9,35 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
+from papergpu.reals import NAN, Real, infinity, real
+
 NEAREST, TOWARDS_ZERO, DOWN, UP, AWAY = "rn", "rz", "rm", "rp", "rna"
-
-
-@dataclass(frozen=True)
-class Real:
-    """A sign and a magnitude: `kind` is finite, infinite or nan, and zero has a sign as well."""
-
-    negative: bool
-    magnitude: Fraction = Fraction(0)
-    kind: str = "finite"
-
-    @property
-    def value(self) -> Fraction:
-        """The number, of a finite one."""
-        return -self.magnitude if self.negative else self.magnitude
-
-
-NAN = Real(False, kind="nan")
-
-
-def infinity(negative: bool) -> Real:
-    """An infinity of that sign."""
-    return Real(negative, kind="infinite")
-
-
-def real(value: Fraction | int, zero: bool = False) -> Real:
-    """A finite number; `zero` is the sign of one that is zero."""
-    value = Fraction(value)
-    return Real(value < 0 if value else zero, abs(value))
 
 
 @dataclass(frozen=True)
@@ -149,6 +123,15 @@ class Format:
     def zeroed(self, bits: int) -> int:
         """`bits`, a subnormal number made a zero of its sign, as `.ftz` does."""
         return bits & 1 << (self.width - 1) if self.subnormal(bits) else bits
+
+
+def saturated(shape: Format, bits: int) -> int:
+    """Between 0 and 1; NaN becomes +0."""
+    value = shape.decode(bits)
+    if value.kind == "nan" or value.negative:
+        return 0
+    one = shape.encode(real(1))
+    return one if value.kind == "infinite" or value.magnitude > 1 else bits
 
 
 FORMATS = {

@@ -7,29 +7,20 @@ that does something else.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable
-from typing import TypeVar
-
+from papergpu.operands import Operands
 from papergpu.tree import (
-    Address,
     Block,
-    Float,
     Function,
     Instruction,
-    Integer,
     Label,
     Module,
-    Name,
     Operand,
-    Opposite,
     Place,
     Prototype,
     Targets,
     Variable,
-    Vector,
 )
-from papergpu.words import END, Unreadable, Word, words
+from papergpu.words import END, Unreadable
 
 __all__ = ["Unreadable", "parse"]
 
@@ -38,8 +29,6 @@ SPACES = (".reg", ".param", ".shared", ".global", ".const", ".local", ".tex")
 LIMITS = (".maxntid", ".reqntid", ".minnctapersm", ".maxnreg", ".maxnctapersm", ".noreturn",
           ".reqnctapercluster", ".maxclusterrank", ".explicitcluster",
           ".blocksareclusters")  # fmt: skip
-CLOSING = {"{": "}", "(": ")", "[": "]"}
-T = TypeVar("T")
 
 
 def parse(text: str) -> Module:
@@ -51,58 +40,12 @@ def parse(text: str) -> Module:
     return _Reader(text).module()
 
 
-class _Reader:
+class _Reader(Operands):
     def __init__(self, text: str) -> None:
-        self.words = words(text)
-        self.at = 0
+        super().__init__(text)
+        self.depth = 0
         self.files: dict[int, str] = {}
         self.place: Place | None = None
-
-    # Words.
-
-    @property
-    def next(self) -> Word:
-        return self.words[self.at]
-
-    def take(self) -> Word:
-        word = self.next
-        if word.kind == END:
-            raise Unreadable(word.line, "the text ends in the middle of something")
-        self.at += 1
-        return word
-
-    def sees(self, *texts: str) -> bool:
-        return self.next.kind != END and self.next.text in texts
-
-    def took(self, text: str) -> bool:
-        if self.sees(text):
-            self.at += 1
-            return True
-        return False
-
-    def want(self, text: str) -> Word:
-        if not self.sees(text):
-            raise Unreadable(self.next.line, f"{self.next.text[:40]!r} stands in place of {text!r}")
-        return self.take()
-
-    def name(self) -> str:
-        if self.next.kind != "name":
-            raise Unreadable(self.next.line, f"{self.next.text[:40]!r} is no name")
-        return self.take().text
-
-    def number(self) -> int:
-        if self.next.kind != "integer":
-            raise Unreadable(self.next.line, f"{self.next.text[:40]!r} is no number")
-        return _integer(self.take().text).value
-
-    def several(self, one: Callable[[], T], closing: str) -> list[T]:
-        """What stands, with commas between, up to `closing`, which is taken."""
-        found: list[T] = []
-        while not self.took(closing):
-            if found:
-                self.want(",")
-            found.append(one())
-        return found
 
     # The module.
 
@@ -259,7 +202,7 @@ class _Reader:
     def block(self) -> Block:
         # A block that is written in a thousand blocks is refused before it exhausts the stack.
         found = Block(self.want("{").line)
-        self.depth = getattr(self, "depth", 0) + 1
+        self.depth += 1
         if self.depth > 64:
             raise Unreadable(found.line, "more than 64 blocks stand in one another")
         while not self.took("}"):
@@ -340,55 +283,3 @@ class _Reader:
         return Instruction(
             opcode, tuple(modifiers), tuple(operands), word.line, guard, unless, self.place
         )
-
-    # Operands.
-
-    def operand(self, depth: int = 0) -> Operand:
-        if depth > 8:
-            raise Unreadable(self.next.line, "an operand holds more than 8 others in one another")
-        word = self.take()
-        if word.text in ("-", "!"):
-            found: Operand = Opposite(word.text, self.operand(depth + 1))
-        elif word.text in ("{", "("):
-            items = self.several(lambda: self.operand(depth + 1), CLOSING[word.text])
-            found = Vector(tuple(items), word.text)
-        elif word.text == "[":
-            base, *more = self.several(lambda: self.operand(depth + 1), "]") or [Name("")]
-            found = Address(base, tuple(more))
-        elif word.kind == "integer":
-            found = _integer(word.text)
-        elif word.kind == "float":
-            found = Float(int(word.text[2:], 16), 32 if word.text[1] in "fF" else 64)
-        elif word.kind == "decimal":
-            found = Float(int.from_bytes(struct.pack(">d", float(word.text)), "big"), 64)
-        elif word.kind == "name":
-            found = self.behind(word)
-        else:
-            raise Unreadable(word.line, f"{word.text[:40]!r} is no operand")
-        if self.took("|"):
-            return Vector((found, self.operand(depth + 1)), "|")
-        return found
-
-    def behind(self, word: Word) -> Operand:
-        """A name, with the bytes that are added to it; `generic(name)` of an initial value."""
-        text, offset = word.text, 0
-        if text == "generic" and self.took("("):
-            text = self.name()
-            self.want(")")
-        while self.sees("+", "-"):
-            sign = 1 if self.take().text == "+" else -1
-            sign = -sign if self.took("-") else sign
-            offset += sign * self.number()
-        return Name(text, offset)
-
-
-def _integer(text: str) -> Integer:
-    digits = text.removesuffix("U")
-    base = {"0x": 16, "0b": 2}.get(
-        digits[:2].lower(), 8 if digits[0] == "0" and digits != "0" else 10
-    )
-    try:
-        value = int(digits[2:] if base in (16, 2) else digits, base)
-    except ValueError:
-        value = int(digits)
-    return Integer(value, text.endswith("U"))

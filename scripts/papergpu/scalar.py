@@ -9,24 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from math import isqrt
 
-from papergpu.formats import (
-    FORMATS,
-    NAN,
-    NEAREST,
-    TOWARDS_ZERO,
-    Format,
-    Real,
-    infinity,
-    real,
-)
+from papergpu.conversions import converted
+from papergpu.formats import FORMATS, NEAREST, Format, saturated
 from papergpu.forms import Matched, find
+from papergpu.kinds import clamped, whole, width
+from papergpu.reals import NAN, Real, opposite, over, plus, real, root, times
 
 Handler = Callable[..., int]
-HANDLERS: dict[str, Handler] = {}
-ROUNDS = {"rni": "rn", "rzi": "rz", "rmi": "rm", "rpi": "rp"}
-FRACTION_BITS = 200  # beyond which a square root is told from its neighbours by its remainder
+HANDLERS: dict[str, Handler] = {"cvt": converted}
 
 
 def evaluate(written: str, *operands: int) -> int:
@@ -48,30 +39,6 @@ def handles(name: str) -> Callable[[Handler], Handler]:
         return handler
 
     return note
-
-
-def width(kind: str) -> int:
-    """Bits of a type: 32 of `f32` and of `u16x2`, 1 of `pred`."""
-    if kind == "pred":
-        return 1
-    if kind in ("e4m3x2", "e5m2x2"):
-        return 16
-    number, _, pair = kind.lstrip("abfsu").partition("x")
-    return int(number) * int(pair or 1)
-
-
-def whole(bits: int, kind: str) -> int:
-    """The integer that a pattern is, by its type."""
-    size = width(kind)
-    bits &= (1 << size) - 1
-    return bits - (1 << size) if kind[0] == "s" and bits >> (size - 1) else bits
-
-
-def clamped(value: int, kind: str) -> int:
-    """The integer of that type next to `value`."""
-    size = width(kind)
-    low, high = (-(1 << (size - 1)), (1 << (size - 1)) - 1) if kind[0] == "s" else (0, 2**size - 1)
-    return min(max(value, low), high)
 
 
 # Integers.
@@ -242,66 +209,6 @@ def _bfi(found: Matched, a: int, b: int, start: int, length: int) -> int:
 # Floats.
 
 
-def opposite(x: Real) -> Real:
-    """`x` with the other sign."""
-    return Real(not x.negative, x.magnitude, x.kind)
-
-
-def plus(x: Real, y: Real) -> Real:
-    """The exact sum; two zeros of unlike signs are told to the rounding as such."""
-    if "nan" in (x.kind, y.kind) or (x.kind == y.kind == "infinite" and x.negative != y.negative):
-        return NAN
-    if x.kind != y.kind:
-        return x if x.kind == "infinite" else y
-    if x.kind == "infinite":
-        return x
-    value = x.value + y.value
-    if value:
-        return real(value)
-    exact = x.negative == y.negative and not x.magnitude and not y.magnitude
-    return Real(x.negative) if exact else Real(False, kind="cancelled")
-
-
-def times(x: Real, y: Real) -> Real:
-    """The exact product."""
-    negative = x.negative != y.negative
-    if "nan" in (x.kind, y.kind):
-        return NAN
-    if "infinite" in (x.kind, y.kind):
-        zero = any(one.kind == "finite" and not one.magnitude for one in (x, y))
-        return NAN if zero else infinity(negative)
-    return Real(negative, x.magnitude * y.magnitude)
-
-
-def over(x: Real, y: Real) -> Real:
-    """The exact quotient."""
-    negative = x.negative != y.negative
-    if "nan" in (x.kind, y.kind) or x.kind == y.kind == "infinite":
-        return NAN
-    if x.kind == "infinite":
-        return infinity(negative)
-    if y.kind == "infinite":
-        return Real(negative)
-    if not y.magnitude:
-        return infinity(negative) if x.magnitude else NAN
-    return Real(negative, x.magnitude / y.magnitude)
-
-
-def root(x: Real) -> Real:
-    """The square root, near enough that every rounding of it is that of the exact one."""
-    if x.kind == "nan" or (x.negative and (x.magnitude or x.kind == "infinite")):
-        return NAN
-    if x.kind == "infinite" or not x.magnitude:
-        return x
-    # An even power of two makes the operand a whole number of enough bits; a bit is set behind the
-    # root's last where it is not exact, which no rounding mistakes for a tie.
-    shift = 2 * FRACTION_BITS + 2 * x.magnitude.denominator.bit_length()
-    scaled = x.magnitude * 2**shift
-    found = isqrt(int(scaled))
-    exact = found * found == scaled
-    return real(Fraction(2 * found + (not exact), 2 * 2 ** (shift // 2)))
-
-
 def rounded(shape: Format, value: Real, mode: str) -> int:
     """`value` in a format; a sum that cancels is -0 when rounding down and +0 otherwise."""
     if value.kind == "cancelled":
@@ -317,16 +224,7 @@ def _float(found: Matched, operation: Callable[..., Real], *operands: int) -> in
     bits = rounded(shape, operation(*given), found.slots.get("r", NEAREST))
     if ftz:
         bits = shape.zeroed(bits)
-    return _saturated(shape, bits) if "sat" in found.slots else bits
-
-
-def _saturated(shape: Format, bits: int) -> int:
-    """Between 0 and 1; NaN becomes +0."""
-    value = shape.decode(bits)
-    if value.kind == "nan" or value.negative:
-        return 0
-    one = shape.encode(real(1))
-    return one if value.kind == "infinite" or value.magnitude > 1 else bits
+    return saturated(shape, bits) if "sat" in found.slots else bits
 
 
 @handles("fma")
@@ -438,60 +336,3 @@ def _prmt(found: Matched, a: int, b: int, choice: int) -> int:
 @handles("mov")
 def _mov(found: Matched, a: int) -> int:
     return a
-
-
-# Conversions.
-
-
-@handles("cvt")
-def _cvt(found: Matched, *operands: int) -> int:
-    to, given = found.types[0], found.types[1]
-    if to.endswith("x2"):
-        shape = FORMATS[to.removesuffix("x2")]
-        eight = shape.width == 8
-        high, low = (
-            _narrow(found, shape, FORMATS["f32"].decode(bits), saturate=eight) for bits in operands
-        )
-        return high << shape.width | low
-    (bits,) = operands
-    if to in FORMATS:
-        if given in FORMATS:
-            return _between(found, FORMATS[to], FORMATS[given], bits)
-        return FORMATS[to].encode(real(whole(bits, given)), found.slots["r"])
-    if given in FORMATS:
-        return _to_integer(found, to, FORMATS[given], bits)
-    value = whole(bits, given)
-    return clamped(value, to) if "sat" in found.slots else value
-
-
-def _narrow(found: Matched, shape: Format, value: Real, *, saturate: bool = False) -> int:
-    bits = shape.encode(value, found.slots.get("r", NEAREST), saturate=saturate)
-    negative = value.negative and value.kind != "nan"
-    return 0 if "relu" in found.slots and negative else bits
-
-
-def _between(found: Matched, to: Format, given: Format, bits: int) -> int:
-    ftz = "ftz" in found.slots
-    bits = given.zeroed(bits) if ftz and given.name == "f32" else bits
-    result = to.encode(given.decode(bits), found.slots.get("r", NEAREST))
-    result = to.zeroed(result) if ftz and to.name == "f32" else result
-    return _saturated(to, result) if "sat" in found.slots else result
-
-
-def _to_integer(found: Matched, to: str, given: Format, bits: int) -> int:
-    """Rounded to a whole number and clamped; NaN is 0, of 64 bits its sign bit alone."""
-    bits = given.zeroed(bits) if "ftz" in found.slots else bits
-    value = given.decode(bits)
-    size = width(to)
-    if value.kind == "nan":
-        return 1 << 63 if size == 64 or given.name == "f64" else 0
-    if value.kind == "infinite":
-        return clamped(-(1 << 80) if value.negative else 1 << 80, to)
-    mode = ROUNDS[found.slots["i"]]
-    down = value.value.numerator // value.value.denominator
-    rest = value.value - down
-    if mode == TOWARDS_ZERO:
-        mode = "rp" if value.negative else "rm"
-    half = rest > Fraction(1, 2) or (rest == Fraction(1, 2) and down & 1)
-    up = {"rn": half, "rm": False, "rp": rest > 0}[mode]
-    return clamped(down + bool(up), to)

@@ -11,9 +11,11 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
-from papergpu.formats import FORMATS, real
+from papergpu.formats import FORMATS
 from papergpu.forms import FORMS, Unknown, find
-from papergpu.scalar import HANDLERS, evaluate, whole
+from papergpu.kinds import whole
+from papergpu.reals import real
+from papergpu.scalar import HANDLERS, evaluate
 
 BITS16, BITS32, BITS64 = (st.integers(0, 2**n - 1) for n in (16, 32, 64))
 LIBM = ctypes.CDLL("libm.so.6")

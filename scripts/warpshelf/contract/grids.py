@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeGuard
 
-from warpshelf.contract.timelines import TIMELINE_NAME
+from warpshelf.contract.pictures import rows_problem, short
 
 GRID_KEYS = {"name", "caption", "across", "down", "columns", "rows", "cells"}
-MAY_HAVE = {"legend"}
 MOST = 32  # columns or rows of a picture that can still be read
 LONGEST = 6  # characters of a cell
 COLOURS = 8  # 0 to 7; -1 is a cell of no colour
@@ -22,33 +21,19 @@ def grids_problem(rows: object) -> str | None:
     rows (`down`), their names (`columns`, `rows`), the `cells`, a list of rows of pairs of a text
     and the number of its colour, and may have a `legend`: pairs of a colour and what it means.
     """
-    if not isinstance(rows, list | tuple) or not rows:
-        return f"grids() returned {_short(rows)}, no list of rows"
-    names = set()
-    for row in rows:
-        if not isinstance(row, dict) or row.keys() - MAY_HAVE != GRID_KEYS:
-            keys = ", ".join(sorted(GRID_KEYS))
-            return f"grids() holds {_short(row)}, not a dict of {keys} and perhaps legend"
-        if what := _problem(row):
-            return f"grid {row['name']!r:.80}: {what}"
-        if row["name"] in names:
-            return f"grid {row['name']!r} stands twice"
-        names.add(row["name"])
-    return None
+    return rows_problem(rows, "grid", GRID_KEYS, "legend", _problem)
 
 
 def _problem(row: dict[str, Any]) -> str | None:
-    name, cells = row["name"], row["cells"]
-    if not isinstance(name, str) or not TIMELINE_NAME.fullmatch(name):
-        return "its name is no name of small letters, digits and hyphens, such as 'padded'"
+    cells = row["cells"]
     for key in ("caption", "across", "down"):
         if not isinstance(row[key], str) or not row[key].strip():
-            return f"its {key} is {_short(row[key])}, no words"
+            return f"its {key} is {short(row[key])}, no words"
     for key in ("columns", "rows"):
         if not _list(row[key]) or not 0 < len(row[key]) <= MOST:
-            return f"its {key} are {_short(row[key])}, no list of 1 to {MOST} names"
+            return f"its {key} are {short(row[key])}, no list of 1 to {MOST} names"
         if not all(isinstance(one, str) for one in row[key]):
-            return f"its {key} are {_short(row[key])}, not all of them texts"
+            return f"its {key} are {short(row[key])}, not all of them texts"
     if not _list(cells) or len(cells) != len(row["rows"]):
         return f"its cells are no list of {len(row['rows'])} rows"
     for number, line in enumerate(cells):
@@ -56,13 +41,13 @@ def _problem(row: dict[str, Any]) -> str | None:
             return f"row {number} of its cells is no list of {len(row['columns'])}"
         for cell in line:
             if what := cell_problem(cell):
-                return f"the cell {_short(cell)} {what}"
+                return f"the cell {short(cell)} {what}"
     legend = row.get("legend", ())
     if not _list(legend):
-        return f"its legend is {_short(legend)}, no list of pairs"
+        return f"its legend is {short(legend)}, no list of pairs"
     for one in legend:
         if what := legend_problem(one):
-            return f"its legend has {_short(one)}, which {what}"
+            return f"its legend has {short(one)}, which {what}"
     return None
 
 
@@ -89,7 +74,3 @@ def _pair(value: Any) -> TypeGuard[Sequence[Any]]:
 
 def _colour(value: object, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value < COLOURS
-
-
-def _short(value: object) -> str:
-    return f"{value!r:.80}"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from warpshelf.contract import architectures, digest, syntax
+from warpshelf.contract.needs import problems
 from warpshelf.contract.syntax import Parsed
 from warpshelf.core.findings import Finding
 from warpshelf.core.project import Project
@@ -53,12 +54,6 @@ KERNEL_NAMES = {"VARIANTS", "CASES", "TIMED", "PEERS"}
 FUNCTIONS = ("inputs", "reference", "cost", "facts")
 # Every name by which cases.py speaks to the tooling: none of them stands in the snippet itself.
 PROOF = (*NEEDED["kernel"], "cost", "facts", "TOLERANCE", "LIMITS", "NEEDS")
-NEEDS_KEYS: dict[str, Any] = {
-    "gpus": int,
-    "seconds": (int, float),
-    "cpu": str,
-    "variants": dict,
-}
 
 
 class Row(NamedTuple):
@@ -204,12 +199,12 @@ def read(project: Project, folder: Path) -> Snippet:
     else:
         kind = "model" if syntax.standard_library_only(parsed.imports) else "program"
     title, sections = split_docstring(parsed.docstring)
-    needs, problems = _needs(cases)
+    needs, wrong = _needs(cases)
     uses_triton = any(name.split(".")[0] == "triton" for name in parsed.imports)
     bare = Snippet(
         project, bare.id, folder, kind, title, sections, needs, uses_triton, parsed, cases
     )
-    return broken(*_idea(bare, parsed), *_proof(bare, cases), *problems, *_wide(bare))
+    return broken(*_idea(bare, parsed), *_proof(bare, cases), *wrong, *_wide(bare))
 
 
 def is_reserved(name: str) -> bool:
@@ -261,48 +256,8 @@ def _needs(cases: Parsed) -> tuple[dict[str, Any], list[Row]]:
     if not isinstance(needs, dict):
         what = "NEEDS is not a literal dict"
         return {}, [Row(CASES_FILE, line, what, "write its keys and values out")]
-    rows = [
-        Row(CASES_FILE, line, *wrong) for key in needs for wrong in _need(key, needs[key]) if wrong
-    ]
+    rows = [Row(CASES_FILE, line, *wrong) for key in needs for wrong in problems(key, needs[key])]
     return (needs if not rows else {}), rows
-
-
-def _need(key: object, value: Any) -> Iterator[tuple[str, str]]:
-    """What is wrong with one entry of NEEDS: (what, mend)."""
-    said = f"NEEDS[{key!r}] is {value!r}"
-    if key == "sm":
-        if not _architectures(value):
-            yield said, f"write {architectures.FORMS}"
-    elif not isinstance(key, str) or key not in NEEDS_KEYS:
-        known = ", ".join(("sm", *NEEDS_KEYS))
-        yield f"NEEDS has the unknown key {key!r}", f"known are {known}"
-    elif not isinstance(value, NEEDS_KEYS[key]) or isinstance(value, bool):
-        yield said, "give a reason in words" if key == "cpu" else "mend it"
-    elif key == "cpu" and not value.strip():
-        yield said, "give a reason in words"
-    elif key == "seconds" and not 0 < value <= 3600:
-        yield said, "keep it from 1 to 3600"
-    elif key == "variants":
-        for name, limits in value.items():
-            if not _variant_limits(limits):
-                what = f"NEEDS['variants'][{name!r}] is {limits!r}"
-                yield what, 'write {"sm": 90, "cpu": "why not there"}'
-
-
-def _variant_limits(value: object) -> bool:
-    if not isinstance(value, dict) or not value.keys() <= {"sm", "cpu"}:
-        return False
-    why = value.get("cpu", "none")
-    good = isinstance(why, str) and bool(why.strip())
-    return good and ("sm" not in value or _architectures(value["sm"]))
-
-
-def _architectures(value: object) -> bool:
-    try:
-        architectures.parse(value)
-    except ValueError:
-        return False
-    return True
 
 
 def _idea(snippet: Snippet, parsed: Parsed) -> Iterator[Row]:

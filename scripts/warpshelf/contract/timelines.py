@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-import re
 from itertools import pairwise
 from typing import Any
+
+from warpshelf.contract.pictures import rows_problem, short
 
 PASS_KINDS = ("F", "B", "I", "W")  # forward, backward, and its halves: input and weight gradient
 PASS_KEYS = {"rank", "start", "end", "kind", "micro_batch", "chunk"}
 TIMELINE_KEYS = {"name", "title", "note", "unit", "held", "passes"}
-MAY_HAVE = {"other"}
-TIMELINE_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 MOST_PASSES = 4096  # of a picture that can still be read
 
 
@@ -23,37 +22,23 @@ def timelines_problem(rows: object) -> str | None:
     micro-batches that each rank `held`, the `passes`, and may have `other`: what the passes of a
     chunk that is not 0 are.
     """
-    if not isinstance(rows, list | tuple) or not rows:
-        return f"timelines() returned {_short(rows)}, no list of rows"
-    names = set()
-    for row in rows:
-        if not isinstance(row, dict) or row.keys() - MAY_HAVE != TIMELINE_KEYS:
-            keys = ", ".join(sorted(TIMELINE_KEYS))
-            return f"timelines() holds {_short(row)}, not a dict of {keys} and perhaps other"
-        if what := _timeline_problem(row):
-            return f"timeline {row['name']!r:.80}: {what}"
-        if row["name"] in names:
-            return f"timeline {row['name']!r} stands twice"
-        names.add(row["name"])
-    return None
+    return rows_problem(rows, "timeline", TIMELINE_KEYS, "other", _timeline_problem)
 
 
 def _timeline_problem(row: dict[str, Any]) -> str | None:
-    name, held, passes = row["name"], row["held"], row["passes"]
-    if not isinstance(name, str) or not TIMELINE_NAME.fullmatch(name):
-        return "its name is no name of small letters, digits and hyphens, such as 'zb-h1'"
+    held, passes = row["held"], row["passes"]
     for key in ("title", "note", *(["other"] if "other" in row else [])):
         if not isinstance(row[key], str) or not row[key].strip():
-            return f"its {key} is {_short(row[key])}, no words"
+            return f"its {key} is {short(row[key])}, no words"
     if not _count(row["unit"]) or not row["unit"]:
-        return f"its unit is {_short(row['unit'])}, no whole number above 0"
+        return f"its unit is {short(row['unit'])}, no whole number above 0"
     if not isinstance(held, list | tuple) or not held or not all(map(_amount, held)):
-        return f"its held is {_short(held)}, no list of a number for each rank"
+        return f"its held is {short(held)}, no list of a number for each rank"
     if not isinstance(passes, list | tuple) or not 0 < len(passes) <= MOST_PASSES:
-        return f"its passes are {_short(passes)}, no list of 1 to {MOST_PASSES}"
+        return f"its passes are {short(passes)}, no list of 1 to {MOST_PASSES}"
     for one in passes:
         if what := _pass_problem(one, len(held)):
-            return f"the pass {_short(one)} {what}"
+            return f"the pass {short(one)} {what}"
     for rank in range(len(held)):
         if what := _rank_problem([one for one in passes if one["rank"] == rank]):
             return f"rank {rank} {what}"
@@ -65,9 +50,9 @@ def _pass_problem(one: object, ranks: int) -> str | None:
         return f"is no dict of {', '.join(sorted(PASS_KEYS))}"
     for key in sorted(PASS_KEYS - {"kind"}):
         if not _count(one[key]):
-            return f"has the {key} {_short(one[key])}, no whole number from 0 on"
+            return f"has the {key} {short(one[key])}, no whole number from 0 on"
     if one["kind"] not in PASS_KINDS:
-        return f"is of kind {_short(one['kind'])}, none of {', '.join(PASS_KINDS)}"
+        return f"is of kind {short(one['kind'])}, none of {', '.join(PASS_KINDS)}"
     if one["rank"] >= ranks:
         return f"is of a rank that held says nothing of: it has {ranks}"
     return None if one["start"] < one["end"] else "ends before it has begun"
@@ -96,7 +81,3 @@ def _count(value: object) -> bool:
 
 def _amount(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
-
-
-def _short(value: object) -> str:
-    return f"{value!r:.80}"

@@ -8,8 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from warpshelf.contract.grids import cell_problem, grids_problem, legend_problem
+from warpshelf.contract.pictures import NAME
 from warpshelf.contract.snippet import ID
-from warpshelf.contract.timelines import PASS_KINDS, TIMELINE_NAME, timelines_problem
+from warpshelf.contract.timelines import PASS_KINDS, timelines_problem
 from warpshelf.contract.values import fact_holds
 from warpshelf.core import shapes
 from warpshelf.core.shapes import NUMBER
@@ -74,7 +75,7 @@ PASS = {
     "chunk": int,
 }
 TIMELINE = {
-    "name": TIMELINE_NAME,
+    "name": NAME,
     "title": str,
     "note": str,
     "other?": str,
@@ -83,7 +84,7 @@ TIMELINE = {
     "passes": [PASS],
 }
 GRID = {
-    "name": TIMELINE_NAME,
+    "name": NAME,
     "caption": str,
     "across": str,
     "down": str,

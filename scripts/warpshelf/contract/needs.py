@@ -1,0 +1,53 @@
+"""What a snippet asks of a machine: the entries of NEEDS, and what is wrong with one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from warpshelf.contract import architectures
+
+NEEDS_KEYS: dict[str, Any] = {
+    "gpus": int,
+    "seconds": (int, float),
+    "cpu": str,
+    "variants": dict,
+}
+
+
+def problems(key: object, value: Any) -> Iterator[tuple[str, str]]:
+    """What is wrong with one entry of NEEDS: (what, mend)."""
+    said = f"NEEDS[{key!r}] is {value!r}"
+    if key == "sm":
+        if not _architectures(value):
+            yield said, f"write {architectures.FORMS}"
+    elif not isinstance(key, str) or key not in NEEDS_KEYS:
+        known = ", ".join(("sm", *NEEDS_KEYS))
+        yield f"NEEDS has the unknown key {key!r}", f"known are {known}"
+    elif not isinstance(value, NEEDS_KEYS[key]) or isinstance(value, bool):
+        yield said, "give a reason in words" if key == "cpu" else "mend it"
+    elif key == "cpu" and not value.strip():
+        yield said, "give a reason in words"
+    elif key == "seconds" and not 0 < value <= 3600:
+        yield said, "keep it from 1 to 3600"
+    elif key == "variants":
+        for name, limits in value.items():
+            if not _variant_limits(limits):
+                what = f"NEEDS['variants'][{name!r}] is {limits!r}"
+                yield what, 'write {"sm": 90, "cpu": "why not there"}'
+
+
+def _variant_limits(value: object) -> bool:
+    if not isinstance(value, dict) or not value.keys() <= {"sm", "cpu"}:
+        return False
+    why = value.get("cpu", "none")
+    good = isinstance(why, str) and bool(why.strip())
+    return good and ("sm" not in value or _architectures(value["sm"]))
+
+
+def _architectures(value: object) -> bool:
+    try:
+        architectures.parse(value)
+    except ValueError:
+        return False
+    return True
