@@ -1,4 +1,8 @@
-"""`python -m papergpu forms FILE.ptx ...`: what a kernel is made of, and what of it is executed."""
+"""The command line.
+
+`python -m papergpu run script.py ...` executes a script with its kernels on the CPU, and
+`python -m papergpu forms FILE.ptx ...` says what kernels are made of, and what of it is executed.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,11 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from papergpu.device import architecture
 from papergpu.forms import Unknown, find
+from papergpu.launch import SCHEDULES, Settings
 from papergpu.parse import Unreadable, parse
+from papergpu.script import run
 
 
 def forms(path: str) -> int:
@@ -39,12 +46,32 @@ def forms(path: str) -> int:
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line; returns its exit status."""
-    parser = argparse.ArgumentParser(prog="papergpu", description=__doc__)
+    parser = argparse.ArgumentParser(prog="papergpu", description="A GPU made of paper.")
     commands = parser.add_subparsers(dest="command", required=True)
     listed = commands.add_parser("forms", help="list the forms of instructions in files of PTX")
     listed.add_argument("files", nargs="+", metavar="FILE")
+    executed = commands.add_parser("run", help="execute a script with its kernels on the CPU")
+    executed.add_argument("--target", default="sm_90", help="the GPU to compile for (sm_90)")
+    executed.add_argument("--schedule", choices=SCHEDULES, default="robin", help="how warps turn")
+    executed.add_argument("--seed", type=int, default=0, help="order blocks and warps by chance")
+    executed.add_argument("--threads", type=int, default=0, help="how many to go over; 0: all")
+    executed.add_argument("--no-checks", action="store_true", help="look for no races")
+    executed.add_argument("script", metavar="SCRIPT")
+    executed.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT")
     given = parser.parse_args(arguments)
-    return max(forms(path) for path in given.files)
+    if given.command == "forms":
+        return max(forms(path) for path in given.files)
+    settings = Settings(
+        checks=not given.no_checks,
+        schedule=given.schedule,
+        seed=given.seed,
+        threads=given.threads,
+    )
+    try:
+        architecture(given.target)
+    except ValueError as error:
+        parser.error(str(error))
+    return run(given.script, given.arguments, given.target, settings)
 
 
 if __name__ == "__main__":

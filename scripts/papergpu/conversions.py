@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from papergpu.formats import FORMATS, NEAREST, TOWARDS_ZERO, Format, saturated
+from papergpu.formats import FORMATS, NEAREST, Format, saturated
 from papergpu.forms import Matched
 from papergpu.kinds import clamped, whole, width
-from papergpu.reals import Real, real
-
-ROUNDS = {"rni": "rn", "rzi": "rz", "rmi": "rm", "rpi": "rp"}
+from papergpu.reals import NAN, Real, real
 
 
 def converted(found: Matched, *operands: int) -> int:
     """The result of a `cvt`."""
     to, given = found.types[0], found.types[1]
+    if "pack" in found.slots:
+        return _packed(found, *operands)
     if to.endswith("x2"):
-        shape = FORMATS[to.removesuffix("x2")]
-        eight = shape.width == 8
-        high, low = (
-            _narrow(found, shape, FORMATS["f32"].decode(bits), saturate=eight) for bits in operands
-        )
-        return high << shape.width | low
+        if len(operands) == 2:  # the first of two floats becomes the upper part
+            values = [FORMATS[given].decode(bits) for bits in operands]
+        else:
+            values = [_decoded(given, bits) for bits in _halves(operands[0], width(given) // 2)]
+        high, low = (_encoded(found, to.removesuffix("x2"), value) for value in values)
+        return high << width(to) // 2 | low
     (bits,) = operands
     if to in FORMATS:
         if given in FORMATS:
@@ -33,6 +33,46 @@ def converted(found: Matched, *operands: int) -> int:
     return clamped(value, to) if "sat" in found.slots else value
 
 
+def _halves(bits: int, size: int) -> tuple[int, int]:
+    return bits >> size, bits & ((1 << size) - 1)
+
+
+def _decoded(pair: str, bits: int) -> Real:
+    """What half of a pair means: `e4m3` of `e4m3x2`."""
+    name = pair.removesuffix("x2")
+    if name == "ue8m0":  # a power of two from 2**-127 on
+        return NAN if bits == 255 else real(Fraction(2) ** (bits - 127))
+    return FORMATS[name].decode(bits)
+
+
+def _encoded(found: Matched, name: str, value: Real) -> int:
+    saturate = "satfinite" in found.slots
+    if name == "ue8m0":
+        return _scale(value, found.slots["r"] == "rp", saturate)
+    return _narrow(found, FORMATS[name], value, saturate=saturate)
+
+
+def _scale(value: Real, up: bool, saturate: bool) -> int:
+    """The power of two at or below the magnitude, or at or above it; NaN is 255, as is infinity."""
+    if value.kind == "nan":
+        return 255
+    if value.kind == "infinite":
+        return 254 if saturate else 255
+    exponent = -127
+    while exponent < 128 and Fraction(2) ** (exponent + 1) <= value.magnitude:
+        exponent += 1
+    exponent += up and Fraction(2) ** exponent < value.magnitude
+    return min(exponent + 127, 254 if saturate else 255)
+
+
+def _packed(found: Matched, a: int, b: int, onto: int = 0) -> int:
+    """Two integers clamped, the first above the second, above them what was there."""
+    to = found.slots["d"]
+    size = width(to)
+    high, low = (clamped(whole(bits, "s32"), to) & ((1 << size) - 1) for bits in (a, b))
+    return onto << 2 * size | high << size | low
+
+
 def _narrow(found: Matched, shape: Format, value: Real, *, saturate: bool = False) -> int:
     bits = shape.encode(value, found.slots.get("r", NEAREST), saturate=saturate)
     negative = value.negative and value.kind != "nan"
@@ -42,25 +82,30 @@ def _narrow(found: Matched, shape: Format, value: Real, *, saturate: bool = Fals
 def _between(found: Matched, to: Format, given: Format, bits: int) -> int:
     ftz = "ftz" in found.slots
     bits = given.zeroed(bits) if ftz and given.name == "f32" else bits
-    result = to.encode(given.decode(bits), found.slots.get("r", NEAREST))
+    value = given.decode(bits)
+    if "i" in found.slots and value.kind == "finite":
+        value = real(_rounded(value, found.slots["i"]), value.negative)
+    result = _narrow(found, to, value, saturate="satfinite" in found.slots)
     result = to.zeroed(result) if ftz and to.name == "f32" else result
     return saturated(to, result) if "sat" in found.slots else result
+
+
+def _rounded(value: Real, mode: str) -> int:
+    """A finite number as a whole one."""
+    down = value.value.numerator // value.value.denominator
+    rest = value.value - down
+    if mode == "rzi":
+        mode = "rpi" if value.negative else "rmi"
+    half = rest > Fraction(1, 2) or (rest == Fraction(1, 2) and down & 1)
+    return down + bool({"rni": half, "rmi": False, "rpi": rest > 0}[mode])
 
 
 def _to_integer(found: Matched, to: str, given: Format, bits: int) -> int:
     """Rounded to a whole number and clamped; NaN is 0, of 64 bits its sign bit alone."""
     bits = given.zeroed(bits) if "ftz" in found.slots else bits
     value = given.decode(bits)
-    size = width(to)
     if value.kind == "nan":
-        return 1 << 63 if size == 64 or given.name == "f64" else 0
+        return 1 << 63 if width(to) == 64 or given.name == "f64" else 0
     if value.kind == "infinite":
         return clamped(-(1 << 80) if value.negative else 1 << 80, to)
-    mode = ROUNDS[found.slots["i"]]
-    down = value.value.numerator // value.value.denominator
-    rest = value.value - down
-    if mode == TOWARDS_ZERO:
-        mode = "rp" if value.negative else "rm"
-    half = rest > Fraction(1, 2) or (rest == Fraction(1, 2) and down & 1)
-    up = {"rn": half, "rm": False, "rp": rest > 0}[mode]
-    return clamped(down + bool(up), to)
+    return clamped(_rounded(value, found.slots["i"]), to)

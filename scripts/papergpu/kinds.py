@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from functools import cache
 
+PAIRS = {"e4m3x2": 16, "e5m2x2": 16, "e2m3x2": 16, "e3m2x2": 16, "ue8m0x2": 16, "e2m1x2": 8}
+
+
+@cache
 def width(kind: str) -> int:
-    """Bits of a type: 32 of `f32` and of `u16x2`, 1 of `pred`."""
-    if kind == "pred":
-        return 1
-    if kind in ("e4m3x2", "e5m2x2"):
-        return 16
-    number, _, pair = kind.lstrip("abfsu").partition("x")
+    """Bits of a type: 32 of `f32` and of `u16x2`, 1 of `pred`, 2 of the two predicates `preds`."""
+    if kind in ("pred", "preds"):
+        return 1 if kind == "pred" else 2
+    if kind in PAIRS:
+        return PAIRS[kind]
+    number, _, pair = kind.lstrip("abfstu").partition("x")
     return int(number) * int(pair or 1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TypeVar
 
 from papergpu.tree import Address, Float, Integer, Name, Operand, Opposite, Vector
@@ -25,17 +26,17 @@ class Cursor:
         return self.words[self.at]
 
     def take(self) -> Word:
-        word = self.next
+        word = self.words[self.at]
         if word.kind == END:
             raise Unreadable(word.line, "the text ends in the middle of something")
         self.at += 1
         return word
 
     def sees(self, *texts: str) -> bool:
-        return self.next.kind != END and self.next.text in texts
+        return self.words[self.at].text in texts  # that at the end is empty, and no text is
 
     def took(self, text: str) -> bool:
-        if self.sees(text):
+        if self.words[self.at].text == text:
             self.at += 1
             return True
         return False
@@ -72,8 +73,10 @@ class Operands(Cursor):
         if depth > 8:
             raise Unreadable(self.next.line, "an operand holds more than 8 others in one another")
         word = self.take()
-        if word.text in ("-", "!"):
-            found: Operand = Opposite(word.text, self.operand(depth + 1))
+        if word.kind == "name":
+            found: Operand = self.behind(word)
+        elif word.text in ("-", "!"):
+            found = Opposite(word.text, self.operand(depth + 1))
         elif word.text in ("{", "("):
             items = self.several(lambda: self.operand(depth + 1), CLOSING[word.text])
             found = Vector(tuple(items), word.text)
@@ -86,8 +89,6 @@ class Operands(Cursor):
             found = Float(int(word.text[2:], 16), 32 if word.text[1] in "fF" else 64)
         elif word.kind == "decimal":
             found = Float(int.from_bytes(struct.pack(">d", float(word.text)), "big"), 64)
-        elif word.kind == "name":
-            found = self.behind(word)
         else:
             raise Unreadable(word.line, f"{word.text[:40]!r} is no operand")
         if self.took("|"):
@@ -100,6 +101,8 @@ class Operands(Cursor):
         if text == "generic" and self.took("("):
             text = self.name()
             self.want(")")
+        if self.words[self.at].text in (",", ";", "]", "}"):
+            return plain(text)
         while self.sees("+", "-"):
             sign = 1 if self.take().text == "+" else -1
             sign = -sign if self.took("-") else sign
@@ -107,6 +110,13 @@ class Operands(Cursor):
         return Name(text, offset)
 
 
+@lru_cache(1 << 14)
+def plain(text: str) -> Name:
+    """A name with nothing added to it."""
+    return Name(text)
+
+
+@lru_cache(1 << 14)
 def integer(text: str) -> Integer:
     """The constant that is written so: `0x1F`, `017`, `5U`."""
     digits = text.removesuffix("U")

@@ -7,7 +7,7 @@ that does something else.
 
 from __future__ import annotations
 
-from papergpu.operands import Operands
+from papergpu.operands import Operands, integer
 from papergpu.tree import (
     Block,
     Function,
@@ -44,8 +44,14 @@ class _Reader(Operands):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.depth = 0
-        self.files: dict[int, str] = {}
+        # LLVM writes its files behind the functions that name them.
+        self.files: dict[int, str] = {
+            integer(number.text).value: name.text.strip('"')
+            for word, number, name in zip(self.words, self.words[1:], self.words[2:], strict=False)
+            if word.text == ".file" and number.kind == "integer" and name.kind == "text"
+        }
         self.place: Place | None = None
+        self.places: dict[tuple[int, int, int], Place] = {}  # so that a caller has its own caller
 
     # The module.
 
@@ -119,6 +125,7 @@ class _Reader(Operands):
                 values.append(self.number())
             found.directives[name] = tuple(values)
         self.place = None
+        self.places = {}
         if self.sees("{"):
             found.body = self.block()
         else:
@@ -263,10 +270,13 @@ class _Reader(Operands):
                     function += f"+{self.number()}"
             elif what == "inlined_at":
                 at = self.number(), self.number(), self.number()
-                caller = Place(self.files.get(at[0], str(at[0])), at[1], at[2])
+                file_of = self.files.get(at[0], str(at[0]))
+                caller = self.places.get(at) or Place(file_of, at[1], at[2])
             else:
                 raise Unreadable(self.next.line, f"{what!r} is no part of .loc")
-        return Place(self.files.get(file, str(file)), line, column, function, caller)
+        found = Place(self.files.get(file, str(file)), line, column, function, caller)
+        self.places[file, line, column] = found
+        return found
 
     def instruction(self) -> Instruction:
         guard, unless = "", False

@@ -5,16 +5,22 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+# Those that are met most often stand first; none begins as another does, but for the numbers.
+# Inline assembly may be written `.reg.b32 x;`: its directives are two.
 WORD = re.compile(
     r"""
-    (?P<space>[ \t\r\n]+ | //[^\n]* | /\*.*?\*/)
-  | (?P<text>"(?:[^"\\\n]|\\.)*")
-  | (?P<float>0[fF][0-9a-fA-F]{8}(?![\w$]) | 0[dD][0-9a-fA-F]{16}(?![\w$]))
-  | (?P<decimal>[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?(?![\w$]))
-  | (?P<integer>(?:0[xX][0-9a-fA-F]+|0[bB][01]+|[0-9]+)U?(?![\w$]))
-  | (?P<name>[%$A-Za-z_][\w$]*(?:(?:\.|::)[\w$]+)*)
-  | (?P<directive>\.[A-Za-z_][\w$]*(?:::[\w$]+)*(?:\.[\w$]+)*)
-  | (?P<mark>[{}()\[\],;:@!|+\-<>=*])
+    [ \t]*+
+    (?:
+      (?P<name>[%$A-Za-z_][\w$]*(?:(?:\.|::)[\w$]+)*)
+    | (?P<mark>[{}()\[\],;:@!|+\-<>=*])
+    | (?P<space>[\r\n][ \t\r\n]* | //[^\n]* | /\*.*?\*/ | \Z)
+    | (?P<directive>\.[A-Za-z_][\w$]*(?:::[\w$]+)*)
+    | (?P<float>0[fF][0-9a-fA-F]{8}(?![\w$]) | 0[dD][0-9a-fA-F]{16}(?![\w$]))
+    | (?P<decimal>[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?(?![\w$]))
+    | (?P<integer>(?:0[xX][0-9a-fA-F]+|0[bB][01]+|[0-9]+)U?(?![\w$]))
+    | (?P<text>"(?:[^"\\\n]|\\.)*")
+    | (?P<other>.)
+    )
     """,
     re.X | re.S,
 )
@@ -43,15 +49,16 @@ def words(text: str) -> list[Word]:
     Raises:
         Unreadable: a character that begins no word.
     """
-    found, at, line = [], 0, 1
-    while at < len(text):
-        match = WORD.match(text, at)
-        if match is None:
+    found: list[Word] = []
+    line = 1
+    for match in WORD.finditer(text):
+        kind = match.lastgroup
+        if kind == "space":
+            line += match["space"].count("\n")
+            continue
+        if kind is None or kind == "other":
+            at = match.start("other")
             raise Unreadable(line, f"{text[at : at + 20].splitlines()[0]!r} is no word of PTX")
-        kind = str(match.lastgroup)
-        if kind != "space":
-            found.append(Word(kind, match[0], line))
-        line += match[0].count("\n")
-        at = match.end()
+        found.append(Word(kind, match[kind], line))
     found.append(Word(END, "", line))
     return found

@@ -278,5 +278,11 @@ def test_what_compilers_write_is_read(written: Path, capsys: pytest.CaptureFixtu
         if "product" in path.name:
             assert len(found) > 200 and all(one.place for one in found[10:])
             assert [one.name for one in module.functions if one.kernel] == ["product"]
-    assert main(["forms", *map(str, paths)]) == 1  # memory is not in the table yet
+    assert main(["forms", *map(str, paths)]) == 0
     assert "cvt.rn.bf16x2.f32" in capsys.readouterr().out
+
+
+def test_files_may_be_named_behind_what_refers_to_them() -> None:
+    head = ".version 8.7\n.target sm_90a\n.address_size 64\n"
+    module = parse(f'{head}.entry k() {{ .loc 3 5 2\n ret; }}\n.file 3 "late.py"\n')
+    assert next(module.instructions()).place == Place("late.py", 5, 2)

@@ -35,7 +35,7 @@ def same(shape: str, got: int, expected: int) -> bool:
 
 
 def opcodes() -> set[str]:
-    return {choice for form in FORMS for choice in form.slots[0][1]}
+    return {word for form in FORMS if form.operands != ("-",) for word in form.slots[0][1]}
 
 
 def test_every_form_of_the_table_is_executed() -> None:
@@ -45,7 +45,7 @@ def test_every_form_of_the_table_is_executed() -> None:
 def test_what_is_in_no_row_is_refused() -> None:
     for form in (
         "add.rn.s32",
-        "sub.rn.f32.bf16",
+        "sub.rn.ftz.f32.bf16",
         "max.f32.f32",
         "add",
         "add.rn.rn.f32",

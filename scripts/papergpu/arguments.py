@@ -1,0 +1,133 @@
+"""The bytes of a kernel's parameters, and the memory that they let it touch."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from papergpu.launch import Memory
+from papergpu.tree import Variable
+from papergpu.writer import bits
+
+KINDS = {"f": "f", "i": "i", "u": "i", "b": "i"}
+
+
+def size_of(one: Variable) -> int:
+    """Bytes of a parameter."""
+    return max(1, bits(one.type) // 8) * one.lanes * one.count
+
+
+def memory_of(value: Any, name: str) -> Memory | None:
+    """The memory of a tensor or an array on the CPU; None if it is none.
+
+    Raises:
+        ValueError: it is on another device.
+    """
+    if isinstance(value, np.ndarray):
+        low, high = (
+            np.lib.array_utils.byte_bounds(value) if value.size else (value.ctypes.data,) * 2
+        )
+        shape = "x".join(map(str, value.shape)) or "1"
+        told = f"{name} ({value.dtype}, {shape})"
+        return Memory(low, high - low, told, read_only=not value.flags.writeable)
+    if hasattr(value, "data_ptr") and hasattr(value, "stride"):
+        if value.device.type != "cpu":
+            raise ValueError(f"{name} is on {value.device}: move it to the CPU")
+        extent = 0
+        if value.numel():
+            steps = zip(value.shape, value.stride(), strict=True)
+            extent = (sum((n - 1) * step for n, step in steps) + 1) * value.element_size()
+        shape = "x".join(map(str, value.shape)) or "1"
+        told = f"{name} ({str(value.dtype).removeprefix('torch.')}, {shape})"
+        return Memory(value.data_ptr(), extent, told)
+    if isinstance(value, (ctypes.Array, ctypes.Structure)) and name.startswith("touching"):
+        return Memory(ctypes.addressof(value), ctypes.sizeof(value), name)
+    return None
+
+
+def address_of(value: Any) -> int:
+    """Where a tensor's or an array's first element lies."""
+    return int(value.ctypes.data if isinstance(value, np.ndarray) else value.data_ptr())
+
+
+def _described(one: Variable) -> str:
+    size = size_of(one)
+    if one.pointer is not None:
+        return "a pointer"
+    if one.count != 1 or one.lanes != 1:
+        return f"a structure of {size} bytes"
+    return f"{'a float' if one.type[0] == 'f' else 'an integer'} of {size} bytes"
+
+
+def parameter(value: Any, one: Variable, where: str) -> bytes:
+    """A value as the bytes of a parameter.
+
+    Raises:
+        TypeError: it is of another kind or size than the parameter.
+        ValueError: it is a number that the parameter cannot hold.
+    """
+    size = size_of(one)
+    wanted = _described(one)
+    floating = one.type[0] == "f" and one.count == 1
+    structure = one.count != 1 or one.lanes != 1
+
+    def unlike(what: str, mend: str) -> TypeError:
+        return TypeError(f"{where} is {what}, and the kernel takes {wanted}: {mend}")
+
+    if isinstance(value, np.ndarray) or (hasattr(value, "data_ptr") and hasattr(value, "stride")):
+        if size != 8 or floating or structure:
+            raise unlike("memory", "pass a number or a structure")
+        return address_of(value).to_bytes(8, "little")
+    if isinstance(value, np.generic):
+        kind = KINDS.get(value.dtype.kind, "V")
+        if value.nbytes != size or (not structure and (kind == "f") != floating):
+            fit = (
+                f"np.{'float' if floating else 'int'}{8 * size}"
+                if not structure
+                else "a ctypes structure"
+            )
+            raise unlike(f"{value.dtype} of {value.nbytes} bytes", f"pass {fit}")
+        return value.tobytes()
+    if isinstance(value, (ctypes.Structure, ctypes.Union, ctypes.Array, ctypes._SimpleCData)):
+        if ctypes.sizeof(value) != size:
+            raise unlike(
+                f"{type(value).__name__} of {ctypes.sizeof(value)} bytes", "match its layout"
+            )
+        if isinstance(value, (ctypes.c_float, ctypes.c_double)) != floating and not structure:
+            raise unlike(type(value).__name__, "pass one of its kind")
+        return bytes(value)
+    if isinstance(value, (bytes, bytearray)):
+        if len(value) != size:
+            raise unlike(f"{len(value)} bytes", "match its layout")
+        return bytes(value)
+    if value is None and size == 8 and not floating:
+        return bytes(8)
+    if structure or not isinstance(value, (bool, int, float)):
+        raise unlike(f"a {type(value).__name__}", "pass a tensor, a number or a ctypes structure")
+    if floating:
+        if isinstance(value, int) and abs(value) > 1 << (24 if size == 4 else 53):
+            raise ValueError(f"{where}: {value} is no exact {wanted}: pass a float")
+        try:
+            return struct.pack({4: "<f", 8: "<d"}[size], float(value))
+        except OverflowError:
+            raise ValueError(f"{where}: {value} is beyond {wanted}: pass np.float32") from None
+    if isinstance(value, float):
+        raise unlike("a float", "pass an int")
+    if not -(1 << 8 * size - 1) <= value < 1 << 8 * size:
+        raise ValueError(f"{where}: {value} does not fit {wanted}: pass less, or mend the kernel")
+    return (int(value) & (1 << 8 * size) - 1).to_bytes(size, "little")
+
+
+def touched(values: Sequence[Any], touching: Sequence[Any]) -> list[Memory]:
+    """The memory of all tensors among a launch's arguments, and of what else it may touch."""
+    found = [memory_of(value, f"argument {at}") for at, value in enumerate(values)]
+    for at, value in enumerate(touching):
+        one = value if isinstance(value, Memory) else memory_of(value, f"touching {at}")
+        if one is None:
+            raise TypeError(f"touching {at} is a {type(value).__name__}: pass a tensor or an array")
+        found.append(one)
+    return [one for one in found if one is not None]

@@ -1,0 +1,143 @@
+// What products of matrices share: elements, images of registers, and the sum of products itself.
+//
+// Every fragment of mma, wmma and wgmma is made of images: one register, whose 32 words are 8 rows of
+// 4 words. A word holds 1, 2, 4 or 8 neighbours along k (of a sum's operands) or along n (of sums of
+// 16 bits); sums of 32 and 64 bits are two registers, the even columns and the odd ones.
+#pragma once
+#include "core.hpp"
+
+enum Element : u32 { F16, BF16, TF32, E4M3, E5M2, S8, U8, S4, U4, B1, F64, F32, S32 };
+// Elements in a word of 32 bits.
+static inline u32 per_word(u32 element) {
+    return element <= BF16 ? 2 : element == TF32 ? 1 : element <= U8 ? 4 : element <= U4 ? 8 : 1;
+}
+
+// What the flags of a product say.
+struct Product {
+    u32 m, n, k, a, b, d, c;
+    bool saturate, exclusive, negate;
+    static Product of(const Inst& i) {
+        const u32 f = i.flags;
+        const u64 s = u64(i.imm);
+        return {u32(s & 255), u32(s >> 8 & 511), u32(s >> 20 & 511), f & 15,           f >> 4 & 15, f >> 8 & 15,
+                f >> 12 & 15, bool(f >> 16 & 1), bool(f >> 17 & 1),  bool(f >> 18 & 1)};
+    }
+    u32 words() const { return k / per_word(a) / 4; }  // images along k
+};
+
+// The most that any instruction has: 16 or 32 rows, k of 8 images of 8 elements.
+struct Rows {
+    alignas(64) f32 x[2048];
+};  // operand a, image by image, element by element of the words
+struct Counts {
+    alignas(64) s32 x[2048];
+};
+
+static inline f32 widen_half(u32 h) {
+    const u32 sign = (h & 0x8000) << 16, rest = (h & 0x7fff) << 13;
+    const f32 number = as<f32>(rest) * 0x1p112f;
+    return as<f32>((rest >= 0xf800000 ? rest | 0x7f800000 : as<u32>(number)) | sign);
+}
+static inline f32 widen_e4m3(u32 v) {
+    const u32 sign = (v & 0x80) << 24, rest = (v & 0x7f) << 20;
+    const f32 number = as<f32>(rest) * 0x1p120f;
+    return as<f32>(((v & 0x7f) == 0x7f ? 0x7fffffff : as<u32>(number)) | sign);
+}
+
+// 32 words of an image to their numbers: element e of word l becomes to[32 * e + l].
+template <class F>
+static inline __attribute__((always_inline)) void spread(const u32* image, u32 per, u32 bits, f32* to, F f) {
+    for (u32 e = 0; e < per; ++e)
+        for (int l = 0; l < 32; ++l) to[32 * e + l] = f(image[l] >> bits * e);
+}
+static inline void numbers(u32 element, const u32* image, f32* to) {
+    switch (element) {
+    case F16: spread(image, 2, 16, to, [](u32 x) { return widen_half(x & 0xffff); }); break;
+    case BF16: spread(image, 2, 16, to, [](u32 x) { return as<f32>(x << 16); }); break;
+    case TF32: spread(image, 1, 32, to, [](u32 x) { return as<f32>(x & ~0x1fffu); }); break;
+    case E4M3: spread(image, 4, 8, to, [](u32 x) { return widen_e4m3(x & 0xff); }); break;
+    case E5M2: spread(image, 4, 8, to, [](u32 x) { return widen_half((x & 0xff) << 8); }); break;
+    }
+}
+static inline void numbers(u32 element, const u32* image, s32* to) {
+    switch (element) {
+    case S8:
+        for (int e = 0; e < 4; ++e)
+            for (int l = 0; l < 32; ++l) to[32 * e + l] = s8(image[l] >> 8 * e);
+        break;
+    case U8:
+        for (int e = 0; e < 4; ++e)
+            for (int l = 0; l < 32; ++l) to[32 * e + l] = u8(image[l] >> 8 * e);
+        break;
+    case S4:
+        for (int e = 0; e < 8; ++e)
+            for (int l = 0; l < 32; ++l) to[32 * e + l] = s32(image[l] << (28 - 4 * e)) >> 28;
+        break;
+    case U4:
+        for (int e = 0; e < 8; ++e)
+            for (int l = 0; l < 32; ++l) to[32 * e + l] = image[l] >> 4 * e & 15;
+        break;
+    case B1: memcpy(to, image, 128); break;
+    }
+}
+
+// Operand b's image with its rows side by side: word t of row n goes to t * 8 + n, the even n before the
+// odd ones, as sums are kept.
+static inline void turned(const u32* image, u32* to) {
+    for (int t = 0; t < 4; ++t)
+        for (int n = 0; n < 8; ++n) to[t * 8 + n] = image[(n % 4 * 2 + n / 4) * 4 + t];
+}
+
+typedef f32 Eight __attribute__((vector_size(32), aligned(4)));
+typedef s32 EightInts __attribute__((vector_size(32), aligned(4)));
+
+// Sums of 8 rows by 8 columns: row r's even columns, then its odd ones.
+template <class T> struct Sums {
+    alignas(64) T x[8][8];
+};
+
+// d += a * b over `words` images. Image j of a stands at a + j * stride. `order` 1 goes from the end of k
+// to its start, and adds what d was last.
+void multiply(const f32* a, u32 stride, const f32* b, u32 words, u32 per, u32 order, Sums<f32>& d);
+void multiply(const s32* a, u32 stride, const s32* b, u32 words, u32 per, Sums<s32>& d);
+// Bits of words: what both have, or what one of them has.
+void count_bits(const s32* a, u32 stride, const s32* b, u32 words, bool exclusive, Sums<s32>& d);
+
+// Sums of 16 bits in one register, and of 32 bits in two.
+static inline void load_sums(const u8* R, const u32* q, u32 kind, Sums<f32>& d) {
+    if (kind == F16) {
+        alignas(64) f32 t[64];
+        numbers(F16, (const u32*)(R + q[0]), t);
+        for (int r = 0; r < 8; ++r)
+            for (int e = 0; e < 2; ++e) memcpy(&d.x[r][4 * e], t + 32 * e + 4 * r, 16);
+    } else
+        for (int r = 0; r < 8; ++r)
+            for (int e = 0; e < 2; ++e) memcpy(&d.x[r][4 * e], R + q[e] + 16 * r, 16);
+}
+static inline u16 narrow_half(f32 x) { return as<u16>(f16(x)); }
+static inline void store_sums(u8* R, const u32* q, u32 kind, const Sums<f32>& d) {
+    if (kind == F16) {
+        u32* to = (u32*)(R + q[0]);
+        for (int r = 0; r < 8; ++r)
+            for (int t = 0; t < 4; ++t) to[4 * r + t] = narrow_half(d.x[r][t]) | u32(narrow_half(d.x[r][4 + t])) << 16;
+    } else
+        for (int r = 0; r < 8; ++r)
+            for (int e = 0; e < 2; ++e) memcpy(R + q[e] + 16 * r, &d.x[r][4 * e], 16);
+}
+static inline void load_sums(const u8* R, const u32* q, Sums<s32>& d) {
+    for (int r = 0; r < 8; ++r)
+        for (int e = 0; e < 2; ++e) memcpy(&d.x[r][4 * e], R + q[e] + 16 * r, 16);
+}
+static inline void store_sums(u8* R, const u32* q, const Sums<s32>& d) {
+    for (int r = 0; r < 8; ++r)
+        for (int e = 0; e < 2; ++e) memcpy(R + q[e] + 16 * r, &d.x[r][4 * e], 16);
+}
+
+// d = c + products, whose sums cannot overflow on their own.
+static inline void add_sums(Sums<s32>& d, const Sums<s32>& c, bool saturate) {
+    for (int r = 0; r < 8; ++r)
+        for (int n = 0; n < 8; ++n) {
+            const s64 s = s64(d.x[r][n]) + c.x[r][n];
+            d.x[r][n] = saturate ? s32(s < INT32_MIN ? INT32_MIN : s > INT32_MAX ? INT32_MAX : s) : s32(u32(s));
+        }
+}

@@ -1,0 +1,254 @@
+"""What launches did, line by line of their source.
+
+The engine counts for each of its instructions (`Result.counts`); this puts those of one instruction
+of PTX together, and those of one line. What was inlined counts for the line that it stands in, and
+is also shown at each line that it was inlined into, up to the kernel's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from papergpu.classes import CLASSES, class_of
+from papergpu.program import Program
+from papergpu.tree import Place
+
+Counts = npt.NDArray[np.void]
+Where = tuple[str, int]  # a file, and a line in it
+
+
+@dataclass
+class Tally:
+    """What some instructions did together.
+
+    `executed` are warp-instructions, those of which no lane took part included, `lanes` the lanes
+    that took part in them. `requests` are accesses of global and local memory, `sectors` the pieces
+    of 32 bytes that they touched, `ideal_sectors` how many the same different bytes would fill side
+    by side. `wavefronts` are passes through the banks of shared memory, `ideal_wavefronts` those
+    without a conflict. `bytes` were copied asynchronously, and `operations` done by matrix
+    instructions, a multiply-add being two. `classes` are the warp-instructions by class.
+    """
+
+    executed: int = 0
+    lanes: int = 0
+    requests: int = 0
+    sectors: int = 0
+    ideal_sectors: int = 0
+    shared_requests: int = 0
+    wavefronts: int = 0
+    ideal_wavefronts: int = 0
+    bytes: int = 0
+    operations: int = 0
+    classes: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def active(self) -> float:
+        """Lanes that took part in an instruction, on average."""
+        return self.lanes / self.executed if self.executed else 0.0
+
+    def add(self, other: Tally) -> None:
+        """Count another one's as well."""
+        for name in NUMBERS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name, count in other.classes.items():
+            self.classes[name] = self.classes.get(name, 0) + count
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON, in an order that is always the same."""
+        found: dict[str, Any] = {name: getattr(self, name) for name in NUMBERS}
+        found["classes"] = {one: self.classes[one] for one in CLASSES if self.classes.get(one)}
+        return found
+
+
+NUMBERS = tuple(one.name for one in fields(Tally) if one.name != "classes")
+
+
+@dataclass
+class Line:
+    """A line of the source: what it did itself, and what was inlined into it."""
+
+    file: str
+    line: int
+    own: Tally = field(default_factory=Tally)
+    inlined: Tally = field(default_factory=Tally)
+
+    @property
+    def total(self) -> Tally:
+        """Both together."""
+        found = Tally()
+        found.add(self.own)
+        found.add(self.inlined)
+        return found
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON, in an order that is always the same."""
+        return {"file": self.file, "line": self.line, "own": self.own.as_dict(),
+                "inlined": self.inlined.as_dict()}  # fmt: skip
+
+
+@dataclass
+class Profile:
+    """What launches did: of which kernels and how many, in all, and by line in order."""
+
+    kernels: dict[str, int]
+    total: Tally
+    lines: list[Line]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON, in an order that is always the same."""
+        return {
+            "kernels": dict(sorted(self.kernels.items())),
+            "total": self.total.as_dict(),
+            "lines": [one.as_dict() for one in self.lines],
+        }
+
+
+def profile(launches: Iterable[tuple[Program, Counts]]) -> Profile:
+    """What launches did together; each is its program and the counts of its result."""
+    kernels: dict[str, int] = {}
+    summed: dict[int, tuple[Program, dict[str, npt.NDArray[np.uint64]]]] = {}
+    for program, counts in launches:
+        kernels[program.name] = kernels.get(program.name, 0) + 1
+        names = counts.dtype.names or ()
+        if id(program) not in summed:
+            summed[id(program)] = program, {name: counts[name].copy() for name in names}
+        else:
+            for name, array in summed[id(program)][1].items():
+                array += counts[name]
+    total = Tally()
+    lines: dict[Where, Line] = {}
+
+    def line(where: Where) -> Line:
+        return lines.setdefault(where, Line(*where))
+
+    for program, arrays in summed.values():
+        callers = _callers(program)
+        for place, ptx, tally in _instructions(program, arrays):
+            total.add(tally)
+            own, *outer = _chain(place, ptx, callers)
+            line(own).own.add(tally)
+            for where in outer:
+                line(where).inlined.add(tally)
+    return Profile(kernels, total, [lines[where] for where in sorted(lines)])
+
+
+def _instructions(
+    program: Program, arrays: Mapping[str, npt.NDArray[np.uint64]]
+) -> Iterator[tuple[Place | None, int, Tally]]:
+    """The place, the line of PTX and the counts of each instruction of PTX."""
+    owners = program.instructions["owner"]
+    if not len(owners):
+        return
+    starts = np.flatnonzero(np.concatenate(([True], owners[1:] != owners[:-1])))
+    # An instruction that became several was executed as often as any of them.
+    sums: dict[str, list[int]] = {}
+    for name, array in arrays.items():
+        reduce = np.maximum if name in ("run", "lanes") else np.add
+        sums[name] = reduce.reduceat(array, starts).tolist()
+    names = [(("run" if one == "executed" else one), one) for one in NUMBERS]
+    known = [(mine, sums[theirs]) for theirs, mine in names if theirs in sums]
+    for number, start in enumerate(starts.tolist()):
+        form = program.forms[start]
+        executed = sums["run"][number]
+        if not executed or not form:
+            continue
+        place, ptx = program.places[int(program.instructions[start]["place"])]
+        tally = Tally(classes={class_of(form): executed})
+        for mine, values in known:
+            setattr(tally, mine, values[number])
+        yield place, ptx, tally
+
+
+def _callers(program: Program) -> dict[tuple[str, int, int], Place]:
+    """Where each place that something was inlined at was inlined itself."""
+    found: dict[tuple[str, int, int], Place] = {}
+    for place, _ in program.places:
+        if place is not None and place.caller is not None:
+            found.setdefault((place.file, place.line, place.column), place.caller)
+    return found
+
+
+def _chain(
+    place: Place | None, ptx: int, callers: Mapping[tuple[str, int, int], Place]
+) -> list[Where]:
+    """The line that an instruction stands in, then those that it was inlined into."""
+    if place is None or not place.line:
+        return [("PTX", ptx)]
+    found: list[Where] = [(place.file, place.line)]
+    one = place.caller
+    while one is not None and (one.file, one.line) not in found:
+        found.append((one.file, one.line))
+        one = one.caller or callers.get((one.file, one.line, one.column))
+    return found
+
+
+# The columns of the table: the heading, and what stands there for a tally.
+COLUMNS: tuple[tuple[str, Callable[[Tally], str]], ...] = (
+    ("instr", lambda one: str(one.executed)),
+    ("lanes", lambda one: f"{one.active:.1f}"),
+    ("fma", lambda one: _some(one.classes.get("multiply-add", 0))),
+    ("requests", lambda one: _some(one.requests)),
+    ("sectors", lambda one: _some(one.sectors)),
+    ("/ideal", lambda one: _times(one.sectors, one.ideal_sectors)),
+    ("wavefronts", lambda one: _some(one.wavefronts)),
+    ("/ideal", lambda one: _times(one.wavefronts, one.ideal_wavefronts)),
+    ("async B", lambda one: _some(one.bytes)),
+    ("matrix op", lambda one: _some(one.operations)),
+)  # fmt: skip
+
+
+def _some(count: int) -> str:
+    return str(count) if count else ""
+
+
+def _times(count: int, ideal: int) -> str:
+    return f"{count / ideal:.2f}" if ideal else ""
+
+
+def format_table(
+    profile: Profile, sources: Mapping[str, str] | None = None, file: str | None = None
+) -> str:
+    """The lines as a table of text, with their source beside them.
+
+    `sources` are the texts of files that cannot be read by their names; `file` is the one to show,
+    all without it. A line's numbers are its own with those inlined into it, so that they may add up
+    to more than the total.
+    """
+    shown = [one for one in profile.lines if file is None or one.file == file]
+    tallies = [*(one.total for one in shown), profile.total]
+    cells = [[column(one) for one in tallies] for _, column in COLUMNS]
+    kept = [(head, column) for (head, _), column in zip(COLUMNS, cells, strict=True) if any(column)]
+    widths = [max(len(head), *map(len, column)) for head, column in kept]
+
+    def row(number: int | None) -> str:
+        parts = [head if number is None else column[number] for head, column in kept]
+        return "  ".join(part.rjust(width) for part, width in zip(parts, widths, strict=True))
+
+    rows: list[str] = []
+    texts = dict(sources or {})
+    before = None
+    for number, one in enumerate(shown):
+        if one.file != before:
+            rows.append(f"{row(None)}  {one.file}")
+            before = one.file
+        text = _text(one, texts)
+        rows.append(f"{row(number)}  {one.line:5}  {text}".rstrip())
+    rows.append(f"{row(len(shown))}  total")
+    return "\n".join(rows)
+
+
+def _text(line: Line, texts: dict[str, str]) -> str:
+    """The text of a line, if its file is there."""
+    if line.file not in texts:
+        try:
+            texts[line.file] = Path(line.file).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            texts[line.file] = ""
+    found: Sequence[str] = texts[line.file].splitlines()
+    return found[line.line - 1] if 0 < line.line <= len(found) else ""

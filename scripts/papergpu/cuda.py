@@ -1,0 +1,227 @@
+"""CUDA C++ on a CPU: a .cu file is compiled to PTX by NVRTC, and executed on tensors and arrays.
+
+`Source("softmax.cu").launch("softmax<256>", grid, block, tensor, 1024)` returns when it has ended.
+Nothing of the file is changed: what its host needs is left out (papergpu/hostcode.py), and headers
+that NVRTC lacks have stand-ins (papergpu/headers).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from papergpu.arguments import parameter, touched
+from papergpu.decode import Globals, decode, memory_of
+from papergpu.errors import CompileError, Finding, Unavailable, Unsupported
+from papergpu.launch import Kernel, Memory, Result, Settings, Three, aligned
+from papergpu.mangled import matching, qualified
+from papergpu.nvrtc import Compiled, compiled, unit
+from papergpu.parse import parse
+from papergpu.tree import Module, Variable
+from papergpu.writer import bits
+
+__all__ = ["CompileError", "Finding", "Memory", "Settings", "Source", "Unavailable", "Unsupported"]
+Dim = int | Sequence[int]
+ROOM = 1 << 28  # bytes that a source's variables may take; pages that nobody writes cost nothing
+
+
+class _Loaded:
+    """A module of PTX, and those of its kernels that have been decoded."""
+
+    def __init__(self, made: Compiled, before: Globals | None) -> None:
+        self.made = made
+        self.module: Module = parse(made.ptx)
+        self.memory = memory_of(self.module, before)
+        self.kernels: dict[str, Kernel] = {}
+        self.entries = {one.name: one for one in self.module.functions if one.kernel and one.body}
+
+
+class Source:
+    """A .cu file, or its text, and how it is compiled.
+
+    `options` are NVRTC's, such as `--use_fast_math`, `-DTILE=32` or `-Iinclude`; `target` is sm_80,
+    sm_90a or sm_100a; `name` is what a text is called in messages. Variables of the file keep what
+    they hold from launch to launch.
+    """
+
+    def __init__(
+        self,
+        path_or_text: str | Path,
+        options: Iterable[str] = (),
+        *,
+        target: str = "sm_90a",
+        name: str | None = None,
+    ) -> None:
+        is_text = isinstance(path_or_text, str) and ("\n" in path_or_text or "{" in path_or_text)
+        self.path = None if is_text else Path(path_or_text).resolve()
+        self.text = str(path_or_text) if self.path is None else self.path.read_text(
+            encoding="utf-8-sig", errors="replace")  # fmt: skip
+        self.name = name or (self.path.name if self.path else "source.cu")
+        self.options, self.target = tuple(options), target
+        self._unit = unit(
+            self.text, self.path or (Path(name) if name else None), self.options, target
+        )
+        self._names: list[str] = []
+        self._loaded: _Loaded | None = None
+        self._memory: npt.NDArray[np.uint8] | None = None
+
+    def launch(
+        self,
+        kernel: str,
+        grid: Dim,
+        block: Dim,
+        *args: Any,
+        shared: int = 0,
+        cluster: Dim | None = None,
+        cooperative: bool = False,
+        settings: Settings | None = None,
+        touching: Sequence[Any] = (),
+    ) -> Result:
+        """Execute `kernel`, a name or an instance of a template such as `scale<float4>`.
+
+        `args` are tensors of torch on the CPU and numpy arrays, passed as pointers; scalars and
+        structures of ctypes and numpy, of the parameter's size; and Python numbers, which take it.
+        `shared` is bytes of dynamic shared memory, `cluster` blocks of a cluster, `touching` memory
+        that is reached through pointers in structures. `cooperative` lets the grid synchronise.
+
+        Raises:
+            CompileError: the file does not compile; NVRTC's words, with file and line.
+            Finding: the kernel did something that it may not.
+            Unsupported: it has an instruction that is not executed.
+            TypeError, ValueError: the launch is not possible, or an argument does not fit.
+        """
+        found = self.kernel(kernel)
+        assert self._loaded is not None
+        wanted = self._loaded.entries[self._symbol(kernel)].parameters
+        if len(args) != len(wanted):
+            raise TypeError(
+                f"{self.name}: {kernel} takes {len(wanted)} arguments, and got {len(args)}"
+            )
+        values = [
+            parameter(value, one, f"{self.name}: {kernel}: argument {at}")
+            for at, (value, one) in enumerate(zip(args, wanted, strict=True))
+        ]
+        fixed = found.program.directives.get("reqnctapercluster")
+        blocks = _three(cluster) if cluster is not None else _three(fixed) if fixed else (1, 1, 1)
+        return found.launch(
+            _three(grid), _three(block), values, touched(args, touching), dynamic=shared,
+            cluster=blocks, cooperative=cooperative, settings=settings,
+        )  # fmt: skip
+
+    def kernel(self, name: str) -> Kernel:
+        """The decoded kernel that `name` names."""
+        symbol = self._symbol(name)
+        assert self._loaded is not None and self._memory is not None
+        kernels = self._loaded.kernels
+        if symbol not in kernels:
+            program = decode(self._loaded.module, symbol, self._loaded.memory)
+            program.name = name
+            size = len(self._loaded.memory.bytes)
+            kernels[symbol] = Kernel(program, self._memory[:size])
+        return kernels[symbol]
+
+    def globals(self, name: str, dtype: npt.DTypeLike | None = None) -> npt.NDArray[Any]:
+        """A `__device__` or `__constant__` variable, to be read and written in place.
+
+        Without `dtype` a variable that is no structure has its own type, and others are bytes.
+        """
+        self._load()
+        assert self._loaded is not None and self._memory is not None
+        variables = {one.name: one for one in self._loaded.module.variables
+                     if one.space in ("global", "const")}  # fmt: skip
+        found = matching(list(variables), name)
+        if len(found) != 1:
+            known = ", ".join("::".join(qualified(one)) for one in variables) or "none"
+            what = "no variable" if not found else "more than one variable"
+            raise ValueError(f"{self.name}: {what} {name!r} that a kernel uses; it has {known}")
+        one = variables[found[0]]
+        at = self._loaded.memory.symbols[one.name].at
+        size = max(1, bits(one.type) // 8) * one.lanes * one.count
+        kind = np.dtype(dtype if dtype is not None else _numpy(one))
+        return self._memory[at : at + size].view(kind)
+
+    @property
+    def ptx(self) -> str:
+        """What NVRTC wrote."""
+        self._load()
+        assert self._loaded is not None
+        return self._loaded.made.ptx
+
+    def _load(self, *names: str) -> None:
+        """Compile for these names too. Variables stay where they are, with what they hold."""
+        if self._loaded is not None and all(name in self._names for name in names):
+            return
+        wanted = [*self._names, *(name for name in names if name not in self._names)]
+        before = self._loaded.memory if self._loaded is not None else None
+        fresh = _Loaded(compiled(self._unit, wanted), before)
+        size = len(fresh.memory.bytes)
+        if self._memory is None:
+            self._memory = aligned(ROOM)
+        if size > ROOM:
+            raise ValueError(
+                f"{self.name}: its variables take {size} bytes, and {ROOM} are the limit"
+            )
+        start = len(before.bytes) if before is not None else 0
+        self._memory[start:size] = np.frombuffer(fresh.memory.bytes[start:], np.uint8)
+        known = set(before.symbols) if before is not None else set()
+        for at, symbol, offset in fresh.memory.addresses:
+            if at < start and known:
+                continue
+            address = self._memory.ctypes.data + fresh.memory.symbols[symbol].at + offset
+            self._memory[at : at + 8] = np.frombuffer(address.to_bytes(8, "little"), np.uint8)
+        self._names, self._loaded = wanted, fresh
+
+    def _symbol(self, name: str) -> str:
+        """The symbol of the kernel that `name` means."""
+        if "<" in name:
+            self._compile_name(name)
+            assert self._loaded is not None
+            return self._loaded.made.symbols[name]
+        self._load()
+        assert self._loaded is not None
+        found = matching(list(self._loaded.entries), name)
+        if len(found) > 1:
+            listed = ", ".join(found)
+            raise ValueError(f"{self.name}: {name!r} means several kernels: name one of {listed}")
+        if not found:
+            self._compile_name(name)  # it may be a template whose arguments all have defaults
+            return self._loaded.made.symbols[name]
+        return found[0]
+
+    def _compile_name(self, name: str) -> None:
+        try:
+            self._load(name)
+        except CompileError as error:
+            said = str(error)
+            self._load()  # an error of the file itself is shown as it is
+            plain = re.sub(r"__launch_bounds__\s*\([^)]*\)", "", self._unit.text)
+            kernels = re.findall(r"__global__\s+(?:static\s+|inline\s+)*void\s+(\w+)", plain)
+            stem = re.split(r"[<(]", name)[0].rpartition("::")[2].strip()
+            if stem not in kernels:
+                raise ValueError(
+                    f"{self.name}: no kernel {name!r}; it has {', '.join(dict.fromkeys(kernels))}"
+                ) from None
+            raise ValueError(
+                f"{self.name}: no kernel {name!r} here: its template arguments are wrong, or a "
+                f"guard such as __CUDA_ARCH__ leaves it out ({said.splitlines()[0]})"
+            ) from None
+
+
+def _three(value: Dim) -> Three:
+    sizes = (value,) if isinstance(value, (int, np.integer)) else tuple(value)
+    if not 1 <= len(sizes) <= 3:
+        raise ValueError(f"{value} is no number of blocks or threads: give one to three of them")
+    x, y, z = (*(int(size) for size in sizes), 1, 1)[:3]
+    return (x, y, z)
+
+
+def _numpy(one: Variable) -> str:
+    kind, width = one.type[0], bits(one.type) // 8
+    if kind == "b" or width == 0 or (kind == "f" and width < 2):
+        return "u1"
+    return f"{ {'u': 'u', 's': 'i', 'f': 'f'}[kind] }{width}"

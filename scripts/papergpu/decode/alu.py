@@ -1,0 +1,303 @@
+"""What one thread computes in its registers."""
+
+from __future__ import annotations
+
+from papergpu.decode.rules import rule
+from papergpu.forms import Matched
+from papergpu.program import BIT, LONG, WORD
+from papergpu.tree import Instruction, Vector
+from papergpu.writer import Register, Writer, bits
+
+# The sign matters to none of these: their handlers are called by the width alone.
+UNSIGNED = ("add", "sub", "and", "or", "xor", "not", "neg", "shl", "popc", "clz", "brev", "bfi",
+            "selp", "mov")  # fmt: skip
+# Those that are rounded, and those that are approximated.
+ROUNDED = ("add", "sub", "mul", "fma", "mad", "div", "rcp", "sqrt")
+APPROXIMATE = ("rsqrt", "sin", "cos", "lg2", "ex2", "tanh")
+ROUNDS = {"rn": 0, "rz": 1, "rm": 2, "rp": 3, "rna": 4, "rni": 0, "rzi": 1, "rmi": 2, "rpi": 3}
+FLAGS = {"ftz": 1, "sat": 2, "relu": 4, "satfinite": 8, "NaN": 16, "abs": 32, "xorsign": 64}
+# Whether a comparison holds of what is less, equal, greater and unordered, as bits 0 to 3.
+HOLDS = {"eq": 2, "ne": 5, "lt": 1, "le": 3, "gt": 4, "ge": 6, "num": 7, "nan": 8, "equ": 10,
+         "neu": 13, "ltu": 9, "leu": 11, "gtu": 12, "geu": 14}  # fmt: skip
+# What `set` writes where the comparison holds.
+TRUE = {"u16": 0xFFFF, "s16": 0xFFFF, "u32": 0xFFFFFFFF, "s32": 0xFFFFFFFF, "f32": 0x3F800000,
+        "f16": 0x3C00, "bf16": 0x3F80, "f16x2": 0x3C00, "bf16x2": 0x3F80}  # fmt: skip
+COMBINE = {"and": 1, "or": 2, "xor": 3}
+
+
+def integer(kind: str) -> bool:
+    """Whether a type is of integers or bits."""
+    return kind[0] in "us" or (kind[0] == "b" and not kind.startswith("bf"))
+
+
+def named(opcode: str, kind: str) -> str:
+    """The last part of a handler's name: `u32` of b32, and of s32 where the sign is no matter."""
+    if opcode == "add" and kind == "s16x2":
+        return "u16x2"
+    if not integer(kind) or "x2" in kind:
+        return kind
+    if opcode in UNSIGNED or kind[0] == "b":
+        return f"u{bits(kind)}"
+    return kind
+
+
+def operands_of(writer: Writer, one: Instruction, found: Matched) -> list[Register]:
+    """The operands that are read, as their types say."""
+    types = found.types
+    if len(types) != len(one.operands):
+        raise writer.refuse(f"it has {len(one.operands)} operands, and takes {len(types)}")
+    return [
+        writer.plain_predicate(operand) if kind == "pred" else writer.narrowed(operand, kind)
+        for operand, kind in zip(one.operands[1:], types[1:], strict=True)
+    ]
+
+
+def flags_of(one: Instruction) -> int:
+    """What modifiers do to operands and results, as core/numbers.hpp numbers it."""
+    return sum(FLAGS.get(word, 0) for word in one.modifiers)
+
+
+def emit(
+    writer: Writer, name: str, one: Instruction, found: Matched, imm: int = 0, flags: int = 0
+) -> None:
+    """An instruction of one result and up to four operands."""
+    a, b, c, e = (*operands_of(writer, one, found), None, None, None, None)[:4]
+    d = writer.target(one.operands[0], found.types[0])
+    writer.emit(name, d=d, a=a, b=b, c=c, e=e, imm=imm, flags=flags)
+
+
+def plain(writer: Writer, one: Instruction, found: Matched) -> None:
+    """An instruction whose handler its opcode and its types name."""
+    slots = found.slots
+    kind = slots.get("t", found.types[0])
+    if not integer(kind) and kind != "pred":
+        floating(writer, one, found)
+        return
+    words = [word for word in ("h", "m", "x", "y") if word in slots]
+    parts = [slots[word] for word in words]
+    parts += [word for word in ("wide", "relu", "sat") if word in slots]
+    if not {"x", "wide"} & set(slots) or "wide" in slots:
+        parts.append(f"u{bits(kind)}" if slots.get("h") == "lo" and one.opcode in ("mul", "mad")
+                     else named(one.opcode, kind))  # fmt: skip
+    if "sat" in slots:
+        parts = ["sat", kind]
+    emit(writer, ".".join((one.opcode, *parts)), one, found)
+
+
+def floating(writer: Writer, one: Instruction, found: Matched) -> None:
+    """Floats: the handler of the plain form, of `.ftz` or `.NaN` alone, or the one for all else."""
+    slots, kind = found.slots, found.types[0]
+    opcode, flags, mode = one.opcode, flags_of(one), ROUNDS[slots.get("r", "rn")]
+    if "d" in slots:
+        emit(writer, f"{opcode}.mixed.{slots['t']}", one, found, mode, flags)
+        return
+    if "k" in slots:
+        flush = ".ftz" if "ftz" in slots and kind[:3] in ("f32", "f64") else ""
+        emit(writer, f"{opcode}.{slots['k']}{flush}.{kind}", one, found, 0, flags)
+        return
+    opcode = "fma" if opcode == "mad" else opcode
+    three = opcode in ("min", "max") and len(found.types) == 4
+    alone = {0: "", FLAGS["ftz"]: ".ftz", FLAGS["NaN"]: ".NaN"}.get(flags, ".any")
+    if mode or three or (alone and kind != "f32") or (alone == ".ftz" and opcode in ("min", "max")):
+        alone = ".any"
+    if opcode == "copysign" or (opcode in ("abs", "neg") and kind == "f64"):
+        alone = ""
+    emit(writer, f"{opcode}{alone}.{kind}", one, found, mode, flags)
+
+
+@rule("testp")
+def testp(writer: Writer, one: Instruction, found: Matched) -> None:
+    """A property of a float."""
+    emit(writer, f"testp.{found.slots['o']}.{found.slots['t']}", one, found)
+
+
+@rule("cvt")
+def cvt(writer: Writer, one: Instruction, found: Matched) -> None:
+    """From one type to another; a register wider than the result gets its sign or zeros above."""
+    slots, to, source = found.slots, found.types[0], found.types[1]
+    mode = ROUNDS[slots.get("r") or slots.get("i") or "rn"]
+    name = f"cvt.{to}.{source}"
+    if "pack" in slots:
+        name = f"cvt.pack.{slots['d']}"
+    elif "i" in slots and to == source:
+        name = f"cvt.whole.{to}"
+    target = writer.target(one.operands[0], to)
+    a, b, c = (*operands_of(writer, one, found), None, None)[:3]
+    small = target.width == LONG and bits(to) < 64
+    d = writer.temporary(WORD) if small else target
+    writer.emit(name, d=d, a=a, b=b, c=c, imm=mode, flags=flags_of(one))
+    if small:
+        writer.emit("cvt.s64.s32" if to[0] == "s" else "cvt.u64.u32", d=target, a=d)
+
+
+@rule("addc", "subc", "madc")
+def carrying(writer: Writer, one: Instruction, found: Matched) -> None:
+    """An addition with the carry that comes in, that goes out, or both."""
+    opcode = one.opcode if one.opcode.endswith("c") else f"{one.opcode}c"
+    flags = int(one.opcode.endswith("c")) | (2 if "cc" in found.slots else 0)
+    kind = found.slots["t"]
+    given = operands_of(writer, one, found)
+    d = writer.target(one.operands[0], kind)
+    part = f".{found.slots['h']}" if "h" in found.slots else ""
+    shown = kind if part == ".hi" else f"u{bits(kind)}"
+    name = f"{opcode}{part}.{shown}"
+    if opcode == "subc":
+        writer.emit(name, d=d, a=given[0], b=given[1], flags=flags)
+    else:
+        b = given[1] if opcode == "madc" else None
+        writer.emit(name, d=d, a=given[0], b=b, e=given[-1], flags=flags)
+
+
+@rule("add", "sub", "mad")
+def sum_(writer: Writer, one: Instruction, found: Matched) -> None:
+    """A sum, plain or the first of an extended one."""
+    (carrying if "cc" in found.slots else plain)(writer, one, found)
+
+
+@rule("bfind", "fns", "bmsk")
+def bits_of(writer: Writer, one: Instruction, found: Matched) -> None:
+    """Bits that are found or made."""
+    flags = int("shiftamt" in found.slots or found.slots.get("m") == "wrap")
+    name = f"bfind.{found.slots['t']}" if one.opcode == "bfind" else one.opcode
+    emit(writer, name, one, found, 0, flags)
+
+
+@rule("vabsdiff2", "vabsdiff4")
+def vabsdiff(writer: Writer, one: Instruction, found: Matched) -> None:
+    """Differences of halves or bytes without their sign, or their sum."""
+    total = ".add" if "add" in found.slots else ""
+    emit(writer, f"{one.opcode}{total}", one, found)
+
+
+@rule("szext")
+def szext(writer: Writer, one: Instruction, found: Matched) -> None:
+    """The lower bits of a number with its sign, or zeros above."""
+    flags = int(found.slots["m"] == "wrap")
+    emit(writer, f"szext.{found.slots['t']}", one, found, 0, flags)
+
+
+@rule("slct")
+def slct(writer: Writer, one: Instruction, found: Matched) -> None:
+    """One of two by the sign of a third."""
+    size = bits(found.slots["d"])
+    flags = int("ftz" in found.slots)
+    emit(writer, f"slct.u{size}.{found.slots['t']}", one, found, 0, flags)
+
+
+@rule("selp")
+def selp(writer: Writer, one: Instruction, found: Matched) -> None:
+    """One of two by a predicate."""
+    emit(writer, f"selp.u{bits(found.slots['t'])}", one, found)
+
+
+@rule("lop3")
+def lop3(writer: Writer, one: Instruction, found: Matched) -> None:
+    """Any function of three bits, by its table; with `.and` or `.or` also whether it is not 0."""
+    a, b, c = (writer.narrowed(operand, "b32") for operand in one.operands[1:4])
+    table = writer.number(one.operands[4]) & 255
+    target = one.operands[0]
+    pair = target.items if isinstance(target, Vector) else (target,)
+    d = writer.target(pair[0], "b32")
+    writer.emit("lop3", d=d, a=a, b=b, c=c, imm=table)
+    if "o" in found.slots:
+        combined = writer.plain_predicate(one.operands[5])
+        writer.emit("lop3.bool", d=writer.target(pair[1], "pred"), a=d, c=combined,
+                    flags=int(found.slots["o"] == "or"))  # fmt: skip
+
+
+@rule("prmt")
+def prmt(writer: Writer, one: Instruction, found: Matched) -> None:
+    """Four bytes chosen from eight, one by one or in a mode."""
+    emit(writer, f"prmt.{found.slots['m']}" if "m" in found.slots else "prmt", one, found)
+
+
+@rule("shf")
+def shf(writer: Writer, one: Instruction, found: Matched) -> None:
+    """A shift of two registers together."""
+    emit(writer, f"shf.{found.slots['s']}.{found.slots['m']}", one, found)
+
+
+def compared(
+    writer: Writer, one: Instruction, found: Matched, d: Register, other: Register | None
+) -> None:
+    """A comparison into `d`, its opposite (or that of the upper halves) into `other`."""
+    kind, what = found.slots["t"], found.slots["c"]
+    if what in ("lo", "ls", "hi", "hs"):
+        what, kind = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}[what], f"u{bits(kind)}"
+    a, b = (writer.narrowed(operand, kind) for operand in one.operands[1:3])
+    flags = COMBINE[found.slots["o"]] if "o" in found.slots else 0
+    c = None
+    if flags:
+        c, negated = writer.predicate(one.operands[3])
+        flags |= 4 if negated else 0
+    flags |= 8 if other is not None else 0
+    half = kind.removesuffix("x2") in ("f16", "bf16")
+    shown = f"{what}.{named('setp', kind)}"
+    if "ftz" in found.slots:
+        flags |= 16
+        shown = f"{what}.ftz.{kind}"
+    name = f"setp.{kind}" if half else f"setp.{shown}"
+    step = writer.emit(name, d=d, a=a, b=b, c=c, flags=flags, imm=HOLDS[what] if half else 0)
+    if other is not None:
+        step.fields["e"] = other
+        step.writes += (other,)
+        if step.guard is not None:
+            step.reads += (other,)
+
+
+@rule("setp")
+def setp(writer: Writer, one: Instruction, found: Matched) -> None:
+    """A comparison, and its opposite where `p|q` is asked, each combined with a predicate."""
+    target = one.operands[0]
+    pair = target.items if isinstance(target, Vector) else (target,)
+    if len(pair) == 1 and found.types[0] == "preds":
+        raise writer.refuse("it has two results, p|q")
+    other = writer.target(pair[1], "pred") if len(pair) > 1 else None
+    compared(writer, one, found, writer.target(pair[0], "pred"), other)
+
+
+@rule("set")
+def set_(writer: Writer, one: Instruction, found: Matched) -> None:
+    """A comparison whose result is a number."""
+    to = found.slots["d"]
+    true = TRUE[to]
+    pair = found.slots["t"].endswith("x2")
+    p = writer.temporary(BIT)
+    q = writer.temporary(BIT) if pair else None
+    compared(writer, one, found, p, q)
+    d = writer.target(one.operands[0], to)
+    if q is not None:
+        writer.emit("set.pair", d=d, a=p, b=q, imm=true if to.endswith("x2") else 0xFFFF)
+    else:
+        size = 16 if bits(to) == 16 else 32
+        yes, no = writer.constant(true, WORD), writer.constant(0, WORD)
+        writer.emit(f"selp.u{size}", d=d, a=yes, b=no, c=p)
+
+
+@rule("mov")
+def mov(writer: Writer, one: Instruction, found: Matched) -> None:
+    """A copy; with braces on one side, registers packed into one or one into several."""
+    target, source = one.operands
+    kind = found.slots["t"]
+    if isinstance(target, Vector):
+        size = bits(kind) // len(target.items)
+        parts = [writer.target(part, f"b{size}") for part in target.items]
+        whole = writer.source(source, kind)
+        writer.emit(f"unpack.{len(parts)}x{size}", a=whole, writes=parts)
+    elif isinstance(source, Vector):
+        size = bits(kind) // len(source.items)
+        given = [writer.narrowed(part, f"b{size}") for part in source.items]
+        writer.emit(f"pack.{len(given)}x{size}", d=writer.target(target, kind), reads=given)
+    elif kind == "pred":
+        writer.emit("mov.pred", d=writer.target(target, kind), a=writer.plain_predicate(source))
+    else:
+        copy(writer, writer.target(target, kind), writer.source(source, kind))
+
+
+def copy(writer: Writer, d: Register, a: Register) -> None:
+    """A register's value into another, cut or with zeros above if their widths differ."""
+    if BIT in (d.width, a.width) and d.width != a.width:
+        raise writer.refuse("a predicate is copied from or to what is none")
+    same = d.width == a.width
+    name = f"mov.u{d.width // 4}" if same else "mov.wide" if d.width > a.width else "mov.narrow"
+    writer.emit(name, d=d, a=a)

@@ -1,0 +1,329 @@
+"""Matrices: between memory and registers, and their products within a warp and a warpgroup."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from papergpu.decode.rules import rule
+from papergpu.forms import Matched
+from papergpu.program import GENERIC, RETRY, SHARED, SYNC
+from papergpu.tree import Instruction, Operand, Vector
+from papergpu.writer import Register, Step, Writer, space_of
+
+# As `Element` in core/matrix.hpp numbers them.
+NAMES = ("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8", "s4", "u4", "b1", "f64", "f32", "s32")
+ELEMENTS = {name: number for number, name in enumerate(NAMES)}
+# Bits of an element where it lies in memory or in a register.
+BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "s4": 4,
+        "u4": 4, "b1": 1, "f64": 64, "f32": 32, "s32": 32}  # fmt: skip
+SMALL = "elements of less than a byte lie row by row in a, column by column in b"
+SATURATE, EXCLUSIVE, NEGATE = 1 << 16, 1 << 17, 1 << 18
+A_ACROSS, B_ACROSS, A_SHARED, NEW_IF_TRUE = 1 << 19, 1 << 20, 1 << 21, 1 << 22
+
+
+def whole(writer: Writer) -> Register:
+    """The mask of what a whole warp does."""
+    return writer.constant(0xFFFFFFFF, 128)
+
+
+def shape_of(found: Matched) -> tuple[int, int, int]:
+    """m, n and k of `m16n8k16`."""
+    m, n, k = (int(part) for part in re.findall(r"\d+", found.slots["s"]))
+    return m, n, k
+
+
+@dataclass
+class Product:
+    """d = a b + c: its shape and types, and flags of what else is said of it."""
+
+    shape: tuple[int, int, int]
+    d: str
+    a: str
+    b: str
+    c: str
+    flags: int = 0
+
+    @property
+    def imm(self) -> int:
+        """The shape in one number; k of single bits counts words of 32."""
+        m, n, k = self.shape
+        return m | n << 8 | (k // 32 if self.a == "b1" else k) << 20
+
+    @property
+    def said(self) -> int:
+        """Types and flags in one number."""
+        kinds = ELEMENTS[self.a] | ELEMENTS[self.b] << 4 | ELEMENTS[self.d] << 8
+        return kinds | ELEMENTS[self.c] << 12 | self.flags
+
+
+def registers_of(kind: str, rows: int, columns: int) -> int:
+    """How many registers of a thread hold its part of a matrix."""
+    width = 64 if kind == "f64" else 32
+    return max(1, rows * columns * BITS[kind] // (width * 32))
+
+
+def fragment(writer: Writer, operand: Operand, kind: str, count: int, what: str) -> list[Register]:
+    """The registers of a matrix that is read."""
+    parts = writer.vector(operand)
+    if len(parts) != count:
+        raise writer.refuse(f"{what} has {len(parts)} registers, and takes {count}")
+    return [writer.source(part, "f64" if kind == "f64" else "b32") for part in parts]
+
+
+def sums(writer: Writer, operand: Operand, kind: str, count: int) -> list[Register]:
+    """The registers of a matrix that is written."""
+    parts = writer.vector(operand)
+    if len(parts) != count:
+        raise writer.refuse(f"its result has {len(parts)} registers, and takes {count}")
+    return [writer.target(part, "f64" if kind == "f64" else "b32") for part in parts]
+
+
+# Between memory and registers.
+
+
+@rule("ldmatrix")
+def ldmatrix(writer: Writer, one: Instruction, found: Matched) -> None:
+    """One, two or four matrices of 8 rows of 16 bytes, each row where a lane says."""
+    count = int(found.slots["n"][1:])
+    targets = sums(writer, one.operands[0], "b32", count)
+    fields = writer.address(one.operands[1], space_of(found.slots.get("ss", "")))
+    in_shared_memory(writer, fields["space"])
+    writer.emit("ldmatrix", SYNC, writes=targets, flags=int("trans" in found.slots),
+                e=whole(writer), **fields)  # fmt: skip
+
+
+@rule("stmatrix")
+def stmatrix(writer: Writer, one: Instruction, found: Matched) -> None:
+    count = int(found.slots["n"][1:])
+    given = fragment(writer, one.operands[1], "b32", count, "its matrix")
+    fields = writer.address(one.operands[0], space_of(found.slots.get("ss", "")))
+    in_shared_memory(writer, fields["space"])
+    writer.emit("stmatrix", SYNC, reads=given, flags=int("trans" in found.slots),
+                e=whole(writer), **fields)  # fmt: skip
+
+
+def in_shared_memory(writer: Writer, space: object) -> None:
+    if space not in (SHARED, GENERIC):
+        raise writer.refuse("its matrices lie in shared memory only")
+
+
+@rule("movmatrix")
+def movmatrix(writer: Writer, one: Instruction, found: Matched) -> None:
+    writer.emit("movmatrix", SYNC, d=writer.target(one.operands[0]),
+                a=writer.source(one.operands[1], "b32"), e=whole(writer))  # fmt: skip
+
+
+# Products of a warp.
+
+
+@rule("mma")
+def mma(writer: Writer, one: Instruction, found: Matched) -> None:
+    slots = found.slots
+    m, n, k = shape = shape_of(found)
+    d, a, b, c = (slots[name] for name in "dabc")
+    what = Product(shape, d, a, b, c, options(slots))
+    alike(writer, what.a, what.b)
+    if found.form.name == "mma.quarters":
+        # a and b are of four products at once.
+        counts = {
+            "d": 4 if what.d == "f16" else 8,
+            "a": 2,
+            "b": 2,
+            "c": 4 if what.c == "f16" else 8,
+        }
+        what.flags |= SATURATE if slots["la"] == "col" else 0
+        what.flags |= EXCLUSIVE if slots["lb"] == "row" else 0
+        emit_product(writer, one, "mma.quarters", what, counts)
+        return
+    counts = {"d": registers_of(what.d, m, n), "a": registers_of(what.a, m, k),
+              "b": registers_of(what.b, k, n), "c": registers_of(what.c, m, n)}  # fmt: skip
+    emit_product(writer, one, handler_of(what.a), what, counts)
+
+
+def alike(writer: Writer, a: str, b: str) -> None:
+    """Types of a and b go together: the same, or of the same width and sort."""
+    groups = (("e4m3", "e5m2"), ("s8", "u8"), ("s4", "u4"))
+    if a != b and not any(a in group and b in group for group in groups):
+        raise writer.refuse(f"{a} is not multiplied by {b}")
+
+
+def handler_of(a: str) -> str:
+    """The engine's handler of products of a type."""
+    if a == "f64":
+        return "mma.double"
+    return "mma.integer" if a in ("s8", "u8", "s4", "u4", "b1") else "mma.float"
+
+
+def options(slots: Mapping[str, str]) -> int:
+    """Flags of what else a form says."""
+    exclusive = slots.get("o") == "xor"
+    return (SATURATE if "satfinite" in slots else 0) | (EXCLUSIVE if exclusive else 0)
+
+
+def emit_product(
+    writer: Writer,
+    one: Instruction,
+    name: str,
+    what: Product,
+    counts: dict[str, int],
+    used: dict[str, int] | None = None,
+) -> None:
+    """Take down a product. Where `used` registers hold a matrix, the others hold it again."""
+    targets = sums(writer, one.operands[0], what.d, counts["d"])
+    given: list[Register] = []
+    kinds = {"a": what.a, "b": what.b, "c": what.c}
+    for operand, (letter, kind) in zip(one.operands[1:], kinds.items(), strict=True):
+        parts = fragment(writer, operand, kind, counts[letter], letter)
+        given += parts[: used[letter]] if used and letter in used else parts
+    writer.emit(name, SYNC, writes=targets, reads=given, e=whole(writer), imm=what.imm,
+                flags=what.said)  # fmt: skip
+
+
+@rule("wmma")
+def wmma(writer: Writer, one: Instruction, found: Matched) -> None:
+    if found.form.name.startswith("wmma.mma"):
+        wmma_product(writer, one, found)
+    else:
+        wmma_move(writer, one, found)
+
+
+def wmma_registers(kind: str, rows: int, columns: int, of_sums: bool) -> int:
+    """As `registers_of`, but fragments of halves have eight registers in any shape."""
+    return 8 if kind == "f16" and not of_sums else registers_of(kind, rows, columns)
+
+
+def wmma_product(writer: Writer, one: Instruction, found: Matched) -> None:
+    slots = found.slots
+    m, n, k = shape = shape_of(found)
+    a = slots.get("a", "f16")  # halves are not written out
+    b, d, c = slots.get("b", a), slots["d"], slots["c"]
+    alike(writer, a, b)
+    if BITS[a] < 8 and (slots["la"], slots["lb"]) != ("row", "col"):
+        raise writer.refuse(SMALL)
+    counts = {"d": wmma_registers(d, m, n, True), "a": wmma_registers(a, m, k, False),
+              "b": wmma_registers(b, k, n, False), "c": wmma_registers(c, m, n, True)}  # fmt: skip
+    used = {"a": registers_of(a, m, k), "b": registers_of(b, k, n)}
+    what = Product(shape, d, a, b, c, options(slots))
+    emit_product(writer, one, handler_of(a), what, counts, used)
+
+
+def wmma_move(writer: Writer, one: Instruction, found: Matched) -> None:
+    """A fragment's matrix from memory, or to it, with or without a stride."""
+    slots = found.slots
+    m, n, k = shape_of(found)
+    which, kind = slots["w"], slots["t"]
+    load = "load" in slots
+    rows, columns = {"a": (m, k), "b": (n, k)}.get(which, (m, n))
+    across = slots["l"] == ("row" if which == "b" else "col")
+    of_sums = which in "cd"
+    if BITS[kind] < 8 and across:
+        raise writer.refuse(
+            "elements of less than a byte are row by row in a, column by column in b"
+        )
+    count = wmma_registers(kind, rows, columns, of_sums)
+    memory, registers = (one.operands[1], one.operands[0]) if load else one.operands[:2]
+    fields = writer.address(memory, space_of(slots.get("ss", "")))
+    stride = writer.narrowed(one.operands[2], "u32") if len(one.operands) > 2 else None
+    flags = rows | columns << 8 | BITS[kind] << 16 | across << 23
+    flags |= (of_sums and kind != "f16") << 24
+    if load:
+        writer.emit("wmma.load", SYNC, writes=sums(writer, registers, kind, count), c=stride,
+                    flags=flags, e=whole(writer), **fields)  # fmt: skip
+    else:
+        given = fragment(writer, registers, kind, count, "its matrix")
+        writer.emit("wmma.store", SYNC, reads=given, c=stride, flags=flags, e=whole(writer),
+                    **fields)  # fmt: skip
+
+
+# Products of a warpgroup.
+
+
+def fences(writer: Writer) -> list[Step]:
+    """The fences so far, whose lists are the registers that products in flight use."""
+    return [step for step in writer.steps if step.name == "wgmma.fence"]
+
+
+def in_flight(writer: Writer, registers: Iterable[Register], written: bool) -> None:
+    """These are read or written while the warp goes on: they keep their places to themselves."""
+    fresh = []
+    for register in registers:
+        if register.constant is not None:
+            continue
+        register.keep = True
+        if register not in writer.in_flight:
+            fresh.append(register)
+        writer.in_flight[register] = written or writer.in_flight.get(register, False)
+    if fresh:
+        for step in fences(writer):
+            watch(step, fresh)
+
+
+def watch(fence: Step, registers: Sequence[Register]) -> None:
+    """A fence notes what these registers hold."""
+    fence.items = [*fence.items, *registers]
+    fence.fields["count"] = len(fence.items)
+    fence.reads += tuple(registers)
+
+
+@rule("wgmma")
+def wgmma(writer: Writer, one: Instruction, found: Matched) -> None:
+    what = found.form.name
+    if what == "wgmma.fence":
+        watch(writer.emit("wgmma.fence", SYNC, e=whole(writer)), list(writer.in_flight))
+    elif what == "wgmma.commit":
+        writer.emit("wgmma.commit", SYNC, e=whole(writer))
+    elif what == "wgmma.wait":
+        writer.emit("bar.warp", SYNC, e=whole(writer))  # all lanes, then all again until it is done
+        writer.emit("wgmma.wait", RETRY, imm=writer.number(one.operands[0]))
+    else:
+        mma_async(writer, one, found)
+
+
+def mma_async(writer: Writer, one: Instruction, found: Matched) -> None:
+    slots = found.slots
+    m, n, k = shape = shape_of(found)
+    d, a, b = slots["d"], slots["a"], slots.get("b", slots["a"])
+    alike(writer, a, b)
+    if whole_numbers(a) and n > 32 and n % 16:
+        raise writer.refuse(f"there is no shape {slots['s']} of {a}")
+    what = Product(shape, d, a, b, d, options(slots))
+    results = sums(writer, one.operands[0], d, registers_of(d, m, n) // 4)
+    given: list[Register] = []
+    first = None
+    if isinstance(one.operands[1], Vector):
+        given = fragment(writer, one.operands[1], a, 4, "a")
+    else:
+        what.flags |= A_SHARED
+        first = writer.source(one.operands[1], "b64")
+    second = writer.source(one.operands[2], "b64")
+    scale, negated = writer.predicate(one.operands[3])
+    what.flags |= NEW_IF_TRUE if negated else 0
+    what.flags |= scaled(writer, a, [writer.number(operand) for operand in one.operands[4:]],
+                         in_registers=bool(given))  # fmt: skip
+    in_flight(writer, results, written=True)
+    in_flight(writer, given, written=False)
+    step = writer.emit("wgmma.issue", SYNC, writes=results, reads=given, a=first, b=second, c=scale,
+                       e=whole(writer), imm=what.imm, flags=what.said)  # fmt: skip
+    step.reads += tuple(results)
+
+
+def scaled(writer: Writer, a: str, numbers: Sequence[int], in_registers: bool) -> int:
+    """Flags of imm-scale-a, imm-scale-b, imm-trans-a and imm-trans-b, as far as a type has them."""
+    scales = 0 if whole_numbers(a) else 2
+    across = 0 if BITS[a] != 16 else 1 if in_registers else 2
+    if len(numbers) != scales + across:
+        raise writer.refuse(f"it takes {scales} scales and {across} transpositions")
+    if any(one not in (-1, 1) for one in numbers[:scales]):
+        raise writer.refuse("imm-scale-a and imm-scale-b are 1 or -1")
+    if any(one not in (0, 1) for one in numbers[scales:]):
+        raise writer.refuse("imm-trans-a and imm-trans-b are 0 or 1")
+    flags = NEGATE if scales and numbers[0] != numbers[1] else 0
+    flags |= B_ACROSS if across and numbers[-1] else 0
+    return flags | (A_ACROSS if across == 2 and numbers[2] else 0)
+
+
+def whole_numbers(kind: str) -> bool:
+    """Whether products of a type are integers, which take no scales and no transposition."""
+    return kind in ("s8", "u8", "b1")

@@ -1,0 +1,136 @@
+"""What the host code of kernels asks about its GPU, answered for one that is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+from papergpu.session import Launched, Undo, on_launch
+
+# Bytes of shared memory that a block may ask for.
+SHARED = {80: 166_912, 86: 101_376, 87: 166_912, 89: 101_376, 90: 232_448, 100: 232_448,
+          103: 232_448}  # fmt: skip
+PROCESSORS = 4  # as %nsmid says
+
+
+def architecture(target: str | int) -> int:
+    """90 of "sm_90", "sm_90a", "90" and 90.
+
+    Raises:
+        ValueError: it is none that is executed.
+    """
+    text = str(target).removeprefix("sm_").removesuffix("a")
+    if not text.isdigit() or int(text) not in SHARED:
+        known = ", ".join(f"sm_{one}" for one in SHARED)
+        raise ValueError(f"{target!r} is no target that is executed: take one of {known}")
+    return int(text)
+
+
+def properties(sm: int) -> Any:
+    """What `torch.cuda.get_device_properties` returns."""
+    return SimpleNamespace(
+        name=f"papergpu sm_{sm}",
+        major=sm // 10,
+        minor=sm % 10,
+        total_memory=1 << 34,
+        multi_processor_count=PROCESSORS,
+        warp_size=32,
+        max_threads_per_block=1024,
+        max_threads_per_multi_processor=2048,
+        regs_per_multiprocessor=65_536,
+        shared_memory_per_block=49_152,
+        shared_memory_per_block_optin=SHARED[sm],
+        shared_memory_per_multiprocessor=SHARED[sm] + 1024,
+        L2_cache_size=50 << 20,
+        clock_rate=1_000_000,
+        memory_clock_rate=1_000_000,
+        memory_bus_width=1024,
+        is_integrated=0,
+        is_multi_gpu_board=0,
+    )
+
+
+class Clock:
+    """Time as launches make it pass: one millisecond a warp-instruction, the same each time."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self._listening: Undo | None = None
+
+    def start(self) -> None:
+        """Have launches move it."""
+        self._listening = self._listening or on_launch(self._passed)
+
+    def stop(self) -> None:
+        if self._listening is not None:
+            self._listening.undo()
+            self._listening = None
+
+    def _passed(self, launched: Launched) -> None:
+        self.now += launched.result.steps
+
+
+class Interface:
+    """Just enough of `torch.cuda` for `triton.testing`: events, streams and waiting."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.Stream = SimpleNamespace
+
+    def Event(self, enable_timing: bool = False, **_: Any) -> Event:
+        return Event(self._clock)
+
+    def synchronize(self, device: Any = None) -> None:
+        """All launches have ended."""
+
+    def current_device(self) -> int:
+        return 0
+
+    def device_count(self) -> int:
+        return 1
+
+    def current_stream(self, device: Any = None) -> Any:
+        return SimpleNamespace(cuda_stream=0)
+
+    @contextmanager
+    def stream(self, stream: Any) -> Iterator[None]:
+        yield
+
+
+class Event:
+    """A moment on a clock."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self.at = clock, 0
+
+    def record(self, stream: Any = None) -> None:
+        self.at = self._clock.now
+
+    def synchronize(self) -> None:
+        """It has happened."""
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, end: Event) -> float:
+        """Milliseconds; never none, for they are divided by."""
+        return float(max(1, end.at - self.at))
+
+
+class Benchmark:
+    """Times a call for the tuner: once is enough where every time is the same."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def __call__(
+        self, call: Callable[[], Any], quantiles: Any = None, return_mode: str = "mean", **_: Any
+    ) -> Any:
+        before = self._clock.now
+        call()
+        time = float(max(1, self._clock.now - before))
+        if quantiles is not None:
+            return [time] * len(quantiles) if len(quantiles) > 1 else time
+        return [time] if return_mode == "all" else time

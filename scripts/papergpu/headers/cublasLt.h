@@ -1,0 +1,3 @@
+// <cublasLt.h>
+#pragma once
+#include "cublas_v2.h"

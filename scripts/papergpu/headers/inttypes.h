@@ -1,0 +1,3 @@
+// <inttypes.h>
+#pragma once
+#include "integers.h"

@@ -1,0 +1,3 @@
+// <limits.h>
+#pragma once
+#include <cuda/std/climits>

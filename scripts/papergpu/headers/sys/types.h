@@ -1,0 +1,3 @@
+// <sys/types.h>
+#pragma once
+#include "../integers.h"

@@ -1,0 +1,176 @@
+"""Decoded kernels kept on disk, so that a kernel is decoded once and then read in a millisecond.
+
+A file is named by the digest of its PTX and of this package's own sources: whatever could decode it
+otherwise makes another name. It holds JSON and the arrays behind it. One that is cut short or
+altered is decoded anew, and a folder that cannot be written is done without.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from papergpu.build import kept as folder
+from papergpu.decode import Globals, decode, memory_of
+from papergpu.launch import Kernel, loaded
+from papergpu.parse import parse
+from papergpu.program import INSTRUCTION, Program
+from papergpu.tree import Place
+from papergpu.writer import Symbol
+
+MAGIC = b"papergpu"
+# What may stand in a program, beside numbers, texts, arrays and collections of them.
+RECORDS: dict[str, type] = {one.__name__: one for one in (Globals, Place, Program, Symbol)}
+LONG = 16  # a list of more than so many items is kept in columns
+
+
+def kernel(ptx: str, name: str) -> Kernel:
+    """The kernel `name` of a module, with memory of its own for the module's variables.
+
+    Raises:
+        Unreadable: it is no PTX.
+        Unsupported: something in it is not executed.
+    """
+    digest = hashlib.blake2b(sources(), digest_size=20)
+    digest.update(name.encode() + b"\0" + ptx.encode())
+    text = digest.hexdigest()
+    path = folder() / "decoded" / text[:2] / text[2:]
+    found = _read(path)
+    if found is None:
+        module = parse(ptx)
+        found = decode(module, name), memory_of(module)
+        _write(path, found)
+    return loaded(*found)
+
+
+@cache
+def sources() -> bytes:
+    """A digest of all that decides what a decoded kernel is."""
+    digest = hashlib.blake2b()
+    here = Path(__file__).parent
+    for path in sorted([*here.rglob("*.py"), *(here / "core").iterdir()]):
+        if path.is_file():
+            digest.update(str(path.relative_to(here)).encode() + b"\0" + path.read_bytes())
+    return digest.digest()
+
+
+def _read(path: Path) -> tuple[Program, Globals] | None:
+    try:
+        data = path.read_bytes()
+        if data[:8] != MAGIC or zlib.crc32(data[12:]) != int.from_bytes(data[8:12], "little"):
+            return None
+        size = int.from_bytes(data[12:16], "little")
+        head = json.loads(data[16 : 16 + size])
+        start = 16 + size
+        parts = [data[start + at : start + end] for at, end in head["parts"]]
+        program, memory = _unpacked(head["program"], parts), _unpacked(head["memory"], parts)
+    except (OSError, ValueError, TypeError, KeyError, IndexError):
+        return None
+    if not (isinstance(program, Program) and isinstance(memory, Globals)):
+        return None
+    return program, memory
+
+
+def _write(path: Path, given: tuple[Program, Globals]) -> None:
+    parts: list[bytes] = []
+    program, memory = (_packed(one, parts) for one in given)
+    spans, at = [], 0
+    for part in parts:
+        spans.append((at, at + len(part)))
+        at += len(part)
+    head = json.dumps({"parts": spans, "program": program, "memory": memory}).encode()
+    data = len(head).to_bytes(4, "little") + head + b"".join(parts)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Written aside and moved into place: several processes may do this at once.
+        with NamedTemporaryFile(dir=path.parent, delete=False) as aside:
+            aside.write(MAGIC + zlib.crc32(data).to_bytes(4, "little") + data)
+        Path(aside.name).replace(path)
+    except OSError:
+        return
+
+
+def _packed(value: Any, parts: list[bytes]) -> Any:
+    """A value as JSON, whose arrays and bytes become `parts`."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, np.ndarray):
+        kind = "" if value.dtype == INSTRUCTION else value.dtype.str
+        return {"array": _part(value.tobytes(), parts), "of": kind}
+    if isinstance(value, bytes):
+        return {"bytes": _part(value, parts)}
+    if isinstance(value, tuple):
+        return {"tuple": [_packed(one, parts) for one in value]}
+    if isinstance(value, frozenset):
+        return {"set": [_packed(one, parts) for one in sorted(value)]}
+    if isinstance(value, dict):
+        return {"dict": [[_packed(one, parts) for one in pair] for pair in value.items()]}
+    if isinstance(value, list):
+        return _column(value, parts)
+    if type(value).__name__ in RECORDS:
+        names = [one.name for one in fields(value) if one.init]
+        of = {name: _packed(getattr(value, name), parts) for name in names}
+        return {"is": type(value).__name__, "of": of}
+    raise TypeError(f"a program holds {type(value).__name__}, which {__name__} does not keep")
+
+
+def _column(value: Sequence[Any], parts: list[bytes]) -> Any:
+    """A list; a long one as its distinct values and an array of which stands where."""
+    if len(value) <= LONG:
+        return [_packed(one, parts) for one in value]
+    if all(isinstance(one, tuple) and len(one) == len(value[0]) for one in value) and value[0]:
+        columns = [_column(one, parts) for one in zip(*value, strict=True)]
+        return {"columns": columns}
+    if all(type(one) is int and 0 <= one < 1 << 63 for one in value):
+        return {"ints": _part(np.array(value, np.int64).tobytes(), parts)}
+    table: dict[Any, int] = {}
+    at = np.array([table.setdefault(one, len(table)) for one in value], np.uint32)
+    return {"table": [_packed(one, parts) for one in table], "at": _part(at.tobytes(), parts)}
+
+
+def _part(data: bytes, parts: list[bytes]) -> int:
+    parts.append(data)
+    return len(parts) - 1
+
+
+def _unpacked(value: Any, parts: Sequence[bytes]) -> Any:
+    if isinstance(value, list):
+        return [_unpacked(one, parts) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if "array" in value:
+        return _array(parts[value["array"]], np.dtype(value["of"]) if value["of"] else INSTRUCTION)
+    if "bytes" in value:
+        return parts[value["bytes"]]
+    if "tuple" in value:
+        return tuple(_unpacked(one, parts) for one in value["tuple"])
+    if "set" in value:
+        return frozenset(_unpacked(one, parts) for one in value["set"])
+    if "dict" in value:
+        return {_unpacked(key, parts): _unpacked(one, parts) for key, one in value["dict"]}
+    if "columns" in value:
+        columns = [_unpacked(one, parts) for one in value["columns"]]
+        return list(zip(*columns, strict=True))
+    if "ints" in value:
+        return _array(parts[value["ints"]], np.dtype(np.int64)).tolist()
+    if "table" in value:
+        table = [_unpacked(one, parts) for one in value["table"]]
+        at = _array(parts[value["at"]], np.dtype(np.uint32))
+        return [table[number] for number in at.tolist()]
+    return RECORDS[value["is"]](
+        **{name: _unpacked(one, parts) for name, one in value["of"].items()}
+    )
+
+
+def _array(data: bytes, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    return np.frombuffer(data, dtype)

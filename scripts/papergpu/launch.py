@@ -1,0 +1,323 @@
+"""Launches of a decoded kernel: what it may touch, how it is scheduled, and what was found."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from papergpu.build import core, handler
+from papergpu.decode import Globals
+from papergpu.errors import Finding, Unsupported
+from papergpu.program import INSTRUCTION, Program
+
+COUNT = np.dtype(
+    [(name, "u8") for name in ("run", "lanes", "requests", "sectors", "ideal_sectors",
+                               "wavefronts", "ideal_wavefronts", "bytes", "operations",
+                               "shared_requests")]
+)  # fmt: skip
+SCHEDULES = {"robin": 0, "far": 1, "random": 2}
+ORDERS = {"forward": 0, "backward": 1}
+UNWRITTEN, READ_ONLY = 1, 2
+_ALLOC = np.dtype([("lo", "u8"), ("hi", "u8"), ("flags", "u4"), ("name", "u4"), ("shadow", "u8")])
+_POINTERS = ("code", "lists", "constants", "allocs", "counts", "params", "globals", "consts",
+             "specials", "shared_constants", "shadow")  # fmt: skip
+_NUMBERS = ("ncode", "nconstants", "nregs", "shared", "local", "nallocs", "nspecials",
+            "nshared_constants", "nparams", "nconsts")  # fmt: skip
+_SETTINGS = ("static_shared", "dynamic_shared", "sm", "tensor", "checks", "profile",
+             "cooperative", "schedule", "threads", "granule", "global_granule",
+             "perturb", "order", "reserved")  # fmt: skip
+Three = tuple[int, int, int]
+
+
+class _Launch(ctypes.Structure):
+    """The layout of `Launch` in core/core.hpp."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in _POINTERS),
+        *((name, ctypes.c_uint32) for name in _NUMBERS),
+        *((name, ctypes.c_uint32 * 3) for name in ("grid", "block", "cluster")),
+        *((name, ctypes.c_uint32) for name in _SETTINGS),
+        ("seed", ctypes.c_uint64),
+        ("limit", ctypes.c_uint64),
+        ("steps", ctypes.c_uint64),
+        ("fault_place", ctypes.c_uint32),
+        ("fault_pc", ctypes.c_uint32),
+        ("fault_block", ctypes.c_uint32 * 3),
+        ("fault_thread", ctypes.c_uint32 * 3),
+        ("error", ctypes.c_char * 1024),
+    ]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Memory that a launch may touch: `size` bytes from the address `at`, by name in findings.
+
+    `written` has a byte for each of its bytes, 1 where somebody has written it; without it all are.
+    """
+
+    at: int
+    size: int
+    name: str = "a tensor"
+    read_only: bool = False
+    written: npt.NDArray[np.uint8] | None = None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How kernels are executed.
+
+    `checks` looks for races, unwritten memory and misused barriers and masks; out of bounds is
+    always found. `profile` counts. `schedule` is robin, far (one warp as far as it goes) or random;
+    `seed` orders blocks and warps, 0 as they are numbered. `limit` is how many instructions a warp
+    may execute, and `threads` over how many of this machine's the blocks go, 0 all. `perturb`, if
+    it is not 0, seeds an error within what is documented for approximate instructions. `order` is
+    the one in which products of matrices are summed along k, forward or backward: PTX leaves it
+    open. `fuse` makes one of products and sums that do not say how they are rounded, as ptxas may.
+    """
+
+    checks: bool = True
+    profile: bool = False
+    schedule: str = "robin"
+    seed: int = 0
+    limit: int = 2_000_000_000
+    threads: int = 0
+    perturb: int = 0
+    order: str = "forward"
+    fuse: bool = False
+
+
+@dataclass
+class Result:
+    """What a launch did: warp-instructions in all, and counts for each instruction if asked.
+
+    `printed` is what its threads printed, which has been written to stdout.
+    """
+
+    steps: int
+    counts: npt.NDArray[np.void] | None = None
+    printed: str = ""
+
+
+@dataclass
+class Kernel:
+    """A kernel that can be launched."""
+
+    program: Program
+    memory: npt.NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
+    code: npt.NDArray[np.void] = field(init=False)
+    spoilt: str = ""  # the handler that `mutate` spoils
+
+    def __post_init__(self) -> None:
+        self.code = aligned(len(self.program.instructions) * INSTRUCTION.itemsize).view(INSTRUCTION)
+        # As bytes: numpy would copy field by field.
+        self.code.view(np.uint8)[:] = self.program.instructions.view(np.uint8)
+        run: dict[str, int] = {"": 0}
+        for number, name in enumerate(self.program.names):
+            if name in run:
+                continue
+            try:
+                run[name] = handler(name)
+            except KeyError:
+                form = self.program.forms[number]
+                where = self.program.where(number)
+                raise Unsupported(f"{form} at {where}: the engine has no {name}") from None
+        self.code["run"] = [run[name] for name in self.program.names]
+
+    def fused(self) -> npt.NDArray[np.void]:
+        """Its code with every pair that may be fused made one."""
+        code = aligned(self.code.nbytes).view(INSTRUCTION)
+        code[:] = self.code
+        for product, total, name, a, b, c in self.program.fused:
+            code[product]["run"] = handler("nop")
+            one = code[total]
+            run = handler("mutant." if name == self.spoilt else name)
+            one["run"], one["a"], one["b"], one["c"] = run, a, b, c
+        return code
+
+    def mutate(self, name: str, form: str = "") -> int:
+        """Spoil what handler `name` makes in lane 0, so that tests show that they would see it.
+
+        Of instructions of that `form` alone, if one is named. Returns how many that changes;
+        `mutate("")` undoes it.
+        """
+        run = self.code["run"]
+        pairs = list(zip(self.program.names, self.program.forms, strict=True))
+        for number, (one, _) in enumerate(pairs):
+            if one:
+                run[number] = handler(one)
+        chosen = [at for at, (one, of) in enumerate(pairs) if one == name and form in ("", of)]
+        self.spoilt = name
+        if name:
+            core().papergpu_mutant(handler(name))
+            run[chosen] = handler("mutant.")
+        return len(chosen) + sum(one[2] == name for one in self.program.fused)
+
+    def launch(
+        self,
+        grid: Three,
+        block: Three,
+        parameters: Sequence[bytes],
+        touched: Sequence[Memory] = (),
+        *,
+        dynamic: int = 0,
+        cluster: Three = (1, 1, 1),
+        cooperative: bool = False,
+        settings: Settings | None = None,
+    ) -> Result:
+        """Execute it, and return when it has ended.
+
+        `parameters` are the bytes of each, `touched` the memory that it may touch, `dynamic` its
+        bytes of dynamic shared memory.
+
+        Raises:
+            Finding: it did something that it may not.
+            ValueError: the launch itself is not possible.
+        """
+        settings = settings or Settings()
+        program = self.program
+        fits(program, grid, block, parameters, cluster)
+        given = _Launch()
+        held = aligned(max(64, program.parameter_bytes))
+        for (_, at, size), value in zip(program.parameters, parameters, strict=True):
+            held[at : at + size] = np.frombuffer(value.ljust(size, b"\0")[:size], np.uint8)
+        memory = [
+            *touched,
+            Memory(self.memory.ctypes.data, len(self.memory), "the module's variables"),
+        ]
+        ordered, names = apart(memory)
+        allocs = np.zeros(len(ordered), _ALLOC)
+        for number, one in enumerate(ordered):
+            shadow = one.written.ctypes.data if one.written is not None else 0
+            flags = (READ_ONLY if one.read_only else 0) | (UNWRITTEN if shadow else 0)
+            allocs[number] = (one.at, one.at + one.size, flags, number, shadow)
+        code = self.fused() if settings.fuse and program.fused else self.code
+        counts = np.zeros(len(code), COUNT)
+        constants = np.frombuffer(program.constants, np.uint8)
+        arrays = {
+            "code": code, "lists": program.lists, "constants": constants, "allocs": allocs,
+            "counts": counts, "params": held, "globals": self.memory, "consts": self.memory,
+            "specials": program.specials, "shared_constants": program.shared_constants,
+        }  # fmt: skip
+        for name, array in arrays.items():
+            setattr(given, name, array.ctypes.data)
+        given.ncode, given.nconstants = len(code), len(constants)
+        given.nregs, given.local = program.registers, program.local
+        given.shared = max(16, program.shared + dynamic)
+        given.nallocs, given.nspecials = len(allocs), len(program.specials) // 2
+        given.nshared_constants = len(program.shared_constants)
+        given.nparams, given.nconsts = program.parameter_bytes, len(self.memory)
+        given.grid[:], given.block[:], given.cluster[:] = grid, block, cluster
+        given.static_shared, given.dynamic_shared = program.shared, dynamic
+        given.sm = architecture(program.target)
+        given.tensor = 128 * 512 * 4 if program.tensor else 0
+        given.checks, given.profile = int(settings.checks), int(settings.profile)
+        given.cooperative = int(cooperative)
+        given.schedule = SCHEDULES[settings.schedule]
+        given.threads = settings.threads or os.cpu_count() or 1
+        given.granule, given.global_granule = program.granule, program.global_granule
+        given.perturb, given.seed, given.limit = settings.perturb, settings.seed, settings.limit
+        self.memory[:16] = 0  # where a cooperative grid synchronises
+        given.reserved = program.reserved
+        given.order = ORDERS[settings.order]
+        failed = core().papergpu_launch(ctypes.byref(given))
+        printed = printed_by(given)
+        if printed:
+            sys.stdout.write(printed)
+            sys.stdout.flush()
+        if failed:
+            raise Finding(self.said(given, names))
+        return Result(given.steps, counts if settings.profile else None, printed)
+
+    def said(self, given: _Launch, names: Sequence[str]) -> str:
+        """A finding as a line: kernel, source, block, thread, what, and the mend."""
+        text = given.error.decode(errors="replace")
+        text = re.sub(r"\$(\d+)", lambda m: names[int(m[1])], text)
+        text = re.sub(r"@(\d+)", lambda m: self.program.where(int(m[1])), text)
+        where = self.program.where(given.fault_pc)
+        block, thread = tuple(given.fault_block), tuple(given.fault_thread)
+        return f"{self.program.name} at {where}, block {block}, thread {thread}: {text}"
+
+
+def printed_by(given: _Launch) -> str:
+    """What a launch printed, block after block."""
+    length = ctypes.c_uint64()
+    text = core().papergpu_printed(ctypes.byref(given), ctypes.byref(length))
+    found = ctypes.string_at(text, length.value).decode(errors="replace") if length.value else ""
+    core().papergpu_forget(ctypes.byref(given))
+    return found
+
+
+def aligned(size: int, by: int = 128) -> npt.NDArray[np.uint8]:
+    """Zeros whose address is a multiple of `by`."""
+    whole = np.zeros(size + by, np.uint8)
+    start = -whole.ctypes.data % by
+    return whole[start : start + size]
+
+
+def architecture(target: str) -> int:
+    """90 of sm_90a."""
+    return int(re.sub(r"\D", "", target))
+
+
+def apart(memory: Sequence[Memory]) -> tuple[list[Memory], list[str]]:
+    """Pieces of memory in order, those that overlap made one, and their names."""
+    found: list[Memory] = []
+    for one in sorted((one for one in memory if one.size), key=lambda one: one.at):
+        last = found[-1] if found else None
+        if last is not None and one.at < last.at + last.size:
+            end = max(last.at + last.size, one.at + one.size)
+            name = (
+                last.name if one.name in last.name.split(" and ") else f"{last.name} and {one.name}"
+            )
+            found[-1] = replace(last, size=end - last.at, name=name, written=None,
+                                read_only=last.read_only and one.read_only)  # fmt: skip
+        else:
+            found.append(one)
+    return found, [one.name for one in found]
+
+
+def fits(
+    program: Program, grid: Three, block: Three, parameters: Sequence[bytes], cluster: Three
+) -> None:
+    """Refuse a launch that no GPU would begin."""
+    threads = block[0] * block[1] * block[2]
+    if min(*grid, *block) < 1:
+        raise ValueError(f"{program.name}: grid {grid} and block {block} must be of at least 1")
+    if threads > 1024 or block[2] > 64:
+        raise ValueError(
+            f"{program.name}: a block of {block} has more than 1024 threads, or 64 in z"
+        )
+    if grid[0] >= 1 << 31 or grid[1] > 65535 or grid[2] > 65535:
+        raise ValueError(f"{program.name}: a grid of {grid} is beyond 2**31-1, 65535 and 65535")
+    if any(g % c for g, c in zip(grid, cluster, strict=True)):
+        raise ValueError(
+            f"{program.name}: a grid of {grid} is no multiple of its cluster {cluster}"
+        )
+    if len(parameters) != len(program.parameters):
+        raise ValueError(
+            f"{program.name} takes {len(program.parameters)} parameters, and got {len(parameters)}"
+        )
+    limit = program.directives.get("maxntid")
+    if limit and threads > int(np.prod(limit)):
+        raise ValueError(f"{program.name}: {threads} threads are beyond its .maxntid {limit}")
+    wanted = program.directives.get("reqntid")
+    if wanted and tuple((*wanted, 1, 1)[:3]) != tuple(block):
+        raise ValueError(f"{program.name}: a block of {block} is not its .reqntid {wanted}")
+
+
+def loaded(program: Program, globals_: Globals) -> Kernel:
+    """A kernel with its module's memory of its own."""
+    memory = aligned(max(64, len(globals_.bytes)))
+    memory[: len(globals_.bytes)] = np.frombuffer(globals_.bytes, np.uint8)
+    base = memory.ctypes.data
+    for at, name, offset in globals_.addresses:
+        address = base + globals_.symbols[name].at + offset
+        memory[at : at + 8] = np.frombuffer(address.to_bytes(8, "little"), np.uint8)
+    return Kernel(program, memory)

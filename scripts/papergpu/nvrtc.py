@@ -1,0 +1,255 @@
+"""CUDA C++ to PTX by NVRTC, which needs no GPU; what it wrote once is kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from papergpu.build import kept
+from papergpu.errors import CompileError, Unavailable
+from papergpu.hostcode import device_part, spliced
+
+HEADERS = Path(__file__).parent / "headers"
+TARGETS = {"sm_80": "compute_80", "sm_90a": "compute_90a", "sm_100a": "compute_100a"}
+FORMAT = "2"  # raise it where what is kept would be written otherwise today
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
+_LAST = re.compile(
+    r"^\d+ (?:catastrophic )?errors? detected.*\n(?:Compilation terminated\.\n?)?", re.MULTILINE
+)
+_LACKING = re.compile(r'cannot open source file "([^"]+)"')
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """PTX, and the symbol of each name that was asked for by its C++ name."""
+
+    ptx: str
+    symbols: dict[str, str]
+
+
+@cache
+def bindings() -> ModuleType:
+    """NVIDIA's bindings of NVRTC.
+
+    Raises:
+        Unavailable: they are not installed, or find no NVRTC.
+    """
+    wheels = (
+        "cuda-bindings",
+        "nvidia-cuda-nvrtc",
+        "nvidia-cuda-runtime",
+        "nvidia-cuda-crt",
+        "nvidia-cuda-cccl",
+    )
+    install = (
+        f"pip install {' '.join(f'{one!r}' for one in (f'{wheel}==13.*' for wheel in wheels))}"
+    )
+    try:
+        found = importlib.import_module("cuda.bindings.nvrtc")
+        found.nvrtcVersion()
+    except (ImportError, RuntimeError) as error:
+        raise Unavailable(f"CUDA C++ is compiled by NVRTC: {install} ({error})") from None
+    return found
+
+
+@cache
+def folders() -> tuple[Path, ...]:
+    """Where CUDA's headers are: the folders of NVIDIA's wheels, or a toolkit's."""
+    roots = [wheel for site in sys.path for wheel in sorted(Path(site).glob("nvidia/*"))]
+    roots.append(Path(os.environ.get("CUDA_HOME") or "/usr/local/cuda"))
+    return tuple(
+        folder
+        for root in roots
+        for folder in (root / "include", root / "include" / "cccl")
+        if folder.is_dir()
+    )
+
+
+@cache
+def _stand_ins() -> bytes:
+    """A digest of the headers that stand in for those NVRTC lacks."""
+    files = sorted(path for path in HEADERS.rglob("*") if path.is_file())
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).digest()
+
+
+def included(text: str, among: Sequence[Path]) -> Iterator[Path]:
+    """The files that a text includes from some folders, directly or through others."""
+    waiting, seen = [(text, None)], set[Path]()
+    while waiting:
+        one, beside = waiting.pop()
+        for name in _INCLUDE.findall(one):
+            for folder in (*([beside] if beside else ()), *among):
+                path = folder / name
+                if path in seen:
+                    break
+                if path.is_file():
+                    seen.add(path)
+                    yield path
+                    waiting.append(
+                        (path.read_text(encoding="utf-8", errors="replace"), path.parent)
+                    )
+                    break
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What is given to NVRTC: a text with its includes resolved, and how it is compiled."""
+
+    name: str
+    text: str
+    options: tuple[str, ...]
+    missing: tuple[str, ...]
+    own: tuple[Path, ...]  # folders of the user's headers
+
+
+def unit(text: str, path: Path | None, options: Sequence[str], target: str) -> Unit:
+    """A source made ready for NVRTC.
+
+    Raises:
+        ValueError: the target is none of those that are executed.
+    """
+    if target not in TARGETS:
+        raise ValueError(f"there is no target {target!r}: choose {', '.join(TARGETS)}")
+    own = [Path(option[2:]) for option in options if option.startswith("-I") and option[2:]]
+    if path is not None:
+        own.insert(0, path.parent)
+    everywhere = (*own, HEADERS, *folders())
+
+    def found(name: str) -> bool:
+        return any((folder / name).is_file() for folder in everywhere)
+
+    whole, missing = spliced(text, path, found, own)
+    given = [
+        f"--gpu-architecture={TARGETS[target]}",
+        "-lineinfo",
+        "--disable-warnings",
+        "--device-as-default-execution-space",
+        f"--pre-include={HEADERS / 'prelude.h'}",
+        *(
+            ()
+            if any(option.startswith(("-std", "--std")) for option in options)
+            else ("--std=c++17",)
+        ),
+        *(f"-I{folder}" for folder in everywhere),
+        *(option for option in options if not option.startswith("-I")),
+    ]
+    name = str(path) if path else "source.cu"
+    return Unit(name, device_part(whole), tuple(given), tuple(missing), tuple(own))
+
+
+def compiled(one: Unit, names: Sequence[str] = ()) -> Compiled:
+    """The PTX of a unit with the kernels that `names` names as C++ does, from disk if it is there.
+
+    Raises:
+        CompileError: NVRTC does not take it.
+    """
+    nvrtc = bindings()
+    digest = hashlib.sha256(_stand_ins())
+    parts = [FORMAT, str(nvrtc.nvrtcVersion()), one.name, one.text, *one.options, "|", *names]
+    digest.update("\0".join(parts).encode())
+    for path in included(one.text, one.own):
+        digest.update(path.read_bytes())
+    folder = kept() / "ptx"
+    place = folder / f"{digest.hexdigest()[:32]}.json"
+    try:
+        held = json.loads(place.read_text(encoding="utf-8"))
+        return Compiled(held["ptx"], held["symbols"])
+    except (OSError, ValueError, KeyError):
+        pass
+    made = _compile(one, names)
+    folder.mkdir(parents=True, exist_ok=True)
+    aside = place.with_name(f"{place.stem}-{os.getpid()}.tmp")
+    aside.write_text(json.dumps({"ptx": made.ptx, "symbols": made.symbols}), encoding="utf-8")
+    aside.replace(place)
+    return made
+
+
+def _compile(one: Unit, names: Sequence[str]) -> Compiled:
+    """Ask NVRTC; headers that are nowhere are taken as empty, one after the other."""
+    empty: list[str] = []
+    while True:
+        done, log = _once(one, names, empty)
+        if done is not None:
+            return done
+        lacking = _LACKING.search(log)
+        if lacking is None or lacking[1] in empty or len(empty) > 40:
+            break
+        empty.append(lacking[1])
+    lacked = [*one.missing, *empty]
+    said = _LAST.sub("", log).strip()
+    if "device-side kernel launch" in said or "separate compilation mode" in said:
+        said += "\nA kernel that launches kernels is not executed: launch them from the host."
+    if lacked:
+        said += (
+            f"\nNot found, and taken as empty: {', '.join(dict.fromkeys(lacked))}. Name the folder "
+            "of those that kernels need by an option -I."
+        )
+    raise CompileError(said)
+
+
+def _once(one: Unit, names: Sequence[str], empty: Sequence[str]) -> tuple[Compiled | None, str]:
+    nvrtc = bindings()
+
+    def check(answer: tuple[Any, ...]) -> Any:
+        code, *rest = answer
+        if int(code):
+            raise CompileError(f"{one.name}: NVRTC says {code.name}")
+        return rest[0] if rest else None
+
+    def read(size: Any, get: Any) -> str:
+        held: bytes = b" " * check(size(program))
+        check(get(program, held))
+        return held.rstrip(b"\0").decode(errors="replace")
+
+    headers = [b"// nowhere to be found\n"] * len(empty)
+    program = check(nvrtc.nvrtcCreateProgram(
+        one.text.encode(), one.name.encode(), len(empty), headers, [name.encode() for name in empty]
+    ))  # fmt: skip
+    try:
+        for name in names:
+            check(nvrtc.nvrtcAddNameExpression(program, name.encode()))
+        options = [option.encode() for option in one.options]
+        (code,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+        log = read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
+        if int(code):
+            return None, log if log.strip() else f"{one.name}: NVRTC says {code.name}"
+        symbols = {
+            name: check(nvrtc.nvrtcGetLoweredName(program, name.encode())).decode()
+            for name in names
+        }
+        return Compiled(slim(read(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX)), symbols), log
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+_CONSTANT = re.compile(r"^\.global [^\n]*?\b(_ZN[\w$]+)(?:\[\d*\])?(?: = [^\n]*)?;$", re.MULTILINE)
+
+
+def slim(ptx: str) -> str:
+    """PTX without constants of libraries that nothing names: a header brings hundreds."""
+    if len(ptx) < 20_000 and ptx.count("\n.global") < 20:
+        return ptx
+    counts: dict[str, int] = {}
+    for word in re.findall(r"_ZN[\w$]+", ptx):
+        counts[word] = counts.get(word, 0) + 1
+    return _CONSTANT.sub(
+        lambda match: (
+            match[0]
+            if counts[match[1]] > 1
+            or not match[1].startswith(
+                ("_ZN4cuda3std", "_ZN3cub", "_ZN6thrust", "_ZN4cuda3__4", "_ZN7cutlass", "_ZN4cute")
+            )
+            else ""
+        ),
+        ptx,
+    )

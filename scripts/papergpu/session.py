@@ -1,0 +1,133 @@
+"""What holds for every launch of this process: the settings, and who is told of launches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from types import TracebackType
+from typing import Any
+
+from papergpu.launch import SCHEDULES, Kernel, Memory, Result, Settings, Three
+from papergpu.program import Program
+
+__all__ = ["Launched", "Undo", "current", "launch", "on_launch", "replaced", "settings"]
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A launch that has ended: what ran, over what grid and under what settings, and what it did.
+
+    `program.where(k)` says where instruction k stands in the source, and `result.counts[k]` what it
+    did, where `settings.profile` is on.
+    """
+
+    name: str
+    program: Program
+    result: Result
+    grid: Three
+    block: Three
+    cluster: Three
+    settings: Settings
+
+
+class Undo:
+    """Takes back what was just set: `undo()`, or the end of a `with` block."""
+
+    def __init__(self, how: Callable[[], None]) -> None:
+        self._how: Callable[[], None] | None = how
+
+    def undo(self) -> None:
+        """Take it back; doing so twice changes nothing more."""
+        how, self._how = self._how, None
+        if how is not None:
+            how()
+
+    def __enter__(self) -> Undo:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.undo()
+
+
+_settings = [Settings()]
+_told: list[Callable[[Launched], None]] = []
+
+
+def current() -> Settings:
+    """The settings of the next launch."""
+    return _settings[-1]
+
+
+def settings(**changes: bool | int | str) -> Undo:
+    """Change settings from here on; of a `with` statement, until its end.
+
+    `papergpu.settings(seed=7)` or `with papergpu.settings(checks=False, profile=True):`; the names
+    are those of `papergpu.Settings`.
+
+    Raises:
+        ValueError: there is no such setting, or it has no such value.
+    """
+    known = {one.name: one.default for one in fields(Settings)}
+    for name, value in changes.items():
+        if name not in known:
+            raise ValueError(f"there is no setting {name}: there are {', '.join(known)}")
+        if name == "schedule" and value not in SCHEDULES:
+            raise ValueError(f"schedule is {', '.join(SCHEDULES)}, and not {value!r}")
+        if isinstance(known[name], str) != isinstance(value, str):
+            raise ValueError(f"{name} is {known[name]!r} unless it is set, and cannot be {value!r}")
+    given: dict[str, Any] = {**asdict(current()), **changes}
+    return replaced(Settings(**given))
+
+
+def replaced(by: Settings) -> Undo:
+    """Other settings from here on, or until the end of a `with` block."""
+    _settings.append(by)
+
+    def undo() -> None:
+        for number in range(len(_settings) - 1, 0, -1):
+            if _settings[number] is by:
+                del _settings[number]
+                return
+
+    return Undo(undo)
+
+
+def on_launch(callback: Callable[[Launched], None]) -> Undo:
+    """Have `callback` told of every launch that ends, until that is taken back."""
+    _told.append(callback)
+
+    def undo() -> None:
+        if callback in _told:
+            _told.remove(callback)
+
+    return Undo(undo)
+
+
+def launch(
+    kernel: Kernel,
+    grid: Three,
+    block: Three,
+    parameters: Sequence[bytes],
+    touched: Sequence[Memory] = (),
+    *,
+    dynamic: int = 0,
+    cluster: Three = (1, 1, 1),
+    cooperative: bool = False,
+) -> Result:
+    """Launch a kernel under the current settings, and tell whoever asked to be told."""
+    chosen = current()
+    result = kernel.launch(
+        grid, block, parameters, touched,
+        dynamic=dynamic, cluster=cluster, cooperative=cooperative, settings=chosen,
+    )  # fmt: skip
+    if _told:
+        program = kernel.program
+        done = Launched(program.name, program, result, grid, block, cluster, chosen)
+        for callback in tuple(_told):
+            callback(done)
+    return result

@@ -1,0 +1,163 @@
+"""Tensor maps: what a copy in bulk knows of a tensor, in 128 bytes of an encoding of our own.
+
+The engine reads the same layout (`Raw` in core/tensors.cpp), and `tensormap.replace` edits it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from papergpu.errors import Unsupported
+
+__all__ = ["ELEMENTS", "HOST_ELEMENTS", "SWIZZLES", "TensorMap"]
+
+# Element types by name: their number, as tensormap.replace says it, and their bits.
+ELEMENTS = {
+    "u8": (0, 8), "u16": (1, 16), "u32": (2, 32), "s32": (3, 32), "u64": (4, 64), "s64": (5, 64),
+    "f16": (6, 16), "f32": (7, 32), "f32_ftz": (8, 32), "f64": (9, 64), "bf16": (10, 16),
+    "tf32": (11, 32), "tf32_ftz": (12, 32), "u4": (13, 4), "u4_align16": (14, 4),
+    "u6_align16": (15, 6),
+}  # fmt: skip
+# The same in the order of CUtensorMapDataType.
+HOST_ELEMENTS = ("u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f64", "bf16", "f32_ftz",
+                 "tf32", "tf32_ftz", "u4", "u4_align16", "u6_align16")  # fmt: skip
+REFUSED = ("f32_ftz", "tf32", "tf32_ftz", "u4_align16", "u6_align16")
+# In the order of CUtensorMapSwizzle: mode, atomicity, and the bytes that a pattern spans.
+SWIZZLES = {"none": (0, 0, 0), "32B": (1, 0, 32), "64B": (2, 0, 64), "128B": (3, 0, 128),
+            "128B_atom_32B": (3, 1, 128), "128B_atom_32B_flip_8B": (3, 2, 128),
+            "128B_atom_64B": (3, 3, 128)}  # fmt: skip
+FILLS = ("zeros", "nan")
+MAGIC = 0x70616D7265706170
+LAYOUT = struct.Struct("<Q4Q5I5I5I8B12xQ")
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """A tiled tensor map, with the fields and the rules of cuTensorMapEncodeTiled.
+
+    Dimensions run from the innermost. `strides` are the bytes from one element to the next of all
+    dimensions but the innermost, `box` how many elements a copy takes, `steps` every how manieth.
+
+    Raises:
+        ValueError: it is declared as the driver would refuse it.
+        Unsupported: it is right, and not executed.
+    """
+
+    base: int
+    element: str
+    sizes: Sequence[int]
+    strides: Sequence[int]
+    box: Sequence[int]
+    steps: Sequence[int] = ()
+    interleave: str = "none"
+    swizzle: str = "none"
+    fill: str = "zeros"
+
+    def __post_init__(self) -> None:
+        rank = len(self.sizes)
+        if self.element not in ELEMENTS:
+            self.wrong(f"no element type {self.element}: one of {', '.join(ELEMENTS)}")
+        if self.swizzle not in SWIZZLES:
+            self.wrong(f"no swizzle {self.swizzle}: one of {', '.join(SWIZZLES)}")
+        if self.fill not in FILLS:
+            self.wrong(f"no fill {self.fill}: zeros or nan")
+        if self.interleave not in ("none", "16B", "32B"):
+            self.wrong(f"no interleave {self.interleave}: none, 16B or 32B")
+        if not 1 <= rank <= 5:
+            self.wrong(f"{rank} dimensions: from 1 to 5")
+        if len(self.strides) != rank - 1 or len(self.box) != rank:
+            self.wrong(f"{len(self.strides)} strides and a box of {len(self.box)} for {rank} "
+                       f"dimensions: a stride less, and as many sides")  # fmt: skip
+        if self.steps and len(self.steps) != rank:
+            self.wrong(f"{len(self.steps)} element strides for {rank} dimensions")
+        if self.base % 16 or not 0 <= self.base < 1 << 64:
+            self.wrong(f"a base of {self.base:#x}, which is no multiple of 16: align it")
+        self.numbers()
+        self.spans()
+        if self.interleave != "none":
+            raise Unsupported(f"a tensor map with the interleaved layout {self.interleave}")
+        if self.element in REFUSED:
+            raise Unsupported(f"a tensor map of {self.element}")
+        if self.swizzle in ("128B_atom_32B_flip_8B", "128B_atom_64B"):
+            raise Unsupported(f"a tensor map with the swizzle {self.swizzle}")
+
+    def numbers(self) -> None:
+        for at, size in enumerate(self.sizes):
+            if not 1 <= size <= 1 << 32:
+                self.wrong(f"a size of {size} in dimension {at}: from 1 to 2**32")
+            if size == 1 << 32:
+                raise Unsupported("a tensor map with a size of 2**32")
+        for at, stride in enumerate(self.strides):
+            if stride % 16 or not 0 <= stride < 1 << 40:
+                self.wrong(f"a stride of {stride} bytes in dimension {at + 1}: a multiple of 16 "
+                           f"below 2**40")  # fmt: skip
+        for at, side in enumerate(self.box):
+            if not 1 <= side <= 256:
+                self.wrong(f"a box of {side} in dimension {at}: from 1 to 256")
+        for at, step in enumerate(self.steps):
+            if not 1 <= step <= 8:
+                self.wrong(f"an element stride of {step} in dimension {at}: from 1 to 8")
+
+    def spans(self) -> None:
+        bits, span = ELEMENTS[self.element][1], SWIZZLES[self.swizzle][2]
+        width = self.box[0] * bits
+        if width % 128:
+            self.wrong(f"a box {self.box[0]} elements wide, of {bits} bits: a multiple of 16 bytes")
+        if span and width // 8 > span:
+            self.wrong(f"a box {width // 8} bytes wide in a swizzle of {span}: make it narrower")
+        if span and width // 8 < span:
+            raise Unsupported(
+                f"a box {width // 8} bytes wide in a swizzle of {span}, which leaves gaps: take a "
+                f"smaller swizzle"
+            )
+        if self.fill == "nan" and not self.element.startswith(("f", "bf", "tf")):
+            self.wrong(f"NaN for what lies outside, and {self.element} has none: fill with zeros")
+
+    def wrong(self, what: str) -> NoReturn:
+        raise ValueError(f"a tensor map has {what}")
+
+    def encoded(self) -> bytes:
+        """Its 128 bytes."""
+        rank = len(self.sizes)
+
+        def filled(values: Sequence[int], count: int, other: int) -> list[int]:
+            return [*values, *[other] * (count - len(values))]
+
+        mode, atomicity, _ = SWIZZLES[self.swizzle]
+        return LAYOUT.pack(
+            self.base,
+            *filled(self.strides, 4, 0),
+            *filled(self.sizes, 5, 1),
+            *filled(self.box, 5, 1),
+            *filled(self.steps or [1] * rank, 5, 1),
+            ELEMENTS[self.element][0], rank, 0, mode, atomicity, 0, FILLS.index(self.fill), 0,
+            MAGIC,
+        )  # fmt: skip
+
+
+def tiled(
+    address: int,
+    swizzle: int,
+    element_size: int,
+    element: int,
+    box: Sequence[int],
+    shape: Sequence[int],
+    strides: Sequence[int],
+    padding: int = 0,
+) -> bytes:
+    """The map of a tensor as its host says it: enumerations of CUDA's, the innermost one last.
+
+    `strides` are in elements, that of the innermost dimension included.
+    """
+    return TensorMap(
+        address,
+        HOST_ELEMENTS[element],
+        tuple(shape)[::-1],
+        tuple(stride * element_size for stride in strides[:-1])[::-1],
+        tuple(box)[::-1],
+        swizzle=tuple(SWIZZLES)[swizzle],
+        fill=FILLS[padding],
+    ).encoded()

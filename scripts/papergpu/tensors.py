@@ -1,0 +1,143 @@
+"""The memory of torch's tensors: what a launch may touch, by which name, and what nobody wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.multiprocessing import reductions
+
+from papergpu.launch import Memory
+from papergpu.session import Undo
+
+__all__ = ["inside", "memory", "touching", "unwritten", "written"]
+T = TypeVar("T")
+
+
+@dataclass
+class _Unwritten:
+    """A storage of which not every byte was written, and which are: 1 in `bytes`."""
+
+    storage: Any
+    bytes: npt.NDArray[np.uint8]
+    version: int
+
+    def gone(self) -> bool:
+        return bool(self.storage.expired())
+
+
+# By torch's own number of the storage, which is not given anew while a weak reference lives.
+_unwritten: dict[int, _Unwritten] = {}
+_touched: list[tuple[tuple[str, Any], ...]] = []
+
+
+def touching(*tensors: Any, **named: Any) -> Undo:
+    """Let launches touch tensors that are none of their arguments, until the end of `with`.
+
+    They are those whose addresses stand in other tensors, or are passed as integers. Findings name
+    them by their keyword.
+    """
+    given = (*((f"touched tensor {at}", one) for at, one in enumerate(tensors)), *named.items())
+    for name, one in given:
+        _tensor(name, one)  # what is none is refused here
+    _touched.append(given)
+
+    def undo() -> None:
+        for number in range(len(_touched) - 1, -1, -1):
+            if _touched[number] is given:
+                del _touched[number]
+                return
+
+    return Undo(undo)
+
+
+def unwritten(tensor: T) -> T:
+    """Note that nobody has written `tensor`: a kernel that reads it first is found out.
+
+    What kernels write is noted from launch to launch. What torch writes in place makes all of it
+    count as written, and so does `written`.
+    """
+    one = _tensor("the tensor", tensor)
+    for key in [key for key, mark in _unwritten.items() if mark.gone()]:
+        del _unwritten[key]
+    storage = one.untyped_storage()
+    found = _unwritten.get(storage._cdata)
+    if found is None:
+        weak: Any = reductions.StorageWeakRef
+        found = _Unwritten(weak(storage), np.ones(storage.nbytes(), np.uint8), 0)
+        _unwritten[storage._cdata] = found
+    size = one.element_size()
+    torch.from_numpy(found.bytes).as_strided(
+        (*one.shape, size),
+        (*(stride * size for stride in one.stride()), 1),
+        one.storage_offset() * size,
+    ).zero_()
+    found.version = _version(one)
+    return tensor
+
+
+def written(tensor: T) -> T:
+    """Note that all of the memory of `tensor` was written, by numpy say."""
+    _unwritten.pop(_tensor("the tensor", tensor).untyped_storage()._cdata, None)
+    return tensor
+
+
+def memory(arguments: Iterable[tuple[str, Any]]) -> list[Memory]:
+    """The memory that a launch may touch: the storages of the tensors among its arguments.
+
+    Raises:
+        ValueError: one of them is not on the CPU.
+    """
+    names: dict[int, list[str]] = {}
+    storages: dict[int, Any] = {}
+    maps: dict[int, npt.NDArray[np.uint8]] = {}
+    for name, value in (*arguments, *(pair for given in _touched for pair in given)):
+        tensor = _tensor(name, value)
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        storages[key] = storage
+        said = names.setdefault(key, [])
+        if name not in said:
+            said.append(name)
+        mark = _unwritten.get(key)
+        if mark is None:
+            continue
+        if mark.gone() or mark.version != _version(tensor):
+            del _unwritten[key]
+            maps.pop(key, None)
+        else:
+            maps[key] = mark.bytes
+    return [
+        Memory(storage.data_ptr(), storage.nbytes(), " and ".join(names[key]),
+               written=maps.get(key))
+        for key, storage in storages.items()
+    ]  # fmt: skip
+
+
+def inside(value: Any) -> torch.Tensor | None:
+    """The tensor that a value is or stands for: a descriptor or a reinterpreted tensor has one."""
+    while value is not None and not isinstance(value, torch.Tensor):
+        value = getattr(value, "base", None)
+    return value
+
+
+def _tensor(name: str, value: Any) -> torch.Tensor:
+    found = inside(value)
+    if found is None:
+        raise ValueError(f"{name} is {type(value).__name__}, and no tensor whose memory is known")
+    if found.device.type != "cpu":
+        raise ValueError(
+            f"{name} is on {found.device}, and papergpu executes on the CPU: pass {name}.cpu()"
+        )
+    if found.layout != torch.strided:
+        raise ValueError(f"{name} is {found.layout}, in several pieces of memory: pass its parts")
+    return found
+
+
+def _version(tensor: torch.Tensor) -> int:
+    """How often torch wrote the tensor in place; tensors of inference mode do not say."""
+    return 0 if tensor.is_inference() else tensor._version

@@ -1,0 +1,325 @@
+"""Triton's kernels executed on a CPU: `activate`, then `kernel[grid](cpu_tensor, ...)` as ever.
+
+Triton compiles as it does for the GPU that is named; its PTX takes the place of the binary, and a
+launch is executed by the engine. Nothing of the kernel changes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import triton
+from triton.backends import Backend, backends
+from triton.backends.compiler import GPUTarget
+from triton.backends.driver import DriverBase
+from triton.runtime import _allocation
+from triton.runtime.driver import driver as drivers
+
+from papergpu import kept, session, signature, tensors
+from papergpu.device import (
+    PROCESSORS,
+    SHARED,
+    Benchmark,
+    Clock,
+    Interface,
+    architecture,
+    properties,
+)
+from papergpu.errors import Unreadable, Unsupported
+from papergpu.launch import Kernel, Settings
+from papergpu.session import Undo
+
+__all__ = ["activate", "active", "deactivate"]
+
+
+class Utils:
+    """What Triton's C module does for the real driver."""
+
+    def __init__(self, sm: int) -> None:
+        self.sm = sm
+
+    def get_device_properties(self, device: Any = None) -> dict[str, int]:
+        return {
+            "max_shared_mem": SHARED[self.sm],
+            "max_num_regs": 65_536,
+            "multiprocessor_count": PROCESSORS,
+            "warpSize": 32,
+            "sm_clock_rate": 1_000_000,
+            "mem_clock_rate": 1_000_000,
+            "mem_bus_width": 1024,
+        }
+
+    def load_binary(
+        self, name: str, binary: bytes, shared: int, device: int
+    ) -> tuple[object, Kernel, int, int, int]:
+        """Module, function, registers, spills and threads of a kernel."""
+        try:
+            kernel = kept.kernel(bytes(binary).decode(), name)
+        except Unsupported as error:
+            raise Unsupported(f"{name}: {error}") from None
+        except Unreadable as error:
+            raise Unsupported(f"{name}: PTX line {error}") from None
+        limit = kernel.program.directives.get("maxntid") or (1024,)
+        threads = 1
+        for one in limit:
+            threads *= one
+        # What Triton has to unload it asks the driver of that moment to, which may be another.
+        unloads = hasattr(triton.compiler.CompiledKernel, "__del__")
+        return None if unloads else kernel, kernel, 0, 0, threads
+
+    def unload_module(self, module: object) -> None:
+        """There is nothing to give back."""
+
+    def set_printf_fifo_size(self, size: int) -> None:
+        """There is no queue to make longer."""
+
+    def cuOccupancyMaxActiveClusters(self, function: Any, shared: int, size: int) -> int:
+        return max(1, PROCESSORS // size)
+
+    def is_stream_capturing(self, stream: int) -> bool:
+        return False
+
+    def fill_tma_descriptor_tiled(self, *given: Any) -> bytes:
+        """The map of a tensor of the host, by what Triton passes to CUDA for it."""
+        from papergpu import tensormap
+
+        return bytes(tensormap.tiled(*given))
+
+    fill_tma_descriptor = fill_tma_descriptor_tiled
+
+    def fill_tma_descriptor_im2col(self, *given: Any) -> bytes:
+        raise Unsupported("a tensor descriptor of im2col is not executed: use a tiled one")
+
+
+class Launcher:
+    """Launches one compiled kernel."""
+
+    def __init__(self, src: Any, metadata: Any) -> None:
+        self.metadata = metadata
+        self.types = list(src.signature.values())
+        names = getattr(getattr(src, "fn", None), "arg_names", None)
+        self.names = list(names) if names and len(names) == len(self.types) else [
+            f"argument {at}" for at in range(len(self.types))]  # fmt: skip
+        self.descriptors = list(getattr(metadata, "tensordesc_meta", None) or ())
+
+    def __call__(
+        self, x: int, y: int, z: int, stream: int, function: Kernel, packed: Any,
+        launch_metadata: Any, enter: Any, leave: Any, *given: Any,
+    ) -> None:  # fmt: skip
+        if enter is not None:
+            enter(launch_metadata)
+        if x * y * z > 0:
+            self.launch((int(x), int(y), int(z)), stream, function, given)
+        if leave is not None:
+            leave(launch_metadata)
+
+    def launch(
+        self, grid: tuple[int, int, int], stream: int, kernel: Kernel, values: Sequence[Any]
+    ) -> None:
+        meta = self.metadata
+        clusters = getattr(meta, "num_ctas", 1)
+        name = kernel.program.name
+        try:
+            touched = tensors.memory(signature.tensors(self.names, values))
+            found = signature.flat(self.names, self.types, values, self.descriptors)
+            parameters = [signature.packed(one) for one in found]
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{name}: {error}") from None
+        programs = grid[0] * grid[1] * grid[2] * clusters
+        scratch = [self.scratch(kind, programs, stream) for kind in ("global", "profile")]
+        for kind, room in zip(("global", "profile"), scratch, strict=True):
+            address = 0 if room is None else room.data_ptr()
+            parameters.append(address.to_bytes(8, "little"))
+            if room is not None:
+                touched += tensors.memory([(f"the {kind} scratch memory", room)])
+        sizes = [size for _, _, size in kernel.program.parameters]
+        wrong = [one.name for one, size, data in zip(found, sizes, parameters, strict=False)
+                 if len(data) > size and one.type not in ("i1", "u1")]  # fmt: skip
+        if len(sizes) != len(parameters) or wrong:
+            raise Unsupported(
+                f"{name} takes {len(sizes)} parameters of {sizes} bytes, and its arguments make "
+                f"{[len(one) for one in parameters]}: this version of Triton passes them otherwise"
+            )
+        session.launch(
+            kernel,
+            (grid[0] * clusters, grid[1], grid[2]),
+            (32 * meta.num_warps, 1, 1),
+            parameters,
+            touched,
+            dynamic=meta.shared,
+            cluster=(clusters, 1, 1),
+            cooperative=bool(getattr(meta, "launch_cooperative_grid", False)),
+        )
+
+    def scratch(self, kind: str, programs: int, stream: int) -> Any:
+        """Memory that the compiler wants beside the arguments, from Triton's allocator."""
+        size = getattr(self.metadata, f"{kind}_scratch_size", 0) or 0
+        if not size:
+            return None
+        align = getattr(self.metadata, f"{kind}_scratch_align", 1)
+        held = _allocation._allocator if kind == "global" else _allocation._profile_allocator
+        allocate = held.get()
+        if kind == "profile" and isinstance(allocate, _allocation.NullAllocator):
+            return torch.zeros(programs * size, dtype=torch.uint8)
+        return allocate(programs * size, align, stream)
+
+
+class Driver:
+    """Stands where Triton's driver of CUDA would."""
+
+    def __init__(self, sm: int) -> None:
+        self.sm = sm
+        self.clock = Clock()
+        self.utils = Utils(sm)
+        self.launcher_cls = Launcher
+        self.interface = Interface(self.clock)
+
+    @staticmethod
+    def is_active() -> bool:
+        return True
+
+    def get_current_target(self) -> Any:
+        return GPUTarget("cuda", self.sm, 32)
+
+    def get_current_device(self) -> int:
+        # Triton keeps what it compiled by this number, and each target compiles for itself.
+        return self.sm
+
+    def set_current_device(self, device: int) -> None:
+        """There is but one."""
+
+    def get_current_stream(self, device: Any = None) -> int:
+        return 0
+
+    def get_device_capability(self, device: Any = None) -> tuple[int, int]:
+        return divmod(self.sm, 10)
+
+    def get_active_torch_device(self) -> torch.device:
+        return torch.device("cpu")
+
+    def get_device_interface(self) -> Interface:
+        return self.interface
+
+    def map_python_to_cpp_type(self, ty: str) -> str:
+        return ty
+
+    def get_benchmarker(self) -> Benchmark:
+        return Benchmark(self.clock)
+
+    def get_empty_cache_for_benchmark(self) -> torch.Tensor:
+        return torch.empty(1)
+
+    def clear_cache(self, cache: torch.Tensor) -> None:
+        """There is none to clear."""
+
+    def allocate_default_profile_scratch(self, size: int, alignment: int, stream: Any) -> Any:
+        return torch.zeros(size, dtype=torch.uint8)
+
+    def assemble_tensormap_to_arg(self, tensormaps: Any, given: Any) -> Any:
+        return given
+
+
+DriverBase.register(Driver)
+
+
+def _compiler(real: Any) -> Any:
+    """Triton's compiler for CUDA, whose binary is PTX and whose cache is apart from the real one's.
+
+    Triton keeps its compiled kernels, and how long they took, by what the compiler calls its hash.
+    """
+
+    def make_cubin(self: Any, src: str, metadata: Any, *_: Any) -> bytes:
+        return src.encode()
+
+    def hash_(self: Any) -> str:
+        return f"{real.hash(self)}-papergpu"
+
+    return type(real.__name__, (real,), {"make_cubin": make_cubin, "hash": hash_})
+
+
+@dataclass
+class _Active:
+    """What `activate` changed, and what stood there before."""
+
+    driver: Driver
+    before: Any
+    backend: tuple[str, Any]
+    settings: Undo | None
+    patches: list[tuple[Any, str, Any]] = field(default_factory=list)
+
+
+_active: list[_Active] = []
+
+
+def activate(target: str | int | None = None, settings: Settings | None = None) -> None:
+    """Execute Triton's kernels on tensors of the CPU, as on a GPU of that target.
+
+    Where none is given, that is the one that `PAPERGPU_TARGET` names in the environment, or sm_90.
+
+    Raises:
+        ValueError: the target is none that is executed, or Triton was told to interpret.
+    """
+    sm = architecture(target or os.environ.get("PAPERGPU_TARGET") or "sm_90")
+    if triton.knobs.runtime.interpret:
+        raise ValueError("TRITON_INTERPRET is set, so nothing is compiled: unset it and start anew")
+    driver = Driver(sm)
+    wanted = driver.get_current_target()
+    names = [key for key, one in backends.items() if one.compiler.supports_target(wanted)]
+    if not names:
+        raise ValueError("this Triton has no compiler for CUDA: install one that has")
+    name, real = names[0], backends[names[0]]
+    now = _Active(
+        driver,
+        drivers._active,
+        (name, real),
+        session.replaced(settings) if settings is not None else None,
+    )
+    # Of one that is active already, the compiler that it has put there stays.
+    if not _active:
+        backends[name] = Backend(compiler=_compiler(real.compiler), driver=real.driver)
+    for owner, attribute, value in _patches(driver):
+        now.patches.append((owner, attribute, getattr(owner, attribute)))
+        setattr(owner, attribute, value)
+    driver.clock.start()
+    drivers.set_active(driver)
+    _active.append(now)
+
+
+def deactivate() -> None:
+    """Take back the last `activate`; without one, nothing happens."""
+    if not _active:
+        return
+    now = _active.pop()
+    drivers.set_active(now.before)
+    now.driver.clock.stop()
+    for owner, attribute, value in reversed(now.patches):
+        setattr(owner, attribute, value)
+    name, backend = now.backend
+    backends[name] = backend
+    if now.settings is not None:
+        now.settings.undo()
+
+
+@contextmanager
+def active(target: str | int = "sm_90", settings: Settings | None = None) -> Iterator[None]:
+    """`activate` until the end of a `with` block."""
+    activate(target, settings)
+    try:
+        yield
+    finally:
+        deactivate()
+
+
+def _patches(driver: Driver) -> Iterator[tuple[Any, str, Any]]:
+    """What host code asks torch and Triton for directly."""
+    yield torch.cuda, "get_device_capability", driver.get_device_capability
+    yield torch.cuda, "get_device_properties", lambda device=None: properties(driver.sm)
+    yield torch.cuda, "get_device_name", lambda device=None: properties(driver.sm).name
+    yield torch.cuda, "current_device", lambda: 0
+    yield torch.cuda, "synchronize", lambda device=None: None
+    yield triton.testing, "do_bench_cudagraph", driver.get_benchmarker()

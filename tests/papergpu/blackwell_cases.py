@@ -1,0 +1,216 @@
+"""What Triton's kernels compute on sm_100; run as a script it prints what is wrong, by case.
+
+Each is compiled by Triton, executed and held against float64.
+"""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import blackwell_kernels as kernels
+import numpy as np
+import numpy.typing as npt
+import triton
+from papergpu.decode import decode, memory_of
+from papergpu.formats import FORMATS
+from papergpu.launch import Memory, Settings, loaded
+from papergpu.parse import parse
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+Array = npt.NDArray[Any]
+random = np.random.default_rng(3)
+TYPES = {"f": "fp32", "i": "i32"}
+
+
+def launch(
+    function: Any, kinds: str, grid: tuple[int, int, int], given: list[Any],
+    constants: dict[str, Any], **options: Any,
+) -> str:  # fmt: skip
+    """Compile and execute; `kinds` are the types of the arguments. Returns the PTX."""
+    names = function.arg_names
+    signature = dict(zip(names, [*kinds.split(), *["constexpr"] * len(constants)], strict=True))
+    source = ASTSource(
+        fn=function, signature=signature,
+        constexprs={(names.index(key),): value for key, value in constants.items()},
+    )  # fmt: skip
+    made = triton.compile(source, target=GPUTarget("cuda", 100, 32), options=options)
+    text = made.asm["ptx"]
+    module = parse(text)
+    program = decode(module, made.metadata.name)
+    scratch = np.zeros(made.metadata.global_scratch_size * grid[0] * grid[1] + 256, np.uint8)
+    parameters, memory = [], []
+    for name, one in zip(names, given, strict=False):
+        if isinstance(one, np.ndarray):
+            parameters.append(one.ctypes.data.to_bytes(8, "little"))
+            memory.append(Memory(one.ctypes.data, one.nbytes, name))
+        else:
+            parameters.append(
+                np.array(one, np.float32 if isinstance(one, float) else np.int32).tobytes()
+            )
+    at = -(-scratch.ctypes.data // 128) * 128
+    memory.append(Memory(scratch.ctypes.data, scratch.nbytes, "scratch"))
+    parameters += [at.to_bytes(8, "little"), bytes(8)][: len(program.parameters) - len(parameters)]
+    loaded(program, memory_of(module)).launch(
+        grid, (32 * made.metadata.num_warps, 1, 1), parameters, memory,
+        dynamic=made.metadata.shared, settings=Settings(threads=1, seed=1),
+    )  # fmt: skip
+    return str(text)
+
+
+def table(name: str) -> Array:
+    """The value of each pattern of a narrow format."""
+    known = FORMATS[name]
+    found = [known.decode(bits) for bits in range(1 << known.width)]
+    return np.array([
+        float(one.magnitude) * (-1 if one.negative else 1) if one.kind == "finite" else np.nan
+        for one in found
+    ])  # fmt: skip
+
+
+def elements(kind: str, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    """Random ones as Triton's type `kind` keeps them, and their values: products are exact."""
+    values = random.integers(-8, 9, shape) / 8
+    if kind == "fp16":
+        return values.astype(np.float16), values
+    if kind == "bf16":
+        return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16), values
+    if kind == "fp32":
+        return values.astype(np.float32), values
+    known = table({"fp8e4nv": "e4m3", "fp8e5": "e5m2"}.get(kind, kind))
+    codes = random.choice(np.flatnonzero((known * 8 % 1 == 0) & (np.abs(known) <= 4)), shape)
+    return codes.astype(np.uint8), known[codes]
+
+
+def matmul(
+    kind: str, m: int, n: int, k: int, steps: int = 2, seen: str = "", **options: Any
+) -> None:
+    a, b = elements(kind, (2 * m, 2 * k)), elements(kind, (2 * k, n))
+    c = np.zeros((2 * m, n), np.float32)
+    text = launch(
+        kernels.matmul, f"*{kind} *{kind} *fp32 i32", (2, 1, 1), [a[0], b[0], c, 2 * k],
+        {"N": n, "BM": m, "BN": n, "BK": k, "STEPS": steps}, **options,
+    )  # fmt: skip
+    assert seen in text, f"no {seen}"
+    np.testing.assert_array_equal(c, a[1] @ b[1])
+
+
+def case_matmul_f16() -> None:
+    matmul("fp16", 128, 128, 64, seen="tcgen05.mma.cta_group::1.kind::f16")
+
+
+def case_matmul_f16_in_one_step() -> None:
+    matmul("fp16", 128, 64, 32, steps=1)
+
+
+def case_matmul_of_64_rows() -> None:
+    matmul("fp16", 64, 64, 64, seen="16x32bx2")
+
+
+def case_matmul_bf16() -> None:
+    matmul("bf16", 128, 64, 64)
+
+
+def case_matmul_tf32() -> None:
+    matmul("fp32", 128, 64, 32, seen="kind::tf32")
+
+
+def case_matmul_e4m3() -> None:
+    matmul("fp8e4nv", 128, 128, 128, seen="kind::f8f6f4")
+
+
+def case_matmul_e5m2_of_8_warps() -> None:
+    matmul("fp8e5", 128, 256, 64, num_warps=8)
+
+
+def tiles(apart: bool) -> None:
+    m, n, k = 256, 256, 192
+    a, b = elements("fp16", (m, k)), elements("fp16", (n, k))
+    c = np.zeros((m, n), np.float16)
+    launch(
+        kernels.persistent, "*fp16 *fp16 *fp16 i32 i32 i32", (3, 1, 1), [a[0], b[0], c, m, n, k],
+        {"BM": 128, "BN": 128, "BK": 64, "APART": apart},
+    )  # fmt: skip
+    np.testing.assert_array_equal(c, (a[1] @ b[1].T).astype(np.float16))
+
+
+def case_persistent_with_tensor_maps() -> None:
+    tiles(False)
+
+
+def case_persistent_with_warps_of_their_own() -> None:
+    tiles(True)
+
+
+def scaled(a_kind: str, b_kind: str, vector: int, k: int, seen: str) -> None:
+    n, scales = 128, "*u8" if vector == 32 else "*fp8e4nv"
+    given, values, kinds, each = [], [], [], []
+    for rows, kind in ((128, a_kind), (n, b_kind)):
+        codes, value = elements(kind, (rows, k))
+        four = kind == "e2m1"
+        given.append(np.ascontiguousarray(codes[:, 0::2] | codes[:, 1::2] << 4) if four else codes)
+        kinds.append("*u8" if four else f"*{'fp8e4nv' if kind == 'e4m3' else 'fp8e5'}")
+        each.append(2 if four else 1)
+        low, high = (125, 130) if vector == 32 else (0x30, 0x40)
+        scale = random.integers(low, high, (rows, k // vector)).astype(np.uint8)
+        given.append(scale)
+        kinds.append(scales)
+        by = np.ldexp(1.0, scale.astype(int) - 127) if vector == 32 else table("e4m3")[scale]
+        values.append(value * by.repeat(vector, 1))
+    c = np.zeros((128, n), np.float32)
+    text = launch(
+        kernels.scaled, f"{' '.join(kinds)} *fp32", (1, 1, 1), [*given, c],
+        {"N": n, "K": k, "A": a_kind, "B": b_kind, "A_EACH": each[0], "B_EACH": each[1],
+         "VECTOR": vector},
+    )  # fmt: skip
+    assert seen in text, f"no {seen}"
+    np.testing.assert_allclose(c, values[0] @ values[1].T, rtol=1e-6, atol=1e-5)
+
+
+def case_scaled_mxf4() -> None:
+    scaled("e2m1", "e2m1", 32, 256, "kind::mxf4.block_scale.scale_vec::2X")
+
+
+def case_scaled_nvf4() -> None:
+    scaled("e2m1", "e2m1", 16, 128, "kind::mxf4nvf4.block_scale.scale_vec::4X")
+
+
+def case_scaled_mxf8() -> None:
+    scaled("e4m3", "e5m2", 32, 256, "kind::mxf8f6f4.block_scale.scale_vec::1X")
+
+
+def case_scaled_mixed() -> None:
+    scaled("e4m3", "e2m1", 32, 128, "kind::mxf8f6f4")
+    scaled("e2m1", "e5m2", 32, 128, "kind::mxf8f6f4")
+
+
+def case_attention() -> None:
+    rows, d = 256, 64
+    q, k, v = (random.standard_normal((rows, d)).astype(np.float16) for _ in range(3))
+    o = np.zeros((rows, d), np.float16)
+    scale = float(np.float32(0.18))
+    text = launch(
+        kernels.attention, "*fp16 *fp16 *fp16 *fp16 i32 fp32", (2, 1, 1), [q, k, v, o, rows, scale],
+        {"D": d, "BN": 64},
+    )  # fmt: skip
+    assert "tcgen05.mma" in text
+    s = q.astype(np.float64) @ k.astype(np.float64).T * scale
+    p = np.exp2(s - s.max(1, keepdims=True))
+    wanted = p @ v.astype(np.float64) / p.sum(1, keepdims=True)
+    np.testing.assert_allclose(o, wanted, rtol=2e-3, atol=1e-3)
+
+
+def outcome(case: Callable[[], None]) -> str:
+    try:
+        case()
+    except Exception:
+        return traceback.format_exc()
+    return ""
+
+
+if __name__ == "__main__":
+    cases = {name: one for name, one in globals().items() if name.startswith("case_")}
+    print(json.dumps({name: outcome(one) for name, one in cases.items()}))

@@ -1,0 +1,166 @@
+"""Matrices between shared memory and registers: ldmatrix, stmatrix, movmatrix, and their faults."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from matrices import HEAD, kernel, launch
+from papergpu.errors import Finding, Unsupported
+from papergpu.launch import Settings
+
+# Fills shared memory with the numbers of its halves, has lane l give row l of 16 + pitch bytes, and
+# then does what a test wants with %r0 to %r3 and the address %at.
+FRAME = (
+    HEAD
+    + """
+.visible .entry k(.param .u64 out, .param .u64 rows) {{
+    .shared .align 16 .b8 tile[{size}];
+    .reg .b32 %r<4>, %i<8>, %at; .reg .b64 %d<8>; .reg .b16 %h; .reg .pred %p;
+    mov.u32 %i0, %tid.x;
+    mov.u32 %i1, tile;
+    ld.param.u64 %d0, [out]; ld.param.u64 %d1, [rows];
+    mov.u32 %i2, %i0;
+fill:
+    cvt.u16.u32 %h, %i2; mad.lo.s32 %i3, %i2, 2, %i1; st.shared.b16 [%i3], %h;
+    add.s32 %i2, %i2, 32; setp.lt.u32 %p, %i2, {halves}; @%p bra fill;
+    mov.b32 %r0, -1; mov.b32 %r1, -1; mov.b32 %r2, -1; mov.b32 %r3, -1;
+    bar.sync 0;
+    mad.wide.u32 %d2, %i0, 4, %d1; ld.global.b32 %at, [%d2]; add.s32 %at, %at, %i1;
+    {body}
+    bar.sync 0;
+    mad.wide.u32 %d3, %i0, 4, %d0;
+    {end}
+    ret;
+}}
+"""
+)
+REGISTERS = "\n".join(f"st.global.b32 [%d3+{128 * k}], %r{k};" for k in range(4))
+TILE = """
+    mov.u32 %i2, %i0;
+copy:
+    mad.lo.s32 %i3, %i2, 4, %i1; ld.shared.b32 %i4, [%i3]; mad.wide.u32 %d4, %i2, 4, %d0;
+    st.global.b32 [%d4], %i4;
+    add.s32 %i2, %i2, 32; setp.lt.u32 %p, %i2, 512; @%p bra copy;
+"""
+PITCH = 48
+
+
+def run(body: str, end: str, words: int, rows: np.ndarray, profile: bool = False) -> tuple:
+    made = kernel(FRAME.format(body=body, end=end, size=2048, halves=1024))
+    out = np.full(words, 0xDEAD, np.uint32)
+    done = launch(made, out, rows.astype(np.uint32), settings=Settings(threads=1, profile=profile))
+    return out, made, done
+
+
+def row_of(lane: int) -> int:
+    """Where lane's row lies: rows in a strange order, at a pitch that is no power of two."""
+    return (lane * 7 % 32) * PITCH
+
+
+ROWS = np.array([row_of(lane) for lane in range(32)])
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("trans", ["", ".trans"])
+@pytest.mark.parametrize(
+    "form", ["m8n8.x{n}{t}.shared.b16", "x{n}{t}.m8n8.shared.b16", "m8n8.x{n}{t}.shared::cta.b16"]
+)
+def test_ldmatrix(count: int, trans: str, form: str) -> None:
+    registers = ", ".join(f"%r{k}" for k in range(count))
+    body = f"ldmatrix.sync.aligned.{form.format(n=count, t=trans)} {{{registers}}}, [%at];"
+    rows = ROWS.copy()
+    rows[8 * count :] = 3  # the others' addresses are no matter
+    out, _, _ = run(body, REGISTERS, 128, rows)
+    got = out.reshape(4, 32)
+    for k in range(count):
+        for lane in range(32):
+            if trans:
+                halves = [(row_of(8 * k + lane % 4 * 2 + e) // 2 + lane // 4) for e in range(2)]
+            else:
+                halves = [(row_of(8 * k + lane // 4) // 2 + lane % 4 * 2 + e) for e in range(2)]
+            assert got[k, lane] == halves[0] | halves[1] << 16
+    assert (got[count:] == 0xFFFFFFFF).all()
+
+
+def test_ldmatrix_of_a_generic_address() -> None:
+    body = ("cvt.u64.u32 %d5, %at; cvta.shared.u64 %d6, %d5;"
+            "ldmatrix.sync.aligned.m8n8.x1.b16 {%r0}, [%d6+16];")  # fmt: skip
+    out, _, _ = run(body, REGISTERS, 128, ROWS)
+    halves = np.array([row_of(lane // 4) // 2 + 8 + lane % 4 * 2 for lane in range(32)])
+    np.testing.assert_array_equal(out[:32], halves | (halves + 1) << 16)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("trans", ["", ".trans"])
+def test_stmatrix(count: int, trans: str) -> None:
+    registers = ", ".join(f"%r{k}" for k in range(count))
+    fill = "".join(
+        f"mad.lo.s32 %r{k}, %i0, 131074, {0x10000 * (4096 + 64 * k + 1) + 4096 + 64 * k};"
+        for k in range(count)
+    )  # lane l: 4096 + 64 k + 2 l, and that plus 1
+    body = f"{fill} stmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 [%at], {{{registers}}};"
+    out, _, _ = run(body, TILE, 512, ROWS)
+    expected = np.arange(1024, dtype=np.uint16)
+    for k in range(count):
+        for r in range(8):
+            for c in range(8):
+                row, column = (c, r) if trans else (r, c)
+                expected[row_of(8 * k + r) // 2 + c] = 4096 + 64 * k + 8 * row + column
+    np.testing.assert_array_equal(out.view(np.uint16), expected)
+
+
+def test_movmatrix() -> None:
+    body = ("mad.lo.s32 %r0, %i0, 131074, 65536;"
+            "movmatrix.sync.aligned.m8n8.trans.b16 %r1, %r0;")  # fmt: skip
+    out, _, _ = run(body, REGISTERS, 128, ROWS)
+    matrix = np.arange(64, dtype=np.uint16).reshape(8, 8)
+    np.testing.assert_array_equal(out[32:64].view(np.uint16).reshape(8, 8), matrix.T)
+
+
+LOAD = "ldmatrix.sync.aligned.m8n8.x{n}.shared.b16 {{{r}}}, [%at];"
+
+
+@pytest.mark.parametrize(
+    ("lane", "at", "says"),
+    [
+        (5, 2040, r"thread \(5, 0, 0\).* no multiple of 16: align it"),
+        (
+            31,
+            2048,
+            r"thread \(31, 0, 0\).* reads 16 bytes at byte 2048 of shared memory, which has 2048",
+        ),
+        (8, 1 << 20, "reads 16 bytes at byte 1048576 of shared memory"),
+    ],
+)
+def test_a_row_that_is_nowhere_is_found(lane: int, at: int, says: str) -> None:
+    rows = ROWS.copy()
+    rows[lane] = at
+    body = LOAD.format(n=4, r="%r0, %r1, %r2, %r3")
+    with pytest.raises(Finding, match=says):
+        run(body, REGISTERS, 128, rows)
+    run(LOAD.format(n=1, r="%r0"), REGISTERS, 128, rows if lane >= 8 else ROWS)
+
+
+def test_it_wants_the_whole_warp() -> None:
+    body = "setp.lt.u32 %p, %i0, 16; @%p bra in; bra out; in: exit; out:" + LOAD.format(
+        n=1, r="%r0"
+    )
+    with pytest.raises(Finding, match="names lane 0, which has ended"):
+        run(body, REGISTERS, 128, ROWS)
+
+
+def test_lanes_that_come_apart_meet_again() -> None:
+    body = "setp.lt.u32 %p, %i0, 16; @%p bra late; add.s32 %r3, %r3, 1; late:" + LOAD.format(
+        n=1, r="%r0"
+    )
+    out, _, _ = run(body, REGISTERS, 128, ROWS)
+    halves = np.array([row_of(lane // 4) // 2 + lane % 4 * 2 for lane in range(32)])
+    np.testing.assert_array_equal(out[:32], halves | (halves + 1) << 16)
+
+
+@pytest.mark.parametrize(
+    "form", ["m8n8.x3.shared.b16", "m16n16.x1.trans.shared.b8", "m8n8.x1.global.b16"]
+)
+def test_what_is_no_form_is_refused(form: str) -> None:
+    with pytest.raises(Unsupported):
+        run(f"ldmatrix.sync.aligned.{form} {{%r0}}, [%at];", REGISTERS, 128, ROWS)

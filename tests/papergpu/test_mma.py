@@ -1,0 +1,289 @@
+"""Products of a warp against float64, their fragments laid out as the PTX ISA's formulas say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import matrices
+import numpy as np
+import pytest
+from matrices import Reals, decoded, encoded, numbers, one_instruction, packed, unpacked
+from papergpu.errors import Unsupported
+from papergpu.launch import Settings
+
+# For each shape and width of a and b: row and column of element i of lane (g, t), g = lane / 4 and
+# t = lane % 4, as the chapter "Matrix fragments for mma" writes them, for a and for b; then the
+# number of elements in each.
+Where = Callable[[int, int, int], tuple[int, int]]
+SHAPES: dict[tuple[str, int], tuple[Where, int, Where, int]] = {
+    ("m8n8k4", 64): (lambda g, t, i: (g, t), 1, lambda g, t, i: (t, g), 1),
+    ("m16n8k4", 64): (lambda g, t, i: (g + 8 * i, t), 2, lambda g, t, i: (t, g), 1),
+    ("m16n8k8", 64): (lambda g, t, i: (g if i in (0, 2) else g + 8, t if i in (0, 1) else t + 4), 4,
+                      lambda g, t, i: (t if i == 0 else t + 4, g), 2),
+    ("m16n8k16", 64): (lambda g, t, i: (g if i % 2 == 0 else g + 8,
+                                        i * 2 + t if i % 2 == 0 else i * 2 - 2 + t), 8,
+                       lambda g, t, i: (t + i * 4, g), 4),
+    ("m16n8k4", 32): (lambda g, t, i: (g if i == 0 else g + 8, t), 2, lambda g, t, i: (t, g), 1),
+    ("m16n8k8", 32): (lambda g, t, i: (g if i in (0, 2) else g + 8, t if i in (0, 1) else t + 4), 4,
+                      lambda g, t, i: (t if i == 0 else t + 4, g), 2),
+    ("m16n8k8", 16): (lambda g, t, i: (g if i < 2 else g + 8, t * 2 + (i & 1)), 4,
+                      lambda g, t, i: (t * 2 + i, g), 2),
+    ("m16n8k16", 16): (lambda g, t, i: (g if i < 2 or 4 <= i < 6 else g + 8,
+                                        t * 2 + (i & 1) if i < 4 else t * 2 + (i & 1) + 8), 8,
+                       lambda g, t, i: (t * 2 + (i & 1) if i < 2 else t * 2 + (i & 1) + 8, g), 4),
+    ("m8n8k16", 8): (lambda g, t, i: (g, t * 4 + i), 4, lambda g, t, i: (t * 4 + i, g), 4),
+    ("m16n8k16", 8): (lambda g, t, i: (g if i < 4 else g + 8, t * 4 + (i & 3)), 8,
+                      lambda g, t, i: (t * 4 + i, g), 4),
+    ("m16n8k32", 8): (lambda g, t, i: (g if i < 4 or 8 <= i < 12 else g + 8,
+                                       t * 4 + (i & 3) if i < 8 else t * 4 + (i & 3) + 16), 16,
+                      lambda g, t, i: (t * 4 + (i & 3) if i < 4 else t * 4 + (i & 3) + 16, g), 8),
+    ("m8n8k32", 4): (lambda g, t, i: (g, t * 8 + i), 8, lambda g, t, i: (t * 8 + i, g), 8),
+    ("m16n8k32", 4): (lambda g, t, i: (g if i < 8 else g + 8, t * 8 + (i & 7)), 16,
+                      lambda g, t, i: (t * 8 + i, g), 8),
+    ("m16n8k64", 4): (lambda g, t, i: (g if i < 8 or 16 <= i < 24 else g + 8,
+                                       t * 8 + (i & 7) if i < 16 else t * 8 + (i & 7) + 32), 32,
+                      lambda g, t, i: (t * 8 + (i & 7) if i < 8 else t * 8 + (i & 7) + 32, g), 16),
+    ("m8n8k128", 1): (lambda g, t, i: (g, t * 32 + i), 32, lambda g, t, i: (t * 32 + i, g), 32),
+    ("m16n8k128", 1): (lambda g, t, i: (g if i < 32 else g + 8, t * 32 + (i & 31)), 64,
+                       lambda g, t, i: (t * 32 + i, g), 32),
+    ("m16n8k256", 1): (lambda g, t, i: (g if i < 32 or 64 <= i < 96 else g + 8,
+                                        t * 32 + (i & 31) + 128 * (i >= 64)),
+                       128,
+                       lambda g, t, i: (t * 32 + i if i < 32 else t * 32 + (i & 31) + 128, g), 64),
+}  # fmt: skip
+
+
+def sums_at(g: int, t: int, i: int) -> tuple[int, int]:
+    """Row and column of sum i, for shapes of 8 and of 16 rows alike."""
+    return (g if i < 2 else g + 8), t * 2 + (i & 1)
+
+
+def fragment(matrix: Reals, kind: str, where: Where, count: int) -> np.ndarray:
+    """The registers in which the lanes of a warp hold a matrix."""
+    at = [[where(lane >> 2, lane % 4, i) for i in range(count)] for lane in range(32)]
+    elements = np.array([[matrix[place] for place in row] for row in at])
+    return packed(encoded(elements, kind), kind)
+
+
+def gathered(registers: np.ndarray, kind: str, where: Where, rows: int) -> Reals:
+    """The matrix of sums that registers hold."""
+    elements = decoded(unpacked(registers, kind), kind)
+    found = np.full((rows, 8), np.nan)
+    for lane in range(32):
+        for i, value in enumerate(elements[lane]):
+            found[where(lane >> 2, lane % 4, i)] = value
+    return found
+
+
+def multiplied(
+    form: str,
+    shape: str,
+    kinds: tuple[str, str, str, str],
+    a: Reals,
+    b: Reals,
+    c: Reals,
+    settings: Settings | None = None,
+) -> Reals:
+    """d of `mma`, of a, b and c as matrices."""  # fmt: skip
+    d_kind, a_kind, b_kind, c_kind = kinds
+    at_a, count_a, at_b, count_b = SHAPES[shape, matrices.WIDTHS[a_kind]]
+    rows = a.shape[0]
+    each = "b64" if a_kind == "f64" else "b32"
+    given = [
+        (each, fragment(a, a_kind, at_a, count_a)),
+        (each, fragment(b, b_kind, at_b, count_b)),
+        (each, fragment(c, c_kind, sums_at, rows // 4)),
+    ]
+    results = rows // 8 if d_kind == "f16" else rows // 4
+    return gathered(one_instruction(form, given, (each, results), settings), d_kind, sums_at, rows)
+
+
+def forms() -> list[tuple[str, str, tuple[str, str, str, str]]]:
+    found = []
+
+    def add(shapes: str, d: str, a: str, b: str, c: str, tail: str = "", head: str = "") -> None:
+        for shape in shapes.split():
+            form = f"mma.sync.aligned.{shape}.row.col{head}.{d}.{a}.{b}.{c}{tail}"
+            found.append((form, shape, (d, a, b, c)))
+
+    for d in ("f16", "f32"):
+        for c in ("f16", "f32"):
+            add("m16n8k8 m16n8k16", d, "f16", "f16", c)
+    add("m16n8k8 m16n8k16", "f32", "bf16", "bf16", "f32")
+    add("m16n8k4 m16n8k8", "f32", "tf32", "tf32", "f32")
+    for a in ("e4m3", "e5m2"):
+        for b in ("e4m3", "e5m2"):
+            add("m16n8k16 m16n8k32", "f32", a, b, "f32")
+    add("m16n8k16 m16n8k32", "f16", "e4m3", "e5m2", "f16")
+    add("m8n8k4 m16n8k4 m16n8k8 m16n8k16", "f64", "f64", "f64", "f64")
+    add("m16n8k8", "f64", "f64", "f64", "f64", head=".rn")
+    for a, b in (("s8", "s8"), ("s8", "u8"), ("u8", "s8"), ("u8", "u8")):
+        add("m8n8k16 m16n8k16 m16n8k32", "s32", a, b, "s32")
+        add("m8n8k32 m16n8k32 m16n8k64", "s32", a[0] + "4", b[0] + "4", "s32")
+    for how in ("xor", "and"):
+        add("m8n8k128 m16n8k128 m16n8k256", "s32", "b1", "b1", "s32", tail=f".{how}.popc")
+    return found
+
+
+@pytest.mark.parametrize(("form", "shape", "kinds"), forms(), ids=[one[0][17:] for one in forms()])
+def test_every_shape_and_type(form: str, shape: str, kinds: tuple[str, str, str, str]) -> None:
+    generator = np.random.default_rng(len(form))
+    m, n, k = (int(part) for part in shape[1:].replace("n", "k").split("k"))
+    _, a_kind, b_kind, c_kind = kinds
+    a, b = numbers(generator, a_kind, m, k), numbers(generator, b_kind, k, n)
+    c = numbers(generator, "s8" if c_kind == "s32" else c_kind, m, n)
+    found = (a[:, :, None] != b[None]).sum(1) if "xor" in form else a @ b
+    expected = c + found
+    if "f16" in (kinds[0], c_kind):
+        expected = expected.astype(np.float16 if kinds[0] == "f16" else np.float64)
+    for order in ("forward", "backward"):
+        settings = Settings(threads=1, order=order)
+        np.testing.assert_array_equal(multiplied(form, shape, kinds, a, b, c, settings), expected)
+
+
+def test_one_hot_products_find_their_place() -> None:
+    form, shape, kinds = (
+        "m16n8k16.row.col.f32.f16.f16.f32",
+        "m16n8k16",
+        ("f32", "f16", "f16", "f32"),
+    )
+    b = np.arange(128, dtype=np.float64).reshape(16, 8)
+    for row, k in ((0, 0), (3, 5), (8, 8), (15, 15), (11, 2)):
+        a = np.zeros((16, 16))
+        a[row, k] = 1
+        expected = np.zeros((16, 8))
+        expected[row] = b[k]
+        got = multiplied(f"mma.sync.aligned.{form}", shape, kinds, a, b, np.zeros((16, 8)))
+        np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize(
+    ("kind", "tiny", "large"),
+    [("f16", 2**-24, 65504.0), ("e5m2", 2**-16, 57344.0), ("bf16", 2**-133, 2.0**127)],
+)
+def test_special_numbers_stay_what_they_are(kind: str, tiny: float, large: float) -> None:
+    held = np.array([0.0, tiny, -tiny, 2**-14, large, np.inf, -np.inf, np.nan])
+    a, b = np.zeros((16, 16)), np.zeros((16, 8))
+    a[:8, 0], b[0] = held, 1
+    name = f"mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32"
+    got = multiplied(name, "m16n8k16", ("f32", kind, kind, "f32"), a, b, np.zeros((16, 8)))
+    np.testing.assert_array_equal(got[:8], np.repeat(held[:, None], 8, 1))
+
+
+def test_of_e4m3_all_values() -> None:
+    every = np.arange(256, dtype=np.uint8)
+    import torch
+
+    real = torch.tensor(every).view(torch.float8_e4m3fn).to(torch.float64).numpy()
+    for half in (0, 128):
+        a, b = real[half : half + 128].reshape(16, 8), np.zeros((16, 8))
+        wide = np.zeros((16, 16))
+        got = []
+        for k in range(8):  # one column at a time, for NaN spreads over its row
+            wide[:] = 0
+            wide[:, 0], b[0] = a[:, k], 1
+            name = "mma.sync.aligned.m16n8k16.row.col.f32.e4m3.e4m3.f32"
+            kinds = ("f32", "e4m3", "e4m3", "f32")
+            got.append(multiplied(name, "m16n8k16", kinds, wide, b, np.zeros((16, 8)))[:, 0])
+        np.testing.assert_array_equal(np.stack(got, 1), a)
+
+
+def test_tf32_drops_the_low_bits() -> None:
+    a, b = np.zeros((16, 8)), np.zeros((8, 8))
+    a[:, 0], b[0] = 1 + 2**-10 + 2**-12, 1 + 2**-11
+    name = "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"
+    got = multiplied(name, "m16n8k8", ("f32", "tf32", "tf32", "f32"), a, b, np.zeros((16, 8)))
+    np.testing.assert_array_equal(got, 1 + 2**-10)
+
+
+def test_integers_wrap_or_saturate() -> None:
+    a, b = np.full((8, 16), -128.0), np.full((16, 8), 127.0)
+    c = np.full((8, 8), -(2.0**31))
+    kinds = ("s32", "s8", "s8", "s32")
+    exact = -(2**31) - 128 * 127 * 16
+    form = "mma.sync.aligned.m8n8k16.row.col{}.s32.s8.s8.s32"
+    np.testing.assert_array_equal(
+        multiplied(form.format(""), "m8n8k16", kinds, a, b, c), exact + 2**32
+    )
+    np.testing.assert_array_equal(
+        multiplied(form.format(".satfinite"), "m8n8k16", kinds, a, b, c), -(2.0**31)
+    )
+    np.testing.assert_array_equal(
+        multiplied(form.format(".satfinite"), "m8n8k16", kinds, a, -b, -c - 1), 2.0**31 - 1
+    )
+
+
+def test_the_order_of_sums_is_a_setting() -> None:
+    a, b = np.ones((16, 16)), np.zeros((16, 8))
+    b[0], b[1], b[2] = 1024, -1024, 2**-20
+    name, kinds = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", ("f32", "f16", "f16", "f32")
+    found = {}
+    for order in ("forward", "backward"):
+        settings = Settings(threads=1, order=order)
+        found[order] = multiplied(name, "m16n8k16", kinds, a, b, np.zeros((16, 8)), settings)
+    assert (found["forward"] == 2**-20).all() and (found["backward"] == 0).all()
+
+
+@pytest.mark.parametrize("la", ["row", "col"])
+@pytest.mark.parametrize("lb", ["row", "col"])
+@pytest.mark.parametrize(
+    ("d", "c"), [("f16", "f16"), ("f32", "f32"), ("f32", "f16"), ("f16", "f32")]
+)
+def test_the_four_products_of_volta(la: str, lb: str, d: str, c: str) -> None:
+    generator = np.random.default_rng(7)
+    a, b = numbers(generator, "f16", 4, 8, 4), numbers(generator, "f16", 4, 4, 8)
+    sums = numbers(generator, "f16", 4, 8, 8)
+
+    def spread(whole: Reals, kind: str, count: int, where: Where) -> np.ndarray:
+        elements = np.zeros((32, count))
+        for lane in range(32):
+            for i in range(count):
+                elements[lane, i] = whole[(lane % 16 // 4, *where(lane, 0, i))]
+        return packed(encoded(elements, kind), kind)
+
+    def upper(lane: int) -> int:
+        return 4 if lane >= 16 else 0
+
+    def at_a(lane: int, _: int, i: int) -> tuple[int, int]:
+        return (lane % 4 + upper(lane), i) if la == "row" else (i % 4 + upper(lane), lane % 4)
+
+    def at_b(lane: int, _: int, i: int) -> tuple[int, int]:
+        return (lane % 4, i + upper(lane)) if lb == "row" else (i, lane % 4 + upper(lane))
+
+    def at_half(lane: int, _: int, i: int) -> tuple[int, int]:
+        return lane % 4 + upper(lane), i
+
+    def at_float(lane: int, _: int, i: int) -> tuple[int, int]:
+        return (lane & 1) + (i & 2) + upper(lane), (i & 4) + (lane & 2) + (i & 1)
+
+    given = [("b32", spread(a, "f16", 4, at_a)), ("b32", spread(b, "f16", 4, at_b)),
+             ("b32", spread(sums, c, 8, at_half if c == "f16" else at_float))]  # fmt: skip
+    form = f"mma.sync.aligned.m8n8k4.{la}.{lb}.{d}.f16.f16.{c}"
+    got = one_instruction(form, given, ("b32", 4 if d == "f16" else 8))
+    expected = a @ b + sums
+    if d == "f16":
+        expected = expected.astype(np.float16)
+    np.testing.assert_array_equal(got, spread(expected, d, 8, at_half if d == "f16" else at_float))
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "mma.sync.aligned.m16n8k16.row.row.f32.f16.f16.f32",
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.bf16.f32",
+        "mma.sync.aligned.m16n8k16.row.col.satfinite.f32.f16.f16.f32",
+        "mma.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32",
+        "mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64.rz",
+        "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+    ],
+)
+def test_what_is_no_form_is_refused(form: str) -> None:
+    given = [("b32", np.zeros((2, 32), np.uint64))] * 3
+    with pytest.raises(Unsupported):
+        one_instruction(form, given, ("b32", 4))
+
+
+def test_too_few_registers_are_refused() -> None:
+    given = [("b32", np.zeros((count, 32), np.uint64)) for count in (4, 3, 4)]
+    with pytest.raises(Unsupported, match="b has 3 registers, and takes 2"):
+        one_instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", given, ("b32", 4))

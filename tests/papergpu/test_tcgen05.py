@@ -1,0 +1,475 @@
+"""The tensor cores of sm_100 against float64: descriptors, shapes, kinds, scales, faults."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from blackwell import (
+    WAIT,
+    across_k,
+    along_k,
+    descriptor,
+    instruction,
+    tensor_core,
+)
+from papergpu.errors import Finding
+from papergpu.formats import FORMATS
+
+Reals = npt.NDArray[np.float64]
+Bytes = npt.NDArray[np.uint8]
+Words = npt.NDArray[np.uint32]
+NOTHING = np.zeros((1, 128, 0), np.uint32)
+SIZE = 49152
+# For each type of A and B: its bits, its kind, and its number there.
+TYPES = {
+    "f16": (16, "f16", 0), "bf16": (16, "f16", 1), "tf32": (32, "tf32", 2),
+    "e4m3": (8, "f8f6f4", 0),
+    "e5m2": (8, "f8f6f4", 1), "e2m3": (6, "f8f6f4", 3), "e3m2": (6, "f8f6f4", 4),
+    "e2m1": (4, "f8f6f4", 5), "u8": (8, "i8", 0), "s8": (8, "i8", 1),
+}  # fmt: skip
+random = np.random.default_rng(5)
+
+
+def narrow(name: str) -> Reals:
+    """The value of each pattern of a type of up to 8 bits."""
+    bits = TYPES[name][0]
+    if name in ("u8", "s8"):
+        return np.arange(256).astype(np.uint8 if name == "u8" else np.int8).astype(np.float64)
+    values = [FORMATS[name].decode(k) for k in range(1 << bits)]
+    return np.array([
+        np.nan if v.kind != "finite" else float(v.magnitude) * (-1 if v.negative else 1)
+        for v in values
+    ])  # fmt: skip
+
+
+def made(name: str, shape: tuple[int, int]) -> tuple[Words, Reals]:
+    """Random elements of a type: their bits, and their values."""
+    bits = TYPES[name][0]
+    if bits > 8:
+        values = random.integers(-16, 17, shape) / 8.0
+        if name == "f16":
+            return values.astype(np.float16).view(np.uint16).astype(np.uint32), values
+        words = values.astype(np.float32).view(np.uint32)
+        return (words >> 16 if name == "bf16" else words), values
+    table = narrow(name)
+    # Such that no sum is rounded.
+    codes = random.choice(
+        np.flatnonzero(
+            (table * 8 % 1 == 0) & (np.abs(table) <= (16 if TYPES[name][1] != "i8" else 255))
+        ),
+        shape,
+    )
+    return codes.astype(np.uint32), table[codes]
+
+
+def packed(name: str, codes: Words, dense: bool = False) -> Bytes:
+    """Rows of elements as their bytes in shared memory."""
+    bits = TYPES[name][0]
+    if bits >= 8:
+        return codes.astype({8: np.uint8, 16: np.uint16, 32: np.uint32}[bits]).view(np.uint8)
+    if dense:
+        return (codes[:, 0::2] | codes[:, 1::2] << 4).astype(np.uint8)
+    out = np.full(codes.shape, 0xEE, np.uint8)  # 16 elements in 16 bytes, padding behind them
+    for at in range(0, codes.shape[1], 16):
+        for row in range(len(codes)):
+            whole = sum(int(c) << bits * k for k, c in enumerate(codes[row, at : at + 16]))
+            size = 2 * bits
+            out[row, at : at + size] = np.frombuffer(whole.to_bytes(size, "little"), np.uint8)
+    return out
+
+
+def depth(name: str) -> int:
+    """K of one instruction."""
+    return {16: 16, 32: 8}.get(TYPES[name][0], 32)
+
+
+def where(
+    m: int, n: int, m_size: int, n_size: int, group: int, weights: bool
+) -> tuple[int, int, int]:
+    """The block, lane and column of an element of D, as the figures "Layout A" to "G" show."""
+    if weights:
+        parts = 128 // m_size
+        return 0, m + m_size * (n // (n_size // parts)), n % (n_size // parts)
+    if group == 1:
+        return 0, (m if m_size == 128 else m % 16 + 32 * (m // 16)), n
+    if m_size == 256:
+        return m // 128, m % 128, n
+    return m // 64, m % 64 + 64 * (n // (n_size // 2)), n % (n_size // 2)
+
+
+def gathered(found: Words, m: int, n: int, group: int = 1, weights: bool = False) -> Words:
+    """D from the tensor memory of the blocks."""
+    out = np.zeros((m, n), np.uint32)
+    for row in range(m):
+        for column in range(n):
+            out[row, column] = found[where(row, column, m, n, group, weights)]
+    return out
+
+
+def floats(words: Words) -> Reals:
+    return words.view(np.float32).astype(np.float64)
+
+
+def mma(
+    kind: str, a: int | str, b: int, idesc: int, *, extra: str = "", enabled: str = "%p3",
+    target: str = "%t", group: int = 1, form: str = "", register: int = 10,
+) -> str:  # fmt: skip
+    """One tcgen05.mma by the thread %p8; A is a descriptor, or where it lies in tensor memory."""
+    operand = a if isinstance(a, str) else f"%l{register}"
+    load = "" if isinstance(a, str) else f"mov.b64 %l{register}, {a};\n"
+    second, described = f"%l{register + 1}", f"%x{570 + register}"
+    opcode = f"tcgen05.mma{form}.cta_group::{group}.kind::{kind}"
+    return f"""{load}
+    mov.b64 {second}, {b};
+    mov.b32 {described}, {idesc};
+    @%p8 {opcode} [{target}], {operand}, {second}, {described}{extra}, {enabled};
+"""
+
+
+def multiplied(
+    a: str, b: str, m: int = 128, n: int = 32, *, swizzle: int = 2,
+    transposed: tuple[int, int] = (0, 0),
+    result: int | None = None, **more: int | tuple[int, int],
+) -> tuple[Words, Reals]:  # fmt: skip
+    """D as words, and what it should be."""
+    k = depth(a)
+    a_codes, a_values = made(a, (m, k))
+    b_codes, b_values = made(b, (n, k))
+    image = np.full(SIZE, 0xFF, np.uint8)
+    laid = []
+    for start, name, codes, over in (
+        (0, a, a_codes, transposed[0]),
+        (16384, b, b_codes, transposed[1]),
+    ):
+        if over:
+            laid.append(
+                across_k(image, start, packed(name, np.ascontiguousarray(codes.T)), swizzle)
+            )
+        else:
+            laid.append(along_k(image, start, packed(name, codes), swizzle))
+    kind, result = TYPES[a][1], (2 if TYPES[a][1] == "i8" else 1) if result is None else result
+    idesc = instruction(m, n, TYPES[a][2], TYPES[b][2], result, transposed, **more)
+    columns = min(128, n)
+    found = tensor_core(image[None], NOTHING, mma(kind, laid[0], laid[1], idesc), columns)
+    return gathered(found, m, columns), (a_values @ b_values.T)[:, :columns]
+
+
+@pytest.mark.parametrize("swizzle", [0, 6, 4, 2])
+@pytest.mark.parametrize("transposed", [(0, 0), (1, 0), (0, 1), (1, 1)])
+def test_swizzles_of_operands(swizzle: int, transposed: tuple[int, int]) -> None:
+    found, wanted = multiplied("f16", "f16", n=64, swizzle=swizzle, transposed=transposed)
+    np.testing.assert_array_equal(floats(found), wanted)
+
+
+def test_swizzle_of_32_bytes_at_a_time_is_for_transposed_tf32() -> None:
+    found, wanted = multiplied("tf32", "tf32", swizzle=1, transposed=(1, 1))
+    np.testing.assert_array_equal(floats(found), wanted)
+
+
+@pytest.mark.parametrize("swizzle", [6, 4, 2])
+def test_transposed_bytes(swizzle: int) -> None:
+    found, wanted = multiplied("e4m3", "e5m2", swizzle=swizzle, n=64, transposed=(1, 1))
+    np.testing.assert_array_equal(floats(found), wanted)
+
+
+@pytest.mark.parametrize(
+    ("m", "n"), [(128, 16), (128, 144), (128, 256), (64, 8), (64, 128), (64, 256)]
+)
+def test_shapes(m: int, n: int) -> None:
+    found, wanted = multiplied("f16", "f16", m, n)
+    np.testing.assert_array_equal(floats(found), wanted)
+
+
+KINDS = [("bf16", "bf16"), ("tf32", "tf32"), ("e4m3", "e4m3"), ("e5m2", "e4m3"), ("e2m3", "e3m2"),
+         ("e2m1", "e4m3"), ("e3m2", "e2m1")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("a", "b"), KINDS)
+def test_kinds(a: str, b: str) -> None:
+    found, wanted = multiplied(a, b)
+    np.testing.assert_array_equal(floats(found), wanted)
+
+
+@pytest.mark.parametrize(("a", "b"), [("u8", "s8"), ("s8", "s8")])
+def test_integers(a: str, b: str) -> None:
+    found, wanted = multiplied(a, b)
+    np.testing.assert_array_equal(found.view(np.int32), wanted)
+
+
+def test_sums_of_16_bits() -> None:
+    found, wanted = multiplied("f16", "f16", result=0)
+    np.testing.assert_array_equal(
+        found.astype(np.uint16).view(np.float16), wanted.astype(np.float16)
+    )
+
+
+def test_negation() -> None:
+    found, wanted = multiplied("f16", "bf16", negated=(1, 0))
+    np.testing.assert_array_equal(floats(found), -wanted)
+
+
+def simple(m: int = 128, n: int = 32, name: str = "f16") -> tuple[Bytes, int, int, int, Reals]:
+    """Shared memory, descriptors of A, B and the instruction, and the product."""
+    a_codes, a_values = made(name, (m, depth(name)))
+    b_codes, b_values = made(name, (n, depth(name)))
+    image = np.full(SIZE, 0xFF, np.uint8)
+    a = along_k(image, 0, packed(name, a_codes), 2)
+    b = along_k(image, 16384, packed(name, b_codes), 2)
+    kind = TYPES[name][2]
+    idesc = instruction(m, n, kind, kind, 2 if TYPES[name][1] == "i8" else 1)
+    return image[None], a, b, idesc, a_values @ b_values.T
+
+
+def test_sums_are_added_to_and_scaled() -> None:
+    image, a, b, idesc, wanted = simple()
+    before = random.integers(-64, 64, (1, 128, 32)).astype(np.float32)
+    found = tensor_core(image, before.view(np.uint32), mma("f16", a, b, idesc, enabled="%p2"), 32)
+    np.testing.assert_array_equal(floats(found[0]), wanted + before[0])
+    issued = mma("f16", a, b, idesc, enabled="%p2, 3")
+    found = tensor_core(image, before.view(np.uint32), issued, 32)
+    np.testing.assert_array_equal(floats(found[0]), wanted + before[0] / 8)
+
+
+def test_integers_saturate_if_they_are_told() -> None:
+    image, a, b, idesc, wanted = simple(name="u8")
+    before = np.full((1, 128, 32), 0x7FFFFFF0, np.uint32)
+    found = tensor_core(image, before, mma("i8", a, b, idesc | 8, enabled="%p2"), 32)
+    assert (found == 0x7FFFFFFF).all()
+    found = tensor_core(image, before, mma("i8", a, b, idesc, enabled="%p2"), 32)
+    np.testing.assert_array_equal(
+        found[0], (wanted.astype(np.int64) + 0x7FFFFFF0).astype(np.uint32)
+    )
+
+
+def test_lanes_that_are_disabled_keep_what_they_hold() -> None:
+    image, a, b, idesc, wanted = simple()
+    before = np.full((1, 128, 32), 1.0, np.float32)
+    extra = ", {%x560, %x561, %x561, %x561}"
+    issued = "mov.b32 %x560, 0x0001000f; mov.b32 %x561, 0;\n" + mma("f16", a, b, idesc, extra=extra)
+    found = floats(tensor_core(image, before.view(np.uint32), issued, 32)[0])
+    off = np.zeros(128, bool)
+    off[[0, 1, 2, 3, 16]] = True
+    np.testing.assert_array_equal(found, np.where(off[:, None], 1.0, wanted))
+
+
+@pytest.mark.parametrize("name", ["f16", "bf16", "tf32", "e4m3", "s8"])
+@pytest.mark.parametrize("m", [128, 64])
+def test_a_in_tensor_memory(name: str, m: int) -> None:
+    codes, values = made(name, (m, depth(name)))
+    image, _, b, idesc, _ = simple(m, name=name)
+    b_codes, b_values = made(name, (32, depth(name)))
+    b = along_k(image[0], 16384, packed(name, b_codes), 2)
+    tensor = np.zeros((1, 128, 64), np.uint32)
+    rows = packed(name, codes).view(np.uint32)
+    for row in range(m):
+        tensor[0, where(row, 0, m, 32, 1, False)[1], 40:48] = rows[row]
+    found = tensor_core(image, tensor, mma(TYPES[name][1], "[%t+40]", b, idesc), 32)
+    d = gathered(found, m, 32)
+    got = d.view(np.int32) if name == "s8" else floats(d)
+    np.testing.assert_array_equal(got, values @ b_values.T)
+
+
+def test_steps_along_k_within_a_swizzled_row() -> None:
+    image = np.full(SIZE, 0xFF, np.uint8)
+    issued, wanted = "", 0.0
+    for step in range(4):
+        a_codes, a_values = made("f16", (128, 16))
+        b_codes, b_values = made("f16", (32, 16))
+        a = along_k(image, 0, packed("f16", a_codes), 2, 32 * step)
+        b = along_k(image, 16384, packed("f16", b_codes), 2, 32 * step)
+        issued += mma("f16", a, b, instruction(128, 32, 0, 0), enabled="%p2" if step else "%p3",
+                      register=10 + 2 * step)  # fmt: skip
+        wanted = wanted + a_values @ b_values.T
+    found = tensor_core(image[None], NOTHING, issued, 32)
+    np.testing.assert_array_equal(floats(found[0]), wanted)
+
+
+def test_a_pattern_that_begins_elsewhere_has_a_base() -> None:
+    image = np.full(SIZE, 0xFF, np.uint8)
+    a_codes, a_values = made("f16", (128, 16))
+    b_codes, b_values = made("f16", (32, 16))
+    a = along_k(image, 0, packed("f16", a_codes), 2)
+    rows = packed("f16", b_codes)
+    for r in range(32):  # as a pattern that begins 3 rows of 128 bytes behind a multiple of 1024
+        for k in (0, 16):
+            at = 16384 + 3 * 128 + r * 128 + k
+            at ^= ((at >> 7) - 3 & 7) << 4
+            image[at : at + 16] = rows[r, k : k + 16]
+    b = descriptor(16384 + 3 * 128, 16, 1024, 2, base=3)
+    found = tensor_core(image[None], NOTHING, mma("f16", a, b, instruction(128, 32, 0, 0)), 32)
+    np.testing.assert_array_equal(floats(found[0]), a_values @ b_values.T)
+
+
+# Scales: 32 lanes of columns of 4 bytes; row r is in lane r % 32 and column r // 32, four times.
+def scale_columns(codes: Words) -> Words:
+    """The columns that hold the scales of rows, of up to 4 bytes each."""
+    rows, count = codes.shape
+    out = np.zeros((128, -(-rows // 32)), np.uint32)
+    for row in range(rows):
+        word = sum(int(codes[row, s]) << 8 * s for s in range(count))
+        out[row % 32 :: 32, row // 32] = word
+    return out
+
+
+def powers(codes: Words) -> Reals:
+    return np.ldexp(1.0, codes.astype(np.int64) - 127)
+
+
+def scaled(
+    kind: str, name: str, size: int, ids: tuple[int, int], codes: Words, n: int = 64,
+    stored: str = "powers",
+) -> tuple[Reals, Reals]:  # fmt: skip
+    """D of block-scaled operands, and what it should be.
+
+    `codes` has 4 scales of each row of A, then of B.
+    """
+    dense = kind != "mxf8f6f4"
+    k = 64 if dense else 32
+    a_codes, a_values = made(name, (128, k))
+    b_codes, b_values = made(name, (n, k))
+    image = np.full(SIZE, 0xFF, np.uint8)
+    a = along_k(image, 0, packed(name, a_codes, dense), 2)
+    b = along_k(image, 16384, packed(name, b_codes, dense), 2)
+    tensor = np.zeros((1, 128, 128), np.uint32)
+    tensor[0, :, 64:68] = scale_columns(codes[:128])
+    tensor[0, :, 72 : 72 + n // 32] = scale_columns(codes[128 : 128 + n])
+    number = 1 if dense else TYPES[name][2]
+    idesc = (ids[1] << 4 | number << 7 | number << 10 | n >> 3 << 17 | (stored == "powers") << 23
+             | 8 << 24 | ids[0] << 29)  # fmt: skip
+    form = f".block_scale.scale_vec::{size}X"
+    issued = f"""
+    mov.b64 %l10, {a};
+    mov.b64 %l11, {b};
+    mov.b32 %x580, {idesc};
+    @%p8 tcgen05.mma.cta_group::1.kind::{kind}{form} [%t], %l10, %l11, %x580, [%t+64], [%t+72], %p3;
+"""
+    found = tensor_core(image[None], tensor, issued, n)
+    value = powers if stored == "powers" else lambda c: narrow("e4m3")[c & 0x7F]
+    by_a = value(codes[:128, ids[0] : ids[0] + size]).repeat(k // size, 1)
+    by_b = value(codes[128 : 128 + n, ids[1] : ids[1] + size]).repeat(k // size, 1)
+    return floats(found[0]), (a_values * by_a) @ (b_values * by_b).T
+
+
+@pytest.mark.parametrize("ids", [(0, 0), (1, 3)])
+@pytest.mark.parametrize("name", ["e4m3", "e2m1", "e3m2"])
+def test_scales_of_32_bytes(name: str, ids: tuple[int, int]) -> None:
+    codes = random.integers(125, 130, (192, 4)).astype(np.uint32)
+    found, wanted = scaled("mxf8f6f4", name, 1, ids, codes)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("ids", [(0, 0), (2, 0)])
+@pytest.mark.parametrize("kind", ["mxf4", "mxf4nvf4"])
+def test_scales_of_32_elements_of_4_bits(kind: str, ids: tuple[int, int]) -> None:
+    codes = random.integers(125, 130, (192, 4)).astype(np.uint32)
+    found, wanted = scaled(kind, "e2m1", 2, ids, codes)
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_scales_of_16_elements_of_4_bits() -> None:
+    codes = random.integers(0x28, 0x40, (192, 4)).astype(np.uint32)
+    found, wanted = scaled("mxf4nvf4", "e2m1", 4, (0, 0), codes, stored="e4m3")
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-4)
+
+
+def test_scales_at_the_ends_of_their_range() -> None:
+    codes = np.empty((192, 4), np.uint32)
+    codes[:128], codes[128:] = 250, 3
+    found, wanted = scaled("mxf8f6f4", "e4m3", 1, (0, 0), codes)
+    np.testing.assert_array_equal(found, wanted)
+
+
+COPIED = {  # rows, chunks of 16 bytes, and the lanes that row r goes to
+    "128x256b": (128, 2, lambda r: [r]),
+    "4x256b": (4, 2, lambda r: [32 * r]),
+    "128x128b": (128, 1, lambda r: [r]),
+    "64x128b.warpx2::02_13": (64, 1, lambda r: [r, r + 64]),
+    "64x128b.warpx2::01_23": (64, 1, lambda r: [r % 32 + r // 32 * 64, r % 32 + r // 32 * 64 + 32]),
+    "32x128b.warpx4": (32, 1, lambda r: [r, r + 32, r + 64, r + 96]),
+}
+
+
+@pytest.mark.parametrize("shape", COPIED)
+@pytest.mark.parametrize("swizzle", [0, 2])
+def test_copies_from_shared_memory(shape: str, swizzle: int) -> None:
+    rows, chunks, lanes = COPIED[shape]
+    image = np.full(SIZE, 0xFF, np.uint8)
+    matrix = random.integers(0, 256, (rows, 16 * chunks), dtype=np.uint8)
+    source = along_k(image, 1024, matrix, swizzle)
+    before = np.full((1, 128, 16), 7, np.uint32)
+    issued = f"mov.b64 %l10, {source};\n@%p8 tcgen05.cp.cta_group::1.{shape} [%t+4], %l10;\n"
+    found = tensor_core(image[None], before, issued, 16)[0]
+    wanted = before[0].copy()
+    for row in range(rows):
+        wanted[lanes(row), 4 : 4 + 4 * chunks] = matrix[row].view(np.uint32)
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(("m", "n"), [(256, 64), (128, 64)])
+def test_a_pair_of_blocks(m: int, n: int) -> None:
+    a_codes, a_values = made("f16", (m, 16))
+    b_codes, b_values = made("f16", (n, 16))
+    images = np.full((2, SIZE), 0xFF, np.uint8)
+    for q in range(2):
+        a = along_k(images[q], 0, packed("f16", a_codes[q * m // 2 : (q + 1) * m // 2]), 2)
+        b = along_k(images[q], 16384, packed("f16", b_codes[q * n // 2 : (q + 1) * n // 2]), 4)
+    nothing = np.zeros((2, 128, 0), np.uint32)
+    issued = mma("f16", a, b, instruction(m, n, 0, 0), group=2)
+    found = tensor_core(images, nothing, issued, n if m == 256 else n // 2, group=2)
+    np.testing.assert_array_equal(floats(gathered(found, m, n, 2)), a_values @ b_values.T)
+
+
+@pytest.mark.parametrize("m", [32, 64, 128])
+def test_weights_that_stay(m: int) -> None:
+    image, a, b, idesc, wanted = simple(m, 128)
+    issued = (
+        mma("f16", a, b, idesc)
+        .replace("mma.cta", "mma.ws.cta")
+        .replace("f16 [", "f16.collector::b0::fill [")
+    )
+    found = tensor_core(image, NOTHING, issued, m)
+    np.testing.assert_array_equal(floats(gathered(found, m, 128, weights=True)), wanted)
+
+
+# Planted faults.
+
+
+def faulty(
+    issued: str = "", commit: str | None = None, wait: str = WAIT.format(number=0, phase=0),
+    fence: str = "fence.proxy.async.shared::cta;",
+) -> str:  # fmt: skip
+    """What is found in a product that works but for what is changed."""
+    image, a, b, idesc, _ = simple()
+    issued = issued or mma("f16", a, b, idesc)
+    with pytest.raises(Finding) as found:
+        tensor_core(image, NOTHING, issued, 32, commit=commit, wait=wait, fence=fence)
+    return str(found.value)
+
+
+def test_a_commit_that_is_missing_is_found() -> None:
+    assert "mbarrier" in faulty(commit=" ")
+
+
+def test_a_wait_that_is_missing_is_found() -> None:
+    assert "still in flight, writes" in faulty(wait="")
+
+
+def test_a_fence_between_proxies_that_is_missing_is_found() -> None:
+    assert "fence.proxy.async" in faulty(fence="")
+
+
+def test_descriptors_that_no_instruction_has_are_found() -> None:
+    image, a, b, idesc, _ = simple()
+    for wrong, said in (
+        (mma("f16", a & ~(1 << 46), b, idesc), "build it for sm_100"),
+        (mma("f16", a, b | 3 << 61, idesc), "reserved bits set, or swizzle 3"),
+        (mma("f16", a, b, idesc | 4), "sparse"),
+        (mma("f16", a, b, idesc | 1 << 6), "reserved bits"),
+        (mma("f16", a, b, instruction(128, 8, 0, 0)), "asks for M 128 and N 8"),
+        (mma("f16", a, b, instruction(128, 32, 2, 0)), "gives A the type 2"),
+        (mma("f16", a | 0x3FFF, b, idesc), "reaches byte"),
+        (mma("f16", a, b, idesc, target="%t+500"), "which has 512"),
+        (mma("f16", a, b, idesc, target="%t+1048576"), "begins at lane 0"),
+    ):
+        assert said in faulty(issued=wrong)

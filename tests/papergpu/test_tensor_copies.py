@@ -1,0 +1,343 @@
+"""Boxes of tensors, copied by maps: loads, stores, reductions, swizzles, and what lies outside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from papergpu.errors import Finding, Unsupported
+from papergpu.launch import Settings
+from papergpu.tensormap import TensorMap
+from paperkernels import compiled, kernel, launched
+
+COMMON = r"""
+struct alignas(64) Map { unsigned long long words[16]; };
+typedef unsigned u32;
+#define SHARED(p) (u32)__cvta_generic_to_shared(p)
+__device__ void init(void* bar, int n) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
+    :: "r"(SHARED(bar)), "r"(n) : "memory"); }
+__device__ void expect(void* bar, int n) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+    :: "r"(SHARED(bar)), "r"(n) : "memory"); }
+__device__ void wait(void* bar, int parity) {
+  asm volatile("{ .reg .pred p; again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1; "
+      "@p bra done; bra again; done: }" :: "r"(SHARED(bar)), "r"(parity) : "memory");
+}
+extern __shared__ __align__(1024) unsigned char space[];
+"""
+LISTS = {1: "{%2}", 2: "{%2, %3}", 3: "{%2, %3, %4}", 4: "{%2, %3, %4, %5}",
+         5: "{%2, %3, %4, %5, %6}"}  # fmt: skip
+LOAD = r"""
+extern "C" __global__ void load(const __grid_constant__ Map map, unsigned char* out, int
+    bytes, int c0, int c1, int c2, int c3, int c4) {
+  __shared__ alignas(8) unsigned long long bar;
+  unsigned char* tile = space + OFFSET;
+  if (threadIdx.x == 0) {
+    init(&bar, 1);
+    expect(&bar, bytes + WRONG);
+    asm volatile("cp.async.bulk.tensor.DIMd.MODEshared::cluster.global."
+      "mbarrier::complete_tx::bytes [%0], [%1, LIST], [%7];"
+      :: "r"(SHARED(tile)), "l"(&map), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4),
+          "r"(SHARED(&bar)) : "memory");
+  }
+  __syncthreads();
+  WAIT
+  for (int k = threadIdx.x; k < bytes; k += blockDim.x) out[k] = tile[k];
+}
+"""
+STORE = r"""
+extern "C" __global__ void store(const __grid_constant__ Map map, const unsigned char* in, int
+    bytes, int c0, int c1, int c2, int c3, int c4) {
+  unsigned char* tile = space + OFFSET;
+  for (int k = threadIdx.x; k < bytes; k += blockDim.x) tile[k] = in[k];
+  FENCE
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    asm volatile("INSTRUCTION [%1, LIST], "
+        "[%0];" :: "r"(SHARED(tile)), "l"(&map), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
+        : "memory");
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+    WAIT
+  }
+  AFTER
+}
+"""
+
+
+def written(text: str, rank: int, **parts: object) -> str:
+    parts = {"LIST": LISTS[rank], "DIM": rank, "OFFSET": 0, "WRONG": 0, "MODE": "", **parts}
+    for name, value in parts.items():
+        text = text.replace(name, str(value))
+    return COMMON + text
+
+
+def coordinates(*values: int) -> list[np.int32]:
+    return [np.int32(value) for value in (*values, 0, 0, 0, 0, 0)[:5]]
+
+
+def loaded(mapped: TensorMap, tensor: Any, out: Any, at: tuple[int, ...], **parts: Any) -> None:
+    checks, seed = parts.pop("checks", True), parts.pop("seed", 0)
+    architecture = parts.pop("architecture", "compute_90a")
+    rank = len(mapped.sizes)
+    parts.setdefault("WAIT", "wait(&bar, 0);")
+    one = kernel(compiled(written(LOAD, rank, **parts), architecture), "load")
+    settings = Settings(threads=1, checks=checks, seed=seed)
+    launched(one, 1, 64, mapped.encoded(), out, np.int32(out.nbytes), *coordinates(*at),
+             touched=[tensor], dynamic=65536, settings=settings)  # fmt: skip
+
+
+def stored(mapped: TensorMap, tensor: Any, given: Any, at: tuple[int, ...], **parts: Any) -> None:
+    rank = len(mapped.sizes)
+    parts.setdefault("FENCE", 'asm volatile("fence.proxy.async.shared::cta;" ::: "memory");')
+    parts.setdefault("WAIT", 'asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");')
+    parts.setdefault("AFTER", "")
+    parts.setdefault(
+        "INSTRUCTION", f"cp.async.bulk.tensor.{rank}d.global.shared::cta.tile.bulk_group"
+    )
+    architecture = parts.pop("architecture", "compute_90a")
+    one = kernel(compiled(written(STORE, rank, **parts), architecture), "store")
+    launched(one, 1, 64, mapped.encoded(), given, np.int32(given.nbytes), *coordinates(*at),
+             touched=[tensor], dynamic=65536)  # fmt: skip
+
+
+def map_of(tensor: Any, element: str, box: tuple[int, ...], **more: Any) -> TensorMap:
+    """A map of a C-contiguous array, the innermost dimension first."""
+    return TensorMap(tensor.ctypes.data, element, tensor.shape[::-1], tensor.strides[-2::-1], box,
+                     **more)  # fmt: skip
+
+
+def aligned(shape: tuple[int, ...], dtype: Any) -> Any:
+    """An array that begins at a multiple of 128."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    whole = np.zeros(size + 128, np.uint8)
+    start = -whole.ctypes.data % 128
+    return whole[start : start + size].view(dtype).reshape(shape)
+
+
+def random(shape: tuple[int, ...], dtype: Any = np.float32, seed: int = 0) -> Any:
+    out = aligned(shape, dtype)
+    draw = np.random.default_rng(seed).integers(-1000, 1000, shape)
+    out[...] = draw.astype(dtype)
+    return out
+
+
+def boxed(tensor: Any, at: tuple[int, ...], box: tuple[int, ...], steps: Any = None) -> Any:
+    """The box of a tensor at some coordinates, innermost first, zeros outside; by numpy alone."""
+    out = np.zeros([-(-b // s) for b, s in zip(box, steps or [1] * len(box), strict=True)][::-1],
+                   tensor.dtype)  # fmt: skip
+    for where in np.ndindex(out.shape):
+        scaled = [k * s for k, s in zip(where[::-1], steps or [1] * len(box), strict=True)]
+        index = tuple(c + k for c, k in zip(at, scaled, strict=True))[::-1]
+        if all(0 <= k < n for k, n in zip(index, tensor.shape, strict=True)):
+            out[where] = tensor[index]
+    return out
+
+
+@pytest.mark.parametrize(
+    ("shape", "box", "at"),
+    [((64,), (32,), (16,)), ((20, 36), (8, 4), (4, 3)), ((7, 9, 16), (8, 3, 2), (8, 7, 6)),
+     ((3, 4, 5, 8), (4, 2, 3, 2), (-2, 1, -1, 2)),
+     ((2, 3, 2, 3, 4), (4, 2, 2, 2, 2), (0, 2, 1, 2, 1))],
+)  # fmt: skip
+def test_boxes_of_all_ranks_arrive_with_zeros_outside(shape: Any, box: Any, at: Any) -> None:
+    tensor = random(shape)
+    out = np.zeros(box[::-1], np.float32)
+    loaded(map_of(tensor, "f32", box), tensor, out, at)
+    assert np.array_equal(out, boxed(tensor, at, box))
+
+
+def test_element_strides_take_every_second_row() -> None:
+    tensor = random((12, 16))
+    out = np.zeros((3, 16), np.float32)
+    loaded(map_of(tensor, "f32", (16, 5), steps=(1, 2)), tensor, out, (0, 1))
+    assert np.array_equal(out, tensor[1:6:2])
+
+
+@pytest.mark.parametrize(
+    ("swizzle", "width", "period"), [("32B", 32, 256), ("64B", 64, 512), ("128B", 128, 1024)]
+)
+@pytest.mark.parametrize("offset", [0, 128, 640])
+def test_swizzles_move_chunks_of_16_bytes(
+    swizzle: str, width: int, period: int, offset: int
+) -> None:
+    tensor = random((32, width // 2), np.float16)
+    out = np.zeros((32, width // 2), np.float16)
+    loaded(map_of(tensor, "f16", (width // 2, 32), swizzle=swizzle), tensor, out, (0, 0),
+           OFFSET=offset)  # fmt: skip
+    got, flat = out.view(np.uint8).ravel(), tensor.view(np.uint8).ravel()
+    # The row of 128 bytes within the pattern says by what the chunk's number changes.
+    chunks = width // 16
+    for k in range(0, flat.size, 16):
+        address = offset + k
+        row = address % period // 128
+        there = address // 16 % chunks
+        moved = address - 16 * there + 16 * (there ^ row * chunks * 128 // period % chunks)
+        if swizzle == "128B":
+            moved = address - 16 * there + 16 * (there ^ row)
+        assert np.array_equal(got[moved - offset : moved - offset + 16], flat[k : k + 16])
+
+
+def test_the_swizzle_of_32_byte_atoms() -> None:
+    tensor, out = random((16, 32)), np.zeros((16, 32), np.float32)
+    loaded(map_of(tensor, "f32", (32, 16), swizzle="128B_atom_32B"), tensor, out, (0, 0))
+    for row in range(16):
+        for atom in range(4):
+            there = 8 * (atom ^ row % 4)
+            assert np.array_equal(out[row, there : there + 8], tensor[row, 8 * atom : 8 * atom + 8])
+
+
+def test_outside_is_nan_where_the_map_says_so() -> None:
+    tensor, out = random((4, 8), np.float16), np.zeros((4, 8), np.float16)
+    loaded(map_of(tensor, "f16", (8, 4), fill="nan"), tensor, out, (3, 2))
+    assert np.array_equal(out[:2, :5], tensor[2:, 3:])
+    assert np.isnan(out[2:]).all() and np.isnan(out[:, 5:]).all()
+
+
+@pytest.mark.parametrize("swizzle", ["none", "64B"])
+def test_stores_leave_out_what_lies_outside(swizzle: str) -> None:
+    tensor, given = random((6, 40)), random((4, 16), seed=1)
+    before = tensor.copy()
+    stored(map_of(tensor, "f32", (16, 4), swizzle=swizzle), tensor, given, (30, -1))
+    plain = given
+    if swizzle == "64B":
+        plain = np.zeros_like(given)
+        for row in range(4):
+            for chunk in range(4):
+                there = 4 * (chunk ^ (row * 64 // 128) % 4)
+                plain[row, 4 * chunk : 4 * chunk + 4] = given[row, there : there + 4]
+    before[:3, 30:40] = plain[1:, :10]
+    assert np.array_equal(tensor, before)
+
+
+@pytest.mark.parametrize(
+    ("operation", "element", "dtype"),
+    [("add", "f32", np.float32), ("add", "f16", np.float16), ("max", "s32", np.int32),
+     ("min", "u64", np.uint64), ("xor", "u32", np.uint32), ("inc", "u32", np.uint32)],
+)  # fmt: skip
+def test_reductions_combine_with_what_is_there(operation: str, element: str, dtype: Any) -> None:
+    rng = np.random.default_rng(3)
+    tensor, given = aligned((8, 16), dtype), aligned((4, 8), dtype)
+    tensor[...] = rng.integers(0, 50, tensor.shape)
+    given[...] = rng.integers(0, 50, given.shape)
+    want = tensor.copy()
+    part = want[2:6, 8:]
+    part[...] = {"add": part + given, "max": np.maximum(part, given),
+                 "min": np.minimum(part, given),
+                 "inc": np.where(part >= given, 0, part + 1),
+                 }.get(operation, part ^ given if operation == "xor" else part)  # fmt: skip
+    stored(map_of(tensor, element, (8, 4)), tensor, given, (8, 2),
+           INSTRUCTION=f"cp.reduce.async.bulk.tensor.2d.global.shared::cta.{operation}.tile"
+                       ".bulk_group")  # fmt: skip
+    assert np.array_equal(tensor, want)
+
+
+def test_gather_and_scatter_of_four_rows() -> None:
+    tensor, out = random((32, 64)), np.zeros((4, 32), np.float32)
+    mapped = map_of(tensor, "f32", (32, 1))
+    rows = (30, 3, 99, -2)
+    parts = {"LIST": LISTS[5], "MODE": "tile::gather4.", "architecture": "compute_100a"}
+    loaded(mapped, tensor, out, (16, *rows), **parts)
+    assert np.array_equal(out[:2], tensor[[30, 3], 16:48]) and not out[2:].any()
+    given = random((4, 32), seed=5)
+    want = tensor.copy()
+    want[[1, 31, 8], 32:] = given[[0, 1, 3]]
+    stored(mapped, tensor, given, (32, 1, 31, 32, 8), LIST=LISTS[5], architecture="compute_100a",
+           INSTRUCTION="cp.async.bulk.tensor.2d.tile::scatter4.global.shared::cta"
+                       ".bulk_group")  # fmt: skip
+    assert np.array_equal(tensor, want)
+
+
+def found(run: Any) -> str:
+    with pytest.raises(Finding) as raised:
+        run()
+    return str(raised.value)
+
+
+def test_faults_of_loads_are_found() -> None:
+    tensor, out = random((8, 32)), np.zeros((4, 8), np.float32)
+    mapped = map_of(tensor, "f32", (8, 4))
+
+    def load(**parts: Any) -> str:
+        return found(lambda: loaded(mapped, tensor, out, (0, 0), **parts))
+
+    assert "has not yet delivered: wait for it" in load(WAIT="")
+    assert "which lacks 64 bytes, for its phase of parity 0" in load(WRONG=64)
+    assert "lacks 1 of 1 arrivals and an expect_tx" not in load(WRONG=64)
+    assert "an expect_tx of the 64 bytes that came" in load(WRONG=-64)
+    assert "no multiple of 128: align it" in load(OFFSET=64)
+    assert "which has 66560: ask for more" in load(OFFSET=65536)
+
+
+def test_without_checks_a_missing_wait_reads_poison() -> None:
+    tensor, out = random((8, 32)), np.zeros((4, 8), np.float32)
+    loaded(map_of(tensor, "f32", (8, 4)), tensor, out, (0, 0), WAIT="", checks=False)
+    assert np.isnan(out).all()
+
+
+def test_faults_of_stores_are_found() -> None:
+    tensor, given = random((8, 32)), random((4, 8))
+    mapped = map_of(tensor, "f32", (8, 4))
+
+    def store(**parts: Any) -> str:
+        return found(lambda: stored(mapped, tensor, given, (0, 0), **parts))
+
+    assert "add fence.proxy.async before it" in store(FENCE="")
+    early = store(WAIT="", AFTER="__syncthreads(); tile[threadIdx.x] = 1;")
+    assert "may still read: wait for it first" in early
+    # After the wait for reading, the source may be written again.
+    read = 'asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");'
+    stored(
+        mapped, tensor, given, (0, 0), WAIT=read, AFTER="__syncthreads(); tile[threadIdx.x] = 1;"
+    )
+    assert np.array_equal(tensor[:4, :8], given)
+
+
+def test_a_map_of_less_than_the_tensor_reads_outside() -> None:
+    tensor, out = random((8, 32)), np.zeros((4, 8), np.float32)
+    mapped = TensorMap(tensor.ctypes.data, "f32", (32, 9), (128,), (8, 4))
+    text = found(lambda: loaded(mapped, tensor, out, (0, 6)))
+    assert "what a tensor map is of" in text and "1024" in text
+
+
+def test_what_is_no_map_is_refused() -> None:
+    tensor, out = random((8, 32)), np.zeros((4, 8), np.float32)
+    mapped = map_of(tensor, "f32", (8, 4))
+
+    class Nothing:
+        sizes = mapped.sizes
+
+        def encoded(self) -> bytes:
+            return bytes(128)
+
+    nothing: Any = Nothing()
+
+    assert "no tensor map" in found(lambda: loaded(nothing, tensor, out, (0, 0)))
+    assert "of 2 dimensions by an instruction of 3" in found(
+        lambda: loaded(mapped, tensor, out, (0, 0), LIST=LISTS[3], DIM=3)
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [({"base": 8}, "no multiple of 16"), ({"strides": (24,)}, "a stride of 24 bytes"),
+     ({"strides": (1 << 40,)}, "below 2**40"), ({"box": (257, 1)}, "a box of 257"),
+     ({"box": (3, 1)}, "multiple of 16 bytes"), ({"steps": (1, 9)}, "an element stride of 9"),
+     ({"sizes": (8, 0)}, "a size of 0"), ({"swizzle": "32B", "box": (16, 1)}, "in a swizzle of 32"),
+     ({"sizes": (8,), "strides": ()}, "for 1 dimensions"), ({"element": "f8"}, "no element type"),
+     ({"element": "s32", "fill": "nan"}, "s32 has none"), ({"swizzle": "16B"}, "no swizzle")],
+)  # fmt: skip
+def test_maps_are_refused_as_the_driver_refuses_them(change: Any, said: str) -> None:
+    right: dict[str, Any] = {"base": 4096, "element": "f32", "sizes": (8, 8), "strides": (32,),
+                             "box": (8, 1)}  # fmt: skip
+    TensorMap(**right)
+    with pytest.raises(ValueError, match="a tensor map has") as raised:
+        TensorMap(**{**right, **change})
+    assert said in str(raised.value)
+
+
+def test_what_is_right_and_not_executed_says_so() -> None:
+    with pytest.raises(Unsupported, match="interleaved"):
+        TensorMap(4096, "f32", (8, 8, 8), (32, 256), (8, 1, 1), interleave="16B")
+    with pytest.raises(Unsupported, match="leaves gaps"):
+        TensorMap(4096, "f32", (8, 8), (32,), (8, 1), swizzle="128B")

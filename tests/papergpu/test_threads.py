@@ -1,0 +1,183 @@
+"""Every form of one thread's instructions, run by the engine and held against exact arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+import pytest
+from papergpu.build import handlers_of
+from papergpu.errors import Finding
+from papergpu.formats import FORMATS
+from papergpu.forms import find
+from papergpu.launch import Settings
+from papergpu.scalar import allowed, evaluate, exactly
+from threads import SOURCES, Trial, all_forms, kernel_of, launch, of_handlers, tried, wrong
+
+COMPARISONS = ("set", "setp")  # more than half of all forms, and as many combinations
+
+
+@cache
+def by_opcode() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for form in all_forms():
+        found.setdefault(form.partition(".")[0], []).append(form)
+    return found
+
+
+@cache
+def covering() -> dict[str, str]:
+    """The first form that each handler is used for."""
+    return of_handlers(all_forms())
+
+
+@pytest.mark.parametrize("opcode", by_opcode())
+def test_every_form_is_what_the_oracle_says(opcode: str) -> None:
+    forms = by_opcode()[opcode]
+    rows = 32 if opcode not in COMPARISONS else 16 * 2
+    if opcode in COMPARISONS:  # each with a predicate, in one of two ways
+        forms = [form for number, form in enumerate(forms) if number % 3 == len(form) % 3]
+    trials = [Trial(form, negated=number % 2 == 1) for number, form in enumerate(forms)]
+    one = tried(trials, rows)
+    assert wrong(one, one.run()) == []
+
+
+def test_each_handler_leaves_other_lanes_alone() -> None:
+    forms = list(dict.fromkeys(covering().values()))
+    trials = [Trial(form) for form in forms]
+    one = tried(trials, 64, guarded=[True] * len(trials))
+    assert wrong(one, one.run()) == []
+
+
+def test_both_results_of_a_comparison() -> None:
+    forms = [form for form in by_opcode()["setp"] if "x2" not in form][::7]
+    one = tried([Trial(form, pair=True) for form in forms], 32)
+    assert wrong(one, one.run()) == []
+
+
+@pytest.mark.parametrize("form", ["min", "max"])
+@pytest.mark.parametrize("words", ["", ".ftz", ".NaN", ".ftz.NaN", ".abs", ".NaN.abs"])
+def test_of_three(form: str, words: str) -> None:
+    written = f"{form}{words}.f32"
+    one = tried([Trial(written, row=find(written, 4))], 512)
+    assert wrong(one, one.run()) == []
+
+
+def test_every_table_of_three_bits() -> None:
+    one = tried([Trial("lop3.b32", table=table) for table in range(256)], 32)
+    assert wrong(one, one.run()) == []
+
+
+def test_a_spoilt_handler_is_seen() -> None:
+    """Every handler of a thread's instructions is used by a form, which fails once it is spoilt."""
+    covered = covering()
+    names = frozenset().union(*(handlers_of(source) for source in SOURCES))
+    assert {name for name in names - set(covered) if not name.startswith(MOVES + FUSED)} == set()
+    one = tried([Trial(form) for form in dict.fromkeys(covered.values())], 32)
+    clean = one.run()
+    for name, form in covered.items():
+        assert one.kernel.mutate(name, form)
+        try:
+            changed = any((a != b).any() for a, b in zip(one.run(), clean, strict=True))
+        except Finding:
+            changed = True
+        assert changed, f"nobody sees that {name} is wrong"
+
+
+# Registers of other widths.
+
+MOVES = ("pack.", "unpack.", "mov.")
+FUSED = ("fms.", "fnma.")  # test_fuse.py has them
+
+
+def moved(lines: str) -> tuple[list[int], list[int]]:
+    """Two numbers of each lane, and what PTX makes of %d1 and %d2 in %d3 and %d4."""
+    random = np.random.default_rng(3)
+    cells = random.integers(0, 1 << 64, (32, 4), np.uint64)
+    given = [int(one) for one in cells[5, :2]]
+    kernel = kernel_of(f"""
+        .version 8.7
+        .target sm_90
+        .address_size 64
+        .visible .entry k(.param .u64 p)
+        {{
+        .reg .b64 %rd<4>; .reg .b64 %d<6>; .reg .b32 %r<8>; .reg .b16 %h<8>; .reg .b8 %c<8>;
+        .reg .b128 %q<3>; .reg .pred %p<3>;
+        mov.u32 %r1, %tid.x;
+        ld.param.u64 %rd1, [p];
+        mul.wide.u32 %rd2, %r1, 32;
+        add.s64 %rd1, %rd1, %rd2;
+        ld.global.b64 %d1, [%rd1];
+        ld.global.b64 %d2, [%rd1+8];
+        mov.b64 %d3, 0;
+        mov.b64 %d4, 0;
+        {lines}
+        st.global.b64 [%rd1+16], %d3;
+        st.global.b64 [%rd1+24], %d4;
+        ret;
+        }}""")
+    kernels.append(kernel)
+    launch(kernel, cells)
+    return given, [int(one) for one in cells[5, 2:]]
+
+
+kernels: list[object] = []
+PARTS = {
+    "2x32": "mov.b64 {%r1, %r2}, %d1; mov.b64 %d3, {%r2, %r1};",
+    "4x16": "mov.b64 {%h1, %h2, %h3, %h4}, %d1; mov.b64 %d3, {%h3, %h4, %h1, %h2};",
+    "2x16": "mov.b64 {%r1, %r2}, %d1; mov.b32 {%h1, %h2}, %r1; mov.b32 {%h3, %h4}, %r2;"
+            "mov.b32 %r3, {%h3, %h4}; mov.b32 %r4, {%h1, %h2}; mov.b64 %d3, {%r3, %r4};",
+    "4x8": "mov.b64 {%r1, %r2}, %d1; mov.b32 {%c1, %c2, %c3, %c4}, %r1;"
+           "mov.b32 %r1, {%c1, %c2, %c3, %c4}; mov.b64 %d3, {%r2, %r1};",
+    "2x64": "mov.b128 %q1, {%d2, %d1}; mov.b128 %q2, %q1; mov.b128 {%d4, %d3}, %q2;",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("parts", PARTS)
+def test_registers_are_packed_and_opened(parts: str) -> None:
+    (a, b), (first, second) = moved(PARTS[parts])
+    assert (first, second) == ((a, b) if parts == "2x64" else (a >> 32 | (a & 0xFFFFFFFF) << 32, 0))
+
+
+def test_a_wider_register_is_read_by_its_low_bits_and_gets_the_sign() -> None:
+    (a, b), (first, second) = moved("cvt.s64.s8 %d3, %d1; cvt.s16.s8 %d4, %d2;")
+    low = [(one & 0xFF) - (256 if one & 0x80 else 0) for one in (a, b)]
+    assert first == low[0] % (1 << 64)
+    assert second == low[1] % (1 << 64)
+    (a, b), (first, second) = moved("cvt.u16.u64 %d3, %d1; cvt.u8.u32 %d4, %d2;")
+    assert (first, second) == (a & 0xFFFF, b & 0xFF)
+
+
+# Approximations.
+
+APPROXIMATE = [form for form in all_forms() if ".approx" in form or ".full" in form]
+
+
+@pytest.mark.parametrize("form", [form for form in APPROXIMATE if not form.endswith("f64")])
+def test_a_perturbed_approximation_stays_within_what_is_documented(form: str) -> None:
+    one = tried([Trial(form)], 256, seed=7)
+    plain, (outs,) = one.run(), one.run(Settings(checks=False, perturb=5))
+    assert (one.run(Settings(checks=False, perturb=5))[0] == outs).all()
+    kind = form.rpartition(".")[2]
+    inputs = one.inputs[0][:, : len(one.trials[0].operands)].tolist()
+    pair = kind.endswith("x2")
+    size = 16 if pair else 64
+    single, shape = form.removesuffix("x2"), FORMATS[kind.removesuffix("x2")]
+    for row, made in zip(inputs, outs[:, 0].tolist(), strict=True):
+        for at in (0, 16) if pair else (0,):
+            given = [bits >> at & ((1 << size) - 1) for bits in row]
+            within(single, given, made >> at & ((1 << size) - 1))
+    assert (plain[0] != outs).any()
+    assert shape.name in ("f16", "bf16", "f32")
+
+
+def within(form: str, given: Sequence[int], made: int) -> None:
+    shape = FORMATS[form.rpartition(".")[2]]
+    got, exact, rounded = shape.decode(made), exactly(form, *given), evaluate(form, *given)
+    if got.kind != "finite" or not got.magnitude:
+        assert made == rounded, f"{form} of {given}"
+        return
+    assert abs(got.value - exact.value) <= max(
+        allowed(form, *given), abs(shape.decode(rounded).value - exact.value)
+    ), f"{form} of {[hex(one) for one in given]} is {made:#x}"
