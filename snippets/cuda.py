@@ -1,25 +1,17 @@
-"""Launches the kernels of a .cu file: compiled by NVRTC on a GPU, run by the host on a CPU.
+"""Launches the kernels of a .cu file: on a GPU, or from their PTX on a CPU.
 
 `Source(path).launch("scale<float4>", grid, block, tensor, np.int64(n))` is one call for both.
-On a GPU cuda-core compiles it by NVRTC and launches it on torch's current stream. On a CPU the
-file is compiled by $CXX, g++ or clang++ against cuda.hpp, which says what has no host execution,
-and the call returns when the kernel is done.
+On a GPU cuda-core compiles it by NVRTC and launches it on torch's current stream. On a CPU NVRTC
+compiles it as well, papergpu executes its PTX, and the call returns when the kernel is done;
+`PAPERGPU_TARGET` in the environment names the architecture, sm_90 unless it is there.
 """
 
 from __future__ import annotations
 
-import ctypes
-import hashlib
 import importlib
 import os
-import platform
 import re
-import shlex
-import shutil
-import subprocess
 import sys
-import tempfile
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cache
@@ -38,7 +30,6 @@ MAX_BLOCK = (1024, 1024, 64)  # threads, and 1024 in all
 MAX_CLUSTER = 8  # blocks of a cluster, on every GPU that has them
 MAX_SHARED = 232_448  # bytes of shared memory that a block of sm_90 or sm_100 can have
 NUMPY_KINDS = {"f": "f", "i": "i", "u": "i", "b": "i"}  # numpy's kinds of scalars, and ours
-HEADER = Path(__file__).with_name("cuda.hpp")
 
 observer: Callable[[Source, str, Dim3, Dim3, tuple, int], None] | None = None
 """When set, `Source.launch` hands it (source, name, grid, block, args, shared) and runs nothing."""
@@ -61,7 +52,7 @@ class Source:
     """A .cu file and how to compile it.
 
     path: the file. options: NVRTC's, such as "--use_fast_math" or "-DTILE=32", as far as
-    cuda-core's ProgramOptions has them; host execution takes those that begin with -D, -U or -I.
+    cuda-core's ProgramOptions has them.
     """
 
     def __init__(self, path: str | Path, options: Iterable[str] = ()) -> None:
@@ -83,7 +74,7 @@ class Source:
         grid, block: blocks and threads, an int or up to three of them. args: tensors, all on one
         device, passed as pointers; numpy scalars, passed as their C types; on a GPU tensor maps
         of cuda-core. shared: bytes of dynamic shared memory a block gets. cluster: blocks of a
-        cluster, of which the grid is a multiple; a CPU has none of more than one block.
+        cluster, of which the grid is a multiple.
 
         Raises TypeError for a Python number or an argument unlike the kernel's parameter;
         ValueError for a grid, block, shared size, cluster, device or name that cannot be;
@@ -91,15 +82,17 @@ class Source:
         """
         where = f"{self.path.name}: {name}"
         types = [_type(where, arg) for arg in args]
-        key = (name, grid, block, shared, cluster, *types)
+        target = os.environ.get("PAPERGPU_TARGET") or "sm_90"  # of what a CPU executes
+        key = (name, grid, block, shared, cluster, target, *types)
         if observer is not None or key not in self._plans:
             device = _device(where, types)
             shape = _shape(where, grid, block, shared, cluster)
             if observer is not None:
                 observer(self, name, shape.grid, shape.block, args, shared)
                 return
-            build = _gpu_kernel if device.type == "cuda" else _host_kernel
-            kernel = build(self.path, self.path.read_text(), self.options, name, device.index)
+            file = self.path, self.path.read_text(), self.options, name
+            on_gpu = device.type == "cuda"
+            kernel = _gpu_kernel(*file, device.index) if on_gpu else _cpu_kernel(*file, target)
             kernel.refuse_unlike(where, types)
             self._plans[key] = kernel, shape
         kernel, shape = self._plans[key]
@@ -192,7 +185,7 @@ class _Kernel(NamedTuple):
 def _failure(path: Path, text: str, names: Sequence[str], log: str, pattern: str) -> Exception:
     """The exception for a compiler's log; pattern finds an error's file, line and message."""
     file, line, message = next(iter(re.findall(pattern, log, re.MULTILINE)), ("", "", log.strip()))
-    places = ("launcher", str(HEADER), "__nv_name_map")  # where the compilers look kernels up
+    places = ("__nv_name_map",)  # where NVRTC looks kernels up
     if file not in places or "static assertion" in message:
         return RuntimeError(f"{file}:{line}: {message}" if file else f"{path.name}: {message}")
     plain = re.sub(r"__launch_bounds__\s*\([^)]*\)", "", text)
@@ -206,106 +199,41 @@ def _failure(path: Path, text: str, names: Sequence[str], log: str, pattern: str
     )
 
 
-# CPU: one shared library for each kernel instance, kept in the user's cache.
-
-FLAGS = (
-    *("-O2", "-std=c++17", "-fPIC", "-shared", "-pthread", "-fvisibility=hidden", "-w"),
-    "-fno-strict-aliasing",  # kernels read float arrays as float4
-    "-ffp-contract=off",  # the same numbers on every host
-    "-fno-math-errno",
-    *("-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=0"),  # its longjmp refuses to change stacks
-)
-_host_lock = threading.Lock()  # the shim keeps a block's state in globals
-
-
-def _translation_unit(path: Path, text: str, name: str) -> str:
-    """The C++ that runs kernel `name`: the .cu with its shared arrays made plain, a launcher."""
-    align = r"(?:(?:__align__|alignas)\s*\([^)]*\)\s*)?"
-    text = re.sub(  # dynamic shared memory has no size, so it cannot be an array here
-        rf"\bextern\s+{align}__shared__\s+{align}([^;\[\]]+?)\s*\b(\w+)\s*\[\s*\]\s*;",
-        r"\1* const \2 = reinterpret_cast<\1*>(warpshelf::dynamic_shared);",
-        text,
-    )
-    headers = r"^[ \t]*#[ \t]*include[ \t]*<(?:cuda_fp16\.h|cuda_bf16\.h|cuda_runtime\.h)>"
-    text = re.sub(headers, "", text, flags=re.MULTILINE)
-    declared = poisoned = ""
-    if platform.system() == "Linux":  # a section each is how the shim finds the static arrays
-        pieces = re.split(r"\b__shared__\b", text)
-        text = pieces[0]
-        for i, piece in enumerate(pieces[1:]):
-            text += f'static __attribute__((section("ws_shared_{i}"))){piece}'
-            start, stop = f"__start_ws_shared_{i}", f"__stop_ws_shared_{i}"
-            declared += f"WARPSHELF_BOUND char {start}[], {stop}[];\n"
-            poisoned += f"    if ({start}) memset({start}, 0xff, {stop} - {start});\n"
-    return (
-        f'#include "{HEADER}"\n#line 1 "{path}"\n{text}\n#line 1 "launcher"\n{declared}'
-        f"void warpshelf::poison_static_shared() {{\n{poisoned}}}\nWARPSHELF_LAUNCHER({name})\n"
-    )
+# CPU: papergpu executes what NVRTC writes for a GPU.
 
 
 @cache
-def _compiler(choice: str | None) -> tuple[tuple[str, ...], str]:
-    """The C++ compiler's command, and what it says of its version."""
-    for candidate in filter(None, (choice, "g++", "clang++")):
-        command = shlex.split(candidate)
-        if shutil.which(command[0]):
-            version = subprocess.run([*command, "--version"], capture_output=True, text=True)
-            return tuple(command), version.stdout
-    raise RuntimeError("host execution needs a C++ compiler: install g++ or clang++, or set CXX")
-
-
-def _library(path: Path, text: str, options: tuple[str, ...], name: str) -> Path:
-    """The shared library of one kernel instance, compiled unless the cache has it."""
-    command, version = _compiler(os.environ.get("CXX"))
-    unit = _translation_unit(path, text, name)
-    flags = (*FLAGS, f"-I{path.parent}", *(o for o in options if o[:2] in ("-D", "-U", "-I")))
-    headers = sorted(h for h in path.parent.iterdir() if h.suffix in (".h", ".hpp", ".cuh"))
-    parts = [unit, version, platform.machine(), *command, *flags]
-    parts += [header.read_text() for header in (HEADER, *headers)]
-    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "warpshelf" / "host"
-    library = folder / f"{path.stem}-{key}.so"
-    if library.exists():
-        return library
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as work:
-        made = Path(work) / library.name
-        run = subprocess.run(
-            [*command, *flags, "-x", "c++", "-", "-o", str(made)],
-            input=unit, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"},
-        )  # fmt: skip
-        if run.returncode:
-            pattern = r"^([^:\n]+):(\d+):(?:\d+:)? (?:fatal )?error: (.*)$"
-            raise _failure(path, text, (name,), run.stderr, pattern)
-        made.replace(library)
-    return library
+def _paper_source(path: Path, text: str, options: tuple[str, ...], target: str) -> Any:
+    """The file as papergpu has it; `text` is what it holds, so that a change is seen."""
+    try:
+        paper = importlib.import_module("papergpu.cuda")
+    except ImportError as error:
+        raise RuntimeError(
+            f"{path.name}: no GPU is here, and without one papergpu executes the kernels' PTX "
+            f"(github.com/warpshelf/warpshelf has it): {error}"
+        ) from error
+    return paper.Source(path, options, target=target)
 
 
 @cache
-def _host_kernel(path: Path, text: str, options: tuple[str, ...], name: str, _: None) -> _Kernel:
-    library = ctypes.CDLL(str(_library(path, text, options, name)))
-    library.warpshelf_launch.restype = library.warpshelf_signature.restype = ctypes.c_char_p
-    library.warpshelf_launch.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+def _cpu_kernel(
+    path: Path, text: str, options: tuple[str, ...], name: str, target: str
+) -> _Kernel:
+    source = _paper_source(path, text, options, _target(target))
+    try:
+        source.kernel(name)
+    except RuntimeError as error:
+        pattern = r"^(.+)\((\d+)\): (?:catastrophic )?error:? (?:#\S+ )?(.*)$"
+        if type(error).__name__ != "CompileError":
+            raise
+        raise _failure(path, text, (name,), str(error), pattern) from None
 
     def run(where: str, shape: _Shape, args: tuple) -> None:
-        if shape.cluster not in (None, (1, 1, 1)):
-            raise ValueError(
-                f"{where}: cluster {shape.cluster} has no host execution; launch it on a GPU, and "
-                'say so in NEEDS as "cpu"'
-            )
-        values = [
-            ctypes.c_void_p(arg.data_ptr())
-            if isinstance(arg, torch.Tensor)
-            else ctypes.create_string_buffer(arg.tobytes(), arg.nbytes)
-            for arg in args
-        ]
-        pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
-        with _host_lock:
-            dims = (ctypes.c_uint * 6)(*shape.grid, *shape.block)
-            if error := library.warpshelf_launch(dims, shape.shared, pointers):
-                raise RuntimeError(f"{where}: {error.decode()}")
+        source.launch(
+            name, shape.grid, shape.block, *args, shared=shape.shared, cluster=shape.cluster
+        )
 
-    return _Kernel(tuple(library.warpshelf_signature().decode().split()), run)
+    return _Kernel(None, run)
 
 
 # GPU: cuda-core compiles, loads and launches.

@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from browsing import Visit
     from playwright.sync_api import Browser
 
-# Triton decides at import whether it interprets. A test that needs it otherwise starts a process.
-if not Path("/proc/driver/nvidia/version").exists():
-    os.environ.setdefault("TRITON_INTERPRET", "1")
-
 ROOT = Path(__file__).resolve().parents[1]
 WRONG = ROOT / "tests" / "wrong"
 # The path at which the site lies on its host.

@@ -93,10 +93,11 @@ def record(
         "demo": "shape (37, 781)\nrow sums 1.000 to 1.000\n",
         "cases": ladder(gpus > 0) if cases is None else cases,
         "compiled": [compiled(arch) for arch in ("sm_80", "sm_90", "sm_100")],
-        "skips": [{"what": "bulk copy", "reason": "bulk copies have no host execution"}],
+        "skips": [{"what": "bulk copy", "reason": "needs SM 90 or above; this GPU is SM 80"}],
     }
     if not gpus:
         found["due"] = due(ladder() if cases is None else cases)
+        found["targets"] = ["sm_80", "sm_90", "sm_100"]
     if gpus:
         found["ceilings"] = {
             "copy_bytes_per_second": 3.0e12,

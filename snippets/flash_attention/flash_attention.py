@@ -17,13 +17,14 @@ Source  flash-attention, flash-attention-2, triton-fused-attention
 from __future__ import annotations
 
 import math
-import os
 from typing import NamedTuple
 
 import torch
 
 if not torch.cuda.is_available():
-    os.environ.setdefault("TRITON_INTERPRET", "1")
+    import papergpu  # executes the kernels' PTX on a CPU; github.com/warpshelf has it
+
+    papergpu.activate()
 
 import triton
 import triton.language as tl

@@ -6,11 +6,7 @@ import torch
 
 from snippets.stream import stream
 
-NEEDS = {
-    "variants": {
-        "bulk copy": {"sm": ">=90", "cpu": "bulk copies have no host execution"}
-    }
-}
+NEEDS = {"variants": {"bulk copy": {"sm": ">=90"}}}
 # A multiprocessor holds two blocks of 115712 bytes; 64 registers leave it 1024 threads.
 LIMITS = {"*": {"registers": 64, "spilled_bytes": 0, "shared_bytes": 115_712}}
 

@@ -54,12 +54,12 @@ Raises  nothing
 Source  none
 """
 
-import os
-
 import torch
 
 if not torch.cuda.is_available():
-    os.environ.setdefault("TRITON_INTERPRET", "1")
+    import papergpu
+
+    papergpu.activate()
 
 import triton
 import triton.language as tl
@@ -202,7 +202,7 @@ def test_the_children_of_the_cpu_see_no_gpu(trial: Trial, simulated: type[Simula
     verify = [job for job in simulated.asked if job.do is Task.VERIFY]
     gpu, cpu = (job.details["environment"] for job in verify)
     assert gpu == {"TRITON_INTERPRET": "0"}
-    assert cpu == {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
+    assert cpu == {"TRITON_INTERPRET": "0", "CUDA_VISIBLE_DEVICES": ""}
     assert [job.on_gpu for job in verify] == [True, False]
     [timed] = [job for job in simulated.asked if job.do is Task.TIME]
     assert timed.alone
@@ -244,8 +244,8 @@ def test_what_fails_on_the_gpu_is_still_checked_on_the_cpu(
 
 BROKEN_ON_GPU = """import os
 
-    # The child of the GPU is told not to interpret.
-    wrong = 1 if os.environ["TRITON_INTERPRET"] == "0" else 0
+    # The child of the CPU is shown no GPU.
+    wrong = 0 if os.environ.get("CUDA_VISIBLE_DEVICES") == "" else 1
     return torch.matmul(a, b, out=out) + wrong"""
 
 

@@ -24,7 +24,7 @@ KINDS = {
     "program": ("my_program", "rank 0: [0.5, 1.0]"),
     "model": ("my_model", "layers  kv heads  head size  bytes a token"),
 }
-SHARED = ("cuda.py", "cuda.hpp", "ranks.py")
+SHARED = ("cuda.py", "ranks.py")
 
 
 def contents(root: Path) -> dict[str, bytes]:

@@ -138,7 +138,7 @@ def test_a_measured_page_shows_numbers_plot_and_provenance(render) -> None:
     assert "/records/softmax/imaginary-g9-80gb.json" in page.links()
     assert "/records/softmax/cpu.json" in page.links()
     assert f"verified and timed on {GPU}, 6 May 2031" in page.words
-    assert "checked on CPU, 6 May 2031" in page.words
+    assert "executed from its PTX for sm_80, sm_90 and sm_100 on a CPU, 6 May 2031" in page.words
     assert "Not measured on a GPU" not in page.words
     assert page.words.endswith("The end of the page.")
 
@@ -166,7 +166,7 @@ def test_a_verified_page_has_errors_and_output_and_no_times(render) -> None:
         page = render(text)
         assert "svg" not in page.tags and "77" not in page.words.replace("777×", ""), key
     page = render(parts["whole"])
-    assert "checked on CPU" in page.words and "row sums 1.000" in page.words
+    assert "executed from its PTX" in page.words and "row sums 1.000" in page.words
     assert "3.10e-8" in page.words
     assert "Not measured on a GPU yet. On a machine with a GPU, shelf run softmax" in page.words
     assert "No times are recorded" in render(parts["timing"]).words
@@ -295,7 +295,7 @@ def test_a_model_has_facts_and_is_not_expected_on_a_gpu(render) -> None:
 
 def test_skips_are_listed_with_their_reasons(render) -> None:
     page = render(fragments(exhibit(verified()))["accuracy"])
-    assert "Not run here: bulk copy: bulk copies have no host execution" in page.words
+    assert "Not run here: bulk copy: needs SM 90 or above; this GPU is SM 80" in page.words
 
 
 def test_the_commands_are_shown(render) -> None:

@@ -41,8 +41,13 @@ def machine_of(one: Snippet) -> dict:
 
 def job(one: Snippet, do: Task, **details: object) -> Job:
     """A job on a snippet, as a run would ask it."""
-    common = assemble.details(one, machine_of(one), interpret=machine_of(one)["gpus"] == 0)
+    common = assemble.details(one, machine_of(one))
     return Job(do, one.id, one.seconds, {**common, **details})
+
+
+def targets(one: Snippet) -> tuple[str | None, ...]:
+    """The architectures whose PTX is executed here; None for the machine itself."""
+    return assemble.Gathered(one, machine_of(one), None).targets
 
 
 def failures(one: Snippet, outcome: Outcome) -> list[str]:
@@ -50,13 +55,24 @@ def failures(one: Snippet, outcome: Outcome) -> list[str]:
     return [str(finding) for finding in assemble.findings_of(one, outcome)]
 
 
-@pytest.mark.parametrize("one", SNIPPETS, ids=lambda one: one.id)
-def test_every_case_or_fact_and_the_demo(one: Snippet) -> None:
+WHERE = [
+    pytest.param(one, turn, id=f"{one.id}-{assemble.TARGETS[turn]}" if turn else one.id)
+    for one in SNIPPETS
+    for turn in range(3 if one.uses_triton or one.cuda_path is not None else 1)
+]
+
+
+@pytest.mark.parametrize(("one", "turn"), WHERE)
+def test_every_case_or_fact_and_the_demo(one: Snippet, turn: int) -> None:
     assert not one.findings, one.findings
     here = machine_of(one)
     if why := one.cannot_run(here["sm"], here["gpus"]):
         pytest.skip(why)
-    outcome = ask(job(one, Task.VERIFY))
+    if turn >= len(targets(one)):
+        pytest.skip("on a GPU there is one architecture")
+    target = targets(one)[turn]
+    common = assemble.details(one, here, target)
+    outcome = ask(Job(Task.VERIFY, one.id, one.seconds, common))
     assert not failures(one, outcome)
     assert outcome.answer is not None
     rows = outcome.answer.get("cases", []) + outcome.answer.get("facts", [])

@@ -28,7 +28,7 @@ def answer(
     one = snippet.read(Project(folder), path.parent)
     assert not one.findings, one.findings
     monkeypatch.setattr(sys, "path", ["", *sys.path])
-    details = {**assemble.details(one, CPU, interpret=False), "token": "x", "demo": False, **more}
+    details = {**assemble.details(one, CPU), "token": "x", "demo": False, **more}
     return jobs.verify_snippet(Context(details, lambda message: None))
 
 

@@ -100,7 +100,7 @@ def timed(
     monkeypatch.setattr(gpu, "ceilings", lambda clock, machine, units: CEILINGS)
     monkeypatch.setattr(gpu, "driver", lambda: Driver(UUID))
     monkeypatch.setattr("sys.path", ["", *__import__("sys").path])
-    details = {**assemble.details(one, GPU, interpret=False), "token": "x"}
+    details = {**assemble.details(one, GPU), "token": "x"}
     return one, jobs.DOES[Task.TIME](Context(details, lambda message: None))
 
 

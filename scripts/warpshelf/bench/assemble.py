@@ -10,13 +10,16 @@ from typing import Any
 
 from warpshelf.bench import demo
 from warpshelf.bench.pool import Job, Outcome
-from warpshelf.contract import digest
+from warpshelf.contract import architectures, digest
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding
+from warpshelf.records import agreement
 from warpshelf.records.schema import SCHEMA, Record
 from warpshelf.worker.task import Task
 
 RECORDS = ":(exclude)snippets/*/results/*"  # what a run itself changes
+# What kernels are executed for where there is no GPU; the record has the results of the first.
+TARGETS = (agreement.MAIN, "sm_80", "sm_100")
 
 
 @dataclass
@@ -29,7 +32,7 @@ class Gathered:
     digest: str = ""
     demo: str = ""
     parts: dict[Task, dict[str, Any]] = field(default_factory=dict)
-    awaited: set[Task] = field(default_factory=set)
+    awaited: set[tuple[Task, str | None]] = field(default_factory=set)
     findings: list[Finding] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -55,6 +58,8 @@ class Gathered:
         """Why nothing at all of this snippet can be done on this machine."""
         if self.snippet.uses_triton and self.machine["triton"] is None:
             return "Triton is not installed; it exists for Linux only"
+        if self.on_cpu and self.snippet.cuda_path and not self.machine["os"].startswith("Linux"):
+            return "without a GPU its PTX is executed, which needs Linux"
         why = self.snippet.cannot_run(self.machine["sm"], self.machine["gpus"])
         return why if why and not self._compiles else None
 
@@ -72,25 +77,36 @@ class Gathered:
         """What to do before any timing. A current record's compile figures are kept on a CPU."""
         jobs = []
         if self._executes:
-            jobs.append(self._job(Task.VERIFY, self.snippet.seconds, interpret=self.on_cpu))
+            for target in self.targets:
+                jobs.append(self._job(Task.VERIFY, self.snippet.seconds, target))
         elif self.on_cpu and self.snippet.kind == "kernel":  # what is due is to be known anyway
-            jobs.append(self._job(Task.DUE, self.snippet.seconds, interpret=False))
+            jobs.append(self._job(Task.DUE, self.snippet.seconds))
         has_figures = self.old_is_current and (self.old or {}).get("compiled")
         # What only compiles here has nothing else to do, and must do something to be current.
         spared = has_figures and self.on_cpu and self._executes and not force
         if self._compiles and not spared and Task.COMPILE not in self.parts:
-            jobs.append(self._job(Task.COMPILE, compile_seconds, interpret=False))
-        self.awaited = {job.do for job in jobs}
+            jobs.append(self._job(Task.COMPILE, compile_seconds))
+        self.awaited = {(job.do, job.details["target"]) for job in jobs}
         return jobs
 
     def timing_job(self) -> Job | None:
         """The job that times it, where there is something to time and a GPU."""
         if self.on_cpu or self.snippet.kind != "kernel" or not self._executes:
             return None
-        return self._job(Task.TIME, self.snippet.seconds, interpret=False)
+        return self._job(Task.TIME, self.snippet.seconds)
 
-    def _job(self, do: Task, seconds: float, interpret: bool) -> Job:
-        known = details(self.snippet, self.machine, interpret)
+    @property
+    def targets(self) -> tuple[str | None, ...]:
+        """The architectures whose PTX is executed here; None stands for the machine as it is."""
+        compiled = self.snippet.uses_triton or self.snippet.cuda_path is not None
+        return TARGETS if self.on_cpu and compiled else (None,)
+
+    def _executed(self) -> list[str]:
+        targets = [target for target in self.targets if target is not None]
+        return sorted(targets, key=architectures.number)
+
+    def _job(self, do: Task, seconds: float, target: str | None = None) -> Job:
+        known = details(self.snippet, self.machine, target)
         if do is Task.COMPILE:  # ahead of time: it needs no GPU, and takes no share of one
             known["environment"]["CUDA_VISIBLE_DEVICES"] = ""
         shares = do is Task.VERIFY and not self.on_cpu
@@ -99,8 +115,11 @@ class Gathered:
     def take(self, outcome: Outcome) -> None:
         """Keep the answer of a child, or the finding that stands for it."""
         self.seconds += outcome.seconds
-        self.awaited.discard(outcome.job.do)
+        target = outcome.job.details.get("target")
+        self.awaited.discard((outcome.job.do, target))
         self.findings.extend(findings_of(self.snippet, outcome))
+        if target in TARGETS[1:]:
+            return  # its results have passed the same checks, and are not recorded
         self.parts[outcome.job.do] = outcome.answer or {}
         if outcome.job.do is Task.VERIFY and outcome.answer and not self.findings:
             try:
@@ -174,6 +193,7 @@ class Gathered:
             "conditions": timed.get("conditions"),
             "compiled": self._compiled(),
             "skips": list(skips.values()),
+            "targets": self._executed() if verified else None,
         }
         return {
             "schema": SCHEMA,
@@ -190,9 +210,16 @@ class Gathered:
         }
 
 
-def details(snippet: Snippet, machine: dict[str, Any], interpret: bool) -> dict[str, Any]:
-    """What a child must know of the snippet that it works on."""
-    environment = {"TRITON_INTERPRET": "1" if interpret else "0"}
+def details(
+    snippet: Snippet, machine: dict[str, Any], target: str | None = None
+) -> dict[str, Any]:
+    """What a child must know of the snippet that it works on.
+
+    `target` is the architecture whose PTX it executes, on a machine without a GPU.
+    """
+    environment = {"TRITON_INTERPRET": "0"}
+    if target is not None:
+        environment["PAPERGPU_TARGET"] = target
     if machine["gpus"] == 0:
         environment["CUDA_VISIBLE_DEVICES"] = ""  # it is verified as on a machine without one
     return {
@@ -205,6 +232,7 @@ def details(snippet: Snippet, machine: dict[str, Any], interpret: bool) -> dict[
         "has_cuda": snippet.cuda_path is not None,
         "places": snippet.places,
         "machine": machine,
+        "target": target,
         "demo": True,
         "limit": snippet.seconds,
         "environment": environment,

@@ -168,7 +168,8 @@ def _answer(snippet: Snippet, pool: Pool, job: Job) -> dict[str, Any]:
 def _job(
     snippet: Snippet, root: Path, here: dict[str, Any], do: Task, key: str = "", **more: object
 ) -> Job:
-    details = assemble.details(snippet, here, interpret=here["gpus"] == 0)
+    target = assemble.TARGETS[0] if here["gpus"] == 0 else None
+    details = assemble.details(snippet, here, target)
     details |= {"root": str(root), "path": str(root / "snippets" / snippet.id / snippet.path.name)}
     details |= {"demo": False, **more}
     return Job(do, key or snippet.id, snippet.seconds, details, on_gpu=here["gpus"] > 0)

@@ -52,6 +52,11 @@ def parse(value: object) -> Architectures:
     raise ValueError(f"is {value!r:.60}, none of {FORMS}")
 
 
+def number(target: str) -> int:
+    """90 of "sm_90"."""
+    return int(target.removeprefix("sm_"))
+
+
 def of(needs: dict[str, Any], variant: str | None = None) -> tuple[Architectures, ...]:
     """What NEEDS asks of a GPU for the snippet and, where given, one of its variants: all hold."""
     own = needs.get("variants", {}).get(variant, {})

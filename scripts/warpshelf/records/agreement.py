@@ -17,6 +17,7 @@ from warpshelf.records.schema import Record
 
 OUT_OF_MEMORY = "out of memory"  # how the reason begins for which a case to time is skipped
 COST = ("bytes", "flops", "unit")
+MAIN = "sm_90"  # of the targets that a CPU executes, the one whose results its record has
 
 
 def faults(claim: Record, truth: Record, snippet: Snippet) -> list[str]:
@@ -29,13 +30,28 @@ def faults(claim: Record, truth: Record, snippet: Snippet) -> list[str]:
     return list(_facts(claim, truth))
 
 
-def excuse(needs: Mapping[str, Any], name: str, sm: int | None) -> str | None:
-    """Why NEEDS spares a variant or peer on a GPU of SM version `sm`, or on a CPU for None."""
+def excuse(
+    needs: Mapping[str, Any], name: str, sm: int | None, on_cpu: bool = False
+) -> str | None:
+    """Why NEEDS spares a variant or peer for SM version `sm`: of a GPU, or executed `on_cpu`.
+
+    `sm` is None where nothing is compiled for a GPU, as in a program.
+    """
     own = needs.get("variants", {}).get(name, {})
+    if on_cpu and "cpu" in own:
+        return str(own["cpu"])
     if sm is None:
-        return str(own["cpu"]) if "cpu" in own else None  # sm is of GPUs alone
+        return None
     refusals = (each.refusal(sm) for each in architectures.of(dict(needs), name))
     return next((why for why in refusals if why), None)
+
+
+def _sm(claim: Record) -> int | None:
+    """The SM version that a record's results are of; on a CPU that of the PTX it executed."""
+    if claim["machine"]["gpus"]:
+        return int(claim["machine"]["sm"])
+    targets = claim.get("targets", ())
+    return architectures.number(MAIN) if MAIN in targets else None
 
 
 def _kernel(claim: Record, truth: Record, snippet: Snippet) -> Iterator[str]:
@@ -74,9 +90,6 @@ def _shown(row: Mapping[str, Any]) -> str:
 
 def _spared(row: Mapping[str, Any], claim: Record, snippet: Snippet) -> bool:
     """Whether a machine may have no results of a case."""
-    if claim["machine"]["gpus"] == 0:
-        # Triton's interpreter computes bfloat16 wrongly.
-        return snippet.uses_triton and "bfloat16" in row["case"].values()
     return row["timed"] and any(
         skip["reason"].startswith(OUT_OF_MEMORY) and _names(skip["what"], row["case"])
         for skip in claim.get("skips", ())
@@ -104,10 +117,10 @@ def _case(
             yield f"has the {what}, which is not due {where}"
             continue
         left.remove((result["role"], result["name"]))
-        if result["verdict"] == "skipped":
-            sm = claim["machine"]["sm"] if claim["machine"]["gpus"] else None
-            if excuse(snippet.needs, result["name"], sm) is None:
-                yield f"skips the {what} {where}, for which NEEDS gives no reason"
+        on_cpu = not claim["machine"]["gpus"]
+        spared = excuse(snippet.needs, result["name"], _sm(claim), on_cpu)
+        if result["verdict"] == "skipped" and spared is None:
+            yield f"skips the {what} {where}, for which NEEDS gives no reason"
         if result["verdict"] != "passed":
             continue
         if result.get("tolerance") != due["tolerance"]:

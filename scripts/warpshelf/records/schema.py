@@ -22,6 +22,7 @@ Record = dict[str, Any]  # shaped as RECORD has it
 
 SCHEMA = 1
 MACHINE = re.compile(rf"(?=.{{1,{LONGEST_SLUG}}}\Z)[a-z0-9]+(?:-[a-z0-9]+)*")
+TARGET = re.compile(r"sm_[1-9][0-9]{1,2}")
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 
@@ -144,6 +145,7 @@ RECORD = {
     "conditions?": {"load?": CONDITIONS, "slowed_by?": [str]},
     "compiled?": [COMPILED],
     "skips?": [{"what": str, "reason": str}],
+    "targets?": [TARGET],  # of a kernel on a CPU: the architectures whose PTX it executed
 }
 
 

@@ -24,8 +24,12 @@ LONGEST = 131_072
 CUDA = {"lang": "cuda", "compiler": "nvrtc130u2", "options": "-arch=sm_90 -std=c++17"}
 TRITON = {"lang": "triton", "compiler": "triton_nvidia_370", "options": ""}
 PYTHON = {"lang": "python", "compiler": "python314", "options": ""}
-# There is no GPU, so a snippet would have Triton interpret; it is to compile.
-COMPILE = [{"name": "env", "values": [{"name": "TRITON_INTERPRET", "value": "0"}]}]
+# How a snippet has a CPU execute its kernels. There they are only compiled, without papergpu.
+ACTIVATION = re.compile(
+    r"^if not torch\.cuda\.is_available\(\):\n"
+    r"    import papergpu.*\n\n    papergpu\.activate\(\)\n\n",
+    re.MULTILINE,
+)
 UNQUOTED = re.compile(r"[A-Za-z_.][A-Za-z0-9_.-]*")  # what Rison writes without quotes
 
 
@@ -46,8 +50,9 @@ def triton(name: str, text: str, calls: str = "") -> str | None:
 
     A kernel is compiled as it is called, so `calls` are made below the source.
     """
+    text = ACTIVATION.sub("", text)
     whole = f"{text.rstrip()}\n\n\n{calls.strip()}\n" if calls.strip() else text
-    return _link(name, whole, TRITON, "compiler", overrides=COMPILE)
+    return _link(name, whole, TRITON, "compiler")
 
 
 def python(name: str, text: str) -> str | None:

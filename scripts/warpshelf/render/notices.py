@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from warpshelf.core import units
 from warpshelf.core.markup import escape
-from warpshelf.render.exhibit import Exhibit
+from warpshelf.render.exhibit import Exhibit, MachineState
 
 
 def notice(kind: str, said: str, html: str) -> str:
@@ -47,6 +47,15 @@ def _because(reason: str) -> str:
     return f": {escape(reason.rstrip('. '))}" if reason.strip() else ""
 
 
+def _checked(state: MachineState) -> str:
+    """What a check did there: of a kernel on a CPU, whose PTX was executed."""
+    targets = (state.record or {}).get("targets")
+    if not targets:
+        return f"checked on {state.name}"
+    named = " and ".join(filter(None, (", ".join(targets[:-1]), targets[-1])))
+    return f"executed from its PTX for {named} on a CPU"
+
+
 def badges(exhibit: Exhibit) -> str:
     """One line of labels, a machine each: what was done there and when."""
     said: list[tuple[str, str]] = []
@@ -54,7 +63,7 @@ def badges(exhibit: Exhibit) -> str:
         when = units.day(state.record["date"]) if state.record else ""
         said += {
             "measured": [("measured", f"verified and timed on {state.name}, {when}")],
-            "verified": [("verified", f"checked on {state.name}, {when}")],
+            "verified": [("verified", f"{_checked(state)}, {when}")],
             "compiled": [("compiled", f"compiled only, not run on {state.name}")],
             "stale": [("stale", f"source changed since {when} on {state.name}")],
             "failed": [("failed", f"last run failed on {state.name}")],

@@ -7,15 +7,13 @@ from typing import Any
 
 import torch
 
-from warpshelf.contract import values
+from warpshelf.contract import architectures, values
 from warpshelf.contract.values import Case
 from warpshelf.records import agreement
 from warpshelf.worker import accuracy, costs, memory, verify, views
 from warpshelf.worker.accuracy import Wrong
 from warpshelf.worker.context import Context, JobError, failure
 from warpshelf.worker.verify import Given
-
-BFLOAT16 = "Triton's interpreter computes bfloat16 wrongly"
 
 Result = dict[str, Any]  # a row of the record's "results"
 
@@ -37,7 +35,8 @@ class Checks:
         self.proof = context.proof
         self.device = device
         self.needs: dict[str, Any] = context.job["needs"]
-        self.sm = context.job["machine"].get("sm") or 0
+        target = context.job.get("target")  # whose PTX is executed, without a GPU
+        self.sm = architectures.number(target) if target else context.job["machine"].get("sm") or 0
         self.rows: list[dict[str, Any]] = []
         self.skips: dict[str, str] = {}
         self.failures: dict[str, dict[str, Any]] = {}
@@ -93,9 +92,6 @@ class Checks:
         A case that memory does not hold is skipped, and has no results.
         """
         row: dict[str, Any] = {"case": case, "timed": timed, "results": []}
-        if reason := self._skip_case(case):
-            self.skips.setdefault("bfloat16", reason)
-            return row
         try:
             self._case(row, index, case, timed)
         except Exception as error:
@@ -149,12 +145,8 @@ class Checks:
             place = self.context.place("reference")
             raise JobError(f"{wrong} on case {case}", "", place) from None
 
-    def _skip_case(self, case: Case) -> str | None:
-        wrong = self.device == "cpu" and self.context.job["uses_triton"]
-        return BFLOAT16 if wrong and "bfloat16" in case.values() else None
-
     def _skip(self, name: str) -> str | None:
-        return agreement.excuse(self.needs, name, None if self.device == "cpu" else self.sm)
+        return agreement.excuse(self.needs, name, self.sm or None, self.device == "cpu")
 
     def _check(
         self, name: str, case: Case, given: Given, cost: dict[str, Any], ours: bool
