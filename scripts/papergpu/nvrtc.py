@@ -207,9 +207,10 @@ def _once(one: Unit, names: Sequence[str], empty: Sequence[str]) -> tuple[Compil
         return rest[0] if rest else None
 
     def read(size: Any, get: Any) -> str:
-        held: bytes = b" " * check(size(program))
+        # NVRTC writes into it, and Python has but one object for all that are one byte long.
+        held: bytes = b" " * max(2, check(size(program)))
         check(get(program, held))
-        return held.rstrip(b"\0").decode(errors="replace")
+        return held.partition(b"\0")[0].decode(errors="replace")
 
     headers = [b"// nowhere to be found\n"] * len(empty)
     program = check(nvrtc.nvrtcCreateProgram(

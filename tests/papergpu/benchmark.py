@@ -290,11 +290,11 @@ def compiled(source: str) -> str:
     options = [b"--gpu-architecture=compute_90", b"-lineinfo"]
     (failed,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
     _, size = nvrtc.nvrtcGetProgramLogSize(program)
-    log = b" " * size
+    log = b" " * max(2, size)
     nvrtc.nvrtcGetProgramLog(program, log)
     assert not int(failed), log.decode()
     _, size = nvrtc.nvrtcGetPTXSize(program)
-    text = b" " * size
+    text = b" " * max(2, size)
     nvrtc.nvrtcGetPTX(program, text)
     found: str = text.rstrip(b"\0 ").decode()
     return found

@@ -589,3 +589,11 @@ def test_calls_through_pointers_and_virtual_ones_find_their_functions():
     assert out.tolist() == [0, 1, 12, 9, 48, 25, 108, 49]
     with pytest.raises(Finding, match="calls a function at 0x[0-9a-f]+, where none is"):
         source.launch("wild", 1, 1, p)
+
+
+def test_what_nvrtc_writes_into_is_nobody_elses() -> None:
+    """Python has one object for all bytes of length 1, and an empty log is as long."""
+    Source("__global__ void quiet(int* y) { *y = 1; }\n", name="quiet.cu").ptx  # noqa: B018
+    assert bytes([0x20]) == b" " and ord(bytes([0x20])) == 32
+    assert bytes([32])[0] == 32 and bytes([32]) == b" "
+    assert [b"a b"[1:2]] == [bytes([32])] and b"a b"[1:2][0] == 32
