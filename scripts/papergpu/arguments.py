@@ -11,14 +11,9 @@ import numpy as np
 
 from papergpu.launch import Memory
 from papergpu.tree import Variable
-from papergpu.writer import bits
+from papergpu.variables import bytes_of
 
 KINDS = {"f": "f", "i": "i", "u": "i", "b": "i"}
-
-
-def size_of(one: Variable) -> int:
-    """Bytes of a parameter."""
-    return max(1, bits(one.type) // 8) * one.lanes * one.count
 
 
 def memory_of(value: Any, name: str) -> Memory | None:
@@ -55,7 +50,7 @@ def address_of(value: Any) -> int:
 
 
 def _described(one: Variable) -> str:
-    size = size_of(one)
+    size = bytes_of(one)
     if one.pointer is not None:
         return "a pointer"
     if one.count != 1 or one.lanes != 1:
@@ -70,7 +65,7 @@ def parameter(value: Any, one: Variable, where: str) -> bytes:
         TypeError: it is of another kind or size than the parameter.
         ValueError: it is a number that the parameter cannot hold.
     """
-    size = size_of(one)
+    size = bytes_of(one)
     wanted = _described(one)
     floating = one.type[0] == "f" and one.count == 1
     structure = one.count != 1 or one.lanes != 1

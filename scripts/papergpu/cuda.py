@@ -16,14 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from papergpu.arguments import parameter, touched
-from papergpu.decode import Globals, decode, memory_of
+from papergpu.decode import decode, memory_of
 from papergpu.errors import CompileError, Finding, Unavailable, Unsupported
 from papergpu.launch import Kernel, Memory, Result, Settings, Three, aligned
 from papergpu.mangled import matching, qualified
 from papergpu.nvrtc import Compiled, compiled, unit
 from papergpu.parse import parse
+from papergpu.steps import bits
 from papergpu.tree import Module, Variable
-from papergpu.writer import bits
+from papergpu.variables import Globals, bytes_of
 
 __all__ = ["CompileError", "Finding", "Memory", "Settings", "Source", "Unavailable", "Unsupported"]
 Dim = int | Sequence[int]
@@ -141,7 +142,7 @@ class Source:
             raise ValueError(f"{self.name}: {what} {name!r} that a kernel uses; it has {known}")
         one = variables[found[0]]
         at = self._loaded.memory.symbols[one.name].at
-        size = max(1, bits(one.type) // 8) * one.lanes * one.count
+        size = bytes_of(one)
         kind = np.dtype(dtype if dtype is not None else _numpy(one))
         return self._memory[at : at + size].view(kind)
 

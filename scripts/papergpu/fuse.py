@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from papergpu.program import PLAIN
-from papergpu.writer import Register, Step
+from papergpu.steps import Register, Step
 
 ROUNDINGS = {"rn", "rz", "rm", "rp"}
 KINDS = {"f32", "ftz.f32", "f64", "f32x2", "f16", "f16x2", "bf16", "bf16x2"}

@@ -21,12 +21,13 @@ import numpy as np
 import numpy.typing as npt
 
 from papergpu.build import kept as folder
-from papergpu.decode import Globals, decode, memory_of
+from papergpu.decode import decode, memory_of
 from papergpu.launch import Kernel, loaded
 from papergpu.parse import parse
 from papergpu.program import INSTRUCTION, Program
+from papergpu.steps import Symbol
 from papergpu.tree import Place
-from papergpu.writer import Symbol
+from papergpu.variables import Globals
 
 MAGIC = b"papergpu"
 # What may stand in a program, beside numbers, texts, arrays and collections of them.

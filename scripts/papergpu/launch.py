@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from papergpu.build import core, handler
-from papergpu.decode import Globals
 from papergpu.errors import Finding, Unsupported
 from papergpu.program import INSTRUCTION, Program
+from papergpu.variables import Globals
 
 COUNT = np.dtype(
     [(name, "u8") for name in ("run", "lanes", "requests", "sectors", "ideal_sectors",

@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Sequence
 
 from papergpu.program import BIT, BRANCH, EXIT, TABLE
-from papergpu.writer import Label, Register, Step
+from papergpu.steps import Label, Register, Step
 
 
 def successors(steps: Sequence[Step], at: int) -> list[int]:

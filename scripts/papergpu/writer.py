@@ -1,43 +1,27 @@
-"""What the rules of `decode` write a program with: registers, constants, symbols and labels."""
+"""What the rules of `decode` take a program down with: operands become registers, then steps."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import cache
-from typing import TypedDict
 
 from papergpu.errors import Unsupported
-from papergpu.kinds import width
 from papergpu.program import (
     BIT,
-    CONST,
     GENERIC,
     GLOBAL,
     LOCAL,
     LONG,
     NARROW,
     NONE,
-    PARAM,
     PLAIN,
-    QUAD,
     SHARED,
     SPECIALS,
     WIDE,
     WORD,
 )
-from papergpu.tree import (
-    Address,
-    Float,
-    Instruction,
-    Integer,
-    Name,
-    Operand,
-    Opposite,
-    Place,
-    Vector,
-)
+from papergpu.scopes import Names
+from papergpu.steps import Fields, Label, Register, Step, Symbol, literal, room
+from papergpu.tree import Address, Instruction, Name, Operand, Opposite, Place, Vector
 
 SPECIAL = {name: number for number, name in enumerate(SPECIALS)}
 ALIASES = {"%aggr_smem_size": "%total_smem_size"}
@@ -47,94 +31,7 @@ CLOCKS = {"%clock": 32, "%clock_hi": 32, "%clock64": 64, "%globaltimer": 64, "%g
           "%globaltimer_hi": 32}  # fmt: skip
 
 
-@cache
-def bits(kind: str) -> int:
-    """The width of a type in bits: 32 of `f16x2`, 64 of `f32x2`, 1 of `pred`."""
-    if kind == "b64x2":
-        return 128
-    return width(kind)
-
-
-@cache
-def room(kind: str) -> int:
-    """Bytes of a register of a type in a warp."""
-    width = bits(kind)
-    return BIT if width == 1 else WORD if width <= 32 else LONG if width == 64 else QUAD
-
-
-@dataclass(eq=False, slots=True)
-class Register:
-    """A register of the program, before it has a place. `constant` is its bits if it is one."""
-
-    width: int
-    type: str = ""
-    constant: int | None = None
-    shared: bool = False  # the constant is an address of shared memory
-    special: int | None = None
-    keep: bool = False  # it shares its place with no other: something in flight may write it
-    at: int = -1
-
-
-@dataclass(slots=True)
-class Symbol:
-    """A variable: its space, and its byte there."""
-
-    space: int
-    at: int
-
-
-class Fields(TypedDict, total=False):
-    """Where an instruction accesses memory: register `a` plus `imm`, in a space."""
-
-    a: Register
-    imm: int
-    base: int
-    space: int
-
-
-class Label:
-    """A place in the program; `at` is its instruction once it is known."""
-
-    __slots__ = ("at",)
-
-    def __init__(self) -> None:
-        self.at = -1
-
-
-@dataclass(slots=True)
-class Step:
-    """One instruction, its registers still without a place.
-
-    `writes` and `reads` are the registers that it writes and reads, `items` its list: registers,
-    labels and numbers. `owner` numbers the instructions of PTX that are decoded: those that become
-    several have one number.
-    """
-
-    name: str
-    kind: int
-    fields: dict[str, Register | Label | int]
-    items: Sequence[Register | Label | int]
-    writes: tuple[Register, ...]
-    reads: tuple[Register, ...]
-    guard: Register | None
-    negate: bool
-    place: int
-    form: str
-    owner: int
-
-
-@dataclass
-class Scope:
-    """What names mean between two braces."""
-
-    registers: dict[str, Register] = field(default_factory=dict)
-    ranges: dict[str, tuple[str, int]] = field(default_factory=dict)
-    symbols: dict[str, Symbol] = field(default_factory=dict)
-    labels: dict[str, Label] = field(default_factory=dict)
-    tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
-
-
-class Writer:
+class Writer(Names):
     """Takes down a program, instruction by instruction.
 
     Rules ask it for the registers of operands (`source`, `target`, `predicate`, `address`) and tell
@@ -142,7 +39,7 @@ class Writer:
     """
 
     def __init__(self, symbols: dict[str, Symbol]) -> None:
-        self.scopes: list[Scope] = [Scope(symbols=symbols)]
+        super().__init__(symbols)
         self.steps: list[Step] = []
         self.constants: dict[tuple[int, int, bool], Register] = {}
         self.specials: dict[int, Register] = {}
@@ -168,21 +65,6 @@ class Writer:
         place = f", {one.place.file}:{one.place.line}" if one.place else ""
         return Unsupported(f"{one.form} at PTX line {one.line}{place}: {why}")
 
-    def register(self, name: str) -> Register | None:
-        """The register that a name means here."""
-        for scope in reversed(self.scopes):
-            found = scope.registers.get(name)
-            if found is not None:
-                return found
-        stem = name.rstrip("0123456789")
-        if stem != name:
-            for scope in reversed(self.scopes):
-                known = scope.ranges.get(stem)
-                if known and int(name[len(stem) :]) < known[1]:
-                    made = scope.registers[name] = Register(room(known[0]), known[0])
-                    return made
-        return None
-
     def temporary(self, width: int = WORD) -> Register:
         """A register of its own for a rule."""
         return Register(width)
@@ -194,13 +76,6 @@ class Writer:
         if key not in self.constants:
             self.constants[key] = Register(width, constant=key[0], shared=shared)
         return self.constants[key]
-
-    def symbol(self, name: str) -> Symbol | None:
-        """The variable that a name means here."""
-        for scope in reversed(self.scopes):
-            if name in scope.symbols:
-                return scope.symbols[name]
-        return None
 
     def special(self, name: str, width: int) -> Register | None:
         """A special register, a clock included."""
@@ -230,34 +105,9 @@ class Writer:
         self.emit("mov.wide", d=made, a=narrow)
         return made
 
-    def value(self, operand: Operand, kind: str) -> int | None:
-        """The bits of a constant operand of a type; None if it is none."""
-        if isinstance(operand, Integer):
-            return operand.value
-        if isinstance(operand, Float):
-            return self.float_bits(operand, kind)
-        if isinstance(operand, Opposite) and operand.sign == "-":
-            inner = operand.operand
-            if isinstance(inner, Integer):
-                return -inner.value
-            if isinstance(inner, Float):
-                return self.float_bits(inner, kind) ^ 1 << (bits(kind) - 1)
-        return None
-
-    @staticmethod
-    def float_bits(operand: Float, kind: str) -> int:
-        wide = bits(kind) == 64
-        if operand.width == 32 and wide:
-            (number,) = struct.unpack("<f", struct.pack("<I", operand.bits))
-            return int(struct.unpack("<Q", struct.pack("<d", number))[0])
-        if operand.width == 64 and not wide:
-            (number,) = struct.unpack("<d", struct.pack("<Q", operand.bits))
-            return int(struct.unpack("<I", struct.pack("<f", number))[0])
-        return operand.bits
-
     def number(self, operand: Operand) -> int:
         """An operand that must be an integer constant."""
-        found = self.value(operand, "b32")
+        found = literal(operand, "b32")
         if found is None:
             raise self.refuse("an operand that must be a constant is none")
         return found
@@ -281,7 +131,7 @@ class Writer:
             if symbol is not None:
                 return self.address_of(symbol, operand.offset, width)
         else:
-            number = self.value(operand, kind)
+            number = literal(operand, kind)
             if number is not None:
                 return self.constant(number, width)
         raise self.refuse(f"the operand {operand} is not understood")
@@ -326,7 +176,7 @@ class Writer:
                 if register.width != BIT:
                     raise self.refuse(f"{operand.text} is no predicate")
                 return register, False
-        number = self.value(operand, "b32")
+        number = literal(operand, "b32")
         if number is not None:
             return self.constant(0xFFFFFFFF if number else 0, BIT), False
         raise self.refuse(f"{operand} is no predicate")
@@ -365,7 +215,7 @@ class Writer:
                 if space not in (symbol.space, GENERIC) and symbol.space != LOCAL:
                     raise self.refuse(f"{base.text} is not in the space that this accesses")
                 return {"imm": symbol.at + base.offset, "base": NONE, "space": symbol.space}
-        number = self.value(base, "b64")
+        number = literal(base, "b64")
         if number is not None:
             return {"imm": number, "base": NONE, "space": space}
         raise self.refuse(f"the address {operand} is not understood")
@@ -468,11 +318,3 @@ class Writer:
     def put(self, label: Label) -> None:
         """A label stands here."""
         label.at = len(self.steps)
-
-
-SPACES = {"shared": SHARED, "local": LOCAL, "param": PARAM, "const": CONST, "global": GLOBAL}
-
-
-def space_of(name: str) -> int:
-    """The space that a modifier names: `shared::cta`, `param::entry`, or none, which is generic."""
-    return SPACES.get(name.partition("::")[0], GENERIC)

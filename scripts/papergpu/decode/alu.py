@@ -5,8 +5,9 @@ from __future__ import annotations
 from papergpu.decode.rules import rule
 from papergpu.forms import Matched
 from papergpu.program import BIT, LONG, WORD
+from papergpu.steps import Register, bits
 from papergpu.tree import Instruction, Vector
-from papergpu.writer import Register, Writer, bits
+from papergpu.writer import Writer
 
 # The sign matters to none of these: their handlers are called by the width alone.
 UNSIGNED = ("add", "sub", "and", "or", "xor", "not", "neg", "shl", "popc", "clz", "brev", "bfi",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from papergpu.program import LOCAL, LONG, NONE, WORD
+from papergpu.steps import Register
 from papergpu.tree import Name, Operand
-from papergpu.writer import Register, Writer
+from papergpu.variables import HEAP
+from papergpu.writer import Writer
 
-HEAP = "$heap"  # the variable that stands for the memory that malloc gives
-HEAP_BYTES = 8 << 20  # as much as CUDA has unless it is asked for more
 WIDTHS = {"vprintf": (8, 8), "__assertfail": (8, 8, 4, 8, 8), "malloc": (8,), "free": (8,)}
 LAUNCHES = ("cudaLaunchDevice", "cudaGetParameterBuffer", "cudaDeviceSynchronize", "__cudaCDP",
             "cudaCDP")  # fmt: skip

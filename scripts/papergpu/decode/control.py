@@ -5,8 +5,9 @@ from __future__ import annotations
 from papergpu.decode.rules import rule
 from papergpu.forms import Matched
 from papergpu.program import BARRIER, BRANCH, CLUSTER, EXIT, LONG, SYNC, TABLE
+from papergpu.steps import Register
 from papergpu.tree import Instruction, Name, Operand
-from papergpu.writer import Register, Writer
+from papergpu.writer import Writer
 
 
 @rule("bra")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from papergpu.layout import successors
 from papergpu.program import PLAIN
-from papergpu.writer import Label, Register, Step
+from papergpu.steps import Label, Register, Step
 
 
 def reached(steps: Sequence[Step]) -> set[int]:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from papergpu.decode.rules import rule
 from papergpu.forms import Matched
 from papergpu.program import GENERIC, RETRY, SHARED, SYNC
+from papergpu.steps import Register, Step, space_of
 from papergpu.tree import Instruction, Operand, Vector
-from papergpu.writer import Register, Step, Writer, space_of
+from papergpu.writer import Writer
 
 # As `Element` in core/matrix.hpp numbers them.
 NAMES = ("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8", "s4", "u4", "b1", "f64", "f32", "s32")

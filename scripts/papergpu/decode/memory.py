@@ -6,8 +6,9 @@ from papergpu.decode import transfer
 from papergpu.decode.rules import rule
 from papergpu.forms import Matched
 from papergpu.program import GENERIC, GLOBAL, LOCAL, LONG, NONE, PARAM, SHARED, WORD
+from papergpu.steps import bits, space_of
 from papergpu.tree import Instruction
-from papergpu.writer import Writer, bits, space_of
+from papergpu.writer import Writer
 
 ORDERS = {"relaxed": 0, "acquire": 1, "release": 2, "acq_rel": 3}
 

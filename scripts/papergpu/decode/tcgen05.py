@@ -5,8 +5,9 @@ from __future__ import annotations
 from papergpu.decode.rules import rule
 from papergpu.forms import Matched
 from papergpu.program import GENERIC, LONG, NARROW, RETRY, SHARED, SYNC, WIDE, WORD
+from papergpu.steps import Register
 from papergpu.tree import Address, Instruction, Integer, Name, Operand
-from papergpu.writer import Register, Writer
+from papergpu.writer import Writer
 
 SHAPES = {"32x32b": 0, "16x64b": 1, "16x128b": 2, "16x256b": 3, "16x32bx2": 4}
 EACH = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}  # registers of x1

@@ -16,8 +16,9 @@ from papergpu.program import (
     SHARED,
     WIDE,
 )
+from papergpu.steps import Register, bits
 from papergpu.tree import Address, Instruction, Name, Operand, Opposite
-from papergpu.writer import Register, Writer, bits
+from papergpu.writer import Writer
 
 REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 # Element types of reductions, by their numbers in `tensormap`.

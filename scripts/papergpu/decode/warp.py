@@ -5,8 +5,9 @@ from __future__ import annotations
 from papergpu.decode.rules import rule
 from papergpu.forms import Matched
 from papergpu.program import SYNC
+from papergpu.steps import Register, bits
 from papergpu.tree import Instruction, Name, Operand, Vector
-from papergpu.writer import Register, Writer, bits
+from papergpu.writer import Writer
 
 
 def _pair(writer: Writer, operand: Operand) -> tuple[Register | None, Register | None]:

@@ -1,0 +1,267 @@
+"""The walk through a kernel and what it calls, statement by statement, as its rules say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from papergpu.decode import (
+    alu,
+    calls,
+    control,
+    launch_control,
+    matrix,
+    memory,
+    tcgen05,
+    transfer,
+    warp,
+)
+from papergpu.decode.awaited import awaited
+from papergpu.decode.rules import RULES
+from papergpu.errors import Unsupported
+from papergpu.forms import Unknown, find
+from papergpu.program import BIT, BRANCH, GENERIC, LOCAL, LONG, PARAM, SHARED
+from papergpu.scopes import Scope
+from papergpu.steps import Label, Register, Symbol, room
+from papergpu.tree import (
+    Block,
+    Function,
+    Instruction,
+    Module,
+    Name,
+    Operand,
+    Prototype,
+    Targets,
+    Variable,
+    Vector,
+)
+from papergpu.tree import (
+    Label as LabelHere,
+)
+from papergpu.variables import Globals, aligned, bytes_of, function_addresses, laid_out
+from papergpu.writer import Writer
+
+# They note their rules when they are imported.
+RULE_MODULES = (
+    alu, calls, control, launch_control, matrix, memory, tcgen05, transfer, warp
+)  # fmt: skip
+
+RESERVED, RESERVED_BYTES = "%reserved_smem_offset_1", 288
+
+
+class Walk:
+    """Goes through a kernel, and through what it calls, in the order of the text."""
+
+    def __init__(self, module: Module, kernel: Function, globals_: Globals) -> None:
+        self.functions = {one.name: one for one in module.functions if one.body}
+        symbols = dict(globals_.symbols)
+        self.shared = self.reserved = 0
+        self.open: list[Variable] = []
+        self.parameters = laid_out(kernel.parameters)
+        for name, at, _ in self.parameters:
+            symbols[name] = Symbol(PARAM, at)
+        self.writer = Writer(symbols)
+        for one in self.shared_variables(module, kernel):
+            if one.count == 0 or "extern" in one.linkage:
+                self.open.append(one)
+                continue
+            at = aligned(self.shared, one)
+            symbols[one.name] = Symbol(SHARED, at)
+            self.shared = at + bytes_of(one)
+        if any(RESERVED in str(one.operands) for one in module.instructions()):
+            # Cooperative groups of several warps meet in memory that every block has.
+            at = -(-self.shared // 16) * 16
+            symbols[RESERVED] = Symbol(SHARED, at)
+            self.shared = at + RESERVED_BYTES
+            self.reserved = at + 1
+        self.static = self.shared
+        if self.open:
+            # Dynamic memory begins behind the static one, as its widest alignment asks.
+            self.static = -(-self.shared // 16) * 16
+            for one in self.open:
+                self.static = aligned(self.static, one)
+            for one in self.open:
+                symbols[one.name] = Symbol(SHARED, self.static)
+        self.calling: list[str] = [kernel.name]
+        self.addresses = function_addresses(module)
+        self.taken = self.functions.keys() & globals_.functions
+        for function in module.functions:
+            for item in _items(function.body) if function.body else ():
+                if isinstance(item, Instruction) and item.opcode in ("mov", "st", "cvta"):
+                    names = {operand.text for operand in item.operands if isinstance(operand, Name)}
+                    self.taken |= names & self.functions.keys()
+        for name in self.taken:
+            symbols.setdefault(name, Symbol(GENERIC, self.addresses[name]))
+
+    def shared_variables(self, module: Module, kernel: Function) -> list[Variable]:
+        """Those of the module, and those within the functions that the kernel reaches."""
+        found = [one for one in module.variables if one.space == "shared"]
+        waiting, seen = [kernel], {kernel.name}
+        while waiting:
+            one = waiting.pop(0)
+            assert one.body is not None
+            for item in _items(one.body):
+                if isinstance(item, Variable) and item.space == "shared":
+                    found.append(item)
+                elif isinstance(item, Instruction) and item.opcode == "call":
+                    for operand in item.operands:
+                        name = operand.text if isinstance(operand, Name) else ""
+                        if name in self.functions and name not in seen:
+                            seen.add(name)
+                            waiting.append(self.functions[name])
+        return found
+
+    def block(self, block: Block, scope: Scope | None = None) -> None:
+        scope = scope or Scope()
+        for item in block.items:
+            if isinstance(item, LabelHere):
+                scope.labels[item.name] = Label()
+            elif isinstance(item, Targets):
+                scope.tables[item.name] = item.labels
+        self.writer.scopes.append(scope)
+        for item in awaited(block.items):
+            if isinstance(item, Instruction):
+                self.instruction(item)
+            elif isinstance(item, Variable):
+                self.variable(item, scope)
+            elif isinstance(item, LabelHere):
+                self.writer.put(scope.labels[item.name])
+            elif isinstance(item, Block):
+                self.block(item)
+        self.writer.scopes.pop()
+
+    def variable(self, one: Variable, scope: Scope) -> None:
+        if one.space == "reg":
+            kind = one.type
+            if one.range is not None:
+                scope.ranges[one.name] = (kind, one.range)
+            else:
+                scope.registers[one.name] = Register(room(kind), kind)
+        elif one.space in ("local", "param"):
+            at = aligned(-(-self.writer.local // 8) * 8, one)
+            scope.symbols[one.name] = Symbol(LOCAL, at)
+            self.writer.local = at + bytes_of(one)
+        elif one.space != "shared":
+            raise Unsupported(f"PTX line {one.line}: a variable of .{one.space} in a function")
+
+    def instruction(self, one: Instruction) -> None:
+        writer = self.writer
+        writer.current = one
+        writer.guard, writer.negate = None, False
+        if one.guard:
+            writer.guard = writer.register(one.guard)
+            writer.negate = one.unless
+            if writer.guard is None:
+                raise writer.refuse(f"its predicate {one.guard} is not declared")
+        if one.opcode == "call":
+            self.call(one)
+            return
+        try:
+            found = find(one.form, len(one.operands))
+        except Unknown as error:
+            raise writer.refuse(str(error)) from None
+        rule = RULES.get(one.opcode)
+        try:
+            (rule or alu.plain)(writer, one, found)
+        except (IndexError, ValueError) as error:
+            raise writer.refuse(f"its operands do not fit it ({error})") from None
+
+    def call(self, one: Instruction) -> None:
+        """A call is the callee's body in its place."""
+        writer = self.writer
+        operands = list(one.operands)
+        results = list(writer.vector(operands.pop(0))) if _parenthesised(operands[0]) else []
+        target = operands.pop(0)
+        given: list[Operand] = []
+        if operands and _parenthesised(operands[0]):
+            given = list(writer.vector(operands.pop(0)))
+        name = target.text if isinstance(target, Name) else ""
+        if calls.built_in(writer, name, results, given):
+            return
+        end = Label()
+        guard, negate = writer.guard, writer.negate
+        if guard is not None:
+            # Only some lanes make the call: the others go round it.
+            writer.negate = not negate
+            writer.emit("", BRANCH, imm=end)
+            writer.guard = None
+        if name not in self.functions and writer.register(name) is not None:
+            self.through_pointer(one, target, results, given, end)
+        else:
+            self.inlined(name, results, given, end)
+        writer.put(end)
+        writer.current = one
+
+    def through_pointer(
+        self, one: Instruction, target: Operand, results: list[Operand], given: list[Operand],
+        end: Label,
+    ) -> None:  # fmt: skip
+        """A call through a register: a comparison with each function whose address is taken."""
+        writer = self.writer
+        where = writer.source(target, "u64")
+        shape = (len(results), len(given))
+        for name in sorted(self.taken):
+            callee = self.functions[name]
+            if (len(callee.results), len(callee.parameters)) != shape:
+                continue
+            other, same = Label(), writer.temporary(BIT)
+            writer.emit("setp.eq.u64", d=same, a=where,
+                        b=writer.constant(self.addresses[name], LONG), flags=0)  # fmt: skip
+            writer.guard, writer.negate = same, True
+            writer.emit("", BRANCH, imm=other)
+            writer.guard = None
+            if name in self.calling:
+                writer.emit("call.again")
+            else:
+                self.inlined(name, results, given, end)
+                writer.emit("", BRANCH, imm=end)
+            writer.put(other)
+            writer.current = one
+            if len(writer.steps) > 1_000_000:
+                raise writer.refuse("calls through pointers are nested too deeply to be executed")
+        writer.emit("call.nowhere", a=where)
+
+    def inlined(self, name: str, results: list[Operand], given: list[Operand], end: Label) -> None:
+        """The body of a function, whose parameters are what is given to it."""
+        writer = self.writer
+        callee = self.functions.get(name)
+        if callee is None or callee.body is None:
+            raise writer.refuse(f"{name or 'what is called'} has no body here to be executed")
+        if name in self.calling:
+            raise writer.refuse(f"{name} calls itself, which is not executed: write it as a loop")
+        scope = Scope()
+        for variables, operands_given in ((callee.results, results), (callee.parameters, given)):
+            if len(variables) != len(operands_given):
+                raise writer.refuse(f"{name} takes another number of operands")
+            for variable, operand in zip(variables, operands_given, strict=True):
+                if variable.space == "reg":
+                    if not isinstance(operand, Name):
+                        raise writer.refuse("a constant is passed in a register")
+                    register = writer.register(operand.text)
+                    if register is None:
+                        raise writer.refuse(f"{operand.text} is not declared")
+                    scope.registers[variable.name] = register
+                    continue
+                symbol = writer.symbol(operand.text) if isinstance(operand, Name) else None
+                if symbol is None:
+                    raise writer.refuse(f"{operand} is no parameter that can be passed")
+                scope.symbols[variable.name] = symbol
+        outer, writer.scopes = writer.scopes, [writer.scopes[0]]
+        self.calling.append(name)
+        writer.ends.append(end)
+        self.block(callee.body, scope)
+        writer.ends.pop()
+        self.calling.pop()
+        writer.scopes = outer
+
+
+def _parenthesised(operand: object) -> bool:
+    return isinstance(operand, Vector) and operand.opening == "("
+
+
+def _items(block: Block) -> Iterable[object]:
+    for item in block.items:
+        yield item
+        if isinstance(item, Block):
+            yield from _items(item)
+        elif isinstance(item, Prototype):
+            continue

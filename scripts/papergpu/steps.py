@@ -1,0 +1,134 @@
+"""What a program is made of before its registers have places: steps, registers, labels, symbols."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TypedDict
+
+from papergpu.kinds import width
+from papergpu.program import (
+    BIT,
+    CONST,
+    GENERIC,
+    GLOBAL,
+    LOCAL,
+    LONG,
+    PARAM,
+    QUAD,
+    SHARED,
+    WORD,
+)
+from papergpu.tree import Float, Integer, Operand, Opposite
+
+SPACES = {"shared": SHARED, "local": LOCAL, "param": PARAM, "const": CONST, "global": GLOBAL}
+
+
+@cache
+def bits(kind: str) -> int:
+    """The width of a type in bits: 32 of `f16x2`, 64 of `f32x2`, 1 of `pred`."""
+    if kind == "b64x2":
+        return 128
+    return width(kind)
+
+
+@cache
+def room(kind: str) -> int:
+    """Bytes of a register of a type in a warp."""
+    width = bits(kind)
+    return BIT if width == 1 else WORD if width <= 32 else LONG if width == 64 else QUAD
+
+
+@dataclass(eq=False, slots=True)
+class Register:
+    """A register of the program, before it has a place. `constant` is its bits if it is one."""
+
+    width: int
+    type: str = ""
+    constant: int | None = None
+    shared: bool = False  # the constant is an address of shared memory
+    special: int | None = None
+    keep: bool = False  # it shares its place with no other: something in flight may write it
+    at: int = -1
+
+
+@dataclass(slots=True)
+class Symbol:
+    """A variable: its space, and its byte there."""
+
+    space: int
+    at: int
+
+
+class Fields(TypedDict, total=False):
+    """Where an instruction accesses memory: register `a` plus `imm`, in a space."""
+
+    a: Register
+    imm: int
+    base: int
+    space: int
+
+
+class Label:
+    """A place in the program; `at` is its instruction once it is known."""
+
+    __slots__ = ("at",)
+
+    def __init__(self) -> None:
+        self.at = -1
+
+
+@dataclass(slots=True)
+class Step:
+    """One instruction, its registers still without a place.
+
+    `writes` and `reads` are the registers that it writes and reads, `items` its list: registers,
+    labels and numbers. `owner` numbers the instructions of PTX that are decoded: those that become
+    several have one number.
+    """
+
+    name: str
+    kind: int
+    fields: dict[str, Register | Label | int]
+    items: Sequence[Register | Label | int]
+    writes: tuple[Register, ...]
+    reads: tuple[Register, ...]
+    guard: Register | None
+    negate: bool
+    place: int
+    form: str
+    owner: int
+
+
+def space_of(name: str) -> int:
+    """The space that a modifier names: `shared::cta`, `param::entry`, or none, which is generic."""
+    return SPACES.get(name.partition("::")[0], GENERIC)
+
+
+def literal(operand: Operand, kind: str) -> int | None:
+    """The bits of an operand that is a constant of a type; None if it is none."""
+    if isinstance(operand, Integer):
+        return operand.value
+    if isinstance(operand, Float):
+        return float_bits(operand, kind)
+    if isinstance(operand, Opposite) and operand.sign == "-":
+        inner = operand.operand
+        if isinstance(inner, Integer):
+            return -inner.value
+        if isinstance(inner, Float):
+            return float_bits(inner, kind) ^ 1 << (bits(kind) - 1)
+    return None
+
+
+def float_bits(operand: Float, kind: str) -> int:
+    """The bits of a floating constant of either width as one of a type."""
+    wide = bits(kind) == 64
+    if operand.width == 32 and wide:
+        (number,) = struct.unpack("<f", struct.pack("<I", operand.bits))
+        return int(struct.unpack("<Q", struct.pack("<d", number))[0])
+    if operand.width == 64 and not wide:
+        (number,) = struct.unpack("<d", struct.pack("<Q", operand.bits))
+        return int(struct.unpack("<I", struct.pack("<f", number))[0])
+    return operand.bits
