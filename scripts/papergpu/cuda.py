@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from papergpu import session
 from papergpu.arguments import parameter, touched
 from papergpu.decode import decode, memory_of
 from papergpu.errors import CompileError, Finding, Unavailable, Unsupported
@@ -109,8 +110,8 @@ class Source:
         ]
         fixed = found.program.directives.get("reqnctapercluster")
         blocks = _three(cluster) if cluster is not None else _three(fixed) if fixed else (1, 1, 1)
-        return found.launch(
-            _three(grid), _three(block), values, touched(args, touching), dynamic=shared,
+        return session.launch(
+            found, _three(grid), _three(block), values, touched(args, touching), dynamic=shared,
             cluster=blocks, cooperative=cooperative, settings=settings,
         )  # fmt: skip
 

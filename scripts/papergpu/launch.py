@@ -8,6 +8,8 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +57,26 @@ class _Launch(ctypes.Structure):
     ]
 
 
+@cache
+def engine() -> ctypes.CDLL:
+    """The engine, whose records are laid out as they are here.
+
+    Raises:
+        RuntimeError: one of them has another size there.
+    """
+    found = core()
+    sizes = {"Inst": INSTRUCTION.itemsize, "Launch": ctypes.sizeof(_Launch),
+             "Count": COUNT.itemsize, "Alloc": _ALLOC.itemsize}  # fmt: skip
+    for number, (name, here) in enumerate(sizes.items()):
+        there = found.papergpu_sizes(number)
+        if there != here:
+            raise RuntimeError(
+                f"papergpu/core/core.hpp: {name} has {there} bytes, and {here} in Python: lay it "
+                "out the same in launch.py or program.py"
+            )
+    return found
+
+
 @dataclass(frozen=True)
 class Memory:
     """Memory that a launch may touch: `size` bytes from the address `at`, by name in findings.
@@ -91,6 +113,22 @@ class Settings:
     perturb: int = 0
     order: str = "forward"
     fuse: bool = False
+
+
+class Options(TypedDict, total=False):
+    """What else a launch says, beside its grid, its block, its parameters and its memory.
+
+    `dynamic` is its bytes of dynamic shared memory, `cluster` the blocks of a cluster;
+    `cooperative` lets the grid synchronise. `settings` say how it is executed.
+    """
+
+    dynamic: int
+    cluster: Three
+    cooperative: bool
+    settings: Settings | None
+
+
+DEFAULTS: Options = {"dynamic": 0, "cluster": (1, 1, 1), "cooperative": False, "settings": None}
 
 
 @dataclass
@@ -155,7 +193,7 @@ class Kernel:
         chosen = [at for at, (one, of) in enumerate(pairs) if one == name and form in ("", of)]
         self.spoilt = name
         if name:
-            core().papergpu_mutant(handler(name))
+            engine().papergpu_mutant(handler(name))
             run[chosen] = handler("mutant.")
         return len(chosen) + sum(one[2] == name for one in self.program.fused)
 
@@ -165,23 +203,23 @@ class Kernel:
         block: Three,
         parameters: Sequence[bytes],
         touched: Sequence[Memory] = (),
-        *,
-        dynamic: int = 0,
-        cluster: Three = (1, 1, 1),
-        cooperative: bool = False,
-        settings: Settings | None = None,
+        **options: Unpack[Options],
     ) -> Result:
         """Execute it, and return when it has ended.
 
-        `parameters` are the bytes of each, `touched` the memory that it may touch, `dynamic` its
-        bytes of dynamic shared memory.
+        `parameters` are the bytes of each, `touched` the memory that it may touch.
 
         Raises:
             Finding: it did something that it may not.
             ValueError: the launch itself is not possible.
+            TypeError: there is no such option.
         """
-        settings = settings or Settings()
-        program = self.program
+        unknown = ", ".join(options.keys() - DEFAULTS.keys())
+        if unknown:
+            raise TypeError(f"a launch has no option {unknown}: it has {', '.join(DEFAULTS)}")
+        chosen: Options = {**DEFAULTS, **options}
+        settings, dynamic = chosen["settings"] or Settings(), chosen["dynamic"]
+        program, cluster = self.program, chosen["cluster"]
         fits(program, grid, block, parameters, cluster)
         given = _Launch()
         held = aligned(max(64, program.parameter_bytes))
@@ -218,7 +256,7 @@ class Kernel:
         given.sm = architecture(program.target)
         given.tensor = 128 * 512 * 4 if program.tensor else 0
         given.checks, given.profile = int(settings.checks), int(settings.profile)
-        given.cooperative = int(cooperative)
+        given.cooperative = int(chosen["cooperative"])
         given.schedule = SCHEDULES[settings.schedule]
         given.threads = settings.threads or os.cpu_count() or 1
         given.granule, given.global_granule = program.granule, program.global_granule
@@ -226,7 +264,7 @@ class Kernel:
         self.memory[:16] = 0  # where a cooperative grid synchronises
         given.reserved = program.reserved
         given.order = ORDERS[settings.order]
-        failed = core().papergpu_launch(ctypes.byref(given))
+        failed = engine().papergpu_launch(ctypes.byref(given))
         printed = printed_by(given)
         if printed:
             sys.stdout.write(printed)
@@ -248,9 +286,9 @@ class Kernel:
 def printed_by(given: _Launch) -> str:
     """What a launch printed, block after block."""
     length = ctypes.c_uint64()
-    text = core().papergpu_printed(ctypes.byref(given), ctypes.byref(length))
+    text = engine().papergpu_printed(ctypes.byref(given), ctypes.byref(length))
     found = ctypes.string_at(text, length.value).decode(errors="replace") if length.value else ""
-    core().papergpu_forget(ctypes.byref(given))
+    engine().papergpu_forget(ctypes.byref(given))
     return found
 
 

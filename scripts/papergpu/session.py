@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
-from papergpu.launch import SCHEDULES, Kernel, Memory, Result, Settings, Three
+from papergpu.launch import DEFAULTS, SCHEDULES, Kernel, Memory, Options, Result, Settings, Three
 from papergpu.program import Program
 
 __all__ = ["Launched", "Undo", "current", "launch", "on_launch", "replaced", "settings"]
@@ -114,19 +114,13 @@ def launch(
     block: Three,
     parameters: Sequence[bytes],
     touched: Sequence[Memory] = (),
-    *,
-    dynamic: int = 0,
-    cluster: Three = (1, 1, 1),
-    cooperative: bool = False,
+    **options: Unpack[Options],
 ) -> Result:
-    """Launch a kernel under the current settings, and tell whoever asked to be told."""
-    chosen = current()
-    result = kernel.launch(
-        grid, block, parameters, touched,
-        dynamic=dynamic, cluster=cluster, cooperative=cooperative, settings=chosen,
-    )  # fmt: skip
+    """Launch a kernel, under the current settings unless it has its own, and tell who asked."""
+    chosen = options["settings"] = options.get("settings") or current()
+    result = kernel.launch(grid, block, parameters, touched, **options)
     if _told:
-        program = kernel.program
+        program, cluster = kernel.program, options.get("cluster", DEFAULTS["cluster"])
         done = Launched(program.name, program, result, grid, block, cluster, chosen)
         for callback in tuple(_told):
             callback(done)

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import papergpu
 import pytest
 import torch
 from papergpu.arguments import parameter
@@ -132,6 +133,21 @@ def test_variables_are_read_and_written_and_live_from_launch_to_launch(basic):
     assert basic.globals("inner::kept", np.float64)[1] == 1.5
     with pytest.raises(ValueError, match="no variable 'nothing' that a kernel uses; it has"):
         basic.globals("nothing")
+
+
+def test_settings_and_callbacks_hold_for_cuda_as_for_triton(basic):
+    x, seen = torch.ones(4), []
+    with papergpu.settings(profile=True, seed=3), papergpu.on_launch(seen.append):
+        basic.launch("scale<float>", (2, 1), 2, x, 3.0, 4)
+        basic.launch("scale<float>", 1, 4, x, 1.0, 4, settings=papergpu.Settings(seed=5))
+    basic.launch("scale<float>", 1, 4, x, 1.0, 4)
+    assert [(one.name, one.grid, one.block, one.cluster) for one in seen] == [
+        ("scale<float>", (2, 1, 1), (2, 1, 1), (1, 1, 1)),
+        ("scale<float>", (1, 1, 1), (4, 1, 1), (1, 1, 1)),
+    ]
+    assert [(one.settings.profile, one.settings.seed) for one in seen] == [(True, 3), (False, 5)]
+    first, second = (one.result for one in seen)
+    assert second.counts is None and first.counts["run"].sum() == first.steps > 0
 
 
 def test_dynamic_shared_memory_is_as_large_as_the_launch_says(basic):

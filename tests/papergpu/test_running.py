@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from executing import execute, kernel_of
+from papergpu import launch
 from papergpu.errors import Finding, Unsupported
 from papergpu.launch import Settings
 
@@ -450,3 +451,16 @@ def test_a_form_that_is_not_executed_is_refused_with_its_line() -> None:
 def test_launches_that_no_gpu_begins(grid: object, block: object, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         execute(store("mov.u32 %r0, 1;"), np.zeros(32, np.uint32), grid=grid, block=block)
+
+
+def test_the_engine_lays_its_records_out_as_python_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = launch.engine.__wrapped__
+    assert engine() is launch.core()
+    monkeypatch.setattr(launch, "COUNT", np.dtype([("run", "u8")]))
+    with pytest.raises(RuntimeError, match="Count has 80 bytes, and 8 in Python"):
+        engine()
+
+
+def test_an_option_that_no_launch_has_is_refused() -> None:
+    with pytest.raises(TypeError, match="a launch has no option dynamics: it has dynamic, cluster"):
+        run("mov.u32 %r0, 1;", dynamics=1)
