@@ -6,10 +6,12 @@ from fractions import Fraction
 
 from papergpu.formats import FORMATS, NEAREST, Format, saturated
 from papergpu.forms import Matched
+from papergpu.handlers import handles
 from papergpu.kinds import clamped, whole, width
 from papergpu.reals import NAN, Real, real
 
 
+@handles("cvt")
 def converted(found: Matched, *operands: int) -> int:
     """The result of a `cvt`."""
     to, given = found.types[0], found.types[1]

@@ -13,9 +13,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from papergpu.formats import FORMATS
 from papergpu.forms import FORMS, Unknown, find
+from papergpu.handlers import HANDLERS, handles
 from papergpu.kinds import whole
 from papergpu.reals import real
-from papergpu.scalar import HANDLERS, evaluate
+from papergpu.scalar import evaluate
 
 BITS16, BITS32, BITS64 = (st.integers(0, 2**n - 1) for n in (16, 32, 64))
 LIBM = ctypes.CDLL("libm.so.6")
@@ -40,6 +41,13 @@ def opcodes() -> set[str]:
 
 def test_every_form_of_the_table_is_executed() -> None:
     assert opcodes() == set(HANDLERS)
+
+
+def test_an_opcode_has_one_handler() -> None:
+    before = dict(HANDLERS)
+    with pytest.raises(ValueError, match="two handlers compute add"):
+        handles("add")(max)
+    assert before == HANDLERS
 
 
 def test_what_is_in_no_row_is_refused() -> None:

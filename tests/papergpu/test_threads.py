@@ -7,12 +7,13 @@ from functools import cache
 
 import numpy as np
 import pytest
+from papergpu.approximations import allowed, exactly
 from papergpu.build import handlers_of
 from papergpu.errors import Finding
 from papergpu.formats import FORMATS
 from papergpu.forms import find
 from papergpu.launch import Settings
-from papergpu.scalar import allowed, evaluate, exactly
+from papergpu.scalar import evaluate
 from threads import SOURCES, Trial, all_forms, kernel_of, launch, of_handlers, tried, wrong
 
 COMPARISONS = ("set", "setp")  # more than half of all forms, and as many combinations
