@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from papergpu.decode import decode, memory_of
-from papergpu.launch import Memory, Settings, loaded
-from papergpu.parse import parse
+from executing import kernel, launch
+from papergpu.launch import Settings
 
 HEAD = """
 .version 8.7
@@ -69,13 +68,9 @@ def execute(
     text = HEAD.format(parameters=parameters, threads=threads, shared=shared)
     for number, name in enumerate(names):
         text += f"    ld.param.u64 %l{number}, [{name}];\n"
-    module = parse(text + body + "}\n")
-    kernel = loaded(decode(module, "kernel"), memory_of(module))
-    kernel.launch(
-        (blocks, 1, 1), (threads, 1, 1),
-        [array.ctypes.data.to_bytes(8, "little") for array in arrays.values()],
-        [Memory(array.ctypes.data, array.nbytes, name) for name, array in arrays.items()],
-        cluster=(cluster, 1, 1), settings=settings or Settings(threads=1),
+    launch(
+        kernel(text + body + "}\n", "kernel"), *arrays.values(), names=names, grid=blocks,
+        block=threads, cluster=(cluster, 1, 1), settings=settings,
     )  # fmt: skip
 
 

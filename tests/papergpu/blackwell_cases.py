@@ -6,18 +6,17 @@ Each is compiled by Triton, executed and held against float64.
 from __future__ import annotations
 
 import json
-import traceback
-from collections.abc import Callable
 from typing import Any
 
 import blackwell_kernels as kernels
+import executing
 import numpy as np
 import numpy.typing as npt
 import triton
-from papergpu.decode import decode, memory_of
+from apart import cases, wrong
+from executing import kernel
 from papergpu.formats import FORMATS
-from papergpu.launch import Memory, Settings, loaded
-from papergpu.parse import parse
+from papergpu.launch import Settings, aligned
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -39,24 +38,14 @@ def launch(
     )  # fmt: skip
     made = triton.compile(source, target=GPUTarget("cuda", 100, 32), options=options)
     text = made.asm["ptx"]
-    module = parse(text)
-    program = decode(module, made.metadata.name)
-    scratch = np.zeros(made.metadata.global_scratch_size * grid[0] * grid[1] + 256, np.uint8)
-    parameters, memory = [], []
-    for name, one in zip(names, given, strict=False):
-        if isinstance(one, np.ndarray):
-            parameters.append(one.ctypes.data.to_bytes(8, "little"))
-            memory.append(Memory(one.ctypes.data, one.nbytes, name))
-        else:
-            parameters.append(
-                np.array(one, np.float32 if isinstance(one, float) else np.int32).tobytes()
-            )
-    at = -(-scratch.ctypes.data // 128) * 128
-    memory.append(Memory(scratch.ctypes.data, scratch.nbytes, "scratch"))
-    parameters += [at.to_bytes(8, "little"), bytes(8)][: len(program.parameters) - len(parameters)]
-    loaded(program, memory_of(module)).launch(
-        grid, (32 * made.metadata.num_warps, 1, 1), parameters, memory,
-        dynamic=made.metadata.shared, settings=Settings(threads=1, seed=1),
+    one = kernel(text, made.metadata.name)
+    scratch = aligned(made.metadata.global_scratch_size * grid[0] * grid[1] + 128)
+    values = [np.float32(value) if isinstance(value, float) else value for value in given]
+    more = [scratch, bytes(8)][: len(one.program.parameters) - len(values)]
+    executing.launch(
+        one, *values, *more, names=[*names[: len(values)], "scratch"], grid=grid,
+        block=32 * made.metadata.num_warps, dynamic=made.metadata.shared,
+        settings=Settings(threads=1, seed=1),
     )  # fmt: skip
     return str(text)
 
@@ -203,14 +192,5 @@ def case_attention() -> None:
     np.testing.assert_allclose(o, wanted, rtol=2e-3, atol=1e-3)
 
 
-def outcome(case: Callable[[], None]) -> str:
-    try:
-        case()
-    except Exception:
-        return traceback.format_exc()
-    return ""
-
-
 if __name__ == "__main__":
-    cases = {name: one for name, one in globals().items() if name.startswith("case_")}
-    print(json.dumps({name: outcome(one) for name, one in cases.items()}))
+    print(json.dumps({name: wrong(globals()[name]) for name in cases(__file__)}))

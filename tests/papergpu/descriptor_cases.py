@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-import traceback
 
 import torch
 import triton
 import triton.language as tl
+from apart import cases, wrong
 from papergpu.launch import Settings
 from papergpu.triton import active
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -148,16 +148,12 @@ def main(target: str) -> dict[str, str]:
     torch.manual_seed(0)
     triton.set_allocator(lambda size, align, stream: torch.zeros(size, dtype=torch.uint8))
     found = {}
-    for name, case in globals().copy().items():
-        if not name.startswith("case_"):
-            continue
+    for name in cases(__file__):
+        said = {}
         for seed, schedule in enumerate(("robin", "random")):
             with active(target, Settings(threads=1, seed=seed, schedule=schedule)):
-                try:
-                    case(target)
-                    found.setdefault(name, "")
-                except Exception:
-                    found[name] = f"{schedule}: {traceback.format_exc()[-1500:]}"
+                said[schedule] = wrong(globals()[name], target)
+        found[name] = "".join(f"{how}: {text[-1500:]}" for how, text in said.items() if text)
     return found
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import io
 import json
 import sys
-import traceback
 from contextlib import redirect_stdout
 
 import front_kernels as kernels
 import papergpu
 import torch
 import triton
+from apart import cases, wrong
 from triton.runtime.driver import driver
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -313,22 +313,17 @@ def case_undone(target: str) -> None:
 def main(target: str) -> None:
     from triton.backends import backends
 
-    wrong = {}
+    found = {}
     before = torch.cuda.get_device_capability, dict(backends), driver._active
     papergpu.activate(target, papergpu.Settings(threads=2))
-    for name, case in list(globals().items()):
-        if name.startswith("case_"):
-            torch.manual_seed(0)
-            try:
-                case(target)
-                wrong[name] = ""
-            except Exception:
-                wrong[name] = traceback.format_exc()
+    for name in cases(__file__):
+        torch.manual_seed(0)
+        found[name] = wrong(globals()[name], target)
     papergpu.deactivate()
     after = torch.cuda.get_device_capability, dict(backends), driver._active
     if before != after:
-        wrong["case_undone"] += f"left behind: {before} {after}"
-    print(json.dumps(wrong))
+        found["case_undone"] += f"left behind: {before} {after}"
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

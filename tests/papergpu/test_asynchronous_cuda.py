@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from executing import launch
 from papergpu.errors import Finding
 from papergpu.launch import Settings
-from paperkernels import compiled, kernel, launched
+from paperkernels import compiled, kernel
 
 HEAD = r"""
 #include <cuda/barrier>
@@ -140,10 +141,11 @@ def test_real_headers_copy_rightly(name: str, architecture: str) -> None:
     if name == "bulk" and architecture == "compute_80":
         architecture = "compute_100"
     body, expected = CASES[name]
-    one = kernel(compiled(HEAD + body + "}", architecture), "k")
+    one = kernel(compiled(HEAD + body + "}", architecture))
     for seed, schedule in enumerate(("robin", "random", "far")):
         x, y = arrays()
-        launched(one, 1, 64, x, y, settings=Settings(threads=1, seed=seed, schedule=schedule))
+        settings = Settings(threads=1, seed=seed, schedule=schedule)
+        launch(one, x, y, block=64, settings=settings)
         assert np.array_equal(y, expected(x))
 
 
@@ -159,6 +161,6 @@ def test_real_headers_copy_rightly(name: str, architecture: str) -> None:
 def test_planted_faults_are_found(name: str, change: tuple[str, str], said: str) -> None:
     body = CASES[name][0]
     assert change[0] in body
-    one = kernel(compiled(HEAD + body.replace(*change) + "}", "compute_90"), "k")
+    one = kernel(compiled(HEAD + body.replace(*change) + "}", "compute_90"))
     with pytest.raises(Finding, match=said):
-        launched(one, 1, 64, *arrays())
+        launch(one, *arrays(), block=64)

@@ -6,22 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from executing import launch
 from papergpu.errors import Finding
-from papergpu.launch import Settings
-from paperkernels import compiled, kernel, launched
+from papergpu.launch import Settings, aligned
+from paperkernels import MBARRIERS, compiled, kernel
 
-COMMON = r"""
-typedef unsigned u32; typedef unsigned long long u64;
-#define SHARED(p) (u32)__cvta_generic_to_shared(p)
-__device__ void init(void* bar, int n) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
-    :: "r"(SHARED(bar)), "r"(n) : "memory"); }
-__device__ void expect(void* bar, int n) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
-    :: "r"(SHARED(bar)), "r"(n) : "memory"); }
-__device__ void wait(void* bar, int parity) {
-  asm volatile("{ .reg .pred p; again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1; "
-      "@p bra done; bra again; done: }" :: "r"(SHARED(bar)), "r"(parity) : "memory");
-}
+COMMON = (
+    MBARRIERS
+    + r"""
 __device__ void load(void* to, const void* from, int n, void* bar) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], "
       "%2, [%3];" :: "r"(SHARED(to)), "l"(from), "r"(n), "r"(SHARED(bar)) : "memory");
@@ -33,12 +25,11 @@ __device__ void store(void* to, const void* from, int n) {
 #define COMMIT asm volatile("cp.async.bulk.commit_group;" ::: "memory")
 #define FENCE asm volatile("fence.proxy.async;" ::: "memory")
 """
+)
 
 
-def run(text: str, *arguments: Any, grid: int = 1, block: int = 64, **options: Any) -> Any:
-    architecture = options.pop("architecture", "compute_90a")
-    return launched(kernel(compiled(COMMON + text, architecture), "k"), grid, block, *arguments,
-                    **options)  # fmt: skip
+def run(text: str, *arguments: Any, architecture: str = "compute_90a", **options: Any) -> None:
+    launch(kernel(compiled(COMMON + text, architecture)), *arguments, block=64, **options)
 
 
 def found(text: str, *arguments: Any, **options: Any) -> str:
@@ -48,9 +39,7 @@ def found(text: str, *arguments: Any, **options: Any) -> str:
 
 
 def numbers(count: int, dtype: Any = np.float32) -> Any:
-    whole = np.zeros(count * np.dtype(dtype).itemsize + 128, np.uint8)
-    start = -whole.ctypes.data % 128
-    out = whole[start : start + count * np.dtype(dtype).itemsize].view(dtype)
+    out = aligned(count * np.dtype(dtype).itemsize).view(dtype)
     out[:] = np.random.default_rng(count).integers(1, 99, count)
     return out
 

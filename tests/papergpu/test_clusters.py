@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from executing import launch
 from papergpu.errors import Finding
-from papergpu.launch import Settings
+from papergpu.launch import Settings, aligned
 from papergpu.tensormap import TensorMap
-from paperkernels import compiled, kernel, launched
+from paperkernels import compiled, kernel
 
 COMMON = r"""
 typedef unsigned u32; typedef unsigned long long u64;
@@ -34,8 +35,8 @@ __device__ void wait(void* bar, int parity) {
 
 
 def run(text: str, *arguments: Any, blocks: Any, cluster: Any, block: int = 32, **more: Any) -> Any:
-    return launched(kernel(compiled(COMMON + text), "k"), blocks, block, *arguments,
-                    cluster=(*cluster, 1, 1)[:3], **more)  # fmt: skip
+    return launch(kernel(compiled(COMMON + text)), *arguments, grid=blocks, block=block,
+                  cluster=(*cluster, 1, 1)[:3], **more)  # fmt: skip
 
 
 CLUSTERS = [((2,), (2,)), ((8,), (4,)), ((8,), (8,)), ((4, 4), (2, 2)), ((2, 2, 4), (2, 1, 2))]
@@ -177,8 +178,7 @@ extern "C" __global__ void k(const __grid_constant__ Map map, const float* x, fl
 
 @pytest.mark.parametrize("seed", [0, 4])
 def test_multicast_loads(seed: int) -> None:
-    whole = np.zeros(4 * 32 + 32, np.float32)
-    x = whole[(-whole.ctypes.data % 128) // 4 :][: 4 * 32].reshape(4, 32)
+    x = aligned(4 * 128).view(np.float32).reshape(4, 32)
     x[...] = np.arange(128).reshape(4, 32)
     y = np.zeros((4, 2, 4, 32), np.float32)
     mapped = TensorMap(x.ctypes.data, "f32", (32, 4), (128,), (32, 1)).encoded()
@@ -204,8 +204,7 @@ extern "C" __global__ void k(const float* x) {
     "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], 128, [%2];"
     :: "r"(SHARED(s)), "l"(x), "r"(mapa(SHARED(&bar), c.block_rank() ^ 1)) : "memory");
 }"""
-    x = np.zeros(64, np.float32)
-    x = x[(-x.ctypes.data % 16) // 4 :]
+    x = aligned(256).view(np.float32)
     with pytest.raises(Finding, match="both must be of one block"):
         run(text, x, blocks=(2,), cluster=(2,))
 

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from executing import kernel, launch
 from papergpu.classes import CLASSES, class_of
 from papergpu.counters import Profile, Tally, format_table, profile
-from papergpu.decode import decode, memory_of
 from papergpu.forms import FORMS
-from papergpu.launch import Kernel, Memory, Settings, aligned, loaded
-from papergpu.parse import parse
+from papergpu.launch import Memory, Settings, aligned
 
 SETTINGS = Settings(checks=False, profile=True, threads=1)
 HEAD = """.version 8.7
@@ -28,11 +27,6 @@ mov.u32 %r3, {lanes}; shl.b32 %r4, 1, %r0; and.b32 %r3, %r3, %r4; setp.ne.u32 %p
 """
 
 
-def kernel(text: str, name: str = "k") -> Kernel:
-    module = parse(text)
-    return loaded(decode(module, name), memory_of(module))
-
-
 def run(
     body: str, offsets: list[int], lanes: int = 0xFFFFFFFF, target: str = "sm_90", shift: int = 0
 ) -> Tally:
@@ -41,10 +35,9 @@ def run(
     one = kernel(f"{head}\n{body}\nret;\n}}\n")
     data, given = aligned(1 << 18), aligned(128).view(np.uint32)
     given[:] = offsets
-    at = data.ctypes.data + shift
-    touched = [Memory(data.ctypes.data, data.nbytes), Memory(given.ctypes.data, given.nbytes)]
-    parameters = [at.to_bytes(8, "little"), given.ctypes.data.to_bytes(8, "little")]
-    result = one.launch((1, 1, 1), (32, 1, 1), parameters, touched, settings=SETTINGS)
+    touched = [Memory(data.ctypes.data, data.nbytes)]
+    at = np.uint64(data.ctypes.data + shift)
+    result = launch(one, at, given, touched=touched, settings=SETTINGS)
     assert result.counts is not None
     lines = profile([(one.program, result.counts)]).lines
     return lines[-2].own  # the last one is ret
@@ -275,11 +268,8 @@ def placed(blocks: int = 3, launches: int = 1, threads: int = 1) -> Profile:
     data = aligned(4096)
     done = []
     for _ in range(launches):
-        result = one.launch(
-            (blocks, 1, 1), (64, 1, 1), [data.ctypes.data.to_bytes(8, "little")],
-            [Memory(data.ctypes.data, data.nbytes)],
-            settings=Settings(checks=False, profile=True, threads=threads),
-        )  # fmt: skip
+        settings = Settings(checks=False, profile=True, threads=threads)
+        result = launch(one, data, grid=blocks, block=64, settings=settings)
         assert result.counts is not None
         assert int(result.counts["run"].sum()) == result.steps
         done.append((one.program, result.counts))

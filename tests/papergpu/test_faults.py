@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
-import sys
 from functools import cache
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("cuda.bindings.nvrtc")
 
+from apart import outcomes
 from faults import barriers, bounds, copies, global_memory, shared_memory
 from papergpu.errors import Finding
 from planted import RUNS, launcher
 
-HERE = Path(__file__).parent
 SOUND = {
     one.name: one
     for module in (bounds, shared_memory, global_memory, barriers, copies)
@@ -28,6 +23,7 @@ FAULTS = [(one.name, fault) for one in SOUND.values() for fault in one.faults]
 SCHEDULES = [(schedule, seed) for schedule in ("robin", "far", "random") for seed in (0, 1, 5)]
 WRONG = "its result is wrong"
 TARGETS = ("sm_80", "sm_90")
+TRITON = "faulty_triton.py"
 
 
 @cache
@@ -48,19 +44,6 @@ def found(name: str, fault: str) -> list[str]:
     return said
 
 
-@cache
-def outcomes(target: str) -> dict[str, list[str]]:
-    """The same for the kernels of Triton, which compiles in a process of its own."""
-    variables = {"TRITON_INTERPRET": "0", "PYTHONPATH": f"{HERE.parents[1] / 'scripts'}:{HERE}"}
-    done = subprocess.run(
-        [sys.executable, str(HERE / "faulty_triton.py"), target],
-        capture_output=True, text=True, env={**os.environ, **variables},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    made: dict[str, list[str]] = json.loads(done.stdout.splitlines()[-1])
-    return made
-
-
 @pytest.mark.parametrize("name", SOUND)
 def test_what_is_sound_passes_under_every_schedule(name: str) -> None:
     sound = SOUND[name]
@@ -71,14 +54,16 @@ def test_what_is_sound_passes_under_every_schedule(name: str) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_sound_kernels_of_triton_pass(target: str) -> None:
     pytest.importorskip("triton")
-    sound = {name: said for name, said in outcomes(target).items() if name.endswith(" 0")}
+    sound = {name: said for name, said in outcomes(TRITON, target).items() if name.endswith(" 0")}
     assert len(sound) >= 5 and not any(line for said in sound.values() for line in said), sound
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_faults_of_kernels_of_triton_are_found(target: str) -> None:
     pytest.importorskip("triton")
-    faults = {name: said[-1] for name, said in outcomes(target).items() if not name.endswith(" 0")}
+    faults = {
+        name: said[-1] for name, said in outcomes(TRITON, target).items() if not name.endswith(" 0")
+    }
     assert len(faults) >= 9
     missed = {name: line for name, line in faults.items() if line in ("", WRONG)}
     assert not missed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import executing
 import numpy as np
 import pytest
 from papergpu.formats import FORMATS
@@ -9,7 +10,8 @@ from papergpu.kinds import width
 from papergpu.launch import Kernel, Settings
 from papergpu.reals import real
 from papergpu.scalar import evaluate
-from threads import kernel_of, launch, values
+from patterns import values
+from threads import launch
 
 KINDS = ("f32", "ftz.f32", "f64", "f32x2", "f16", "f16x2", "bf16", "bf16x2")
 SHAPES = {
@@ -30,7 +32,7 @@ def written(kind: str, body: str) -> Kernel:
         for at, name in enumerate("abc")
     )  # fmt: skip
     stored = "mov.b64 %rd2, %d;" if size == 64 else f"cvt.u64.u{store[1:]} %rd2, %d;"
-    return kernel_of(f"""
+    return executing.kernel(f"""
         .version 8.7
         .target sm_100a
         .address_size 64

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from executing import kernel_of
+from executing import kernel_of, launch
 from papergpu import kept
 from papergpu.errors import Unsupported
-from papergpu.launch import Memory
 
 BODY = """
   .loc 1 7 3
@@ -43,12 +42,7 @@ def files(folder: Path) -> list[Path]:
 
 def runs(kernel: kept.Kernel) -> list[int]:
     out = np.zeros(32, np.uint32)
-    kernel.launch(
-        (1, 1, 1),
-        (32, 1, 1),
-        [out.ctypes.data.to_bytes(8, "little")],
-        [Memory(out.ctypes.data, out.nbytes)],
-    )
+    launch(kernel, out)
     return out.tolist()
 
 

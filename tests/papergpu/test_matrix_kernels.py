@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from matrices import kernel, launch
+from apart import python
+from executing import kernel, launch
 from papergpu.errors import Finding
-from papergpu.launch import Settings
+from papergpu.launch import Settings, aligned
 
 COMPILED = """
 import json
@@ -73,19 +71,17 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("products")
     script = folder / "product.py"
     script.write_text(COMPILED)
-    command = [sys.executable, str(script), str(folder), json.dumps(CASES)]
-    compiling = {**os.environ, "TRITON_INTERPRET": "0"}
-    subprocess.run(command, env=compiling, check=True, timeout=300)
+    done = python(str(script), str(folder), json.dumps(CASES))
+    assert done.returncode == 0, done.stderr
     return folder
 
 
 def memory(values: torch.Tensor) -> np.ndarray:
     """A tensor's bytes where their address is a multiple of 128."""
     raw = values.contiguous().view(torch.uint8).numpy().reshape(-1)
-    room = np.zeros(raw.size + 256, np.uint8)
-    start = -room.ctypes.data % 128
-    room[start : start + raw.size] = raw
-    return room[start : start + raw.size]
+    room = aligned(raw.size)
+    room[:] = raw
+    return room
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
@@ -111,7 +107,7 @@ def test_what_triton_compiles(written: Path, case: tuple[str, int, str, str, int
     ):
         c = memory(torch.zeros(m, n, dtype=torch.int32 if how == "whole" else torch.float32))
         right = memory(b.T if how == "across" else b)
-        launch(made, memory(a), right, c, m, n, k, *rest, grid=blocks, block=(32 * warps, 1, 1),
+        launch(made, memory(a), right, c, m, n, k, *rest, grid=blocks, block=32 * warps,
                dynamic=dynamic, settings=settings)  # fmt: skip
         got = c.view(np.int32 if how == "whole" else np.float32).reshape(m, n)
         np.testing.assert_array_equal(got, expected)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from matrices import HEAD, kernel, launch
+from executing import HEAD, kernel, launch
 from papergpu.errors import Finding, Unsupported
 from papergpu.launch import Settings
 

@@ -6,27 +6,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+from executing import launch
 from papergpu.errors import Finding, Unsupported
 from papergpu.launch import Settings
-from paperkernels import compiled, kernel, launched
+from paperkernels import MBARRIERS, compiled, kernel
 
-COMMON = r"""
-typedef unsigned u32; typedef unsigned long long u64;
-#define SHARED(p) (u32)__cvta_generic_to_shared(p)
+COMMON = (
+    MBARRIERS
+    + r"""
 #define BAR "r"(SHARED(&bar))
-__device__ void wait(void* bar, int parity) {
-  asm volatile("{ .reg .pred p; again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1; "
-      "@p bra done; bra again; done: }" :: "r"(SHARED(bar)), "r"(parity) : "memory");
-}
 extern "C" __global__ void k(u64* y) {
   __shared__ alignas(8) u64 bar; __shared__ volatile u32 s[64]; u64 t = 0; u32 p = 0; (void)t;
       (void)p;
 """
+)
 
 
 def run(body: str, block: int = 64, count: int = 64, **more: Any) -> Any:
     y = np.zeros(count, np.uint64)
-    launched(kernel(compiled(COMMON + body + "\n}"), "k"), 1, block, y, **more)
+    launch(kernel(compiled(COMMON + body + "\n}")), y, block=block, **more)
     return y
 
 

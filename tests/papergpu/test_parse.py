@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from apart import python
 from hypothesis import given
 from hypothesis import strategies as st
 from papergpu.__main__ import main
@@ -260,9 +258,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ptx")
     script = folder / "product.py"
     script.write_text(COMPILED)
-    compiling = {**os.environ, "TRITON_INTERPRET": "0"}
-    command = [sys.executable, str(script), str(folder)]
-    subprocess.run(command, env=compiling, check=True, timeout=300)
+    done = python(str(script), str(folder))
+    assert done.returncode == 0, done.stderr
     source = (ROOT / "snippets" / "sgemm" / "sgemm.cu").read_bytes()
     for arch in ("sm_80", "sm_90a", "sm_100a"):
         (folder / f"ladder_{arch}.ptx").write_bytes(ptx(nvrtc, source, arch))

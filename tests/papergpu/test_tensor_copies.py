@@ -6,26 +6,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from executing import launch
 from papergpu.errors import Finding, Unsupported
-from papergpu.launch import Settings
+from papergpu.launch import Kernel, Memory, Settings
+from papergpu.launch import aligned as bytes_aligned
 from papergpu.tensormap import TensorMap
-from paperkernels import compiled, kernel, launched
+from paperkernels import MBARRIERS, compiled, kernel
 
-COMMON = r"""
+COMMON = (
+    MBARRIERS
+    + r"""
 struct alignas(64) Map { unsigned long long words[16]; };
-typedef unsigned u32;
-#define SHARED(p) (u32)__cvta_generic_to_shared(p)
-__device__ void init(void* bar, int n) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
-    :: "r"(SHARED(bar)), "r"(n) : "memory"); }
-__device__ void expect(void* bar, int n) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
-    :: "r"(SHARED(bar)), "r"(n) : "memory"); }
-__device__ void wait(void* bar, int parity) {
-  asm volatile("{ .reg .pred p; again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1; "
-      "@p bra done; bra again; done: }" :: "r"(SHARED(bar)), "r"(parity) : "memory");
-}
 extern __shared__ __align__(1024) unsigned char space[];
 """
+)
 LISTS = {1: "{%2}", 2: "{%2, %3}", 3: "{%2, %3, %4}", 4: "{%2, %3, %4, %5}",
          5: "{%2, %3, %4, %5, %6}"}  # fmt: skip
 LOAD = r"""
@@ -72,8 +66,13 @@ def written(text: str, rank: int, **parts: object) -> str:
     return COMMON + text
 
 
-def coordinates(*values: int) -> list[np.int32]:
-    return [np.int32(value) for value in (*values, 0, 0, 0, 0, 0)[:5]]
+def launched(
+    one: Kernel, mapped: TensorMap, tensor: Any, data: Any, at: tuple[int, ...], **more: Any
+) -> None:
+    coordinates = [np.int32(value) for value in (*at, 0, 0, 0, 0, 0)[:5]]
+    beside = [Memory(tensor.ctypes.data, tensor.nbytes, "what a tensor map is of")]
+    launch(one, mapped.encoded(), data, data.nbytes, *coordinates,
+           block=64, touched=beside, dynamic=65536, **more)  # fmt: skip
 
 
 def loaded(mapped: TensorMap, tensor: Any, out: Any, at: tuple[int, ...], **parts: Any) -> None:
@@ -83,8 +82,7 @@ def loaded(mapped: TensorMap, tensor: Any, out: Any, at: tuple[int, ...], **part
     parts.setdefault("WAIT", "wait(&bar, 0);")
     one = kernel(compiled(written(LOAD, rank, **parts), architecture), "load")
     settings = Settings(threads=1, checks=checks, seed=seed)
-    launched(one, 1, 64, mapped.encoded(), out, np.int32(out.nbytes), *coordinates(*at),
-             touched=[tensor], dynamic=65536, settings=settings)  # fmt: skip
+    launched(one, mapped, tensor, out, at, settings=settings)
 
 
 def stored(mapped: TensorMap, tensor: Any, given: Any, at: tuple[int, ...], **parts: Any) -> None:
@@ -97,8 +95,7 @@ def stored(mapped: TensorMap, tensor: Any, given: Any, at: tuple[int, ...], **pa
     )
     architecture = parts.pop("architecture", "compute_90a")
     one = kernel(compiled(written(STORE, rank, **parts), architecture), "store")
-    launched(one, 1, 64, mapped.encoded(), given, np.int32(given.nbytes), *coordinates(*at),
-             touched=[tensor], dynamic=65536)  # fmt: skip
+    launched(one, mapped, tensor, given, at)
 
 
 def map_of(tensor: Any, element: str, box: tuple[int, ...], **more: Any) -> TensorMap:
@@ -110,9 +107,7 @@ def map_of(tensor: Any, element: str, box: tuple[int, ...], **more: Any) -> Tens
 def aligned(shape: tuple[int, ...], dtype: Any) -> Any:
     """An array that begins at a multiple of 128."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    whole = np.zeros(size + 128, np.uint8)
-    start = -whole.ctypes.data % 128
-    return whole[start : start + size].view(dtype).reshape(shape)
+    return bytes_aligned(size).view(dtype).reshape(shape)
 
 
 def random(shape: tuple[int, ...], dtype: Any = np.float32, seed: int = 0) -> Any:

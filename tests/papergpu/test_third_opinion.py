@@ -12,7 +12,8 @@ import pytest
 import torch
 from papergpu.formats import FORMATS
 from papergpu.scalar import evaluate
-from threads import over, values
+from patterns import values
+from threads import over
 
 ALL = np.arange(1 << 16, dtype=np.uint64)
 BYTES = np.arange(1 << 8, dtype=np.uint64)

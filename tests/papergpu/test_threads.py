@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
+import executing
 import numpy as np
 import pytest
 from papergpu.approximations import allowed, exactly
@@ -14,7 +15,7 @@ from papergpu.formats import FORMATS
 from papergpu.forms import find
 from papergpu.launch import Settings
 from papergpu.scalar import evaluate
-from threads import SOURCES, Trial, all_forms, kernel_of, launch, of_handlers, tried, wrong
+from threads import SOURCES, Trial, all_forms, launch, of_handlers, tried, wrong
 
 COMPARISONS = ("set", "setp")  # more than half of all forms, and as many combinations
 
@@ -97,7 +98,7 @@ def moved(lines: str) -> tuple[list[int], list[int]]:
     random = np.random.default_rng(3)
     cells = random.integers(0, 1 << 64, (32, 4), np.uint64)
     given = [int(one) for one in cells[5, :2]]
-    kernel = kernel_of(f"""
+    kernel = executing.kernel(f"""
         .version 8.7
         .target sm_90
         .address_size 64
@@ -118,12 +119,10 @@ def moved(lines: str) -> tuple[list[int], list[int]]:
         st.global.b64 [%rd1+24], %d4;
         ret;
         }}""")
-    kernels.append(kernel)
     launch(kernel, cells)
     return given, [int(one) for one in cells[5, 2:]]
 
 
-kernels: list[object] = []
 PARTS = {
     "2x32": "mov.b64 {%r1, %r2}, %d1; mov.b64 %d3, {%r2, %r1};",
     "4x16": "mov.b64 {%h1, %h2, %h3, %h4}, %d1; mov.b64 %d3, {%h3, %h4, %h1, %h2};",

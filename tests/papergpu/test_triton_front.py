@@ -2,51 +2,19 @@
 
 from __future__ import annotations
 
-import ast
-import json
-import os
-import subprocess
-import sys
-from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
+from apart import HERE, cases, outcomes, python
 
-HERE = Path(__file__).parent
-SCRIPTS = HERE.parents[1] / "scripts"
-CASES = [
-    one.name
-    for one in ast.parse((HERE / "front_cases.py").read_text(encoding="utf-8")).body
-    if isinstance(one, ast.FunctionDef) and one.name.startswith("case_")
-]
+CASES = "front_cases.py"
 TARGETS = ("sm_80", "sm_90")
 
 
-def python(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """A process in which Triton compiles: it decides that when it is imported."""
-    environment = {**os.environ, "TRITON_INTERPRET": "0", "PYTHONPATH": f"{SCRIPTS}:{HERE}"}
-    return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True,
-        env={**environment, **variables},
-    )  # fmt: skip
-
-
-@cache
-def outcomes(target: str) -> dict[str, str]:
-    """What is wrong with each case: nothing, if it is right."""
-    with TemporaryDirectory() as folder:
-        done = python(str(HERE / "front_cases.py"), target, TRITON_CACHE_DIR=folder)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert isinstance(found, dict)
-    return found
-
-
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", cases(CASES))
 def test_kernel(case: str, target: str) -> None:
-    wrong = outcomes(target)[case]
+    wrong = outcomes(CASES, target)[case]
     assert not wrong, wrong
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from matrices import HEAD, WIDTHS, Reals, decoded, encoded, kernel, launch, numbers
+from executing import HEAD, execute, kernel
+from matrices import WIDTHS, Reals, decoded, encoded, numbers
 from papergpu.errors import Finding, Unsupported
-from papergpu.launch import Settings
+from papergpu.launch import Settings, aligned
 
 
 def registers(kind: str, rows: int, columns: int, sums: bool) -> int:
@@ -117,12 +118,10 @@ def multiplied(
     # 32 bytes are what the widest fragment must be aligned to
     given = []
     for array in (*arrays, result):
-        room = np.zeros(array.nbytes + 64, np.uint8)
-        start = -room.ctypes.data % 32
-        piece = room[start : start + array.nbytes].view(array.dtype)
+        piece = aligned(array.nbytes, 32).view(array.dtype)
         piece[:] = array
         given.append(piece)
-    launch(kernel(text), *given, settings=settings)
+    execute(text, *given, settings=settings)
     return read_back(given[3], d_kind, layouts[2], d_stride, m, n)
 
 
@@ -188,17 +187,16 @@ def test_a_matrix_beyond_its_array_is_found() -> None:
             {%a0,%a1,%a2,%a3,%a4,%a5,%a6,%a7}, [%p+OFF], STRIDE;
         ret; }"""
     )
-    room = np.zeros(640, np.uint8)
-    array = room[-room.ctypes.data % 32 :][:512]
-    launch(kernel(text.replace("OFF", "0").replace("STRIDE", "16")), array)
+    array = aligned(512, 32)
+    execute(text.replace("OFF", "0").replace("STRIDE", "16"), array)
     for offset, stride, says in (
-        ("0", "24", "reads 32 bytes at byte 480 of array 0|reads 32 bytes at byte 5"),
-        ("32", "16", "reads 32 bytes at byte 512 of array 0, which has 512"),
+        ("0", "24", "reads 32 bytes at byte 480 of p0|reads 32 bytes at byte 5"),
+        ("32", "16", "reads 32 bytes at byte 512 of p0, which has 512"),
         ("8", "16", "both must be multiples of 16"),
         ("0", "12", "both must be multiples of 16"),
     ):
         with pytest.raises(Finding, match=says):
-            launch(kernel(text.replace("OFF", offset).replace("STRIDE", stride)), array)
+            execute(text.replace("OFF", offset).replace("STRIDE", stride), array)
 
 
 @pytest.mark.parametrize(

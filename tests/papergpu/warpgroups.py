@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from matrices import HEAD, WIDTHS, Reals, decoded, encoded, kernel, launch, packed, unpacked
+from executing import HEAD, execute
+from matrices import WIDTHS, Reals, decoded, encoded, packed, unpacked
 from papergpu.launch import Result, Settings
 
 MODE = {0: 0, 128: 1, 64: 2, 32: 3}
@@ -194,8 +195,8 @@ def group(
         store="".join(f"st.global.b32 [%x+{512 * i}], %d{i};" for i in range(count)),
     )  # fmt: skip
     out = np.zeros((count, 128), np.uint32)
-    done = launch(kernel(text), out, sums.astype(np.uint32), data, places, regs, len(data) // 4,
-                  block=(threads, 1, 1), settings=settings)  # fmt: skip
+    done = execute(text, out, sums.astype(np.uint32), data, places, regs, len(data) // 4,
+                   block=threads, settings=settings)  # fmt: skip
     if answer is not None:
         answer.append(done)
     elements = decoded(unpacked(out.astype(np.uint64), d_kind), d_kind)

@@ -5,22 +5,21 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import product
 
+import executing
 import numpy as np
 import numpy.typing as npt
-from papergpu.decode import decode, memory_of
-from papergpu.formats import FORMATS
+from papergpu.decode import decode
 from papergpu.forms import FORMS, Form, Matched, find
 from papergpu.kinds import width
-from papergpu.launch import Kernel, Memory, Settings, loaded
+from papergpu.launch import Kernel, Settings
 from papergpu.parse import parse
-from papergpu.reals import real
 from papergpu.scalar import results
+from patterns import Values, values
 
-Values = npt.NDArray[np.uint64]
+UNCHECKED = Settings(checks=False)
 CARRIES = ("add.carry", "addc", "sub.borrow", "subc", "mad.carry", "madc")
 
 
@@ -162,59 +161,6 @@ class Text:
         )
 
 
-# Values.
-
-SMALL = {"e4m3x2": 8, "e5m2x2": 8, "e2m3x2": 6, "e3m2x2": 6, "e2m1x2": 4, "ue8m0x2": 8}
-
-
-@cache
-def edges(kind: str) -> list[int]:
-    """Patterns of a type at which something happens."""
-    if kind in FORMATS:
-        shape = FORMATS[kind]
-        one = shape.encode(real(1))
-        unit = 1 << shape.saved
-        top = 1 << (shape.width - 1)
-        inf = shape.largest + 1 << shape.saved
-        near = [0, unit, (1 << shape.mantissa) - 1 << shape.saved,
-                1 << shape.mantissa + shape.saved,
-                one - unit, one, one + unit, shape.encode(real(2)), shape.encode(real(3)),
-                shape.encode(real(Fraction(1, 2))), shape.encode(real(Fraction(5, 2))),
-                shape.largest << shape.saved, inf, inf + unit, shape.nan or inf]  # fmt: skip
-        return near + [value | top for value in near]
-    size = width(kind)
-    numbers = [0, 1, 2, 3, 7, 8, 15, 16, 31, 32, 33, 63, 64, 127, 128, 255, 256, 0x7FFF, 0x8000,
-               0x12345678, (1 << size - 1) - 1, 1 << size - 1, (1 << size - 1) + 1]  # fmt: skip
-    return [one % (1 << size) for number in numbers for one in (number, -number)]
-
-
-def values(kind: str, count: int, random: np.random.Generator) -> Values:
-    """Patterns of a type: edges, and random ones, floats of exponents near one another too."""
-    if kind in ("pred", "preds"):
-        return random.integers(0, 2, count, np.uint64)
-    if kind.endswith("x2"):
-        size = SMALL.get(kind) or width(kind) // 2
-        shift = 4 if kind == "e2m1x2" else 8 if kind in SMALL else size
-        single = f"u{size}" if kind in SMALL else kind.removesuffix("x2")
-        halves = [values(single, count, random) for _ in range(2)]
-        return halves[0] | halves[1] << np.uint64(shift)
-    size = width(kind)
-    chosen = random.integers(0, 1 << size, count, np.uint64, endpoint=False) if size < 64 else (
-        random.integers(0, 1 << 64, count, np.uint64))  # fmt: skip
-    known = np.array(edges(kind), np.uint64)
-    picked = known[random.integers(0, len(known), count)]
-    how = random.random(count)
-    if kind in FORMATS:  # exponents about that of 1
-        shape = FORMATS[kind]
-        exponent = shape.bias + random.integers(-6, 7, count)
-        field = np.uint64(((1 << shape.exponent) - 1) << shape.mantissa + shape.saved)
-        moved = exponent.astype(np.uint64) << np.uint64(shape.mantissa + shape.saved)
-        close = (chosen & ~field) | (moved & field)
-        return np.where(how < 0.4, picked, np.where(how < 0.75, close, chosen))
-    small = chosen & np.uint64(31)
-    return np.where(how < 0.5, picked, np.where(how < 0.6, small, chosen))
-
-
 # What the engine makes of them.
 
 
@@ -236,14 +182,10 @@ class Tried:
         return [cells[:, outs] for _, outs, _ in self.places]
 
 
-def launch(kernel: Kernel, cells: Values, settings: Settings | None = None) -> None:
-    rows = len(cells)
-    assert rows % 32 == 0
-    at = cells.ctypes.data
-    settings = settings or Settings(checks=False)
-    memory = [Memory(at, cells.nbytes)]
-    given = [at.to_bytes(8, "little")]
-    kernel.launch((rows // 32, 1, 1), (32, 1, 1), given, memory, settings=settings)
+def launch(one: Kernel, cells: Values, settings: Settings | None = None) -> None:
+    """Launch with a thread for each row of cells."""
+    assert len(cells) % 32 == 0
+    executing.launch(one, cells, grid=len(cells) // 32, settings=settings or UNCHECKED)
 
 
 def tried(
@@ -266,13 +208,7 @@ def tried(
             cells[:, guard] = random.integers(0, 2, rows, np.uint64)
         inputs.append(cells[:, ins])
         guards.append(None if guard is None else cells[:, guard])
-    return Tried(list(trials), inputs, guards, kernel_of(text.whole()), cells, places)
-
-
-def kernel_of(text: str) -> Kernel:
-    """The kernel `k` of a module."""
-    module = parse(text)
-    return loaded(decode(module, "k"), memory_of(module))
+    return Tried(list(trials), inputs, guards, executing.kernel(text.whole()), cells, places)
 
 
 def expected(trial: Trial, row: Sequence[int]) -> tuple[int, ...]:
@@ -353,5 +289,5 @@ def over(forms: Sequence[str], columns: Sequence[Sequence[npt.ArrayLike]]) -> li
     for (ins, _, _), given in zip(places, columns, strict=True):
         for at, column in zip(ins, given, strict=False):
             cells[:rows, at] = column
-    launch(kernel_of(text.whole()), cells)
+    launch(executing.kernel(text.whole()), cells)
     return [cells[:rows, outs[0]] for _, outs, _ in places]

@@ -7,43 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import torch
-from papergpu.decode import decode, memory_of
-from papergpu.launch import Kernel, Memory, Result, Settings, loaded
-from papergpu.parse import parse
+from executing import HEAD, execute
+from papergpu.launch import Settings
 
 Words = npt.NDArray[np.uint32]
 Reals = npt.NDArray[np.float64]
 WIDTHS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "s4": 4,
           "u4": 4, "b1": 1, "f64": 64, "f32": 32, "s32": 32}  # fmt: skip
-HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"
-
-
-def kernel(text: str, name: str = "k") -> Kernel:
-    """The kernel of a text of PTX, ready to be launched."""
-    module = parse(text)
-    return loaded(decode(module, name), memory_of(module))
-
-
-def launch(
-    made: Kernel,
-    *given: npt.NDArray[np.generic] | int,
-    grid: tuple[int, int, int] = (1, 1, 1),
-    block: tuple[int, int, int] = (32, 1, 1),
-    dynamic: int = 0,
-    settings: Settings | None = None,
-) -> Result:
-    """Launch with arrays as pointers, and integers of 32 bits as they are."""
-    memory = [
-        Memory(one.ctypes.data, one.nbytes, f"array {number}")
-        for number, one in enumerate(given)
-        if not isinstance(one, int)
-    ]
-    parameters = [
-        one.to_bytes(4, "little") if isinstance(one, int) else one.ctypes.data.to_bytes(8, "little")
-        for one in given
-    ]
-    return made.launch(grid, block, parameters, memory, dynamic=dynamic,
-                       settings=settings or Settings(threads=1))  # fmt: skip
 
 
 def encoded(values: Reals, kind: str) -> npt.NDArray[np.uint64]:
@@ -139,5 +109,5 @@ def one_instruction(
         + f".reg .b64 %p<{len(everything)}>, %q<{len(everything)}>;\n.reg .b32 %lane;\n"
         + "\n".join(lines) + "\nmov.u32 %lane, %tid.x;\n" + "\n".join(body) + "\nret;\n}\n"
     )  # fmt: skip
-    launch(kernel(text), *arrays, settings=settings)
+    execute(text, *arrays, settings=settings)
     return arrays[0].astype(np.uint64)

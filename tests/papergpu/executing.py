@@ -1,0 +1,76 @@
+"""PTX executed on numpy arrays: kernels of texts, and the one way in which tests launch them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from papergpu.decode import decode, memory_of
+from papergpu.launch import Kernel, Memory, Result, Settings, loaded
+from papergpu.parse import parse
+
+HEAD = ".version 8.8\n.target sm_90a\n.address_size 64\n"
+
+
+def kernel_of(body: str, parameters: int = 1, module: str = "") -> str:
+    """A module with a kernel `k` of pointers p0, p1 and so on, in registers %rd0, %rd1 ...
+
+    `body` has %r, %rd, %f, %fd, %h and %p of its own accord, 64 each.
+    """
+    given = ", ".join(f".param .u64 p{i}" for i in range(parameters))
+    loads = "\n".join(f"  ld.param.u64 %rd{i}, [p{i}];" for i in range(parameters))
+    registers = " ".join(
+        f".reg .{kind} %{name}<64>;"
+        for kind, name in (("b32", "r"), ("b64", "rd"), ("f32", "f"), ("f64", "fd"),
+                           ("b16", "h"), ("pred", "p"))
+    )  # fmt: skip
+    return f"{HEAD}{module}\n.visible .entry k({given}) {{\n{registers}\n{loads}\n{body}\n}}\n"
+
+
+def kernel(ptx: str, name: str = "k") -> Kernel:
+    """A kernel of a module, ready to be launched; its module's memory is its own."""
+    module = parse(ptx)
+    return loaded(decode(module, name), memory_of(module))
+
+
+def launch(
+    one: Kernel,
+    *arguments: Any,
+    grid: Any = 1,
+    block: Any = 32,
+    names: Sequence[str] = (),
+    touched: Sequence[Memory] = (),
+    settings: Settings | None = None,
+    **more: Any,
+) -> Result:
+    """Launch on arrays as pointers, int as 32 bits, numpy scalars and bytes as they are.
+
+    Arrays may be touched, and are p0, p1 and so on in findings, or have `names`; `touched` is what
+    else may be.
+    """
+    values, memory = [], []
+    for number, value in enumerate(arguments):
+        if isinstance(value, np.ndarray):
+            name = names[number] if names else f"p{number}"
+            values.append(value.ctypes.data.to_bytes(8, "little"))
+            memory.append(Memory(value.ctypes.data, value.nbytes, name))
+        elif isinstance(value, int):
+            values.append(value.to_bytes(4, "little"))
+        else:
+            values.append(value if isinstance(value, bytes) else value.tobytes())
+    return one.launch(
+        three(grid), three(block), values, [*memory, *touched],
+        settings=settings or Settings(threads=1), **more,
+    )  # fmt: skip
+
+
+def execute(ptx: str, *arguments: Any, **more: Any) -> Result:
+    """Launch the kernel `k` of a text."""
+    return launch(kernel(ptx), *arguments, **more)
+
+
+def three(given: Any) -> tuple[int, int, int]:
+    """A number of blocks or threads in each of three dimensions."""
+    sizes = (given,) if isinstance(given, int) else tuple(given)
+    return (*sizes, 1, 1)[:3]
