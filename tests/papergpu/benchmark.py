@@ -1,8 +1,10 @@
 """How fast papergpu is: single instructions, whole kernels, and all that is done around them.
 
 Run it by `python tests/papergpu/benchmark.py [part ...]`; the parts are instructions, kernels,
-overhead, threads and decoding. Times are the least of several runs, in processor seconds of this
-thread where one core is meant. Forms that are not executed yet are said to be missing.
+matmul, overhead, threads, decoding and building. With `--record` those of kernels, matmul,
+overhead, decoding and building are kept for the page about papergpu. Times are the least of several
+runs, in processor seconds of this thread where one core is meant. Forms that are not executed yet
+are said to be missing.
 """
 
 from __future__ import annotations
@@ -13,8 +15,10 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
+import figures
 import numpy as np
 import numpy.typing as npt
 
@@ -28,6 +32,7 @@ from papergpu.parse import parse
 
 QUICK = Settings(checks=False, threads=1)
 Array = npt.NDArray[np.generic]
+Figures = dict[str, Any]
 
 HEAD = """.version 8.7
 .target sm_90a
@@ -317,8 +322,9 @@ class Whole:
         )  # fmt: skip
 
 
-def kernels(wanted: Sequence[str] = ()) -> None:
+def kernels(wanted: Sequence[str] = ()) -> Figures:
     """Whole kernels: seconds, and millions of warp-instructions a second of one core."""
+    found: Figures = {}
     ptx = compiled(CUDA)
     modes = {
         "plain": QUICK,
@@ -330,15 +336,60 @@ def kernels(wanted: Sequence[str] = ()) -> None:
         if wanted and name not in wanted:
             continue
         one = Whole(ptx, name, 512)
-        steps, cells = one.launch(QUICK).steps / 1e6, ""
-        for settings in modes.values():
+        count, cells = one.launch(QUICK).steps, ""
+        found[name] = {"instructions": count}
+        for mode, settings in modes.items():
             seconds = least(lambda: one.launch(settings), 2, 0.3)  # noqa: B023
-            cells += f"{seconds:12.4f}{steps / seconds:5.0f}"
-        print(f"{name:16}{steps:9.2f}{cells}", flush=True)
+            cells += f"{seconds:12.4f}{count / 1e6 / seconds:5.0f}"
+            found[name][mode] = seconds
+        print(f"{name:16}{count / 1e6:9.2f}{cells}", flush=True)
+    times = [{mode: one[mode] / one["plain"] for mode in modes} for one in found.values()]
+    for mode in ("counted", "checked"):
+        all_of = [one[mode] for one in times]
+        print(f"{mode}: {min(all_of):.2f} to {max(all_of):.2f} times, "
+              f"{sum(all_of) / len(all_of):.2f} on average")  # fmt: skip
+    return {"of": found}
 
 
-def overhead(wanted: Sequence[str] = ()) -> None:
+def multiplied(target: str, settings: Settings) -> tuple[float, str]:
+    """Seconds of the clock of a product of two matrices of 512 x 512 in fp16, and its PTX."""
+    import papergpu
+    import torch
+    from blackwell_kernels import matmul as triton_matmul
+
+    side = 512
+    a, b = torch.randn(side, side).half(), torch.randn(side, side).half()
+    c = torch.empty(side, side)
+    papergpu.activate(target, settings)
+    try:
+        times: list[float] = []
+        for _ in range(5):
+            began = time.perf_counter()
+            one = triton_matmul[(4, 4)](a, b, c, side, N=side, BM=128, BN=128, BK=64, STEPS=3)
+            times.append(time.perf_counter() - began)
+    finally:
+        papergpu.deactivate()
+    error = float((c.double() - a.double() @ b.double()).abs().max())
+    if not error < 0.01:
+        raise AssertionError(f"the product is wrong by {error}")
+    return min(times), one.asm["ptx"]
+
+
+def matmul(wanted: Sequence[str] = ()) -> Figures:
+    """A product of two matrices of 512 x 512 in fp16, by Triton, on all cores."""
+    rows = []
+    for target, unit in (("sm_80", "mma"), ("sm_90", "wgmma"), ("sm_100", "tcgen05")):
+        for said, settings in (("without checks", Settings(checks=False)),
+                               ("with checks", Settings())):  # fmt: skip
+            what = f"512-cubed fp16 matmul by Triton for {target} (`{unit}`), {said}, all cores"
+            rows.append([what, f"{multiplied(target, settings)[0]:.3f} s"])
+            print(": ".join(rows[-1]), flush=True)
+    return {"rows": rows}
+
+
+def overhead(wanted: Sequence[str] = ()) -> Figures:
     """What a launch costs that does nothing, by blocks of a warp."""
+    rows = []
     one = kernel(HEAD.partition(".reg")[0] + "ret;\n}\n", "bench")
     data = made(64)
     given = [data.ctypes.data.to_bytes(8, "little"), (1).to_bytes(4, "little")]
@@ -350,7 +401,10 @@ def overhead(wanted: Sequence[str] = ()) -> None:
                 one.launch((blocks, 1, 1), (32, 1, 1), given, [memory(data)], settings=settings)  # noqa: B023
 
         each = least(many, 3, 0.1) * 1e4
-        print(f"a launch of {blocks:5} blocks, threads {threads}: {each:8.1f} us")
+        cores = "one core" if threads else "all cores"
+        rows.append([f"a launch of {blocks:,} empty blocks, {cores}", f"{each:.0f} us"])
+        print(": ".join(rows[-1]))
+    return {"rows": rows}
 
 
 def threads(wanted: Sequence[str] = ()) -> None:
@@ -367,18 +421,22 @@ def threads(wanted: Sequence[str] = ()) -> None:
             print(f"{name:16}{count:3} threads {min(found):9.4f} s")
 
 
-def decoding(wanted: Sequence[str] = ()) -> None:
-    """Instructions a second from text to a program, of files of PTX, or of the kernels above."""
+def decoding(wanted: Sequence[str] = ()) -> Figures:
+    """From text to a program, and back from the disk: of files of PTX, or of Triton's and ours."""
     files = [Path(one) for one in wanted if one.endswith(".ptx")]
-    texts = {one.name: one.read_text() for one in files} or {"benchmark": compiled(CUDA)}
-    totals = [0.0, 0.0, 0.0]
+    texts = {one.name: one.read_text() for one in files}
+    if not texts:
+        texts = {f"Triton's matmul for {target}": multiplied(target, QUICK)[1]
+                 for target in ("sm_80", "sm_90", "sm_100")}  # fmt: skip
+        texts["CUDA C++"] = compiled(CUDA)
+    rows = []
     for name, text in texts.items():
         module = parse(text)
         names = [one.name for one in module.functions if one.kernel and one.body]
         count = sum(1 for _ in module.instructions())
-        reading = least(lambda: parse(text), 2, 0.05)  # noqa: B023
+        reading = least(lambda: parse(text), 5, 0.3)  # noqa: B023
         try:
-            decodings = least(lambda: [decode(module, one) for one in names], 2, 0.05)  # noqa: B023
+            decodings = least(lambda: [decode(module, one) for one in names], 5, 0.3)  # noqa: B023
         except Unsupported as error:
             print(f"{name}: {error}")
             continue
@@ -386,22 +444,48 @@ def decoding(wanted: Sequence[str] = ()) -> None:
             tempfile.TemporaryDirectory() as folder,
             mock.patch.dict(os.environ, {"PAPERGPU_CACHE": folder}),
         ):
-            kept.kernel(text, names[0])  # decoded and written down
-            again = least(lambda: kept.kernel(text, names[0]), 2, 0.05)  # noqa: B023
-        print(f"{names[0]:32}read back from disk in {again * 1e3:7.2f} ms")
-        totals = [totals[0] + count, totals[1] + reading, totals[2] + decodings]
-        print(
-            f"{name:32}{count:6} instructions {len(names)} kernels: parse {reading * 1e3:7.2f} ms,"
-            f" decode {decodings * 1e3:7.2f} ms, {count / (reading + decodings):8.0f} a second"
-        )
-    print(f"all: {totals[0] / max(1e-9, totals[1] + totals[2]):8.0f} instructions a second")
+            for one in names:
+                kept.kernel(text, one)  # decoded and written down
+            again = least(lambda: [kept.kernel(text, one) for one in names], 5, 0.1)  # noqa: B023
+        what = f"{name}, {len(names)} kernel{'s' * (len(names) > 1)}, {count:,} instructions"
+        cold, warm = (reading + decodings) * 1e3, again / len(names) * 1e3
+        rows.append([f"{what}: read and decoded", f"{cold:.0f} ms"])
+        rows.append([f"{what}: a kernel back from the disk", f"{warm:.2f} ms"])
+        print(f"{what}: parse {reading * 1e3:.1f} ms, decode {decodings * 1e3:.1f} ms, "
+              f"back from the disk {warm:.2f} ms a kernel", flush=True)  # fmt: skip
+    return {"rows": rows}
+
+
+def building(wanted: Sequence[str] = ()) -> Figures:
+    """How long the engine takes to compile, which it does once."""
+    from papergpu.build import built
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.dict(os.environ, {"PAPERGPU_CACHE": folder}),
+    ):
+        began = time.perf_counter()
+        built()
+        rows = [["compiling the engine, once", f"{time.perf_counter() - began:.0f} s"]]
+    print(": ".join(rows[0]))
+    return {"rows": rows}
+
+
+PARTS: dict[str, Callable[[Sequence[str]], Figures | None]] = {
+    "instructions": instructions, "kernels": kernels, "matmul": matmul, "overhead": overhead,
+    "threads": threads, "decoding": decoding, "building": building,
+}  # fmt: skip
+
+
+def main(words: Sequence[str]) -> None:
+    asked = [one for one in words if one in PARTS] or list(PARTS)
+    rest = [one for one in words if one not in PARTS and one != "--record"]
+    for part in asked:
+        found = PARTS[part](rest)
+        if found and "--record" in words and not rest:
+            command = f"python tests/papergpu/benchmark.py {part} --record"
+            figures.record("kernels" if part == "kernels" else "speed", part, found, command)
 
 
 if __name__ == "__main__":
-    parts = {
-        "instructions": instructions, "kernels": kernels, "overhead": overhead,
-        "threads": threads, "decoding": decoding,
-    }  # fmt: skip
-    asked = [one for one in sys.argv[1:] if one in parts] or list(parts)
-    for part in asked:
-        parts[part]([one for one in sys.argv[1:] if one not in parts])
+    main(sys.argv[1:])

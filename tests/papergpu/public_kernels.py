@@ -1,10 +1,11 @@
-"""Public CUDA kernels, run unmodified: `python tests/papergpu/public_kernels.py CHECKOUTS [WORDS]`.
+"""Public CUDA kernels, run unmodified: `public_kernels.py CHECKOUTS [WORDS] [--record]`.
 
 CHECKOUTS is a folder with a clone of each repository that public_kernels.toml names, at the commit
 named there, as `owner+name`. Each kernel is launched as the table says, and what it wrote is
 compared with a numpy reference of ours in float64. Prints a line for each: right, wrong or refused,
-and why, and the seconds it took. WORDS choose kernels whose line has one of them. Run by hand: no
-test needs the checkouts, and nothing of them is kept here.
+and why, and the seconds it took. WORDS choose kernels whose line has one of them; `--record` keeps
+how many were right for the page about papergpu. Run by hand: no test needs the checkouts, and
+nothing of them is kept here.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 import torch
 from papergpu.cuda import CompileError, Finding, Settings, Source, Unsupported
@@ -567,22 +569,31 @@ def main(arguments: list[str]) -> int:
         print(__doc__)
         return 2
     table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
-    checkouts, words = Path(arguments[0]), arguments[1:]
+    keeps = "--record" in arguments
+    checkouts, *words = (one for one in arguments if one != "--record")
     counts: dict[str, int] = {}
+    repositories: dict[str, dict[str, int]] = {}
     sources: dict[Any, Source] = {}
     for one in table["kernel"]:
         line = f"{one['repository']} {one['file']} {one['kernel']}"
         if words and not any(word in line for word in words):
             continue
         start = time.perf_counter()
-        verdict, why = judged(one, checkouts, sources)
+        verdict, why = judged(one, Path(checkouts), sources)
         seconds = time.perf_counter() - start
         counts[verdict] = counts.get(verdict, 0) + 1
+        of = repositories.setdefault(one["repository"], {"all": 0, "right": 0, "faults": 0})
+        of["all"] += 1
+        of["right"] += verdict == "right"
+        of["faults"] += verdict == "right" and "finding" in one
         print(
             f"{verdict:8} {seconds:6.2f} s  {line}" + (f"\n    {why[:400]}" if why else ""),
             flush=True,
         )
     print(", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())))
+    if keeps and not words:
+        command = "python tests/papergpu/public_kernels.py CHECKOUTS --record"
+        figures.record("public", "all", {"repositories": repositories}, command)
     return int(set(counts) != {"right"})
 
 

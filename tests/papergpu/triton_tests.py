@@ -20,6 +20,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+import figures
 import pytest
 
 EXPLAINED = Path(__file__).with_name("triton_failures.toml")
@@ -105,8 +106,8 @@ def explained(target: str, checks: bool) -> Iterator[tuple[str, str]]:
                 yield one["test"], one["reason"]
 
 
-def report(run: Run, seconds: float, checks: bool) -> int:
-    """Print a table by function, and what is not explained."""
+def report(run: Run, seconds: float, checks: bool) -> tuple[int, Counter[str]]:
+    """Print a table by function, and what is not explained; the exit status, and how many."""
     reasons = list(explained(run.target, checks))
     table: dict[str, Counter[str]] = defaultdict(Counter)
     unexplained, stale = [], []
@@ -134,7 +135,7 @@ def report(run: Run, seconds: float, checks: bool) -> int:
         print(f"not explained: {name}: {run.said[name]}")
     for name in stale:
         print(f"explained, and passes: {name}")
-    return int(bool(unexplained or stale))
+    return int(bool(unexplained or stale)), total
 
 
 def escaped(pattern: str) -> str:
@@ -152,6 +153,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("-k", default="", help="as pytest's")
     parser.add_argument("--checks", action="store_true", help="look for races as well")
     parser.add_argument("--quiet", action="store_true")
+    parser.add_argument("--record", action="store_true", help="keep the counts for the page")
     chosen = parser.parse_args(given)
     os.environ.pop("TRITON_INTERPRET", None)
     folder = chosen.checkout / "python" / "test"
@@ -177,7 +179,14 @@ def main(given: Sequence[str] | None = None) -> int:
     with on_the_cpu():
         pytest.main(arguments, plugins=[run])
     papergpu.deactivate()
-    return report(run, time.perf_counter() - began, chosen.checks)
+    status, total = report(run, time.perf_counter() - began, chosen.checks)
+    if chosen.record:
+        words = sys.argv[1:] if given is None else given
+        said = " ".join(["CHECKOUT" if one == str(chosen.checkout) else one for one in words])
+        found = {one: total[one] for one in ("passed", "failed", "explained", "skipped")}
+        command = f"python tests/papergpu/triton_tests.py {said}"
+        figures.record("triton", chosen.target, found, command)
+    return status
 
 
 if __name__ == "__main__":

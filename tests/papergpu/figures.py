@@ -1,0 +1,145 @@
+"""The figures of docs/about/papergpu.md: kept in papergpu.json beside it, shown between its marks.
+
+The commands that measure them (`benchmark.py`, `triton_tests.py`, `public_kernels.py`) keep what
+they found when they are given `--record`. Nothing between the marks is written by hand: a test
+holds the page against the file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "about" / "papergpu.md"
+FILE = PAGE.with_suffix(".json")
+MARKS = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
+Figures = dict[str, Any]
+
+
+def processor() -> str:
+    """This machine's processor, as far as speed is concerned: `AMD EPYC, 2 cores, AVX-512`."""
+    text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    model = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
+    flags = re.search(r"^flags\s*: (.*)$", text, re.MULTILINE)
+    known = set(flags[1].split()) if flags else set()
+    names = [name for flag, name in (("avx512f", "AVX-512"), ("avx2", "AVX2")) if flag in known]
+    cores = f"{os.cpu_count()} cores"
+    return ", ".join([model[1] if model else "unknown", cores, *names[:1]])
+
+
+def commit() -> str:
+    """The commit of this checkout, with `+changes` where scripts/papergpu differs from it."""
+
+    def git(*words: str) -> str:
+        found = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True,
+                               check=True)  # fmt: skip
+        return found.stdout.strip()
+
+    changes = git("status", "--porcelain", "--", "scripts/papergpu", "tests/papergpu")
+    return git("rev-parse", "--short=12", "HEAD") + ("+changes" if changes else "")
+
+
+def provenance(command: str) -> Figures:
+    """When, where, of which commit and by which command figures are made."""
+    return {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "commit": commit(),
+        "processor": processor(),
+        "command": command,
+    }
+
+
+def record(part: str, key: str, found: Figures, command: str) -> None:
+    """Keep what was found as `key` of a part, and show it on the page."""
+    kept = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+    kept.setdefault(part, {})[key] = {**found, **provenance(command)}
+    _write(FILE, json.dumps(kept, indent=1, sort_keys=True) + "\n")
+    _write(PAGE, shown(PAGE.read_text(encoding="utf-8"), kept))
+
+
+def shown(page: str, kept: Mapping[str, Any]) -> str:
+    """The page with what lies between its marks made anew."""
+    return MARKS.sub(lambda m: m[1] + BLOCKS[m[2]](kept.get(m[2], {})) + m[3], page)
+
+
+def _write(path: Path, text: str) -> None:
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    aligned = ["---"] + ["---:"] * (len(head) - 1)
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, aligned, *rows]) + "\n"
+
+
+def _sources(parts: Mapping[str, Figures]) -> str:
+    """A line for each command: what it is, and where it ran."""
+    said = {
+        f"`{one['command']}`, {one['date']}, commit `{one['commit']}`, {one['processor']}"
+        for one in parts.values()
+    }
+    return "\nPrinted by " + "; ".join(sorted(said)) + ".\n"
+
+
+def _triton(targets: Mapping[str, Figures]) -> str:
+    """Triton's own tests by target."""
+    if not targets:
+        return "Not run yet.\n"
+    order = sorted(targets, key=lambda one: int(one.removeprefix("sm_")))
+    rows = []
+    for target in order:
+        one = targets[target]
+        counts = [one[name] for name in ("passed", "skipped", "explained", "failed")]
+        rows.append([target, *(f"{count:,}" for count in [sum(counts), *counts])])
+    head = ["target", "tests", "pass", "skip themselves", "fail, explained", "fail, unexplained"]
+    return _table(head, rows) + _sources(targets)
+
+
+def _public(parts: Mapping[str, Figures]) -> str:
+    """Public kernels by what became of them."""
+    if not parts:
+        return "Not run yet.\n"
+    (one,) = parts.values()
+    rows = [[name, f"{counts['all']}", f"{counts['right']}", f"{counts['faults']}"]
+            for name, counts in sorted(one["repositories"].items())]  # fmt: skip
+    totals = [str(sum(int(row[at]) for row in rows)) for at in (1, 2, 3)]
+    head = ["repository", "kernels", "as expected", "of these with a fault that is named"]
+    return _table(head, [*rows, ["all", *totals]]) + _sources(parts)
+
+
+def _kernels(parts: Mapping[str, Figures]) -> str:
+    """Whole kernels: millions of warp-instructions a second of one core."""
+    if not parts:
+        return "Not measured yet.\n"
+    (kept,) = parts.values()
+    rows = [
+        [f"`{name}`", f"{one['instructions'] / 1e6:.1f} M",
+         *(f"{one['instructions'] / one[mode] / 1e6:.0f} M/s" for mode in MODES),
+         *(f"{one[mode] / one['plain']:.2f}" for mode in MODES[1:])]
+        for name, one in sorted(kept["of"].items())
+    ]  # fmt: skip
+    head = ["kernel, side 512", "warp-instructions", "plain", "with counters", "with checks",
+            "counters cost", "checks cost"]  # fmt: skip
+    return _table(head, rows) + _sources(parts)
+
+
+def _speed(parts: Mapping[str, Figures]) -> str:
+    """The rest: what it costs around the instructions."""
+    if not parts:
+        return "Not measured yet.\n"
+    rows = [row for _, one in sorted(parts.items()) for row in one["rows"]]
+    return _table(["what", "time"], rows) + _sources(parts)
+
+
+MODES = ("plain", "counted", "checked")
+BLOCKS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "triton": _triton, "public": _public, "kernels": _kernels, "speed": _speed,
+}  # fmt: skip

@@ -1,0 +1,51 @@
+"""The page about papergpu shows what its commands printed, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import figures
+import pytest
+
+
+def test_page_shows_what_is_kept() -> None:
+    kept = json.loads(figures.FILE.read_text(encoding="utf-8"))
+    page = figures.PAGE.read_text(encoding="utf-8")
+    assert {mark[1] for mark in figures.MARKS.findall(page)} == set(figures.BLOCKS) == set(kept)
+    assert figures.shown(page, kept) == page
+
+
+def test_every_figure_says_where_it_is_from() -> None:
+    kept = json.loads(figures.FILE.read_text(encoding="utf-8"))
+    for part in kept.values():
+        for one in part.values():
+            assert {"date", "commit", "processor", "command"} <= one.keys()
+            script = one["command"].split()[1]
+            assert (figures.ROOT / script).is_file(), script
+            assert not one["commit"].endswith("+changes")
+
+
+def test_what_is_recorded_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page, file = tmp_path / "page.md", tmp_path / "page.json"
+    blocks = "".join(
+        f"\n<!-- figures: {name} -->\nold\n<!-- end of figures -->\n" for name in figures.BLOCKS
+    )
+    page.write_text(f"before{blocks}after\n", encoding="utf-8")
+    monkeypatch.setattr(figures, "PAGE", page)
+    monkeypatch.setattr(figures, "FILE", file)
+    counts = {"passed": 1234, "skipped": 5, "explained": 6, "failed": 0}
+    figures.record("triton", "sm_100", counts, "python tests/some.py")
+    figures.record("triton", "sm_80", {**counts, "passed": 7}, "python tests/some.py")
+    times = {"instructions": 3_000_000, "plain": 0.03, "counted": 0.06, "checked": 0.09}
+    figures.record("kernels", "all", {"of": {"add": times}}, "python tests/other.py")
+    figures.record("speed", "building", {"rows": [["compiling", "40 s"]]}, "python tests/third.py")
+    text = page.read_text(encoding="utf-8")
+    assert "| sm_80 | 18 | 7 | 5 | 6 | 0 |\n| sm_100 | 1,245 | 1,234 | 5 | 6 | 0 |" in text
+    assert "| `add` | 3.0 M | 100 M/s | 50 M/s | 33 M/s | 2.00 | 3.00 |" in text
+    assert "| compiling | 40 s |" in text
+    assert "Not run yet." in text  # of public kernels
+    assert "old" not in text
+    assert text.startswith("before\n") and text.endswith("\nafter\n")
+    assert "`python tests/some.py`, " in text and figures.processor() in text
+    assert figures.shown(text, json.loads(file.read_text(encoding="utf-8"))) == text
