@@ -56,6 +56,9 @@ def main(arguments: list[str] | None = None) -> int:
     executed.add_argument("--seed", type=int, default=0, help="order blocks and warps by chance")
     executed.add_argument("--threads", type=int, default=0, help="how many to go over; 0: all")
     executed.add_argument("--no-checks", action="store_true", help="look for no races")
+    executed.add_argument(
+        "--profile", action="store_true", help="say at the end what each line of the source did"
+    )
     executed.add_argument("script", metavar="SCRIPT")
     executed.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT")
     given = parser.parse_args(arguments)
@@ -63,6 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
         return max(forms(path) for path in given.files)
     settings = Settings(
         checks=not given.no_checks,
+        profile=given.profile,
         schedule=given.schedule,
         seed=given.seed,
         threads=given.threads,

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from papergpu.classes import CLASSES, class_of
 from papergpu.program import Program
+from papergpu.session import Launched
 from papergpu.tree import Place
 
 Counts = npt.NDArray[np.void]
@@ -109,25 +110,56 @@ class Profile:
         }
 
 
+class Collected:
+    """Launches taken in as they end, their counts added up by program.
+
+    `with papergpu.settings(profile=True), papergpu.on_launch(collected): ...`, and then
+    `collected.profile()`.
+    """
+
+    def __init__(self) -> None:
+        self._kernels: dict[str, int] = {}
+        self._summed: dict[int, tuple[Program, dict[str, npt.NDArray[np.uint64]]]] = {}
+
+    def __call__(self, launched: Launched) -> None:
+        """Take in one launch; one that was not counted is passed over."""
+        if launched.result.counts is not None:
+            self.add(launched.program, launched.result.counts)
+
+    def add(self, program: Program, counts: Counts) -> None:
+        """Take in the counts of one launch of a program."""
+        self._kernels[program.name] = self._kernels.get(program.name, 0) + 1
+        names = counts.dtype.names or ()
+        if id(program) not in self._summed:
+            self._summed[id(program)] = program, {name: counts[name].copy() for name in names}
+        else:
+            for name, array in self._summed[id(program)][1].items():
+                array += counts[name]
+
+    def profile(self) -> Profile:
+        """What they did together."""
+        return _profile(self._kernels, self._summed.values())
+
+
 def profile(launches: Iterable[tuple[Program, Counts]]) -> Profile:
     """What launches did together; each is its program and the counts of its result."""
-    kernels: dict[str, int] = {}
-    summed: dict[int, tuple[Program, dict[str, npt.NDArray[np.uint64]]]] = {}
+    collected = Collected()
     for program, counts in launches:
-        kernels[program.name] = kernels.get(program.name, 0) + 1
-        names = counts.dtype.names or ()
-        if id(program) not in summed:
-            summed[id(program)] = program, {name: counts[name].copy() for name in names}
-        else:
-            for name, array in summed[id(program)][1].items():
-                array += counts[name]
+        collected.add(program, counts)
+    return collected.profile()
+
+
+def _profile(
+    kernels: dict[str, int],
+    summed: Iterable[tuple[Program, dict[str, npt.NDArray[np.uint64]]]],
+) -> Profile:
     total = Tally()
     lines: dict[Where, Line] = {}
 
     def line(where: Where) -> Line:
         return lines.setdefault(where, Line(*where))
 
-    for program, arrays in summed.values():
+    for program, arrays in summed:
         callers = _callers(program)
         for place, ptx, tally in _instructions(program, arrays):
             total.add(tally)

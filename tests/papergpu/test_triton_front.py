@@ -47,6 +47,23 @@ def test_a_script_is_run(tmp_path: Path) -> None:
     assert line.endswith("of x_ptr, which has 800: mask it, or mend the offset")
 
 
+def test_a_script_is_counted(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    caches = {"TRITON_CACHE_DIR": str(tmp_path / "triton")}
+    run = ["-m", "papergpu", "run", "--profile", "--no-checks", str(script), "32"]
+    done = python(*run, **caches)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("__main__ ['32'] True")  # the counts go elsewhere
+    head, *lines = done.stderr.splitlines()
+    assert head.split()[:5] == ["instr", "lanes", "requests", "sectors", "/ideal"]
+    assert head.endswith("front_kernels.py")
+    (load,) = [one for one in lines if one.endswith("# the finding must name this line")]
+    # A warp loads 32 numbers of 8 bytes: 8 sectors, and there could not be fewer.
+    assert "  8    1.00  " in load
+    assert lines[-1].endswith("total")
+
+
 def test_a_command_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
     gone = python("-m", "papergpu", "run", str(tmp_path / "gone.py"))
     assert gone.returncode == 1 and "gone.py: there is no such script" in gone.stderr
