@@ -9,6 +9,7 @@ is. Run by hand: all of it takes many minutes.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import os
 import sys
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import figures
 import pytest
@@ -176,7 +178,7 @@ def main(given: Sequence[str] | None = None) -> int:
         arguments += ["-m", "interpreter"]
     if chosen.k:
         arguments += ["-k", chosen.k]
-    with on_the_cpu():
+    with on_the_cpu(), mock.patch("torch.cuda.device", contextlib.nullcontext):
         pytest.main(arguments, plugins=[run])
     papergpu.deactivate()
     status, total = report(run, time.perf_counter() - began, chosen.checks)
