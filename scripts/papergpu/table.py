@@ -264,8 +264,10 @@ cvt.wider.half  cvt ftz? sat? d=f32 t=f16                   : d t          : 1.0
 cvt.narrower    cvt {ROUNDINGS} ftz? sat? d=f16 t=f32       : d t          : 1.0 : 53
 cvt.narrower.double cvt {ROUNDINGS} sat? d=f16 t=f64        : d t          : 1.0 : 53
 cvt.narrower.float cvt {ROUNDINGS} ftz? sat? d=f32 t=f64    : d t          : 1.0 : 50
-cvt.to.brain    cvt {ROUNDINGS} d=bf16 t=f16|f32|f64        : d t          : 7.0 : 80
-cvt.to.half     cvt {ROUNDINGS} d=f16 t=bf16                : d t          : 7.8 : 90
+cvt.to.brain    cvt {ROUNDINGS} d=bf16 t=f32                : d t          : 7.0 : 80
+cvt.to.brain.double cvt {ROUNDINGS} d=bf16 t=f64            : d t          : 7.8 : 90
+cvt.between     cvt {ROUNDINGS}? d=bf16 t=f16               : d t          : 7.8 : 90
+cvt.between.back cvt {ROUNDINGS}? d=f16 t=bf16              : d t          : 7.8 : 90
 cvt.clamped     cvt r=rn|rz relu? satfinite? d=f16|bf16 t=f32 : d t        : 7.0 : 80
 cvt.pair        cvt r=rn|rz relu? satfinite? d=f16x2|bf16x2 f32 : d f32 f32 : 7.0 : 80
 cvt.tensor.away cvt r=rna satfinite? d=tf32 f32             : d f32        : 7.0 : 80

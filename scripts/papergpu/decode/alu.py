@@ -116,6 +116,7 @@ def testp(writer: Writer, one: Instruction, found: Matched) -> None:
 def cvt(writer: Writer, one: Instruction, found: Matched) -> None:
     """From one type to another; a register wider than the result gets its sign or zeros above."""
     slots, to, source = found.slots, found.types[0], found.types[1]
+    # Between f16 and bf16 a rounding may be left out: ptxas takes the nearest then.
     mode = ROUNDS[slots.get("r") or slots.get("i") or "rn"]
     name = f"cvt.{to}.{source}"
     if "pack" in slots:
