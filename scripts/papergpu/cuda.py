@@ -15,17 +15,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from papergpu import session
+from papergpu import kept, session
 from papergpu.arguments import parameter, touched
-from papergpu.decode import decode, memory_of
 from papergpu.errors import CompileError, Finding, Unavailable, Unsupported
 from papergpu.launch import Kernel, Memory, Result, Settings, Three, aligned
 from papergpu.mangled import matching, qualified
 from papergpu.nvrtc import Compiled, compiled, unit
-from papergpu.parse import parse
 from papergpu.steps import bits
-from papergpu.tree import Module, Variable
-from papergpu.variables import Globals, bytes_of
+from papergpu.tree import Variable
+from papergpu.variables import bytes_of
 
 __all__ = ["CompileError", "Finding", "Memory", "Settings", "Source", "Unavailable", "Unsupported"]
 Dim = int | Sequence[int]
@@ -33,14 +31,13 @@ ROOM = 1 << 28  # bytes that a source's variables may take; pages that nobody wr
 
 
 class _Loaded:
-    """A module of PTX, and those of its kernels that have been decoded."""
+    """What NVRTC wrote, and those of its kernels that have been decoded."""
 
-    def __init__(self, made: Compiled, before: Globals | None) -> None:
+    def __init__(self, made: Compiled, before: kept.Module | None) -> None:
         self.made = made
-        self.module: Module = parse(made.ptx)
-        self.memory = memory_of(self.module, before)
+        self.module = kept.Module(made.ptx, before)
+        self.outline = self.module.outline
         self.kernels: dict[str, Kernel] = {}
-        self.entries = {one.name: one for one in self.module.functions if one.kernel and one.body}
 
 
 class Source:
@@ -99,7 +96,7 @@ class Source:
         """
         found = self.kernel(kernel)
         assert self._loaded is not None
-        wanted = self._loaded.entries[self._symbol(kernel)].parameters
+        wanted = self._loaded.outline.kernels[self._symbol(kernel)]
         if len(args) != len(wanted):
             raise TypeError(
                 f"{self.name}: {kernel} takes {len(wanted)} arguments, and got {len(args)}"
@@ -121,9 +118,9 @@ class Source:
         assert self._loaded is not None and self._memory is not None
         kernels = self._loaded.kernels
         if symbol not in kernels:
-            program = decode(self._loaded.module, symbol, self._loaded.memory)
+            program = self._loaded.module.program(symbol)
             program.name = name
-            size = len(self._loaded.memory.bytes)
+            size = len(self._loaded.outline.memory.bytes)
             kernels[symbol] = Kernel(program, self._memory[:size])
         return kernels[symbol]
 
@@ -134,15 +131,14 @@ class Source:
         """
         self._load()
         assert self._loaded is not None and self._memory is not None
-        variables = {one.name: one for one in self._loaded.module.variables
-                     if one.space in ("global", "const")}  # fmt: skip
+        variables = {one.name: one for one in self._loaded.outline.variables}
         found = matching(list(variables), name)
         if len(found) != 1:
             known = ", ".join("::".join(qualified(one)) for one in variables) or "none"
             what = "no variable" if not found else "more than one variable"
             raise ValueError(f"{self.name}: {what} {name!r} that a kernel uses; it has {known}")
         one = variables[found[0]]
-        at = self._loaded.memory.symbols[one.name].at
+        at = self._loaded.outline.memory.symbols[one.name].at
         size = bytes_of(one)
         kind = np.dtype(dtype if dtype is not None else _numpy(one))
         return self._memory[at : at + size].view(kind)
@@ -159,23 +155,21 @@ class Source:
         if self._loaded is not None and all(name in self._names for name in names):
             return
         wanted = [*self._names, *(name for name in names if name not in self._names)]
-        before = self._loaded.memory if self._loaded is not None else None
-        fresh = _Loaded(compiled(self._unit, wanted), before)
-        size = len(fresh.memory.bytes)
-        if self._memory is None:
-            self._memory = aligned(ROOM)
+        before = self._loaded
+        fresh = _Loaded(compiled(self._unit, wanted), before.module if before else None)
+        memory = fresh.outline.memory
+        start, size = len(before.outline.memory.bytes) if before else 0, len(memory.bytes)
         if size > ROOM:
             raise ValueError(
                 f"{self.name}: its variables take {size} bytes, and {ROOM} are the limit"
             )
-        start = len(before.bytes) if before is not None else 0
-        self._memory[start:size] = np.frombuffer(fresh.memory.bytes[start:], np.uint8)
-        known = set(before.symbols) if before is not None else set()
-        for at, symbol, offset in fresh.memory.addresses:
-            if at < start and known:
-                continue
-            address = self._memory.ctypes.data + fresh.memory.symbols[symbol].at + offset
-            self._memory[at : at + 8] = np.frombuffer(address.to_bytes(8, "little"), np.uint8)
+        if self._memory is None:
+            self._memory = aligned(ROOM)
+        self._memory[start:size] = np.frombuffer(memory.bytes[start:], np.uint8)
+        for at, symbol, offset in memory.addresses:
+            if at >= start:
+                address = self._memory.ctypes.data + memory.symbols[symbol].at + offset
+                self._memory[at : at + 8] = np.frombuffer(address.to_bytes(8, "little"), np.uint8)
         self._names, self._loaded = wanted, fresh
 
     def _symbol(self, name: str) -> str:
@@ -186,7 +180,7 @@ class Source:
             return self._loaded.made.symbols[name]
         self._load()
         assert self._loaded is not None
-        found = matching(list(self._loaded.entries), name)
+        found = matching(list(self._loaded.outline.kernels), name)
         if len(found) > 1:
             listed = ", ".join(found)
             raise ValueError(f"{self.name}: {name!r} means several kernels: name one of {listed}")

@@ -2,7 +2,7 @@
 
 A file is named by the digest of its PTX and of this package's own sources: whatever could decode it
 otherwise makes another name. It holds JSON and the arrays behind it. One that is cut short or
-altered is decoded anew, and a folder that cannot be written is done without.
+altered is decoded anew. All of them take half a gigabyte at most: see `LIMIT`.
 """
 
 from __future__ import annotations
@@ -10,29 +10,33 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
-from tempfile import NamedTemporaryFile
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from papergpu import store, tree
 from papergpu.build import kept as folder
-from papergpu.decode import decode, memory_of
+from papergpu.decode import decode
 from papergpu.launch import Kernel, loaded
 from papergpu.parse import parse
 from papergpu.program import INSTRUCTION, Program
 from papergpu.steps import Symbol
-from papergpu.tree import Place
-from papergpu.variables import Globals
+from papergpu.tree import Place, Variable
+from papergpu.variables import Globals, Outline, memory_of, outline_of
 
 MAGIC = b"papergpu"
-# What may stand in a program, beside numbers, texts, arrays and collections of them.
-RECORDS: dict[str, type] = {one.__name__: one for one in (Globals, Place, Program, Symbol)}
+LIMIT = 2 << 20  # bytes of each of the 256 folders that files are spread over by their digests
+# What may stand in a file, beside numbers, texts, arrays and collections of them.
+RECORDS: dict[str, type] = {
+    one.__name__: one for one in (Globals, Outline, Place, Program, Symbol, Variable)
+}
 LONG = 16  # a list of more than so many items is kept in columns
+T = TypeVar("T")
 
 
 def kernel(ptx: str, name: str) -> Kernel:
@@ -42,16 +46,51 @@ def kernel(ptx: str, name: str) -> Kernel:
         Unreadable: it is no PTX.
         Unsupported: something in it is not executed.
     """
-    digest = hashlib.blake2b(sources(), digest_size=20)
-    digest.update(name.encode() + b"\0" + ptx.encode())
-    text = digest.hexdigest()
-    path = folder() / "decoded" / text[:2] / text[2:]
-    found = _read(path)
-    if found is None:
+
+    def made() -> tuple[Program, Globals]:
         module = parse(ptx)
-        found = decode(module, name), memory_of(module)
-        _write(path, found)
-    return loaded(*found)
+        return decode(module, name), memory_of(module)
+
+    return loaded(*_kept(digest(name, ptx), made))
+
+
+class Module:
+    """A module of PTX, which is read where something of it is asked for that is not kept yet.
+
+    `before` is the module whose place it takes: the variables of that one stay where they are.
+    """
+
+    def __init__(self, ptx: str, before: Module | None = None) -> None:
+        self.ptx, self.before = ptx, before
+        self.key: str = digest("", before.key if before else "", ptx)
+
+    @cached_property
+    def tree(self) -> tree.Module:
+        """All of it."""
+        return parse(self.ptx)
+
+    @cached_property
+    def outline(self) -> Outline:
+        """What it declares."""
+        before = self.before.outline.memory if self.before else None
+        return _kept(self.key, lambda: outline_of(self.tree, before))
+
+    def program(self, name: str) -> Program:
+        """Its kernel `name`, decoded.
+
+        Raises:
+            Unsupported: something in it is not executed.
+        """
+        key = digest(name, self.key)
+        return _kept(key, lambda: decode(self.tree, name, self.outline.memory))
+
+
+def digest(*parts: str) -> str:
+    """The name of a file that is decided by texts, and by this package."""
+    found = hashlib.blake2b(sources(), digest_size=20)
+    for part in parts:
+        found.update(part.encode() + b"\0")
+    return found.hexdigest()
 
 
 @cache
@@ -65,40 +104,41 @@ def sources() -> bytes:
     return digest.digest()
 
 
-def _read(path: Path) -> tuple[Program, Globals] | None:
+def _kept(name: str, make: Callable[[], T]) -> T:
+    """What is kept by a name, or made and kept from now on; of the type that is made."""
+    path = folder() / "decoded" / name[:2] / name[2:]
+    data = store.read(path)
+    found: T | None = _opened(data) if data is not None else None
+    if found is None:
+        found = make()
+        store.write(path, _closed(found), LIMIT)
+    return found
+
+
+def _opened(data: bytes) -> Any:
+    """What a file holds; None if it is not as it was written."""
     try:
-        data = path.read_bytes()
         if data[:8] != MAGIC or zlib.crc32(data[12:]) != int.from_bytes(data[8:12], "little"):
             return None
-        size = int.from_bytes(data[12:16], "little")
-        head = json.loads(data[16 : 16 + size])
-        start = 16 + size
+        start = 16 + int.from_bytes(data[12:16], "little")
+        head = json.loads(data[16:start])
         parts = [data[start + at : start + end] for at, end in head["parts"]]
-        program, memory = _unpacked(head["program"], parts), _unpacked(head["memory"], parts)
-    except (OSError, ValueError, TypeError, KeyError, IndexError):
+        return _unpacked(head["held"], parts)
+    except (ValueError, TypeError, KeyError, IndexError):
         return None
-    if not (isinstance(program, Program) and isinstance(memory, Globals)):
-        return None
-    return program, memory
 
 
-def _write(path: Path, given: tuple[Program, Globals]) -> None:
+def _closed(value: Any) -> bytes:
+    """The file that holds a value."""
     parts: list[bytes] = []
-    program, memory = (_packed(one, parts) for one in given)
+    held = _packed(value, parts)
     spans, at = [], 0
     for part in parts:
         spans.append((at, at + len(part)))
         at += len(part)
-    head = json.dumps({"parts": spans, "program": program, "memory": memory}).encode()
+    head = json.dumps({"parts": spans, "held": held}).encode()
     data = len(head).to_bytes(4, "little") + head + b"".join(parts)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # Written aside and moved into place: several processes may do this at once.
-        with NamedTemporaryFile(dir=path.parent, delete=False) as aside:
-            aside.write(MAGIC + zlib.crc32(data).to_bytes(4, "little") + data)
-        Path(aside.name).replace(path)
-    except OSError:
-        return
+    return MAGIC + zlib.crc32(data).to_bytes(4, "little") + data
 
 
 def _packed(value: Any, parts: list[bytes]) -> Any:
@@ -109,7 +149,8 @@ def _packed(value: Any, parts: list[bytes]) -> Any:
         kind = "" if value.dtype == INSTRUCTION else value.dtype.str
         return {"array": _part(value.tobytes(), parts), "of": kind}
     if isinstance(value, bytes):
-        return {"bytes": _part(value, parts)}
+        short = value.rstrip(b"\0")  # a heap is nothing but zeros
+        return {"bytes": _part(short, parts), "zeros": len(value) - len(short)}
     if isinstance(value, tuple):
         return {"tuple": [_packed(one, parts) for one in value]}
     if isinstance(value, frozenset):
@@ -152,7 +193,7 @@ def _unpacked(value: Any, parts: Sequence[bytes]) -> Any:
     if "array" in value:
         return _array(parts[value["array"]], np.dtype(value["of"]) if value["of"] else INSTRUCTION)
     if "bytes" in value:
-        return parts[value["bytes"]]
+        return parts[value["bytes"]] + bytes(value["zeros"])
     if "tuple" in value:
         return tuple(_unpacked(one, parts) for one in value["tuple"])
     if "set" in value:

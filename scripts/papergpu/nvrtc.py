@@ -9,12 +9,14 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from papergpu import store
 from papergpu.build import kept
 from papergpu.errors import CompileError, Unavailable
 from papergpu.hostcode import device_part, spliced
@@ -22,6 +24,7 @@ from papergpu.hostcode import device_part, spliced
 HEADERS = Path(__file__).parent / "headers"
 TARGETS = {"sm_80": "compute_80", "sm_90a": "compute_90a", "sm_100a": "compute_100a"}
 FORMAT = "2"  # raise it where what is kept would be written otherwise today
+LIMIT = 64 << 20  # bytes of PTX that are kept
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
 _LAST = re.compile(
     r"^\d+ (?:catastrophic )?errors? detected.*\n(?:Compilation terminated\.\n?)?", re.MULTILINE
@@ -159,18 +162,14 @@ def compiled(one: Unit, names: Sequence[str] = ()) -> Compiled:
     digest.update("\0".join(parts).encode())
     for path in included(one.text, one.own):
         digest.update(path.read_bytes())
-    folder = kept() / "ptx"
-    place = folder / f"{digest.hexdigest()[:32]}.json"
-    try:
-        held = json.loads(place.read_text(encoding="utf-8"))
+    place = kept() / "ptx" / f"{digest.hexdigest()[:32]}.json"
+    found = store.read(place)
+    with suppress(ValueError, KeyError):
+        held = json.loads(found or b"")
         return Compiled(held["ptx"], held["symbols"])
-    except (OSError, ValueError, KeyError):
-        pass
     made = _compile(one, names)
-    folder.mkdir(parents=True, exist_ok=True)
-    aside = place.with_name(f"{place.stem}-{os.getpid()}.tmp")
-    aside.write_text(json.dumps({"ptx": made.ptx, "symbols": made.symbols}), encoding="utf-8")
-    aside.replace(place)
+    text = json.dumps({"ptx": made.ptx, "symbols": made.symbols})
+    store.write(place, text.encode(), LIMIT)
     return made
 
 

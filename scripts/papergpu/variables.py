@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from papergpu.errors import Unsupported
 from papergpu.program import CONST, GLOBAL
@@ -42,6 +42,15 @@ class Globals:
     bytes: bytes
     addresses: tuple[tuple[int, str, int], ...]
     functions: frozenset[str] = frozenset()  # those whose addresses it holds
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What a module declares: the parameters of its kernels, its variables, and its memory."""
+
+    kernels: dict[str, tuple[Variable, ...]]
+    variables: tuple[Variable, ...]
+    memory: Globals
 
 
 def function_addresses(module: Module) -> dict[str, int]:
@@ -91,6 +100,17 @@ def memory_of(module: Module, before: Globals | None = None) -> Globals:
         symbols[HEAP] = Symbol(GLOBAL, len(data))
         data.extend(HEAP_BYTES.to_bytes(8, "little") + bytes(HEAP_BYTES - 8))
     return Globals(symbols, bytes(data) + bytes(16), tuple(addresses), frozenset(functions))
+
+
+def outline_of(module: Module, before: Globals | None = None) -> Outline:
+    """What a module declares, its memory as `memory_of` has it; first values are left out."""
+    kernels = {
+        one.name: tuple(one.parameters) for one in module.functions if one.kernel and one.body
+    }
+    variables = tuple(
+        replace(one, values=None) for one in module.variables if one.space in ("global", "const")
+    )
+    return Outline(kernels, variables, memory_of(module, before))
 
 
 def laid_out(parameters: Iterable[Variable]) -> list[tuple[str, int, int]]:

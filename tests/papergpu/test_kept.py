@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -9,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from executing import kernel_of, launch
-from papergpu import kept
+from papergpu import cuda, kept, store
 from papergpu.errors import Unsupported
 
 BODY = """
@@ -107,3 +109,85 @@ def test_nothing_is_kept_of_what_is_refused_or_cannot_be_written(folder: Path) -
     assert not files(folder)
     (folder / "decoded").write_text("a file, and no folder")
     assert runs(kept.kernel(kernel_of(BODY, module=PTX), "k")) == WANTED
+
+
+CUDA = r"""
+__device__ int counter = 5;
+__device__ int* where = &counter;
+template <int N> __global__ void count(int* out) { *where += N; *out = counter; }
+__global__ void takes(int* out) { int* p = (int*)malloc(4); *p = 7; *out = *p + counter; free(p); }
+"""
+
+
+def counted() -> list[int]:
+    """What kernels of a source that is compiled twice leave in one variable."""
+    source, out, seen = cuda.Source(CUDA, name="counted.cu"), np.zeros(1, np.int32), []
+    for name in ("count<2>", "takes", "count<30>", "count<2>"):
+        source.launch(name, 1, 1, out)
+        seen.append(int(out[0]))
+    return [*seen, int(source.globals("counter")[0])]
+
+
+def test_cuda_is_read_and_decoded_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = [7, 14, 37, 39, 39]
+    assert counted() == wanted
+    kept_then = {path.relative_to(folder) for path in files(folder)}
+    assert max(path.stat().st_size for path in files(folder)) < 100_000, (
+        "a heap is no zeros on disk"
+    )
+
+    def never(*_: object) -> Sequence[object]:
+        raise AssertionError("it is read or decoded again")
+
+    for name in ("parse", "decode", "outline_of"):
+        monkeypatch.setattr(kept, name, never)
+    assert counted() == wanted
+    assert {path.relative_to(folder) for path in files(folder)} == kept_then
+
+
+def aged(path: Path, seconds: int) -> None:
+    os.utime(path, (path.stat().st_atime, time.time() - seconds))
+
+
+def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
+    for number in range(5):
+        store.write(tmp_path / f"{number}", bytes(100), 500)
+        aged(tmp_path / f"{number}", 100 - number)
+    assert len(files(tmp_path)) == 5
+    assert store.read(tmp_path / "0") == bytes(100)  # used now
+    store.write(tmp_path / "fresh", bytes(150), 500)
+    assert {path.name for path in files(tmp_path)} == {"0", "3", "4", "fresh"}
+    store.write(tmp_path / "large", bytes(1000), 500)
+    assert {path.name for path in files(tmp_path)} == {"large"}, "what was just written stays"
+
+
+def test_kept_kernels_are_held_to_a_size(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "digest", lambda *given: f"aa{hash(given):x}")  # all in one folder
+    texts = [kernel_of(BODY.replace("5;", f"{more};"), module=PTX) for more in range(12)]
+    for text in texts[:2]:
+        kept.kernel(text, "k")
+    size = max(path.stat().st_size for path in files(folder))
+    monkeypatch.setattr(kept, "LIMIT", 4 * size)
+    for text in texts:
+        assert runs(kept.kernel(text, "k"))
+    assert len(files(folder)) == 4
+
+
+def test_a_folder_may_be_pruned_by_several_and_may_be_read_only(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ptx = kernel_of(BODY, module=PTX)
+    kept.kernel(ptx, "k")
+    (path,) = files(folder)
+
+    def gone(*_: object, **__: object) -> None:
+        raise PermissionError("read-only")
+
+    monkeypatch.setattr(os, "utime", gone)
+    monkeypatch.setattr(os, "unlink", gone)
+    assert runs(kept.kernel(ptx, "k")) == WANTED
+    store.write(path.with_name("more"), bytes(10), 0)
+    assert len(files(folder)) == 2
+    monkeypatch.setattr(store, "NamedTemporaryFile", gone)
+    store.write(path.with_name("another"), bytes(10), 0)
+    assert len(files(folder)) == 2 and store.read(path.with_name("another")) is None
