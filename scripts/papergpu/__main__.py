@@ -1,55 +1,49 @@
 """The command line.
 
-`python -m papergpu run script.py ...` executes a script with its kernels on the CPU, and
-`python -m papergpu forms FILE.ptx ...` says what kernels are made of, and what of it is executed.
+`python -m papergpu run script.py ...` executes a script with its kernels on the CPU.
+`python -m papergpu forms` prints the table of all that is executed, and with files of PTX behind it
+what kernels are made of, and what of it is executed; `--json` says the same to programs.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from collections import Counter
-from pathlib import Path
 
 from papergpu.device import architecture
-from papergpu.forms import Unknown, find
 from papergpu.launch import SCHEDULES, Settings
-from papergpu.parse import Unreadable, parse
+from papergpu.listing import counted, of_file, rows, table
 from papergpu.script import run
 
 
-def forms(path: str) -> int:
-    """Print the forms of one file with how often each stands there; 1 if some are not executed."""
-    try:
-        module = parse(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        print(f"{path}: cannot be read ({error.strerror}); name a file of PTX", file=sys.stderr)
-        return 1
-    except UnicodeDecodeError:
-        print(f"{path}: is no text; name a file of PTX, not a cubin", file=sys.stderr)
-        return 1
-    except Unreadable as error:
-        print(f"{path}:{error}; give PTX as a compiler writes it", file=sys.stderr)
-        return 1
-    counted = Counter(one.form for one in module.instructions())
-    missing = 0
-    for form, count in sorted(counted.items()):
+def forms(paths: list[str], as_json: bool) -> int:
+    """Print the forms of files, or the whole table; 1 if a file is none or has others."""
+    if not paths:
+        print(json.dumps(rows()) if as_json else table())
+        return 0
+    found, status = {}, 0
+    for path in paths:
         try:
-            chapter = find(form).form.chapter
-        except Unknown:
-            chapter, missing = "not in the table of forms", missing + 1
-        print(f"{count:6}  {form:50}  {chapter}")
-    total = sum(counted.values())
-    print(f"{path}: {total} instructions in {len(counted)} forms, {missing} not in the table")
-    return int(missing > 0)
+            found[path] = counted(path)
+        except ValueError as error:
+            print(error, file=sys.stderr)
+            status = 1
+    if as_json:
+        print(json.dumps({path: [vars(one) for one in made] for path, made in found.items()}))
+    else:
+        for path, made in found.items():
+            print(of_file(path, made))
+    return int(status or any(one.chapter is None for made in found.values() for one in made))
 
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line; returns its exit status."""
     parser = argparse.ArgumentParser(prog="papergpu", description="A GPU made of paper.")
     commands = parser.add_subparsers(dest="command", required=True)
-    listed = commands.add_parser("forms", help="list the forms of instructions in files of PTX")
-    listed.add_argument("files", nargs="+", metavar="FILE")
+    listed = commands.add_parser("forms", help="list the forms of instructions that are executed")
+    listed.add_argument("--json", action="store_true", help="for programs")
+    listed.add_argument("files", nargs="*", metavar="FILE", help="of PTX: list those in it")
     executed = commands.add_parser("run", help="execute a script with its kernels on the CPU")
     executed.add_argument("--target", default="sm_90", help="the GPU to compile for (sm_90)")
     executed.add_argument("--schedule", choices=SCHEDULES, default="robin", help="how warps turn")
@@ -63,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
     executed.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT")
     given = parser.parse_args(arguments)
     if given.command == "forms":
-        return max(forms(path) for path in given.files)
+        return forms(given.files, given.json)
     settings = Settings(
         checks=not given.no_checks,
         profile=given.profile,

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 from papergpu.table import TABLE
-from papergpu.tree import Instruction
+
+Slot = tuple[str, tuple[str, ...], bool]  # its name, choices, whether it may be absent
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Form:
     """A row of the table."""
 
     name: str
-    slots: tuple[tuple[str, tuple[str, ...], bool], ...]  # name, choices, whether it may be absent
+    slots: tuple[Slot, ...]  # that of the opcode first
     operands: tuple[str, ...]
     version: tuple[int, int]
     target: int
@@ -55,9 +56,7 @@ class Unknown(ValueError):
     """An instruction that no row of the table has."""
 
 
-def _match(
-    slots: tuple[tuple[str, tuple[str, ...], bool], ...], words: tuple[str, ...]
-) -> dict[str, str] | None:
+def _match(slots: tuple[Slot, ...], words: tuple[str, ...]) -> dict[str, str] | None:
     if not slots:
         return None if words else {}
     (name, choices, optional), *rest = slots
@@ -109,14 +108,3 @@ def find(written: str, count: int | None = None) -> Matched:
     if first is not None:
         return first
     raise Unknown(f"{written} is in no row of the table of forms")
-
-
-def unknown(instructions: Iterator[Instruction]) -> dict[str, int]:
-    """The forms among `instructions` that no row has, each with the line of its first."""
-    found: dict[str, int] = {}
-    for one in instructions:
-        try:
-            find(one.form)
-        except Unknown:
-            found.setdefault(one.form, one.line)
-    return found

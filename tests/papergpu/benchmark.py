@@ -24,11 +24,14 @@ import numpy.typing as npt
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
+from executing import kernel
 from papergpu import kept
-from papergpu.decode import decode, memory_of
+from papergpu.build import core
+from papergpu.decode import decode
 from papergpu.errors import Unsupported
-from papergpu.launch import Kernel, Memory, Result, Settings, aligned, loaded
+from papergpu.launch import Memory, Result, Settings, aligned
 from papergpu.parse import parse
+from paperkernels import compiled
 
 QUICK = Settings(checks=False, threads=1)
 Array = npt.NDArray[np.generic]
@@ -145,12 +148,6 @@ INSTRUCTIONS = {
     "setp+bra": "setp.lt.s32 %p4, %r11, %r12; @!%p4 bra OUT;",
     "bar.sync": "bar.sync 0;",
 }
-
-
-def kernel(text: str, name: str) -> Kernel:
-    """A kernel of PTX text, decoded."""
-    module = parse(text)
-    return loaded(decode(module, name), memory_of(module))
 
 
 def least(run: Callable[[], object], repeats: int = 5, seconds: float = 0.4) -> float:
@@ -287,24 +284,6 @@ SHAPES: dict[str, Callable[[int], tuple[tuple[int, int, int], tuple[int, int, in
 }
 
 
-def compiled(source: str) -> str:
-    """PTX of CUDA C++, by NVRTC."""
-    from cuda.bindings import nvrtc
-
-    _, program = nvrtc.nvrtcCreateProgram(source.encode(), b"bench.cu", 0, [], [])
-    options = [b"--gpu-architecture=compute_90", b"-lineinfo"]
-    (failed,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
-    _, size = nvrtc.nvrtcGetProgramLogSize(program)
-    log = b" " * max(2, size)
-    nvrtc.nvrtcGetProgramLog(program, log)
-    assert not int(failed), log.decode()
-    _, size = nvrtc.nvrtcGetPTXSize(program)
-    text = b" " * max(2, size)
-    nvrtc.nvrtcGetPTX(program, text)
-    found: str = text.rstrip(b"\0 ").decode()
-    return found
-
-
 class Whole:
     """A kernel with its data, ready to be launched."""
 
@@ -325,7 +304,7 @@ class Whole:
 def kernels(wanted: Sequence[str] = ()) -> Figures:
     """Whole kernels: seconds, and millions of warp-instructions a second of one core."""
     found: Figures = {}
-    ptx = compiled(CUDA)
+    ptx = compiled(CUDA, "compute_90")
     modes = {
         "plain": QUICK,
         "counted": Settings(checks=False, profile=True, threads=1),
@@ -409,7 +388,7 @@ def overhead(wanted: Sequence[str] = ()) -> Figures:
 
 def threads(wanted: Sequence[str] = ()) -> None:
     """Seconds of the clock by threads of this machine."""
-    ptx = compiled(CUDA)
+    ptx = compiled(CUDA, "compute_90")
     for name in ("sgemm_vectors", "softmax"):
         one = Whole(ptx, name, 512)
         for count in (1, 2):
@@ -428,7 +407,8 @@ def decoding(wanted: Sequence[str] = ()) -> Figures:
     if not texts:
         texts = {f"Triton's matmul for {target}": multiplied(target, QUICK)[1]
                  for target in ("sm_80", "sm_90", "sm_100")}  # fmt: skip
-        texts["CUDA C++"] = compiled(CUDA)
+        texts["CUDA C++"] = compiled(CUDA, "compute_90")
+    core()  # compiled here: below, what is kept is looked for in an empty folder
     rows = []
     for name, text in texts.items():
         module = parse(text)
