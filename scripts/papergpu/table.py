@@ -31,6 +31,7 @@ FIELDS = "|".join(("rank", "box_dim", "global_dim", "element_stride", "elemtype"
                    "fill_mode"))  # fmt: skip
 POLICY = "L2::evict_last|L2::evict_normal|L2::evict_first|L2::evict_unchanged"
 DIMENSIONS = "1d|2d|3d|4d|5d"
+IMAGES = "3d|4d|5d"
 PREFETCH = "L2::64B|L2::128B|L2::256B"
 GROUPS = "cta_group::1|cta_group::2"
 MOVED = "16x64b|16x128b|16x256b|16x32bx2|32x32b"
@@ -364,13 +365,23 @@ tensor.load     cp async bulk tensor n={DIMENSIONS} l=tile? d=shared::cluster|sh
 tensor.gather   cp async bulk tensor n=2d l=tile::gather4? d=shared::cluster|shared::cta global \\
     l2=tile::gather4? mbarrier::complete_tx::bytes multicast::cluster? \\
     g=cta_group::1|cta_group::2? f=L2::cache_hint? : - : 8.6 : 100
+tensor.im2col   cp async bulk tensor n={IMAGES} l=im2col? d=shared::cluster|shared::cta global \\
+    l2=im2col? mbarrier::complete_tx::bytes multicast::cluster? g=cta_group::1|cta_group::2? \\
+    f=L2::cache_hint? : - : 8.0 : 90
 tensor.store    cp async bulk tensor n={DIMENSIONS} l=tile? global shared::cta l2=tile? \\
     bulk_group f=L2::cache_hint? : - : 8.0 : 90
+tensor.store.im2col cp async bulk tensor n={IMAGES} l=im2col_no_offs? global shared::cta \\
+    l2=im2col_no_offs? bulk_group f=L2::cache_hint? : - : 8.0 : 90
 tensor.scatter  cp async bulk tensor n=2d l=tile::scatter4? global shared::cta \\
     l2=tile::scatter4? bulk_group f=L2::cache_hint? : - : 8.6 : 100
 tensor.reduce   cp reduce async bulk tensor n={DIMENSIONS} l=tile? global shared::cta \\
     a=add|min|max|inc|dec|and|or|xor l2=tile? bulk_group f=L2::cache_hint? : - : 8.0 : 90
+tensor.reduce.im2col cp reduce async bulk tensor n={IMAGES} l=im2col_no_offs? global shared::cta \\
+    a=add|min|max|inc|dec|and|or|xor l2=im2col_no_offs? bulk_group f=L2::cache_hint? : - \\
+    : 8.0 : 90
 tensor.prefetch cp async bulk prefetch tensor n={DIMENSIONS} L2 global l=tile|tile::gather4? \\
+    f=L2::cache_hint? : - : 8.0 : 90
+tensor.prefetch.im2col cp async bulk prefetch tensor n={IMAGES} L2 global l=im2col \\
     f=L2::cache_hint? : - : 8.0 : 90
 tensormap.replace tensormap replace tile k=global_address s=global|shared::cta? b1024 b64 : - : \\
     8.3 : 90

@@ -1,6 +1,6 @@
 """Tensor maps: what a copy in bulk knows of a tensor, in 128 bytes of an encoding of our own.
 
-The engine reads the same layout (`Raw` in core/tensors.cpp), and `tensormap.replace` edits it.
+The engine reads the same layout (`Raw` in core/tensor_maps.hpp), and `tensormap.replace` edits it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from papergpu.errors import Unsupported
 
-__all__ = ["ELEMENTS", "HOST_ELEMENTS", "SWIZZLES", "TensorMap"]
+__all__ = ["ELEMENTS", "HOST_ELEMENTS", "SWIZZLES", "Im2col", "TensorMap"]
 
 # Element types by name: their number, as tensormap.replace says it, and their bits.
 ELEMENTS = {
@@ -31,7 +31,8 @@ SWIZZLES = {"none": (0, 0, 0), "32B": (1, 0, 32), "64B": (2, 0, 64), "128B": (3,
             "128B_atom_64B": (3, 3, 128)}  # fmt: skip
 FILLS = ("zeros", "nan")
 MAGIC = 0x70616D7265706170
-LAYOUT = struct.Struct("<Q4Q5I5I5I8B12xQ")
+LAYOUT = struct.Struct("<Q4Q5I5I5I8B6hQ")
+TILED, IM2COL = range(2)
 
 
 @dataclass(frozen=True)
@@ -66,11 +67,7 @@ class TensorMap:
             self.wrong(f"no fill {self.fill}: zeros or nan")
         if self.interleave not in ("none", "16B", "32B"):
             self.wrong(f"no interleave {self.interleave}: none, 16B or 32B")
-        if not 1 <= rank <= 5:
-            self.wrong(f"{rank} dimensions: from 1 to 5")
-        if len(self.strides) != rank - 1 or len(self.box) != rank:
-            self.wrong(f"{len(self.strides)} strides and a box of {len(self.box)} for {rank} "
-                       f"dimensions: a stride less, and as many sides")  # fmt: skip
+        self.shapes()
         if self.steps and len(self.steps) != rank:
             self.wrong(f"{len(self.steps)} element strides for {rank} dimensions")
         if self.base % 16 or not 0 <= self.base < 1 << 64:
@@ -84,6 +81,15 @@ class TensorMap:
         if self.swizzle in ("128B_atom_32B_flip_8B", "128B_atom_64B"):
             raise Unsupported(f"a tensor map with the swizzle {self.swizzle}")
 
+    def shapes(self) -> None:
+        """Check how many numbers there are."""
+        rank = len(self.sizes)
+        if not 1 <= rank <= 5:
+            self.wrong(f"{rank} dimensions: from 1 to 5")
+        if len(self.strides) != rank - 1 or len(self.box) != rank:
+            self.wrong(f"{len(self.strides)} strides and a box of {len(self.box)} for {rank} "
+                       f"dimensions: a stride less, and as many sides")  # fmt: skip
+
     def numbers(self) -> None:
         for at, size in enumerate(self.sizes):
             if not 1 <= size <= 1 << 32:
@@ -94,12 +100,16 @@ class TensorMap:
             if stride % 16 or not 0 <= stride < 1 << 40:
                 self.wrong(f"a stride of {stride} bytes in dimension {at + 1}: a multiple of 16 "
                            f"below 2**40")  # fmt: skip
-        for at, side in enumerate(self.box):
-            if not 1 <= side <= 256:
-                self.wrong(f"a box of {side} in dimension {at}: from 1 to 256")
         for at, step in enumerate(self.steps):
             if not 1 <= step <= 8:
                 self.wrong(f"an element stride of {step} in dimension {at}: from 1 to 8")
+        self.sides()
+
+    def sides(self) -> None:
+        """Check the box."""
+        for at, side in enumerate(self.box):
+            if not 1 <= side <= 256:
+                self.wrong(f"a box of {side} in dimension {at}: from 1 to 256")
 
     def spans(self) -> None:
         bits, span = ELEMENTS[self.element][1], SWIZZLES[self.swizzle][2]
@@ -133,9 +143,62 @@ class TensorMap:
             *filled(self.sizes, 5, 1),
             *filled(self.box, 5, 1),
             *filled(self.steps or [1] * rank, 5, 1),
-            ELEMENTS[self.element][0], rank, 0, mode, atomicity, 0, FILLS.index(self.fill), 0,
+            ELEMENTS[self.element][0], rank, 0, mode, atomicity, 0, FILLS.index(self.fill),
+            *self.pixels(),
             MAGIC,
         )  # fmt: skip
+
+    def pixels(self) -> Sequence[int]:
+        """The mode, and the corners of a bounding box: of W, H and D the lower ones, the upper."""
+        return TILED, *[0] * 6
+
+
+@dataclass(frozen=True)
+class Im2col(TensorMap):
+    """A map of images for im2col, with the fields and the rules of cuTensorMapEncodeIm2col.
+
+    Dimensions run from the innermost: C, W, H, D, N, of which H and D may be absent. `box` is how
+    many channels and how many pixels a copy takes. `lower` and `upper` are the corners of the box
+    that pixels are taken from, one for W, H and D each, counted from the first and the last pixel.
+    """
+
+    lower: Sequence[int] = ()
+    upper: Sequence[int] = ()
+
+    def shapes(self) -> None:
+        rank = len(self.sizes)
+        if not 3 <= rank <= 5:
+            self.wrong(f"{rank} dimensions: 3, 4 or 5 for im2col")
+        if len(self.strides) != rank - 1 or len(self.box) != 2:
+            self.wrong(f"{len(self.strides)} strides and a box of {len(self.box)} for {rank} "
+                       f"dimensions: a stride less, and channels and pixels")  # fmt: skip
+        if len(self.lower) != rank - 2 or len(self.upper) != rank - 2:
+            self.wrong(f"corners of {len(self.lower)} and {len(self.upper)} numbers for {rank} "
+                       f"dimensions: two less")  # fmt: skip
+
+    def sides(self) -> None:
+        channels, pixels = self.box
+        if not 1 <= channels <= 256:
+            self.wrong(f"{channels} channels for a pixel: from 1 to 256")
+        if not 1 <= pixels <= 1024:
+            self.wrong(f"{pixels} pixels for a column: from 1 to 1024")
+        most = {3: 1 << 15, 4: 1 << 7, 5: 1 << 4}[len(self.sizes)]
+        for at, corners in enumerate(zip(self.lower, self.upper, strict=True)):
+            for one in corners:
+                if not -most <= one < most:
+                    self.wrong(f"a corner of {one} in dimension {at + 1}: from {-most} to "
+                               f"{most - 1}")  # fmt: skip
+            if self.sizes[at + 1] + corners[1] <= corners[0]:
+                self.wrong(f"corners of {corners[0]} and {corners[1]} in dimension {at + 1}, with "
+                           f"no pixel between them")  # fmt: skip
+        if self.steps and self.steps[-1] != 1:
+            raise Unsupported(f"a tensor map of im2col that strides {self.steps[-1]} images")
+
+    def pixels(self) -> Sequence[int]:
+        def three(values: Sequence[int]) -> list[int]:
+            return [*values, *[0] * (3 - len(values))]
+
+        return IM2COL, *three(self.lower), *three(self.upper)
 
 
 def tiled(
@@ -160,4 +223,34 @@ def tiled(
         tuple(box)[::-1],
         swizzle=tuple(SWIZZLES)[swizzle],
         fill=FILLS[padding],
+    ).encoded()
+
+
+def im2col(
+    address: int,
+    swizzle: int,
+    element_size: int,
+    element: int,
+    box: Sequence[int],
+    shape: Sequence[int],
+    strides: Sequence[int],
+    padding: int,
+    lower: Sequence[int],
+    upper: Sequence[int],
+    channels: int,
+    pixels: int,
+    steps: Sequence[int],
+) -> bytes:
+    """The same of images: `channels` and `pixels` are what a copy takes, which `box` repeats."""
+    return Im2col(
+        address,
+        HOST_ELEMENTS[element],
+        tuple(shape)[::-1],
+        tuple(stride * element_size for stride in strides[:-1])[::-1],
+        (channels, pixels),
+        tuple(steps)[::-1],
+        swizzle=tuple(SWIZZLES)[swizzle],
+        fill=FILLS[padding],
+        lower=tuple(lower)[::-1],
+        upper=tuple(upper)[::-1],
     ).encoded()

@@ -29,7 +29,7 @@ FIELDS = ("global_address", "rank", "box_dim", "global_dim", "global_stride", "e
           "fill_mode")  # fmt: skip
 # Flags of the handlers in core/copies.cpp and core/tensors.cpp.
 MULTICAST, REDUCES, BYTE_MASK = 1, 2, 4
-ROWS, TENSOR_REDUCES, PAIR = 2, 4, 8
+ROWS, TENSOR_REDUCES, PAIR, IMAGES, OFFSETS = 2, 4, 8, 16, 32
 # And of those in core/mbarriers.cpp.
 WIDE_ADDRESS, RELAXED, COUNTED, EXPECTS, DROPS, NO_COMPLETE, ELSEWHERE, COMPLETES, PARITY = (
     1 << k for k in range(9)
@@ -167,15 +167,15 @@ def _bulk(writer: Writer, one: Instruction, found: Matched) -> None:
 
 def _tensor(writer: Writer, one: Instruction, found: Matched) -> None:
     """`cp.async.bulk.tensor` and its relatives: the box at some coordinates of a tensor map."""
-    name, operands = found.form.name, list(one.operands)
+    operands = list(one.operands)
     if "f" in found.slots:
         operands.pop()
     modes = [found.slots[key] for key in ("l", "l2") if key in found.slots]
-    if len(modes) > 1 or (name in ("tensor.gather", "tensor.scatter") and not modes):
-        raise writer.refuse("its mode stands twice, or not at all")
+    if len(modes) > 1:
+        raise writer.refuse("its mode stands twice")
     rows = bool(modes) and modes[0] in ("tile::gather4", "tile::scatter4")
-    mapped = operands.pop(0 if name in ("tensor.store", "tensor.scatter", "tensor.reduce",
-                                        "tensor.prefetch") else 1)  # fmt: skip
+    loads = "mbarrier::complete_tx::bytes" in found.slots
+    mapped = operands.pop(1 if loads else 0)
     if not isinstance(mapped, Address) or len(mapped.more) != 1:
         raise writer.refuse("its tensor map has no coordinates")
     rank = int(found.slots["n"][0])
@@ -184,9 +184,21 @@ def _tensor(writer: Writer, one: Instruction, found: Matched) -> None:
         raise writer.refuse(f"it has {len(coordinates)} coordinates")
     at = _generic(writer, Address(mapped.base))
     flags = rank << 8 | (ROWS if rows else 0)
-    if name == "tensor.prefetch":
+    if modes and modes[0] in ("im2col", "im2col_no_offs"):
+        flags |= IMAGES
+    if modes and modes[0] == "im2col":
+        flags |= OFFSETS
+        given = operands.pop(2 if loads else 0)
+        offsets = [writer.source(part, "u16") for part in writer.vector(given)]
+        if len(offsets) != rank - 2:
+            raise writer.refuse(f"it has {len(offsets)} im2col offsets for {rank} dimensions")
+        coordinates += offsets
+    if len(operands) != (2 + ("multicast::cluster" in found.slots) if loads
+                         else "prefetch" not in found.slots):  # fmt: skip
+        raise writer.refuse("it has an operand too many or too few for its mode")
+    if "prefetch" in found.slots:
         writer.emit("bulk.tensor.prefetch", b=at, reads=coordinates, flags=flags)
-    elif name in ("tensor.store", "tensor.scatter", "tensor.reduce"):
+    elif not loads:
         if "a" in found.slots:
             flags |= TENSOR_REDUCES | REDUCTIONS.index(found.slots["a"]) << 16
         writer.emit("bulk.tensor.store", a=writer.pointer(operands[0], SHARED), b=at,
