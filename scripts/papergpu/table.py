@@ -497,6 +497,25 @@ mma.nibble      mma sync aligned s=m8n8k32|m16n8k32|m16n8k64 row col satfinite? 
     a={FOUR_BITS} b={FOUR_BITS} c=s32 : - : 6.5 : 75
 mma.bit         mma sync aligned s=m8n8k128|m16n8k128|m16n8k256 row col d=s32 a=b1 b=b1 c=s32 \\
     o=xor|and popc : - : 7.0 : 75
+mma.sp.half     mma v=sp sync aligned s=m16n8k16|m16n8k32 row col d=f16|f32 a=f16 b=f16 c=f16|f32 \\
+    : - : 7.1 : 80
+mma.sp.brain    mma v=sp sync aligned s=m16n8k16|m16n8k32 row col d=f32 a=bf16 b=bf16 c=f32 : - \\
+    : 7.1 : 80
+mma.sp.tf32     mma v=sp sync aligned s=m16n8k8|m16n8k16 row col d=f32 a=tf32 b=tf32 c=f32 : - \\
+    : 7.1 : 80
+mma.sp.eight    mma v=sp sync aligned s=m16n8k64 row col d=f32 a={FP8} b={FP8} c=f32 : - : 8.4 : 89
+mma.sp.byte     mma v=sp sync aligned s=m16n8k32|m16n8k64 row col satfinite? d=s32 a={EIGHT_BITS} \\
+    b={EIGHT_BITS} c=s32 : - : 7.1 : 80
+mma.ordered.half mma v=sp::ordered_metadata sync aligned s=m16n8k16|m16n8k32 row col d=f16|f32 \\
+    a=f16 b=f16 c=f16|f32 : - : 8.5 : 80
+mma.ordered.brain mma v=sp::ordered_metadata sync aligned s=m16n8k16|m16n8k32 row col d=f32 \\
+    a=bf16 b=bf16 c=f32 : - : 8.5 : 80
+mma.ordered.tf32 mma v=sp::ordered_metadata sync aligned s=m16n8k8|m16n8k16 row col d=f32 \\
+    a=tf32 b=tf32 c=f32 : - : 8.5 : 80
+mma.ordered.eight mma v=sp::ordered_metadata sync aligned s=m16n8k64 row col d=f32 a={FP8} \\
+    b={FP8} c=f32 : - : 8.5 : 89
+mma.ordered.byte mma v=sp::ordered_metadata sync aligned s=m16n8k32|m16n8k64 row col satfinite? \\
+    d=s32 a={EIGHT_BITS} b={EIGHT_BITS} c=s32 : - : 8.5 : 80
 wmma.load.half  wmma load w=a|b sync aligned l=row|col s={WMMA} ss=global|shared|shared::cta? \\
     t=f16|bf16|{EIGHT_BITS} : - : 6.0 : 70
 wmma.load.tf32  wmma load w=a|b sync aligned l=row|col s=m16n16k8 ss=global|shared|shared::cta? \\

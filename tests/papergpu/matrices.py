@@ -75,15 +75,29 @@ def one_instruction(
     given: Sequence[tuple[str, npt.NDArray[np.uint64]]],
     result: tuple[str, int],
     settings: Settings | None = None,
+    selector: int | None = None,
 ) -> npt.NDArray[np.uint64]:
     """Run `form {d}, {a}, ...` on one warp.
 
     `given` are the kinds (b32 or b64) and registers of the operands, (register, lane); `result` the
-    kind and how many. Returns the result's registers.
+    kind and how many. With a `selector` the last operand is a register alone, and it comes behind.
+    Returns the result's registers.
     """  # fmt: skip
+    text, arrays = text_of(form, given, result, selector)
+    execute(text, *arrays, settings=settings)
+    return arrays[0].astype(np.uint64)
+
+
+def text_of(
+    form: str,
+    given: Sequence[tuple[str, npt.NDArray[np.uint64]]],
+    result: tuple[str, int],
+    selector: int | None = None,
+) -> tuple[str, list[npt.NDArray[np.generic]]]:
+    """The PTX of `one_instruction`, and the arrays that it is launched with."""
     lines, operands = [], []
     everything = [(result[0], result[1], None), *((kind, len(one), one) for kind, one in given)]
-    arrays = []
+    arrays: list[npt.NDArray[np.generic]] = []
     for place, (kind, count, values) in enumerate(everything):
         size = 8 if kind == "b64" else 4
         lines.append(f".reg .{kind} %v{place}_<{count}>;")
@@ -100,6 +114,8 @@ def one_instruction(
         if values is not None:
             body += [f"ld.global.{kind} %v{place}_{k}, [%q{place}+{k * 32 * size}];"
                      for k in range(count)]  # fmt: skip
+    if selector is not None:
+        operands[-1:] = [operands[-1].strip("{}"), str(selector)]
     body.append(f"{form} {', '.join(operands)};")
     body += [f"st.global.{result[0]} [%q0+{k * 32 * (8 if result[0] == 'b64' else 4)}], %v0_{k};"
              for k in range(result[1])]  # fmt: skip
@@ -109,5 +125,4 @@ def one_instruction(
         + f".reg .b64 %p<{len(everything)}>, %q<{len(everything)}>;\n.reg .b32 %lane;\n"
         + "\n".join(lines) + "\nmov.u32 %lane, %tid.x;\n" + "\n".join(body) + "\nret;\n}\n"
     )  # fmt: skip
-    execute(text, *arrays, settings=settings)
-    return arrays[0].astype(np.uint64)
+    return text, arrays

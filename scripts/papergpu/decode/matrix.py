@@ -119,7 +119,6 @@ def movmatrix(writer: Writer, one: Instruction, found: Matched) -> None:
 # Products of a warp.
 
 
-@rule("mma")
 def mma(writer: Writer, one: Instruction, found: Matched) -> None:
     slots = found.slots
     m, n, k = shape = shape_of(found)
