@@ -480,6 +480,14 @@ stmatrix        stmatrix sync aligned s=m8n8 n=x1|x2|x4 trans? ss=shared|shared:
     7.8 : 90
 stmatrix.other  stmatrix sync aligned n=x1|x2|x4 trans? s=m8n8 ss=shared|shared::cta? b16 : - : \\
     7.8 : 90
+ldmatrix.byte   ldmatrix sync aligned s=m16n16 n=x1|x2 trans ss=shared|shared::cta? b8 : - : 8.6 \\
+    : 100
+ldmatrix.packed ldmatrix sync aligned s=m8n16 n=x1|x2|x4 ss=shared|shared::cta? b8x16 \\
+    f=b6x16_p32|b4x16_p64 : - : 8.6 : 100
+ldmatrix.packed.turned ldmatrix sync aligned s=m16n16 n=x1|x2 trans ss=shared|shared::cta? b8x16 \\
+    f=b6x16_p32|b4x16_p64 : - : 8.6 : 100
+stmatrix.byte   stmatrix sync aligned s=m16n8 n=x1|x2|x4 trans ss=shared|shared::cta? b8 : - : \\
+    8.6 : 100
 movmatrix       movmatrix sync aligned m8n8 trans b16       : -            : 7.8 : 75
 mma.quarters    mma sync aligned s=m8n8k4 la=row|col lb=row|col d=f16|f32 a=f16 b=f16 c=f16|f32 \\
     : - : 6.4 : 70

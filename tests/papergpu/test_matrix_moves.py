@@ -109,6 +109,78 @@ def test_stmatrix(count: int, trans: str) -> None:
     np.testing.assert_array_equal(out.view(np.uint16), expected)
 
 
+def bytes_at(row: int) -> np.ndarray:
+    """The 16 bytes at a byte of shared memory, filled as the frame does."""
+    return np.arange(1024, dtype=np.uint16).view(np.uint8)[row : row + 16]
+
+
+def elements_at(row: int, width: int) -> list[int]:
+    """16 elements at a byte of shared memory, from its lowest bits on."""
+    whole = int.from_bytes(bytes_at(row).tobytes(), "little")
+    return [whole >> width * k & (1 << width) - 1 for k in range(16)]
+
+
+# By the figures "ldmatrix fragment layout for one 16x16 matrix" and "for one 8x16 matrix", which
+# CUTLASS's SM100_U8x8_LDSM_T and SM100_SU4_DU8x16_x1_LDSM_N repeat.
+@pytest.mark.parametrize(
+    ("form", "width"), [("b8", 8), ("b8x16.b6x16_p32", 6), ("b8x16.b4x16_p64", 4)]
+)
+@pytest.mark.parametrize("count", [1, 2])
+def test_ldmatrix_of_bytes_transposed(form: str, width: int, count: int) -> None:
+    registers = ", ".join(f"%r{k}" for k in range(2 * count))
+    body = f"ldmatrix.sync.aligned.m16n16.x{count}.trans.shared.{form} {{{registers}}}, [%at];"
+    rows = ROWS.copy()
+    rows[16 * count :] = 3  # the others' addresses are no matter
+    out, _, _ = run(body, REGISTERS, 128, rows)
+    got = out.reshape(4, 32)
+    for k in range(count):
+        matrix = [elements_at(row_of(16 * k + r), width) for r in range(16)]
+        for lane in range(32):
+            for half in range(2):
+                want = [matrix[lane % 4 * 4 + e][lane // 4 + 8 * half] for e in range(4)]
+                assert list(got[2 * k + half, lane : lane + 1].view(np.uint8)) == want
+    assert (got[2 * count :] == 0xFFFFFFFF).all()
+
+
+@pytest.mark.parametrize(("form", "width"), [("b6x16_p32", 6), ("b4x16_p64", 4)])
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_ldmatrix_unpacks_small_elements(form: str, width: int, count: int) -> None:
+    registers = ", ".join(f"%r{k}" for k in range(count))
+    body = f"ldmatrix.sync.aligned.m8n16.x{count}.shared::cta.b8x16.{form} {{{registers}}}, [%at];"
+    out, _, _ = run(body, REGISTERS, 128, ROWS)
+    got = out.reshape(4, 32)
+    for k in range(count):
+        for lane in range(32):
+            row = elements_at(row_of(8 * k + lane // 4), width)
+            want = row[lane % 4 * 4 : lane % 4 * 4 + 4]
+            assert list(got[k, lane : lane + 1].view(np.uint8)) == want
+    assert (got[count:] == 0xFFFFFFFF).all()
+
+
+# By the figure "stmatrix fragment layout for one 16x8 matrix with 8 bit elements": a lane's four
+# bytes are of columns 2t and 2t + 1, of row g and then of row g + 8.
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_stmatrix_of_bytes(count: int) -> None:
+    registers = ", ".join(f"%r{k}" for k in range(count))
+    fill = "".join(
+        f"mad.lo.s32 %r{k}, %i0, 0x04040404, {0x03020100 + 0x31313131 * k}; "
+        f"xor.b32 %r{k}, %r{k}, {0x10001 * k}; and.b32 %r{k}, %r{k}, 0x7f7f7f7f;"
+        for k in range(count)
+    )
+    body = f"{fill} stmatrix.sync.aligned.m16n8.x{count}.trans.shared.b8 [%at], {{{registers}}};"
+    out, _, _ = run(body, TILE, 512, ROWS)
+    expected = np.arange(1024, dtype=np.uint16).view(np.uint8).copy()
+    for k in range(count):
+        words = [(lane * 0x04040404 + 0x03020100 + 0x31313131 * k & 0xFFFFFFFF) ^ 0x10001 * k
+                 for lane in range(32)]  # fmt: skip
+        for row in range(16):
+            for column in range(8):
+                word = words[row % 8 * 4 + column // 2] & 0x7F7F7F7F
+                byte = word >> 8 * (row // 8 * 2 + column % 2) & 255
+                expected[row_of(8 * k + column) + row] = byte
+    np.testing.assert_array_equal(out.view(np.uint8), expected)
+
+
 def test_movmatrix() -> None:
     body = ("mad.lo.s32 %r0, %i0, 131074, 65536;"
             "movmatrix.sync.aligned.m8n8.trans.b16 %r1, %r0;")  # fmt: skip
@@ -159,8 +231,10 @@ def test_lanes_that_come_apart_meet_again() -> None:
 
 
 @pytest.mark.parametrize(
-    "form", ["m8n8.x3.shared.b16", "m16n16.x1.trans.shared.b8", "m8n8.x1.global.b16"]
-)
+    "form",
+    ["m8n8.x3.shared.b16", "m8n8.x1.global.b16", "m16n16.x1.shared.b8", "m16n16.x4.trans.shared.b8",
+     "m8n16.x1.shared.b8", "m16n16.x1.trans.shared.b8", "m8n16.x1.trans.shared.b8x16.b4x16_p64"],
+)  # fmt: skip
 def test_what_is_no_form_is_refused(form: str) -> None:
     with pytest.raises(Unsupported):
         run(f"ldmatrix.sync.aligned.{form} {{%r0}}, [%at];", REGISTERS, 128, ROWS)

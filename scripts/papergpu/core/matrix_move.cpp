@@ -25,6 +25,47 @@ struct RowAddresses {
     }
 };
 
+// Flags: transposed, of bytes, and above them the bits of an element where it has less than 8.
+enum { TRANSPOSED = 1, BYTES = 2, NARROW_AT = 8 };
+
+// A row of 16 elements of 6 or 4 bits, and padding behind them, to bytes: each in the low bits of its own.
+void unpack(const u8* row, u32 bits, u8* to) {
+    u128 packed;
+    memcpy(&packed, row, 16);
+    for (u32 k = 0; k < 16; ++k) to[k] = bits == 8 ? row[k] : u8(packed >> bits * k & ((1u << bits) - 1));
+}
+// Of 16 rows of 16 bytes the columns: register 0 has the first 8, register 1 the others, 4 bytes down a lane.
+void turn(const u8 m[16][16], u32* first, u32* second) {
+    for (u32 l = 0; l < 32; ++l) {
+        u8 low[4], high[4];
+        for (u32 k = 0; k < 4; ++k) {
+            low[k] = m[l % 4 * 4 + k][l / 4];
+            high[k] = m[l % 4 * 4 + k][l / 4 + 8];
+        }
+        memcpy(first + l, low, 4);
+        memcpy(second + l, high, 4);
+    }
+}
+// 16 rows of 8 bytes, of which a lane holds two columns of two rows, to 8 columns of 16 bytes.
+void columns(const u32* from, u32* to) {
+    u8 m[8][16];
+    for (u32 l = 0; l < 32; ++l)
+        for (u32 e = 0; e < 4; ++e) m[l % 4 * 2 + e % 2][l / 4 + e / 2 * 8] = u8(from[l] >> 8 * e);
+    memcpy(to, m, 128);
+}
+
+void load_bytes(Warp& w, const Inst& i) {
+    const RowAddresses rows(w, i, READ);
+    const u32* q = list(w, i);
+    const u32 bits = i.flags >> NARROW_AT;
+    u8 m[32][16];
+    for (u32 r = 0; r < 8 * i.count; ++r) unpack((const u8*)rows.at[r], bits ? bits : 8, m[r]);
+    for (u32 k = 0; k < i.count; ++k) {
+        if (!(i.flags & TRANSPOSED)) memcpy(w.R + q[k], m[8 * k], 128);
+        else if (k % 2 == 0) turn(m + 8 * k, (u32*)(w.R + q[k]), (u32*)(w.R + q[k + 1]));
+    }
+}
+Add bytes("ldmatrix.bytes", load_bytes);
 HANDLER(
     "ldmatrix", const RowAddresses rows(w, i, READ); const u32* q = list(w, i); for (u32 k = 0; k < i.count; ++k) {
         alignas(64) u32 image[32];
@@ -37,7 +78,8 @@ HANDLER(
     "stmatrix", w.compares = launch_of(w).checks; w.clash = 0; const RowAddresses rows(w, i, WRITE); w.compares = false;
     const u32* q = list(w, i); for (u32 k = 0; k < i.count; ++k) {
         alignas(64) u32 image[32];
-        if (i.flags) transpose((const u32*)(R + q[k]), image);
+        if (i.flags & BYTES) columns((const u32*)(R + q[k]), image);
+        else if (i.flags) transpose((const u32*)(R + q[k]), image);
         else memcpy(image, R + q[k], 128);
         for (u32 t = w.clash >> 8 * k & 255; t; t &= t - 1) {
             const int r = lowest(t), lane = int(8 * k) + r;

@@ -1,4 +1,4 @@
-"""Matrices: between memory and registers, and their products within a warp and a warpgroup."""
+"""Products of matrices within a warp and a warpgroup."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from papergpu.decode.rules import rule
 from papergpu.forms import Matched
-from papergpu.program import GENERIC, RETRY, SHARED, SYNC
+from papergpu.program import RETRY, SYNC
 from papergpu.steps import Register, Step, space_of
 from papergpu.tree import Instruction, Operand, Vector
 from papergpu.writer import Writer
@@ -79,41 +79,6 @@ def sums(writer: Writer, operand: Operand, kind: str, count: int) -> list[Regist
     if len(parts) != count:
         raise writer.refuse(f"its result has {len(parts)} registers, and takes {count}")
     return [writer.target(part, "f64" if kind == "f64" else "b32") for part in parts]
-
-
-# Between memory and registers.
-
-
-@rule("ldmatrix")
-def ldmatrix(writer: Writer, one: Instruction, found: Matched) -> None:
-    """One, two or four matrices of 8 rows of 16 bytes, each row where a lane says."""
-    count = int(found.slots["n"][1:])
-    targets = sums(writer, one.operands[0], "b32", count)
-    fields = writer.address(one.operands[1], space_of(found.slots.get("ss", "")))
-    in_shared_memory(writer, fields["space"])
-    writer.emit("ldmatrix", SYNC, writes=targets, flags=int("trans" in found.slots),
-                e=whole(writer), **fields)  # fmt: skip
-
-
-@rule("stmatrix")
-def stmatrix(writer: Writer, one: Instruction, found: Matched) -> None:
-    count = int(found.slots["n"][1:])
-    given = fragment(writer, one.operands[1], "b32", count, "its matrix")
-    fields = writer.address(one.operands[0], space_of(found.slots.get("ss", "")))
-    in_shared_memory(writer, fields["space"])
-    writer.emit("stmatrix", SYNC, reads=given, flags=int("trans" in found.slots),
-                e=whole(writer), **fields)  # fmt: skip
-
-
-def in_shared_memory(writer: Writer, space: object) -> None:
-    if space not in (SHARED, GENERIC):
-        raise writer.refuse("its matrices lie in shared memory only")
-
-
-@rule("movmatrix")
-def movmatrix(writer: Writer, one: Instruction, found: Matched) -> None:
-    writer.emit("movmatrix", SYNC, d=writer.target(one.operands[0]),
-                a=writer.source(one.operands[1], "b32"), e=whole(writer))  # fmt: skip
 
 
 # Products of a warp.

@@ -10,6 +10,7 @@ from papergpu.decode import (
     control,
     launch_control,
     matrix,
+    matrix_move,
     memory,
     sparse,
     tcgen05,
@@ -43,7 +44,8 @@ from papergpu.writer import Writer
 
 # They note their rules when they are imported.
 RULE_MODULES = (
-    alu, calls, control, launch_control, matrix, memory, sparse, tcgen05, transfer, warp
+    alu, calls, control, launch_control, matrix, matrix_move, memory, sparse, tcgen05, transfer,
+    warp,
 )  # fmt: skip
 
 RESERVED, RESERVED_BYTES = "%reserved_smem_offset_1", 288
