@@ -17,6 +17,8 @@ def converted(found: Matched, *operands: int) -> int:
     to, given = found.types[0], found.types[1]
     if "pack" in found.slots:
         return _packed(found, *operands)
+    if found.slots.get("r") == "rs":
+        return _stochastic(found, *operands)
     if to.endswith("x2"):
         if len(operands) == 2:  # the first of two floats becomes the upper part
             values = [FORMATS[given].decode(bits) for bits in operands]
@@ -33,6 +35,41 @@ def converted(found: Matched, *operands: int) -> int:
         return _to_integer(found, to, FORMATS[given], bits)
     value = whole(bits, given)
     return clamped(value, to) if "sat" in found.slots else value
+
+
+def _stochastic(found: Matched, *operands: int) -> int:
+    """Floats by random bits, the first of them uppermost in the result."""
+    to = found.types[0]
+    *given, random = operands
+    name, _, count = to.partition("x")
+    size, shape = width(to) // int(count), FORMATS[name]
+    high, low = random >> 16, random & 0xFFFF
+    if name == "f16":  # 13 of each half
+        shares = [(high & 0x1FFF, 13), (low & 0x1FFF, 13)]
+    elif name == "bf16":
+        shares = [(high, 16), (low, 16)]
+    else:
+        if name == "e2m1":  # the upper bytes of both halves, and the lower ones
+            high, low = high >> 8 << 8 | low >> 8, (high & 0xFF) << 8 | low & 0xFF
+        turned = [int(f"{one:016b}"[::-1], 2) for one in (high, low)]
+        shares = [(turned[0], 16), (high, 16), (turned[1], 16), (low, 16)]
+    made = 0
+    for bits, (share, wide) in zip(given, shares, strict=True):
+        value = _carried(FORMATS["f32"].decode(bits), shape, Fraction(share, 1 << wide))
+        made = made << size | _narrow(found, shape, value, saturate="satfinite" in found.slots)
+    return made
+
+
+def _carried(value: Real, shape: Format, more: Fraction) -> Real:
+    """The number of a format, of any size, below a magnitude and `more` of the step from there."""
+    if value.kind != "finite" or not value.magnitude:
+        return value
+    power = shape.least
+    while Fraction(2) ** (power + 1) <= value.magnitude:
+        power += 1
+    step = Fraction(2) ** (power - shape.mantissa)
+    steps = value.magnitude / step + more
+    return Real(value.negative, steps.numerator // steps.denominator * step)
 
 
 def _halves(bits: int, size: int) -> tuple[int, int]:
@@ -76,7 +113,8 @@ def _packed(found: Matched, a: int, b: int, onto: int = 0) -> int:
 
 
 def _narrow(found: Matched, shape: Format, value: Real, *, saturate: bool = False) -> int:
-    bits = shape.encode(value, found.slots.get("r", NEAREST), saturate=saturate)
+    mode = found.slots.get("r", NEAREST)
+    bits = shape.encode(value, NEAREST if mode == "rs" else mode, saturate=saturate)
     negative = value.negative and value.kind != "nan"
     return 0 if "relu" in found.slots and negative else bits
 

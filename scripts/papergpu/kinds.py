@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-PAIRS = {"e4m3x2": 16, "e5m2x2": 16, "e2m3x2": 16, "e3m2x2": 16, "ue8m0x2": 16, "e2m1x2": 8}
+PACKED = {"e4m3x2": 16, "e5m2x2": 16, "e2m3x2": 16, "e3m2x2": 16, "ue8m0x2": 16, "e2m1x2": 8,
+          "e4m3x4": 32, "e5m2x4": 32, "e2m3x4": 32, "e3m2x4": 32, "e2m1x4": 16}  # fmt: skip
 
 
 @cache
@@ -12,8 +13,8 @@ def width(kind: str) -> int:
     """Bits of a type: 32 of `f32` and of `u16x2`, 1 of `pred`, 2 of the two predicates `preds`."""
     if kind in ("pred", "preds"):
         return 1 if kind == "pred" else 2
-    if kind in PAIRS:
-        return PAIRS[kind]
+    if kind in PACKED:
+        return PACKED[kind]
     number, _, pair = kind.lstrip("abfstu").partition("x")
     return int(number) * int(pair or 1)
 

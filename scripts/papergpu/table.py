@@ -18,6 +18,7 @@ ALIKE, SIGNED = "c=eq|ne", "c=eq|ne|lt|le|gt|ge"
 PROPERTIES = "finite|infinite|number|notanumber|normal|subnormal"
 BOOLEAN, WHOLES = "o=and|or|xor", "i=rni|rzi|rmi|rpi"
 EIGHTS, SIXES = "e4m3x2|e5m2x2", "e2m3x2|e3m2x2"
+FOURS = "e4m3x4|e5m2x4|e2m3x4|e3m2x4|e2m1x4"
 ORDERED = "c=eq|ne|lt|le|gt|ge|equ|neu|ltu|leu|gtu|geu|num|nan"
 FLOATS = "f16|bf16|f32|f64"
 STORED = "b8|b16|b32|b64|b128|u8|u16|u32|u64|s8|s16|s32|s64|f32|f64"
@@ -271,6 +272,10 @@ cvt.between     cvt {ROUNDINGS}? d=bf16 t=f16               : d t          : 7.8
 cvt.between.back cvt {ROUNDINGS}? d=f16 t=bf16              : d t          : 7.8 : 90
 cvt.clamped     cvt r=rn|rz relu? satfinite? d=f16|bf16 t=f32 : d t        : 7.0 : 80
 cvt.pair        cvt r=rn|rz relu? satfinite? d=f16x2|bf16x2 f32 : d f32 f32 : 7.0 : 80
+cvt.random      cvt r=rs relu? satfinite? d=f16x2|bf16x2 f32 : d f32 f32 b32 : 8.7 : 100
+cvt.random.late cvt r=rs satfinite relu d=f16x2|bf16x2 f32  : d f32 f32 b32 : 8.7 : 100
+cvt.random.four cvt r=rs relu? satfinite d={FOURS} f32      : d f32 f32 f32 f32 b32 : 8.7 : 100
+cvt.random.four.late cvt r=rs satfinite relu d={FOURS} f32  : d f32 f32 f32 f32 b32 : 8.7 : 100
 cvt.tensor.away cvt r=rna satfinite? d=tf32 f32             : d f32        : 7.0 : 80
 cvt.tensor      cvt r=rn|rz satfinite? relu? d=tf32 f32     : d f32        : 7.8 : 90
 cvt.small       cvt r=rn satfinite relu? d={EIGHTS}|{SIXES}|e2m1x2 f32 : d f32 f32 : 7.8 : 89

@@ -186,6 +186,51 @@ def test_every_small_float_is_the_oracles(kind: str) -> None:
             assert (same == one)[keeps].all()
 
 
+# The bits of the random word that each of four floats takes, the most significant first, as they
+# were read out of a GPU of sm_100 by words of one bit each: of bytes, and of e2m1.
+TAKEN = {
+    "e4m3": [range(16, 32), range(31, 15, -1), range(16), range(15, -1, -1)],
+    "e2m1": [[*range(8, 16), *range(24, 32)], [*range(31, 23, -1), *range(15, 7, -1)],
+             [*range(8), *range(16, 24)], [*range(23, 15, -1), *range(7, -1, -1)]],
+}  # fmt: skip
+LEAST = {"f16": (-14, 10), "bf16": (-126, 7), "e4m3": (-6, 3), "e5m2": (-14, 2), "e2m3": (0, 3),
+         "e3m2": (-2, 2), "e2m1": (0, 1)}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", LEAST)
+def test_random_bits_carry_as_a_gpu_adds_them(kind: str) -> None:
+    random = np.random.default_rng(7)
+    least, mantissa = LEAST[kind]
+    pair, count = kind in ("f16", "bf16"), 1024
+    words = random.integers(0, 1 << 32, count, np.uint64)
+    words[:64] = np.uint64(1) << np.arange(64, dtype=np.uint64) % np.uint64(32)
+    given = [random.choice([-1, 1], count) * random.random(count)
+             * np.exp2(random.integers(least - 3, least + 4, count))
+             for _ in range(2 if pair else 4)]  # fmt: skip
+    floats = [one.astype(np.float32) for one in given]
+    form = f"cvt.rs.satfinite.{kind}{'x2' if pair else 'x4'}.f32"
+    (got,) = over([form], [[*(one.view(np.uint32).astype(np.uint64) for one in floats), words]])
+    size = 16 if pair else 4 if kind == "e2m1" else 8
+    for at, one in enumerate(floats):
+        if pair:  # the lower 13 of a half, or all 16
+            wide = 13 if kind == "f16" else 16
+            share = words >> np.uint64(16 * (1 - at)) & np.uint64((1 << wide) - 1)
+        else:
+            wide, share = 16, np.zeros_like(words)
+            for bit in TAKEN["e2m1" if kind == "e2m1" else "e4m3"][at]:
+                share = share << np.uint64(1) | words >> np.uint64(bit) & np.uint64(1)
+        number = np.abs(one.astype(np.float64))
+        power = np.maximum(np.frexp(number)[1] - 1, least)
+        step = np.exp2(power - mantissa)
+        want = np.floor(number / step + share / 2.0**wide) * step
+        part = got >> np.uint64(size * (len(floats) - 1 - at)) & np.uint64((1 << size) - 1)
+        shape = FORMATS[kind]
+        made = [shape.decode(int(bits)) for bits in part]
+        top = float(shape.decode(shape.largest).magnitude)
+        assert [float(value.magnitude) for value in made] == np.minimum(want, top).tolist()
+        assert [value.negative for value in made] == (one < 0).tolist()
+
+
 def test_every_scale_is_torchs() -> None:
     (got,) = over(["cvt.rn.bf16x2.ue8m0x2"], [[BYTES | BYTES[::-1] << np.uint64(8)]])
     number = torch.arange(256, dtype=torch.uint8).view(torch.float8_e8m0fnu).float()

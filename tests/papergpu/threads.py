@@ -135,6 +135,8 @@ class Text:
         targets = olds[:1] if trial.carries else olds
         at = f"@{guard} " if guard else ""
         self.line_of[len(self.lines)] = trial.form
+        if types[0] == "f32" and len(types) == 5:  # four that become one
+            given[:4] = ["{" + ", ".join(given[:4]) + "}"]
         self.lines.append(f"{at}{trial.form} {'|'.join(targets)}, {', '.join(given)};")
         if trial.carries:
             word = "subc" if "sub" in trial.form else "addc"
@@ -262,7 +264,8 @@ def extended(trial: Trial, found: tuple[int, ...]) -> tuple[int, ...]:
 # What handlers there are.
 
 SOURCES = ("integers.cpp", "extended.cpp", "floats.cpp", "rounding.cpp", "approximate.cpp",
-           "halves.cpp", "conversions.cpp", "wholes.cpp", "narrow.cpp", "small.cpp")  # fmt: skip
+           "halves.cpp", "conversions.cpp", "wholes.cpp", "narrow.cpp", "small.cpp",
+           "stochastic.cpp")  # fmt: skip
 
 
 def of_handlers(forms: Sequence[str]) -> dict[str, str]:

@@ -116,6 +116,9 @@ def testp(writer: Writer, one: Instruction, found: Matched) -> None:
 def cvt(writer: Writer, one: Instruction, found: Matched) -> None:
     """From one type to another; a register wider than the result gets its sign or zeros above."""
     slots, to, source = found.slots, found.types[0], found.types[1]
+    if slots.get("r") == "rs":
+        stochastic(writer, one, found)
+        return
     # Between f16 and bf16 a rounding may be left out: ptxas takes the nearest then.
     mode = ROUNDS[slots.get("r") or slots.get("i") or "rn"]
     name = f"cvt.{to}.{source}"
@@ -130,6 +133,24 @@ def cvt(writer: Writer, one: Instruction, found: Matched) -> None:
     writer.emit(name, d=d, a=a, b=b, c=c, imm=mode, flags=flags_of(one))
     if small:
         writer.emit("cvt.s64.s32" if to[0] == "s" else "cvt.u64.u32", d=target, a=d)
+
+
+def stochastic(writer: Writer, one: Instruction, found: Matched) -> None:
+    """From two floats or four to fewer bits, by random bits."""
+    first = one.operands[1]
+    given = [*(first.items if isinstance(first, Vector) else (first,)), *one.operands[2:]]
+    kinds = found.types[1:]
+    if len(given) != len(kinds) or isinstance(first, Vector) != (len(kinds) == 5):
+        raise writer.refuse(f"it takes {len(kinds) - 1} floats, four in braces, and random bits")
+    read = [writer.narrowed(part, kind) for part, kind in zip(given, kinds, strict=True)]
+    d, flags = writer.target(one.operands[0], found.types[0]), flags_of(one)
+    if d.width == LONG:
+        raise writer.refuse("its result goes to a register of 16 or 32 bits")
+    name = f"cvt.rs.{found.types[0]}"
+    if len(read) == 3:
+        writer.emit(name, d=d, a=read[0], b=read[1], c=read[2], flags=flags)
+    else:
+        writer.emit(name, d=d, reads=read, flags=flags)
 
 
 @rule("addc", "subc", "madc")
