@@ -100,28 +100,33 @@ def on_the_cpu() -> Any:
     return OnTheCpu()
 
 
-def explained(target: str, checks: bool) -> Iterator[tuple[str, str]]:
-    """The patterns of tests that are known to fail on a target, and why."""
+def explained(target: str, checks: bool) -> Iterator[tuple[str, bool]]:
+    """The patterns of tests that are known to fail on a target, and whether all of them do."""
     with EXPLAINED.open("rb") as file:
         for one in tomllib.load(file).get("failure", ()):
             if target in one["targets"] and (checks or not one.get("checks")):
-                yield one["test"], one["reason"]
+                yield one["test"], not one.get("some", False)
 
 
 def report(run: Run, seconds: float, checks: bool) -> tuple[int, Counter[str]]:
     """Print a table by function, and what is not explained; the exit status, and how many."""
-    reasons = list(explained(run.target, checks))
+    patterns = list(explained(run.target, checks))
+    passes: dict[str, set[bool]] = defaultdict(set)  # of a pattern: whether its tests passed
     table: dict[str, Counter[str]] = defaultdict(Counter)
     unexplained, stale = [], []
     for name, outcome in sorted(run.outcomes.items()):
-        why = next((why for pattern, why in reasons if fnmatchcase(name, escaped(pattern))), None)
+        of = [one for one in patterns if fnmatchcase(name, escaped(one[0]))][:1]
         if outcome == "failed":
-            outcome = "explained" if why else "failed"
-            if not why:
+            outcome = "explained" if of else "failed"
+            if not of:
                 unexplained.append(name)
-        elif outcome == "passed" and why:
+        elif outcome == "passed" and of and of[0][1]:
             stale.append(name)
+        if of and outcome != "skipped":
+            passes[of[0][0]].add(outcome == "passed")
         table[name.partition("[")[0]][outcome] += 1
+    if not run.sample:
+        stale += [one for one, every in patterns if not every and passes[one] == {True}]
     columns = ("passed", "failed", "explained", "skipped")
     width = max(map(len, table), default=0)
     print(f"\n{run.target:{width}} {' '.join(f'{one:>9}' for one in columns)}")
