@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from papergpu.program import PLAIN
 from papergpu.steps import Register, Step
@@ -26,11 +27,12 @@ class Pair:
     operands: tuple[Register, Register, Register]
 
 
-def opcode(step: Step) -> str:
+@lru_cache(1 << 12)
+def opcode(handler: str, form: str) -> str:
     """`mul`, `add` or `sub` of floats that do not say how they are rounded, else nothing."""
-    name, _, kind = step.name.partition(".")
-    words = step.form.split(".")
-    plain = step.kind == PLAIN and kind in KINDS and words[0] == name
+    name, _, kind = handler.partition(".")
+    words = form.split(".")
+    plain = kind in KINDS and words[0] == name
     return name if plain and name in ("mul", "add", "sub") and not ROUNDINGS & set(words) else ""
 
 
@@ -39,41 +41,50 @@ def pairs(steps: Sequence[Step], starts: set[int]) -> list[Pair]:
 
     What the product reads is noted as read by the sum too, so that it keeps its place until then.
     """
+    opcodes = [opcode(step.name, step.form) if step.kind == PLAIN else "" for step in steps]
     reads: dict[Register, int] = {}
     writes: dict[Register, int] = {}
+    for step, what in zip(steps, opcodes, strict=True):
+        if what == "mul" and step.d is not None:
+            reads[step.d] = writes[step.d] = 0
+    if not reads:
+        return []
     for step in steps:
         for one in step.reads:
-            reads[one] = reads.get(one, 0) + 1
+            if one in reads:
+                reads[one] += 1
         for one in step.writes:
-            writes[one] = writes.get(one, 0) + 1
+            if one in writes:
+                writes[one] += 1
     found: list[Pair] = []
     products: dict[Register, int] = {}  # of this block, their operands still as they were
     for at, step in enumerate(steps):
         if at in starts:
             products.clear()
-        pair = _pair(steps, products, at) if opcode(step) in ("add", "sub") else None
-        if pair is not None:
-            found.append(pair)
-            step.reads += pair.operands[:2]
-        for one in step.writes:
+        if products and opcodes[at] in ("add", "sub"):
+            pair = _pair(steps, products, at, opcodes[at])
+            if pair is not None:
+                found.append(pair)
+                step.reads += pair.operands[:2]
+        for one in step.writes if products else ():
             stale = [
                 made for made, number in products.items()
                 if made is one or one in steps[number].reads
             ]  # fmt: skip
             for made in stale:
                 del products[made]
-        d = step.fields.get("d")
+        d = step.d
         # Under a guard what it held is read, too.
-        once = isinstance(d, Register) and reads.get(d) == 1 + (step.guard is not None)
-        if once and opcode(step) == "mul" and isinstance(d, Register) and writes[d] == 1:
+        once = d is not None and writes.get(d) == 1 and reads[d] == 1 + (step.guard is not None)
+        if opcodes[at] == "mul" and once and d is not None:
             products[d] = at
     return found
 
 
-def _pair(steps: Sequence[Step], products: dict[Register, int], at: int) -> Pair | None:
+def _pair(steps: Sequence[Step], products: dict[Register, int], at: int, what: str) -> Pair | None:
     step = steps[at]
-    a, b = step.fields["a"], step.fields["b"]
-    assert isinstance(a, Register) and isinstance(b, Register)
+    a, b = step.a, step.b
+    assert a is not None and b is not None
     if a is b:
         return None
     first = a in products
@@ -85,7 +96,7 @@ def _pair(steps: Sequence[Step], products: dict[Register, int], at: int) -> Pair
     same = (product.guard, product.negate) == (step.guard, step.negate)
     if product.name.partition(".")[2] != kind or not same:
         return None
-    x, y = product.fields["a"], product.fields["b"]
-    assert isinstance(x, Register) and isinstance(y, Register)
-    name = "fma" if opcode(step) == "add" else "fms" if first else "fnma"
+    x, y = product.a, product.b
+    assert x is not None and y is not None
+    name = "fma" if what == "add" else "fms" if first else "fnma"
     return Pair(number, at, f"{name}.{kind}", (x, y, b if first else a))

@@ -17,7 +17,7 @@ def successors(steps: Sequence[Step], at: int) -> list[int]:
     """The instructions that may come after one."""
     step = steps[at]
     if step.kind == BRANCH:
-        target = step.fields["imm"]
+        target = step.imm
         assert isinstance(target, Label)
         return [target.at, at + 1] if step.guard is not None else [target.at]
     if step.kind == TABLE:
@@ -38,25 +38,31 @@ def starts(steps: Sequence[Step]) -> set[int]:
     return found
 
 
-def spans(steps: Sequence[Step]) -> dict[Register, tuple[int, int]]:
-    """The first and the last instruction between which each register holds something wanted."""
+def spans(steps: Sequence[Step]) -> list[Register]:
+    """The registers that need a place, by their first steps, with what `first` and `last` are.
+
+    Where a register is written first and stands in one block alone, that is all there is to know.
+    Of the others the blocks tell which they leave to those that follow: sets of them are integers,
+    a register by its `bit`.
+    """
     count = len(steps)
     order = sorted(starts(steps))
     blocks = list(zip(order[:-1], order[1:], strict=True))
+    found, carried = _met(steps, blocks)
+    if not carried:
+        return found
     block_of = {first: number for number, (first, _) in enumerate(blocks)}
-
-    numbers: dict[Register, int] = {}
     used, defined = [], []
     for first, last in blocks:
         use = define = 0
         for at in range(first, last):
             step = steps[at]
             for one in step.reads:
-                bit = 1 << numbers.setdefault(one, len(numbers))
-                if not define & bit:
-                    use |= bit
+                if one.bit >= 0 and not define >> one.bit & 1:
+                    use |= 1 << one.bit
             for one in step.writes:
-                define |= 1 << numbers.setdefault(one, len(numbers))
+                if one.bit >= 0:
+                    define |= 1 << one.bit
         used.append(use)
         defined.append(define)
     follow = [
@@ -81,46 +87,56 @@ def spans(steps: Sequence[Step]) -> dict[Register, tuple[int, int]]:
         if fresh != entering[number]:
             entering[number] = fresh
             waiting.update(before[number])
-
-    found: dict[Register, tuple[int, int]] = {}
-    low = [count] * len(numbers)
-    high = [-1] * len(numbers)
-
-    def mark(live: int, at: int) -> None:
-        while live:
-            bit = live & -live
-            number = bit.bit_length() - 1
-            low[number] = min(low[number], at)
-            high[number] = max(high[number], at)
-            live ^= bit
-
     for number, (first, last) in enumerate(blocks):
-        mark(entering[number], first)
-        mark(leaving[number], last - 1)
-        for at in range(first, last):
+        for live, at in ((entering[number], first), (leaving[number], last - 1)):
+            while live:
+                bit = live & -live
+                one = carried[bit.bit_length() - 1]
+                one.first, one.last = min(one.first, at), max(one.last, at)
+                live ^= bit
+    return sorted(found, key=lambda one: one.first)
+
+
+def _met(
+    steps: Sequence[Step], blocks: Sequence[tuple[int, int]]
+) -> tuple[list[Register], list[Register]]:
+    """The registers as they are met, and those among them that a block may have from another."""
+    found: list[Register] = []
+    carried: list[Register] = []
+    for start, end in blocks:
+        for at in range(start, end):
             step = steps[at]
-            for one in (*step.reads, *step.writes):
-                number_of = numbers[one]
-                if at < low[number_of]:
-                    low[number_of] = at
-                if at > high[number_of]:
-                    high[number_of] = at
-    for one, number in numbers.items():
-        found[one] = (low[number], high[number])
-    return found
+            for one in step.reads:
+                if one.first < 0:
+                    if one.constant is not None or one.special is not None:
+                        continue
+                    one.first = at
+                    found.append(one)
+                    one.bit = len(carried)
+                    carried.append(one)
+                elif one.first < start and one.bit < 0:
+                    one.bit = len(carried)
+                    carried.append(one)
+                one.last = at
+            for one in step.writes:
+                if one.first < 0:
+                    one.first = at
+                    found.append(one)
+                elif one.first < start and one.bit < 0:
+                    one.bit = len(carried)
+                    carried.append(one)
+                one.last = at
+    return found, carried
 
 
 def place(steps: Sequence[Step], start: int) -> int:
     """Give every register that is no constant its place, from byte `start`; returns the end."""
-    living = spans(steps)
     top = start
     free: dict[int, list[int]] = {}
     active: list[tuple[int, int, int]] = []
     # Predicates are packed, 32 to the room of a register.
-    for one, (first, last) in sorted(living.items(), key=lambda pair: pair[1][0]):
-        if one.constant is not None or one.special is not None:
-            continue
-        while active and active[0][0] < first:
+    for one in spans(steps):
+        while active and active[0][0] < one.first:
             _, at, width = heapq.heappop(active)
             free.setdefault(width, []).append(at)
         pool = free.setdefault(one.width, [])
@@ -136,5 +152,5 @@ def place(steps: Sequence[Step], start: int) -> int:
                 continue
         one.at = pool.pop()
         if not one.keep:
-            heapq.heappush(active, (last, one.at, one.width))
+            heapq.heappush(active, (one.last, one.at, one.width))
     return top

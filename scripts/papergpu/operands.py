@@ -1,119 +1,93 @@
-"""A way through the words of PTX, and the operands that stand among them."""
+"""Operands by their texts, each of which is read once: most stand in a program several times."""
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Callable
 from functools import lru_cache
-from typing import TypeVar
 
 from papergpu.tree import Address, Float, Integer, Name, Operand, Opposite, Vector
-from papergpu.words import END, Unreadable, Word, words
+from papergpu.words import GAP, INTEGER, NAME
 
-CLOSING = {"{": "}", "(": ")", "[": "]"}
-T = TypeVar("T")
-
-
-class Cursor:
-    """The words of a text, taken one after the other."""
-
-    def __init__(self, text: str) -> None:
-        self.words = words(text)
-        self.at = 0
-
-    @property
-    def next(self) -> Word:
-        return self.words[self.at]
-
-    def take(self) -> Word:
-        word = self.words[self.at]
-        if word.kind == END:
-            raise Unreadable(word.line, "the text ends in the middle of something")
-        self.at += 1
-        return word
-
-    def sees(self, *texts: str) -> bool:
-        return self.words[self.at].text in texts  # that at the end is empty, and no text is
-
-    def took(self, text: str) -> bool:
-        if self.words[self.at].text == text:
-            self.at += 1
-            return True
-        return False
-
-    def want(self, text: str) -> Word:
-        if not self.sees(text):
-            raise Unreadable(self.next.line, f"{self.next.text[:40]!r} stands in place of {text!r}")
-        return self.take()
-
-    def name(self) -> str:
-        if self.next.kind != "name":
-            raise Unreadable(self.next.line, f"{self.next.text[:40]!r} is no name")
-        return self.take().text
-
-    def number(self) -> int:
-        if self.next.kind != "integer":
-            raise Unreadable(self.next.line, f"{self.next.text[:40]!r} is no number")
-        return integer(self.take().text).value
-
-    def several(self, one: Callable[[], T], closing: str) -> list[T]:
-        """What stands, with commas between, up to `closing`, which is taken."""
-        found: list[T] = []
-        while not self.took(closing):
-            if found:
-                self.want(",")
-            found.append(one())
-        return found
+COMMENT = r"//[^\n]*+|/\*.*?\*/"
+_INNER = rf"(?:[^;:/{{}}\[\]()\"]++|{COMMENT})*+"
+# What an instruction has behind its opcode: no bracket is open at its end.
+LIST = (
+    rf"(?:[^;:/{{}}\[\]()\"]++|\{{{_INNER}\}}|\({_INNER}\)|{COMMENT}"
+    rf"|\[(?:[^;:/\[\]()\"]++|{COMMENT})*+\])*+"
+)
+_COMMENT = re.compile(COMMENT, re.S)
+_PLAIN = re.compile(NAME)
+_PART = re.compile(r"(?:[^,\[{(]|\[[^\]]*\]|\{[^}]*\}|\([^)]*\))+")
+_MOVED = re.compile(
+    rf"(?:generic{GAP}\(\s*(?P<of>{NAME})\s*\)|(?P<name>{NAME}))"
+    rf"(?P<by>(?:\s*[+-]\s*-?\s*{INTEGER})*)"
+)
+_STEP = re.compile(rf"([+-])\s*(-?)\s*({INTEGER})")
+_INTEGER = re.compile(INTEGER)
+_FLOAT = re.compile(r"0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}")
+_DECIMAL = re.compile(r"[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?")
 
 
-class Operands(Cursor):
-    """Reads operands where they stand."""
+def operands(text: str) -> tuple[Operand, ...]:
+    """The operands of an instruction, from behind its opcode up to its semicolon.
 
-    def operand(self, depth: int = 0) -> Operand:
-        if depth > 8:
-            raise Unreadable(self.next.line, "an operand holds more than 8 others in one another")
-        word = self.take()
-        if word.kind == "name":
-            found: Operand = self.behind(word)
-        elif word.text in ("-", "!"):
-            found = Opposite(word.text, self.operand(depth + 1))
-        elif word.text in ("{", "("):
-            items = self.several(lambda: self.operand(depth + 1), CLOSING[word.text])
-            found = Vector(tuple(items), word.text)
-        elif word.text == "[":
-            base, *more = self.several(lambda: self.operand(depth + 1), "]") or [Name("")]
-            found = Address(base, tuple(more))
-        elif word.kind == "integer":
-            found = integer(word.text)
-        elif word.kind == "float":
-            found = Float(int(word.text[2:], 16), 32 if word.text[1] in "fF" else 64)
-        elif word.kind == "decimal":
-            found = Float(int.from_bytes(struct.pack(">d", float(word.text)), "big"), 64)
-        else:
-            raise Unreadable(word.line, f"{word.text[:40]!r} is no operand")
-        if self.took("|"):
-            return Vector((found, self.operand(depth + 1)), "|")
-        return found
-
-    def behind(self, word: Word) -> Operand:
-        """A name, with the bytes that are added to it; `generic(name)` of an initial value."""
-        text, offset = word.text, 0
-        if text == "generic" and self.took("("):
-            text = self.name()
-            self.want(")")
-        if self.words[self.at].text in (",", ";", "]", "}"):
-            return plain(text)
-        while self.sees("+", "-"):
-            sign = 1 if self.take().text == "+" else -1
-            sign = -sign if self.took("-") else sign
-            offset += sign * self.number()
-        return Name(text, offset)
+    Raises:
+        ValueError: one of them is none.
+    """
+    if "/" in text:
+        text = _COMMENT.sub(" ", text)
+    if "[" in text or "{" in text or "(" in text:
+        return tuple([operand(one) for one in parts(text)])
+    if not text or text.isspace():
+        return ()
+    return tuple([operand(one) for one in text.split(",")])
 
 
-@lru_cache(1 << 14)
-def plain(text: str) -> Name:
-    """A name with nothing added to it."""
-    return Name(text)
+def parts(text: str) -> list[str]:
+    """What stands between the commas of a text that are in no bracket."""
+    if not text or text.isspace():
+        return []
+    found = _PART.findall(text)
+    if ",".join(found) != text:
+        raise ValueError(f"{text.strip()[:40]!r} are no operands")
+    return found
+
+
+@lru_cache(1 << 16)
+def operand(text: str) -> Operand:
+    """The operand that a text is.
+
+    Raises:
+        ValueError: it is none.
+    """
+    text = text.strip(" \t\r\n")
+    if _PLAIN.fullmatch(text):
+        return Name(text)
+    brackets = text[:1] + text[-1:]
+    if brackets == "[]":
+        base, *more = [operand(one) for one in parts(text[1:-1])] or [Name("")]
+        return Address(base, tuple(more))
+    if brackets in ("{}", "()"):
+        return Vector(tuple([operand(one) for one in parts(text[1:-1])]), text[0])
+    first, bar, second = text.partition("|")
+    if bar and "|" not in second:
+        return Vector((operand(first), operand(second)), "|")
+    if text[:1] in ("-", "!") and not text[1:].lstrip().startswith(("-", "!")):
+        return Opposite(text[0], operand(text[1:]))
+    moved = _MOVED.fullmatch(text)
+    if moved is not None:
+        steps = _STEP.findall(moved["by"])
+        by = sum(integer(size).value * (1 if sign == "+" else -1) * (-1 if minus else 1)
+                 for sign, minus, size in steps)  # fmt: skip
+        return Name(moved["of"] or moved["name"], by)
+    if _FLOAT.fullmatch(text):
+        return Float(int(text[2:], 16), 32 if text[1] in "fF" else 64)
+    if _DECIMAL.fullmatch(text):
+        return Float(int.from_bytes(struct.pack(">d", float(text)), "big"), 64)
+    if _INTEGER.fullmatch(text):
+        return integer(text)
+    raise ValueError(f"{text[:40]!r} is no operand")
 
 
 @lru_cache(1 << 14)

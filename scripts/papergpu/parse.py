@@ -7,7 +7,10 @@ that does something else.
 
 from __future__ import annotations
 
-from papergpu.operands import Operands, integer
+import re
+from functools import lru_cache
+
+from papergpu.operands import LIST, integer, operand, operands
 from papergpu.tree import (
     Block,
     Function,
@@ -20,7 +23,7 @@ from papergpu.tree import (
     Targets,
     Variable,
 )
-from papergpu.words import END, Unreadable
+from papergpu.words import END, GAP, NAME, Cursor, Unreadable
 
 __all__ = ["Unreadable", "parse"]
 
@@ -29,6 +32,23 @@ SPACES = (".reg", ".param", ".shared", ".global", ".const", ".local", ".tex")
 LIMITS = (".maxntid", ".reqntid", ".minnctapersm", ".maxnreg", ".maxnctapersm", ".noreturn",
           ".reqnctapercluster", ".maxclusterrank", ".explicitcluster",
           ".blocksareclusters")  # fmt: skip
+
+# The statements of which programs mostly consist, and the end of a block. Others are read by words.
+STATEMENT = re.compile(
+    rf"""{GAP}
+    (?: (?:@{GAP}(?P<unless>!?){GAP}(?P<guard>{NAME}){GAP})?(?P<opcode>{NAME})(?P<operands>{LIST});
+    | \.loc[ \t]+(?P<loc>\d+[ \t]+\d+[ \t]+\d+)(?![\w$.])
+      (?:{GAP},{GAP}function_name{GAP}(?P<function>{NAME}(?:\+\d+)?))?
+      (?:{GAP},{GAP}inlined_at[ \t]+(?P<caller>\d+[ \t]+\d+[ \t]+\d+))?
+      (?!{GAP},)(?P<place>)
+    | (?P<label>{NAME}){GAP}:(?!{GAP}\.(?:branchtargets|callprototype))
+    | (?P<close>\}})
+    )""",
+    re.X | re.S,
+)
+FILE = re.compile(r'(?<![\w$])\.file\s+(\d+)\s+"((?:[^"\\\n]|\\.)*)"')
+SECTION = re.compile(r'[^{]*\{(?:[^}"/]++|"[^"]*"|//[^\n]*|/)*+\}')
+CLOSING = {"{": "}", "(": ")", "[": "]"}
 
 
 def parse(text: str) -> Module:
@@ -40,28 +60,25 @@ def parse(text: str) -> Module:
     return _Reader(text).module()
 
 
-class _Reader(Operands):
+class _Reader(Cursor):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.depth = 0
         # LLVM writes its files behind the functions that name them.
-        self.files: dict[int, str] = {
-            integer(number.text).value: name.text.strip('"')
-            for word, number, name in zip(self.words, self.words[1:], self.words[2:], strict=False)
-            if word.text == ".file" and number.kind == "integer" and name.kind == "text"
-        }
+        self.files = {int(number): name for number, name in FILE.findall(text)}
         self.place: Place | None = None
-        self.places: dict[tuple[int, int, int], Place] = {}  # so that a caller has its own caller
+        self.places: dict[str, Place] = {}  # so that a caller has its own caller
 
     # The module.
 
     def module(self) -> Module:
         self.want(".version")
+        line = self.next.line
         major, _, minor = self.take().text.partition(".")
         if not (major.isdigit() and minor.isdigit()):
-            raise Unreadable(self.words[self.at - 1].line, "the version is none, such as 8.7")
+            raise Unreadable(line, "the version is none, such as 8.7")
         self.want(".target")
-        found = Module((int(major), int(minor)), self.name(), files=self.files)
+        found = Module((int(major), int(minor)), self.name(), files=self.files, text=self.text)
         while self.took(","):
             self.name()  # debug and texmode_*, which say nothing of what is executed
         while self.next.kind != END:
@@ -89,6 +106,11 @@ class _Reader(Operands):
             else:
                 raise Unreadable(line, f"{self.next.text[:40]!r} begins no statement of a module")
 
+    def number(self) -> int:
+        if self.next.kind != "integer":
+            raise Unreadable(self.next.line, f"{self.next.text[:40]!r} is no number")
+        return integer(self.take().text).value
+
     def linkage(self) -> tuple[str, ...]:
         said = []
         while self.sees(*LINKAGE):
@@ -104,10 +126,10 @@ class _Reader(Operands):
 
     def section(self) -> None:
         """Debugging data, which nobody executes."""
-        while not self.took("{"):
-            self.take()
-        while not self.took("}"):
-            self.take()
+        line, found = self.next.line, SECTION.match(self.text, self.start)
+        if found is None:
+            raise Unreadable(line, "a .section has no end")
+        self.go(found.end())
 
     def function(self, linkage: tuple[str, ...]) -> Function:
         head = self.take()
@@ -200,9 +222,16 @@ class _Reader(Operands):
 
     def values(self) -> list[Operand]:
         """An initial value, or those in braces, inner braces opened."""
-        if not self.took("{"):
-            return [self.operand()]
-        return [value for inner in self.several(self.values, "}") for value in inner]
+        if self.took("{"):
+            return [value for inner in self.several(self.values, "}") for value in inner]
+        line, start, end = self.next.line, self.start, self.start
+        while not self.sees(",", ";", "}"):
+            end = self.end
+            self.take()
+        try:
+            return [operand(self.text[start:end])]
+        except ValueError as error:
+            raise Unreadable(line, str(error)) from None
 
     # Bodies.
 
@@ -212,10 +241,26 @@ class _Reader(Operands):
         self.depth += 1
         if self.depth > 64:
             raise Unreadable(found.line, "more than 64 blocks stand in one another")
-        while not self.took("}"):
-            self.statement(found)
-        self.depth -= 1
-        return found
+        at = self.start
+        while True:
+            match = STATEMENT.match(self.text, at)
+            kind = match.lastgroup if match is not None else None
+            if match is None or kind is None:
+                self.go(at)
+                self.statement(found)
+                at = self.start
+                continue
+            at = match.end()
+            if kind == "operands":
+                found.items.append(self.instruction(match))
+            elif kind == "place":
+                self.place = self.placed(*match.group("loc", "function", "caller"))
+            elif kind == "label":
+                found.items.append(Label(match["label"], self.line_of(match.start("label"))))
+            else:
+                self.go(at)
+                self.depth -= 1
+                return found
 
     def statement(self, found: Block) -> None:
         word = self.next
@@ -223,17 +268,13 @@ class _Reader(Operands):
             found.items.append(self.block())
         elif word.kind == "directive":
             self.directed(found)
-        elif word.kind == "name" and self.words[self.at + 1].text == ":":
-            self.labelled(found)
         elif word.text == "@" or word.kind == "name":
-            found.items.append(self.instruction())
+            self.labelled(found)
         elif not self.took(";"):
             raise Unreadable(word.line, f"{word.text[:40]!r} begins no statement")
 
     def directed(self, found: Block) -> None:
-        if self.took(".loc"):
-            self.place = self.location()
-        elif self.took(".pragma"):
+        if self.took(".pragma"):
             found.pragmas.append(self.take().text.strip('"'))
             self.want(";")
         elif self.sees(".file"):
@@ -246,50 +287,65 @@ class _Reader(Operands):
 
     def labelled(self, found: Block) -> None:
         word = self.take()
-        self.want(":")
+        if not self.took(":"):
+            raise self.unfinished(word.text)
         if self.took(".branchtargets"):
             labels = self.several(self.name, ";")
             found.items.append(Targets(word.text, tuple(labels), word.line))
-        elif self.took(".callprototype"):
+        else:
+            self.want(".callprototype")
             results = self.several(self.parameter, ")") if self.took("(") else []
             self.name()
             given = self.several(self.parameter, ")") if self.took("(") else []
             self.want(";")
             found.items.append(Prototype(word.text, tuple(results), tuple(given), word.line))
-        else:
-            found.items.append(Label(word.text, word.line))
 
-    def location(self) -> Place:
-        file, line, column = self.number(), self.number(), self.number()
-        function, caller = "", None
-        while self.took(","):
-            what = self.name().partition(" ")[0]
-            if what == "function_name":
-                function = self.name()
-                if self.took("+"):
-                    function += f"+{self.number()}"
-            elif what == "inlined_at":
-                at = self.number(), self.number(), self.number()
-                file_of = self.files.get(at[0], str(at[0]))
-                caller = self.places.get(at) or Place(file_of, at[1], at[2])
-            else:
-                raise Unreadable(self.next.line, f"{what!r} is no part of .loc")
-        found = Place(self.files.get(file, str(file)), line, column, function, caller)
-        self.places[file, line, column] = found
+    def placed(self, loc: str, function: str | None, caller: str | None) -> Place:
+        """What a .loc says: three numbers; where they are inlined, a name and three more."""
+        file, line, column = loc.split()
+        called = None
+        if caller is not None:
+            of, *at = caller.split()
+            called = self.places.get(caller) or Place(
+                self.files.get(int(of), of), int(at[0]), int(at[1])
+            )
+        found = self.places[loc] = Place(
+            self.files.get(int(file), file), int(line), int(column), function or "", called
+        )
         return found
 
-    def instruction(self) -> Instruction:
-        guard, unless = "", False
-        if self.took("@"):
-            unless = self.took("!")
-            guard = self.name()
-        word = self.next
-        opcode, *modifiers = self.name().split(".")
-        operands: list[Operand] = []
-        while not self.took(";"):
-            if operands:
-                self.want(",")
-            operands.append(self.operand())
-        return Instruction(
-            opcode, tuple(modifiers), tuple(operands), word.line, guard, unless, self.place
-        )
+    def instruction(self, match: re.Match[str]) -> Instruction:
+        form, guard, given = match.group("opcode", "guard", "operands")
+        line = self.line_of(match.start("opcode"))
+        try:
+            read = operands(given)
+        except ValueError as error:
+            self.go(match.start("operands"))
+            while self.end < match.end():
+                self.take()  # what is no word is told rather
+            raise Unreadable(line, str(error)) from None
+        opcode, modifiers = _parted(form)
+        unless = bool(match["unless"])
+        return Instruction(form, opcode, modifiers, read, line, guard or "", unless, self.place)
+
+    def unfinished(self, form: str) -> Unreadable:
+        """What is wrong with an instruction that does not end as one, from its opcode on."""
+        opened: list[str] = []
+        while True:
+            word = self.take()
+            if word.text in CLOSING:
+                opened.append(CLOSING[word.text])
+            elif opened and word.text == opened[-1]:
+                opened.pop()
+            elif word.text == ";" and not opened:
+                return Unreadable(word.line, f"{form[:40]} has operands that are none")
+            elif word.text in (";", "}", ")", "]") or word.kind == "directive":
+                what = "stands in place of ','" if opened else "is no operand"
+                return Unreadable(word.line, f"{word.text[:40]!r} {what}")
+
+
+@lru_cache(1 << 12)
+def _parted(form: str) -> tuple[str, tuple[str, ...]]:
+    """The opcode and the modifiers of a form."""
+    opcode, *modifiers = form.split(".")
+    return opcode, tuple(modifiers)

@@ -43,7 +43,11 @@ def room(kind: str) -> int:
 
 @dataclass(eq=False, slots=True)
 class Register:
-    """A register of the program, before it has a place. `constant` is its bits if it is one."""
+    """A register of the program, before it has a place. `constant` is its bits if it is one.
+
+    `first` and `last` are the steps between which it holds something wanted, once `layout` has
+    found them; `bit` numbers it there if that takes more than a look at one block.
+    """
 
     width: int
     type: str = ""
@@ -52,6 +56,9 @@ class Register:
     special: int | None = None
     keep: bool = False  # it shares its place with no other: something in flight may write it
     at: int = -1
+    first: int = -1
+    last: int = -1
+    bit: int = -1
 
 
 @dataclass(slots=True)
@@ -84,15 +91,14 @@ class Label:
 class Step:
     """One instruction, its registers still without a place.
 
-    `writes` and `reads` are the registers that it writes and reads, `items` its list: registers,
-    labels and numbers. `owner` numbers the instructions of PTX that are decoded: those that become
-    several have one number.
+    `d` is written, `a`, `b`, `c` and `e` are read, `items` is its list: registers, labels and
+    numbers; a register in place of `list` or `count` is the number there. `writes` and `reads` are
+    all registers that it writes and reads. `owner` numbers the instructions of PTX that are
+    decoded: those that become several have one number.
     """
 
     name: str
     kind: int
-    fields: dict[str, Register | Label | int]
-    items: Sequence[Register | Label | int]
     writes: tuple[Register, ...]
     reads: tuple[Register, ...]
     guard: Register | None
@@ -100,6 +106,18 @@ class Step:
     place: int
     form: str
     owner: int
+    items: Sequence[Register | Label | int] = ()
+    d: Register | None = None
+    a: Register | None = None
+    b: Register | None = None
+    c: Register | None = None
+    e: Register | None = None
+    imm: Label | int = 0
+    flags: int = 0
+    space: int = 0
+    base: int = 0
+    list: Register | int | None = None
+    count: Register | int = 0
 
 
 def space_of(name: str) -> int:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Place:
     """Where in the source a compiler found an instruction: `file`, `line` and `column` from 1.
 
@@ -21,15 +22,14 @@ class Place:
     caller: Place | None = None
 
 
-@dataclass(frozen=True)
-class Name:
+class Name(NamedTuple):
     """A register, a special register, a label, a symbol, or `_`; `offset` bytes behind it."""
 
     text: str
     offset: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Integer:
     """An integer constant; `unsigned` if it was written with a U."""
 
@@ -37,7 +37,7 @@ class Integer:
     unsigned: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Float:
     """A floating constant by its bits, of `width` 32 or 64."""
 
@@ -45,7 +45,7 @@ class Float:
     width: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Opposite:
     """`-a` of a constant that follows, or `!p` of a predicate, by `sign`."""
 
@@ -53,7 +53,7 @@ class Opposite:
     operand: Operand
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Vector:
     """`{a, b}`, or `(a, b)` of a call, or the two of `p|q`, by `opening`."""
 
@@ -61,7 +61,7 @@ class Vector:
     opening: str = "{"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Address:
     """`[base + offset]`, or `[tensor map, {coordinates}]`, whose further items are `more`."""
 
@@ -72,10 +72,14 @@ class Address:
 Operand = Name | Integer | Float | Opposite | Vector | Address
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Instruction:
-    """One instruction. `guard` is the predicate under which it runs, if any."""
+    """One instruction; `form` is its opcode and its modifiers as they are written: `add.rn.f32`.
 
+    `guard` is the predicate under which it runs, if any.
+    """
+
+    form: str
     opcode: str
     modifiers: tuple[str, ...]
     operands: tuple[Operand, ...]
@@ -84,13 +88,8 @@ class Instruction:
     unless: bool = False
     place: Place | None = None
 
-    @property
-    def form(self) -> str:
-        """Opcode and modifiers as they are written: `add.rn.f32`."""
-        return ".".join((self.opcode, *self.modifiers))
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Label:
     """A place to branch to; its scope is the block that it stands in."""
 
@@ -98,7 +97,7 @@ class Label:
     line: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Targets:
     """`name: .branchtargets a, b;`, the table of a `brx.idx`."""
 
@@ -107,7 +106,7 @@ class Targets:
     line: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Prototype:
     """`name: .callprototype (result) _ (parameters);`, what a call through a register is of."""
 
@@ -117,7 +116,7 @@ class Prototype:
     line: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Variable:
     """A variable, a parameter or registers: `.shared .align 16 .b8 tile[64];`.
 
@@ -178,7 +177,10 @@ class Function:
 
 @dataclass
 class Module:
-    """A file of PTX. `version` is (8, 7), `target` such as `sm_90a`, `files` by their number."""
+    """A file of PTX. `version` is (8, 7), `target` such as `sm_90a`, `files` by their number.
+
+    `text` is what it was read from.
+    """
 
     version: tuple[int, int]
     target: str
@@ -186,6 +188,7 @@ class Module:
     files: dict[int, str] = field(default_factory=dict)
     variables: list[Variable] = field(default_factory=list)
     functions: list[Function] = field(default_factory=list)
+    text: str = field(default="", repr=False)
 
     def instructions(self) -> Iterator[Instruction]:
         """All instructions of all functions."""

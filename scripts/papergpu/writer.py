@@ -52,7 +52,7 @@ class Writer(Names):
         self.in_flight: dict[Register, bool] = {}  # of products of a warpgroup, whether written
         self.current: Instruction | None = None
         self.written: Instruction | None = None  # the last one that something was emitted for
-        self.owner = 0
+        self.owner, self.place, self.form = 0, -1, ""  # of what is emitted for it
         self.guard: Register | None = None
         self.negate = False
 
@@ -115,15 +115,15 @@ class Writer(Names):
     def source(self, operand: Operand, kind: str) -> Register:
         """The register of an operand that is read as a type: a constant's own, or an address's."""
         if kind == "pred":
-            found, negated = self.predicate(operand)
+            predicate, negated = self.predicate(operand)
             if negated:
                 raise self.refuse("a negated predicate is no operand here")
-            return found
-        width = room(kind)
+            return predicate
         if isinstance(operand, Name):
-            found_register = self.register(operand.text) if not operand.offset else None
-            if found_register is not None:
-                return found_register
+            found = self.register(operand.text) if not operand.offset else None
+            if found is not None:
+                return found
+            width = room(kind)
             special = self.special(operand.text, width)
             if special is not None:
                 return special
@@ -133,7 +133,7 @@ class Writer(Names):
         else:
             number = literal(operand, kind)
             if number is not None:
-                return self.constant(number, width)
+                return self.constant(number, room(kind))
         raise self.refuse(f"the operand {operand} is not understood")
 
     def address_of(self, symbol: Symbol, offset: int, width: int) -> Register:
@@ -256,10 +256,10 @@ class Writer(Names):
         reads: Iterable[Register] = (),
         items: Sequence[Register | Label | int] | None = None,
         guarded: bool = True,
-        imm: Label | int | None = None,
-        flags: int | None = None,
-        space: int | None = None,
-        base: int | None = None,
+        imm: Label | int = 0,
+        flags: int = 0,
+        space: int = 0,
+        base: int = 0,
         list: Register | int | None = None,
         count: Register | int | None = None,
     ) -> Step:
@@ -271,35 +271,42 @@ class Writer(Names):
         """
         written, read = [*writes], [*reads]
         given: Sequence[Register | Label | int] = [*written, *read] if items is None else [*items]
-        fields: dict[str, Register | Label | int | None] = {
-            "imm": imm, "flags": flags, "space": space, "base": base, "list": list, "count": count,
-        }  # fmt: skip
-        values = {name: one for name, one in fields.items() if one is not None}
-        if given and "count" not in values:
-            values["count"] = len(given)
-        for letter, one in (("d", d), ("a", a), ("b", b), ("c", c), ("e", e)):
-            if one is not None:
-                values[letter] = one
-                (written if letter == "d" else read).append(one)
+        if d is not None:
+            written.append(d)
+        if a is not None:
+            read.append(a)
+        if b is not None:
+            read.append(b)
+        if c is not None:
+            read.append(c)
+        if e is not None:
+            read.append(e)
         if isinstance(list, Register):
             written.append(list)
-        if isinstance(count, Register):
+        if count is None:
+            count = len(given)
+        elif isinstance(count, Register):
             read.append(count)
         guard = self.guard if guarded else None
         if guard is not None:
             read.append(guard)
             read += written  # where the guard is false, what they held stays
-        one_instruction = self.current
-        key = (one_instruction.place, one_instruction.line) if one_instruction else (None, 0)
-        place = self.places.setdefault(key, len(self.places))
-        form = one_instruction.form if one_instruction else ""
-        if one_instruction is not self.written:
-            self.written = one_instruction
-            self.owner += 1
-        step = Step(name, kind, values, given, tuple(written), tuple(read), guard, self.negate,
-                    place, form, self.owner)  # fmt: skip
+        if self.current is not self.written or self.place < 0:
+            self.begin(self.current)
+        step = Step(name, kind, tuple(written), tuple(read), guard, self.negate, self.place,
+                    self.form, self.owner, given, d, a, b, c, e, imm, flags, space, base, list,
+                    count)  # fmt: skip
         self.steps.append(step)
         return step
+
+    def begin(self, one: Instruction | None) -> None:
+        """What is emitted from here on is of this instruction."""
+        if one is not self.written:
+            self.written = one
+            self.owner += 1
+        key = (one.place, one.line) if one else (None, 0)
+        self.place = self.places.setdefault(key, len(self.places))
+        self.form = one.form if one else ""
 
     def note_access(self, space: int, size: int) -> None:
         """Checks look at memory in pieces of the smallest access."""

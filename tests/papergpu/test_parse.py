@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -167,6 +168,13 @@ def test_each_instruction_knows_its_line_and_its_source() -> None:
         ("0f3F800000", "0f3F8000", 30, "'0f3F8000;' is no word"),
         (".reg .b32 inner", ".reg inner", 24, "a variable has no type"),
         ("%tid.x;", "?;", 35, "is no word of PTX"),
+        ("%r2, 0f3F800000", "%r2,, 0f3F800000", 30, "'' is no operand"),
+        ("{%r4, %r5}", "{%r4 %r5}", 28, "'%r4 %r5' is no operand"),
+        ("(%rd1), proto", "(%rd1], proto", 34, "']' stands in place of ','"),
+        ("mov.u32 %r3", "mov.u32 %r3:", 35, "mov.u32 has operands that are none"),
+        ("-5;", "--5;", 27, "'--5' is no operand"),
+        (", inlined_at 1 3 5", ", inlined 1 3 5", 26, "'.loc' begins no statement"),
+        ("{ .b8 1 .b32 .debug_line }", "{ .b8 1", 44, "a .section has no end"),
     ],
 )
 def test_a_fault_is_told_with_its_line(old: str, new: str, line: int, says: str) -> None:
@@ -174,6 +182,32 @@ def test_a_fault_is_told_with_its_line(old: str, new: str, line: int, says: str)
     with pytest.raises(Unreadable) as caught:
         parse(TEXT.replace(old, new))
     assert (caught.value.line, says in caught.value.what) == (line, True), str(caught.value)
+
+
+def body(text: str) -> list[object]:
+    """What stands in a kernel."""
+    [made] = parse(f".version 8.7\n.target sm_90a\n.entry k() {{ {text} }}").functions
+    assert made.body
+    return made.body.items
+
+
+@pytest.mark.parametrize(
+    ("spread", "close"),
+    [
+        (
+            "@ ! %p1 /* no; */ add.s32 %r1\t, // so, too;\n %r2,%r3 ;",
+            "@!%p1 add.s32 %r1, %r2, %r3;",
+        ),
+        ("st.b32 [ %rd1 + -8 ] , { %r2 ,/**/%r3 };", "st.b32 [%rd1+-8], {%r2, %r3};"),
+        ("cp.x [ map , { %r1 , %r2 } ], [ bar ];", "cp.x [map, {%r1, %r2}], [bar];"),
+        ("shfl.x %r1 | %p1, ! %p2, - 5;", "shfl.x %r1|%p1, !%p2, -5;"),
+        ("ret\n ;\n;; L : ret;", "ret; L: ret;"),
+    ],
+)
+def test_spaces_and_comments_say_nothing(spread: str, close: str) -> None:
+    """They may stand between any two words."""
+    first, second = ([replace(one, line=0) for one in body(text)] for text in (spread, close))
+    assert first == second and len(first) == close.count(";") + close.count(":")
 
 
 @given(st.text())

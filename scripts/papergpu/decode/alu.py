@@ -143,7 +143,7 @@ def stochastic(writer: Writer, one: Instruction, found: Matched) -> None:
     if len(given) != len(kinds) or isinstance(first, Vector) != (len(kinds) == 5):
         raise writer.refuse(f"it takes {len(kinds) - 1} floats, four in braces, and random bits")
     read = [writer.narrowed(part, kind) for part, kind in zip(given, kinds, strict=True)]
-    d, flags = writer.target(one.operands[0], found.types[0]), flags_of(one)
+    d, flags = writer.target(one.operands[0], found.types[0]), flags_of(one.modifiers)
     if d.width == LONG:
         raise writer.refuse("its result goes to a register of 16 or 32 bits")
     name = f"cvt.rs.{found.types[0]}"
@@ -262,7 +262,7 @@ def compared(
     name = f"setp.{kind}" if half else f"setp.{shown}"
     step = writer.emit(name, d=d, a=a, b=b, c=c, flags=flags, imm=HOLDS[what] if half else 0)
     if other is not None:
-        step.fields["e"] = other
+        step.e = other
         step.writes += (other,)
         if step.guard is not None:
             step.reads += (other,)

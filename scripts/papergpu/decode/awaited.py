@@ -14,6 +14,7 @@ from typing import TypeVar
 from papergpu.tree import Address, Instruction, Name, Operand, Opposite, Variable, Vector
 
 T = TypeVar("T")
+LOAD = "tcgen05.ld"
 CONTROL = ("bra", "brx", "ret", "exit", "call", "bar", "barrier")
 
 
@@ -32,6 +33,8 @@ def _names(operands: Iterable[Operand]) -> Iterator[str]:
 
 def awaited(items: Sequence[T]) -> list[T]:
     """The items of a block, with copies of loaded registers behind the wait for them."""
+    if not any(isinstance(one, Instruction) and one.form.startswith(LOAD) for one in items):
+        return [*items]
     found: list[T] = []
     held: list[T] = []
     loaded: set[str] = set()  # registers that are on their way, and copies of them

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 
 from papergpu.decode.walk import Walk
 from papergpu.fuse import pairs
 from papergpu.layout import place, starts
 from papergpu.program import INSTRUCTION, Program
-from papergpu.steps import Label, Register
+from papergpu.steps import Step
 from papergpu.tree import Function, Module
+
+RECORD = struct.Struct("<Q5Iiq3I4B2I").pack  # as `INSTRUCTION` has it
 
 
 def encoded(walk: Walk, kernel: Function, module: Module) -> Program:
@@ -38,26 +42,12 @@ def encoded(walk: Walk, kernel: Function, module: Module) -> Program:
     top = place(steps, top)
 
     lists: list[int] = []
-    records = []
-    for step in steps:
-        if step.items:
-            step.fields.setdefault("list", len(lists))
-            lists += [_number(one) for one in step.items]
-        values = {key: _number(one) for key, one in step.fields.items()}
-        guard = step.guard.at if step.guard is not None else -1
-        imm = values.get("imm", 0)
-        imm = imm - (1 << 64) if imm >= 1 << 63 else imm
-        records.append(
-            (0, values.get("d", 0), values.get("a", 0), values.get("b", 0), values.get("c", 0),
-             values.get("e", 0), guard, imm, values.get("list", 0), values.get("count", 0),
-             values.get("flags", 0), int(step.negate and guard >= 0), step.kind,
-             values.get("space", 0), values.get("base", 0), step.place, step.owner)
-        )  # fmt: skip
+    records = [_record(step, lists) for step in steps]
     specials = [number for key, one in writer.specials.items() for number in (key, one.at)]
     return Program(
         name=kernel.name,
         target=module.target,
-        instructions=np.array(records, dtype=INSTRUCTION),
+        instructions=np.frombuffer(b"".join(records), INSTRUCTION),
         names=[step.name for step in steps],
         lists=np.array([*lists, 0], np.uint32),
         constants=bytes(data),
@@ -88,5 +78,32 @@ def encoded(walk: Walk, kernel: Function, module: Module) -> Program:
     )
 
 
-def _number(one: Register | Label | int) -> int:
-    return one if isinstance(one, int) else one.at
+def _record(step: Step, lists: list[int]) -> bytes:
+    """A step as the engine has it; what it lists is put behind `lists`."""
+    d, a, b, c, e, guard = step.d, step.a, step.b, step.c, step.e, step.guard
+    listed, count, imm = step.list, step.count, step.imm
+    if listed is None:
+        listed = len(lists) if step.items else 0
+    for one in step.items:
+        lists.append(one if isinstance(one, int) else one.at)
+    if not isinstance(imm, int):
+        imm = imm.at
+    return RECORD(
+        0,
+        0 if d is None else d.at,
+        0 if a is None else a.at,
+        0 if b is None else b.at,
+        0 if c is None else c.at,
+        0 if e is None else e.at,
+        -1 if guard is None else guard.at,
+        imm - (1 << 64) if imm >= 1 << 63 else imm,
+        listed if isinstance(listed, int) else listed.at,
+        count if isinstance(count, int) else count.at,
+        step.flags,
+        step.negate and guard is not None,
+        step.kind,
+        step.space,
+        step.base,
+        step.place,
+        step.owner,
+    )

@@ -22,7 +22,7 @@ def reached(steps: Sequence[Step]) -> set[int]:
             if after >= len(steps) or after in found:
                 continue
             step = steps[after]
-            if step.name == "wgmma.wait" and not step.fields["imm"] and step.guard is None:
+            if step.name == "wgmma.wait" and not step.imm and step.guard is None:
                 continue
             found.add(after)
             waiting.append(after)
@@ -40,16 +40,13 @@ def watched(steps: list[Step], sums: Iterable[Register]) -> list[Step]:
         touched = [one for one in dict.fromkeys((*step.reads, *step.writes)) if one in wanted]
         if touched and at in risky and not step.name.startswith("wgmma."):
             made.append(
-                Step("wgmma.touch", PLAIN, {"count": len(touched)}, touched, (), tuple(touched),
-                     step.guard, step.negate, step.place, step.form, step.owner)
+                Step("wgmma.touch", PLAIN, (), tuple(touched), step.guard, step.negate, step.place,
+                     step.form, step.owner, touched, count=len(touched))
             )  # fmt: skip
         made.append(step)
     places.append(len(made))
     labels = {
-        id(one): one
-        for step in steps
-        for one in (*step.fields.values(), *step.items)
-        if isinstance(one, Label)
+        id(one): one for step in steps for one in (step.imm, *step.items) if isinstance(one, Label)
     }
     for label in labels.values():
         label.at = places[label.at]

@@ -228,7 +228,7 @@ def in_flight(writer: Writer, registers: Iterable[Register], written: bool) -> N
 def watch(fence: Step, registers: Sequence[Register]) -> None:
     """A fence notes what these registers hold."""
     fence.items = [*fence.items, *registers]
-    fence.fields["count"] = len(fence.items)
+    fence.count = len(fence.items)
     fence.reads += tuple(registers)
 
 

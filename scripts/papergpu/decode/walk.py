@@ -18,9 +18,9 @@ from papergpu.decode import (
     warp,
 )
 from papergpu.decode.awaited import awaited
-from papergpu.decode.rules import RULES
+from papergpu.decode.rules import RULES, Rule
 from papergpu.errors import Unsupported
-from papergpu.forms import Unknown, find
+from papergpu.forms import Matched, Unknown, find
 from papergpu.program import BIT, BRANCH, GENERIC, LOCAL, LONG, PARAM, SHARED
 from papergpu.scopes import Scope
 from papergpu.steps import Label, Register, Symbol, room
@@ -58,6 +58,7 @@ class Walk:
         self.functions = {one.name: one for one in module.functions if one.body}
         symbols = dict(globals_.symbols)
         self.shared = self.reserved = 0
+        self.plans: dict[tuple[str, int], tuple[Rule, Matched]] = {}  # of a form with its operands
         self.open: list[Variable] = []
         self.parameters = laid_out(kernel.parameters)
         for name, at, _ in self.parameters:
@@ -70,7 +71,7 @@ class Walk:
             at = aligned(self.shared, one)
             symbols[one.name] = Symbol(SHARED, at)
             self.shared = at + bytes_of(one)
-        if any(RESERVED in str(one.operands) for one in module.instructions()):
+        if RESERVED in module.text:
             # Cooperative groups of several warps meet in memory that every block has.
             at = -(-self.shared // 16) * 16
             symbols[RESERVED] = Symbol(SHARED, at)
@@ -87,11 +88,11 @@ class Walk:
         self.calling: list[str] = [kernel.name]
         self.addresses = function_addresses(module)
         self.taken = self.functions.keys() & globals_.functions
-        for function in module.functions:
-            for item in _items(function.body) if function.body else ():
-                if isinstance(item, Instruction) and item.opcode in ("mov", "st", "cvta"):
-                    names = {operand.text for operand in item.operands if isinstance(operand, Name)}
-                    self.taken |= names & self.functions.keys()
+        callable_ = self.functions.keys() & self.addresses.keys()
+        for item in module.instructions() if callable_ else ():
+            if item.opcode in ("mov", "st", "cvta"):
+                names = {operand.text for operand in item.operands if isinstance(operand, Name)}
+                self.taken |= names & callable_
         for name in self.taken:
             symbols.setdefault(name, Symbol(GENERIC, self.addresses[name]))
 
@@ -158,13 +159,16 @@ class Walk:
         if one.opcode == "call":
             self.call(one)
             return
+        shape = (one.form, len(one.operands))
+        plan = self.plans.get(shape)
+        if plan is None:
+            try:
+                plan = self.plans[shape] = RULES.get(one.opcode, alu.plain), find(*shape)
+            except Unknown as error:
+                raise writer.refuse(str(error)) from None
+        rule, found = plan
         try:
-            found = find(one.form, len(one.operands))
-        except Unknown as error:
-            raise writer.refuse(str(error)) from None
-        rule = RULES.get(one.opcode)
-        try:
-            (rule or alu.plain)(writer, one, found)
+            rule(writer, one, found)
         except (IndexError, ValueError) as error:
             raise writer.refuse(f"its operands do not fit it ({error})") from None
 
