@@ -58,26 +58,27 @@ def pairs(steps: Sequence[Step], starts: set[int]) -> list[Pair]:
                 writes[one] += 1
     found: list[Pair] = []
     products: dict[Register, int] = {}  # of this block, their operands still as they were
+    using: dict[Register, list[Register]] = {}  # the products that a register is an operand of
     for at, step in enumerate(steps):
         if at in starts:
             products.clear()
+            using.clear()
         if products and opcodes[at] in ("add", "sub"):
             pair = _pair(steps, products, at, opcodes[at])
             if pair is not None:
                 found.append(pair)
                 step.reads += pair.operands[:2]
         for one in step.writes if products else ():
-            stale = [
-                made for made, number in products.items()
-                if made is one or one in steps[number].reads
-            ]  # fmt: skip
-            for made in stale:
-                del products[made]
+            products.pop(one, None)
+            for made in using.pop(one, ()):
+                products.pop(made, None)
         d = step.d
         # Under a guard what it held is read, too.
         once = d is not None and writes.get(d) == 1 and reads[d] == 1 + (step.guard is not None)
         if opcodes[at] == "mul" and once and d is not None:
             products[d] = at
+            for one in step.reads:
+                using.setdefault(one, []).append(d)
     return found
 
 

@@ -8,73 +8,20 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from papergpu.build import core, handler
+from papergpu.build import handler
 from papergpu.errors import Finding, Unsupported
 from papergpu.program import INSTRUCTION, Program
+from papergpu.records import ALLOC, COUNT, READ_ONLY, UNWRITTEN, Launch, engine, printed_by
 from papergpu.variables import Globals
 
-COUNT = np.dtype(
-    [(name, "u8") for name in ("run", "lanes", "requests", "sectors", "ideal_sectors",
-                               "wavefronts", "ideal_wavefronts", "bytes", "operations",
-                               "shared_requests")]
-)  # fmt: skip
 SCHEDULES = {"robin": 0, "far": 1, "random": 2}
 ORDERS = {"forward": 0, "backward": 1}
-UNWRITTEN, READ_ONLY = 1, 2
-_ALLOC = np.dtype([("lo", "u8"), ("hi", "u8"), ("flags", "u4"), ("name", "u4"), ("shadow", "u8")])
-_POINTERS = ("code", "lists", "constants", "allocs", "counts", "params", "globals", "consts",
-             "specials", "shared_constants", "shadow")  # fmt: skip
-_NUMBERS = ("ncode", "nconstants", "nregs", "shared", "local", "nallocs", "nspecials",
-            "nshared_constants", "nparams", "nconsts")  # fmt: skip
-_SETTINGS = ("static_shared", "dynamic_shared", "sm", "tensor", "checks", "profile",
-             "cooperative", "schedule", "threads", "granule", "global_granule",
-             "perturb", "order", "reserved")  # fmt: skip
 Three = tuple[int, int, int]
-
-
-class _Launch(ctypes.Structure):
-    """The layout of `Launch` in core/core.hpp."""
-
-    _fields_ = [
-        *((name, ctypes.c_void_p) for name in _POINTERS),
-        *((name, ctypes.c_uint32) for name in _NUMBERS),
-        *((name, ctypes.c_uint32 * 3) for name in ("grid", "block", "cluster")),
-        *((name, ctypes.c_uint32) for name in _SETTINGS),
-        ("seed", ctypes.c_uint64),
-        ("limit", ctypes.c_uint64),
-        ("steps", ctypes.c_uint64),
-        ("fault_place", ctypes.c_uint32),
-        ("fault_pc", ctypes.c_uint32),
-        ("fault_block", ctypes.c_uint32 * 3),
-        ("fault_thread", ctypes.c_uint32 * 3),
-        ("error", ctypes.c_char * 1024),
-    ]
-
-
-@cache
-def engine() -> ctypes.CDLL:
-    """The engine, whose records are laid out as they are here.
-
-    Raises:
-        RuntimeError: one of them has another size there.
-    """
-    found = core()
-    sizes = {"Inst": INSTRUCTION.itemsize, "Launch": ctypes.sizeof(_Launch),
-             "Count": COUNT.itemsize, "Alloc": _ALLOC.itemsize}  # fmt: skip
-    for number, (name, here) in enumerate(sizes.items()):
-        there = found.papergpu_sizes(number)
-        if there != here:
-            raise RuntimeError(
-                f"papergpu/core/core.hpp: {name} has {there} bytes, and {here} in Python: lay it "
-                "out the same in launch.py or program.py"
-            )
-    return found
 
 
 @dataclass(frozen=True)
@@ -221,7 +168,7 @@ class Kernel:
         settings, dynamic = chosen["settings"] or Settings(), chosen["dynamic"]
         program, cluster = self.program, chosen["cluster"]
         fits(program, grid, block, parameters, cluster)
-        given = _Launch()
+        given = Launch()
         held = aligned(max(64, program.parameter_bytes))
         for (_, at, size), value in zip(program.parameters, parameters, strict=True):
             held[at : at + size] = np.frombuffer(value.ljust(size, b"\0")[:size], np.uint8)
@@ -230,7 +177,7 @@ class Kernel:
             Memory(self.memory.ctypes.data, len(self.memory), "the module's variables"),
         ]
         ordered, names = apart(memory)
-        allocs = np.zeros(len(ordered), _ALLOC)
+        allocs = np.zeros(len(ordered), ALLOC)
         for number, one in enumerate(ordered):
             shadow = one.written.ctypes.data if one.written is not None else 0
             flags = (READ_ONLY if one.read_only else 0) | (UNWRITTEN if shadow else 0)
@@ -273,7 +220,7 @@ class Kernel:
             raise Finding(self.said(given, names))
         return Result(given.steps, counts if settings.profile else None, printed)
 
-    def said(self, given: _Launch, names: Sequence[str]) -> str:
+    def said(self, given: Launch, names: Sequence[str]) -> str:
         """A finding as a line: kernel, source, block, thread, what, and the mend."""
         text = given.error.decode(errors="replace")
         text = re.sub(r"\$(\d+)", lambda m: names[int(m[1])], text)
@@ -281,15 +228,6 @@ class Kernel:
         where = self.program.where(given.fault_pc)
         block, thread = tuple(given.fault_block), tuple(given.fault_thread)
         return f"{self.program.name} at {where}, block {block}, thread {thread}: {text}"
-
-
-def printed_by(given: _Launch) -> str:
-    """What a launch printed, block after block."""
-    length = ctypes.c_uint64()
-    text = engine().papergpu_printed(ctypes.byref(given), ctypes.byref(length))
-    found = ctypes.string_at(text, length.value).decode(errors="replace") if length.value else ""
-    engine().papergpu_forget(ctypes.byref(given))
-    return found
 
 
 def aligned(size: int, by: int = 128) -> npt.NDArray[np.uint8]:

@@ -270,7 +270,7 @@ class Writer(Names):
         Further fields are `imm`, `flags`, `space`, `base`, `list` and `count`.
         """
         written, read = [*writes], [*reads]
-        given: Sequence[Register | Label | int] = [*written, *read] if items is None else [*items]
+        given = (*written, *read) if items is None else (*items,)
         if d is not None:
             written.append(d)
         if a is not None:

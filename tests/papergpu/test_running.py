@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from executing import execute, kernel_of
-from papergpu import launch
+from papergpu import records
 from papergpu.errors import Finding, Unsupported
 from papergpu.launch import Settings
 
@@ -454,9 +454,9 @@ def test_launches_that_no_gpu_begins(grid: object, block: object, said: str) -> 
 
 
 def test_the_engine_lays_its_records_out_as_python_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = launch.engine.__wrapped__
-    assert engine() is launch.core()
-    monkeypatch.setattr(launch, "COUNT", np.dtype([("run", "u8")]))
+    engine = records.engine.__wrapped__
+    assert engine() is records.core()
+    monkeypatch.setattr(records, "COUNT", np.dtype([("run", "u8")]))
     with pytest.raises(RuntimeError, match="Count has 80 bytes, and 8 in Python"):
         engine()
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from papergpu.decode.rules import rule
-from papergpu.forms import Matched
+from papergpu.forms import Matched, find
 from papergpu.program import BIT, LONG, WORD
 from papergpu.steps import Register, bits
 from papergpu.tree import Instruction, Vector
@@ -53,9 +55,10 @@ def operands_of(writer: Writer, one: Instruction, found: Matched) -> list[Regist
     ]
 
 
-def flags_of(one: Instruction) -> int:
+@cache
+def flags_of(modifiers: tuple[str, ...]) -> int:
     """What modifiers do to operands and results, as core/numbers.hpp numbers it."""
-    return sum(FLAGS.get(word, 0) for word in one.modifiers)
+    return sum(FLAGS.get(word, 0) for word in modifiers)
 
 
 def emit(
@@ -69,33 +72,39 @@ def emit(
 
 def plain(writer: Writer, one: Instruction, found: Matched) -> None:
     """An instruction whose handler its opcode and its types name."""
+    name, imm, flags = handled(one.form, len(one.operands))
+    emit(writer, name, one, found, imm, flags)
+
+
+@cache
+def handled(form: str, count: int) -> tuple[str, int, int]:
+    """The handler of a form with so many operands, its `imm` and its flags."""
+    found = find(form, count)
+    opcode, *modifiers = form.split(".")
     slots = found.slots
     kind = slots.get("t", found.types[0])
     if not integer(kind) and kind != "pred":
-        floating(writer, one, found)
-        return
+        return floating(opcode, flags_of(tuple(modifiers)), found)
     words = [word for word in ("h", "m", "x", "y") if word in slots]
     parts = [slots[word] for word in words]
     parts += [word for word in ("wide", "relu", "sat") if word in slots]
     if not {"x", "wide"} & set(slots) or "wide" in slots:
-        parts.append(f"u{bits(kind)}" if slots.get("h") == "lo" and one.opcode in ("mul", "mad")
-                     else named(one.opcode, kind))  # fmt: skip
+        parts.append(f"u{bits(kind)}" if slots.get("h") == "lo" and opcode in ("mul", "mad")
+                     else named(opcode, kind))  # fmt: skip
     if "sat" in slots:
         parts = ["sat", kind]
-    emit(writer, ".".join((one.opcode, *parts)), one, found)
+    return ".".join((opcode, *parts)), 0, 0
 
 
-def floating(writer: Writer, one: Instruction, found: Matched) -> None:
+def floating(opcode: str, flags: int, found: Matched) -> tuple[str, int, int]:
     """Floats: the handler of the plain form, of `.ftz` or `.NaN` alone, or the one for all else."""
     slots, kind = found.slots, found.types[0]
-    opcode, flags, mode = one.opcode, flags_of(one), ROUNDS[slots.get("r", "rn")]
+    mode = ROUNDS[slots.get("r", "rn")]
     if "d" in slots:
-        emit(writer, f"{opcode}.mixed.{slots['t']}", one, found, mode, flags)
-        return
+        return f"{opcode}.mixed.{slots['t']}", mode, flags
     if "k" in slots:
         flush = ".ftz" if "ftz" in slots and kind[:3] in ("f32", "f64") else ""
-        emit(writer, f"{opcode}.{slots['k']}{flush}.{kind}", one, found, 0, flags)
-        return
+        return f"{opcode}.{slots['k']}{flush}.{kind}", 0, flags
     opcode = "fma" if opcode == "mad" else opcode
     three = opcode in ("min", "max") and len(found.types) == 4
     alone = {0: "", FLAGS["ftz"]: ".ftz", FLAGS["NaN"]: ".NaN"}.get(flags, ".any")
@@ -103,7 +112,7 @@ def floating(writer: Writer, one: Instruction, found: Matched) -> None:
         alone = ".any"
     if opcode == "copysign" or (opcode in ("abs", "neg") and kind == "f64"):
         alone = ""
-    emit(writer, f"{opcode}{alone}.{kind}", one, found, mode, flags)
+    return f"{opcode}{alone}.{kind}", mode, flags
 
 
 @rule("testp")
@@ -130,7 +139,7 @@ def cvt(writer: Writer, one: Instruction, found: Matched) -> None:
     a, b, c = (*operands_of(writer, one, found), None, None)[:3]
     small = target.width == LONG and bits(to) < 64
     d = writer.temporary(WORD) if small else target
-    writer.emit(name, d=d, a=a, b=b, c=c, imm=mode, flags=flags_of(one))
+    writer.emit(name, d=d, a=a, b=b, c=c, imm=mode, flags=flags_of(one.modifiers))
     if small:
         writer.emit("cvt.s64.s32" if to[0] == "s" else "cvt.u64.u32", d=target, a=d)
 
