@@ -579,6 +579,13 @@ wgmma.byte      wgmma mma_async sync aligned s={_group(32)} d=s32 a={EIGHT_BITS}
     satfinite? : - : 8.0 : 90
 wgmma.bit       wgmma mma_async sync aligned s={_group(256)} d=s32 a=b1 b=b1 o=and popc : - : \\
     8.0 : 90
+wgmma.sp.half   wgmma mma_async sp sync aligned s={_group(32)} d=f16|f32 a=f16 b=f16 : - : 8.2 : 90
+wgmma.sp.brain  wgmma mma_async sp sync aligned s={_group(32)} d=f32 a=bf16 b=bf16 : - : 8.2 : 90
+wgmma.sp.tf32   wgmma mma_async sp sync aligned s={_group(16)} d=f32 a=tf32 b=tf32 : - : 8.2 : 90
+wgmma.sp.eight  wgmma mma_async sp sync aligned s={_group(64)} d=f16|f32 a={FP8} b={FP8} : - : \\
+    8.2 : 90
+wgmma.sp.byte   wgmma mma_async sp sync aligned s={_group(64)} d=s32 a={EIGHT_BITS} \\
+    b={EIGHT_BITS} satfinite? : - : 8.2 : 90
 wgmma.fence     wgmma fence sync aligned                    : -            : 8.0 : 90
 wgmma.commit    wgmma commit_group sync aligned             : -            : 8.0 : 90
 wgmma.wait      wgmma wait_group sync aligned               : -            : 8.0 : 90

@@ -139,10 +139,12 @@ def group(
     threads: int = 128,
     settings: Settings | None = None,
     answer: list[Result] | None = None,
+    sparse: tuple[np.ndarray, int] | None = None,
 ) -> Reals:
     """c + a b by wgmma of a form without its head, of steps along k.
 
-    `body`, if it is given, is what is executed, with `ISSUE` for the products.
+    `body`, if it is given, is what is executed, with `ISSUE` for the products. `sparse` are the
+    metadata, (step, thread), and the selector; then `a` has half of what `b` has along k.
     """  # fmt: skip
     d_kind, a_kind, b_kind = kinds
     n = b.shape[1]
@@ -152,8 +154,9 @@ def group(
     data = np.concatenate([left.bytes, np.zeros(gap, np.uint8), right.bytes])
     data = np.concatenate([data, np.zeros(-len(data) % 4, np.uint8)])
     offset = (len(left.bytes) + gap) >> 4
-    steps = len(right.descriptors)
-    places = np.array([*left.descriptors, *(one + offset for one in right.descriptors)], np.uint64)
+    rights = right.descriptors[:: 2 if sparse else 1]
+    steps = len(rights)
+    places = np.array([*left.descriptors, *(one + offset for one in rights)], np.uint64)
     per_d = 2 if d_kind == "f16" else 1
     count = n // 2 // per_d
     where = [[rows_of_sums(thread, i) for i in range(n // 2)] for thread in range(128)]
@@ -166,6 +169,8 @@ def group(
         elements = np.array([[piece[of_a(thread, i, per_a)] for i in range(4 * per_a)]
                              for thread in range(128)])  # fmt: skip
         fragments.append(packed(encoded(elements, a_kind), a_kind))
+    if sparse:
+        fragments.append(sparse[0])
     regs = np.concatenate(fragments).astype(np.uint32)
     whole = a_kind in ("s8", "u8", "b1")
     results = "{" + ", ".join(f"%d{i}" for i in range(count)) + "}"
@@ -178,19 +183,22 @@ def group(
         if WIDTHS[a_kind] == 16:
             tail += ("" if in_registers else f", {int(across_a)}") + f", {int(across_b)}"
         take = "%scale" if step == 0 else "1"
+        head = "sp.sync" if sparse else "sync"
+        meta = f"%a{4 * steps + step}, {sparse[1]}, " if sparse else ""
         issue.append(
-            f"wgmma.mma_async.sync.aligned.{form} {results}, {first}, %db{step}, {take}{tail};"
+            f"wgmma.mma_async.{head}.aligned.{form} {results}, {first}, %db{step}, "
+            f"{meta}{take}{tail};"
         )
     body = body or ("wgmma.fence.sync.aligned; ISSUE wgmma.commit_group.sync.aligned;"
                     "wgmma.wait_group.sync.aligned 0;")  # fmt: skip
     text = FRAME.format(
-        size=len(data) + 16, steps=steps, na=4 * steps, scale=scale,
+        size=len(data) + 16, steps=steps, na=len(regs), scale=scale,
         load_descriptors="".join(
             f"ld.global.u64 %d{letter}{s}, [%places+{8 * (s + steps * (letter == 'b'))}];"
             f"add.u64 %d{letter}{s}, %d{letter}{s}, %base;"
             for letter in "ab" for s in range(steps)),
         load_sums="".join(f"ld.global.b32 %d{i}, [%x+{512 * i}];" for i in range(count)),
-        load_a="".join(f"ld.global.b32 %a{i}, [%x+{512 * i}];" for i in range(4 * steps)),
+        load_a="".join(f"ld.global.b32 %a{i}, [%x+{512 * i}];" for i in range(len(regs))),
         body=body.replace("ISSUE", "\n".join(issue)),
         store="".join(f"st.global.b32 [%x+{512 * i}], %d{i};" for i in range(count)),
     )  # fmt: skip

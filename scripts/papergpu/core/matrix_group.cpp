@@ -4,49 +4,20 @@
 // it. Until then sums keep their old values, and operands in shared memory are read where they lie. Matrix A
 // in registers is read when it is issued: PTX leaves open what becomes of it if it is overwritten before the
 // wait, but Triton does that and leaves the rest to ptxas.
-#include "matrix.hpp"
+#include "matrix_shared.hpp"
+#include "matrix_sparse.hpp"
 #include <deque>
 
 namespace {
 
-enum { A_ACROSS = 1 << 19, B_ACROSS = 1 << 20, A_SHARED = 1 << 21, NEW_IF_TRUE = 1 << 22 };
+enum { A_ACROSS = 1 << 19, B_ACROSS = 1 << 20, A_SHARED = 1 << 21, NEW_IF_TRUE = 1 << 22, SPARSE = 1 << 26 };
 
 struct Issued {
     const Inst* inst;
     u64 a, b;
     bool keep;
-    u32 image[4][32];
-};  // descriptors, whether it adds to what is there, A of registers
-
-// A matrix in shared memory: 64 bits as PTX lays them out.
-struct Descriptor {
-    u64 start, lead, stride;
-    u32 base, swizzle;
-    bool across;  // swizzle: bytes of a row of its pattern, or 0
-    Descriptor(u64 x, bool across)
-        : start((x & 0x3fff) << 4), lead((x >> 16 & 0x3fff) << 4), stride((x >> 32 & 0x3fff) << 4), base(x >> 49 & 7),
-          swizzle(x >> 62 ? 256 >> (x >> 62) : 0), across(across) {}
-    // 16 bytes: 8 rows make a block, and `chunk` counts along k; across, row counts along k and block along m or n.
-    u64 at(u32 block, u32 row, u32 chunk) const {
-        if (!swizzle) return start + block * stride + chunk * lead + row * 16;
-        const u32 wide = swizzle / 16;
-        const u64 x = across ? start + block / wide * lead + chunk * stride + row * swizzle + block % wide * 16
-                             : start + block * stride + row * swizzle + chunk * 16;
-        return x ^ ((((x >> 7) - base) & (wide - 1)) << 4);
-    }
-};
-
-void image(const u8* shared, const Descriptor& d, u32 block, u32 chunk, u32* to) {
-    if (!d.across) {
-        for (u32 r = 0; r < 8; ++r) memcpy(to + 4 * r, shared + d.at(block, r, chunk), 16);
-        return;
-    }
-    u16 t[8][8], k[8][8];
-    for (u32 r = 0; r < 8; ++r) memcpy(k[r], shared + d.at(block, r, chunk), 16);
-    for (int r = 0; r < 8; ++r)
-        for (int c = 0; c < 8; ++c) t[c][r] = k[r][c];
-    memcpy(to, t, 128);
-}
+    u32 image[4][32], metadata[32];
+};  // descriptors, whether it adds to what is there, A of registers, what is kept of a sparse A
 
 }  // namespace
 
@@ -75,6 +46,9 @@ Registers registers(const Warp& w, const Inst& i, const Product& p) {
     return {q, q + nd, nd, i.flags & A_SHARED ? 0u : 4u};
 }
 
+// How many pieces of 16 bytes B has along k; A has two.
+u32 along(const Inst& i) { return i.flags & SPARSE ? 4 : 2; }
+
 // Calls f(address) for every 16 bytes of shared memory that warp w's share reads.
 template <class F> void chunks(const Warp& w, const Inst& i, u64 a, u64 b, F f) {
     const Product p = Product::of(i);
@@ -86,40 +60,18 @@ template <class F> void chunks(const Warp& w, const Inst& i, u64 a, u64 b, F f) 
     }
     const Descriptor d(b, i.flags & B_ACROSS);
     for (u32 n = 0; n < p.n / 8; ++n)
-        for (u32 c = 0; c < 2; ++c)
+        for (u32 c = 0; c < along(i); ++c)
             for (u32 r = 0; r < 8; ++r) f(d.at(n, r, c), 'B');
 }
-// What products read of shared memory, in pieces as long as they come.
-struct Pieces {
-    std::vector<u64> chunks_read;  // a bit for each 16 bytes
-    void clear(const Warp& w) { chunks_read.assign(launch_of(w).shared / 1024 + 1, 0); }
-    void add(const Warp& w, const Issued& o) {
-        chunks(w, *o.inst, o.a, o.b, [&](u64 at, char) { chunks_read[at >> 10] |= 1ull << (at >> 4 & 63); });
-    }
-    template <class F> void each(const Warp& w, F f) const {  // f(address, bytes)
-        u64 from = 0, to = 0;
-        const u8* const shared = w.block->shared;
-        for (u64 k = 0; k < chunks_read.size(); ++k)
-            for (u64 left = chunks_read[k]; left;) {
-                const u64 first = u64(__builtin_ctzll(left)),
-                          n = ~(left >> first) ? u64(__builtin_ctzll(~(left >> first))) : 64 - first;
-                const u64 at = k * 1024 + first * 16;
-                if (at != to) {
-                    if (to > from) f(shared + from, to - from);
-                    from = at;
-                }
-                to = at + n * 16;
-                left = first + n == 64 ? 0 : left & ~0ull << (first + n);
-            }
-        if (to > from) f(shared + from, to - from);
-    }
-};
+void add_read(const Warp& w, const Issued& o, Pieces& read) {
+    chunks(w, *o.inst, o.a, o.b, [&](u64 at, char) { read.add(at); });
+}
 
 // From its issue until it is computed nobody may write what a product reads.
 void hold(Warp& w, const Issued& o) {
     static thread_local Pieces read;
     read.clear(w);
-    read.add(w, o);
+    add_read(w, o, read);
     Gang& g = *w.block->gang;
     read.each(w, [&](const u8* at, u64 n) {
         async_proxy_read(w, at, n, "multiplies");
@@ -130,13 +82,48 @@ void hold(Warp& w, const Issued& o) {
 void let_go(Warp& w, const Issued& o, Pieces& all) {
     static thread_local Pieces read;
     read.clear(w);
-    read.add(w, o);
-    all.add(w, o);
+    add_read(w, o, read);
+    add_read(w, o, all);
     Gang& g = *w.block->gang;
     read.each(w, [&](const u8* at, u64 n) { async_let_go(g, at, n, READ); });
 }
 
 template <class T> void set_zero(Sums<T>& s) { memset(s.x, 0, sizeof s.x); }
+
+// The same of a sparse A.
+template <class T>
+void compute_kept(const Warp& w, const Issued& o, const Product& p, const Registers& q, const u32 (*image_a)[32]) {
+    const Inst& i = *o.inst;
+    const Kept at(o.metadata, p, i.flags);
+    const Descriptor db(o.b, i.flags & B_ACROSS);
+    const u32 per = per_word(p.a), size = per * 32;
+    alignas(64) u32 image_b[32];
+    alignas(64) T a[512], b[512];
+    u8* R = w.R;
+    for (u32 j = 0; j < 4; ++j) numbers(p.a, image_a[j], a + j * size);
+    if (p.negate)
+        for (u32 k = 0; k < 4 * size; ++k) a[k] = -a[k];
+    for (u32 n = 0; n < p.n / 8; ++n) {
+        for (u32 j = 0; j < 4; ++j) {
+            image(w.block->shared, db, n, j, image_b);
+            numbers(p.b, image_b, b + j * size);
+        }
+        for (u32 r = 0; r < 2; ++r) {
+            const u32* d = q.d + (n * 2 + r) * (p.d == F16 ? 1 : 2);
+            Sums<T> s = {}, c = {};
+            if constexpr (std::is_same_v<T, f32>) {
+                if (o.keep) load_sums(R, d, p.d, s);
+                multiply_kept(a, b, per, at, p.k / 2, 8 * r, launch_of(w).order, s);
+                store_sums(R, d, p.d, s);
+            } else {
+                if (o.keep) load_sums(R, d, c);
+                multiply_kept(a, b, per, at, p.k / 2, 8 * r, false, s);
+                add_sums(s, c, p.saturate);
+                store_sums(R, d, s);
+            }
+        }
+    }
+}
 
 // Warp w's 16 rows of one product.
 void compute(Warp& w, const Issued& o) {
@@ -153,7 +140,8 @@ void compute(Warp& w, const Issued& o) {
     if (i.flags & A_SHARED)
         for (u32 j = 0; j < 4; ++j) image(shared, da, w.id % 4 * 2 + j % 2, j / 2, image_a[j]);
     else memcpy(image_a, o.image, sizeof image_a);
-    if (p.a <= E5M2) {
+    if (i.flags & SPARSE) p.a <= E5M2 ? compute_kept<f32>(w, o, p, q, image_a) : compute_kept<s32>(w, o, p, q, image_a);
+    else if (p.a <= E5M2) {
         alignas(64) f32 a[512], b[256];
         Sums<f32> s;
         for (u32 j = 0; j < 4; ++j) numbers(p.a, image_a[j], a + j * size);
@@ -215,22 +203,29 @@ HANDLER(
         for (u32 k = 0; k < i.count; ++k) memcpy(m.seen.data() + q[k], R + q[k], 128);
     })
 
-// a, b: the descriptors, where they are in shared memory; c: whether to add to what is there; the list: d, a.
+// a, b: the descriptors, where they are in shared memory; c: whether to add to what is there; the list: d, a, and the metadata.
 HANDLER(
     "wgmma.issue", Matrix& m = matrix(w); Launch& l = launch_of(w); const Product p = Product::of(i);
     const Registers q = registers(w, i, p); if (w.block->warps.size() < w.id / 4 * 4 + 4) fault(
         "wgmma is of four warps, and only %u of this warpgroup are in the block: launch a multiple of 128 threads",
         u32(w.block->warps.size()) % 4);
     const u32 adds = predicate(w, i.c) ^ (i.flags & NEW_IF_TRUE ? ~0u : 0);
-    Issued o{&i, i.flags & A_SHARED ? uniform(w, i.a, "A") : 0, uniform(w, i.b, "B"), bool(adds & 1), {}};
-    if (!(i.flags & A_SHARED)) for (u32 j = 0; j < 4; ++j) memcpy(o.image[j], R + q.a[j], 128);
-    chunks(w, i, o.a, o.b,
-           [&](u64 at, char which) {
-               if (at + 16 > l.shared)
-                   fault("reads matrix %c up to byte %llu of shared memory, which has %u: mend its descriptor, or ask "
+    Issued o{&i, i.flags & A_SHARED ? uniform(w, i.a, "A") : 0, uniform(w, i.b, "B"), bool(adds & 1), {}, {}};
+    if (!(i.flags & A_SHARED)) for (u32 j = 0; j < 4; ++j) memcpy(o.image[j], R + q.a[j], 128); if (i.flags & SPARSE) {
+        memcpy(o.metadata, R + q.a[q.na], 128);
+        (void)Kept(o.metadata, p, i.flags);  // whether it has a meaning is said here
+        if (Descriptor(o.b, false).swizzle == 32 && !(i.flags & B_ACROSS))
+            fault(
+                "multiplies by a matrix B of 64 bytes along k in a swizzle of 32, which is not executed: take a wider "
+                "swizzle");
+    } chunks(w, i, o.a, o.b,
+             [&](u64 at, char which) {
+                 if (at + 16 > l.shared)
+                     fault(
+                         "reads matrix %c up to byte %llu of shared memory, which has %u: mend its descriptor, or ask "
                          "for more at the launch",
                          which, (unsigned long long)at + 16, l.shared);
-           });
+             });
     if (l.checks) {
         if (adds != 0 && adds != ~0u) fault("its lanes do not agree on scale-d");
         if (!m.fenced) fault("there is no wgmma.fence before the first wgmma.mma_async of a warp: add one");
@@ -240,7 +235,10 @@ HANDLER(
                 fault("a register of its sums was written since the last wgmma.fence: put a wgmma.fence between");
         hold(w, o);
     } if (l.profile) count_of(w, i)
-        .operations += 2ull * 16 * p.n * (p.a == B1 ? p.k * 32 : p.k);
+        .operations += 2ull * 16 * p.n *
+                       (p.a == B1          ? p.k * 32
+                        : i.flags & SPARSE ? p.k / 2
+                                           : p.k);
     m.waiting.push_back(o); ++m.issued;)
 
 // The list: sums that the next instruction reads or writes. Only where a product may be in flight.

@@ -22,6 +22,7 @@ BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 
 SMALL = "elements of less than a byte lie row by row in a, column by column in b"
 SATURATE, EXCLUSIVE, NEGATE = 1 << 16, 1 << 17, 1 << 18
 A_ACROSS, B_ACROSS, A_SHARED, NEW_IF_TRUE = 1 << 19, 1 << 20, 1 << 21, 1 << 22
+SELECTOR, ORDERED, SPARSE = 23, 1 << 25, 1 << 26
 
 
 def whole(writer: Writer) -> Register:
@@ -119,6 +120,17 @@ def handler_of(a: str) -> str:
     if a == "f64":
         return "mma.double"
     return "mma.integer" if a in ("s8", "u8", "s4", "u4", "b1") else "mma.float"
+
+
+def selector(writer: Writer, operand: Operand, a: str, k: int) -> int:
+    """Flags of which lanes give the metadata of a sparse a."""
+    # A row has 4 bits of metadata for each 4 elements, or 2 of tf32; a group of four lanes has two
+    # rows, and each lane that gives metadata gives 32 bits.
+    giving = k // (2 if a == "tf32" else 4) * 4 * 2 // 32
+    found = writer.number(operand)
+    if not 0 <= found < 4 // giving:
+        raise writer.refuse(f"its sparsity selector is {found}: below {4 // giving}")
+    return found << SELECTOR
 
 
 def options(slots: Mapping[str, str]) -> int:
@@ -263,10 +275,15 @@ def mma_async(writer: Writer, one: Instruction, found: Matched) -> None:
         what.flags |= A_SHARED
         first = writer.source(one.operands[1], "b64")
     second = writer.source(one.operands[2], "b64")
-    scale, negated = writer.predicate(one.operands[3])
+    rest = list(one.operands[3:])
+    if "sp" in slots:
+        what.flags |= SPARSE | selector(writer, rest[1], a, k)
+        given = [*given, writer.source(rest[0], "b32")]
+        rest = rest[2:]
+    scale, negated = writer.predicate(rest[0])
     what.flags |= NEW_IF_TRUE if negated else 0
-    what.flags |= scaled(writer, a, [writer.number(operand) for operand in one.operands[4:]],
-                         in_registers=bool(given))  # fmt: skip
+    what.flags |= scaled(writer, a, [writer.number(operand) for operand in rest[1:]],
+                         in_registers=first is None)  # fmt: skip
     in_flight(writer, results, written=True)
     in_flight(writer, given, written=False)
     step = writer.emit("wgmma.issue", SYNC, writes=results, reads=given, a=first, b=second, c=scale,

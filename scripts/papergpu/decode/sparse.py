@@ -10,9 +10,6 @@ from papergpu.program import SYNC
 from papergpu.tree import Instruction
 from papergpu.writer import Writer
 
-# Flags of the handlers in core/matrix_sparse.cpp.
-SELECTOR, ORDERED = 23, 1 << 25
-
 
 @rule("mma")
 def mma(writer: Writer, one: Instruction, found: Matched) -> None:
@@ -26,14 +23,8 @@ def mma(writer: Writer, one: Instruction, found: Matched) -> None:
     matrix.alike(writer, a, b)
     if d != c:
         raise writer.refuse(f"its sums are {c}, and its result is {d}: both are of one type")
-    # A row has 4 bits of metadata for each 4 elements, or 2 of tf32; a group of four lanes has two
-    # rows, and each lane that gives metadata gives 32 bits.
-    giving = k // (2 if a == "tf32" else 4) * 4 * 2 // 32
-    selector = writer.number(one.operands[5])
-    if not 0 <= selector < 4 // giving:
-        raise writer.refuse(f"its sparsity selector is {selector}: below {4 // giving}")
-    what.flags |= selector << SELECTOR
-    what.flags |= ORDERED if slots["v"] == "sp::ordered_metadata" else 0
+    what.flags |= matrix.selector(writer, one.operands[5], a, k)
+    what.flags |= matrix.ORDERED if slots["v"] == "sp::ordered_metadata" else 0
     targets = sums(writer, one.operands[0], d, registers_of(d, m, n))
     given = [
         *fragment(writer, one.operands[1], a, registers_of(a, m, k // 2), "a"),
