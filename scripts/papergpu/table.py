@@ -364,15 +364,15 @@ bulk.reduce.across.min cp reduce async bulk shared::cluster shared::cta \\
     mbarrier::complete_tx::bytes a=min|max t=u32|s32 : - : 8.0 : 90
 bulk.reduce.across.inc cp reduce async bulk shared::cluster shared::cta \\
     mbarrier::complete_tx::bytes a=inc|dec t=u32 : - : 8.0 : 90
-tensor.load     cp async bulk tensor n={DIMENSIONS} l=tile? d=shared::cluster|shared::cta global \\
-    l2=tile? mbarrier::complete_tx::bytes multicast::cluster? g=cta_group::1|cta_group::2? \\
-    f=L2::cache_hint? : - : 8.0 : 90
-tensor.gather   cp async bulk tensor n=2d l=tile::gather4? d=shared::cluster|shared::cta global \\
-    l2=tile::gather4? mbarrier::complete_tx::bytes multicast::cluster? \\
-    g=cta_group::1|cta_group::2? f=L2::cache_hint? : - : 8.6 : 100
-tensor.im2col   cp async bulk tensor n={IMAGES} l=im2col? d=shared::cluster|shared::cta global \\
-    l2=im2col? mbarrier::complete_tx::bytes multicast::cluster? g=cta_group::1|cta_group::2? \\
-    f=L2::cache_hint? : - : 8.0 : 90
+tensor.load     cp async bulk tensor n={DIMENSIONS} l=tile? g2={GROUPS}? \\
+    d=shared::cluster|shared::cta global l2=tile? mbarrier::complete_tx::bytes \\
+    multicast::cluster? g={GROUPS}? f=L2::cache_hint? : - : 8.0 : 90
+tensor.gather   cp async bulk tensor n=2d l=tile::gather4? g2={GROUPS}? \\
+    d=shared::cluster|shared::cta global l2=tile::gather4? mbarrier::complete_tx::bytes \\
+    multicast::cluster? g={GROUPS}? f=L2::cache_hint? : - : 8.6 : 100
+tensor.im2col   cp async bulk tensor n={IMAGES} l=im2col? g2={GROUPS}? \\
+    d=shared::cluster|shared::cta global l2=im2col? mbarrier::complete_tx::bytes \\
+    multicast::cluster? g={GROUPS}? f=L2::cache_hint? : - : 8.0 : 90
 tensor.store    cp async bulk tensor n={DIMENSIONS} l=tile? global shared::cta l2=tile? \\
     bulk_group f=L2::cache_hint? : - : 8.0 : 90
 tensor.store.im2col cp async bulk tensor n={IMAGES} l=im2col_no_offs? global shared::cta \\

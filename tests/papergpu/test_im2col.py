@@ -22,9 +22,9 @@ extern "C" __global__ void load(const __grid_constant__ Map map, unsigned char* 
     init(&bar, 1);
     expect(&bar, bytes);
     asm volatile("cp.async.bulk.prefetch.tensor.DIMd.L2.global.im2col [%1, LIST], OFFSETS;"
-      "INSTRUCTION [%0], [%1, LIST], [%7], OFFSETS;"
+      "INSTRUCTION [%0], [%1, LIST], [%7], OFFSETSMASK;"
       :: "r"(SHARED(space)), "l"(&map), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4),
-          "r"(SHARED(&bar)), "h"(o0), "h"(o1), "h"(o2) : "memory");
+          "r"(SHARED(&bar)), "h"(o0), "h"(o1), "h"(o2), "h"((short)1) : "memory");
   }
   __syncthreads();
   wait(&bar, 0);
@@ -46,7 +46,9 @@ def map_of(tensor: Any, element: str, box: tuple[int, int], lower: Any, upper: A
 
 
 def text_of(rank: int, instruction: str) -> str:
-    parts = {"INSTRUCTION": instruction, "OFFSETS": OFFSETS[rank], "LIST": LISTS[rank], "DIM": rank}
+    mask = ", %11" if "multicast" in instruction else ""
+    parts = {"INSTRUCTION": instruction, "MASK": mask, "OFFSETS": OFFSETS[rank],
+             "LIST": LISTS[rank], "DIM": rank}  # fmt: skip
     source = LOAD
     for name, value in parts.items():
         source = source.replace(name, str(value))
@@ -130,6 +132,20 @@ def test_a_gpu_printed_the_same() -> None:
     loaded(mapped, tensor, out, (0, 2, 1, 0), (0, 0))
     want = [7, 0, 9, 10, 11, 0, 0, 0, 0, 0, 17, 18, 19, 0, 21, 22]
     assert out[:, 0].tolist() == out[:, 31].tolist() == want
+
+
+@pytest.mark.parametrize(
+    "instruction",
+    ["cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes"
+     ".multicast::cluster",
+     "cp.async.bulk.tensor.4d.im2col.cta_group::2.shared::cluster.global"
+     ".mbarrier::complete_tx::bytes.multicast::cluster"],
+)  # fmt: skip
+def test_offsets_stand_before_the_mask_of_a_multicast(instruction: str) -> None:
+    tensor, out = random((1, 4, 4, 32)), np.zeros((16, 32), np.float32)
+    mapped = map_of(tensor, "f32", (32, 16), (-1, -1), (-1, -1))
+    loaded(mapped, tensor, out, (0, -1, -1, 0), (1, 1), instruction, "compute_100a")
+    assert np.array_equal(out, tensor.reshape(16, 32))
 
 
 def test_outside_is_nan_and_chunks_are_swizzled() -> None:

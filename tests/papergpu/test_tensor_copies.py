@@ -142,6 +142,14 @@ def test_boxes_of_all_ranks_arrive_with_zeros_outside(shape: Any, box: Any, at: 
     assert np.array_equal(out, boxed(tensor, at, box))
 
 
+def test_the_group_of_blocks_may_stand_before_the_spaces() -> None:
+    """CUTLASS writes it there."""
+    tensor, out = random((4, 8)), np.zeros((4, 8), np.float32)
+    loaded(map_of(tensor, "f32", (8, 4)), tensor, out, (0, 0), MODE="cta_group::2.",
+           architecture="compute_100a")  # fmt: skip
+    assert np.array_equal(out, tensor)
+
+
 def test_element_strides_take_every_second_row() -> None:
     tensor = random((12, 16))
     out = np.zeros((3, 16), np.float32)

@@ -207,7 +207,10 @@ def _tensor(writer: Writer, one: Instruction, found: Matched) -> None:
         if "multicast::cluster" in found.slots:
             flags |= MULTICAST
             coordinates.append(writer.source(operands[2], "u16"))
-        flags |= PAIR if found.slots.get("g") == "cta_group::2" else 0
+        groups = [found.slots[key] for key in ("g", "g2") if key in found.slots]
+        if len(groups) > 1:
+            raise writer.refuse("its group of blocks stands twice")
+        flags |= PAIR if groups == ["cta_group::2"] else 0
         writer.emit("bulk.tensor.load", a=writer.pointer(operands[0], SHARED), b=at,
                     c=writer.pointer(operands[1], SHARED), reads=coordinates,
                     flags=flags)  # fmt: skip
