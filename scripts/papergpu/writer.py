@@ -176,6 +176,10 @@ class Writer(Names):
                 if register.width != BIT:
                     raise self.refuse(f"{operand.text} is no predicate")
                 return register, False
+            if operand.text == "%is_explicit_cluster":  # the one special register that is one
+                made, word = self.temporary(BIT), self.special(operand.text, WORD)
+                self.emit("setp.ne.u32", d=made, a=word, b=self.constant(0, WORD), flags=0)
+                return made, False
         number = literal(operand, "b32")
         if number is not None:
             return self.constant(0xFFFFFFFF if number else 0, BIT), False

@@ -28,7 +28,7 @@ namespace {
     BINARY("sub.u" #bits, U, U, a - b) BINARY("mul.lo.u" #bits, U, U, u64(a) * u64(b)) TERNARY("mad.lo.u" #bits, U, U, \
                                                                                                u64(a) * u64(b) + c) \
         BINARY("and.u" #bits, U, U, a& b) BINARY("or.u" #bits, U, U, a | b) BINARY("xor.u" #bits, U, U, a ^ b) \
-            UNARY("not.u" #bits, U, U, ~a) UNARY("neg.u" #bits, U, U, -a) UNARY("mov.u" #bits, U, U, a) \
+            UNARY("not.u" #bits, U, U, ~a) UNARY("neg.u" #bits, U, U, -a) \
                 BINARY("min.u" #bits, U, U, a < b ? a : b) BINARY("max.u" #bits, U, U, a > b ? a : b) \
                     BINARY("min.s" #bits, S, S, a < b ? a : b) BINARY("max.s" #bits, S, S, a > b ? a : b) \
                         UNARY("abs.s" #bits, S, S, a < 0 ? -(U)a : a) SHIFTS(U, S, bits) \
@@ -74,7 +74,7 @@ INTEGERS(u32, s32, 32) INTEGERS(u64, s64, 64) BINARY("mul.hi.u16", u16, u16, u32
     // Registers of another width.
     HANDLER("mov.wide",
             each<u64>(w, i.d, [R, i = i](int l) __attribute__((always_inline)) { return u64(get<u32>(R, i.a, l)); });)
-        HANDLER("mov.narrow",
+        UNARY("mov.u32", u32, u32, a) UNARY("mov.u64", u64, u64, a) HANDLER("mov.narrow",
                 each<u32>(w, i.d,
                           [R, i = i](int l) __attribute__((always_inline)) { return u32(get<u64>(R, i.a, l)); });)
             HANDLER("mov.u128", u64 t[64]; memcpy(t, R + i.a, sizeof t);

@@ -721,6 +721,15 @@ PARAMETERS(s8_32, s8, s32) PARAMETERS(u16_32, u16, u32) PARAMETERS(s16_32, s16, 
     PARAMETERS(u8_64, u8, u64) PARAMETERS(s8_64, s8, s64) PARAMETERS(u16_64, u16, u64) PARAMETERS(s16_64, s16, s64)
         PARAMETERS(u32_64, u32, u64) PARAMETERS(s32_64, s32, s64) PARAMETERS(u64_64, u64, u64)
 
+    // The list: where each of the module's constants begins and ends, in the memory of its variables.
+    bool of_constant(const Warp& w, const Inst& i, u64 address) {
+    const u64 at = address - u64(launch_of(w).consts);
+    const u32* q = list(w, i);
+    bool found = false;
+    for (u32 k = 0; k < i.count; k += 2) found |= at >= q[k] && at < q[k + 1];
+    return found && at < launch_of(w).nconsts;
+}
+
     // ---- addresses from one space to another. A generic address is the host's own.
     HANDLER("cvta.shared", each<u64>(w, i.d,
                                      [R, i = i, at = u64(w.block->gang->shared), stride = w.block->gang->stride,
@@ -773,18 +782,19 @@ PARAMETERS(s8_32, s8, s32) PARAMETERS(u16_32, u16, u32) PARAMETERS(s16_32, s16, 
                     if (a >= u64(g.local) && a < u64(g.local) + g.local_bytes) p |= 1u << l;
                 } set_predicate(w, i.d, p);)
                 HANDLER(
-                    "isspacep.global", const Gang& g = *w.block->gang; const Launch& n = launch_of(w); u32 p = 0;
-                    for (int l = 0; l < 32; ++l) {
+                    "isspacep.global", const Gang& g = *w.block->gang; u32 p = 0; for (int l = 0; l < 32; ++l) {
                         u64 a = get<u64>(R, i.a, l);
-                        if (!(a >= u64(g.shared) && a < u64(g.local) + g.local_bytes) &&
-                            !(a >= u64(n.consts) && a < u64(n.consts) + n.nconsts && !n.nconsts))
+                        if (!(a >= u64(g.shared) && a < u64(g.local) + g.local_bytes) && !of_constant(w, i, a))
                             p |= 1u << l;
                     } set_predicate(w, i.d, p);)
                     HANDLER(
                         "isspacep.param", const Launch& n = launch_of(w); u32 p = 0; for (int l = 0; l < 32; ++l) {
                             u64 a = get<u64>(R, i.a, l);
                             if (a >= u64(n.params) && a < u64(n.params) + n.nparams) p |= 1u << l;
-                        } set_predicate(w, i.d, p);) HANDLER("isspacep.const", set_predicate(w, i.d, 0);)
+                        } set_predicate(w, i.d, p);) HANDLER(
+                            "isspacep.const", u32 p = 0;
+                            for (int l = 0; l < 32; ++l) p |= u32(of_constant(w, i, get<u64>(R, i.a, l))) << l;
+                            set_predicate(w, i.d, p);)
     // mapa: the same place in the shared memory of block `b` of the cluster
     HANDLER("mapa.shared",
             each<u32>(w, i.d,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from papergpu.decode import transfer
 from papergpu.decode.rules import rule
 from papergpu.forms import Matched
-from papergpu.program import GENERIC, GLOBAL, LOCAL, LONG, NONE, PARAM, SHARED, WORD
+from papergpu.program import CONST, GENERIC, GLOBAL, LOCAL, LONG, NONE, PARAM, SHARED, WORD
 from papergpu.steps import bits, space_of
 from papergpu.tree import Instruction
 from papergpu.writer import Writer
@@ -123,8 +123,17 @@ def cvta(writer: Writer, one: Instruction, found: Matched) -> None:
 @rule("isspacep")
 def isspacep(writer: Writer, one: Instruction, found: Matched) -> None:
     name = found.slots["s"].partition("::")[0]
+    items = _constants(writer) if name in ("const", "global") else ()
     writer.emit(f"isspacep.{name}", d=writer.target(one.operands[0]),
-                a=writer.source(one.operands[1], "u64"))  # fmt: skip
+                a=writer.source(one.operands[1], "u64"), items=items)  # fmt: skip
+
+
+def _constants(writer: Writer) -> list[int]:
+    """Where each constant of the module begins and ends: up to the next variable."""
+    variables = [one for one in writer.scopes[0].symbols.values() if one.space in (GLOBAL, CONST)]
+    starts = sorted(one.at for one in variables)
+    ends = dict(zip(starts, [*starts[1:], (1 << 32) - 1], strict=True))
+    return [at for one in variables if one.space == CONST for at in (one.at, ends[one.at])]
 
 
 @rule("mapa")
