@@ -97,7 +97,7 @@ class Kernel:
     program: Program
     memory: npt.NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
     code: npt.NDArray[np.void] = field(init=False)
-    spoilt: str = ""  # the handler that `mutate` spoils
+    spoilt: tuple[str, str] = ("", "")  # the handler that `mutate` spoils, and how
 
     def __post_init__(self) -> None:
         self.code = aligned(len(self.program.instructions) * INSTRUCTION.itemsize).view(INSTRUCTION)
@@ -122,15 +122,17 @@ class Kernel:
         for product, total, name, a, b, c in self.program.fused:
             code[product]["run"] = handler("nop")
             one = code[total]
-            run = handler("mutant." if name == self.spoilt else name)
+            run = handler(f"mutant.{self.spoilt[1]}" if name == self.spoilt[0] else name)
             one["run"], one["a"], one["b"], one["c"] = run, a, b, c
         return code
 
-    def mutate(self, name: str, form: str = "") -> int:
-        """Spoil what handler `name` makes in lane 0, so that tests show that they would see it.
+    def mutate(self, name: str, form: str = "", way: str = "") -> int:
+        """Spoil handler `name`, so that tests show that they would see it.
 
-        Of instructions of that `form` alone, if one is named. Returns how many that changes;
-        `mutate("")` undoes it.
+        `way` is one of core/mutant.cpp: what it makes in lane 0 is wrong, of those that also make
+        a predicate the `first` or the `second` result, or what it is `given`; a `lane` is left
+        out, or `nothing` is done; with `same` nothing is wrong. Of instructions of that `form`
+        alone, if one is named. Returns how many that changes; `mutate("")` undoes it.
         """
         run = self.code["run"]
         pairs = list(zip(self.program.names, self.program.forms, strict=True))
@@ -138,10 +140,10 @@ class Kernel:
             if one:
                 run[number] = handler(one)
         chosen = [at for at, (one, of) in enumerate(pairs) if one == name and form in ("", of)]
-        self.spoilt = name
+        self.spoilt = name, way
         if name:
             engine().papergpu_mutant(handler(name))
-            run[chosen] = handler("mutant.")
+            run[chosen] = handler(f"mutant.{way}")
         return len(chosen) + sum(one[2] == name for one in self.program.fused)
 
     def launch(

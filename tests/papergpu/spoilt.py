@@ -1,0 +1,123 @@
+"""Tests of papergpu run again with a handler spoilt, which they must see.
+
+A case is a test of this folder with the arguments of one of its parameters. It is run once as it
+is, which says what its kernels execute; with a handler of theirs spoilt it must fail.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import import_module
+from itertools import product
+from typing import Any
+
+import pytest
+from papergpu.errors import Finding
+from papergpu.launch import Kernel, Result, Settings
+
+LIMIT = 200_000  # instructions of a warp: what hangs is seen
+Change = Callable[[Kernel], object]
+
+
+@dataclass
+class Case:
+    """A test with arguments; after `tried`, the handlers of its kernels and its seconds."""
+
+    name: str
+    call: Callable[[], None]
+    handlers: set[str] = field(default_factory=set)
+    seconds: float = 0.0
+
+    def tried(self) -> bool:
+        """Run it as it is; False if it skips itself, or takes more instructions than `LIMIT`."""
+        start = time.perf_counter()
+        try:
+            with launching(lambda kernel: self.handlers.update(kernel.program.names)):
+                self.call()
+        except pytest.skip.Exception:
+            return False
+        except Finding as finding:
+            if "the limit is too low" not in str(finding):
+                raise
+            return False
+        self.seconds = time.perf_counter() - start
+        return True
+
+    def sees(self, change: Change) -> bool:
+        """Whether it fails once `change` has been made to every kernel that it launches."""
+        with launching(change):
+            try:
+                self.call()
+            except (Exception, pytest.fail.Exception):
+                return True
+        return False
+
+    def sees_spoilt(self, name: str, way: str) -> bool:
+        """Whether it sees a handler spoilt in a way, and not merely that another is called."""
+        return self.sees(spoiling(name, way)) and not self.sees(spoiling(name, "same"))
+
+
+def spoiling(name: str, way: str) -> Change:
+    """The change that spoils a handler in a way of core/mutant.cpp."""
+    return lambda kernel: name in kernel.program.names and kernel.mutate(name, way=way)
+
+
+@contextmanager
+def launching(change: Change) -> Iterator[None]:
+    """Make a change to every kernel for as long as it is launched."""
+    plain = Kernel.launch
+
+    def launch(self: Kernel, *args: Any, **more: Any) -> Result:
+        code, program, spoilt = self.code.copy(), self.program, self.spoilt
+        settings = more.get("settings") or Settings()
+        more["settings"] = replace(settings, limit=min(settings.limit, LIMIT))
+        change(self)
+        try:
+            return plain(self, *args, **more)
+        finally:
+            self.code[:], self.program, self.spoilt = code, program, spoilt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Kernel, "launch", launch)
+        yield
+
+
+def arguments(test: Callable[..., None]) -> Iterator[Mapping[str, Any]]:
+    """The arguments of each call of a test, as its parameters say."""
+    choices: list[list[Mapping[str, Any]]] = []
+    for mark in getattr(test, "pytestmark", []):
+        if mark.name != "parametrize":
+            continue
+        names, values = mark.args
+        single = isinstance(names, str) and "," not in names
+        split = [one.strip() for one in names.split(",")] if isinstance(names, str) else names
+        choices.append([dict(zip(split, [value] if single else value, strict=True))
+                        for value in values])  # fmt: skip
+    for chosen in product(*choices):
+        yield {name: value for one in chosen for name, value in one.items()}
+
+
+@cache
+def cases(where: str) -> tuple[Case, ...]:
+    """The tests of a module, or those of them whose names begin as `module::start` says.
+
+    Tests that ask for fixtures are left out. The quickest are first.
+    """
+    module, _, start = where.partition("::")
+    found = []
+    for name, test in vars(import_module(module)).items():
+        if not name.startswith(start or "test_") or not inspect.isfunction(test):
+            continue
+        for given in arguments(test):
+            if set(inspect.signature(test).parameters) == set(given):
+                shown = ", ".join(map(str, given.values()))
+                case = Case(f"{module}::{name}[{shown[:60]}]", lambda t=test, g=given: t(**g))
+                if case.tried():
+                    found.append(case)
+    assert found, f"{where} has no test that can be run on its own"
+    return tuple(sorted(found, key=lambda one: one.seconds))

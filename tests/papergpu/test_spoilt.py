@@ -1,0 +1,200 @@
+"""Every handler spoilt in turn, which a test of this folder must see.
+
+Those of one thread's instructions are spoilt in test_threads.py, and those of two that are fused in
+test_fuse.py. Of all others the table says in which ways each is spoilt and whose tests see it; what
+is left of the registry is explained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+import numpy as np
+import pytest
+import test_fuse
+from papergpu.build import handler, handlers, handlers_of
+from papergpu.launch import Kernel
+from papergpu.program import BARRIER, BRANCH, CLUSTER, EXIT, PLAIN, RETRY, SPECIALS, SYNC, TABLE
+from spoilt import Case, cases
+from test_threads import FUSED, MOVES
+from threads import SOURCES
+
+# Patterns of handlers; the ways of core/mutant.cpp; the modules, or the tests by how their names
+# begin, of which one must see each handler in each way. What a whole warp does at once has no lane
+# that could be left out, and what comes later no result at once.
+RESULT, LANES = "nothing lane result", "nothing lane"
+ROWS = (
+    ("ld.* ldp.*", RESULT, "memory_forms"),
+    ("st.b128 st.u*", "nothing lane given", "memory_forms"),
+    ("atom.*", "nothing lane result given", "memory_forms"),
+    ("fence", "nothing", "memory_forms::test_what_is_ordered"),
+    ("mov.* pack.* unpack.*", RESULT, "register_forms"),
+    ("cvta.* isspacep.* mapa.* getctarank.* envreg.*", RESULT, "register_forms"),
+    ("redux.* vote.* match.any.* activemask clock*", RESULT, "warp_forms"),
+    ("shfl.* match.all.* elect", "nothing lane first second", "warp_forms"),
+    ("printf heap.take", RESULT, "calls"),
+    ("heap.give assertfail call.nowhere", LANES, "calls"),
+    ("call.again", "nothing", "calls"),
+    ("trap", "nothing", "running::test_what_no_thread"),
+    ("cp.async cp.async.* st.bulk", LANES, "bulk_copies"),
+    ("bulk.load bulk.store bulk.commit bulk.wait", LANES, "bulk_copies"),
+    ("bulk.across", LANES, "clusters::test_blocks_send"),
+    ("st.async", "nothing lane given", "clusters::test_blocks_send"),
+    ("bulk.tensor.load bulk.tensor.store", LANES, "tensor_copies"),
+    ("bulk.prefetch bulk.tensor.prefetch", LANES, "changed_maps"),
+    ("tensormap.replace tensormap.acquire", LANES, "changed_maps"),
+    ("tensormap.copy", "nothing", "changed_maps"),
+    ("fence.proxy", "nothing", "bulk_copies"),
+    ("mbarrier.init mbarrier.bytes mbarrier.inval", LANES, "mbarriers"),
+    ("mbarrier.arrive mbarrier.*_wait mbarrier.pending_count", RESULT, "mbarriers"),
+    ("clc.try", LANES, "launch_control"),
+    ("clc.canceled clc.ctaid", RESULT, "launch_control"),
+    ("ldmatrix ldmatrix.bytes movmatrix", "nothing result", "matrix_moves"),
+    ("stmatrix", "nothing given", "matrix_moves"),
+    ("mma.*", "nothing result", "mma sparse_mma"),
+    ("wmma.load", "nothing result", "wmma"),
+    ("wmma.store", "nothing given", "wmma"),
+    ("wgmma.*", "nothing", "wgmma::test_sums wgmma::test_a_ wgmma::test_what_is_missing"),
+    ("tcgen05.*alloc tcgen05.relinquish tcgen05.ld tcgen05.wait.*", "nothing", "tensor_memory"),
+    ("tcgen05.st", "nothing given", "tensor_memory"),
+    ("tcgen05.mma tcgen05.cp tcgen05.commit", LANES, "tcgen05"),
+)
+# What no kernel can show. Those that a test has in its kernels are seen to change nothing there.
+UNSEEN = {
+    "nop": "stands for what changes no result: caches, registers that are spared, fences that the "
+           "checks have no use for, and launches that go one after the other",
+    "yield": "lets other warps go first, which they may do anywhere",
+    "bar.warp": "does nothing: that lanes wait there is of its kind, and spoilt below",
+}  # fmt: skip
+CALM = "memory_forms::test_what_says_how"  # whose kernels have those
+
+
+def named(patterns: str) -> set[str]:
+    """The handlers of a row."""
+    return {one for one in handlers() for pattern in patterns.split() if fnmatchcase(one, pattern)}
+
+
+def those_of(modules: str) -> list[Case]:
+    """The cases of a row's modules, the quickest first."""
+    found = [case for one in modules.split() for case in cases(f"test_{one}")]
+    return sorted(found, key=lambda one: one.seconds)
+
+
+@pytest.mark.parametrize(("patterns", "ways", "modules"), ROWS, ids=[row[0] for row in ROWS])
+def test_a_spoilt_handler_is_seen(patterns: str, ways: str, modules: str) -> None:
+    missed = []
+    for name in sorted(named(patterns)):
+        using = [case for case in those_of(modules) if name in case.handlers]
+        assert using, f"no test of {modules} has {name} in its kernels: add one"
+        for way in ways.split():
+            word = "" if way == "result" else way
+            if not any(case.sees_spoilt(name, word) for case in using):
+                missed.append(f"{name}: {way}")
+    assert not missed, f"nobody sees that they are wrong: {missed}"
+
+
+@pytest.mark.parametrize("name", UNSEEN)
+def test_what_is_said_to_change_nothing_does_not(name: str) -> None:
+    using = [case for case in those_of(CALM) if name in case.handlers]
+    assert using
+    assert not any(case.sees_spoilt(name, way) for case in using for way in ("nothing", "lane"))
+
+
+def test_every_handler_is_spoilt_or_explained() -> None:
+    """Each is of one of these, and none of these is of no handler."""
+    threads = frozenset().union(*(handlers_of(source) for source in SOURCES))
+    fused = {one for one in threads if one.startswith(FUSED)}
+    made = {f"{name}.{kind}" for name, _ in test_fuse.SHAPES.values() for kind in test_fuse.KINDS}
+    assert fused <= made
+    groups = [{one for one in threads if not one.startswith(MOVES)}, set(UNSEEN), named("mutant.*")]
+    for patterns, _, _ in ROWS:
+        for pattern in patterns.split():
+            assert named(pattern), f"{pattern} is no handler's name"
+        groups.append(named(patterns))
+    assert set().union(*groups) == handlers()
+    assert sum(map(len, groups)) == len(handlers())
+
+
+# What the engine does between handlers, by the kind of an instruction.
+
+
+def left_out(kind: int) -> Callable[[Kernel], None]:
+    """Nothing is done where instructions of this kind stand; the last one of a kernel stays."""
+
+    def change(kernel: Kernel) -> None:
+        chosen = kernel.code["kind"] == kind
+        chosen[-1] = False
+        kernel.code["run"][chosen] = handler("nop")
+        kernel.code["kind"][chosen] = PLAIN
+
+    return change
+
+
+def hurried(kind: int, name: str = "*") -> Callable[[Kernel], None]:
+    """What would wait is done at once."""
+
+    def change(kernel: Kernel) -> None:
+        of_name = np.array([fnmatchcase(one, name) for one in kernel.program.names])
+        kernel.code["kind"][of_name & (kernel.code["kind"] == kind)] = PLAIN
+
+    return change
+
+
+def unguarded(kernel: Kernel) -> None:
+    kernel.code["guard"] = -1
+
+
+def turned(kernel: Kernel) -> None:
+    kernel.code["negate"] ^= kernel.code["guard"] >= 0
+
+
+def without_special(number: int) -> Callable[[Kernel], None]:
+    """A special register holds nothing."""
+
+    def change(kernel: Kernel) -> None:
+        pairs = kernel.program.specials.reshape(-1, 2)
+        kept = np.ascontiguousarray(pairs[pairs[:, 0] != number]).ravel()
+        kernel.program = replace(kernel.program, specials=kept)
+
+    return change
+
+
+def without_ranks(kernel: Kernel) -> None:
+    """Addresses of shared memory do not say whose they are."""
+    kernel.program = replace(kernel.program, shared_constants=np.zeros(0, np.uint32))
+
+
+def without_reductions(kernel: Kernel) -> None:
+    """A barrier opens, and gives no result."""
+    chosen = kernel.code["kind"] == BARRIER
+    kernel.code["flags"][chosen] &= ~np.uint32(12)
+
+
+def steps() -> Iterator[tuple[str, Callable[[Kernel], None], str]]:
+    yield "a branch", left_out(BRANCH), "running"
+    yield "a table of branches", left_out(TABLE), "running"
+    yield "an end", left_out(EXIT), "running"
+    yield "a barrier", left_out(BARRIER), "running"
+    yield "what a barrier reduces", without_reductions, "running"
+    yield "a cluster's barrier", left_out(CLUSTER), "register_forms"
+    yield "the wait for lanes", hurried(SYNC), "running"
+    yield "the wait for an mbarrier", hurried(RETRY, "mbarrier.*"), "mbarriers"
+    yield "the wait for columns", hurried(RETRY, "tcgen05.alloc"), "tensor_memory"
+    yield "the wait for a warpgroup", hurried(RETRY, "wgmma.wait"), "wgmma::test_who_waits"
+    yield "a guard", unguarded, "running"
+    yield "which lanes a guard means", turned, "running"
+    yield "the block of an address", without_ranks, "register_forms"
+    for number, name in enumerate(SPECIALS):
+        if name != "%smid":  # any number is right
+            yield name, without_special(number), "register_forms::test_every_special"
+
+
+STEPS = {name: (change, modules) for name, change, modules in steps()}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_spoilt_step_is_seen(name: str) -> None:
+    change, modules = STEPS[name]
+    assert any(case.sees(change) for case in those_of(modules)), f"nobody sees {name} left out"
