@@ -27,8 +27,7 @@ SPECIAL = {name: number for number, name in enumerate(SPECIALS)}
 ALIASES = {"%aggr_smem_size": "%total_smem_size"}
 # Those whose value is no matter of the launch.
 FIXED = {"WARP_SZ": 32, "%gridid": 1, "%nwarpid": 64, "%reserved_smem_offset_0": 0}
-CLOCKS = {"%clock": 32, "%clock_hi": 32, "%clock64": 64, "%globaltimer": 64, "%globaltimer_lo": 32,
-          "%globaltimer_hi": 32}  # fmt: skip
+CLOCKS = {"%clock": 32, "%clock64": 64, "%globaltimer": 64, "%globaltimer_lo": 32}
 
 
 class Writer(Names):
@@ -92,6 +91,11 @@ class Writer(Names):
             made = self.temporary(LONG if width >= LONG else WORD)
             self.emit(f"envreg.u{made.width // 4}", d=made, imm=32 if name == "%envreg1" else 0)
             return made
+        if name in ("%clock_hi", "%globaltimer_hi"):
+            whole, low, high = self.temporary(LONG), self.temporary(WORD), self.temporary(WORD)
+            self.emit("clock64", d=whole)
+            self.emit("unpack.2x32", a=whole, writes=[low, high])
+            return high
         if name in CLOCKS:
             size = CLOCKS[name]
             made = self.temporary(LONG if size == 64 else WORD)

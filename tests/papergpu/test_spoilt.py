@@ -24,14 +24,15 @@ from threads import SOURCES
 # Patterns of handlers; the ways of core/mutant.cpp; the modules, or the tests by how their names
 # begin, of which one must see each handler in each way. What a whole warp does at once has no lane
 # that could be left out, and what comes later no result at once.
-RESULT, LANES = "nothing lane result", "nothing lane"
+RESULT, VALUE, LANES = "nothing lane result", "nothing lane given", "nothing lane"
 ROWS = (
     ("ld.* ldp.*", RESULT, "memory_forms"),
-    ("st.b128 st.u*", "nothing lane given", "memory_forms"),
+    ("st.b128 st.u*", VALUE, "memory_forms"),
     ("atom.*", "nothing lane result given", "memory_forms"),
     ("fence", "nothing", "memory_forms::test_what_is_ordered"),
     ("mov.* pack.* unpack.*", RESULT, "register_forms"),
-    ("cvta.* isspacep.* mapa.* getctarank.* envreg.*", RESULT, "register_forms"),
+    ("cvta.* isspacep.* getctarank.* envreg.*", RESULT, "register_forms"),
+    ("mapa.*", "nothing lane result given", "register_forms"),
     ("redux.* vote.* match.any.* activemask clock*", RESULT, "warp_forms"),
     ("shfl.* match.all.* elect", "nothing lane first second", "warp_forms"),
     ("printf heap.take", RESULT, "calls"),
@@ -40,16 +41,18 @@ ROWS = (
     ("trap", "nothing", "running::test_what_no_thread"),
     ("cp.async cp.async.* st.bulk", LANES, "bulk_copies"),
     ("bulk.load bulk.store bulk.commit bulk.wait", LANES, "bulk_copies"),
-    ("bulk.across", LANES, "clusters::test_blocks_send"),
-    ("st.async", "nothing lane given", "clusters::test_blocks_send"),
-    ("bulk.tensor.load bulk.tensor.store", LANES, "tensor_copies"),
+    ("bulk.across", VALUE, "clusters::test_blocks_send"),
+    ("st.async", VALUE, "clusters::test_blocks_send"),
+    ("bulk.tensor.load bulk.tensor.store", VALUE, "tensor_copies"),
     ("bulk.prefetch bulk.tensor.prefetch", LANES, "changed_maps"),
     ("tensormap.replace tensormap.acquire", LANES, "changed_maps"),
     ("tensormap.copy", "nothing", "changed_maps"),
     ("fence.proxy", "nothing", "bulk_copies"),
-    ("mbarrier.init mbarrier.bytes mbarrier.inval", LANES, "mbarriers"),
-    ("mbarrier.arrive mbarrier.*_wait mbarrier.pending_count", RESULT, "mbarriers"),
-    ("clc.try", LANES, "launch_control"),
+    ("mbarrier.init mbarrier.bytes", VALUE, "mbarriers"),
+    ("mbarrier.inval", LANES, "mbarriers"),
+    ("mbarrier.arrive mbarrier.*_wait", "nothing lane result given", "mbarriers"),
+    ("mbarrier.pending_count", RESULT, "mbarriers"),
+    ("clc.try", VALUE, "launch_control"),
     ("clc.canceled clc.ctaid", RESULT, "launch_control"),
     ("ldmatrix ldmatrix.bytes movmatrix", "nothing result", "matrix_moves"),
     ("stmatrix", "nothing given", "matrix_moves"),
@@ -59,7 +62,8 @@ ROWS = (
     ("wgmma.*", "nothing", "wgmma::test_sums wgmma::test_a_ wgmma::test_what_is_missing"),
     ("tcgen05.*alloc tcgen05.relinquish tcgen05.ld tcgen05.wait.*", "nothing", "tensor_memory"),
     ("tcgen05.st", "nothing given", "tensor_memory"),
-    ("tcgen05.mma tcgen05.cp tcgen05.commit", LANES, "tcgen05"),
+    ("tcgen05.mma tcgen05.cp", VALUE, "tcgen05"),
+    ("tcgen05.commit", LANES, "tcgen05"),
 )
 # What no kernel can show. Those that a test has in its kernels are seen to change nothing there.
 UNSEEN = {

@@ -179,6 +179,11 @@ def test_clocks_go_on_and_lanes_read_the_same() -> None:
     assert (out == out[0]).all() and (out > 0).all() and (out < 100).all()
 
 
+def test_the_upper_half_of_a_clock_that_has_just_begun() -> None:
+    out = made("mov.u32 %r3, %clock_hi; mov.u32 %r4, %globaltimer_hi;", np.zeros(32, np.uint64))
+    assert not out.any()
+
+
 def test_who_is_active() -> None:
     out = made("""
       setp.lt.u32 %p2, %r10, 7; @%p2 bra LOW;
