@@ -14,8 +14,12 @@ from fnmatch import fnmatchcase
 import numpy as np
 import pytest
 import test_fuse
+from executing import kernel_of
 from papergpu.build import handler, handlers, handlers_of
+from papergpu.decode import decode
+from papergpu.forms import find
 from papergpu.launch import Kernel
+from papergpu.parse import parse
 from papergpu.program import BARRIER, BRANCH, CLUSTER, EXIT, PLAIN, RETRY, SPECIALS, SYNC, TABLE
 from spoilt import Case, cases
 from test_threads import FUSED, MOVES
@@ -72,6 +76,24 @@ UNSEEN = {
     "yield": "lets other warps go first, which they may do anywhere",
     "bar.warp": "does nothing: that lanes wait there is of its kind, and spoilt below",
 }  # fmt: skip
+# The rows of the table of forms that come to no more than those, an instruction of each, and why.
+CACHES = "it says what a cache shall hold, and caches have no say in results"
+SEEN = "what it orders is seen in order here anyway, or is not looked for: docs/about/papergpu.md"
+QUIET = {
+    "prefetch": ("prefetch.global.L2 [%rd0]", CACHES),
+    "prefetchu": ("prefetchu.L1 [%rd0]", CACHES),
+    "applypriority": ("applypriority.global.L2::evict_normal [%rd0], 128", CACHES),
+    "discard": ("discard.global.L2 [%rd0], 128", "what may be lost by it is still there"),
+    "setmaxnreg": ("setmaxnreg.dec.sync.aligned.u32 40", "there are registers for everybody"),
+    "griddepcontrol": ("griddepcontrol.wait", "launches go one after the other"),
+    "nanosleep": ("nanosleep.u32 20", "nobody tells the time"),
+    "pmevent": ("pmevent 1", "nobody counts events"),
+    "fence.alias": ("fence.proxy.alias", SEEN),
+    "fence.async": ("fence.proxy.async.global", "only shared memory is watched for it"),
+    "fence.generic": (
+        "fence.proxy.async::generic.acquire.sync_restrict::shared::cluster.cluster", SEEN),
+    "tcgen05.fence": ("tcgen05.fence::before_thread_sync", SEEN),
+}  # fmt: skip
 CALM = "memory_forms::test_what_says_how"  # whose kernels have those
 
 
@@ -104,6 +126,17 @@ def test_what_is_said_to_change_nothing_does_not(name: str) -> None:
     using = [case for case in those_of(CALM) if name in case.handlers]
     assert using
     assert not any(case.sees_spoilt(name, way) for case in using for way in ("nothing", "lane"))
+
+
+@pytest.mark.parametrize("row", QUIET)
+def test_what_is_said_to_come_to_nothing_does(row: str) -> None:
+    written, reason = QUIET[row]
+    form = written.partition(" ")[0]
+    assert find(form).form.name == row and reason
+    text = kernel_of(f"{written}; ret;").replace("8.8", "9.0").replace("sm_90a", "sm_100a")
+    program = decode(parse(text), "k")
+    made = {one for one, of in zip(program.names, program.forms, strict=True) if of == form}
+    assert made and made <= set(UNSEEN)
 
 
 def test_every_handler_is_spoilt_or_explained() -> None:
