@@ -263,9 +263,9 @@ u8* shared_bytes(Warp& w, int lane, u32 address, u64 bytes, u32 by, const char* 
     const Launch& l = launch_of(w);
     const u32 rank = address >> 24, at = address & 0xffffff;
     if (at % by) fault_lane(lane, "%s byte %u of shared memory, which is no multiple of %u: align it", what, at, by);
-    if (rank >= l.cluster[0] * l.cluster[1] * l.cluster[2])
+    if (rank >= product(l.cluster))
         fault_lane(lane, "%s shared memory of block %u of a cluster of %u", what, rank,
-                   l.cluster[0] * l.cluster[1] * l.cluster[2]);
+                   product(l.cluster));
     if (at + bytes > l.shared)
         fault_lane(
             lane,
@@ -284,7 +284,7 @@ namespace {
 HANDLER(
     "fence.proxy", (void)i; if (launch_of(w).checks) {
         const u32* c = launch_of(w).cluster;
-        for (u32 k = 0; k < c[0] * c[1] * c[2]; ++k) ++cluster_block(w, k).async->fences;
+        for (u32 k = 0; k < product(c); ++k) ++cluster_block(w, k).async->fences;
     })
 
 }  // namespace

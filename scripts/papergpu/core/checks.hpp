@@ -16,17 +16,6 @@
 // layer norm reads a count so, and changes it by an atomic).
 enum Manner : u32 { WEAK, STRONG, CHANGED, ASYNC, SCALAR };
 
-// Who wrote and read one block's shared memory, a cell for each granule.
-// A write: time << 32 | manner << 30 | pc << 14 | warp of the cluster << 5 | lane; -1 if nobody wrote.
-// A read:  time << 6 | 32 if several lanes read at that time | lane.
-struct Shadow {
-    std::vector<s64> writes;
-    const Block* own = nullptr;
-    std::vector<std::unique_ptr<u32[]>> reads;  // of each warp of the cluster, once it reads; then of copies for it
-    std::vector<u32> last;                      // the time of its last read
-    u32 newest = 0, cells = 0, shift = 2;
-};
-
 // What one warp did at one time with one instruction (for reads: the first one).
 struct Epoch {
     u32 gang, time, block, warp, pc, manner;
@@ -90,7 +79,7 @@ struct Checker {  // of a gang
 struct Region {
     u64 lo, hi, start;
     u32 name;
-    std::unique_ptr<std::atomic<u32*>[]> pages;  // three for each 4096 bytes: writes, reads, reads by others
+    std::unique_ptr<std::atomic<struct Page*>[]> pages;  // three for each 4096 bytes: writes, reads, reads by others
     u64 count;
 };
 constexpr u32 PIECE = 1 << 20, PIECES = 4000;

@@ -1,10 +1,7 @@
 // Vector clocks over the warps of a gang, and over the lanes of one warp.
-#include "checks.hpp"
-#include <algorithm>
+#include "shadow.hpp"
 
 namespace {
-
-u32 product(const u32* v) { return v[0] * v[1] * v[2]; }
 
 void join(Clock& into, const Clock& from) {
     if (into.size() < from.size()) into.resize(from.size(), 0);
@@ -15,31 +12,31 @@ void join(Clock& into, const Clock& from) {
 }
 
 // Times have 25 bits where reads keep them: beyond, what was done before is forgotten.
-void tick(Warp& w) {
-    Checker& c = checker(w);
-    if (__builtin_expect(c.time >= (1u << 25) - 4, 0)) {
-        c.time = 1;
-        for (auto& s : c.shadows) {
-            for (s64& e : s->writes)
-                if (e >= 0) e &= 0xffffffffll;
-            for (auto& r : s->reads)
-                if (r) std::fill(r.get(), r.get() + s->cells, 0);
-            std::fill(s->last.begin(), s->last.end(), 0);
-            s->newest = 0;
-        }
-        for (Warp& v : w.block->gang->warps) {
-            std::fill(v.clock.begin(), v.clock.end(), 1);
-            std::fill(v.synced, v.synced + 32, 1);
-            v.touched = 0;
-            v.floor = 1;
-        }
-        for (auto& o : c.own) {
-            for (auto& e : o.reads) e.time = 0;
-            for (auto& e : o.writes) e.time = 0;
-        }
+__attribute__((noinline)) void start_anew(Gang& g) {
+    Checker& c = *g.checker;
+    c.time = 1;
+    for (auto& s : c.shadows) s->forget();
+    for (Warp& v : g.warps) {
+        std::fill(v.clock.begin(), v.clock.end(), 1);
+        std::fill(v.synced, v.synced + 32, 1);
+        v.touched = 0;
+        v.floor = v.within = 1;
     }
-    own_time(w) = ++c.time;
+    for (auto& o : c.own) {
+        for (auto& e : o.reads) e.time = 0;
+        for (auto& e : o.writes) e.time = 0;
+    }
 }
+
+u32 next_time(Gang& g) {
+    Checker& c = *g.checker;
+    if (__builtin_expect(c.time >= (1u << 25) - 4, 0)) start_anew(g);
+    return ++c.time;
+}
+
+void tick(Warp& w) { own_time(w) = next_time(*w.block->gang); }
+
+u32 manner_of(const Warp& w, Access access) { return access == ATOMIC ? CHANGED : w.strong ? STRONG : WEAK; }
 
 }  // namespace
 
@@ -55,8 +52,9 @@ void clocks_new_floor(Warp& w) {
         if (&v == &w) continue;
         floor = std::min(floor, v.touched <= clock[k] ? v.done ? ~0u : v.clock[k] : clock[k] + 1);
     }
-    for (u32 t = w.live; t; t &= t - 1) floor = std::min(floor, w.synced[lowest(t)]);
-    w.floor = std::max(1u, std::min(floor, own_time(w)));
+    w.within = ~0u;
+    for (int l = 0; l < 32; ++l) w.within = std::min(w.within, w.synced[l] | (0 - (~w.live >> l & 1)));
+    w.floor = std::max(1u, std::min({floor, w.within, own_time(w)}));
 }
 
 void check_warp_sync(Warp& w, u32 mask) {
@@ -97,6 +95,14 @@ void check_acquire(Warp& w, const Clock& from) {
     w.floor = 0;
 }
 
+void check_meet(Block& b, u32 id) {
+    Clock& clock = b.barriers[id].clock;
+    const u32 now = next_time(*b.gang) - 1;
+    for (const Warp* w : b.warps)
+        for (const Group& o : w->others)
+            if (o.state == AT_BARRIER && o.barrier == id && w->touched <= clock[w->index]) clock[w->index] = now;
+}
+
 void check_begin(Block& b) {
     Gang& g = *b.gang;
     Launch& l = *g.launch;
@@ -107,26 +113,14 @@ void check_begin(Block& b) {
         g.checker->fences.resize(g.blocks.size());
         g.checker->own.resize(g.warps.size());
         const u32 nwarps = u32(b.warps.size());
-        for (auto& s : g.checker->shadows) {
-            s = std::make_unique<Shadow>();
-            while ((1u << s->shift) > std::max(1u, l.granule)) --s->shift;
-            s->cells = ((l.shared + 15) / 16 * 16 + 64) >> s->shift;
-            const u32 n = 2 * nwarps * product(l.cluster);
-            s->reads.resize(n);
-            s->last.resize(n);
-        }
+        for (auto& s : g.checker->shadows) s = std::make_unique<Shadow>(l, nwarps * product(l.cluster));
     }
     Checker& c = *g.checker;
     const size_t number = &b - g.blocks.data();
     if (!number) {
         if (c.time > 1u << 24) {
             c.time = 0;
-            for (auto& s : c.shadows) {
-                for (auto& r : s->reads)
-                    if (r) std::fill(r.get(), r.get() + s->cells, 0);
-                std::fill(s->last.begin(), s->last.end(), 0);
-                s->newest = 0;
-            }
+            for (auto& s : c.shadows) s->forget();
         }
         c.time += 2;
         c.gang = ++t.gangs;
@@ -147,39 +141,29 @@ void check_begin(Block& b) {
     Shadow& s = *c.shadows[number];
     b.shadow = &s;
     s.own = &b;
-    s.writes.assign(s.cells, -1);
-    if (l.reserved)
-        std::fill_n(s.writes.begin() + ((l.reserved - 1) >> s.shift), 288 >> s.shift, 0);  // as if written before
+    s.begin(l);
     for (Warp* w : b.warps) {
         w->clock.assign(g.warps.size(), c.time - 1);
         own_time(*w) = c.time;
         std::fill(w->synced, w->synced + 32, c.time);
         w->touched = 0;
-        w->floor = c.time;
+        w->floor = w->within = c.time;
         w->clash = 0;
         w->strong = w->compares = false;
     }
 }
 
-void check_end(Block&) {}
-
-void check_access(Warp& w, const Inst& i, const u64* at, u32 mask, int bytes, Access access, Space space) {
-    const u32 manner = access == ATOMIC ? CHANGED
-                       : w.strong       ? STRONG
-                                        : WEAK,
-              pc = w.pc;  // an instruction may be a copy
+void check_access(Warp& w, const u64* at, u32 mask, int bytes, Access access, Space space) {
+    const u32 manner = manner_of(w, access);
     if (space == SHARED) {
         const Gang& g = *w.block->gang;
         if (g.held || g.proxies) async_touch(w, at, mask, bytes, access);
-        shared_access(w, pc, at, mask, bytes, access, manner);
-    } else if (space == GLOBAL) global_access(w, pc, at, mask, u64(bytes), access, manner);
+        shared_access(w, w.pc, at, mask, bytes, access, manner);
+    } else if (space == GLOBAL) global_access(w, w.pc, at, mask, u64(bytes), access, manner);
 }
 
-void check_offsets(Warp& w, const Inst& i, u8* base, const u32* at, u32 mask, int bytes, Access access, Space space) {
-    const u32 manner = access == ATOMIC ? CHANGED
-                       : w.strong       ? STRONG
-                                        : WEAK,
-              pc = w.pc;  // an instruction may be a copy
+void check_offsets(Warp& w, u8* base, const u32* at, u32 mask, int bytes, Access access, Space space) {
+    const u32 manner = manner_of(w, access);
     if (space == SHARED) {
         const Gang& g = *w.block->gang;
         if (g.held || g.proxies) {
@@ -187,20 +171,20 @@ void check_offsets(Warp& w, const Inst& i, u8* base, const u32* at, u32 mask, in
             for (int k = 0; k < 32; ++k) A[k] = u64(base) + at[k];
             async_touch(w, A, mask, bytes, access);
         }
-        shared_offsets(w, *w.block, pc, at, mask, bytes, access, manner);
-    } else global_offsets(w, pc, u64(base), at, mask, u32(bytes), access, manner);
+        shared_offsets(w, *w.block, w.pc, at, mask, bytes, access, manner);
+    } else global_offsets(w, w.pc, u64(base), at, mask, u32(bytes), access, manner);
 }
 
-void check_simple(Warp& w, const Inst& i, u64 at, bool row, int bytes, Access access, Space space) {
-    const u32 manner = access == ATOMIC ? CHANGED : w.strong ? STRONG : WEAK, pc = w.pc;
+void check_simple(Warp& w, u64 at, bool row, int bytes, Access access, Space space) {
+    const u32 manner = manner_of(w, access);
     const Gang& g = *w.block->gang;
     if (space == SHARED && !g.held && !g.proxies)
-        return shared_simple(w, pc, u32(at - u64(w.block->shared)), row, bytes, access, manner);
-    if (space == GLOBAL && global_simple(w, pc, at, row, u32(bytes), access, manner)) return;
+        return shared_simple(w, w.pc, u32(at - u64(w.block->shared)), row, bytes, access, manner);
+    if (space == GLOBAL && global_simple(w, w.pc, at, row, u32(bytes), access, manner)) return;
     const u64 base = space == SHARED ? u64(w.block->shared) : at;
     u32 offsets[32];
     for (int k = 0; k < 32; ++k) offsets[k] = u32(at - base) + (row ? u32(k * bytes) : 0);
-    check_offsets(w, i, (u8*)base, offsets, w.m, bytes, access, space);
+    check_offsets(w, (u8*)base, offsets, w.m, bytes, access, space);
 }
 
 void note_clash(Warp& w, int lane, u64 at, u32 bytes, u64 what) {

@@ -41,7 +41,7 @@ struct Launch;
 struct Inst;
 typedef void (*Handler)(Warp&, const Inst&);
 
-// How an instruction is driven; everything but PLAIN is looked at by run.cpp.
+// How an instruction is driven; everything but PLAIN is looked at by turn.cpp.
 enum Kind : u8 {
     PLAIN,   // the handler, then the next instruction
     BRANCH,  // to instruction `imm`
@@ -87,7 +87,7 @@ enum { UNWRITTEN = 1, READ_ONLY = 2 };  // of Alloc.flags: `shadow` then is a by
 struct Fault : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
-// Ends the launch with what was found: the place, the block and the thread are added by run.cpp.
+// Ends the launch with what was found: the place, the block and the thread are added by launch.cpp.
 [[noreturn]] void fault(const char* format, ...) __attribute__((format(printf, 1, 2)));
 // The same, naming the lane of the current warp that did it.
 [[noreturn]] void fault_lane(int lane, const char* format, ...) __attribute__((format(printf, 2, 3)));
@@ -121,8 +121,8 @@ struct Warp {
     u32 synced[32];             // its own time at each lane's last synchronisation; checks only
     u32 phase;                  // of its cluster's barrier, that it last arrived for
     u32 index;                  // in its gang
-    u32 touched,
-        floor;  // its time at its last access; all that is older than floor it has seen (0: to be computed); checks only
+    u32 touched, floor;     // its time at its last access; all that is older than floor it has seen (0: to be computed)
+    u32 within;             // what its lanes did before this they have all seen: known where floor is; checks only
     u32 clash;              // lanes that write what another thread wrote, with nothing between; checks only
     bool strong, compares;  // of the access now: volatile, relaxed or ordered; its handler looks at `clash`
     bool done;
@@ -148,7 +148,7 @@ struct Block {
     u8* tensor;  // tensor memory of sm_100: 128 lanes x 512 columns x 4 bytes, or null
     std::shared_ptr<struct TensorMemory> tensor_memory;  // who has what of it, owned by tensor_memory.cpp
     struct AsyncBlock* async;                            // what it has in flight, owned by async.cpp
-    struct Shadow* shadow;                               // who wrote and read its shared memory, owned by checks.cpp
+    struct Shadow* shadow;                               // who wrote and read its shared memory, owned by clocks.cpp
 };
 
 // Blocks that run at the same time: one, a cluster, or a whole cooperative grid.
@@ -294,11 +294,12 @@ template <class To, class From> static inline To as(From x) {
 }
 static inline const u32* list(const Warp& w, const Inst& i) { return w.launch->lists + i.list; }
 static inline Launch& launch_of(const Warp& w) { return *w.launch; }
+static inline u32 product(const u32* v) { return v[0] * v[1] * v[2]; }
 static inline int lowest(u32 m) { return __builtin_ctz(m); }
 // Constants stand before all other registers, and hold the same in every lane.
 static inline bool constant(const Warp& w, u32 at) { return at < w.launch->nconstants; }
 
-// ---- memory.cpp
+// ---- addresses.cpp
 // Where each executing lane of `i` accesses `bytes` bytes: `at` becomes host addresses, and what the
 // checks and counters want to know is told to them. Faults if one is outside what may be touched.
 // Returns the space that it turned out to be.
@@ -308,12 +309,12 @@ u8* shared_at(Warp& w, u32 address, u64 bytes, const char* what);
 // The same for one address of global memory (or generic).
 u8* global_at(Warp& w, u64 address, u64 bytes, Access access, const char* what);
 
-// ---- checks.cpp: vector clocks. All are called only where launch.checks.
-void check_access(Warp& w, const Inst& i, const u64* at, u32 mask, int bytes, Access access, Space space);
+// ---- clocks.cpp: what the checks look at. All are called only where launch.checks.
+void check_access(Warp& w, const u64* at, u32 mask, int bytes, Access access, Space space);
 // The same for offsets `at` to `base`; lanes that do not execute stand where one does.
-void check_offsets(Warp& w, const Inst& i, u8* base, const u32* at, u32 mask, int bytes, Access access, Space space);
+void check_offsets(Warp& w, u8* base, const u32* at, u32 mask, int bytes, Access access, Space space);
 // The same where all 32 lanes stand in a row from `at` on, or those that execute all at one place.
-void check_simple(Warp& w, const Inst& i, u64 at, bool row, int bytes, Access access, Space space);
+void check_simple(Warp& w, u64 at, bool row, int bytes, Access access, Space space);
 // Bytes that something asynchronous reads or writes on behalf of warp w, now.
 void check_bytes(Warp& w, const u8* at, u64 bytes, Access access, Space space);
 void check_warp_sync(Warp& w, u32 mask);         // lanes of mask have met
@@ -326,8 +327,8 @@ void check_obtain(Warp& w, const u64* at, u32 mask, u32 order, Space space);
 // A lane of `clash` writes `value` at `at`: a race if what it clashes with is not the same there.
 void check_clash(Warp& w, int lane, u64 at, const void* value, Space space);
 void check_fence(Warp& w, u32 scope);
-void check_begin(Block& b);  // shared memory is nobody's
-void check_end(Block& b);
+void check_meet(Block& b, u32 id);  // a barrier opens: who waits there has done nothing since it came
+void check_begin(Block& b);         // shared memory is nobody's
 void check_new_launch(Launch& l);
 void check_end_launch(Launch& l);
 
@@ -374,7 +375,7 @@ void matrix_begin(Warp& w);
 void matrix_end(Warp& w);
 std::string matrix_waiting(Warp& w, const Inst& i);  // what a RETRY instruction waits for; empty if it is none of these
 
-// ---- run.cpp
+// ---- schedule.cpp, barriers.cpp
 u64 random_number(Gang& g);
 Block& cluster_block(Warp& w, u32 rank);  // another block of w's cluster
 

@@ -1,60 +1,9 @@
 // Global memory: accesses of two warps with nothing that orders them, also of blocks that ran one
 // after the other. A cell for each granule holds the number of an epoch: what one warp did at one
-// time with one instruction. Cells are plain words that several threads change: a lost one costs a
-// finding, and never makes a wrong one.
-#include "checks.hpp"
-#include <algorithm>
+// time with one instruction.
+#include "global_pages.hpp"
 
 namespace {
-
-constexpr u64 PAGE = 4096;
-enum Which { WRITES, READS, OTHERS };
-
-std::mutex spare_lock;
-std::vector<u32*> spares[3];  // pages of 1024, 2048 and 4096 cells for the next launch
-
-u32* fresh_page(u32 shift) {
-    const size_t bytes = (PAGE >> shift) * sizeof(u32);
-    {
-        std::lock_guard<std::mutex> held(spare_lock);
-        auto& some = spares[2 - shift];
-        if (!some.empty()) {
-            u32* p = some.back();
-            some.pop_back();
-            memset(p, 0, bytes);
-            return p;
-        }
-    }
-    void* p = aligned_alloc(64, bytes);
-    if (!p) fault("no memory for the checks of global memory: launch without them");
-    memset(p, 0, bytes);
-    return (u32*)p;
-}
-
-void keep_page(u32* p, u32 shift) {
-    auto& some = spares[2 - shift];
-    if (some.size() < 16384) some.push_back(p);
-    else free(p);
-}
-
-inline u32* page(Region& r, Which which, u64 number, u32 shift) {
-    auto& slot = r.pages[which * r.count + number];
-    u32* p = slot.load(std::memory_order_acquire);
-    if (p) return p;
-    u32* made = fresh_page(shift);
-    if (slot.compare_exchange_strong(p, made)) return made;
-    std::lock_guard<std::mutex> held(spare_lock);
-    keep_page(made, shift);
-    return p;
-}
-
-inline Region* region(Checker& c, Tracked& t, u64 at) {
-    if (c.region && at >= c.region->lo && at < c.region->hi) return c.region;
-    auto next =
-        std::upper_bound(t.regions.begin(), t.regions.end(), at, [](u64 x, const Region& r) { return x < r.lo; });
-    if (next == t.regions.begin() || at >= (--next)->hi) return nullptr;
-    return c.region = &*next;
-}
 
 u32 new_epoch(Warp& w, u32 pc, u32 manner) {
     Checker& c = checker(w);
@@ -63,10 +12,7 @@ u32 new_epoch(Warp& w, u32 pc, u32 manner) {
         const u32 n = t.epochs.fetch_add(64);
         if (n / PIECE + 1 >= PIECES) fault("the checks cannot follow so many accesses: launch without them");
         auto& piece = t.table[n / PIECE];
-        if (!piece.load(std::memory_order_acquire)) {
-            Epoch *made = new Epoch[PIECE], *none = nullptr;
-            if (!piece.compare_exchange_strong(none, made)) delete[] made;
-        }
+        if (!piece.load(std::memory_order_acquire)) more_epochs(piece);
         c.ids = n;
         c.ids_end = n + 64;
     }
@@ -141,85 +87,118 @@ struct Touch {
 
     // `bytes` from `at` on, each lane's behind the one's before it.
     void range(Region& r, u64 at, u64 bytes, int lane, u64 each) const {
-        const u32 shift = t.shift;
-        while (bytes) {
-            const u64 from = at - r.start, number = from / PAGE, first = from % PAGE,
-                      here = std::min(bytes, PAGE - first);
-            const u32 a = u32(first >> shift), n = u32(((first + here - 1) >> shift) - a + 1);
-            piece(r, at, number, a, n, lane, each);
+        for (;;) {
+            const u64 from = at - r.start, first = from % Page::BYTES, here = std::min(bytes, Page::BYTES - first);
+            const u32 a = u32(first >> t.shift), n = u32(((first + here - 1) >> t.shift) - a + 1);
+            piece(r, at, from / Page::BYTES, a, n, lane, each);
+            if (here == bytes) return;
             at += here;
             bytes -= here;
             lane = std::min(31, lane + int(here / each));
         }
     }
 
+    // Whether this very epoch did the same before at all these bytes, which one span holds. Then all that matters
+    // has been said, by it or by whoever came there since.
+    bool again(const Region& r, u64 at, u64 bytes) const {
+        const u64 from = at - r.start, first = from % Page::BYTES;
+        const Page* p = page_of(r, access == READ ? READS : WRITES, from / Page::BYTES);
+        if (!p || (first & 31) + bytes > 1u << Page::SPAN) return false;
+        const u32 e = p->whole[first >> Page::SPAN];
+        if (e != Page::APART) return e == id;
+        u32 off = 0;
+        for (u64 k = first >> t.shift, last = (first + bytes - 1) >> t.shift; k <= last; ++k) off |= p->cells[k] ^ id;
+        return !off;
+    }
+
+private:
     void piece(Region& r, u64 at, u64 number, u32 a, u32 n, int lane, u64 each) const {
-        const u32 shift = t.shift;
-        u32* writes = r.pages[number].load(std::memory_order_acquire);
+        const u32 shift = t.shift, log = Page::SPAN - shift;
         const auto place = [&](u32 k) { return at + (u64(k) << shift); };
         const auto who = [&](u32 k) { return std::min(31, lane + int((u64(k) << shift) / each)); };
-        if (writes) {
-            u32 odd = 0;
-            for (u32 k = 0; k < n; ++k) odd |= writes[a + k] && writes[a + k] != id;
-            if (odd)
-                for (u32 k = 0, fine = 0; k < n; ++k) {
-                    const u32 e = writes[a + k];
-                    if (!e || e == id || e == fine) continue;
-                    if (!seen(e) && !harmless(e)) {
-                        if (access != WRITE || !w.compares) race(r, place(k), who(k), e, true);
-                        note_clash(w, who(k), place(k), 1u << shift, e);
-                        continue;
-                    }
+        Page* writes = page_of(r, WRITES, number);
+        if (writes && writes->differ(a, n, log, id)) {
+            u32 fine = 0;
+            writes->visit(a, n, log, [&](u32 k, u32 m, u32 e) {
+                if (!e || e == id || e == fine) return;
+                if (seen(e) || harmless(e)) {
                     fine = e;
+                    return;
                 }
+                if (access != WRITE || !w.compares) race(r, place(k), who(k), e, true);
+                for (; m--; ++k) note_clash(w, who(k), place(k), 1u << shift, e);
+            });
         }
         if (access == READ) {
-            if (manner == STRONG) return;
-            u32* reads = page(r, READS, number, shift) + a;
-            u32 odd = 0;
-            for (u32 k = 0; k < n; ++k) odd |= reads[k] && reads[k] != id;
-            if (!odd) {
-                for (u32 k = 0; k < n; ++k) reads[k] = id;
-                return;
-            }
-            odd = 0;
-            for (u32 k = 0; k < n; ++k) odd |= reads[k] ^ reads[0];
-            if (!odd && !mine(reads[0])) {  // all by one other warp
-                u32* others = page(r, OTHERS, number, shift) + a;
-                for (u32 k = 0; k < n; ++k) others[k] = id;
-                return;
-            }
-            u32 decided = 0;
-            bool over = false;
-            u32* others = nullptr;
-            for (u32 k = 0; k < n; ++k) {
-                const u32 e = reads[k];
-                if (e == id) continue;
-                if (e && e != decided) {
-                    decided = e;
-                    over = mine(e);
-                }
-                if (!e || over) {
-                    reads[k] = id;
-                    continue;
-                }
-                if (!others) others = page(r, OTHERS, number, shift) + a;
-                others[k] = id;
-            }
+            if (manner != STRONG) note_read(r, number, a, n, log);
             return;
         }
         for (Which which : {READS, OTHERS})
-            if (u32* reads = r.pages[which * r.count + number].load(std::memory_order_acquire)) {
+            if (const Page* reads = page_of(r, which, number)) {
                 u32 fine = 0;
-                for (u32 k = 0; k < n; ++k) {
-                    const u32 e = reads[a + k];
-                    if (!e || e == fine) continue;
+                reads->visit(a, n, log, [&](u32 k, u32, u32 e) {
+                    if (!e || e == fine) return;
                     if (!seen(e) && !harmless(e)) race(r, place(k), who(k), e, false);
                     fine = e;
-                }
+                });
             }
-        if (!writes) writes = page(r, WRITES, number, shift);
-        for (u32 k = 0; k < n; ++k) writes[a + k] = id;
+        (writes ? *writes : page(r, WRITES, number, shift)).mark(a, n, log, id);
+    }
+
+    // A cell of READS stays with the warp that read it first; what others read goes to OTHERS.
+    void note_read(Region& r, u64 number, u32 a, u32 n, u32 log) const {
+        Page& reads = page(r, READS, number, t.shift);
+        const u32 per = 1u << log;
+        if (!((a | n) & (per - 1))) {  // spans as a whole
+            u32* x = reads.whole + (a >> log);
+            const u32 spans = n >> log, e = x[0];
+            u32 odd = 0, unlike = 0;
+            for (u32 k = 0; k < spans; ++k) {
+                odd |= u32(x[k] != 0) & u32(x[k] != id);
+                unlike |= x[k] ^ e;
+            }
+            if (!odd) {
+                for (u32 k = 0; k < spans; ++k) x[k] = id;
+                return;
+            }
+            if (!unlike && e != Page::APART && !mine(e)) {  // all by one other warp
+                u32* others = page(r, OTHERS, number, t.shift).whole + (a >> log);
+                for (u32 k = 0; k < spans; ++k) others[k] = id;
+                return;
+            }
+        }
+        u32 decided = 0;
+        bool over = true;
+        const auto takes = [&](u32 e) {
+            if (e && e != decided) {
+                decided = e;
+                over = mine(e);
+            }
+            return !e || over;
+        };
+        for (u32 here; n; a += here, n -= here) {
+            const u32 span = a >> log, at = a & (per - 1), e = __atomic_load_n(&reads.whole[span], __ATOMIC_ACQUIRE);
+            here = std::min(n, per - at);
+            if (e == id) continue;
+            if (e != Page::APART) {
+                (takes(e) ? reads : page(r, OTHERS, number, t.shift)).mark(a, here, log, id);
+                continue;
+            }
+            u32* c = reads.cells + a;
+            u32 taken = 0;
+            for (u32 j = 0; j < here; ++j)
+                if (c[j] == id || takes(c[j])) {
+                    c[j] = id;
+                    ++taken;
+                }
+            if (taken == per) reads.whole[span] = id;
+            if (taken == here) continue;
+            Page& others = page(r, OTHERS, number, t.shift);
+            if (!taken) others.mark(a, here, log, id);
+            else
+                for (u32 j = 0; j < here; ++j)
+                    if (c[j] != id) others.mark(a + j, 1, log, id);
+        }
     }
 };
 
@@ -242,6 +221,7 @@ void global_access(Warp& w, u32 pc, const u64* at, u32 m, u64 bytes, Access acce
         while (last < 31 && left >> (last + 1) & 1 && at[last + 1] == at[last]) ++last;
         left &= last == 31 ? 0 : ~0u << (last + 1);
         Region* r = region(touch.c, t, at[first]);
+        if (r && first == last && at[first] + length <= r->hi && touch.again(*r, at[first], length)) continue;
         if (r && at[first] + length <= r->hi) touch.range(*r, at[first], length, first, bytes);
         else if (at[first] >= shared && at[first] < shared_end)
             for (int k = first; k <= last; ++k) shared_access(w, pc, at, 1u << k, int(bytes), access, manner);
@@ -279,31 +259,4 @@ void global_clash(Warp& w, int lane, u64 at, u32 id) {
     const Touch touch(w, 0, WRITE, WEAK);
     if (Region* r = region(checker(w), tracked(w), at)) touch.race(*r, at, lane, id, true);
     fault_lane(lane, "writes what another warp wrote, and nothing orders the two");
-}
-
-void check_new_launch(Launch& l) {
-    Tracked* t = new Tracked;
-    l.shadow = t;
-    while ((1u << t->shift) > std::max(1u, l.global_granule)) --t->shift;
-    for (u32 k = 0; k < l.nallocs; ++k) {
-        const Alloc& a = l.allocs[k];
-        if (a.flags & READ_ONLY) continue;
-        Region r{a.lo, a.hi, a.lo & ~15ull, a.name, nullptr, 0};
-        r.count = (a.hi - r.start + PAGE - 1) / PAGE;
-        r.pages.reset(new std::atomic<u32*>[3 * r.count]());
-        t->regions.push_back(std::move(r));
-    }
-}
-
-void check_end_launch(Launch& l) {
-    delete (Tracked*)l.shadow;
-    l.shadow = nullptr;
-}
-
-Tracked::~Tracked() {
-    std::lock_guard<std::mutex> held(spare_lock);
-    for (Region& r : regions)
-        for (u64 k = 0; k < 3 * r.count; ++k)
-            if (u32* p = r.pages[k].load()) keep_page(p, shift);
-    for (u32 k = 0; k < PIECES && table[k].load(); ++k) delete[] table[k].load();
 }

@@ -30,7 +30,7 @@ void try_cancel(Warp& w, const Inst& i) {
         u8* to = place(w, i, i.a, lane, 16, 16, "clusterlaunchcontrol.try_cancel answers to");
         u8* bar = place(w, i, i.b, lane, 8, 8, "clusterlaunchcontrol.try_cancel signals");
         std::vector<std::pair<u8*, u8*>> all;
-        const u32 n = i.flags & ALL ? l.cluster[0] * l.cluster[1] * l.cluster[2] : 1;
+        const u32 n = i.flags & ALL ? product(l.cluster) : 1;
         for (u32 k = 0; k < n; ++k) {
             Block& b = n == 1 ? *w.block : cluster_block(w, k);
             all.push_back({b.shared + (to - w.block->shared), b.shared + (bar - w.block->shared)});

@@ -154,7 +154,7 @@ template <class F> void each_piece(Warp& w, const Inst& i, Access access, F f) {
                 const u32 r = q % down * 8 + z / 4, c = q / down * wide + (m.per ? z % 4 * m.per + p : z % 4 * 2 + p);
                 at[z] = m.turned ? u64(line[c] + u64(r) * m.bits / 8) : u64(line[r] + u64(c) * m.bits / 8);
             }
-            if (l.checks) check_access(w, i, at, ~0u, int(size), access, space);
+            if (l.checks) check_access(w, at, ~0u, int(size), access, space);
             if (l.profile) count_access(w, i, at, ~0u, int(size), space, access);
             for (u32 z = 0; z < 32; ++z) f(m.per ? q : 2 * q + p, z, m.per ? p * m.bits : 0, size, (u8*)at[z]);
         }

@@ -4,7 +4,7 @@
 
 namespace {
 
-u32 cluster_size(const Launch& l) { return l.cluster[0] * l.cluster[1] * l.cluster[2]; }
+u32 cluster_size(const Launch& l) { return product(l.cluster); }
 
 bool meet(const Patch& a, const Patch& b) {
     return a.block == b.block && a.lanes & b.lanes && a.lo < b.hi && b.lo < a.hi && (a.write || b.write);
@@ -73,7 +73,7 @@ void alloc(Warp& w, const Inst& i) {
         const u64 one = u64(to);
         u64 A[32];
         for (u64& x : A) x = one;
-        check_access(w, i, A, 1u << lane, 4, WRITE, SHARED);
+        check_access(w, A, 1u << lane, 4, WRITE, SHARED);
     }
     memcpy(to, &address, 4);
 }

@@ -1,4 +1,4 @@
-// What lanes of a warp do together. Their mask is in register e, and run.cpp has waited for them all.
+// What lanes of a warp do together. Their mask is in register e, and turn.cpp has waited for them all.
 #include "core.hpp"
 
 namespace {
