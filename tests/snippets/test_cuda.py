@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import papergpu
 import pytest
 import torch
 
@@ -312,6 +313,44 @@ def test_the_environment_names_the_architecture(tmp_path, monkeypatch, target, e
     y = torch.full((1,), 7, dtype=torch.int32)
     cuda.Source(path).launch("f", 1, 1, y)
     assert y == expected
+
+
+def test_settings_hold_and_listeners_hear_each_launch_once(source):
+    heard = []
+    x = torch.arange(4, dtype=torch.float32)
+    with papergpu.on_launch(heard.append), papergpu.settings(profile=True, schedule="far", seed=5):
+        source.launch("scale<float, 1>", 2, 64, x, x.clone(), np.float32(2), np.int32(4))
+    source.launch("scale<float, 1>", 2, 64, x, x.clone(), np.float32(2), np.int32(4))
+    [one] = heard
+    assert (one.name, one.grid, one.block) == ("scale<float, 1>", (2, 1, 1), (64, 1, 1))
+    assert (one.settings.schedule, one.settings.seed) == ("far", 5)
+    assert one.result.counts["lanes"].sum() > 0
+    y = torch.zeros(2, dtype=torch.int32)
+    with papergpu.on_launch(heard.append):
+        source.launch("neighbours", 2, 1, y)  # a cluster by the kernel's own attribute
+        source.launch("neighbours", 2, 1, y, cluster=2)
+    assert y.tolist() == [10, 0] and len(heard) == 3
+
+
+def test_memory_that_nobody_wrote_is_known_by_its_elements(source):
+    x, y = papergpu.unwritten(torch.empty(9)), torch.zeros(9)
+    ends = x[2:5], x[5:]  # views of one storage, each with its own part
+    source.launch("scale<float, 1>", 1, 32, y, ends[0], np.float32(1), np.int32(3))
+    source.launch("scale<float, 1>", 1, 32, ends[0], y, np.float32(1), np.int32(3))
+    for view, thread in ((x, 0), (ends[1], 0), (x[3:], 2)):
+        says = rf"scale.*thread \({thread}, 0, 0\): reads .* argument 0 \(float32, {len(view)}\)"
+        with pytest.raises(RuntimeError, match=says):
+            source.launch("scale<float, 1>", 1, 32, view, y, np.float32(1), np.int32(len(view)))
+    with pytest.raises(TypeError, match="takes an integer of 4 bytes"):
+        source.launch("early_exit", 1, 1, y, x)
+    source.launch("scale<float, 1>", 1, 32, x.fill_(1), y, np.float32(1), np.int32(9))
+    assert y.sum() == 9
+
+
+def test_marked_memory_ends_where_its_view_does(source):
+    x, y = papergpu.unwritten(torch.empty(64))[:8], torch.ones(64)
+    with pytest.raises(RuntimeError, match="writes 4 bytes at byte 32 of argument 1"):
+        source.launch("scale<float, 1>", 1, 32, y, x, np.float32(1), np.int32(9))
 
 
 def test_options_reach_both_compilers_and_key_the_cache(tmp_path):

@@ -13,13 +13,12 @@ from warpshelf.bench.pool import Job, Outcome
 from warpshelf.contract import architectures, digest
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding
-from warpshelf.records import agreement
+from warpshelf.records import agreement, counts
 from warpshelf.records.schema import SCHEMA, Record
 from warpshelf.worker.task import Task
 
 RECORDS = ":(exclude)snippets/*/results/*"  # what a run itself changes
-# What kernels are executed for where there is no GPU; the record has the results of the first.
-TARGETS = (agreement.MAIN, "sm_80", "sm_100")
+TARGETS = agreement.TARGETS
 
 
 @dataclass
@@ -32,6 +31,7 @@ class Gathered:
     digest: str = ""
     demo: str = ""
     parts: dict[Task, dict[str, Any]] = field(default_factory=dict)
+    counts: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # by target
     awaited: set[tuple[Task, str | None]] = field(default_factory=set)
     findings: list[Finding] = field(default_factory=list)
     seconds: float = 0.0
@@ -118,6 +118,8 @@ class Gathered:
         target = outcome.job.details.get("target")
         self.awaited.discard((outcome.job.do, target))
         self.findings.extend(findings_of(self.snippet, outcome))
+        if target is not None:
+            self.counts[target] = (outcome.answer or {}).get("counts", [])
         if target in TARGETS[1:]:
             return  # its results have passed the same checks, and are not recorded
         self.parts[outcome.job.do] = outcome.answer or {}
@@ -194,6 +196,7 @@ class Gathered:
             "compiled": self._compiled(),
             "skips": list(skips.values()),
             "targets": self._executed() if verified else None,
+            "counts": counts.merged(self.counts),
         }
         return {
             "schema": SCHEMA,
@@ -210,9 +213,7 @@ class Gathered:
         }
 
 
-def details(
-    snippet: Snippet, machine: dict[str, Any], target: str | None = None
-) -> dict[str, Any]:
+def details(snippet: Snippet, machine: dict[str, Any], target: str | None = None) -> dict[str, Any]:
     """What a child must know of the snippet that it works on.
 
     `target` is the architecture whose PTX it executes, on a machine without a GPU.
@@ -233,6 +234,7 @@ def details(
         "places": snippet.places,
         "machine": machine,
         "target": target,
+        "due": target in (None, agreement.MAIN),
         "demo": True,
         "limit": snippet.seconds,
         "environment": environment,

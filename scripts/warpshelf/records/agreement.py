@@ -18,6 +18,7 @@ from warpshelf.records.schema import Record
 OUT_OF_MEMORY = "out of memory"  # how the reason begins for which a case to time is skipped
 COST = ("bytes", "flops", "unit")
 MAIN = "sm_90"  # of the targets that a CPU executes, the one whose results its record has
+TARGETS = (MAIN, "sm_80", "sm_100")  # what kernels are executed for where there is no GPU
 
 
 def faults(claim: Record, truth: Record, snippet: Snippet) -> list[str]:
@@ -30,9 +31,7 @@ def faults(claim: Record, truth: Record, snippet: Snippet) -> list[str]:
     return list(_facts(claim, truth))
 
 
-def excuse(
-    needs: Mapping[str, Any], name: str, sm: int | None, on_cpu: bool = False
-) -> str | None:
+def excuse(needs: Mapping[str, Any], name: str, sm: int | None, on_cpu: bool = False) -> str | None:
     """Why NEEDS spares a variant or peer for SM version `sm`: of a GPU, or executed `on_cpu`.
 
     `sm` is None where nothing is compiled for a GPU, as in a program.

@@ -14,7 +14,8 @@ from warpshelf.contract.timelines import PASS_KINDS, timelines_problem
 from warpshelf.contract.values import fact_holds
 from warpshelf.core import shapes
 from warpshelf.core.shapes import NUMBER
-from warpshelf.records import limits
+from warpshelf.records import counts, limits
+from warpshelf.records.counts import COUNT, TARGET
 from warpshelf.records.limits import ROUNDING
 from warpshelf.records.machine import LONGEST_SLUG
 
@@ -22,7 +23,6 @@ Record = dict[str, Any]  # shaped as RECORD has it
 
 SCHEMA = 1
 MACHINE = re.compile(rf"(?=.{{1,{LONGEST_SLUG}}}\Z)[a-z0-9]+(?:-[a-z0-9]+)*")
-TARGET = re.compile(r"sm_[1-9][0-9]{1,2}")
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 
@@ -146,6 +146,7 @@ RECORD = {
     "compiled?": [COMPILED],
     "skips?": [{"what": str, "reason": str}],
     "targets?": [TARGET],  # of a kernel on a CPU: the architectures whose PTX it executed
+    "counts?": [COUNT],  # of the same: what its launches did, line by line
 }
 
 
@@ -182,6 +183,8 @@ def contradiction(record: Record) -> str | None:
     for fact in record.get("facts", ()):
         if not fact_holds(fact):
             return f"fact {fact['name']!r} passed with {fact['value']} for {fact['expected']}"
+    if "counts" in record and (wrong := counts.contradiction(record)):
+        return wrong
     if "grids" in record and (malformed := grids_problem(record["grids"])):
         return malformed
     return timelines_problem(record["timelines"]) if "timelines" in record else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,8 +12,10 @@ from warpshelf.contract.values import Case
 from warpshelf.records import agreement
 from warpshelf.worker import accuracy, costs, memory, verify, views
 from warpshelf.worker.accuracy import Wrong
-from warpshelf.worker.context import Context, JobError, failure
+from warpshelf.worker.context import Context, JobError, failure, raised
+from warpshelf.worker.counts import Counts
 from warpshelf.worker.verify import Given
+from warpshelf.worker.watch import Watch
 
 Result = dict[str, Any]  # a row of the record's "results"
 
@@ -37,6 +39,9 @@ class Checks:
         self.needs: dict[str, Any] = context.job["needs"]
         target = context.job.get("target")  # whose PTX is executed, without a GPU
         self.sm = architectures.number(target) if target else context.job["machine"].get("sm") or 0
+        self.place = ""  # what is being called, on which case
+        self.watch = Watch(target, lambda under: context.at(f"{self.place}{under}"))
+        self.counts = Counts(self.proof, context.job["id"])
         self.rows: list[dict[str, Any]] = []
         self.skips: dict[str, str] = {}
         self.failures: dict[str, dict[str, Any]] = {}
@@ -48,6 +53,7 @@ class Checks:
             "cases": self.rows,
             "skips": [{"what": what, "reason": why} for what, why in self.skips.items()],
             "failures": list(self.failures.values()),
+            "counts": self.counts.rows(),
         }
 
     def fail(self, name: str, what: str, mend: str = "") -> None:
@@ -120,9 +126,15 @@ class Checks:
                 library, library_dtype = errors, dtype
         ours = []
         for name in self.proof.applies(case):
+            if self.watch.executes:
+                counted = not self.hasty and self.counts.wants(name, index)
+                self.watch.begin(index, self._targets(name), counted)
             mine = self._variant(name, case, given, cost, library, library_dtype)
+            if mine and self.watch.launched:
+                self.counts.keep(name, case, self.watch.launched)
             if mine and mine["verdict"] == "passed" and not timed:
                 self._views(name, case, index, given, cost, mine)
+                self._again(name, case, given, cost)
             if mine and name not in self.failures:
                 ours.append(mine)
         row["results"][:0] = ours
@@ -146,19 +158,23 @@ class Checks:
             raise JobError(f"{wrong} on case {case}", "", place) from None
 
     def _skip(self, name: str) -> str | None:
-        return agreement.excuse(self.needs, name, self.sm or None, self.device == "cpu")
+        return self._excuse(name, self.sm)
+
+    def _excuse(self, name: str, sm: int) -> str | None:
+        return agreement.excuse(self.needs, name, sm or None, self.device == "cpu")
 
     def _check(
         self, name: str, case: Case, given: Given, cost: dict[str, Any], ours: bool
     ) -> tuple[accuracy.Errors, torch.dtype]:
         functions = self.proof.variants if ours else self.proof.peers
-        self.context.at(f"in {'variant' if ours else 'peer'} {name!r} on case {case}")
+        self._at(f"in {'variant' if ours else 'peer'} {name!r} on case {case}")
         errors, dtype = verify.check(
             functions[name],
             given,
             case,
             ours=ours,
             tolerance=lambda dtype: self._tolerance(dtype, cost),
+            watch=self.watch if ours else None,
         )
         self.dtypes.setdefault(values.form(case), dtype)
         return errors, dtype
@@ -181,7 +197,7 @@ class Checks:
         except Exception as error:
             if memory.out_of_memory(error):
                 raise OutOfMemory from error
-            reason = str(error) if isinstance(error, Wrong) else _raised(error)
+            reason = str(error) if isinstance(error, Wrong) else raised(error)
             return {**result, "verdict": "failed", "reason": reason}, None, None
         result |= _figures(errors, tolerance)
         return {**result, "verdict": "passed"}, errors, dtype
@@ -206,7 +222,7 @@ class Checks:
             errors, dtype = self._check(name, case, given, cost, ours=True)
             tolerance = self._tolerance(dtype, cost)
         except Wrong as wrong:
-            self.fail(name, f"{place}: {wrong}")
+            self.fail(name, f"{place}{self.watch.under}: {wrong}")
             return None
         result |= _figures(errors, tolerance)
         if library is not None and dtype is library_dtype and dtype.is_floating_point:
@@ -214,7 +230,8 @@ class Checks:
             result["max_error_limit"] = _two_digits(limit)
             if not errors.largest <= limit:
                 peer = next(iter(self.proof.peers))
-                what = f"{place}: largest error {errors.largest:.2g} over {limit:.2g}"
+                what = f"{place}{self.watch.under}: "
+                what += f"largest error {errors.largest:.2g} over {limit:.2g}"
                 self.fail(name, f"{what}, twice that of {peer}")
                 return None
         return {**result, "verdict": "passed"}
@@ -230,18 +247,39 @@ class Checks:
     ) -> None:
         """Call a variant on every view of a case; what it refuses goes into its result."""
         refuses: dict[str, str] = {}
-        for view, of, inputs, refs in self._drawn(name, case, index, given):
-            self.context.at(f"in variant {name!r} on case {of}, {view}")
+        for view, of, inputs, refs in views.drawn(self.proof, self.draw, name, case, index, given):
+            self._at(f"in variant {name!r} on case {of}, {view}")
             what = self._view(name, of, inputs, refs, cost)
             if what is None:
                 continue
             if what.startswith(f"{self.context.job['id']}: "):
                 refuses[view] = what
                 continue
-            self.fail(name, f"variant {name!r} is wrong on case {of}, {view}: {what}")
+            self._fail_view(name, f"case {of}, {view}", what)
             return
         if refuses:
             result["refuses"] = refuses
+
+    def _again(self, name: str, case: Case, given: Given, cost: dict[str, Any]) -> None:
+        """Call a variant once more under each schedule that it meets on no target otherwise."""
+        while name not in self.failures and self.watch.left():
+            self._at(f"in variant {name!r} on case {case}")
+            inputs = given.inputs(0)
+            what = self._view(name, case, inputs, given.truth(0, inputs), cost)
+            if what is not None:
+                self._fail_view(name, f"case {case}", what)
+
+    def _fail_view(self, name: str, where: str, what: str) -> None:
+        self.fail(name, f"variant {name!r} is wrong on {where}{self.watch.under}: {what}")
+
+    def _at(self, place: str) -> None:
+        self.place = place
+        self.context.at(place)
+
+    def _targets(self, name: str) -> list[str]:
+        """The architectures for which a CPU executes a variant."""
+        targets = agreement.TARGETS
+        return [one for one in targets if not self._excuse(name, architectures.number(one))]
 
     def _view(
         self,
@@ -258,10 +296,11 @@ class Checks:
         function = self.proof.variants[name]
         try:
             if isinstance(refs, str):
-                function(*inputs)
+                with self.watch.call():
+                    function(*inputs)
                 return f"gave a result where {refs}: refuse it by a ValueError"
             verify.check_once(
-                function, inputs, refs, case, lambda dtype: self._tolerance(dtype, cost)
+                function, inputs, refs, case, lambda dtype: self._tolerance(dtype, cost), self.watch
             )
         except Wrong as wrong:
             return str(wrong)
@@ -270,7 +309,7 @@ class Checks:
                 raise OutOfMemory from error
             if self._refusal(error):
                 return str(error)
-            return _raised(error)
+            return raised(error)
         return None
 
     def _refusal(self, error: Exception) -> bool:
@@ -278,44 +317,6 @@ class Checks:
         text = str(error)
         clear = text.startswith(f"{self.context.job['id']}: ") and len(text.splitlines()) == 1
         return clear and isinstance(error, ValueError | TypeError)
-
-    def _drawn(
-        self, name: str, case: Case, index: int, given: Given
-    ) -> Iterator[tuple[str, Case, Sequence[object], Sequence[torch.Tensor] | str]]:
-        """Each view's name, the case that it is of, its inputs and their truth."""
-        inputs = given.inputs(0)
-        truth: Sequence[torch.Tensor] = ()
-        for view, drawn in views.of_case(inputs, index):
-            if view in views.NEW_VALUES:
-                try:
-                    of_view = given.truth_of(drawn)
-                except Wrong:
-                    continue  # such values have no truth
-                yield view, case, drawn, of_view
-            else:
-                truth = truth or given.truth(0, inputs)
-                yield view, case, drawn, truth
-        for side in self._empty_sides(name, case, index):
-            emptied = {**case, side: 0}
-            try:
-                made = self.draw(emptied, index, 0)
-            except Exception:
-                continue  # no inputs of this kind have such a side
-            try:
-                yield f"{side} empty", emptied, made, given.truth_of(made)
-            except Exception as error:
-                why = str(error) if isinstance(error, Wrong) else f"reference() {_raised(error)}"
-                yield f"{side} empty", emptied, made, why
-
-    def _empty_sides(self, name: str, case: Case, index: int) -> list[str]:
-        """The sides to empty for a variant: each of the first case of a form that is for it."""
-        form = values.form(case)
-        first = next(
-            number
-            for number, other in enumerate(self.proof.cases)
-            if values.form(other) == form and name in self.proof.applies(other)
-        )
-        return [side for side in values.sides(case) if case[side] != 0] if first == index else []
 
 
 def _figures(errors: accuracy.Errors, tolerance: float) -> Result:
@@ -329,8 +330,3 @@ def _figures(errors: accuracy.Errors, tolerance: float) -> Result:
 def _two_digits(value: float) -> float:
     # More would differ from processor to processor and make every record a new one.
     return float(f"{value:.2g}") if value == value and abs(value) != float("inf") else 1e308
-
-
-def _raised(error: Exception) -> str:
-    lines = str(error).strip().splitlines() or [""]
-    return f"raised {type(error).__name__}: {lines[0]}"[:300]

@@ -31,6 +31,12 @@ def failure(what: str, mend: str, place: Sequence[Any] | None) -> dict[str, Any]
     return {"file": file, "line": line, "what": what, "mend": mend}
 
 
+def raised(error: BaseException) -> str:
+    """What an exception says, in one line."""
+    lines = str(error).strip().splitlines() or [""]
+    return f"raised {type(error).__name__}: {lines[0]}"[:300]
+
+
 class Context:
     """What a job has at hand: its description, the snippet's module, a way to say where it is."""
 

@@ -1,12 +1,13 @@
 """What lies in memory around a call: poison where nothing was written, inputs as they were.
 
-Fresh memory is poisoned before it can be written, so an element that was never written shows.
+Fresh memory is poisoned before it can be written, so an element that was never written shows. Where
+a kernel's PTX is executed it is also marked as unwritten, so that reading it is found out.
 Inputs must come back untouched, down to the last byte of their storage.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -19,23 +20,72 @@ POISON = 255  # as a byte, everywhere: NaN in each floating dtype, -1 in each si
 OTHER_POISON = 85  # for integers and booleans on the second call, should the truth be -1 or true
 COPIED = 2**20  # bytes up to which a copy is kept to compare with, or inputs to hand out again
 
+# What torch does with a tensor that cannot write it: ask for its properties, make views of it, or
+# others like it. Whatever else is given a tensor counts as having written all of it.
+HARMLESS = frozenset(
+    """
+    __get__ __len__ size stride dim ndimension numel nelement element_size storage_offset data_ptr
+    untyped_storage get_device is_contiguous is_floating_point is_complex is_signed is_inference
+    is_pinned is_shared view view_as reshape reshape_as expand expand_as transpose t permute movedim
+    moveaxis swapaxes swapdims unsqueeze squeeze flatten unflatten ravel narrow select split chunk
+    tensor_split unbind diagonal as_strided detach contiguous unfold __getitem__
+    zeros_like ones_like full_like new_zeros new_ones new_full
+    """.split()  # noqa: SIM905 (a word a line would be a page)
+)
+
 
 class Poison(TorchFunctionMode):
     """Fills memory that a factory such as `torch.empty` hands out before anyone can read it.
+
+    With `marks` it notes as well that nobody has written it, for kernels that papergpu executes:
+    one that reads an element before it was written is found out.
 
     A dispatch mode would see more (factories called from C++), but its first use imports all of
     torch's compiler, two seconds in every child.
     """
 
-    def __init__(self, byte: int = POISON) -> None:
+    def __init__(self, byte: int = POISON, marks: bool = False) -> None:
         super().__init__()
         self.byte = byte
+        self.marks = marks
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        fresh = "empty" in name
+        if self.marks and not fresh and name not in HARMLESS:
+            note_written((*args, *(kwargs or {}).values()))
         result = func(*args, **(kwargs or {}))
-        if "empty" in getattr(func, "__name__", "") and isinstance(result, torch.Tensor):
+        if fresh and isinstance(result, torch.Tensor):
             poison(result, self.byte)
+            if self.marks and result.device.type == "cpu" and result.numel():
+                import papergpu
+
+                papergpu.unwritten(result)
         return result
+
+
+def note_written(values: Iterable[object]) -> None:
+    """Note for papergpu that all of each tensor and storage among `values` has been written."""
+    import papergpu
+
+    for item in _inside(values):
+        if isinstance(item, torch.Tensor):
+            if item.device.type == "cpu" and item.layout is torch.strided:
+                papergpu.written(item)
+        elif item.device.type == "cpu":
+            papergpu.written(torch.empty(0, dtype=torch.uint8).set_(item))
+
+
+def _inside(values: Iterable[object]) -> Iterator[torch.Tensor | torch.UntypedStorage]:
+    for value in values:
+        if isinstance(value, torch.Tensor | torch.UntypedStorage):
+            yield value
+        elif isinstance(value, torch.TypedStorage):
+            yield value._untyped_storage
+        elif isinstance(value, list | tuple):
+            yield from _inside(value)
+        elif isinstance(value, dict):
+            yield from _inside(value.values())
 
 
 def poison(tensor: torch.Tensor, byte: int = POISON) -> None:

@@ -2,11 +2,12 @@
 
 A function is called twice on each case, and once on each view of it. Its inputs must come back
 untouched, and memory that it takes is poisoned. The second call finds new values in the same
-tensors, so a result kept from the first call shows.
+tensors, so a result kept from the first call shows. What stands around each call is a `Watch`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 
@@ -24,6 +25,7 @@ from warpshelf.worker.accuracy import (
     where,
 )
 from warpshelf.worker.memory import OTHER_POISON, POISON, Poison, check_untouched, copies
+from warpshelf.worker.watch import Watch
 
 Function = Callable[..., object]
 
@@ -116,6 +118,7 @@ def check(
     *,
     ours: bool,
     tolerance: Callable[[torch.dtype], float] = lambda dtype: math.inf,
+    watch: Watch | None = None,
 ) -> tuple[Errors, torch.dtype]:
     """Call `function` twice on inputs of a case and compare both results with the truth.
 
@@ -135,7 +138,7 @@ def check(
     dtype = first_floating(dtypes)
     allowed = tolerance(dtype)
     before = copies(inputs)
-    outs = _call(function, inputs, POISON if ours else None)
+    outs = _call(function, inputs, POISON if ours else None, watch)
     check_untouched(inputs, before)
     errors = _compare_all(outs, refs, dtypes, allowed)
     del refs
@@ -146,7 +149,7 @@ def check(
     inputs = refill(inputs, given.inputs(1))
     later = given.truth(1, inputs)
     before = copies(inputs)
-    second = _call(function, inputs, OTHER_POISON if ours else None)
+    second = _call(function, inputs, OTHER_POISON if ours else None, watch)
     try:
         check_untouched(inputs, before)
         errors = errors.worst(_compare_all(second, later, dtypes, allowed))
@@ -165,6 +168,7 @@ def check_once(
     refs: Sequence[torch.Tensor],
     case: Case,
     allowed: Callable[[torch.dtype], float],
+    watch: Watch | None = None,
 ) -> None:
     """Call one of ours on inputs in some layout, once, and compare the result with the truth.
 
@@ -173,7 +177,7 @@ def check_once(
     """
     dtypes = due(case, inputs, refs)
     before = copies(inputs)
-    outs = _call(function, inputs, POISON)
+    outs = _call(function, inputs, POISON, watch)
     check_untouched(inputs, before)
     _compare_all(outs, refs, dtypes, allowed(first_floating(dtypes)))
 
@@ -191,12 +195,13 @@ def due(case: Case, inputs: Sequence[object], refs: Sequence[torch.Tensor]) -> l
 
 
 def _call(
-    function: Function, inputs: Sequence[object], byte: int | None
+    function: Function, inputs: Sequence[object], byte: int | None, watch: Watch | None = None
 ) -> tuple[torch.Tensor, ...]:
-    if byte is not None:
-        with Poison(byte):
-            outs = tensors_of(function(*inputs), "it")
-    else:
+    with contextlib.ExitStack() as around:
+        if watch is not None:
+            around.enter_context(watch.call())
+        if byte is not None:
+            around.enter_context(Poison(byte, marks=watch is not None and watch.executes))
         outs = tensors_of(function(*inputs), "it")
     if any(out.is_cuda for out in outs):
         torch.cuda.synchronize()

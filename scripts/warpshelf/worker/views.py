@@ -12,7 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
+from warpshelf.contract import values
+from warpshelf.contract.values import Case, Obligations
+from warpshelf.worker.accuracy import Wrong
+from warpshelf.worker.context import raised
 from warpshelf.worker.memory import poison
+from warpshelf.worker.verify import Given
 
 PADDING = 16  # elements after each row: 16-byte loads stay aligned where they were
 ALL_BYTES = 2**16  # of inputs up to which every view is drawn; of larger ones a single one
@@ -108,9 +113,61 @@ def of_case(inputs: Sequence[object], index: int) -> Iterator[tuple[str, list[ob
         turn = index % len(names)
         names = names[turn:] + names[:turn]
     for name in names:
-        drawn = draw(name, inputs)
-        if drawn is None:
+        changed = draw(name, inputs)
+        if changed is None:
             continue
-        yield name, drawn
+        yield name, changed
         if size > ALL_BYTES:
             return
+
+
+Drawn = tuple[str, Case, Sequence[object], Sequence[Tensor] | str]
+
+
+def drawn(
+    proof: Obligations,
+    make: Callable[[Case, int, int], Sequence[object]],
+    name: str,
+    case: Case,
+    index: int,
+    given: Given,
+) -> Iterator[Drawn]:
+    """Each view that a variant meets of case number `index`, and each of its sides emptied.
+
+    A name, the case that it is of, its inputs and their truth, or why there is none. `make` makes
+    the inputs of a case, by its number and a turn.
+    """
+    inputs = given.inputs(0)
+    truth: Sequence[Tensor] = ()
+    for view, of_view in of_case(inputs, index):
+        if view in NEW_VALUES:
+            try:
+                new = given.truth_of(of_view)
+            except Wrong:
+                continue  # such values have no truth
+            yield view, case, of_view, new
+        else:
+            truth = truth or given.truth(0, inputs)
+            yield view, case, of_view, truth
+    for side in _empty_sides(proof, name, case, index):
+        emptied = {**case, side: 0}
+        try:
+            made = make(emptied, index, 0)
+        except Exception:
+            continue  # no inputs of this kind have such a side
+        try:
+            yield f"{side} empty", emptied, made, given.truth_of(made)
+        except Exception as error:
+            why = str(error) if isinstance(error, Wrong) else f"reference() {raised(error)}"
+            yield f"{side} empty", emptied, made, why
+
+
+def _empty_sides(proof: Obligations, name: str, case: Case, index: int) -> list[str]:
+    """The sides to empty for a variant: each of the first case of a form that is for it."""
+    form = values.form(case)
+    first = next(
+        number
+        for number, other in enumerate(proof.cases)
+        if values.form(other) == form and name in proof.applies(other)
+    )
+    return [side for side in values.sides(case) if case[side] != 0] if first == index else []

@@ -1,0 +1,170 @@
+"""What a kernel's launches did, line by line of the snippet, as its record has it.
+
+Of the cases of a variant the largest of each form is counted, and of what they launch the largest
+of each kernel is kept.
+
+What was inlined from a library counts for the line of the snippet that asked for it, where the
+compiler says which; what it does not say stands under the library's own name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from warpshelf.contract import values
+from warpshelf.contract.values import Case, Obligations
+
+if TYPE_CHECKING:
+    import papergpu
+    from papergpu.program import Program
+    from papergpu.tree import Place
+
+UNKNOWN = "PTX"  # stands for the instructions of which the compiler names no line
+FOLDERS = ("/site-packages/", "/dist-packages/")
+At = tuple[str, int, int]
+
+
+class Counts:
+    """The counts of a snippet's variants, on one target."""
+
+    def __init__(self, proof: Obligations, snippet: str) -> None:
+        self._snippet = snippet
+        self._wanted = {name: largest(proof, name) for name in proof.variants}
+        self._kept: dict[tuple[str, str], tuple[Case, list[papergpu.Launched]]] = {}
+
+    def wants(self, name: str, index: int) -> bool:
+        """Whether case number `index` is to be counted for a variant."""
+        return index in self._wanted[name]
+
+    def keep(self, name: str, case: Case, launched: Sequence[papergpu.Launched]) -> None:
+        """Take in what a variant launched on a case."""
+        kernels: dict[str, list[papergpu.Launched]] = {}
+        for one in launched:
+            kernels.setdefault(one.name, []).append(one)
+        for kernel, done in kernels.items():
+            before = self._kept.get((name, kernel))
+            if before is None or size(before[0]) < size(case):
+                self._kept[name, kernel] = case, done
+
+    def rows(self) -> list[dict[str, Any]]:
+        """By variant and kernel: the case, how many launches it was, and their lines."""
+        return [
+            {
+                "variant": name,
+                "kernel": kernel,
+                "case": dict(case),
+                "launches": len(done),
+                "lines": lines(done, self._snippet),
+            }
+            for (name, kernel), (case, done) in sorted(self._kept.items(), key=lambda one: one[0])
+        ]
+
+
+def size(case: Case) -> int:
+    """How large a case is: the product of its sides."""
+    return math.prod(max(1, case[side]) for side in values.sides(case))
+
+
+def largest(proof: Obligations, name: str) -> set[int]:
+    """The cases to count for a variant: of each form the largest, the first of equals.
+
+    Forms are told apart since another may launch other kernels.
+    """
+    best: dict[object, int] = {}
+    for index, case in enumerate(proof.cases):
+        if name in proof.applies(case):
+            before = best.setdefault(values.form(case), index)
+            if size(case) > size(proof.cases[before]):
+                best[values.form(case)] = index
+    return set(best.values())
+
+
+def lines(launched: Sequence[papergpu.Launched], snippet: str) -> list[dict[str, Any]]:
+    """The lines of a kernel, in order, with what they did in some of its launches together.
+
+    `snippet` is the id of the snippet whose files are named as they are in its folder.
+    """
+    from papergpu.counters import profile
+
+    folded: dict[int, Program] = {}
+    done = []
+    for one in launched:
+        if one.result.counts is None:  # it was launched without them
+            continue
+        if id(one.program) not in folded:
+            folded[id(one.program)] = _folded(one.program, snippet)
+        done.append((folded[id(one.program)], one.result.counts))
+    return _lines(profile(done).as_dict())
+
+
+def _lines(profile: dict[str, Any]) -> list[dict[str, Any]]:
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    for line in profile["lines"]:
+        # How often an instruction was executed is the sum over its classes.
+        own = {key: value for key, value in line["own"].items() if value and key != "executed"}
+        if line["file"] == UNKNOWN:
+            before = found.setdefault((UNKNOWN, 0), {"at": UNKNOWN})
+            for key, value in own.items():
+                before[key] = _sum(before[key], value) if key in before else value
+        elif own:
+            at = f"{line['file']}:{line['line']}"
+            found[line["file"], line["line"]] = {"at": at, **own}
+    return [found[key] for key in sorted(found)]
+
+
+def _sum(first: Any, second: Any) -> Any:
+    if isinstance(first, int):
+        return first + second
+    return {key: first.get(key, 0) + second.get(key, 0) for key in (*first, *second)}
+
+
+def _folded(program: Program, snippet: str) -> Program:
+    """The same program, each instruction of which stands in one line alone."""
+    callers: dict[At, Place] = {}
+    for place, _ in program.places:
+        if place is not None and place.caller is not None:
+            callers.setdefault((place.file, place.line, place.column), place.caller)
+    known: dict[Place | None, Place | None] = {None: None}
+    for place, _ in program.places:
+        if place not in known:
+            known[place] = _fold(place, callers, snippet) if place is not None else None
+    return replace(program, places=[(known[place], line) for place, line in program.places])
+
+
+def _fold(place: Place, callers: dict[At, Place], snippet: str) -> Place:
+    """The innermost line of the snippets in which a place stands; without one, its own."""
+    passed: set[At] = set()
+    one: Place | None = place
+    while one is not None:
+        at = one.file, one.line, one.column
+        if one.line and (name := _inside(one.file, snippet)):
+            return replace(one, file=name, column=0, caller=None)
+        if at in passed:
+            break
+        passed.add(at)
+        one = one.caller or callers.get(at)
+    return replace(place, file=_outside(place.file), column=0, caller=None)
+
+
+def _inside(file: str, snippet: str) -> str | None:
+    """The name of a file of the snippet's folder, or of another of snippets/; None elsewhere.
+
+    By its path alone: compilers keep what they made, and may name the checkout that it was for.
+    """
+    _, folder, name = file.rpartition(f"/snippets/{snippet}/")
+    if folder:
+        return name
+    _, folder, name = file.rpartition("/snippets/")
+    return f"snippets/{name}" if folder else None
+
+
+def _outside(file: str) -> str:
+    """The name of a file elsewhere, beginning with its package, the same on every machine."""
+    for folder in (*FOLDERS, "/papergpu/"):
+        _, found, name = file.rpartition(folder)
+        if found:
+            return name if folder in FOLDERS else f"papergpu/{name}"
+    return file.rpartition("/")[2]

@@ -1,0 +1,115 @@
+"""Under which schedule each call of a kernel runs, where its PTX is executed on a CPU.
+
+The first call of a variant on a case runs its warps by turns, the next each as far as it goes, the
+one after that at random, and so on; the seed, which orders blocks and warps, is another for every
+call. On each further target the rotation begins one schedule later. So each variant has met each
+case under all three after its two calls, on two targets or more; what is for one target alone is
+called again until it has.
+
+One call of some cases is counted: by turns, with blocks and warps in order, on one thread, so that
+every machine counts the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import papergpu
+
+SCHEDULES = ("robin", "far", "random")
+
+
+@dataclass(frozen=True)
+class Turn:
+    """How the warps of one call run: `papergpu.settings` takes both."""
+
+    schedule: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f'papergpu.settings(schedule="{self.schedule}", seed={self.seed})'
+
+
+def turn(index: int, call: int, rank: int, counted: bool = False) -> Turn:
+    """That of a call of a variant on case number `index`.
+
+    `rank` is the number of the target among those that the variant is for. A case that is
+    `counted` begins by turns whatever the target, and goes on with the other two.
+    """
+    if counted:
+        schedule = SCHEDULES[0] if call == 0 else SCHEDULES[1 + (rank + call - 1) % 2]
+    else:
+        schedule = SCHEDULES[(rank + call) % len(SCHEDULES)]
+    first = call == 0 and (counted or rank == 0)
+    return Turn(schedule, 0 if first else 100 * index + len(SCHEDULES) * call + rank)
+
+
+class Watch:
+    """Stands around the calls of a variant on a case; one of no target lets them be.
+
+    `tell` hears before each call under what it runs.
+    """
+
+    def __init__(self, target: str | None = None, tell: Callable[[str], None] = lambda text: None):
+        self.target = target
+        self.launched: list[papergpu.Launched] = []  # by the call that is counted
+        self._tell = tell
+        self._begun = 0, 0, 1, False
+        self._calls = 0
+        self._met: set[str] = set()
+        self._turn: Turn | None = None
+
+    @property
+    def executes(self) -> bool:
+        """Whether PTX is executed here."""
+        return self.target is not None
+
+    def begin(self, index: int, targets: Sequence[str], counted: bool = False) -> None:
+        """A variant, which is for `targets`, comes to case number `index`."""
+        rank = targets.index(self.target) if self.target in targets else 0
+        self._begun = index, rank, len(targets), counted
+        self._calls, self._turn = 0, None
+        self._met.clear()
+        self.launched.clear()
+
+    @contextlib.contextmanager
+    def call(self) -> Iterator[None]:
+        """Around one call."""
+        if not self.executes:
+            yield
+            return
+        import papergpu
+
+        index, rank, _, counted = self._begun
+        counts = counted and self._calls == 0
+        self._turn = now = turn(index, self._calls, rank, counted)
+        self._calls += 1
+        self._tell(self.under)
+        chosen = papergpu.settings(
+            schedule=now.schedule, seed=now.seed, profile=counts, threads=int(counts)
+        )
+
+        def hear(launched: papergpu.Launched) -> None:
+            self._met.add(now.schedule)
+            if counts:
+                self.launched.append(launched)
+
+        with chosen, papergpu.on_launch(hear):
+            yield
+
+    @property
+    def under(self) -> str:
+        """Under what the latest call ran, in the words that repeat it; nothing before the first."""
+        return f" on {self.target} under {self._turn}" if self._turn else ""
+
+    def left(self) -> bool:
+        """Whether a schedule is left that neither this target nor another will have met.
+
+        A variant that launches nothing has none to meet.
+        """
+        _, _, targets, _ = self._begun
+        return targets == 1 and bool(self._met) and len(self._met) < len(SCHEDULES)

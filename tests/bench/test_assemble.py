@@ -1,0 +1,66 @@
+"""How the answers of the children of three targets become one record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from conftest import Trial
+from cudasnippet import CASES, MODULE, SOUND
+
+from warpshelf.bench import assemble
+from warpshelf.bench.pool import Outcome
+from warpshelf.contract import snippet
+from warpshelf.core.project import Project
+from warpshelf.records import machine, schema
+from warpshelf.worker.task import Task
+
+DEMO = "\n{token} demo 1\none\n\n{token} demo 2\none\n\n{token} end\n"
+LINES = [{"at": "trial.cu:3", "classes": {"move": 1}}]
+RESULT = {"name": "ours", "role": "variant", "verdict": "passed", "error": 0.0, "tolerance": 1.0}
+CASE = {"m": 7}
+
+
+def gathered(trial: Trial) -> assemble.Gathered:
+    home = trial.root / "snippets" / "trial"
+    home.mkdir(parents=True)
+    for name, text in (("trial.py", MODULE), ("cases.py", CASES), ("trial.cu", SOUND)):
+        (home / name).write_text(text)
+    one = snippet.read(Project(trial.root), home)
+    assert not one.findings, one.findings
+    return assemble.Gathered(one, machine.plain(), None)
+
+
+def answer(launches: int) -> dict[str, Any]:
+    row = {"variant": "ours", "kernel": "k", "case": CASE, "launches": launches, "lines": LINES}
+    cases = [{"case": CASE, "timed": False, "results": [RESULT]}]
+    return {"cases": cases, "skips": [], "failures": [], "counts": [row], "due": []}
+
+
+def test_one_child_lists_what_is_due(trial: Trial) -> None:
+    jobs = [job for job in gathered(trial).jobs(1.0) if job.do is Task.VERIFY]
+    assert {job.details["target"]: job.details["due"] for job in jobs} == {
+        "sm_90": True,
+        "sm_80": False,
+        "sm_100": False,
+    }
+    trial.sound()
+    plain = snippet.read(Project(trial.root), trial.root / "snippets" / "sound")
+    assert assemble.details(plain, machine.plain())["due"]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
+def test_the_counts_of_every_target_are_recorded(trial: Trial, order: tuple[int, ...]) -> None:
+    work = gathered(trial)
+    launches = {"sm_90": 1, "sm_80": 1, "sm_100": 2}
+    jobs = [job for job in work.jobs(1.0) if job.do is Task.VERIFY]
+    for number in order:
+        job = jobs[number]
+        said = DEMO.format(token="t").encode()
+        done = answer(launches[job.details["target"]])
+        work.take(Outcome(job, done, None, "", said, "t", 1.0))
+    assert work.findings == []
+    record = work.record()
+    assert schema.problem(record) is None and schema.contradiction(record) is None
+    found = [(row["targets"], row["launches"]) for row in record["counts"]]
+    assert found == [(["sm_80", "sm_90"], 1), (["sm_100"], 2)]

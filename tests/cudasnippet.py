@@ -1,0 +1,92 @@
+"""A CUDA C++ snippet in a temporary folder, verified in this process from its PTX."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from warpshelf.bench import assemble
+from warpshelf.contract import snippet
+from warpshelf.core.project import Project
+from warpshelf.records import agreement, machine
+from warpshelf.worker import jobs
+from warpshelf.worker.context import Context
+
+TARGETS = agreement.TARGETS
+MODULE = '''"""A kernel in CUDA C++.
+
+Shapes  x (M,) int32 -> y (M,) int32
+Bytes   x read once, y written once
+Error   none
+Raises  nothing
+Source  none
+"""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from snippets.cuda import Source
+
+SOURCE = Source(Path(__file__).with_name("trial.cu"))
+
+
+def kernel(x):
+    y = torch.empty_like(x)
+    if x.numel():
+        turn = torch.zeros(1, dtype=torch.int32)
+        SOURCE.launch("k", 1, 128, x.contiguous(), y, turn, np.int32(x.numel()))
+    return y
+
+
+def demo(device):
+    print("nothing")
+
+
+if __name__ == "__main__":
+    demo("cpu")
+'''
+CASES = """import torch
+
+from snippets.trial import trial
+
+CASES = ({"m": 7}, {"m": 128}, {"m": 50})
+TIMED = ({"m": 128},)
+VARIANTS = {"ours": trial.kernel}
+PEERS = {"torch": lambda x: (x + x) // 2}
+
+
+def inputs(case, device, generator):
+    size = (case["m"],)
+    return (torch.randint(1, 100, size, dtype=torch.int32, generator=generator),)
+
+
+def reference(x):
+    return x
+"""
+SOUND = """extern "C" __global__ void k(const int* x, int* y, int* turn, int n) {
+    const int i = threadIdx.x;
+    if (i < n) y[i] = x[i];
+}
+"""
+
+
+def verified(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, code: str, cases: str = CASES, **more: object
+) -> dict[str, Any]:
+    """What verifying a CUDA snippet in this process answers."""
+    home = folder / "snippets" / "trial"
+    home.mkdir(parents=True)
+    for name, text in (("trial.py", MODULE), ("cases.py", cases), ("trial.cu", code)):
+        (home / name).write_text(text)
+    one = snippet.read(Project(folder), home)
+    assert not one.findings, one.findings
+    target = str(more.pop("target", TARGETS[0]))
+    details = {**assemble.details(one, machine.plain(), target), "token": "x", "demo": False}
+    monkeypatch.setenv("PAPERGPU_TARGET", target)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    return jobs.verify_snippet(Context({**details, **more}, lambda message: None))

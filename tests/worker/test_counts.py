@@ -1,0 +1,148 @@
+"""What launches did, by line of the snippet, the same on every machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from cudasnippet import SOUND, verified
+from papergpu.tree import Place
+
+from warpshelf.contract.values import Obligations
+from warpshelf.core.files import dump
+from warpshelf.worker import counts
+
+LAUNCH = SimpleNamespace
+
+
+def proof(*cases: dict[str, Any], variants: tuple[str, ...] = ("a",)) -> Obligations:
+    return Obligations(cases=cases, variants=dict.fromkeys(variants, lambda: None))
+
+
+def test_the_largest_case_of_each_form_is_counted() -> None:
+    cases = (
+        {"m": 3, "n": 40, "dtype": "float16"},
+        {"m": 12, "n": 11, "dtype": "float16"},
+        {"m": 11, "n": 12, "dtype": "float16"},  # as large as the one before
+        {"m": 1, "n": 2, "dtype": "float32", "scale": 1e9},
+        {"m": 1000, "n": 1000, "dtype": "float16", "variants": ["b"]},
+    )
+    both = counts.Counts(proof(*cases, variants=("a", "b")), "trial")
+    assert [index for index in range(5) if both.wants("a", index)] == [1, 3]
+    assert [index for index in range(5) if both.wants("b", index)] == [3, 4]
+    assert counts.size({"m": 0, "n": 7, "scale": 3, "head": 5}) == 7
+
+
+def test_of_each_kernel_its_largest_case_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counts, "lines", lambda done, snippet: [len(done)])
+    kept = counts.Counts(proof({"m": 4}, variants=("b", "a")), "trial")
+    first, second = LAUNCH(name="first"), LAUNCH(name="second")
+    kept.keep("b", {"m": 2}, [first, second, first])
+    kept.keep("b", {"m": 5}, [first])
+    kept.keep("b", {"m": 3}, [second])
+    kept.keep("a", {"m": 1}, [second])
+    kept.keep("a", {"m": 1}, [second, second])
+    found = [(row["variant"], row["kernel"], row["case"], row["launches"]) for row in kept.rows()]
+    assert found == [
+        ("a", "second", {"m": 1}, 1),
+        ("b", "first", {"m": 5}, 1),
+        ("b", "second", {"m": 3}, 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("file", "named"),
+    [
+        ("/home/a/shelf/snippets/softmax/softmax.py", "softmax.py"),
+        ("/home/a/snippets/b/snippets/softmax/deep/tile.cuh", "deep/tile.cuh"),
+        ("/home/a/shelf/snippets/sgemm/sgemm.cu", "snippets/sgemm/sgemm.cu"),
+        ("/x/lib/python3.11/site-packages/triton/language/standard.py",
+         "triton/language/standard.py"),
+        ("/usr/lib/python3/dist-packages/nvidia/cu13/include/cuda_fp16.hpp",
+         "nvidia/cu13/include/cuda_fp16.hpp"),
+        ("/home/a/shelf/scripts/papergpu/headers/cub/cub.cuh", "papergpu/headers/cub/cub.cuh"),
+        ("/opt/else/where.cuh", "where.cuh"),
+        ("bare.cu", "bare.cu"),
+    ],
+)  # fmt: skip
+def test_files_are_named_the_same_wherever_they_lie(file: str, named: str) -> None:
+    place = Place(file, 3, 9)
+    assert counts._fold(place, {}, "softmax") == Place(named, 3, 0)
+
+
+def test_what_a_library_inlined_counts_for_the_line_that_asked() -> None:
+    kernel = Place("/r/snippets/trial/trial.py", 20, 1)
+    helper = Place("/r/snippets/trial/trial.py", 7, 3, "helper", kernel)
+    inner = Place("/v/site-packages/triton/language/standard.py", 290, 5, "sum", helper)
+    bare = Place(inner.file, inner.line, inner.column)
+    deep = Place(inner.file, 263, 1, "_sum", bare)
+    callers = {(inner.file, inner.line, inner.column): helper}
+    assert counts._fold(inner, {}, "trial") == Place("trial.py", 7, 0, "helper")
+    assert counts._fold(deep, callers, "trial").line == 7  # its caller's caller is known elsewhere
+    assert counts._fold(deep, {}, "trial") == Place("triton/language/standard.py", 263, 0, "_sum")
+    loop = {(inner.file, inner.line, inner.column): bare}
+    assert counts._fold(bare, loop, "trial").file == "triton/language/standard.py"
+
+
+def test_a_run_counts_each_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    [row] = verified(tmp_path, monkeypatch, SOUND)["counts"]
+    lines = {line["at"]: line for line in row["lines"]}
+    assert {key: row[key] for key in ("variant", "kernel", "case", "launches")} == {
+        "variant": "ours",
+        "kernel": "k",
+        "case": {"m": 128},
+        "launches": 1,
+    }
+    copy = lines["trial.cu:3"]
+    # Four warps load and store 32 int32 each: four sectors of 32 bytes a request.
+    assert copy["classes"]["load global"] == copy["classes"]["store global"] == 4
+    assert (copy["requests"], copy["sectors"], copy["ideal_sectors"]) == (8, 32, 32)
+    assert copy["lanes"] == 32 * 24  # all, but for the branch around it, which none takes
+    assert not any(value == 0 for line in row["lines"] for value in line.values())
+    assert not {"bytes", "operations", "wavefronts"} & copy.keys()
+
+
+WAITS = SOUND.replace(
+    "if (i < n)",
+    "if (i == 32) while (atomicAdd(turn, 0) == 0) {}\n    if (i == 0) atomicExch(turn, 1);\n"
+    "    if (i < n)",
+)
+
+
+def test_counts_are_the_same_on_any_number_of_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = set()
+    for cores in (1, 2, 7):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "cpu_count", lambda n=cores: n)
+            found = verified(tmp_path / str(cores), patch, WAITS)
+        assert found["failures"] == []
+        seen.add(dump(found["counts"]))
+    assert len(seen) == 1
+
+
+def test_lines_without_a_place_are_one() -> None:
+    line = {"executed": 3, "lanes": 9, "requests": 0, "classes": {"move": 2, "integer": 1}}
+    other = {"executed": 4, "lanes": 0, "requests": 5, "classes": {"move": 4}}
+    profile = {
+        "lines": [
+            {"file": "PTX", "line": 44, "own": line},
+            {"file": "b.py", "line": 10, "own": other},
+            {"file": "b.py", "line": 9, "own": line},
+            {"file": "PTX", "line": 7, "own": other},
+            {"file": "a.py", "line": 1, "own": {**line, "executed": 0, "lanes": 0, "classes": {}}},
+        ]
+    }
+    found = counts._lines(profile)
+    assert [one["at"] for one in found] == ["PTX", "b.py:9", "b.py:10"]
+    assert found[0] == {
+        "at": "PTX",
+        "lanes": 9,
+        "requests": 5,
+        "classes": {"move": 6, "integer": 1},
+    }
+    assert found[2] == {"at": "b.py:10", "requests": 5, "classes": {"move": 4}}
