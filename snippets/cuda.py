@@ -15,7 +15,6 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -231,58 +230,11 @@ def _cpu_kernel(
         raise _failure(path, text, (name,), str(error), pattern) from None
 
     def run(where: str, shape: _Shape, args: tuple) -> None:
-        from papergpu import session
-
-        given = [_paper_argument(at, arg) for at, arg in enumerate(args)]
-        session.launch(
-            _PaperKernel(source, name, shape.cluster),
-            shape.grid,
-            shape.block,
-            [value for value, _ in given],
-            [memory for _, memory in given if memory is not None],
-            dynamic=shape.shared,
-            cluster=shape.cluster or (1, 1, 1),
+        source.launch(
+            name, shape.grid, shape.block, *args, shared=shape.shared, cluster=shape.cluster
         )
 
     return _Kernel(None, run)
-
-
-class _PaperKernel(NamedTuple):
-    """A kernel as papergpu's session launches it, so that its settings and listeners hold."""
-
-    source: Any
-    name: str
-    cluster: Dim3 | None  # None leaves it to the kernel's own attribute
-
-    @property
-    def program(self) -> Any:
-        return self.source.kernel(self.name).program
-
-    def launch(
-        self, grid: Dim3, block: Dim3, values: list, memory: list, *, dynamic: int,
-        settings: Any, **more: Any,
-    ) -> Any:  # fmt: skip
-        return self.source.launch(
-            self.name, grid, block, *values, shared=dynamic, cluster=self.cluster,
-            settings=settings, touching=memory,
-        )  # fmt: skip
-
-
-def _paper_argument(at: int, arg: Any) -> tuple[Any, Any]:
-    """What papergpu takes for an argument, and its memory if not all of that was written."""
-    if not isinstance(arg, torch.Tensor) or not arg.numel():
-        return arg, None
-    from papergpu import tensors
-
-    kind, shape = str(arg.dtype).removeprefix("torch."), "x".join(map(str, arg.shape))
-    [whole] = tensors.memory([(f"argument {at} ({kind}, {shape or 1})", arg)])
-    if whole.written is None:
-        return arg, None
-    start = arg.data_ptr() - whole.at
-    steps = zip(arg.shape, arg.stride(), strict=True)
-    size = (sum((n - 1) * step for n, step in steps) + 1) * arg.element_size()
-    written = whole.written[start : start + size]
-    return np.uint64(arg.data_ptr()), replace(whole, at=arg.data_ptr(), size=size, written=written)
 
 
 # GPU: cuda-core compiles, loads and launches.

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from papergpu.launch import Memory
 from papergpu.tree import Variable
@@ -38,10 +39,19 @@ def memory_of(value: Any, name: str) -> Memory | None:
             extent = (sum((n - 1) * step for n, step in steps) + 1) * value.element_size()
         shape = "x".join(map(str, value.shape)) or "1"
         told = f"{name} ({str(value.dtype).removeprefix('torch.')}, {shape})"
-        return Memory(value.data_ptr(), extent, told)
+        return Memory(value.data_ptr(), extent, told, written=_written(value, extent))
     if isinstance(value, (ctypes.Array, ctypes.Structure)) and name.startswith("touching"):
         return Memory(ctypes.addressof(value), ctypes.sizeof(value), name)
     return None
+
+
+def _written(tensor: Any, extent: int) -> npt.NDArray[np.uint8] | None:
+    """Which of a tensor's bytes were written, where `papergpu.unwritten` says that not all were."""
+    from papergpu import tensors  # which imports torch: it is there, if one of its tensors is
+
+    found = tensors.written_bytes(tensor)
+    start = tensor.storage_offset() * tensor.element_size()
+    return None if found is None else found[start : start + extent]
 
 
 def address_of(value: Any) -> int:

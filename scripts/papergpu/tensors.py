@@ -86,6 +86,18 @@ def written(tensor: T) -> T:
     return tensor
 
 
+def written_bytes(tensor: torch.Tensor) -> npt.NDArray[np.uint8] | None:
+    """Of each byte of a tensor's storage whether it was written; None if all of it was."""
+    key = tensor.untyped_storage()._cdata
+    mark = _unwritten.get(key)
+    if mark is None:
+        return None
+    if mark.gone() or mark.version != _version(tensor):
+        del _unwritten[key]
+        return None
+    return mark.bytes
+
+
 def memory(arguments: Iterable[tuple[str, Any]]) -> list[Memory]:
     """The memory that a launch may touch: the storages of the tensors among its arguments.
 
@@ -94,7 +106,7 @@ def memory(arguments: Iterable[tuple[str, Any]]) -> list[Memory]:
     """
     names: dict[int, list[str]] = {}
     storages: dict[int, Any] = {}
-    maps: dict[int, npt.NDArray[np.uint8]] = {}
+    maps: dict[int, npt.NDArray[np.uint8] | None] = {}
     for name, value in (*arguments, *(pair for given in _touched for pair in given)):
         tensor = _tensor(name, value)
         storage = tensor.untyped_storage()
@@ -103,17 +115,10 @@ def memory(arguments: Iterable[tuple[str, Any]]) -> list[Memory]:
         said = names.setdefault(key, [])
         if name not in said:
             said.append(name)
-        mark = _unwritten.get(key)
-        if mark is None:
-            continue
-        if mark.gone() or mark.version != _version(tensor):
-            del _unwritten[key]
-            maps.pop(key, None)
-        else:
-            maps[key] = mark.bytes
+        maps[key] = written_bytes(tensor)
     return [
         Memory(storage.data_ptr(), storage.nbytes(), " and ".join(names[key]),
-               written=maps.get(key))
+               written=maps[key])
         for key, storage in storages.items()
     ]  # fmt: skip
 
