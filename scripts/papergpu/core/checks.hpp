@@ -73,6 +73,7 @@ struct Checker {  // of a gang
     std::vector<Clash> clashes[32];   // of the lanes in Warp::clash
     struct Region* region = nullptr;  // of global memory, accessed last
     u32 ids = 0, ids_end = 0;         // numbers of epochs not yet given out
+    u32 ids_begin = 0;                // those of this gang are none below it
 };
 
 // What is kept of the global memory of one launch.

@@ -124,6 +124,7 @@ void check_begin(Block& b) {
         }
         c.time += 2;
         c.gang = ++t.gangs;
+        c.ids_begin = c.ids < c.ids_end ? c.ids : t.epochs.load();
         c.shared.clear();
         c.imports.clear();
         for (auto& o : c.own) {

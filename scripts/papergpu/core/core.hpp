@@ -206,13 +206,7 @@ enum Schedule { ROBIN, FAR, RANDOM };
 std::map<std::string, Handler>& handlers();
 std::map<std::string, std::string>& sources();  // the file that each handler stands in
 struct Add {
-    Add(const char* name, Handler run, const char* file = __builtin_FILE()) {
-        sources()[name] = file;
-        if (!handlers().emplace(name, run).second) {
-            fprintf(stderr, "papergpu: two handlers are called %s\n", name);
-            abort();
-        }
-    }
+    Add(const char* name, Handler run, const char* file = __builtin_FILE());
 };
 #define PAPER_JOIN2(a, b) a##b
 #define PAPER_JOIN(a, b) PAPER_JOIN2(a, b)

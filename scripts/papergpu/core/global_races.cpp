@@ -81,6 +81,7 @@ struct Touch {
         return strong(manner) && strong(e.manner);
     }
     bool mine(u32 other) const {
+        if (other < c.ids_begin) return false;  // and its epoch, which is far, need not be looked at
         const Epoch& e = epoch(t, other);
         return e.gang == c.gang && e.warp == w.index;
     }

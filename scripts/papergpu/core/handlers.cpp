@@ -10,6 +10,14 @@ std::map<std::string, std::string>& sources() {
     return all;
 }
 
+Add::Add(const char* name, Handler run, const char* file) {
+    sources()[name] = file;
+    if (!handlers().emplace(name, run).second) {
+        fprintf(stderr, "papergpu: two handlers are called %s\n", name);
+        abort();
+    }
+}
+
 #pragma GCC visibility push(default)
 extern "C" {
 Handler papergpu_handler(const char* name) {

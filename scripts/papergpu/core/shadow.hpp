@@ -68,6 +68,11 @@ struct Shadow {
         const u32 from = lo >> SPAN, to = hi >> SPAN;
         if (to - from > 512) return false;
         const s64 mask = holes_matter ? s64(-1) : s64(0xffffffff);
+        if (to - from < 12) {  // few: not worth the vectors
+            for (u32 k = from; k <= to; ++k)
+                if ((spans[k] & mask) >= s64(floor)) return false;
+            return true;
+        }
         s64 most = 0;
         for (u32 k = from; k <= to; ++k) most = std::max(most, spans[k] & mask);
         return most < s64(floor);
