@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -324,3 +325,46 @@ def test_a_failure_is_forgotten_once_it_passes_into_a_file(trial: Trial) -> None
     ledger.write_text(json.dumps(noted))
     assert trial.shelf("run", "--out", "records.json").returncode == 0
     assert "failure" not in json.loads(ledger.read_text())["sound"]["cpu"]
+
+
+class Stop(Exception):
+    """Ends a run where its children would begin."""
+
+
+@pytest.mark.parametrize(
+    ("triton", "cuda", "gpu", "expected"),
+    [
+        (True, False, False, ("warpshelf.worker.ahead",)),
+        (False, True, False, ("warpshelf.worker.ahead",)),
+        (False, False, False, ()),
+        (True, False, True, ()),
+    ],
+)
+def test_the_fork_server_loads_ahead_what_kernels_on_a_cpu_need(
+    trial: Trial,
+    monkeypatch: pytest.MonkeyPatch,
+    triton: bool,
+    cuda: bool,
+    gpu: bool,
+    expected: tuple[str, ...],
+) -> None:
+    from warpshelf.bench import run
+    from warpshelf.contract import snippet
+    from warpshelf.core.project import Project
+
+    asked: list[tuple[str, ...]] = []
+
+    def stop(workers: int, preload: tuple[str, ...] = ()) -> None:
+        asked.append(preload)
+        raise Stop
+
+    monkeypatch.setattr(run, "Pool", stop)
+    monkeypatch.setattr(run.machine, "may_have_gpu", lambda: gpu)
+    path = trial.sound()
+    if cuda:
+        path.with_suffix(".cu").write_text("")
+    one = snippet.read(Project(trial.root), path.parent)
+    with pytest.raises(Stop):
+        changed = dataclasses.replace(one, uses_triton=triton)
+        run.Run(Project(trial.root), run.Options()).over([changed])
+    assert asked == [expected]

@@ -10,7 +10,7 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -69,6 +69,8 @@ class Pool:
     """Runs jobs in children, `workers` at a time. A context manager: leaving it ends them all.
 
     At most `most_on_gpu` of them hold a share of the GPU, whose memory all of them have in common.
+    `preload` are modules that the fork server imports for all children, where there is one and this
+    process has not started it yet.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Pool:
         workers: int,
         environment: dict[str, str] | None = None,
         most_on_gpu: int | None = None,
+        preload: Sequence[str] = (),
     ) -> None:
         self.workers = workers
         self.most_on_gpu = workers if most_on_gpu is None else most_on_gpu
@@ -86,7 +89,8 @@ class Pool:
             "forkserver" if "forkserver" in methods else "spawn"
         )
         if "forkserver" in methods:
-            self.processes.set_forkserver_preload(["__main__", "warpshelf.worker.jobs"])
+            wanted = ["__main__", "warpshelf.worker.jobs", *preload]
+            self.processes.set_forkserver_preload(wanted)
             _start_server()
         self.running: list[_Child] = []
         self.dying: list[_Child] = []  # killed, and not gone yet

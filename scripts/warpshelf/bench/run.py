@@ -88,12 +88,17 @@ class Run:
                 sound.append(snippet)
         self._carry_on()
         book = ledger.load(self.project)
-        if not machine.may_have_gpu() and not self._stale(sound, machine.CPU, book):
-            for snippet in sound:
-                self._end(Verdict(snippet.id, "current"))
-            return self.verdicts
+        ahead: tuple[str, ...] = ()
+        if not machine.may_have_gpu():
+            stale = self._stale(sound, machine.CPU, book)
+            if not stale:
+                for snippet in sound:
+                    self._end(Verdict(snippet.id, "current"))
+                return self.verdicts
+            if any(snippet.uses_triton or snippet.cuda_path for snippet in stale):
+                ahead = ("warpshelf.worker.ahead",)  # of a GPU's children few have a use for it
         self._need_torch()
-        with Pool(self.options.workers or os.cpu_count() or 1) as pool:
+        with Pool(self.options.workers or os.cpu_count() or 1, preload=ahead) as pool:
             self.here = self._describe(pool) if machine.may_have_gpu() else machine.plain()
             pool.most_on_gpu = most_on_gpu(self.here)
             turns = self._turns(sound)

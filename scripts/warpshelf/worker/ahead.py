@@ -1,0 +1,27 @@
+"""What every child that verifies a kernel without a GPU would import for itself, imported once.
+
+The fork server imports this before the first child, where kernels are to come: torch's arithmetic
+on tensors without data, which brings torch's compiler along, and Triton, with the digest of itself
+under which it keeps what it compiled. Neither touches CUDA, and what is missing is done without.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+
+import torch
+
+
+def load() -> None:
+    """Import it all."""
+    os.environ["TRITON_INTERPRET"] = "0"  # Triton reads it at its import; each child sets the same
+    with contextlib.suppress(Exception):
+        torch.empty(1, device="meta") + 1
+    with contextlib.suppress(Exception):
+        importlib.import_module("triton")
+        importlib.import_module("triton.runtime.cache").triton_key()
+
+
+load()

@@ -1,0 +1,42 @@
+"""What the fork server imports before its children, and nothing that a fork would break."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+LOOK = """
+import os, sys, threading
+{before}
+import warpshelf.worker.ahead
+import torch
+found = [one for one in ("torch._dynamo", "triton") if sys.modules.get(one)]
+print(found, os.environ["TRITON_INTERPRET"],
+      torch.cuda.is_initialized(), threading.active_count(), "papergpu" in sys.modules)
+"""
+
+
+def said(before: str = "") -> str:
+    """What stands in a process that has imported it."""
+    return subprocess.run(
+        [sys.executable, "-c", LOOK.format(before=before)],
+        env={**os.environ, "PYTHONPATH": str(SCRIPTS), "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    ).stdout.strip()
+
+
+def test_the_compilers_are_there_and_the_gpu_is_untouched() -> None:
+    assert said() == "['torch._dynamo', 'triton'] 0 False 1 False"
+
+
+def test_what_is_missing_is_done_without() -> None:
+    assert said("sys.modules['triton'] = None") == "['torch._dynamo'] 0 False 1 False"
+    assert (
+        said("sys.modules['torch._dynamo'] = sys.modules['triton'] = None") == "[] 0 False 1 False"
+    )
