@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
 from executing import kernel
 from papergpu import kept
-from papergpu.build import core
+from papergpu.build import built, core
 from papergpu.decode import decode
 from papergpu.errors import Unsupported
 from papergpu.launch import Memory, Result, Settings, aligned
@@ -430,7 +430,7 @@ def decoding(wanted: Sequence[str] = ()) -> Figures:
             continue
         with (
             tempfile.TemporaryDirectory() as folder,
-            mock.patch.dict(os.environ, {"PAPERGPU_CACHE": folder}),
+            mock.patch.object(kept, "folder", lambda: Path(folder)),
         ):
             for one in names:
                 kept.kernel(text, one)  # decoded and written down
@@ -446,8 +446,6 @@ def decoding(wanted: Sequence[str] = ()) -> Figures:
 
 def building(wanted: Sequence[str] = ()) -> Figures:
     """How long the engine takes to compile, which it does once."""
-    from papergpu.build import built
-
     with (
         tempfile.TemporaryDirectory() as folder,
         mock.patch.dict(os.environ, {"PAPERGPU_CACHE": folder}),
