@@ -37,18 +37,16 @@ def operands(text: str) -> tuple[Operand, ...]:
     """
     if "/" in text:
         text = _COMMENT.sub(" ", text)
-    if "[" in text or "{" in text or "(" in text:
-        return tuple([operand(one) for one in parts(text)])
-    if not text or text.isspace():
-        return ()
-    return tuple([operand(one) for one in text.split(",")])
+    return tuple([operand(one) for one in parts(text)])
 
 
 def parts(text: str) -> list[str]:
     """What stands between the commas of a text that are in no bracket."""
     if not text or text.isspace():
         return []
-    found = _PART.findall(text)
+    if not ("[" in text or "{" in text or "(" in text):
+        return text.split(",")
+    found: list[str] = _PART.findall(text)
     if ",".join(found) != text:
         raise ValueError(f"{text.strip()[:40]!r} are no operands")
     return found
