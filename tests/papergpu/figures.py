@@ -31,7 +31,9 @@ def processor() -> str:
     known = set(flags[1].split()) if flags else set()
     names = [name for flag, name in (("avx512f", "AVX-512"), ("avx2", "AVX2")) if flag in known]
     cores = f"{os.cpu_count()} cores"
-    return ", ".join([model[1] if model else "unknown", cores, *names[:1]])
+    given = os.environ.get("PAPERGPU_CXXFLAGS")  # the engine may be compiled for less
+    compiled = [f"compiled with `{given}`"] if given else []
+    return ", ".join([model[1] if model else "unknown", cores, *names[:1], *compiled])
 
 
 def commit() -> str:
@@ -117,9 +119,10 @@ def _public(parts: Mapping[str, Figures]) -> str:
 
 def _kernels(parts: Mapping[str, Figures]) -> str:
     """Whole kernels: millions of warp-instructions a second of one core."""
-    if not parts:
-        return "Not measured yet.\n"
-    (kept,) = parts.values()
+    return "\n".join(_kernels_of(one) for _, one in sorted(parts.items())) or "Not measured yet.\n"
+
+
+def _kernels_of(kept: Figures) -> str:
     rows = [
         [f"`{name}`", f"{one['instructions'] / 1e6:.1f} M",
          *(f"{one['instructions'] / one[mode] / 1e6:.0f} M/s" for mode in MODES),
@@ -128,7 +131,7 @@ def _kernels(parts: Mapping[str, Figures]) -> str:
     ]  # fmt: skip
     head = ["kernel, side 512", "warp-instructions", "plain", "with counters", "with checks",
             "counters cost", "checks cost"]  # fmt: skip
-    return _table(head, rows) + _sources(parts)
+    return _table(head, rows) + _sources({"": kept})
 
 
 def _speed(parts: Mapping[str, Figures]) -> str:
