@@ -1,8 +1,8 @@
 """The figures of docs/about/papergpu.md: kept in papergpu.json beside it, shown between its marks.
 
 The commands that measure them (`benchmark.py`, `triton_tests.py`, `public_kernels.py`) keep what
-they found when they are given `--record`. Nothing between the marks is written by hand: a test
-holds the page against the file.
+they found when they are given `--record`; `figures.py` shows what is kept anew. Nothing between the
+marks is written by hand: a test holds the page against the file.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "about" / "papergpu.md"
 FILE = PAGE.with_suffix(".json")
 MARKS = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
+QUIETLY = re.compile(r" --(?:record|quiet)\b")  # what says nothing about how figures come about
 Figures = dict[str, Any]
 
 
@@ -63,6 +64,12 @@ def record(part: str, key: str, found: Figures, command: str) -> None:
     kept = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
     kept.setdefault(part, {})[key] = {**found, **provenance(command)}
     _write(FILE, json.dumps(kept, indent=1, sort_keys=True) + "\n")
+    show()
+
+
+def show() -> None:
+    """Put on the page what is kept."""
+    kept = json.loads(FILE.read_text(encoding="utf-8"))
     _write(PAGE, shown(PAGE.read_text(encoding="utf-8"), kept))
 
 
@@ -83,12 +90,16 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def _sources(parts: Mapping[str, Figures]) -> str:
-    """A line for each command: what it is, and where it ran."""
-    said = {
-        f"`{one['command']}`, {one['date']}, commit `{one['commit']}`, {one['processor']}"
-        for one in parts.values()
-    }
-    return "\nPrinted by " + "; ".join(sorted(said)) + ".\n"
+    """When and where figures were made, and by which commands."""
+    commands: dict[tuple[str, str, str], list[str]] = {}
+    for one in parts.values():
+        of = one["date"], one["commit"], one["processor"]
+        commands.setdefault(of, []).append(f"`{QUIETLY.sub('', one['command'])}`")
+    said = [
+        f"On {date}, commit `{commit}`, {processor}, by {', '.join(sorted(set(given)))}."
+        for (date, commit, processor), given in sorted(commands.items())
+    ]
+    return "\n" + " ".join(said) + "\n"
 
 
 def _triton(targets: Mapping[str, Figures]) -> str:
@@ -101,7 +112,7 @@ def _triton(targets: Mapping[str, Figures]) -> str:
         one = targets[target]
         counts = [one[name] for name in ("passed", "skipped", "explained", "failed")]
         rows.append([target, *(f"{count:,}" for count in [sum(counts), *counts])])
-    head = ["target", "tests", "pass", "skip themselves", "fail, explained", "fail, unexplained"]
+    head = ["target", "tests", "passed", "skipped", "explained", "failed"]
     return _table(head, rows) + _sources(targets)
 
 
@@ -113,7 +124,7 @@ def _public(parts: Mapping[str, Figures]) -> str:
     rows = [[name, f"{counts['all']}", f"{counts['right']}", f"{counts['faults']}"]
             for name, counts in sorted(one["repositories"].items())]  # fmt: skip
     totals = [str(sum(int(row[at]) for row in rows)) for at in (1, 2, 3)]
-    head = ["repository", "kernels", "as expected", "of these with a fault that is named"]
+    head = ["repository", "kernels", "as expected", "with a fault"]
     return _table(head, [*rows, ["all", *totals]]) + _sources(parts)
 
 
@@ -124,13 +135,11 @@ def _kernels(parts: Mapping[str, Figures]) -> str:
 
 def _kernels_of(kept: Figures) -> str:
     rows = [
-        [f"`{name}`", f"{one['instructions'] / 1e6:.1f} M",
-         *(f"{one['instructions'] / one[mode] / 1e6:.0f} M/s" for mode in MODES),
+        [name, *(f"{one['instructions'] / one[mode] / 1e6:.0f}" for mode in MODES),
          *(f"{one[mode] / one['plain']:.2f}" for mode in MODES[1:])]
         for name, one in sorted(kept["of"].items())
     ]  # fmt: skip
-    head = ["kernel, side 512", "warp-instructions", "plain", "with counters", "with checks",
-            "counters cost", "checks cost"]  # fmt: skip
+    head = ["kernel", "plain", "counted", "checked", "cost of counters", "cost of checks"]
     return _table(head, rows) + _sources({"": kept})
 
 
@@ -138,7 +147,8 @@ def _speed(parts: Mapping[str, Figures]) -> str:
     """The rest: what it costs around the instructions."""
     if not parts:
         return "Not measured yet.\n"
-    rows = [row for _, one in sorted(parts.items()) for row in one["rows"]]
+    rows = [[what, time.replace(" ", "&nbsp;")] for _, one in sorted(parts.items())
+            for what, time in one["rows"]]  # fmt: skip
     return _table(["what", "time"], rows) + _sources(parts)
 
 
@@ -146,3 +156,6 @@ MODES = ("plain", "counted", "checked")
 BLOCKS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "triton": _triton, "public": _public, "kernels": _kernels, "speed": _speed,
 }  # fmt: skip
+
+if __name__ == "__main__":
+    show()
