@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from papergpu.classes import CLASSES, class_of
 from papergpu.program import Program
+from papergpu.samples import Access, accesses, worse
 from papergpu.session import Launched
 from papergpu.tree import Place
 
@@ -95,11 +96,15 @@ class Line:
 
 @dataclass
 class Profile:
-    """What launches did: of which kernels and how many, in all, and by line in order."""
+    """What launches did: of which kernels and how many, in all, and by line in order.
+
+    `worst` are requests by the line that they stand in: what cost most beyond its ideal there.
+    """
 
     kernels: dict[str, int]
     total: Tally
     lines: list[Line]
+    worst: dict[Where, Access] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON, in an order that is always the same."""
@@ -120,14 +125,15 @@ class Collected:
     def __init__(self) -> None:
         self._kernels: dict[str, int] = {}
         self._summed: dict[int, tuple[Program, dict[str, npt.NDArray[np.uint64]]]] = {}
+        self._samples: dict[int, Counts] = {}
 
     def __call__(self, launched: Launched) -> None:
         """Take in one launch; one that was not counted is passed over."""
         if launched.result.counts is not None:
-            self.add(launched.program, launched.result.counts)
+            self.add(launched.program, launched.result.counts, launched.result.samples)
 
-    def add(self, program: Program, counts: Counts) -> None:
-        """Take in the counts of one launch of a program."""
+    def add(self, program: Program, counts: Counts, samples: Counts | None = None) -> None:
+        """Take in the counts of one launch of a program, and its samples."""
         self._kernels[program.name] = self._kernels.get(program.name, 0) + 1
         names = counts.dtype.names or ()
         if id(program) not in self._summed:
@@ -135,10 +141,21 @@ class Collected:
         else:
             for name, array in self._summed[id(program)][1].items():
                 array += counts[name]
+        if samples is not None:
+            before = self._samples.get(id(program))
+            self._samples[id(program)] = samples if before is None else worse(before, samples)
 
     def profile(self) -> Profile:
         """What they did together."""
-        return _profile(self._kernels, self._summed.values())
+        found = _profile(self._kernels, self._summed.values())
+        for key, samples in self._samples.items():
+            program = self._summed[key][0]
+            for one in accesses(program, samples):
+                (where, *_) = _chain(one.place, one.line, {})
+                last = found.worst.setdefault(where, one)
+                if one.passes - one.ideal > last.passes - last.ideal:
+                    found.worst[where] = one
+        return found
 
 
 def profile(launches: Iterable[tuple[Program, Counts]]) -> Profile:
@@ -161,7 +178,7 @@ def _profile(
 
     for program, arrays in summed:
         callers = _callers(program)
-        for place, ptx, tally in _instructions(program, arrays):
+        for ptx, place, _, tally in instructions(program, arrays):
             total.add(tally)
             own, *outer = _chain(place, ptx, callers)
             line(own).own.add(tally)
@@ -170,17 +187,23 @@ def _profile(
     return Profile(kernels, total, [lines[where] for where in sorted(lines)])
 
 
-def _instructions(
-    program: Program, arrays: Mapping[str, npt.NDArray[np.uint64]]
-) -> Iterator[tuple[Place | None, int, Tally]]:
-    """The place, the line of PTX and the counts of each instruction of PTX."""
+def instructions(
+    program: Program, counts: Counts | Mapping[str, npt.NDArray[np.uint64]]
+) -> Iterator[tuple[int, Place | None, str, Tally]]:
+    """Of each instruction of PTX that was executed its line, its place, its form and its counts.
+
+    Lines of PTX are from 1, in the text that was decoded (`Launched.ptx`). `counts` are those of a
+    launch, or sums by name of field over several.
+    """
     owners = program.instructions["owner"]
     if not len(owners):
         return
     starts = np.flatnonzero(np.concatenate(([True], owners[1:] != owners[:-1])))
     # An instruction that became several was executed as often as any of them.
     sums: dict[str, list[int]] = {}
-    for name, array in arrays.items():
+    fields_of = counts if isinstance(counts, Mapping) else counts.dtype.names or ()
+    for name in fields_of:
+        array = counts[name]
         reduce = np.maximum if name in ("run", "lanes") else np.add
         sums[name] = reduce.reduceat(array, starts).tolist()
     names = [(("run" if one == "executed" else one), one) for one in NUMBERS]
@@ -194,7 +217,7 @@ def _instructions(
         tally = Tally(classes={class_of(form): executed})
         for mine, values in known:
             setattr(tally, mine, values[number])
-        yield place, ptx, tally
+        yield ptx, place, form, tally
 
 
 def _callers(program: Program) -> dict[tuple[str, int, int], Place]:
@@ -250,7 +273,7 @@ def format_table(
 
     `sources` are the texts of files that cannot be read by their names; `file` is the one to show,
     all without it. A line's numbers are its own with those inlined into it, so that they may add up
-    to more than the total.
+    to more than the total. Below a line that has a request of twice its ideal the worst is named.
     """
     shown = [one for one in profile.lines if file is None or one.file == file]
     tallies = [*(one.total for one in shown), profile.total]
@@ -271,6 +294,9 @@ def format_table(
             before = one.file
         text = _text(one, texts)
         rows.append(f"{row(number)}  {one.line:5}  {text}".rstrip())
+        worst = profile.worst.get((one.file, one.line))
+        if worst is not None and worst.passes >= 2 * worst.ideal:
+            rows.append(f"{'':{len(row(None))}}         worst: {worst.said}")
     rows.append(f"{row(len(shown))}  total")
     return "\n".join(rows)
 

@@ -121,7 +121,7 @@ class Source:
             program = self._loaded.module.program(symbol)
             program.name = name
             size = len(self._loaded.outline.memory.bytes)
-            kernels[symbol] = Kernel(program, self._memory[:size])
+            kernels[symbol] = Kernel(program, self._memory[:size], self._loaded.made.ptx)
         return kernels[symbol]
 
     def globals(self, name: str, dtype: npt.DTypeLike | None = None) -> npt.NDArray[Any]:

@@ -51,7 +51,7 @@ def kernel(ptx: str, name: str) -> Kernel:
         module = parse(ptx)
         return decode(module, name), memory_of(module)
 
-    return loaded(*_kept(digest(name, ptx), made))
+    return loaded(*_kept(digest(name, ptx), made), ptx)
 
 
 class Module:

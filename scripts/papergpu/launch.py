@@ -16,7 +16,17 @@ import numpy.typing as npt
 from papergpu.build import handler
 from papergpu.errors import Finding, Unsupported
 from papergpu.program import INSTRUCTION, Program
-from papergpu.records import ALLOC, COUNT, READ_ONLY, UNWRITTEN, Launch, engine, printed_by
+from papergpu.records import (
+    ALLOC,
+    COUNT,
+    READ_ONLY,
+    SAMPLE,
+    UNWRITTEN,
+    Launch,
+    engine,
+    printed_by,
+)
+from papergpu.samples import relative
 from papergpu.variables import Globals
 
 SCHEDULES = {"robin": 0, "far": 1, "random": 2}
@@ -82,20 +92,24 @@ DEFAULTS: Options = {"dynamic": 0, "cluster": (1, 1, 1), "cooperative": False, "
 class Result:
     """What a launch did: warp-instructions in all, and counts for each instruction if asked.
 
+    `samples`, if asked as well, are the worst requests of instructions, in order: those of global
+    memory, and those of shared memory; `papergpu.samples` says which they are and reads them.
     `printed` is what its threads printed, which has been written to stdout.
     """
 
     steps: int
     counts: npt.NDArray[np.void] | None = None
     printed: str = ""
+    samples: npt.NDArray[np.void] | None = None
 
 
 @dataclass
 class Kernel:
-    """A kernel that can be launched."""
+    """A kernel that can be launched; `ptx` is the text of its module, where that is known."""
 
     program: Program
     memory: npt.NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
+    ptx: str = ""
     code: npt.NDArray[np.void] = field(init=False)
     spoilt: tuple[str, str] = ("", "")  # the handler that `mutate` spoils, and how
 
@@ -186,11 +200,13 @@ class Kernel:
             allocs[number] = (one.at, one.at + one.size, flags, number, shadow)
         code = self.fused() if settings.fuse and program.fused else self.code
         counts = np.zeros(len(code), COUNT)
+        samples = np.empty(2 * len(code) if settings.profile else 0, SAMPLE)
         constants = np.frombuffer(program.constants, np.uint8)
         arrays = {
             "code": code, "lists": program.lists, "constants": constants, "allocs": allocs,
-            "counts": counts, "params": held, "globals": self.memory, "consts": self.memory,
-            "specials": program.specials, "shared_constants": program.shared_constants,
+            "counts": counts, "samples": samples, "params": held, "globals": self.memory,
+            "consts": self.memory, "specials": program.specials,
+            "shared_constants": program.shared_constants,
         }  # fmt: skip
         for name, array in arrays.items():
             setattr(given, name, array.ctypes.data)
@@ -220,7 +236,9 @@ class Kernel:
             sys.stdout.flush()
         if failed:
             raise Finding(self.said(given, names))
-        return Result(given.steps, counts if settings.profile else None, printed)
+        if not settings.profile:
+            return Result(given.steps, None, printed)
+        return Result(given.steps, counts, printed, relative(samples[: given.nsamples], allocs))
 
     def said(self, given: Launch, names: Sequence[str]) -> str:
         """A finding as a line: kernel, source, block, thread, what, and the mend."""
@@ -290,12 +308,12 @@ def fits(
         raise ValueError(f"{program.name}: a block of {block} is not its .reqntid {wanted}")
 
 
-def loaded(program: Program, globals_: Globals) -> Kernel:
-    """A kernel with its module's memory of its own."""
+def loaded(program: Program, globals_: Globals, ptx: str = "") -> Kernel:
+    """A kernel with its module's memory of its own; `ptx` is the module's text."""
     memory = aligned(max(64, len(globals_.bytes)))
     memory[: len(globals_.bytes)] = np.frombuffer(globals_.bytes, np.uint8)
     base = memory.ctypes.data
     for at, name, offset in globals_.addresses:
         address = base + globals_.symbols[name].at + offset
         memory[at : at + 8] = np.frombuffer(address.to_bytes(8, "little"), np.uint8)
-    return Kernel(program, memory)
+    return Kernel(program, memory, ptx)

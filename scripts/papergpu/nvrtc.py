@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -34,10 +34,11 @@ _LACKING = re.compile(r'cannot open source file "([^"]+)"')
 
 @dataclass(frozen=True)
 class Compiled:
-    """PTX, and the symbol of each name that was asked for by its C++ name."""
+    """PTX, the symbol of each name that was asked for by its C++ name, and a binary if asked."""
 
     ptx: str
     symbols: dict[str, str]
+    binary: bytes = b""
 
 
 @cache
@@ -150,12 +151,49 @@ def unit(text: str, path: Path | None, options: Sequence[str], target: str) -> U
     return Unit(name, device_part(whole), tuple(given), tuple(missing), tuple(own))
 
 
+# What the PTX that this process has asked for was made of, the latest last.
+_sources: dict[str, tuple[Unit, tuple[str, ...]]] = {}
+REMEMBERED = 64
+
+
 def compiled(one: Unit, names: Sequence[str] = ()) -> Compiled:
     """The PTX of a unit with the kernels that `names` names as C++ does, from disk if it is there.
 
     Raises:
         CompileError: NVRTC does not take it.
     """
+    found = _compiled(one, names)
+    _sources[found.ptx] = one, tuple(names)
+    while len(_sources) > REMEMBERED:
+        del _sources[next(iter(_sources))]
+    return found
+
+
+def knows(ptx: str) -> bool:
+    """Whether `binary` can make one of this PTX."""
+    return ptx in _sources
+
+
+def binary(ptx: str, *, lines: bool = True) -> bytes:
+    """The binary that NVRTC makes of the source from which `compiled` made this PTX.
+
+    With `lines` it says of which line of PTX its instructions were made.
+
+    Raises:
+        ValueError: this process has not asked for that PTX, or long ago.
+        CompileError: NVRTC does not take it.
+    """
+    if ptx not in _sources:
+        raise ValueError("this PTX was not made from CUDA C++ here: compile its source again")
+    one, names = _sources[ptx]
+    real = {f"--gpu-architecture={virtual}": f"--gpu-architecture={target}"
+            for target, virtual in TARGETS.items()}  # fmt: skip
+    options = [real.get(option, option) for option in one.options]
+    given = replace(one, options=tuple(o for o in options if lines or o != "-lineinfo"))
+    return _compile(given, names, "CUBIN").binary
+
+
+def _compiled(one: Unit, names: Sequence[str]) -> Compiled:
     nvrtc = bindings()
     digest = hashlib.sha256(_stand_ins())
     parts = [FORMAT, str(nvrtc.nvrtcVersion()), one.name, one.text, *one.options, "|", *names]
@@ -173,11 +211,11 @@ def compiled(one: Unit, names: Sequence[str] = ()) -> Compiled:
     return made
 
 
-def _compile(one: Unit, names: Sequence[str]) -> Compiled:
+def _compile(one: Unit, names: Sequence[str], also: str = "") -> Compiled:
     """Ask NVRTC; headers that are nowhere are taken as empty, one after the other."""
     empty: list[str] = []
     while True:
-        done, log = _once(one, names, empty)
+        done, log = _once(one, names, empty, also)
         if done is not None:
             return done
         lacking = _LACKING.search(log)
@@ -196,7 +234,9 @@ def _compile(one: Unit, names: Sequence[str]) -> Compiled:
     raise CompileError(said)
 
 
-def _once(one: Unit, names: Sequence[str], empty: Sequence[str]) -> tuple[Compiled | None, str]:
+def _once(
+    one: Unit, names: Sequence[str], empty: Sequence[str], also: str
+) -> tuple[Compiled | None, str]:
     nvrtc = bindings()
 
     def check(answer: tuple[Any, ...]) -> Any:
@@ -205,11 +245,15 @@ def _once(one: Unit, names: Sequence[str], empty: Sequence[str]) -> tuple[Compil
             raise CompileError(f"{one.name}: NVRTC says {code.name}")
         return rest[0] if rest else None
 
-    def read(size: Any, get: Any) -> str:
+    def held(what: str) -> bytes:
+        size = check(getattr(nvrtc, f"nvrtcGet{what}Size")(program))
         # NVRTC writes into it, and Python has but one object for all that are one byte long.
-        held: bytes = b" " * max(2, check(size(program)))
-        check(get(program, held))
-        return held.partition(b"\0")[0].decode(errors="replace")
+        room: bytes = b" " * max(2, size)
+        check(getattr(nvrtc, f"nvrtcGet{what}")(program, room))
+        return room[:size]
+
+    def read(what: str) -> str:
+        return held(what).partition(b"\0")[0].decode(errors="replace")
 
     headers = [b"// nowhere to be found\n"] * len(empty)
     program = check(nvrtc.nvrtcCreateProgram(
@@ -220,14 +264,14 @@ def _once(one: Unit, names: Sequence[str], empty: Sequence[str]) -> tuple[Compil
             check(nvrtc.nvrtcAddNameExpression(program, name.encode()))
         options = [option.encode() for option in one.options]
         (code,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
-        log = read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
+        log = read("ProgramLog")
         if int(code):
             return None, log if log.strip() else f"{one.name}: NVRTC says {code.name}"
         symbols = {
             name: check(nvrtc.nvrtcGetLoweredName(program, name.encode())).decode()
             for name in names
         }
-        return Compiled(slim(read(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX)), symbols), log
+        return Compiled(slim(read("PTX")), symbols, held(also) if also else b""), log
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 

@@ -15,15 +15,20 @@ COUNT = np.dtype(
                                "wavefronts", "ideal_wavefronts", "bytes", "operations",
                                "shared_requests")]
 )  # fmt: skip
+SAMPLE = np.dtype(
+    [("addresses", "u8", 32), ("mask", "u4"), ("size", "u4"), ("passes", "u4"), ("ideal", "u4"),
+     ("block", "u4", 3), ("warp", "u4"), ("instruction", "u4"), ("space", "u1"), ("does", "u1"),
+     ("unused", "u1", 2)]
+)  # fmt: skip
 UNWRITTEN, READ_ONLY = 1, 2
 ALLOC = np.dtype([("lo", "u8"), ("hi", "u8"), ("flags", "u4"), ("name", "u4"), ("shadow", "u8")])
 _POINTERS = ("code", "lists", "constants", "allocs", "counts", "params", "globals", "consts",
-             "specials", "shared_constants", "shadow")  # fmt: skip
+             "specials", "shared_constants", "shadow", "samples")  # fmt: skip
 _NUMBERS = ("ncode", "nconstants", "nregs", "shared", "local", "nallocs", "nspecials",
             "nshared_constants", "nparams", "nconsts")  # fmt: skip
 _SETTINGS = ("static_shared", "dynamic_shared", "sm", "tensor", "checks", "profile",
              "cooperative", "schedule", "threads", "granule", "global_granule",
-             "perturb", "order", "reserved")  # fmt: skip
+             "perturb", "order", "reserved", "nsamples")  # fmt: skip
 
 
 class Launch(ctypes.Structure):
@@ -54,7 +59,8 @@ def engine() -> ctypes.CDLL:
     """
     found = core()
     sizes = {"Inst": INSTRUCTION.itemsize, "Launch": ctypes.sizeof(Launch),
-             "Count": COUNT.itemsize, "Alloc": ALLOC.itemsize}  # fmt: skip
+             "Count": COUNT.itemsize, "Alloc": ALLOC.itemsize,
+             "Sample": SAMPLE.itemsize}  # fmt: skip
     for number, (name, here) in enumerate(sizes.items()):
         there = found.papergpu_sizes(number)
         if there != here:

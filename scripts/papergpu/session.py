@@ -18,7 +18,8 @@ class Launched:
     """A launch that has ended: what ran, over what grid and under what settings, and what it did.
 
     `program.where(k)` says where instruction k stands in the source, and `result.counts[k]` what it
-    did, where `settings.profile` is on.
+    did, where `settings.profile` is on. `ptx` is the text of the kernel's module, whose lines
+    `program.places` names, and `shared` the bytes of shared memory of a block, static and dynamic.
     """
 
     name: str
@@ -28,6 +29,8 @@ class Launched:
     block: Three
     cluster: Three
     settings: Settings
+    ptx: str = ""
+    shared: int = 0
 
 
 class Undo:
@@ -121,7 +124,12 @@ def launch(
     result = kernel.launch(grid, block, parameters, touched, **options)
     if _told:
         program, cluster = kernel.program, options.get("cluster", DEFAULTS["cluster"])
-        done = Launched(program.name, program, result, grid, block, cluster, chosen)
+        # What groups of several warps meet in is the engine's own.
+        static = program.reserved - 1 if program.reserved else program.shared
+        shared = static + options.get("dynamic", DEFAULTS["dynamic"])
+        done = Launched(
+            program.name, program, result, grid, block, cluster, chosen, kernel.ptx, shared
+        )
         for callback in tuple(_told):
             callback(done)
     return result

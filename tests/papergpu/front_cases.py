@@ -12,6 +12,7 @@ import papergpu
 import torch
 import triton
 from apart import cases, wrong
+from papergpu.samples import accesses
 from triton.runtime.driver import driver
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -242,6 +243,26 @@ def case_settings(target: str) -> None:
     lines = {only.program.where(at) for at in range(len(counts))}
     assert f"front_kernels.py:{line_of('at + BLOCK, mask')}" in lines
     assert not papergpu.session.current().profile
+
+
+def case_samples(target: str) -> None:
+    """Columns of a matrix, read a row at a time: a sector for each lane."""
+    seen: list[papergpu.Launched] = []
+    x, out = torch.zeros(128 * 64), torch.empty(128)
+    with papergpu.on_launch(seen.append), papergpu.settings(profile=True, checks=False):
+        kernels.strided[(1,)](x, out, 64, N=128)
+    (one,) = seen
+    assert one.result.samples is not None
+    load, store = accesses(one.program, one.result.samples)
+    assert (load.space, load.does, load.passes, load.ideal) == ("global", "load", 32, 4)
+    assert load.addresses == tuple(256 * lane for lane in range(32))
+    assert (store.does, store.passes, store.warp, store.block) == ("store", 4, 0, (0, 0, 0))
+    assert store.addresses == tuple(4 * lane for lane in range(32))
+    lines = one.ptx.splitlines()
+    assert "ld.global" in lines[load.line - 1] and "st.global" in lines[store.line - 1]
+    shift = triton.__version__.startswith("3.9.")  # whose lines are one too many
+    assert load.place is not None and load.place.line == line_of("at * step") + shift, load.place
+    assert one.shared == 0
 
 
 def case_descriptors(target: str) -> None:

@@ -233,5 +233,5 @@ void note(Warp& w, const Inst& i, u32 n, Access access, Where& at) {
     alignas(64) u32 t[32];
     const u32 first = at.space == SHARED ? 0 : u32(u64(at.base) & 1023);
     for (u32 k = 0; k < 32; ++k) t[k] = first + at.t[k];
-    count_offsets(w, i, t, w.m, int(n), at.space, access);
+    count_offsets(w, i, t, w.m, int(n), at.space, access, u64(at.base) - first);
 }

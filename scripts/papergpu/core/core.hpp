@@ -121,6 +121,7 @@ struct Warp {
     u32 synced[32];             // its own time at each lane's last synchronisation; checks only
     u32 phase;                  // of its cluster's barrier, that it last arrived for
     u32 index;                  // in its gang
+    u64 early;                  // the higher, the earlier in the grid: samples.hpp
     u32 touched, floor;     // its time at its last access; all that is older than floor it has seen (0: to be computed)
     u32 within;             // what its lanes did before this they have all seen: known where floor is; checks only
     u32 clash;              // lanes that write what another thread wrote, with nothing between; checks only
@@ -155,6 +156,8 @@ struct Block {
 struct Gang {
     Launch* launch;
     Count* counts;  // the counts of the host's thread that runs it, by instruction
+    u64* ranks;     // and of the requests that it has kept: samples.hpp
+    struct Samples* samples;  // those, owned by launch.cpp
     std::vector<Block> blocks;
     std::vector<Warp> warps;
     u8* shared;
@@ -189,11 +192,13 @@ struct Launch {
     const u32* specials;
     const u32* shared_constants;
     void* shadow;
+    struct Sample* samples;  // room for two an instruction, where profile
     u32 ncode, nconstants, nregs, shared, local, nallocs, nspecials, nshared_constants, nparams, nconsts;
     u32 grid[3], block[3], cluster[3];
     u32 static_shared, dynamic_shared, sm, tensor;
     u32 checks, profile, cooperative, schedule, threads, granule, global_granule, perturb, order;
     u32 reserved;  // 1 + where the 288 bytes of shared memory begin that groups of warps meet by, or 0
+    u32 nsamples;  // an answer
     u64 seed, limit;
     // answers
     u64 steps;
@@ -330,7 +335,7 @@ void check_end_launch(Launch& l);
 // An access of the lanes of mask, `bytes` each, at host addresses.
 void count_access(Warp& w, const Inst& i, const u64* at, u32 mask, int bytes, Space space, Access access = READ);
 // The same for offsets to a base that is a multiple of 128 bytes, or of 1024 in shared memory.
-void count_offsets(Warp& w, const Inst& i, const u32* at, u32 mask, int bytes, Space space, Access access);
+void count_offsets(Warp& w, const Inst& i, const u32* at, u32 mask, int bytes, Space space, Access access, u64 base);
 // Of all lanes: the same bytes, or in a row from `at` on.
 void count_simple(Warp& w, const Inst& i, u64 at, bool row, int bytes, Space space, Access access);
 static inline Count& count_of(const Warp& w, const Inst&) {

@@ -1,5 +1,5 @@
 // What an access costs in sectors of global memory and wavefronts of shared memory, and what it need cost.
-#include "core.hpp"
+#include "samples.hpp"
 #include <algorithm>
 
 namespace {
@@ -139,9 +139,43 @@ Counted wavefronts(const u32* t, u32 mask, u32 bytes, Access access, bool merges
     return found;
 }
 
-}  // namespace
+// Keeps a request of the current instruction; `at` are host addresses.
+__attribute__((noinline)) void keep(Warp& w, size_t slot, u64 rank, const u64* at, Sample s) {
+    const Block& b = *w.block;
+    const Gang& g = *b.gang;
+    bool own = true;
+    for (u32 k = 0; k < 32; ++k) {
+        if (!(s.mask >> k & 1)) continue;
+        s.at[k] = at[k];
+        own = own && (s.space != SHARED || at[k] - u64(b.shared) < g.stride);
+    }
+    if (s.space == SHARED)
+        for (u32 m = s.mask; m; m &= m - 1) {
+            u64& x = s.at[lowest(m)];
+            const u64 from = x - u64(g.shared);
+            // With bytes of other blocks of the cluster: as an address of its shared memory.
+            x = from % g.stride + (own ? 0 : u64(g.blocks[from / g.stride].rank) << 24);
+        }
+    for (int d = 0; d < 3; ++d) s.block[d] = b.at[d];
+    s.warp = w.id;
+    s.instruction = w.pc;
+    g.samples->take(slot, rank) = s;
+}
 
-void count_offsets(Warp& w, const Inst& i, const u32* t, u32 mask, int bytes, Space space, Access access) {
+// Looks whether a request is the worst so far of its instruction: lane k accesses memory at at(k).
+template <class F>
+inline __attribute__((always_inline)) void sample(Warp& w, u32 mask, int bytes, Space space, Access access,
+                                                  Counted found, F at) {
+    const size_t slot = 2 * size_t(w.pc) + (space == SHARED);
+    const u64 rank = Samples::rank(found.count, found.ideal, w.early);
+    if (__builtin_expect(rank <= w.block->gang->ranks[slot], 1)) return;
+    u64 t[32];
+    for (u32 k = 0; k < 32; ++k) t[k] = at(k);
+    keep(w, slot, rank, t, {{}, mask, u32(bytes), found.count, found.ideal, {}, 0, 0, space, access, {}});
+}
+
+// Counts a request of offsets, and says what it was.
+Counted count_request(Warp& w, const Inst& i, const u32* t, u32 mask, int bytes, Space space, Access access) {
     Count& c = count_of(w, i);
     alignas(64) u32 s[32];
     ++(space == SHARED ? c.shared_requests : c.requests);
@@ -153,21 +187,31 @@ void count_offsets(Warp& w, const Inst& i, const u32* t, u32 mask, int bytes, Sp
         const Counted found = wavefronts(t, mask, u32(bytes), access, w.launch->sm < 80);
         c.wavefronts += found.count;
         c.ideal_wavefronts += found.ideal;
-    } else {
-        const Counted found = sectors(t, u32(bytes));
-        c.sectors += found.count;
-        c.ideal_sectors += found.ideal;
+        return found;
     }
+    const Counted found = sectors(t, u32(bytes));
+    c.sectors += found.count;
+    c.ideal_sectors += found.ideal;
+    return found;
+}
+
+}  // namespace
+
+void count_offsets(Warp& w, const Inst& i, const u32* t, u32 mask, int bytes, Space space, Access access, u64 base) {
+    const Counted found = count_request(w, i, t, mask, bytes, space, access);
+    sample(w, mask, bytes, space, access, found, [=](u32 k) { return base + t[k]; });
 }
 
 void count_simple(Warp& w, const Inst& i, u64 at, bool row, int bytes, Space space, Access access) {
     Count& c = count_of(w, i);
     const u32 n = u32(bytes);
+    const auto address = [=](u32 k) { return row ? at + k * n : at; };
     if (space != SHARED) {
+        const Counted found{row ? (u32(at & 31) + 32 * n + 31) / 32 : (n + 31) / 32, row ? n : (n + 31) / 32};
         ++c.requests;
-        c.sectors += row ? (u32(at & 31) + 32 * n + 31) / 32 : (n + 31) / 32;
-        c.ideal_sectors += row ? n : (n + 31) / 32;
-        return;
+        c.sectors += found.count;
+        c.ideal_sectors += found.ideal;
+        return sample(w, w.m, bytes, space, access, found, address);
     }
     ++c.shared_requests;
     // Whether in a row or the same, the lanes of a piece have no conflict.
@@ -178,6 +222,7 @@ void count_simple(Warp& w, const Inst& i, u64 at, bool row, int bytes, Space spa
         pieces += ((w.m >> start) & (each == 32 ? ~0u : (1u << each) - 1)) != 0;
     c.wavefronts += pieces;
     c.ideal_wavefronts += pieces;
+    sample(w, w.m, bytes, space, access, {pieces, pieces}, address);
 }
 
 void count_access(Warp& w, const Inst& i, const u64* at, u32 mask, int bytes, Space space, Access access) {
@@ -192,7 +237,7 @@ void count_access(Warp& w, const Inst& i, const u64* at, u32 mask, int bytes, Sp
     alignas(64) u32 t[32];
     if (hi - base < ~0u) {
         for (int k = 0; k < 32; ++k) t[k] = u32(at[k] - base);
-        return count_offsets(w, i, t, mask, bytes, space, access);
+        return count_offsets(w, i, t, mask, bytes, space, access, base);
     }
     // Further apart than 32 bits say: sectors are numbered anew, in order, each lane's bytes in its own place.
     u64 order[32];
@@ -202,5 +247,6 @@ void count_access(Warp& w, const Inst& i, const u64* at, u32 mask, int bytes, Sp
     n = int(std::unique(order, order + n) - order);
     for (int k = 0; k < 32; ++k)
         t[k] = u32(std::lower_bound(order, order + n, at[k] >> 5) - order) << 6 | u32(at[k] & 31);
-    count_offsets(w, i, t, mask, bytes, space, access);
+    const Counted found = count_request(w, i, t, mask, bytes, space, access);
+    sample(w, mask, bytes, space, access, found, [=](u32 k) { return at[k]; });
 }

@@ -1,5 +1,5 @@
 // The handlers by name, as Python asks for them.
-#include "core.hpp"
+#include "samples.hpp"
 
 std::map<std::string, Handler>& handlers() {
     static std::map<std::string, Handler> all;
@@ -33,7 +33,7 @@ const char* papergpu_names() {
     return all.c_str();
 }
 u32 papergpu_sizes(u32 which) {
-    const u32 sizes[] = {sizeof(Inst), sizeof(Launch), sizeof(Count), sizeof(Alloc)};
+    const u32 sizes[] = {sizeof(Inst), sizeof(Launch), sizeof(Count), sizeof(Alloc), sizeof(Sample)};
     return sizes[which];
 }
 }

@@ -7,7 +7,7 @@
 namespace {
 
 void work(Launch& l, std::atomic<u64>& next, const std::vector<u32>& order, u64 total, std::atomic<bool>& stop,
-          std::mutex& lock) {
+          std::mutex& lock, Samples& sampled) {
     std::vector<std::unique_ptr<Resident>> all, spare;
     Resident* now = nullptr;
     // As many at a time as a GPU could have, and as memory allows.
@@ -17,19 +17,23 @@ void work(Launch& l, std::atomic<u64>& next, const std::vector<u32>& order, u64 
     // Each thread counts on its own, and adds what it has counted at the end.
     std::vector<Count> own(l.profile ? l.ncode : 0);
     Count* const counts = own.data();
+    Samples samples(l.profile ? l.ncode : 0);
     struct Added {
         Launch& l;
         std::vector<Count>& own;
+        const Samples& samples;
+        Samples& sampled;
         std::mutex& lock;
         ~Added() {
             std::lock_guard<std::mutex> held(lock);
             const u64* from = (const u64*)own.data();
             u64* to = (u64*)l.counts;
             for (size_t k = 0; k < own.size() * (sizeof(Count) / 8); ++k) to[k] += from[k];
+            sampled.merge(samples);
         }
     };
     try {
-        Added added{l, own, lock};
+        Added added{l, own, samples, sampled, lock};
         for (;;) {
             if (stop) return;
             bool finished = false;
@@ -56,7 +60,7 @@ void work(Launch& l, std::atomic<u64>& next, const std::vector<u32>& order, u64 
                     all.push_back(std::move(spare.back()));
                     spare.pop_back();
                     now = all.back().get();
-                    begin(*now, l, order.empty() ? n : order[n], counts);
+                    begin(*now, l, order.empty() ? n : order[n], counts, &samples);
                 } else if (all.empty()) return;
             }
         }
@@ -101,13 +105,15 @@ extern "C" int papergpu_launch(Launch* given) {
     std::atomic<u64> next{0};
     std::atomic<bool> stop{false};
     std::mutex lock;
+    Samples sampled(l.profile ? l.ncode : 0);
     const u64 n = std::max<u64>(1, std::min<u64>(l.threads, total));
-    if (n == 1) work(l, next, order, total, stop, lock);
+    if (n == 1) work(l, next, order, total, stop, lock, sampled);
     else {
         std::vector<std::thread> pool;
-        for (u64 k = 0; k < n; ++k) pool.emplace_back([&] { work(l, next, order, total, stop, lock); });
+        for (u64 k = 0; k < n; ++k) pool.emplace_back([&] { work(l, next, order, total, stop, lock, sampled); });
         for (auto& t : pool) t.join();
     }
+    if (l.profile) l.nsamples = sampled.write(l.samples);
     if (l.checks) check_end_launch(l);
     return stop ? 1 : 0;
 }

@@ -11,9 +11,11 @@ Memory::~Memory() {
     if (at) munmap(at, size);
 }
 
-void begin(Resident& r, Launch& l, u64 number, Count* counts) {
+void begin(Resident& r, Launch& l, u64 number, Count* counts, Samples* samples) {
     Gang& g = r.gang;
     g.counts = counts;
+    g.samples = samples;
+    g.ranks = samples->kept.data();
     const u32 per = product(l.cluster), threads = product(l.block), nwarps = (threads + 31) / 32;
     const u32 n = l.cooperative ? product(l.grid) : per;
     if (r.fresh) {
@@ -87,6 +89,7 @@ void begin(Resident& r, Launch& l, u64 number, Count* counts) {
             w.launch = &l;
             w.id = v;
             w.index = k * nwarps + v;
+            w.early = Samples::early(b.linear, v);
             w.first = v * 32;
             w.live = w.cur = threads - w.first >= 32 ? ~0u : (1u << (threads - w.first)) - 1;
             w.pc = 0;

@@ -1,6 +1,6 @@
 // What the parts that run a launch share: a warp's groups of lanes, its block's barriers, its turns.
 #pragma once
-#include "core.hpp"
+#include "samples.hpp"
 #include <algorithm>
 
 enum Turn { RAN, YIELDED, STUCK, DONE };
@@ -43,7 +43,8 @@ struct Resident {
     std::unique_ptr<Memory> memory;
     bool fresh = true;
 };
-void begin(Resident& r, Launch& l, u64 number, Count* counts);  // blocks of the gang: `number`-th of the launch
+// Blocks of the gang: `number`-th of the launch.
+void begin(Resident& r, Launch& l, u64 number, Count* counts, Samples* samples);
 
 // ---- hangs.cpp
 [[noreturn]] void deadlock(Gang& g);  // a finding that says who waits for what

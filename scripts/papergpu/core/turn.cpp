@@ -60,7 +60,8 @@ Turn run(Warp& w, u64 quantum) {
         const u32 m = executing(w, i, w.cur);
         w.m = m;
         ++w.steps;
-        if (counts) count(counts[w.pc], m);
+        // A branch is executed by all that come to it, whether they take it or not.
+        if (counts) count(counts[w.pc], i.kind == BRANCH || i.kind == EXIT ? w.cur : m);
         switch (i.kind) {
         case BRANCH:
             moved = true;
