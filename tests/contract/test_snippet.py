@@ -145,8 +145,8 @@ def test_both_files_must_be_there(project: Project, missing: str) -> None:
     assert str(found).startswith(f"snippets/given/{missing}: is missing; ")
 
 
-PROOF_NAMES = ["CASES", "TIMED", "inputs", "reference", "VARIANTS", "PEERS", "cost", "facts",
-               "TOLERANCE", "LIMITS", "NEEDS"]  # fmt: skip
+PROOF_NAMES = ["CASES", "TIMED", "COUNTED", "inputs", "reference", "VARIANTS", "PEERS", "cost",
+               "facts", "TOLERANCE", "LIMITS", "NEEDS"]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PROOF_NAMES)

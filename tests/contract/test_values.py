@@ -37,7 +37,10 @@ def module(**changed: object) -> SimpleNamespace:
         "inputs": kernel,
         "reference": kernel,
         "TOLERANCE": {"float32": (1e-4, "sums of 1e6 addends")},
-        "LIMITS": {"*": {"registers": 128, "spilled_bytes": 0, "matrix_instructions": True}},
+        "LIMITS": {
+            "*": {"registers": 128, "spilled_bytes": 0, "matrix_instructions": True},
+            "kernel": {"warps": 16, "wide_accesses": 0.5, "wavefronts_over_ideal": 1},
+        },
     }
     return SimpleNamespace(**names | changed)
 
@@ -73,6 +76,19 @@ def test_what_a_case_kills_is_no_property_of_it() -> None:
     assert [found.applies(case) for case in found.cases] == [["one pass", "online"], ["one pass"]]
 
 
+def test_cases_to_count_are_verified_after_the_others() -> None:
+    more = ({"m": 512, "variants": ["online"]}, {"m": 256, "kills": ["b", "c"]})
+    found = values.obligations(module(COUNTED=more), "kernel", {})
+    assert [case["m"] for case in found.cases] == [1, 37, 512, 256]
+    assert found.kills == ((), ("a",), (), ("b", "c"))
+    assert found.counted == range(2, 4)
+    assert found.timed == ({"m": 4096},)
+    assert found.applies(found.cases[2]) == ["online"]
+    assert "kills" not in found.cases[3]
+    for none in (module(), module(COUNTED=())):
+        assert len(values.obligations(none, "kernel", {}).counted) == 0
+
+
 def test_forms_and_sides_of_a_case() -> None:
     case = {"m": 3, "n": 0, "scale": 2.5, "heads": 4, "b": True, "dtype": "float16", "out": "int8"}
     assert values.sides(case) == ["m", "n"]
@@ -104,6 +120,12 @@ for _ in range(5000):
         ("TIMED", None, "TIMED is None"),
         ("TIMED", ({"m": object()},), "holds a object"),
         ("TIMED", [[]], "TIMED[0] is []"),
+        ("COUNTED", None, "COUNTED is None"),
+        ("COUNTED", {"m": 512}, "COUNTED is {'m': 512}"),
+        ("COUNTED", ({"m": 512}, 512), "COUNTED[1] is 512"),
+        ("COUNTED", ({"m": math.nan},), "COUNTED[0] cannot be recorded"),
+        ("COUNTED", ({"variants": ["torch"]},), "COUNTED[0]['variants'] is ['torch']"),
+        ("COUNTED", ({"kills": "a"},), "COUNTED[0]['kills'] is 'a'"),
         ("VARIANTS", {}, "VARIANTS is {}"),
         ("VARIANTS", [kernel], "VARIANTS is ["),
         ("VARIANTS", {"one pass": 3, "online": kernel}, "VARIANTS['one pass'] is no function"),
@@ -138,6 +160,10 @@ for _ in range(5000):
         ("LIMITS", {"*": {"registers": -1}}, "LIMITS['*']"),
         ("LIMITS", {"*": {"registers": True}}, "LIMITS['*']"),
         ("LIMITS", {"*": {"matrix_instructions": 1}}, "LIMITS['*']"),
+        ("LIMITS", {"*": {"wide_accesses": "1"}}, "LIMITS['*']"),
+        ("LIMITS", {"*": {"warps": True}}, "LIMITS['*']"),
+        ("LIMITS", {"*": {"sectors_over_ideal": -1}}, "LIMITS['*']"),
+        ("LIMITS", {"*": {"instructions_per_fma": math.nan}}, "LIMITS['*']"),
     ],
 )
 def test_each_malformed_value_gets_one_row(name: str, value: object, says: str) -> None:
@@ -158,9 +184,12 @@ def test_needs_may_name_what_there_is_only() -> None:
 def test_everything_wrong_is_said_at_once() -> None:
     found = rows(CASES=(), TIMED=None, VARIANTS={}, PEERS={})
     assert [row[0] for row in found] == ["CASES", "TIMED", "VARIANTS", "PEERS"]
+    assert [row[0] for row in rows(COUNTED=[3], CASES=())] == ["CASES", "COUNTED"]
 
 
-@given(st.sampled_from(["CASES", "TIMED", "VARIANTS", "PEERS", "TOLERANCE", "LIMITS"]), ANY)
+@given(
+    st.sampled_from(["CASES", "TIMED", "COUNTED", "VARIANTS", "PEERS", "TOLERANCE", "LIMITS"]), ANY
+)
 def test_no_value_breaks_the_check(name: str, value: object) -> None:
     for row in rows(**{name: value}):
         assert all(isinstance(text, str) and text for text in row)

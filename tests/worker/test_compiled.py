@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from conftest import write_snippet
 
-from warpshelf.worker import binary, compiled
+from warpshelf.look import binary
+from warpshelf.worker import compiled
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "scripts"

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from cudasnippet import SOUND, verified
+from cudasnippet import CASES, SOUND, verified
 from papergpu.tree import Place
 
 from warpshelf.contract.values import Obligations
@@ -34,6 +34,38 @@ def test_the_largest_case_of_each_form_is_counted() -> None:
     assert [index for index in range(5) if both.wants("a", index)] == [1, 3]
     assert [index for index in range(5) if both.wants("b", index)] == [3, 4]
     assert counts.size({"m": 0, "n": 7, "scale": 3, "head": 5}) == 7
+
+
+def test_cases_that_are_there_to_be_counted_are_the_only_ones() -> None:
+    cases = (
+        {"m": 4000, "dtype": "float16"},
+        {"m": 64, "dtype": "float16"},
+        {"m": 32, "dtype": "float16", "variants": ["a", "b"]},
+        {"m": 64, "dtype": "float16", "variants": ["b"]},
+    )
+    told = Obligations(
+        cases=cases,
+        counted=range(2, 4),
+        variants=dict.fromkeys("abc", lambda: None),
+    )
+    found = counts.Counts(told, "trial")
+    wanted = {name: [index for index in range(4) if found.wants(name, index)] for name in "abc"}
+    assert wanted == {"a": [2], "b": [2, 3], "c": [0]}
+
+
+def test_a_run_counts_what_it_is_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = CASES.replace("TIMED =", 'COUNTED = ({"m": 32}, {"m": 64})\nTIMED =')
+    answer = verified(tmp_path, monkeypatch, SOUND, told)
+    [row] = answer["counts"]
+    assert row["case"] == {"m": 64}
+    [copy] = [line for line in row["lines"] if line["at"] == "trial.cu:3"]
+    assert copy["requests"] == 4  # of the four warps two load and store
+    # They are verified as the others are: on every schedule, and in views.
+    assert [row["case"]["m"] for row in answer["cases"]] == [7, 128, 50, 32, 64]
+    assert [row["case"]["m"] for row in answer["due"] if not row["timed"]] == [7, 128, 50, 32, 64]
+    wrong = SOUND.replace("y[i] = x[i]", "y[i] = n == 32 ? 0 : x[i]")
+    [failure] = verified(tmp_path / "wrong", monkeypatch, wrong, told)["failures"]
+    assert "is wrong on case {'m': 32}" in failure["what"]
 
 
 def test_of_each_kernel_its_largest_case_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,8 @@ from warpshelf.bench.pool import Job, Outcome
 from warpshelf.contract import architectures, digest
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding
+from warpshelf.look import kept
+from warpshelf.look.view import View
 from warpshelf.records import agreement, counts
 from warpshelf.records.schema import SCHEMA, Record
 from warpshelf.worker.task import Task
@@ -32,6 +34,7 @@ class Gathered:
     demo: str = ""
     parts: dict[Task, dict[str, Any]] = field(default_factory=dict)
     counts: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # by target
+    views: list[View] = field(default_factory=list)  # of all targets
     awaited: set[tuple[Task, str | None]] = field(default_factory=set)
     findings: list[Finding] = field(default_factory=list)
     seconds: float = 0.0
@@ -73,8 +76,12 @@ class Gathered:
     def _executes(self) -> bool:
         return self.snippet.cannot_run(self.machine["sm"], self.machine["gpus"]) is None
 
-    def jobs(self, compile_seconds: float, force: bool = False) -> list[Job]:
-        """What to do before any timing. A current record's compile figures are kept on a CPU."""
+    def jobs(self, compile_seconds: float, force: bool = False, viewed: bool = False) -> list[Job]:
+        """What to do before any timing. A current record's compile figures are kept on a CPU.
+
+        With `viewed` the views of its kernels are made as well, where PTX is executed, unless those
+        of the present code are there.
+        """
         jobs = []
         if self._executes:
             for target in self.targets:
@@ -86,6 +93,10 @@ class Gathered:
         spared = has_figures and self.on_cpu and self._executes and not force
         if self._compiles and not spared and Task.COMPILE not in self.parts:
             jobs.append(self._job(Task.COMPILE, compile_seconds))
+        if viewed and self._executes and self.snippet.kind == "kernel":
+            missing = force or not self.old_is_current or not kept.views_of(self.snippet)[0]
+            for target in self._executed() if missing else ():
+                jobs.append(self._job(Task.VIEW, compile_seconds, target))
         self.awaited = {(job.do, job.details["target"]) for job in jobs}
         return jobs
 
@@ -118,6 +129,9 @@ class Gathered:
         target = outcome.job.details.get("target")
         self.awaited.discard((outcome.job.do, target))
         self.findings.extend(findings_of(self.snippet, outcome))
+        if outcome.job.do is Task.VIEW:
+            self.views += (outcome.answer or {}).get("views", [])
+            return
         if target is not None:
             self.counts[target] = (outcome.answer or {}).get("counts", [])
         if target in TARGETS[1:]:

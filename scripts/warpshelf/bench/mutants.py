@@ -27,14 +27,16 @@ MACHINE_SECONDS = 60.0
 class Matrix:
     """What became of the mutants of a snippet.
 
-    `judged` has by mutant and case the words of the rejection, None where there was none, and
-    nothing where the case cannot run here.
+    `counted` are the numbers of the cases of COUNTED, which need not kill: one that claims no
+    mutant is not asked. `judged` has by mutant and case the words of the rejection, None where
+    there was none, and nothing where the case was not asked or cannot run here.
     """
 
     snippet: Snippet
     mutants: list[Mutant]
     cases: list[dict[str, Any]]
     kills: list[list[str]]
+    counted: list[int] = field(default_factory=list)
     judged: dict[str, dict[int, str | None]] = field(default_factory=dict)
 
     def findings(self) -> list[Finding]:
@@ -60,7 +62,7 @@ class Matrix:
     def _claims(self) -> Iterator[Finding]:
         names = {mutant.name for mutant in self.mutants}
         for index, claimed in enumerate(self.kills):
-            if not claimed:
+            if not claimed and index not in self.counted:
                 mend = "name in kills a mutant that it rejects, or drop the case"
                 yield self._of_case(index, "kills no mutant", mend)
             for name in claimed:
@@ -72,8 +74,11 @@ class Matrix:
 
     def _of_case(self, index: int, what: str, mend: str) -> Finding:
         path = self.snippet.project.relative(self.snippet.cases_path)
-        line = self.snippet.places.get("CASES", ("", None))[1]
-        return Finding(path, line, f"CASES[{index}] {self.cases[index]} {what}", mend)
+        name, place = (
+            ("COUNTED", self.counted.index(index)) if index in self.counted else ("CASES", index)
+        )
+        line = self.snippet.places.get(name, ("", None))[1]
+        return Finding(path, line, f"{name}[{place}] {self.cases[index]} {what}", mend)
 
     def as_json(self) -> dict[str, Any]:
         """What a program would read."""
@@ -110,12 +115,12 @@ def matrix(
             raise ShelfError(Finding(where, None, f"cannot run here: {why}", "use another machine"))
         asked = _job(snippet, snippet.project.root, here, Task.LOOK)
         offered = _answer(snippet, pool, asked)
-        found = Matrix(snippet, made, offered["cases"], offered["kills"])
-        everything = range(len(found.cases))
-        wanted = {UNCHANGED: list(everything)} if not claims_alone else {}
+        found = Matrix(snippet, made, offered["cases"], offered["kills"], offered["counted"])
+        everything = [i for i, claims in enumerate(found.kills) if claims or i not in found.counted]
+        wanted = {UNCHANGED: everything} if not claims_alone else {}
         for mutant in made:
             claimed = [i for i in everything if mutant.name in found.kills[i]]
-            wanted[mutant.name] = claimed if claims_alone else list(everything)
+            wanted[mutant.name] = claimed if claims_alone else everything
         changes: dict[str, Mutant | None] = {UNCHANGED: None, **{one.name: one for one in made}}
         jobs = []
         for number, (name, cases) in enumerate(wanted.items()):

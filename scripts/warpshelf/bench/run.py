@@ -16,6 +16,7 @@ from warpshelf.contract.snippet import Snippet
 from warpshelf.core.files import write_atomically
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.project import Project
+from warpshelf.look import kept
 from warpshelf.records import agreement, ledger, machine, store
 from warpshelf.records.schema import Record
 from warpshelf.worker.task import Task
@@ -155,7 +156,8 @@ class Run:
             if figures := self.compiled.get((snippet.id, work.digest)):
                 work.parts[Task.COMPILE] = {"compiled": figures}
             gathered[snippet.id] = work
-            mine = work.jobs(COMPILE_SECONDS, self.options.force)
+            viewed = self.options.out is None and where["slug"] == machine.CPU
+            mine = work.jobs(COMPILE_SECONDS, self.options.force, viewed)
             jobs.extend(mine)
             if not mine:
                 self._finish(work, book)
@@ -184,8 +186,8 @@ class Run:
     def _finish(self, work: assemble.Gathered, book: ledger.Ledger) -> None:
         snippet, slug = work.snippet, work.machine["slug"]
         new = {} if work.verdict() else work.record()
-        kept = self.options.out is None and slug == machine.CPU and not self.options.force
-        if new and kept and work.old_is_current:
+        spared = self.options.out is None and slug == machine.CPU and not self.options.force
+        if new and spared and work.old_is_current:
             self._compare(work, new)
         if work.findings:
             book.note(snippet.id, slug, work.digest_now(), str(work.findings[0]))
@@ -198,8 +200,10 @@ class Run:
             write_atomically(self.options.out, store.bundle(self.records.values()))
             note = ""
         else:
-            written = not (kept and work.old_is_current) and store.write(snippet, new)
+            written = not (spared and work.old_is_current) and store.write(snippet, new)
             note = "" if written else "agrees with its record"
+            if work.views:
+                kept.write(snippet, work.views)
         book.note(snippet.id, slug, work.digest, None)
         self._end(Verdict(snippet.id, "passed", note, seconds=work.seconds, machine=slug))
 

@@ -11,8 +11,12 @@ from typing import Any, NamedTuple
 from warpshelf.core import shapes
 from warpshelf.core.files import LARGEST_INTEGER, flaw
 
+LISTS = ("CASES", "TIMED", "COUNTED")  # of cases; the last may be left out
 UNITS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
 MAXIMA = ("registers", "spilled_bytes", "shared_bytes")  # of LIMITS
+OF_VIEWS = (
+    "warps", "sectors_over_ideal", "wavefronts_over_ideal", "wide_accesses", "instructions_per_fma",
+)  # fmt: skip
 FACT_KEYS = ("name", "value", "expected", "tolerance", "unit", "source")
 
 Case = dict[str, Any]
@@ -26,7 +30,8 @@ class Obligations:
     Of a program or a model, `facts` alone is there.
     """
 
-    cases: tuple[Case, ...] = ()
+    cases: tuple[Case, ...] = ()  # of CASES, then of COUNTED
+    counted: range = range(0)  # the numbers of the latter
     kills: tuple[tuple[str, ...], ...] = ()  # of each case, the mutants that it rejects
     timed: tuple[Case, ...] = ()
     variants: Mapping[str, Function] = field(default_factory=dict)
@@ -74,9 +79,11 @@ def obligations(module: ModuleType, kind: str, needs: Mapping[str, Any]) -> Obli
         return Obligations(facts=names["facts"], timelines=drawn[0], grids=drawn[1])
     if problems := _kernel(names, needs):
         raise Malformed(problems)
+    cases = (*names["CASES"], *names.get("COUNTED", ()))
     return Obligations(
-        cases=tuple(_without_kills(case) for case in names["CASES"]),
-        kills=tuple(tuple(case.get("kills", ())) for case in names["CASES"]),
+        cases=tuple(_without_kills(case) for case in cases),
+        counted=range(len(names["CASES"]), len(cases)),
+        kills=tuple(tuple(case.get("kills", ())) for case in cases),
         timed=tuple(names["TIMED"]),
         variants=dict(names["VARIANTS"]),
         peers=dict(names["PEERS"]),
@@ -94,8 +101,9 @@ def _without_kills(case: Case) -> Case:
 
 def _kernel(names: Mapping[str, Any], needs: Mapping[str, Any]) -> list[Problem]:
     rows: list[Problem] = []
-    for name in ("CASES", "TIMED"):
-        rows.extend(_cases(name, names[name]))
+    lists = {name: names[name] for name in LISTS if name in names}
+    for name, cases in lists.items():
+        rows.extend(_cases(name, cases))
     for name in ("VARIANTS", "PEERS"):
         rows.extend(_functions(name, names[name]))
     if rows:
@@ -108,8 +116,8 @@ def _kernel(names: Mapping[str, Any], needs: Mapping[str, Any]) -> list[Problem]
     for name in sorted(needs.get("variants", {}).keys() - {*variants, *peers}, key=str):
         what = f"NEEDS['variants'] names {name!r}, which is no variant"
         rows.append(Problem("NEEDS", what, "mend it"))
-    for name in ("CASES", "TIMED"):
-        for index, case in enumerate(names[name]):
+    for name, cases in lists.items():
+        for index, case in enumerate(cases):
             rows.extend(_directions(f"{name}[{index}]", name, case, list(variants)))
     return [
         *rows,
@@ -173,7 +181,15 @@ def _not_whole(value: object) -> str | None:
     return None if whole else f"is {_short(value)}, no whole number"
 
 
-LIMITS_SHAPE = {**{f"{name}?": _not_whole for name in MAXIMA}, "matrix_instructions?": bool}
+def _no_ratio(value: object) -> str | None:
+    return None if _amount(value) else f"is {_short(value)}, no number of 0 or more"
+
+
+LIMITS_SHAPE = {
+    **{f"{name}?": _not_whole for name in MAXIMA},
+    **{f"{name}?": _no_ratio for name in OF_VIEWS},
+    "matrix_instructions?": bool,
+}
 
 
 def _limits(value: object) -> list[Problem]:

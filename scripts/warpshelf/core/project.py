@@ -40,6 +40,11 @@ class Project:
         return self.docs / "sources"
 
     @property
+    def published_views(self) -> Path:
+        """Copies of the views, laid where the site serves them; never committed."""
+        return self.docs / "views"
+
+    @property
     def exports(self) -> Path:
         """The lists in formats for other programs, laid where the site serves them."""
         return self.docs / "exports"

@@ -111,6 +111,20 @@ class Checks:
         self.rows.append(row)
         return row
 
+    def count(self, chosen: Sequence[str] | None = None) -> None:
+        """Launch what is counted, of all variants or the chosen ones, and look at no result."""
+        for index, case in enumerate(self.proof.cases):
+            for name in self.proof.applies(case):
+                wanted = self.counts.wants(name, index) and (chosen is None or name in chosen)
+                if not wanted or self._skip(name):
+                    continue
+                self._at(f"in variant {name!r} on case {case}")
+                self.watch.begin(index, self._targets(name), counted=True)
+                inputs = self.draw(case, index, 0)
+                with self.watch.call():
+                    self.proof.variants[name](*inputs)
+                self.counts.keep(name, case, self.watch.launched)
+
     def _case(self, row: dict[str, Any], index: int, case: Case, timed: bool) -> None:
         given = self.given(case, index)
         cost = self._cost(case, given, timed)

@@ -14,9 +14,9 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from warpshelf.contract.architectures import covered
-from warpshelf.contract.values import Case, Obligations, form
+from warpshelf.contract.values import OF_VIEWS, Case, Obligations, form
+from warpshelf.look.binary import Usage, release, usage
 from warpshelf.worker import costs
-from warpshelf.worker.binary import Usage, release, usage
 
 ARCHS = ("sm_80", "sm_90", "sm_100")
 CASE_BYTES = 512 * 2**20  # compulsory bytes of the largest case whose inputs are made
@@ -190,7 +190,7 @@ def figures(
     Each variant is called on the largest TIMED case of each form (dtype, pass and the like), and
     on those of CASES if that compiled nothing or a form has no case of at most CASE_BYTES.
     Architectures that NEEDS does not cover are left out. `shared_bytes` is static and dynamic,
-    without what the system reserves; `spilled_bytes` is as warpshelf.worker.binary counts it.
+    without what the system reserves; `spilled_bytes` is as warpshelf.look.binary counts it.
     RuntimeError naming snippet, variant and case if a call or a compilation fails.
     """
     wanted = {
@@ -280,6 +280,8 @@ def broken_limits(rows: list[Row], limits: Mapping[str, Mapping[str, int]]) -> l
                 f"{', '.join(kernels) or 'none'}; name one of them"
             )
         for name, limit in bounds.items():
+            if name in OF_VIEWS:  # those are known where it is executed
+                continue
             if name not in MENDS:
                 lines.append(
                     f"LIMITS[{key!r}] has the key {name!r}, which is no figure; "

@@ -1,7 +1,7 @@
 """What a kernel's launches did, line by line of the snippet, as its record has it.
 
-Of the cases of a variant the largest of each form is counted, and of what they launch the largest
-of each kernel is kept.
+Of a variant the cases of COUNTED are counted, and where none of them is for it, of the others the
+largest of each form. Of what they launch the largest of each kernel is kept.
 
 What was inlined from a library counts for the line of the snippet that asked for it, where the
 compiler says which; what it does not say stands under the library's own name.
@@ -19,6 +19,7 @@ from warpshelf.contract.values import Case, Obligations
 
 if TYPE_CHECKING:
     import papergpu
+    from papergpu.counters import Tally
     from papergpu.program import Program
     from papergpu.tree import Place
 
@@ -32,7 +33,7 @@ class Counts:
 
     def __init__(self, proof: Obligations, snippet: str) -> None:
         self._snippet = snippet
-        self._wanted = {name: largest(proof, name) for name in proof.variants}
+        self._wanted = {name: wanted(proof, name) for name in proof.variants}
         self._kept: dict[tuple[str, str], tuple[Case, list[papergpu.Launched]]] = {}
 
     def wants(self, name: str, index: int) -> bool:
@@ -48,6 +49,11 @@ class Counts:
             before = self._kept.get((name, kernel))
             if before is None or size(before[0]) < size(case):
                 self._kept[name, kernel] = case, done
+
+    def kept(self) -> list[tuple[str, Case, list[papergpu.Launched]]]:
+        """By variant and kernel: the variant, the case, and the launches that are counted."""
+        kept = sorted(self._kept.items(), key=lambda one: one[0])
+        return [(name, *one) for (name, _), one in kept]
 
     def rows(self) -> list[dict[str, Any]]:
         """By variant and kernel: the case, how many launches it was, and their lines."""
@@ -68,8 +74,14 @@ def size(case: Case) -> int:
     return math.prod(max(1, case[side]) for side in values.sides(case))
 
 
+def wanted(proof: Obligations, name: str) -> set[int]:
+    """The numbers of the cases to count for a variant."""
+    chosen = {index for index in proof.counted if name in proof.applies(proof.cases[index])}
+    return chosen or largest(proof, name)
+
+
 def largest(proof: Obligations, name: str) -> set[int]:
-    """The cases to count for a variant: of each form the largest, the first of equals.
+    """The cases of a variant: of each form the largest, the first of equals.
 
     Forms are told apart since another may launch other kernels.
     """
@@ -89,14 +101,14 @@ def lines(launched: Sequence[papergpu.Launched], snippet: str) -> list[dict[str,
     """
     from papergpu.counters import profile
 
-    folded: dict[int, Program] = {}
+    programs: dict[int, Program] = {}
     done = []
     for one in launched:
         if one.result.counts is None:  # it was launched without them
             continue
-        if id(one.program) not in folded:
-            folded[id(one.program)] = _folded(one.program, snippet)
-        done.append((folded[id(one.program)], one.result.counts))
+        if id(one.program) not in programs:
+            programs[id(one.program)] = folded(one.program, snippet)
+        done.append((programs[id(one.program)], one.result.counts))
     return _lines(profile(done).as_dict())
 
 
@@ -115,14 +127,27 @@ def _lines(profile: dict[str, Any]) -> list[dict[str, Any]]:
     return [found[key] for key in sorted(found)]
 
 
+def where(place: Place | None) -> tuple[str, int]:
+    """The file and the line of a folded place, as a record names them; line 0 where it has none."""
+    return (place.file, place.line) if place is not None and place.line else (UNKNOWN, 0)
+
+
+def tallied(tally: Tally) -> dict[str, Any]:
+    """What a tally holds that is not 0, as a record has it: how often is the sum over classes."""
+    return {key: value for key, value in tally.as_dict().items() if value and key != "executed"}
+
+
 def _sum(first: Any, second: Any) -> Any:
     if isinstance(first, int):
         return first + second
     return {key: first.get(key, 0) + second.get(key, 0) for key in (*first, *second)}
 
 
-def _folded(program: Program, snippet: str) -> Program:
-    """The same program, each instruction of which stands in one line alone."""
+def folded(program: Program, snippet: str) -> Program:
+    """The same program, each instruction of which stands in one line alone.
+
+    `snippet` is the id of the snippet whose files are named as they are in its folder.
+    """
     callers: dict[At, Place] = {}
     for place, _ in program.places:
         if place is not None and place.caller is not None:

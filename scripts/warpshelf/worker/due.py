@@ -16,7 +16,7 @@ from warpshelf.worker.checks import Checks
 
 
 def rows(checks: Checks) -> list[dict[str, Any]]:
-    """A row a case, in the order of CASES and TIMED: its variants, peers, tolerance and cost."""
+    """A row a case, of CASES, COUNTED, TIMED in order: its variants, peers, tolerance and cost."""
     proof = checks.proof
     known = dict(checks.dtypes)
     for index, case in enumerate(proof.cases):

@@ -7,6 +7,7 @@ Triton: each child does so for itself, once its environment says how.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from warpshelf.contract import values
@@ -23,6 +24,7 @@ def check_contract(context: Context) -> dict[str, Any]:
     proof = context.proof
     return {
         "cases": list(proof.cases),
+        "counted": list(proof.counted),
         "variants": list(proof.variants),
         "kills": [list(names) for names in proof.kills],
     }
@@ -130,15 +132,42 @@ def compile_snippet(context: Context) -> dict[str, Any]:
     job, proof = context.job, context.proof
     context.at("while compiling")
     rows = compiled.figures(proof, job["id"], has_cuda=job["has_cuda"], needs=job["needs"])
-    broken = compiled.broken_limits(rows, proof.limits)
-    place = context.place("LIMITS")
     return {
         "compiled": rows,
-        "failures": [
-            failure(what, mend, place)
-            for what, _, mend in (text.rpartition("; ") for text in broken)
-        ],
+        "failures": _limited(context, compiled.broken_limits(rows, proof.limits)),
     }
+
+
+def view_snippet(context: Context) -> dict[str, Any]:
+    """What became of every kernel on the job's target, and what its counted launches did.
+
+    Of the job's `variants` where it names some; with `whole` the PTX of each is told as well.
+    """
+    from warpshelf.look import limits
+    from warpshelf.worker import code
+
+    job = context.job
+    checks = Checks(context, times.device())
+    checks.count(job.get("variants"))
+    context.at("while reading its machine code")
+    folder = Path(job["path"]).parent
+    chosen = list(code.chosen(checks.counts.kept()))
+    found = [code.view(one, job["target"], folder) for one in chosen]
+    broken = limits.broken(found, context.proof.limits)
+    return {
+        "views": found,
+        "failures": _limited(context, broken),
+        "variants": list(context.proof.variants),
+        **({"modules": [code.module(one) for one in chosen]} if job.get("whole") else {}),
+    }
+
+
+def _limited(context: Context, broken: Sequence[str]) -> list[dict[str, Any]]:
+    """Failures of lines that name a figure and, behind their last semicolon, its mend."""
+    place = context.place("LIMITS")
+    return [
+        failure(what, mend, place) for what, _, mend in (text.rpartition("; ") for text in broken)
+    ]
 
 
 DOES: dict[Task, Callable[[Context], dict[str, Any]]] = {
@@ -149,4 +178,5 @@ DOES: dict[Task, Callable[[Context], dict[str, Any]]] = {
     Task.JUDGE: judge_snippet,
     Task.TIME: times.time_snippet,
     Task.COMPILE: compile_snippet,
+    Task.VIEW: view_snippet,
 }

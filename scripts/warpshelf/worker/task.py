@@ -15,3 +15,4 @@ class Task(StrEnum):
     JUDGE = "judge_snippet"
     TIME = "time_snippet"
     COMPILE = "compile_snippet"
+    VIEW = "view_snippet"

@@ -1,0 +1,216 @@
+"""The views of one snippet: those that are kept, else made here, and those of another commit."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from warpshelf.bench import assemble
+from warpshelf.bench.pool import Job, Pool
+from warpshelf.bench.run import COMPILE_SECONDS
+from warpshelf.contract import architectures
+from warpshelf.contract import snippet as snippets
+from warpshelf.contract.snippet import Snippet
+from warpshelf.core.findings import Finding, ShelfError
+from warpshelf.core.project import Project
+from warpshelf.look import assembler, kept
+from warpshelf.look.assembler import Module
+from warpshelf.look.view import View
+from warpshelf.records import agreement, machine
+from warpshelf.worker.assembly import at_fixed_addresses
+from warpshelf.worker.task import Task
+
+ARCHS = tuple(sorted(agreement.TARGETS, key=architectures.number))
+
+
+class Unknown(Exception):
+    """A name that the command line gave is none of those that there are; says which are."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to look at: a snippet on an architecture, all its variants and kernels or one of them.
+
+    A kernel's name may be without its template arguments.
+    """
+
+    snippet: Snippet
+    arch: str
+    variant: str | None = None
+    kernel: str | None = None
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Views, the whole PTX of each where it was asked for, and the LIMITS that they break."""
+
+    views: list[View]
+    modules: list[Module] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+
+def named(name: str, known: Sequence[str], what: str) -> str:
+    """`name`, which is one of `known`.
+
+    Raises:
+        Unknown: it is not, with the nearest of those that are.
+    """
+    if name in known:
+        return name
+    near = get_close_matches(name, known, 1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise Unknown(f"{name}: no such {what}; {hint}there are {', '.join(known) or 'none'}")
+
+
+def look(asked: Asked, tell: Callable[[Job], None] = lambda job: None, whole: bool = False) -> Seen:
+    """The views that are asked for. With `whole`, or where none are kept, they are made here.
+
+    Raises:
+        Unknown: there is no such variant or kernel.
+        ShelfError: they cannot be made here, or what makes them failed.
+    """
+    snippet = asked.snippet
+    if snippet.findings:
+        raise ShelfError(snippet.findings)
+    if snippet.kind != "kernel":
+        raise _error(snippet, f"is a {snippet.kind} and has no kernel", "look at one that has")
+    ready = [one.view for one in kept.views_of(snippet)[0] if one.view["arch"] == asked.arch]
+    if ready and not whole:
+        names = list(dict.fromkeys(one["variant"] for one in ready))
+        variant = None if asked.variant is None else named(asked.variant, names, "variant")
+        seen = Seen([one for one in ready if variant in (None, one["variant"])])
+    else:
+        seen = _made(asked, tell, whole)
+    return _of_kernel(seen, asked.kernel)
+
+
+def _of_kernel(seen: Seen, kernel: str | None) -> Seen:
+    if kernel is None:
+        return seen
+    known = list(dict.fromkeys(one["kernel"] for one in seen.views))
+    bare = {name.split("<")[0] for name in known}
+    name = kernel if kernel in bare else named(kernel, known, "kernel")
+    at = [i for i, one in enumerate(seen.views) if name in (one["kernel"], _bare(one))]
+    modules = [seen.modules[i] for i in at] if seen.modules else []
+    return replace(seen, views=[seen.views[i] for i in at], modules=modules)
+
+
+def _bare(view: View) -> str:
+    return str(view["kernel"].split("<")[0])
+
+
+def _made(asked: Asked, tell: Callable[[Job], None], whole: bool) -> Seen:
+    snippet = asked.snippet
+    here = machine.plain()
+    if why := snippet.cannot_run(here["sm"], here["gpus"]):
+        raise _error(snippet, f"is not executed on a CPU: {why}", "look at one that is")
+    if why := assemble.Gathered(snippet, here, None).cannot_run():
+        raise _error(snippet, f"cannot be executed here: {why}", "look where it can")
+    if find_spec("torch") is None:
+        what = "is not installed in this environment"
+        raise ShelfError(Finding("torch", None, what, "run `make site`, which installs it"))
+    details = assemble.details(snippet, here, asked.arch) | {"whole": whole}
+    if asked.variant is not None:
+        details["variants"] = [asked.variant]
+    job = Job(Task.VIEW, snippet.id, COMPILE_SECONDS, details)
+    with Pool(1, preload=("warpshelf.worker.ahead",)) as pool:
+        (outcome,) = pool.run([job], began=tell)
+    findings = assemble.findings_of(snippet, outcome)
+    answer = outcome.answer or {}
+    if "views" not in answer:
+        raise ShelfError(findings or _found(snippet, "gave no views", "run it again"))
+    if asked.variant is not None:
+        named(asked.variant, answer["variants"], "variant")
+    if not answer["views"]:
+        of = "it" if asked.variant is None else asked.variant
+        what = f"{of} launches nothing on {asked.arch} that is executed on a CPU"
+        raise _error(snippet, what, f"choose another of {', '.join(ARCHS)}, or see NEEDS")
+    modules = [
+        Module(f"{view['variant']}, {view['kernel']}", one["ptx"], one["symbol"])
+        for view, one in zip(answer["views"], answer.get("modules", ()), strict=False)
+    ]
+    return Seen(answer["views"], modules, findings)
+
+
+def _found(snippet: Snippet, what: str, mend: str) -> Finding:
+    return Finding(snippet.project.relative(snippet.path), None, what, mend)
+
+
+def _error(snippet: Snippet, what: str, mend: str) -> ShelfError:
+    return ShelfError(_found(snippet, what, mend))
+
+
+def built(before: Module, after: Module, arch: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """Who assembled two builds of a kernel, and the machine code of each as a view has it.
+
+    Raises:
+        ShelfError: no assembler takes both, or no tool reads what it made.
+    """
+    try:
+        with at_fixed_addresses():
+            who, (was, now) = assembler.built((before, after), arch)
+    except (ValueError, RuntimeError) as error:
+        mend = "save it anew from a build for this architecture"
+        raise ShelfError(Finding(before.name, None, str(error), mend)) from None
+    return who, was, now
+
+
+def saved(path: Path, symbol: str) -> Module:
+    """A kernel's PTX from a file that was saved.
+
+    Raises:
+        ShelfError: the file has no such kernel.
+    """
+    try:
+        return assembler.module(str(path), path.read_text(encoding="utf-8"), symbol)
+    except ValueError as error:  # what is not UTF-8 as well
+        mend = "save one by `shelf look ID --save FILE.ptx`"
+        raise ShelfError(Finding(str(path), None, str(error), mend)) from None
+
+
+@contextmanager
+def as_of(snippet: Snippet, commit: str) -> Iterator[Snippet]:
+    """The same snippet as it was at a commit, in a folder that is removed afterwards.
+
+    Raises:
+        Unknown: there is no such commit.
+        ShelfError: the snippet was not there, or is not what this tooling runs.
+    """
+    root = snippet.project.root
+    asked = f"{commit}^{{commit}}"
+    found = _git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", asked)
+    if found.returncode:
+        raise Unknown(f"{commit}: neither a file of PTX nor a commit of this checkout")
+    name = found.stdout.decode().strip()
+    packed = _git(root, "archive", "--format=tar", name, "--", "snippets")
+    if packed.returncode:
+        raise Unknown(f"{commit}: has no snippets/")
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
+            archive.extractall(folder, filter="data")
+        there = snippets.discover(Project(Path(folder)))
+        old = next((one for one in there if one.id == snippet.id), None)
+        if old is None:
+            where = snippet.project.relative(snippet.folder)
+            what = f"is not there as of {commit}"
+            raise ShelfError(Finding(where, None, what, "name a later commit"))
+        if old.findings:
+            said = [replace(one, path=f"{commit}:{one.path}") for one in old.findings]
+            raise ShelfError(said)
+        yield old
+
+
+def _git(root: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
+    try:
+        return subprocess.run(["git", "-C", str(root), *words], capture_output=True, check=False)
+    except OSError:
+        return subprocess.CompletedProcess(words, 1, b"", b"")

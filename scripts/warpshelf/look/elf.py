@@ -1,0 +1,68 @@
+"""What a GPU binary holds beside its code, and the header that nvdisasm wants to see.
+
+The binaries of ptxas before CUDA 13 have another ABI in their header than later ones. nvdisasm 13
+reads them, and analyses no flow in them unless the header says what its own release would write;
+the code is the same byte for byte.
+"""
+
+from __future__ import annotations
+
+import struct
+from io import BytesIO
+
+OS_ABI, ABI_VERSION, FLAGS = 7, 8, 48  # bytes of the header
+OLD, NEW = 51, (65, 8)  # OS ABI before CUDA 13; OS ABI and ABI version of it
+RELEASE, WIDE = 0x6 << 24, 0x4  # of the flags: the ABI's own, and addresses of 64 bits
+PTX = ".nv_debug_ptx_txt"
+
+
+def readable(cubin: bytes) -> bytes:
+    """The same binary with a header that nvdisasm 13 analyses."""
+    if cubin[OS_ABI] != OLD:
+        return cubin
+    header = bytearray(cubin)
+    (flags,) = struct.unpack_from("<I", header, FLAGS)
+    header[OS_ABI], header[ABI_VERSION] = NEW
+    struct.pack_into("<I", header, FLAGS, RELEASE | (flags & 0xFF) << 8 | WIDE)
+    return bytes(header)
+
+
+def section(cubin: bytes, name: str) -> bytes:
+    """The bytes of a section; none where there is no such section."""
+    from elftools.elf.elffile import ELFFile
+
+    found = ELFFile(BytesIO(cubin)).get_section_by_name(name)
+    return bytes(found.data()) if found is not None else b""
+
+
+def code(cubin: bytes, symbol: str) -> bytes:
+    """The machine code of a kernel.
+
+    Raises:
+        ValueError: the binary has no such kernel.
+    """
+    if found := section(cubin, f".text.{symbol}"):
+        return found
+    raise ValueError(f"the binary has no kernel {symbol}")
+
+
+def ptx(cubin: bytes) -> list[str]:
+    """The lines of PTX that a binary says it was made of; none without line information."""
+    return section(cubin, PTX).decode(errors="replace").split("\0")[:-1]
+
+
+def number(cubin: bytes, symbol: str) -> int:
+    """The index of a kernel in the table of symbols, by which nvdisasm chooses it.
+
+    Raises:
+        ValueError: the binary has no such kernel.
+    """
+    from elftools.elf.elffile import ELFFile
+    from elftools.elf.sections import SymbolTableSection
+
+    table = ELFFile(BytesIO(cubin)).get_section_by_name(".symtab")
+    symbols = table.iter_symbols() if isinstance(table, SymbolTableSection) else ()
+    for index, one in enumerate(symbols):
+        if one.name == symbol and one["st_info"]["type"] == "STT_FUNC":
+            return index
+    raise ValueError(f"the binary has no kernel {symbol}")

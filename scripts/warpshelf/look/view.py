@@ -1,0 +1,118 @@
+"""A view: what became of a kernel's source on one architecture, and what each line of it did.
+
+A view is one JSON file, `snippets/<id>/results/views/<variant>.<kernel>.<arch>.json`. Its lists
+run side by side, and refer to each other by index:
+
+- `lines` are the lines of the source that did something, in order, with what they did: the keys of
+  a record's counts (records/counts.py), and `live`, the most registers that are live at one of
+  their machine instructions. `at` is `file:line`, or the name of a library's file, or `PTX`.
+- `source` are pieces of the snippet's files, each from the line `from` on, that hold all of `lines`
+  which stand in them.
+- `ptx` has the kernel's PTX: `text`, by line; `line`, the index into `lines` of each or -1; `run`,
+  how often a warp executed it.
+- `sass` has its machine code: `text`, by instruction; `ptx`, the index into `ptx.text` from which
+  the assembler made each, or -1; `live`, the registers that are live at each; `control`, its
+  control code as a number (look/control.py); `labels`, by name the instruction in front of which it
+  stands.
+- `loops` are those of the machine code, from instruction `first` to `last`, both inside, in the
+  order of `first`; `depth` is 1 for one in no other; `kinds` its instructions by kind
+  (look/kinds.py), those of inner loops left out; `loads` and `bytes` how many loads from global
+  memory, and bytes of a warp, are asked for before the first of them is waited for; `operations`
+  the most multiply-adds or matrix instructions that lie between such an ask and its wait.
+- `accesses` have, for each instruction of PTX that reads or writes memory, its worst request: `ptx`
+  the index into `ptx.text`; `space` (global, shared); `does` (load, store, atomic); `size` bytes of
+  a lane; the `block` and `warp` that made it; `addresses`, 32 of them, null where a lane took no
+  part, counted from the start of the block's shared memory, or from a multiple of 128 bytes;
+  `passes`, sectors or wavefronts, and the `ideal` of it.
+
+Registers and bytes are those of a thread and of a block; `threads` are those of a block.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from warpshelf.contract.snippet import ID
+from warpshelf.core import shapes
+
+SCHEMA = 1
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+ARCH = re.compile(r"sm_[1-9][0-9]{1,2}")
+NUMBERS = (
+    "lanes", "requests", "sectors", "ideal_sectors", "shared_requests", "wavefronts",
+    "ideal_wavefronts", "bytes", "operations",
+)  # fmt: skip
+LANES = 32
+
+View = dict[str, Any]  # shaped as VIEW has it
+
+
+def _addresses(value: object) -> str | None:
+    known = value if isinstance(value, list) else []
+    good = all(one is None or (type(one) is int and one >= 0) for one in known)
+    return None if good and len(known) == LANES else f"is no list of {LANES} addresses"
+
+
+TALLY = {"classes": {"*": int}, **{f"{name}?": int for name in NUMBERS}}
+LINE = {"at": str, "live?": int, **TALLY}
+SOURCE = {"file": str, "from": int, "text": [str]}
+PTX = {"text": [str], "line": [int], "run": [int]}
+SASS = {"text": [str], "ptx": [int], "live": [int], "control": [int], "labels": {"*": int}}
+LOOP = {
+    "first": int,
+    "last": int,
+    "depth": int,
+    "kinds": {"*": int},
+    "loads": int,
+    "bytes": int,
+    "operations": int,
+}
+ACCESS = {
+    "ptx": int,
+    "space": ("global", "shared"),
+    "does": ("load", "store", "atomic"),
+    "size": int,
+    "block": [int],
+    "warp": int,
+    "addresses": _addresses,
+    "passes": int,
+    "ideal": int,
+}
+PIPE = {"pipe": str, "cycles": (int, float), "of": str}
+BOUND = {"limiter": str, "cycles": (int, float), "pipes": [PIPE]}
+RESIDENT = {"blocks": int, "warps": int, "most": int, "limiters": [str]}
+OCCUPANCY = {**RESIDENT, "changes": [{"change": str, **RESIDENT}]}
+VIEW = {
+    "schema": int,
+    "snippet": ID,
+    "digest": DIGEST,
+    "variant": str,
+    "kernel": str,
+    "language": ("CUDA C++", "Triton"),
+    "arch": ARCH,
+    "compiler": str,
+    "case": {"*": object},
+    "launches": int,
+    "grid": [int],
+    "block": [int],
+    "cluster": [int],
+    "threads": int,
+    "registers": int,
+    "spilled_bytes": int,
+    "shared_bytes": int,
+    "total": TALLY,
+    "occupancy": OCCUPANCY,
+    "bound": BOUND,
+    "lines": [LINE],
+    "source": [SOURCE],
+    "ptx": PTX,
+    "sass": SASS,
+    "loops": [LOOP],
+    "accesses": [ACCESS],
+}
+
+
+def problem(value: object) -> str | None:
+    """The first thing in a value that is not as a view has it, in words; None of a view."""
+    return shapes.problem(value, VIEW, "the view")

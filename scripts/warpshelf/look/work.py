@@ -1,0 +1,207 @@
+"""What executed instructions of PTX leave an SM to do, whatever the assembler makes of them.
+
+Every count is one that machine code cannot go below. These are the rules:
+
+- An instruction counts by the lanes that took part, 32 of them for one instruction of a warp: where
+  a branch parted a warp, the assembler may run both sides at once.
+- A multiply and an add that are not told how to round (`.rn` and the like) may become one
+  multiply-add, so of both only the larger number counts. Multiply-adds count all. So does a
+  multiply or an add that is told. Minima, comparisons, negations and conversions do not count.
+- Integers do not count (addresses, loops and predicates are made of them), nor do moves, votes,
+  hints, and waiting for anything but a barrier of the block.
+- A special function counts once: exponent, logarithm, sine, cosine, tangent, reciprocal, roots. A
+  root and a reciprocal may become one, so of both the larger number counts. A division does not
+  count: two by the same number share a reciprocal.
+- A matrix instruction counts by its multiply-adds, those of zeros in a sparse one left out.
+- A load or store of shared memory counts by its wavefronts; of global memory by its requests, by
+  its different bytes, 128 for a wavefront, or by its sectors, 16 for the four lines whose tags are
+  looked up at once, whichever is most. Neighbours may become one access of 16 bytes a lane, so a
+  narrower one counts for its share of 16 bytes; of 32 bytes in global memory from sm_100 on. Where
+  machine code is at hand (look/merged.py), for its share of the access that it may have become.
+- An atomic counts by its requests: those of one warp to one address may be added up first.
+- An asynchronous copy, in bulk or by lanes, counts by its bytes in shared memory, 128 for a
+  wavefront.
+- Local memory does not count: it may become registers. Parameters and constants are operands.
+
+What these suppose: that PTX is what an optimising compiler left, with nothing in a loop that need
+not be there, nothing loaded twice and nothing unused; an assembler has little of that left to do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+LANES = 32
+WIDEST = 16  # bytes of a lane in one access
+WIDEST_GLOBAL = {"sm_100": 32}
+LINE = 128  # bytes: of a wavefront, and of a line of L1
+SECTORS = LINE // 32
+MERGED = frozenset(("ld", "ldu", "st"))
+TAGGED = 4 * SECTORS  # sectors of the lines whose tags one cycle looks up, at most
+Tally = Mapping[str, int]
+FLOATS = {
+    "f32": ("FP32", 1), "f32x2": ("FP32", 2), "f64": ("FP64", 1), "f16": ("FP16", 1),
+    "bf16": ("FP16", 1), "f16x2": ("FP16", 2), "bf16x2": ("FP16", 2),
+}  # fmt: skip
+ROUNDING = frozenset(("rn", "rz", "rm", "rp", "rna", "rs"))
+SPECIAL = frozenset(("ex2", "lg2", "sin", "cos", "tanh", "rsqrt"))
+SPACES = frozenset(("global", "shared", "local", "param", "const"))
+KINDS = {
+    "f16": "f16", "bf16": "bf16", "tf32": "tf32", "f64": "f64", "s8": "s8", "u8": "s8", "s4": "s4",
+    "u4": "s4", "e4m3": "f8", "e5m2": "f8", "e3m2": "f8", "e2m3": "f8", "e2m1": "f8",
+}  # fmt: skip
+# tcgen05's kinds; a smaller float than its name's is no slower.
+TENSOR_KINDS = {
+    "f16": "f16", "tf32": "tf32", "i8": "s8", "f8f6f4": "f8", "mxf8f6f4": "f8", "mxf4": "f4",
+    "mxf4nvf4": "f4",
+}  # fmt: skip
+_TYPE = re.compile(r"[a-z]+(\d+)(?:x(\d+))?")
+_VECTOR = re.compile(r"v([248])")
+
+
+@dataclass(frozen=True)
+class Row:
+    """An instruction of PTX and what it did: `tally` has the counts of papergpu's Tally.
+
+    `line` is its line of PTX, from 1. `width` are bytes of a lane of the access in machine code
+    that it may be part of; -1 if it may be none, 0 where no machine code is at hand.
+    """
+
+    form: str
+    tally: Tally
+    line: int = 0
+    width: int = 0
+
+
+@dataclass
+class Work:
+    """What is left to do. Lanes and multiply-adds are whole counts, the rest may be shares."""
+
+    fused: dict[str, int] = field(default_factory=dict)  # results of lanes by pipe: all count
+    multiplies: dict[str, int] = field(default_factory=dict)  # and those that may be fused
+    adds: dict[str, int] = field(default_factory=dict)
+    special: int = 0  # lanes
+    roots: int = 0
+    reciprocals: int = 0
+    products: dict[str, float] = field(default_factory=dict)  # multiply-adds by operands
+    shared: float = 0  # wavefronts
+    memory: float = 0  # wavefronts of global memory
+    shuffles: float = 0  # instructions of a warp
+    others: float = 0  # instructions of a warp that take a turn to issue, and no pipe above
+
+    def floats(self, pipe: str) -> int:
+        """Results of lanes that a pipe makes at least."""
+        loose = max(self.multiplies.get(pipe, 0), self.adds.get(pipe, 0))
+        return self.fused.get(pipe, 0) + loose
+
+    @property
+    def functions(self) -> int:
+        """Special functions of lanes, at least."""
+        return self.special + max(self.roots, self.reciprocals)
+
+
+def work(rows: Iterable[Row], arch: str) -> Work:
+    """What executed instructions leave to do on an architecture."""
+    found = Work()
+    for row in rows:
+        tally = row.tally
+        opcode, *modifiers = row.form.split(".")
+        if opcode in ("fma", "mad", "mul", "add", "sub"):
+            _float(found, opcode, modifiers, tally.get("lanes", 0))
+        elif opcode in SPECIAL or opcode in ("rcp", "sqrt"):
+            _function(found, opcode, modifiers, tally.get("lanes", 0))
+        elif opcode in ("mma", "wgmma", "wmma", "tcgen05") and tally.get("operations"):
+            _product(found, opcode, modifiers, tally)
+        elif opcode in ("ld", "ldu", "st", "ldmatrix", "stmatrix", "wmma"):
+            _access(found, opcode, modifiers, row, arch)
+        elif opcode in ("atom", "red") and "async" not in modifiers:
+            found.shared += tally.get("shared_requests", 0)
+            found.memory += tally.get("requests", 0)
+            found.others += tally.get("shared_requests", 0) + tally.get("requests", 0)
+        elif opcode == "cp" and "reduce" not in modifiers and "prefetch" not in modifiers:
+            found.shared += tally.get("bytes", 0) / LINE
+            if "bulk" not in modifiers:
+                found.others += tally.get("bytes", 0) / (LANES * WIDEST)
+        elif opcode == "shfl":
+            found.shuffles += tally.get("lanes", 0) / LANES
+        elif opcode in ("bar", "barrier") and "warp" not in modifiers:
+            found.others += tally.get("lanes", 0) / LANES
+    return found
+
+
+def _float(found: Work, opcode: str, modifiers: list[str], lanes: int) -> None:
+    types = [one for one in modifiers if one in FLOATS]
+    if len(types) != 1:  # integers, and what mixes two types
+        return
+    pipe, packed = FLOATS[types[0]]
+    loose = opcode in ("mul", "add", "sub") and not ROUNDING.intersection(modifiers)
+    into = found.fused if not loose else found.multiplies if opcode == "mul" else found.adds
+    into[pipe] = into.get(pipe, 0) + lanes * packed
+
+
+def _function(found: Work, opcode: str, modifiers: list[str], lanes: int) -> None:
+    if opcode == "rcp":
+        found.reciprocals += lanes
+    elif opcode == "sqrt":
+        found.roots += lanes
+    else:
+        found.special += lanes
+
+
+def _product(found: Work, opcode: str, modifiers: list[str], tally: Tally) -> None:
+    kind = _operands(opcode, modifiers)
+    found.products[kind] = found.products.get(kind, 0) + tally["operations"] / 2
+    found.others += tally.get("lanes", 0) / LANES
+
+
+def _operands(opcode: str, modifiers: list[str]) -> str:
+    """The kind of a matrix instruction's operands, as pipes.matrix names it; else its own word."""
+    if opcode == "tcgen05":
+        word = next((one for one in modifiers if one.startswith("kind::")), "kind::unknown")
+        return TENSOR_KINDS.get(word.removeprefix("kind::"), word)
+    if any(one.startswith(("kind::mxf4", "block_scale")) for one in modifiers):
+        return "f4" if any(one.startswith("kind::mxf4") for one in modifiers) else "f8"
+    types = [one for one in modifiers if one in KINDS or one in ("f32", "s32", "b1")]
+    if opcode == "wmma" and len(types) == 2:  # of D and C: the operands are halves
+        return "f16"
+    operand = types[1] if len(types) > 1 else types[0] if types else "unknown"
+    return KINDS.get(operand, operand)
+
+
+def _access(found: Work, opcode: str, modifiers: list[str], row: Row, arch: str) -> None:
+    if space_of(modifiers) in ("local", "param", "const") or "async" in modifiers:
+        return
+    tally = row.tally
+    share = portion = 1.0
+    if opcode in MERGED and row.width < 0:
+        return
+    if opcode in MERGED and "volatile" not in modifiers:
+        width = width_of(modifiers)
+        share = min(1.0, width / (row.width or WIDEST))
+        portion = min(1.0, width / (row.width or WIDEST_GLOBAL.get(arch, WIDEST)))
+    if opcode == "wmma":  # how lanes address a fragment is not fixed: only its bytes are
+        found.shared += tally.get("ideal_wavefronts", 0)
+        found.memory += tally.get("ideal_sectors", 0) / SECTORS
+        return
+    found.shared += share * tally.get("wavefronts", 0)
+    found.memory += portion * max(
+        tally.get("requests", 0),
+        tally.get("ideal_sectors", 0) / SECTORS,
+        tally.get("sectors", 0) / TAGGED,
+    )
+    found.others += share * tally.get("shared_requests", 0) + portion * tally.get("requests", 0)
+
+
+def space_of(modifiers: Iterable[str]) -> str:
+    """The space that a form names, nothing for a generic address."""
+    return next((one for one in (m.partition("::")[0] for m in modifiers) if one in SPACES), "")
+
+
+def width_of(modifiers: list[str]) -> int:
+    """Bytes of a lane in one access; those of one element where the form does not say."""
+    vector = next((int(m[1]) for one in modifiers if (m := _VECTOR.fullmatch(one))), 1)
+    kind = _TYPE.fullmatch(modifiers[-1]) if modifiers else None
+    bits = int(kind[1]) * int(kind[2] or 1) if kind else 8
+    return vector * bits // 8

@@ -1,0 +1,115 @@
+"""The binary that a GPU would get of PTX which was executed here, by its own compiler.
+
+That it is so is seen each time: the binary holds the PTX that it was made of, and without the
+information on lines its code is the same byte for byte.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from warpshelf.contract import architectures
+from warpshelf.look import elf
+from warpshelf.look.binary import release
+
+TRIES = 16
+ASK, FIXED = 0xFFFFFFFF, 0x0040000  # of personality(2): what holds, ADDR_NO_RANDOMIZE
+
+
+@dataclass(frozen=True)
+class Assembled:
+    """A binary with information on lines, and who made it: `compiler` in words."""
+
+    binary: bytes
+    language: str
+    compiler: str
+
+
+def assembled(ptx: str, symbol: str, target: str) -> Assembled:
+    """The binary of a kernel whose module is `ptx`, for `target`.
+
+    Raises:
+        RuntimeError: its code depends on the information on lines, or it was made of other PTX.
+    """
+    from papergpu import nvrtc
+
+    language = "CUDA C++" if nvrtc.knows(ptx) else "Triton"
+
+    def make(lines: bool) -> bytes:
+        if language == "Triton":
+            return _triton(ptx, target, lines)
+        return nvrtc.binary(ptx, lines=lines)
+
+    with at_fixed_addresses():
+        made, plain = make(True), make(False)
+    code = elf.code(made, symbol)
+    tries = 0
+    while code != elf.code(plain, symbol):
+        # What an assembler writes may depend on where its own memory lies, which is drawn anew.
+        if tries == TRIES:
+            raise RuntimeError(f"{symbol}: {target}: no code without line information is like it")
+        plain, tries = make(False), tries + 1
+    if not same(elf.ptx(made), ptx.splitlines()):
+        raise RuntimeError(f"{symbol}: its binary for {target} was made of other PTX")
+    if language == "Triton":
+        import triton
+
+        return Assembled(made, language, f"Triton {triton.__version__}")
+    return Assembled(made, language, f"NVRTC {release(made)}")
+
+
+@contextmanager
+def at_fixed_addresses() -> Iterator[None]:
+    """Programs that are started inside have their memory where they had it before, on Linux.
+
+    ptxas 13.1 writes one of several binaries of a few kernels, by where its memory happens to lie.
+    """
+    personality = getattr(ctypes.CDLL(None), "personality", None) if os.name == "posix" else None
+    before = personality(ASK) if personality is not None else -1
+    if personality is None or before < 0:
+        yield
+        return
+    personality(before | FIXED)
+    try:
+        yield
+    finally:
+        personality(before)
+
+
+def same(made: Sequence[str], executed: Sequence[str]) -> bool:
+    """Whether a binary was made of the PTX that was executed, line by line.
+
+    The binary holds it without what is for debuggers; what was executed may lack constants that
+    nothing names.
+    """
+
+    def bare(line: str) -> str:
+        return " ".join(line.partition("//")[0].split())
+
+    pairs = [(bare(one), bare(other)) for one, other in zip(made, executed, strict=False)]
+    return any(one for one, _ in pairs) and all(
+        one == other or not other or (not one and other.startswith((".", "$")))
+        for one, other in pairs
+    )
+
+
+def _triton(ptx: str, target: str, lines: bool) -> bytes:
+    """What Triton's compiler makes of PTX. papergpu has put one in its place that makes nothing."""
+    import triton
+    from triton.backends import backends
+    from triton.backends.compiler import GPUTarget
+
+    number = architectures.number(target)
+    asked: Any = GPUTarget("cuda", number, 32)
+    (found,) = [one.compiler for one in backends.values() if one.compiler.supports_target(asked)]
+    real = next(one for one in found.__mro__ if one.__module__.startswith("triton."))
+    compiler = real(asked)
+    with triton.knobs.compilation.scope():
+        triton.knobs.compilation.disable_line_info = not lines
+        made: bytes = compiler.make_cubin(ptx, {}, compiler.parse_options({}), number)
+    return made

@@ -1,0 +1,193 @@
+"""A view of each kernel that counted launches ran: its source, PTX, machine code and counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from warpshelf.contract import architectures
+from warpshelf.contract.values import Case
+from warpshelf.look import bound, occupancy, pieces, ptx
+from warpshelf.look.binary import usage
+from warpshelf.look.disassembly import Code, disassembled
+from warpshelf.look.loops import loops
+from warpshelf.look.merged import with_widths
+from warpshelf.look.view import SCHEMA, View
+from warpshelf.look.work import Row
+from warpshelf.worker import counts
+from warpshelf.worker.assembly import assembled
+
+if TYPE_CHECKING:
+    from papergpu import Launched
+    from papergpu.counters import Tally
+
+Where = tuple[str, int]  # a file as a record names it, and a line; line 0 of what has none
+NOWHERE = ("", 0)
+
+
+class Chosen(NamedTuple):
+    """The launches of one program that stand for a variant and a kernel."""
+
+    variant: str
+    case: Case
+    launched: Sequence[Launched]
+
+
+def chosen(kept: Iterable[tuple[str, Case, Sequence[Launched]]]) -> Iterator[Chosen]:
+    """What is to be viewed for each variant and the launches of one kernel.
+
+    Of a kernel that was compiled more than once it is the program that executed most.
+    """
+    for variant, case, launched in kept:
+        programs: dict[int, list[Launched]] = {}
+        for one in launched:
+            if one.result.counts is not None:
+                programs.setdefault(id(one.program), []).append(one)
+        if programs:
+            yield Chosen(variant, case, max(programs.values(), key=_executed))
+
+
+def module(one: Chosen) -> dict[str, str]:
+    """The PTX whole, and the name that the kernel has in it."""
+    text = one.launched[0].ptx
+    symbol = ptx.kernel(text.splitlines(), Did(one.launched, "").somewhere)
+    return {"symbol": symbol, "ptx": text}
+
+
+def _executed(launched: Sequence[Launched]) -> int:
+    return sum(_run(one) for one in launched)
+
+
+def _run(one: Launched) -> int:
+    return int(one.result.counts["run"].sum()) if one.result.counts is not None else 0
+
+
+def view(one: Chosen, target: str, folder: Path) -> View:
+    """What became of a kernel, and what its launches did; all but the snippet's digest.
+
+    `folder` is the snippet's.
+
+    Raises:
+        RuntimeError: its machine code is not that of the PTX which was executed.
+    """
+    variant, case, launched = one
+    first = launched[0]
+    text = first.ptx.splitlines()
+    did = Did(launched, folder.name)
+    symbol = ptx.kernel(text, did.somewhere)
+    made = assembled(first.ptx, symbol, target)
+    code = disassembled(made.binary, symbol)
+    used = usage(made.binary)[symbol]
+    arch = f"sm_{architectures.number(target)}"
+    threads = first.block[0] * first.block[1] * first.block[2]
+    dynamic = first.shared - used.shared_bytes
+    takes = occupancy.Use(used.registers, threads, used.shared_bytes, max(0, dynamic))
+    made_of = [(one.ptx, one.opcode) for one in code.instructions]
+    where = did.lines(code)
+    shown = ptx.shown(text, symbol, {one.ptx for one in code.instructions} | did.where.keys())
+    at = {number: index for index, (number, _) in enumerate(shown)}
+    order = {one: index for index, one in enumerate(where)}
+    return {
+        "schema": SCHEMA,
+        "snippet": folder.name,
+        "variant": variant,
+        "kernel": first.name,
+        "language": made.language,
+        "arch": arch,
+        "compiler": made.compiler,
+        "case": dict(case),
+        "launches": len(launched),
+        "grid": list(first.grid),
+        "block": list(first.block),
+        "cluster": list(first.cluster),
+        "threads": threads,
+        "registers": used.registers,
+        "spilled_bytes": used.spilled_bytes,
+        "shared_bytes": first.shared,
+        "total": counts.tallied(did.total),
+        "occupancy": occupancy.occupancy(arch, takes),
+        "bound": bound.bound(with_widths(did.rows, made_of), arch).as_dict(),
+        "lines": list(where.values()),
+        "source": pieces.pieces(_texts(folder, where), [one for one in where if one[1]]),
+        "ptx": {
+            "text": [line.replace(f"{symbol}_param_", "param_") for _, line in shown],
+            "line": [order.get(did.where.get(number, NOWHERE), -1) for number, _ in shown],
+            "run": [did.run.get(number, 0) for number, _ in shown],
+        },
+        "sass": {
+            "text": [one.text for one in code.instructions],
+            "ptx": [at.get(one.ptx, -1) for one in code.instructions],
+            "live": [one.live for one in code.instructions],
+            "control": [one.control for one in code.instructions],
+            "labels": code.labels,
+        },
+        "loops": [one.as_dict() for one in loops(code)],
+        "accesses": [
+            {
+                "ptx": at[one.line],
+                "space": one.space,
+                "does": one.does,
+                "size": one.size,
+                "block": list(one.block),
+                "warp": one.warp,
+                "addresses": list(one.addresses),
+                "passes": one.passes,
+                "ideal": one.ideal,
+            }
+            for one in did.accesses
+            if one.line in at
+        ],
+    }
+
+
+class Did:
+    """What launches of one program did, by line of PTX and by line of the snippet."""
+
+    def __init__(self, launched: Sequence[Launched], snippet: str) -> None:
+        from papergpu.counters import Tally, instructions
+        from papergpu.samples import accesses, worse
+
+        program = counts.folded(launched[0].program, snippet)
+        self.where: dict[int, Where] = {}  # by line of PTX
+        for place, number in program.places:
+            self.where.setdefault(number, counts.where(place))
+        self.run: dict[int, int] = {}
+        self.total = Tally()
+        self.rows: list[Row] = []
+        self._tallies: dict[Where, Tally] = {}
+        for one in launched:
+            assert one.result.counts is not None
+            for number, place, form, tally in instructions(program, one.result.counts):
+                self.run[number] = self.run.get(number, 0) + tally.executed
+                self.total.add(tally)
+                self.rows.append(Row(form, tally.as_dict(), number))
+                self._tallies.setdefault(counts.where(place), Tally()).add(tally)
+        samples = worse(*(one.result.samples for one in launched if one.result.samples is not None))
+        self.accesses = accesses(program, samples)
+        self.somewhere = min(self.run)
+
+    def lines(self, code: Code) -> dict[Where, dict[str, Any]]:
+        """The lines that did something, or of which there is machine code, as a view has them."""
+        live: dict[Where, int] = {}
+        for one in code.instructions:
+            if one.ptx in self.where:
+                where = self.where[one.ptx]
+                live[where] = max(live.get(where, 0), one.live)
+        found = {}
+        for where in sorted({*self._tallies, *live}):
+            known = self._tallies.get(where)
+            row = counts.tallied(known) if known else {"classes": {}}
+            at = f"{where[0]}:{where[1]}" if where[1] else where[0]
+            found[where] = {"at": at, **row, **({"live": live[where]} if where in live else {})}
+        return found
+
+
+def _texts(folder: Path, where: Iterable[Where]) -> dict[str, list[str]]:
+    """The lines of those files that are the snippet's own, or shared by snippets."""
+    found = {}
+    for name in {file for file, line in where if line}:
+        path = folder.parent.parent / name if name.startswith("snippets/") else folder / name
+        if path.is_file():
+            found[name] = path.read_text(encoding="utf-8").splitlines()
+    return found

@@ -1,0 +1,261 @@
+"""The bound counts what must remain, and nothing that an assembler may remove or merge."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warpshelf.core import shapes
+from warpshelf.look import view
+from warpshelf.look.bound import NOTHING, Bound, Done, Pipe, bound, faster, places
+from warpshelf.look.merged import machine_width, with_widths
+from warpshelf.look.pipes import ARCHS
+from warpshelf.look.work import Row, Work, work
+
+archs = st.sampled_from(ARCHS)
+runs = st.integers(0, 1 << 20)
+
+
+def cycles(rows: list[Row], arch: str = "sm_80") -> dict[str, float]:
+    return {one.pipe: one.cycles for one in bound(rows, arch).pipes}
+
+
+def lanes(form: str, count: int) -> Row:
+    return Row(form, {"executed": count, "lanes": 32 * count})
+
+
+def shared(form: str, count: int, wavefronts: int = 1) -> Row:
+    tally = {"executed": count, "shared_requests": count, "wavefronts": count * wavefronts}
+    return Row(form, tally)
+
+
+def memory(form: str, count: int, sectors: int, ideal: int) -> Row:
+    tally = {
+        "executed": count, "requests": count, "sectors": count * sectors,
+        "ideal_sectors": count * ideal,
+    }  # fmt: skip
+    return Row(form, tally)
+
+
+def test_a_loop_of_multiply_adds_by_hand() -> None:
+    """128 lanes make 4 instructions of a warp in a cycle."""
+    found = bound([lanes("fma.rn.f32", 1 << 20), shared("ld.shared.v4.f32", 1 << 17, 4)], "sm_90a")
+    assert found == Bound(
+        "load and store",
+        1 << 19,
+        (
+            Pipe("FP32", 1 << 18, "1,048,576 multiply-adds of a warp at 4 a cycle"),
+            Pipe("load and store", 1 << 19, "524,288 wavefronts of shared memory at 1 a cycle"),
+            Pipe("issue", ((1 << 20) + (1 << 17)) / 4,
+                 "1,179,648 instructions of a warp that must remain at 4 a cycle"),
+        ),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("form", "arch", "pipe", "least"),
+    [
+        ("fma.rn.f32", "sm_80", "FP32", 512),  # 64 lanes
+        ("fma.rn.ftz.f32", "sm_86", "FP32", 256),
+        ("fma.rn.f32x2", "sm_100a", "FP32", 512),  # two results a lane
+        ("fma.rn.f64", "sm_80", "FP64", 1024),
+        ("fma.rn.f64", "sm_89", "FP64", 16384),  # 2 lanes
+        ("fma.rn.bf16x2", "sm_90", "FP16", 256),
+        ("ex2.approx.ftz.f32", "sm_90", "special function", 2048),  # 16 lanes
+        ("tanh.approx.f32", "sm_100", "special function", 2048),
+        ("shfl.sync.bfly.b32", "sm_80", "load and store", 1024),
+        ("add.rn.f32", "sm_86", "FP32", 256),  # told how to round: not fused
+    ],
+)
+def test_a_thousand_instructions(form: str, arch: str, pipe: str, least: float) -> None:
+    assert cycles([lanes(form, 1024)], arch)[pipe] == least
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "mov.f32", "mov.b64", "add.s32", "mad.lo.s32", "mad.wide.u32", "setp.lt.f32", "cvt.f32.f16",
+        "neg.f32", "max.f32", "min.s32", "shl.b32", "cvta.to.global.u64", "bra", "ret",
+        "selp.b32", "vote.sync.ballot.b32", "bar.warp.sync", "div.full.f32", "div.rn.f32",
+        "prefetch.global.L2", "fma.rn.f32.f16", "ld.param.u64", "and.b32", "xor.b32",
+    ],
+)  # fmt: skip
+def test_what_may_vanish_does_not_count(form: str) -> None:
+    row = Row(form, {"executed": 64, "lanes": 2048, "requests": 64, "sectors": 256})
+    assert work([row], "sm_90") == Work()
+    assert bound([row], "sm_90") == Bound(NOTHING, 0, ())
+
+
+def test_local_memory_and_hints_do_not_count() -> None:
+    local = memory("ld.local.v4.f32", 64, 16, 16)
+    hint = Row("cp.async.bulk.prefetch.L2.global", {"bytes": 1 << 20, "lanes": 1})
+    assert work([local, hint], "sm_90") == Work()
+
+
+def test_a_bulk_copy_passes_shared_memory() -> None:
+    bulk = Row("cp.async.bulk.shared::cluster.global", {"bytes": 1 << 20, "lanes": 1})
+    assert work([bulk], "sm_90") == Work(shared=(1 << 20) / 128)
+
+
+@given(multiplies=runs, adds=runs, fused=runs, share=st.floats(0, 1), arch=archs)
+def test_fusing_never_goes_below(
+    multiplies: int, adds: int, fused: int, share: float, arch: str
+) -> None:
+    """Whatever pairs of a multiply and an add the assembler makes into one."""
+    pairs = int(min(multiplies, adds) * share)
+    before = [lanes("mul.f32", multiplies), lanes("sub.ftz.f32", adds), lanes("fma.rn.f32", fused)]
+    after = [lanes("fma.rn.f32", fused + pairs + (multiplies - pairs) + (adds - pairs))]
+    for pipe, least in cycles(before, arch).items():
+        assert least <= cycles(after, arch)[pipe]
+
+
+@given(
+    groups=st.integers(1, 1 << 16),
+    parts=st.sampled_from((1, 2, 4)),
+    arch=archs,
+    passes=st.lists(st.integers(1, 32), min_size=4, max_size=4),
+    extra=st.integers(0, 32),
+)
+def test_merging_loads_never_goes_below(
+    groups: int, parts: int, arch: str, passes: list[int], extra: int
+) -> None:
+    """A wide access passes at least as often as the part of it that passes most."""
+    narrow = [shared("ld.shared.f32", groups, one) for one in passes[:parts]]
+    wide = "ld.shared" + {1: "", 2: ".v2", 4: ".v4"}[parts] + ".f32"
+    merged = replace(shared(wide, groups, max(passes[:parts]) + extra), width=4 * parts)
+    before, after = cycles(narrow, arch), cycles([merged], arch)
+    assert all(least <= after[pipe] for pipe, least in before.items())
+
+
+@given(counts=st.lists(st.tuples(st.sampled_from(
+    ("fma.rn.f32", "mul.f32", "add.f32", "ex2.approx.f32", "rcp.approx.f32", "shfl.sync.idx.b32",
+     "fma.rn.f16x2", "bar.sync")), runs), max_size=8), arch=archs)  # fmt: skip
+def test_more_work_takes_no_less_and_all_of_it_takes_most(
+    counts: list[tuple[str, int]], arch: str
+) -> None:
+    rows = [lanes(form, count) for form, count in counts]
+    before = 0.0
+    for end in range(len(rows) + 1):
+        found = bound(rows[:end], arch)
+        assert found.cycles >= before
+        assert found.cycles == max((one.cycles for one in found.pipes), default=0)
+        assert shapes.problem(found.as_dict(), view.BOUND, "bound") is None
+        assert found.as_dict()["cycles"] <= found.cycles
+        before = found.cycles
+
+
+@pytest.mark.parametrize(
+    ("row", "wavefronts"),
+    [
+        (memory("ld.global.v4.f32", 8, 16, 16), 32),  # 512 bytes a request
+        (memory("ld.global.v4.f32", 8, 32, 16), 32),
+        (memory("ld.global.v4.f32", 8, 32, 4), 16),  # 8 lines at least: two looks at tags
+        (memory("ld.global.v4.f32", 8, 1, 1), 8),  # one for each request
+        (memory("ld.global.f32", 8, 4, 4), 2),  # may be a quarter of a wider one
+        (memory("st.global.v2.f32", 8, 8, 8), 8),
+        (memory("ld.volatile.global.f32", 8, 4, 4), 8),
+        (shared("ld.shared.v4.b32", 8, 4), 32),
+        (shared("ld.shared.u8", 16), 1),
+        (shared("ldmatrix.sync.aligned.m8n8.x4.shared.b16", 8, 4), 32),
+        (Row("cp.async.ca.shared.global", {"bytes": 4096, "lanes": 256}), 32),
+        (Row("atom.shared.add.u32", {"shared_requests": 8, "wavefronts": 256}), 8),
+        (Row("red.global.add.f32", {"requests": 8, "sectors": 256}), 8),
+    ],
+)
+def test_accesses_by_hand(row: Row, wavefronts: float) -> None:
+    assert cycles([row])["load and store"] == wavefronts
+
+
+@pytest.mark.parametrize(
+    ("form", "arch", "least"),
+    [
+        ("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "sm_80", 1024),
+        ("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", "sm_80", 2048),
+        ("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32", "sm_80", 512),
+        ("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64", "sm_80", 16384),
+        ("wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32", "sm_80", 1024),
+        ("wmma.mma.sync.aligned.row.col.m16n16k16.f32.bf16.bf16.f32", "sm_80", 1024),
+        ("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16", "sm_90a", 512),
+        ("wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e5m2", "sm_90a", 256),
+        ("tcgen05.mma.cta_group::1.kind::f16", "sm_100a", 256),
+        ("tcgen05.mma.cta_group::2.kind::mxf4.block_scale.scale_vec::2X", "sm_100a", 64),
+    ],
+)
+def test_matrix_instructions_by_their_operands(form: str, arch: str, least: float) -> None:
+    rows = [Row(form, {"executed": 1, "lanes": 32, "operations": 1 << 21})]
+    assert cycles(rows, arch)["matrix"] == least
+
+
+def test_operands_without_a_rate_are_left_out() -> None:
+    row = Row("mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.xor.popc",
+              {"executed": 1, "lanes": 32, "operations": 1 << 21})  # fmt: skip
+    assert "matrix" not in cycles([row])
+
+
+def test_a_root_and_a_reciprocal_may_be_one() -> None:
+    rows = [lanes("sqrt.approx.f32", 8), lanes("rcp.approx.f32", 6), lanes("ex2.approx.f32", 1)]
+    assert cycles(rows)["special function"] == 9 * 32 / 16
+
+
+def test_machine_code_says_what_was_merged() -> None:
+    """Of a loop unrolled twice: line 1 alone in both copies, 2 to 5 in one of 16 bytes, 6 gone."""
+    rows = [
+        Row(form, {"executed": 8, "lanes": 256}, line)
+        for line, form in enumerate(["ld.shared.f32"] * 6 + ["fma.rn.f32", "ld.global.f32"], 1)
+    ]
+    code = [(7, "FFMA"), (7, "FFMA"), (1, "LDS"), (1, "LDS"), (2, "LDS.128"), (2, "LDS.128")]
+    widths = [row.width for row in with_widths(rows, code)]
+    assert widths == [4, 16, 16, 16, 16, 16, 0, -1]
+    assert work([Row("ld.global.f32", {"requests": 8}, width=-1)], "sm_80") == Work()
+
+
+def test_with_copies_missing_it_may_be_merged_in_those() -> None:
+    """Merged in the first copy of a loop, on its own in the second."""
+    forms = ("ld.shared.b32", "ld.shared.b32", "fma.rn.f32")
+    rows = [Row(form, {"executed": 8}, line) for line, form in enumerate(forms, 1)]
+    code = [(3, "FFMA"), (1, "LDS.64"), (3, "FFMA"), (1, "LDS"), (2, "LDS")]
+    assert [row.width for row in with_widths(rows, code)] == [8, 8, 0]
+
+
+@pytest.mark.parametrize(
+    ("opcode", "width"),
+    [("LDS", 4), ("LDG.E.128.CONSTANT", 16), ("STG.E.U8", 1), ("LDS.U.64", 8), ("LDG.E.U16", 2)],
+)
+def test_widths_of_machine_code(opcode: str, width: int) -> None:
+    assert machine_width(opcode) == width
+
+
+def test_variants_are_told_apart_only_by_more_than_a_third() -> None:
+    done = {"naive": Done(1400), "tiled": Done(1000), "swizzled": Done(1200), "bad": Done(4000)}
+    assert list(places(done).items()) == [
+        ("tiled", (1, 2)), ("swizzled", (1, 3)), ("naive", (2, 3)), ("bad", (4, 4)),
+    ]  # fmt: skip
+    assert not faster(Done(1.0), Done(1.3))
+    assert faster(Done(1.0), Done(1.31))
+
+
+def test_a_lower_bound_with_more_sectors_says_nothing() -> None:
+    """As of a naive transpose: L1 takes its scattered sectors quickly, and L2 does not."""
+    done = {"naive": Done(24, 45), "tiled": Done(287, 10), "padded": Done(33, 10)}
+    assert places(done) == {"padded": (1, 2), "naive": (1, 3), "tiled": (2, 3)}
+    assert Done(1, 2) + Done(3, 4) == Done(4, 6)
+
+
+@given(st.lists(st.builds(Done, st.floats(0, 1e6), st.integers(0, 9)), min_size=1, max_size=9))
+def test_a_place_claims_no_more_than_the_bounds_allow(them: list[Done]) -> None:
+    done = {str(number): one for number, one in enumerate(them)}
+    found = places(done)
+    for one, own in done.items():
+        for other, its in done.items():
+            if faster(own, its):
+                assert found[one][0] < found[other][0] and found[one][1] < found[other][1]
+            elif not faster(its, own):
+                assert found[one][0] <= found[other][1]  # they may be level
+
+
+def test_an_architecture_without_rates_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no rates are known for sm_120"):
+        bound([], "sm_120")

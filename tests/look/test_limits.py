@@ -1,0 +1,67 @@
+"""What LIMITS asks of views: each figure is kept to, or the line says what is wrong."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from looking import view
+
+from warpshelf.contract.values import OF_VIEWS
+from warpshelf.look.limits import LIMITS, broken
+from warpshelf.look.view import View
+
+FFMA = {"multiply-add": 64, "integer": 8, "load shared 16": 4, "control": 1}
+
+
+def with_loop(kinds: dict[str, int]) -> View:
+    found = view("tiled")
+    found["loops"][0]["kinds"] = kinds
+    return found
+
+
+def wide() -> View:
+    """The naive one, whose load moves 16 bytes a lane, and whose store moves 4."""
+    found = copy.deepcopy(view())
+    next(one for one in found["accesses"] if one["does"] == "load")["size"] = 16
+    return found
+
+
+# A view, a limit that it keeps to, one that it breaks, and how that is said.
+FIGURES = [
+    ("warps", view(), 64, 65, "warps = 64 is below the limit 65; use fewer registers"),
+    ("sectors_over_ideal", view("tiled"), 1, 0.5, "= 1 exceeds the limit 0.5; let neighbouring"),
+    ("sectors_over_ideal", view(), 4.5, 4.4, "= 4.5 exceeds the limit 4.4; let neighbouring"),
+    ("wavefronts_over_ideal", view(), 1, 0.9, "= 1 exceeds the limit 0.9; pad or swizzle"),
+    ("wavefronts_over_ideal", view("tiled"), 16.5, 16, "= 16.5 exceeds the limit 16; pad"),
+    ("wide_accesses", wide(), 0.8, 0.9, "= 0.8 is below the limit 0.9; let the compiler see"),
+    ("wide_accesses", view(), 0, 0.1, "= 0 is below the limit 0.1; let the compiler see"),
+    ("instructions_per_fma", with_loop(FFMA), 1.21, 1.2, "= 1.203 exceeds the limit 1.2; look at"),
+]
+
+
+def test_there_is_a_figure_for_every_key() -> None:
+    assert LIMITS.keys() == set(OF_VIEWS) == {name for name, *_ in FIGURES}
+
+
+@pytest.mark.parametrize(("name", "one", "kept", "not_kept", "said"), FIGURES)
+def test_a_limit_that_is_not_kept_to_is_told(
+    name: str, one: View, kept: float, not_kept: float, said: str
+) -> None:
+    assert broken([one], {"*": {name: kept}}) == []
+    (line,) = broken([one], {one["kernel"]: {name: not_kept}})
+    assert line.startswith(f"{one['kernel']} ({one['variant']}) on sm_90: {name} ")
+    assert said in line and line.endswith(", or change LIMITS")
+
+
+def test_a_figure_that_is_not_there_breaks_its_limit() -> None:
+    (line,) = broken([view()], {"*": {"instructions_per_fma": 2}})
+    assert "instructions_per_fma it has none, where the limit is 2; " in line
+
+
+def test_a_limit_is_for_the_kernels_that_its_key_names() -> None:
+    both = [view(), view("tiled", kernel="transpose_tiled<Plain>")]
+    limits = {"transpose_tiled": {"wavefronts_over_ideal": 1, "registers": 1}}
+    (line,) = broken(both, limits)
+    assert line.startswith("transpose_tiled<Plain> (tiled)")
+    assert len(broken(both, {"*": {"warps": 65}})) == 2

@@ -1,0 +1,112 @@
+"""Views of a transpose, whose counts are worked out here by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from conftest import ROOT
+
+from warpshelf.bench import assemble
+from warpshelf.contract import snippet
+from warpshelf.core.project import Project
+from warpshelf.look import kept, view
+from warpshelf.records import agreement, machine
+from warpshelf.worker import jobs
+from warpshelf.worker.context import Context
+
+SIDE = 512  # of the matrix that is counted
+
+
+@pytest.fixture(scope="module", params=agreement.TARGETS)
+def views(request: pytest.FixtureRequest) -> dict[str, view.View]:
+    """The views of `transpose` by variant, made here for each target in turn."""
+    import os
+
+    project = Project(ROOT)
+    one = snippet.read(project, project.snippets / "transpose")
+    details = assemble.details(one, machine.plain(), request.param)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in details["environment"].items():
+            patch.setitem(os.environ, name, value)
+        answer = jobs.view_snippet(Context(details, lambda message: None))
+    assert answer["failures"] == []
+    found = {one["variant"]: one for one in answer["views"]}
+    assert {one["arch"] for one in found.values()} == {request.param}
+    return found
+
+
+def line_with(found: view.View, *words: str) -> dict[str, Any]:
+    """The line of the source, with its counts, in which all these words stand."""
+    (at,) = [
+        f"{piece['file']}:{piece['from'] + number}"
+        for piece in found["source"]
+        for number, text in enumerate(piece["text"])
+        if all(word in text for word in words)
+    ]
+    (line,) = [one for one in found["lines"] if one["at"] == at]
+    return line
+
+
+def test_each_is_shaped_and_kept(views: dict[str, view.View]) -> None:
+    for one in views.values():
+        assert view.problem({**one, "digest": "sha256:" + "0" * 64}) is None
+        assert kept.files_of({**one, "digest": "sha256:" + "0" * 64})
+
+
+def test_a_naive_store_touches_32_sectors(views: dict[str, view.View]) -> None:
+    requests = SIDE * SIDE // 32  # each element once, 32 of them a warp
+    load, line = (line_with(views["naive"], words) for words in ("= x[", "y["))
+    assert load["requests"] == line["requests"] == requests
+    assert load["sectors"] == load["ideal_sectors"] == line["ideal_sectors"] == 4 * requests
+    assert line["sectors"] == 32 * requests
+    store = next(one for one in views["naive"]["accesses"] if one["does"] == "store")
+    assert (store["passes"], store["ideal"], store["size"]) == (32, 4, 4)
+    # A column of the result: a row of it further for each lane.
+    lanes = store["addresses"]
+    assert {b - a for a, b in zip(lanes, lanes[1:], strict=False)} == {4 * SIDE}
+
+
+@pytest.mark.parametrize(("variant", "wavefronts"), [("tiled", 32), ("padded", 1), ("swizzled", 1)])
+def test_a_column_of_a_tile_takes(
+    views: dict[str, view.View], variant: str, wavefronts: int
+) -> None:
+    found = views[variant]
+    line = line_with(found, "y[", "= tile[")
+    requests = SIDE * SIDE // 32
+    assert line["shared_requests"] == line["ideal_wavefronts"] == requests
+    assert line["wavefronts"] == wavefronts * requests
+    assert line["sectors"] == line["ideal_sectors"] == 4 * requests
+    loads = [one for one in found["accesses"] if one["space"] == "shared" and one["does"] == "load"]
+    assert loads and all(one["passes"] == wavefronts for one in loads)
+    banks = {one // 4 % 32 for one in loads[0]["addresses"]}
+    assert len(banks) == 32 // wavefronts
+
+
+def test_every_instruction_stands_with_its_ptx_and_its_line(views: dict[str, view.View]) -> None:
+    for one in views.values():
+        text = one["ptx"]["text"]
+        assert all(0 <= at < len(text) for at in one["sass"]["ptx"])
+        for name, at in zip(one["sass"]["text"], one["sass"]["ptx"], strict=True):
+            words = name.split()
+            opcode = words[1] if words[0].startswith("@") else words[0]
+            if opcode.startswith("STG"):
+                assert "st.global" in text[at]
+            if opcode.startswith("LDS"):
+                assert "ld.shared" in text[at]
+        # What a warp executes is a line of the source, and what the source did is in the pieces.
+        shown = {
+            f"{piece['file']}:{piece['from'] + at}"
+            for piece in one["source"]
+            for at in range(len(piece["text"]))
+        }
+        files = {piece["file"] for piece in one["source"]}
+        assert {line["at"] for line in one["lines"] if line["at"].split(":")[0] in files} <= shown
+        executed = sum(sum(line["classes"].values()) for line in one["lines"])
+        assert executed == sum(one["ptx"]["run"]) == sum(one["total"]["classes"].values())
+
+
+def test_live_registers_fit_into_those_that_it_has(views: dict[str, view.View]) -> None:
+    for one in views.values():
+        assert 0 < max(one["sass"]["live"]) <= one["registers"]
+        assert max(line.get("live", 0) for line in one["lines"]) == max(one["sass"]["live"])
