@@ -118,6 +118,12 @@ TIMED = (
     ),
 )
 
+# As papers time it most, in a sequence of several tiles, of which some need no mask.
+COUNTED = tuple(
+    case(which, 512, 512, 128, "float16", causal=True)
+    for which in ("forward", "backward")
+)
+
 
 def sharpen(x: torch.Tensor, case: dict, generator: torch.Generator) -> torch.Tensor:
     """Add outliers: one element in a hundred is six times as large."""

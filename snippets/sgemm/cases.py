@@ -56,8 +56,30 @@ TIMED = (
     {"m": 4096, "n": 4096, "k": 64},  # hardly any work to a byte of C
     {"m": 4095, "n": 4095, "k": 4095, "variants": FAST},  # no row begins on 16 bytes
 )
+COUNTED = ({"m": 256, "n": 256, "k": 256},)  # whole tiles, aligned, many slabs
 # 64 accumulators and 128 registers leave a multiprocessor two blocks of 256 threads.
-LIMITS = {"*": {"registers": 128, "spilled_bytes": 0, "shared_bytes": 16_640}}
+# Each rung keeps what it is there for: neighbours that read neighbours, 16 bytes an
+# access, no two words in one bank, and few instructions beside the multiply-adds.
+LIMITS = {
+    "*": {"registers": 128, "spilled_bytes": 0, "shared_bytes": 16_640, "warps": 16},
+    "sgemm_coalesced": {"sectors_over_ideal": 1},
+    "sgemm_shared": {"sectors_over_ideal": 1, "wavefronts_over_ideal": 1},
+    "sgemm_coarse_1d": {"instructions_per_fma": 1.8},
+    "sgemm_coarse_2d": {"instructions_per_fma": 1.3},
+    "sgemm_float4": {"wide_accesses": 1, "instructions_per_fma": 1.2},
+    "sgemm_warp_tiles": {
+        "sectors_over_ideal": 1,
+        "wavefronts_over_ideal": 1,
+        "wide_accesses": 1,
+        "instructions_per_fma": 1.2,
+    },
+    "sgemm_double_buffered": {
+        "sectors_over_ideal": 1,
+        "wavefronts_over_ideal": 1,
+        "wide_accesses": 1,
+        "instructions_per_fma": 1.25,
+    },
+}
 
 
 def inputs(

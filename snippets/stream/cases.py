@@ -8,7 +8,16 @@ from snippets.stream import stream
 
 NEEDS = {"variants": {"bulk copy": {"sm": ">=90"}}}
 # A multiprocessor holds two blocks of 115712 bytes; 64 registers leave it 1024 threads.
-LIMITS = {"*": {"registers": 64, "spilled_bytes": 0, "shared_bytes": 115_712}}
+# Every byte of a sector is asked for, and float4 moves 16 bytes a lane.
+LIMITS = {
+    "*": {
+        "registers": 64,
+        "spilled_bytes": 0,
+        "shared_bytes": 115_712,
+        "sectors_over_ideal": 1,
+    },
+    "stream_float4": {"wide_accesses": 1},
+}
 
 # offset: where a begins in its allocation, in elements; b begins there too, or at
 # offset_b, and then the two never reach a 16-byte boundary together.
@@ -56,6 +65,8 @@ TIMED = (
     {"op": "copy", "n": 2**24},
     {"op": "copy", "n": 2**20},  # both arrays stay in the L2 cache
 )
+
+COUNTED = tuple({"op": op, "n": 2**18} for op in stream.OPS)  # aligned, many tiles
 
 
 def inputs(

@@ -87,6 +87,25 @@ def test_a_mutant_that_survives_and_a_case_that_kills_none_are_told(trial: Trial
     ]
 
 
+def test_a_case_that_is_there_to_be_counted_need_not_kill(trial: Trial) -> None:
+    one = claims(trial)
+    text = one.cases_path.read_text()
+    counted = '({"m": 64, "n": 64, "k": 64}, {"m": 8, "n": 8, "k": 8, "kills": ["adds one"]})'
+    one.cases_path.write_text(f"{text}\n\nCOUNTED = {counted}\n")
+    one = snippet.read(one.project, one.folder)
+    found = judging.matrix(one)
+    assert found.findings() == []
+    first = len(found.cases) - 2
+    assert found.counted == [first, first + 1]
+    assert all(first not in judged for judged in found.judged.values())  # it is not asked
+    assert found.judged["adds one"][first + 1] is not None
+    one.cases_path.write_text(f"{text}\n\nCOUNTED = {counted.replace('adds one', 'adds two')}\n")
+    [told] = judging.matrix(snippet.read(one.project, one.folder), claims_alone=True).findings()
+    line = len(text.splitlines()) + 3
+    assert str(told).startswith(f"snippets/sound/cases.py:{line}: COUNTED[1] {{'m': 8, ")
+    assert "kills 'adds two', which is no mutant" in str(told)
+
+
 @pytest.mark.parametrize(
     ("body", "says"),
     [

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from snippets.sgemm import cases, sgemm
-from warpshelf.worker import binary
+from warpshelf.look import binary
 
 A, B = torch.ones(3, 4), torch.ones(4, 5)
 
