@@ -125,6 +125,12 @@ def stray(trial: Trial) -> None:
     (trial.root / "snippets/sound/results/notes.txt").write_text("fast!")
 
 
+def stray_view(trial: Trial) -> None:
+    views = trial.root / RESULTS / "views"
+    views.mkdir()
+    (views / "a.b.sm_90.ptx.txt").write_text("ret;\n")
+
+
 def on_no_page(trial: Trial) -> None:
     edit(trial.root / f"docs/{TOPIC}.md", '--8<-- "sound/whole.md"\n', "")
 
@@ -202,6 +208,7 @@ FAULTS: list[tuple[Callable[[Trial], None], str]] = [
     (damaged, f"{RESULTS}/imaginary-g9-80gb.json:"),
     (misplaced, f"{RESULTS}/nvidia-h100.json: is the record of sound on imaginary-g9-80gb; put"),
     (stray, f"{RESULTS}/notes.txt: is no record; remove it"),
+    (stray_view, f"{RESULTS}/views/a.b.sm_90.ptx.txt: is of no view; make it again with `shelf"),
     (on_no_page, "snippets/sound/sound.py: is on no page; embed it by `--8<--"),
     (unknown_source, "snippets/sound/sound.py:1: its Source 'a-pape' is no reading; write a-paper"),
     (list_without_page, "docs/kernels/sums.yml: has no page beside it; write docs/kernels/sums.md"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
@@ -21,11 +22,13 @@ from types import SimpleNamespace
 
 import pytest
 from conftest import LIST, ROOT, TOPIC, Trial, sound_snippet
+from looking import view
 from synthetic import record
 
 from warpshelf.contract import snippet
 from warpshelf.core.files import dump, write_atomically
 from warpshelf.core.project import Project
+from warpshelf.look import kept
 from warpshelf.site import build, mkdocs, serve
 
 pytestmark = pytest.mark.alone
@@ -67,7 +70,7 @@ def files(trial: Trial) -> dict[str, int]:
     """Every file that a rendering wrote, and when it was written."""
     return {
         path.relative_to(trial.root).as_posix(): path.stat().st_mtime_ns
-        for folder in ("build/fragments", "docs/records", "docs/sources")
+        for folder in ("build/fragments", "docs/records", "docs/sources", "docs/views")
         for path in (trial.root / folder).rglob("*")
         if path.is_file()
     }
@@ -115,14 +118,36 @@ def test_only_current_records_are_published(shelf: Trial) -> None:
     )
 
 
+def test_current_views_are_published_as_they_are_kept(shelf: Trial) -> None:
+    one = snippet.read(project(shelf), shelf.root / "snippets" / "sound")
+    kept.write(one, [view(variant, snippet="sound") for variant in ("naive", "tiled")])
+    assert build.render(project(shelf)).findings == []
+    published = {path.name: path for path in (shelf.root / "docs/views/sound").iterdir()}
+    committed = {path.name: path for path in (one.results / kept.FOLDER).iterdir()}
+    assert len(published) == 6 and published.keys() == committed.keys()
+    for name, path in published.items():
+        assert path.read_bytes() == committed[name].read_bytes()
+        assert len(gzip.compress(path.read_bytes())) <= kept.MOST
+    whole = (shelf.root / "build/fragments/sound/whole.md").read_text()
+    assert 'data-look="sound/tiled.transpose-tiled.sm_90"' in whole
+    (one.results / kept.FOLDER / "tiled.transpose-tiled.sm_90.ptx.txt").unlink()
+    [finding] = build.render(project(shelf)).findings
+    assert finding.path.endswith("/views/tiled.transpose-tiled.sm_90.json")
+    assert len(list((shelf.root / "docs/views/sound").iterdir())) == 3
+
+
 def test_a_changed_source_withdraws_what_was_published(shelf: Trial) -> None:
     put(shelf)
+    one = snippet.read(project(shelf), shelf.root / "snippets" / "sound")
+    kept.write(one, [view(snippet="sound")])
     build.render(project(shelf))
+    assert (shelf.root / "docs" / "views" / "sound").is_dir()
     whole = shelf.root / "build/fragments/sound/whole.md"
     assert "row sums" in whole.read_text()
     shelf.snippet("sound", sound_snippet().replace("eye(2)", "eye(3)"))
     build.render(project(shelf))
     assert not (shelf.root / "docs" / "records" / "sound").exists()
+    assert not (shelf.root / "docs" / "views" / "sound").exists()
     assert "row sums" not in whole.read_text() and "withheld" in whole.read_text()
 
 
@@ -194,6 +219,7 @@ def test_the_watcher_hears_what_concerns_it(shelf: Trial) -> None:
         event("modified", docs),
         event("modified", docs / ".a.md"),
         event("created", docs / "records" / "sound" / "cpu.json"),
+        event("created", docs / "views" / "sound" / "a.b.sm_90.json"),
         event("modified", docs / "picture.svg"),
         event("moved", docs / "4913", docs / "a.md~"),
         event("modified", snippets / "sound" / "__pycache__" / "sound.cpython-311.pyc"),

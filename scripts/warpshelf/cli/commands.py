@@ -265,6 +265,36 @@ def compare(
 
 
 @app.command()
+def look(
+    id_: Annotated[str, typer.Argument(metavar="ID", help="The snippet.")],
+    arch: Annotated[str, typer.Option(help="sm_80, sm_90 or sm_100.")] = "sm_90",
+    variant: Annotated[str | None, typer.Option(help="One variant, line by line.")] = None,
+    kernel: Annotated[str | None, typer.Option(help="One of its kernels.")] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(metavar="FILE.ptx|COMMIT", help="Show what differs from another build."),
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Write the PTX of one kernel, to compare with later.")
+    ] = None,
+    sass: Annotated[bool, typer.Option("--sass", help="Show the machine code of loops.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show what the machine will do with a snippet's kernels: code, counts, bounds; no times.
+
+    Without a variant a table of all. Views that are kept are shown at once, others made here.
+    """
+    from warpshelf.cli import look as looks
+
+    project = projects.find()
+    wanted = looks.Wanted(against, save, sass, as_json)
+    wrong = looks.show(chosen(project, [id_])[0], arch, variant, kernel, wanted)
+    tell(wrong)
+    if wrong:
+        raise typer.Exit(1)
+
+
+@app.command()
 def new(
     id_: Annotated[str, typer.Argument(metavar="ID", help="Small letters, digits, underscores.")],
     kind: Annotated[str, typer.Option(help="triton, cuda, program or model.")] = "triton",

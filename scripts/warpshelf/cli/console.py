@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 PHASES = {
     Task.VERIFY: "verifying",
+    Task.VIEW: "viewing",
     Task.COMPILE: "compiling",
     Task.TIME: "timing",
     Task.JUDGE: "judging",

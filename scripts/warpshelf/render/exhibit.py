@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from warpshelf.contract.snippet import ID
+from warpshelf.look.kept import Kept
 from warpshelf.readings.reported import Figure
 from warpshelf.records.schema import MACHINE, Record
 from warpshelf.render import provenance
@@ -84,6 +85,7 @@ class Exhibit:
     needs: dict[str, Any] = field(default_factory=dict)
     states: Sequence[MachineState] = ()
     reported: Sequence[Claim] = ()
+    views: Sequence[Kept] = ()
 
     def __post_init__(self) -> None:
         if not ID.fullmatch(self.id):

@@ -9,6 +9,7 @@ from pathlib import Path
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding
 from warpshelf.core.pages import Page
+from warpshelf.look import kept
 from warpshelf.readings.model import Shelf
 from warpshelf.records import store
 from warpshelf.records.ledger import Ledger
@@ -117,6 +118,8 @@ def exhibit(
     known, findings = states(snippet, ledger)
     stated, wrong = claims.claims(snippet, shelf, targets)
     findings += wrong
+    views, wrong = kept.views_of(snippet)
+    findings += wrong
     sources = [
         Credit(shelf.readings[name].title, targets[name])
         if name in shelf.readings
@@ -134,6 +137,7 @@ def exhibit(
             needs=snippet.needs,
             states=known,
             reported=stated,
+            views=views,
         ),
         findings,
     )

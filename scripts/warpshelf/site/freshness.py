@@ -31,7 +31,7 @@ SHAPE = {
 
 def sources(project: Project) -> str | None:
     """The digest of all that a rendering reads; None where a file cannot be read."""
-    written = {project.published_records, project.published_sources, project.exports}
+    written = {*_published(project)}
     docs = (path for path in _files(project.docs, written) if path.suffix in READ)
     tooling = (path for path in _files(Path(__file__).parents[1]) if path.suffix == ".py")
     own = (project.root / "mkdocs.yml", project.ledger)
@@ -40,10 +40,15 @@ def sources(project: Project) -> str | None:
 
 def results(project: Project) -> str | None:
     """The digest of all that a rendering writes; None where a file cannot be read."""
-    published = (project.published_records, project.published_sources, project.exports)
-    folders = (project.fragments, *published)
+    folders = (project.fragments, *_published(project))
     inner = (path for folder in folders for path in _files(folder))
     return _digest((project.docs / "llms.txt", *inner))
+
+
+def _published(project: Project) -> tuple[Path, ...]:
+    """The folders below docs/ that a rendering fills."""
+    views, records = project.published_views, project.published_records
+    return records, project.published_sources, views, project.exports
 
 
 def recall(project: Project, inputs: str | None) -> list[Finding] | None:

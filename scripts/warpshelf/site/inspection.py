@@ -12,12 +12,13 @@ from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding
 from warpshelf.core.pages import Page
 from warpshelf.core.project import Project
+from warpshelf.look import kept
 from warpshelf.readings import crosscheck, editors, model
 from warpshelf.readings.messages import nearest
 from warpshelf.records import agreement, store
 from warpshelf.records.machine import CPU
 from warpshelf.render.fragments import KEYS
-from warpshelf.site import claims, exhibits, holdings
+from warpshelf.site import claims, exhibits, holdings, viewed
 
 LINK = re.compile(r"\]\((?P<target>[^)\s#:]+\.md)(?:#[^)\s]*)?\)")
 FENCE = re.compile(r"^(?P<fence>`{3,}|~{3,}).*?^(?P=fence)`*~*\s*$", re.M | re.S)
@@ -75,9 +76,11 @@ def _snippet(one: Snippet, shelf: model.Shelf, shown: dict[str, str]) -> Iterato
             mend = f"{meant}, or add the reading"
             yield Finding(path, 1, f"its Source {name!r} is no reading", mend)
     for stray in sorted(one.results.glob("*")):
-        if stray.suffix != ".json":
+        if stray.suffix != ".json" and stray != one.results / kept.FOLDER:
             where = one.project.relative(stray)
             yield Finding(where, None, "is no record", "remove it")
+    current = committed if committed and committed["digest"] == one.digest else None
+    yield from viewed.check(one, current)
 
 
 def _included(shown: Mapping[str, str]) -> dict[str, set[str]]:

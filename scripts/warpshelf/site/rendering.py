@@ -34,12 +34,15 @@ def render(project: Project) -> tuple[list[Finding], int]:
     shown, wrong = _exhibits(held)
     findings += wrong
     published: dict[str, str] = {}
+    views: dict[str, str] = {}
     drawn = inspection.embedded_pictures(held.pages)
     for one in shown:
         for piece, text in fragments(one).items():
             texts[f"{one.id}/{piece}.md"] = text + "\n"
         for name, text in pictures(one, drawn.get(one.id, ())).items():
             texts[f"{one.id}/{name}.md"] = text
+        for kept in one.views:
+            views |= {f"{one.id}/{name}": text for name, text in kept.files.items()}
         for state in one.states:
             if state.state in PUBLISHED and state.record is not None:
                 published[f"{one.id}/{state.machine}.json"] = dump(state.record)
@@ -58,6 +61,7 @@ def render(project: Project) -> tuple[list[Finding], int]:
     texts |= _references(held.snippets)
     changed = _mirror(project.fragments, texts)
     changed += _mirror(project.published_records, published)
+    changed += _mirror(project.published_views, views)
     files = {f"{one.id}/{file.name}": file.text for one in shown for file in one.code}
     changed += _mirror(project.published_sources, files)
     changed += _export(held, shown)

@@ -72,7 +72,8 @@ class Watcher(FileSystemEventHandler):
         self.news.set()
 
     def _concerns(self, path: Path) -> bool:
-        ours = (self.project.published_records, self.project.exports)
+        project = self.project
+        ours = (project.published_records, project.published_views, project.exports)
         own = any(path.is_relative_to(folder) for folder in ours)
         return path.suffix in KINDS and not own and not path.name.startswith(".")
 

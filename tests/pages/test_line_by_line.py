@@ -1,0 +1,422 @@
+"""The view of a kernel in a browser: opened, read, followed from a line to its code and back.
+
+What is looked at are made-up views, drawn by the same functions into a page with the site's own
+style sheets and scripts, and published as the site publishes them.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+
+import axe_playwright_python
+import pytest
+from browsing import NARROW, WIDE, Visit, open_context, served
+from conftest import ROOT
+from looking import ARCHS, larger, view
+from playwright.sync_api import Browser, Locator, Page, expect
+from synthetic import exhibit, verified
+
+from warpshelf.look.kept import Kept, files_of, name_of
+from warpshelf.render.fragments import fragments
+
+ASSETS = ROOT / "docs" / "assets"
+LAZY = ("look.js", "lanes.js", "look.css")
+AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+LOOK = """async ([scheme, rules]) => {
+  document.body.setAttribute('data-md-color-scheme', scheme);
+  const {violations} = await axe.run(document.querySelector('dialog') || document, {
+    resultTypes: ['violations'], runOnly: rules,
+  });
+  return violations.flatMap(({id, nodes}) =>
+    nodes.map(node => `${id}: ${node.html.slice(0, 200)} ${node.failureSummary}`));
+}"""
+HTML = """<!doctype html><html lang="en" style="font-size:125%"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width,initial-scale=1"><title>Views</title>
+<link rel="icon" href="data:,"><link rel="stylesheet" href="../assets/warpshelf.css">
+<link rel="stylesheet" href="../assets/site.css">
+<style>body {{ background: var(--md-default-bg-color); color: var(--md-typeset-color) }}</style>
+<script>{stub}</script></head><body data-md-color-scheme="default"><main class="md-typeset">
+<h1>Views</h1>{body}</main><script src="../assets/opener.js"></script></body></html>"""
+INSTANT = """let heard = () => {};
+window.document$ = { subscribe({ next }) { heard = next; next(); } };
+window.renew = (html) => { document.querySelector("main").innerHTML = html; heard(); };"""
+LONG = {"variant": "long", "kernel": "transpose_long"}
+
+
+@pytest.fixture(scope="module")
+def origin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder: Path = tmp_path_factory.mktemp("views")
+    (folder / "assets").mkdir()
+    for name in (*LAZY, "warpshelf.css", "site.css", "opener.js"):
+        (folder / "assets" / name).write_bytes((ASSETS / name).read_bytes())
+    made = [view(variant, arch) for variant in ("naive", "tiled") for arch in ARCHS]
+    views = [Kept(name_of(one), one, files_of(one)) for one in [*made, larger(180) | LONG]]
+    lost = view(variant="tiled") | {"variant": "lost"}
+    (folder / "views" / "softmax").mkdir(parents=True)
+    for kept in views:
+        for name, text in kept.files.items():
+            (folder / "views" / "softmax" / name).write_text(text, encoding="utf-8")
+    views.append(Kept(name_of(lost), lost, {}))
+    text = fragments(exhibit(verified(), views=views))["look"].replace("<details", "<details open")
+    (folder / "page").mkdir()
+    for name, stub in (("index", ""), ("instant", INSTANT)):
+        page = HTML.format(stub=stub, body=text)
+        (folder / "page" / f"{name}.html").write_text(page, encoding="utf-8")
+    with served(folder) as address:
+        yield address
+
+
+@pytest.fixture(scope="module", params=[WIDE, NARROW])
+def visit(request: pytest.FixtureRequest, browser: Browser, origin: str) -> Iterator[Visit]:
+    context = open_context(browser, request.param, has_touch=request.param == NARROW)
+    yield Visit(context.new_page(), origin)
+    context.close()
+
+
+def button(tab: Page, name: str) -> Locator:
+    return tab.locator(f'tr[data-look="softmax/{name}"] button')
+
+
+def opened(visit: Visit, name: str = "naive.transpose-naive.sm_90", side: str = "PTX") -> Page:
+    tab = visit.go("page/index.html")
+    button(tab, name).click()
+    tab.get_by_role("dialog").wait_for()
+    if side != "PTX":
+        choose(tab, side)
+    return tab
+
+
+def choose(tab: Page, name: str) -> None:
+    """Press one of the buttons that choose architecture or code."""
+    pressed = tab.get_by_role("button", name=name, exact=True)
+    pressed.click()
+    expect(pressed).to_have_attribute("aria-pressed", "true")
+
+
+def source(tab: Page, text: str) -> Locator:
+    """The row of a line of source."""
+    return tab.get_by_role("grid", name="Source").get_by_role("row").filter(has_text=text)
+
+
+def code(tab: Page, text: str) -> Locator:
+    """The row of an instruction."""
+    return tab.locator(".ws-pane").nth(1).get_by_role("row").filter(has_text=text)
+
+
+def lit(tab: Page, side: int) -> list[str]:
+    """The texts of the rows that are lit: of the source for side 0, of the code for 1."""
+    rows = tab.locator(".ws-pane").nth(side).locator(".ws-lit .ws-text")
+    return [text.strip() for text in rows.all_inner_texts()]
+
+
+def panel(tab: Page) -> Locator:
+    return tab.get_by_role("region", name="How it was counted")
+
+
+def sound(visit: Visit) -> None:
+    assert (visit.foreign, visit.failed, visit.console) == ([], [], [])
+    width = visit.tab.viewport_size["width"]
+    assert visit.tab.evaluate("document.documentElement.scrollWidth") <= width
+    ends = (
+        "all => all.map(one => one.getBoundingClientRect()).flatMap(one => [one.left, one.right])"
+    )
+    for end in visit.tab.locator("dialog[open]").evaluate_all(ends):
+        assert 0 <= end <= width
+
+
+STORE = "out[x * n + y + row]"
+
+
+def test_nothing_is_asked_for_before_it_is_opened(visit: Visit) -> None:
+    tab = visit.go("page/index.html")
+    asked = "performance.getEntriesByType('resource').map(one => new URL(one.name).pathname)"
+    assert [one for one in tab.evaluate(asked) if "/views/" in one or one[8:] in LAZY] == []
+    button(tab, "naive.transpose-naive.sm_90").click()
+    tab.get_by_role("dialog").wait_for()
+    late = {one for one in tab.evaluate(asked) if "/views/" in one or one[8:] in LAZY}
+    stem = "/views/softmax/naive.transpose-naive.sm_90"
+    assert late == {f"/assets/{name}" for name in LAZY} | {f"{stem}.json", f"{stem}.ptx.txt"}
+    sound(visit)
+
+
+def test_counts_stand_beside_their_line(visit: Visit) -> None:
+    tab = opened(visit)
+    assert tab.get_by_role("dialog").get_attribute("aria-labelledby") == "ws-view-title"
+    assert tab.get_by_role("dialog").locator("h2").inner_text() == "naive transpose_naive"
+    row = source(tab, STORE)
+    # A load of 4 sectors and a store of 32; of 800 warp instructions, 256 are of this line.
+    assert row.locator(".ws-share").inner_text() == "32.0 %"
+    assert row.locator(".ws-lanes").inner_text() == "32"
+    assert row.locator(".ws-sectors").inner_text() == "18 / 4"
+    assert "ws-mark" in row.locator(".ws-sectors").get_attribute("class").split()
+    mark = row.locator(".ws-sectors").evaluate("one => getComputedStyle(one, '::before').content")
+    assert "▲" in mark
+    assert tab.locator(".ws-of-Source .ws-wavefronts").count() == 0  # it has no shared memory
+    assert code(tab, "st.global").locator(".ws-passes").inner_text() == "32 / 4"
+    assert code(tab, "st.global").locator(".ws-run").inner_text() == "128"
+    assert code(tab, "ld.param").locator(".ws-run").inner_text() == "32"
+    assert "counts, no times" in tab.locator(".ws-facts").inner_text()
+    sound(visit)
+
+
+def test_a_line_is_followed_to_its_machine_code_and_back(visit: Visit) -> None:
+    tab = opened(visit)
+    source(tab, STORE).locator(".ws-text").click()
+    assert lit(tab, 1) == ["ld.global.f32 %f1, [%rd5];", "st.global.f32 [%rd7], %f1;"]
+    choose(tab, "SASS")
+    made = [
+        "LDG.E.CONSTANT R7, [R2.64]",
+        "IMAD.WIDE R8, R0, R9, c[0x0][0x160]",
+        "STG.E [R8.64], R7",
+    ]
+    assert lit(tab, 1) == made and lit(tab, 0) == [
+        "out[x * n + y + row] = in[(y + row) * n + x];"
+    ]  # it is still pinned
+    expect(tab.get_by_role("status")).to_have_text(
+        "transpose.cu:14 is pinned: 3 lines of SASS came from it."
+    )
+    code(tab, "ISETP").locator(".ws-text").click()
+    assert lit(tab, 0) == ["for (int row = 0; row < 32; row += 8) {"]
+    assert source(tab, "for (int row").get_attribute("aria-selected") == "true"
+    assert source(tab, STORE).get_attribute("aria-selected") is None
+    choose(tab, "sm_80")
+    assert "for sm_80 on a CPU" in tab.locator(".ws-facts").inner_text()
+    assert len(lit(tab, 1)) == 3  # pinned on the other architecture too
+    code(tab, "BRA").locator(".ws-text").click()  # again, and it is let go
+    tab.mouse.move(0, 0)
+    assert tab.locator("[aria-selected]").count() == 0
+    sound(visit)
+
+
+def test_the_pointer_lights_both_sides(browser: Browser, origin: str) -> None:
+    context = open_context(browser, WIDE)
+    visit = Visit(context.new_page(), origin)
+    tab = opened(visit)
+    source(tab, "int y =").locator(".ws-text").hover()
+    assert lit(tab, 1) == ["mad.lo.s32 %r3, %ctaid.y, 32, %tid.y;"]
+    code(tab, "st.global").locator(".ws-text").hover()
+    assert lit(tab, 0) == ["out[x * n + y + row] = in[(y + row) * n + x];"]
+    code(tab, "$L__BB0_1:").locator(".ws-text").first.hover()
+    tab.mouse.move(0, 0)
+    assert lit(tab, 0) == lit(tab, 1) == []
+    sound(visit)
+    context.close()
+
+
+def test_lanes_are_seen_to_meet_in_a_bank(visit: Visit) -> None:
+    tab = opened(visit, "tiled.transpose-tiled.sm_90")
+    source(tab, "tile[threadIdx.x][").locator(".ws-wavefronts").click()
+    text = panel(tab).inner_text()
+    assert "128 requests of it to shared memory took 4096 wavefronts" in text
+    assert "is by block (1, 0, 0), warp 3: 32 of 32 lanes, 4 bytes each" in text
+    assert "32 wavefronts where 1 would do" in text
+    banks = panel(tab).locator(".ws-bank")
+    filled = [banks.nth(at).locator(".ws-lane").count() for at in (0, 1, 31)]
+    assert banks.count() == 32 and filled == [32, 0, 0]
+    assert panel(tab).locator(".ws-worse").count() == 31
+    panel(tab).get_by_text("Addresses").click()
+    assert panel(tab).locator("li").nth(31).inner_text() == "lane 31: 3968"
+    source(tab, "= in[(y").locator(".ws-wavefronts").click()
+    assert "1 wavefront, the ideal" in panel(tab).inner_text()
+    assert panel(tab).locator(".ws-bank .ws-lane").count() == 32
+    assert panel(tab).locator(".ws-worse").count() == 0
+    sound(visit)
+
+
+def test_lanes_are_seen_in_their_sectors(visit: Visit) -> None:
+    tab = opened(visit)
+    code(tab, "st.global").locator(".ws-passes").click()
+    assert panel(tab).locator(".ws-sector").count() == 32
+    assert "32 sectors of 32 bytes; 32 of their 256 words are asked for" in panel(tab).inner_text()
+    code(tab, "ld.global").locator(".ws-passes").click()
+    assert panel(tab).locator(".ws-sector").count() == 4
+    assert panel(tab).locator(".ws-idle").count() == 0
+    expect(code(tab, "ld.global")).to_be_in_viewport()  # though the panel takes half of the room
+    sound(visit)
+
+
+def test_control_codes_and_loops_are_told_in_words(visit: Visit) -> None:
+    tab = opened(visit, side="SASS")
+    control = code(tab, "LDG").locator(".ws-control")
+    assert control.inner_text() == "B------:R-:W0:Y:S02"
+    control.click()
+    assert panel(tab).locator("p").inner_text() == (
+        "This instruction stalls its warp for 2 cycles, lets another warp go first, holds "
+        "scoreboard 0 until its result is there."
+    )
+    waits = code(tab, "STG").locator(".ws-control")
+    assert waits.inner_text() == "B0-----:R0:W-:-:S01"
+    loop = tab.locator(".ws-loop").inner_text()
+    assert "1 load global of 4 B" in loop and "1 load and 128 bytes of a warp in flight" in loop
+    assert tab.locator(".ws-text i").count() == 6  # a rail beside each of its instructions
+    sound(visit)
+
+
+def test_bound_and_occupancy_say_what_they_rest_on(visit: Visit) -> None:
+    tab = opened(visit)
+    tab.get_by_role("button", name="At least 4096 SM cycles").click()
+    text = panel(tab).inner_text()
+    assert "A bound, no time" in text and "issue: 4 instructions a cycle" in text
+    tab.keyboard.press("Escape")  # on a phone the panel takes the place of these
+    tab.get_by_role("button", name="64 of 64 warps").click()
+    assert "40 registers: 48 of 64 warps, by registers" in panel(tab).inner_text()
+    sound(visit)
+
+
+def test_all_of_it_by_keyboard(visit: Visit) -> None:
+    tab = visit.go("page/index.html")
+    keys, now = tab.keyboard, "document.activeElement"
+    button(tab, "tiled.transpose-tiled.sm_80").focus()
+    keys.press("Enter")
+    tab.get_by_role("dialog").wait_for()
+    tab.get_by_role("button", name="SASS").focus()
+    keys.press("Enter")
+    expect(tab.get_by_role("grid", name="SASS")).to_be_visible()
+    assert tab.evaluate(f"{now}.textContent") == "SASS"
+    for _ in range(9):  # each grid is one stop
+        if tab.evaluate(f"{now}.closest('[role=grid]') !== null"):
+            break
+        keys.press("Tab")
+    for key in ("ArrowDown",) * 9 + ("Home", *("ArrowRight",) * 4):
+        keys.press(key)
+    assert tab.evaluate(f"{now}.textContent") == "32 / 1"
+    assert lit(tab, 1) == ["LDS R9, [R5]", "STG.E [R8.64], R9"]  # the focus lights as well
+    keys.press("Enter")
+    assert panel(tab).locator(".ws-bank").count() == 32
+    assert tab.evaluate(f"{now}.textContent") == "Close panel"
+    keys.press("Escape")
+    expect(panel(tab)).to_be_hidden()
+    assert tab.evaluate(f"{now}.textContent") == "32 / 1"
+    keys.press("End")
+    keys.press("Enter")  # pins, and the other grid is entered at what came of it
+    keys.press("Tab")
+    assert tab.evaluate(f"{now}.textContent") == "LDS R9, [R5]"
+    for key in ("ArrowDown", "ArrowDown", "Enter"):
+        keys.press(key)
+    assert lit(tab, 0) == ["for (int row = 0; row < 32; row += 8)"]
+    keys.press("Escape")
+    expect(tab.get_by_role("dialog")).to_have_count(0)
+    assert tab.evaluate(f"{now}.textContent") == "line by line"
+    sound(visit)
+
+
+def test_no_line_of_source_is_cut_off(visit: Visit) -> None:
+    tab = opened(visit, "tiled.transpose-tiled.sm_90")
+    pane = tab.locator(".ws-of-Source")
+    assert pane.evaluate("one => one.scrollWidth - one.clientWidth") <= 0
+    sound(visit)
+
+
+def test_on_a_phone_each_count_has_its_name(browser: Browser, origin: str) -> None:
+    context = open_context(browser, NARROW)
+    tab = opened(Visit(context.new_page(), origin), "tiled.transpose-tiled.sm_90")
+    named = source(tab, "tile[threadIdx.x][").locator(".ws-wavefronts")
+    assert "wavefronts" in named.evaluate("one => getComputedStyle(one, '::after').content")
+    context.close()
+
+
+def test_axe_finds_nothing_in_the_table(visit: Visit) -> None:
+    tab = visit.go("page/index.html")
+    tab.evaluate(AXE)
+    assert [tab.evaluate(LOOK, [scheme, RULES]) for scheme in ("default", "slate")] == [[], []]
+    sound(visit)
+
+
+@pytest.mark.parametrize("side", ["PTX", "SASS"])
+def test_axe_finds_nothing(visit: Visit, side: str) -> None:
+    tab = opened(visit, "tiled.transpose-tiled.sm_90", side)
+    tab.evaluate(AXE)
+    for scheme in ("default", "slate"):
+        source(tab, "tile[threadIdx.x][").locator(".ws-text").click()
+        assert tab.evaluate(LOOK, [scheme, RULES]) == []
+        source(tab, "tile[threadIdx.x][").locator(".ws-wavefronts").click()
+        assert tab.evaluate(LOOK, [scheme, RULES]) == []
+        tab.keyboard.press("Escape")
+
+
+def test_a_long_kernel_opens_at_once(browser: Browser, origin: str) -> None:
+    """Some 2,500 instructions; what is out of sight is not laid out."""
+    context = open_context(browser, WIDE)
+    tab = opened(Visit(context.new_page(), origin))  # the script is there
+    tab.keyboard.press("Escape")
+    spent = []
+    for _ in range(3):
+        spent.append(
+            tab.evaluate(
+                """async () => {
+                  const start = performance.now();
+                  document.querySelector('tr[data-look*="long"] button').click();
+                  while (!document.querySelector('dialog[open]'))
+                    await new Promise(done => setTimeout(done, 1));
+                  await new Promise(done => requestAnimationFrame(() => setTimeout(done)));
+                  return performance.now() - start;
+                }"""
+            )
+        )
+        assert tab.locator(".ws-of-PTX .ws-chunk [role=row]").count() > 2500
+        last = tab.locator(".ws-of-PTX .ws-text").last
+        assert not last.evaluate("one => one.checkVisibility({contentVisibilityAuto: true})")
+        tab.keyboard.press("Escape")
+    assert min(spent) < 900, spent
+    context.close()
+
+
+def test_accesses_that_are_alike_are_drawn_once(browser: Browser, origin: str) -> None:
+    context = open_context(browser, WIDE)
+    tab = opened(Visit(context.new_page(), origin), "long.transpose-long.sm_90")
+    source(tab, STORE).locator(".ws-sectors").click()
+    assert panel(tab).locator("figure").count() == 2  # the load and the store
+    assert "180 of its instructions do so, each from another start" in panel(tab).inner_text()
+    context.close()
+
+
+def test_what_cannot_be_loaded_is_said(browser: Browser, origin: str) -> None:
+    context = open_context(browser, WIDE)
+    tab = Visit(context.new_page(), origin).go("page/index.html")
+    lost = button(tab, "lost.transpose-tiled.sm_90")
+    lost.click()
+    expect(lost).to_have_text("line by line: not loaded, press to try again")
+    assert tab.locator("dialog").count() == 0
+    context.close()
+
+
+def test_it_works_again_after_an_instant_navigation(browser: Browser, origin: str) -> None:
+    context = open_context(browser, WIDE)
+    visit = Visit(context.new_page(), origin)
+    tab = visit.go("page/instant.html")
+    button(tab, "naive.transpose-naive.sm_90").click()
+    tab.get_by_role("dialog").wait_for()
+    tab.evaluate(
+        """async () => {
+          const page = new DOMParser().parseFromString(
+            await (await fetch("index.html")).text(), "text/html");
+          window.renew(page.querySelector("main").innerHTML);
+        }"""
+    )
+    assert tab.locator("dialog").count() == 0
+    assert tab.locator("tr[data-look] button").count() == tab.locator("tr[data-look]").count()
+    button(tab, "naive.transpose-naive.sm_90").click()
+    tab.get_by_role("dialog").wait_for()
+    sound(visit)
+    context.close()
+
+
+def test_without_scripts_the_table_is_there(browser: Browser, origin: str) -> None:
+    context = open_context(browser, NARROW, java_script_enabled=False)
+    tab = context.new_page()
+    tab.goto(f"{origin}/page/index.html")
+    table = tab.get_by_role("table")
+    assert table.get_by_role("row").filter(has_text="tiled").first.is_visible()
+    assert "16.5× ideal" in table.inner_text()
+    assert tab.locator("button").count() == 0
+    context.close()
+
+
+def test_scripts_are_small() -> None:
+    """What every page loads, and what is loaded once a view is opened, compressed."""
+    sizes = {name: len(gzip.compress((ASSETS / name).read_bytes())) for name in LAZY}
+    assert len(gzip.compress((ASSETS / "opener.js").read_bytes())) < 1024
+    assert sizes["look.js"] + sizes["lanes.js"] < 14 * 1024 and sum(sizes.values()) < 14 * 1024

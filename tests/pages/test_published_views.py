@@ -1,0 +1,99 @@
+"""The views of the kernels on the shelf, on their pages, with counts worked out by hand."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from browsing import Visit
+from conftest import ROOT
+from playwright.sync_api import Locator, Page, expect
+
+PAGE = "kernels/bank-conflicts/"
+RECORDS = sorted((ROOT / "snippets").glob("*/results/cpu.json"))
+
+
+def opened(visit: Visit, variant: str, arch: str) -> Page:
+    tab = visit.go(PAGE)
+    rows = tab.locator(f'tr[data-look^="transpose/{variant}."][data-look$=".{arch}"]')
+    tab.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    rows.get_by_role("button").click()
+    tab.locator("dialog.ws-view").wait_for()
+    return tab
+
+
+def press(tab: Page, name: str) -> None:
+    button = tab.get_by_role("button", name=name, exact=True)
+    button.click()
+    expect(button).to_have_attribute("aria-pressed", "true")
+
+
+def source(tab: Page, text: str) -> Locator:
+    return tab.get_by_role("grid", name="Source").get_by_role("row").filter(has_text=text)
+
+
+def code(tab: Page, text: str) -> Locator:
+    return tab.locator(".ws-pane").nth(1).get_by_role("row").filter(has_text=text)
+
+
+def test_every_kernel_that_is_counted_has_its_view(site: Path) -> None:
+    pages = "".join(path.read_text(encoding="utf-8") for path in site.glob("*/*/index.html"))
+    shown = re.findall(r'<tr data-look="([\w-]+)/([^"]+)\.(sm_\d+)"', pages)
+    for path in RECORDS:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        counted = [target for row in record.get("counts", ()) for target in row["targets"]]
+        mine = [arch for name, _, arch in shown if name == record["snippet"]]
+        assert sorted(mine) == sorted(counted)
+    for name, stem, arch in shown:
+        for ending in (".json", ".ptx.txt", ".sass.txt"):
+            assert (site / "views" / name / f"{stem}.{arch}{ending}").is_file()
+
+
+# A row of 32 floats is 4 sectors; a column of the result is 32. A column of a tile of 32 x 32 words
+# lies in one bank, and in all of them with rows of 33 words or permuted.
+@pytest.mark.parametrize(
+    ("variant", "line", "sectors", "wavefronts"),
+    [
+        ("naive", "y[column * Index(M) + row]", "32 / 4", ""),
+        ("tiled", "= tile[Tile::at(lane, own)]", "4 / 4", "32 / 1"),
+        ("padded", "= tile[Tile::at(lane, own)]", "4 / 4", "1 / 1"),
+        ("swizzled", "= tile[Tile::at(lane, own)]", "4 / 4", "1 / 1"),
+    ],
+)
+def test_a_count_is_the_one_worked_out_by_hand(
+    wide: Visit, variant: str, line: str, sectors: str, wavefronts: str
+) -> None:
+    tab = opened(wide, variant, "sm_90")
+    for arch in ("sm_90", "sm_80", "sm_100"):
+        press(tab, arch)
+        row = source(tab, line)
+        expect(row).to_have_count(1)
+        cells = row.get_by_role("gridcell").all_inner_texts()
+        assert sectors in cells
+        assert not wavefronts or wavefronts in cells
+
+
+def test_a_line_is_followed_to_its_machine_code_and_back(wide: Visit) -> None:
+    tab = opened(wide, "tiled", "sm_80")
+    press(tab, "SASS")
+    own = source(tab, "= tile[Tile::at(lane, own)]")
+    own.get_by_role("gridcell").last.click()
+    expect(own).to_have_attribute("aria-selected", "true")
+    lit = [text.split()[0] for text in tab.locator(".ws-pane").nth(1).locator(
+        ".ws-lit .ws-text").all_inner_texts()]  # fmt: skip
+    assert any(name.startswith("LDS") for name in lit)
+    assert any(name.startswith("STG") for name in lit)
+    own.get_by_role("gridcell").last.click()  # lets it go
+    store = code(tab, "STG.E").first
+    store.get_by_role("gridcell").last.click()
+    expect(own).to_have_attribute("aria-selected", "true")
+
+
+def test_the_worst_request_is_drawn(narrow: Visit) -> None:
+    tab = opened(narrow, "tiled", "sm_90")
+    source(tab, "= tile[Tile::at(lane, own)]").get_by_text("32 / 1").click()
+    panel = tab.get_by_role("region", name="How it was counted")
+    expect(panel).to_contain_text("32 / 1")
+    expect(panel).to_contain_text("warp 0")

@@ -1,0 +1,132 @@
+"""The table of what the machine does with each kernel: its figures, and what it does not claim."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+from looking import ARCHS, CASE, view
+from synthetic import case, exhibit, record, result, verified
+
+from warpshelf.look.bound import Done
+from warpshelf.look.kept import Kept, files_of, name_of
+from warpshelf.render import views
+from warpshelf.render.exhibit import Exhibit
+from warpshelf.render.fragments import fragments
+
+
+def kept(**changes: object) -> list[Kept]:
+    """Both kernels on each architecture, with changes by variant: `naive={"registers": 40}`."""
+    found = []
+    for variant in ("naive", "tiled"):
+        for arch in ARCHS:
+            one = view(variant, arch, **changes.get(variant, {}))  # type: ignore[arg-type]
+            found.append(Kept(name_of(one), one, files_of(one)))
+    return found
+
+
+def bounds(naive: float, tiled: float) -> dict[str, dict[str, object]]:
+    """Changes that give the two such bounds."""
+    given = {"naive": naive, "tiled": tiled}
+    return {
+        name: {"bound": {"limiter": "load and store", "cycles": cycles, "pipes": []}}
+        for name, cycles in given.items()
+    }
+
+
+def shown(one: Exhibit) -> str:
+    """The text of the table, a line for each row, its cells parted by bars."""
+    text = re.sub(r"</t[hd]>", "|", fragments(one)["look"])
+    text = re.sub(r"</tr>|</summary>|</caption>", "\n", text)
+    return html.unescape(re.sub(r"<[^>]*>", "", text))
+
+
+def test_a_row_has_what_was_counted_beside_its_ideal() -> None:
+    text = shown(exhibit(views=kept()))
+    tiled = next(line for line in text.splitlines() if line.strip().startswith("tiled"))
+    cells = [cell.strip() for cell in tiled.split("|")]
+    assert cells[:9] == [
+        "tiled transpose_tiled",
+        "4224 load and store",
+        "1 to 2 of 2",
+        "864",
+        "32",
+        "1024 ideal",
+        "4224 16.5× ideal",
+        "24 11 live",
+        "64 of 64 by threads",
+    ]
+    naive = next(line for line in text.splitlines() if line.strip().startswith("naive"))
+    assert "4608 4.50× ideal| none|" in naive
+
+
+def test_a_small_bound_is_not_rounded_away() -> None:
+    text = shown(exhibit(views=kept(**bounds(2.5, 4224))))
+    assert "2.50 load and store| 1 to 2 of 2" in text
+
+
+def test_it_says_of_what_and_that_it_is_no_time() -> None:
+    text = shown(exhibit(views=kept()))
+    for arch in ARCHS:
+        assert f"Executed from its PTX for {arch} on a CPU: counts, no times" in text
+    assert "NVRTC 12.8" in text and "64 × 64 float32" in text and "A bound is no time" in text
+    assert not re.search(r"\d\s*(ns|µs|ms|s)\b", text)
+
+
+def test_the_floor_is_that_of_the_same_case() -> None:
+    cost = {"bytes": 32768, "flops": 4096, "unit": "fp32"}
+    other = case(1, 1, [result("naive")], bytes=8)
+    same = {"case": dict(CASE), "timed": False, "results": [result("naive")], **cost}
+    found = shown(exhibit(verified(record(0, [other, same])), views=kept()))
+    assert found.count("32 KiB to and from memory, 4096 operations of fp32") == len(ARCHS)
+    found = shown(exhibit(verified(record(0, [other])), views=kept()))
+    assert "to and from memory" not in found
+
+
+@pytest.mark.parametrize(
+    ("naive", "said", "first"),
+    [
+        (16896, "the bound of naive is 4.00× that of tiled", "tiled"),
+        (4000, "bounds tell no variant from another", "naive"),
+        (5000, "bounds tell no variant from another", "tiled"),
+        (1000, "bounds tell no variant from another", "naive"),  # it touches more sectors
+    ],
+)
+def test_variants_are_ordered_and_told_apart_only_where_bounds_are(
+    naive: float, said: str, first: str
+) -> None:
+    text = shown(exhibit(views=kept(**bounds(naive, 4224))))
+    assert text.splitlines()[0] == f"What the machine does with it: on sm_90 {said}"
+    names = re.findall(r"^\s*(naive|tiled) ", text, re.M)
+    assert names[0] == names[2] == first
+    assert ("1 of 2" in text) == ("tell no" not in said) == ("1 to 2 of 2" not in text)
+
+
+def test_a_variant_of_two_kernels_counts_with_both() -> None:
+    first, second = kept(**bounds(1000, 4224))[::2]
+    again = {**second.view, "variant": "naive"}
+    both = [first, Kept(name_of(again), again, {})]
+    sectors = first.view["total"]["sectors"] + second.view["total"]["sectors"]
+    assert views.totals(one.view for one in both) == {"naive": Done(5224, sectors)}
+
+
+def test_several_cases_stand_apart() -> None:
+    other = kept(naive={"case": {**CASE, "m": 96}})
+    text = shown(exhibit(views=other))
+    assert text.count("alone") == 4  # nothing of one case is compared with another
+    assert "no times; 96 × 64" in text and "no times; 64 × 64" in text
+
+
+def test_it_is_part_of_the_whole_and_says_where_it_is_missing() -> None:
+    with_views = fragments(exhibit(verified(), views=kept()))
+    assert with_views["look"] in with_views["whole"]
+    without = fragments(exhibit(verified()))
+    assert "No view of the present code is recorded." in without["look"]
+    assert "ws-look" not in without["whole"]
+
+
+def test_each_row_names_its_view() -> None:
+    text = fragments(exhibit(views=kept()))["look"]
+    named = re.findall(r'data-look="softmax/([^"]*)"', text)
+    assert sorted(named) == sorted(one.name for one in kept())
