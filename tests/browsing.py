@@ -19,10 +19,12 @@ from playwright.sync_api import (
     Browser,
     BrowserContext,
     ConsoleMessage,
+    Locator,
     Page,
     Playwright,
     Request,
     Response,
+    expect,
     sync_playwright,
 )
 
@@ -159,3 +161,20 @@ class Visit:
         self.tab.goto(f"{self.origin}/{page}", wait_until="load")
         self.tab.wait_for_timeout(50)
         return self.tab
+
+
+def choose(tab: Page, name: str) -> None:
+    """Press one of the buttons of a view that choose architecture or code."""
+    pressed = tab.get_by_role("button", name=name, exact=True)
+    pressed.click()
+    expect(pressed).to_have_attribute("aria-pressed", "true")
+
+
+def source_row(tab: Page, text: str) -> Locator:
+    """The row of a line of source in a view."""
+    return tab.get_by_role("grid", name="Source").get_by_role("row").filter(has_text=text)
+
+
+def code_row(tab: Page, text: str) -> Locator:
+    """The row of an instruction in a view."""
+    return tab.locator(".ws-pane").nth(1).get_by_role("row").filter(has_text=text)

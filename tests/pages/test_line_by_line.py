@@ -12,7 +12,7 @@ from pathlib import Path
 
 import axe_playwright_python
 import pytest
-from browsing import NARROW, WIDE, Visit, open_context, served
+from browsing import NARROW, WIDE, Visit, choose, code_row, open_context, served, source_row
 from conftest import ROOT
 from looking import ARCHS, larger, view
 from playwright.sync_api import Browser, Locator, Page, expect
@@ -89,23 +89,6 @@ def opened(visit: Visit, name: str = "naive.transpose-naive.sm_90", side: str = 
     return tab
 
 
-def choose(tab: Page, name: str) -> None:
-    """Press one of the buttons that choose architecture or code."""
-    pressed = tab.get_by_role("button", name=name, exact=True)
-    pressed.click()
-    expect(pressed).to_have_attribute("aria-pressed", "true")
-
-
-def source(tab: Page, text: str) -> Locator:
-    """The row of a line of source."""
-    return tab.get_by_role("grid", name="Source").get_by_role("row").filter(has_text=text)
-
-
-def code(tab: Page, text: str) -> Locator:
-    """The row of an instruction."""
-    return tab.locator(".ws-pane").nth(1).get_by_role("row").filter(has_text=text)
-
-
 def lit(tab: Page, side: int) -> list[str]:
     """The texts of the rows that are lit: of the source for side 0, of the code for 1."""
     rows = tab.locator(".ws-pane").nth(side).locator(".ws-lit .ws-text")
@@ -146,7 +129,7 @@ def test_counts_stand_beside_their_line(visit: Visit) -> None:
     tab = opened(visit)
     assert tab.get_by_role("dialog").get_attribute("aria-labelledby") == "ws-view-title"
     assert tab.get_by_role("dialog").locator("h2").inner_text() == "naive transpose_naive"
-    row = source(tab, STORE)
+    row = source_row(tab, STORE)
     # A load of 4 sectors and a store of 32; of 800 warp instructions, 256 are of this line.
     assert row.locator(".ws-share").inner_text() == "32.0 %"
     assert row.locator(".ws-lanes").inner_text() == "32"
@@ -155,16 +138,16 @@ def test_counts_stand_beside_their_line(visit: Visit) -> None:
     mark = row.locator(".ws-sectors").evaluate("one => getComputedStyle(one, '::before').content")
     assert "▲" in mark
     assert tab.locator(".ws-of-Source .ws-wavefronts").count() == 0  # it has no shared memory
-    assert code(tab, "st.global").locator(".ws-passes").inner_text() == "32 / 4"
-    assert code(tab, "st.global").locator(".ws-run").inner_text() == "128"
-    assert code(tab, "ld.param").locator(".ws-run").inner_text() == "32"
+    assert code_row(tab, "st.global").locator(".ws-passes").inner_text() == "32 / 4"
+    assert code_row(tab, "st.global").locator(".ws-run").inner_text() == "128"
+    assert code_row(tab, "ld.param").locator(".ws-run").inner_text() == "32"
     assert "counts, no times" in tab.locator(".ws-facts").inner_text()
     sound(visit)
 
 
 def test_a_line_is_followed_to_its_machine_code_and_back(visit: Visit) -> None:
     tab = opened(visit)
-    source(tab, STORE).locator(".ws-text").click()
+    source_row(tab, STORE).locator(".ws-text").click()
     assert lit(tab, 1) == ["ld.global.f32 %f1, [%rd5];", "st.global.f32 [%rd7], %f1;"]
     choose(tab, "SASS")
     made = [
@@ -178,14 +161,14 @@ def test_a_line_is_followed_to_its_machine_code_and_back(visit: Visit) -> None:
     expect(tab.get_by_role("status")).to_have_text(
         "transpose.cu:14 is pinned: 3 lines of SASS came from it."
     )
-    code(tab, "ISETP").locator(".ws-text").click()
+    code_row(tab, "ISETP").locator(".ws-text").click()
     assert lit(tab, 0) == ["for (int row = 0; row < 32; row += 8) {"]
-    assert source(tab, "for (int row").get_attribute("aria-selected") == "true"
-    assert source(tab, STORE).get_attribute("aria-selected") is None
+    assert source_row(tab, "for (int row").get_attribute("aria-selected") == "true"
+    assert source_row(tab, STORE).get_attribute("aria-selected") is None
     choose(tab, "sm_80")
     assert "for sm_80 on a CPU" in tab.locator(".ws-facts").inner_text()
     assert len(lit(tab, 1)) == 3  # pinned on the other architecture too
-    code(tab, "BRA").locator(".ws-text").click()  # again, and it is let go
+    code_row(tab, "BRA").locator(".ws-text").click()  # again, and it is let go
     tab.mouse.move(0, 0)
     assert tab.locator("[aria-selected]").count() == 0
     sound(visit)
@@ -195,11 +178,11 @@ def test_the_pointer_lights_both_sides(browser: Browser, origin: str) -> None:
     context = open_context(browser, WIDE)
     visit = Visit(context.new_page(), origin)
     tab = opened(visit)
-    source(tab, "int y =").locator(".ws-text").hover()
+    source_row(tab, "int y =").locator(".ws-text").hover()
     assert lit(tab, 1) == ["mad.lo.s32 %r3, %ctaid.y, 32, %tid.y;"]
-    code(tab, "st.global").locator(".ws-text").hover()
+    code_row(tab, "st.global").locator(".ws-text").hover()
     assert lit(tab, 0) == ["out[x * n + y + row] = in[(y + row) * n + x];"]
-    code(tab, "$L__BB0_1:").locator(".ws-text").first.hover()
+    code_row(tab, "$L__BB0_1:").locator(".ws-text").first.hover()
     tab.mouse.move(0, 0)
     assert lit(tab, 0) == lit(tab, 1) == []
     sound(visit)
@@ -208,7 +191,7 @@ def test_the_pointer_lights_both_sides(browser: Browser, origin: str) -> None:
 
 def test_lanes_are_seen_to_meet_in_a_bank(visit: Visit) -> None:
     tab = opened(visit, "tiled.transpose-tiled.sm_90")
-    source(tab, "tile[threadIdx.x][").locator(".ws-wavefronts").click()
+    source_row(tab, "tile[threadIdx.x][").locator(".ws-wavefronts").click()
     text = panel(tab).inner_text()
     assert "128 requests of it to shared memory took 4096 wavefronts" in text
     assert "is by block (1, 0, 0), warp 3: 32 of 32 lanes, 4 bytes each" in text
@@ -219,7 +202,7 @@ def test_lanes_are_seen_to_meet_in_a_bank(visit: Visit) -> None:
     assert panel(tab).locator(".ws-worse").count() == 31
     panel(tab).get_by_text("Addresses").click()
     assert panel(tab).locator("li").nth(31).inner_text() == "lane 31: 3968"
-    source(tab, "= in[(y").locator(".ws-wavefronts").click()
+    source_row(tab, "= in[(y").locator(".ws-wavefronts").click()
     assert "1 wavefront, the ideal" in panel(tab).inner_text()
     assert panel(tab).locator(".ws-bank .ws-lane").count() == 32
     assert panel(tab).locator(".ws-worse").count() == 0
@@ -228,26 +211,26 @@ def test_lanes_are_seen_to_meet_in_a_bank(visit: Visit) -> None:
 
 def test_lanes_are_seen_in_their_sectors(visit: Visit) -> None:
     tab = opened(visit)
-    code(tab, "st.global").locator(".ws-passes").click()
+    code_row(tab, "st.global").locator(".ws-passes").click()
     assert panel(tab).locator(".ws-sector").count() == 32
     assert "32 sectors of 32 bytes; 32 of their 256 words are asked for" in panel(tab).inner_text()
-    code(tab, "ld.global").locator(".ws-passes").click()
+    code_row(tab, "ld.global").locator(".ws-passes").click()
     assert panel(tab).locator(".ws-sector").count() == 4
     assert panel(tab).locator(".ws-idle").count() == 0
-    expect(code(tab, "ld.global")).to_be_in_viewport()  # though the panel takes half of the room
+    expect(code_row(tab, "ld.global")).to_be_in_viewport()  # beside the panel
     sound(visit)
 
 
 def test_control_codes_and_loops_are_told_in_words(visit: Visit) -> None:
     tab = opened(visit, side="SASS")
-    control = code(tab, "LDG").locator(".ws-control")
+    control = code_row(tab, "LDG").locator(".ws-control")
     assert control.inner_text() == "B------:R-:W0:Y:S02"
     control.click()
     assert panel(tab).locator("p").inner_text() == (
         "This instruction stalls its warp for 2 cycles, lets another warp go first, holds "
         "scoreboard 0 until its result is there."
     )
-    waits = code(tab, "STG").locator(".ws-control")
+    waits = code_row(tab, "STG").locator(".ws-control")
     assert waits.inner_text() == "B0-----:R0:W-:-:S01"
     loop = tab.locator(".ws-loop").inner_text()
     assert "1 load global of 4 B" in loop and "1 load and 128 bytes of a warp in flight" in loop
@@ -313,7 +296,7 @@ def test_no_line_of_source_is_cut_off(visit: Visit) -> None:
 def test_on_a_phone_each_count_has_its_name(browser: Browser, origin: str) -> None:
     context = open_context(browser, NARROW)
     tab = opened(Visit(context.new_page(), origin), "tiled.transpose-tiled.sm_90")
-    named = source(tab, "tile[threadIdx.x][").locator(".ws-wavefronts")
+    named = source_row(tab, "tile[threadIdx.x][").locator(".ws-wavefronts")
     assert "wavefronts" in named.evaluate("one => getComputedStyle(one, '::after').content")
     context.close()
 
@@ -330,9 +313,9 @@ def test_axe_finds_nothing(visit: Visit, side: str) -> None:
     tab = opened(visit, "tiled.transpose-tiled.sm_90", side)
     tab.evaluate(AXE)
     for scheme in ("default", "slate"):
-        source(tab, "tile[threadIdx.x][").locator(".ws-text").click()
+        source_row(tab, "tile[threadIdx.x][").locator(".ws-text").click()
         assert tab.evaluate(LOOK, [scheme, RULES]) == []
-        source(tab, "tile[threadIdx.x][").locator(".ws-wavefronts").click()
+        source_row(tab, "tile[threadIdx.x][").locator(".ws-wavefronts").click()
         assert tab.evaluate(LOOK, [scheme, RULES]) == []
         tab.keyboard.press("Escape")
 
@@ -367,7 +350,7 @@ def test_a_long_kernel_opens_at_once(browser: Browser, origin: str) -> None:
 def test_accesses_that_are_alike_are_drawn_once(browser: Browser, origin: str) -> None:
     context = open_context(browser, WIDE)
     tab = opened(Visit(context.new_page(), origin), "long.transpose-long.sm_90")
-    source(tab, STORE).locator(".ws-sectors").click()
+    source_row(tab, STORE).locator(".ws-sectors").click()
     assert panel(tab).locator("figure").count() == 2  # the load and the store
     assert "180 of its instructions do so, each from another start" in panel(tab).inner_text()
     context.close()

@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
-from browsing import Visit
+from browsing import Visit, choose, code_row, source_row
 from conftest import ROOT
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Page, expect
 
 PAGE = "kernels/bank-conflicts/"
 RECORDS = sorted((ROOT / "snippets").glob("*/results/cpu.json"))
@@ -22,20 +22,6 @@ def opened(visit: Visit, variant: str, arch: str) -> Page:
     rows.get_by_role("button").click()
     tab.locator("dialog.ws-view").wait_for()
     return tab
-
-
-def press(tab: Page, name: str) -> None:
-    button = tab.get_by_role("button", name=name, exact=True)
-    button.click()
-    expect(button).to_have_attribute("aria-pressed", "true")
-
-
-def source(tab: Page, text: str) -> Locator:
-    return tab.get_by_role("grid", name="Source").get_by_role("row").filter(has_text=text)
-
-
-def code(tab: Page, text: str) -> Locator:
-    return tab.locator(".ws-pane").nth(1).get_by_role("row").filter(has_text=text)
 
 
 def test_every_kernel_that_is_counted_has_its_view(site: Path) -> None:
@@ -67,8 +53,8 @@ def test_a_count_is_the_one_worked_out_by_hand(
 ) -> None:
     tab = opened(wide, variant, "sm_90")
     for arch in ("sm_90", "sm_80", "sm_100"):
-        press(tab, arch)
-        row = source(tab, line)
+        choose(tab, arch)
+        row = source_row(tab, line)
         expect(row).to_have_count(1)
         cells = row.get_by_role("gridcell").all_inner_texts()
         assert sectors in cells
@@ -77,8 +63,8 @@ def test_a_count_is_the_one_worked_out_by_hand(
 
 def test_a_line_is_followed_to_its_machine_code_and_back(wide: Visit) -> None:
     tab = opened(wide, "tiled", "sm_80")
-    press(tab, "SASS")
-    own = source(tab, "= tile[Tile::at(lane, own)]")
+    choose(tab, "SASS")
+    own = source_row(tab, "= tile[Tile::at(lane, own)]")
     own.get_by_role("gridcell").last.click()
     expect(own).to_have_attribute("aria-selected", "true")
     lit = [text.split()[0] for text in tab.locator(".ws-pane").nth(1).locator(
@@ -86,14 +72,14 @@ def test_a_line_is_followed_to_its_machine_code_and_back(wide: Visit) -> None:
     assert any(name.startswith("LDS") for name in lit)
     assert any(name.startswith("STG") for name in lit)
     own.get_by_role("gridcell").last.click()  # lets it go
-    store = code(tab, "STG.E").first
+    store = code_row(tab, "STG.E").first
     store.get_by_role("gridcell").last.click()
     expect(own).to_have_attribute("aria-selected", "true")
 
 
 def test_the_worst_request_is_drawn(narrow: Visit) -> None:
     tab = opened(narrow, "tiled", "sm_90")
-    source(tab, "= tile[Tile::at(lane, own)]").get_by_text("32 / 1").click()
+    source_row(tab, "= tile[Tile::at(lane, own)]").get_by_text("32 / 1").click()
     panel = tab.get_by_role("region", name="How it was counted")
     expect(panel).to_contain_text("32 / 1")
     expect(panel).to_contain_text("warp 0")

@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -52,21 +53,29 @@ def tools(name: str) -> list[str]:
     return list(dict.fromkeys(str(path) for path in found if path.is_file()))
 
 
-def dump(option: str, path: str) -> str:
-    """Standard output of `cuobjdump OPTION PATH`, from the first copy of it that can read PATH.
+def said(name: str, options: Sequence[str], path: str, sign: str) -> str:
+    """What `NAME OPTIONS PATH` prints, by the first copy of that tool whose answer holds `sign`.
 
     RuntimeError if there is none; its text names what each one answered.
     """
     answers = []
-    for tool in tools("cuobjdump"):
-        done = subprocess.run([tool, option, path], capture_output=True, text=True, check=False)
-        if done.returncode == 0 and "Function" in done.stdout:
+    for tool in tools(name):
+        done = subprocess.run([tool, *options, path], capture_output=True, text=True, check=False)
+        if done.returncode == 0 and sign in done.stdout:
             return done.stdout
-        answers.append(f"{tool}: status {done.returncode}, {done.stderr.strip() or 'no function'}")
+        answers.append(f"{tool}: status {done.returncode}, {done.stderr.strip() or 'no code'}")
     raise RuntimeError(
-        f"cuobjdump {option} read nothing ({'; '.join(answers) or 'none found'}); "
+        f"{name} {' '.join(options)} read nothing ({'; '.join(answers) or 'none found'}); "
         "install triton, or a CUDA toolkit and put its bin folder on PATH"
     )
+
+
+def dump(option: str, path: str) -> str:
+    """What `cuobjdump OPTION PATH` prints.
+
+    RuntimeError if no copy of it can read PATH.
+    """
+    return said("cuobjdump", [option], path, "Function")
 
 
 def functions(sass: str) -> dict[str, str]:

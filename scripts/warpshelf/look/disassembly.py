@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import tempfile
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ LABEL = re.compile(r"^([.$\w]+):\s*(?://.*)?$")
 LIVE = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/.*//\s*\|\s*(\d*)", re.MULTILINE)
 TARGET = re.compile(r"`\(([^)]+)\)")
 BYTES = 16  # of an instruction
+FIRST = "/*0000*/"  # stands before the first one
 
 
 @dataclass(frozen=True)
@@ -70,22 +70,9 @@ def disassembled(cubin: bytes, symbol: str) -> Code:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        text = _said((*chosen, "-gp", "-hex"), file.name)
-        lives = _said((*chosen, "-lrm", "count"), file.name)
+        text = binary.said("nvdisasm", (*chosen, "-gp", "-hex"), file.name, FIRST)
+        lives = binary.said("nvdisasm", (*chosen, "-lrm", "count"), file.name, FIRST)
     return read(text, lives)
-
-
-def _said(options: tuple[str, ...], path: str) -> str:
-    answers = []
-    for tool in binary.tools("nvdisasm"):
-        done = subprocess.run([tool, *options, path], capture_output=True, text=True, check=False)
-        if done.returncode == 0 and "/*0000*/" in done.stdout:
-            return done.stdout
-        answers.append(f"{tool}: status {done.returncode}, {done.stderr.strip() or 'no code'}")
-    raise RuntimeError(
-        f"nvdisasm {' '.join(options)} read nothing ({'; '.join(answers) or 'none found'}); "
-        "install triton, or a CUDA toolkit and put its bin folder on PATH"
-    )
 
 
 def read(text: str, lives: str) -> Code:
