@@ -161,7 +161,7 @@ def test_what_is_on_one_side_alone_is_told(made: Trial) -> None:
 def test_the_manual_shows_what_it_prints(monkeypatch: pytest.MonkeyPatch) -> None:
     text = (ROOT / "docs/about/contributing.md").read_text(encoding="utf-8")
     head, block = text.partition('```text title="shelf look ')[2].split("```")[0].split('"\n')
-    monkeypatch.setenv("COLUMNS", "96")
+    monkeypatch.setenv("COLUMNS", "88")
     done = Trial(ROOT).shelf("look", *head.split())
     assert done.returncode == 0, done.stderr
     printed = done.stdout.splitlines()

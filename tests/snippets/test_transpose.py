@@ -12,7 +12,8 @@ import torch
 from snippets import cuda
 from snippets.transpose import transpose
 from snippets.transpose.transpose import WAYS
-from warpshelf.worker import binary, counts
+from warpshelf.look import binary
+from warpshelf.worker import counts
 
 X = torch.arange(12.0).reshape(3, 4)
 SIDE = 128  # of a matrix that is counted: whole tiles, and rows that begin on sectors
