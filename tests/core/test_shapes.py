@@ -70,3 +70,22 @@ JSON = st.recursive(
 def test_of_any_value_one_thing_is_said(value: object, name: str) -> None:
     said = problem(value, SHAPES[name][0], "it")
     assert said is None or (said.startswith("it") and "\n" not in visible(said))
+
+
+@pytest.mark.parametrize(
+    ("value", "shape", "said"),
+    [
+        ([1, -2, 3], [int], None),
+        ([], [int], None),
+        ([1, True], [int], "it[1] is True"),
+        ([1, 2.0], [int], "it[1] is 2.0"),
+        ([1, LARGEST_INTEGER], [int], "it[1] is out of range"),
+        ([1, -LARGEST_INTEGER], [int], "it[1] is out of range"),
+        (["a", ""], [str], None),
+        (["a", 1], [str], "it[1] is 1"),
+    ],
+)
+def test_long_lists_of_one_type_are_told_as_others_are(
+    value: list[object], shape: object, said: str | None
+) -> None:
+    assert problem(value, shape, "it") == said

@@ -32,6 +32,8 @@ def problem(value: object, shape: Shape, place: str) -> str | None:
     if isinstance(shape, list):
         if not isinstance(value, list):
             return f"{place} is no list"
+        if shape[0] in (int, str) and _plain(value, shape[0]):  # a view has long lists of these
+            return None
         for index, item in enumerate(value):
             if found := problem(item, shape[0], f"{place}[{index}]"):
                 return found
@@ -46,6 +48,13 @@ def problem(value: object, shape: Shape, place: str) -> str | None:
         found = shape(value)
         return f"{place} {found}" if found else None
     return _problem_in_value(value, shape if isinstance(shape, tuple) else (shape,), place)
+
+
+def _plain(values: list[Any], kind: type) -> bool:
+    """Whether all are of one type and within what is written, told in one go."""
+    if not {*map(type, values)} <= {kind}:
+        return False
+    return kind is str or not values or max(max(values), -min(values)) < LARGEST_INTEGER
 
 
 def _problem_in_value(value: object, kinds: tuple[type, ...], place: str) -> str | None:
