@@ -138,6 +138,20 @@ def test_a_flaw_is_named(value: object, says: str) -> None:
     assert says in (flaw(value) or "nothing")
 
 
+@pytest.mark.parametrize("wrong", [LARGEST_INTEGER, -LARGEST_INTEGER, "\udfff", math.nan, b""])
+@given(items=st.lists(st.integers(-9, 9) | st.none()) | st.lists(st.text()), data=st.data())
+def test_a_flaw_is_found_wherever_it_stands_in_a_list(
+    wrong: object, items: list[object], data: st.DataObject
+) -> None:
+    assert flaw(items) is None
+    at = data.draw(st.integers(0, len(items)))
+    assert flaw([*items[:at], wrong, *items[at:]]) is not None
+
+
+def test_halves_of_a_pair_are_flaws_side_by_side() -> None:
+    assert "surrogate" in (flaw(["\ud83d", "\ude00"]) or "nothing")
+
+
 def test_the_limits_themselves_are_no_flaw() -> None:
     assert flaw(nest(DEEPEST)) is None
     assert flaw([LARGEST_INTEGER - 1, 1 - LARGEST_INTEGER, True, ("a", None)]) is None

@@ -15,14 +15,12 @@ from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import ShelfError
 from warpshelf.core.project import Project
 from warpshelf.look import kept
-from warpshelf.look.view import problem
+from warpshelf.look.view import SUMMARY, problem, summary
 
 
 @pytest.fixture
 def sound(trial: Trial) -> Snippet:
-    return snippet.read(
-        Project(trial.root), trial.snippet("transpose", sound_snippet()).parent
-    )
+    return snippet.read(Project(trial.root), trial.snippet("transpose", sound_snippet()).parent)
 
 
 def test_what_is_kept_is_read_again(sound: Snippet) -> None:
@@ -44,6 +42,28 @@ def test_what_is_kept_is_read_again(sound: Snippet) -> None:
     assert not kept.write(sound, made)
     assert kept.write(sound, made[:1])
     assert len(list((sound.results / kept.FOLDER).iterdir())) == 3
+
+
+def test_a_summary_is_the_view_without_its_lists(sound: Snippet) -> None:
+    kept.write(sound, [view("naive"), larger(3) | {"variant": "large"}])
+    whole, findings = kept.summaries_of(sound)
+    assert findings == []
+    full = kept.views_of(sound)[0]
+    assert [one.view for one in whole] == [summary(one.view) for one in full]
+    assert [one.files for one in whole] == [one.files for one in full]
+    assert all(problem(one.view, SUMMARY) is None for one in whole)
+    assert all(one.view["sass"] == {"live": other.view["sass"]["live"]}
+               for one, other in zip(whole, full, strict=True))  # fmt: skip
+
+
+def test_a_summary_finds_what_is_wrong_with_it_and_nothing_else(sound: Snippet) -> None:
+    kept.write(sound, [view()])
+    (path,) = (sound.results / kept.FOLDER).glob("*.json")
+    text = path.read_text()
+    path.write_text(text.replace('"addresses":[', '"addresses":[1e999,'))
+    assert kept.views_of(sound)[1] and not kept.summaries_of(sound)[1]
+    path.write_text(text.replace('"threads": 256', '"threads": 1e999'))
+    assert "holds inf" in kept.summaries_of(sound)[1][0].what
 
 
 def test_a_view_of_other_code_is_not_shown_and_no_error(sound: Snippet) -> None:

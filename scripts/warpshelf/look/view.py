@@ -111,8 +111,20 @@ VIEW = {
     "loops": [LOOP],
     "accesses": [ACCESS],
 }
+# What a table of totals is made of: a view without most of what has a place for each line of it.
+DETAILS = ("lines", "source", "ptx", "accesses")
+SUMMARY: dict[str, Any] = {key: shape for key, shape in VIEW.items() if key not in DETAILS}
+SUMMARY["sass"] = {"live": SASS["live"]}
 
 
-def problem(value: object) -> str | None:
-    """The first thing in a value that is not as a view has it, in words; None of a view."""
-    return shapes.problem(value, VIEW, "the view")
+def summary(value: dict[str, Any]) -> dict[str, Any]:
+    """What of a view's object a summary has."""
+    found = {key: one for key, one in value.items() if key not in DETAILS}
+    if isinstance(sass := found.get("sass"), dict):
+        found["sass"] = {key: one for key, one in sass.items() if key in SUMMARY["sass"]}
+    return found
+
+
+def problem(value: object, shape: shapes.Shape = VIEW) -> str | None:
+    """The first thing in a value that is not as a view, or SUMMARY, has it; None if all is."""
+    return shapes.problem(value, shape, "the view")

@@ -118,7 +118,7 @@ def exhibit(
     known, findings = states(snippet, ledger)
     stated, wrong = claims.claims(snippet, shelf, targets)
     findings += wrong
-    views, wrong = kept.views_of(snippet)
+    views, wrong = kept.summaries_of(snippet)
     findings += wrong
     sources = [
         Credit(shelf.readings[name].title, targets[name])
