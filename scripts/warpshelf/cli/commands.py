@@ -294,6 +294,19 @@ def look(
         raise typer.Exit(1)
 
 
+@app.command(name="rivals")
+def beside(
+    id_: Annotated[str, typer.Argument(metavar="ID", help="The snippet.")],
+    checkouts: Annotated[
+        Path, typer.Option(help="A folder with clones of the repositories that it names.")
+    ],
+) -> None:
+    """Compile the public kernels of a snippet's rivals.yml, and keep what they are compiled to."""
+    from warpshelf.cli import rivals
+
+    rivals.compile_all(chosen(projects.find(), [id_])[0], checkouts)
+
+
 @app.command()
 def new(
     id_: Annotated[str, typer.Argument(metavar="ID", help="Small letters, digits, underscores.")],

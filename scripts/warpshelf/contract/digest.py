@@ -15,7 +15,7 @@ METHOD = 5
 # What is shown beside a snippet, and computes nothing in it: see `Snippet.calls`.
 CALLS_FILE = "explore.txt"
 # What machines wrote, and what others state, changes nothing that a snippet computes either.
-IGNORED = ("results", "reported.yml", "__pycache__", CALLS_FILE)
+IGNORED = ("results", "reported.yml", "rivals.yml", "rivals.json", "__pycache__", CALLS_FILE)
 
 
 def files(root: Path, folder: Path) -> list[Path]:

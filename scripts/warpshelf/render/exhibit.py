@@ -16,6 +16,7 @@ from warpshelf.readings.reported import Figure
 from warpshelf.records.schema import MACHINE, Record
 from warpshelf.render import provenance
 from warpshelf.render.listings import Listing
+from warpshelf.render.rivals import Pair
 
 STATES = ("measured", "verified", "compiled", "stale", "not measured", "failed")
 KINDS = ("kernel", "program", "model")
@@ -86,6 +87,7 @@ class Exhibit:
     states: Sequence[MachineState] = ()
     reported: Sequence[Claim] = ()
     views: Sequence[Kept] = ()
+    rivals: Sequence[Pair] = ()
 
     def __post_init__(self) -> None:
         if not ID.fullmatch(self.id):

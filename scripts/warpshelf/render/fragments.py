@@ -18,6 +18,7 @@ from warpshelf.render import (
     grids,
     plots,
     provenance,
+    rivals,
     timelines,
     timing,
     views,
@@ -28,8 +29,8 @@ from warpshelf.render.listings import listings
 from warpshelf.render.notices import notice, notices
 from warpshelf.render.reported import reported
 
-KEYS = ("idea", "code", "output", "accuracy", "timing", "plot", "compile", "look", "facts",
-        "reported", "provenance", "reproduce", "whole")  # fmt: skip
+KEYS = ("idea", "code", "output", "accuracy", "timing", "plot", "compile", "look", "beside",
+        "facts", "reported", "provenance", "reproduce", "whole")  # fmt: skip
 
 
 def _join(parts: Iterable[str]) -> str:
@@ -149,6 +150,7 @@ def fragments(exhibit: Exhibit) -> dict[str, str]:
         "plot": _results(exhibit, "plot", timed, _plot),
         "compile": _results(exhibit, "compile", compiled[:1], compilation.compiled),
         "look": views.table(exhibit),
+        "beside": rivals.table(exhibit.rivals),
         "facts": _results(exhibit, "facts", ran, lambda r: facts.facts(r, titles)),
         "reported": reported(exhibit),
         "provenance": _join(_provenance(exhibit, s) for s in current),
@@ -163,7 +165,14 @@ def fragments(exhibit: Exhibit) -> dict[str, str]:
 
     bodies = [(s, everything(s.record)) for s in ran if s.record]
     figures = "".join(compilation.compiled(s.record) for s in compiled[:1] if s.record)
-    results = (_tabs(exhibit, "whole", bodies), said, figures, parts["look"], parts["reported"])
+    results = (
+        _tabs(exhibit, "whole", bodies),
+        said,
+        figures,
+        parts["look"],
+        parts["beside"],
+        parts["reported"],
+    )
     ends = (parts["provenance"], parts["reproduce"])
     whole = _join((parts["idea"], parts["code"], parts["output"], *results, *ends))
     nothing = {
@@ -173,6 +182,7 @@ def fragments(exhibit: Exhibit) -> dict[str, str]:
         "plot": "There is nothing to plot: no times are recorded for the present code.",
         "compile": "No compile figures are recorded for the present code.",
         "look": "No view of the present code is recorded.",
+        "beside": "No public kernel is compiled beside it.",
         "facts": "No facts are recorded for the present code.",
         "reported": "No figure that others state for it is on file.",
         "provenance": "No record of the present code exists.",

@@ -18,7 +18,7 @@ from warpshelf.records.schema import Record
 from warpshelf.render import sources
 from warpshelf.render.exhibit import Credit, Exhibit, MachineState
 from warpshelf.render.listings import Listing
-from warpshelf.site import claims
+from warpshelf.site import beside, claims
 
 INCLUDE = re.compile(r'^\s*-{1,}8<-{1,}\s+"(?P<id>[a-z][a-z0-9_]*)/(?P<piece>[a-z]+)\.md"', re.M)
 
@@ -120,6 +120,8 @@ def exhibit(
     findings += wrong
     views, wrong = kept.summaries_of(snippet)
     findings += wrong
+    pairs, wrong = beside.pairs(snippet, (one.view for one in views))
+    findings += wrong
     sources = [
         Credit(shelf.readings[name].title, targets[name])
         if name in shelf.readings
@@ -138,6 +140,7 @@ def exhibit(
             states=known,
             reported=stated,
             views=views,
+            rivals=pairs,
         ),
         findings,
     )

@@ -18,7 +18,7 @@ from warpshelf.readings.messages import nearest
 from warpshelf.records import agreement, store
 from warpshelf.records.machine import CPU
 from warpshelf.render.fragments import KEYS
-from warpshelf.site import claims, exhibits, holdings, viewed
+from warpshelf.site import beside, claims, exhibits, holdings, viewed
 
 LINK = re.compile(r"\]\((?P<target>[^)\s#:]+\.md)(?:#[^)\s]*)?\)")
 FENCE = re.compile(r"^(?P<fence>`{3,}|~{3,}).*?^(?P=fence)`*~*\s*$", re.M | re.S)
@@ -81,6 +81,7 @@ def _snippet(one: Snippet, shelf: model.Shelf, shown: dict[str, str]) -> Iterato
             yield Finding(where, None, "is no record", "remove it")
     current = committed if committed and committed["digest"] == one.digest else None
     yield from viewed.check(one, current)
+    yield from beside.check(one)
 
 
 def _included(shown: Mapping[str, str]) -> dict[str, set[str]]:

@@ -1,0 +1,149 @@
+"""Public kernels for the same job as a snippet's: the entries of its rivals.yml.
+
+Each names a Triton kernel in a repository, at a commit, and how it is compiled: `shelf rivals`
+compiles it by the compiler that ours are compiled by, and a page sets the two side by side. None of
+their code is kept here. The file lies beside the snippet and is no part of what a record is bound
+to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, Field, PrivateAttr, ValidationError, model_validator
+
+from warpshelf.core.findings import Finding
+from warpshelf.readings.entries import Entry, Reader
+from warpshelf.readings.fields import Name, Sentence
+from warpshelf.readings.messages import explain
+from warpshelf.readings.model import STRICT
+
+FILE = "rivals.yml"
+Constant = bool | int | float | str
+
+
+def _inside(path: str) -> str:
+    parts = path.split("/")
+    if not path.endswith(".py") or not all(parts) or {".", ".."} & {*parts}:
+        raise ValueError(f"is {path!r}; write the path of a Python file inside the repository")
+    return path
+
+
+class Beside(BaseModel):
+    """The kernel of ours that does the same job, as its view calls it."""
+
+    model_config = STRICT
+
+    variant: Name
+    kernel: Name
+
+
+class Rival(BaseModel):
+    """One public kernel. Its keys may stand in any order; this is the usual one."""
+
+    model_config = STRICT
+
+    name: Name
+    """Whose it is, as a page calls it."""
+    repository: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]
+    """Where it is on GitHub: `owner/name`."""
+    commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    """The commit that it is taken from."""
+    file: Annotated[str, AfterValidator(_inside)]
+    """The file that it stands in."""
+    kernel: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")]
+    """The function's name in that file."""
+    beside: Beside
+    """The kernel of ours that it is set beside."""
+    what: Sentence
+    """The job that both do: dtype and shape."""
+    signature: dict[str, str]
+    """Triton's type of each argument that is no constant: `"*bf16"`, `i32`, `fp32`."""
+    divisible: list[str] = Field(default_factory=list)
+    """The arguments that 16 divides."""
+    constants: dict[str, Constant] = Field(default_factory=dict)
+    """The value of each constant; one that starts with `tl.` is Triton's of that name."""
+    absent: list[str] = Field(default_factory=list)
+    """The arguments that are None."""
+    options: dict[str, Constant] = Field(default_factory=dict)
+    """Triton's compile options: `num_warps`, `num_stages`."""
+    targets: list[int] = Field(default_factory=lambda: [80, 90, 100])
+    """The SM versions that it is compiled for."""
+
+    _entry: Entry = PrivateAttr(default_factory=lambda: Entry(1))
+
+    @model_validator(mode="after")
+    def _named_once(self) -> Rival:
+        given = [*self.signature, *self.constants, *self.absent]
+        if twice := sorted({name for name in given if given.count(name) > 1}):
+            raise ValueError(f"{twice[0]} is given twice; leave it in one place")
+        if unknown := [name for name in self.divisible if name not in self.signature]:
+            raise ValueError(f"{unknown[0]} is divisible, but not in signature; add it there")
+        return self
+
+    @property
+    def line(self) -> int:
+        """The line its entry starts on, from 1."""
+        return self._entry.line
+
+    @property
+    def url(self) -> str:
+        """Where anyone can read it."""
+        return f"https://github.com/{self.repository}/blob/{self.commit}/{self.file}"
+
+    @property
+    def digest(self) -> str:
+        """`sha256:…` over all that decides what it is compiled to."""
+        said = self.model_dump(exclude={"name", "what", "beside"})
+        return f"sha256:{hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()}"
+
+    def at(self, entry: Entry) -> Rival:
+        """This entry, with the place it was read from."""
+        self._entry = entry
+        return self
+
+    def build(self) -> dict[str, Any]:
+        """What `warpshelf.worker.rival` is told of it, all but where its files are."""
+        keys = ("file", "kernel", "signature", "divisible", "constants", "absent", "options")
+        return {**{key: getattr(self, key) for key in keys}, "targets": list(self.targets)}
+
+
+KEYS = tuple(Rival.model_fields)
+
+
+def read(data: bytes, path: str) -> tuple[list[Rival], list[Finding]]:
+    """The entries of a file's bytes, and what is wrong with the others."""
+    reader = Reader(path, data, first="name", measures=True)
+    findings = list(reader.findings)
+    rivals: list[Rival] = []
+    seen: dict[str, int] = {}
+    for entry in reader.entries:
+        try:
+            rival = Rival.model_validate(entry.fields).at(entry)
+        except ValidationError as error:
+            findings += explain(error, path, entry, KEYS)
+            continue
+        key = f"{rival.digest} {rival.beside}"
+        if key in seen:
+            what = f"names {rival.kernel} again (first on line {seen[key]})"
+            findings.append(Finding(path, rival.line, what, "remove one"))
+            continue
+        seen[key] = rival.line
+        rivals.append(rival)
+    return rivals, findings
+
+
+def load(folder: Path, shown: str) -> tuple[list[Rival], list[Finding]]:
+    """The entries beside the snippet in `folder`, called `shown`; none without a file."""
+    where = f"{shown}/{FILE}"
+    try:
+        data = (folder / FILE).read_bytes()
+    except FileNotFoundError:
+        return [], []
+    except OSError as error:
+        what = f"cannot be read ({error.strerror})"
+        return [], [Finding(where, None, what, "make it a readable file")]
+    return read(data, where)

@@ -1,0 +1,175 @@
+"""`shelf rivals`: from a clone to figures that are kept, and what `shelf check` says of them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import Trial, sound_snippet
+from looking import view
+
+from warpshelf.contract import snippet
+from warpshelf.contract.snippet import Snippet
+from warpshelf.core.project import Project
+from warpshelf.look import kept, rivalry
+from warpshelf.site import beside
+
+pytest.importorskip("triton")
+
+KERNEL = """\
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def scale(y, x, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at) * 2)
+"""
+ENTRY = """\
+- name: A library
+  repository: owner/library
+  commit: {commit}
+  file: ops/scale.py
+  kernel: scale
+  beside: {{variant: naive, kernel: transpose_naive}}
+  what: float32
+  signature: {{y: "*fp32", x: "*fp32"}}
+  constants: {{BLOCK: 128}}
+  targets: [90]
+"""
+
+
+def git(folder: Path, *words: str) -> str:
+    identity = ("-c", "user.name=A", "-c", "user.email=a@example.org")
+    command = ["git", "-C", str(folder), *identity, *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture
+def clones(tmp_path: Path) -> Path:
+    folder = tmp_path / "clones" / "owner" / "library"
+    (folder / "ops").mkdir(parents=True)
+    (folder / "ops" / "scale.py").write_text(KERNEL)
+    git(folder, "init", "--quiet")
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "--message", "first")
+    return tmp_path / "clones"
+
+
+@pytest.fixture
+def sound(trial: Trial, clones: Path) -> Snippet:
+    """A snippet with a view of its naive kernel, whose rivals.yml names the clone's kernel."""
+    folder = trial.snippet("transpose", sound_snippet()).parent
+    commit = git(clones / "owner" / "library", "rev-parse", "HEAD")
+    (folder / "rivals.yml").write_text(ENTRY.format(commit=commit))
+    one = snippet.read(Project(trial.root), folder)
+    kept.write(one, [view("naive") | {"compiler": compiler()}])
+    return one
+
+
+def compiler() -> str:
+    import triton
+
+    return f"Triton {triton.__version__}"
+
+
+def said(one: Snippet) -> list[str]:
+    return [str(finding) for finding in beside.check(one)]
+
+
+def change(one: Snippet, old: str, new: str) -> None:
+    path = one.folder / "rivals.yml"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+
+
+def test_a_kernel_is_compiled_kept_and_current(trial: Trial, sound: Snippet, clones: Path) -> None:
+    (told,) = said(sound)
+    assert "rivals.yml:1: scale is not compiled as its entry has it; run `shelf rivals" in told
+    words = ("rivals", "transpose", "--checkouts", str(clones))
+    done = trial.shelf(*words)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("wrote snippets/transpose/rivals.json\n")
+    assert trial.shelf(*words).stdout.endswith(
+        "nothing changed in snippets/transpose/rivals.json\n"
+    )
+    assert said(sound) == []
+    kept_view = kept.summaries_of(sound)[0][0].view
+    ((pair,), findings) = beside.pairs(sound, [kept_view])
+    assert findings == [] and pair.archs == ["sm_90"] and pair.answer.compiler == compiler()
+    assert pair.answer.builds["sm_90"]["loop"] == {}
+    # It is none of what a record is bound to.
+    assert snippet.read(sound.project, sound.folder).digest == sound.digest
+
+    change(sound, "BLOCK: 128", "BLOCK: 256")
+    stale = said(sound)
+    assert len(stale) == 2 and "not compiled as its entry has it" in stale[0]
+    assert "rivals.json: has 1 of kernels that rivals.yml does not name" in stale[1]
+    assert beside.pairs(sound, [kept_view])[0] == []
+    change(sound, "BLOCK: 256", "BLOCK: 128")
+    change(sound, "transpose_naive", "transpose_tiled")
+    (told,) = said(sound)
+    assert "naive: transpose_tiled, which has no view; name one of naive: transpose_naive" in told
+    change(sound, "transpose_tiled", "transpose_naive")
+    path = sound.folder / "rivals.json"
+    path.write_text(path.read_text().replace(compiler(), "Triton 2.0"))
+    assert f"scale is compiled by Triton 2.0, ours by {compiler()}" in said(sound)[0]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("owner/library", "owner/other", "has no clone owner/other"),
+        ("ops/scale.py", "ops/other.py", "has no ops/other.py"),
+        ("commit: ", "commit: 0123456789", "commit"),
+        ("kernel: scale", "kernel: none", "has no kernel none"),
+    ],
+)
+def test_what_cannot_be_compiled_is_told_and_nothing_is_lost(
+    trial: Trial, sound: Snippet, clones: Path, old: str, new: str, says: str
+) -> None:
+    before = {"sha256:" + "0" * 64: rivalry.Answer("Triton 1", {})}
+    rivalry.write(sound.folder, before)
+    change(sound, old, new)
+    done = trial.shelf("rivals", "transpose", "--checkouts", str(clones))
+    assert done.returncode == 1
+    (told,) = done.stderr.splitlines()
+    assert told.startswith("snippets/transpose/rivals.yml:") and says in told
+    assert rivalry.load(sound.folder, "")[0] == before
+
+
+def test_a_commit_that_is_not_there_and_a_snippet_without_entries(
+    trial: Trial, sound: Snippet, clones: Path
+) -> None:
+    path = sound.folder / "rivals.yml"
+    path.write_text(ENTRY.format(commit="0" * 40))
+    done = trial.shelf("rivals", "transpose", "--checkouts", str(clones))
+    assert done.returncode == 1 and "has no commit 0000" in done.stderr
+    path.unlink()
+    done = trial.shelf("rivals", "transpose", "--checkouts", str(clones))
+    assert done.returncode == 1 and "rivals.yml: is not there; write down" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("change_to", "says"),
+    [
+        (lambda value: "[", "Expecting value"),
+        (lambda value: json.dumps(value | {"schema": 2}), "is of schema 2"),
+        (lambda value: json.dumps(value | {"more": 1}), "unknown key 'more'"),
+        (lambda value: json.dumps(value).replace("sm_90", "sm90"), "is no architecture"),
+        (lambda value: json.dumps(value).replace("24", '"x"'), "registers"),
+        (lambda value: " " * 2**21, "is larger than"),
+    ],
+)
+def test_a_file_that_is_broken_is_told(sound: Snippet, change_to, says: str) -> None:
+    build = {"registers": 24, "spilled_bytes": 0, "shared_bytes": 0, "instructions": 9, "loop": {}}
+    answers = {"sha256:" + "0" * 64: rivalry.Answer("Triton 1", {"sm_90": build})}
+    rivalry.write(sound.folder, answers)
+    path = sound.folder / rivalry.FILE
+    path.write_text(change_to(json.loads(path.read_text())))
+    found, (finding,) = rivalry.load(sound.folder, "snippets/transpose")
+    assert found == {}
+    assert finding.path == "snippets/transpose/rivals.json" and says in finding.what

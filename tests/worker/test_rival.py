@@ -1,0 +1,112 @@
+"""A public kernel is compiled where it stands, whatever its file imports beside it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+
+KERNEL = """\
+import triton
+import triton.language as tl
+
+import no_such_library.native as native
+from library.helpers import twice
+
+try:
+    import no_such_option
+    HAS = True
+except ImportError:
+    HAS = False
+
+
+@triton.autotune([triton.Config({}, num_warps=4)], key=["n"])
+@triton.jit
+def scale(y, x, bias, n, BLOCK: tl.constexpr, KIND: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros([BLOCK], KIND)
+    for start in range(0, n, BLOCK):
+        total += tl.load(x + start + at).to(KIND)
+    if bias is not None:
+        total += tl.load(bias + at)
+    tl.store(y + at, twice(total))
+
+
+if HAS:
+    raise ImportError("what a file can do without is not replaced")
+"""
+HELPERS = """\
+import triton
+
+
+@triton.jit
+def twice(x):
+    return x * 2
+
+
+print("imported")
+"""
+JOB = {
+    "file": "src/library/ops/scale.py",
+    "kernel": "scale",
+    "signature": {"y": "*bf16", "x": "*bf16", "n": "i32"},
+    "divisible": ["y", "x", "n"],
+    "constants": {"BLOCK": 1024, "KIND": "tl.float32"},
+    "absent": ["bias"],
+    "options": {"num_warps": 4},
+    "targets": [90],
+}
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    library = tmp_path / "src" / "library"
+    (library / "ops").mkdir(parents=True)
+    for folder in (library, library / "ops"):
+        (folder / "__init__.py").write_text("")
+    (library / "helpers.py").write_text(HELPERS)
+    (library / "ops" / "scale.py").write_text(KERNEL)
+    return tmp_path
+
+
+def answer(root: Path, **changed: object) -> dict:
+    done = subprocess.run(
+        [sys.executable, "-m", "warpshelf.worker.rival"],
+        input=json.dumps({**JOB, "root": str(root), **changed}),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    return json.loads(done.stdout)
+
+
+def test_its_figures_are_those_of_its_machine_code(checkout: Path) -> None:
+    found = answer(checkout)
+    assert found["compiler"].startswith("Triton 3.")
+    build = found["builds"]["sm_90"]
+    assert build["spilled_bytes"] == 0 and build["shared_bytes"] == 0
+    assert 8 <= build["registers"] <= 128 and build["instructions"] > 20
+    # 1024 elements of 2 bytes by 128 threads: a load of 16 bytes each, and 8 additions.
+    assert build["loop"]["load global 16"] * 8 == build["loop"]["multiply-add"] > 0
+    narrow = answer(checkout, divisible=["y"])["builds"]["sm_90"]
+    assert "load global 16" not in narrow["loop"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"kernel": "none"}, "has no kernel none"),
+        ({"file": "src/library/ops/none.py"}, "No module named 'library.ops.none'"),
+        ({"absent": []}, "takes bias, which is neither in signature nor in constants"),
+        ({"constants": {**JOB["constants"], "MORE": 1}}, "takes no MORE; it takes y, x, bias"),
+        ({"constants": {"BLOCK": 1000, "KIND": "tl.float32"}}, "power of 2"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_line(checkout: Path, changed: dict, says: str) -> None:
+    found = answer(checkout, **changed)
+    assert set(found) == {"error"} and says in found["error"] and "\n" not in found["error"]
