@@ -97,10 +97,11 @@ def test_a_kernel_is_compiled_kept_and_current(trial: Trial, sound: Snippet, clo
         "nothing changed in snippets/transpose/rivals.json\n"
     )
     assert said(sound) == []
-    kept_view = kept.summaries_of(sound)[0][0].view
+    kept_view = kept.summaries_of(sound)[0][0]
     ((pair,), findings) = beside.pairs(sound, [kept_view])
     assert findings == [] and pair.archs == ["sm_90"] and pair.answer.compiler == compiler()
     assert pair.answer.builds["sm_90"]["loop"] == {}
+    assert pair.answer.builds["sm_90"]["bytes"] == 8  # one load and one store of 4 bytes a lane
     # It is none of what a record is bound to.
     assert snippet.read(sound.project, sound.folder).digest == sound.digest
 
@@ -165,7 +166,15 @@ def test_a_commit_that_is_not_there_and_a_snippet_without_entries(
     ],
 )
 def test_a_file_that_is_broken_is_told(sound: Snippet, change_to, says: str) -> None:
-    build = {"registers": 24, "spilled_bytes": 0, "shared_bytes": 0, "instructions": 9, "loop": {}}
+    build = {
+        "registers": 24,
+        "spilled_bytes": 0,
+        "shared_bytes": 0,
+        "instructions": 9,
+        "loop": {},
+        "products": 0,
+        "bytes": 8,
+    }
     answers = {"sha256:" + "0" * 64: rivalry.Answer("Triton 1", {"sm_90": build})}
     rivalry.write(sound.folder, answers)
     path = sound.folder / rivalry.FILE

@@ -5,10 +5,12 @@ from __future__ import annotations
 import html
 import re
 
+import pytest
 from looking import view
 from synthetic import exhibit
 
 from warpshelf.look import builds
+from warpshelf.look.kept import Kept, files_of, name_of
 from warpshelf.look.rivalry import Answer
 from warpshelf.readings.rivals import Rival, read
 from warpshelf.render.fragments import fragments
@@ -33,11 +35,17 @@ def rival() -> Rival:
 
 
 def build(**changed: object) -> builds.Build:
-    return {**builds.of_view(view("naive")), **changed}  # type: ignore[dict-item]
+    one = view("naive")
+    return {**builds.of_view(one, one["sass"]["text"]), **changed}  # type: ignore[dict-item]
+
+
+def kept(variant: str, arch: str) -> Kept:
+    one = view(variant, arch)
+    return Kept(name_of(one), one, files_of(one))
 
 
 def text(*theirs: builds.Build) -> str:
-    views = [view("naive", "sm_80"), view("naive", "sm_90"), view("tiled", "sm_90")]
+    views = [kept("naive", "sm_80"), kept("naive", "sm_90"), kept("tiled", "sm_90")]
     pairs = [
         Pair(rival(), Answer("Triton 3.7.1", {"sm_90": one, "sm_100": one}), ours(views, rival()))
         for one in theirs
@@ -49,27 +57,49 @@ def text(*theirs: builds.Build) -> str:
 
 def test_ours_and_theirs_stand_side_by_side_where_both_are_compiled() -> None:
     loop = {"multiply-add": 4, "load global 16": 2, "integer": 6}
-    said = text(build(registers=99, spilled_bytes=64, loop=loop))
+    said = text(build(registers=99, spilled_bytes=64, loop=loop, bytes=32))
     rows = [line for line in said.splitlines() if "sm_" in line]
     assert [row.split("|")[0].strip() for row in rows] == ["sm_90, ours", "sm_90, A <b>library</b>"]
     cells = [cell.strip() for cell in rows[1].split("|")]
     assert cells[1:3] == ["99", "64 B"]
-    assert cells[5:8] == ["12", "3.00", "6 integer, 4 multiply-add, 2 load global 16"]
+    assert cells[5:8] == ["12", "2.67 bytes", "6 integer, 4 multiply-add, 2 load global 16"]
     assert "transpose_naive (naive) beside A <b>library</b>: their_transpose; float32, 64" in said
 
 
 def test_the_line_above_counts_the_builds_that_are_no_worse() -> None:
-    same, worse = build(), build(loop={"multiply-add": 2, "integer": 2})
-    mine = {"multiply-add": 1, "integer": 9}
-    assert "in 1 of one build" in text(same)
-    assert "in 1 of one build" in text(build(spilled_bytes=4))
-    assert builds.of_view(view("naive"))["loop"] and "multiply-add" in worse["loop"]
-    # Ours has no product in its loop: whole loops are compared.
-    assert "in 0 of one build" in text(worse)
-    assert "in 1 of one build" in text(build(loop={**mine, "integer": 90}))
-    assert "in 1 of 2 builds" in text(same, worse)
+    mine = build()
+    assert mine["bytes"] == 8  # a load and a store of 4 bytes
+    less, more = mine["loop"] | {"other": 1}, {"load global 4": 1, "store global 4": 1}
+    same, better, worse = mine, build(loop=more), build(loop=less)
+    assert "each, in 1 of one build" in text(same)
+    assert "each, in 0 of one build" in text(better)
+    assert "each, in 1 of one build" in text(worse)
+    assert "each, in 2 of 3 builds" in text(same, better, worse)
+    assert "each, in 0 of one build" in text(build(spilled_bytes=-4))
+
+
+def test_what_cannot_be_compared_is_not_counted() -> None:
+    matrix = {"matrix": 1, "integer": 3}
+    alone = text(build(loop=matrix, products=0))  # of Blackwell: its shape is not told
+    assert "not told" in alone and "of one build" not in alone
+    assert "of one build" not in text(build(loop=matrix, products=2048))  # products beside bytes
+
+
+@pytest.mark.parametrize(
+    ("name", "products"),
+    [
+        ("HMMA.16816.F32 R4, R8, R12, R4", 16 * 8 * 16),
+        ("@P0 HMMA.1688.F32.TF32 R4, R8, R12, R4", 16 * 8 * 8),
+        ("HGMMA.64x256x16.F32.BF16 R24, gdesc[UR4], R24", 64 * 256 * 16 // 4),
+        ("QGMMA.64x128x32.F32.E4M3.E4M3 R24, gdesc[UR4], R24", 64 * 128 * 32 // 4),
+        ("UTCHMMA gdesc[UR14], gdesc[UR16], tmem[UR18]", 0),
+        ("IADD3 R1, R1, 0x1688, RZ", 0),
+    ],
+)
+def test_products_are_told_by_names(name: str, products: int) -> None:
+    assert builds._products([name, "EXIT"]) == products
 
 
 def test_without_any_it_says_so() -> None:
     assert "No public kernel is compiled beside it." in fragments(exhibit())["beside"]
-    assert "compiled beside" not in fragments(exhibit())["whole"]
+    assert "ompiled beside" not in fragments(exhibit())["whole"]

@@ -1,11 +1,20 @@
-"""What one compares of two builds of a kernel: what it takes, and its main loop by kind."""
+"""What one compares of two builds of a kernel: what it takes, and its main loop by kind.
+
+Two kernels that do the same job share it out in other ways: tiles of other sides, more or fewer
+warps, loops that the compiler unrolled. What still compares is how much an instruction of a warp
+gets done: `products` are the multiply-adds of matrix instructions, `bytes` what a lane loads from
+and stores to global memory, both of the main loop, or of all there is where there is no loop.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from warpshelf.look import binary, figures
 from warpshelf.look.disassembly import disassembled
+from warpshelf.look.kinds import group
 from warpshelf.look.loops import loops
 from warpshelf.look.view import View
 
@@ -16,18 +25,19 @@ BUILD = {
     "shared_bytes": int,
     "instructions": int,
     "loop": {"*": int},  # machine instructions of the main loop by kind; empty where it has none
+    "products": int,
+    "bytes": int,
 }
+# HMMA.16816 multiplies 16x16 by 16x8 in a warp; HGMMA.64x128x16 is issued by each of four warps.
+WARP = re.compile(r"\b[HIQDO]MMA\.(?:SP\.)?(16|8)(8|16)(\d{1,3})\b")
+GROUP = re.compile(r"\b[HIQB]GMMA\.(?:SP\.)?64x(\d+)x(\d+)\b")
+MOVES = ("load global", "store global", "copy async")
 
 
-def of_view(view: View) -> Build:
-    """That of a view, or of its summary."""
-    return {
-        "registers": view["registers"],
-        "spilled_bytes": view["spilled_bytes"],
-        "shared_bytes": view["shared_bytes"],
-        "instructions": len(view["sass"]["live"]),
-        "loop": _loop(view["loops"]),
-    }
+def of_view(view: View, sass: Sequence[str]) -> Build:
+    """That of a view, or of its summary; `sass` are the texts of its machine instructions."""
+    taken = {key: view[key] for key in ("registers", "spilled_bytes", "shared_bytes")}
+    return taken | _did(sass, view["loops"])
 
 
 def of_binary(cubin: bytes, symbol: str, shared: int) -> Build:
@@ -41,11 +51,44 @@ def of_binary(cubin: bytes, symbol: str, shared: int) -> Build:
         "registers": used.registers,
         "spilled_bytes": used.spilled_bytes,
         "shared_bytes": max(shared, used.shared_bytes),
-        "instructions": len(code.instructions),
-        "loop": _loop([one.as_dict() for one in loops(code)]),
+        **_did([one.text for one in code.instructions], [one.as_dict() for one in loops(code)]),
     }
 
 
-def _loop(found: list[dict[str, Any]]) -> dict[str, int]:
+def _did(sass: Sequence[str], found: Sequence[dict[str, Any]]) -> Build:
     main = figures.main_loop(found)
-    return dict(main["kinds"]) if main else {}
+    own = [*range(len(sass))] if main is None else _own(main, found)
+    texts = [sass[at] for at in own]
+    kinds = figures.kinds(texts) if main is None else main["kinds"]
+    return {
+        "instructions": len(sass),
+        "loop": dict(main["kinds"]) if main else {},
+        "products": _products(texts),
+        "bytes": sum(
+            number * int(name.rsplit(" ", 1)[1])
+            for name, number in kinds.items()
+            if group(name) in MOVES and name[-1].isdigit()
+        ),
+    }
+
+
+def _own(main: dict[str, Any], found: Sequence[dict[str, Any]]) -> list[int]:
+    """The instructions of a loop, those of loops inside it left out."""
+    inner = {
+        at
+        for one in found
+        if one["depth"] > main["depth"]
+        for at in range(one["first"], one["last"] + 1)
+    }
+    return [at for at in range(main["first"], main["last"] + 1) if at not in inner]
+
+
+def _products(texts: Iterable[str]) -> int:
+    """Multiply-adds of a warp in matrix instructions whose shape their names say."""
+    total = 0
+    for text in texts:
+        if found := GROUP.search(text):
+            total += 64 * int(found[1]) * int(found[2]) // 4
+        elif found := WARP.search(text):
+            total += int(found[1]) * int(found[2]) * int(found[3])
+    return total

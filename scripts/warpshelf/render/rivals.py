@@ -9,16 +9,15 @@ from warpshelf.contract import architectures
 from warpshelf.core import units
 from warpshelf.core.markup import attribute, escape
 from warpshelf.look.builds import Build, of_view
-from warpshelf.look.figures import products
+from warpshelf.look.kept import Kept
 from warpshelf.look.rivalry import Answer
 from warpshelf.readings.rivals import Rival
 from warpshelf.render import tables
 
 HEAD = (
     "Build", "Registers", "Spilled", "Shared memory", "Instructions", "In the main loop",
-    "For each multiply-add", "Main loop by kind",
+    "An instruction does", "Main loop by kind",
 )  # fmt: skip
-USUAL = "sm_90"  # the architecture that the summary speaks of
 
 
 class Pair(NamedTuple):
@@ -35,7 +34,7 @@ class Pair(NamedTuple):
 
 
 def table(pairs: Sequence[Pair]) -> str:
-    """Figures of both, by architecture, under a line that says where they differ; "" of none."""
+    """Figures of both, by architecture, under a line that says how they compare; "" of none."""
     pairs = [one for one in pairs if one.archs]
     if not pairs:
         return ""
@@ -43,38 +42,46 @@ def table(pairs: Sequence[Pair]) -> str:
     compilers = ", ".join(sorted({one.answer.compiler for one in pairs}))
     caption = (
         f"Public kernels for the same job, compiled alike\n{compilers}, at the same dtype, shape "
-        "and divisibility. The main loop is that with most products, else most loads. No times"
+        "and divisibility. What an instruction of a warp does: multiply-adds of the matrix units, "
+        "else bytes of a lane to and from memory; in the main loop, or where there is none in all. "
+        "No times"
     )
     inner = tables.table(caption, HEAD, bodies, "rivals")
     return tables.fold(_said(pairs), inner, sum(2 * len(one.archs) for one in pairs), "beside")
 
 
 def _said(pairs: Iterable[Pair]) -> str:
-    """In one line, how many of the figures that cost something ours has no more of."""
-    builds = [(one.ours[arch], one.answer.builds[arch]) for one in pairs for arch in one.archs]
-    kept = sum(_no_worse(ours, theirs) for ours, theirs in builds)
+    """In one line, in how many builds ours spills no more and its instructions do no less."""
+    told = [
+        verdict
+        for one in pairs
+        for arch in one.archs
+        if (verdict := _no_worse(one.ours[arch], one.answer.builds[arch])) is not None
+    ]
     names = ", ".join(dict.fromkeys(one.rival.name for one in pairs))
+    if not told:
+        return f"Compiled beside {names}"
     return (
-        f"Compiled beside {names}: no more spills and no more instructions in the main loop for "
-        f"each multiply-add in {kept} of {tables.count(len(builds), 'build')}"
+        f"Compiled beside {names}: ours spills no more, and its instructions do no less each, in "
+        f"{sum(told)} of {tables.count(len(told), 'build')}"
     )
 
 
-def _no_worse(ours: Build, theirs: Build) -> bool:
-    spills = ours["spilled_bytes"] <= theirs["spilled_bytes"]
-    mine, other = _each(ours), _each(theirs)
-    if mine is None or other is None:  # no products: what counts is the loop, or all of it
-        mine, other = (_loop(one) or one["instructions"] for one in (ours, theirs))
-    return spills and mine <= other
+def _no_worse(ours: Build, theirs: Build) -> bool | None:
+    """None where what instructions do cannot be compared."""
+    mine, other = _does(ours), _does(theirs)
+    if mine is None or other is None or mine[1] != other[1]:
+        return None
+    return bool(ours["spilled_bytes"] <= theirs["spilled_bytes"] and mine[0] >= other[0])
 
 
-def _loop(build: Build) -> int:
-    return sum(build["loop"].values())
-
-
-def _each(build: Build) -> float | None:
-    made = products(build["loop"])
-    return _loop(build) / made if made else None
+def _does(build: Build) -> tuple[float, str] | None:
+    """What one of a warp's instructions gets done on average, and of what."""
+    instructions = sum(build["loop"].values()) or build["instructions"]
+    if "matrix" in build["loop"]:
+        # A matrix instruction of Blackwell does not say its shape.
+        return (build["products"] / instructions, "products") if build["products"] else None
+    return (build["bytes"] / instructions, "bytes") if build["bytes"] else None
 
 
 def _body(one: Pair) -> str:
@@ -91,7 +98,7 @@ def _body(one: Pair) -> str:
 
 
 def _row(name: str, build: Build) -> str:
-    each = _each(build)
+    done = _does(build)
     kinds = sorted(build["loop"].items(), key=lambda pair: (-pair[1], pair[0]))
     return tables.row(
         name,
@@ -100,17 +107,17 @@ def _row(name: str, build: Build) -> str:
             units.size(build["spilled_bytes"]) if build["spilled_bytes"] else "none",
             units.size(build["shared_bytes"]) if build["shared_bytes"] else "none",
             units.integer(build["instructions"]),
-            units.integer(_loop(build)) if build["loop"] else "no loop",
-            units.significant(each) if each is not None else "none",
+            units.integer(sum(build["loop"].values())) if build["loop"] else "no loop",
+            f"{units.significant(done[0])} {done[1]}" if done else "not told",
             ", ".join(f"{number} {kind}" for kind, number in kinds) or "no loop",
         ),
     )
 
 
-def ours(views: Iterable[dict[str, object]], rival: Rival) -> dict[str, Build]:
+def ours(views: Iterable[Kept], rival: Rival) -> dict[str, Build]:
     """What the kernel of ours that a rival stands beside was compiled to, by architecture."""
     return {
-        str(view["arch"]): of_view(view)
-        for view in views
-        if (view["variant"], view["kernel"]) == (rival.beside.variant, rival.beside.kernel)
+        one.view["arch"]: of_view(one.view, one.files[f"{one.name}.sass.txt"].splitlines())
+        for one in views
+        if (one.view["variant"], one.view["kernel"]) == (rival.beside.variant, rival.beside.kernel)
     }

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding
 from warpshelf.look import kept, rivalry
-from warpshelf.look.view import View
+from warpshelf.look.kept import Kept
 from warpshelf.readings import rivals
 from warpshelf.render.rivals import Pair, ours
 
 
-def pairs(snippet: Snippet, views: Iterable[View]) -> tuple[list[Pair], list[Finding]]:
+def pairs(snippet: Snippet, views: Iterable[Kept]) -> tuple[list[Pair], list[Finding]]:
     """Each public kernel that was compiled as its entry now has it, and ours of `views`."""
     shown = snippet.project.relative(snippet.folder)
     known, findings = rivals.load(snippet.folder, shown)
@@ -28,7 +28,7 @@ def check(snippet: Snippet) -> Iterator[Finding]:
     """What is wrong with a snippet's rivals.yml and rivals.json, beside its current views."""
     shown = snippet.project.relative(snippet.folder)
     where, again = f"{shown}/{rivals.FILE}", f"run `shelf rivals {snippet.id} --checkouts FOLDER`"
-    views = [one.view for one in kept.summaries_of(snippet)[0]]
+    views = kept.summaries_of(snippet)[0]
     found, findings = pairs(snippet, views)
     yield from findings
     known = rivals.load(snippet.folder, shown)[0]
@@ -40,7 +40,7 @@ def check(snippet: Snippet) -> Iterator[Finding]:
     if extra := rivalry.load(snippet.folder, shown)[0].keys() - {one.digest for one in known}:
         what = f"has {len(extra)} of kernels that {rivals.FILE} does not name"
         yield Finding(f"{shown}/{rivalry.FILE}", None, what, again)
-    by = {(one["variant"], one["kernel"]): one["compiler"] for one in views}
+    by = {(one.view["variant"], one.view["kernel"]): one.view["compiler"] for one in views}
     for pair in found if views else ():  # without current views there is no telling
         beside = (pair.rival.beside.variant, pair.rival.beside.kernel)
         if beside not in by:

@@ -120,7 +120,7 @@ def exhibit(
     findings += wrong
     views, wrong = kept.summaries_of(snippet)
     findings += wrong
-    pairs, wrong = beside.pairs(snippet, (one.view for one in views))
+    pairs, wrong = beside.pairs(snippet, views)
     findings += wrong
     sources = [
         Credit(shelf.readings[name].title, targets[name])
