@@ -1,0 +1,584 @@
+"""LayerNorm takes the mean before the variance, in one read or merged chunk by chunk.
+
+Shapes  forward: x (..., N), weight and bias (N,) or None -> y as x, of its dtype, mean
+        and rstd (M,) float32: mean and var are those of a row, var by N and not N - 1,
+        rstd = 1 / sqrt(var + eps) and y = (x - mean) * rstd * weight + bias.
+        backward: dy as y -> dx as x, dweight and dbias (N,) of the dtypes of theirs:
+        with x_hat = (x - mean) * rstd and g = dy * weight,
+        dx = rstd * (g - mean(g) - x_hat * mean(g * x_hat)) by rows,
+        dweight = sum(dy * x_hat) and dbias = sum(dy) over rows. Each tensor is float32,
+        float16 or bfloat16, and has any strides; M rows in all
+Bytes   forward: x read once, y written once; backward: x and dy read once, dx written
+        once. Weight and bias are small beside them
+Error   relative to float64: 5e-6 float32, 1e-3 float16, 5e-3 bfloat16; sums are
+        float32. The same inputs give the same bits on the same GPU
+Raises  ValueError if "one pass" is given rows of more bytes than MAX_BYTES, or shapes
+        that do not fit; TypeError for other dtypes, or tensors on several devices
+Source  layer-norm, triton-layer-norm, liger-kernel, chan-variance
+"""
+
+from __future__ import annotations
+
+import torch
+
+if not torch.cuda.is_available():
+    import papergpu  # executes the kernels' PTX on a CPU; github.com/warpshelf has it
+
+    papergpu.activate()
+
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+
+# Bytes of a row of x that a program holds: 32 for each of 1024 threads of 64 registers.
+# Backwards half of that, since dy, the weight and two sums over rows are there too.
+MAX_BYTES = {"forward": 32_768, "backward": 16_384}
+LOADS = 4  # 16-byte loads that a thread of "two reads" has in flight
+
+
+# --8<-- [start:forward]
+@triton.jit
+def layer_norm_one_pass(y_ptr, mean_ptr, rstd_ptr, x_ptr, w_ptr, b_ptr, m, n, x_stride,
+                        eps, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    # int64: M * N may pass 2**31. Rows past the end repeat the last, and are dropped.
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    source = tl.minimum(row, m - 1)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
+    x = tl.load(x_ptr + source * x_stride + col, mask=col < n, other=0.0,
+                eviction_policy="evict_first")
+    if w_ptr is not None:  # asked for now, so that it comes while the row is summed
+        w = tl.load(w_ptr + col, mask=col < n, other=0.0, eviction_policy="evict_last")
+    x = x.to(tl.float32)
+    mean = tl.sum(x, axis=1) / n
+    # The row is here: to subtract first costs no read, and nothing cancels in squares.
+    x = tl.where(col < n, x - mean[:, None], 0.0)
+    # As x * x it would be fused with the addition of a neighbour lane, a * a + b * b,
+    # one product rounded and the other not: lanes would differ in the sum of a row.
+    rstd = tl.rsqrt(tl.sum(libdevice.mul_rn(x, x), axis=1) / n + eps)
+    tl.store(mean_ptr + row, mean, mask=row < m)
+    tl.store(rstd_ptr + row, rstd, mask=row < m)
+    y = x * rstd[:, None]
+    if w_ptr is not None:
+        y = y * w.to(tl.float32)
+    if b_ptr is not None:
+        b = tl.load(b_ptr + col, mask=col < n, other=0.0, eviction_policy="evict_last")
+        y = y + b.to(tl.float32)
+    tl.store(y_ptr + row[:, None] * n + col, y.to(y_ptr.dtype.element_ty),
+             mask=(row < m)[:, None] & (col < n), eviction_policy="evict_first")
+# --8<-- [end:forward]
+
+
+# --8<-- [start:backward]
+@triton.jit
+def layer_norm_backward_one_pass(dx_ptr, dw_part_ptr, db_part_ptr, dy_ptr, x_ptr, w_ptr,
+                                 mean_ptr, rstd_ptr, m, n, dy_stride, x_stride,
+                                 ROWS: tl.constexpr, BLOCK: tl.constexpr,
+                                 STAGES: tl.constexpr):
+    col = tl.arange(0, BLOCK)[None, :]
+    dw = tl.zeros([ROWS, BLOCK], tl.float32)
+    db = tl.zeros([ROWS, BLOCK], tl.float32)
+    if w_ptr is not None:
+        w = tl.load(w_ptr + col, mask=col < n, other=0.0, eviction_policy="evict_last")
+    step = tl.num_programs(0) * ROWS
+    # The copies of the next rows are under way while these are summed: STAGES.
+    for first in tl.range(tl.program_id(0) * ROWS, m, step, num_stages=STAGES):
+        row = tl.cast(first, tl.int64) + tl.arange(0, ROWS)
+        source, here = row[:, None], col < n
+        if ROWS > 1:  # dy is 0 past the last row: it adds nothing
+            source, here = tl.minimum(source, m - 1), here & (row < m)[:, None]
+        x = tl.load(x_ptr + source * x_stride + col, mask=here, other=0.0)
+        dy = tl.load(dy_ptr + source * dy_stride + col, mask=here, other=0.0)
+        rstd = tl.load(rstd_ptr + source)
+        x_hat = (x.to(tl.float32) - tl.load(mean_ptr + source)) * rstd
+        dy = dy.to(tl.float32)
+        dw += dy * x_hat
+        db += dy
+        g = dy
+        if w_ptr is not None:
+            g = dy * w.to(tl.float32)
+        dot = tl.sum(g * x_hat, axis=1) / n
+        shift = tl.sum(g, axis=1) / n
+        dx = (g - shift[:, None] - x_hat * dot[:, None]) * rstd
+        tl.store(dx_ptr + row[:, None] * n + col, dx.to(dx_ptr.dtype.element_ty),
+                 mask=here, eviction_policy="evict_first")
+    at = tl.program_id(0).to(tl.int64) * n + tl.arange(0, BLOCK)
+    if dw_part_ptr is not None:
+        tl.store(dw_part_ptr + at, tl.sum(dw, axis=0), mask=tl.arange(0, BLOCK) < n)
+    if db_part_ptr is not None:
+        tl.store(db_part_ptr + at, tl.sum(db, axis=0), mask=tl.arange(0, BLOCK) < n)
+
+
+@triton.jit
+def layer_norm_sum_parts(out_ptr, part_ptr, parts, n, ROWS: tl.constexpr,
+                         COLS: tl.constexpr):
+    # In the same order at every run, as no atomic addition would be.
+    col = tl.program_id(0) * COLS + tl.arange(0, COLS)[None, :]
+    out = tl.zeros([ROWS, COLS], tl.float32)
+    for first in tl.range(0, parts, ROWS):
+        part = first + tl.arange(0, ROWS)[:, None]
+        out += tl.load(part_ptr + part.to(tl.int64) * n + col,
+                       mask=(part < parts) & (col < n), other=0.0)
+    total = tl.sum(out, axis=0)[None, :]
+    tl.store(out_ptr + col, total.to(out_ptr.dtype.element_ty), mask=col < n)
+# --8<-- [end:backward]
+
+
+@triton.jit
+def chunk(LOADS: tl.constexpr, LANES: tl.constexpr, WIDTH: tl.constexpr):
+    """Columns of a chunk: a lane is a thread, WIDTH elements its 16-byte load."""
+    load = tl.arange(0, LOADS)[:, None, None]
+    lane = tl.arange(0, LANES)[None, :, None]
+    return (load * LANES + lane) * WIDTH + tl.arange(0, WIDTH)[None, None, :]
+
+
+# --8<-- [start:merge]
+@triton.jit
+def take_in(count, mean, m2, row_ptr, here, n, LOADS: tl.constexpr, LANES: tl.constexpr,
+            WIDTH: tl.constexpr, MASK: tl.constexpr):
+    """Merge a chunk into each lane's count, mean and sum of squares around the mean."""
+    if MASK:
+        inside = here < n
+        x = tl.load(row_ptr + here, mask=inside, other=0.0,
+                    eviction_policy="evict_last").to(tl.float32)
+        more = tl.sum(tl.sum(inside.to(tl.float32), axis=2), axis=0)
+    else:
+        x = tl.load(row_ptr + here, eviction_policy="evict_last").to(tl.float32)
+        more = tl.full([LANES], LOADS * WIDTH, tl.float32)
+    its_mean = tl.sum(tl.sum(x, axis=2), axis=0) / tl.maximum(more, 1.0)
+    off = x - its_mean[None, :, None]
+    if MASK:
+        off = tl.where(inside, off, 0.0)
+    its_m2 = tl.sum(tl.sum(off * off, axis=2), axis=0)
+    grown = count + more
+    share = more / tl.maximum(grown, 1.0)  # of a lane with nothing yet, 0
+    step = its_mean - mean
+    return grown, mean + step * share, m2 + its_m2 + step * step * count * share
+# --8<-- [end:merge]
+
+
+# --8<-- [start:two-reads]
+@triton.jit
+def layer_norm_two_reads(y_ptr, mean_ptr, rstd_ptr, x_ptr, w_ptr, b_ptr, m, n, x_stride,
+                         eps, LOADS: tl.constexpr, LANES: tl.constexpr,
+                         WIDTH: tl.constexpr):
+    CHUNK: tl.constexpr = LOADS * LANES * WIDTH
+    col = chunk(LOADS, LANES, WIDTH)
+    last = (n - 1) // CHUNK * CHUNK
+    whole = n // CHUNK * CHUNK
+    for index in tl.range(tl.program_id(0), m, tl.num_programs(0)):
+        row = tl.cast(index, tl.int64)
+        row_ptr = x_ptr + row * x_stride
+        count = tl.zeros([LANES], tl.float32)  # of each lane: no chunk waits for it
+        mean = tl.zeros([LANES], tl.float32)
+        m2 = tl.zeros([LANES], tl.float32)
+        for start in tl.range(0, whole, CHUNK):
+            count, mean, m2 = take_in(count, mean, m2, row_ptr, start + col, n, LOADS,
+                                      LANES, WIDTH, False)
+        if whole < n:
+            count, mean, m2 = take_in(count, mean, m2, row_ptr, whole + col, n, LOADS,
+                                      LANES, WIDTH, True)
+        row_mean = tl.sum(libdevice.mul_rn(count, mean), axis=0) / n
+        off = mean - row_mean
+        var = tl.sum(libdevice.mul_rn(off * count, off) + m2, axis=0) / n
+        rstd = tl.rsqrt(var + eps)
+        tl.store(mean_ptr + row, row_mean)
+        tl.store(rstd_ptr + row, rstd)
+        # Backwards: what was read last is the likeliest to be in L2 still.
+        for done in tl.range(0, n, CHUNK):
+            here = last - done + col
+            x = tl.load(row_ptr + here, mask=here < n, other=0.0,
+                        eviction_policy="evict_first")
+            y = (x.to(tl.float32) - row_mean) * rstd
+            if w_ptr is not None:
+                w = tl.load(w_ptr + here, mask=here < n, other=0.0,
+                            eviction_policy="evict_last")
+                y = y * w.to(tl.float32)
+            if b_ptr is not None:
+                b = tl.load(b_ptr + here, mask=here < n, other=0.0,
+                            eviction_policy="evict_last")
+                y = y + b.to(tl.float32)
+            tl.store(y_ptr + row * n + here, y.to(y_ptr.dtype.element_ty),
+                     mask=here < n, eviction_policy="evict_first")
+
+
+@triton.jit
+def layer_norm_backward_dots(dot_ptr, dy_ptr, x_ptr, w_ptr, mean_ptr, rstd_ptr, m, n,
+                             dy_stride, x_stride, LOADS: tl.constexpr,
+                             LANES: tl.constexpr, WIDTH: tl.constexpr):
+    """rstd * mean(g * x_hat) and rstd * mean(g) of each row, (2, M): all that its
+    columns must know of it."""
+    CHUNK: tl.constexpr = LOADS * LANES * WIDTH
+    col = chunk(LOADS, LANES, WIDTH)
+    row = tl.program_id(0).to(tl.int64)
+    dot = tl.zeros([LANES], tl.float32)
+    shift = tl.zeros([LANES], tl.float32)
+    mean = tl.load(mean_ptr + row)
+    rstd = tl.load(rstd_ptr + row)
+    for start in tl.range(0, n, CHUNK):
+        here = start + col
+        x = tl.load(x_ptr + row * x_stride + here, mask=here < n, other=0.0)
+        g = tl.load(dy_ptr + row * dy_stride + here, mask=here < n, other=0.0)
+        g = g.to(tl.float32)
+        if w_ptr is not None:
+            w = tl.load(w_ptr + here, mask=here < n, other=0.0,
+                        eviction_policy="evict_last")
+            g = g * w.to(tl.float32)
+        shift += tl.sum(tl.sum(g, axis=2), axis=0)
+        dot += tl.sum(tl.sum(g * (x.to(tl.float32) - mean), axis=2), axis=0)
+    tl.store(dot_ptr + row, tl.sum(dot, axis=0) / n * rstd * rstd)
+    tl.store(dot_ptr + m + row, tl.sum(shift, axis=0) / n * rstd)
+
+
+@triton.jit
+def layer_norm_backward_columns(dx_ptr, dw_part_ptr, db_part_ptr, dy_ptr, x_ptr, w_ptr,
+                                mean_ptr, rstd_ptr, dot_ptr, m, n, dy_stride, x_stride,
+                                ROWS: tl.constexpr, COLS: tl.constexpr):
+    """Some columns of every so many rows: with its sums known, a row can be cut."""
+    col = tl.program_id(0) * COLS + tl.arange(0, COLS)[None, :]
+    dw = tl.zeros([1, COLS], tl.float32)
+    db = tl.zeros([1, COLS], tl.float32)
+    if w_ptr is not None:
+        w = tl.load(w_ptr + col, mask=col < n, other=0.0, eviction_policy="evict_last")
+    for first in tl.range(tl.program_id(1) * ROWS, m, tl.num_programs(1) * ROWS):
+        row = tl.cast(first, tl.int64) + tl.arange(0, ROWS)[:, None]
+        here = (row < m) & (col < n)
+        x = tl.load(x_ptr + row * x_stride + col, mask=here, other=0.0,
+                    eviction_policy="evict_first")
+        dy = tl.load(dy_ptr + row * dy_stride + col, mask=here, other=0.0,
+                     eviction_policy="evict_first")
+        mean = tl.load(mean_ptr + row, mask=row < m, other=0.0)
+        rstd = tl.load(rstd_ptr + row, mask=row < m, other=0.0)
+        dot = tl.load(dot_ptr + row, mask=row < m, other=0.0)
+        shift = tl.load(dot_ptr + m + row, mask=row < m, other=0.0)
+        x_hat = (x.to(tl.float32) - mean) * rstd
+        dy = dy.to(tl.float32)
+        dw += tl.sum(dy * x_hat, axis=0)[None, :]
+        db += tl.sum(dy, axis=0)[None, :]
+        g = dy
+        if w_ptr is not None:
+            g = dy * w.to(tl.float32)
+        dx = g * rstd - shift - x_hat * dot
+        tl.store(dx_ptr + row * n + col, dx.to(dx_ptr.dtype.element_ty), mask=here,
+                 eviction_policy="evict_first")
+    at = tl.program_id(1).to(tl.int64) * n + col
+    if dw_part_ptr is not None:
+        tl.store(dw_part_ptr + at, dw, mask=col < n)
+    if db_part_ptr is not None:
+        tl.store(db_part_ptr + at, db, mask=col < n)
+# --8<-- [end:two-reads]
+
+
+def rows_of(tensor: torch.Tensor) -> torch.Tensor:
+    """View (..., N) as (M, N) with adjacent columns; a copy where there is none."""
+    n = tensor.shape[-1]
+    rows = tensor.reshape(tensor.numel() // n if n else tensor.shape[:-1].numel(), n)
+    # A column stride would turn each 16-byte load into eight scattered ones.
+    return rows if n <= 1 or rows.stride(1) == 1 else rows.contiguous()
+
+
+def contiguous(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    return None if tensor is None else tensor.contiguous()
+
+
+def sms_and_cache(device: torch.device) -> tuple[int, int]:
+    """Streaming multiprocessors and bytes of L2 of a device."""
+    if device.type != "cuda":
+        return 2, 50 * 2**20  # so few that programs of small cases take several rows
+    properties = torch.cuda.get_device_properties(device)
+    return properties.multi_processor_count, properties.L2_cache_size
+
+
+# --8<-- [start:launch]
+def tile(n: int, size: int, thread_bytes: int) -> tuple[int, int, int]:
+    """Columns, rows and warps of a block that holds rows of n elements of x."""
+    block = triton.next_power_of_2(n)
+    held = block * size
+    rows = max(1, min(8192 // held, 128))
+    return block, rows, max(4, min(rows * held // (32 * thread_bytes), 32))
+
+
+def lanes(n: int, size: int, most: int, widest: int) -> tuple[int, int, int]:
+    """LOADS, LANES and WIDTH of a block that passes over a row in chunks."""
+    width = 16 // size
+    block = triton.next_power_of_2(n)
+    warps = max(1, min(block // (width * 32 * most), widest))
+    return max(1, min(block // (width * 32 * warps), most)), 32 * warps, width
+
+
+def chosen(which: str, variant: str | None, x: torch.Tensor) -> str:
+    """The variant to use, one pass unless told otherwise or rows are too long."""
+    held, most = x.shape[-1] * x.element_size(), MAX_BYTES[which]
+    if variant is None:
+        return "one pass" if held <= most else "two reads"
+    if variant == "one pass" and held > most:
+        raise ValueError(
+            f"layer_norm: rows of {held} bytes exceed MAX_BYTES = {most} ({which}); "
+            "use two reads"
+        )
+    return variant
+
+
+def forward(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    eps: float,
+    variant: str | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """y, mean and rstd."""
+    check(x, eps, {"weight": weight, "bias": bias}, {})
+    variant = chosen("forward", variant, x)
+    rows = rows_of(x)
+    m, n = rows.shape
+    y = torch.empty((m, n), dtype=x.dtype, device=x.device)
+    mean, rstd = torch.empty((2, m), dtype=torch.float32, device=x.device).unbind()
+    tensors = (y, mean, rstd, rows, contiguous(weight), contiguous(bias))
+    size = x.element_size()
+    if n == 0:  # nothing sums to 0
+        mean.zero_()
+        rstd.fill_(eps**-0.5 if eps else float("inf"))
+    elif m and variant == "one pass":
+        block, many, warps = tile(n, size, 32)
+        with torch.cuda.device_of(x):
+            layer_norm_one_pass[(triton.cdiv(m, many),)](
+                *tensors, m, n, rows.stride(0), eps,
+                ROWS=many, BLOCK=block, num_warps=warps,
+            )  # fmt: skip
+    elif m:
+        loads, threads, width = lanes(n, size, LOADS, 16 if n * size <= 131_072 else 32)
+        # As many rows in flight as L2 holds for the second reading; one an SM at least.
+        sms, cache = sms_and_cache(x.device)
+        most = max(1, min(2048 // threads, cache // (sms * n * size)))
+        with torch.cuda.device_of(x):
+            layer_norm_two_reads[(min(m, sms * most),)](
+                *tensors, m, n, rows.stride(0), eps,
+                LOADS=loads, LANES=threads, WIDTH=width, num_warps=threads // 32,
+            )  # fmt: skip
+    return y.view(x.shape), mean, rstd
+
+
+def backward(
+    dy: torch.Tensor,
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    mean: torch.Tensor,
+    rstd: torch.Tensor,
+    variant: str | None = None,
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+    """dx, dweight and dbias, each None without its own; of bias, only the dtype."""
+    check(x, 0.0, {"weight": weight, "bias": bias}, {"dy": dy})
+    variant = chosen("backward", variant, x)
+    rows, grads = rows_of(x), rows_of(dy)
+    m, n = rows.shape
+    for name, tensor in {"mean": mean, "rstd": rstd}.items():
+        if tensor.numel() != m or tensor.dtype is not torch.float32:
+            raise ValueError(
+                f"layer_norm: {name} is {tuple(tensor.shape)} of {tensor.dtype}; with "
+                f"this x it must be ({m},) of torch.float32"
+            )
+    dx = torch.empty((m, n), dtype=x.dtype, device=x.device)
+    found = [
+        None if each is None else each.new_empty(n, dtype=each.dtype)
+        for each in (weight, bias)
+    ]
+    if m == 0 or n == 0:
+        zeros = [None if each is None else each.zero_() for each in found]
+        return dx.view(x.shape), *zeros
+    given = (grads, rows, contiguous(weight), mean.contiguous(), rstd.contiguous())
+    sms, _ = sms_and_cache(x.device)
+    strides = (grads.stride(0), rows.stride(0))
+    size = x.element_size()
+
+    def parts(count: int) -> list[torch.Tensor | None]:
+        told = {"dtype": torch.float32, "device": x.device}
+        return [
+            None if each is None else torch.empty((count, n), **told) for each in found
+        ]
+
+    with torch.cuda.device_of(x):
+        if variant == "one pass":
+            block, many, warps = tile(n, size, 32)
+            # 16 warps an SM, and a tile on its way to each block.
+            programs = min(triton.cdiv(m, many), sms * max(1, 16 // warps))
+            partial = parts(programs)
+            layer_norm_backward_one_pass[(programs,)](
+                dx, *partial, *given, m, n, *strides,
+                ROWS=many, BLOCK=block, STAGES=2, num_warps=warps,
+            )  # fmt: skip
+        else:
+            dot = torch.empty((2, m), dtype=torch.float32, device=x.device)
+            loads, threads, width = lanes(n, size, LOADS // 2, 16)
+            layer_norm_backward_dots[(m,)](
+                dot, *given, m, n, *strides,
+                LOADS=loads, LANES=threads, WIDTH=width, num_warps=threads // 32,
+            )  # fmt: skip
+            # Of each row 32 bytes a thread, whose rstd and sums it loads as well.
+            cols = min(triton.next_power_of_2(n), 128 * 32 // size)
+            across = triton.cdiv(n, cols)
+            groups = min(triton.cdiv(m, 2), max(1, 8 * sms // across))
+            partial = parts(groups)
+            layer_norm_backward_columns[(across, groups)](
+                dx, *partial, *given, dot, m, n, *strides,
+                ROWS=2, COLS=cols, num_warps=4,
+            )  # fmt: skip
+        for out, part in zip(found, partial, strict=True):
+            if part is not None:
+                # 128 bytes a row: whole lines, and blocks enough for narrow tensors.
+                layer_norm_sum_parts[(triton.cdiv(n, 32),)](
+                    out, part, part.shape[0], n, ROWS=64, COLS=32, num_warps=4
+                )
+    return dx.view(x.shape), *found
+# --8<-- [end:launch]
+
+
+def check(
+    x: torch.Tensor,
+    eps: float,
+    columns: dict[str, torch.Tensor | None],
+    alike: dict[str, torch.Tensor | None],
+) -> None:
+    """See that x can be normalised, that `columns` are (N,), and `alike` as x.
+
+    Raises:
+        TypeError: a dtype is none of the three, or a tensor is on another device.
+        ValueError: a shape does not fit, or eps is negative.
+    """
+    if x.ndim == 0:
+        raise ValueError("layer_norm: x has 0 dimensions and so no row; give it one")
+    due = {"x": x.shape, **dict.fromkeys(columns, x.shape[-1:])}
+    for name, tensor in {"x": x, **columns, **alike}.items():
+        if tensor is None:
+            continue
+        if tensor.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+            raise TypeError(
+                f"layer_norm: {name} is {tensor.dtype}, none of float32, float16, "
+                "bfloat16; convert it first"
+            )
+        if tensor.device != x.device:
+            raise TypeError(
+                f"layer_norm: {name} is on {tensor.device}, but x on {x.device}; bring "
+                "them together"
+            )
+        if tensor.shape != due.get(name, x.shape):
+            raise ValueError(
+                f"layer_norm: {name} is {tuple(tensor.shape)}; with x "
+                f"{tuple(x.shape)} it must be {tuple(due.get(name, x.shape))}"
+            )
+    if not 0 <= eps < float("inf"):
+        raise ValueError(f"layer_norm: eps = {eps} is not from 0 up; give it 1e-5")
+
+
+# --8<-- [start:operator]
+@torch.library.custom_op("warpshelf::layer_norm", mutates_args=())
+def normed(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    eps: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    y, mean, rstd = forward(x, weight, bias, eps)
+    return y, mean.clone(), rstd.clone()
+
+
+@torch.library.custom_op("warpshelf::layer_norm_backward", mutates_args=())
+def normed_backward(
+    dy: torch.Tensor,
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    mean: torch.Tensor,
+    rstd: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    dx, *found = backward(dy, x, weight, bias, mean, rstd)
+    dweight, dbias = (x.new_empty(0) if each is None else each for each in found)
+    return dx, dweight, dbias
+
+
+@normed.register_fake
+def _(x, weight, bias, eps):
+    m = x.shape[:-1].numel()
+    mean, rstd = (x.new_empty(m, dtype=torch.float32) for _ in range(2))
+    return x.new_empty(x.shape), mean, rstd
+
+
+@normed_backward.register_fake
+def _(dy, x, weight, bias, mean, rstd):
+    dweight, dbias = (
+        x.new_empty(0) if each is None else each.new_empty(each.shape)
+        for each in (weight, bias)
+    )
+    return x.new_empty(x.shape), dweight, dbias
+
+
+def remember(ctx, inputs, output) -> None:
+    x, weight, bias, _ = inputs
+    _, mean, rstd = output
+    ctx.save_for_backward(x, weight, bias, mean, rstd)
+
+
+def gradients(ctx, dy, dmean, drstd):
+    x, weight, bias, mean, rstd = ctx.saved_tensors
+    dx, dweight, dbias = normed_backward(dy, x, weight, bias, mean, rstd)
+    dweight = None if weight is None else dweight
+    return dx, dweight, None if bias is None else dbias, None
+
+
+normed.register_autograd(gradients, setup_context=remember)
+
+
+def layer_norm(
+    x: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+) -> torch.Tensor:
+    """LayerNorm of the last dimension; differentiable in x, weight and bias."""
+    check(x, eps, {"weight": weight, "bias": bias}, {})
+    return normed(x, weight, bias, eps)[0]
+# --8<-- [end:operator]
+
+
+def naive(x: torch.Tensor) -> torch.Tensor:
+    """What one read seems to allow: var = mean(x * x) - mean(x)**2, in float32."""
+    mean = x.mean(-1, keepdim=True)
+    var = (x * x).mean(-1, keepdim=True) - mean * mean
+    return (x - mean) * torch.rsqrt(var.clamp(min=0) + 1e-5)
+
+
+def demo(device: str) -> None:
+    """A row by hand, rows far from 0, and the gradients against float64."""
+    x = torch.tensor([[1.0, 2.0, 3.0, 6.0]], device=device)
+    for variant in ("one pass", "two reads"):
+        y, mean, rstd = forward(x, None, None, 1e-5, variant)
+        row = " ".join(f"{value:.4f}" for value in y[0].tolist())
+        print(f"{variant}: {row}, mean {float(mean):.4f}, rstd {float(rstd):.4f}")
+    generator = torch.Generator().manual_seed(0)
+    x, dy = (torch.randn(64, 1000, generator=generator) for _ in range(2))
+    for shift in (0, 10, 1000):
+        far = x + shift
+        truth = torch.nn.functional.layer_norm(far.double(), (1000,))
+        said = []
+        for name, y in (
+            ("one pass", forward(far.to(device), None, None, 1e-5, "one pass")[0]),
+            ("two reads", forward(far.to(device), None, None, 1e-5, "two reads")[0]),
+            ("mean of squares", naive(far)),
+        ):
+            error = float((y.cpu().double() - truth).norm() / truth.norm())
+            said.append(f"{name} {error < 1e-4}")
+        print(f"mean {shift}, within 1e-4 of float64: " + ", ".join(said))
+    w, b = (torch.randn(1000, generator=generator) for _ in range(2))
+    given = [each.to(device).requires_grad_() for each in (x, w, b)]
+    y = layer_norm(*given)
+    found = torch.autograd.grad(y, given, dy.to(device))
+    exact = [each.double().requires_grad_() for each in (x, w, b)]
+    truth = torch.nn.functional.layer_norm(exact[0], (1000,), *exact[1:])
+    due = torch.autograd.grad(truth, exact, dy.double())
+    names = ("y", "dx", "dweight", "dbias")
+    for name, got, want in zip(names, (y, *found), (truth, *due), strict=True):
+        close = bool((got.cpu().double() - want).norm() <= 5e-6 * want.norm())
+        print(f"{name}: within 5e-6 of float64: {close}")
+
+
+if __name__ == "__main__":
+    demo("cuda" if torch.cuda.is_available() else "cpu")
