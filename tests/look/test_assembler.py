@@ -73,3 +73,19 @@ def test_what_no_assembler_takes_is_told_with_the_reason() -> None:
     own = PTX.format(target="sm_90a").replace(".version 7.0", ".version 8.0")
     with pytest.raises(ValueError, match=r"no assembler takes it for sm_100 \(ptxas [\d.]+: .*90a"):
         built([Module("a.ptx", own, "scale")], "sm_100")
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
+def test_live_registers_are_counted_of_a_kernel_that_has_all_there_are(arch: str) -> None:
+    names = [f"%f{number}" for number in range(250)]
+    loads = "".join(f"ld.volatile.global.f32 {one}, [%rd1 + {4 * at}];\n"
+                    for at, one in enumerate(names))  # fmt: skip
+    stores = "".join(f"st.volatile.global.f32 [%rd1 + {4 * at}], {one};\n"
+                     for at, one in enumerate(reversed(names)))  # fmt: skip
+    text = (
+        ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry many(.param .u64 p)\n{\n"
+        f".reg .f32 %f<250>;\n.reg .b64 %rd<2>;\nld.param.u64 %rd1, [p];\n{loads}{stores}ret;\n}}\n"
+    )
+    _, (made,) = assembler.built((assembler.Module("many", text, "many"),), arch)
+    assert (made["registers"], made["spilled_bytes"]) == (255, 0)
+    assert 250 < max(made["sass"]["live"]) <= 255

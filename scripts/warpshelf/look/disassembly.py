@@ -71,6 +71,9 @@ def disassembled(cubin: bytes, symbol: str) -> Code:
         file.write(cubin)
         file.flush()
         text = binary.said("nvdisasm", (*chosen, "-gp", "-hex"), file.name, FIRST)
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(elf.countable(cubin))
+        file.flush()
         lives = binary.said("nvdisasm", (*chosen, "-lrm", "count"), file.name, FIRST)
     return read(text, lives)
 

@@ -14,6 +14,8 @@ OS_ABI, ABI_VERSION, FLAGS = 7, 8, 48  # bytes of the header
 OLD, NEW = 51, (65, 8)  # OS ABI before CUDA 13; OS ABI and ABI version of it
 RELEASE, WIDE = 0x6 << 24, 0x4  # of the flags: the ABI's own, and addresses of 64 bits
 PTX = ".nv_debug_ptx_txt"
+SIZED, REGISTERS = 4, 0x2F  # an attribute of .nv.info with its size; registers by symbol
+COUNTED = 254  # registers at most of a kernel whose live ones nvdisasm counts
 
 
 def readable(cubin: bytes) -> bytes:
@@ -25,6 +27,26 @@ def readable(cubin: bytes) -> bytes:
     header[OS_ABI], header[ABI_VERSION] = NEW
     struct.pack_into("<I", header, FLAGS, RELEASE | (flags & 0xFF) << 8 | WIDE)
     return bytes(header)
+
+
+def countable(cubin: bytes) -> bytes:
+    """The same binary with no kernel of more registers than nvdisasm counts the live ones of.
+
+    A thread has 255 at most, and nvdisasm 13 takes 254 at most. The code stays as it is.
+    """
+    from elftools.elf.elffile import ELFFile
+
+    made = bytearray(cubin)
+    found = ELFFile(BytesIO(cubin)).get_section_by_name(".nv.info")
+    data = found.data() if found is not None else b""
+    at = 0
+    while at + 4 <= len(data):
+        form, attribute, size = struct.unpack_from("<BBH", data, at)
+        if (form, attribute, size) == (SIZED, REGISTERS, 8):
+            (count,) = struct.unpack_from("<I", data, at + 8)
+            struct.pack_into("<I", made, found["sh_offset"] + at + 8, min(count, COUNTED))
+        at += 4 + (size if form == SIZED else 0)
+    return bytes(made)
 
 
 def section(cubin: bytes, name: str) -> bytes:
