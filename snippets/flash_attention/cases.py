@@ -17,12 +17,31 @@ NEEDS = {
         "cuDNN": {"sm": ">=80", "cpu": "cuDNN has attention for GPUs alone"},
     },
 }
+# Eight warps hold a tile's sums, in registers without spills, and no access takes more
+# passes than it must. Only lse and delta are not moved 16 bytes at a time. Instructions
+# are for each matrix instruction of the main loop, the masked one if two have as many,
+# where most are needed: on sm_100, whose matrix instructions are few and large.
 LIMITS = {
-    "*": {"registers": 255, "spilled_bytes": 0, "shared_bytes": 227 * 1024},
-    "flash_forward": {"matrix_instructions": True},
-    "flash_backward_keys": {"matrix_instructions": True},
-    "flash_backward_queries": {"matrix_instructions": True},
-    "flash_delta": {"matrix_instructions": False},
+    "*": {
+        "registers": 255,
+        "spilled_bytes": 0,
+        "shared_bytes": 227 * 1024,
+        "warps": 8,
+        "sectors_over_ideal": 1,
+        "wavefronts_over_ideal": 1,
+        "wide_accesses": 0.75,
+    },
+    "flash_forward": {
+        "matrix_instructions": True,
+        "instructions_per_fma": 5,
+        "wide_accesses": 0.9,
+    },
+    "flash_backward_keys": {"matrix_instructions": True, "instructions_per_fma": 7},
+    "flash_backward_queries": {
+        "matrix_instructions": True,
+        "instructions_per_fma": 5.5,
+    },
+    "flash_delta": {"matrix_instructions": False, "warps": 64},
 }
 
 
@@ -86,15 +105,32 @@ CASES = (
     case("backward", 129, 1023, 128, "bfloat16",
          "dk without the scale", "dv of the last tile of queries only",
          g=2, causal=True),
+    case("forward", 300, 300, 64, "float16",
+         "a query sees a key left of its window", "first tile of a window skipped",
+         causal=True, left=99),
+    case("forward", 150, 270, 32, "float16",
+         "sides of a window swapped", "left edge of a window not masked",
+         left=200, right=30),
+    case("forward", 70, 90, 16, "float32",
+         "a tile of a narrow window twice", left=3, right=5),
+    case("forward", 1, 1, 16, "float16", "lse to base 2", left=0, causal=True),
+    case("backward", 300, 300, 64, "float16",
+         "window ignored backwards", "last queries of a window skipped",
+         g=2, causal=True, left=69),
+    case("backward", 200, 330, 64, "float16",
+         "far edge of a window not masked", left=150, right=20),
+    case("backward", 90, 70, 16, "float32",
+         "a query sees a key left of its window", left=3),
 )  # fmt: skip
 SIZES = (512, 1024, 2048, 4096, 8192, 16384)
 
 
-def long(which: str, s: int, d: int, dtype: str, causal: bool) -> dict:
+def long(which: str, s: int, d: int, dtype: str, causal: bool, **more: object) -> dict:
     """16,384 tokens in sequences of s, as papers time it; of 2,048 columns, backward
     half of that, since it has twice the tensors."""
     columns = 2048 if which == "forward" else 1024
-    return case(which, s, s, d, dtype, b=16384 // s, h=columns // d, causal=causal)
+    told = {"b": 16384 // s, "h": columns // d, "causal": causal, **more}
+    return case(which, s, s, d, dtype, **told)
 
 
 TIMED = (
@@ -111,6 +147,12 @@ TIMED = (
         for which in ("forward", "backward")
         for c in (False, True)
     ),
+    # Windows of 1,024 and 4,096 keys, the query's own included.
+    *(
+        long(which, 16384, 128, "float16", True, left=left)
+        for which in ("forward", "backward")
+        for left in (1023, 4095)
+    ),
     # Eight heads of queries share one of keys.
     *(
         case(which, 8192, 8192, 128, "float16", b=2, h=2, g=8, causal=True)
@@ -120,8 +162,9 @@ TIMED = (
 
 # As papers time it most, in a sequence of several tiles, of which some need no mask.
 COUNTED = tuple(
-    case(which, 512, 512, 128, "float16", causal=True)
+    case(which, 512, 512, 128, "float16", causal=True, **more)
     for which in ("forward", "backward")
+    for more in ({}, {"left": 255})
 )
 
 
@@ -133,7 +176,8 @@ def sharpen(x: torch.Tensor, case: dict, generator: torch.Generator) -> torch.Te
 
 
 def inputs(case: dict, device: str, generator: torch.Generator) -> tuple:
-    """("forward", causal, scale, q, k, v), or "backward" and also out, lse and dout."""
+    """("forward", causal, scale, left, right, q, k, v), or "backward" and also out, lse
+    and dout."""
     dtype, d = getattr(torch, case["dtype"]), case["d"]
     heads = {"q": case["h"] * case["g"], "k": case["h"]}
     shapes = {
@@ -149,7 +193,8 @@ def inputs(case: dict, device: str, generator: torch.Generator) -> tuple:
         drawn["q"][..., :1] = case["shift"] * d**0.5
         drawn["k"][..., :1] = 1
     q, k, v, dout = (x.to(dtype) for x in drawn.values())
-    told = (case["causal"], case.get("scale"), q, k, v)
+    window = (case.get("left", -1), case.get("right", -1))
+    told = (case["causal"], case.get("scale"), *window, q, k, v)
     if case["pass"] == "forward":
         return "forward", *told
     if device == "cpu" and q.shape[2] * k.shape[2] > WORTH:
@@ -159,14 +204,21 @@ def inputs(case: dict, device: str, generator: torch.Generator) -> tuple:
     return "backward", *told, out.to(dtype), lse.float(), dout
 
 
-def visible(m: int, n: int, device: torch.device) -> torch.Tensor:
-    """Which keys (columns) a causal query (row) sees: the last sees all."""
-    return torch.ones(m, n, dtype=torch.bool, device=device).tril(n - m)
+def visible(
+    m: int, n: int, causal: bool, left: int, right: int, device: torch.device
+) -> torch.Tensor:
+    """Which keys (columns) a query (row) sees; the last one stands at the last key."""
+    seen = torch.ones(m, n, dtype=torch.bool, device=device)
+    if causal or right >= 0:
+        seen = seen.tril(n - m + (0 if causal else right))
+    return seen.triu(n - m - left) if left >= 0 else seen
 
 
 def truth(
     causal: bool,
     scale: float | None,
+    left: int,
+    right: int,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -183,7 +235,8 @@ def truth(
     if q.is_meta:  # asked for shapes alone
         return (out, lse) if dout is None else (dq, dk, dv)
     step = max(1, HELD // (8 * max(n, 1)))
-    seen = visible(m, n, q.device) if causal else None
+    bounded = causal or max(left, right) >= 0
+    seen = visible(m, n, causal, left, right, q.device) if bounded else None
     for at in [
         (i, j, r) for i in range(b) for j in range(h) for r in range(0, m, step)
     ]:
@@ -191,7 +244,7 @@ def truth(
         kv = (i, j // group)
         query, key, value = q[i, j, rows].double(), k[kv].double(), v[kv].double()
         s = query @ key.T * scale
-        if causal:
+        if seen is not None:
             s = s.masked_fill(~seen[rows], float("-inf"))
         total = torch.logsumexp(s, -1)
         # A row that sees nothing has lse = -inf, and -inf - -inf would be NaN.
@@ -218,10 +271,11 @@ def reference(which: str, *told: object) -> tuple[torch.Tensor, ...]:
 def by(descriptors: bool):
     """Kernels that read by descriptor wherever layout and dtype allow it, or never."""
 
-    def run(which, causal, scale, *tensors):
+    def run(which, causal, scale, left, right, *tensors):
+        told = {"descriptors": descriptors, "window": (left, right)}
         if which == "forward":
-            return flash.forward(*tensors, causal, scale, descriptors)
-        return flash.backward(*tensors, causal, scale, descriptors=descriptors)
+            return flash.forward(*tensors, causal, scale, **told)
+        return flash.backward(*tensors, causal, scale, **told)
 
     return run
 
@@ -229,40 +283,59 @@ def by(descriptors: bool):
 VARIANTS = {"descriptors": by(True), "pointers": by(False)}
 
 
-def library(which, causal, scale, q, k, v, *rest):
+def library(which, causal, scale, left, right, q, k, v, *rest):
     """PyTorch's FlashAttention where it takes the case, else its general function."""
     columns = all(x.stride(-1) == 1 for x in (q, k, v, *rest[:1], *rest[2:]))
-    square = (
-        q.shape[2] == k.shape[2] or not causal
-    )  # else it would align the mask otherwise
-    if (
+    bounded = max(left, right) >= 0
+    # With unlike lengths the library's causal mask hangs from the first query, but its
+    # window from the last.
+    aligned = q.shape[2] == k.shape[2] or not causal
+    if not (
         q.is_cuda
         and q.dtype in HALF
-        and square
+        and aligned
         and columns
         and q.shape[3] % 8 == 0 != q.numel()
     ):
-        if which == "forward":
-            call = torch.ops.aten._scaled_dot_product_flash_attention
-            return tuple(call(q, k, v, 0.0, causal, scale=scale)[:2])
-        out, lse, dout = rest
-        call = torch.ops.aten._scaled_dot_product_flash_attention_backward
-        seed = torch.zeros(2, dtype=torch.uint64, device=q.device)
-        return tuple(
-            call(dout, q, k, v, out, lse, None, None, q.shape[2], k.shape[2], 0.0,
-                 causal, seed, seed[:1], scale=scale)
-        )  # fmt: skip
-    return general(which, causal, scale, q, k, v, *rest)
+        return general(which, causal, scale, left, right, q, k, v, *rest)
+    if bounded:
+        return windowed(which, causal, scale, left, right, q, k, v, *rest)
+    if which == "forward":
+        call = torch.ops.aten._scaled_dot_product_flash_attention
+        return tuple(call(q, k, v, 0.0, causal, scale=scale)[:2])
+    out, lse, dout = rest
+    call = torch.ops.aten._scaled_dot_product_flash_attention_backward
+    seed = torch.zeros(2, dtype=torch.uint64, device=q.device)
+    return tuple(
+        call(dout, q, k, v, out, lse, None, None, q.shape[2], k.shape[2], 0.0,
+             causal, seed, seed[:1], scale=scale)
+    )  # fmt: skip
 
 
-def general(which, causal, scale, q, k, v, *rest):
+def windowed(which, causal, scale, left, right, q, k, v, *rest):
+    """PyTorch's FlashAttention as scaled_dot_product_attention does not offer it."""
+    sides = {"window_size_left": left, "window_size_right": 0 if causal else right}
+    told = (None, None, q.shape[2], k.shape[2], 0.0, causal)
+    query, key, value = (x.transpose(1, 2) for x in (q, k, v))
+    if which == "forward":
+        call = torch.ops.aten._flash_attention_forward
+        out, lse = call(query, key, value, *told, False, scale=scale, **sides)[:2]
+        return out.transpose(1, 2), lse
+    out, lse, dout = rest
+    call = torch.ops.aten._flash_attention_backward
+    seed = torch.zeros(2, dtype=torch.uint64, device=q.device)
+    out, dout = out.transpose(1, 2), dout.transpose(1, 2)
+    found = call(dout, query, key, value, out, lse, *told, seed, seed[:1], scale=scale,
+                 **sides)  # fmt: skip
+    return tuple(x.transpose(1, 2) for x in found)
+
+
+def general(which, causal, scale, left, right, q, k, v, *rest):
     """The same by scaled_dot_product_attention and a mask, on a CPU too."""
     m, n = q.shape[2], k.shape[2]
-    mask = visible(m, n, q.device) if causal else torch.ones(m, n, dtype=torch.bool)
-    mask = mask.to(q.device)
-    some = mask.any(
-        -1, keepdim=True
-    )  # it is told to see all where there is nothing to see
+    mask = visible(m, n, causal, left, right, q.device)
+    # A query with nothing to see is told to see all.
+    some = mask.any(-1, keepdim=True)
     with torch.enable_grad():
         leaves = [x.detach().requires_grad_() for x in (q, k, v)]
         group = q.shape[1] // max(k.shape[1], 1)
@@ -277,8 +350,10 @@ def general(which, causal, scale, q, k, v, *rest):
     return out.detach(), torch.logsumexp(s.masked_fill(~mask, float("-inf")), -1)
 
 
-def cudnn(which, causal, scale, q, k, v, *rest):
+def cudnn(which, causal, scale, left, right, q, k, v, *rest):
     """The same by cuDNN."""
+    if max(left, right) >= 0:
+        raise ValueError("PyTorch does not pass a window to cuDNN")
     if which == "forward":
         call = torch.ops.aten._scaled_dot_product_cudnn_attention
         out, lse = call(q, k, v, None, True, 0.0, causal, scale=scale)[:2]
@@ -295,13 +370,18 @@ def cudnn(which, causal, scale, q, k, v, *rest):
 PEERS = {"torch": library, "cuDNN": cudnn}
 
 
+def pairs(m: int, n: int, causal: bool, left: int, right: int) -> int:
+    """How many keys m queries see of n, counted query by query."""
+    right = 0 if causal else right if right >= 0 else m + n
+    left = left if left >= 0 else m + n
+    at = range(n - m, n)  # the key at which each query stands
+    return sum(max(0, min(i + right, n - 1) - max(i - left, 0) + 1) for i in at)
+
+
 def cost(case: dict) -> dict:
     """Two matrix products forward, five backward, of the pairs in sight."""
-    m, n = case["m"], case["n"]
-    pairs = m * n
-    if case["causal"]:  # query i sees i + 1 + n - m keys, and 0 at least
-        first = max(0, n - m + 1)
-        pairs = (first + n) * min(m, n) // 2 if n else 0
+    sides = (case["causal"], case.get("left", -1), case.get("right", -1))
     heads = case["b"] * case["h"] * case["g"]
     products = 2 if case["pass"] == "forward" else 5
-    return {"flops": 2 * products * heads * pairs * case["d"]}
+    seen = pairs(case["m"], case["n"], *sides)
+    return {"flops": 2 * products * heads * seen * case["d"]}

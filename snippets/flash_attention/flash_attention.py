@@ -4,10 +4,13 @@ Shapes  q (B, H_q, S_q, D); k, v (B, H_kv, S_kv, D), H_q a multiple of H_kv; out
         dout as q; lse (B, H_q, S_q) float32. Else float32, float16 or bfloat16, and any
         strides. 1 <= D <= 256; D is padded on chip to a power of two, to 16 at least.
         out = softmax(scale * q k^T) v by rows, lse = log(sum(exp(scale * q k^T))).
-        Causal: query i sees the keys j <= i + S_kv - S_q, so the last query sees all;
-        a query that sees none has out = 0 and lse = -inf
-FLOPs   forward 4 B H_q S_q S_kv D, half of it if causal and S_q = S_kv; backward 2.5
-        times that as everyone counts it, and 3.5 times as these two kernels work it out
+        Query i stands at key i + S_kv - S_q, so the last one at the last key. Causal:
+        it sees none to the right of that. A window of (left, right) bounds how many it
+        sees to either side of it, -1 for all. A query that sees none has out = 0 and
+        lse = -inf
+FLOPs   forward 4 B H_q S_q S_kv D, half of it if causal and S_q = S_kv, in a window
+        4 B H_q S_q (left + 1 + right) D; backward 2.5 times that as everyone counts it,
+        and 3.5 times as these two kernels work it out
 Error   relative to float64: 5e-6 float32, which is multiplied as such, 1e-3 float16,
         5e-3 bfloat16; sums are float32. The same inputs give the same bits
 Raises  ValueError, TypeError for shapes, scales, dtypes and devices other than these
@@ -17,6 +20,7 @@ Source  flash-attention, flash-attention-2, triton-fused-attention
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -30,9 +34,13 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+ALL = (-1, -1)  # a window without sides
 MAX_D = 256  # 128 rows of float32 sums are then 128 registers for each of 256 threads
 LOG2E = tl.constexpr(1.4426950408889634)  # exp(t) = exp2(t * LOG2E): one instruction
 LN2 = tl.constexpr(0.6931471805599453)
+# One code for all lengths and windows, also for 1, which else is a constant to Triton.
+LENGTHS = ("s_q", "s_kv", "left", "right")
+PACKED = tl.constexpr(2**30)  # rows of packed sequences, as flash_varlen describes them
 
 
 # --8<-- [start:load]
@@ -51,7 +59,11 @@ def load_rows(source, stride, b, h, first, rows, ROWS: tl.constexpr, D: tl.const
     if TMA:
         # The copy engine makes addresses and bounds, and a barrier in shared memory
         # tells that a tile is there: no registers of pointers, no meeting of warps.
-        tile = source.load([b, h, first, 0]).reshape(ROWS, WIDTH)
+        if len(source.shape) == 5:  # packed: this sequence begins at row b
+            at = [PACKED, b + rows, h, PACKED - rows + first, 0]
+        else:
+            at = [b, h, first, 0]
+        tile = source.load(at).reshape(ROWS, WIDTH)
     else:
         row = first + tl.arange(0, ROWS)
         col = tl.arange(0, WIDTH)
@@ -77,11 +89,63 @@ def store_rows(target, stride, b, h, first, rows, tile, ROWS: tl.constexpr,
 # --8<-- [end:load]
 
 
+# --8<-- [start:band]
+@triton.jit
+def near(row, col, low, high, BELOW: tl.constexpr, ABOVE: tl.constexpr):
+    """Whether query `row` sees key `col`: its band is row + low ... row + high."""
+    if BELOW and ABOVE:
+        inside = (col >= row + low) & (col <= row + high)
+    elif ABOVE:
+        inside = col <= row + high
+    else:
+        inside = col >= row + low
+    return inside
+
+
+@triton.jit
+def seen_keys(first, s_kv, low, high, M: tl.constexpr, N: tl.constexpr,
+              BELOW: tl.constexpr, ABOVE: tl.constexpr):
+    """Of M queries from `first` on, some see the keys begin ... end - 1, and all see
+    inner ... outer - 1, which are whole tiles."""
+    begin, inner, outer, end = 0, 0, s_kv, s_kv
+    if ABOVE:
+        outer = tl.minimum(tl.maximum(first + high + 1, 0), s_kv)
+        end = tl.minimum(tl.maximum(first + M + high, 0), s_kv)
+    outer = outer // N * N
+    if BELOW:
+        begin = tl.minimum(tl.maximum(first + low, 0), s_kv) // N * N
+        inner = tl.cdiv(tl.maximum(first + M - 1 + low, 0), N) * N
+        outer = tl.maximum(outer, begin)
+        inner = tl.minimum(inner, outer)  # no tile is inside a narrow window
+    return begin, inner, outer, end
+
+
+@triton.jit
+def seeing_queries(first, s_q, low, high, M: tl.constexpr, N: tl.constexpr,
+                   BELOW: tl.constexpr, ABOVE: tl.constexpr):
+    """Of N keys from `first` on, some are seen by the queries begin ... end - 1, all by
+    inner ... outer - 1: whole tiles, if need be with what lies past the last query."""
+    begin, inner, outer, end = 0, 0, s_q, s_q
+    if ABOVE:
+        begin = tl.maximum(first - high, 0) // M * M
+        inner = tl.cdiv(tl.maximum(first + N - 1 - high, 0), M) * M
+        inner = tl.minimum(inner, tl.cdiv(s_q, M) * M)
+    if BELOW:
+        end = tl.minimum(tl.maximum(first + N - low, 0), s_q)
+        if first - low + 1 < s_q:
+            outer = tl.maximum(first - low + 1, 0) // M * M
+        outer = tl.maximum(outer, begin)
+        inner = tl.minimum(inner, outer)
+    return begin, inner, outer, end
+# --8<-- [end:band]
+
+
 # --8<-- [start:forward]
 @triton.jit
-def attend(acc, top, total, q, k, v, k_stride, v_stride, b, h, row, past, s_kv, scale2,
-           first, last, N: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr,
-           TMA: tl.constexpr, CAUSAL: tl.constexpr, MASK: tl.constexpr):
+def attend(acc, top, total, q, k, v, k_stride, v_stride, b, h, row, low, high, s_kv,
+           scale2, first, last, N: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr,
+           TMA: tl.constexpr, BELOW: tl.constexpr, ABOVE: tl.constexpr,
+           MASK: tl.constexpr):
     """Take in the keys first ... last - 1; MASK if some row does not see them all."""
     for start in tl.range(first, last, N):
         keys = load_rows(k, k_stride, b, h, start, s_kv, N, D, WIDTH, TMA, MASK)
@@ -89,8 +153,8 @@ def attend(acc, top, total, q, k, v, k_stride, v_stride, b, h, row, past, s_kv, 
         if MASK:
             col = start + tl.arange(0, N)
             seen = (col < s_kv)[None, :]
-            if CAUSAL:
-                seen = seen & (col[None, :] <= row[:, None] + past)
+            if BELOW or ABOVE:
+                seen &= near(row[:, None], col[None, :], low, high, BELOW, ABOVE)
             s = tl.where(seen, s, float("-inf"))
         higher = tl.maximum(top, tl.max(s, axis=1) * scale2)
         shift = higher
@@ -106,47 +170,42 @@ def attend(acc, top, total, q, k, v, k_stride, v_stride, b, h, row, past, s_kv, 
     return acc, top, total
 
 
-@triton.jit
-def seen_keys(tile, s_q, s_kv, M: tl.constexpr, N: tl.constexpr, CAUSAL: tl.constexpr):
-    """How many keys all rows of a tile see, in whole tiles, and how many some see."""
-    full, end = s_kv, s_kv
-    if CAUSAL:
-        past = s_kv - s_q
-        full = tl.minimum(tl.maximum(tile * M + past + 1, 0), s_kv)
-        end = tl.minimum(tl.maximum(tile * M + M + past, 0), s_kv)
-    return full // N * N, end
-
-
-@triton.jit
+@triton.jit(do_not_specialize=LENGTHS)
 def flash_forward(out, lse, q, k, v, out_stride, q_stride, k_stride, v_stride,
-                  h_q, s_q, s_kv, scale2, GROUP: tl.constexpr, D: tl.constexpr,
-                  WIDTH: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
-                  TMA: tl.constexpr, CAUSAL: tl.constexpr):
+                  h_q, s_q, s_kv, left, right, scale2, GROUP: tl.constexpr,
+                  D: tl.constexpr, WIDTH: tl.constexpr, M: tl.constexpr,
+                  N: tl.constexpr, TMA: tl.constexpr, BELOW: tl.constexpr,
+                  ABOVE: tl.constexpr):
     # Tiles of one head are neighbours, so that L2 serves its keys; under a causal mask
     # those with most keys start first.
     tiles = tl.cdiv(s_q, M)
     head = tl.program_id(0) // tiles
     tile = tl.program_id(0) % tiles
-    if CAUSAL:
+    if ABOVE:
         tile = tiles - 1 - tile
     b, h = head // h_q, head % h_q
     kv = h // GROUP
-    row = tile * M + tl.arange(0, M)
-    past = s_kv - s_q
-    full, end = seen_keys(tile, s_q, s_kv, M, N, CAUSAL)
-    queries = load_rows(q, q_stride, b, h, tile * M, s_q, M, D, WIDTH, TMA, True)
+    first = tile * M
+    row = first + tl.arange(0, M)
+    low, high = s_kv - s_q - left, s_kv - s_q + right
+    begin, inner, outer, end = seen_keys(first, s_kv, low, high, M, N, BELOW, ABOVE)
+    queries = load_rows(q, q_stride, b, h, first, s_q, M, D, WIDTH, TMA, True)
     acc = tl.zeros([M, WIDTH], tl.float32)
     top = tl.full([M], float("-inf"), tl.float32)  # of scale2 * s, logarithms to base 2
     total = tl.zeros([M], tl.float32)
+    if BELOW:
+        acc, top, total = attend(acc, top, total, queries, k, v, k_stride, v_stride, b,
+                                 kv, row, low, high, s_kv, scale2, begin, inner, N, D,
+                                 WIDTH, TMA, BELOW, ABOVE, True)
     acc, top, total = attend(acc, top, total, queries, k, v, k_stride, v_stride, b, kv,
-                             row, past, s_kv, scale2, 0, full, N, D, WIDTH, TMA,
-                             CAUSAL, False)
+                             row, low, high, s_kv, scale2, inner, outer, N, D, WIDTH,
+                             TMA, BELOW, ABOVE, False)
     acc, top, total = attend(acc, top, total, queries, k, v, k_stride, v_stride, b, kv,
-                             row, past, s_kv, scale2, full, end, N, D, WIDTH, TMA,
-                             CAUSAL, True)
+                             row, low, high, s_kv, scale2, outer, end, N, D, WIDTH, TMA,
+                             BELOW, ABOVE, True)
     total = tl.where(total > 0, total, 1.0)  # nothing seen: acc is 0 and top is -inf
     out_tile = acc / total[:, None]
-    store_rows(out, out_stride, b, h, tile * M, s_q, out_tile, M, D, WIDTH)
+    store_rows(out, out_stride, b, h, first, s_q, out_tile, M, D, WIDTH)
     logarithm = (top + tl.log2(total)) * LN2
     tl.store(lse + tl.cast(head, tl.int64) * s_q + row, logarithm, mask=row < s_q)
 # --8<-- [end:forward]
@@ -186,11 +245,15 @@ def weight(s, row_lse, scale, EXACT: tl.constexpr):
 
 
 @triton.jit
-def gather_keys(dk, dv, keys, values, q, dout, lse, delta, q_stride, dout_stride, b,
-                head_kv, h, col, past, s_q, scale, first, last, GROUP: tl.constexpr,
-                M: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr,
-                TMA: tl.constexpr, MASK: tl.constexpr):
-    """Add what the queries first ... last - 1 of all heads of a group give to keys."""
+def gather_keys(dk, dv, keys, values, q, dout, lse, delta, apart, q_stride,
+                dout_stride, b, h, col, low, high, s_q, scale, first, last,
+                GROUP: tl.constexpr, M: tl.constexpr, D: tl.constexpr,
+                WIDTH: tl.constexpr, TMA: tl.constexpr, BELOW: tl.constexpr,
+                ABOVE: tl.constexpr, MASK: tl.constexpr):
+    """Add what the queries first ... last - 1 of all heads of a group give to keys.
+
+    lse and delta are those of the group's first head; the next begin `apart` after it.
+    """
     tiles = tl.cdiv(last - first, M)
     for index in tl.range(0, GROUP * tiles):  # one loop, so that loads run ahead of it
         member = 0
@@ -200,7 +263,7 @@ def gather_keys(dk, dv, keys, values, q, dout, lse, delta, q_stride, dout_stride
             start = first + index % tiles * M
         row = start + tl.arange(0, M)
         here = row < s_q
-        at = tl.cast(head_kv * GROUP + member, tl.int64) * s_q + row
+        at = member * apart + row
         head = h * GROUP + member
         queries = load_rows(q, q_stride, b, head, start, s_q, M, D, WIDTH, TMA, True)
         # Past the end p is 1, but q, dout and delta are 0, and so is what it adds.
@@ -209,7 +272,8 @@ def gather_keys(dk, dv, keys, values, q, dout, lse, delta, q_stride, dout_stride
         s = tl.dot(keys, queries.T, input_precision="ieee")
         p = weight(s, row_lse[None, :], scale, queries.dtype == tl.float32)
         if MASK:
-            p = tl.where(col[:, None] <= row[None, :] + past, p, 0.0)
+            seen = near(row[None, :], col[:, None], low, high, BELOW, ABOVE)
+            p = tl.where(seen, p, 0.0)
         do = load_rows(dout, dout_stride, b, head, start, s_q, M, D, WIDTH, TMA, True)
         dv = tl.dot(p.to(do.dtype), do, dv, input_precision="ieee")
         dp = tl.dot(values, do.T, input_precision="ieee")
@@ -219,34 +283,41 @@ def gather_keys(dk, dv, keys, values, q, dout, lse, delta, q_stride, dout_stride
     return dk, dv
 
 
-@triton.jit
+@triton.jit(do_not_specialize=LENGTHS)
 def flash_backward_keys(dk, dv, q, k, v, dout, lse, delta, dk_stride, dv_stride,
                         q_stride, k_stride, v_stride, dout_stride, h_kv, s_q, s_kv,
-                        scale, GROUP: tl.constexpr, D: tl.constexpr,
+                        left, right, scale, GROUP: tl.constexpr, D: tl.constexpr,
                         WIDTH: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
-                        TMA: tl.constexpr, CAUSAL: tl.constexpr):
+                        TMA: tl.constexpr, BELOW: tl.constexpr, ABOVE: tl.constexpr):
     tiles = tl.cdiv(s_kv, N)
     head_kv = tl.program_id(0) // tiles
     b, h = head_kv // h_kv, head_kv % h_kv
     first = tl.program_id(0) % tiles * N  # if causal, the first keys have most to do
     col = first + tl.arange(0, N)
-    past = s_kv - s_q
+    low, high = s_kv - s_q - left, s_kv - s_q + right
+    begin, inner, outer, end = seeing_queries(first, s_q, low, high, M, N, BELOW, ABOVE)
+    rows = tl.cast(head_kv, tl.int64) * GROUP * s_q  # of all heads before this group's
+    lse += rows
+    delta += rows
+    apart = tl.cast(s_q, tl.int64)
     keys = load_rows(k, k_stride, b, h, first, s_kv, N, D, WIDTH, TMA, True)
     values = load_rows(v, v_stride, b, h, first, s_kv, N, D, WIDTH, TMA, True)
     dk_sum = tl.zeros([N, WIDTH], tl.float32)
     dv_sum = tl.zeros([N, WIDTH], tl.float32)
-    full = 0  # the first query that sees all of these keys, in whole tiles
-    if CAUSAL:
-        start = tl.maximum(first - past, 0) // M * M  # the first that sees one
-        full = tl.cdiv(tl.maximum(first + N - 1 - past, 0), M) * M
-        full = tl.minimum(full, tl.cdiv(s_q, M) * M)
+    if ABOVE:
         dk_sum, dv_sum = gather_keys(
-            dk_sum, dv_sum, keys, values, q, dout, lse, delta, q_stride, dout_stride, b,
-            head_kv, h, col, past, s_q, scale, start, full, GROUP, M, D, WIDTH, TMA,
-            True)
+            dk_sum, dv_sum, keys, values, q, dout, lse, delta, apart, q_stride,
+            dout_stride, b, h, col, low, high, s_q, scale, begin, inner, GROUP, M, D,
+            WIDTH, TMA, BELOW, ABOVE, True)
     dk_sum, dv_sum = gather_keys(
-        dk_sum, dv_sum, keys, values, q, dout, lse, delta, q_stride, dout_stride, b,
-        head_kv, h, col, past, s_q, scale, full, s_q, GROUP, M, D, WIDTH, TMA, False)
+        dk_sum, dv_sum, keys, values, q, dout, lse, delta, apart, q_stride, dout_stride,
+        b, h, col, low, high, s_q, scale, inner, outer, GROUP, M, D, WIDTH, TMA, BELOW,
+        ABOVE, False)
+    if BELOW:
+        dk_sum, dv_sum = gather_keys(
+            dk_sum, dv_sum, keys, values, q, dout, lse, delta, apart, q_stride,
+            dout_stride, b, h, col, low, high, s_q, scale, outer, end, GROUP, M, D,
+            WIDTH, TMA, BELOW, ABOVE, True)
     store_rows(dk, dk_stride, b, h, first, s_kv, dk_sum * scale, N, D, WIDTH)
     store_rows(dv, dv_stride, b, h, first, s_kv, dv_sum, N, D, WIDTH)
 # --8<-- [end:keys]
@@ -255,9 +326,9 @@ def flash_backward_keys(dk, dv, q, k, v, dout, lse, delta, dk_stride, dv_stride,
 # --8<-- [start:queries]
 @triton.jit
 def gather_queries(dq, queries, do, row_lse, row_delta, k, v, k_stride, v_stride, b, h,
-                   row, past, s_kv, scale, first, last, N: tl.constexpr,
+                   row, low, high, s_kv, scale, first, last, N: tl.constexpr,
                    D: tl.constexpr, WIDTH: tl.constexpr, TMA: tl.constexpr,
-                   CAUSAL: tl.constexpr, MASK: tl.constexpr):
+                   BELOW: tl.constexpr, ABOVE: tl.constexpr, MASK: tl.constexpr):
     """Add what the keys first ... last - 1 give to a tile of queries."""
     for start in tl.range(first, last, N):
         keys = load_rows(k, k_stride, b, h, start, s_kv, N, D, WIDTH, TMA, MASK)
@@ -266,8 +337,8 @@ def gather_queries(dq, queries, do, row_lse, row_delta, k, v, k_stride, v_stride
         if MASK:
             col = start + tl.arange(0, N)
             seen = (col < s_kv)[None, :]
-            if CAUSAL:
-                seen = seen & (col[None, :] <= row[:, None] + past)
+            if BELOW or ABOVE:
+                seen &= near(row[:, None], col[None, :], low, high, BELOW, ABOVE)
             p = tl.where(seen, p, 0.0)
         values = load_rows(v, v_stride, b, h, start, s_kv, N, D, WIDTH, TMA, MASK)
         dp = tl.dot(do, values.T, input_precision="ieee")
@@ -276,35 +347,40 @@ def gather_queries(dq, queries, do, row_lse, row_delta, k, v, k_stride, v_stride
     return dq
 
 
-@triton.jit
+@triton.jit(do_not_specialize=LENGTHS)
 def flash_backward_queries(dq, q, k, v, dout, lse, delta, dq_stride, q_stride, k_stride,
-                           v_stride, dout_stride, h_q, s_q, s_kv, scale,
+                           v_stride, dout_stride, h_q, s_q, s_kv, left, right, scale,
                            GROUP: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr,
                            M: tl.constexpr, N: tl.constexpr, TMA: tl.constexpr,
-                           CAUSAL: tl.constexpr):
+                           BELOW: tl.constexpr, ABOVE: tl.constexpr):
     tiles = tl.cdiv(s_q, M)
     head = tl.program_id(0) // tiles
     tile = tl.program_id(0) % tiles
-    if CAUSAL:
+    if ABOVE:
         tile = tiles - 1 - tile
     b, h = head // h_q, head % h_q
     kv = h // GROUP
-    row = tile * M + tl.arange(0, M)
-    past = s_kv - s_q
-    full, end = seen_keys(tile, s_q, s_kv, M, N, CAUSAL)
-    queries = load_rows(q, q_stride, b, h, tile * M, s_q, M, D, WIDTH, TMA, True)
-    do = load_rows(dout, dout_stride, b, h, tile * M, s_q, M, D, WIDTH, TMA, True)
+    first = tile * M
+    row = first + tl.arange(0, M)
+    low, high = s_kv - s_q - left, s_kv - s_q + right
+    begin, inner, outer, end = seen_keys(first, s_kv, low, high, M, N, BELOW, ABOVE)
+    queries = load_rows(q, q_stride, b, h, first, s_q, M, D, WIDTH, TMA, True)
+    do = load_rows(dout, dout_stride, b, h, first, s_q, M, D, WIDTH, TMA, True)
     at = tl.cast(head, tl.int64) * s_q + row
     row_lse = tl.load(lse + at, mask=row < s_q, other=0.0)
     row_delta = tl.load(delta + at, mask=row < s_q, other=0.0)
     acc = tl.zeros([M, WIDTH], tl.float32)
+    if BELOW:
+        acc = gather_queries(acc, queries, do, row_lse, row_delta, k, v, k_stride,
+                             v_stride, b, kv, row, low, high, s_kv, scale, begin, inner,
+                             N, D, WIDTH, TMA, BELOW, ABOVE, True)
     acc = gather_queries(acc, queries, do, row_lse, row_delta, k, v, k_stride, v_stride,
-                         b, kv, row, past, s_kv, scale, 0, full, N, D, WIDTH, TMA,
-                         CAUSAL, False)
+                         b, kv, row, low, high, s_kv, scale, inner, outer, N, D, WIDTH,
+                         TMA, BELOW, ABOVE, False)
     acc = gather_queries(acc, queries, do, row_lse, row_delta, k, v, k_stride, v_stride,
-                         b, kv, row, past, s_kv, scale, full, end, N, D, WIDTH, TMA,
-                         CAUSAL, True)
-    store_rows(dq, dq_stride, b, h, tile * M, s_q, acc * scale, M, D, WIDTH)
+                         b, kv, row, low, high, s_kv, scale, outer, end, N, D, WIDTH,
+                         TMA, BELOW, ABOVE, True)
+    store_rows(dq, dq_stride, b, h, first, s_q, acc * scale, M, D, WIDTH)
 # --8<-- [end:queries]
 
 
@@ -405,10 +481,29 @@ def by_descriptor(wanted: bool | None, *tensors: torch.Tensor) -> bool:
 
 
 # --8<-- [start:launch]
+def sides(
+    causal: bool, window: tuple[int, int], s_q: int, s_kv: int
+) -> tuple[int | None, int | None]:
+    """How many keys a query sees to the left and right of its own; None if all."""
+    left, right = window
+    if causal:
+        right = 0
+    # The first query stands at key s_kv - s_q, the last at the last.
+    return (
+        left if 0 <= left < s_kv - 1 else None,
+        right if 0 <= right < s_q - 1 else None,
+    )
+
+
 def arguments(
-    kernel: str, tma: bool, causal: bool, *tensors: torch.Tensor
-) -> tuple[Tile, list, list, dict]:
-    """Of q, k, v and perhaps dout: tile, sources, strides and constants of a launch."""
+    kernel: str,
+    tma: bool,
+    left: int | None,
+    right: int | None,
+    *tensors: torch.Tensor,
+    describe: Callable = described,
+) -> tuple[Tile, list, dict]:
+    """Of q, k, v and perhaps dout: tile, sources and constants of a launch."""
     q, k = tensors[:2]
     d = q.shape[-1]
     width = max(16, triton.next_power_of_2(d))  # matrix instructions take 16 and more
@@ -419,13 +514,13 @@ def arguments(
     if tma:
         rows = (tile.m, tile.n, tile.n, tile.m)
         pairs = zip(tensors, rows, strict=False)
-        sources = [described(tensor, count, width) for tensor, count in pairs]
+        sources = [describe(tensor, count, width) for tensor, count in pairs]
     constants = {
         "GROUP": q.shape[1] // k.shape[1], "D": d, "WIDTH": width, "M": tile.m,
-        "N": tile.n, "TMA": tma, "CAUSAL": causal, "num_warps": tile.warps,
-        "num_stages": tile.stages,
+        "N": tile.n, "TMA": tma, "BELOW": left is not None, "ABOVE": right is not None,
+        "num_warps": tile.warps, "num_stages": tile.stages,
     }  # fmt: skip
-    return tile, sources, [tensor.stride() for tensor in tensors], constants
+    return tile, sources, constants
 
 
 def forward(
@@ -435,9 +530,10 @@ def forward(
     causal: bool = False,
     scale: float | None = None,
     descriptors: bool | None = None,
+    window: tuple[int, int] = ALL,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """out and lse; `descriptors`: how tiles are read, None for what suits the GPU."""
-    scale = checked(q, k, v, scale)
+    scale = checked(q, k, v, scale, window)
     b, h_q, s_q, _ = q.shape
     s_kv = k.shape[2]
     out = torch.empty_like(q)  # of a (B, H, S, D) view of (B, S, H, D), another such
@@ -445,11 +541,12 @@ def forward(
     if q.numel() == 0 or k.numel() == 0:
         return out.zero_(), lse.fill_(float("-inf"))
     tma = by_descriptor(descriptors, q, k, v)
-    tile, sources, strides, constants = arguments("forward", tma, causal, q, k, v)
+    left, right = sides(causal, window, s_q, s_kv)
+    tile, sources, constants = arguments("forward", tma, left, right, q, k, v)
     with torch.cuda.device_of(q):
         flash_forward[(triton.cdiv(s_q, tile.m) * b * h_q,)](
-            out, lse, *sources, out.stride(), *strides, h_q, s_q, s_kv,
-            scale * LOG2E.value, **constants,
+            out, lse, *sources, out.stride(), q.stride(), k.stride(), v.stride(),
+            h_q, s_q, s_kv, left or 0, right or 0, scale * LOG2E.value, **constants,
         )  # fmt: skip
     return out, lse
 
@@ -465,9 +562,10 @@ def backward(
     scale: float | None = None,
     dlse: torch.Tensor | None = None,
     descriptors: bool | None = None,
+    window: tuple[int, int] = ALL,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """dq, dk, dv, from what `forward` returned and the gradients of that."""
-    scale = checked(q, k, v, scale)
+    scale = checked(q, k, v, scale, window)
     check_results(q, {"out": out, "dout": dout}, {"lse": lse, "dlse": dlse})
     dq, dk, dv = (torch.empty_like(tensor) for tensor in (q, k, v))
     if q.numel() == 0 or k.numel() == 0:
@@ -481,76 +579,92 @@ def backward(
     lse = lse.contiguous()
     dlse = None if dlse is None else dlse.contiguous()
     delta = torch.empty_like(lse)
+    left, right = sides(causal, window, s_q, s_kv)
     width = triton.next_power_of_2(d)
     rows = max(8, 2048 // width)
     with torch.cuda.device_of(q):
+        # Fused, a lane would add its own product unrounded to its neighbour's rounded
+        # one, and lanes that hold the same sum differ in its last bit.
         flash_delta[(triton.cdiv(s_q, rows) * b * h_q,)](
             delta, out, dout, lse, dlse, out.stride(), dout.stride(), h_q, s_q,
-            D=d, WIDTH=width, M=rows,
+            D=d, WIDTH=width, M=rows, enable_fp_fusion=False,
         )  # fmt: skip
         tensors = (q, k, v, dout)
-        tile, sources, strides, constants = arguments("keys", tma, causal, *tensors)
+        strides = [tensor.stride() for tensor in tensors]
+        seen = (left or 0, right or 0)
+        tile, sources, constants = arguments("keys", tma, left, right, *tensors)
         flash_backward_keys[(triton.cdiv(s_kv, tile.n) * b * h_kv,)](
             dk, dv, *sources, lse, delta, dk.stride(), dv.stride(), *strides,
-            h_kv, s_q, s_kv, scale, **constants,
+            h_kv, s_q, s_kv, *seen, scale, **constants,
         )  # fmt: skip
-        tile, sources, _, constants = arguments("queries", tma, causal, *tensors)
+        tile, sources, constants = arguments("queries", tma, left, right, *tensors)
         flash_backward_queries[(triton.cdiv(s_q, tile.m) * b * h_q,)](
             dq, *sources, lse, delta, dq.stride(), *strides,
-            h_q, s_q, s_kv, scale, **constants,
+            h_q, s_q, s_kv, *seen, scale, **constants,
         )  # fmt: skip
     return dq, dk, dv
 # --8<-- [end:launch]
 
 
 def checked(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | None
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float | None,
+    window: tuple[int, int],
+    who: str = "flash_attention",
 ) -> float:
     """The scale to use, after a look at what it is for.
 
     Raises:
         TypeError: a dtype is unknown, or dtypes or devices differ.
-        ValueError: shapes do not fit, D is too large, or the scale is not positive.
+        ValueError: shapes do not fit, D is too large, the scale is not positive, or the
+            window has not two sides of -1 and more.
     """
     named = {"q": q, "k": k, "v": v}
     for name, tensor in named.items():
         if tensor.dtype not in (torch.float32, torch.float16, torch.bfloat16):
             raise TypeError(
-                f"flash_attention: {name} is {tensor.dtype}, none of float32, float16, "
+                f"{who}: {name} is {tensor.dtype}, none of float32, float16, "
                 "bfloat16; convert it first"
             )
         if (tensor.dtype, tensor.device) != (q.dtype, q.device):
             raise TypeError(
-                f"flash_attention: {name} is {tensor.dtype} on {tensor.device}, but q "
+                f"{who}: {name} is {tensor.dtype} on {tensor.device}, but q "
                 f"{q.dtype} on {q.device}; bring them together"
             )
         if tensor.ndim != 4:
             raise ValueError(
-                f"flash_attention: {name} has {tensor.ndim} dimensions; give it 4: "
+                f"{who}: {name} has {tensor.ndim} dimensions; give it 4: "
                 "sequence, head, position, column"
             )
     b, h_q, _, d = q.shape
     h_kv, s_kv = k.shape[1:3]
     if not 1 <= d <= MAX_D:
         raise ValueError(
-            f"flash_attention: D = {d} is not from 1 to MAX_D = {MAX_D}; give the "
+            f"{who}: D = {d} is not from 1 to MAX_D = {MAX_D}; give the "
             "heads another width"
         )
     if not k.shape == v.shape == (b, h_kv, s_kv, d):
         shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in named.items())
         raise ValueError(
-            f"flash_attention: the shapes {shapes} do not fit; make k and v alike, "
+            f"{who}: the shapes {shapes} do not fit; make k and v alike, "
             "with the sequences and columns of q"
         )
     if h_q % max(h_kv, 1) != 0 or h_q > 0 == h_kv:
         raise ValueError(
-            f"flash_attention: H_q = {h_q} is no multiple of H_kv = {h_kv}; let each "
+            f"{who}: H_q = {h_q} is no multiple of H_kv = {h_kv}; let each "
             "head of k and v serve as many heads of q"
+        )
+    if len(window) != 2 or min(window) < -1:
+        raise ValueError(
+            f"{who}: window = {tuple(window)} is no pair of -1 and more; say "
+            "how many keys a query sees to its left and right, -1 for all"
         )
     scale = d**-0.5 if scale is None else float(scale)
     if not 0 < scale < math.inf:
         raise ValueError(
-            f"flash_attention: scale = {scale} is not positive and finite; for a "
+            f"{who}: scale = {scale} is not positive and finite; for a "
             "negative one, negate q"
         )
     return scale
@@ -579,9 +693,15 @@ def check_results(
 # --8<-- [start:operator]
 @torch.library.custom_op("warpshelf::flash_attention", mutates_args=())
 def attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, scale: float
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    causal: bool,
+    scale: float,
+    left: int = -1,
+    right: int = -1,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    return forward(q, k, v, causal, scale)
+    return forward(q, k, v, causal, scale, window=(left, right))
 
 
 @torch.library.custom_op("warpshelf::flash_attention_backward", mutates_args=())
@@ -595,22 +715,25 @@ def attention_backward(
     dlse: torch.Tensor | None,
     causal: bool,
     scale: float,
+    left: int = -1,
+    right: int = -1,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return backward(q, k, v, out, lse, dout, causal, scale, dlse)
+    window = (left, right)
+    return backward(q, k, v, out, lse, dout, causal, scale, dlse, window=window)
 
 
 @attention.register_fake
-def _(q, k, v, causal, scale):
+def _(q, k, v, causal, scale, left=-1, right=-1):
     return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
 @attention_backward.register_fake
-def _(q, k, v, out, lse, dout, dlse, causal, scale):
+def _(q, k, v, out, lse, dout, dlse, causal, scale, left=-1, right=-1):
     return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
 
 
 def remember(ctx, inputs, output) -> None:
-    q, k, v, ctx.causal, ctx.scale = inputs
+    q, k, v, *ctx.told = inputs  # causal, scale, left, right
     ctx.save_for_backward(q, k, v, *output)
     ctx.set_materialize_grads(False)
 
@@ -618,8 +741,8 @@ def remember(ctx, inputs, output) -> None:
 def gradients(ctx, dout, dlse):
     q, k, v, out, lse = ctx.saved_tensors
     dout = torch.zeros_like(out) if dout is None else dout
-    given = (q, k, v, out, lse, dout, dlse, ctx.causal, ctx.scale)
-    return *attention_backward(*given), None, None
+    given = attention_backward(q, k, v, out, lse, dout, dlse, *ctx.told)
+    return *given, None, None, None, None
 
 
 attention.register_autograd(gradients, setup_context=remember)
@@ -631,9 +754,12 @@ def flash_attention(
     v: torch.Tensor,
     causal: bool = False,
     scale: float | None = None,
+    window: tuple[int, int] = ALL,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """out and lse, both differentiable; scale is 1 / sqrt(D) unless given."""
-    return attention(q, k, v, causal, checked(q, k, v, scale))
+    """out and lse, both differentiable; scale is 1 / sqrt(D) unless given, and window
+    how many keys a query sees to its left and right, -1 for all."""
+    scale = checked(q, k, v, scale, window)
+    return attention(q, k, v, causal, scale, *window)
 # --8<-- [end:operator]
 
 
