@@ -86,6 +86,6 @@ def test_live_registers_are_counted_of_a_kernel_that_has_all_there_are(arch: str
         ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry many(.param .u64 p)\n{\n"
         f".reg .f32 %f<250>;\n.reg .b64 %rd<2>;\nld.param.u64 %rd1, [p];\n{loads}{stores}ret;\n}}\n"
     )
-    _, (made,) = assembler.built((assembler.Module("many", text, "many"),), arch)
+    _, (made,) = built((Module("many", text, "many"),), arch)
     assert (made["registers"], made["spilled_bytes"]) == (255, 0)
     assert 250 < max(made["sass"]["live"]) <= 255
