@@ -1,7 +1,7 @@
 """Ring attention: a rank keeps its queries while blocks of K and V travel round a ring.
 
 Shapes  q, k, v, o and their gradients, on each of P ranks: (B, H, S / P, D); logsumexp
-        (B, H, S / P, 1). Plain order gives rank r block r of P; zigzag order gives it
+        (B, H, S / P). Plain order gives rank r block r of P; zigzag order gives it
         chunks r and 2 P - 1 - r of 2 P, so that causal work is equal over the ranks.
 Bytes   sent per rank, with n = B * H * (S / P) * D * element size: forward
         2 (P - 1) n (K, V); backward 2 (P - 1) n (K, V) + 2 P n (dK, dV, whose last hop
@@ -26,6 +26,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from snippets import ranks
+from snippets.blockwise_attention.merge import merge
 
 B, H, S, D = 2, 3, 104, 20  # S = 8 * 13: two chunks of odd length for each of 4 ranks
 ORDERS = ("plain", "zigzag")
@@ -47,17 +48,6 @@ def scores(q: torch.Tensor, k: torch.Tensor, diagonal: bool) -> torch.Tensor:
         later = torch.ones_like(pairs[0, 0], dtype=torch.bool).triu(1)
         pairs.masked_fill_(later, -math.inf)
     return pairs
-
-
-def merge(
-    out: torch.Tensor,
-    lse: torch.Tensor,
-    block_out: torch.Tensor,
-    block_lse: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Two softmax averages over disjoint keys as one, by exp of their log-sum-exp."""
-    total = torch.logaddexp(lse, block_lse)
-    return out * (lse - total).exp() + block_out * (block_lse - total).exp(), total
 
 
 class Ring:
@@ -91,7 +81,7 @@ class Ring:
         """Attention of this rank's queries over all keys: [out, logsumexp]."""
         queries = q.chunk(len(self.mine), dim=2)
         out = [torch.zeros_like(query) for query in queries]
-        lse = [torch.full_like(query[..., :1], -math.inf) for query in queries]
+        lse = [torch.full_like(query[..., 0], -math.inf) for query in queries]
         for step in range(self.world_size):
             if step + 1 < self.world_size:
                 arrive = self.pass_on([k, v])  # travels while this block is computed
@@ -100,8 +90,8 @@ class Ring:
             for i, j, diagonal in self.visible(step):
                 pairs = scores(queries[i], keys[j], diagonal)
                 self.work[-1] += pairs[0, 0].numel()
-                block_lse = pairs.logsumexp(-1, keepdim=True)
-                block_out = (pairs - block_lse).exp() @ values[j]
+                block_lse = pairs.logsumexp(-1)
+                block_out = (pairs - block_lse[..., None]).exp() @ values[j]
                 out[i], lse[i] = merge(out[i], lse[i], block_out, block_lse)
             if step + 1 < self.world_size:
                 k, v = arrive()
@@ -118,7 +108,7 @@ class Ring:
         delta = (d_out * out).sum(-1, keepdim=True)
         dq = torch.zeros_like(q)
         queries, d_outs, deltas, lses, dqs = (
-            x.chunk(parts, dim=2) for x in (q, d_out, delta, lse, dq)
+            x.chunk(parts, dim=2) for x in (q, d_out, delta, lse[..., None], dq)
         )
 
         def home() -> Tensors:  # before the first hop nothing has been found

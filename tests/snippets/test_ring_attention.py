@@ -54,7 +54,7 @@ def merge_without_rescale(
     out: torch.Tensor, lse: torch.Tensor, block_out: torch.Tensor, block_lse: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     total = torch.logaddexp(lse, block_lse)
-    return out + block_out * (block_lse - total).exp(), total
+    return out + block_out * (block_lse - total).exp()[..., None], total
 
 
 def visible_one_block_late(self: ring.Ring, step: int) -> list[tuple[int, int, bool]]:
