@@ -16,7 +16,7 @@ NEEDS = {"seconds": 900}  # the reference of long sequences is multiplied in flo
 # A merge is bytes alone: whole sectors, and warps enough to have many on the way.
 MOVES = {"spilled_bytes": 0, "sectors_over_ideal": 1.05, "matrix_instructions": False}
 LIMITS = {
-    "*": {"spilled_bytes": 0, "shared_bytes": 227 * 1024},
+    "*": {"shared_bytes": 227 * 1024},
     # Lanes of a float32 side move 16 bytes, of a 16-bit side beside it 8, of an lse 4.
     "merge_forward": {**MOVES, "warps": 48, "wide_accesses": 0.4},
     "merge_backward": {**MOVES, "warps": 40, "wide_accesses": 0.8},

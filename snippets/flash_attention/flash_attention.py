@@ -611,7 +611,7 @@ def checked(
     k: torch.Tensor,
     v: torch.Tensor,
     scale: float | None,
-    window: tuple[int, int],
+    window: tuple[int, int] = ALL,
     who: str = "flash_attention",
 ) -> float:
     """The scale to use, after a look at what it is for.

@@ -33,7 +33,7 @@ from triton.language.extra import libdevice
 # Bytes of a row of x that a program holds: 32 for each of 1024 threads of 64 registers.
 # Backwards half of that, since dy, the weight and two sums over rows are there too.
 MAX_BYTES = {"forward": 32_768, "backward": 16_384}
-LOADS = 4  # 16-byte loads that a thread of "two reads" has in flight
+LOADS = 2  # 16-byte loads that a thread of "two reads" has in flight; 4 spill
 
 
 # --8<-- [start:forward]

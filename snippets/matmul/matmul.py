@@ -375,6 +375,8 @@ def product(
             how = "descriptors" if arch in (90, 100, 103) else "persistent"
         if how == "descriptors" and not describable(a, b, c, residual):
             how = "persistent"
+        if k == 0:
+            how = "naive"  # nothing is loaded, and so nothing ahead of its use
         table = "descriptors" if how == "descriptors" else "pointers"
         if a.dtype == torch.float32:
             table = "exact"

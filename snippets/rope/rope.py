@@ -39,6 +39,7 @@ MAX_D = 512
 WARPS = 4
 TILE = 4096  # columns of all heads of a program: 32 a thread, in 4 loads of bfloat16
 HEADS = 8  # heads that share the angles of a token
+ANGLES = 512  # of a program, 4 a thread: each is a cosine and a sine in registers
 
 
 # --8<-- [start:angles]
@@ -240,7 +241,8 @@ def turn(
                     )  # fmt: skip
             return outs
         heads = min(HEADS, triton.next_power_of_2(max(h_q, h_k)))
-        tokens = max(1, TILE // (heads * max(2 * pairs, rest)))
+        tokens = min(TILE // (heads * max(2 * pairs, rest)), ANGLES // pairs, 128)
+        tokens = max(1, tokens)
         groups = triton.cdiv(h_q, heads) + triton.cdiv(h_k, heads)
         rope_shared[(triton.cdiv(batch * length, tokens) * groups,)](
             *views, *given, turns.positions, *(x.stride() for x in views), steps,

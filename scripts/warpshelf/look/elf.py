@@ -38,8 +38,9 @@ def countable(cubin: bytes) -> bytes:
 
     made = bytearray(cubin)
     found = ELFFile(BytesIO(cubin)).get_section_by_name(".nv.info")
-    data = found.data() if found is not None else b""
-    at = 0
+    if found is None:
+        return cubin
+    data, at = found.data(), 0
     while at + 4 <= len(data):
         form, attribute, size = struct.unpack_from("<BBH", data, at)
         if (form, attribute, size) == (SIZED, REGISTERS, 8):

@@ -1,24 +1,31 @@
 """A public Triton kernel, compiled as ours are: `python -m warpshelf.worker.rival`.
 
 A process of its own reads on its standard input where a kernel is and how it is compiled, as JSON,
-and writes its figures by architecture. What the file imports and this environment lacks is replaced
-by something empty: a kernel needs none of it to be compiled.
+and writes its figures by architecture. Of the file no more is executed than defines something, and
+what it imports and this environment lacks is replaced by something empty: a kernel needs none of it
+to be compiled.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.abc
 import importlib.machinery
 import json
 import sys
-from collections.abc import MutableSequence
+from collections.abc import Callable, MutableSequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 from unittest.mock import MagicMock
 
 from warpshelf.look import builds
+
+DEFINES = (
+    ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign, ast.If,
+    ast.Try,
+)  # fmt: skip
 
 
 class Absent(ModuleType):
@@ -50,11 +57,31 @@ class Absentees(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """Nothing is in it."""
 
 
+class Pretended:
+    """Stands for a GPU where a file asks, as it is read, which one it runs on."""
+
+    def get_current_target(self) -> Any:
+        from triton.backends.compiler import GPUTarget
+
+        return GPUTarget("cuda", 90, 32)
+
+    def get_active_torch_device(self) -> Any:
+        import torch
+
+        return torch.device("meta")  # what is drawn on it, takes no memory and no time
+
+    def get_current_device(self) -> int:
+        return 0
+
+
 def imported(root: Path, file: str) -> ModuleType:
     """The module of a file in a checkout, by the name that its package gives it.
 
+    It is read statement by statement, and no more of it than defines something: a tutorial also
+    runs what it defines. What fails, for want of a GPU for instance, is left out.
+
     Raises:
-        ImportError: it cannot be imported whatever stands in for what is missing.
+        SyntaxError: it is no Python.
     """
     path = root / file
     names = [path.stem]
@@ -65,19 +92,60 @@ def imported(root: Path, file: str) -> ModuleType:
     sys.path.insert(0, str(folder))
     absentees = Absentees()
     sys.meta_path.append(absentees)
+    module = ModuleType(".".join(names))
+    module.__file__ = str(path)
+    module.__package__ = ".".join(names[:-1])
+    for depth in range(1, len(names)):  # what packages do as they are imported, is left out
+        package = ModuleType(".".join(names[:depth]))
+        package.__path__ = [str(folder.joinpath(*names[:depth]))]
+        sys.modules[package.__name__] = package
+    sys.modules[module.__name__] = module
+    for one in ast.parse(path.read_text(encoding="utf-8")).body:
+        if not isinstance(one, DEFINES) or _done(one, module, absentees, root):
+            continue
+        if isinstance(one, ast.FunctionDef) and len(one.decorator_list) > 1:
+            # What chooses its configurations may ask more of a GPU. Without it the kernel is there.
+            del one.decorator_list[:-1]
+            _done(one, module, absentees, root)
+    return module
+
+
+def _done(one: ast.stmt, module: ModuleType, absentees: Absentees, root: Path) -> bool:
+    """Whether a statement of a module could be executed; if not, it is said why."""
+    part = compile(ast.Module([one], []), str(module.__file__), "exec")
+    try:
+        _with_absentees(absentees, root, lambda: exec(part, module.__dict__))
+    except Exception as error:
+        sys.stderr.write(f"{module.__file__}:{one.lineno}: {type(error).__name__}: {error}\n")
+        return False
+    return True
+
+
+def _with_absentees(absentees: Absentees, root: Path, does: Callable[[], object]) -> None:
+    """Do it, with something empty in the place of each module that it cannot do without.
+
+    What a file can do without, it asks for and catches this itself. What has been imported of the
+    checkout is read again from the start.
+    """
     before = {*sys.modules}
     while True:
         try:
-            return importlib.import_module(".".join(names))
+            does()
+            return
         except ModuleNotFoundError as error:
-            # What a file can do without, it asks for and catches this itself: only what it cannot
-            # do without is replaced. Its modules are then read from the start.
-            if error.name is None or error.name.split(".")[0] == names[0]:
+            top = (error.name or "").split(".")[0]
+            if not top or error.name in absentees.names or _is_of(root, top):
                 raise
-            absentees.names.add(error.name)
+            absentees.names.add(error.name or "")
             for name in {*sys.modules} - before:
                 if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(root)):
                     del sys.modules[name]
+
+
+def _is_of(root: Path, name: str) -> bool:
+    """Whether a package of that name is the checkout's own."""
+    paths = getattr(sys.modules.get(name), "__path__", ())
+    return any(str(path).startswith(str(root)) for path in paths)
 
 
 def kernel(module: ModuleType, name: str) -> Any:
@@ -130,6 +198,11 @@ def figures(job: dict[str, Any]) -> dict[str, Any]:
     """
     import triton
 
+    active: Any = Pretended()
+    triton.runtime.driver.set_active(active)
+    for name, one in triton.backends.backends.items():  # some ask whether there is a driver at all
+        if name == "nvidia" and one.driver is not None:
+            one.driver.is_active = staticmethod(lambda: True)
     function = kernel(imported(Path(job["root"]), job["file"]), job["kernel"])
     found = {}
     for target in job["targets"]:
