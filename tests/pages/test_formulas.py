@@ -23,7 +23,7 @@ SIGNS = re.compile(r"[\w\s()/+\-*·×²³^=<>≤≥,.|‖√]+")
 NAMES = {"exp", "log", "ln", "sqrt", "max", "min", "kv"}  # words that a formula may have
 PARTS = ("kernels", "models", "training", "tools", "sessions")
 CODE = {  # variables of a program that the page speaks of
-    "kernels/attention.md": {"M", "N", "(B, H, S, D)", "(B, S, H, D)"},
+    "kernels/attention.md": {"M", "N", "(B, H, S, D)", "(B, S, H, D)", "(T, H, D)"},
     "kernels/bank-conflicts.md": {"b"},
     "kernels/gemm.md": {"x", "y"},
     "kernels/memory-bandwidth.md": {"1c36d50"},
