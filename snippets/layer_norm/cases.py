@@ -20,7 +20,11 @@ NEEDS = {
 # Rows are moved by whole sectors, 16 bytes a lane. What is narrower is a row's mean,
 # rstd and sums, which every lane loads: more of a tile of two rows than of a whole one.
 LIMITS = {
-    "*": {"sectors_over_ideal": 1, "matrix_instructions": False},
+    "*": {
+        "sectors_over_ideal": 1,
+        "wavefronts_over_ideal": 1,
+        "matrix_instructions": False,
+    },
     "layer_norm_one_pass": {"spilled_bytes": 0, "wide_accesses": 0.93, "warps": 32},
     # Long rows, on sm_80 and sm_90, spill a little, and backwards so do odd rows, which
     # are loaded element by element, and the longest on sm_100.

@@ -177,9 +177,9 @@ def layer_norm_two_reads(y_ptr, mean_ptr, rstd_ptr, x_ptr, w_ptr, b_ptr, m, n, x
         if whole < n:
             count, mean, m2 = take_in(count, mean, m2, row_ptr, whole + col, n, LOADS,
                                       LANES, WIDTH, True)
-        row_mean = tl.sum(libdevice.mul_rn(count, mean), axis=0) / n
+        row_mean = tl.sum(count * mean, axis=0) / n
         off = mean - row_mean
-        var = tl.sum(libdevice.mul_rn(off * count, off) + m2, axis=0) / n
+        var = tl.sum(off * count * off + m2, axis=0) / n
         rstd = tl.rsqrt(var + eps)
         tl.store(mean_ptr + row, row_mean)
         tl.store(rstd_ptr + row, rstd)
@@ -350,9 +350,12 @@ def forward(
         sms, cache = sms_and_cache(x.device)
         most = max(1, min(2048 // threads, cache // (sms * n * size)))
         with torch.cuda.device_of(x):
+            # Fused, a lane would add its product unrounded to a neighbour's rounded
+            # one, and lanes that hold the same sum would differ in its last bit.
             layer_norm_two_reads[(min(m, sms * most),)](
                 *tensors, m, n, rows.stride(0), eps,
                 LOADS=loads, LANES=threads, WIDTH=width, num_warps=threads // 32,
+                enable_fp_fusion=False,
             )  # fmt: skip
     return y.view(x.shape), mean, rstd
 
@@ -412,6 +415,7 @@ def backward(
             layer_norm_backward_dots[(m,)](
                 dot, *given, m, n, *strides,
                 LOADS=loads, LANES=threads, WIDTH=width, num_warps=threads // 32,
+                enable_fp_fusion=False,
             )  # fmt: skip
             # Of each row 32 bytes a thread, whose rstd and sums it loads as well.
             cols = min(triton.next_power_of_2(n), 128 * 32 // size)
@@ -426,7 +430,7 @@ def backward(
             if part is not None:
                 # 128 bytes a row: whole lines, and blocks enough for narrow tensors.
                 layer_norm_sum_parts[(triton.cdiv(n, 32),)](
-                    out, part, part.shape[0], n, ROWS=64, COLS=32, num_warps=4
+                    out, part, part.shape[0], n, ROWS=64, COLS=32, num_warps=1
                 )
     return dx.view(x.shape), *found
 # --8<-- [end:launch]

@@ -22,7 +22,15 @@ NEEDS = {
 TENSOR_CORES = {"matrix_instructions": True}
 LIMITS = {
     # 128 x 256 sums are 128 registers for each of 256 threads; slabs fill what is left.
-    "*": {"registers": 255, "spilled_bytes": 0, "shared_bytes": 227 * 1024},
+    "*": {
+        "registers": 255,
+        "spilled_bytes": 0,
+        "shared_bytes": 227 * 1024,
+        "warps": 8,
+        "sectors_over_ideal": 1,
+        "wavefronts_over_ideal": 1,
+        "wide_accesses": 1,
+    },
     "matmul_naive": TENSOR_CORES,
     "matmul_grouped": TENSOR_CORES,
     "matmul_persistent": TENSOR_CORES,

@@ -18,7 +18,10 @@ LIMITS = {
         "wavefronts_over_ideal": 1.1, "wide_accesses": 0.85, "instructions_per_fma": 16,
     },
     "paged_by_head": {"matrix_instructions": False},
-    "paged_merge": {"matrix_instructions": False, "registers": 64},
+    "paged_merge": {
+        "matrix_instructions": False, "registers": 64, "sectors_over_ideal": 1.1,
+        "warps": 28,
+    },
 }  # fmt: skip
 
 

@@ -294,9 +294,12 @@ def decode(
     scale2 = scale * LOG2E.value
     with torch.cuda.device_of(q):
         if by_head:
+            # Fused, a lane would add its product unrounded to a neighbour's rounded
+            # one, and lanes that hold the same sum would differ in its last bit.
             paged_by_head[(b * t * h_q,)](
                 out, lse, q, k, v, table, lengths, out.stride(), *strides, t, h_q,
                 longest, scale2, GROUP=group, PAGE=page, D=d, WIDTH=width, N=16,
+                enable_fp_fusion=False,
             )  # fmt: skip
             return out, lse
         tile = tile_of(width, t * group, q.dtype)
@@ -318,10 +321,12 @@ def decode(
             WIDTH=width, CUT=parts > 1, **tile,
         )  # fmt: skip
         if parts > 1:
+            # One warp: each lane has all parts of its columns, and sums them alone.
             paged_merge[(b * t * h_q,)](
                 out, lse, target, target_lse, lengths, out.stride(), lengths.stride(),
                 b * t * h_q, t, h_q, longest, chunk, D=d, WIDTH=width,
-                PARTS=triton.next_power_of_2(parts), STEP=max(1, 2048 // width),
+                PARTS=triton.next_power_of_2(parts), STEP=max(1, 1024 // width),
+                num_warps=1,
             )  # fmt: skip
     return out, lse
 # --8<-- [end:launch]

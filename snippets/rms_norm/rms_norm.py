@@ -323,9 +323,12 @@ def forward(
         sms, cache = sms_and_cache(x.device)
         most = max(1, min(2048 // threads, cache // (sms * row_bytes)))
         with torch.cuda.device_of(x):
+            # Fused, a lane would add its product unrounded to a neighbour's rounded
+            # one, and lanes that hold the same sum would differ in its last bit.
             rms_norm_two_reads[(min(m, sms * most),)](
                 *tensors, m, n, *strides, eps,
                 LOADS=loads, LANES=threads, WIDTH=width, num_warps=threads // 32,
+                enable_fp_fusion=False,
             )  # fmt: skip
     return y.view(x.shape), None if total is None else total.view(x.shape), rstd
 
@@ -381,6 +384,7 @@ def backward(
             rms_norm_backward_dots[(m,)](
                 dot, grads, rows, weight, rstd, m, n, *strides[:2],
                 LOADS=loads, LANES=threads, WIDTH=width, num_warps=threads // 32,
+                enable_fp_fusion=False,
             )  # fmt: skip
             # Of each row 32 bytes a thread, whose rstd and dot it loads as well.
             cols = min(triton.next_power_of_2(n), 128 * 32 // size)
@@ -394,7 +398,7 @@ def backward(
         if part is not None:
             # 128 bytes a row: whole lines, and blocks enough for narrow tensors.
             rms_norm_sum_parts[(triton.cdiv(n, 32),)](
-                dweight, part, part.shape[0], n, ROWS=64, COLS=32, num_warps=4
+                dweight, part, part.shape[0], n, ROWS=64, COLS=32, num_warps=1
             )
     return dx.view(x.shape), dweight
 # --8<-- [end:launch]

@@ -176,9 +176,12 @@ def one_pass(which: str, *tensors: torch.Tensor) -> torch.Tensor:
         warps = max(4, min(rows * held // 2048, 32))
         kernel = softmax_one_pass if which == "forward" else softmax_backward_one_pass
         strides = [source.stride(0) for source in sources]
+        # Fused, a lane would add its product unrounded to a neighbour's rounded
+        # one, and lanes that hold the same sum would differ in its last bit.
         kernel[(triton.cdiv(m, rows),)](
-            out, *sources, m, n, *strides, ROWS=rows, BLOCK=block, num_warps=warps
-        )
+            out, *sources, m, n, *strides, ROWS=rows, BLOCK=block, num_warps=warps,
+            enable_fp_fusion=False,
+        )  # fmt: skip
     return out.view(tensors[0].shape)
 
 
@@ -208,10 +211,13 @@ def online(which: str, *tensors: torch.Tensor) -> torch.Tensor:
         programs = sms * max(1, min(64 // warps, cache // (sms * row_bytes)))
         kernel = softmax_online if which == "forward" else softmax_backward_online
         strides = [source.stride(0) for source in sources]
+        # Fused, a lane would add its product unrounded to a neighbour's rounded
+        # one, and lanes that hold the same sum would differ in its last bit.
         kernel[(min(m, programs),)](
             out, *sources, m, n, *strides,
             LOADS=loads, LANES=32 * warps, WIDTH=width, num_warps=warps,
-        )
+            enable_fp_fusion=False,
+        )  # fmt: skip
     return out.view(tensors[0].shape)
 
 

@@ -201,8 +201,8 @@ def test_the_children_of_the_cpu_see_no_gpu(trial: Trial, simulated: type[Simula
     run(trial)
     verify = [job for job in simulated.asked if job.do is Task.VERIFY]
     gpu, cpu = (job.details["environment"] for job in verify)
-    assert gpu == {"TRITON_INTERPRET": "0"}
-    assert cpu == {"TRITON_INTERPRET": "0", "CUDA_VISIBLE_DEVICES": ""}
+    assert gpu == {"TRITON_INTERPRET": "0", "TRITON_DEFAULT_FP_FUSION": "1"}
+    assert cpu == {**gpu, "CUDA_VISIBLE_DEVICES": ""}
     assert [job.on_gpu for job in verify] == [True, False]
     [timed] = [job for job in simulated.asked if job.do is Task.TIME]
     assert timed.alone
