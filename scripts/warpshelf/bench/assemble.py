@@ -232,8 +232,8 @@ def details(snippet: Snippet, machine: dict[str, Any], target: str | None = None
 
     `target` is the architecture whose PTX it executes, on a machine without a GPU.
     """
-    # Triton 3.10 leaves products and sums apart unless told otherwise, and 3.9 warns of it on stderr.
-    # All versions are asked for what those before it do, so that a record means the same under each.
+    # From 3.10 on Triton fuses products with sums only if told to, and 3.9 warns of that on stderr.
+    # Here all are told to, so that a record means the same under each.
     environment = {"TRITON_INTERPRET": "0", "TRITON_DEFAULT_FP_FUSION": "1"}
     if target is not None:
         environment["PAPERGPU_TARGET"] = target
