@@ -189,6 +189,9 @@ TIMED = (
     *(case("forward", 2**26 // n, n, FLOAT) for n in (4096, 32768)),
     *(case("backward", 2**27 // n, n, BRAIN) for n in (256, 1024, 4096, 8192, 16384)),
     *(case("backward", 2**26 // n, n, FLOAT) for n in (4096, 32768)),
+    # What Liger-Kernel reports: 4,096 rows of float32.
+    *(case("forward", 4096, n, FLOAT) for n in (4096, 16384)),
+    case("backward", 4096, 4096, FLOAT),
     # What Triton's tutorial plots: 4,096 rows of float16.
     *(case("backward", 4096, n, HALF) for n in (1024, 4096, 8192)),
 )  # fmt: skip

@@ -123,6 +123,7 @@ CODE = "a = 1\n# --8<-- [start:kernel]\n" + "b = 2\n\n" * 30 + "# --8<-- [end:ke
         ('<figure class="a b c d e f">' * 900, 1),
         ('--8<-- "x/whole.md"\n', 3),
         ('    --8<-- "x/code.md"\n', 3),
+        ('--8<-- "x/folded.md"\n', 1),
         ('```\n--8<-- "x/x.py:kernel"\n```\n', 3),
         ('--8<-- "x/idea.md"\n--8<-- "none/whole.md"\n--8<-- "x/x.py:none"\n', 1),
     ],

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -146,13 +147,30 @@ def test_a_measured_page_shows_numbers_plot_and_provenance(render) -> None:
 def test_each_part_stands_alone(render) -> None:
     second = record(slug="g7", device="Imaginary G7", date="2030-01-01T00:00:00Z")
     parts = fragments(exhibit(measured(), measured(second), verified()))
-    # Page asserts that ids differ; `whole` brings the idea along.
-    page = render(*(parts[key] for key in KEYS if key != "idea"))
+    # Page asserts that ids differ; `whole` brings the idea along, as `folded` does.
+    page = render(*(parts[key] for key in KEYS if key not in ("idea", "folded")))
     assert page.words.endswith("The end of the page.")
     for key in ("accuracy", "timing", "plot", "compile", "provenance"):
         single = render(parts[key])
         assert "/records/softmax/imaginary-g9-80gb.json" in single.links(), key
         assert "shelf run softmax" in single.words, key
+
+
+def test_folded_is_the_whole_without_open_code(render) -> None:
+    both = exhibit(measured(), verified())
+    shown = replace(both, code=both.code[:1])
+    parts = fragments(shown)
+    whole, folded = parts["whole"], parts["folded"]
+    assert folded.count('??? abstract "All of ') == 1
+    opened = re.search(r"\n\n```python title=.*?\n```(?=\n\n)", whole, re.S)
+    assert opened is not None and whole.replace(opened[0], "") == folded
+    assert render(folded).words.endswith("The end of the page.")
+
+
+def test_a_file_without_sections_is_folded_whole() -> None:
+    bare = replace(exhibit(verified()), code=[Listing("Python", "python", "x.py", "a = 1\n", "")])
+    assert '??? abstract "All of x.py"\n\n    ```python' in fragments(bare)["folded"]
+    assert "\n```python" in fragments(bare)["whole"]
 
 
 def test_a_verified_page_has_errors_and_output_and_no_times(render) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
-from conftest import Trial, sound_snippet
+from conftest import ROOT, Trial, sound_snippet
 from synthetic import compiled, record
 
 from warpshelf.contract import snippet
@@ -14,6 +16,7 @@ from warpshelf.core.project import Project
 from warpshelf.readings.model import Shelf
 from warpshelf.records import ledger
 from warpshelf.records.ledger import Ledger
+from warpshelf.render import listings
 from warpshelf.render.fragments import fragments
 from warpshelf.site import exhibits
 
@@ -147,6 +150,21 @@ def test_the_code_has_the_kernels_language_first(sound: Snippet) -> None:
 def test_a_source_that_is_no_reading_is_named_without_a_link(sound: Snippet) -> None:
     exhibit, _ = exhibits.exhibit(sound, Shelf(), {}, Ledger(sound.project))
     assert exhibit.sources == [("none", None)]
+
+
+def test_no_page_shows_a_section_twice() -> None:
+    """What a page quotes stands open no more below it: there it includes `folded.md`."""
+    twice, seen = [], 0
+    project = Project(ROOT)
+    ones = {one.id: one for one in snippet.discover(project)}
+    for page in pages.load(project)[0].values():
+        wholes = re.findall(r'^\s*--8<-- "(\w+)/whole\.md"', page.text, re.M)
+        for one in (ones[name] for name in wholes):
+            for item in exhibits.code(one):
+                opened = f"{one.id}/{item.name}:{listings.opening(item.text, one.kind)}"
+                twice += [f"{page.where}: {opened}"] if f'"{opened}"' in page.text else []
+                seen += 1
+    assert twice == [] and seen > 20
 
 
 def test_pages_are_found_by_what_they_embed(trial: Trial) -> None:

@@ -55,8 +55,7 @@ def opened(exhibit: Exhibit) -> int:
     """Lines of code that a page shows of a snippet before anything is unfolded."""
     total = 0
     for one in exhibit.code:
-        names = listings.section_names(one.text)
-        first = exhibit.kind if exhibit.kind in names else (names or [""])[0]
+        first = listings.opening(one.text, exhibit.kind)
         total += _lines(listings.section(one.text, first) if first else one.text)
     return total
 

@@ -30,7 +30,7 @@ from warpshelf.render.notices import notice, notices
 from warpshelf.render.reported import reported
 
 KEYS = ("idea", "code", "output", "accuracy", "timing", "plot", "compile", "look", "beside",
-        "facts", "reported", "provenance", "reproduce", "whole")  # fmt: skip
+        "facts", "reported", "provenance", "reproduce", "whole", "folded")  # fmt: skip
 
 
 def _join(parts: Iterable[str]) -> str:
@@ -134,7 +134,7 @@ def fragments(exhibit: Exhibit) -> dict[str, str]:
     """The Markdown of each piece in `KEYS`, for `build/fragments/<id>/<key>.md`.
 
     A piece with nothing to show says so in words; `whole` leaves such pieces out and says once
-    what is missing.
+    what is missing. `folded` is `whole` for a page that quotes the code: it repeats none of it.
     """
     current = exhibit.shown("measured", "verified", "compiled")
     ran = exhibit.shown("measured", "verified")
@@ -174,7 +174,9 @@ def fragments(exhibit: Exhibit) -> dict[str, str]:
         parts["reported"],
     )
     ends = (parts["provenance"], parts["reproduce"])
-    whole = _join((parts["idea"], parts["code"], parts["output"], *results, *ends))
+    rest = (parts["output"], *results, *ends)
+    whole = _join((parts["idea"], parts["code"], *rest))
+    folded = _join((parts["idea"], listings(exhibit.code, exhibit.kind, folded=True), *rest))
     nothing = {
         "output": "No output of the present code is recorded.",
         "accuracy": "No errors are recorded for the present code.",
@@ -192,7 +194,7 @@ def fragments(exhibit: Exhibit) -> dict[str, str]:
             parts[key] = _join((f'<p class="ws-absent">{words}</p>', said))
         elif key in ("accuracy", "timing", "plot", "facts"):
             parts[key] = _join((parts[key], said))
-    return {**parts, "whole": whole}
+    return {**parts, "whole": whole, "folded": folded}
 
 
 DRAWN = {"timelines": timelines.pictures, "grids": grids.pictures}

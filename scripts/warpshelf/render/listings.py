@@ -87,21 +87,31 @@ def _indented(text: str) -> str:
     return "\n".join(f"    {line}" if line.strip() else "" for line in text.split("\n"))
 
 
-def listing(item: Listing, kind: str) -> str:
-    """A file: the section called `kind`, or else its first, the whole file in a fold, its ways."""
-    _, language, name, text, ways = item
+def opening(text: str, kind: str) -> str:
+    """The section of a file that stands open: the one called `kind`, or else its first, or ""."""
     names = section_names(text)
-    parts = [fence(text, language, name)]
-    if names:
-        first = kind if kind in names else names[0]
-        parts = [fence(section(text, first), language, name)]
-        parts.append(f'??? abstract "All of {name}"\n\n{_indented(fence(text, language, name))}')
+    return kind if kind in names else (names or [""])[0]
+
+
+def listing(item: Listing, kind: str, folded: bool = False) -> str:
+    """A file: the section that opens unless all is `folded`, the whole file in a fold, its ways."""
+    _, language, name, text, ways = item
+    whole = fence(text, language, name)
+    fold = f'??? abstract "All of {name}"\n\n{_indented(whole)}'
+    if folded:
+        parts = [fold]
+    elif first := opening(text, kind):
+        parts = [fence(section(text, first), language, name), fold]
+    else:
+        parts = [whole]
     return "\n\n".join(filter(None, (*parts, ways)))
 
 
-def listings(code: Sequence[Listing], kind: str) -> str:
+def listings(code: Sequence[Listing], kind: str, folded: bool = False) -> str:
     """Files in content tabs, or the only file without one; `kind` names the section to open."""
     if len(code) == 1:
-        return listing(code[0], kind)
-    tabs = (f'=== "{escape(item.label)}"\n\n{_indented(listing(item, kind))}' for item in code)
+        return listing(code[0], kind, folded)
+    tabs = (
+        f'=== "{escape(item.label)}"\n\n{_indented(listing(item, kind, folded))}' for item in code
+    )
     return "\n\n".join(tabs)

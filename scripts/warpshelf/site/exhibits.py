@@ -153,7 +153,7 @@ def pages(written: Mapping[str, Page], ids: Iterable[str]) -> dict[str, str]:
     for page in written.values():
         where = f"/{page.where}.md"
         for match in INCLUDE.finditer(page.text):
-            whole = match["piece"] in ("whole", "idea")
+            whole = match["piece"] in ("whole", "folded", "idea")
             name = match["id"]
             if name in known and (name not in found or (whole and not found[name][0])):
                 found[name] = (whole, where)
