@@ -299,7 +299,7 @@ def decode(
             paged_by_head[(b * t * h_q,)](
                 out, lse, q, k, v, table, lengths, out.stride(), *strides, t, h_q,
                 longest, scale2, GROUP=group, PAGE=page, D=d, WIDTH=width, N=16,
-                num_warps=4 if width <= 128 else 8, enable_fp_fusion=False,
+                num_warps=4 if width <= 64 else 8, enable_fp_fusion=False,
             )  # fmt: skip
             return out, lse
         tile = tile_of(width, t * group, q.dtype)
