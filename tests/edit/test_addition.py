@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,20 @@ import pytest
 from bookcase import FIELDS, FIRST, URL, add, files, listed, make
 
 from warpshelf.core.findings import ShelfError
+from warpshelf.edit import addition
 from warpshelf.edit.addition import Addition
 from warpshelf.readings.crosscheck import check
 from warpshelf.readings.model import load
 from warpshelf.web.metadata import Metadata
 
-TODAY = datetime.now(UTC).date().isoformat()
+TODAY = "2026-11-20"
 FOUND = Metadata("How a GPU waits", URL)
+
+
+@pytest.fixture(autouse=True)
+def _the_same_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Midnight may pass while a test runs."""
+    monkeypatch.setattr(addition, "today", lambda: TODAY)
 
 
 @pytest.fixture

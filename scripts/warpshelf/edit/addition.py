@@ -168,10 +168,9 @@ class Addition:
         if missing := [key for key in REQUIRED if key not in values]:
             flags = ", ".join(f"--{key}" for key in missing)
             raise self._wrong(f"an entry needs {', '.join(missing)}", f"add {flags}")
-        today = datetime.now(UTC).date().isoformat()
         taken = {*self.shelf.readings, *self.shelf.refused}
         titles = [values["title"], values.get("title_en", "")]
-        values = {"id": _id(titles, taken), "added": today, **values, "url": self.url}
+        values = {"id": _id(titles, taken), "added": today(), **values, "url": self.url}
         ordered = {key: values[key] for key in [*KEYS, *values] if key in values}
         place = self.root / self.path
         old = place.read_bytes() if place.exists() else b""
@@ -197,6 +196,11 @@ class Addition:
         if wrong := sorted(found.difference(notes)):
             raise ShelfError(wrong)
         return after.topics[self.where].readings[-1], notes
+
+
+def today() -> str:
+    """The date that an entry is added under: that of UTC, the same wherever it is added."""
+    return datetime.now(UTC).date().isoformat()
 
 
 def _where(root: Path, topic: str, shelf: Shelf) -> str:
