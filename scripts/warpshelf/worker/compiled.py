@@ -32,10 +32,18 @@ Row = dict[str, Any]  # one row of the record's "compiled"
 
 
 class Driver:
-    """Stands in for Triton's driver: its current device is an architecture, none is touched."""
+    """Stands in for Triton's driver: its current device is an architecture, none is touched.
 
-    def __init__(self) -> None:
-        self.sm = 0
+    It is the one that is compiled for, so that a wrapper that asks chooses as it does there.
+    """
+
+    def __init__(self, found: Figures) -> None:
+        self._found = found
+
+    @property
+    def sm(self) -> int:
+        """The SM version."""
+        return sm(self._found.arch)
 
     def get_current_device(self) -> int:
         """The SM version as the device index, so that Triton caches by architecture."""
@@ -58,7 +66,7 @@ class Figures:
     def __init__(self) -> None:
         self.rows: dict[tuple[str, str, str], Row] = {}
         self.variant = ""
-        self.archs: tuple[str, ...] = ()
+        self.arch = ARCHS[0]
 
     def add(self, kernel: str, arch: str, language: str, compiler: str, used: Usage) -> None:
         """Worst: the most spilled bytes, then registers, then shared memory. Matrix instructions
@@ -89,7 +97,7 @@ def sm(arch: str) -> int:
 
 @contextmanager
 def triton_compiles(found: Figures) -> Iterator[None]:
-    """Every Triton launch inside compiles for `found.archs` and adds its figures.
+    """Every Triton launch inside compiles for `found.arch` and adds its figures.
 
     An autotuned kernel is compiled with the first configuration that its pruning leaves.
     """
@@ -105,20 +113,17 @@ def triton_compiles(found: Figures) -> Iterator[None]:
             "Triton was imported with TRITON_INTERPRET=1 and compiles nothing; "
             "set TRITON_INTERPRET=0 before the snippet is imported"
         )
-    stand_in, before = Driver(), driver._active
+    stand_in, before = Driver(found), driver._active
     run, tune = JITFunction.run, Autotuner.run
     known: dict[int, Usage] = {}  # by id; Triton's own cache keeps each kernel alive
 
     def compile_only(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
-        kernel = None
-        for arch in found.archs:
-            stand_in.sm = sm(arch)
-            kernel = run(self, *args, grid=grid, warmup=True, **options)
-            if id(kernel) not in known:
-                used = usage(kernel.asm["cubin"], kernel.asm["ptx"])[kernel.metadata.name]
-                known[id(kernel)] = used.with_dynamic(kernel.metadata.shared)
-            compiler = f"Triton {triton.__version__}"
-            found.add(self.__name__, arch, "Triton", compiler, known[id(kernel)])
+        kernel = run(self, *args, grid=grid, warmup=True, **options)
+        if id(kernel) not in known:
+            used = usage(kernel.asm["cubin"], kernel.asm["ptx"])[kernel.metadata.name]
+            known[id(kernel)] = used.with_dynamic(kernel.metadata.shared)
+        compiler = f"Triton {triton.__version__}"
+        found.add(self.__name__, found.arch, "Triton", compiler, known[id(kernel)])
         return kernel
 
     def first_config(self: Any, *args: Any, **options: Any) -> Any:
@@ -147,9 +152,8 @@ def cuda_compiles(found: Figures) -> Iterator[None]:
     noted: dict[tuple[Any, str], dict[str, dict[str, int]]] = {}
 
     def note(source: Any, name: str, grid: Any, block: Any, args: Any, shared: int) -> None:
-        for arch in found.archs:
-            asked = noted.setdefault((source, arch), {}).setdefault(name, {})
-            asked[found.variant] = max(shared, asked.get(found.variant, 0))
+        asked = noted.setdefault((source, found.arch), {}).setdefault(name, {})
+        asked[found.variant] = max(shared, asked.get(found.variant, 0))
 
     before, cuda.observer = cuda.observer, note
     try:
@@ -252,16 +256,15 @@ def call(
     if not any(wanted.values()):
         return
     made = proof.inputs(case, "cpu", torch.Generator("cpu").manual_seed(0))
-    for found.variant, found.archs in wanted.items():
-        if not found.archs:
-            continue
-        try:
-            proof.variants[found.variant](*made)
-        except Exception as error:
-            raise RuntimeError(
-                f"{snippet_id}: {found.variant} did not compile for {', '.join(found.archs)} on "
-                f"{case}: {type(error).__name__}: {error}"
-            ) from error
+    for found.variant, archs in wanted.items():
+        for found.arch in archs:
+            try:
+                proof.variants[found.variant](*made)
+            except Exception as error:
+                raise RuntimeError(
+                    f"{snippet_id}: {found.variant} did not compile for {found.arch} on "
+                    f"{case}: {type(error).__name__}: {error}"
+                ) from error
 
 
 def broken_limits(rows: list[Row], limits: Mapping[str, Mapping[str, int]]) -> list[str]:
