@@ -1,0 +1,243 @@
+"""Routing as operators: ties of every kind, gradients, whole layers, and refusals."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from snippets.moe_routing import cases  # noqa: E402
+from snippets.moe_routing import moe_routing as routing  # noqa: E402
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+INF, NAN = float("inf"), float("nan")
+
+
+def drawn(*shape: int, dtype=torch.float32, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed + sum(shape))
+    return torch.randn(shape, generator=generator).to(DEVICE, dtype)
+
+
+def close(x: torch.Tensor, truth: torch.Tensor, error: float = 5e-6) -> bool:
+    x, truth = x.detach().double(), truth.detach()
+    return float((x - truth).norm()) <= error * float(truth.norm())
+
+
+@pytest.mark.parametrize(
+    ("row", "first", "second"),
+    [
+        ([1, 1, 1, 1], 0, 1),
+        ([-0.0, 0, -1, 0], 0, 1),  # both zeros are one
+        ([-INF, -INF, -INF, -INF], 0, 1),
+        ([-INF, 3, -INF, -INF], 1, 0),
+        ([INF, 0, INF, 5], 0, 2),
+        ([1, NAN, INF, NAN], 1, 3),
+        ([1e4, -1e4, 1e4, 0], 0, 2),
+        ([-3, -1, -2, -1], 1, 3),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_ties_and_extremes(row: list[float], first: int, second: int, dtype: str) -> None:
+    logits = torch.tensor([row], device=DEVICE, dtype=getattr(torch, dtype))
+    experts, _, _ = routing.route(logits, routing.Gate(k=2))
+    assert experts.tolist() == [[first, second]]
+
+
+def test_a_row_of_minus_infinity_weighs_nothing() -> None:
+    logits = torch.full((2, 6), -INF, device=DEVICE).requires_grad_()
+    _, weights, mean = routing.route(logits, routing.Gate(k=2, normalise=True))
+    assert not weights.any() and not mean.any()
+    (weights.sum() + mean.sum()).backward()
+    assert not logits.grad.any()
+
+
+def test_bias_chooses_and_does_not_weigh() -> None:
+    logits = torch.tensor([[2.0, 1, 0, -1]], device=DEVICE)
+    bias = torch.tensor([-1.0, 0, 0, 1], device=DEVICE)
+    gate = routing.Gate(k=2, score="sigmoid", normalise=True, scale=2.5)
+    experts, weights, _ = routing.route(logits, gate, bias)
+    assert experts.tolist() == [[3, 1]]
+    scores = logits.sigmoid()[0, [3, 1]]
+    assert torch.allclose(weights[0], 2.5 * scores / scores.sum())
+
+
+def test_the_bias_of_an_expert_at_the_mean_stays() -> None:
+    counts = torch.tensor([3, 5, 4, 4], dtype=torch.int32, device=DEVICE)
+    bias = routing.rebalanced(torch.zeros(4, device=DEVICE), counts, rate=0.5)
+    assert bias.tolist() == [0.5, -0.5, 0, 0]
+
+
+def test_the_loss_of_switch_is_least_when_all_is_even() -> None:
+    even = torch.full((4,), 0.25, device=DEVICE)
+    counts = torch.tensor([2, 2, 2, 2], dtype=torch.int32, device=DEVICE)
+    assert routing.balance_loss(counts, even) == 1
+    skewed = torch.tensor([8, 0, 0, 0], dtype=torch.int32, device=DEVICE)
+    mean = torch.tensor([0.7, 0.1, 0.1, 0.1], device=DEVICE)
+    assert abs(float(routing.balance_loss(skewed, mean)) - 2.8) < 1e-6
+
+
+@pytest.mark.parametrize("gate", ["switch", "mixtral", "grouped"])
+def test_gradient_of_the_gate_against_float64(gate: str) -> None:
+    logits = drawn(13, 24).requires_grad_()
+    told = cases.GATES[gate]
+    experts, weights, mean = routing.route(logits, told)
+    pull, lean = drawn(13, told.k, seed=1), drawn(24, seed=2)
+    ((weights * pull).sum() + (mean * lean).sum()).backward()
+    exact = logits.detach().double().requires_grad_()
+    scores = cases.scored(exact, told)
+    due = cases.weights_of(scores, experts, told)
+    ((due * pull).sum() + (scores.mean(0) * lean).sum()).backward()
+    assert close(logits.grad, exact.grad)
+
+
+def test_a_layer_and_its_gradients_against_float64() -> None:
+    """Route, sort with a capacity, an expert that doubles by its number, come back."""
+    x, logits = drawn(29, 40).requires_grad_(), drawn(29, 6).requires_grad_()
+    experts, weights, _ = routing.route(logits, routing.Gate(k=2))
+    to = routing.arrange(experts, 6, capacity=9, align=4)
+    rows = routing.permute(x, to)
+    factor = torch.zeros(len(rows), device=DEVICE)
+    first = 0
+    for e, end in enumerate(to.ends.tolist()):
+        factor[first:end] = e + 1
+        first = end
+    y = routing.combine(rows * factor[:, None], weights, to)
+    pull = drawn(29, 40, seed=1)
+    (y * pull).sum().backward()
+    one, two = (z.detach().double().requires_grad_() for z in (x, logits))
+    kept = (to.slots >= 0).double()
+    assert kept.sum() < kept.numel()
+    share = two.softmax(1).gather(1, experts.long()) * kept * (experts + 1)
+    due = share.sum(1)[:, None] * one
+    (due * pull.double()).sum().backward()
+    assert close(y, due) and close(x.grad, one.grad) and close(logits.grad, two.grad)
+
+
+def test_there_and_back_is_the_identity() -> None:
+    x = drawn(50, 33, dtype=torch.bfloat16)
+    experts = (drawn(50, 3).abs() * 2).int().clamp(max=4)
+    to = routing.arrange(experts, 5)
+    assert to.ends.tolist() == to.counts.cumsum(0).tolist()
+    ones = torch.ones(50, 3, device=DEVICE) / 4
+    assert torch.equal(routing.combine(routing.permute(x, to), ones, to), x * 0.75)
+    # Copies of an expert stand in the order of their tokens.
+    first = 0
+    for end in to.ends.tolist():
+        own = to.sources[first:end]
+        assert torch.equal(own, own.sort().values)
+        first = end
+
+
+@pytest.mark.parametrize("capacity", [None, 0, 3])
+def test_all_tokens_on_one_expert(capacity: int | None) -> None:
+    experts = torch.full((300, 1), 2, dtype=torch.int32, device=DEVICE)
+    to = routing.arrange(experts, 4, capacity)
+    kept = 300 if capacity is None else capacity
+    assert to.counts.tolist() == [0, 0, 300, 0]
+    assert to.ends.tolist() == [0, 0, kept, kept]
+    assert to.slots.flatten().tolist() == [*range(kept), *[-1] * (300 - kept)]
+
+
+def test_no_choice_is_an_expert() -> None:
+    experts = torch.tensor([[-1, 4], [7, -5]], dtype=torch.int32, device=DEVICE)
+    to = routing.arrange(experts, 4)
+    assert (to.slots == -1).all() and (to.sources == -1).all()
+    assert not routing.combine(drawn(4, 8), torch.full((2, 2), INF).to(DEVICE), to).any()
+
+
+def test_ranks_decide_alike_and_as_often_as_told() -> None:
+    steps = [routing.stays_local(step, 0.3, seed=7) for step in range(2000)]
+    assert steps == [routing.stays_local(step, 0.3, seed=7) for step in range(2000)]
+    assert 540 < sum(steps) < 660
+    assert steps != [routing.stays_local(step, 0.3, seed=8) for step in range(2000)]
+    assert not any(routing.stays_local(step, 0) for step in range(100))
+    assert all(routing.stays_local(step, 1) for step in range(100))
+
+
+def test_a_local_step_chooses_among_own_experts_by_the_gate() -> None:
+    logits = drawn(40, 12)
+    gate = routing.local(routing.deepseek_v3(k=4, groups=4, top_groups=2), 2, 4, 12)
+    experts, _, _ = routing.route(logits, gate)
+    assert gate.k == 3
+    due = logits[:, 6:9].argsort(1, descending=True) + 6
+    assert torch.equal(experts.long(), due)
+
+
+@pytest.mark.skipif(DEVICE == "cuda", reason="a GPU has no memory to waste")
+def test_rows_that_lie_beyond_two_to_the_31() -> None:
+    far = 2**30 + 8  # elements from row to row; what lies between is never touched
+    store = torch.empty(2 * far + 16, dtype=torch.float16, device=DEVICE)
+    x = store.as_strided((3, 16), (far, 1))
+    x.copy_(drawn(3, 16))
+    near = x.clone()
+    experts = torch.tensor([[1], [0], [0]], dtype=torch.int32, device=DEVICE)
+    to = routing.arrange(experts, 2)
+    weights = drawn(3, 1)
+    assert torch.equal(routing.permute(x, to), routing.permute(near, to))
+    assert torch.equal(routing.combine(x, weights, to), routing.combine(near, weights, to))
+    assert torch.equal(routing.weighed(x, near, to.slots), routing.weighed(near, x, to.slots))
+    assert torch.equal(
+        routing.route(x, routing.Gate(k=2))[0], routing.route(near, routing.Gate(k=2))[0]
+    )
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_operators_keep_the_rules_of_operators() -> None:
+    tests = ("test_schema", "test_autograd_registration", "test_faketensor")
+    logits = drawn(6, 8).requires_grad_()
+    told = (logits, None, *routing.Gate(k=2))
+    torch.library.opcheck(routing.route_operator, told, test_utils=tests)
+    experts, weights, _ = routing.route(logits, routing.Gate(k=2))
+    told = (experts, 8, None, 4)
+    torch.library.opcheck(routing.arrange_operator, told, test_utils=tests)
+    to = routing.arrange(experts, 8, None, 4)
+    told = (drawn(6, 8).requires_grad_(), None, to.slots, to.sources)
+    torch.library.opcheck(routing.permute_operator, told, test_utils=tests)
+    rows = drawn(to.sources.shape[0], 8).requires_grad_()
+    told = (rows, weights.detach().requires_grad_(), to.slots, to.sources)
+    torch.library.opcheck(routing.combine_operator, told, test_utils=tests)
+
+
+def gate(**changes: object) -> routing.Gate:
+    return routing.Gate()._replace(**changes)
+
+
+@pytest.mark.parametrize(
+    ("told", "error", "said"),
+    [
+        ((torch.zeros(3, 8).int(), gate()), TypeError, "logits is torch.int32, none of"),
+        ((torch.zeros(8), gate()), ValueError, "logits has 1 dimensions"),
+        ((torch.zeros(3, 1025), gate()), ValueError, "1025 experts; give it 1 to 1024"),
+        ((torch.zeros(3, 8), gate(k=9)), ValueError, "k = 9 of 8 experts"),
+        ((torch.zeros(3, 8), gate(score="relu")), ValueError, "score 'relu'"),
+        ((torch.zeros(3, 8), gate(groups=3)), ValueError, "1 of 3 groups of 8"),
+        ((torch.zeros(3, 8), gate(groups=2, first=1)), ValueError, "take all groups"),
+        ((torch.zeros(3, 8), gate(k=3, first=6)), ValueError, "k = 3 of 2 experts"),
+        ((torch.zeros(3, 8), gate(), torch.zeros(7)), ValueError, r"bias is \(7,\)"),
+        ((torch.zeros(3, 8), gate(), torch.zeros(8).half()), TypeError, "bias is torch.f"),
+    ],
+)
+def test_gates_refuse_in_one_clear_line(told, error: type, said: str) -> None:
+    told = [x.to(DEVICE) if torch.is_tensor(x) else x for x in told]
+    with pytest.raises(error, match=f"^moe_routing: .*{said}") as raised:
+        routing.route(*told)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "told", "error", "said"),
+    [
+        ((2, 2), torch.int64, (4,), TypeError, "experts is torch.int64; give int32"),
+        ((2,), torch.int32, (4,), ValueError, "experts has 1 dimensions"),
+        ((2, 2), torch.int32, (0,), ValueError, "0 experts"),
+        ((2, 2), torch.int32, (4, -1), ValueError, "capacity -1"),
+        ((2, 2), torch.int32, (4, None, 0), ValueError, "align 0"),
+        ((2, 2), torch.int32, (1000, None, 2**22), ValueError, r"pass 2\*\*31 slots"),
+    ],
+)
+def test_sorts_refuse_in_one_clear_line(shape, dtype, told, error: type, said: str) -> None:
+    experts = torch.zeros(shape, dtype=dtype, device=DEVICE)
+    with pytest.raises(error, match=f"^moe_routing: .*{said}") as raised:
+        routing.arrange(experts, *told)
+    assert "\n" not in str(raised.value)
