@@ -1,0 +1,191 @@
+"""Latent attention: absorbed equals unabsorbed, what is refused, and what its cases, run by
+test_snippets.py, cannot see."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from snippets.mla_decode import cases  # noqa: E402
+from snippets.mla_decode import mla_decode as mla  # noqa: E402
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+WAYS = [{"by_head": True}, {"chunk": 2**30}, {"chunk": 64}]
+SCALE, ROPE = 80**-0.5, 16
+
+
+def drawn(**more) -> list:
+    """q, cache, table and lengths of a small case: 3 sequences, 4 heads, pages of 16."""
+    case = cases.case(3, 4, 70, 16, "float16", **more)
+    return list(cases.inputs(case, DEVICE, torch.Generator(DEVICE).manual_seed(0))[:4])
+
+
+def close(out: torch.Tensor, truth: torch.Tensor, limit: float = 1e-3) -> bool:
+    return float((out.double() - truth).norm()) <= limit * float(truth.norm())
+
+
+def parts_of_a_layer(t: int, dtype: torch.dtype) -> tuple:
+    """q_nope, q_rope, rows, w_uk, w_uv: 2 sequences of 50 rows, 3 heads of 24 + 16 columns."""
+    generator = torch.Generator(DEVICE).manual_seed(1)
+    shapes = ((2, t, 3, 24), (2, t, 3, ROPE), (2, 50, 64 + ROPE), (3, 24, 64), (3, 64, 24))
+    return tuple(
+        torch.randn(shape, generator=generator, device=DEVICE, dtype=torch.float64).to(dtype)
+        for shape in shapes
+    )
+
+
+@pytest.mark.parametrize("t", [1, 3])
+def test_in_float64_absorbed_is_unabsorbed(t: int) -> None:
+    q_nope, q_rope, rows, w_uk, w_uv = parts_of_a_layer(t, torch.float64)
+    wanted = mla.unabsorbed(q_nope, q_rope, rows, w_uk, w_uv, 0.02)
+    table = torch.arange(2)[:, None]  # each sequence a page of 50 rows
+    lengths = torch.tensor([50, 50])
+    q = mla.absorb(q_nope, q_rope, w_uk)
+    out, _ = cases.reference(q, rows, table, lengths, 0.02, ROPE)
+    assert close(mla.lift(out, w_uv), wanted, 1e-13)
+    # The proof sees W_UV and the turned columns: without either it would not hold.
+    swapped, _ = cases.reference(
+        mla.absorb(q_nope, -q_rope, w_uk), rows, table, lengths, 0.02, ROPE
+    )
+    assert not close(mla.lift(swapped, w_uv), wanted, 1e-3)
+    assert not close(mla.lift(out, w_uv.flip(0)), wanted, 1e-3)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_the_kernels_give_what_expanded_keys_and_values_give(way: dict) -> None:
+    exact = parts_of_a_layer(2, torch.float64)
+    wanted = mla.unabsorbed(*exact, 0.02)
+    q_nope, q_rope, rows, w_uk, w_uv = (x.float() for x in exact)
+    table = torch.tensor([[1], [0]], device=DEVICE)
+    lengths = torch.tensor([50, 50], device=DEVICE)
+    q = mla.absorb(q_nope, q_rope, w_uk)
+    out, _ = mla.decode(q, rows.flip(0), table, lengths, 0.02, ROPE, **way)
+    assert close(mla.lift(out, w_uv), wanted, 1e-5)
+
+
+def test_the_operator_keeps_the_rules_of_operators() -> None:
+    tests = ("test_schema", "test_faketensor")
+    told = (*drawn(), SCALE, ROPE, 80)
+    torch.library.opcheck(mla.attention, told, test_utils=tests)
+
+
+def test_the_operator_gives_what_the_kernels_give() -> None:
+    told = drawn()
+    out, lse = mla.mla_decode(*told, SCALE, ROPE)
+    truth = cases.reference(*told, SCALE, ROPE)
+    assert close(out, truth[0])
+    assert torch.equal(lse == float("-inf"), truth[1] == float("-inf"))
+    assert not out[2].any()  # the sequence without rows
+
+
+def test_the_same_inputs_give_the_same_bits() -> None:
+    told = drawn()
+    first, second = (mla.decode(*told, SCALE, ROPE, chunk=64) for _ in range(2))
+    assert all(torch.equal(x, y) for x, y in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_lengths_past_the_longest_count_as_it_and_negative_ones_as_none(way: dict) -> None:
+    *told, lengths = drawn()
+    wanted = cases.reference(*told, lengths.clamp(max=64), SCALE, ROPE)[0]
+    odd = lengths + torch.tensor([2**20, 0, -70], device=DEVICE, dtype=lengths.dtype)
+    out, lse = mla.decode(*told, odd, SCALE, ROPE, longest=64, **way)
+    assert close(out, wanted)
+    assert not out[2].any() and (lse[2] == float("-inf")).all()
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_pages_further_apart_than_32_bits_count(way: dict) -> None:
+    q, cache, table, lengths = drawn()
+    step = (2**31 + 4096) // (cache.shape[0] - 1) // 16 * 16 + 16
+    # Of memory that is only touched where a page lies.
+    room = torch.empty(step * cache.shape[0], dtype=cache.dtype, device=DEVICE)
+    far = room.as_strided(cache.shape, (step, *cache.stride()[1:])).copy_(cache)
+    assert step * (cache.shape[0] - 1) > 2**31
+    wanted = cases.reference(q, cache, table, lengths, SCALE, ROPE)[0]
+    assert close(mla.decode(q, far, table, lengths, SCALE, ROPE, **way)[0], wanted)
+
+
+def test_all_masked_logits_give_zero() -> None:
+    q, cache, table, lengths = drawn()
+    cache = cache.nan_to_num()
+    cache[..., 64:] = float("-inf")  # the turned columns only: values stay finite
+    for way in WAYS:
+        out, lse = mla.decode(q.abs() + 1, cache, table, lengths, SCALE, ROPE, **way)
+        assert not out.any() and (lse == float("-inf")).all()
+
+
+@pytest.mark.parametrize("places", [1, 4, 132, 264])
+def test_parts_cover_a_sequence_and_are_not_too_short(places: int) -> None:
+    for b in (1, 3, 32, 500):
+        for longest in (1, 64, 1000, 131_072):
+            for rows in (1, 16, 128):
+                tile = mla.tile_of(512, rows, torch.bfloat16, 90)
+                n = tile["N"]
+                chunk = mla.chunk_of(b, rows, tile, longest, places)
+                parts = -(-longest // chunk)
+                assert chunk % n == 0 and chunk * parts >= longest
+                assert parts == 1 or chunk >= 2 * n - n
+                programs = b * -(-rows // tile["M"])
+                assert programs * parts <= max(4 * places, programs)
+
+
+def test_few_sequences_are_cut_and_many_are_not() -> None:
+    tile = mla.tile_of(512, 128, torch.bfloat16, 90)
+    assert mla.chunk_of(1, 128, tile, 131_072, 132) == 2016  # 66 parts of 2 tiles
+    assert mla.chunk_of(66, 128, tile, 8192, 132) == 8192
+    assert mla.chunk_of(1, 128, tile, 64, 132) == 64
+
+
+@pytest.mark.parametrize("arch", [80, 86, 89, 90, 100, 120])
+def test_tiles_fit_shared_memory(arch: int) -> None:
+    room = {80: 163, 90: 227, 100: 227}.get(arch, 99) * 1024
+    for rows in (1, 16, 17, 128, 500):
+        tile = mla.tile_of(512, rows, torch.bfloat16, arch)
+        # Queries, and a tile a stage at most; on Blackwell the loads need one fewer.
+        held = tile["num_stages"] - tile["TURNED"]
+        assert (tile["M"] + held * tile["N"]) * 576 * 2 <= room
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "said"),
+    [
+        (lambda q, c, t, n: (q, c.float(), t, n), TypeError, "cache is torch.float32 on"),
+        (lambda q, c, t, n: (q.double(), c, t, n), TypeError, "q is torch.float64, none"),
+        (lambda q, c, t, n: (q, c, t.half(), n), TypeError, "table is torch.float16, none"),
+        (lambda q, c, t, n: (q, c.to("meta"), t, n), TypeError, "cache is .* on meta"),
+        (lambda q, c, t, n: (q, c, t, n.to("meta")), TypeError, "lengths is .* on meta"),
+        (lambda q, c, t, n: (q[:, 0], c, t, n), ValueError, "q has 3 dimensions; give it 4"),
+        (lambda q, c, t, n: (q, c[:, :, None], t, n), ValueError, "cache has 4 dimensions"),
+        (lambda q, c, t, n: (q, c, t[0], n), ValueError, "table has 1 dimensions"),
+        (lambda q, c, t, n: (q, c[..., 1:], t, n), ValueError, "do not fit"),
+        (lambda q, c, t, n: (q, c[:, :0], t, n), ValueError, "one slot or more"),
+        (lambda q, c, t, n: (q[..., 1:], c, t, n), ValueError, "L = 63 is no power of two"),
+        (lambda q, c, t, n: (q, c, t[:2], n), ValueError, "2 rows of the table and 3"),
+        (lambda q, c, t, n: (q, c, t, n[:1]), ValueError, "1 lengths for 3 sequences"),
+    ],
+)
+def test_refuses_in_one_clear_line(change, error: type, said: str) -> None:
+    with pytest.raises(error, match=f"^mla_decode: .*{said}") as raised:
+        mla.mla_decode(*change(*drawn()), SCALE, ROPE)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("rope", [0, 8, 24, 128])
+def test_refuses_other_widths_of_turned_columns(rope: int) -> None:
+    with pytest.raises(ValueError, match="mla_decode: [LR] = .* is no power of two"):
+        mla.mla_decode(*drawn(), SCALE, rope)
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("inf"), float("nan")])
+def test_refuses_scales_that_are_not_positive(scale: float) -> None:
+    with pytest.raises(ValueError, match=f"mla_decode: scale = {scale} "):
+        mla.mla_decode(*drawn(), scale, ROPE)
+
+
+@pytest.mark.parametrize("longest", [-1, 81])
+def test_refuses_a_bound_for_which_the_table_has_no_room(longest: int) -> None:
+    with pytest.raises(ValueError, match=f"longest = {longest} is not from 0 to 80"):
+        mla.mla_decode(*drawn(), SCALE, ROPE, longest)
