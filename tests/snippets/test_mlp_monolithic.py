@@ -1,0 +1,114 @@
+"""The monolithic MLP: what it refuses, its counters, its order, and its operator."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from snippets.mlp_monolithic import cases  # noqa: E402
+from snippets.mlp_monolithic import mlp_monolithic as ours  # noqa: E402
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def draw(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return (torch.randn(shape, device=DEVICE) * shape[-1] ** -0.5).to(dtype)
+
+
+def test_refuses_what_does_not_fit() -> None:
+    x, w = draw(2, 8), draw(6, 8)
+    with pytest.raises(ValueError, match="activation 'tanh' is unknown; take one of"):
+        ours.forward(x, [w], (), "tanh")
+    with pytest.raises(TypeError, match="x is torch.int64, none of float32"):
+        ours.forward(torch.zeros(2, 8, dtype=torch.int64, device=DEVICE), [w])
+    with pytest.raises(ValueError, match="0 weights and 0 biases"):
+        ours.forward(x, [])
+    with pytest.raises(ValueError, match="1 weights and 2 biases"):
+        ours.forward(x, [w], [draw(6), draw(6)])
+    with pytest.raises(TypeError, match=r"weights\[0\] is torch.float16 on"):
+        ours.forward(x, [w.half()])
+    with pytest.raises(TypeError, match=r"biases\[0\] is torch.float32 on meta"):
+        ours.forward(x, [w], [torch.zeros(6, device="meta")])
+    with pytest.raises(ValueError, match=r"x is \(17, 8\), not 0 to 16 rows"):
+        ours.forward(draw(17, 8), [w])
+    with pytest.raises(ValueError, match=r"x is \(\), not 0 to 16 rows"):
+        ours.forward(torch.zeros((), device=DEVICE), [w])
+    with pytest.raises(ValueError, match=r"weights\[1\] is \(5, 7\); give it rows of 6"):
+        ours.forward(x, [w, draw(5, 7)])
+    with pytest.raises(ValueError, match="give it an even number of rows of 8"):
+        ours.forward(x, [draw(7, 8), draw(5, 3)], (), "swiglu")
+    with pytest.raises(ValueError, match=r"biases\[0\] is \(5,\), but weights\[0\]"):
+        ours.forward(x, [w], [draw(5)])
+    with pytest.raises(ValueError, match="strides .* give it adjacent columns"):
+        ours.forward(x, [draw(8, 6).T])
+
+
+@pytest.mark.parametrize("programs", [0, 1000])
+def test_refuses_programs_that_cannot_all_be_resident(programs: int) -> None:
+    with pytest.raises(ValueError, match=f"{programs} programs, but .* take 1 to"):
+        ours.forward(draw(2, 8), [draw(6, 8)], programs=programs)
+
+
+def test_counters_are_zero_after_every_launch() -> None:
+    x, weights = draw(3, 150), [draw(70, 150), draw(130, 70), draw(20, 130)]
+    for variant in cases.VARIANTS:
+        ours.forward(x, weights, variant=variant)
+        assert ours.COUNTERS
+        assert all(not held.any() for held in ours.COUNTERS.values())
+
+
+def test_the_same_bits_each_time_and_by_the_chain() -> None:
+    x, weights = draw(3, 150), [draw(70, 150), draw(130, 70), draw(20, 130)]
+    first = ours.forward(x, weights, programs=3)
+    for variant in cases.VARIANTS:
+        assert torch.equal(first, ours.forward(x, weights, (), "relu", variant, 3))
+
+
+@pytest.mark.parametrize("programs", [1, 2])
+def test_any_number_of_programs_does(programs: int) -> None:
+    x, weights = draw(3, 150), [draw(70, 150), draw(130, 70), draw(20, 130)]
+    found = ours.forward(x, weights, programs=programs)
+    due = cases.layers("relu", x.double(), (*(w.double() for w in weights), None))
+    assert (found.double() - due).norm() < 5e-6 * due.norm()
+
+
+@pytest.mark.parametrize("activation", ["relu", "silu", "gelu_tanh", "swiglu"])
+def test_large_values(activation: str) -> None:
+    """What overflows in exp is 0 or the value itself, never NaN."""
+    x = torch.tensor([[-1e4, 1e4, -89.0, 89.0]], device=DEVICE)
+    eye = torch.eye(4, device=DEVICE)
+    first = torch.cat([eye, eye]) if activation == "swiglu" else eye
+    found = ours.forward(x, [first, eye], (), activation)
+    kept = x * x if activation == "swiglu" else x
+    assert torch.equal(found + 0.0, torch.where(x > 0, kept, 0.0))
+
+
+def test_weights_whose_rows_lie_far_apart() -> None:
+    """Offsets that do not fit into 32 bits."""
+    step = 2**30 + 8
+    store = torch.empty(2 * step + 64, dtype=torch.bfloat16, device=DEVICE)
+    far = store.as_strided((3, 64), (step, 1))
+    far.copy_(draw(3, 64))
+    x, last = draw(2, 64, dtype=torch.bfloat16), draw(5, 3, dtype=torch.bfloat16)
+    for variant in cases.VARIANTS:
+        found = ours.forward(x, [far, last], (), "relu", variant)
+        assert torch.equal(found, ours.forward(x, [far.clone(), last], (), "relu"))
+
+
+@pytest.mark.parametrize("shape", [(150,), (2, 3, 150), (0, 150), (2, 0, 150)])
+def test_any_number_of_dimensions(shape: tuple[int, ...]) -> None:
+    x, weights = draw(*shape), [draw(70, 150), draw(20, 70)]
+    found = ours.forward(x, weights)
+    due = cases.layers("relu", x, (*weights, None))
+    assert found.shape == due.shape
+    assert torch.allclose(found, due, atol=1e-5)
+
+
+def test_operator() -> None:
+    weights, biases = [draw(40, 30), draw(5, 20)], [draw(40), draw(5)]
+    torch.library.opcheck(ours.mlp, (draw(2, 30), weights, biases, "swiglu"))
+    x = draw(30, 2).T
+    found = ours.mlp(x, weights, biases, "swiglu")
+    assert torch.equal(found, ours.forward(x.clone(), weights, biases, "swiglu"))
