@@ -375,8 +375,9 @@ class Call:
         # Masks of columns cost registers, so padded heads take the tile of wider ones.
         wide = max(widths) if self.tma or even else 2 * max(widths)
         tile = flash.tile_of(which, wide, self.tensors[0].dtype, self.tma)
-        if which == "forward" and self.tma and wide <= 128:
-            tile = flash.Tile(128, 64, 8, 3)  # scores of 128 keys spill on sm_100
+        if which != "keys" and self.tma and wide <= 128:
+            # Scores of 128 keys and their gates spill on sm_100.
+            tile = flash.Tile(128, 64, 8, 3 if which == "forward" else 2)
         sources = self.tensors
         if self.tma:
             heights = (tile.m, tile.n, tile.n, tile.m)
