@@ -758,7 +758,10 @@ def rows_alone(op: str, x: torch.Tensor, offsets: torch.Tensor | None = None):
     index = torch.empty(m, dtype=torch.int64, device=x.device) if op == "max" else None
     if m:
         with torch.cuda.device_of(x):
-            reduce_each[(m,)](y, index, source, offsets, n, stride, OP=op, BLOCK=1024)
+            reduce_each[(m,)](
+                y, index, source, offsets, n, stride, OP=op, BLOCK=1024,
+                enable_fp_fusion=False,  # or lanes round one sum in two ways
+            )  # fmt: skip
     return y.view(shape) if index is None else (y.view(shape), index.view(shape))
 
 
