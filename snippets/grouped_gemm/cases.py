@@ -24,14 +24,14 @@ MOVES = {
 LIMITS = {
     "*": {
         "registers": 255,  # where each element has its own address; 180 elsewhere
-        "spilled_bytes": 0,
         "shared_bytes": 227 * 1024,
         "matrix_instructions": True,
     },
-    # One strided form spills a register on sm_100; which one is still open.
-    "grouped_persistent": {**MOVES, "warps": 8, "spilled_bytes": 4},
-    "grouped_described": {**MOVES, "registers": 168, "warps": 8},
-    "grouped_weights": {**MOVES, "warps": 8},
+    # On sm_100 the compiler stops at 128 registers, and a group's number or two finds
+    # none.
+    "grouped_persistent": {**MOVES, "warps": 8, "spilled_bytes": 8},
+    "grouped_described": {**MOVES, "registers": 168, "warps": 8, "spilled_bytes": 0},
+    "grouped_weights": {**MOVES, "warps": 8, "spilled_bytes": 0},
 }
 
 
