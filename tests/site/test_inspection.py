@@ -164,6 +164,11 @@ def no_such_section(trial: Trial) -> None:
     edit(trial.root / f"docs/{TOPIC}.md", "sound.py:kernel", "sound.py:kernels")
 
 
+def code_as_prose(trial: Trial) -> None:
+    edit(trial.root / f"docs/{TOPIC}.md", '```python\n--8<-- "sound/sound.py:kernel"\n```', "")
+    trial.page("index.md", '# Trial\n\n    --8<-- "sound/sound.py:kernel"\n')
+
+
 def no_such_list(trial: Trial) -> None:
     trial.page("index.md", '# Trial\n\n=== "A"\n\n    --8<-- "readings/kernels/sums.md"\n')
 
@@ -216,6 +221,8 @@ FAULTS: list[tuple[Callable[[Trial], None], str]] = [
     (broken_absolute_link, f"docs/{TOPIC}.md:3: links to /kernels/index.md, which is no page"),
     (no_such_snippet, "docs/index.md:4: embeds the snippet 'sounds', which is not there; "),
     (no_such_file, "docs/index.md:3: embeds 'sound/sound.cu', which is neither a fragment nor"),
+    (code_as_prose, "docs/index.md:3: embeds sound/sound.py:kernel as prose, not as code; put it "
+                    "between ```python and ```"),
     (no_such_section, f"docs/{TOPIC}.md:{EMBEDDED}: embeds the section 'kernels' of sound/sound"),
     (no_such_reading, "docs/index.md:3: embeds the reading 'a-papr', which is no id; "
                       'write "reading/a-paper.md"'),

@@ -22,6 +22,7 @@ from warpshelf.site import beside, claims, exhibits, holdings, viewed
 
 LINK = re.compile(r"\]\((?P<target>[^)\s#:]+\.md)(?:#[^)\s]*)?\)")
 FENCE = re.compile(r"^(?P<fence>`{3,}|~{3,}).*?^(?P=fence)`*~*\s*$", re.M | re.S)
+LISTING = re.compile(r"^ *(?P<fence>`{3,}|~{3,}).*?^ *(?P=fence)`*~*\s*$", re.M | re.S)
 PICTURE = re.compile(r"(?P<id>[^/]+)/(?P<name>(?P<kind>timelines|grids)/[^/]+)\.md")
 SECTION = re.compile(r'^[ \t]*-{1,}8<-{1,}[ \t]+"(?P<target>[^"\n]+)"', re.M)
 
@@ -119,6 +120,7 @@ def _pages(
             base = project.docs if target.startswith("/") else (project.root / where).parent
             if not (base / target.lstrip("/")).is_file():
                 yield Finding(where, line, f"links to {target}, which is no page", "mend the link")
+        listings = [match.span() for match in LISTING.finditer(text)]
         for match in SECTION.finditer(text):  # what stands in a fence is embedded as well
             line = text.count("\n", 0, match.start()) + 1
             if what := _embedded(project, match["target"], ids, shelf, written, drawn):
@@ -126,6 +128,16 @@ def _pages(
             elif (own := _own_page(match["target"])) and where != f"docs/{own}":
                 what = f"embeds a list whose links are those of docs/{own}"
                 yield Finding(where, line, what, 'show single ones, by --8<-- "reading/<id>.md"')
+            elif _is_code(match["target"]) and not any(
+                first < match.start() < last for first, last in listings
+            ):
+                what = f"embeds {match['target']} as prose, not as code"
+                yield Finding(where, line, what, "put it between ```python and ```")
+
+
+def _is_code(target: str) -> bool:
+    """Whether what is embedded must stand in a fence: Markdown and pictures need none."""
+    return Path(target.partition(":")[0]).suffix not in (".md", ".svg", ".html")
 
 
 def embedded_readings(written: Mapping[str, Page]) -> list[str]:
