@@ -127,7 +127,7 @@ def test_parts_cover_a_sequence_and_are_not_too_short(places: int) -> None:
                 chunk = mla.chunk_of(b, rows, tile, longest, places)
                 parts = -(-longest // chunk)
                 assert chunk % n == 0 and chunk * parts >= longest
-                assert parts == 1 or chunk >= 2 * n - n
+                assert parts == 1 or chunk >= 2 * n
                 programs = b * -(-rows // tile["M"])
                 assert programs * parts <= max(4 * places, programs)
 
