@@ -645,13 +645,15 @@ def rows(op: str, x: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, torch.T
                     first, dtype=torch.int64 if op == "max" else torch.float32
                 )  # fmt: skip
                 reduce_rows[(triton.cdiv(m, many), parts)](
-                    first, second, *ins, m, n, source.stride(0), tiles, OP=op, **shape
-                )
+                    first, second, *ins, m, n, source.stride(0), tiles, OP=op, **shape,
+                    enable_fp_fusion=False,  # or lanes round one sum in two ways
+                )  # fmt: skip
                 ins, n, tiles = (first, second), parts, triton.cdiv(parts, 1024)
                 shape = {"ROWS": 1, "LANES": 256, "WIDTH": 4, "num_warps": 4}
             reduce_rows[(triton.cdiv(m, shape["ROWS"]), 1)](
-                *outs, *ins, m, n, ins[0].stride(0), tiles, OP=op, **shape
-            )
+                *outs, *ins, m, n, ins[0].stride(0), tiles, OP=op, **shape,
+                enable_fp_fusion=False,
+            )  # fmt: skip
     y = y.view(x.shape[:-1])
     return y if index is None else (y, index.view(x.shape[:-1]))
 

@@ -13,7 +13,7 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from warpshelf.core.markup import attribute, escape, href, plain, preformatted
+from warpshelf.core.markup import attribute, escape, href, plain, preformatted, prose
 
 ROOT = Path(__file__).resolve().parents[2]
 HOSTILE = [
@@ -262,3 +262,17 @@ def test_href_keeps_the_address() -> None:
 def test_classes_are_names() -> None:
     with pytest.raises(ValueError, match="plain name"):
         preformatted("x", ['a" onclick="x'])
+
+
+def test_prose_shows_what_stands_between_backticks_as_code() -> None:
+    assert prose("a `b` c") == "a <code>b</code> c"
+    assert prose("`a` and `b`").count("<code>") == 2
+    for text in ("a ` b", "``", "no code"):
+        assert prose(text) == escape(text)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_prose_is_inert_too(text: str) -> None:
+    shown = prose(f"`{text}`")
+    inside = shown.replace("<code>", "").replace("</code>", "")
+    assert not re.search(r"[<>`*_\[\]{}]", inside)

@@ -51,6 +51,11 @@ def escape(text: str, *, keep_newlines: bool = False) -> str:
     return shown.translate(ENTITIES)
 
 
+def prose(text: str) -> str:
+    """`escape(text)`, where what stands between two backticks on one line is shown as code."""
+    return re.sub(r"&#96;(.+?)&#96;", r"<code>\1</code>", escape(text))
+
+
 def attribute(text: str) -> str:
     """`text` as the value of an HTML attribute, in double quotes: `title={attribute(x)}`.
 

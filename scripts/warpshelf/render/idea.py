@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from warpshelf.contract import architectures
-from warpshelf.core.markup import escape
+from warpshelf.core.markup import escape, prose
 from warpshelf.render.exhibit import Exhibit
 from warpshelf.render.notices import badges
 
@@ -30,12 +30,12 @@ def idea(exhibit: Exhibit) -> str:
     pairs = [(k, v) for k, v in exhibit.sections.items() if k != "Source" and v.strip()]
     if needs := _needs(exhibit.needs):
         pairs.append(("Needs", needs))
-    rows = "\n".join(f"<dt>{escape(k)}</dt> <dd>{escape(v)}</dd>" for k, v in pairs)
+    rows = "\n".join(f"<dt>{escape(k)}</dt> <dd>{prose(v)}</dd>" for k, v in pairs)
     sources = [
         f"[{escape(title)}]({link})" if link else escape(title) for title, link in exhibit.sources
     ]
     parts = (
-        f'<p class="ws-idea" id="snippet-{exhibit.id}">{escape(exhibit.title)}</p>',
+        f'<p class="ws-idea" id="snippet-{exhibit.id}">{prose(exhibit.title)}</p>',
         badges(exhibit),
         f'<dl class="ws-sections">\n{rows}\n</dl>' if rows else "",
         f"Source: {'; '.join(sources)}\n{{ .ws-sources }}" if sources else "",
