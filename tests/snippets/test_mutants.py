@@ -125,6 +125,20 @@ def test_whatever_a_mutant_does_is_a_rejection(trial: Trial, body: str, says: st
     assert words is not None and words.startswith(says)
 
 
+@pytest.mark.parametrize("body", ["return absent", "raise CompilationError('at 3:1')"])
+def test_a_mutant_that_does_not_compile_is_none(trial: Trial, body: str) -> None:
+    one = claims(trial)
+    path = mutants.path_of(one.project, one.id)
+    text = path.read_text().replace("torch.matmul(a, b, out=out).add_(1)", "None")
+    if "CompilationError" in body:
+        body = "from triton.compiler.errors import CompilationError; " + body
+        body = body.replace("'at 3:1'", "'', None, 'at 3:1'")
+    path.write_text(text.replace("replace: return None", f'replace: "{body}"'))
+    [found] = judging.matrix(one, claims_alone=True).findings()
+    assert str(found).startswith(f"tests/snippets/mutants/{one.id}.yml:")
+    assert "mutant 'adds one' does not compile, so no case rejects it: raised " in str(found)
+
+
 def test_a_mutant_must_be_imported(trial: Trial) -> None:
     one = claims(trial)
     path = mutants.path_of(one.project, one.id)

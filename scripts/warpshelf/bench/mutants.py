@@ -21,6 +21,11 @@ from warpshelf.worker.task import Task
 
 UNCHANGED = "unchanged"  # the name under which the source itself is judged
 MACHINE_SECONDS = 60.0
+# What is raised before anything is computed, by Triton, NVRTC, or Python for a wrong name.
+NEVER_RAN = tuple(
+    f"raised {name}:"
+    for name in ("CompilationError", "UnsupportedLanguageConstruct", "CompileError", "NameError")
+)
 
 
 @dataclass
@@ -54,7 +59,10 @@ class Matrix:
         where = project.relative(mutants.path_of(project, self.snippet.id))
         for mutant in self.mutants:
             judged = self.judged[mutant.name].values()
-            if judged and not any(judged):
+            if words := next((one for one in judged if one and one.startswith(NEVER_RAN)), None):
+                what = f"mutant {mutant.name!r} does not compile, so no case rejects it: {words}"
+                found.append(Finding(where, mutant.line, what, "write one that computes otherwise"))
+            elif judged and not any(judged):
                 what = f"mutant {mutant.name!r} survives every case"
                 found.append(Finding(where, mutant.line, what, "add the case that rejects it"))
         return found
