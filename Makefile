@@ -54,7 +54,7 @@ pages: $(ENOUGH)
 # The engine that executes PTX is compiled first, so that no test's limit of time has to hold it.
 test: $(FULL)
 	-@$(BIN)/python -c "from papergpu.build import built; built()"
-	$(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist loadfile -m "not alone"
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist loadgroup --no-loadscope-reorder -m "not alone"
 	$(BIN)/python -m pytest -q -m alone
 
 clean:

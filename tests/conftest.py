@@ -19,6 +19,7 @@ from detour import Detour
 from filelock import FileLock
 from loopback import Web, serving
 
+from warpshelf.bench.pool import Pool
 from warpshelf.web import fetch
 
 if TYPE_CHECKING:
@@ -54,6 +55,24 @@ markdown_extensions:
   - pymdownx.tabbed: {alternate_style: true}
 validation: {links: {absolute_links: relative_to_docs}}
 """
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep on one worker what shares a file's fixtures, or what was compiled of a snippet.
+
+    What takes longest, the snippets, comes first, so that no worker is left alone with it.
+    """
+    for item in items:
+        one = getattr(item, "callspec", None) and item.callspec.params.get("one")
+        of_snippet = item.path.parent.name == "snippets" and one is not None
+        item.add_marker(pytest.mark.xdist_group(one.id if of_snippet else item.path.stem))
+    items.sort(key=lambda item: item.path.parent.name != "snippets")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _preloaded() -> None:
+    """Have the fork server of this process import what children that verify kernels need."""
+    Pool(1, preload=("warpshelf.worker.ahead",))
 
 
 @dataclass

@@ -16,6 +16,7 @@ from warpshelf.core.project import Project
 from warpshelf.records import machine
 from warpshelf.worker.task import Task
 
+MOST = 1000  # cases of a snippet
 SNIPPETS = snippet.discover(Project(ROOT))
 
 
@@ -56,14 +57,14 @@ def failures(one: Snippet, outcome: Outcome) -> list[str]:
 
 
 def share(turn: int) -> dict[str, object]:
-    """What is executed for an architecture: all for the first, half of the cases for each other.
+    """What is executed for an architecture: every case for the first, a few for each other.
 
     Most of the time goes into compiling, anew for each architecture, case and view. `shelf run`
     does it all for all of them, and without a record of that `shelf check` fails.
     """
     if turn == 0:
-        return {}
-    return {"views": False, "demo": False, "cases": [0, *range(turn, 1000, 2)]}
+        return {"share": {"cases": range(MOST), "views": 6}}
+    return {"share": {"cases": [0, *range(turn, MOST, 12)], "views": 0}, "demo": False}
 
 
 WHERE = [

@@ -13,9 +13,9 @@ import os, sys, threading
 {before}
 import warpshelf.worker.ahead
 import torch
-found = [one for one in ("torch._dynamo", "triton") if sys.modules.get(one)]
+found = [one for one in ("torch._dynamo", "triton", "papergpu.triton") if sys.modules.get(one)]
 print(found, os.environ["TRITON_INTERPRET"],
-      torch.cuda.is_initialized(), threading.active_count(), "papergpu" in sys.modules)
+      torch.cuda.is_initialized(), threading.active_count())
 """
 
 
@@ -32,11 +32,9 @@ def said(before: str = "") -> str:
 
 
 def test_the_compilers_are_there_and_the_gpu_is_untouched() -> None:
-    assert said() == "['torch._dynamo', 'triton'] 0 False 1 False"
+    assert said() == "['torch._dynamo', 'triton', 'papergpu.triton'] 0 False 1"
 
 
 def test_what_is_missing_is_done_without() -> None:
-    assert said("sys.modules['triton'] = None") == "['torch._dynamo'] 0 False 1 False"
-    assert (
-        said("sys.modules['torch._dynamo'] = sys.modules['triton'] = None") == "[] 0 False 1 False"
-    )
+    assert said("sys.modules['triton'] = None") == "['torch._dynamo'] 0 False 1"
+    assert said("sys.modules['torch._dynamo'] = sys.modules['triton'] = None") == "[] 0 False 1"

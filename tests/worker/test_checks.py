@@ -141,9 +141,41 @@ def test_each_form_of_a_case_is_emptied_once(verified, monkeypatch) -> None:
 
 def test_a_case_may_be_checked_alone_with_what_it_is_first_of(verified) -> None:
     wrong = wrong_snippet("def kernel(a, b):\n    return a @ b * (1 - 0 // a.numel())\n")
-    assert verified(wrong, cases=[1])["failures"] == []
-    [failure] = verified(wrong, cases=[0])["failures"]
+    assert verified(wrong, share={"cases": [1], "views": 1})["failures"] == []
+    [failure] = verified(wrong, share={"cases": [0], "views": 1})["failures"]
     assert "'m': 0" in failure["what"] and "raised ZeroDivisionError" in failure["what"]
+    assert verified(wrong, share={"cases": [0], "views": 0})["failures"] == []
+
+
+def test_a_share_has_one_view_of_a_case_and_leaves_out_what_is_there_to_be_counted(
+    verified, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def heard(self: Context, place: str) -> None:
+        if "in variant 'product'" in place:
+            seen.append(place.partition(" on case ")[2].partition("}")[2].removeprefix(", "))
+
+    monkeypatch.setattr(Context, "at", heard)
+    text = sound_snippet().replace(
+        "TIMED =",
+        'COUNTED = ({"m": 8, "n": 8, "k": 8}, {"m": 8, "n": 8, "k": 9, "kills": ["x"]})\nTIMED =',
+    )
+    found = verified(text, share={"cases": range(9), "views": 2})
+    sides = [list(row["case"].values()) for row in found["cases"]]
+    assert [8, 8, 8] not in sides and sides[-1] == [8, 8, 9]
+    assert found["due"] == []  # such an answer is no record
+    drawn = [one for one in seen if one and "empty" not in one]
+    assert 0 < len(drawn) <= (len(sides) + 1) // 2
+
+
+def test_views_come_after_all_variants(verified, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(Context, "at", lambda self, place: seen.append(place))
+    verified(f'{sound_snippet()}\n\nVARIANTS = {{**VARIANTS, "again": VARIANTS["product"]}}\n')
+    of_second = [one for one in seen if "'m': 17" in one and "in variant" in one]
+    plain = [place for place, one in enumerate(of_second) if one.endswith("}")]
+    assert plain == list(range(len(plain))) and len(plain) < len(of_second)
 
 
 # --- costs

@@ -115,7 +115,9 @@ def matrix(
         findings = mutants.check(snippet)
     if snippet.findings or findings:
         raise ShelfError([*snippet.findings, *findings])
-    with Pool(workers or os.cpu_count() or 1) as pool, tempfile.TemporaryDirectory() as folder:
+    ahead = () if machine.may_have_gpu() else ("warpshelf.worker.ahead",)
+    many = workers or os.cpu_count() or 1
+    with Pool(many, preload=ahead) as pool, tempfile.TemporaryDirectory() as folder:
         here = _here(pool, snippet)
         pool.most_on_gpu = most_on_gpu(here)
         if why := snippet.cannot_run(here["sm"], here["gpus"]):

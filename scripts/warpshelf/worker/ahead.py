@@ -1,8 +1,9 @@
 """What every child that verifies a kernel without a GPU would import for itself, imported once.
 
 The fork server imports this before the first child, where kernels are to come: torch's arithmetic
-on tensors without data, which brings torch's compiler along, and Triton, with the digest of itself
-under which it keeps what it compiled. Neither touches CUDA, and what is missing is done without.
+on tensors without data, which brings torch's compiler along; Triton and papergpu, each with the
+digest of itself under which it keeps what it made. None touches CUDA or starts a thread, and what
+is missing is done without.
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ def load() -> None:
     with contextlib.suppress(Exception):
         importlib.import_module("triton")
         importlib.import_module("triton.runtime.cache").triton_key()
+        importlib.import_module("triton.experimental.gluon.nvidia.hopper")  # the first launch's
+    with contextlib.suppress(Exception):
+        importlib.import_module("papergpu.triton")
+        importlib.import_module("papergpu.decode")
+        importlib.import_module("papergpu.kept").digest()
 
 
 load()

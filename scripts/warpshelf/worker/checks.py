@@ -37,6 +37,7 @@ class Checks:
         self.proof = context.proof
         self.device = device
         self.needs: dict[str, Any] = context.job["needs"]
+        self.share: dict[str, Any] | None = context.job["share"]
         target = context.job.get("target")  # whose PTX is executed, without a GPU
         self.sm = architectures.number(target) if target else context.job["machine"].get("sm") or 0
         self.place = ""  # what is being called, on which case
@@ -46,6 +47,18 @@ class Checks:
         self.skips: dict[str, str] = {}
         self.failures: dict[str, dict[str, Any]] = {}
         self.dtypes: dict[object, torch.dtype] = {}  # by form of case, of the first output
+
+    def chosen(self) -> list[int]:
+        """The numbers of the cases to verify: all of them, or those of a share.
+
+        A share names `cases`, those among them that are there only to be counted being left out,
+        and asks for a single view of every case whose number its `views` divides; 0 asks for none.
+        """
+        every = range(len(self.proof.cases))
+        if self.share is None:
+            return list(every)
+        counted = [index for index in self.proof.counted if not self.proof.kills[index]]
+        return [index for index in every if index in self.share["cases"] and index not in counted]
 
     def answer(self) -> dict[str, Any]:
         """What the record takes from here."""
@@ -140,19 +153,27 @@ class Checks:
                 library, library_dtype = errors, dtype
         ours = []
         for name in self.proof.applies(case):
-            if self.watch.executes:
-                counted = not self.hasty and self.counts.wants(name, index)
-                self.watch.begin(index, self._targets(name), counted)
+            self._begin(name, index)
             mine = self._variant(name, case, given, cost, library, library_dtype)
             if mine and self.watch.launched:
                 self.counts.keep(name, case, self.watch.launched)
             if mine and mine["verdict"] == "passed" and not timed:
-                if self.context.job.get("views", True):
-                    self._views(name, case, index, given, cost, mine)
                 self._again(name, case, given, cost)
             if mine and name not in self.failures:
                 ours.append(mine)
+        if not timed and self._viewed(index):
+            # After all variants: each view is compiled anew, and a hasty check may end before.
+            for mine in [one for one in ours if one["verdict"] == "passed"]:
+                self._begin(mine["name"], index, further=True)
+                self._views(mine["name"], case, index, given, cost, mine)
+            ours = [one for one in ours if one["name"] not in self.failures]
         row["results"][:0] = ours
+
+    def _begin(self, name: str, index: int, further: bool = False) -> None:
+        """Tell the watch that a variant's calls on a case begin, or that `further` ones do."""
+        if self.watch.executes:
+            counted = not further and not self.hasty and self.counts.wants(name, index)
+            self.watch.begin(index, self._targets(name), counted, further)
 
     def _cost(self, case: Case, given: Given, timed: bool) -> dict[str, Any]:
         self.context.at(f"in cost() of case {case}")
@@ -262,7 +283,10 @@ class Checks:
     ) -> None:
         """Call a variant on every view of a case; what it refuses goes into its result."""
         refuses: dict[str, str] = {}
-        for view, of, inputs, refs in views.drawn(self.proof, self.draw, name, case, index, given):
+        drawn = views.drawn(
+            self.proof, self.draw, name, case, index, given, single=self.share is not None
+        )
+        for view, of, inputs, refs in drawn:
             self._at(f"in variant {name!r} on case {of}, {view}")
             what = self._view(name, of, inputs, refs, cost)
             if what is None:
@@ -274,6 +298,11 @@ class Checks:
             return
         if refuses:
             result["refuses"] = refuses
+
+    def _viewed(self, index: int) -> bool:
+        """Whether views are drawn of case number `index`."""
+        step = 1 if self.share is None else self.share["views"]
+        return step > 0 and index % step == 0
 
     def _again(self, name: str, case: Case, given: Given, cost: dict[str, Any]) -> None:
         """Call a variant once more under each schedule that it meets on no target otherwise."""
@@ -292,8 +321,8 @@ class Checks:
         self.context.at(place)
 
     def _targets(self, name: str) -> list[str]:
-        """The architectures for which a CPU executes a variant."""
-        targets = agreement.TARGETS
+        """The architectures for which a CPU executes a variant; a hasty check has one alone."""
+        targets = (self.watch.target,) if self.hasty and self.watch.target else agreement.TARGETS
         return [one for one in targets if not self._excuse(name, architectures.number(one))]
 
     def _view(

@@ -48,12 +48,10 @@ def verify_snippet(context: Context) -> dict[str, Any]:
     if job["kind"] != "kernel":
         return _facts(context) | pictures_of(context)
     checks = Checks(context, device)
-    chosen = job.get("cases")
-    for index, case in enumerate(proof.cases):
-        if chosen is None or index in chosen:
-            checks.case(index, case, timed=False)
+    for index in checks.chosen():
+        checks.case(index, proof.cases[index], timed=False)
     # What failed leaves no record, and so nothing that could be held against what is due.
-    wanted = chosen is None and not checks.failures and job["due"]
+    wanted = checks.share is None and not checks.failures and job["due"]
     return {**checks.answer(), "due": due.rows(checks) if wanted else []}
 
 

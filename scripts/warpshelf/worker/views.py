@@ -97,11 +97,13 @@ def draw(name: str, inputs: Sequence[object]) -> list[object] | None:
     return drawn if changed else None
 
 
-def of_case(inputs: Sequence[object], index: int) -> Iterator[tuple[str, list[object]]]:
+def of_case(
+    inputs: Sequence[object], index: int, single: bool = False
+) -> Iterator[tuple[str, list[object]]]:
     """The views of the inputs of case number `index`, by name.
 
-    All of them for inputs of at most ALL_BYTES bytes; of larger ones the first that changes
-    something, counted from one that `index` chooses.
+    All of them for inputs of at most ALL_BYTES bytes; of larger ones, and where a `single` one is
+    asked for, the first that changes something, counted from one that `index` chooses.
     """
     size = sum(
         math.prod(item.shape) * item.element_size()
@@ -109,7 +111,8 @@ def of_case(inputs: Sequence[object], index: int) -> Iterator[tuple[str, list[ob
         if isinstance(item, torch.Tensor)
     )
     names = list(VIEWS)
-    if size > ALL_BYTES:
+    single = single or size > ALL_BYTES
+    if single:
         turn = index % len(names)
         names = names[turn:] + names[:turn]
     for name in names:
@@ -117,7 +120,7 @@ def of_case(inputs: Sequence[object], index: int) -> Iterator[tuple[str, list[ob
         if changed is None:
             continue
         yield name, changed
-        if size > ALL_BYTES:
+        if single:
             return
 
 
@@ -131,15 +134,16 @@ def drawn(
     case: Case,
     index: int,
     given: Given,
+    single: bool = False,
 ) -> Iterator[Drawn]:
     """Each view that a variant meets of case number `index`, and each of its sides emptied.
 
     A name, the case that it is of, its inputs and their truth, or why there is none. `make` makes
-    the inputs of a case, by its number and a turn.
+    the inputs of a case, by its number and a turn. With `single` one view alone is drawn.
     """
     inputs = given.inputs(0)
     truth: Sequence[Tensor] = ()
-    for view, of_view in of_case(inputs, index):
+    for view, of_view in of_case(inputs, index, single):
         if view in NEW_VALUES:
             try:
                 new = given.truth_of(of_view)

@@ -4,7 +4,7 @@ The first call of a variant on a case runs its warps by turns, the next each as 
 one after that at random, and so on; the seed, which orders blocks and warps, is another for every
 call. On each further target the rotation begins one schedule later. So each variant has met each
 case under all three after its two calls, on two targets or more; what is for one target alone is
-called again until it has.
+called again until it has. Views of the case come after all of these.
 
 One call of some cases is counted: by turns, with blocks and warps in order, on one thread, so that
 every machine counts the same.
@@ -68,11 +68,13 @@ class Watch:
         """Whether PTX is executed here."""
         return self.target is not None
 
-    def begin(self, index: int, targets: Sequence[str], counted: bool = False) -> None:
-        """A variant, which is for `targets`, comes to case number `index`."""
+    def begin(
+        self, index: int, targets: Sequence[str], counted: bool = False, further: bool = False
+    ) -> None:
+        """A variant, which is for `targets`, comes to case number `index`; for `further` calls."""
         rank = targets.index(self.target) if self.target in targets else 0
         self._begun = index, rank, len(targets), counted
-        self._calls, self._turn = 0, None
+        self._calls, self._turn = len(SCHEDULES) if further else 0, None
         self._met.clear()
         self.launched.clear()
 
