@@ -219,4 +219,6 @@ def test_the_line_below_a_listing_says_where_the_file_is() -> None:
     assert "(https://github.com/o/r/blob/main/snippets/softmax/softmax.py)" in line
     assert "`git clone https://github.com/o/r`" in line and "(https://godbolt.org/#x)" in line
     bare = sources.ways("softmax", "softmax.py", None, None)
-    assert "clone" not in bare and "godbolt" not in bare
+    assert "clone" not in bare and "godbolt" not in bare and "nvcc" not in bare
+    line = sources.ways("sgemm", "sgemm.cu", None, None)
+    assert "`nvcc -std=c++17 -arch=native -c sgemm.cu`" in line  # tests/snippets/test_cuda.py

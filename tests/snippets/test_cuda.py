@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -740,3 +741,16 @@ def test_demo_finds_no_wrong_element(capsys):
     assert capsys.readouterr().out == first
     assert len(first.splitlines()) == 4
     assert all(line.endswith("wrong elements: 0") for line in first.splitlines())
+
+
+@pytest.mark.parametrize(
+    "path", sorted(Path(cuda.__file__).parent.glob("*/*.cu")), ids=lambda p: p.stem
+)
+def test_nvcc_takes_each_file_as_it_is(path, tmp_path):
+    """The line that stands below each listing, for an architecture that need not be here."""
+    nvcc = shutil.which("nvcc")
+    if nvcc is None:
+        pytest.skip("there is no nvcc")
+    command = [nvcc, "-std=c++17", "-arch=sm_90", "-c", path.name, "-o", str(tmp_path / "x.o")]
+    done = subprocess.run(command, cwd=path.parent, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr

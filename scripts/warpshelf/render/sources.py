@@ -27,11 +27,13 @@ def explored(listing: Listing, kernels: Sequence[str] = (), calls: str = "") -> 
 
 
 def ways(snippet: str, name: str, repository: str | None, explored: str | None) -> str:
-    """One line of links: the file itself, the file in the repository, a clone, the compiler."""
+    """One line: the file itself, Compiler Explorer, the repository, a clone; a .cu's compiler."""
     parts = [f"[Download {name}](/{FOLDER}/{snippet}/{name}){{ download={name} }}"]
     if explored:
         parts.append(f"[open in Compiler Explorer]({explored})")
     if repository:
         parts.append(f"[in the repository]({repository}/blob/main/snippets/{snippet}/{name})")
         parts.append(f"`git clone {repository}`")
+    if name.endswith(".cu"):
+        parts.append(f"`nvcc -std=c++17 -arch=native -c {name}`")
     return f"{' · '.join(parts)}\n{{ .ws-ways }}"
