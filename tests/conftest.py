@@ -57,16 +57,19 @@ validation: {links: {absolute_links: relative_to_docs}}
 """
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep on one worker what shares a file's fixtures, or what was compiled of a snippet.
+def group_of(item: pytest.Item) -> str:
+    """What keeps a test on one worker with others: the snippet that it executes, or its file."""
+    callspec = getattr(item, "callspec", None)
+    one = callspec.params.get("one") if callspec else None
+    executes = item.path.parent.name == "snippets" and hasattr(one, "id")
+    return one.id if executes else item.path.stem
 
-    What takes longest, the snippets, comes first, so that no worker is left alone with it.
-    """
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Group the tests, and let the snippets begin: no worker is left alone with one at the end."""
     for item in items:
-        one = getattr(item, "callspec", None) and item.callspec.params.get("one")
-        of_snippet = item.path.parent.name == "snippets" and one is not None
-        item.add_marker(pytest.mark.xdist_group(one.id if of_snippet else item.path.stem))
-    items.sort(key=lambda item: item.path.parent.name != "snippets")
+        item.add_marker(pytest.mark.xdist_group(group_of(item)))
+    items.sort(key=lambda item: group_of(item) == item.path.stem)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -384,13 +384,13 @@ def check_lists(trial: Trial, text: str) -> list[str]:
 
 
 MEASURE = """
-import json, resource, sys, time
+import json, sys, time
+from peak import peak
 from warpshelf.cli import commands
 started = time.process_time()
 status = commands.main(["check", *sys.argv[1:]])
-unit = 1 if sys.platform == "darwin" else 1024
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-print(json.dumps({"status": status, "seconds": time.process_time() - started, "bytes": peak}))
+took = time.process_time() - started
+print(json.dumps({"status": status, "seconds": took, "bytes": peak()}))
 """
 
 
@@ -417,7 +417,10 @@ def measured(root: Path, *words: str) -> tuple[dict[str, float], str]:
     done = subprocess.run(
         [sys.executable, "-c", MEASURE, *words],
         cwd=root,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "scripts")},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join((f"{ROOT / 'scripts'}", f"{ROOT / 'tests'}")),
+        },
         capture_output=True,
         text=True,
         timeout=120,

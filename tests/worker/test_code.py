@@ -8,12 +8,12 @@ import pytest
 from conftest import ROOT
 
 from warpshelf.bench import assemble
+from warpshelf.bench.pool import Job, Pool
 from warpshelf.contract import snippet
 from warpshelf.core.project import Project
 from warpshelf.look import kept, view
 from warpshelf.records import agreement, machine
-from warpshelf.worker import jobs
-from warpshelf.worker.context import Context
+from warpshelf.worker.task import Task
 
 SIDE = 512  # of the matrix that is counted
 
@@ -21,16 +21,13 @@ SIDE = 512  # of the matrix that is counted
 @pytest.fixture(scope="module", params=agreement.TARGETS)
 def views(request: pytest.FixtureRequest) -> dict[str, view.View]:
     """The views of `transpose` by variant, made here for each target in turn."""
-    import os
-
     project = Project(ROOT)
     one = snippet.read(project, project.snippets / "transpose")
     details = assemble.details(one, machine.plain(), request.param)
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in details["environment"].items():
-            patch.setitem(os.environ, name, value)
-        answer = jobs.view_snippet(Context(details, lambda message: None))
-    assert answer["failures"] == []
+    with Pool(1) as pool:  # in a child, since the kernels that a process has loaded stay
+        [outcome] = pool.run([Job(Task.VIEW, one.id, one.seconds, details)])
+    answer = outcome.answer
+    assert answer is not None and answer["failures"] == [], outcome
     found = {one["variant"]: one for one in answer["views"]}
     assert {one["arch"] for one in found.values()} == {request.param}
     return found

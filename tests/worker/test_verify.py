@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy
 import pytest
 import torch
+from conftest import ROOT
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -718,7 +719,8 @@ def test_small_inputs_are_drawn_once_and_handed_out_as_copies() -> None:
 
 
 PEAK = """
-import resource, torch
+import torch
+from peak import peak
 from warpshelf.worker import accuracy, memory, verify
 
 torch.set_num_threads(1)
@@ -737,10 +739,10 @@ def reference(a, b):
 
 small = [part[:100].clone() for part in draw(0)]
 verify.check(triad, verify.Given(lambda turn: small, reference), {}, ours=True)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
 verify.check(triad, verify.Given(draw, reference), {}, ours=True)
-after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print((after - before) * 1024 / (2 * 4 * n + 4 * n + 8 * n))
+after = peak()
+print((after - before) / (2 * 4 * n + 4 * n + 8 * n))
 """
 
 
@@ -748,7 +750,8 @@ def test_a_large_case_takes_little_more_than_its_tensors_and_their_truth() -> No
     if sys.platform != "linux":
         pytest.skip("ru_maxrss is in other units there")
     # Tensors are then mapped each by itself, and what is freed goes back at once.
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
+    paths = os.pathsep.join([str(ROOT / "scripts"), str(ROOT / "tests")])
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "PYTHONPATH": paths}
     done = subprocess.run(
         [sys.executable, "-c", PEAK], env=environment, capture_output=True, text=True, check=True
     )

@@ -1,0 +1,34 @@
+"""How much memory a process has had at most, whatever the one that started it has had.
+
+`ru_maxrss` begins with what its parent had: Linux hands that on through fork and exec.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+from pathlib import Path
+
+UNIT = 1 if sys.platform == "darwin" else 1024  # bytes, of ru_maxrss
+
+
+def peak() -> int:
+    """Bytes of this process."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        [line] = [one for one in status.read_text().splitlines() if one.startswith("VmHWM:")]
+        return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT
+
+
+if __name__ == "__main__":
+    # Runs a command; writes the seconds of CPU and the bytes of its processes into a file.
+    import json
+    import subprocess
+
+    _, target, *command = sys.argv
+    done = subprocess.run(command, check=False)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    found = {"seconds": used.ru_utime + used.ru_stime, "bytes": used.ru_maxrss * UNIT}
+    Path(target).write_text(json.dumps(found))
+    sys.exit(done.returncode)
