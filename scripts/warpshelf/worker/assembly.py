@@ -47,6 +47,12 @@ def assembled(ptx: str, symbol: str, target: str) -> Assembled:
 
     with at_fixed_addresses():
         made, plain = make(True), make(False)
+    tries = 0
+    while not same(elf.ptx(made), ptx.splitlines()):
+        # NVRTC, too, writes one of several texts of a large kernel, in this very process.
+        if tries == TRIES:
+            raise RuntimeError(f"{symbol}: its binary for {target} was made of other PTX")
+        made, tries = make(True), tries + 1
     code = elf.code(made, symbol)
     tries = 0
     while code != elf.code(plain, symbol):
@@ -54,8 +60,6 @@ def assembled(ptx: str, symbol: str, target: str) -> Assembled:
         if tries == TRIES:
             raise RuntimeError(f"{symbol}: {target}: no code without line information is like it")
         plain, tries = make(False), tries + 1
-    if not same(elf.ptx(made), ptx.splitlines()):
-        raise RuntimeError(f"{symbol}: its binary for {target} was made of other PTX")
     if language == "Triton":
         import triton
 
