@@ -1,7 +1,7 @@
 """A sum, an ordered compaction, a histogram: what lanes tell each other in registers.
 
-Shapes  total: x (n,) float32 or int32 -> () of the same dtype, int32 modulo 2**32
-        compact: x (n,) float32 -> the elements over a limit, in their order
+Shapes  total: x (n,) float32 or int32 -> () of the same dtype, int32 modulo 2**32;
+        compact: x (n,) float32 -> the elements over a limit, in their order;
         histogram: x (n,) int32 -> (bins,) int64; a value that is none of 0 ... bins - 1
         is counted nowhere
 Bytes   x read once: 4 * n; and what is kept written once
@@ -25,6 +25,7 @@ from snippets import cuda
 
 LIBRARIES = cuda.Source(Path(__file__).with_suffix(".cu"))
 KERNELS = cuda.Source(LIBRARIES.path, ("-DWITHOUT_LIBRARIES",))
+SHARED = 100 * 1024  # bytes that any multiprocessor from sm_80 on has for blocks
 MAX_BINS = 12_288  # that fill the 48 KiB of shared memory a block has unasked
 SUMS = {
     "shared": "Shared",
@@ -49,9 +50,12 @@ def _multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
-def _blocks(x: torch.Tensor, elements: int) -> int:
-    """One block for so many elements, and at most eight a multiprocessor."""
-    return min(-(-x.numel() // elements), 8 * _multiprocessors(x.device))
+def _blocks(x: torch.Tensor, elements: int, each: int) -> int:
+    """One block for so many elements, and at most `each` a multiprocessor.
+
+    That is as many as are on it at a time, or a few would begin when the others end.
+    """
+    return min(-(-x.numel() // elements), each * _multiprocessors(x.device))
 
 
 def _dense(x: torch.Tensor, *dtypes: torch.dtype) -> None:
@@ -86,7 +90,7 @@ def total(x: torch.Tensor, way: str = "shuffle") -> torch.Tensor:
     source = LIBRARIES if way in ("groups", "cub") else KERNELS
     kernel = f"sum_of<{SUMS[way]}, {TYPES[x.dtype]}>"
     while True:  # twice at most: the sums of all blocks are few
-        blocks = max(1, _blocks(x, 4096))
+        blocks = max(1, _blocks(x, 4096, each=6))
         sums = torch.empty(blocks, dtype=x.dtype, device=x.device)
         source.launch(kernel, blocks, 256, x, sums, np.int64(x.numel()))
         if blocks == 1:
@@ -133,8 +137,9 @@ def histogram(x: torch.Tensor, bins: int, way: str = "match") -> torch.Tensor:
             "range of values at a time"
         )
     counts = torch.zeros(bins, dtype=torch.int64, device=x.device)
-    if blocks := _blocks(x, 1024):
-        kernel, shared = f"histogram<{COUNTERS[way]}>", 4 * bins * (way != "global")
+    kernel, shared = f"histogram<{COUNTERS[way]}>", 4 * bins * (way != "global")
+    each = min(8, SHARED // (shared + 1024))  # blocks of 256 threads that have room
+    if blocks := _blocks(x, 1024, each):
         sizes = np.int64(x.numel()), np.int32(bins)
         KERNELS.launch(kernel, blocks, 256, x, counts, *sizes, shared=shared)
     return counts

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import papergpu
 import pytest
@@ -10,6 +12,7 @@ import torch
 from snippets import cuda
 from snippets.warp_primitives import cases
 from snippets.warp_primitives import warp_primitives as ours
+from warpshelf.look import binary
 
 X = torch.arange(12.0)
 
@@ -99,3 +102,32 @@ def test_words_of_integers_wrap():
     x = torch.full((5,), 2**30, dtype=torch.int32)
     for way in ours.SUMS:
         assert ours.total(x, way).item() == 2**30  # 5 * 2**30 less 2**32
+
+
+def test_libraries_choose_one_instruction_for_integers_and_shuffles_for_floats(tmp_path):
+    """What the page says of the machine code, and of ours beside it."""
+    ways = {way: f"sum_of<{method}, {{}}>" for way, method in ours.SUMS.items()}
+    names = [ways[way].format(t) for way in ("groups", "cub", "shuffle") for t in ("int", "float")]
+    code, symbols = ours.LIBRARIES.cubin(names, "sm_90")
+    (tmp_path / "sums.cubin").write_bytes(code)
+    text = binary.dump("-sass", str(tmp_path / "sums.cubin"))
+    parts = re.split(r"Function : (\S+)", text)
+    bodies = dict(zip(parts[1::2], parts[2::2], strict=True))
+    for way, one in (("groups", "int"), ("cub", "int")):
+        body = bodies[symbols[ways[way].format(one)]]
+        assert "REDUX" in body and "SHFL" not in body and body.count("BAR.SYNC") == 1
+    for way in ("groups", "cub", "shuffle"):
+        body = bodies[symbols[ways[way].format("float")]]
+        assert "SHFL" in body and "REDUX" not in body and body.count("BAR.SYNC") == 1
+    cub, groups = (bodies[symbols[ways[way].format("float")]] for way in ("cub", "groups"))
+    assert cub.count("SHFL") == 5 < groups.count("SHFL")  # one thread adds the words of the warps
+
+
+def test_no_more_blocks_are_begun_than_have_room(monkeypatch):
+    monkeypatch.setattr(ours, "_multiprocessors", lambda device: 2)
+    grids = []
+    with papergpu.on_launch(lambda one: grids.append(one.grid[0])):
+        ours.total(torch.ones(60_000))
+        for bins in (256, 8192, ours.MAX_BINS):
+            ours.histogram(torch.zeros(40_000, dtype=torch.int32), bins)
+    assert grids == [12, 1, 16, 6, 4]
