@@ -133,6 +133,9 @@ def test_the_kernels_and_the_programs_of_python_alone_have_a_link() -> None:
     assert {"model_flops.py", "pipeline_schedules.py"} <= LINKS.keys()
     # These need the shared module beside them, or torch: there they would not run.
     assert not {"sgemm.py", "stream.py", "ring_attention.py"} & LINKS.keys()
+    assert "warp_primitives.cu" not in LINKS  # headers of libraries may not be there
+    assert explorer.cuda("x.cu", "// no #include\n__global__ void k() {}\n") is not None
+    assert explorer.cuda("x.cu", "  # include <cub/cub.cuh>\n__global__ void k() {}\n") is None
 
 
 @pytest.mark.parametrize("name", LINKS)

@@ -30,15 +30,19 @@ ACTIVATION = re.compile(
     r"    import papergpu.*\n\n    papergpu\.activate\(\)\n\n",
     re.MULTILINE,
 )
+INCLUDES = re.compile(r"^\s*#\s*include\b", re.MULTILINE)
 UNQUOTED = re.compile(r"[A-Za-z_.][A-Za-z0-9_.-]*")  # what Rison writes without quotes
 
 
 def cuda(name: str, text: str, kernels: Sequence[str] = ()) -> str | None:
     """A link to the PTX of a .cu file; None where it would be too long.
 
-    A template has no code of its own, so the instances named in `kernels`, `scale<float>` and the
-    like, are asked for below the source.
+    Nor has a file one that includes headers: whether NVRTC has them there is not known. A template
+    has no code of its own, so the instances named in `kernels`, `scale<float>` and the like, are
+    asked for below the source.
     """
+    if INCLUDES.search(text):
+        return None
     wanted = [kernel for kernel in kernels if "<" in kernel]
     asked = [f"template __global__ decltype({kernel}) {kernel};" for kernel in wanted]
     note = ["", "// The instances that the snippet launches."] if asked else []
