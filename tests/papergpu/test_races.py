@@ -235,3 +235,25 @@ def test_blocks_beside_each_other_do_not_race(apart: int, form: dict[int, str]) 
             assert "nothing orders" in str(one)
         else:
             assert not overlap
+
+
+def test_the_last_of_many_atomics_has_seen_the_others() -> None:
+    """Blocks on several threads of the host count at 32 places; who comes last there sets it to 0.
+
+    What is noted of atomics must have the order in which they were done: otherwise, in one launch
+    of four, a block that came before seems to have come after.
+    """
+    body = """
+  mov.u32 %r0, %tid.x;
+  mad.wide.u32 %rd6, %r0, 16, %rd0;
+  atom.global.add.u32 %r1, [%rd6], 1;
+  mov.u32 %r2, %nctaid.x;
+  sub.u32 %r2, %r2, 1;
+  setp.eq.u32 %p1, %r1, %r2;
+  @%p1 st.global.u32 [%rd6], 0;
+  ret;
+"""
+    counts = np.zeros((32, 4), np.uint32)
+    for seed in range(100):
+        execute(kernel_of(body), counts, grid=64, settings=Settings(threads=4, seed=seed))
+        assert not counts.any()

@@ -1,5 +1,5 @@
 // Atomics on memory.
-#include "core.hpp"
+#include "checks.hpp"
 #include <algorithm>
 
 namespace {
@@ -8,6 +8,10 @@ namespace {
 template <class T, class F> void atomic(Warp& w, const Inst& i, F f) {
     u64 A[32];
     const Launch& l = launch_of(w);
+    // What the checks note of atomics has to have the order in which they happen: whoever comes last at a place
+    // has seen the others there, and may then use it as its own.
+    std::unique_lock<std::mutex> in_turn;
+    if (l.checks && l.threads > 1) in_turn = std::unique_lock(tracked(w).atomics);
     const Space space = addresses(w, i, A, sizeof(T), ATOMIC);
     u8* R = w.R;
     if (l.checks) check_publish(w, A, w.m, i.flags & 3, space);

@@ -89,6 +89,7 @@ struct Tracked {
     std::vector<Region> regions;
     std::atomic<u32> gangs{0}, epochs{64};
     std::unique_ptr<std::atomic<Epoch*>[]> table;  // of PIECE epochs each
+    std::mutex atomics;                            // held while one is noted and done, and taken before `lock`
     std::mutex lock;                               // of the following
     std::unordered_map<u64, Sync*> syncs;
     std::deque<Sync> all;
