@@ -19,7 +19,7 @@ from detour import Detour
 from filelock import FileLock
 from loopback import Web, serving
 
-from warpshelf.bench.pool import Pool
+from warpshelf.bench.pool import AHEAD, Pool
 from warpshelf.web import fetch
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _preloaded() -> None:
     """Have the fork server of this process import what children that verify kernels need."""
-    Pool(1, preload=("warpshelf.worker.ahead",))
+    Pool(1, preload=AHEAD)
 
 
 @dataclass

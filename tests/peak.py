@@ -5,11 +5,15 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 from pathlib import Path
 
 UNIT = 1 if sys.platform == "darwin" else 1024  # bytes, of ru_maxrss
+HERE = Path(__file__).resolve().parent
+# For a process that measures itself: it imports this, and the tooling.
+ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{HERE.parent / 'scripts'}{os.pathsep}{HERE}"}
 
 
 def peak() -> int:

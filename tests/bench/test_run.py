@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 from conftest import MKDOCS, ROOT, WRONG, Trial, new_trial, sound_snippet, wrong_snippet
 
+from warpshelf.bench.pool import AHEAD
+
 OVERLAYS = {path.stem: path for path in sorted(WRONG.glob("*.py"))}
 HOSTILE = """
 
@@ -334,8 +336,8 @@ class Stop(Exception):
 @pytest.mark.parametrize(
     ("triton", "cuda", "gpu", "expected"),
     [
-        (True, False, False, ("warpshelf.worker.ahead",)),
-        (False, True, False, ("warpshelf.worker.ahead",)),
+        (True, False, False, AHEAD),
+        (False, True, False, AHEAD),
         (False, False, False, ()),
         (True, False, True, ()),
     ],

@@ -466,7 +466,7 @@ def building(wanted: Sequence[str] = ()) -> Figures:
 def snippet(wanted: Sequence[str] = ()) -> Figures:
     """A snippet of this site, all its cases and views, by a child that imports little by itself."""
     from warpshelf.bench import assemble
-    from warpshelf.bench.pool import Job, Pool
+    from warpshelf.bench.pool import AHEAD, Job, Pool
     from warpshelf.contract.snippet import read
     from warpshelf.core.project import Project
     from warpshelf.records import machine
@@ -476,7 +476,7 @@ def snippet(wanted: Sequence[str] = ()) -> Figures:
     softmax = read(project, figures.ROOT / "snippets" / "softmax")
     details = assemble.details(softmax, machine.plain(), "sm_90")
     seconds = []
-    with Pool(1, preload=("warpshelf.worker.ahead",)) as pool:
+    with Pool(1, preload=AHEAD) as pool:
         for _ in range(5):
             (done,) = pool.run([Job(Task.VERIFY, softmax.id, 300, details)])
             if not done.answer or done.answer["failures"]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Trial
+from conftest import Trial
 from synthetic import library, titles
 
 SHELF = """\
@@ -414,13 +414,12 @@ def test_ten_thousand_readings_are_checked_in_time(trial: Trial) -> None:
 
 def measured(root: Path, *words: str) -> tuple[dict[str, float], str]:
     """Status, processor seconds and peak bytes of `shelf check`, and what it found."""
+    import peak
+
     done = subprocess.run(
         [sys.executable, "-c", MEASURE, *words],
         cwd=root,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join((f"{ROOT / 'scripts'}", f"{ROOT / 'tests'}")),
-        },
+        env=peak.ENVIRONMENT,
         capture_output=True,
         text=True,
         timeout=120,

@@ -63,8 +63,9 @@ def share(turn: int) -> dict[str, object]:
     does it all for all of them, and without a record of that `shelf check` fails.
     """
     if turn == 0:
-        return {"share": {"cases": range(MOST), "views": 6}}
-    return {"share": {"cases": [0, *range(turn, MOST, 12)], "views": 0}, "demo": False}
+        return {"share": {"counted": False, "views": 6, "single": True}}
+    few = {"cases": [0, *range(turn, MOST, 12)], "counted": False, "views": 0}
+    return {"share": few, "demo": False}
 
 
 WHERE = [

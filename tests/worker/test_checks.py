@@ -161,7 +161,7 @@ def test_a_share_has_one_view_of_a_case_and_leaves_out_what_is_there_to_be_count
         "TIMED =",
         'COUNTED = ({"m": 8, "n": 8, "k": 8}, {"m": 8, "n": 8, "k": 9, "kills": ["x"]})\nTIMED =',
     )
-    found = verified(text, share={"cases": range(9), "views": 2})
+    found = verified(text, share={"counted": False, "views": 2, "single": True})
     sides = [list(row["case"].values()) for row in found["cases"]]
     assert [8, 8, 8] not in sides and sides[-1] == [8, 8, 9]
     assert found["due"] == []  # such an answer is no record

@@ -35,7 +35,7 @@ def rows(device: str = "cpu", **more: object) -> list[dict]:
         "reference": lambda x: x.double(),
     }
     job = {"needs": {}, "machine": {"sm": None}, "places": {}, "uses_triton": True, "id": "x"}
-    job["share"] = None
+    job["share"] = {}
     context = Context(job, lambda message: None)
     context.proof = Obligations(**(given | more))
     return due.rows(Checks(context, device))

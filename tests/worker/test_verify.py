@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,7 +9,6 @@ from collections.abc import Callable
 import numpy
 import pytest
 import torch
-from conftest import ROOT
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -749,9 +747,10 @@ print((after - before) / (2 * 4 * n + 4 * n + 8 * n))
 def test_a_large_case_takes_little_more_than_its_tensors_and_their_truth() -> None:
     if sys.platform != "linux":
         pytest.skip("ru_maxrss is in other units there")
+    import peak
+
     # Tensors are then mapped each by itself, and what is freed goes back at once.
-    paths = os.pathsep.join([str(ROOT / "scripts"), str(ROOT / "tests")])
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "PYTHONPATH": paths}
+    environment = {**peak.ENVIRONMENT, "MALLOC_MMAP_THRESHOLD_": "65536"}
     done = subprocess.run(
         [sys.executable, "-c", PEAK], env=environment, capture_output=True, text=True, check=True
     )

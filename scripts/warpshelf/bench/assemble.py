@@ -252,7 +252,7 @@ def details(snippet: Snippet, machine: dict[str, Any], target: str | None = None
         "target": target,
         "due": target in (None, agreement.MAIN),
         "demo": True,
-        "share": None,  # of its cases and views; all of them
+        "share": {},  # of its cases and views; all of them
         "limit": snippet.seconds,
         "environment": environment,
     }

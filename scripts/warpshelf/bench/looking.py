@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from warpshelf.bench import assemble
-from warpshelf.bench.pool import Job, Pool
+from warpshelf.bench.pool import AHEAD, Job, Pool
 from warpshelf.bench.run import COMPILE_SECONDS
 from warpshelf.contract import architectures
 from warpshelf.contract import snippet as snippets
@@ -122,7 +122,7 @@ def _made(asked: Asked, tell: Callable[[Job], None], whole: bool) -> Seen:
     if asked.variant is not None:
         details["variants"] = [asked.variant]
     job = Job(Task.VIEW, snippet.id, COMPILE_SECONDS, details)
-    with Pool(1, preload=("warpshelf.worker.ahead",)) as pool:
+    with Pool(1, preload=AHEAD) as pool:
         (outcome,) = pool.run([job], began=tell)
     findings = assemble.findings_of(snippet, outcome)
     answer = outcome.answer or {}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from warpshelf.bench import assemble
-from warpshelf.bench.pool import Job, Outcome, Pool, most_on_gpu
+from warpshelf.bench.pool import AHEAD, Job, Outcome, Pool, most_on_gpu
 from warpshelf.contract import digest, mutants
 from warpshelf.contract.mutants import Mutant
 from warpshelf.contract.snippet import Snippet
@@ -115,7 +115,7 @@ def matrix(
         findings = mutants.check(snippet)
     if snippet.findings or findings:
         raise ShelfError([*snippet.findings, *findings])
-    ahead = () if machine.may_have_gpu() else ("warpshelf.worker.ahead",)
+    ahead = () if machine.may_have_gpu() else AHEAD
     many = workers or os.cpu_count() or 1
     with Pool(many, preload=ahead) as pool, tempfile.TemporaryDirectory() as folder:
         here = _here(pool, snippet)

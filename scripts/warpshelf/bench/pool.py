@@ -26,6 +26,7 @@ DYING = 60.0  # seconds that a job which wants the machine for itself waits for 
 # child that verifies may come to hold; and how many of them keep one GPU busy.
 GPU_SHARE = 12 * 2**30  # bytes
 MOST_ON_GPU = 4
+AHEAD = ("warpshelf.worker.ahead",)  # to preload where children verify kernels without a GPU
 
 
 def most_on_gpu(machine: Mapping[str, Any]) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from warpshelf.bench import assemble
-from warpshelf.bench.pool import Job, Outcome, Pool, most_on_gpu
+from warpshelf.bench.pool import AHEAD, Job, Outcome, Pool, most_on_gpu
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.files import write_atomically
 from warpshelf.core.findings import Finding, ShelfError
@@ -97,7 +97,7 @@ class Run:
                     self._end(Verdict(snippet.id, "current"))
                 return self.verdicts
             if any(snippet.uses_triton or snippet.cuda_path for snippet in stale):
-                ahead = ("warpshelf.worker.ahead",)  # of a GPU's children few have a use for it
+                ahead = AHEAD  # of a GPU's children few have a use for it
         self._need_torch()
         with Pool(self.options.workers or os.cpu_count() or 1, preload=ahead) as pool:
             self.here = self._describe(pool) if machine.may_have_gpu() else machine.plain()

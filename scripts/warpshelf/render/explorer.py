@@ -35,11 +35,10 @@ UNQUOTED = re.compile(r"[A-Za-z_.][A-Za-z0-9_.-]*")  # what Rison writes without
 
 
 def cuda(name: str, text: str, kernels: Sequence[str] = ()) -> str | None:
-    """A link to the PTX of a .cu file; None where it would be too long.
+    """A link to the PTX of a .cu file; None where it would be too long, or the file has includes.
 
-    Nor has a file one that includes headers: whether NVRTC has them there is not known. A template
-    has no code of its own, so the instances named in `kernels`, `scale<float>` and the like, are
-    asked for below the source.
+    Whether NVRTC has the included headers there is not known. A template has no code of its own, so
+    the instances named in `kernels`, `scale<float>` and the like, are asked for below the source.
     """
     if INCLUDES.search(text):
         return None

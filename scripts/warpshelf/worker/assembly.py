@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,21 +45,28 @@ def assembled(ptx: str, symbol: str, target: str) -> Assembled:
             return _triton(ptx, target, lines)
         return nvrtc.binary(ptx, lines=lines)
 
-    with at_fixed_addresses():
-        made, plain = make(True), make(False)
-    tries = 0
-    while not same(elf.ptx(made), ptx.splitlines()):
-        # NVRTC, too, writes one of several texts of a large kernel, in this very process.
-        if tries == TRIES:
-            raise RuntimeError(f"{symbol}: its binary for {target} was made of other PTX")
-        made, tries = make(True), tries + 1
+    def fitting(lines: bool, fits: Callable[[bytes], bool], otherwise: str) -> bytes:
+        # A compiler may write something else the next time: NVRTC one of several texts of a large
+        # kernel, also in one process; an assembler goes by where its own memory lies.
+        for turn in range(TRIES):
+            with nullcontext() if turn else at_fixed_addresses():
+                made = make(lines)
+            if fits(made):
+                return made
+        raise RuntimeError(f"{symbol}: {otherwise}")
+
+    executed = ptx.splitlines()
+    made = fitting(
+        True,
+        lambda one: same(elf.ptx(one), executed),
+        f"its binary for {target} was made of other PTX",
+    )
     code = elf.code(made, symbol)
-    tries = 0
-    while code != elf.code(plain, symbol):
-        # What an assembler writes may depend on where its own memory lies, which is drawn anew.
-        if tries == TRIES:
-            raise RuntimeError(f"{symbol}: {target}: no code without line information is like it")
-        plain, tries = make(False), tries + 1
+    fitting(
+        False,
+        lambda one: elf.code(one, symbol) == code,
+        f"{target}: no code without line information is like it",
+    )
     if language == "Triton":
         import triton
 

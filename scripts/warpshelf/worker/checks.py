@@ -14,6 +14,7 @@ from warpshelf.worker import accuracy, costs, memory, verify, views
 from warpshelf.worker.accuracy import Wrong
 from warpshelf.worker.context import Context, JobError, failure, raised
 from warpshelf.worker.counts import Counts
+from warpshelf.worker.share import Share
 from warpshelf.worker.verify import Given
 from warpshelf.worker.watch import Watch
 
@@ -37,7 +38,7 @@ class Checks:
         self.proof = context.proof
         self.device = device
         self.needs: dict[str, Any] = context.job["needs"]
-        self.share: dict[str, Any] | None = context.job["share"]
+        self.share = Share(**context.job["share"])
         target = context.job.get("target")  # whose PTX is executed, without a GPU
         self.sm = architectures.number(target) if target else context.job["machine"].get("sm") or 0
         self.place = ""  # what is being called, on which case
@@ -47,18 +48,6 @@ class Checks:
         self.skips: dict[str, str] = {}
         self.failures: dict[str, dict[str, Any]] = {}
         self.dtypes: dict[object, torch.dtype] = {}  # by form of case, of the first output
-
-    def chosen(self) -> list[int]:
-        """The numbers of the cases to verify: all of them, or those of a share.
-
-        A share names `cases`, those among them that are there only to be counted being left out,
-        and asks for a single view of every case whose number its `views` divides; 0 asks for none.
-        """
-        every = range(len(self.proof.cases))
-        if self.share is None:
-            return list(every)
-        counted = [index for index in self.proof.counted if not self.proof.kills[index]]
-        return [index for index in every if index in self.share["cases"] and index not in counted]
 
     def answer(self) -> dict[str, Any]:
         """What the record takes from here."""
@@ -161,7 +150,7 @@ class Checks:
                 self._again(name, case, given, cost)
             if mine and name not in self.failures:
                 ours.append(mine)
-        if not timed and self._viewed(index):
+        if not timed and self.share.viewed(index):
             # After all variants: each view is compiled anew, and a hasty check may end before.
             for mine in [one for one in ours if one["verdict"] == "passed"]:
                 self._begin(mine["name"], index, further=True)
@@ -284,7 +273,7 @@ class Checks:
         """Call a variant on every view of a case; what it refuses goes into its result."""
         refuses: dict[str, str] = {}
         drawn = views.drawn(
-            self.proof, self.draw, name, case, index, given, single=self.share is not None
+            self.proof, self.draw, name, case, index, given, single=self.share.single
         )
         for view, of, inputs, refs in drawn:
             self._at(f"in variant {name!r} on case {of}, {view}")
@@ -298,11 +287,6 @@ class Checks:
             return
         if refuses:
             result["refuses"] = refuses
-
-    def _viewed(self, index: int) -> bool:
-        """Whether views are drawn of case number `index`."""
-        step = 1 if self.share is None else self.share["views"]
-        return step > 0 and index % step == 0
 
     def _again(self, name: str, case: Case, given: Given, cost: dict[str, Any]) -> None:
         """Call a variant once more under each schedule that it meets on no target otherwise."""

@@ -48,10 +48,10 @@ def verify_snippet(context: Context) -> dict[str, Any]:
     if job["kind"] != "kernel":
         return _facts(context) | pictures_of(context)
     checks = Checks(context, device)
-    for index in checks.chosen():
+    for index in checks.share.chosen(proof):
         checks.case(index, proof.cases[index], timed=False)
     # What failed leaves no record, and so nothing that could be held against what is due.
-    wanted = checks.share is None and not checks.failures and job["due"]
+    wanted = checks.share.whole and not checks.failures and job["due"]
     return {**checks.answer(), "due": due.rows(checks) if wanted else []}
 
 

@@ -1,0 +1,43 @@
+"""How much of a kernel one verification takes on: all of its cases and views, or a share of them.
+
+A record needs all. Tests that repeat it for every architecture take a share, since most of their
+time goes into compiling, anew for each architecture, case and view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from warpshelf.contract.values import Obligations
+
+
+@dataclass(frozen=True)
+class Share:
+    """Everything, unless it says otherwise.
+
+    Of the cases those whose numbers are in `cases`; without `counted`, none that kills nothing and
+    is there only to be counted. Views of one case in `views` (0: of none); of these a `single` one.
+    """
+
+    cases: Collection[int] | None = None
+    counted: bool = True
+    views: int = 1
+    single: bool = False
+
+    def chosen(self, proof: Obligations) -> list[int]:
+        """The numbers of the cases to verify."""
+        every = range(len(proof.cases))
+        wanted = [index for index in every if self.cases is None or index in self.cases]
+        if self.counted:
+            return wanted
+        return [index for index in wanted if index not in proof.counted or proof.kills[index]]
+
+    def viewed(self, index: int) -> bool:
+        """Whether views are drawn of case number `index`."""
+        return self.views > 0 and index % self.views == 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether it leaves nothing out, so that a record may rest on it."""
+        return self == Share()

@@ -1,0 +1,37 @@
+"""What a verification takes on: everything, or the share that a job asks for."""
+
+from __future__ import annotations
+
+import pytest
+
+from warpshelf.contract.values import Obligations
+from warpshelf.worker.share import Share
+
+# Four cases that kill, and three that are counted, of which one kills as well.
+PROOF = Obligations(
+    cases=tuple({"n": n} for n in range(7)),
+    counted=range(4, 7),
+    kills=(("a",), ("b",), ("a",), ("c",), (), ("b",), ()),
+)
+
+
+@pytest.mark.parametrize(
+    ("share", "cases", "viewed"),
+    [
+        (Share(), [0, 1, 2, 3, 4, 5, 6], [0, 1, 2, 3, 4, 5, 6]),
+        (Share(counted=False, views=3, single=True), [0, 1, 2, 3, 5], [0, 3, 6]),
+        (Share(cases=[0, 4, 5, 90], views=0), [0, 4, 5], []),
+        (Share(cases=range(1, 1000, 2), counted=False), [1, 3, 5], [0, 1, 2, 3, 4, 5, 6]),
+    ],
+)
+def test_a_share_chooses_cases_and_those_that_are_viewed(
+    share: Share, cases: list[int], viewed: list[int]
+) -> None:
+    assert share.chosen(PROOF) == cases
+    assert [index for index in range(7) if share.viewed(index)] == viewed
+
+
+def test_only_what_leaves_nothing_out_is_whole() -> None:
+    assert Share().whole
+    for part in ({"cases": [0]}, {"counted": False}, {"views": 2}, {"single": True}):
+        assert not Share(**part).whole
