@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("cuda.bindings.nvrtc")
 
 from apart import outcomes
+from conftest import ROOT
 from faults import barriers, bounds, copies, global_memory, shared_memory
 from papergpu.errors import Finding
 from planted import RUNS, launcher
@@ -79,6 +80,8 @@ def test_planted_faults_are_found(capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print("", line, *missed, sep="\n")
     assert len(FAULTS) >= 60 and not missed
+    page = (ROOT / "docs" / "about" / "papergpu.md").read_text()
+    assert f"| planted faults | {len(FAULTS)} in {len(SOUND)} sound CUDA kernels and " in page
 
 
 @pytest.mark.parametrize("name", SOUND)

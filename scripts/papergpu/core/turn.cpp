@@ -142,9 +142,9 @@ Turn run(Warp& w, u64 quantum) {
                 break;
             }
             moved = true;
+            if (l.checks) check_warp_sync(w, m);  // before: what this writes, nobody has seen yet
             i.run(w, i);
             ++w.pc;
-            if (l.checks) check_warp_sync(w, m);
             break;
         }
         case BARRIER:

@@ -227,6 +227,30 @@ def found(launch: Launch) -> None:
     assert y.tolist() == [1, 5]
 
 
+TURNED = """
+#include <mma.h>
+using namespace nvcuda;
+__global__ void turned(const float* x, float* y) {
+  __shared__ __align__(32) float s[2][256];
+  int t = threadIdx.x, lane = t % 32, w = t / 32;
+  for (int tile = w; tile < 4; tile += 2) {
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> f;
+    wmma::load_matrix_sync(f, x + 256 * tile, 16, wmma::mem_row_major);
+    wmma::store_matrix_sync(s[w], f, 16, wmma::mem_row_major);
+    __syncwarp();  // stored
+    for (int k = lane; k < 256; k += 32) y[256 * tile + k] = s[w][k % 16 * 16 + k / 16];
+    __syncwarp();  // read
+  }
+}
+"""
+
+
+def turned(launch: Launch) -> None:
+    x, y = numbers(4, 16, 16), numbers(4, 16, 16)
+    launch("turned", 1, 64, x, y)
+    assert (y == x.transpose(0, 2, 1)).all()
+
+
 SOUND = (
     Sound(
         "sum",
@@ -245,6 +269,15 @@ SOUND = (
             ),
             "one thread too many": Fault("if (t < k) s", "if (t <= k) s", f"{RACE}|which has"),
             "half filled": Fault("s[t] = v;", "if (t < 200) s[t] = v;", UNWRITTEN),
+        },
+    ),
+    Sound(
+        "turned",
+        TURNED,
+        turned,
+        {
+            "not stored yet": Fault("    __syncwarp();  // stored\n", "", WARP),
+            "stored again": Fault("    __syncwarp();  // read\n", "", WARP),
         },
     ),
     Sound(
