@@ -142,7 +142,6 @@ Turn run(Warp& w, u64 quantum) {
                 break;
             }
             moved = true;
-            if (l.checks) check_warp_sync(w, m);  // before: what this writes, nobody has seen yet
             i.run(w, i);
             ++w.pc;
             break;

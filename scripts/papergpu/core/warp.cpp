@@ -80,7 +80,8 @@ HANDLER("elect", apart(w, i, [&](u32 m, u32) {
             }
             set_predicate(w, i.list, 1u << lowest(m));
         });)
-HANDLER("bar.warp", (void)i; (void)w;)
+// Lanes meet at many instructions; this one alone orders what they did to memory.
+HANDLER("bar.warp", (void)i; if (launch_of(w).checks) check_warp_sync(w, w.m);)
 template <class T, class F> void reduce(Warp& w, const Inst& i, F f) {
     apart(w, i, [&](u32 m, u32) {
         T v = get<T>(w.R, i.a, lowest(m));

@@ -288,6 +288,9 @@ SOUND = (
             "no barrier before": Fault("+ t];\n  __syncwarp();", "+ t];", WARP),
             "none after reads": Fault("    __syncwarp();  // after reads\n", "", WARP),
             "none after writes": Fault("    __syncwarp();  // after writes\n", "", WARP),
+            "a vote after writes": Fault(
+                "__syncwarp();  // after writes", "if (__any_sync(~0u, v > 1e9)) return;", WARP
+            ),
             "across warps": Fault("s[t ^ k]", "s[t ^ k ^ 32]", f"{RACE}|{UNWRITTEN}"),
         },
     ),
