@@ -8,6 +8,7 @@ that NVRTC lacks have stand-ins (papergpu/headers).
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,12 @@ import numpy.typing as npt
 from papergpu import kept, session
 from papergpu.arguments import parameter, touched
 from papergpu.errors import CompileError, Finding, Unavailable, Unsupported
-from papergpu.launch import Kernel, Memory, Result, Settings, Three, aligned
+from papergpu.launch import Kernel, Memory, Result, Settings, Three, aligned, loaded
 from papergpu.mangled import matching, qualified
 from papergpu.nvrtc import Compiled, compiled, unit
 from papergpu.steps import bits
 from papergpu.tree import Variable
-from papergpu.variables import bytes_of
+from papergpu.variables import HEAP, bytes_of
 
 __all__ = ["CompileError", "Finding", "Memory", "Settings", "Source", "Unavailable", "Unsupported"]
 Dim = int | Sequence[int]
@@ -38,6 +39,12 @@ class _Loaded:
         self.module = kept.Module(made.ptx, before)
         self.outline = self.module.outline
         self.kernels: dict[str, Kernel] = {}
+
+    def shares(self) -> bool:
+        """Whether its kernels use variables, or a heap, that others may use too."""
+        symbols = self.outline.memory.symbols
+        words = Counter(re.findall(r"[\w$]+", self.made.ptx))  # a variable's own line is one
+        return HEAP in symbols or any(words[name] > 1 for name in symbols)
 
 
 class Source:
@@ -66,7 +73,8 @@ class Source:
             self.text, self.path or (Path(name) if name else None), self.options, target
         )
         self._names: list[str] = []
-        self._loaded: _Loaded | None = None
+        self._loaded: _Loaded | None = None  # those instances of templates, and all that is none
+        self._apart: dict[str, _Loaded] = {}  # an instance each
         self._memory: npt.NDArray[np.uint8] | None = None
 
     def launch(
@@ -95,8 +103,8 @@ class Source:
             TypeError, ValueError: the launch is not possible, or an argument does not fit.
         """
         found = self.kernel(kernel)
-        assert self._loaded is not None
-        wanted = self._loaded.outline.kernels[self._symbol(kernel)]
+        module, symbol = self._find(kernel)
+        wanted = module.outline.kernels[symbol]
         if len(args) != len(wanted):
             raise TypeError(
                 f"{self.name}: {kernel} takes {len(wanted)} arguments, and got {len(args)}"
@@ -114,15 +122,18 @@ class Source:
 
     def kernel(self, name: str) -> Kernel:
         """The decoded kernel that `name` names."""
-        symbol = self._symbol(name)
-        assert self._loaded is not None and self._memory is not None
-        kernels = self._loaded.kernels
-        if symbol not in kernels:
-            program = self._loaded.module.program(symbol)
+        found, symbol = self._find(name)
+        if symbol not in found.kernels:
+            program = found.module.program(symbol)
             program.name = name
-            size = len(self._loaded.outline.memory.bytes)
-            kernels[symbol] = Kernel(program, self._memory[:size], self._loaded.made.ptx)
-        return kernels[symbol]
+            memory, ptx = found.outline.memory, found.made.ptx
+            if found is self._loaded:
+                assert self._memory is not None
+                one = Kernel(program, self._memory[: len(memory.bytes)], ptx)
+            else:
+                one = loaded(program, memory, ptx)
+            found.kernels[symbol] = one
+        return found.kernels[symbol]
 
     def globals(self, name: str, dtype: npt.DTypeLike | None = None) -> npt.NDArray[Any]:
         """A `__device__` or `__constant__` variable, to be read and written in place.
@@ -172,26 +183,41 @@ class Source:
                 self._memory[at : at + 8] = np.frombuffer(address.to_bytes(8, "little"), np.uint8)
         self._names, self._loaded = wanted, fresh
 
-    def _symbol(self, name: str) -> str:
-        """The symbol of the kernel that `name` means."""
-        if "<" in name:
-            self._compile_name(name)
+    def _find(self, name: str) -> tuple[_Loaded, str]:
+        """The module that has the kernel which `name` means, and its symbol there."""
+        if "<" not in name:
+            self._load()
             assert self._loaded is not None
-            return self._loaded.made.symbols[name]
-        self._load()
-        assert self._loaded is not None
-        found = matching(list(self._loaded.outline.kernels), name)
-        if len(found) > 1:
-            listed = ", ".join(found)
-            raise ValueError(f"{self.name}: {name!r} means several kernels: name one of {listed}")
-        if not found:
-            self._compile_name(name)  # it may be a template whose arguments all have defaults
-            return self._loaded.made.symbols[name]
-        return found[0]
+            found = matching(list(self._loaded.outline.kernels), name)
+            if len(found) > 1:
+                listed = ", ".join(found)
+                raise ValueError(
+                    f"{self.name}: {name!r} means several kernels: name one of {listed}"
+                )
+            if found:
+                return self._loaded, found[0]
+        module = self._instance(name)  # also a template whose arguments all have defaults
+        return module, module.made.symbols[name]
 
-    def _compile_name(self, name: str) -> None:
-        try:
+    def _instance(self, name: str) -> _Loaded:
+        """The module of an instance of a template: its own, unless it shares variables.
+
+        Compiled together, the time would grow with the square of their number.
+        """
+        if name in self._apart:
+            return self._apart[name]
+        if name not in self._names:
+            alone = _Loaded(self._compiled_for(name), None)
+            if not alone.shares():
+                self._apart[name] = alone
+                return alone
             self._load(name)
+        assert self._loaded is not None
+        return self._loaded
+
+    def _compiled_for(self, name: str) -> Compiled:
+        try:
+            return compiled(self._unit, [name])
         except CompileError as error:
             said = str(error)
             self._load()  # an error of the file itself is shown as it is

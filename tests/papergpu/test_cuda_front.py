@@ -76,6 +76,29 @@ def test_a_template_is_named_as_in_cpp_and_takes_a_tensor(basic):
     assert y.tolist() == [0, 5, 10, 15]
 
 
+INSTANCES = r"""
+__device__ int calls;
+template <int N> __global__ void alone(int* y) { *y = N; }
+template <int N> __global__ void counting(int* y) { y[0] += N; y[1] = ++calls; }
+"""
+
+
+def test_instances_are_compiled_together_only_where_they_share_variables():
+    source, launched = Source(INSTANCES), []
+    y = np.zeros(2, np.int32)
+    with papergpu.on_launch(launched.append):
+        for n in range(1, 4):
+            source.launch(f"alone<{n}>", 1, 1, y)
+            assert y[0] == n
+        for n in range(1, 4):
+            source.launch(f"counting<{n}>", 1, 1, y)
+            assert y.tolist() == [3 + n * (n + 1) // 2, n], "the count is of all instances"
+    assert source.globals("calls").tolist() == [3]
+    assert [one.ptx.count(".entry") for one in launched] == [1, 1, 1, 1, 2, 3]
+    with pytest.raises(ValueError, match="its template arguments are wrong"):
+        source.launch("alone<int>", 1, 1, y)
+
+
 def test_every_kind_of_argument_becomes_its_parameter(basic):
     class Pair(ctypes.Structure):
         _fields_ = [("first", ctypes.c_int), ("second", ctypes.c_float)]
