@@ -49,3 +49,18 @@ def test_a_variant_must_suit_the_snippet_and_itself() -> None:
     assert covered["wgmma"] == [90]
     assert covered["plain"] == covered[None] == [80, 86, 89, 90, 100, 103, 120]
     assert architectures.covered({}, "any", 75)
+
+
+@pytest.mark.parametrize(
+    ("needs", "arch"),
+    [
+        ({}, "native"),
+        ({"sm": 90}, "sm_90a"),
+        ({"sm": [100]}, "sm_100a"),
+        ({"sm": [90, 100]}, "native"),
+        ({"sm": ">=90"}, "native"),
+        ({"variants": {"fast": {"sm": 90}}}, "native"),  # the file has others
+    ],
+)
+def test_a_kernel_for_one_architecture_is_compiled_for_it(needs: dict, arch: str) -> None:
+    assert architectures.compiled_for(needs) == arch

@@ -225,3 +225,4 @@ def test_the_line_below_a_listing_says_where_the_file_is() -> None:
     assert "clone" not in bare and "godbolt" not in bare and "nvcc" not in bare
     line = sources.ways("sgemm", "sgemm.cu", None, None)
     assert "`nvcc -std=c++17 -arch=native -c sgemm.cu`" in line  # tests/snippets/test_cuda.py
+    assert "-arch=sm_90a -c a.cu" in sources.ways("a", "a.cu", None, None, "sm_90a")

@@ -751,6 +751,6 @@ def test_nvcc_takes_each_file_as_it_is(path, tmp_path):
     nvcc = shutil.which("nvcc")
     if nvcc is None:
         pytest.skip("there is no nvcc")
-    command = [nvcc, "-std=c++17", "-arch=sm_90", "-c", path.name, "-o", str(tmp_path / "x.o")]
+    command = [nvcc, "-std=c++17", "-arch=sm_90a", "-c", path.name, "-o", str(tmp_path / "x.o")]
     done = subprocess.run(command, cwd=path.parent, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -57,6 +57,15 @@ def number(target: str) -> int:
     return int(target.removeprefix("sm_"))
 
 
+def compiled_for(needs: dict[str, Any]) -> str:
+    """What nvcc is to compile a snippet's .cu for: `native`, or the one GPU that it is for.
+
+    A kernel for one architecture alone has features that no later one keeps: `sm_90a`.
+    """
+    versions = {one for each in of(needs) for one in each.exactly}
+    return f"sm_{versions.pop()}a" if len(versions) == 1 else "native"
+
+
 def of(needs: dict[str, Any], variant: str | None = None) -> tuple[Architectures, ...]:
     """What NEEDS asks of a GPU for the snippet and, where given, one of its variants: all hold."""
     own = needs.get("variants", {}).get(variant, {})

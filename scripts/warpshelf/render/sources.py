@@ -26,7 +26,9 @@ def explored(listing: Listing, kernels: Sequence[str] = (), calls: str = "") -> 
     return explorer.python(listing.name, listing.text)
 
 
-def ways(snippet: str, name: str, repository: str | None, explored: str | None) -> str:
+def ways(
+    snippet: str, name: str, repository: str | None, explored: str | None, arch: str = "native"
+) -> str:
     """One line: the file itself, Compiler Explorer, the repository, a clone; a .cu's compiler."""
     parts = [f"[Download {name}](/{FOLDER}/{snippet}/{name}){{ download={name} }}"]
     if explored:
@@ -35,5 +37,5 @@ def ways(snippet: str, name: str, repository: str | None, explored: str | None) 
         parts.append(f"[in the repository]({repository}/blob/main/snippets/{snippet}/{name})")
         parts.append(f"`git clone {repository}`")
     if name.endswith(".cu"):
-        parts.append(f"`nvcc -std=c++17 -arch=native -c {name}`")
+        parts.append(f"`nvcc -std=c++17 -arch={arch} -c {name}`")
     return f"{' · '.join(parts)}\n{{ .ws-ways }}"

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from warpshelf.contract import architectures
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding
 from warpshelf.core.pages import Page
@@ -82,6 +83,7 @@ def code(
                 one.name,
                 repository,
                 sources.explored(one, kernels, snippet.calls),
+                architectures.compiled_for(snippet.needs),
             )
         )
         for one in listings
