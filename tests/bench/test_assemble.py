@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -47,6 +48,24 @@ def test_one_child_lists_what_is_due(trial: Trial) -> None:
     trial.sound()
     plain = snippet.read(Project(trial.root), trial.root / "snippets" / "sound")
     assert assemble.details(plain, machine.plain())["due"]
+
+
+@pytest.mark.parametrize(
+    ("sm", "targets"),
+    [
+        (90, ("sm_90",)),
+        ([80, 90], ("sm_90", "sm_80")),
+        (">=90", ("sm_90", "sm_100")),
+        (100, ("sm_90", "sm_100")),  # the record rests on sm_90, also where nothing runs there
+    ],
+)
+def test_a_snippet_is_executed_for_what_it_is_for(
+    trial: Trial, sm: object, targets: tuple[str, ...]
+) -> None:
+    one = gathered(trial)
+    assert one.targets == assemble.TARGETS
+    changed = dataclasses.replace(one.snippet, needs={"sm": sm})
+    assert dataclasses.replace(one, snippet=changed).targets == targets
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])

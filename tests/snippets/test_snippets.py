@@ -82,7 +82,7 @@ def test_every_case_or_fact_and_the_demo(one: Snippet, turn: int) -> None:
     if why := one.cannot_run(here["sm"], here["gpus"]):
         pytest.skip(why)
     if turn >= len(targets(one)):
-        pytest.skip("on a GPU there is one architecture")
+        pytest.skip("it is for no other architecture, or a GPU is here, which has one")
     target = targets(one)[turn]
     common = assemble.details(one, here, target) | share(turn)
     outcome = ask(Job(Task.VERIFY, one.id, one.seconds, common))

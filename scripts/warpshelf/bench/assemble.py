@@ -108,9 +108,18 @@ class Gathered:
 
     @property
     def targets(self) -> tuple[str | None, ...]:
-        """The architectures whose PTX is executed here; None stands for the machine as it is."""
-        compiled = self.snippet.uses_triton or self.snippet.cuda_path is not None
-        return TARGETS if self.on_cpu and compiled else (None,)
+        """The architectures whose PTX is executed here; None stands for the machine as it is.
+
+        Those that a snippet is not for are left out, but the one that its record rests on.
+        """
+        if not self.on_cpu or not (self.snippet.uses_triton or self.snippet.cuda_path is not None):
+            return (None,)
+        covers = [each.covers for each in architectures.of(self.snippet.needs)]
+        return tuple(
+            one
+            for one in TARGETS
+            if one == agreement.MAIN or all(each(architectures.number(one)) for each in covers)
+        )
 
     def _executed(self) -> list[str]:
         targets = [target for target in self.targets if target is not None]
