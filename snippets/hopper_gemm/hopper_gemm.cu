@@ -16,13 +16,15 @@ struct Corner {
     int row, column;
 };
 
-// Tiles are numbered down groups of 16 rows of them: 132 that run together then read
-// about as many rows of A as columns of B, and share them in the L2.
+// Tiles, of so many rows, are numbered down groups of 16 times ROWS: 132 that run
+// together then read about as many rows of A as columns of B, and share them in the L2.
+template <int TALL = ROWS>
 __device__ Corner corner_of(int tile, int M, int N) {
-    const int down = (M + ROWS - 1) / ROWS, across = (N + COLUMNS - 1) / COLUMNS;
-    const int group = tile / (16 * across), first = 16 * group;
-    const int height = min(16, down - first), inside = tile - first * across;
-    return {(first + inside % height) * ROWS, inside / height * COLUMNS};
+    constexpr int HIGH = 16 * ROWS / TALL;
+    const int down = (M + TALL - 1) / TALL, across = (N + COLUMNS - 1) / COLUMNS;
+    const int group = tile / (HIGH * across), first = HIGH * group;
+    const int height = min(HIGH, down - first), inside = tile - first * across;
+    return {(first + inside % height) * TALL, inside / height * COLUMNS};
 }
 
 // --8<-- [start:barriers]
@@ -69,18 +71,30 @@ __device__ void copy(unsigned to, const void* map, int x, int y, unsigned barrie
         : "memory");
 }
 
+// The same for all blocks of a cluster: it lands at one place in each, and each one's
+// barrier counts it.
+template <int CLUSTER>
+__device__ void copy_to_all(unsigned to, const void* map, int x, int y,
+                            unsigned barrier) {
+    constexpr unsigned short ALL = (1 << CLUSTER) - 1;
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+        ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
+        "l"(map), "r"(x), "r"(y), "r"(barrier), "h"(ALL)
+        : "memory");
+}
+
 // A slab of SIDE rows of A (columns of B) from `first` on. If its lines go along K, one
 // box has them all; else they go across, 64 elements each, in SIDE / 64 boxes.
-template <bool ALONG_K, int SIDE>
+template <bool ALONG_K, int SIDE, int CLUSTER = 1>
 __device__ void fetch(unsigned to, const void* map, int first, int k,
                       unsigned barrier) {
-    if (ALONG_K) {
-        copy(to, map, k, first, barrier);
-        return;
-    }
 #pragma unroll
-    for (int s = 0; s < SIDE; s += 64)
-        copy(to + s * LINE, map, first + s, k, barrier);
+    for (int s = 0; s < SIDE; s += ALONG_K ? SIDE : 64) {
+        const int x = ALONG_K ? k : first + s, y = ALONG_K ? first : k;
+        if (CLUSTER == 1) copy(to + s * LINE, map, x, y, barrier);
+        else copy_to_all<CLUSTER>(to + s * LINE, map, x, y, barrier);
+    }
 }
 
 // A map that the host has put into memory is another proxy's: it has to be acquired.
@@ -97,7 +111,8 @@ using Described = unsigned long long;
 template <bool ALONG_K>
 __device__ Described described(unsigned at) {
     const unsigned across = ALONG_K ? 16 : 64 * LINE, down = 8 * LINE;
-    return at >> 4 | Described(across >> 4) << 16 | Described(down >> 4) << 32 |
+    return (at & 0x3ffff) >> 4 |  // without the block's number in its cluster
+           Described(across >> 4) << 16 | Described(down >> 4) << 32 |
            1ull << 62;  // a swizzle of 128 bytes
 }
 
@@ -254,71 +269,111 @@ gemm_together(const T*, const T*, const unsigned char* a_map,
 }
 // --8<-- [end:together]
 
+// --8<-- [start:clusters]
+__device__ unsigned rank_in_cluster() {
+    unsigned rank;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+// All threads of a cluster meet, or those of a block that has none.
+template <int CLUSTER>
+__device__ void meet() {
+    if (CLUSTER == 1) {
+        __syncthreads();
+        return;
+    }
+    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" :::
+                     "memory");
+}
+
+// Arrive at the same barrier in a block of the cluster.
+__device__ void arrive_in(unsigned rank, unsigned barrier) {
+    asm volatile(
+        "{\n.reg .b32 there;\n"
+        "mapa.shared::cluster.u32 there, %0, %1;\n"
+        "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n}" ::"r"(
+            barrier),
+        "r"(rank)
+        : "memory");
+}
+// --8<-- [end:clusters]
+
 // --8<-- [start:specialised]
 // One warpgroup asks, with few registers; two multiply, with many, and do not wait for
 // one another. All take tile after tile, so that slabs of the next are on their way
-// while the sums of this one are written.
-template <class T, bool A_ALONG_K, bool B_ALONG_K, int STAGES>
+// while the sums of this one are written. Blocks of a cluster have tiles below one
+// another: each asks for its rows of A, and for its part of B for all.
+template <class T, bool A_ALONG_K, bool B_ALONG_K, int STAGES, int CLUSTER>
 __global__ void __launch_bounds__(3 * GROUP, 1)
 gemm_specialised(const T*, const T*, const unsigned char* a_map,
                  const unsigned char* b_map, T* C, int M, int N, int K, int tiles) {
+    constexpr int PART = COLUMNS / CLUSTER;
     const auto base = static_cast<unsigned>(__cvta_generic_to_shared(memory));
     const unsigned way_out = base + STAGES * (LEFT + RIGHT);
     const unsigned full = way_out + WAY_OUT, empty = full + 8 * STAGES;
     const int slabs = (K + DEPTH - 1) / DEPTH;
+    const unsigned rank = CLUSTER == 1 ? 0 : rank_in_cluster();
     if (threadIdx.x == 0) {
         for (int s = 0; s < STAGES; ++s) {
             init(full + 8 * s, 1);
-            init(empty + 8 * s, 8);  // warps
+            init(empty + 8 * s, 8 * CLUSTER);  // warps
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
-    __syncthreads();  // the barriers are there
+    meet<CLUSTER>();  // the barriers are there
 
     unsigned stage = 0, round = 0;
     const auto next = [&] {
         if (++stage == STAGES) stage = 0, round ^= 1;
     };
+    const int first = blockIdx.x / CLUSTER, step = gridDim.x / CLUSTER;
     if (threadIdx.x < GROUP) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-        if (threadIdx.x != 0) return;
-        acquire(a_map);
-        acquire(b_map);
-        for (int t = blockIdx.x; t < tiles; t += gridDim.x) {
-            const Corner tile = corner_of(t, M, N);
-            for (int slab = 0; slab < slabs; ++slab, next()) {
-                const unsigned to = base + stage * (LEFT + RIGHT);
-                const unsigned barrier = full + 8 * stage;
-                wait(empty + 8 * stage, round ^ 1);  // in the first round at once
-                arrive_and_expect(barrier, LEFT + RIGHT);
-                fetch<A_ALONG_K, ROWS>(to, a_map, tile.row, slab * DEPTH, barrier);
-                fetch<B_ALONG_K, COLUMNS>(to + LEFT, b_map, tile.column, slab * DEPTH,
-                                          barrier);
+        if (threadIdx.x == 0) {
+            acquire(a_map);
+            acquire(b_map);
+            for (int t = first; t < tiles; t += step) {
+                const Corner tile = corner_of<CLUSTER * ROWS>(t, M, N);
+                const int row = tile.row + rank * ROWS;
+                const int column = tile.column + rank * PART;
+                for (int k = 0; k < slabs * DEPTH; k += DEPTH, next()) {
+                    const unsigned to = base + stage * (LEFT + RIGHT);
+                    const unsigned part = to + LEFT + rank * PART * LINE;
+                    const unsigned barrier = full + 8 * stage;
+                    wait(empty + 8 * stage, round ^ 1);  // in the first round at once
+                    arrive_and_expect(barrier, LEFT + RIGHT);
+                    fetch<A_ALONG_K, ROWS>(to, a_map, row, k, barrier);
+                    fetch<B_ALONG_K, PART, CLUSTER>(part, b_map, column, k, barrier);
+                }
             }
         }
-        return;
-    }
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-    const int half = threadIdx.x / GROUP - 1;
-    const auto leave = [&](unsigned s) {  // a warp has done with a stage
-        if (threadIdx.x % 32 == 0) arrive(empty + 8 * s);
-    };
-    for (int t = blockIdx.x; t < tiles; t += gridDim.x) {
-        const Corner tile = corner_of(t, M, N);
-        float sums[128] = {};
-        unsigned before = 0;  // the stage of the slab before
-        for (int slab = 0; slab < slabs; ++slab, next()) {
-            const unsigned from = base + stage * (LEFT + RIGHT);
-            wait(full + 8 * stage, round);
-            begin<T, A_ALONG_K, B_ALONG_K>(sums, from + half * 64 * LINE, from + LEFT);
-            finish<1>();
-            if (slab > 0) leave(before);
-            before = stage;
+    } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+        const int half = threadIdx.x / GROUP - 1, lane = threadIdx.x % 32;
+        const auto leave = [&](unsigned s) {  // a warp has done with a stage
+            if (CLUSTER == 1 && lane == 0) arrive(empty + 8 * s);
+            if (CLUSTER > 1 && lane < CLUSTER) arrive_in(lane, empty + 8 * s);
+        };
+        for (int t = first; t < tiles; t += step) {
+            const Corner tile = corner_of<CLUSTER * ROWS>(t, M, N);
+            float sums[128] = {};
+            unsigned before = 0;  // the stage of the slab before
+            for (int slab = 0; slab < slabs; ++slab, next()) {
+                const unsigned from = base + stage * (LEFT + RIGHT);
+                wait(full + 8 * stage, round);
+                begin<T, A_ALONG_K, B_ALONG_K>(sums, from + half * 64 * LINE,
+                                               from + LEFT);
+                finish<1>();
+                if (slab > 0) leave(before);
+                before = stage;
+            }
+            finish<0>();
+            leave(before);
+            const int row = tile.row + rank * ROWS + 64 * half;
+            write(C, sums, way_out, row + threadIdx.x / 32 % 4 * 16, tile.column, M, N);
         }
-        finish<0>();
-        leave(before);
-        const int row = tile.row + 64 * half + threadIdx.x / 32 % 4 * 16;
-        write(C, sums, way_out, row, tile.column, M, N);
     }
+    if (CLUSTER > 1) meet<CLUSTER>();  // nobody leaves while others copy to it
 }
 // --8<-- [end:specialised]

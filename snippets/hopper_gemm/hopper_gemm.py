@@ -27,7 +27,13 @@ MAX_SIDE = 2**31 - 512  # so that a tile's end is still an int
 TYPES = {torch.float16: "__half", torch.bfloat16: "__nv_bfloat16"}
 ROWS, COLUMNS, DEPTH = 128, 256, 64  # of a tile, and of a slab
 STAGE = 2 * (ROWS + COLUMNS) * DEPTH  # bytes
-WAYS = {"one stage": 1, "four stages": 4, "specialised": 4, "persistent": 4}  # stages
+WAYS = {  # stages
+    "one stage": 1,
+    "four stages": 4,
+    "specialised": 4,
+    "persistent": 4,
+    "clusters": 4,
+}
 
 
 def _shared(stages: int) -> int:
@@ -38,7 +44,7 @@ def _shared(stages: int) -> int:
 @cache
 def _multiprocessors(device: torch.device) -> int:
     if device.type != "cuda":
-        return 2  # so that blocks take several tiles in turn here too
+        return 2  # a cluster, so that blocks take tiles in turn here too
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
@@ -49,7 +55,7 @@ def _map(x: torch.Tensor, along_k: bool, side: int) -> torch.Tensor:
     return tensor_maps.tensor_map(lines, (side if along_k else DEPTH, 64))
 
 
-def product(a: torch.Tensor, b: torch.Tensor, way: str = "persistent") -> torch.Tensor:
+def product(a: torch.Tensor, b: torch.Tensor, way: str = "clusters") -> torch.Tensor:
     """a b by a way of WAYS."""
     if way not in WAYS:
         raise ValueError(f"hopper_gemm: no way {way!r}; there are {', '.join(WAYS)}")
@@ -88,16 +94,26 @@ def product(a: torch.Tensor, b: torch.Tensor, way: str = "persistent") -> torch.
         return a.new_zeros(m, n)
     c = torch.empty(m, n, dtype=a.dtype, device=a.device)
     a_along_k, b_along_k = tensor_maps.mappable(a), not tensor_maps.mappable(b)
-    maps = _map(a, a_along_k, ROWS), _map(b, b_along_k, COLUMNS)
-    apart = way in ("specialised", "persistent")
-    kernel = f"gemm_{'specialised' if apart else 'together'}<{TYPES[a.dtype]}, "
-    kernel += f"{a_along_k:d}, {b_along_k:d}, {WAYS[way]}>"
-    grid = min(tiles, _multiprocessors(a.device)) if way == "persistent" else tiles
+    cluster = 2 if way == "clusters" else 1
+    maps = _map(a, a_along_k, ROWS), _map(b, b_along_k, COLUMNS // cluster)
     # The kernel reads a and b by their maps alone; they are named to whoever watches.
     arguments = [a, b, *maps, c, np.int32(m), np.int32(n), np.int32(k)]
-    arguments += [np.int32(tiles)] if apart else []
-    threads, shared = (384 if apart else 256), _shared(WAYS[way])
-    KERNELS.launch(kernel, grid, threads, *arguments, shared=shared)
+    kernel = f"<{TYPES[a.dtype]}, {a_along_k:d}, {b_along_k:d}, {WAYS[way]}"
+    shared = _shared(WAYS[way])
+    if way in ("one stage", "four stages"):
+        KERNELS.launch(f"gemm_together{kernel}>", tiles, 256, *arguments, shared=shared)
+        return c
+    tiles = -(-m // (cluster * ROWS)) * -(-n // COLUMNS)  # of a cluster
+    most = tiles if way == "specialised" else _multiprocessors(a.device) // cluster
+    KERNELS.launch(
+        f"gemm_specialised{kernel}, {cluster}>",
+        cluster * min(tiles, most),
+        384,
+        *arguments,
+        np.int32(tiles),
+        shared=shared,
+        cluster=cluster if cluster > 1 else None,
+    )
     return c
 # --8<-- [end:product]
 
