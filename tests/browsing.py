@@ -118,6 +118,7 @@ def launched() -> Iterator[Browser]:
 def open_context(browser: Browser, width: int, **options: object) -> BrowserContext:
     context = browser.new_context(viewport={"width": width, "height": 800}, **options)
     context.set_default_timeout(10_000)
+    context.set_default_navigation_timeout(30_000)  # a long page, on a machine that is busy
     return context
 
 

@@ -160,8 +160,9 @@ def answer(
 ) -> tuple[int, str]:
     monkeypatch.setattr(links, "_terminal", lambda: True)
     monkeypatch.chdir(shelf.root)
-    done = runner.invoke(commands.app, ["links", "add", url, "--topic", "kernels/softmax", *words],
-                         input="".join(f"{line}\n" for line in answers))  # fmt: skip
+    asked = ["links", "add", url, "--topic", "kernels/softmax", *words]
+    given = "".join(f"{line}\n" for line in answers)
+    done = runner.invoke(commands._with_links(asked), asked, input=given)
     return done.exit_code, done.output
 
 
