@@ -6,7 +6,7 @@ Shapes  axpydot: w, v, u (n,) -> z = w - a v (n,) and r = z u ();
         -> B = A + u1 v1^T + u2 v2^T (m, n), x = b B^T y + z (n,), w = a B x (m,);
         all float32, any side 0 or more
 Bytes   fused, of matrices and long vectors: axpydot 16 n, bicgk 4 m n, gemver 12 m n
-Error   within 5e-6 of float64; the same bits every time, on every device
+Error   within 5e-6 of float64; the same bits every time on the same device
 Raises  TypeError for another dtype; ValueError for other shapes, for a vector that is
         not dense, a matrix whose rows are not, over 2**31 blocks, or no such way
 Source  filipovic-kernel-fusion-blas
@@ -23,7 +23,7 @@ from snippets import cuda
 
 KERNELS = cuda.Source(Path(__file__).with_suffix(".cu"))
 WAYS = ("chain", "fused")
-BLOCKS = 512  # of a sweep over a matrix: three for most GPUs' multiprocessors
+BLOCKS = 512  # that a sweep over a matrix wants: some for each multiprocessor
 STRIPS = (16, 256)  # rows of a block, at least and at most
 
 Matrix = Vector = torch.Tensor
