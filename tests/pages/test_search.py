@@ -13,12 +13,12 @@ from playwright.sync_api import Browser, Page
 
 # What is typed, and the pages that explain it: each of them is right.
 RIGHT = {
-    "wgmma": ["kernels/gemm/"],
+    "wgmma": ["kernels/tensor-cores/", "kernels/gemm/"],
     "bank conflict": ["kernels/bank-conflicts/"],
     "zero bubble": ["training/pipeline-parallelism/", "sessions/06-zero-bubble/"],
     "ring attention": ["training/sequence-parallelism/", "sessions/04-ring-attention/"],
     "float4": ["kernels/memory-bandwidth/", "kernels/gemm/"],
-    "TMA": ["kernels/memory-bandwidth/", "kernels/gemm/"],
+    "TMA": ["kernels/memory-bandwidth/", "kernels/tensor-cores/", "kernels/gemm/"],
     "MLA": ["kernels/attention/", "models/transformer/"],
     "NVLink": ["training/collectives/", "kernels/gpu-architecture/", "kernels/blackwell/"],
     "roofline": ["kernels/performance-models/"],
@@ -26,7 +26,7 @@ RIGHT = {
     "occupancy": ["kernels/performance-models/", "kernels/gpu-architecture/"],
     "flash attention": ["kernels/attention/"],
     "warp shuffle": ["kernels/warp-primitives/"],
-    "tensor core": ["kernels/gemm/", "kernels/gpu-architecture/"],
+    "tensor core": ["kernels/tensor-cores/", "kernels/gpu-architecture/"],
     "all-reduce": ["training/collectives/"],
     "ncu": ["tools/profiling/", "tools/reading-a-profile/"],
     "moe": ["training/mixture-of-experts/"],

@@ -18,9 +18,9 @@ TOPICS = sorted(
 # The pages on which somebody learns a method, and so should try it.
 CORE = [
     *(f"kernels/{name}" for name in (
-        "gpu-architecture", "memory-bandwidth", "softmax", "attention", "gemm", "warp-primitives",
-        "bank-conflicts", "reductions", "convolution", "stencils", "fusion", "performance-models",
-        "scheduling", "blackwell")),
+        "gpu-architecture", "memory-bandwidth", "softmax", "attention", "gemm", "tensor-cores",
+        "warp-primitives", "bank-conflicts", "reductions", "convolution", "stencils", "fusion",
+        "performance-models", "scheduling", "blackwell")),
     *(f"models/{name}" for name in (
         "transformer", "transformer-arithmetic", "training-cost", "inference-engines",
         "quantization", "speculative-decoding")),
