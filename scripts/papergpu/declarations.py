@@ -126,7 +126,11 @@ class Declarations:
         kinds = [
             at for at, word in enumerate(plain) if word in ("struct", "class", "union", "enum")
         ]
-        brackets = [at for at, word in enumerate(plain) if word == "("]
+        depth, brackets = 0, []
+        for at, word in enumerate(plain):
+            if word == "(" and not depth:
+                brackets.append(at)
+            depth += (word == "(") - (word == ")")
         return bool(kinds) and all(_within_attribute(plain, at) for at in brackets)
 
     @staticmethod

@@ -243,13 +243,15 @@ def test_the_device_part_keeps_what_kernels_name_and_every_line():
         "#include <x>\n#define TWO helper(2)\nint helper(int a) { return a; }\n"
         "struct Timer { void go() {} };\n"
         "typedef struct { int a; } Option;\n"
+        "template <class S> struct alignas(2 * sizeof(S)) Both { S a, b; };\n"
         "#ifdef A\nvoid f() {\n#else\nvoid f(int a = 3) {\n#endif\n}\n"
         "template <class T = int> void run(T a) { k<<<1, 1>>>(); }\ntemplate void run<int>(int);\n"
-        "__global__ void k(Option o) { int b = TWO; if (b < 3 && b > 1) { } }\nint main() { }\n"
+        "__global__ void k(Option o) { Both<int> b = {TWO}; if (b.a < 3 && b.a > 1) { } }\n"
+        "int main() { }\n"
     )
     kept = device_part(text)
     assert kept.count("\n") == text.count("\n")
-    for stays in ("int helper", "Option;", "__global__ void k", "#ifdef A", "#endif"):
+    for stays in ("int helper", "Option;", "Both {", "__global__ void k", "#ifdef A", "#endif"):
         assert stays in kept
     for goes in ("Timer", "void f", "run", "main"):
         assert goes not in kept
