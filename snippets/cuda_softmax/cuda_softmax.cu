@@ -34,18 +34,28 @@ __device__ S lowest() {
     return S(__int_as_float(0xff800000));  // -inf
 }
 
-// Of K elements; those beyond the row are -inf, or 0 of a gradient.
+// Of K elements, those beyond the row being -inf, or 0 of a gradient: the maximum
+// first, then the sum of exponentials below it. Of a gradient one look is enough.
+template <bool BACK, class S, int K>
+__device__ void look(Stat<S>& known, const S (&a)[K], const S (&b)[K]) {
+#pragma unroll
+    for (int i = 0; i < K; ++i)
+        if (BACK) known.sum += a[i] * b[i];
+        else known.top = max(known.top, a[i]);
+}
+
+template <class S, int K>
+__device__ void look_again(Stat<S>& known, const S (&a)[K]) {
+    const S from = known.top == lowest<S>() ? S(0) : known.top;  // -inf - -inf is NaN
+#pragma unroll
+    for (int i = 0; i < K; ++i) known.sum += power(a[i] - from);
+}
+
 template <bool BACK, class S, int K>
 __device__ Stat<S> stat_of(const S (&a)[K], const S (&b)[K]) {
     Stat<S> found = {lowest<S>(), 0};
-#pragma unroll
-    for (int i = 0; i < K; ++i)
-        if (BACK) found.sum += a[i] * b[i];
-        else found.top = max(found.top, a[i]);
-    if (BACK) return found;
-    const S shift = found.top == lowest<S>() ? S(0) : found.top;  // -inf - -inf is NaN
-#pragma unroll
-    for (int i = 0; i < K; ++i) found.sum += power(a[i] - shift);
+    look<BACK>(found, a, b);
+    if (!BACK) look_again(found, a);
     return found;
 }
 
@@ -131,6 +141,21 @@ __device__ void store(T* to, const Pack<T, V>& what) {
     if constexpr (V == 1) *to = what.of[0];
     else *reinterpret_cast<uint4*>(to) = reinterpret_cast<const uint4&>(what);
 }
+
+template <class S, class T, int V>
+__device__ void unpack(const Pack<T, V>& pack, S (&to)[V]) {
+#pragma unroll
+    for (int e = 0; e < V; ++e) to[e] = S(pack.of[e]);
+}
+
+// Forgets that a pack was unpacked before: 16 bits would be kept as 32, and spill.
+template <class T, int V>
+__device__ void forget(Pack<T, V>& pack) {
+    if constexpr (V == 8) {
+        uint4& words = reinterpret_cast<uint4&>(pack);
+        asm volatile("" : "+r"(words.x), "+r"(words.y), "+r"(words.z), "+r"(words.w));
+    }
+}
 // --8<-- [end:packs]
 
 // --8<-- [start:all]
@@ -184,24 +209,35 @@ softmax_held(const T* a, const T* b, T* out, Index m, Index n, Index a_apart,
             }
         }
     }
-    S ones[PER * V], others[PER * V];
+    Stat<S> mine = {lowest<S>(), 0};
 #pragma unroll
-    for (int p = 0; p < PER; ++p)
+    for (int p = 0; p < PER; ++p) {
+        S ones[V], others[V] = {};
+        unpack(as[p], ones);
+        if (BACK) unpack(bs[p], others);
+        look<BACK>(mine, ones, others);
+        forget(as[p]);
+        if (BACK) forget(bs[p]);
+    }
 #pragma unroll
-        for (int e = 0; e < V; ++e) {
-            ones[p * V + e] = S(as[p].of[e]);
-            others[p * V + e] = BACK ? S(bs[p].of[e]) : S(0);
-        }
-    const Stat<S> of_row = of_all<BACK, ALONE>(stat_of<BACK>(ones, others), scratch);
+    for (int p = 0; p < PER && !BACK; ++p) {
+        S ones[V];
+        unpack(as[p], ones);
+        look_again(mine, ones);
+        forget(as[p]);
+    }
+    const Stat<S> of_row = of_all<BACK, ALONE>(mine, scratch);
 #pragma unroll
     for (int p = 0; p < PER; ++p) {
         const Index i = (Index(p) * threads + own) * V;
         if (i >= n) continue;
+        S ones[V], others[V] = {};
+        unpack(as[p], ones);
+        if (BACK) unpack(bs[p], others);
         Pack<T, V> made;
 #pragma unroll
         for (int e = 0; e < V; ++e)
-            made.of[e] = T(result<BACK>(S(as[p].of[e]),
-                                        BACK ? S(bs[p].of[e]) : S(0), of_row));
+            made.of[e] = T(result<BACK>(ones[e], others[e], of_row));
         store(out + i, made);
     }
 }
@@ -219,23 +255,18 @@ softmax_streamed(const T* a, const T* b, T* out, Index m, Index n, Index a_apart
     const Index first = Index(threadIdx.x) * V, step = Index(blockDim.x) * V;
     a += blockIdx.x * a_apart, b += blockIdx.x * b_apart, out += blockIdx.x * n;
     Stat<S> mine = {lowest<S>(), 0};
-    const auto values = [&](const T* from, Index i, S (&to)[V]) {
-        const Pack<T, V> pack = load<T, V>(from + i);
-#pragma unroll
-        for (int e = 0; e < V; ++e) to[e] = S(pack.of[e]);
-    };
     for (Index i = first; i < n; i += step) {
         S ones[V], others[V] = {};
-        values(a, i, ones);
-        if (BACK) values(b, i, others);
+        unpack(load<T, V>(a + i), ones);
+        if (BACK) unpack(load<T, V>(b + i), others);
         mine = join<BACK>(mine, stat_of<BACK>(ones, others));
     }
     const Stat<S> of_row = of_all<BACK, false>(mine, scratch);
     const Index last = first < n ? (n - 1 - first) / step * step + first : -1;
     for (Index i = last; i >= 0; i -= step) {
         S ones[V], others[V] = {};
-        values(a, i, ones);
-        if (BACK) values(b, i, others);
+        unpack(load<T, V>(a + i), ones);
+        if (BACK) unpack(load<T, V>(b + i), others);
         Pack<T, V> made;
 #pragma unroll
         for (int e = 0; e < V; ++e)

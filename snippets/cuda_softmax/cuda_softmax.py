@@ -28,8 +28,8 @@ TYPES = {
     torch.float64: "double",
 }
 WAYS = ("naive", "tree", "warps", "blocks", "streamed")
-PACKS = {"warps": (1, 2, 4, 8), "blocks": (1, 2, 4)}  # that a thread may hold
 THREADS = {"warps": 32, "blocks": 1024}  # that may share a row
+HELD = {"warps": 16, "blocks": 4}  # packs of all operands that a thread may hold
 
 
 def _rows(x: torch.Tensor) -> torch.Tensor:
@@ -50,15 +50,22 @@ def _wide(*matrices: torch.Tensor) -> bool:
 
 
 # --8<-- [start:choice]
-def packs_of(way: str, packs: int) -> int | None:
-    """How many packs a thread of a way holds of a row of so many; None: too few."""
-    fits = (p for p in PACKS[way] if p * THREADS[way] >= packs)
-    return next(fits, None)
+def most_of(way: str, operands: int) -> int:
+    """How many packs of a row a thread of a way may hold, of one operand or of two."""
+    return min(HELD[way] // operands, 8)
 
 
-def best(packs: int) -> str:
+def packs_of(way: str, packs: int, operands: int = 1) -> int | None:
+    """How many packs a thread of a way holds of rows of so many; None: too few."""
+    fits = (p for p in (1, 2, 4, 8) if packs <= p * THREADS[way])
+    held = next(fits, None)
+    return held if held and held <= most_of(way, operands) else None
+
+
+def best(packs: int, operands: int = 1) -> str:
     """The way for rows of so many packs: the fewest threads that hold one."""
-    return next((way for way in PACKS if packs_of(way, packs)), "streamed")
+    held = (way for way in THREADS if packs_of(way, packs, operands))
+    return next(held, "streamed")
 # --8<-- [end:choice]
 
 
@@ -87,14 +94,15 @@ def run(way: str | None, *tensors: torch.Tensor) -> torch.Tensor:
         return out.view(tensors[0].shape)
     width = 16 // out.element_size() if _wide(*sources, out) else 1
     packs = -(-n // width)
-    way = way or best(packs)
+    way = way or best(packs, len(sources))
     kind = f"{len(sources) > 1:d}, {TYPES[out.dtype]}"
-    if way in PACKS:
-        held = packs_of(way, packs)
+    if way in THREADS:
+        held = packs_of(way, packs, len(sources))
         if held is None:
+            most = most_of(way, len(sources)) * THREADS[way] * width
             raise ValueError(
-                f"cuda_softmax: {way!r} holds {PACKS[way][-1] * THREADS[way] * width} "
-                f"elements, not N = {n}; use streamed"
+                f"cuda_softmax: {way!r} holds {most} elements, not N = {n}; "
+                "use streamed"
             )
         kernel = f"softmax_held<{kind}, {width}, {held}, {way == 'warps':d}>"
         threads = 256 if way == "warps" else -(-packs // (32 * held)) * 32

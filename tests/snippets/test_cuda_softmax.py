@@ -23,6 +23,11 @@ X = torch.randn(3, 40, generator=torch.Generator().manual_seed(5))
         (lambda: ours.run(None, X, X.half()), ValueError, "dy torch.float16 .* must be alike"),
         (lambda: ours.run("warps", torch.ones(1, 1028)), ValueError, "'warps' holds 1024 elements"),
         (lambda: ours.run("blocks", torch.ones(1, 4097)), ValueError, "'blocks' holds 4096 elem"),
+        (
+            lambda: ours.run("blocks", *[torch.ones(1, 8200)] * 2),
+            ValueError,
+            "'blocks' holds 8192 elements",
+        ),
     ],
 )
 def test_what_has_no_softmax_is_refused(call, kind, message):
