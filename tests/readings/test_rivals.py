@@ -24,6 +24,19 @@ GOOD = """\
 """
 
 
+CUDA = """\
+- name: A library
+  repository: owner/name
+  commit: 0123456789012345678901234567890123456789
+  file: src/ops/softmax.cuh
+  kernel: ns::softmax<ns::Load<float>, 4, true>
+  beside: {variant: warps, kernel: "softmax_held<0, float, 4>"}
+  what: float32, rows of 4096
+  flags: [-DWIDE=1, -Isrc/include]
+  shared: 1024
+"""
+
+
 def said(text: str) -> list[str]:
     found, findings = read(text.encode(), "r.yml")
     assert all("\n" not in str(finding) for finding in findings)
@@ -52,6 +65,39 @@ def test_the_digest_is_of_what_decides_the_code() -> None:
     ):
         ((other,), _) = read(GOOD.replace(old, new, 1).encode(), "r.yml")
         assert (other.digest == one.digest) is same, old
+
+
+def test_one_in_cuda_is_read_and_its_flags_decide_the_code() -> None:
+    (one,), findings = read(CUDA.encode(), "r.yml")
+    assert findings == [] and one.is_cuda
+    assert one.build()["flags"] == ["-DWIDE=1", "-Isrc/include"] and one.build()["shared"] == 1024
+    for old, new in (("WIDE=1", "WIDE=0"), ("1024", "2048"), ("4, true", "8, true")):
+        ((other,), _) = read(CUDA.replace(old, new, 1).encode(), "r.yml")
+        assert other.digest != one.digest, old
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "says"),
+    [
+        ("-DWIDE=1", "-lineinfo", 8, "write -DNAME=VALUE, or -Isrc"),
+        ("-Isrc/include", "-I../etc", 8, "write -DNAME=VALUE, or -Isrc"),
+        ("shared: 1024", "shared: -1", 9, "shared"),
+        ("shared: 1024", "options: {num_warps: 8}", 1, "options is for Triton, and src/ops/soft"),
+        ("softmax.cuh", "softmax.py", 1, "flags is for CUDA C++, and src/ops/softmax.py is Tr"),
+        ("softmax.cuh", "softmax.txt", 4, "a file of Python or CUDA C++ inside the repository"),
+        ("ns::Load<float>", "f(x); g", 5, "kernel"),
+    ],
+)
+def test_a_fault_in_one_of_cuda_is_said_too(old: str, new: str, line: int, says: str) -> None:
+    assert old in CUDA
+    found = said(CUDA.replace(old, new, 1))
+    assert len(found) == 1 and found[0].startswith(f"r.yml:{line}: ") and says in found[0]
+
+
+def test_a_triton_kernel_has_a_signature_and_a_name() -> None:
+    text = GOOD.replace('  signature: {x: "*bf16", n: i32}\n  divisible: [x, n]\n', "")
+    assert "signature is missing" in said(text)[0]
+    assert "no name in Python" in said(GOOD.replace("_softmax\n", "softmax<4>\n", 1))[0]
 
 
 @pytest.mark.parametrize(

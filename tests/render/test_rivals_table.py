@@ -97,7 +97,37 @@ def test_what_cannot_be_compared_is_not_counted() -> None:
     ],
 )
 def test_products_are_told_by_names(name: str, products: int) -> None:
-    assert builds._products([name, "EXIT"]) == products
+    assert builds._products([name, "EXIT"]) == (products, int(products > 0))
+
+
+def test_the_main_loop_is_the_inner_one_where_the_outer_begins_and_ends_a_tile() -> None:
+    def loop(first: int, last: int, depth: int, kinds: dict[str, int]) -> dict:
+        return {"first": first, "last": last, "depth": depth, "kinds": kinds, "loads": 0}
+
+    outer = loop(0, 99, 1, {"matrix": 8, "integer": 60})
+    inner = loop(20, 40, 2, {"matrix": 4, "integer": 17})
+    epilogue = loop(60, 70, 2, {"integer": 11})
+    other = loop(100, 110, 1, {"multiply-add": 5})
+    assert builds._main([outer, inner, epilogue, other]) is inner
+    assert builds._main([outer | {"kinds": {"matrix": 40}}, inner]) == outer | {
+        "kinds": {"matrix": 40}
+    }
+    assert builds._main([other, epilogue]) is other
+    assert builds._main([]) is None
+
+
+def test_products_between_the_ends_of_a_loop_that_are_not_its_own_are_left_out() -> None:
+    name = "HMMA.16816.F32 R4, R8, R12, R4"
+    kinds = {"matrix": 2, "integer": 1}
+    main = {"first": 0, "last": 4, "depth": 1, "kinds": kinds, "loads": 0}
+    found = builds._did([name, name, name, "IADD3 R1, R1, 1, RZ", "BRA `(.L)"], [main])
+    assert found["products"] == 2 * 16 * 8 * 16 and found["loop"] == kinds
+
+
+def test_scalar_multiply_adds_are_told_where_they_are_most_of_a_loop() -> None:
+    most = text(build(loop={"multiply-add": 8, "integer": 4}))
+    assert "0.667 multiply-adds" in most and "of one build" not in most  # ours tells bytes
+    assert "bytes" in text(build(loop={"multiply-add": 7, "integer": 4}, bytes=11))
 
 
 def test_without_any_it_says_so() -> None:

@@ -85,6 +85,51 @@ def answer(root: Path, **changed: object) -> dict:
     return json.loads(done.stdout)
 
 
+CUDA = """\
+#include "shape.hpp"
+#include <no/such/library.hpp>
+#include <vector>
+
+template <class T, int STEP>
+__global__ void scale(T* y, const T* x, T by, int n) {
+    extern __shared__ T tile[];
+    for (int i = 0; i < n; i += STEP) {
+        tile[threadIdx.x] = x[i * WIDTH + threadIdx.x];
+        __syncthreads();
+        y[i * WIDTH + threadIdx.x] = tile[WIDTH - 1 - threadIdx.x] * by + OFFSET;
+        __syncthreads();
+    }
+}
+
+int main() {
+    std::vector<float> host(WIDTH);
+    scale<float, 2><<<1, WIDTH>>>(nullptr, nullptr, 2.0f, 64);
+}
+"""
+
+
+def test_one_in_cuda_is_compiled_without_its_host(tmp_path: Path) -> None:
+    (tmp_path / "src" / "include").mkdir(parents=True)
+    (tmp_path / "src" / "scale.cu").write_text(CUDA)
+    (tmp_path / "src" / "include" / "shape.hpp").write_text("constexpr int WIDTH = 128;\n")
+    job = {"file": "src/scale.cu", "kernel": "scale<float, 2>", "shared": 512,
+           "flags": ["-DOFFSET=3.0f", "-Isrc/include"], "targets": [80, 90, 100]}  # fmt: skip
+    found = answer(tmp_path, **job)
+    assert found["compiler"].startswith("NVRTC ") and [*found["builds"]] == [
+        "sm_80", "sm_90", "sm_100",
+    ]  # fmt: skip
+    for build in found["builds"].values():
+        assert build["shared_bytes"] == 512 and build["spilled_bytes"] == 0
+        assert build["loop"]["load global 4"] == build["loop"]["store shared 4"] > 0
+    for changed, says in (
+        ({"flags": ["-Isrc/include"]}, "OFFSET"),
+        ({"kernel": "scale<float>"}, "CompileError"),
+        ({"kernel": "none"}, "CompileError"),
+    ):
+        wrong = answer(tmp_path, **job | changed)
+        assert says in wrong["error"] and "\n" not in wrong["error"]
+
+
 def test_its_figures_are_those_of_its_machine_code(checkout: Path) -> None:
     found = answer(checkout)
     assert found["compiler"].startswith("Triton 3.")

@@ -18,6 +18,7 @@ from typing import Any
 from warpshelf.look import rivalry
 from warpshelf.look.rivalry import Answer
 
+ENDINGS = (".py", ".cu", ".cuh", ".h", ".hpp", ".inl")  # of code that a kernel may need
 SECONDS = 600.0  # to compile one kernel for all its architectures
 
 
@@ -76,15 +77,15 @@ def _answer(job: Mapping[str, Any]) -> Answer:
 
 @contextmanager
 def _checkout(checkouts: Path, one: Source) -> Iterator[Path]:
-    """The Python files of a repository at a commit, in a folder that is removed afterwards."""
+    """The code of a repository at a commit, in a folder that is removed afterwards."""
     repository = _repository(checkouts, one)
     listed = _git(repository, "ls-tree", "-r", "--name-only", "-z", one.commit)
     if listed.returncode:
         raise ValueError(f"{repository} has no commit {one.commit}")
     names = [name for name in listed.stdout.decode(errors="replace").split("\0")
-             if name.endswith(".py")]  # fmt: skip
-    top = one.file.split("/")[0]
-    wanted = [name for name in names if name.split("/")[0] == top]
+             if name.endswith(ENDINGS)]  # fmt: skip
+    top = one.file.split("/")[0] if "/" in one.file else ""  # it may need any of them
+    wanted = [name for name in names if top in ("", name.split("/")[0])]
     packed = _git(repository, "archive", "--format=tar", one.commit, "--", *wanted)
     if packed.returncode or not wanted:
         raise ValueError(f"{one.repository} has no {one.file} at {one.commit:.12}")

@@ -56,20 +56,44 @@ def of_binary(cubin: bytes, symbol: str, shared: int) -> Build:
 
 
 def _did(sass: Sequence[str], found: Sequence[dict[str, Any]]) -> Build:
-    main = figures.main_loop(found)
+    main = _main(found)
     own = [*range(len(sass))] if main is None else _own(main, found)
     texts = [sass[at] for at in own]
     kinds = figures.kinds(texts) if main is None else main["kinds"]
+    made, of = _products(texts)
     return {
         "instructions": len(sass),
         "loop": dict(main["kinds"]) if main else {},
-        "products": _products(texts),
+        # Between its first and last instruction may lie some that are not the loop's.
+        "products": made * kinds.get("matrix", 0) // of if of else 0,
         "bytes": sum(
             number * int(name.rsplit(" ", 1)[1])
             for name, number in kinds.items()
             if group(name) in MOVES and name[-1].isdigit()
         ),
     }
+
+
+def _main(found: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """The loop in which most is made, if each goes round ten times for once of that around it.
+
+    A kernel that takes tile after tile may have more of its products in the outer loop, which
+    begins and ends each tile, than in the inner one, where it spends its time.
+    """
+    main = figures.main_loop(found)
+    while main is not None:
+        outer = main
+        inner = [
+            one
+            for one in found
+            if one["depth"] == outer["depth"] + 1
+            and outer["first"] <= one["first"] <= one["last"] <= outer["last"]
+            and 10 * figures.products(one["kinds"]) > figures.products(outer["kinds"])
+        ]
+        if not inner:
+            break
+        main = figures.main_loop(inner)
+    return main
 
 
 def _own(main: dict[str, Any], found: Sequence[dict[str, Any]]) -> list[int]:
@@ -83,12 +107,15 @@ def _own(main: dict[str, Any], found: Sequence[dict[str, Any]]) -> list[int]:
     return [at for at in range(main["first"], main["last"] + 1) if at not in inner]
 
 
-def _products(texts: Iterable[str]) -> int:
-    """Multiply-adds of a warp in matrix instructions whose shape their names say."""
-    total = 0
+def _products(texts: Iterable[str]) -> tuple[int, int]:
+    """Multiply-adds of a warp in matrix instructions whose shape their names say; and how many."""
+    total = number = 0
     for text in texts:
         if found := GROUP.search(text):
             total += 64 * int(found[1]) * int(found[2]) // 4
         elif found := WARP.search(text):
             total += int(found[1]) * int(found[2]) * int(found[3])
-    return total
+        else:
+            continue
+        number += 1
+    return total, number

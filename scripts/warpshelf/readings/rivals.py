@@ -1,15 +1,16 @@
 """Public kernels for the same job as a snippet's: the entries of its rivals.yml.
 
-Each names a Triton kernel in a repository, at a commit, and how it is compiled: `shelf rivals`
-compiles it by the compiler that ours are compiled by, and a page sets the two side by side. None of
-their code is kept here. The file lies beside the snippet and is no part of what a record is bound
-to.
+Each names a Triton kernel or one in CUDA C++ in a repository, at a commit, and how it is compiled:
+`shelf rivals` compiles it by the compiler that ours are compiled by, and a page sets the two side
+by side. None of their code is kept here. The file lies beside the snippet and is no part of what a
+record is bound to.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,14 +23,23 @@ from warpshelf.readings.messages import explain
 from warpshelf.readings.model import STRICT
 
 FILE = "rivals.yml"
+CUDA = (".cu", ".cuh", ".h", ".hpp")  # how a file of CUDA C++ ends
 Constant = bool | int | float | str
 
 
 def _inside(path: str) -> str:
     parts = path.split("/")
-    if not path.endswith(".py") or not all(parts) or {".", ".."} & {*parts}:
-        raise ValueError(f"is {path!r}; write the path of a Python file inside the repository")
+    if not path.endswith((".py", *CUDA)) or not all(parts) or {".", ".."} & {*parts}:
+        raise ValueError(
+            f"is {path!r}; write the path of a file of Python or CUDA C++ inside the repository"
+        )
     return path
+
+
+def _flag(text: str) -> str:
+    if not re.fullmatch(r"-D\w+(=\S+)?|-I[\w-]+(/[\w-]+)*", text):
+        raise ValueError(f"is {text!r}; write -DNAME=VALUE, or -Isrc for a folder of it")
+    return text
 
 
 class Beside(BaseModel):
@@ -54,13 +64,13 @@ class Rival(BaseModel):
     """The commit that it is taken from."""
     file: Annotated[str, AfterValidator(_inside)]
     """The file that it stands in."""
-    kernel: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")]
-    """The function's name in that file."""
+    kernel: Annotated[str, Field(pattern=r"^[A-Za-z_][\w:]*(<[\w:, <>-]*>)?$")]
+    """The function's name in that file, in CUDA C++ with its template arguments."""
     beside: Beside
     """The kernel of ours that it is set beside."""
     what: Sentence
     """The job that both do: dtype and shape."""
-    signature: dict[str, str]
+    signature: dict[str, str] = Field(default_factory=dict)
     """Triton's type of each argument that is no constant: `"*bf16"`, `i32`, `fp32`."""
     divisible: list[str] = Field(default_factory=list)
     """The arguments that 16 divides."""
@@ -70,10 +80,32 @@ class Rival(BaseModel):
     """The arguments that are None."""
     options: dict[str, Constant] = Field(default_factory=dict)
     """Triton's compile options: `num_warps`, `num_stages`."""
+    flags: list[Annotated[str, AfterValidator(_flag)]] = Field(default_factory=list)
+    """NVRTC's, for CUDA C++: `-DNAME=VALUE`, or `-Isrc`, a folder of the repository."""
+    shared: Annotated[int, Field(ge=0)] = 0
+    """Bytes of shared memory that a launch asks for, in CUDA C++."""
     targets: list[int] = Field(default_factory=lambda: [80, 90, 100])
     """The SM versions that it is compiled for."""
 
     _entry: Entry = PrivateAttr(default_factory=lambda: Entry(1))
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether it is CUDA C++, and not Triton."""
+        return self.file.endswith(CUDA)
+
+    @model_validator(mode="after")
+    def _of_one_language(self) -> Rival:
+        triton = ("signature", "divisible", "constants", "absent", "options")
+        other = triton if self.is_cuda else ("flags", "shared")
+        language, its = ("Triton", "CUDA C++") if self.is_cuda else ("CUDA C++", "Triton")
+        if given := [key for key in other if getattr(self, key)]:
+            raise ValueError(f"{given[0]} is for {language}, and {self.file} is {its}; remove it")
+        if not self.is_cuda and not self.signature:
+            raise ValueError("signature is missing; give the type of each argument")
+        if not self.is_cuda and not self.kernel.isidentifier():
+            raise ValueError(f"kernel is {self.kernel!r}, no name in Python; write its name alone")
+        return self
 
     @model_validator(mode="after")
     def _named_once(self) -> Rival:
@@ -97,7 +129,8 @@ class Rival(BaseModel):
     @property
     def digest(self) -> str:
         """`sha256:…` over all that decides what it is compiled to."""
-        said = self.model_dump(exclude={"name", "what", "beside"})
+        others = set() if self.is_cuda else {"flags", "shared"}
+        said = self.model_dump(exclude={"name", "what", "beside"} | others)
         return f"sha256:{hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()}"
 
     def at(self, entry: Entry) -> Rival:
@@ -107,7 +140,8 @@ class Rival(BaseModel):
 
     def build(self) -> dict[str, Any]:
         """What `warpshelf.worker.rival` is told of it, all but where its files are."""
-        keys = ("file", "kernel", "signature", "divisible", "constants", "absent", "options")
+        keys = ("file", "kernel", "signature", "divisible", "constants", "absent", "options",
+                "flags", "shared")  # fmt: skip
         return {**{key: getattr(self, key) for key in keys}, "targets": list(self.targets)}
 
 

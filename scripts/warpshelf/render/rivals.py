@@ -43,8 +43,8 @@ def table(pairs: Sequence[Pair]) -> str:
     caption = (
         f"Public kernels for the same job, compiled alike\n{compilers}, at the same dtype, shape "
         "and divisibility. What an instruction of a warp does: multiply-adds of the matrix units, "
-        "else bytes of a lane to and from memory; in the main loop, or where there is none in all. "
-        "No times"
+        "or of a lane where they are two thirds of all, else bytes of a lane to and from memory; "
+        "in the main loop, or where there is none in all. No times"
     )
     inner = tables.table(caption, HEAD, bodies, "rivals")
     return tables.fold(_said(pairs), inner, sum(2 * len(one.archs) for one in pairs), "beside")
@@ -81,6 +81,8 @@ def _does(build: Build) -> tuple[float, str] | None:
     if "matrix" in build["loop"]:
         # A matrix instruction of Blackwell does not say its shape.
         return (build["products"] / instructions, "products") if build["products"] else None
+    if 3 * (scalar := build["loop"].get("multiply-add", 0)) >= 2 * instructions:
+        return scalar / instructions, "multiply-adds"
     return (build["bytes"] / instructions, "bytes") if build["bytes"] else None
 
 

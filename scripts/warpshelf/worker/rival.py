@@ -1,9 +1,9 @@
-"""A public Triton kernel, compiled as ours are: `python -m warpshelf.worker.rival`.
+"""A public kernel, compiled as ours are: `python -m warpshelf.worker.rival`.
 
 A process of its own reads on its standard input where a kernel is and how it is compiled, as JSON,
-and writes its figures by architecture. Of the file no more is executed than defines something, and
-what it imports and this environment lacks is replaced by something empty: a kernel needs none of it
-to be compiled.
+and writes its figures by architecture. Of a Python file no more is executed than defines something,
+and what it imports and this environment lacks is replaced by something empty: a kernel needs none
+of it to be compiled. Of a file in CUDA C++ the host's part is left out.
 """
 
 from __future__ import annotations
@@ -196,6 +196,8 @@ def figures(job: dict[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: it is not there, or not called so.
     """
+    if not job["file"].endswith(".py"):
+        return of_cuda(job)
     import triton
 
     active: Any = Pretended()
@@ -212,6 +214,27 @@ def figures(job: dict[str, Any]) -> dict[str, Any]:
     return {"compiler": f"Triton {triton.__version__}", "builds": found}
 
 
+def of_cuda(job: dict[str, Any]) -> dict[str, Any]:
+    """The same of a kernel in CUDA C++, by NVRTC.
+
+    Raises:
+        CompileError: NVRTC does not take it, or has no such kernel in it.
+    """
+    from papergpu import nvrtc
+
+    path = Path(job["root"], job["file"])
+    text = path.read_text(encoding="utf-8", errors="replace")
+    found, name = {}, job["kernel"]
+    flags = [f"-I{job['root']}/{one[2:]}" if one.startswith("-I") else one for one in job["flags"]]
+    for target in job["targets"]:
+        arch = next(one for one in nvrtc.TARGETS if one.rstrip("a") == f"sm_{target}")
+        made = nvrtc.compiled(nvrtc.unit(text, path, flags, arch), [name])
+        cubin = nvrtc.binary(made.ptx, lines=False)
+        found[f"sm_{target}"] = builds.of_binary(cubin, made.symbols[name], job["shared"])
+    major, minor = nvrtc.bindings().nvrtcVersion()[1:]
+    return {"compiler": f"NVRTC {major}.{minor}", "builds": found}
+
+
 def main() -> None:
     """Answer one job."""
     job = json.load(sys.stdin)
@@ -220,7 +243,8 @@ def main() -> None:
         answer = figures(job)
     except Exception as error:  # whatever somebody else's file or the compiler raises
         said = str(error).strip().splitlines() or [""]  # Triton gives the cause behind the code
-        answer = {"error": f"{type(error).__name__}: {said[-1].strip()}"}
+        cause = next((line for line in said if ": error: " in line), said[-1])  # and NVRTC first
+        answer = {"error": f"{type(error).__name__}: {cause.strip()}"}
     json.dump(answer, out)
 
 
