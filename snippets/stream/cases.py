@@ -17,10 +17,13 @@ LIMITS = {
         "sectors_over_ideal": 1,
     },
     "stream_float4": {"wide_accesses": 1},
+    "stream_read<1>": {"wide_accesses": 0.9, "warps": 64},
 }
 
+ALONE = {"variants": ["float", "float4"]}  # of what reads or writes alone
 # offset: where a begins in its allocation, in elements; b begins there too, or at
-# offset_b, and then the two never reach a 16-byte boundary together.
+# offset_b, and then the two never reach a 16-byte boundary together. top: where the
+# largest element is.
 CASES = (
     {"op": "copy", "n": 1, "kills": ["tail begins too late"]},
     {"op": "scale", "n": 2, "offset": 3, "kills": ["factor of scale forgotten"]},
@@ -59,14 +62,38 @@ CASES = (
         "op": "add", "n": 1023, "values": "extreme",
         "kills": ["add overflows on the way"],
     },
+    {"op": "fill", "n": 4101, "offset": 1, "kills": ["a number of its own"], **ALONE},
+    {
+        "op": "read", "n": 9, "offset": 1, "top": 2, "kills": ["head is not read"],
+        **ALONE,
+    },
+    {
+        "op": "read", "n": 4097, "top": 4096,
+        "kills": ["tail is not read", "warps unwaited for"], **ALONE,
+    },
+    {
+        "op": "read", "n": 8192, "top": 5119,
+        "kills": ["the first warp for all", "half a warp"], **ALONE,
+    },
+    {"op": "read", "n": 40_001, "top": 5130, "kills": ["one load of four"], **ALONE},
+    {
+        "op": "read", "n": 20_000, "top": 9000, "rounds": 3, "variants": ["float4"],
+        "kills": ["only the tiles of others"],
+    },
 )
+SWEEP = tuple(2**k for k in range(20, 29))  # 4 MB to 1 GB: the L2, and beyond
 TIMED = (
     *({"op": op, "n": 2**28} for op in stream.OPS),
     {"op": "copy", "n": 2**24},
-    {"op": "copy", "n": 2**20},  # both arrays stay in the L2 cache
+    {"op": "copy", "n": 2**20},
+    *({"op": op, "n": 2**28, **ALONE} for op in ("read", "fill")),
+    *({"op": "read", "n": n, "rounds": 16, "variants": ["float4"]} for n in SWEEP),
 )
 
-COUNTED = tuple({"op": op, "n": 2**18} for op in stream.OPS)  # aligned, many tiles
+COUNTED = (  # aligned, many tiles
+    *({"op": op, "n": 2**18} for op in stream.OPS),
+    *({"op": op, "n": 2**18, **ALONE} for op in ("read", "fill")),
+)
 
 
 def inputs(
@@ -85,14 +112,21 @@ def inputs(
         return v[skip:]
 
     a = vector(offset)
+    if "top" in case:
+        a[case["top"]] = 9.0
     second = case["op"] in ("add", "triad")
-    return case["op"], a, vector(case.get("offset_b", offset)) if second else None, 0.75
+    b = vector(case.get("offset_b", offset)) if second else None
+    return case["op"], a, b, case.get("rounds", 1) if case["op"] == "read" else 0.75
 
 
 def reference(
     op: str, a: torch.Tensor, b: torch.Tensor | None, s: float
 ) -> torch.Tensor:
     """The operation in float64."""
+    if op == "read":
+        return a.double().amax()
+    if op == "fill":
+        return torch.full_like(a, s, dtype=torch.float64)
     x = s * a.double() if op == "scale" else a.double()
     return x if b is None else x + (s if op == "triad" else 1) * b.double()
 
@@ -101,6 +135,10 @@ def library(op: str, a: torch.Tensor, b: torch.Tensor | None, s: float) -> torch
     """torch's own kernels, into a new tensor."""
     if op == "copy":
         return torch.empty_like(a).copy_(a)
+    if op == "fill":
+        return torch.full_like(a, s)
+    if op == "read":
+        return a.amax()
     if op == "scale":
         return torch.mul(a, s)
     return torch.add(a, b, alpha=s if op == "triad" else 1)
@@ -115,6 +153,9 @@ PEERS = {"torch": library}
 
 
 def cost(case: dict) -> dict:
-    """The operations on each element."""
-    each = {"copy": 0, "scale": 1, "add": 1, "triad": 2}[case["op"]]
-    return {"flops": each * case["n"]}
+    """The operations on each element; and the bytes of what reads or writes alone."""
+    each = {"copy": 0, "scale": 1, "add": 1, "triad": 2, "read": 1, "fill": 0}
+    alone = case["op"] in ("read", "fill")
+    return {"flops": each[case["op"]] * case["n"]} | (
+        {"bytes": 4 * case["n"]} if alone else {}
+    )

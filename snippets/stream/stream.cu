@@ -1,7 +1,12 @@
 // The four STREAM operations in three ways of moving the same bytes: one float a step,
 // 16 bytes a step with several loads in flight, and a ring of bulk copies that one
-// thread keeps full.
+// thread keeps full. Beside them what only writes, and what only reads.
 
+struct Fill {
+    static constexpr int inputs = 0;
+    static constexpr bool computes = true;
+    static __device__ float of(float, float, float s) { return s; }
+};
 struct Copy {
     static constexpr int inputs = 1;
     static constexpr bool computes = false;
@@ -36,7 +41,7 @@ template <class Op>
 __global__ void stream_float(const float* __restrict__ a, const float* __restrict__ b,
                              float* __restrict__ c, float s, Index n) {
     for (Index i = thread_of_grid(); i < n; i += threads_of_grid())
-        c[i] = Op::of(a[i], b[i], s);
+        c[i] = Op::of(Op::inputs ? a[i] : 0, Op::inputs == 2 ? b[i] : 0, s);
 }
 // --8<-- [end:float]
 
@@ -48,8 +53,8 @@ __device__ Index head_of(const float* a, const float* b, const float* c, Index n
     const auto misaligned = [](const float* p) {
         return reinterpret_cast<unsigned long long>(p) / 4 % 4;
     };
-    const bool alike = misaligned(a) == misaligned(c) &&
-                       (Op::inputs == 1 || misaligned(b) == misaligned(c));
+    const bool alike = (Op::inputs == 0 || misaligned(a) == misaligned(c)) &&
+                       (Op::inputs < 2 || misaligned(b) == misaligned(c));
     const Index head = (4 - misaligned(c)) % 4;
     return alike && head < n ? head : n;
 }
@@ -59,8 +64,11 @@ template <class Op>
 __device__ void plain(const float* __restrict__ a, const float* __restrict__ b,
                       float* __restrict__ c, float s, Index head, Index body, Index n,
                       Index thread, Index threads) {
-    for (Index i = thread; i < head; i += threads) c[i] = Op::of(a[i], b[i], s);
-    for (Index i = body + thread; i < n; i += threads) c[i] = Op::of(a[i], b[i], s);
+    const auto one = [&](Index i) {
+        c[i] = Op::of(Op::inputs ? a[i] : 0, Op::inputs == 2 ? b[i] : 0, s);
+    };
+    for (Index i = thread; i < head; i += threads) one(i);
+    for (Index i = body + thread; i < n; i += threads) one(i);
 }
 
 template <class Op>
@@ -86,11 +94,11 @@ stream_float4(const float* __restrict__ a, const float* __restrict__ b,
 #pragma unroll 1
     for (Index tile = blockIdx.x; tile * LOADS * step < quads; tile += gridDim.x) {
         const Index first = tile * LOADS * step + threadIdx.x;
-        float4 x[LOADS], y[LOADS] = {};
+        float4 x[LOADS] = {}, y[LOADS] = {};
 #pragma unroll
         for (int k = 0; k < LOADS; ++k) {
             if (first + k * step >= quads) continue;
-            x[k] = __ldcs(a4 + first + k * step);
+            if (Op::inputs) x[k] = __ldcs(a4 + first + k * step);
             if (Op::inputs == 2) y[k] = __ldcs(b4 + first + k * step);
         }
 #pragma unroll
@@ -102,6 +110,54 @@ stream_float4(const float* __restrict__ a, const float* __restrict__ b,
               threads_of_grid());
 }
 // --8<-- [end:kernel]
+
+// --8<-- [start:read]
+// Reads alone: of what a block has read, its largest element is left, which is the same
+// in whatever order. WIDE: 16 bytes an access, LOADS of them in flight. What is read
+// more than once is another block's the next time, so that no L1 has it.
+template <bool WIDE>
+__global__ void __launch_bounds__(256)
+stream_read(const float* __restrict__ a, float* __restrict__ top_of, Index n,
+            int rounds) {
+    __shared__ float tops[8];
+    float top = -__int_as_float(0x7f800000);
+    Index done = 0;
+    if (WIDE) {
+        const Index head = (16 - reinterpret_cast<unsigned long long>(a) % 16) / 4 % 4;
+        const Index quads = head < n ? (n - head) / 4 : 0;
+        const float4* a4 = reinterpret_cast<const float4*>(a + head);
+#pragma unroll 1
+        for (int round = 0; round < rounds; ++round) {
+            Index t = (blockIdx.x + Index(round)) % gridDim.x;
+#pragma unroll 1
+            for (; t * LOADS * 256 < quads; t += gridDim.x) {
+                const Index first = t * LOADS * 256 + threadIdx.x;
+                float4 x[LOADS];
+#pragma unroll
+                for (int k = 0; k < LOADS; ++k)
+                    x[k] = first + k * 256 < quads ? a4[first + k * 256]
+                                                   : make_float4(top, top, top, top);
+#pragma unroll
+                for (int k = 0; k < LOADS; ++k)
+                    top = fmaxf(top, fmaxf(fmaxf(x[k].x, x[k].y),
+                                           fmaxf(x[k].z, x[k].w)));
+            }
+        }
+        if (thread_of_grid() < min(head, n)) top = fmaxf(top, a[thread_of_grid()]);
+        done = min(head + quads * 4, n);
+    }
+    for (done += thread_of_grid(); done < n; done += threads_of_grid())
+        top = fmaxf(top, a[done]);
+#pragma unroll
+    for (int apart = 16; apart > 0; apart /= 2)
+        top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, apart));
+    if (threadIdx.x % 32 == 0) tops[threadIdx.x / 32] = top;
+    __syncthreads();  // every warp's is there
+    if (threadIdx.x) return;
+    for (int warp = 1; warp < 8; ++warp) top = fmaxf(top, tops[warp]);
+    top_of[blockIdx.x] = top;
+}
+// --8<-- [end:read]
 
 // Bulk copies are PTX of sm_90 and later; host execution leaves them out.
 #if __CUDA_ARCH__ >= 900

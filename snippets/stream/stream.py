@@ -1,10 +1,14 @@
 """STREAM's copy, scale, add and triad: how close a kernel comes to memory's bandwidth.
 
-Shapes  a, b (n,) float32 -> c (n,) float32; s a number; b is None for copy and scale
-Bytes   inputs read once, c written once: 8 * n for copy and scale, 12 * n for the rest
-Error   copy, scale and add are bit for bit what torch gives; triad may fuse its product
-        and its sum, within 5e-6 of float64
-Raises  ValueError if an input is not contiguous; KeyError for another operation
+Shapes  a, b (n,) float32 -> c (n,) float32; s a number; b only of add and triad;
+        fill: c = s, of a's length; read: () the largest element, NaN passed over, of a
+        read s times
+Bytes   inputs read once, c written once: 8 * n for copy and scale, 12 * n for add and
+        triad; 4 * n written by fill, 4 * n read by read
+Error   bit for bit what torch gives, but triad, which may fuse its product and its sum,
+        within 5e-6 of float64
+Raises  ValueError if an input is not contiguous, or nothing is read; KeyError for
+        another operation
 Source  stream-benchmark, gpu-benches, cudadma
 """
 
@@ -20,6 +24,7 @@ from snippets import cuda
 
 KERNELS = cuda.Source(Path(__file__).with_suffix(".cu"))
 OPS = {"copy": "Copy", "scale": "Scale", "add": "Add", "triad": "Triad"}
+ALONE = {"fill": "Fill"}  # writes, and reads nothing
 
 
 @cache
@@ -43,12 +48,28 @@ def _run(kernel: str, op: str, a, b, s, tile: int, waves: int, block: int, share
                 f"stream: {name} has stride {x.stride(0)}, it must be 1; pass "
                 f"{name}.contiguous()"
             )
-    c, n = _output(a), a.numel()
+    n = a.numel()
+    grid = min(-(-n // tile), waves * _multiprocessors(a.device))
+    if op == "read":
+        return _read(kernel == "stream_float4", a, min(grid, 2**16), int(s))
+    c = _output(a)
     if n:
-        grid = min(-(-n // tile), waves * _multiprocessors(a.device))
         arguments = (a, a if b is None else b, c, np.float32(s), np.int64(n))
-        KERNELS.launch(f"{kernel}<{OPS[op]}>", grid, block, *arguments, shared=shared)
+        name = f"{kernel}<{(OPS | ALONE)[op]}>"
+        KERNELS.launch(name, grid, block, *arguments, shared=shared)
     return c
+
+
+def _read(wide: bool, a: torch.Tensor, grid: int, rounds: int) -> torch.Tensor:
+    """The largest element of a, of which each block leaves its own."""
+    if not a.numel():
+        raise ValueError("stream: a has no elements, and of those none is the largest")
+    tops = torch.empty(grid, dtype=a.dtype, device=a.device)
+    if rounds < 1 or (rounds > 1 and not wide):
+        raise ValueError(f"stream: a cannot be read {rounds} times; float4 reads often")
+    arguments = (a, tops, np.int64(a.numel()), np.int32(rounds))
+    KERNELS.launch(f"stream_read<{wide:d}>", grid, 256, *arguments)
+    return tops.amax()
 
 
 # --8<-- [start:launch]
