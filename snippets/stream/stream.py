@@ -7,8 +7,8 @@ Bytes   inputs read once, c written once: 8 * n for copy and scale, 12 * n for a
         triad; 4 * n written by fill, 4 * n read by read
 Error   bit for bit what torch gives, but triad, which may fuse its product and its sum,
         within 5e-6 of float64
-Raises  ValueError if an input is not contiguous, or nothing is read; KeyError for
-        another operation
+Raises  ValueError if an input is not contiguous, nothing is read, or bulk copies are to
+        read or fill; KeyError for another operation
 Source  stream-benchmark, gpu-benches, cudadma
 """
 
@@ -48,6 +48,8 @@ def _run(kernel: str, op: str, a, b, s, tile: int, waves: int, block: int, share
                 f"stream: {name} has stride {x.stride(0)}, it must be 1; pass "
                 f"{name}.contiguous()"
             )
+    if kernel == "stream_bulk" and op not in OPS:
+        raise ValueError(f"stream: bulk copies do no {op}; float4 does")
     n = a.numel()
     grid = min(-(-n // tile), waves * _multiprocessors(a.device))
     if op == "read":

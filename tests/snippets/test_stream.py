@@ -41,6 +41,7 @@ def test_every_round_reads_all_of_it():
         (lambda: stream.float4s("read", A[:0], None, 1), "a has no elements"),
         (lambda: stream.float4s("read", A, None, 0), "a cannot be read 0 times"),
         (lambda: stream.floats("read", A, None, 2), "a cannot be read 2 times; float4 reads often"),
+        (lambda: stream.bulk_copies("fill", A, None, 1), "bulk copies do no fill; float4 does"),
         (lambda: stream.floats("read", A[::2], None, 1), "a has stride 2, it must be 1"),
     ],
 )
