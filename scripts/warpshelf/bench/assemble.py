@@ -21,6 +21,7 @@ from warpshelf.worker.task import Task
 
 RECORDS = ":(exclude)snippets/*/results/*"  # what a run itself changes
 TARGETS = agreement.TARGETS
+SPACE_SECONDS = 1800.0  # to compile and execute every configuration of a space
 
 
 @dataclass
@@ -35,6 +36,7 @@ class Gathered:
     parts: dict[Task, dict[str, Any]] = field(default_factory=dict)
     counts: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # by target
     views: list[View] = field(default_factory=list)  # of all targets
+    spaces: list[dict[str, Any]] = field(default_factory=list)  # of all targets
     awaited: set[tuple[Task, str | None]] = field(default_factory=set)
     findings: list[Finding] = field(default_factory=list)
     seconds: float = 0.0
@@ -97,8 +99,17 @@ class Gathered:
             missing = force or not self.old_is_current or not kept.views_of(self.snippet)[0]
             for target in self._executed() if missing else ():
                 jobs.append(self._job(Task.VIEW, compile_seconds, target))
+        if self._surveys(force):
+            for target in self._executed():
+                jobs.append(self._job(Task.SPACE, SPACE_SECONDS, target))
         self.awaited = {(job.do, job.details["target"]) for job in jobs}
         return jobs
+
+    def _surveys(self, force: bool) -> bool:
+        """Whether the configurations of a SPACE are executed; a current record's are kept."""
+        if not self.on_cpu or not self._executes or "SPACE" not in self.snippet.places:
+            return False
+        return force or not self.old_is_current or "space" not in (self.old or {})
 
     def timing_job(self) -> Job | None:
         """The job that times it, where there is something to time and a GPU."""
@@ -140,6 +151,10 @@ class Gathered:
         self.findings.extend(findings_of(self.snippet, outcome))
         if outcome.job.do is Task.VIEW:
             self.views += (outcome.answer or {}).get("views", [])
+            return
+        if outcome.job.do is Task.SPACE:
+            if found := (outcome.answer or {}).get("space"):
+                self.spaces.append(found)
             return
         if target is not None:
             self.counts[target] = (outcome.answer or {}).get("counts", [])
@@ -191,6 +206,13 @@ class Gathered:
         kept = self.old.get("compiled") if self.old and self.old_is_current else None
         return fresh or kept or []
 
+    def _space(self) -> dict[str, Any] | None:
+        if not self.spaces:
+            kept = self.old.get("space") if self.old and self.old_is_current else None
+            return kept if self.on_cpu else None
+        rows = {target: lines for one in self.spaces for target, lines in one["rows"].items()}
+        return {**self.spaces[0], "rows": rows}
+
     def _anything_executed(self) -> bool:
         rows = self.parts.get(Task.VERIFY, {}).get("cases", [])
         return any(
@@ -220,6 +242,7 @@ class Gathered:
             "skips": list(skips.values()),
             "targets": self._executed() if verified else None,
             "counts": counts.merged(self.counts),
+            "space": timed.get("space") or self._space(),
         }
         return {
             "schema": SCHEMA,

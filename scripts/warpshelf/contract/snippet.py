@@ -53,7 +53,7 @@ NEEDED["model"] = NEEDED["program"]
 KERNEL_NAMES = {"VARIANTS", "CASES", "TIMED", "COUNTED", "PEERS"}
 FUNCTIONS = ("inputs", "reference", "cost", "facts")
 # Every name by which cases.py speaks to the tooling: none of them stands in the snippet itself.
-PROOF = (*NEEDED["kernel"], "COUNTED", "cost", "facts", "TOLERANCE", "LIMITS", "NEEDS")
+PROOF = (*NEEDED["kernel"], "COUNTED", "cost", "facts", "TOLERANCE", "LIMITS", "SPACE", "NEEDS")
 
 
 class Row(NamedTuple):

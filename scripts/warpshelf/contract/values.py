@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from warpshelf.contract import space as spaces
+from warpshelf.contract.space import Space
 from warpshelf.core import shapes
 from warpshelf.core.files import LARGEST_INTEGER, flaw
 
@@ -44,6 +46,7 @@ class Obligations:
     grids: Function | None = None
     tolerance: Mapping[str, tuple[float, str]] = field(default_factory=dict)
     limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    space: Space | None = None
 
     def applies(self, case: Case) -> list[str]:
         """The variants that a case is for, in the order of VARIANTS."""
@@ -92,6 +95,7 @@ def obligations(module: ModuleType, kind: str, needs: Mapping[str, Any]) -> Obli
         cost=names.get("cost"),
         tolerance=names.get("TOLERANCE", {}),
         limits=names.get("LIMITS", {}),
+        space=Space(**names["SPACE"]) if "SPACE" in names else None,
     )
 
 
@@ -123,7 +127,13 @@ def _kernel(names: Mapping[str, Any], needs: Mapping[str, Any]) -> list[Problem]
         *rows,
         *_tolerance(names.get("TOLERANCE", {})),
         *_limits(names.get("LIMITS", {})),
+        *_space(names),
     ]
+
+
+def _space(names: Mapping[str, Any]) -> list[Problem]:
+    what = spaces.problem(names["SPACE"]) if "SPACE" in names else None
+    return [Problem("SPACE", what, spaces.MEND)] if what else []
 
 
 def _cases(name: str, value: object) -> list[Problem]:

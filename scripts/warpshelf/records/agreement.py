@@ -13,6 +13,7 @@ from typing import Any
 
 from warpshelf.contract import architectures
 from warpshelf.contract.snippet import Snippet
+from warpshelf.records import space
 from warpshelf.records.schema import Record
 
 OUT_OF_MEMORY = "out of memory"  # how the reason begins for which a case to time is skipped
@@ -65,6 +66,7 @@ def _kernel(claim: Record, truth: Record, snippet: Snippet) -> Iterator[str]:
         if claim.get("cases"):
             yield f"has results, though the snippet does not run there: {why}"
         return
+    yield from space.faults(claim, truth)
     left: dict[str, list[dict[str, Any]]] = {}
     for row in due:
         if not (on_cpu and row["timed"]):

@@ -14,7 +14,7 @@ from warpshelf.contract.timelines import PASS_KINDS, timelines_problem
 from warpshelf.contract.values import fact_holds
 from warpshelf.core import shapes
 from warpshelf.core.shapes import NUMBER
-from warpshelf.records import counts, limits
+from warpshelf.records import counts, limits, space
 from warpshelf.records.counts import COUNT, TARGET
 from warpshelf.records.limits import ROUNDING
 from warpshelf.records.machine import LONGEST_SLUG
@@ -147,6 +147,7 @@ RECORD = {
     "skips?": [{"what": str, "reason": str}],
     "targets?": [TARGET],  # of a kernel on a CPU: the architectures whose PTX it executed
     "counts?": [COUNT],  # of the same: what its launches did, line by line
+    "space?": space.SPACE,  # of a kernel: every configuration of its SPACE
 }
 
 
@@ -184,6 +185,8 @@ def contradiction(record: Record) -> str | None:
         if not fact_holds(fact):
             return f"fact {fact['name']!r} passed with {fact['value']} for {fact['expected']}"
     if "counts" in record and (wrong := counts.contradiction(record)):
+        return wrong
+    if "space" in record and (wrong := space.contradiction(record)):
         return wrong
     if "grids" in record and (malformed := grids_problem(record["grids"])):
         return malformed

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from warpshelf.contract import architectures
 from warpshelf.contract.values import Case
 from warpshelf.look import bound, occupancy, pieces, ptx
-from warpshelf.look.binary import usage
+from warpshelf.look.binary import Usage, usage
 from warpshelf.look.disassembly import Code, disassembled
 from warpshelf.look.loops import loops
 from warpshelf.look.merged import with_widths
 from warpshelf.look.view import SCHEMA, View
 from warpshelf.look.work import Row
 from warpshelf.worker import counts
-from warpshelf.worker.assembly import assembled
+from warpshelf.worker.assembly import Assembled, assembled
 
 if TYPE_CHECKING:
     from papergpu import Launched
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Where = tuple[str, int]  # a file as a record names it, and a line; line 0 of what has none
 NOWHERE = ("", 0)
+FIGURES = ("registers", "spilled_bytes", "shared_bytes", "warps", "cycles")
 
 
 class Chosen(NamedTuple):
@@ -73,17 +74,10 @@ def view(one: Chosen, target: str, folder: Path) -> View:
     """
     variant, case, launched = one
     first = launched[0]
+    made = _made(one, target, folder.name)
+    did, code = made.did, made.code
     text = first.ptx.splitlines()
-    did = Did(launched, folder.name)
-    symbol = ptx.kernel(text, did.somewhere)
-    made = assembled(first.ptx, symbol, target)
-    code = disassembled(made.binary, symbol)
-    used = usage(made.binary)[symbol]
-    arch = f"sm_{architectures.number(target)}"
-    threads = first.block[0] * first.block[1] * first.block[2]
-    dynamic = first.shared - used.shared_bytes
-    takes = occupancy.Use(used.registers, threads, used.shared_bytes, max(0, dynamic))
-    made_of = [(one.ptx, one.opcode) for one in code.instructions]
+    symbol = made.symbol
     where = did.lines(code)
     shown = ptx.shown(text, symbol, {one.ptx for one in code.instructions} | did.where.keys())
     at = {number: index for index, (number, _) in enumerate(shown)}
@@ -93,21 +87,21 @@ def view(one: Chosen, target: str, folder: Path) -> View:
         "snippet": folder.name,
         "variant": variant,
         "kernel": first.name,
-        "language": made.language,
-        "arch": arch,
-        "compiler": made.compiler,
+        "language": made.assembled.language,
+        "arch": made.arch,
+        "compiler": made.assembled.compiler,
         "case": dict(case),
         "launches": len(launched),
         "grid": list(first.grid),
         "block": list(first.block),
         "cluster": list(first.cluster),
-        "threads": threads,
-        "registers": used.registers,
-        "spilled_bytes": used.spilled_bytes,
+        "threads": made.takes.threads,
+        "registers": made.used.registers,
+        "spilled_bytes": made.used.spilled_bytes,
         "shared_bytes": first.shared,
         "total": counts.tallied(did.total),
-        "occupancy": occupancy.occupancy(arch, takes),
-        "bound": bound.bound(with_widths(did.rows, made_of), arch).as_dict(),
+        "occupancy": occupancy.occupancy(made.arch, made.takes),
+        "bound": made.bound().as_dict(),
         "lines": list(where.values()),
         "source": pieces.pieces(_texts(folder, where), [one for one in where if one[1]]),
         "ptx": {
@@ -139,6 +133,53 @@ def view(one: Chosen, target: str, folder: Path) -> View:
             if one.line in at
         ],
     }
+
+
+def figures(one: Chosen, target: str, snippet: str) -> dict[str, float]:
+    """The figures of FIGURES of a kernel alone: of a thread, a block, an SM and the launches.
+
+    Raises:
+        RuntimeError: its machine code is not that of the PTX which was executed.
+    """
+    made = _made(one, target, snippet)
+    numbers = (
+        made.used.registers,
+        made.used.spilled_bytes,
+        one.launched[0].shared,
+        occupancy.resident(made.arch, made.takes).warps,
+        made.bound().cycles,
+    )
+    return dict(zip(FIGURES, numbers, strict=True))
+
+
+class Made(NamedTuple):
+    """What launches of one program did, the machine code of it, and what that takes."""
+
+    did: Did
+    symbol: str
+    assembled: Assembled
+    code: Code
+    used: Usage
+    arch: str
+    takes: occupancy.Use
+
+    def bound(self) -> bound.Bound:
+        """The least cycles of an SM that does all of the launches."""
+        made_of = [(one.ptx, one.opcode) for one in self.code.instructions]
+        return bound.bound(with_widths(self.did.rows, made_of), self.arch)
+
+
+def _made(one: Chosen, target: str, snippet: str) -> Made:
+    first = one.launched[0]
+    did = Did(one.launched, snippet)
+    symbol = ptx.kernel(first.ptx.splitlines(), did.somewhere)
+    made = assembled(first.ptx, symbol, target)
+    used = usage(made.binary)[symbol]
+    threads = first.block[0] * first.block[1] * first.block[2]
+    dynamic = max(0, first.shared - used.shared_bytes)
+    takes = occupancy.Use(used.registers, threads, used.shared_bytes, dynamic)
+    arch = f"sm_{architectures.number(target)}"
+    return Made(did, symbol, made, disassembled(made.binary, symbol), used, arch, takes)
 
 
 class Did:

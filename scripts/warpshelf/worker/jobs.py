@@ -160,6 +160,13 @@ def view_snippet(context: Context) -> dict[str, Any]:
     }
 
 
+def survey_space(context: Context) -> dict[str, Any]:
+    """Every configuration of the snippet's SPACE, on the job's target."""
+    from warpshelf.worker import space
+
+    return space.compiled(Checks(context, times.device()), context.job["target"])
+
+
 def _limited(context: Context, broken: Sequence[str]) -> list[dict[str, Any]]:
     """Failures of lines that name a figure and, behind their last semicolon, its mend."""
     place = context.place("LIMITS")
@@ -177,4 +184,5 @@ DOES: dict[Task, Callable[[Context], dict[str, Any]]] = {
     Task.TIME: times.time_snippet,
     Task.COMPILE: compile_snippet,
     Task.VIEW: view_snippet,
+    Task.SPACE: survey_space,
 }

@@ -16,3 +16,4 @@ class Task(StrEnum):
     TIME = "time_snippet"
     COMPILE = "compile_snippet"
     VIEW = "view_snippet"
+    SPACE = "survey_space"

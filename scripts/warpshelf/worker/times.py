@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from warpshelf.records import limits
-from warpshelf.worker import costs, gpu, timing
+from warpshelf.worker import costs, gpu, space, timing
 from warpshelf.worker.checks import Checks
 from warpshelf.worker.context import Context
 from warpshelf.worker.driver import Watch
@@ -43,7 +43,18 @@ def time_snippet(context: Context) -> dict[str, Any]:
             if row["results"]:
                 times = _times(checks, index, case, row, clock, watch, deadline)
                 _keep(checks, case, row, times, ceilings)
-    return {**checks.answer(), "ceilings": ceilings, "conditions": watch.conditions()}
+        searched: dict[str, Any] = {"failures": []}
+        if context.proof.space is not None and not checks.failures:
+            with watch.load():
+                searched = space.timed(checks, clock, ceilings, deadline)
+    answer = checks.answer()
+    return {
+        **answer,
+        **searched,
+        "failures": answer["failures"] + searched["failures"],
+        "ceilings": ceilings,
+        "conditions": watch.conditions(),
+    }
 
 
 def _passed(row: dict[str, Any]) -> dict[str, dict[str, Any]]:

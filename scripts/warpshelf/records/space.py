@@ -1,0 +1,127 @@
+"""What a record says of every configuration of a kernel's SPACE: its shape, its sense, its rows.
+
+A row is a line of text, so that a change of one configuration shows as one: its values in the order
+of the parameters, a colon, and its figures. On a CPU those are of each architecture, compiled and
+counted; on a GPU they are times.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from warpshelf.records.counts import TARGET
+
+COMPILED = ("registers", "spilled_bytes", "shared_bytes", "warps", "cycles")
+TIMES = ("median", "p20", "p80", "n")
+SPACE = {
+    "parameters": [{"name": str, "values": [(int, float, str, bool)]}],
+    "case": {"*": object},
+    "timed": {"*": object},
+    "flops?": int,
+    "bytes?": int,
+    "unit?": str,
+    "figures": [str],
+    "rows": {"*": [str]},
+}
+
+
+class Row(NamedTuple):
+    """A configuration, as its values in words, and its figures."""
+
+    values: tuple[str, ...]
+    figures: tuple[float, ...]
+
+
+def written(values: Sequence[object], figures: Sequence[float]) -> str:
+    """A row as a record has it; figures to six significant digits."""
+    return f"{' '.join(map(str, values))}: {' '.join(f'{one:.6g}' for one in figures)}"
+
+
+def read(line: str) -> Row:
+    """The row that a line holds.
+
+    Raises:
+        ValueError: it is no row.
+    """
+    values, colon, figures = line.partition(": ")
+    if not colon:
+        raise ValueError(f"{line!r:.60} has no colon between values and figures")
+    try:
+        return Row(tuple(values.split()), tuple(map(float, figures.split())))
+    except ValueError:
+        raise ValueError(f"{line!r:.60} has a figure that is no number") from None
+
+
+def contradiction(record: Mapping[str, Any]) -> str | None:
+    """What a well-shaped space claims that no run would have written."""
+    return next(_contradictions(record), None)
+
+
+def _contradictions(record: Mapping[str, Any]) -> Iterator[str]:
+    space, on_gpu = record["space"], bool(record["machine"]["gpus"])
+    if tuple(space["figures"]) != (TIMES if on_gpu else COMPILED):
+        yield f"its space has the figures {', '.join(space['figures'])}"
+        return
+    if not space["rows"]:
+        yield "its space is of nothing"
+    known = [set(map(str, one["values"])) for one in space["parameters"]]
+    first: list[tuple[str, ...]] | None = None
+    for target, lines in space["rows"].items():
+        if not TARGET.fullmatch(target):
+            yield f"its space is of {target!r:.40}, which is no architecture"
+        try:
+            rows = [read(line) for line in lines]
+        except ValueError as error:
+            yield f"its space on {target}: {error}"
+            return
+        for row in rows:
+            if why := _wrong(row, known, len(space["figures"]), on_gpu):
+                yield f"its space on {target}: the configuration {' '.join(row.values)} {why}"
+        here = [row.values for row in rows]
+        if len(set(here)) < len(here):
+            yield f"its space on {target} has a configuration twice"
+        if first is not None and here != first:
+            yield f"its space on {target} has other configurations than elsewhere"
+        first = here
+
+
+def _wrong(row: Row, known: Sequence[set[str]], count: int, on_gpu: bool) -> str | None:
+    if len(row.values) != len(known):
+        return f"has {len(row.values)} values for {len(known)} parameters"
+    for value, values in zip(row.values, known, strict=True):
+        if value not in values:
+            return f"has the value {value}, which its parameter does not take"
+    if len(row.figures) != count:
+        return f"has {len(row.figures)} figures, not {count}"
+    if not all(0 <= one < math.inf for one in row.figures):
+        return "has a figure below 0, or none"
+    if on_gpu:
+        median, p20, p80, n = row.figures
+        if not (0 < p20 <= median <= p80 and n >= 1):
+            return "has no possible time"
+    return None
+
+
+def faults(claim: Mapping[str, Any], truth: Mapping[str, Any]) -> Iterator[str]:
+    """What the space of a record leaves out, adds or changes against that of the CPU's."""
+    mine, due = claim.get("space"), truth.get("space")
+    if due is None:
+        if mine is not None:
+            yield "has a space, which is not due"
+        return
+    if mine is None:
+        yield "leaves out its space"
+        return
+    for key in ("parameters", "case", "timed", "flops", "bytes", "unit"):
+        if mine.get(key) != due.get(key):
+            yield f"states other {key} of its space"
+    configurations = [
+        {tuple(read(line).values) for lines in one["rows"].values() for line in lines}
+        for one in (mine, due)
+    ]
+    if left := sorted(configurations[1] - configurations[0]):
+        yield f"leaves out {len(left)} configurations of its space, {' '.join(left[0])} among them"
+    if more := sorted(configurations[0] - configurations[1]):
+        yield f"has {len(more)} configurations that are not due, {' '.join(more[0])} among them"
