@@ -83,3 +83,70 @@ def test_the_counts_of_every_target_are_recorded(trial: Trial, order: tuple[int,
     assert schema.problem(record) is None and schema.contradiction(record) is None
     found = [(row["targets"], row["launches"]) for row in record["counts"]]
     assert found == [(["sm_80", "sm_90"], 1), (["sm_100"], 2)]
+
+
+SPACE = '\nSPACE = {"parameters": {"tile": (16, 32)}}\n'
+
+
+def spanned(trial: Trial) -> assemble.Gathered:
+    work = gathered(trial)
+    cases = work.snippet.cases_path
+    cases.write_text(cases.read_text() + SPACE)
+    one = snippet.read(Project(trial.root), work.snippet.folder)
+    return assemble.Gathered(one, machine.plain(), None)
+
+
+def space_of(target: str | None) -> dict[str, Any]:
+    return {
+        "parameters": [{"name": "tile", "values": [16, 32]}],
+        "case": CASE,
+        "timed": CASE,
+        "figures": ["registers", "spilled_bytes", "shared_bytes", "warps", "cycles"],
+        "rows": {target: [f"{tile}: 32 0 64 48 9.5" for tile in (16, 32)]},
+    }
+
+
+def run(work: assemble.Gathered) -> list[Task]:
+    """Have imagined children do all jobs of a run; what they were, in order."""
+    jobs = work.jobs(1.0)
+    for job in jobs:
+        target = job.details["target"]
+        found = {"space": space_of(target), "failures": []} if job.do is Task.SPACE else answer(1)
+        work.take(Outcome(job, found, None, "", DEMO.format(token="t").encode(), "t", 1.0))
+    return [job.do for job in jobs]
+
+
+def test_a_space_is_surveyed_for_each_target_and_kept_while_the_code_is_the_same(
+    trial: Trial,
+) -> None:
+    work = spanned(trial)
+    assert run(work).count(Task.SPACE) == 3
+    record = work.record()
+    assert sorted(record["space"]["rows"]) == ["sm_100", "sm_80", "sm_90"]
+    assert schema.problem(record) is None and schema.contradiction(record) is None
+
+    later = assemble.Gathered(work.snippet, machine.plain(), record)
+    assert Task.SPACE not in run(later)
+    assert later.record()["space"] == record["space"]
+
+    old = {**record, "digest": "sha256:" + "0" * 64}
+    stale = assemble.Gathered(work.snippet, machine.plain(), old)
+    assert run(stale).count(Task.SPACE) == 3
+    forced = assemble.Gathered(work.snippet, machine.plain(), record)
+    assert [job.do for job in forced.jobs(1.0, force=True)].count(Task.SPACE) == 3
+
+
+def test_a_survey_that_fails_is_a_finding(trial: Trial) -> None:
+    work = spanned(trial)
+    for job in work.jobs(1.0):
+        if job.do is Task.SPACE:
+            work.take(Outcome(job, None, "was killed", "in the configuration", b"", "t", 1.0))
+    assert len(work.findings) == 3 and "was killed" in str(work.findings[0])
+
+
+def test_a_module_that_is_not_there_is_said(trial: Trial) -> None:
+    work = gathered(trial)
+    assert work.cannot_run() is None
+    lacking = dataclasses.replace(work.snippet, needs={"modules": ["torch", "no_such_library"]})
+    said = dataclasses.replace(work, snippet=lacking).cannot_run()
+    assert said == "no_such_library is not installed in this environment; install the extra `run`"

@@ -188,3 +188,22 @@ def test_a_file_that_is_no_python_counts_by_its_bytes(
     before = digest(root)
     spoil(root / "snippets" / "fibers.py")
     assert digest(root) != before
+
+
+def test_records_that_are_read_count(root: Path) -> None:
+    cases = root / "snippets" / "mine" / "cases.py"
+    cases.write_text(cases.read_text() + 'NEEDS = {"records": ["apart"]}\n')
+    before = digest(root)
+    kept = root / "snippets" / "apart" / "results" / "cpu.json"
+    kept.parent.mkdir()
+    kept.write_text("{}")
+    there = digest(root)
+    kept.write_text('{"space": 1}')
+    assert len({before, there, digest(root)}) == 3
+
+
+@pytest.mark.parametrize("needs", ["{", "f()", "3", '{"records": 7}', '{"records": [["a"]]}'])
+def test_needs_that_are_malformed_have_a_digest(root: Path, needs: str) -> None:
+    cases = root / "snippets" / "mine" / "cases.py"
+    cases.write_text(f"NEEDS = {needs}\n")
+    assert digest(root).startswith("sha256:")

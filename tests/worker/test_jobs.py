@@ -17,7 +17,7 @@ from warpshelf.bench.pool import Job, Outcome
 from warpshelf.contract import snippet
 from warpshelf.contract.values import Obligations
 from warpshelf.core.project import Project
-from warpshelf.records import schema
+from warpshelf.records import schema, space
 from warpshelf.render import timing
 from warpshelf.worker import driver, jobs
 from warpshelf.worker.context import Context, JobError
@@ -237,3 +237,55 @@ def test_pictures_of_a_run_are_recorded(tmp_path) -> None:
     record = work.record()
     assert record["timelines"] == timelines() and record["grids"] == grids()
     assert schema.problem(record) is None and schema.contradiction(record) is None
+
+
+SPANNED = f"""{TWO}
+
+def tiled(a, b, tile, order):
+    return a @ b if order == "rows" else wrong(a, b) if tile == BAD else slow(a, b)
+
+
+BAD = 0
+SPACE = {{
+    "parameters": {{"tile": (*range(40),), "order": ("rows", "columns")}},
+    "allowed": lambda tile, order: True,
+    "run": tiled,
+    "case": {{"m": 5, "n": 3, "k": 4}},
+    "counted": lambda **configuration: {{"m": 8, "n": 8, "k": 8}},
+    "scaled": lambda cycles, **configuration: cycles,
+    "timed": {{"m": 32, "n": 32, "k": 32}},
+}}
+"""
+
+
+def test_every_configuration_of_a_space_is_verified_and_timed(monkeypatch, tmp_path) -> None:
+    overlay = SPANNED.replace("BAD = 0", "BAD = -1")
+    one, answer = timed(monkeypatch, tmp_path, overlay, Clock(1e-3))
+    assert answer["failures"] == []
+    record = record_of(one, answer)
+    assert schema.problem(record) is None and schema.contradiction(record) is None
+    found = record["space"]
+    assert [each["name"] for each in found["parameters"]] == ["tile", "order"]
+    rows = [space.read(line) for line in found["rows"]["sm_90"]]
+    assert [row.values for row in rows] == [
+        (str(tile), order) for tile in range(40) for order in ("rows", "columns")
+    ]
+    assert all(1e-3 < row.figures[0] < 3e-3 and row.figures[3] == 15 for row in rows)
+    assert (found["flops"], found["unit"]) == (2 * 32**3, "fp32")
+
+
+def test_a_wrong_configuration_fails_the_run_and_is_named(monkeypatch, tmp_path) -> None:
+    _, answer = timed(monkeypatch, tmp_path, SPANNED, Clock(1e-3))
+    [failure] = answer["failures"]
+    assert failure["what"].startswith(
+        "the configuration {'tile': 0, 'order': 'columns'} is wrong on {'m': 5"
+    )
+    assert failure["file"] == "cases.py" and failure["line"]
+
+
+def test_an_impossible_time_of_a_configuration_fails_the_run(monkeypatch, tmp_path) -> None:
+    overlay = SPANNED.replace("BAD = 0", "BAD = -1").replace("range(40)", "range(2)")
+    clock = Clock(1e-3)
+    monkeypatch.setitem(CEILINGS["peak_flops_per_second"], "fp32", 2 * 32**3 / 2e-3)
+    _, answer = timed(monkeypatch, tmp_path, overlay, clock)
+    assert any("of what the hardware allows" in one["what"] for one in answer["failures"])

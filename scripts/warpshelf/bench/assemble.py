@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,9 @@ class Gathered:
             return "Triton is not installed; it exists for Linux only"
         if self.on_cpu and self.snippet.cuda_path and not self.machine["os"].startswith("Linux"):
             return "without a GPU its PTX is executed, which needs Linux"
+        for module in self.snippet.needs.get("modules", ()):
+            if find_spec(module) is None:
+                return f"{module} is not installed in this environment; install the extra `run`"
         why = self.snippet.cannot_run(self.machine["sm"], self.machine["gpus"])
         return why if why and not self._compiles else None
 

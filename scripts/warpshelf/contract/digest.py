@@ -12,6 +12,7 @@ from warpshelf.contract import syntax
 # worker changes so that a verdict or a time means something else: every record goes stale.
 METHOD = 5
 
+CASES_FILE = "cases.py"
 # What is shown beside a snippet, and computes nothing in it: see `Snippet.calls`.
 CALLS_FILE = "explore.txt"
 # What machines wrote, and what others state, changes nothing that a snippet computes either.
@@ -23,7 +24,8 @@ def files(root: Path, folder: Path) -> list[Path]:
 
     These are the files of the folder, and those of each local module that they import, directly
     or through another: `snippets/cuda.py` brings its neighbours `snippets/cuda.*` along, and a
-    module inside another snippet's folder brings that folder.
+    module inside another snippet's folder brings that folder. The records that NEEDS of cases.py
+    names are read, so they count as well.
     """
     found: dict[Path, None] = {}
     pending = list(_folder_files(folder))
@@ -40,7 +42,19 @@ def files(root: Path, folder: Path) -> list[Path]:
             continue  # it still counts by its bytes
         for name in imports:
             pending.extend(_module_files(root, path.parent, name))
+        if path.name == CASES_FILE:
+            found |= dict.fromkeys(_records(root, path))
     return sorted(found)
+
+
+def _records(root: Path, cases: Path) -> Iterator[Path]:
+    try:
+        needs = syntax.parse(cases).literal("NEEDS")
+    except (ValueError, TypeError):
+        return  # it names none, or is malformed
+    names = needs.get("records", ()) if isinstance(needs, dict) else ()
+    for name in names if isinstance(names, list) else ():
+        yield from (root / "snippets" / str(name) / "results").glob("*.json")
 
 
 def _folder_files(folder: Path) -> Iterator[Path]:

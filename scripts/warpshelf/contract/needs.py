@@ -12,7 +12,10 @@ NEEDS_KEYS: dict[str, Any] = {
     "seconds": (int, float),
     "cpu": str,
     "variants": dict,
+    "modules": list,  # beside what `run` of pyproject.toml brings
+    "records": list,  # of other snippets, which it reads
 }
+LISTS = {"modules": "name what it imports", "records": "name snippets by their ids"}
 
 
 def problems(key: object, value: Any) -> Iterator[tuple[str, str]]:
@@ -30,6 +33,9 @@ def problems(key: object, value: Any) -> Iterator[tuple[str, str]]:
         yield said, "give a reason in words"
     elif key == "seconds" and not 0 < value <= 3600:
         yield said, "keep it from 1 to 3600"
+    elif key in LISTS:
+        if not value or not all(isinstance(one, str) and one.isidentifier() for one in value):
+            yield said, LISTS[key]
     elif key == "variants":
         for name, limits in value.items():
             if not _variant_limits(limits):

@@ -33,7 +33,7 @@ RESERVED = {
 SECONDS = 120.0  # time limit of a whole snippet on a machine, unless NEEDS says otherwise
 COLUMNS = 88  # of a line that a page shows
 SECTIONS = ("Shapes", "Bytes", "FLOPs", "Error", "Raises", "Source")
-CASES_FILE = "cases.py"
+CASES_FILE = digest.CASES_FILE
 
 # What cases.py must define, by kind, with the mend where it does not.
 NEEDED = {

@@ -81,7 +81,9 @@ def _parameters(value: object) -> str | None:
             return f"{place} has no name that a function could take"
         if not isinstance(values, tuple) or not values:
             return f"{place} is {values!r:.80}, no tuple of values"
-        if not all(isinstance(one, int | float | str) for one in values) or flaw(values):
+        words = [str(one) for one in values]  # as a row of a record has them, between blanks
+        plain = all(isinstance(one, int | float | str) for one in values)
+        if not plain or flaw(values) or any(w.split() != [w] or ":" in w for w in words):
             return f"{place} is {values!r:.80}, not plain values"
         if len(set(values)) < len(values):
             return f"{place} has a value twice"

@@ -19,6 +19,7 @@ from warpshelf.render import (
     plots,
     provenance,
     rivals,
+    space,
     timelines,
     timing,
     views,
@@ -29,8 +30,8 @@ from warpshelf.render.listings import listings
 from warpshelf.render.notices import notice, notices
 from warpshelf.render.reported import reported
 
-KEYS = ("idea", "code", "output", "accuracy", "timing", "plot", "compile", "look", "beside",
-        "facts", "reported", "provenance", "reproduce", "whole", "folded")  # fmt: skip
+KEYS = ("idea", "code", "output", "accuracy", "timing", "plot", "compile", "look", "space",
+        "beside", "facts", "reported", "provenance", "reproduce", "whole", "folded")  # fmt: skip
 
 
 def _join(parts: Iterable[str]) -> str:
@@ -130,6 +131,12 @@ def _reproduce(exhibit: Exhibit) -> str:
     return f"```sh\n{lines}\n```"
 
 
+def _surveyed(states: Sequence[MachineState]) -> list[MachineState]:
+    """Who has looked at every configuration: GPUs, and where none has, the CPU."""
+    found = [s for s in states if s.record and "space" in s.record]
+    return [s for s in found if s.machine != "cpu"] or found
+
+
 def fragments(exhibit: Exhibit) -> dict[str, str]:
     """The Markdown of each piece in `KEYS`, for `build/fragments/<id>/<key>.md`.
 
@@ -150,6 +157,7 @@ def fragments(exhibit: Exhibit) -> dict[str, str]:
         "plot": _results(exhibit, "plot", timed, _plot),
         "compile": _results(exhibit, "compile", compiled[:1], compilation.compiled),
         "look": views.table(exhibit),
+        "space": _results(exhibit, "space", _surveyed(current), space.spaces),
         "beside": rivals.table(exhibit.rivals),
         "facts": _results(exhibit, "facts", ran, lambda r: facts.facts(r, titles)),
         "reported": reported(exhibit),
@@ -170,6 +178,7 @@ def fragments(exhibit: Exhibit) -> dict[str, str]:
         said,
         figures,
         parts["look"],
+        *(space.spaces(s.record) for s in _surveyed(current) if s.record),
         parts["beside"],
         parts["reported"],
     )
@@ -184,6 +193,7 @@ def fragments(exhibit: Exhibit) -> dict[str, str]:
         "plot": "There is nothing to plot: no times are recorded for the present code.",
         "compile": "No compile figures are recorded for the present code.",
         "look": "No view of the present code is recorded.",
+        "space": "No space of configurations of the present code is recorded.",
         "beside": "No public kernel is compiled beside it.",
         "facts": "No facts are recorded for the present code.",
         "reported": "No figure that others state for it is on file.",

@@ -90,8 +90,7 @@ class Found:
         cost = costs.from_shapes(self.checks.proof, self.space.timed)
         known = {key: cost[key] for key in ("flops", "bytes", "unit")} if cost else {}
         parameters = [
-            {"name": name, "values": list(values)}
-            for name, values in self.space.parameters.items()
+            {"name": name, "values": list(values)} for name, values in self.space.parameters.items()
         ]
         found = {
             "parameters": parameters,

@@ -1,0 +1,66 @@
+"""SPACE of cases.py: what is asked of it, and which configurations it has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from warpshelf.contract import space
+from warpshelf.contract.space import Space
+
+
+def declared(**more: object) -> dict[str, Any]:
+    return {
+        "parameters": {"tile": (16, 32, 64), "order": ("rows", "columns")},
+        "allowed": lambda tile, order: tile > 16 or order == "rows",
+        "run": lambda x, **configuration: x,
+        "case": {"m": 3},
+        "counted": lambda **configuration: {"m": 4},
+        "scaled": lambda cycles, **configuration: cycles,
+        "timed": {"m": 4096},
+        **more,
+    }
+
+
+def test_a_space_has_every_allowed_configuration_in_order() -> None:
+    assert space.problem(declared()) is None
+    assert list(Space(**declared()).configurations()) == [
+        {"tile": 16, "order": "rows"},
+        {"tile": 32, "order": "rows"},
+        {"tile": 32, "order": "columns"},
+        {"tile": 64, "order": "rows"},
+        {"tile": 64, "order": "columns"},
+    ]
+
+
+def broken(**configuration: object) -> bool:
+    raise KeyError("bm")
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"extra": 1}, "SPACE is {"),
+        ({"run": 3}, "SPACE['run'] is 3, no function"),
+        ({"case": [1]}, "SPACE['case'] is [1], no case"),
+        ({"timed": {"m": float("nan")}}, "no case"),
+        ({"parameters": {}}, "SPACE['parameters'] is {}"),
+        ({"parameters": {"a b": (1, 2)}}, "no name that a function could take"),
+        ({"parameters": {"tile": [1, 2], "order": (1,)}}, "no tuple of values"),
+        ({"parameters": {"tile": (), "order": (1,)}}, "no tuple of values"),
+        ({"parameters": {"tile": (None,), "order": (1,)}}, "not plain values"),
+        ({"parameters": {"tile": ("a b",), "order": (1,)}}, "not plain values"),
+        ({"parameters": {"tile": (1, 1), "order": (1,)}}, "has a value twice"),
+        ({"allowed": broken}, "SPACE['allowed'] raised KeyError"),
+        ({"allowed": lambda tile, order: False}, "allows 0 configurations"),
+        ({"parameters": {"tile": (*range(4097),), "order": (1,)},
+          "allowed": lambda tile, order: True}, "allows 4097 configurations"),
+    ],
+)  # fmt: skip
+def test_a_malformed_space_is_refused(more: dict[str, Any], says: str) -> None:
+    assert says in (space.problem(declared(**more)) or "")
+
+
+def test_a_space_that_is_no_dict_is_refused() -> None:
+    assert space.problem([1]) == "SPACE is [1]"

@@ -1,0 +1,129 @@
+"""The space of a record: its rows, what no run would have written, what must agree."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from synthetic import record, steady
+
+from warpshelf.records import schema, space
+from warpshelf.records.space import COMPILED, TIMES
+
+WORDS = st.text("abcdefghijklmnopqrstuvwxyz0123456789_.-", min_size=1, max_size=12)
+FIGURES = st.lists(st.floats(0, 1e12).map(lambda one: float(f"{one:.6g}")), max_size=6)
+
+
+def surveyed(gpus: int = 0, **more: object) -> dict[str, Any]:
+    """A made-up space of four configurations."""
+    found = {
+        "parameters": [{"name": "tile", "values": [16, 32]}, {"name": "order", "values": [0, 1]}],
+        "case": {"m": 3},
+        "timed": {"m": 4096},
+        "figures": list(TIMES if gpus else COMPILED),
+        "rows": {
+            target: [
+                space.written((t, o), (2e-3, 1e-3, 3e-3, 15) if gpus else (32, 0, 64, 48, 9.5 * t))
+                for t in (16, 32)
+                for o in (0, 1)
+            ]
+            for target in (("sm_90",) if gpus else ("sm_80", "sm_90"))
+        },
+    }
+    return copy.deepcopy(found | more)
+
+
+@steady
+@given(st.lists(WORDS, min_size=1, max_size=5), FIGURES)
+def test_a_row_is_read_as_it_was_written(values: list[str], figures: list[float]) -> None:
+    if figures:
+        assert space.read(space.written(values, figures)) == (tuple(values), tuple(figures))
+
+
+@steady
+@given(st.text(max_size=40))
+def test_a_line_that_is_no_row_is_a_value_error(line: str) -> None:
+    try:
+        row = space.read(line)
+    except ValueError as error:
+        assert len(str(error).splitlines()) <= 1
+    else:
+        assert ": " in line and all(isinstance(one, float) for one in row.figures)
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_a_sound_space_is_taken(gpus: int) -> None:
+    found = record(gpus, space=surveyed(gpus))
+    assert schema.problem(found) is None
+    assert schema.contradiction(found) is None
+
+
+def lines(of: dict[str, Any]) -> list[str]:
+    return of["rows"]["sm_90"]
+
+
+def change(what: Callable[[dict[str, Any]], object], gpus: int = 0) -> str:
+    made = surveyed(gpus)
+    what(made)
+    found = record(gpus, space=made)
+    assert schema.problem(found) is None
+    return schema.contradiction(found) or ""
+
+
+def put(line: str) -> Callable[[dict[str, Any]], object]:
+    return lambda one: lines(one).__setitem__(0, line)
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        (lambda one: one.update(figures=list(TIMES)), "has the figures median"),
+        (lambda one: one.update(rows={}), "is of nothing"),
+        (lambda one: one["rows"].update(gpu=lines(one)), "'gpu', which is no architecture"),
+        (lambda one: lines(one).pop(), "has other configurations than elsewhere"),
+        (put("16 0"), "no colon"),
+        (put("16 0: 1 2 three 4 5"), "a figure that is no number"),
+        (put("16: 1 2 3 4 5"), "has 1 values for 2 parameters"),
+        (put("17 0: 1 2 3 4 5"), "has the value 17, which its parameter does not take"),
+        (put("16 1: 1 2 3 4 5"), "has a configuration twice"),
+        (put("16 0: 1 2 3 4"), "has 4 figures, not 5"),
+        (put("16 0: 1 2 3 4 nan"), "has a figure below 0, or none"),
+        (put("16 0: 1 2 3 4 -5"), "has a figure below 0, or none"),
+    ],
+)
+def test_what_no_run_would_have_written_is_refused(what: Callable, says: str) -> None:
+    assert says in change(what)
+
+
+@pytest.mark.parametrize("figures", ["0 0 0 15", "2 3 4 15", "2 1 1 15", "2 1 3 0"])
+def test_a_time_that_cannot_be_is_refused(figures: str) -> None:
+    assert "has no possible time" in change(put(f"16 0: {figures}"), gpus=1)
+
+
+def test_an_honest_space_has_no_fault() -> None:
+    assert list(space.faults({"space": surveyed(1)}, {"space": surveyed()})) == []
+    assert list(space.faults({}, {})) == []
+
+
+@pytest.mark.parametrize(
+    ("claim", "says"),
+    [
+        ({}, "leaves out its space"),
+        ({"space": surveyed(1, timed={"m": 8})}, "states other timed of its space"),
+        ({"space": surveyed(1, rows={"sm_90": ["16 0: 2 1 3 15"]})}, "leaves out 3 configurations"),
+    ],
+)
+def test_a_space_that_leaves_out_what_is_due_is_found(claim: dict, says: str) -> None:
+    assert says in next(space.faults(claim, {"space": surveyed()}))
+
+
+def test_a_space_that_adds_is_found() -> None:
+    less = surveyed(rows={"sm_90": surveyed()["rows"]["sm_90"][:3]})
+    assert "1 configurations that are not due" in next(
+        space.faults({"space": surveyed(1)}, {"space": less})
+    )
+    assert next(space.faults({"space": surveyed(1)}, {})) == "has a space, which is not due"
