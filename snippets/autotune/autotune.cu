@@ -23,23 +23,37 @@ __device__ inline float4 load4(const float* x, bool vector, int left) {
                        left > 3 ? x[3] : 0);
 }
 
-__device__ inline void store4(float* x, bool vector, int left, const float* value) {
-    if (vector && left >= 4) return copy4(x, value);
-#pragma unroll
-    for (int j = 0; j < 4; ++j)
-        if (j < left) x[j] = value[j];
+__device__ inline void store4(float* x, bool vector, int left, float4 value) {
+    if (vector && left >= 4) {
+        *reinterpret_cast<float4*>(x) = value;
+        return;
+    }
+    if (left > 0) x[0] = value.x;
+    if (left > 1) x[1] = value.y;
+    if (left > 2) x[2] = value.z;
+    if (left > 3) x[3] = value.w;
 }
 // --8<-- [end:quads]
 
 // --8<-- [start:tile]
 constexpr int PAD = 4;  // after each row of a: its scattered stores meet fewer banks
 
+// Of a thread: its sums, and its part of the slab that is on its way.
+template <int BM, int BN, int BK, int TM, int TN>
+constexpr int VALUES = TM * TN + BK * (BM + BN) / (BM * BN / (TM * TN));
+
+// Blocks that an SM must have room for: 16 warps, so 128 registers a thread, where a
+// thread holds up to 72 values, else 8.
+template <int THREADS, int VALUES>
+constexpr int ROOM = (VALUES <= 72 ? 512 : 256) / THREADS;
+
 // A block has BM x BN of C, a thread TM x TN of it; BK steps of k lie in shared memory,
 // A transposed. With SPREAD the quads of a thread's patch lie apart, those of its
 // neighbours between them. With two BUFFERS the next slab is loaded while the present
 // one is multiplied.
 template <int BM, int BN, int BK, int TM, int TN, int SPREAD, int BUFFERS>
-__global__ void __launch_bounds__(BM* BN / (TM * TN))
+__global__ void __launch_bounds__(
+    BM* BN / (TM * TN), ROOM<BM * BN / (TM * TN), VALUES<BM, BN, BK, TM, TN>>)
 sgemm_tile(const float* __restrict__ A, const float* __restrict__ B,
            float* __restrict__ C, int M, int N, int K, Index lda, Index ldb) {
     constexpr int DOWN = BM / TM, ACROSS = BN / TN, THREADS = DOWN * ACROSS;
@@ -56,19 +70,22 @@ sgemm_tile(const float* __restrict__ A, const float* __restrict__ B,
     float4 next_a[QUADS_A], next_b[QUADS_B];
     float sum[TM][TN] = {};
 
-    auto load = [&](int k0) {
+    int left = K;  // steps of k that were not loaded yet
+    auto load = [&] {
 #pragma unroll
         for (int i = 0; i < QUADS_A; ++i) {
             const int at = i * THREADS + t, row = row0 + at / (BK / 4);
-            const int k = k0 + at % (BK / 4) * 4;
-            next_a[i] = load4(A + row * lda + k, vector_a, row < M ? K - k : 0);
+            const int k = at % (BK / 4) * 4;
+            next_a[i] = load4(A + row * lda + k, vector_a, row < M ? left - k : 0);
         }
 #pragma unroll
         for (int i = 0; i < QUADS_B; ++i) {
-            const int at = i * THREADS + t, k = k0 + at / (BN / 4);
+            const int at = i * THREADS + t, k = at / (BN / 4);
             const int column = column0 + at % (BN / 4) * 4;
-            next_b[i] = load4(B + k * ldb + column, vector_b, k < K ? N - column : 0);
+            const int there = k < left ? N - column : 0;
+            next_b[i] = load4(B + k * ldb + column, vector_b, there);
         }
+        A += BK, B += BK * ldb, left -= BK;
     };
     auto keep = [&](int buffer) {
 #pragma unroll
@@ -96,33 +113,26 @@ sgemm_tile(const float* __restrict__ A, const float* __restrict__ B,
     auto multiply = [&](int buffer) {
 #pragma unroll 8
         for (int k = 0; k < BK; ++k) {
-            float4 x[TM / 4];
-            alignas(16) float y[TN];
+            alignas(16) float x[TM], y[TN];
 #pragma unroll
             for (int i = 0; i < TM; i += 4)
-                x[i / 4] = *reinterpret_cast<const float4*>(&a[buffer][k][row(i)]);
+                copy4(&x[i], &a[buffer][k][row(i)]);
 #pragma unroll
             for (int j = 0; j < TN; j += 4)
                 copy4(&y[j], &b[buffer][k][column(j)]);
 #pragma unroll
-            for (int i = 0; i < TM; i += 4)
+            for (int i = 0; i < TM; ++i)
 #pragma unroll
-                for (int j = 0; j < TN; ++j) {
-                    const float v = y[j];
-                    sum[i][j] += x[i / 4].x * v;
-                    sum[i + 1][j] += x[i / 4].y * v;
-                    sum[i + 2][j] += x[i / 4].z * v;
-                    sum[i + 3][j] += x[i / 4].w * v;
-                }
+                for (int j = 0; j < TN; ++j) sum[i][j] += x[i] * y[j];
         }
     };
 
-    load(0);
+    load();
     if constexpr (BUFFERS == 1) {
-        for (int k0 = 0; k0 < K; k0 += BK) {
+        for (int steps = (K + BK - 1) / BK; steps > 0; --steps) {
             keep(0);
             __syncthreads();  // the slab is complete
-            if (k0 + BK < K) load(k0 + BK);
+            if (left > 0) load();
             multiply(0);
             __syncthreads();  // and nobody reads it any more
         }
@@ -130,9 +140,9 @@ sgemm_tile(const float* __restrict__ A, const float* __restrict__ B,
         keep(0);
         __syncthreads();
         int now = 0;
-        for (int k0 = 0; k0 < K; k0 += BK, now ^= 1) {
-            const bool more = k0 + BK < K;
-            if (more) load(k0 + BK);
+        for (int steps = (K + BK - 1) / BK; steps > 0; --steps, now ^= 1) {
+            const bool more = left > 0;
+            if (more) load();
             multiply(now);
             if (more) keep(now ^ 1);
             __syncthreads();
@@ -145,8 +155,8 @@ sgemm_tile(const float* __restrict__ A, const float* __restrict__ B,
 #pragma unroll
         for (int j = 0; j < TN; j += 4) {
             const int r = row0 + row(i) + i % 4, c = column0 + column(j);
-            alignas(16) const float quad[4] = {sum[i][j], sum[i][j + 1], sum[i][j + 2],
-                                               sum[i][j + 3]};
+            const float* q = &sum[i][j];
+            const float4 quad = {q[0], q[1], q[2], q[3]};
             if (r < M) store4(C + r * Index(N) + c, vector_c, N - c, quad);
         }
 }

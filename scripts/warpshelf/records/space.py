@@ -8,7 +8,7 @@ counted; on a GPU they are times.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from warpshelf.records.counts import TARGET
@@ -34,9 +34,14 @@ class Row(NamedTuple):
     figures: tuple[float, ...]
 
 
-def written(values: Sequence[object], figures: Sequence[float]) -> str:
+def values(configuration: Iterable[object]) -> str:
+    """The values of a configuration as a row has them."""
+    return " ".join(map(str, configuration))
+
+
+def written(configuration: Iterable[object], figures: Iterable[float]) -> str:
     """A row as a record has it; figures to six significant digits."""
-    return f"{' '.join(map(str, values))}: {' '.join(f'{one:.6g}' for one in figures)}"
+    return f"{values(configuration)}: {' '.join(f'{one:.6g}' for one in figures)}"
 
 
 def read(line: str) -> Row:
@@ -45,11 +50,11 @@ def read(line: str) -> Row:
     Raises:
         ValueError: it is no row.
     """
-    values, colon, figures = line.partition(": ")
+    found, colon, figures = line.partition(": ")
     if not colon:
         raise ValueError(f"{line!r:.60} has no colon between values and figures")
     try:
-        return Row(tuple(values.split()), tuple(map(float, figures.split())))
+        return Row(tuple(found.split()), tuple(map(float, figures.split())))
     except ValueError:
         raise ValueError(f"{line!r:.60} has a figure that is no number") from None
 
@@ -90,8 +95,8 @@ def _contradictions(record: Mapping[str, Any]) -> Iterator[str]:
 def _wrong(row: Row, known: Sequence[set[str]], count: int, on_gpu: bool) -> str | None:
     if len(row.values) != len(known):
         return f"has {len(row.values)} values for {len(known)} parameters"
-    for value, values in zip(row.values, known, strict=True):
-        if value not in values:
+    for value, taken in zip(row.values, known, strict=True):
+        if value not in taken:
             return f"has the value {value}, which its parameter does not take"
     if len(row.figures) != count:
         return f"has {len(row.figures)} figures, not {count}"

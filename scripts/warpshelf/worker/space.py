@@ -43,9 +43,12 @@ class Found:
     def right(self) -> Iterator[tuple[int, Configuration]]:
         """The number of each configuration that gives the right result, and the configuration."""
         inputs, truth = self.given(self.space.case)
+        chosen = self.context.job.get("configurations")  # as rows have them; None is all
         for number, configuration in enumerate(self.space.configurations()):
             if len(self.failures) == MOST_WRONG:
                 return
+            if chosen is not None and rows.values(configuration.values()) not in chosen:
+                continue
             self.at(configuration)
             self.checks.watch.begin(number, agreement.TARGETS)
             try:
@@ -123,7 +126,7 @@ def compiled(checks: Checks, target: str) -> dict[str, Any]:
         for one in code.chosen(launches):
             figures = code.figures(one, target, checks.context.job["id"])
         figures["cycles"] = found.space.scaled(figures["cycles"], **configuration)
-        lines.append(rows.written([*configuration.values()], [*figures.values()]))
+        lines.append(rows.written(configuration.values(), [*figures.values()]))
     return found.answer(target, rows.COMPILED, lines)
 
 
@@ -171,6 +174,6 @@ def timed(
             except timing.Impossible as error:
                 found.fail(configuration, f"on {case}: {error}")
             figures = one.median, one.p20, one.p80, one.n
-            lines.append(rows.written([*configuration.values()], figures))
+            lines.append(rows.written(configuration.values(), figures))
     sm = int(checks.context.job["machine"]["sm"])
     return found.answer(f"sm_{sm}", rows.TIMES, lines)
