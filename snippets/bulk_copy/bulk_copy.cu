@@ -59,12 +59,24 @@ struct Share {
         return ((thread / 32 * PACKS + k) * 32 + thread % 32) * WIDTH;
     }
 
-    template <class At>  // beyond the end it is the last pack again
-    __device__ void load(const float* from, int floats, int thread, At at) {
+    // From memory, first to leave the caches: x is not read again. No barrier is passed
+    // by such a load, as it may be by one of what the compiler knows to be constant.
+    template <class At>
+    __device__ void start(const float* from, int floats, int thread, At at) {
 #pragma unroll
         for (int k = 0; k < PACKS; ++k) {
-            const int i = min(at(thread, k), floats - WIDTH);
-            packs[k] = *reinterpret_cast<const Pack*>(from + i);
+            packs[k] = Pack();
+            if (const int i = at(thread, k); i < floats)
+                packs[k] = __ldcs(reinterpret_cast<const Pack*>(from + i));
+        }
+    }
+    template <class At>
+    __device__ void load(const float* tile, int floats, int thread, At at) {
+#pragma unroll
+        for (int k = 0; k < PACKS; ++k) {
+            packs[k] = Pack();
+            if (const int i = at(thread, k); i < floats)
+                packs[k] = *reinterpret_cast<const Pack*>(tile + i);
         }
     }
     template <class At>
@@ -74,7 +86,7 @@ struct Share {
             if (const int i = at(thread, k); i < floats)
                 *reinterpret_cast<Pack*>(to + i) = packs[k];
     }
-    // To memory, past the caches: y is not read again.
+    // To memory, and y is not read again either.
     __device__ void finish(float* to, int floats, int thread) const {
 #pragma unroll
         for (int k = 0; k < PACKS; ++k)
@@ -111,7 +123,7 @@ series_direct(const float* __restrict__ x, Index stride, float* __restrict__ y,
 #pragma unroll 1
     for (int k = 0; k < tile.count; ++k, tile.next()) {
         Mine mine;
-        mine.load(tile.from(), tile.floats(), threadIdx.x, Mine::own);
+        mine.start(tile.from(), tile.floats(), threadIdx.x, Mine::own);
         mine.compute(degree);
         mine.finish(tile.to(), tile.floats(), threadIdx.x);
     }
@@ -130,7 +142,7 @@ series_staged(const float* __restrict__ x, Index stride, float* __restrict__ y,
 #pragma unroll 1
     for (int k = 0; k < tile.count; ++k, tile.next()) {
         Mine mine;
-        mine.load(tile.from(), tile.floats(), threadIdx.x, Mine::dealt);
+        mine.start(tile.from(), tile.floats(), threadIdx.x, Mine::dealt);
         mine.store(stage, tile.floats(), threadIdx.x, Mine::dealt);
         __syncthreads();  // the tile is complete
         mine.load(stage, tile.floats(), threadIdx.x, Mine::own);
@@ -173,7 +185,7 @@ series_producers(const float* __restrict__ x, Index stride, float* __restrict__ 
 #pragma unroll 1
         for (int k = 0; k < tile.count; ++k, tile.next()) {
             Mine mine;
-            mine.load(tile.from(), tile.floats(), thread, Mine::dealt);
+            mine.start(tile.from(), tile.floats(), thread, Mine::dealt);
             if (k >= 2) sync(EMPTY + k % 2);
             mine.store(ring[k % 2], tile.floats(), thread, Mine::dealt);
             arrive(FULL + k % 2);

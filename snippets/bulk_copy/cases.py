@@ -19,13 +19,19 @@ ANY = [way for way in ours.WAYS if way != "bulk copy"]  # where rows are no whol
 
 
 def matrix(m: int, n: int, degree: int, *kills: str, **more: object) -> dict:
-    """A case: m rows of n, and `pitch` from one to the next where there are gaps."""
+    """A case: m rows of n, and `pitch` from one to the next where there are gaps.
+
+    pack: what the ways move at a time; there are bulk copies only of whole packs.
+    """
+    gaps = "pitch" in more
+    quads = n % 4 == 0 and more["pitch"] % 4 == 0 if gaps else m * n % 4 == 0
     return {"m": m, "n": n, "degree": degree, **more,
+            **({"pack": "float4"} if quads else {"pack": "float", "variants": ANY}),
             **({"kills": [*kills]} if kills else {})}  # fmt: skip
 
 
 CASES = (
-    matrix(1, 1, 3, "whole tiles only", variants=ANY),
+    matrix(1, 1, 3, "whole tiles only"),
     matrix(23, 132, 5,  # two blocks, and every ring of them turns
            "pitch ignored", "elements apart taken for side by side",
            "bulk copies of any row", "tile written over", "empty half unwaited for",
@@ -39,24 +45,20 @@ CASES = (
            "fewer bytes expected", "bytes of a whole tile asked for", pitch=4104),
     matrix(21, 37, 4,
            "gaps between rows overlooked", "one degree too many",
-           "own copies unwaited for", "copies of others unwaited for", pitch=41,
-           variants=ANY),
-    matrix(7, 2051, 1, "x not halved", "tile unwaited for", variants=ANY),
+           "own copies unwaited for", "copies of others unwaited for", pitch=41),
+    matrix(7, 2051, 1, "x not halved", "tile unwaited for"),
     matrix(9, 2052, 1, "halved by way of a square", values="extreme"),
-    matrix(5, 26, 3, "16 bytes over the end of a row", pitch=28, variants=ANY),
+    matrix(5, 26, 3, "16 bytes over the end of a row", pitch=28),
     matrix(2, 24, 0,
            "16 bytes from any row on", "full half unwaited for",
-           "no group where no tile is left", pitch=26, variants=ANY),
+           "no group where no tile is left", pitch=26),
 )  # fmt: skip
 TIMED = (
     *(matrix(8192, 16_384, degree) for degree in (1, 8, 32)),
     matrix(8192, 16_000, 1, pitch=16_384),  # tiles that end early, rows that lie apart
-    matrix(8192, 16_383, 1, pitch=16_385, variants=ANY),  # no row on 16 bytes
+    matrix(8192, 16_383, 1, pitch=16_385),  # no row on 16 bytes
 )
-COUNTED = (
-    matrix(1, 32 * ours.TILE, 1),
-    matrix(1, 32 * ours.TILE, 8),
-)
+COUNTED = (matrix(4, 8 * ours.TILE, 8),)  # every ring turns four times
 # 32 registers let a multiprocessor have all 2048 threads, 64 and 16 or 32 KiB of a ring
 # the blocks that a launch gives it. Every byte is moved once, 16 at a time where rows
 # allow it. Of a loop over tiles, Horner's rule four degrees at a time included, up to

@@ -10,7 +10,7 @@ import torch
 
 from snippets.bulk_copy import bulk_copy as ours
 from snippets.bulk_copy import cases
-from warpshelf.worker import counts
+from warpshelf.worker import code, counts
 
 X = torch.arange(24.0).view(3, 8)
 SOURCE = ours.KERNELS.path.read_text()
@@ -212,3 +212,31 @@ def test_demo_finds_the_same_bits(capsys):
     ours.demo("cpu")
     text = capsys.readouterr().out
     assert text.count("yes") == len(ours.WAYS) and " no" not in text
+
+
+KEPT = ("BAR", "LDG.", "LDS.", "STS", "STG", "SYNCS.ARRIVE", "UBLKCP", "LDGSTS", "FFMA")
+
+
+def machine_code(way: str, target: str) -> str:
+    """Accesses, barriers and products of a way's kernel, in their order."""
+    launched: list[papergpu.Launched] = []
+    with papergpu.settings(profile=True, threads=1), papergpu.on_launch(launched.append):
+        ours.series(torch.ones(1, ours.TILE), 8, way)
+    made = code.view((way, {}, launched), target, ours.KERNELS.path.parent)
+    words = [re.sub(r"^@\S+ +", "", one).split()[0] for one in made["sass"]["text"]]
+    return " ".join(word for word in words if word.startswith(KEPT))
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100"])
+def test_loads_are_on_their_way_before_anyone_waits_for_room(target, monkeypatch):
+    """And room is given back before anything is computed."""
+    monkeypatch.setenv("PAPERGPU_TARGET", target)
+    found = machine_code("producers", target)
+    assert re.search(r"(LDG\.\S+ ){8}BAR\.SYNC\S* (STS\S* ){8}BAR\.ARV", found)
+    assert re.search(r"BAR\.SYNC\S* (LDS\S* ){4}BAR\.ARV (FFMA\S* )+STG", found)
+    found = machine_code("cp.async", target)
+    assert re.search(r"BAR\.SYNC\S* (LDGSTS\S* ){2}(LDS\S* ){2}(FFMA\S* )+STG", found)
+    if target != "sm_80":
+        found = machine_code("bulk copy", target)
+        assert re.search(r"(LDS\S* ){4}SYNCS\.ARRIVE\S* (FFMA\S* )+STG", found)
+        assert found.count("UBLKCP") == 1 and "LDG" not in found
