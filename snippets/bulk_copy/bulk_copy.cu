@@ -174,7 +174,7 @@ __device__ void arrive(int barrier) {
 // way before they ask whether there is room for it; a half is free as soon as its
 // floats are in the consumers' registers, before anything is computed.
 template <class Pack>
-__global__ void __launch_bounds__(COPIERS + CONSUMERS, 5)
+__global__ void __launch_bounds__(COPIERS + CONSUMERS, 4)
 series_producers(const float* __restrict__ x, Index stride, float* __restrict__ y,
                  int rows, Index columns, int degree) {
     __shared__ __align__(16) float ring[2][TILE];

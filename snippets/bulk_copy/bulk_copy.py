@@ -47,7 +47,7 @@ class Way(NamedTuple):
 WAYS = {
     "direct": Way("series_direct", 256, 256, 256, blocks=8, ahead=0, loads=1),
     "staged": Way("series_staged", 256, 256, 256, blocks=8, ahead=0, loads=1),
-    "producers": Way("series_producers", 64, 128, 192, blocks=5, ahead=1, loads=1),
+    "producers": Way("series_producers", 64, 128, 192, blocks=4, ahead=1, loads=1),
     "cp.async": Way("series_async", 256, 256, 256, blocks=4, ahead=3, loads=3),
     "bulk copy": Way("series_bulk", 1, 128, 160, blocks=4, ahead=4, loads=4, sm=90),
 }

@@ -197,7 +197,7 @@ def test_a_ring_has_on_its_way_what_the_page_says():
     assert found == {
         "direct": (0, 64),
         "staged": (0, 64),
-        "producers": (40, 40),
+        "producers": (32, 32),
         "cp.async": (96, 96),
         "bulk copy": (128, 128),
     }
