@@ -7,6 +7,7 @@ using Index = long long;        // elements, also from the first to the last row
 constexpr int TILE = 2048;      // floats of a tile: 8 KiB
 constexpr int STAGES = 4;       // tiles of a ring that asynchronous copies fill
 constexpr int CONSUMERS = 128;  // threads that compute where others copy
+static_assert(STAGES > 1, "one tile is read while others are on their way");
 
 // --8<-- [start:tiles]
 // Tiles are numbered along a row, then down. A block has every gridDim.x-th of them.
@@ -157,7 +158,7 @@ series_staged(const float* __restrict__ x, Index stride, float* __restrict__ y,
 // A block has 16 barriers by number; __syncthreads is number 0. Who syncs waits until
 // so many threads are there, who arrives is counted and goes on.
 constexpr int COPIERS = 64;
-constexpr int FULL = 1, EMPTY = 3;  // two of each: one for either half of the ring
+enum { FULL = 1, EMPTY = 3 };  // two of each: one for either half of the ring
 
 __device__ void sync(int barrier) {
     asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(COPIERS + CONSUMERS)
@@ -262,7 +263,7 @@ series_async(const float* __restrict__ x, Index stride, float* __restrict__ y,
 }
 // --8<-- [end:async]
 
-#if __CUDA_ARCH__ >= 900  // the copy engine and barriers that count its bytes
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900  // the copy engine of Hopper
 // --8<-- [start:barriers]
 using Barrier = unsigned long long;
 
@@ -305,12 +306,14 @@ __device__ void copy_bulk(float* to, const float* from, unsigned bytes,
 // --8<-- [end:barriers]
 
 // --8<-- [start:bulk]
-// One thread copies: it names a tile, and the engine moves it. Rows begin and end on 16
-// bytes. The other lanes of its warp have nothing to do.
+// One thread copies: it names a tile, and the engine moves it. The other lanes of its
+// warp have nothing to do.
+template <class Pack>
 __global__ void __launch_bounds__(CONSUMERS + 32, 4)
 series_bulk(const float* __restrict__ x, Index stride, float* __restrict__ y, int rows,
             Index columns, int degree) {
-    using Mine = Share<float4, CONSUMERS>;
+    static_assert(sizeof(Pack) == 16, "rows of bulk copies begin and end on 16 bytes");
+    using Mine = Share<Pack, CONSUMERS>;
     __shared__ __align__(128) float ring[STAGES][TILE];
     __shared__ Barrier full[STAGES], empty[STAGES];
     Tiles tile(x, stride, y, rows, columns);

@@ -116,7 +116,7 @@ def series(x: torch.Tensor, degree: int, way: str = "cp.async") -> torch.Tensor:
             )
     y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if tiles:
-        pack = "" if way == "bulk copy" else "<float4>" if quads else "<float>"
+        pack = "<float4>" if quads else "<float>"
         grid = min(tiles, _blocks(given, x.device))
         KERNELS.launch(
             given.kernel + pack, grid, given.threads,
