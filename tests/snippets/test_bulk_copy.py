@@ -181,6 +181,12 @@ def test_who_asks_for_copies_and_who_comes_to_barriers():
     assert found["cp.async"]["async"] == 12 * (16 + 8 + 8) + 2 * 8 * 3
     assert found["bulk copy"]["async"] == 12
     assert not {"load global"} & (found["cp.async"].keys() | found["bulk copy"].keys())
+    # And through shared memory: stored by who copies in registers, loaded by who computes.
+    stored = {way: one.get("store shared", 0) for way, one in found.items()}
+    loaded = {way: one.get("load shared", 0) for way, one in found.items()}
+    whole = 12 * 16
+    assert stored == {way: whole if way in ("staged", "producers") else 0 for way in ours.WAYS}
+    assert loaded == {way: 0 if way == "direct" else whole for way in ours.WAYS}
     assert "barrier" not in found["direct"]
     assert found["staged"]["barrier"] == 12 * 2 * 8
     assert found["cp.async"]["barrier"] == 12 * 8
