@@ -1,0 +1,248 @@
+"""What snippets/bulk_copy refuses, rings that turn, extreme values, and its bytes as executed."""
+
+from __future__ import annotations
+
+import re
+
+import papergpu
+import pytest
+import torch
+
+from snippets.bulk_copy import bulk_copy as ours
+from snippets.bulk_copy import cases
+from warpshelf.worker import code, counts
+
+X = torch.arange(24.0).view(3, 8)
+SOURCE = ours.KERNELS.path.read_text()
+
+
+def drawn(*shape: int, seed: int = 3) -> torch.Tensor:
+    return 3.8 * torch.rand(shape, generator=torch.Generator().manual_seed(seed)) - 1.9
+
+
+def bulk(x: torch.Tensor) -> torch.Tensor:
+    return ours.series(x, 2, "bulk copy")
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "message"),
+    [
+        (lambda: ours.series(X, 1, "magic"), ValueError, "no way 'magic'; there are direct,"),
+        (lambda: ours.series(X.half(), 1), TypeError, "x is torch.float16, not torch.float32"),
+        (lambda: ours.series(X[0], 1), ValueError, "x has 1 dimensions, not 2; reshape it"),
+        (lambda: ours.series(X, 1.5), TypeError, r"degree = 1\.5 is no integer; pass int"),
+        (lambda: ours.series(X, -1), ValueError, r"degree = -1 is outside 0 \.\.\. 64; split"),
+        (lambda: ours.series(X, 65), ValueError, r"degree = 65 is outside 0 \.\.\. 64; split"),
+        (lambda: ours.series(X[:, ::2], 1), ValueError, r"lie 2 apart, .* pass x\.contiguous\(\)"),
+        (lambda: ours.series(X.t(), 1), ValueError, r"lie 8 apart, .* pass x\.contiguous\(\)"),
+        (
+            lambda: ours.series(torch.empty(1, 1).expand(2**30 + 1, 1), 1),
+            ValueError,
+            "x has 1073741825 tiles, over 1073741824; split it",
+        ),
+        (lambda: bulk(X[:, :6]), ValueError, r'rows of 6 floats, 8 apart, .*, or use "cp\.async"'),
+        (lambda: bulk(torch.ones(3, 10)[:, :8]), ValueError, "rows of 8 floats, 10 apart, from"),
+        (lambda: bulk(torch.ones(25)[1:].view(3, 8)), ValueError, "from address 0x[0-9a-f]+4 on,"),
+        (lambda: bulk(torch.ones(3, 5)), ValueError, "rows of 15 floats, 15 apart, .* pad the"),
+    ],
+)
+@pytest.mark.parametrize("target", ["sm_90", "sm_100"])
+def test_what_cannot_be_computed_is_refused(call, kind, message, target, monkeypatch):
+    monkeypatch.setenv("PAPERGPU_TARGET", target)
+    launched = []
+    with papergpu.on_launch(launched.append), pytest.raises(kind, match=f"^bulk_copy: .*{message}"):
+        call()
+    assert not launched
+
+
+def test_bulk_copies_are_refused_where_there_are_none(monkeypatch):
+    monkeypatch.setenv("PAPERGPU_TARGET", "sm_80")
+    message = r'^bulk_copy: sm_80 has no bulk copies, sm_90 has; use the way "cp\.async"$'
+    with pytest.raises(ValueError, match=message):
+        bulk(X)
+    wanted = cases.reference(X, 2)
+    for way in cases.ANY:
+        assert torch.equal(ours.series(X, 2, way), wanted.float())
+
+
+@pytest.mark.parametrize("way", ours.WAYS)
+def test_nothing_in_is_nothing_out(way):
+    for shape in ((0, 5), (5, 0), (0, 0)):
+        assert ours.series(torch.empty(shape), 3, way).shape == shape
+
+
+@pytest.mark.parametrize("way", ours.WAYS)
+def test_every_degree(way):
+    x = drawn(3, 132)
+    for degree in (0, 1, 2, 3, 4, 5, 7, 8, 63, 64):
+        wanted = cases.reference(x, degree)
+        found = ours.series(x, degree, way)
+        assert (found - wanted).norm() <= 2e-6 * wanted.norm()
+
+
+@pytest.mark.parametrize("way", ours.WAYS)
+@pytest.mark.parametrize("tiles", [1, 2, 3, 4, 5, 7, 8, 9, 10, 17, 26])
+def test_rings_turn_any_number_of_times(way, tiles, monkeypatch):
+    """One block has all tiles: fewer than its ring, as many, and more."""
+    monkeypatch.setattr(ours, "_blocks", lambda given, device: 1)
+    x = drawn(tiles, 148, seed=tiles)[:, :132]
+    wanted = cases.reference(x, 3)
+    assert (ours.series(x, 3, way) - wanted).norm() < 1e-6 * wanted.norm()
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3, 5, 8])
+def test_tiles_are_dealt_to_any_number_of_blocks(blocks, monkeypatch):
+    monkeypatch.setattr(ours, "_blocks", lambda given, device: blocks)
+    x = drawn(5, 6160)[:, :6148]
+    first, *others = (ours.series(x, 4, way) for way in ours.WAYS)
+    wanted = cases.reference(x, 4)
+    assert (first - wanted).norm() < 1e-6 * wanted.norm()
+    assert all(torch.equal(first, other) for other in others)
+
+
+@pytest.mark.parametrize("way", ours.WAYS)
+def test_bits_are_the_same_whatever_the_schedule(way):
+    x = drawn(23, 148)[:, :132]
+    first = ours.series(x, 5, "direct")
+    for seed, schedule in enumerate(("robin", "far", "random")):
+        with papergpu.settings(schedule=schedule, seed=seed):
+            assert torch.equal(ours.series(x, 5, way), first)
+
+
+@pytest.mark.parametrize("way", ours.WAYS)
+def test_extreme_values_keep_to_the_rule(way):
+    x = torch.tensor([[torch.inf, -torch.inf, 2.0**127, -(2.0**127), 2.0**-149, -0.0, 2.0, -2.0]])
+    found = ours.series(x, 1, way)[0].tolist()
+    assert found == [torch.inf, -torch.inf, 2.0**126, -(2.0**126), 1, 1, 2, 0]
+    found = ours.series(x, 2, way)[0].tolist()
+    assert found == [torch.inf] * 4 + [1, 1, 3, 1]
+    found = ours.series(x, 3, way)[0].tolist()
+    assert found == [torch.inf, -torch.inf, torch.inf, -torch.inf, 1, 1, 4, 0]
+    assert ours.series(x, 0, way)[0].tolist() == [1] * 8
+    x[0, 3] = torch.nan
+    assert ours.series(x, 1, way).isnan().nonzero().tolist() == [[0, 3]]
+
+
+@pytest.mark.parametrize("way", ours.WAYS)
+def test_rows_past_2_to_the_31_are_reached(way):
+    """In memory of which only the rows themselves are touched."""
+    memory = torch.empty(2**31 + 64)
+    x = memory.as_strided((2, 16), (2**31 + 8, 1))
+    x.copy_(drawn(2, 16))
+    wanted = cases.reference(x, 2)
+    assert (ours.series(x, 2, way) - wanted).norm() < 1e-6 * wanted.norm()
+
+
+def test_16_bytes_are_moved_where_every_row_begins_and_ends_on_them():
+    names = []
+    wide = torch.ones(4, 16)
+    with papergpu.on_launch(lambda one: names.append(one.name)):
+        ours.series(wide, 1)
+        ours.series(wide[:, 4:12], 1)
+        ours.series(torch.ones(4, 3), 1)  # a single row of 12
+        ours.series(wide[:1].expand(4, 16), 1)
+        ours.series(wide[:, :6], 1)
+        ours.series(wide[:, 1:9], 1)
+        ours.series(torch.ones(4, 18)[:, :16], 1)
+    assert names == ["series_async<float4>"] * 4 + ["series_async<float>"] * 3
+
+
+def counted(way: str, degree: int) -> dict[str, int]:
+    """Sectors, wavefronts, and warp instructions by class, of a matrix of 12 whole tiles."""
+    launched: list[papergpu.Launched] = []
+    with papergpu.settings(profile=True, threads=1), papergpu.on_launch(launched.append):
+        ours.series(torch.ones(12, ours.TILE), degree, way)
+    total: dict[str, int] = {}
+    for line in counts.lines(launched, "bulk_copy"):
+        own = {name: line.get(name) or 0 for name in ("sectors", "wavefronts")}
+        for name, number in (own | line["classes"]).items():
+            total[name] = total.get(name, 0) + number
+    return total
+
+
+@pytest.mark.parametrize("way", ours.WAYS)
+def test_bytes_and_multiply_adds_are_those_of_the_page(way):
+    """Each float is in one sector read and one written; the engine's own reads are nobody's."""
+    elements = 12 * ours.TILE
+    total, more = counted(way, 8), counted(way, 40)
+    assert total["sectors"] == elements // 8 * (1 if way == "bulk copy" else 2)
+    # Through shared memory a float is written once and read once, 128 bytes a wavefront.
+    passes = {"direct": 0, "bulk copy": 1}.get(way, 2)
+    assert total["wavefronts"] == passes * elements // 32
+    assert more["multiply-add"] - total["multiply-add"] == 32 * elements // 32
+
+
+def test_who_asks_for_copies_and_who_comes_to_barriers():
+    """Instructions of warps for 12 tiles in two blocks, 6 each."""
+    found = {way: counted(way, 1) for way in ours.WAYS}
+    for way in ("direct", "staged", "producers"):
+        assert found[way]["load global"] == 12 * 16 and "async" not in found[way]
+    # 16 copies a tile, and a commit and a wait of 8 warps; commits before the first.
+    assert found["cp.async"]["async"] == 12 * (16 + 8 + 8) + 2 * 8 * 3
+    assert found["bulk copy"]["async"] == 12
+    assert not {"load global"} & (found["cp.async"].keys() | found["bulk copy"].keys())
+    # And through shared memory: stored by who copies in registers, loaded by who computes.
+    stored = {way: one.get("store shared", 0) for way, one in found.items()}
+    loaded = {way: one.get("load shared", 0) for way, one in found.items()}
+    whole = 12 * 16
+    assert stored == {way: whole if way in ("staged", "producers") else 0 for way in ours.WAYS}
+    assert loaded == {way: 0 if way == "direct" else whole for way in ours.WAYS}
+    assert "barrier" not in found["direct"]
+    assert found["staged"]["barrier"] == 12 * 2 * 8
+    assert found["cp.async"]["barrier"] == 12 * 8
+    # Two warps say that a half is full, four wait for it; of the last two of a block
+    # nobody asks whether they are empty.
+    assert found["producers"]["barrier"] == 12 * (2 + 4) + (12 - 4) * (4 + 2)
+
+
+def test_a_ring_has_on_its_way_what_the_page_says():
+    tile, stages = (int(re.search(rf"{name} = (\d+);", SOURCE)[1]) for name in ("TILE", "STAGES"))
+    assert tile == ours.TILE
+    assert ours.WAYS["cp.async"].ahead == stages - 1 and ours.WAYS["bulk copy"].ahead == stages
+    found = {name: ours.in_flight(way) for name, way in ours.WAYS.items()}
+    assert found == {
+        "direct": (0, 64),
+        "staged": (0, 64),
+        "producers": (32, 32),
+        "cp.async": (96, 96),
+        "bulk copy": (128, 128),
+    }
+    for name, way in ours.WAYS.items():
+        bounds = re.search(rf"__launch_bounds__\(([\w + ]+), (\d)\)\s+{way.kernel}\(", SOURCE)
+        sizes = {"COPIERS": 64, "CONSUMERS": 128}
+        assert eval(bounds[1], {}, sizes) == way.threads, name
+        assert int(bounds[2]) == way.blocks
+
+
+def test_demo_finds_the_same_bits(capsys):
+    ours.demo("cpu")
+    text = capsys.readouterr().out
+    assert text.count("yes") == len(ours.WAYS) and " no" not in text
+
+
+KEPT = ("BAR", "LDG.", "LDS.", "STS", "STG", "SYNCS.ARRIVE", "UBLKCP", "LDGSTS", "FFMA")
+
+
+def machine_code(way: str, target: str) -> str:
+    """Accesses, barriers and products of a way's kernel, in their order."""
+    launched: list[papergpu.Launched] = []
+    with papergpu.settings(profile=True, threads=1), papergpu.on_launch(launched.append):
+        ours.series(torch.ones(1, ours.TILE), 8, way)
+    made = code.view((way, {}, launched), target, ours.KERNELS.path.parent)
+    words = [re.sub(r"^@\S+ +", "", one).split()[0] for one in made["sass"]["text"]]
+    return " ".join(word for word in words if word.startswith(KEPT))
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100"])
+def test_loads_are_on_their_way_before_anyone_waits_for_room(target, monkeypatch):
+    """And room is given back before anything is computed."""
+    monkeypatch.setenv("PAPERGPU_TARGET", target)
+    found = machine_code("producers", target)
+    assert re.search(r"(LDG\.\S+ ){8}BAR\.SYNC\S* (STS\S* ){8}BAR\.ARV", found)
+    assert re.search(r"BAR\.SYNC\S* (LDS\S* ){4}BAR\.ARV (FFMA\S* )+STG", found)
+    found = machine_code("cp.async", target)
+    assert re.search(r"BAR\.SYNC\S* (LDGSTS\S* ){2}(LDS\S* ){2}(FFMA\S* )+STG", found)
+    if target != "sm_80":
+        found = machine_code("bulk copy", target)
+        assert re.search(r"(LDS\S* ){4}SYNCS\.ARRIVE\S* (FFMA\S* )+STG", found)
+        assert found.count("UBLKCP") == 1 and "LDG" not in found
