@@ -53,17 +53,16 @@ def test_what_is_not_finite_stays_where_it_is() -> None:
         assert torch.equal(found.isinf(), due.isinf())
 
 
-def test_the_record_has_every_configuration_and_the_best_does_not_spill() -> None:
+def test_the_record_has_every_configuration_and_none_beats_the_multiply_adds() -> None:
     found = json.loads(RECORD.read_text())["space"]
     declared = Space(**cases.SPACE).configurations()
     names = [tuple(map(str, one.values())) for one in declared]
     for lines in found["rows"].values():
         rows = [space.read(line) for line in lines]
         assert [row.values for row in rows] == names
-        best = min(rows, key=lambda row: row.figures[4])
-        assert best.figures[1] == 0
         # No SM can do its share of multiply-adds in less, at 128 of them a cycle.
-        assert best.figures[4] >= cases.SIDE**3 / (128 * cases.SMS)
+        least = cases.SIDE**3 / (128 * cases.SMS)
+        assert all(row.figures[4] >= least for row in rows)
 
 
 def test_some_configurations_are_made_again_as_they_are_on_record() -> None:
