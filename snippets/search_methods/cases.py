@@ -91,11 +91,14 @@ def grids() -> list[dict[str, Any]]:
                     [f"{within}/{len(SEEDS)}", 2 if within == len(SEEDS) else -1],
                 ]
             )
+    compiled = any(space.name.startswith("compiled for") for space in spaces)
+    what = "compiled figures, no times" if compiled else "measured times"
+    what = f"{len(SEEDS)} searches; {what}"
     common = {"down": "search", "rows": names}
     return [
         {
             "name": "reached",
-            "caption": f"Percent of the optimum, the median of {len(SEEDS)} searches",
+            "caption": f"Percent of the optimum, median of {what}",
             "across": "evaluations",
             "columns": [str(one) for one in BUDGETS],
             "cells": reached,
@@ -104,7 +107,7 @@ def grids() -> list[dict[str, Any]]:
         },
         {
             "name": "needed",
-            "caption": f"Evaluations to 98 % of the optimum, {len(SEEDS)} searches",
+            "caption": f"Evaluations to 98 % of the optimum, {what}",
             "across": "of the searches",
             "columns": ["median", "worst", "≤ 15 %"],
             "cells": needed,

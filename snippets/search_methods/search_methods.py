@@ -61,7 +61,8 @@ def spaces() -> list[Space]:
 def _read(record: dict, measured: bool) -> Iterator[Space]:
     space, names = record["space"], record["space"]["figures"]
     values = [[str(one) for one in each["values"]] for each in space["parameters"]]
-    for target, lines in space["rows"].items():
+    rows = space["rows"].items()
+    for target, lines in sorted(rows, key=lambda one: int(one[0].removeprefix("sm_"))):
         costs = {}
         for line in lines:
             chosen, _, written = line.partition(": ")
@@ -76,7 +77,7 @@ def _read(record: dict, measured: bool) -> Iterator[Space]:
 # --8<-- [end:space]
 
 
-# --8<-- [start:trials]
+# --8<-- [start:program]
 class Enough(Exception):
     """The search may stop: it has what it was after, or has spent what it may."""
 
@@ -111,7 +112,7 @@ class Trials:
         """Evaluations to the first that reached `share` of the optimum, or inf."""
         hits = (n for n, one in enumerate(self.reached, 1) if one >= share)
         return next(hits, math.inf)
-# --8<-- [end:trials]
+# --8<-- [end:program]
 
 
 Search = Callable[[Trials, int], None]  # until Enough is raised; the seed
