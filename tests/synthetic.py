@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 
+from warpshelf.records.space import COMPILED, TIMES, written
 from warpshelf.render.exhibit import Credit, Exhibit, MachineState
 from warpshelf.render.listings import Listing
 
@@ -241,6 +243,25 @@ def grids() -> list[dict]:
         padded | axes | {"columns": ["0", "1"], "rows": ["0", "1"], "cells": cells},
         single | axes | {"cells": [[["", -1]]]},
     ]
+
+
+def space(gpus: int = 0, **more: object) -> dict:
+    """Four configurations, as a record of `gpus` GPUs has them."""
+    found = {
+        "parameters": [{"name": "tile", "values": [16, 32]}, {"name": "order", "values": [0, 1]}],
+        "case": {"m": 3},
+        "timed": {"m": 4096},
+        "figures": list(TIMES if gpus else COMPILED),
+        "rows": {
+            target: [
+                written((t, o), (2e-3, 1e-3, 3e-3, 15) if gpus else (32, 0, 64, 48, 9.5 * t))
+                for t in (16, 32)
+                for o in (0, 1)
+            ]
+            for target in (("sm_90",) if gpus else ("sm_80", "sm_90"))
+        },
+    }
+    return copy.deepcopy(found | more)
 
 
 def timelines() -> list[dict]:

@@ -26,6 +26,7 @@ FULL = synthetic.record(
     cases=[synthetic.case(64, 64, [synthetic.result("a", 1e-4, reason="")], timed=True)],
     compiled=[synthetic.compiled("sm_90")],
     due=synthetic.due(synthetic.ladder()[2:]),
+    space=synthetic.space(),
 )
 
 
@@ -63,11 +64,12 @@ def at(record: dict, way: tuple, change: Callable[[dict | list, object], None]) 
 
 
 WAYS = [way for way in places(FULL) if way]
-OPTIONAL = {"due", "cases", "facts", "ceilings", "conditions", "compiled", "skips", "load",
+OPTIONAL = {"due", "space", "cases", "facts", "ceilings", "conditions", "compiled", "skips", "load",
             "slowed_by", "reason", "untimed", "error", "tolerance", "max_error", "max_error_limit",
             "time", "void", "bytes", "flops", "unit", "timelines", "grids", "legend", "other",
             "refuses", "targets"}  # fmt: skip
-FREE = ("case", "matrix_flops_per_second", "peak_flops_per_second", "load")
+FREE = ("case", "timed", "matrix_flops_per_second", "peak_flops_per_second", "load")
+BY_TARGET = ("space", "rows")  # has any architecture as a key
 
 
 @pytest.mark.parametrize("gpus", [0, 1, 8])
@@ -79,7 +81,11 @@ def test_a_sound_record_has_no_problem(gpus: int) -> None:
 
 @pytest.mark.parametrize("name", sorted(RECORD.keys() - {"schema"}))
 def test_a_key_must_be_there_unless_it_may_be_absent(name: str) -> None:
-    record = changed(due=FULL["due"]) | {"targets": ["sm_90"], "counts": []}
+    record = changed(due=FULL["due"]) | {
+        "targets": ["sm_90"],
+        "counts": [],
+        "space": synthetic.space(),
+    }
     del record[name.rstrip("?")]
     said = problem(record)
     if name.endswith("?"):
@@ -93,6 +99,7 @@ def test_a_missing_key_is_a_problem_unless_it_may_be_absent() -> None:
         if not isinstance(way[-1], str):
             continue
         free = any(key in FREE for key in way[:-1]) or way[0] == "ceilings"
+        free = free or way[:-1] == BY_TARGET
         fixed = way[0] in ("facts", "skips", "timelines", "grids") and len(way) > 1
         fixed = fixed or (way[0] == "due" and way[-1] == "tolerance")
         may_lack = free or (way[-1] in OPTIONAL and (not fixed or way[-1] in ("other", "legend")))
@@ -106,7 +113,7 @@ def test_an_unknown_key_is_a_problem_everywhere_but_where_any_may_stand() -> Non
         inner = FULL
         for key in way:
             inner = inner[key]
-        if not isinstance(inner, dict):
+        if not isinstance(inner, dict) or way == BY_TARGET:
             continue
         more = at(FULL, way, lambda place, key: place[key].update({"extra": 1}))
         if any(key in FREE for key in way):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -10,31 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import record, steady
+from synthetic import space as space_of
 
 from warpshelf.records import schema, space
-from warpshelf.records.space import COMPILED, TIMES
+from warpshelf.records.space import TIMES
 
 WORDS = st.text("abcdefghijklmnopqrstuvwxyz0123456789_.-", min_size=1, max_size=12)
 FIGURES = st.lists(st.floats(0, 1e12).map(lambda one: float(f"{one:.6g}")), max_size=6)
-
-
-def surveyed(gpus: int = 0, **more: object) -> dict[str, Any]:
-    """A made-up space of four configurations."""
-    found = {
-        "parameters": [{"name": "tile", "values": [16, 32]}, {"name": "order", "values": [0, 1]}],
-        "case": {"m": 3},
-        "timed": {"m": 4096},
-        "figures": list(TIMES if gpus else COMPILED),
-        "rows": {
-            target: [
-                space.written((t, o), (2e-3, 1e-3, 3e-3, 15) if gpus else (32, 0, 64, 48, 9.5 * t))
-                for t in (16, 32)
-                for o in (0, 1)
-            ]
-            for target in (("sm_90",) if gpus else ("sm_80", "sm_90"))
-        },
-    }
-    return copy.deepcopy(found | more)
 
 
 @steady
@@ -57,7 +38,7 @@ def test_a_line_that_is_no_row_is_a_value_error(line: str) -> None:
 
 @pytest.mark.parametrize("gpus", [0, 1])
 def test_a_sound_space_is_taken(gpus: int) -> None:
-    found = record(gpus, space=surveyed(gpus))
+    found = record(gpus, space=space_of(gpus))
     assert schema.problem(found) is None
     assert schema.contradiction(found) is None
 
@@ -67,7 +48,7 @@ def lines(of: dict[str, Any]) -> list[str]:
 
 
 def change(what: Callable[[dict[str, Any]], object], gpus: int = 0) -> str:
-    made = surveyed(gpus)
+    made = space_of(gpus)
     what(made)
     found = record(gpus, space=made)
     assert schema.problem(found) is None
@@ -105,7 +86,7 @@ def test_a_time_that_cannot_be_is_refused(figures: str) -> None:
 
 
 def test_an_honest_space_has_no_fault() -> None:
-    assert list(space.faults({"space": surveyed(1)}, {"space": surveyed()})) == []
+    assert list(space.faults({"space": space_of(1)}, {"space": space_of()})) == []
     assert list(space.faults({}, {})) == []
 
 
@@ -113,17 +94,17 @@ def test_an_honest_space_has_no_fault() -> None:
     ("claim", "says"),
     [
         ({}, "leaves out its space"),
-        ({"space": surveyed(1, timed={"m": 8})}, "states other timed of its space"),
-        ({"space": surveyed(1, rows={"sm_90": ["16 0: 2 1 3 15"]})}, "leaves out 3 configurations"),
+        ({"space": space_of(1, timed={"m": 8})}, "states other timed of its space"),
+        ({"space": space_of(1, rows={"sm_90": ["16 0: 2 1 3 15"]})}, "leaves out 3 configurations"),
     ],
 )
 def test_a_space_that_leaves_out_what_is_due_is_found(claim: dict, says: str) -> None:
-    assert says in next(space.faults(claim, {"space": surveyed()}))
+    assert says in next(space.faults(claim, {"space": space_of()}))
 
 
 def test_a_space_that_adds_is_found() -> None:
-    less = surveyed(rows={"sm_90": surveyed()["rows"]["sm_90"][:3]})
+    less = space_of(rows={"sm_90": space_of()["rows"]["sm_90"][:3]})
     assert "1 configurations that are not due" in next(
-        space.faults({"space": surveyed(1)}, {"space": less})
+        space.faults({"space": space_of(1)}, {"space": less})
     )
-    assert next(space.faults({"space": surveyed(1)}, {})) == "has a space, which is not due"
+    assert next(space.faults({"space": space_of(1)}, {})) == "has a space, which is not due"
