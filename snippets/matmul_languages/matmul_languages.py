@@ -32,6 +32,8 @@ from snippets import cuda
 KERNELS = cuda.Source(Path(__file__).with_suffix(".cu"))
 SIDE, DEPTH, STAGES, WARPS = 128, 32, 4, 4  # of what a block computes
 SHARED = STAGES * 2 * 2 * SIDE * DEPTH  # bytes: so many pairs of slabs
+# Triton 3.9 renamed it.
+async_load = getattr(async_copy, "async_load", async_copy.async_copy_global_to_shared)
 
 
 # --8<-- [start:triton]
@@ -97,8 +99,8 @@ def gemm_gluon(c, a, b, N, K, chunks_a, chunks_b, SIDE: gl.constexpr,
 @gluon.jit
 def ask(slabs_a, slabs_b, a, b, slab, slabs, STAGES: gl.constexpr):
     place = slab % STAGES
-    async_copy.async_copy_global_to_shared(slabs_a.index(place), a, mask=slab < slabs)
-    async_copy.async_copy_global_to_shared(slabs_b.index(place), b, mask=slab < slabs)
+    async_load(slabs_a.index(place), a, mask=slab < slabs)
+    async_load(slabs_b.index(place), b, mask=slab < slabs)
     async_copy.commit_group()
 # --8<-- [end:gluon]
 

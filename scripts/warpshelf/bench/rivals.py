@@ -46,6 +46,15 @@ def compiled(source: Source, build: Mapping[str, Any], checkouts: Path) -> Answe
         return _answer({**build, "root": str(root)})
 
 
+def compiled_here(folder: Path, build: Mapping[str, Any]) -> Answer:
+    """What a kernel that lies in `folder` is compiled to, by the package that `build` names.
+
+    Raises:
+        ValueError: the package is not installed, or the kernel is not compiled.
+    """
+    return _answer({**build, "root": str(folder)})
+
+
 def _answer(job: Mapping[str, Any]) -> Answer:
     paths = os.pathsep.join(path for path in sys.path if path)
     with tempfile.TemporaryDirectory() as cache:

@@ -298,8 +298,8 @@ def look(
 def beside(
     id_: Annotated[str, typer.Argument(metavar="ID", help="The snippet.")],
     checkouts: Annotated[
-        Path, typer.Option(help="A folder with clones of the repositories that it names.")
-    ],
+        Path | None, typer.Option(help="A folder with clones of the repositories that it names.")
+    ] = None,
 ) -> None:
     """Compile the public kernels of a snippet's rivals.yml, and keep what they are compiled to."""
     from warpshelf.cli import rivals

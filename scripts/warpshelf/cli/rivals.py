@@ -9,10 +9,12 @@ from warpshelf.bench.rivals import Source
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.look import rivalry
+from warpshelf.look.rivalry import Answer
 from warpshelf.readings import rivals
+from warpshelf.readings.rivals import Rival
 
 
-def compile_all(snippet: Snippet, checkouts: Path) -> None:
+def compile_all(snippet: Snippet, checkouts: Path | None) -> None:
     """Compile every kernel of the snippet's rivals.yml, and keep the figures.
 
     Raises:
@@ -27,14 +29,22 @@ def compile_all(snippet: Snippet, checkouts: Path) -> None:
         raise ShelfError(Finding(where, None, what, mend))
     answers = {}
     for one in known:
-        print(f"compiling {one.kernel} of {one.repository}", flush=True)
+        print(f"compiling {one.kernel} of {one.repository or one.package}", flush=True)
         try:
-            source = Source(one.repository, one.commit, one.file)
-            answers[one.digest] = building.compiled(source, one.build(), checkouts)
+            answers[one.digest] = _compiled(one, snippet.folder, checkouts)
         except ValueError as error:
             mend = "mend the entry, or fetch that commit"
+            mend = f"mend {one.file}, or pip install {one.package}" if one.package else mend
             findings.append(Finding(where, one.line, f"{one.kernel}: {error}", mend))
     if findings:
         raise ShelfError(findings)
     changed = rivalry.write(snippet.folder, answers)
     print(f"{'wrote' if changed else 'nothing changed in'} {shown}/{rivalry.FILE}")
+
+
+def _compiled(one: Rival, folder: Path, checkouts: Path | None) -> Answer:
+    if one.package:
+        return building.compiled_here(folder, one.build())
+    if checkouts is None:
+        raise ValueError("there is no folder of clones; name one with --checkouts")
+    return building.compiled(Source(one.repository, one.commit, one.file), one.build(), checkouts)

@@ -4,6 +4,9 @@ Each names a Triton kernel or one in CUDA C++ in a repository, at a commit, and 
 `shelf rivals` compiles it by the compiler that ours are compiled by, and a page sets the two side
 by side. None of their code is kept here. The file lies beside the snippet and is no part of what a
 record is bound to.
+
+One with a `package` is ours too, in a language that the site does not install: it stands beside the
+file, and says itself how it is compiled.
 """
 
 from __future__ import annotations
@@ -58,12 +61,14 @@ class Rival(BaseModel):
 
     name: Name
     """Whose it is, as a page calls it."""
-    repository: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]
+    repository: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")] = ""
     """Where it is on GitHub: `owner/name`."""
-    commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] = ""
     """The commit that it is taken from."""
+    package: Annotated[str, Field(pattern=r"^[A-Za-z][\w.-]*$")] = ""
+    """In place of both: the package with the compiler of a language of its own."""
     file: Annotated[str, AfterValidator(_inside)]
-    """The file that it stands in."""
+    """The file that it stands in: of the repository, or with `package` beside this one."""
     kernel: Annotated[str, Field(pattern=r"^[A-Za-z_][\w:]*(<[\w:, <>-]*>)?$")]
     """The function's name in that file, in CUDA C++ with its template arguments."""
     beside: Beside
@@ -88,6 +93,7 @@ class Rival(BaseModel):
     """The SM versions that it is compiled for."""
 
     _entry: Entry = PrivateAttr(default_factory=lambda: Entry(1))
+    _source: str = PrivateAttr("")
 
     @property
     def is_cuda(self) -> bool:
@@ -95,7 +101,25 @@ class Rival(BaseModel):
         return self.file.endswith(CUDA)
 
     @model_validator(mode="after")
+    def _somewhere(self) -> Rival:
+        if self.package:
+            told = ("repository", "commit", "signature", "divisible", "constants", "absent",
+                    "options", "flags", "shared")  # fmt: skip
+            if given := [key for key in told if getattr(self, key)]:
+                raise ValueError(
+                    f"{given[0]} is not for one with a package, whose file says how it is "
+                    "compiled; remove it"
+                )
+            if "/" in self.file or not self.file.endswith(".py"):
+                raise ValueError(f"file is {self.file!r}; name a file of Python beside this one")
+        elif missing := [key for key in ("repository", "commit") if not getattr(self, key)]:
+            raise ValueError(f"{missing[0]} is missing; say where the kernel is")
+        return self
+
+    @model_validator(mode="after")
     def _of_one_language(self) -> Rival:
+        if self.package:
+            return self
         triton = ("signature", "divisible", "constants", "absent", "options")
         other = triton if self.is_cuda else ("flags", "shared")
         language, its = ("Triton", "CUDA C++") if self.is_cuda else ("CUDA C++", "Triton")
@@ -130,16 +154,32 @@ class Rival(BaseModel):
     def digest(self) -> str:
         """`sha256:…` over all that decides what it is compiled to."""
         others = set() if self.is_cuda else {"flags", "shared"}
+        others |= set() if self.package else {"package"}
         said = self.model_dump(exclude={"name", "what", "beside"} | others)
+        if self.package:
+            said["source"] = self._source
         return f"sha256:{hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()}"
+
+    @property
+    def source(self) -> str:
+        """The text of its file, where that lies here."""
+        return self._source
 
     def at(self, entry: Entry) -> Rival:
         """This entry, with the place it was read from."""
         self._entry = entry
         return self
 
+    def saying(self, source: str) -> Rival:
+        """This entry, with the text of its file."""
+        self._source = source
+        return self
+
     def build(self) -> dict[str, Any]:
         """What `warpshelf.worker.rival` is told of it, all but where its files are."""
+        if self.package:
+            mine = {key: getattr(self, key) for key in ("file", "kernel", "package")}
+            return {**mine, "targets": list(self.targets)}
         keys = ("file", "kernel", "signature", "divisible", "constants", "absent", "options",
                 "flags", "shared")  # fmt: skip
         return {**{key: getattr(self, key) for key in keys}, "targets": list(self.targets)}
@@ -180,4 +220,19 @@ def load(folder: Path, shown: str) -> tuple[list[Rival], list[Finding]]:
     except OSError as error:
         what = f"cannot be read ({error.strerror})"
         return [], [Finding(where, None, what, "make it a readable file")]
-    return read(data, where)
+    rivals, findings = read(data, where)
+    return [one for one in rivals if _has(one, folder, where, findings)], findings
+
+
+def _has(one: Rival, folder: Path, where: str, findings: list[Finding]) -> bool:
+    """Whether the file of one that lies here can be read; if not, it is said."""
+    if not one.package:
+        return True
+    try:
+        one.saying((folder / one.file).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        what = f"file is {one.file!r}, which cannot be read ({why})"
+        findings.append(Finding(where, one.line, what, "name a file beside this one"))
+        return False
+    return True

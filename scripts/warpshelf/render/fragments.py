@@ -16,6 +16,7 @@ from warpshelf.render import (
     errors,
     facts,
     grids,
+    languages,
     plots,
     provenance,
     rivals,
@@ -158,7 +159,12 @@ def fragments(exhibit: Exhibit) -> dict[str, str]:
         "compile": _results(exhibit, "compile", compiled[:1], compilation.compiled),
         "look": views.table(exhibit),
         "space": _results(exhibit, "space", _surveyed(current), space.spaces),
-        "beside": rivals.table(exhibit.rivals),
+        "beside": _join(
+            (
+                languages.table(exhibit.rivals, exhibit.code, exhibit.views),
+                rivals.table(exhibit.rivals),
+            )
+        ),
         "facts": _results(exhibit, "facts", ran, lambda r: facts.facts(r, titles)),
         "reported": reported(exhibit),
         "provenance": _join(_provenance(exhibit, s) for s in current),

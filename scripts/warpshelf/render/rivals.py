@@ -35,7 +35,7 @@ class Pair(NamedTuple):
 
 def table(pairs: Sequence[Pair]) -> str:
     """Figures of both, by architecture, under a line that says how they compare; "" of none."""
-    pairs = [one for one in pairs if one.archs]
+    pairs = [one for one in pairs if one.archs and not one.rival.package]
     if not pairs:
         return ""
     bodies = [_body(one) for one in pairs]
@@ -100,19 +100,21 @@ def _body(one: Pair) -> str:
 
 
 def _row(name: str, build: Build) -> str:
+    return tables.row(name, cells(build))
+
+
+def cells(build: Build) -> tuple[str, ...]:
+    """A build's figures in words: what stands under HEAD, all but its name."""
     done = _does(build)
     kinds = sorted(build["loop"].items(), key=lambda pair: (-pair[1], pair[0]))
-    return tables.row(
-        name,
-        (
-            str(build["registers"]),
-            units.size(build["spilled_bytes"]) if build["spilled_bytes"] else "none",
-            units.size(build["shared_bytes"]) if build["shared_bytes"] else "none",
-            units.integer(build["instructions"]),
-            units.integer(sum(build["loop"].values())) if build["loop"] else "no loop",
-            f"{units.significant(done[0])} {done[1]}" if done else "not told",
-            ", ".join(f"{number} {kind}" for kind, number in kinds) or "no loop",
-        ),
+    return (
+        str(build["registers"]),
+        units.size(build["spilled_bytes"]) if build["spilled_bytes"] else "none",
+        units.size(build["shared_bytes"]) if build["shared_bytes"] else "none",
+        units.integer(build["instructions"]),
+        units.integer(sum(build["loop"].values())) if build["loop"] else "no loop",
+        f"{units.significant(done[0])} {done[1]}" if done else "not told",
+        ", ".join(f"{number} {kind}" for kind, number in kinds) or "no loop",
     )
 
 

@@ -27,11 +27,13 @@ def pairs(snippet: Snippet, views: Iterable[Kept]) -> tuple[list[Pair], list[Fin
 def check(snippet: Snippet) -> Iterator[Finding]:
     """What is wrong with a snippet's rivals.yml and rivals.json, beside its current views."""
     shown = snippet.project.relative(snippet.folder)
-    where, again = f"{shown}/{rivals.FILE}", f"run `shelf rivals {snippet.id} --checkouts FOLDER`"
+    where = f"{shown}/{rivals.FILE}"
     views = kept.summaries_of(snippet)[0]
     found, findings = pairs(snippet, views)
     yield from findings
     known = rivals.load(snippet.folder, shown)[0]
+    folder = " --checkouts FOLDER" if any(one.repository for one in known) else ""
+    again = f"run `shelf rivals {snippet.id}{folder}`"
     done = {one.rival.digest for one in found}
     for rival in known:
         if rival.digest not in done:
@@ -47,7 +49,7 @@ def check(snippet: Snippet) -> Iterator[Finding]:
             names = "; ".join(sorted(f"{variant}: {kernel}" for variant, kernel in by))
             what = f"beside names {': '.join(beside)}, which has no view"
             yield Finding(where, pair.rival.line, what, f"name one of {names}")
-        elif by[beside] != pair.answer.compiler:
+        elif not pair.rival.package and by[beside] != pair.answer.compiler:
             what = (
                 f"{pair.rival.kernel} is compiled by {pair.answer.compiler}, ours by {by[beside]}"
             )

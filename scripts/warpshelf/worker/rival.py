@@ -12,9 +12,11 @@ import ast
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import json
 import sys
 from collections.abc import Callable, MutableSequence
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -196,6 +198,8 @@ def figures(job: dict[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: it is not there, or not called so.
     """
+    if job.get("package"):
+        return of_package(job)
     if not job["file"].endswith(".py"):
         return of_cuda(job)
     import triton
@@ -233,6 +237,31 @@ def of_cuda(job: dict[str, Any]) -> dict[str, Any]:
         found[f"sm_{target}"] = builds.of_binary(cubin, made.symbols[name], job["shared"])
     major, minor = nvrtc.bindings().nvrtcVersion()[1:]
     return {"compiler": f"NVRTC {major}.{minor}", "builds": found}
+
+
+def of_package(job: dict[str, Any]) -> dict[str, Any]:
+    """The same of a kernel in a language of its own: its file has a `binary` that compiles it.
+
+    `binary("sm_90")` gives the cubin, the symbol in it and the bytes of shared memory that a launch
+    asks for.
+
+    Raises:
+        PackageNotFoundError: the package is not installed.
+        AttributeError: the file has no such function.
+    """
+    made_by = f"{job['package']} {metadata.version(job['package'])}"
+    path = Path(job["root"], job["file"])
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"{path.name} is no file of Python")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # some read the source of what they compile
+    spec.loader.exec_module(module)
+    found = {
+        f"sm_{target}": builds.of_binary(*module.binary(f"sm_{target}"))
+        for target in job["targets"]
+    }
+    return {"compiler": made_by, "builds": found}
 
 
 def main() -> None:

@@ -1,0 +1,80 @@
+"""One job in several languages, in one table: what had to be said, and what it is compiled to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from warpshelf.contract import architectures
+from warpshelf.core import units
+from warpshelf.look.builds import Build, of_view
+from warpshelf.look.kept import Kept
+from warpshelf.render import tables
+from warpshelf.render.listings import Listing, section, section_names
+from warpshelf.render.rivals import HEAD, Pair, cells
+
+COMMENT = re.compile(r"\s*(#(?!include|define|pragma)|//)")
+
+
+class Said(NamedTuple):
+    """A kernel in a language: whose, how long it is, who compiled it, and its figures."""
+
+    language: str
+    lines: int
+    compiler: str
+    builds: dict[str, Build]
+
+
+def table(pairs: Iterable[Pair], code: Sequence[Listing], views: Iterable[Kept]) -> str:
+    """Every variant and every one of the `pairs` whose language is its own; "" without these."""
+    others = [pair for pair in pairs if pair.rival.package]
+    if not others:
+        return ""
+    texts = [one.text for one in code]
+    said = [*_ours(texts, views), *map(_other, others)]
+    archs = sorted({arch for one in said for arch in one.builds}, key=architectures.number)
+    bodies = [tables.group(arch, _rows(arch, said), len(HEAD) + 1) for arch in archs]
+    makers = ", ".join(dict.fromkeys(one.compiler for one in said))
+    caption = (
+        f"The same in {len(said)} languages\nLines of the kernel, without blank ones and comments; "
+        "and what is compiled from them. What an instruction of a warp does: multiply-adds of the "
+        f"matrix units, in the main loop. By {makers}. No times"
+    )
+    return tables.table(caption, ("Language", "Lines", *HEAD[1:]), bodies, "languages")
+
+
+def _ours(texts: Sequence[str], views: Iterable[Kept]) -> Iterator[Said]:
+    found: dict[tuple[str, str], Said] = {}
+    for one in views:
+        view = one.view
+        key = view["variant"], view["kernel"]
+        if key not in found:
+            found[key] = Said(key[0], length(texts, key[1]), view["compiler"], {})
+        sass = one.files[f"{one.name}.sass.txt"].splitlines()
+        found[key].builds[view["arch"]] = of_view(view, sass)
+    yield from found.values()
+
+
+def _other(pair: Pair) -> Said:
+    rival = pair.rival
+    lines = length([rival.source], rival.kernel)
+    return Said(rival.name, lines, pair.answer.compiler, pair.answer.builds)
+
+
+def _rows(arch: str, said: Iterable[Said]) -> Iterator[str]:
+    for one in said:
+        if arch in one.builds:
+            lines = units.integer(one.lines) if one.lines else "not marked"
+            yield tables.row(one.language, (lines, *cells(one.builds[arch])))
+
+
+def length(texts: Iterable[str], kernel: str) -> int:
+    """Lines of code in the marked section that defines a kernel; 0 where none does."""
+    name = re.escape(kernel.partition("<")[0])
+    for text in texts:
+        for each in section_names(text):
+            lines = section(text, each).split("\n")
+            if any(re.search(rf"(^|\s|\*){name}\s*\(", line) for line in lines):
+                return sum(bool(line.strip()) and not COMMENT.match(line) for line in lines)
+    return 0
