@@ -6,7 +6,7 @@ FLOPs   2 * M * N * K
 Error   within 1e-3 of a float64 reference: sums are float32, and c is rounded once
 Raises  TypeError for another dtype; ValueError for other shapes, for sides that are no
         whole tiles, rows that do not begin on 16 bytes, or a language not in LANGUAGES
-Source  triton-paper, gluon-tutorials, simple-tensor-core-gemm
+Source  gluon, triton, simple-tensor-core-gemm, cutile, tilelang, helion
 """
 
 from __future__ import annotations
