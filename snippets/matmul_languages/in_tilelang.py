@@ -12,6 +12,8 @@ from tvm.target import Target
 
 # What cuda.h has and NVRTC has not: it is passed, and never looked into.
 MAP = "struct alignas(64) CUtensorMap { unsigned long long opaque[16]; };\n"
+STAGES = 3
+SHARED = STAGES * 2 * 2 * 128 * 32  # bytes: so many pairs of slabs
 
 
 # --8<-- [start:kernel]
@@ -33,21 +35,24 @@ def gemm_tilelang(M, N, K, SIDE, DEPTH, STAGES):
 # --8<-- [end:kernel]
 
 
-def source(arch: str) -> str:
-    """The CUDA C++ of it, for sides of 4096."""
+def flags() -> list[str]:
+    """Where the headers are that it includes."""
+    folder = Path(tilelang.__file__).parent
+    return [f"-I{folder / 'src'}", f"-I{folder / '3rdparty' / 'cutlass' / 'include'}"]
+
+
+def source(arch: str, m: int = 4096, n: int = 4096, k: int = 4096) -> str:
+    """The CUDA C++ of it, for these sides."""
     full = next(one for one in nvrtc.TARGETS if one.rstrip("a") == arch)
     target = Target({"kind": "cuda", "arch": full})
     with target:
-        made = lower(gemm_tilelang(4096, 4096, 4096, 128, 32, 3), target=target)
+        made = lower(gemm_tilelang(m, n, k, 128, 32, STAGES), target=target)
     return made.kernel_source
 
 
 def binary(arch: str) -> tuple[bytes, str, int]:
     """The cubin, its symbol and the bytes of dynamic shared memory."""
-    folder = Path(tilelang.__file__).parent
-    flags = [f"-I{folder / 'src'}", f"-I{folder / '3rdparty' / 'cutlass' / 'include'}"]
     full = next(one for one in nvrtc.TARGETS if one.rstrip("a") == arch)
     text = MAP + source(arch)
-    made = nvrtc.compiled(nvrtc.unit(text, Path(__file__), flags, full), ["gemm_kernel"])
-    shared = 3 * 2 * 2 * 128 * 32  # three pairs of slabs
-    return nvrtc.binary(made.ptx, lines=False), made.symbols["gemm_kernel"], shared
+    made = nvrtc.compiled(nvrtc.unit(text, Path(__file__), flags(), full), ["gemm_kernel"])
+    return nvrtc.binary(made.ptx, lines=False), made.symbols["gemm_kernel"], SHARED

@@ -154,6 +154,54 @@ def test_a_commit_that_is_not_there_and_a_snippet_without_entries(
     assert done.returncode == 1 and "rivals.yml: is not there; write down" in done.stderr
 
 
+OWN = """\
+- name: A language
+  package: {package}
+  file: in_own.py
+  kernel: scale
+  beside: {{variant: naive, kernel: transpose_naive}}
+  what: float32
+  targets: [90]
+"""
+BINARY = """
+
+def binary(arch):
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    source = ASTSource(fn=scale, signature={"y": "*fp32", "x": "*fp32", "BLOCK": "constexpr"},
+                       constexprs={(2,): 128})
+    made = triton.compile(source, target=GPUTarget("cuda", int(arch[3:]), 32))
+    return made.asm["cubin"], "scale", 0
+"""
+
+
+def test_a_language_of_its_own_needs_no_clone(trial: Trial, sound: Snippet) -> None:
+    done = trial.shelf("rivals", "transpose")
+    assert done.returncode == 1 and "there is no folder of clones; name one with" in done.stderr
+    path = sound.folder / "rivals.yml"
+    path.write_text(OWN.format(package="triton"))
+    (sound.folder / "in_own.py").write_text(KERNEL + BINARY)
+    done = trial.shelf("rivals", "transpose")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "compiling scale of triton" in done.stdout
+    assert said(sound) == []
+    kept_view = kept.summaries_of(sound)[0][0]
+    ((pair,), _) = beside.pairs(sound, [kept_view])
+    assert pair.answer.compiler.startswith("triton 3.")
+    assert pair.answer.builds["sm_90"]["bytes"] == 8
+    (sound.folder / "in_own.py").write_text(KERNEL + BINARY + "# changed\n")
+    assert any(
+        one.endswith("not compiled as its entry has it; run `shelf rivals transpose`")
+        for one in said(sound)
+    )
+    path.write_text(OWN.format(package="no-such-language"))
+    done = trial.shelf("rivals", "transpose")
+    (told,) = done.stderr.splitlines()
+    assert done.returncode == 1 and told.startswith("snippets/transpose/rivals.yml:1: scale: Pac")
+    assert told.endswith("mend in_own.py, or pip install no-such-language")
+
+
 @pytest.mark.parametrize(
     ("change_to", "says"),
     [

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpshelf.readings.rivals import read
+from warpshelf.readings.rivals import load, read
 
 GOOD = """\
 - name: A library
@@ -34,6 +36,16 @@ CUDA = """\
   what: float32, rows of 4096
   flags: [-DWIDE=1, -Isrc/include]
   shared: 1024
+"""
+
+
+OWN = """\
+- name: A language
+  package: a-language
+  file: in_a_language.py
+  kernel: softmax
+  beside: {variant: one pass, kernel: softmax_one_pass}
+  what: bfloat16, rows of 4096
 """
 
 
@@ -124,6 +136,44 @@ def test_a_fault_is_said_on_its_line(old: str, new: str, line: int, says: str) -
 def test_one_kernel_stands_once() -> None:
     (told,) = said(GOOD + GOOD.replace("A library", "The same"))
     assert told.startswith("r.yml:13: names _softmax again (first on line 1)")
+
+
+def test_one_in_a_language_of_its_own_is_told_apart_by_its_text(tmp_path: Path) -> None:
+    (tmp_path / "rivals.yml").write_text(OWN)
+    path = tmp_path / "in_a_language.py"
+    digests = set()
+    for text in ("def softmax(): ...\n", "def softmax(): 3\n"):
+        path.write_text(text)
+        (one,), findings = load(tmp_path, "here")
+        assert findings == [] and one.source == text
+        assert one.build() == {"package": "a-language", "file": path.name, "kernel": "softmax",
+                               "targets": [80, 90, 100]}  # fmt: skip
+        digests.add(one.digest)
+    assert len(digests) == 2
+    path.write_bytes(b"\xff")
+    assert "cannot be read (it is not UTF-8)" in str(load(tmp_path, "here")[1][0])
+    path.unlink()
+    none, (finding,) = load(tmp_path, "here")
+    assert none == []
+    assert str(finding).startswith("here/rivals.yml:1: file is 'in_a_language.py', which cannot")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "says"),
+    [
+        ("  package: a-language\n", "", 1, "repository is missing"),
+        ("a-language", "a language", 2, "package"),
+        ("in_a_language.py", "there/a.py", 1, "name a file of Python beside this one"),
+        ("in_a_language.py", "a.cu", 1, "name a file of Python beside this one"),
+        ("  what", "  repository: owner/name\n  what", 1, "repository is not for one with a pac"),
+        ("  what", "  options: {num_warps: 8}\n  what", 1, "options is not for one with a packag"),
+        ("  what", "  shared: 8\n  what", 1, "shared is not for one with a package"),
+    ],
+)
+def test_a_fault_in_one_of_a_language_is_said(old: str, new: str, line: int, says: str) -> None:
+    assert old in OWN
+    found = said(OWN.replace(old, new, 1))
+    assert len(found) == 1 and found[0].startswith(f"r.yml:{line}: ") and says in found[0]
 
 
 @given(st.text(max_size=200) | st.builds(lambda text: GOOD + text, st.text(max_size=60)))

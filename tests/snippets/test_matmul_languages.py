@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import papergpu
 import pytest
@@ -126,3 +127,34 @@ def test_demo_finds_every_language_right(capsys: pytest.CaptureFixture[str]) -> 
     ours.demo("cpu")
     text = capsys.readouterr().out
     assert text.count("right") == len(ours.LANGUAGES) and "wrong" not in text
+
+
+def whole_numbers(m: int, n: int, k: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Two matrices, and their product as all must find it."""
+    draw = torch.Generator().manual_seed(2)
+    a = torch.randint(-8, 9, (m, k), generator=draw).half()
+    b = torch.randint(-8, 9, (k, n), generator=draw).half()
+    return a, b, (a.double() @ b.double()).half()
+
+
+def test_helion_finds_the_same() -> None:
+    pytest.importorskip("helion", reason="it is not installed with the rest")
+    from snippets.matmul_languages import in_helion
+
+    a, b, exact = whole_numbers(256, 128, 96)
+    assert torch.equal(in_helion.gemm_helion(a, b), exact)
+
+
+def test_tilelang_finds_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tilelang", reason="it is not installed with the rest")
+    from snippets import cuda
+    from snippets.matmul_languages import in_tilelang
+
+    monkeypatch.setenv("PAPERGPU_TARGET", "sm_80")
+    a, b, exact = whole_numbers(256, 128, 96)
+    path = tmp_path / "gemm.cu"
+    path.write_text(in_tilelang.source("sm_80", 256, 128, 96))
+    c = torch.empty_like(exact)
+    kernels = cuda.Source(path, in_tilelang.flags())
+    kernels.launch("gemm_kernel", (2, 1), 128, a, b, c, shared=in_tilelang.SHARED)
+    assert torch.equal(c, exact)

@@ -155,3 +155,40 @@ def test_its_figures_are_those_of_its_machine_code(checkout: Path) -> None:
 def test_what_is_wrong_is_said_in_a_line(checkout: Path, changed: dict, says: str) -> None:
     found = answer(checkout, **changed)
     assert set(found) == {"error"} and says in found["error"] and "\n" not in found["error"]
+
+
+OWN = """\
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+
+@triton.jit
+def scale(y, x):
+    at = tl.arange(0, 128)
+    tl.store(y + at, tl.load(x + at) * 2)
+
+
+def binary(arch):
+    source = ASTSource(fn=scale, signature={"y": "*fp32", "x": "*fp32"}, constexprs={})
+    made = triton.compile(source, target=GPUTarget("cuda", int(arch[3:]), 32))
+    return made.asm["cubin"], "scale", 4096
+"""
+
+
+def test_one_in_a_language_of_its_own_compiles_itself(tmp_path: Path) -> None:
+    (tmp_path / "in_own.py").write_text(OWN)
+    job = {"file": "in_own.py", "kernel": "scale", "package": "triton", "targets": [80, 90]}
+    found = answer(tmp_path, **job)
+    assert found["compiler"].startswith("triton 3.") and [*found["builds"]] == ["sm_80", "sm_90"]
+    for build in found["builds"].values():
+        assert build["bytes"] == 8 and build["shared_bytes"] == 4096
+    for changed, says in (
+        ({"package": "no-such-language"}, "No package metadata was found for no-such-language"),
+        ({"file": "none.py"}, "No such file"),
+    ):
+        wrong = answer(tmp_path, **job | changed)
+        assert says in wrong["error"] and "\n" not in wrong["error"]
+    (tmp_path / "in_own.py").write_text("import triton\n")
+    assert "has no attribute 'binary'" in answer(tmp_path, **job)["error"]

@@ -161,7 +161,12 @@ def fragments(exhibit: Exhibit) -> dict[str, str]:
         "space": _results(exhibit, "space", _surveyed(current), space.spaces),
         "beside": _join(
             (
-                languages.table(exhibit.rivals, exhibit.code, exhibit.views),
+                languages.table(
+                    exhibit.rivals,
+                    exhibit.code,
+                    exhibit.views,
+                    (s.record for s in timed if s.record),
+                ),
                 rivals.table(exhibit.rivals),
             )
         ),

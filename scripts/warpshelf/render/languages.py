@@ -10,7 +10,8 @@ from warpshelf.contract import architectures
 from warpshelf.core import units
 from warpshelf.look.builds import Build, of_view
 from warpshelf.look.kept import Kept
-from warpshelf.render import tables
+from warpshelf.records.schema import Record
+from warpshelf.render import provenance, tables
 from warpshelf.render.listings import Listing, section, section_names
 from warpshelf.render.rivals import HEAD, Pair, cells
 
@@ -26,22 +27,57 @@ class Said(NamedTuple):
     builds: dict[str, Build]
 
 
-def table(pairs: Iterable[Pair], code: Sequence[Listing], views: Iterable[Kept]) -> str:
-    """Every variant and every one of the `pairs` whose language is its own; "" without these."""
+class Timed(NamedTuple):
+    """The times of the largest timed case of a GPU's record, by variant."""
+
+    arch: str
+    device: str
+    case: str
+    times: dict[str, str]
+
+
+def table(
+    pairs: Iterable[Pair],
+    code: Sequence[Listing],
+    views: Iterable[Kept],
+    measured: Iterable[Record] = (),
+) -> str:
+    """Every variant and every one of the `pairs` whose language is its own; "" without these.
+
+    With times where `measured`, the current records of GPUs, have them.
+    """
     others = [pair for pair in pairs if pair.rival.package]
     if not others:
         return ""
     texts = [one.text for one in code]
     said = [*_ours(texts, views), *map(_other, others)]
     archs = sorted({arch for one in said for arch in one.builds}, key=architectures.number)
-    bodies = [tables.group(arch, _rows(arch, said), len(HEAD) + 1) for arch in archs]
+    timed = [found for record in measured if (found := _timed(record)) is not None]
+    head = ("Language", "Lines", *(f"Time, {one.device}" for one in timed), *HEAD[1:])
+    bodies = [tables.group(arch, _rows(arch, said, timed), len(head)) for arch in archs]
     makers = ", ".join(dict.fromkeys(one.compiler for one in said))
     caption = (
         f"The same in {len(said)} languages\nLines of the kernel, without blank ones and comments; "
         "and what is compiled from them. What an instruction of a warp does: multiply-adds of the "
-        f"matrix units, in the main loop. By {makers}. No times"
+        f"matrix units, in the main loop. By {makers}. "
     )
-    return tables.table(caption, ("Language", "Lines", *HEAD[1:]), bodies, "languages")
+    told = dict.fromkeys(f"{one.case} on {one.device}" for one in timed)
+    caption += f"Times of {'; '.join(told)}" if told else "No times"
+    return tables.table(caption, head, bodies, "languages")
+
+
+def _timed(record: Record) -> Timed | None:
+    cases = tables.timed(record)
+    if not cases or record["machine"]["sm"] is None:
+        return None
+    largest = max(cases, key=lambda one: one.get("flops", 0))
+    name = units.labels([one["case"] for one in cases])[cases.index(largest)]
+    found = {
+        one["name"]: units.seconds(time["median"])
+        for one in largest["results"]
+        if (time := tables.time_of(one)) is not None
+    }
+    return Timed(f"sm_{record['machine']['sm']}", provenance.device(record), name, found)
 
 
 def _ours(texts: Sequence[str], views: Iterable[Kept]) -> Iterator[Said]:
@@ -62,11 +98,15 @@ def _other(pair: Pair) -> Said:
     return Said(rival.name, lines, pair.answer.compiler, pair.answer.builds)
 
 
-def _rows(arch: str, said: Iterable[Said]) -> Iterator[str]:
+def _rows(arch: str, said: Iterable[Said], timed: Sequence[Timed]) -> Iterator[str]:
     for one in said:
         if arch in one.builds:
             lines = units.integer(one.lines) if one.lines else "not marked"
-            yield tables.row(one.language, (lines, *cells(one.builds[arch])))
+            times = (
+                found.times.get(one.language, "not run") if found.arch == arch else "other GPU"
+                for found in timed
+            )
+            yield tables.row(one.language, (lines, *times, *cells(one.builds[arch])))
 
 
 def length(texts: Iterable[str], kernel: str) -> int:
