@@ -30,9 +30,10 @@ OF_HOST = ("thrust/", "nvtx3/", "GL/", "cuda_gl_interop.h", "cuda_profiler_api.h
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)[^\n]*', re.MULTILINE)
 
 
-def device_part(text: str) -> str:
+def device_part(text: str, asked: Sequence[str] = ()) -> str:
     """`text` with spaces in place of what only the host needs.
 
+    What instances that are `asked` for name, such as `scale<Traits<4>>`, is needed by the device.
     A text whose braces do not match is returned as it is: the compiler says what is wrong.
     """
     text = text.removeprefix("\ufeff")
@@ -51,8 +52,8 @@ def device_part(text: str) -> str:
     unwanted = {one.name for one in parts if one.host}
     for one in parts:
         one.host = one.host or (one.kind == "instance" and one.name in unwanted)
-    wanted: set[str] = set()
-    waiting = [one for one in parts if one.device or one.kind == "other"]
+    wanted = {word for name in asked for word in re.findall(r"[A-Za-z_]\w*", name)}
+    waiting = [one for one in parts if one.device or one.kind == "other" or one.name in wanted]
     by_name: dict[str, list[Part]] = {}
     for one in parts:
         by_name.setdefault(one.name, []).append(one)

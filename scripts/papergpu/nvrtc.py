@@ -116,8 +116,10 @@ class Unit:
     own: tuple[Path, ...]  # folders of the user's headers
 
 
-def unit(text: str, path: Path | None, options: Sequence[str], target: str) -> Unit:
-    """A source made ready for NVRTC.
+def unit(
+    text: str, path: Path | None, options: Sequence[str], target: str, names: Sequence[str] = ()
+) -> Unit:
+    """A source made ready for NVRTC, with what the instances `names` name beside the kernels.
 
     Raises:
         ValueError: the target is none of those that are executed.
@@ -148,7 +150,7 @@ def unit(text: str, path: Path | None, options: Sequence[str], target: str) -> U
         *(option for option in options if not option.startswith("-I")),
     ]
     name = str(path) if path else "source.cu"
-    return Unit(name, device_part(whole), tuple(given), tuple(missing), tuple(own))
+    return Unit(name, device_part(whole, names), tuple(given), tuple(missing), tuple(own))
 
 
 # What the PTX that this process has asked for was made of, the latest last.

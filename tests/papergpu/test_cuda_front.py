@@ -255,6 +255,9 @@ def test_the_device_part_keeps_what_kernels_name_and_every_line():
         assert stays in kept
     for goes in ("Timer", "void f", "run", "main"):
         assert goes not in kept
+    needed = "struct Wide { using Type = int; };\ntemplate <class T> __global__ void f() {}\n"
+    assert "Wide" not in device_part(needed)
+    assert device_part(needed, ["f<Wide>"]) == needed
     assert device_part("void f( {") == "void f( {"  # the compiler says what is wrong
 
 

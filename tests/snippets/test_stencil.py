@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import papergpu
 import pytest
@@ -181,6 +183,28 @@ def test_halos_are_what_the_page_says():
         assert ours.WAYS[way].tile == (rows, columns)
         assert ours.moved(ours.WAYS[way]) == 4 / depth * (32 * 128 / (rows * columns) + 1)
         assert ours.updates(ours.WAYS[way]) == 32 * 128 / (rows * columns)
+
+
+def test_instructions_a_cell_beside_hotspot_are_what_the_page_says():
+    folder = cases.__file__.rpartition("/")[0]
+    with open(f"{folder}/rivals.json") as file:
+        theirs = json.load(file)["rivals"][0]["builds"]
+    for arch in ("sm_80", "sm_90", "sm_100"):
+        loop = theirs[arch]["loop"]
+        cells = loop["store global 4"]
+        assert cells == 4 and loop["multiply-add"] == 9 * cells
+        hotspot = sum(loop.values()) / cells
+        with open(f"{folder}/results/views/marching.stencil-marching.{arch}.json") as file:
+            (loop,) = (one["kinds"] for one in json.load(file)["loops"])
+        assert sum(loop.values()) / loop["store global 4"] > 3 * hotspot
+        with open(f"{folder}/results/views/float4.stencil-time-1-1.{arch}.json") as file:
+            (loop,) = (one["kinds"] for one in json.load(file)["loops"])
+        cells = 4 * loop["store global 16"] * (120 * 30) / (128 * 32)  # what is no halo
+        assert 7 * 4 * loop["store global 16"] <= loop["multiply-add"] <= 8 * 8
+        ours_ = sum(loop.values()) / cells
+        assert ours_ < hotspot if arch != "sm_100" else ours_ < 1.1 * hotspot
+        asks = loop["load global 16"] + loop["store global 16"] + loop["load shared 16"]
+        assert (asks + loop["store shared 16"]) / cells <= 7 / 6
 
 
 def test_demo_finds_the_same_bits(capsys):

@@ -232,7 +232,7 @@ def of_cuda(job: dict[str, Any]) -> dict[str, Any]:
     flags = [f"-I{job['root']}/{one[2:]}" if one.startswith("-I") else one for one in job["flags"]]
     for target in job["targets"]:
         arch = next(one for one in nvrtc.TARGETS if one.rstrip("a") == f"sm_{target}")
-        made = nvrtc.compiled(nvrtc.unit(text, path, flags, arch), [name])
+        made = nvrtc.compiled(nvrtc.unit(text, path, flags, arch, [name]), [name])
         cubin = nvrtc.binary(made.ptx, lines=False)
         found[f"sm_{target}"] = builds.of_binary(cubin, made.symbols[name], job["shared"])
     major, minor = nvrtc.bindings().nvrtcVersion()[1:]
