@@ -138,9 +138,9 @@ def test_counts_stand_beside_their_line(visit: Visit) -> None:
     mark = row.locator(".ws-sectors").evaluate("one => getComputedStyle(one, '::before').content")
     assert "▲" in mark
     assert tab.locator(".ws-of-Source .ws-wavefronts").count() == 0  # it has no shared memory
-    assert code_row(tab, "st.global").locator(".ws-passes").inner_text() == "32 / 4"
-    assert code_row(tab, "st.global").locator(".ws-run").inner_text() == "128"
-    assert code_row(tab, "ld.param").locator(".ws-run").inner_text() == "32"
+    expect(code_row(tab, "st.global").locator(".ws-passes")).to_have_text("32 / 4")
+    expect(code_row(tab, "st.global").locator(".ws-run")).to_have_text("128")
+    expect(code_row(tab, "ld.param").locator(".ws-run")).to_have_text("32")
     assert "counts, no times" in tab.locator(".ws-facts").inner_text()
     sound(visit)
 
@@ -224,14 +224,14 @@ def test_lanes_are_seen_in_their_sectors(visit: Visit) -> None:
 def test_control_codes_and_loops_are_told_in_words(visit: Visit) -> None:
     tab = opened(visit, side="SASS")
     control = code_row(tab, "LDG").locator(".ws-control")
-    assert control.inner_text() == "B------:R-:W0:Y:S02"
+    expect(control).to_have_text("B------:R-:W0:Y:S02")
     control.click()
     assert panel(tab).locator("p").inner_text() == (
         "This instruction stalls its warp for 2 cycles, lets another warp go first, holds "
         "scoreboard 0 until its result is there."
     )
     waits = code_row(tab, "STG").locator(".ws-control")
-    assert waits.inner_text() == "B0-----:R0:W-:-:S01"
+    expect(waits).to_have_text("B0-----:R0:W-:-:S01")
     loop = tab.locator(".ws-loop").inner_text()
     assert "1 load global of 4 B" in loop and "1 load and 128 bytes of a warp in flight" in loop
     assert tab.locator(".ws-text i").count() == 6  # a rail beside each of its instructions
