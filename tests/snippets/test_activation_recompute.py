@@ -1,0 +1,118 @@
+"""activation_recompute: what a layer keeps is counted, and each usual mistake keeps more."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from snippets.activation_recompute import activation_recompute as ours
+from snippets.activation_recompute import cases
+from snippets.activation_recompute.activation_recompute import SIZES, Share
+
+BLOCK = SIZES.s * SIZES.b * SIZES.h
+SQUARE = SIZES.a * SIZES.s**2 * SIZES.b
+
+
+def told(way: str = "none", dtype: torch.dtype = torch.bfloat16) -> dict[str, Any]:
+    return ours.on_rank(0, 1, False, way, dtype, SIZES)
+
+
+def test_a_layer_keeps_what_the_formula_says() -> None:
+    assert told()["bytes"] == 34 * BLOCK + 5 * SQUARE
+    assert told()["statistics"] == 2 * 4 * SIZES.s * SIZES.b
+    assert told("selective")["bytes"] == 34 * BLOCK
+    assert (told("full")["bytes"], told("full")["statistics"]) == (2 * BLOCK, 0)
+    # Of 8 bytes an element all but the masks is four times as much.
+    assert told(dtype=torch.float64)["bytes"] == (4 * 32 + 2) * BLOCK + (4 * 4 + 1) * SQUARE
+
+
+def test_recomputing_changes_no_bit() -> None:
+    truth = told(dtype=torch.float64)
+    for way in ("selective", "full"):
+        found = told(way, torch.float64)
+        assert torch.equal(found["out"], truth["out"])
+        for name, grad in truth["grads"].items():
+            assert torch.equal(found["grads"][name], grad), (way, name)
+
+
+def test_gradients_are_those_of_finite_differences() -> None:
+    sizes = ours.Sizes(s=4, b=1, h=4, a=2)
+    x, _, w = ours.whole(sizes, torch.float64)
+    mine = Share(sizes, 0, 1, False)
+    given = [one.requires_grad_() for one in (x, *w.values())]
+
+    def run(*values: torch.Tensor) -> torch.Tensor:
+        return ours.layer(values[0], dict(zip(w, values[1:], strict=True)), mine, "none")
+
+    assert torch.autograd.gradcheck(run, given, fast_mode=True)
+
+
+def wide_mask(self: Share, x: torch.Tensor, site: str) -> torch.Tensor:
+    own = ours.mask((1, 1, 1), site).expand(x.shape).to(x.dtype)
+    return x * own.clone() / (1 - ours.DROPPED)
+
+
+def apart(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mine: Share) -> torch.Tensor:
+    return TRUE(*(x.clone() for x in (q, k, v)), mine)
+
+
+def late_scale(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mine: Share) -> torch.Tensor:
+    s, b, heads, d = q.shape
+    q, k, v = (x.reshape(s, b * heads, d).transpose(0, 1) for x in (q, k, v))
+    weights = mine.drop(torch.bmm(q, k.mT).div(math.sqrt(d)).exp(), "weights")
+    mixed = torch.bmm(weights / weights.sum(-1, keepdim=True), v)
+    return mixed.transpose(0, 1).reshape(s, b, heads * d)
+
+
+TRUE = ours.attention
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "more"),
+    [
+        ("Share.drop", wide_mask, 2 * BLOCK + 1 * SQUARE),  # and each x beside its mask
+        ("attention", apart, 0),
+        ("attention", late_scale, 1),
+    ],
+)
+def test_a_mistake_keeps_more(
+    name: str, wrong: object, more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    due = told()["bytes"]
+    monkeypatch.setattr(f"{ours.__name__}.{name}", wrong)
+    found = told()["bytes"]
+    assert found >= due + more
+    assert (found == due) is (wrong is apart)  # q, k and v once, though elsewhere
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Share(SIZES, 0, 3, False), "does not split into 3; heads must split over"),
+        (lambda: Share(SIZES._replace(h=60), 0, 2, False), "does not split into 2"),
+        (lambda: Share(SIZES._replace(s=25), 0, 2, True), "does not split into 2"),
+        (lambda: told("some"), "no way 'some'; there are none, selective, full"),
+    ],
+)
+def test_what_does_not_split_is_refused(make: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^activation_recompute: .*{message}"):
+        make()
+
+
+def test_a_sequence_need_not_split_where_it_is_whole() -> None:
+    Share(SIZES._replace(s=25), 0, 2, False)
+
+
+@pytest.mark.alone
+def test_every_fact_holds() -> None:
+    rows = cases.facts()
+    names = [row["name"] for row in rows]
+    assert len(names) == len(set(names))
+    for row in rows:
+        gap = abs(row["value"] - row["expected"])
+        assert gap <= row["tolerance"] * (abs(row["expected"]) or 1.0), row
+    assert sum("kept" in name for name in names) == 5 * 3 * 2
+    assert sum("error" in name for name in names) == 5 * 3 * 2
