@@ -304,7 +304,7 @@ def demo(device: str) -> None:
         [(sequence, way, torch.bfloat16, SIZES) for sequence in ways for way in WAYS]
         for ways in ((False,), (False, True))
     )
-    found = each(0, 1, one) + ranks.run(each, 2, both)[0]
+    found = each(0, 1, one) + ranks.run(each, 2, both, backend="gloo")[0]
     names = ("one rank", "2 ranks", "2 ranks, sequence too")
     for at, name in enumerate(names):
         told = zip(WAYS, found[len(WAYS) * at :], strict=False)
