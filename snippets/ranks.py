@@ -50,24 +50,31 @@ class RankError(RuntimeError):
 
 
 class Wire:
-    """This rank's point-to-point transfers; `sent` is how many bytes have left it."""
+    """This rank's point-to-point transfers; `sent` bytes have left it in `messages` tensors."""
 
     def __init__(self) -> None:
         self.sent = 0
+        self.messages = 0
 
     def exchange(
-        self, tensors: Sequence[torch.Tensor], to: int, source: int
+        self,
+        tensors: Sequence[torch.Tensor],
+        to: int,
+        source: int,
+        into: list[torch.Tensor] | None = None,
     ) -> Callable[[], list[torch.Tensor]]:
         """Start sending `tensors` to rank `to` and receiving as many like them from `source`.
 
         Returns at once with a function that waits and gives the tensors received: what is
         computed between the two calls overlaps the transfer. Don't write to `tensors` before it.
+        `into`: contiguous tensors to receive, where they are not like those that are sent.
         """
         outgoing = [tensor.contiguous() for tensor in tensors]
-        incoming = [torch.empty_like(tensor) for tensor in outgoing]
+        incoming = [torch.empty_like(tensor) for tensor in outgoing] if into is None else into
         operations = [dist.P2POp(dist.isend, tensor, to) for tensor in outgoing]
         operations += [dist.P2POp(dist.irecv, tensor, source) for tensor in incoming]
         self.sent += sum(tensor.numel() * tensor.element_size() for tensor in outgoing)
+        self.messages += len(outgoing)
         works = dist.batch_isend_irecv(operations)
 
         def arrive() -> list[torch.Tensor]:

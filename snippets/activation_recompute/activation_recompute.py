@@ -23,12 +23,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
 from snippets import ranks
+from snippets.collectives import Library
+from snippets.tensor_parallel.meeting import Copied, GatheredProduct, Scattered, Summed
 
 WAYS = ("none", "selective", "full")
 DROPPED = 0.1  # of the elements, by dropout
@@ -95,20 +96,21 @@ class Share:
             )
         self.sizes, self.rank, self.t = sizes, rank, t
         self.sequence = sequence and t > 1
+        self.group = Library()
         self.width = sizes.h // sizes.a  # of a head
 
     def spread(self, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         """x w^T with the rank's rows of w; x is gathered along the sequence first."""
         if self.sequence:
-            return GatheredProduct.apply(x, w)
-        return F.linear(Copied.apply(x) if self.t > 1 else x, w)
+            return GatheredProduct.apply(x, w, None, self.group)
+        return F.linear(Copied.apply(x, self.group) if self.t > 1 else x, w)
 
     def gather(self, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         """x w^T with the rank's columns of w, summed over ranks: of the rank's rows."""
         part = F.linear(x, w)
         if self.sequence:
-            return Scattered.apply(part)
-        return Summed.apply(part) if self.t > 1 else part
+            return Scattered.apply(part, self.group)
+        return Summed.apply(part, self.group) if self.t > 1 else part
 
     def drop(self, x: torch.Tensor, site: str) -> torch.Tensor:
         """Dropout by a mask that is the rank's part of that on one process."""
@@ -130,78 +132,6 @@ def mask(shape: tuple[int, ...], site: str) -> torch.Tensor:
     draw = torch.Generator().manual_seed(len(site))
     return torch.rand(shape, generator=draw) >= DROPPED
 # --8<-- [end:share]
-
-
-# --8<-- [start:meeting]
-def summed(x: torch.Tensor) -> torch.Tensor:
-    """The sum over ranks."""
-    x = x.contiguous().clone()
-    dist.all_reduce(x)
-    return x
-
-
-def gathered(x: torch.Tensor) -> torch.Tensor:
-    """The ranks' rows, one below the other."""
-    parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
-    dist.all_gather(parts, x.contiguous())
-    return torch.cat(parts)
-
-
-def scattered(x: torch.Tensor) -> torch.Tensor:
-    """The rank's rows of the sum over ranks."""
-    return summed(x).chunk(dist.get_world_size())[dist.get_rank()].clone()
-
-
-class Copied(torch.autograd.Function):
-    """All ranks have x; its gradient is the sum of theirs. Keeps nothing."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, dy: torch.Tensor) -> torch.Tensor:
-        return summed(dy)
-
-
-class Summed(torch.autograd.Function):
-    """The sum over ranks, whose gradient all have. Keeps nothing."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        return summed(x)
-
-    @staticmethod
-    def backward(ctx: Any, dy: torch.Tensor) -> torch.Tensor:
-        return dy
-
-
-class Scattered(torch.autograd.Function):
-    """The rank's rows of the sum; gradients of all rows are gathered. Keeps nothing."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        return scattered(x)
-
-    @staticmethod
-    def backward(ctx: Any, dy: torch.Tensor) -> torch.Tensor:
-        return gathered(dy)
-
-
-class GatheredProduct(torch.autograd.Function):
-    """A product with rows from all ranks. Keeps its own, and gathers them twice."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(x, w)
-        return F.linear(gathered(x), w)
-
-    @staticmethod
-    def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        x, w = ctx.saved_tensors
-        dw = dy.flatten(0, 1).mT @ gathered(x).flatten(0, 1)
-        return scattered(dy @ w), dw
-# --8<-- [end:meeting]
 
 
 # --8<-- [start:kept]
@@ -286,7 +216,7 @@ def on_rank(
     grads = {"x": x.grad} | {name: one.grad for name, one in w.items()}
     if mine.sequence:  # each rank saw its own rows
         shared = [name for name in w if name not in (*ROWS, *COLUMNS)]
-        grads |= {name: summed(grads[name]) for name in shared}
+        grads |= {name: mine.group.all_reduce(grads[name]) for name in shared}
     return {"out": out.detach(), "grads": grads, "bytes": activations,
             "statistics": statistics}  # fmt: skip
 

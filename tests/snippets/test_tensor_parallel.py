@@ -1,0 +1,206 @@
+"""tensor_parallel: its facts hold, and each of the usual mistakes breaks at least one of them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from snippets import ranks
+from snippets.collectives import Library, Ring
+from snippets.tensor_parallel import cases, meeting, ring_rows, vocabulary
+from snippets.tensor_parallel import tensor_parallel as tp
+
+TRUTH = tp.on_rank(Library(), "tensor", tp.SIZES)
+TRUE_RUN = ranks.run
+
+
+def broken(rows: list[dict[str, Any]]) -> list[str]:
+    return [
+        row["name"]
+        for row in rows
+        if not abs(row["value"] - row["expected"])
+        <= row["tolerance"] * (abs(row["expected"]) or 1.0)
+    ]
+
+
+@pytest.mark.alone
+def test_facts_hold() -> None:
+    rows = cases.facts()
+    names = [row["name"] for row in rows]
+    assert len(names) == len(set(names))
+    assert broken(rows) == []
+    for t in (2, 4, 8):
+        for layout in tp.LAYOUTS:
+            own = [name for name in names if name.startswith(f"{t} ranks, {layout}")]
+            assert len(own) >= 2 + 2 * 3
+    assert sum("torch's" in name for name in names) == 2 * (7 + 9)
+
+
+def test_one_rank_is_the_model_that_torch_makes() -> None:
+    """Without our own functions of autograd: the layers of torch, and its cross-entropy."""
+    ids, targets, w = tp.whole(tp.SIZES)
+    w = {name: one.requires_grad_() for name, one in w.items()}
+    s, b, h, a, *_ = tp.SIZES
+    x = F.embedding(ids, w["words"])
+    for at in range(tp.SIZES.layers):
+        p = {k: w[f"{at}.{k}"] for k in ("qkv", "out", "up", "down", "qkv_bias", "out_bias",
+             "up_bias", "down_bias", "norm1", "norm2", "shift1", "shift2")}  # fmt: skip
+        y = F.layer_norm(x, (h,), p["norm1"], p["shift1"]) @ p["qkv"].T + p["qkv_bias"]
+        q, k, v = y.view(s, b, a, 3, h // a).permute(3, 1, 2, 0, 4)
+        scores = q @ k.mT / math.sqrt(h // a)
+        weights = scores.masked_fill(torch.ones(s, s).triu(1).bool(), -math.inf).softmax(-1)
+        mixed = (weights @ v).permute(2, 0, 1, 3).reshape(s, b, h)
+        x = x + mixed @ p["out"].T + p["out_bias"]
+        y = F.layer_norm(x, (h,), p["norm2"], p["shift2"])
+        x = x + F.gelu(y @ p["up"].T + p["up_bias"]) @ p["down"].T + p["down_bias"]
+    logits = F.layer_norm(x, (h,), w["norm"], w["shift"]) @ w["words"].T
+    loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+    loss.backward()
+    assert TRUTH["loss"] == pytest.approx(float(loss.detach()), rel=1e-14)
+    for name, one in w.items():
+        assert torch.allclose(TRUTH["grads"][name], one.grad, rtol=1e-11, atol=1e-13), name
+
+
+def bias_on_every_rank(
+    self: tp.Split, x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor
+) -> torch.Tensor:
+    return self.meet(F.linear(x, w, bias))
+
+
+def no_sum_of_norms(self: tp.Split, grads: tp.Parameters) -> tp.Parameters:
+    return grads
+
+
+def uncopied(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor, None]:
+    return dy, None
+
+
+def sum_of_sums(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor, None]:
+    return 2 * dy, None
+
+
+def own_rows_only(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    x, w = ctx.saved_tensors
+    own = dy.chunk(ctx.group.size)[ctx.group.rank]
+    db = dy.flatten(0, -2).sum(0) if ctx.biased else None
+    dw = own.flatten(0, -2).mT @ x.flatten(0, -2)
+    return ctx.group.reduce_scatter(dy @ w), dw, db, None
+
+
+def unmasked(ids: torch.Tensor, words: torch.Tensor, rank: int) -> torch.Tensor:
+    return F.embedding((ids - rank * len(words)).clamp(0, len(words) - 1), words)
+
+
+TRUE_AROUND, TRUE_ALL_REDUCE = ring_rows.around, Library.all_reduce
+
+
+def one_behind(x: torch.Tensor, ring: Ring) -> list[torch.Tensor]:
+    found = TRUE_AROUND(x, ring)
+    return found[1:] + found[:1]
+
+
+def own_largest(self: Library, x: torch.Tensor, how: str = "sum") -> torch.Tensor:
+    """Each rank subtracts its own: the sums of exponentials then do not belong together."""
+    return x if how == "max" else TRUE_ALL_REDUCE(self, x, how)
+
+
+def twice(self: Library, x: torch.Tensor, how: str = "sum") -> torch.Tensor:
+    TRUE_ALL_REDUCE(self, x, how)
+    return TRUE_ALL_REDUCE(self, x, how)
+
+
+MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
+    "bias on every rank": (tp.Split, "gather", bias_on_every_rank, "2 ranks, tensor: error"),
+    "norms not summed": (tp.Split, "finish", no_sum_of_norms, "sequence: largest error"),
+    "gradient not summed": (meeting.Copied, "backward", staticmethod(uncopied), "tensor: larg"),
+    "gradient summed twice": (meeting.Summed, "backward", staticmethod(sum_of_sums), "tensor: l"),
+    "not gathered again": (
+        meeting.GatheredProduct, "backward", staticmethod(own_rows_only), "backward: sent",
+    ),
+    "words unmasked": (tp, "embedded", unmasked, "tensor: error of the loss"),
+    "ring one behind": (ring_rows, "around", one_behind, "ring: error of the loss"),
+    "largest of its own": (Library, "all_reduce", own_largest, "tensor: error of the loss"),
+    "summed twice": (Library, "all_reduce", twice, "tensor, forward: sent"),
+}  # fmt: skip
+
+
+def mutated(rank: int, size: int, name: str, *args: Any) -> Any:
+    owner, attribute, mistake, _ = MUTANTS[name]
+    setattr(owner, attribute, mistake)
+    return tp.each(rank, size, *args)
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(_: Any, size: int, *args: Any, **more: Any) -> Any:
+        return TRUE_RUN(mutated, size, name, *args, **more)
+
+    monkeypatch.setattr(ranks, "run", run)
+    failing = broken(cases.of_ranks(2, TRUTH))
+    assert any(MUTANTS[name][3] in fact for fact in failing), failing
+    assert tp.embedded is vocabulary.embedded, "the mistake leaked into this process"
+
+
+def test_the_loss_bears_logits_that_overflow() -> None:
+    logits = torch.tensor([[[1e4, -1e4, 0.0]], [[-1e4, 1e4, 1e4]]], dtype=torch.float64)
+    targets = torch.tensor([[1], [2]])
+    found = vocabulary.CrossEntropy.apply(logits, targets, Library())
+    due = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
+    assert torch.allclose(found.flatten(), due)
+
+
+def test_gradients_are_those_of_finite_differences() -> None:
+    draw = torch.Generator().manual_seed(1)
+    logits = torch.randn(3, 2, 5, generator=draw, dtype=torch.float64, requires_grad=True)
+    targets = torch.tensor([[0, 4], [2, 2], [1, 3]])
+    assert torch.autograd.gradcheck(
+        lambda x: vocabulary.CrossEntropy.apply(x, targets, Library()), [logits]
+    )
+    q, k, v = (
+        torch.randn(2, 4, 3, generator=draw, dtype=torch.float64, requires_grad=True)
+        for _ in range(3)
+    )
+    assert torch.autograd.gradcheck(
+        lambda *x: ring_rows.RingRows.apply(*x, Ring(), True), [q, k, v]
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "layout", "size", "message"),
+    [
+        ({"a": 7}, "tensor", 1, "the hidden size over heads does not split evenly"),
+        ({}, "tensor", 3, "the heads over ranks does not split evenly"),
+        ({"words": 99}, "tensor", 2, "the vocabulary over ranks does not split evenly"),
+        ({"s": 25}, "sequence", 2, "the sequence over ranks does not split evenly"),
+        ({"s": 25}, "ring", 2, "the sequence over ranks does not split evenly"),
+        ({}, "rows", 2, "no layout 'rows'; there are tensor, sequence, ring"),
+    ],
+)
+def test_what_does_not_split_is_refused(
+    change: dict[str, int], layout: str, size: int, message: str
+) -> None:
+    group = Library()
+    group.size = size
+    with pytest.raises(ValueError, match=f"^tensor_parallel: .*{message}"):
+        tp.Split(tp.SIZES._replace(**change), group, layout)
+
+
+def test_what_need_not_split_is_let_be() -> None:
+    group = Library()
+    group.size = 2
+    tp.Split(tp.SIZES._replace(s=25), group, "tensor")
+    tp.Split(tp.SIZES._replace(words=99, a=3), group, "ring")
+
+
+@pytest.mark.alone
+def test_the_demo_prints_the_same_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    tp.demo("cpu")
+    first = capsys.readouterr().out
+    tp.demo("cpu")
+    assert capsys.readouterr().out == first
+    assert len(set(line.split()[-1] for line in first.splitlines() if " loss " in line)) == 1
