@@ -1,12 +1,13 @@
-"""Collectives of a group of ranks: by torch, or by messages round a ring, which are counted.
+"""Collectives of a group of ranks: by torch, or by messages round a ring, counted.
 
-`Library` is torch.distributed's. `Ring` is the same four out of messages between neighbours, so
-that `wire.sent` and `wire.messages` are what has left this rank, and no formula. Both count
-`calls` by name. In a group of one, and where no group was started, each returns what it is given.
+`Library` is torch.distributed's. `Ring` is the same four out of messages between
+neighbours, so that `wire.sent` and `wire.messages` are what has left this rank, and no
+formula. Both count `calls` by name. In a group of one, and where no group was started,
+each returns what it is given.
 
 Shapes  all_reduce (n, ...) -> the same; all_gather (n, ...) -> (P n, ...), by rank;
-        reduce_scatter (P n, ...) -> (n, ...), this rank's; all_to_all: a tensor for each rank ->
-        one from each
+        reduce_scatter (P n, ...) -> (n, ...), this rank's; all_to_all: a tensor for
+        each rank -> one from each
 Bytes   sent by a rank of P, of a whole tensor of S bytes: all_gather and reduce_scatter
         (P - 1) / P S in P - 1 messages, all_reduce both; all_to_all what is for others
 """
@@ -24,7 +25,9 @@ from snippets import ranks
 COMBINE = {"sum": torch.add, "max": torch.maximum}
 # torch 2.13 calls them by new names, and warns of the old ones.
 gather_into = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-scatter_into = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+scatter_into = (
+    getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+)
 
 
 class Library:
@@ -58,7 +61,8 @@ class Library:
         """
         if len(x) % self.size:
             raise ValueError(
-                f"collectives: {len(x)} rows do not split over {self.size} ranks; pad them"
+                f"collectives: {len(x)} rows do not split over {self.size} ranks; "
+                "pad them"
             )
         if self.size == 1:
             return x
@@ -101,7 +105,8 @@ class Library:
         whole = torch.cat([x.flatten() for x in parts])
         out = whole.new_empty(sum(sizes[0]))
         dist.all_to_all_single(out, whole, *sizes, group=self.group)
-        return [x.view(like.shape) for x, like in zip(out.split(sizes[0]), found, strict=True)]
+        both = zip(out.split(sizes[0]), found, strict=True)
+        return [x.view(like.shape) for x, like in both]
 
 
 # --8<-- [start:ring]
@@ -111,16 +116,16 @@ class Ring(Library):
     def __init__(self, group: dist.ProcessGroup | None = None) -> None:
         super().__init__(group)
         self.wire = ranks.Wire()
-        self.members = (
-            dist.get_process_group_ranks(group or dist.group.WORLD) if self.size > 1 else [0]
-        )
+        self.members = [0]
+        if self.size > 1:
+            self.members = dist.get_process_group_ranks(group or dist.group.WORLD)
 
     def pass_on(
         self, tensors: Sequence[torch.Tensor], hops: int = 1
     ) -> Callable[[], list[torch.Tensor]]:
-        """Start sending to the rank `hops` on; what comes from as far back is had by a call."""
-        to, source = (self.members[(self.rank + by) % self.size] for by in (hops, -hops))
-        return self.wire.exchange(tensors, to, source)
+        """Start sending to the rank `hops` on; a call has what comes from as far back."""
+        to, source = ((self.rank + by) % self.size for by in (hops, -hops))
+        return self.wire.exchange(tensors, self.members[to], self.members[source])
 
     def _all_gather(self, x: torch.Tensor) -> torch.Tensor:
         found = {self.rank: x}

@@ -230,14 +230,15 @@ def on_rank(
 
 
 def each(rank: int, t: int, wanted: list[tuple[str, Sizes]]) -> list[dict[str, Any]]:
-    """`on_rank` for each (layout, sizes) that is wanted, in messages that are counted."""
+    """`on_rank` for each (layout, sizes) wanted, in messages that are counted."""
     return [on_rank(Ring(), *one, device=ranks.device()) for one in wanted]
 
 
 def demo(device: str) -> None:
-    """Bytes that a rank of four sends for two layers, their ends and a loss, by layout."""
+    """Bytes that a rank of four sends for two layers, their ends and a loss."""
     s, b, h = SIZES[:3]
-    print(f"{SIZES}, float64, 4 ranks; sent by a rank, in s b h (t - 1) / t numbers")
+    print(f"{SIZES}, 4 ranks")
+    print("sent by a rank, in s b h (t - 1) / t numbers:")
     backend = "gloo" if device == "cpu" else None
     unit = s * b * h * torch.float64.itemsize * 3 / 4
     wanted = [(layout, SIZES) for layout in LAYOUTS]

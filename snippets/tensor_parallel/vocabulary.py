@@ -1,4 +1,4 @@
-"""A vocabulary in parts: each rank has V / t of the words' rows, for input and output."""
+"""A vocabulary in parts: each rank has V / t words' rows, for input and output."""
 
 from __future__ import annotations
 
