@@ -123,7 +123,7 @@ class Ring(Library):
     def pass_on(
         self, tensors: Sequence[torch.Tensor], hops: int = 1
     ) -> Callable[[], list[torch.Tensor]]:
-        """Start sending to the rank `hops` on; a call has what comes from as far back."""
+        """Start sending `hops` ranks on; a call gets what comes from as far back."""
         to, source = ((self.rank + by) % self.size for by in (hops, -hops))
         return self.wire.exchange(tensors, self.members[to], self.members[source])
 
