@@ -56,7 +56,7 @@ class Loop:
 
     # --8<-- [start:shards]
     def shards(self, x: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
-        """Every rank's x, its own first; the next is on its way as one is handed out."""
+        """Every rank's x, its own first; the next is on its way meanwhile."""
         ring, t = self.ring, self.ring.size
         if self.way == "collective":
             self.note(["send", "arrive"] * (t - 1), ring.rank)

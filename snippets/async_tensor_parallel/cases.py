@@ -51,9 +51,8 @@ def of_ranks(t: int) -> list[dict[str, Any]]:
 def errors(what: str, name: str, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Relative errors of the result and of both gradients."""
     all_of = whole(len(found))
-    x, w, dy = (
-        all_of[k] for k in (("x1", "w1", "dy1") if name == "gather" else ("x2", "w2", "dy2"))
-    )  # fmt: skip
+    which = 1 if name == "gather" else 2
+    x, w, dy = (all_of[f"{k}{which}"] for k in ("x", "w", "dy"))
     due = {"y": x @ w.T, "dx": dy @ w, "dw": dy.T @ x}
     cut = {"y": 1, "dx": 0, "dw": 0} if name == "gather" else {"y": 0, "dx": 1, "dw": 1}
     rows = []
@@ -101,7 +100,8 @@ def overlap(what: str, way: str, found: list[dict[str, Any]]) -> list[dict[str, 
     due = 0 if way == "collective" else t - 1
     logs = [one["forward"] for one in found]
     rows = [
-        fact(f"{what}: products", alike([tally(log) for log in logs]), t, "one a shard"),
+        fact(f"{what}: products", alike([tally(log) for log in logs]), t,
+             "one a shard"),
         fact(f"{what}: transfers under a product", alike([hidden(log) for log in logs]),
              due, "none of a collective, else all t - 1"),
     ]  # fmt: skip
@@ -135,7 +135,7 @@ def hidden(log: Log) -> int:
 
 
 def done(way: str, t: int, link: float) -> tuple[float, str]:
-    """When a rank has made t products of time 1, and the formula of it."""
+    """When a rank has made t products of time 1, and its formula."""
     if way == "collective":
         return t + (t - 1) * link, "t + (t - 1) link"
     if way == "ring":
