@@ -85,6 +85,17 @@ class Wire:
 
         return arrive
 
+    def send(self, tensor: torch.Tensor, to: int) -> dist.Work:
+        """Start sending to rank `to`. Keep `tensor` as it is until the work has been waited for."""
+        self.sent += tensor.numel() * tensor.element_size()
+        self.messages += 1
+        return dist.isend(tensor, to)
+
+    def receive(self, into: torch.Tensor, source: int) -> torch.Tensor:
+        """What rank `source` sent next, once it is there."""
+        dist.recv(into, source)
+        return into
+
 
 def device() -> torch.device:
     """Where the calling rank's tensors belong: its own GPU under NCCL, else the CPU."""

@@ -92,6 +92,16 @@ def figures(p: int, m: int) -> Iterator[tuple[Schedule, list[Row]]]:
                 ("activations of the last rank", made.held(p - 1), most, "zero-bubble"),
             ],
         )
+    made = schedules.zero_bubble_v(p, m)  # of F = I = W
+    yield (
+        made,
+        [
+            ("bubble", made.bubble, 0, "zero-bubble"),
+            ("peak activations", made.peak, p, "zero-bubble"),
+            ("activations of the last rank", made.held(p - 1) / 2, p, "zero-bubble"),
+            ("copies of the parameters", made.copies, 1, "zero-bubble"),
+        ],
+    )
     # Here B is a whole backward pass, and F&B an overlapped pair, of the time of both.
     f, b, w = PAIRED.forward, PAIRED.backward, PAIRED.weight
     saved = (f + b) + b - 3 * w
@@ -131,6 +141,7 @@ def timelines() -> list[dict[str, Any]]:
         timeline("1f1b", schedules.one_f_one_b(p, m)),
         timeline("interleaved", schedules.interleaved(p, m, 2), other="second chunk"),
         timeline("zb-h1", schedules.zero_bubble_h1(p, m)),
+        timeline("zb-v", schedules.zero_bubble_v(p, m), other="upwards"),
         timeline("dualpipe", schedules.dualpipe(p, m), other="upwards"),
         timeline("dualpipe-v", schedules.dualpipe_v(p, m), other="upwards"),
     ]

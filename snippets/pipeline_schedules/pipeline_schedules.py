@@ -2,7 +2,8 @@
 
 Bytes   activations of a stage, in micro-batches: held from the start of the forward
         pass to the end of the last gradient. At most: GPipe m, 1F1B p, interleaved
-        p + (p - 1) / v, ZB-H1 p, ZB-H2 2 p - 1, DualPipe p + 1, DualPipeV p + 1 / 2
+        p + (p - 1) / v, ZB-H1 p, ZB-H2 2 p - 1, ZB-V p, DualPipe p + 1, DualPipeV
+        p + 1 / 2
 Error   exact: whole numbers of the reader's unit of time. Messages take no time, all
         stages are alike, and an overlapped pair takes as long as its two passes
 Raises  ValueError for sizes that a schedule is not made for, and for an order in which
@@ -357,6 +358,44 @@ def _zero_bubble(
     return timed(name, orders, _chain(p, m), costs)
 
 
+def zero_bubble_v(p: int, m: int, costs: Costs | None = None) -> Schedule:
+    """Down and up again, as in a V: no bubble, and as many activations as 1F1B.
+
+    Rank `r` holds slices `r` and `2 p - 1 - r` of the model, which `costs` are those
+    of. It wants passes that all take the same time. Raises ValueError unless m >= 2 p.
+    """
+    _positive(p=p, m=m)
+    _need(m >= 2 * p, f"m = {m} must be {2 * p} or more")
+    path = [(rank, 0) for rank in range(p)] + [(rank, 1) for rank in reversed(range(p))]
+    orders = []
+    for rank in range(p):
+        order = Order([range(m), range(m)])
+        for _ in range(2 * (p - rank) - 1):  # until the first is back, on its way up
+            order.forward(0)
+        for _ in range(rank):
+            order.forward(1)
+            order.forward(0)
+        for turn in range(m - rank):
+            if turn >= p - rank:
+                if order.forwards[0] < m:
+                    order.forward(0)
+                order.backward(0, split=True)
+                order.weight()
+            order.forward(1)
+            order.backward(1, split=True)
+            order.weight()
+        for _ in range(rank):  # others wait for these
+            order.backward(0, split=True)
+            order.backward(1, split=True)
+        while order.backwards[0] < m:
+            order.backward(0, split=True)
+            order.weight()
+        while order.put_off:
+            order.weight()
+        orders.append(order.slots)
+    return timed("Zero bubble, ZB-V", orders, [path] * m, costs, 2)
+
+
 # --8<-- [end:zero_bubble]
 
 
@@ -451,7 +490,7 @@ def demo() -> None:
     print(f"{p} ranks, {m} micro-batches; F = I = W = 1 through a whole stage")
     print(f"{'':28}{'step':>6}{'bubble':>8}{'held':>6}{'copies':>8}")
     one_copy = (gpipe, one_f_one_b, interleaved, zero_bubble_h1, zero_bubble_h2)
-    for build in (*one_copy, dualpipe, dualpipe_v):
+    for build in (*one_copy, zero_bubble_v, dualpipe, dualpipe_v):
         made = build(p, m)
         step, bubble = made.makespan / made.chunks, made.bubble / made.chunks
         print(f"{made.name:28}{step:6g}{bubble:8g}{made.peak:6g}{made.copies:8g}")

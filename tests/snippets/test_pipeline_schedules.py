@@ -56,7 +56,7 @@ def any_schedule(draw) -> tuple[Schedule, list[list[tuple[int, int]]]]:
         m = 2 * p + 2 * draw(st.integers(0, 5))
         ways = [(rank, 0) for rank in range(p)], [(p - 1 - rank, 1) for rank in range(p)]
         return build(p, m, costs), [ways[j % 2] for j in range(m)]
-    if build is schedules.dualpipe_v:
+    if build in (schedules.dualpipe_v, schedules.zero_bubble_v):
         m = 2 * p + draw(st.integers(0, 5))
         path = [*chain[0], *((rank, 1) for rank in reversed(range(p)))]
         return build(p, m, costs), [path] * m
@@ -69,6 +69,7 @@ BUILDERS: tuple[Callable[..., Schedule], ...] = (
     schedules.interleaved,
     schedules.zero_bubble_h1,
     schedules.zero_bubble_h2,
+    schedules.zero_bubble_v,
     schedules.dualpipe,
     schedules.dualpipe_v,
 )
@@ -198,6 +199,15 @@ def test_zb_h2_idles_least_and_holds_the_most(p: int, more: int, costs: Costs) -
     assert {made.held(rank) for rank in range(p)} == {2 * p - 1}
 
 
+@given(RANKS, st.integers(0, 10), st.integers(1, 6))
+def test_zb_v_has_no_bubble_where_all_passes_take_as_long(p: int, more: int, time: int) -> None:
+    m = 2 * p + more
+    made = schedules.zero_bubble_v(p, m, Costs(time, time, time))
+    assert made.bubble == 0 and made.copies == 1
+    assert {made.held(rank) for rank in range(p)} == {2 * p}  # halves of a stage
+    assert made.makespan == (6 * m + p - 1) * time  # no sooner: the last rank starts so late
+
+
 @steady
 @given(any_schedule())
 def test_the_bubble_leaves_out_the_time_before_a_rank_starts_and_after_it_ends(made) -> None:
@@ -272,6 +282,8 @@ def test_too_few_micro_batches_leave_zb_h1_more_idle_time() -> None:
         (schedules.dualpipe, (0, 8), "p = 0"),
         (schedules.dualpipe, (4, 9), "m = 9 must be even"),
         (schedules.dualpipe, (4, 6), "8 or more"),
+        (schedules.zero_bubble_v, (0, 6), "p = 0"),
+        (schedules.zero_bubble_v, (4, 7), "m = 7 must be 8 or more"),
         (schedules.dualpipe_v, (0, 6), "p = 0"),
         (schedules.dualpipe_v, (4, 7), "m = 7 must be 8 or more"),
     ],
@@ -397,8 +409,10 @@ def mutated(find: str, replace: str) -> ModuleType:
         ("if j >= reach * rank:", "if j >= rank:", "ZB-H2"),
         ("if j >= reach * rank:", "if True:", "ZB-H1"),
         ('"Zero bubble, ZB-H2", 2,', '"Zero bubble, ZB-H2", 1,', "ZB-H2"),
+        ("if turn >= p - rank:", "if turn > p - rank:", "ZB-V"),
+        ("range(2 * (p - rank) - 1)", "range(2 * (p - rank))", "ZB-V"),
         ("split=turn > edge", "split=False", "DualPipe"),
-        ('orders, [path] * m, costs, 2)', 'orders, [path] * m, costs)', "copies"),
+        ('V", orders, [path] * m, costs, 2)', 'V", orders, [path] * m, costs)', "copies"),
     ],
 )  # fmt: skip
 def test_a_mistake_breaks_a_fact(
