@@ -121,3 +121,7 @@ def test_padding_is_none_where_rows_split() -> None:
     w = tp.whole(tp.SIZES)[2]
     own = sum(one.numel() // (1 if tp.cut(k) is None else 8) for k, one in w.items())
     assert layers + ends == own + w["words"].numel() // 8
+
+
+def test_this_small_model_is_padded_eightfold_as_the_page_says() -> None:
+    assert sum(cases.padded(512)) == 8 * sum(cases.padded(64))
