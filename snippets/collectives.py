@@ -76,7 +76,7 @@ class Library:
 
         into: tensors to receive, where they are not like `parts`.
         """
-        found = [torch.empty_like(x) for x in parts] if into is None else list(into)
+        found = [x.new_empty(x.shape) for x in parts] if into is None else list(into)
         if self.size == 1:
             return list(parts)
         self.calls["all_to_all"] += 1

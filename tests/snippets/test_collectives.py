@@ -33,6 +33,9 @@ def all_of_them(rank: int, size: int, rows: int) -> list[dict[str, Any]]:
             "exchange": lambda group=group: torch.cat(
                 group.all_to_all(list(own(rank, rows * size).split(rows)))
             ),
+            "columns": lambda group=group: torch.cat(
+                group.all_to_all(own(rank, rows * size).T.chunk(size, 1)), 1
+            ),
             "uneven": lambda group=group: torch.cat(
                 group.all_to_all(  # rank r has r + 1 rows for each
                     [own(rank, rank + 1) + to for to in range(size)],
@@ -71,7 +74,8 @@ def test_both_sorts_give_what_torch_says_on_one_process(size: int, rows: int) ->
             assert torch.equal(
                 found["uneven"], torch.cat([own(one, one + 1) + rank for one in range(size)])
             )
-            calls = {"all_reduce": 3, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 2}
+            assert torch.equal(found["columns"], found["exchange"].T)
+            calls = {"all_reduce": 3, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 3}
             assert found["calls"] == (calls if size > 1 else {})
 
 

@@ -1,0 +1,149 @@
+"""ulysses: its facts hold, and each of the usual mistakes breaks at least one of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from snippets import ranks
+from snippets.collectives import Ring
+from snippets.ulysses import cases, ulysses
+from snippets.ulysses.ulysses import Exchange, Want
+
+TRUE_RUN = ranks.run
+TRUE_EXCHANGE, TRUE_ALL_TO_ALL = Exchange.forward, Ring.all_to_all
+
+
+def broken(rows: list[dict[str, Any]]) -> list[str]:
+    return [
+        row["name"]
+        for row in rows
+        if not abs(row["value"] - row["expected"])
+        <= row["tolerance"] * (abs(row["expected"]) or 1.0)
+    ]
+
+
+@pytest.mark.alone
+def test_facts_hold() -> None:
+    rows = cases.facts()
+    names = [row["name"] for row in rows]
+    assert len(names) == len(set(names)) == (4 + 5 + 6) * 8 + 3 * 2
+    assert broken(rows) == []
+
+
+def turned(ctx: Any, x: torch.Tensor, group: Ring, back: bool) -> torch.Tensor:
+    """Heads come back in the order of the ranks they did not come from."""
+    y = TRUE_EXCHANGE(ctx, x, group, back)
+    return torch.cat(y.chunk(group.size, 1)[::-1], 1) if back else y
+
+
+def reversed_tokens(ctx: Any, x: torch.Tensor, group: Ring, back: bool) -> torch.Tensor:
+    """What the ranks sent, joined in the other order, and cut so again."""
+    if back:
+        x = torch.cat(x.chunk(group.size, 2)[::-1], 2)
+        return TRUE_EXCHANGE(ctx, x, group, back)
+    y = TRUE_EXCHANGE(ctx, x, group, back)
+    return torch.cat(y.chunk(group.size, 2)[::-1], 2)
+
+
+def in_turn(k: torch.Tensor, group: Ring) -> torch.Tensor:
+    if k.shape[1] < group.size:
+        k = k.repeat(1, group.size // k.shape[1], 1, 1)
+    return Exchange.apply(k, group, False)
+
+
+def one_copy(k: torch.Tensor, group: Ring) -> torch.Tensor:
+    """The gradient of one copy of a head for that of all."""
+    if k.shape[1] < group.size:
+        many = group.size // k.shape[1]
+        k = torch.stack([k, *[k.detach()] * (many - 1)], 2).flatten(1, 2)
+    return Exchange.apply(k, group, False)
+
+
+def same_way(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+    group, size = ctx.group, ctx.group.size
+    if ctx.back:  # as if the ranks' heads lay the other way round
+        dy = dy.roll(dy.shape[1] // size, 1)
+    return Exchange.apply(dy, group, not ctx.back), None, None
+
+
+def twice(self: Ring, parts: Any, into: Any = None) -> Any:
+    TRUE_ALL_TO_ALL(self, parts, into)
+    return TRUE_ALL_TO_ALL(self, parts, into)
+
+
+MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
+    "heads turned round": (Exchange, "forward", staticmethod(turned), "8 heads of k, full: error"),
+    "tokens turned round": (
+        Exchange, "forward", staticmethod(reversed_tokens), "8 heads of k, causal: error of o",
+    ),
+    "heads of k in turn": (ulysses, "spread", in_turn, "2 heads of k, full: error of o"),
+    "one copy's gradient": (ulysses, "spread", one_copy, "2 heads of k, causal: error of dk"),
+    "gradients the wrong way": (Exchange, "backward", staticmethod(same_way), "full: error of dq"),
+    "sent twice": (Ring, "all_to_all", twice, "forward: sent by a rank"),
+}  # fmt: skip
+
+
+def mutated(rank: int, size: int, name: str, wanted: Any) -> Any:
+    owner, attribute, mistake, _ = MUTANTS[name]
+    setattr(owner, attribute, mistake)
+    return ulysses.each(rank, size, wanted)
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(_: Any, size: int, wanted: Any, **more: Any) -> Any:
+        return TRUE_RUN(mutated, size, name, wanted, **more)
+
+    monkeypatch.setattr(ranks, "run", run)
+    failing = broken(cases.of_ranks(4))
+    assert any(MUTANTS[name][3] in fact for fact in failing), failing
+    assert Exchange.forward is TRUE_EXCHANGE, "the mistake leaked into this process"
+
+
+def test_each_token_belongs_to_one_rank() -> None:
+    x = torch.arange(48.0).view(1, 1, 48, 1)
+    for size, rings in ((2, 1), (4, 1), (4, 2), (8, 2), (8, 4)):
+        parts = [ulysses.own(x, rank, size, rings) for rank in range(size)]
+        assert {part.shape[2] for part in parts} == {48 // size}
+        assert sorted(torch.cat(parts, 2).flatten().tolist()) == list(range(48))
+
+
+@pytest.mark.parametrize(
+    ("heads", "grouped", "size", "message"),
+    [
+        (6, 6, 4, "6 heads of q do not split over 4 ranks and 6 heads of k; take fewer ranks"),
+        (8, 3, 2, "8 heads of q do not split over 2 ranks and 3 heads of k"),
+        (12, 4, 6, "4 heads of k neither split over 6 ranks nor repeat to as many"),
+    ],
+)
+def test_heads_that_do_not_split_are_refused(
+    heads: int, grouped: int, size: int, message: str
+) -> None:
+    group = Ring()
+    group.size = size
+    with pytest.raises(ValueError, match=f"^ulysses: {message}"):
+        ulysses.check(torch.zeros(1, heads, 4, 2), torch.zeros(1, grouped, 4, 2), group)
+
+
+def test_tokens_that_do_not_split_are_refused() -> None:
+    with pytest.raises(ValueError, match="^ulysses: 10 tokens do not split over 4 ranks; pad"):
+        ulysses.own(torch.zeros(1, 1, 10, 1), 0, 4, 1)
+
+
+def test_one_rank_is_plain_attention() -> None:
+    q, k, v, _ = ulysses.sequence(2)
+    ours = ulysses.attention(q, k, v, Ring(), True)
+    due, *_ = cases.truth(Want(grouped=2))
+    assert torch.allclose(ours, due, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.alone
+def test_the_demo_prints_the_same_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    ulysses.demo("cpu")
+    first = capsys.readouterr().out
+    ulysses.demo("cpu")
+    assert capsys.readouterr().out == first
