@@ -44,7 +44,7 @@ def of_ranks(size: int) -> list[dict[str, Any]]:
         rows += errors(name, told, want) + traffic(name, told, want)
     n = B * H * S // size * D * WORD
     for way, due, words in (
-        (0, 2 * (size - 1) * n, "2 (P - 1) n, of S / P tokens: hardly less with more P"),
+        (0, 2 * (size - 1) * n, "2 (P - 1) n, of S / P tokens: it hardly falls"),
         (1, 2 * (size - 1) * n + 2 * size * n, "2 (P - 1) n + 2 P n"),
     ):
         name = f"{size} ranks, a ring alone, {'backward' if way else 'forward'}"
