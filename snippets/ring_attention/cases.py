@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,11 +14,13 @@ from snippets.ring_attention.ring_attention import (
     B,
     D,
     H,
+    Ring,
     S,
     Tensors,
     errors,
     on_rank,
     sequence,
+    shard,
     time_in_steps,
 )
 
@@ -33,6 +36,7 @@ def facts() -> list[dict[str, Any]]:
     rows = []
     truths = {causal: one_process(causal) for causal in (False, True)}
     for world_size in (2, 4):
+        rows += overlaps(world_size)
         every_rank = ranks.run(on_rank, world_size)
         for causal, order in every_rank[0]:
             reports = [report[causal, order] for report in every_rank]
@@ -108,3 +112,71 @@ def bytes_sent(reports: Reports, direction: str) -> float:
     """Bytes that each rank sent; NaN, which equals nothing, unless all sent alike."""
     sent = {report[f"{direction}_bytes"] for report in reports}
     return sent.pop() if len(sent) == 1 else math.nan
+
+
+class Logged(Ring):
+    """A ring that writes down, in order, when hops start and end and blocks are met."""
+
+    def __init__(self, rank: int, world_size: int) -> None:
+        super().__init__(rank, world_size, "zigzag", True)
+        self.log: list[str] = []
+
+    def pass_on(self, tensors: Tensors) -> Callable[[], Tensors]:
+        """As a ring does."""
+        hop = sum(event.startswith("start") for event in self.log)
+        self.log.append(f"start {hop}")
+        arrive = super().pass_on(tensors)
+
+        def logged() -> Tensors:
+            came = arrive()
+            self.log.append(f"end {hop}")
+            return came
+
+        return logged
+
+    def visible(self, step: int) -> list[tuple[int, int, bool]]:
+        """As a ring does, which then computes these."""
+        self.log.append("block")
+        return super().visible(step)
+
+
+def order_on_rank(rank: int, world_size: int) -> list[list[str]]:
+    """What a rank does in which order, forward and backward."""
+    whole = [x.to(ranks.device()) for x in sequence()]
+    mine = [shard(x, rank, world_size, "zigzag") for x in whole]
+    ring = Logged(rank, world_size)
+    out, lse = ring.forward(*mine[:3])
+    forward, ring.log = ring.log, []
+    ring.backward(mine, out, lse)
+    return [forward, ring.log]
+
+
+def overlaps(world_size: int) -> list[dict[str, Any]]:
+    """Hops under which a block is computed: all, but the last that brings gradients."""
+    logs = ranks.run(order_on_rank, world_size)
+    rows = []
+    for at, (way, due, source) in enumerate(
+        (
+            ("forward", world_size - 1, "P - 1: the next block travels meanwhile"),
+            ("backward", 2 * world_size - 2, "all 2 P - 1 but the last of dK and dV"),
+        )
+    ):
+        found = {hidden(log[at]) for log in logs}
+        rows.append(
+            {
+                "name": f"{world_size} ranks, {way}: hops under the work on a block",
+                "value": found.pop() if len(found) == 1 else math.nan,
+                "expected": due,
+                "tolerance": 0,
+                "unit": "",
+                "source": source,
+            }
+        )
+    return rows
+
+
+def hidden(log: list[str]) -> int:
+    """Hops between whose start and end a block is computed."""
+    hops = [event.split()[1] for event in log if event.startswith("start")]
+    spans = (log[log.index(f"start {hop}") : log.index(f"end {hop}")] for hop in hops)
+    return sum("block" in span for span in spans)

@@ -123,19 +123,42 @@ MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
 }
 
 
-def mutated(rank: int, world_size: int, name: str) -> Any:
+def mutated(rank: int, world_size: int, function: Any, name: str) -> Any:
     """What a rank does with one mistake made, in its own process alone."""
     owner, attribute, mistake, _ = MUTANTS[name]
     setattr(owner, attribute, mistake)
-    return ring.on_rank(rank, world_size)
+    return function(rank, world_size)
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranks, "run", lambda _, world_size: TRUE_RUN(mutated, world_size, name))
+    def run(function: Any, world_size: int) -> Any:
+        return TRUE_RUN(mutated, world_size, function, name)
+
+    monkeypatch.setattr(ranks, "run", run)
     failing = broken(cases.facts())
     assert any(MUTANTS[name][3] in fact for fact in failing), failing
     assert ring.chunks_of is TRUE_CHUNKS, "the mistake leaked into this process"
+
+
+class Eager(cases.Logged):
+    """Waits for a hop as soon as it has started."""
+
+    def pass_on(self, tensors: ring.Tensors) -> Any:
+        came = super().pass_on(tensors)()
+        return lambda: came
+
+
+def eager_on_rank(rank: int, world_size: int) -> Any:
+    cases.Logged = Eager  # type: ignore[misc]
+    return cases.order_on_rank(rank, world_size)
+
+
+def test_a_ring_that_waits_at_once_breaks_a_fact(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks, "run", lambda _, world_size: TRUE_RUN(eager_on_rank, world_size))
+    rows = cases.overlaps(4)
+    assert [row["value"] for row in rows] == [0, 0]
+    assert broken(rows) == [row["name"] for row in rows]
 
 
 def test_a_nan_breaks_a_fact() -> None:
