@@ -21,13 +21,16 @@ def automatic(
     transfer: float = 0.0,
     limit: float | None = None,
     kept: float = 1.0,
+    *,
+    validated_later: bool = True,
 ) -> Run:
     """The best of a few greedy orders, within `limit` micro-batches held (default 2 p).
 
     ZB-H1 and ZB-H2 fix how far a rank runs ahead and how long weight passes wait. Here
     both follow from the times: rank r starts as many forward passes as fit until its
     first gradient comes back, and a weight pass runs where its rank would wait for that
-    long, where memory is short, and at the end. Raises ValueError for a limit below p.
+    long, where memory is short, and at the end. The best has the shortest step, as it is
+    `validated_later` or not. Raises ValueError for a limit below p.
     """
     limit = 2 * p if limit is None else limit
     if p < 1 or m < 1 or limit < min(p, m):
@@ -39,7 +42,13 @@ def automatic(
         _greedy(p, m, times, transfer, limit, kept, patient, fewer)
         for patient, fewer in product((False, True), (0, 1))
     ]
-    _, orders = min(tried, key=lambda one: round(one[0] / tried[0][0], 9))
+
+    def step(one: tuple[list[float], list[float], list[list[Slot]]]) -> float:
+        starts, ends, _ = one
+        spans = [end - start for start, end in zip(starts, ends, strict=True)]
+        return round(max(spans if validated_later else ends) / max(tried[0][1]), 9)
+
+    orders = min(tried, key=step)[2]
     name = f"Automatic, at most {limit:g} held"
     made = timed(name, orders, [[(rank, 0) for rank in range(p)]] * m, None)
     return clock.run(made, times, transfer, kept=kept)
@@ -54,8 +63,8 @@ def _greedy(
     kept: float,
     patient: bool,
     fewer: int,
-) -> tuple[float, list[list[Slot]]]:
-    """One order, and its span. `fewer` forward passes come first than would fill the time.
+) -> tuple[list[float], list[float], list[list[Slot]]]:
+    """Starts, ends and order of each rank. `fewer` forward passes come first than fit.
 
     A rank takes a weight pass rather than wait at all or, if it is `patient`, rather than
     wait for as long; then it puts off no more of them than fill its wait at the end.
@@ -121,7 +130,7 @@ def _greedy(
         else:
             held[rank] -= kept
         heapq.heappush(clockwork, (end, rank))
-    return max(end - start for start, end in zip(starts, ends, strict=True)), orders
+    return starts, ends, orders
 
 
 # --8<-- [end:automatic]

@@ -32,9 +32,9 @@ class Times:
         """The time of a pass of `kind`; a whole backward pass is both its halves."""
         if kind is Kind.BACKWARD:
             return self.input + self.weight
-        return {Kind.FORWARD: self.forward, Kind.INPUT: self.input}.get(
-            kind, self.weight
-        )
+        if kind is Kind.FORWARD:
+            return self.forward
+        return self.input if kind is Kind.INPUT else self.weight
 
     def times(self, factor: float) -> Times:
         """The same passes, `factor` times as long."""
@@ -120,13 +120,16 @@ class Table:
                 f"{self.slices}; give one for all, or one for each"
             )
         each = list(times) * (self.slices if len(times) == 1 else 1)
-        known = {(s, kind): each[s].of(kind) for s in range(self.slices) for kind in Kind}
-        found = []
-        for passes, where in zip(self.operations, self.where, strict=True):
-            length = sum(
-                known[s, one.kind] for one, s in zip(passes, where, strict=True)
-            )
-            found.append(length * pair if len(passes) > 1 else length)
+        known = {
+            (s, kind): each[s].of(kind) for s in range(self.slices) for kind in Kind
+        }
+        found = [
+            known[where[0], passes[0].kind]
+            for passes, where in zip(self.operations, self.where, strict=True)
+        ]
+        for i, passes in enumerate(self.operations):
+            if len(passes) > 1:
+                found[i] = (found[i] + known[self.where[i][1], passes[1].kind]) * pair
         return found
 
     def ends(
@@ -266,9 +269,7 @@ def run(
             f"pipeline_schedules: transfer = {min(waits)} is no time; give 0 or more"
         )
     if not 0 <= kept <= 1:
-        raise ValueError(
-            f"pipeline_schedules: kept = {kept} is no share; give 0 to 1"
-        )
+        raise ValueError(f"pipeline_schedules: kept = {kept} is no share; give 0 to 1")
     lengths = table.lengths(each, pair)
     return Run(table, lengths, table.ends(lengths, waits, blocks), kept)
 
