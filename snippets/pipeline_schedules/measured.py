@@ -76,7 +76,7 @@ class Setting(NamedTuple):
         return 32 * self.hidden / (34 * self.hidden + 5 * self.heads * self.sequence)
 
 
-def _rows(name: str) -> list[dict[str, str]]:
+def rows(name: str) -> list[dict[str, str]]:
     with (FOLDER / name).open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file, delimiter="\t"))
 
@@ -86,7 +86,7 @@ def settings() -> list[Setting]:
     kinds = (str, *[int] * 7, *[float] * 4)
     return [
         Setting(*(kind(cell) for kind, cell in zip(kinds, row.values(), strict=True)))
-        for row in _rows("profiled.tsv")
+        for row in rows("profiled.tsv")
     ]
 
 
@@ -174,7 +174,7 @@ def rate(setting: Setting, schedule: str, counted: bool = False) -> float:
 def predictions() -> Iterator[dict[str, Any]]:
     """Each published row beside what its setting gives."""
     known = {(s.model, s.micro_batches): s for s in settings()}
-    published = _rows("published.tsv")
+    published = rows("published.tsv")
     scales: dict[tuple[str, bool], float] = {}  # one constant a model
     for row in published:
         s = known[row["model"], int(row["micro_batches"])]
@@ -205,7 +205,7 @@ def predictions() -> Iterator[dict[str, Any]]:
 def searched() -> Iterator[tuple[Setting, float, float]]:
     """The idle share of ZB-2p, ours and published."""
     known = {(s.model, s.micro_batches): s for s in settings()}
-    for row in _rows("published.tsv"):
+    for row in rows("published.tsv"):
         if row["set"] == "idle share" and row["schedule"] == "ZB-2p":
             s = known[row["model"], int(row["micro_batches"])]
             yield s, idle(s, "ZB-2p"), float(row["value"])
