@@ -1,4 +1,4 @@
-"""What the zero-bubble paper measured, and the same predicted by schedules on the clock."""
+"""What the zero-bubble paper measured, and the same by schedules on the clock."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _sum(times: Times) -> float:
 
 
 def step(setting: Setting, schedule: str, counted: bool = False) -> float:
-    """A step of a real run: Megatron's two schedules wait for each of their messages."""
+    """A step of a real run: Megatron's two schedules wait for each message."""
     megatron = schedule.startswith("1F1B")
     made = executed(setting, schedule, counted, megatron)
     return made.step(validated_later=schedule == "ZB-2p")

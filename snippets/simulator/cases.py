@@ -1,4 +1,4 @@
-"""What the simulator must show: two ways that agree, closed forms, and published figures."""
+"""What the simulator must show: two ways that agree, formulas, published figures."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SMALL = Plan(
 )
 # Two in one replica, on unlike tensor ranks, and one in the other.
 SLOW = {(0, 0, 0): 1.5, (0, 2, 1): 1.3, (1, 1, 1): 1.2}
-# Daly's figures 3 to 5: mean time between failures, and the interval his model predicts.
+# Daly's figures 3 to 5: a failure each, and the interval that his model predicts.
 DALY = ((24 * 60.0, 117.0, 0.5), (6 * 60.0, 57.0, 0.5), (15.0, 9.1, 0.05))  # minutes
 SAVE, RESTART = 5.0, 10.0  # minutes, of the same figures
 DAYS = 1000 * 24 * 60.0  # of work in a simulated job: some thousand failures
@@ -93,7 +93,7 @@ def closed() -> Iterator[dict[str, Any]]:
         yield fact(name, value, expected, where, ROUNDING, "s")
     slow = simulate(plan, {(700, 15, 7): 1.5}).step
     yield fact(
-        f"Simulated step: one of {plan.ranks} ranks 1.5 times as slow, in the last stage",
+        f"Simulated step: 1 of {plan.ranks} ranks 1.5 times as slow, last stage",
         slow,
         (32 + 15) * stage + 32 * 0.5 * (2.0 + 2.3 + 1.1) + rest,
         "m times what its pass takes more, for all ranks",
@@ -103,7 +103,7 @@ def closed() -> Iterator[dict[str, Any]]:
 
 
 def published() -> Iterator[dict[str, Any]]:
-    """Steps behind published idle shares: m (F + I + W) / (1 - share), event by event."""
+    """Steps behind published idle shares, m (F + I + W) / (1 - share)."""
     rows = {
         (row["model"], int(row["micro_batches"]), row["schedule"]): float(row["value"])
         for row in measured.rows("published.tsv")
@@ -131,7 +131,7 @@ def published() -> Iterator[dict[str, Any]]:
 
 
 def failing() -> Iterator[dict[str, Any]]:
-    """Checkpoints: the published intervals, and goodput simulated against the formula."""
+    """Published intervals, and simulated goodput against the formula."""
     for mean, expected, half in DALY:
         name = f"Interval between checkpoints, a failure each {mean:g} min"
         value = checkpoints.daly(SAVE, mean)

@@ -90,7 +90,7 @@ class World:
         yield self.env.timeout(self.plan.update)
 
     def receive(self, replica: int, tensor: int, i: int) -> Steps:
-        """Wait for what an operation needs: on the way since it was sent, or from now."""
+        """Wait for what an operation needs, on its way since sent or from now."""
         free, start = self.env.now, self.env.now
         for need, cut in self.needs[i]:
             sent = yield self.done[replica, tensor, need]

@@ -7,8 +7,8 @@ FLOPs   operations timed: those of one pipeline for each that is unlike the othe
 Error   equal to a discrete-event simulation of every rank, but for rounding. How near
         that is to a machine is up to the times that a plan is given
 Raises  ValueError for a plan that cannot be, and for a rank that is not in it
-Source  zero-bubble, megatron-interleaved-1f1b, daly-checkpoint-interval,
-        young-checkpoint-interval
+Source  zero-bubble, megatron-interleaved-1f1b, simpy, daly-checkpoint-interval,
+        young-checkpoint-interval, llama3-herd
 """
 
 from __future__ import annotations
@@ -68,8 +68,9 @@ class Plan:
                 )
         for name in ("reduction", "norm", "update"):
             if not 0 <= getattr(self, name) < math.inf:
+                time = getattr(self, name)
                 raise ValueError(
-                    f"simulator: {name} = {getattr(self, name)} is no time; give 0 or more"
+                    f"simulator: {name} = {time} is no time; give 0 or more"
                 )
 
     @property
@@ -178,7 +179,7 @@ def ring(size: float, ranks: int, bandwidth: float, latency: float) -> float:
 
 
 def uneven(plan: Plan, most: float) -> dict[Rank, float]:
-    """A pace for each stage of each replica, up to `most` slower; alike on every run."""
+    """A pace for each stage of each replica, up to `most` slower, the same on every run."""
     found, state = {}, 1
     for replica in range(plan.data):
         for stage in range(plan.pipeline):

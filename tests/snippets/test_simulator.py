@@ -142,6 +142,7 @@ def test_a_job_fails_as_often_as_its_ranks_do() -> None:
     assert minutes == pytest.approx(480_000 + beside, rel=0.001)
 
 
+@steady
 @given(st.floats(0.01, 20), st.floats(0, 60), st.floats(60, 1e5))
 def test_the_best_interval_is_one(save: float, restart: float, mean: float) -> None:
     best = checkpoints.best(save, restart, mean)

@@ -3,6 +3,8 @@
 from math import prod
 
 from snippets.model_flops.model_flops import MODELS, attention_weights
+from snippets.pipeline_schedules.clock import Times
+from snippets.simulator.simulator import Plan, simulate
 
 LLAMA = MODELS["Llama 3.1 8B"]
 
@@ -37,3 +39,12 @@ def what_stays_exposed() -> str:
     bytes_sent = 2 * 7 / 8 * 64 * 2**20
     exposed = max(0, 20e-6 + bytes_sent / 450e9 - 200e-6)
     return f"{exposed * 1e6:.0f} µs"
+
+
+def one_slow_rank() -> tuple[str, str]:
+    found = []
+    for data in (1, 768):
+        plan = Plan("1F1B", 16, 32, Times(20, 20, 20), data=data)
+        slow = simulate(plan, {(data - 1, 15, 0): 1.2}).step
+        found.append(f"{100 * (slow / simulate(plan).step - 1):.1f} %")
+    return found[0], found[1]
