@@ -1,4 +1,4 @@
-"""An order for measured times and a limit on memory, as the zero-bubble paper has it."""
+"""An order for measured times and a limit on memory."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _greedy(
     """Starts, ends and order of each rank. `fewer` forward passes come first than fit.
 
     A rank takes a weight pass rather than wait at all or, if it is `patient`, rather
-    than wait for as long; then it puts off no more of them than fill its wait at the end.
+    than wait for as long; then it puts off no more than fill its wait at the end.
     """
     forward, weight = times.forward or EPSILON, times.weight or EPSILON
     trip = times.forward + times.input + 2 * transfer  # to the next rank and back

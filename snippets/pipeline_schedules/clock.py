@@ -67,7 +67,7 @@ def longest(
     waits: Sequence[float],
     lengths: Sequence[float],
 ) -> list[float]:
-    """When each operation ends; it starts once its rank is free and its message there."""
+    """When operations end: they start once rank and message are there."""
     end = [0.0] * len(lengths) + [-math.inf, 0.0]  # at NOBODY and at FIRST
     rows = zip(before, needs, waits, lengths, strict=True)
     for i, (last, need, wait, length) in enumerate(rows):

@@ -1,4 +1,4 @@
-"""How often to save where anything may fail: Young's rule, Daly's, and what they cost."""
+"""How often to save where anything may fail: two rules, and what they cost."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ def ring(size: float, ranks: int, bandwidth: float, latency: float) -> float:
 
 
 def uneven(plan: Plan, most: float) -> dict[Rank, float]:
-    """A pace for each stage of each replica, up to `most` slower, the same on every run."""
+    """A pace for each stage of each replica, up to `most` slower; always the same."""
     found, state = {}, 1
     for replica in range(plan.data):
         for stage in range(plan.pipeline):
