@@ -17,9 +17,9 @@ from snippets.pipeline_schedules.pipeline_schedules import Schedule
 
 FOLDER = Path(__file__).parent
 PAPER = "Zero bubble, 2024"
-IDLE, CLOSED = f"{PAPER}: idle share", f"{PAPER}: idle share by closed forms"
+IDLE, CLOSED = f"{PAPER}: idle share", f"{PAPER}: closed forms"  # of the same
 RATE = f"{PAPER}: throughput"
-COUNTED = f"{PAPER}: throughput, times from operations alone"
+COUNTED = f"{PAPER}: operations"  # throughput again, without a profile
 MEMORY = f"{PAPER}: peak memory"
 FITTED = (
     "ZB-1p"  # on its run with the fewest micro-batches; the profile is of its runtime

@@ -147,6 +147,9 @@ def simulate(plan: Plan, slow: Mapping[Rank, float] | None = None) -> Simulated:
     return Simulated(step, ready, reduced, 1 - busy / step, timed, every)
 
 
+# --8<-- [end:simulate]
+
+
 def _paces(plan: Plan, slow: Mapping[Rank, float]) -> dict[tuple[float, ...], int]:
     """How many replicas have each row of paces, a pace a stage."""
     changed: dict[int, list[float]] = {}
@@ -168,9 +171,6 @@ def _paces(plan: Plan, slow: Mapping[Rank, float]) -> dict[tuple[float, ...], in
     for each in changed.values():
         found[tuple(each)] = found.get(tuple(each), 0) + 1
     return found
-
-
-# --8<-- [end:simulate]
 
 
 def ring(size: float, ranks: int, bandwidth: float, latency: float) -> float:
