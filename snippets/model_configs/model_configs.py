@@ -1,8 +1,9 @@
 """A model from its config.json: parameters, cache, layers, and what is not understood.
 
 Shapes  layers that differ are told apart: windows, experts, latents, dense first ones
-Bytes   cache of a token: in each layer 2, for K and V, * groups of heads * width * bytes
-        of an element; of a latent rank + rotary part, once; a window keeps what it sees
+Bytes   cache of a token, in each layer: 2, for K and V, * groups of heads * width *
+        bytes of an element; of a latent rank + rotary part, once; a window keeps no
+        more than it sees
 Error   parameters are exact: equal to the totals of published checkpoints
 Raises  ValueError in one line: broken JSON by line and column, a field that is missing
         or of the wrong kind by its name
@@ -201,7 +202,7 @@ SHOWN = {
 }
 
 
-def demo() -> None:
+def demo(device: str = "cpu") -> None:
     """Sizes and caches of four models, and what is said of texts that are no model."""
     print(f"{'':18}{'params':>9}{'active':>9}{'cache of 1 token':>18}{'of 32768':>12}")
     for name, text in SHOWN.items():
