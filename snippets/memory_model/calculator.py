@@ -283,7 +283,7 @@ def notes(model: Model, plan: Plan) -> tuple[str, ...]:
     said = list(model.notes)
     if model.unknown:
         said.append(f"Not understood, and not counted: {', '.join(model.unknown)}.")
-    said.append("CUDA's own memory and NCCL's, one to two GiB, come on top.")
+    said.append("CUDA's own memory and NCCL's come on top.")
     if plan.stack == "fsdp":
         said.append("This is what torch reserves, 6 % over what it uses.")
         if plan.recompute == "none":

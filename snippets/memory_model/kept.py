@@ -69,6 +69,10 @@ def feed_forward(one: FeedForward, hidden: int, plan: Plan) -> float:
     return router + shared + routed
 
 
+# --8<-- [end:kept]
+
+
+# --8<-- [start:rest]
 def products(layer: Layer, hidden: int, plan: Plan) -> float:
     """Bytes a token where every second product is kept, and attention's output.
 
@@ -102,4 +106,4 @@ def passing(layer: Layer, hidden: int, plan: Plan) -> float:
     return plan.tokens * rows
 
 
-# --8<-- [end:kept]
+# --8<-- [end:rest]
