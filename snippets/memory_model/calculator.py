@@ -127,9 +127,9 @@ FORMULAS = {  # of each part: formula, source, the fact that holds it
         "reducing-activation-recomputation",
         "GPT-3, a layer on 8 ranks, sequence too, recompute none",
     ),
-    "loss": (
-        "the larger of: logits and what the loss makes of them; what backward of one "
-        "layer passes",
+    "transient": (
+        "the larger of: logits and what the loss makes of them; what one layer needs "
+        "while it goes backward",
         "torchtitan-benchmarks", "cross entropy in 32 bits: bytes a logit",
     ),
     "buffers": (

@@ -39,7 +39,7 @@ class Memory:
     gradients: float
     optimizer: float
     activations: float  # of layers, held for backward
-    loss: float  # logits and what the loss makes of them, or what one layer passes
+    transient: float  # of the loss, or of one layer's backward, whichever is more
     buffers: float  # gathered weights, gradients on their way, idle space
 
     @property
@@ -47,7 +47,7 @@ class Memory:
         """Bytes in all."""
         return (
             self.weights + self.gradients + self.optimizer + self.activations
-            + self.loss + self.buffers
+            + self.transient + self.buffers
         )  # fmt: skip
 
 
@@ -79,8 +79,8 @@ def _of_rank(model: Model, plan: Plan, rank: int) -> Memory:
         buffers += whole
         layer += on_the_way
     activations = once * held(plan, rank)
-    at_peak = max(loss, layer)  # never at once: a layer's backward follows the loss's
-    made = Memory(rank, weights, gradients, state, activations, at_peak, buffers)
+    transient = max(loss, layer)  # never at once: the loss goes backward first
+    made = Memory(rank, weights, gradients, state, activations, transient, buffers)
     if plan.stack == "fsdp":
         made = replace(made, buffers=buffers + (RESERVED - 1) * made.total)
     return made
