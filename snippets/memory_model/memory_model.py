@@ -116,8 +116,14 @@ def elements(
 
 
 def attention_weights(one: Attention, hidden: int, plan: Plan) -> int:
-    """Elements on all tensor ranks, which have a copy of keys and values at least."""
-    copies = 0 if one.latent else max(plan.tensor - one.kv_heads, 0)
+    """Elements on all tensor ranks, each of which has a head of keys at least.
+
+    What leads down to a latent, or to the rank of queries, is on each of them whole.
+    """
+    if one.latent:
+        down = hidden * (one.latent + one.rotary + one.query_rank)
+        return one.weights(hidden) + (plan.tensor - 1) * down
+    copies = max(plan.tensor - one.kv_heads, 0)
     return one.weights(hidden) + copies * (one.key + one.value) * hidden
 
 

@@ -232,6 +232,19 @@ def test_each_rank_has_a_head_of_keys_at_least() -> None:
     assert copied > 4 * 32 * 24 * 2 * 128 * 4096
 
 
+def test_what_leads_down_to_a_latent_is_on_each_tensor_rank() -> None:
+    model = replace(MODELS["DeepSeek-V3, 1 dense"], predicting=())
+    one = model.layers[0].attention
+    down = 7168 * (512 + 64 + 1536)
+    for tensor in (2, 8):
+        split = memory_model.attention_weights(one, 7168, Plan(8192, tensor=tensor))
+        assert split == one.weights(7168) + (tensor - 1) * down
+    rows = [replace(Plan(8192, tensor=8), sequence_parallel=p) for p in (True, False)]
+    low = 2 * (2 * 1536 + 2 * 512 + 64)
+    few, many = (kept.attention(one, plan) / 8 for plan in rows)
+    assert many - few == pytest.approx(low * 7 / 8)
+
+
 def test_schedules_are_all_known_to_held() -> None:
     for schedule in SCHEDULES:
         run = Plan(8192, pipeline=4, micro_batches=16, schedule=schedule)
