@@ -7,7 +7,8 @@ FLOPs   of a step, tokens * (6 * weights met + 12 * layers * heads * width * seq
 Error   self times add up to the step to the nanosecond, and are torch's own; the step
         is the clock's within 3 %
 Raises  ValueError for a file that is no trace, or a plant that is not in PLANTS
-Source  torch-profiler, kineto, holistic-trace-analysis, trace-analysis-for-the-masses
+Source  torch-profiler, kineto, holistic-trace-analysis, trace-analysis-for-the-masses,
+        perfetto-deep-linking
 """
 
 from __future__ import annotations
@@ -30,43 +31,52 @@ from snippets.model_flops.model_flops import (
 from snippets.profiling.blame import idle, kernels, operators, repeated, use
 from snippets.profiling.critical import path
 from snippets.profiling.step import BATCH, PLANTS, SEQUENCE, SMALL, STALL, Model, record
-from snippets.profiling.trace import Trace, read
+from snippets.profiling.trace import Span, Trace, read
 
 TOKENS = BATCH * SEQUENCE
 HERE = Path(__file__).parent
 RECORDED, MADE_UP = HERE / "recorded.trace.json", HERE / "made_up.trace.json"
-MS, US = 1e6, 1e3  # ns
+MS = 1e6  # ns
 
 
 # --8<-- [start:program]
 def report(trace: Trace) -> Iterator[str]:
     """A trace in lines: where its last step went, and the gaps that all steps have."""
     step = trace.steps[-1]
-    count = len(trace.steps)
-    took = f"{(step.end - step.start) / MS:.3f} ms"
-    yield (
-        f"the last of {count} steps takes {took}" if count > 1 else f"a step of {took}"
-    )
+    took = step.end - step.start
+    yield f"step {len(trace.steps)} of {len(trace.steps)}: {took / MS:.3f} ms"
     if trace.of(step):
-        took = use(trace, step)
-        whole = took.pop("window")
-        yield f"on the GPU {whole / MS:.3f} ms: " + shares(took, whole)
-        yield "idle, by cause: " + shares(idle(trace, step), whole)
-        yield "kernels: " + shares(kernels(trace, step), whole)
-        pieces: Counter[str] = Counter()
-        for piece in path(trace, step):
-            pieces[piece.who] += piece.end - piece.start
-        yield "critical path: " + shares(pieces, sum(pieces.values()))
-    yield "host: " + shares(operators(trace, step), step.end - step.start)
+        yield from on_device(trace, step)
+    yield "host: " + shares(operators(trace, step), took, 3)
     for gap in repeated(trace)[:3]:
         where = f"{short(gap.after) or 'start'} to {short(gap.before) or 'end'}"
         yield f"gap {gap.ns / MS:.3f} ms, {gap.cause}: {short(gap.place)}; {where}"
 
 
-def shares(found: dict[str, int], whole: int) -> str:
-    """The four that are longest, in percent of the whole."""
-    most = sorted(found.items(), key=lambda pair: -pair[1])[:4]
-    return ", ".join(f"{short(name)} {100 * ns / whole:.1f} %" for name, ns in most)
+def on_device(trace: Trace, step: Span) -> Iterator[str]:
+    """What the GPU did for a step."""
+    took = use(trace, step)
+    whole = took.pop("window")
+    hidden = {sort: took.pop(f"{sort} hidden") for sort in ("communication", "copy")}
+    under = [
+        f"{100 * ns / took[sort]:.1f} % of {sort}"
+        for sort, ns in hidden.items()
+        if took[sort]
+    ]
+    pieces: Counter[str] = Counter()
+    for piece in path(trace, step):
+        pieces[piece.who] += piece.end - piece.start
+    yield f"on the GPU {whole / MS:.3f} ms: " + shares(took, whole)
+    yield f"hidden under computation: {', '.join(under) or 'nothing'}"
+    yield "idle, by cause: " + shares(idle(trace, step), whole)
+    yield "kernels: " + shares(kernels(trace, step), whole, 3)
+    yield "critical path: " + shares(pieces, sum(pieces.values()))
+
+
+def shares(found: dict[str, int], whole: int, most: int = 4) -> str:
+    """Those that are longest, in percent of the whole."""
+    longest = sorted(found.items(), key=lambda pair: -pair[1])[:most]
+    return ", ".join(f"{short(name)} {100 * ns / whole:.1f} %" for name, ns in longest)
 
 
 def short(name: str) -> str:
@@ -133,7 +143,7 @@ def fused(device: str) -> tuple[int, int]:
 def demo(device: str) -> None:
     """FLOPs by three counters; a trace that was kept, one made up; planted stalls."""
     due = expected(SMALL)
-    found = record(device, steps=1).flops
+    found = record(device, steps=1, summed=True).flops
     rows = {
         "model_flops": due,
         "FlopCounterMode": counted(SMALL),

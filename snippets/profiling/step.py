@@ -87,13 +87,19 @@ class Model(nn.Module):
             zip(self.attention, self.feed_forward, strict=True)
         ):
             if number == 1:
-                time.sleep(between)
+                rest(between)
             x = x + mix(self.norm(x))
             x = x + feed(self.norm(x))
         return self.head(self.norm(x))
 
 
 # --8<-- [end:model]
+
+
+def rest(seconds: float) -> None:
+    """Sleep; and if for nothing, do not even let another process in."""
+    if seconds:
+        time.sleep(seconds)
 
 
 class Batches(Dataset[torch.Tensor]):
@@ -110,22 +116,22 @@ class Batches(Dataset[torch.Tensor]):
 
     def __getitem__(self, index: int) -> torch.Tensor:
         if index % BATCH == 0:
-            time.sleep(self.stall)
+            rest(self.stall)
         return self.rows[index]
 
 
 class Recording(NamedTuple):
-    """A trace, and what it can be held against."""
+    """A trace, and what it can be held against; sums by operator where asked for."""
 
     content: bytes
     clock: list[int]  # ns of each step, by the machine's clock
-    averages: dict[str, float]  # self time by operator in us, of all steps, by torch
-    flops: dict[str, int]  # by operator, as torch.profiler estimates them
+    averages: dict[str, float]  # self time of all steps in us, by torch
+    flops: dict[str, int]  # as torch.profiler estimates them
 
 
 # --8<-- [start:record]
 def record(
-    device: str, plants: tuple[str, ...] = (), steps: int = 4, model: Decoder = SMALL
+    device: str, plants: tuple[str, ...] = (), steps: int = 4, summed: bool = False
 ) -> Recording:
     """Train for a few steps after two that are not kept, with stalls where told."""
     for plant in plants:
@@ -135,16 +141,14 @@ def record(
             )
     loader, between, log = (STALL if plant in plants else 0 for plant in PLANTS)
     torch.manual_seed(0)
-    net = Model(model).to(device)
+    net = Model(SMALL).to(device)
     update = torch.optim.AdamW(net.parameters(), 1e-3)
-    batches = iter(DataLoader(Batches(model, steps + 2, loader), BATCH))
+    batches = iter(DataLoader(Batches(SMALL, steps + 2, loader), BATCH))
     activities = [ProfilerActivity.CPU]
     activities += [ProfilerActivity.CUDA] if device == "cuda" else []
     plan = schedule(wait=0, warmup=2, active=steps, repeat=1)
     clock = []
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # so that no thread of an operator waits for another
-    with quiet(), profile(
+    with undisturbed(), profile(
         activities=activities, schedule=plan, record_shapes=True, with_flops=True
     ) as run:
         for _ in range(steps + 2):
@@ -159,19 +163,21 @@ def record(
                 update.step()
                 update.zero_grad()
             with record_function("log"):
-                time.sleep(log)
+                rest(log)
             clock.append(time.perf_counter_ns() - begun)
             run.step()
-    torch.set_num_threads(threads)
-    return Recording(_exported(run), clock[2:], *_averages(run))
+    sums = _sums(run) if summed else ({}, {})
+    return Recording(_exported(run), clock[2:], *sums)
 
 
 # --8<-- [end:record]
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Kineto writes a line with the time to stderr whenever it starts and stops."""
+def undisturbed() -> Iterator[None]:
+    """No operator waits for threads of its own, and Kineto writes nothing to stderr."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     kept, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 2)
     try:
@@ -180,6 +186,7 @@ def quiet() -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(null)
+        torch.set_num_threads(threads)
 
 
 def _exported(run: profile) -> bytes:
@@ -189,7 +196,7 @@ def _exported(run: profile) -> bytes:
         return path.read_bytes()
 
 
-def _averages(run: profile) -> tuple[dict[str, float], dict[str, int]]:
+def _sums(run: profile) -> tuple[dict[str, float], dict[str, int]]:
     rows = [
         row for row in run.key_averages() if row.key.startswith(("aten::", "autograd"))
     ]

@@ -260,7 +260,7 @@ def test_any_other_file_is_reported_by_its_name(tmp_path: Path) -> None:
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
-    assert done.stdout.startswith("a step of 0.880 ms\non the GPU 0.900 ms: busy 64.9 %")
+    assert done.stdout.startswith("step 1 of 1: 0.880 ms\non the GPU 0.900 ms: busy 64.9 %")
 
 
 @pytest.mark.alone
