@@ -182,10 +182,11 @@ def repeated(trace: Trace) -> list[Gap]:
     """The gaps that every step has, each as long as in the step where it is shortest.
 
     What a busy machine adds falls now here, now there. What the program does comes
-    back.
+    back. On a GPU the first step does not count: what came before it is not recorded.
     """
     least: dict[tuple[str, ...], Gap] = {}
-    for number, step in enumerate(trace.steps):
+    cut = trace.device and len(trace.steps) > 1
+    for number, step in enumerate(trace.steps[1:] if cut else trace.steps):
         found: dict[tuple[str, ...], Gap] = {}
         for gap in gaps(trace, step):  # of two alike the longer
             found.setdefault((gap.cause, gap.place, gap.after, gap.before), gap)

@@ -116,6 +116,20 @@ def test_windows_of_steps_leave_no_time_between_them() -> None:
     assert dict(blame.idle(trace, trace.steps[1])) == {"device": 75}
 
 
+def test_a_stall_between_two_steps_is_the_second_ones() -> None:
+    """On a GPU it begins after the last kernel of the one, and ends with the first of the next."""
+    spans = []
+    for number in range(3):
+        at = 100 * number
+        ids = {"correlation": number}
+        spans.append(op(f"ProfilerStep#{number}", at, at + 100, "user_annotation"))
+        spans.append(op("log", at + 50, at + 99, "user_annotation"))
+        spans.append(op("cudaLaunchKernel", at + 10, at + 12, "cuda_runtime", **ids))
+        spans.append(op("k", at + 12, at + 40, "kernel", stream=7, **ids))
+    worst = blame.repeated(Trace(sorted(spans, key=lambda one: (one.start, -one.end))))[0]
+    assert (worst.cause, worst.place, worst.ns) == ("host", "log", 70)
+
+
 def rows_of(trace: Trace) -> dict[str, bool]:
     found = cases.made_up(trace)
     return {row["name"]: abs(row["value"] - row["expected"]) < 1e-9 for row in found}
