@@ -21,13 +21,10 @@ EXECUTED = {
     "reduce_scatter": steps.reduce_scatter,
 }
 RING, TREES = "ring-all-reduce, executed", "nccl-double-binary-trees, executed"
+NODE = ("NCCL, one node of 8 GPUs", "NVLink SHARP, one node of 8 GPUs")
 GOALS = (
-    {
-        "name": "NCCL in a node, rows of GPUs that nothing was fitted on",
-        "sets": ("NCCL, one node of 8 GPUs", "NVLink SHARP, one node of 8 GPUs"),
-        "median": 0.05,
-        "worst": 0.16,
-    },
+    {"name": "a node of GPUs that nothing was fitted on", "sets": NODE, "median": 0.05},
+    {"name": "any of them", "sets": NODE, "worst": 0.16},
     {"name": "DeepEP", "sets": ("DeepEP, 8 to 64 H800",), "within": 0.1, "share": 1.0},
 )
 

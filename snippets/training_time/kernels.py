@@ -43,8 +43,8 @@ def _gpus() -> dict[str, GPU]:
         GPU("H100", *hopper, 3.35e12, 132, 0.83, 0.50, True, h100),
         GPU("H100 500 W", *hopper, 2.4e12, 132, 0.83, 0.40, True, h100),
         GPU("H800", *hopper, 3.35e12, 132, 0.83, 0.50, True, h800),
-        GPU("B200", 2250e12, 4500e12, 7.7e12, 148, 0.70, 0.60, True, b200),
-        GPU("GB200", 2500e12, 5000e12, 8.0e12, 152, 0.70, 0.60, True, gb200),
+        GPU("B200", 2250e12, 4500e12, 7.7e12, 148, 0.70, 0.70, True, b200),
+        GPU("GB200", 2500e12, 5000e12, 8.0e12, 152, 0.70, 0.70, True, gb200),
     )
     return {one.name: one for one in made}
 
@@ -84,7 +84,7 @@ class Product:
 
 
 def passes(gpu: GPU, moved: float, kernels: int = 1) -> float:
-    """Seconds of kernels that move `moved` bytes in all, and compute next to nothing."""
+    """Seconds of kernels that move `moved` bytes in all, and hardly compute."""
     return kernels * START + moved / (PASS * gpu.memory)
 
 

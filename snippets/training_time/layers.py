@@ -1,7 +1,7 @@
 """One layer of a decoder on one rank: its kernels, and the collectives that show.
 
-Enters: a model, a plan that splits it and a software stack. Leaves: seconds, forward and
-backward, of one micro-batch, by what they are spent on.
+Enters: a model, a plan that splits it and a software stack. Leaves: seconds, forward
+and backward, of one micro-batch, by what they are spent on.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ from snippets.training_time.kernels import (
     passes,
 )
 
-RECOMPUTE = ("none", "selective", "half", "full")
-SCHEDULES = ("1F1B", "ZB-H1", "DualPipe")
+WORDS = {
+    "recompute": ("none", "selective", "half", "full"),
+    "schedule": ("1F1B", "ZB-H1", "DualPipe"),
+    "exchange": ("pairs", "nodes"),
+}
 
 
 # --8<-- [start:plan]
@@ -37,12 +40,10 @@ class Stack:
     gpu: GPU
     share: float
     fp8: bool = False  # products of the layers; attention and logits stay in 16 bits
-    fused: bool = True  # attention keeps its scores on chip
     backward: bool = True  # a collective of backward runs beside a weight gradient
     tensor: bool = False  # products are cut up, to run beside their collectives
     data: bool = True  # gradients and weights travel under the passes
     gradient: int = 4  # bytes of a gradient as it is added up and sent
-    dispatch: bool = False  # tokens cross the network once a node, not once an expert
 
 
 @dataclass(frozen=True)
@@ -62,12 +63,14 @@ class Plan:
     recompute: str = "none"  # "selective": the scores; "half": every other product
     scattered: bool = True  # sequence parallelism beside tensor parallelism
     zero: int = 1  # stage; 3 gathers the weights of each layer as it comes
+    fused: bool = True  # attention keeps its scores on chip
+    dropout: bool = False  # masks are made, kept and applied
+    exchange: str = "pairs"  # a token goes to each of its experts, or once to "nodes"
 
     def __post_init__(self) -> None:
         sizes = {name: v for name, v in vars(self).items() if isinstance(v, int)}
         for name, value in sizes.items():
-            _need(value >= (name in ("zero", "scattered")) - 1, name, value, "")
-            least = 0 if name in ("zero", "scattered") else 1
+            least = 0 if name in ("zero", "scattered", "fused", "dropout") else 1
             _need(value >= least, name, value, f"use {least} or more")
         whole = self.tensor * self.pipeline * self.context
         _need(self.gpus % whole == 0, "gpus", self.gpus, f"use a multiple of {whole}")
@@ -79,7 +82,7 @@ class Plan:
         ranks = self.tensor * self.context * self.data
         what = f"use a divisor of {ranks}"
         _need(ranks % self.expert == 0, "expert", self.expert, what)
-        for name, known in (("recompute", RECOMPUTE), ("schedule", SCHEDULES)):
+        for name, known in WORDS.items():
             value = getattr(self, name)
             _need(value in known, name, repr(value), f"use {', '.join(known)}")
         _need(self.zero <= 3, "zero", self.zero, "use 0, 1, 2 or 3")
@@ -96,7 +99,7 @@ class Plan:
 
     @property
     def tokens(self) -> int:
-        """Tokens of a micro-batch on a rank, before tensor parallelism scatters them."""
+        """Tokens of a micro-batch on a rank, before tensor parallelism scatters."""
         return self.micro_batch * self.sequence // self.context
 
 
@@ -164,29 +167,29 @@ def attention(model: Decoder, plan: Plan, stack: Stack) -> Ways:
     gpu, s = stack.gpu, plan.sequence
     rows = plan.micro_batch * model.heads // plan.tensor
     rotary = model.latent.rotary if model.latent else 0
-    if stack.fused:  # a causal mask spares half; backward makes the scores anew
+    if plan.fused:  # a causal mask spares half; backward makes the scores anew
         flops = rows * s * s * (2 * model.head_dim + rotary) / plan.context
         return [fused_attention(gpu, flops), fused_attention(gpu, 2.5 * flops)]
     both = Product(s, s, model.head_dim, rows), Product(s, model.head_dim, s, rows)
     multiplied = fsum(one.seconds(gpu) for one in both)
-    # Softmax reads and writes, dropout too, and its mask; backward reads once more.
-    scores = rows * s * s
-    forward, backward = (passes(gpu, scores * (n * BYTES + 1), 2) for n in (4, 5))
+    # Softmax reads and writes, and reads once more backward; so does dropout, masked.
+    scores, drop = rows * s * s, (2 * BYTES + 1) * plan.dropout
+    forward, backward = (passes(gpu, scores * (n * BYTES + drop), 2) for n in (2, 3))
     return [multiplied + forward, 2 * multiplied + backward]
 
 
 def memory(model: Decoder, plan: Plan, stack: Stack, sparse: bool) -> Ways:
-    """Seconds of what is no product: norms, residuals, activations, rotations, casts."""
+    """Seconds of norms, residuals, activations, rotations and casts."""
     n, t, h = plan.tokens, plan.tensor, model.hidden
     own = n / t if plan.scattered else n
     mixture = model.experts if sparse else None
     wide = model.feed_forward / t
     if mixture is not None:
         wide = mixture.size * (mixture.chosen + mixture.shared) / t
-    gates, mask = (2, 0) if model.gated else (1, 0)
+    gates, mask = 2 if model.gated else 1, 1 if plan.dropout else 0
     rotated = (model.heads + model.kv_heads) * model.head_dim / t
-    if model.biases:  # GPT: learned positions, and dropout
-        rotated, mask = 0, 1
+    if model.positions:  # learned, and added once for all layers
+        rotated = 0
     found = []
     for tensors in ((2, 3, gates + 1, 2), (4, 2, 2 * gates + 1, 2)):
         norm, residual, activation, turn = (BYTES * count for count in tensors)
@@ -214,7 +217,7 @@ def group(gpu: GPU, ranks: int, apart: int = 1) -> Group:
 
 
 def tensor(model: Decoder, plan: Plan, stack: Stack, weights: float) -> Ways:
-    """Seconds that show of a layer's two collectives; `weights` is what can hide one."""
+    """Seconds that show of a layer's collectives; `weights` is what can hide some."""
     if plan.tensor == 1:
         return [0.0, 0.0]
     size = plan.tokens * model.hidden * BYTES
@@ -251,7 +254,7 @@ def experts(model: Decoder, plan: Plan, stack: Stack) -> Ways:
         return [0.0, 0.0]
     ranks = group(stack.gpu, plan.expert, plan.tensor)
     token = plan.tokens / plan.tensor * model.hidden
-    if stack.dispatch:
+    if plan.exchange == "nodes":
         routing = comm.Routing(mixture.routed, mixture.chosen, min(4, ranks.nodes))
         there, _ = comm.dispatch(token * (1 if stack.fp8 else BYTES), routing, ranks)
         back, _ = comm.dispatch(token * BYTES, routing, ranks)

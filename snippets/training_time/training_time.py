@@ -29,25 +29,33 @@ from snippets.training_time.layers import Plan, Stack, Ways
 LOGIT = 28  # bytes of a logit: made in 16 bits, then loss and gradient in fp32
 ADAM = 30  # bytes of a parameter's update: gradient, fp32 copy, moments in and out
 
-# share: fitted on runs of at most 64 GPUs, see cases.py.
-STACKS = {
-    one.name: one
-    for one in (
-        Stack("Megatron-LM 2021, A100", GPUS["A100"], 0.84, fused=False,
-              backward=False, data=False, gradient=2),
-        Stack("Megatron-LM 2022, A100", GPUS["A100"], 0.86, fused=False, gradient=2),
-        Stack("NeMo 24.07, H100, fp8", GPUS["H100"], 0.68, fp8=True, tensor=True),
-        Stack("Megatron Bridge, H100, fp8", GPUS["H100"], 0.82, fp8=True, tensor=True,
-              dispatch=True),
-        Stack("torchtitan, H100 500 W, bf16, eager", GPUS["H100 500 W"], 0.58),
-        Stack("torchtitan, H100 500 W, fp8", GPUS["H100 500 W"], 0.65, fp8=True),
-        Stack("torchtitan, H100 500 W, fp8, async TP", GPUS["H100 500 W"], 0.65,
-              fp8=True, tensor=True),
-        Stack("Megatron Core, B200, bf16", GPUS["B200"], 0.63, backward=False,
-              data=False),
-        Stack("DeepSeek, H800, fp8", GPUS["H800"], 0.60, fp8=True, dispatch=True),
+
+# --8<-- [start:stacks]
+def _stacks() -> dict[str, Stack]:
+    a100, small = GPUS["A100"], GPUS["A100 40 GB"]
+    h100, cool, h800, b200 = (
+        GPUS[name] for name in ("H100", "H100 500 W", "H800", "B200")
     )
-}  # fmt: skip
+    early = {"backward": False, "data": False}
+    titan = "torchtitan, H100 500 W"
+    # The number is the share: fitted on runs of at most 64 GPUs, but for DeepSeek's.
+    made = (
+        Stack("Megatron-LM 2021, A100", a100, 0.833, gradient=2, **early),
+        Stack("Megatron-LM 2022, A100", a100, 0.847, gradient=2),
+        Stack("GPT-NeoX, A100 40 GB", small, 0.591, gradient=2, backward=False),
+        Stack("NeMo 24.07, H100, fp8", h100, 0.673, fp8=True, tensor=True),
+        Stack("Megatron Bridge, H100, fp8", h100, 0.843, fp8=True, tensor=True),
+        Stack(f"{titan}, bf16, eager", cool, 0.555),
+        Stack(f"{titan}, fp8", cool, 0.614, fp8=True),
+        Stack(f"{titan}, fp8, async TP", cool, 0.614, fp8=True, tensor=True),
+        Stack("DeepSeek, H800, fp8", h800, 0.449, fp8=True),
+        Stack("Megatron Core, B200, bf16", b200, 0.606, **early),
+    )
+    return {one.name: one for one in made}
+
+
+STACKS = _stacks()
+# --8<-- [end:stacks]
 
 
 # --8<-- [start:model]
@@ -80,11 +88,13 @@ def step(model: Decoder, plan: Plan, stack: Stack) -> Step:
     terms, weights = stage(model, plan, stack)
     ways = [fsum(term[way] for term in terms.values()) for way in (0, 1)]
     spent = {name: plan.micro_batches * fsum(term) for name, term in terms.items()}
+    # Where layers do not divide, embedding and logits have places of their own.
+    last = 0.0 if uneven(model, plan) else logits(model, plan, stack)
     held = sum(parameters(model, plan))
     shards = plan.data * plan.context if plan.zero else 1
     return Step(
         **spent,
-        logits=plan.micro_batches * logits(model, plan, stack),
+        logits=plan.micro_batches * last,
         bubble=bubble(plan, ways, weights),
         data=data(model, plan, stack, ways),
         optimizer=passes(stack.gpu, ADAM * held / shards, 10),
@@ -94,6 +104,10 @@ def step(model: Decoder, plan: Plan, stack: Stack) -> Step:
 def stage(model: Decoder, plan: Plan, stack: Stack) -> tuple[dict[str, Ways], float]:
     """Seconds of a micro-batch in a stage by term, both ways; and of its weights."""
     names = ("products", "attention", "memory", "recomputed", "tensor", "context")
+    slots = plan.pipeline * plan.chunks
+    fullest = 1.0
+    if uneven(model, plan):
+        fullest = -(-(model.layers + 2) // slots) * slots / model.layers
     terms = {name: [0.0, 0.0] for name in (*names, "expert", "sends")}
     weights = 0.0
     dense = model.experts.dense_layers if model.experts else model.layers
@@ -107,15 +121,21 @@ def stage(model: Decoder, plan: Plan, stack: Stack) -> tuple[dict[str, Ways], fl
         elif plan.recompute == "half":  # the other products and attention are kept
             again = one["products"][0] / 2 + one["memory"][0]
         else:
-            again = 0.0 if stack.fused else one["attention"][0]
+            again = 0.0 if plan.fused else one["attention"][0]
             again *= plan.recompute == "selective"
         one["recomputed"] = [0.0, again]
+        share = fullest * count / plan.pipeline
         for name, way in one.items():
             for i in (0, 1):
-                terms[name][i] += count / plan.pipeline * way[i]
-        weights += count / plan.pipeline * late[1]
+                terms[name][i] += share * way[i]
+        weights += share * late[1]
     terms["sends"] = [sends(model, plan, stack)] * 2
     return terms, weights
+
+
+def uneven(model: Decoder, plan: Plan) -> bool:
+    """Whether the layers cannot be split evenly over the chunks of all stages."""
+    return model.layers % (plan.pipeline * plan.chunks) != 0
 
 
 def one_layer(
@@ -129,9 +149,7 @@ def one_layer(
         "attention": layers.attention(model, plan, stack),
         "memory": layers.memory(model, plan, stack, sparse),
     }
-    found = {
-        name: [one / stack.share for one in way] for name, way in kernels.items()
-    }
+    found = {name: [one / stack.share for one in way] for name, way in kernels.items()}
     found["tensor"] = layers.tensor(model, plan, stack, found["weights"][1])
     found["context"] = layers.context(model, plan, stack)
     if sparse:
@@ -148,7 +166,7 @@ def one_layer(
 
 # --8<-- [start:step]
 def logits(model: Decoder, plan: Plan, stack: Stack) -> float:
-    """Seconds of a micro-batch's logits, loss and their gradients, on the last stage."""
+    """Seconds of a micro-batch's logits, loss and gradients, on the last stage."""
     n, wide, h = plan.tokens, model.vocabulary / plan.tensor, model.hidden
     three = Product(n, wide, h), Product(n, h, wide), Product(wide, h, n)
     multiplied = fsum(one.seconds(stack.gpu) for one in three)
@@ -226,8 +244,7 @@ def data(model: Decoder, plan: Plan, stack: Stack, ways: Ways) -> float:
         return ahead + back
     # Under one micro-batch's passes, but for the last layer's.
     return fsum(
-        max(one / count, one - way)
-        for one, way in ((ahead, ways[0]), (back, ways[1]))
+        max(one / count, one - way) for one, way in ((ahead, ways[0]), (back, ways[1]))
     )
 
 
@@ -241,7 +258,7 @@ def _splits(model: Decoder, plan: Plan, stack: Stack) -> None:
     if model.experts and model.experts.routed % plan.expert:
         what.append(f"expert = {plan.expert} does not divide the experts")
     if plan.pipeline * plan.chunks > model.layers:
-        what.append(f"{plan.pipeline * plan.chunks} chunks of {model.layers} layers")
+        what.append(f"{model.layers} layers for {plan.pipeline * plan.chunks} chunks")
     if plan.schedule == "1F1B" and plan.chunks > 1 and plan.pipeline == 1:
         what.append(f"chunks = {plan.chunks} need a pipeline")
     if stack.fp8 and not stack.gpu.fp8:
@@ -255,3 +272,36 @@ def mfu(model: Decoder, plan: Plan, stack: Stack, seconds: float) -> float:
     flops = arithmetic.training_flops_per_token(model, plan.sequence)
     tokens = plan.batch * plan.sequence
     return flops * tokens / (plan.gpus * seconds * stack.gpu.peak)
+
+
+def demo() -> None:
+    """Where the time of two steps goes, and what more GPUs bring at a fixed batch."""
+    llama = arithmetic.MODELS["Llama 3.1 405B"]
+    bridge = STACKS["Megatron Bridge, H100, fp8"]
+    large = Plan(1024, 1536, 1, 8192, 8, 8, context=2, chunks=8)
+    gpt, old = arithmetic.GPT3, STACKS["Megatron-LM 2021, A100"]
+    early = {"recompute": "full", "scattered": False, "zero": 0, "fused": False}
+    small = Plan(384, 1536, 1, 2048, 8, 12, dropout=True, **early)
+    runs = (("Llama 3.1 405B", llama, large, bridge), ("GPT-3 175B", gpt, small, old))
+    for name, model, plan, stack in runs:
+        made = step(model, plan, stack)
+        rate = plan.batch * plan.sequence / (plan.gpus * made.total)
+        used = 100 * mfu(model, plan, stack, made.total)
+        print(f"{name}, {plan.gpus} GPUs, {stack.name}")
+        print(
+            f"  {made.total:.2f} s, {rate:.0f} tokens/s a GPU, MFU {used:.1f} % of bf16"
+        )
+        parts = sorted(vars(made).items(), key=lambda part: -part[1])
+        shares = (f"{what} {100 * part / made.total:.1f} %" for what, part in parts[:7])
+        print(f"  {', '.join(shares)}")
+    print("GPT-3 175B, batch 1536: GPUs, s a step, bubble, days for 300e9 tokens")
+    for gpus in (384, 768, 1536, 3072):
+        plan = Plan(gpus, 1536, 1, 2048, 8, 12, dropout=True, **early)
+        made = step(gpt, plan, old)
+        days = 300e9 / (plan.batch * plan.sequence) * made.total / 86400
+        waits = 100 * made.bubble / made.total
+        print(f"  {gpus:5}{made.total:9.2f}{waits:7.1f} %{days:7.1f}")
+
+
+if __name__ == "__main__":
+    demo()
