@@ -99,13 +99,14 @@ INPUTS = (
 # What a term is, where it comes from, and the fact or the test that holds it.
 PRODUCTS = "GPT-3 175B, 8 by tensor, 1 by expert: FLOPs a token, forward"
 TWICE = "GPT-3 175B, 8 by tensor, 1 by expert: FLOPs backward over forward"
+MASKED = "Llama 3.1 70B, 8 by tensor: FLOPs a token of attention under its mask"
 BUBBLE = "1F1B, 8 stages, 16 micro-batches, 2 chunks: bubble"
 SUM = "GPT-3 175B on 96 A100: terms of a step together"
 FORMULAS = {
     "products": ("micro-batches * layers / stages * (forward + 2 * forward) / share",
                  "reducing-activation-recomputation", PRODUCTS),
     "attention": ("3.5 * half the scores if fused, else products and passes over all",
-                  "reducing-activation-recomputation", SUM),
+                  "reducing-activation-recomputation", MASKED),
     "memory": ("bytes of every tensor once in, once out / (0.85 * bandwidth * share)",
                "reducing-activation-recomputation", SUM),
     "logits": ("micro-batches * (3 products + 28 bytes a logit) on the last stage",

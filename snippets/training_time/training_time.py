@@ -48,7 +48,7 @@ def _stacks() -> dict[str, Stack]:
         Stack(f"{titan}, bf16, eager", cool, 0.555),
         Stack(f"{titan}, fp8", cool, 0.614, fp8=True),
         Stack(f"{titan}, fp8, async TP", cool, 0.614, fp8=True, tensor=True),
-        Stack("DeepSeek, H800, fp8", h800, 0.449, fp8=True),
+        Stack("DeepSeek, H800, fp8", h800, 0.449, fp8=True, grouped=True),
         Stack("Megatron Core, B200, bf16", b200, 0.606, **early),
     )
     return {one.name: one for one in made}
