@@ -261,6 +261,8 @@ def _splits(model: Decoder, plan: Plan, stack: Stack) -> None:
         what.append(f"{model.layers} layers for {plan.pipeline * plan.chunks} chunks")
     if plan.schedule == "1F1B" and plan.chunks > 1 and plan.pipeline == 1:
         what.append(f"chunks = {plan.chunks} need a pipeline")
+    if plan.schedule != "1F1B" and plan.chunks > 1:
+        what.append(f"{plan.schedule} has no chunks = {plan.chunks}")
     if stack.fp8 and not stack.gpu.fp8:
         what.append(f"{stack.gpu.name} has no fp8")
     if what:

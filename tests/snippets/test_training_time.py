@@ -215,6 +215,7 @@ def test_a_plan_that_overlaps_more_is_faster() -> None:
         ({"schedule": "GPipe"}, "schedule = 'GPipe' cannot be; use 1F1B"),
         ({"zero": 4}, "zero = 4 cannot be"),
         ({"chunks": 11}, "80 layers for 88 chunks; use another plan"),
+        ({"schedule": "ZB-H1"}, "ZB-H1 has no chunks = 5; use another plan"),
         ({"heads": 6}, "tensor = 4 does not divide 6 heads"),
         ({"stack": "none"}, "no stack 'none'; use Megatron"),
         ({"share": -1.0}, "share = -1.0 is below 0"),
