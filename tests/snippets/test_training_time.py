@@ -264,7 +264,23 @@ def test_the_calculator_reads_mixtures_and_latents() -> None:
         "kv_rank": 512, "rotary": 64,
     }  # fmt: skip
     defaults = {one["name"]: one["default"] for one in calculator.INPUTS}
-    assert calculator.decoder(defaults | given_) == deepseek
+    assert calculator.decoder(defaults | given_) == (deepseek, ())
+
+
+CONFIG = """{"model_type": "llama", "hidden_size": 8192, "num_hidden_layers": 80,
+    "num_attention_heads": 64, "num_key_value_heads": 8, "intermediate_size": 28672,
+    "vocab_size": 128256, "new_field": 1}"""
+
+
+def test_a_pasted_configuration_is_the_fields_and_names_what_it_does_not_know() -> None:
+    pasted, filled = calculator.calculate(config=CONFIG), calculator.calculate()
+    assert pasted["answer"] == filled["answer"] and pasted["rows"] == filled["rows"]
+    assert any("new_field" in note for note in pasted["notes"])
+    window = CONFIG.replace('"new_field"', '"use_sliding_window": true, "sliding_window"')
+    told = calculator.calculate(config=window.replace("llama", "mistral"))
+    assert any("Windows are left out" in note for note in told["notes"])
+    with pytest.raises(ValueError, match="^model_configs: [^\n]+$"):
+        calculator.calculate(config="{")
 
 
 def test_the_calculator_keeps_up_with_typing() -> None:
@@ -294,4 +310,4 @@ def test_it_imports_the_standard_library_and_other_models_alone() -> None:
             for line in text.splitlines()
             if line.startswith(("from ", "import "))
         }
-        assert found <= sys.stdlib_module_names | {"snippets"}
+        assert found <= sys.stdlib_module_names | {"snippets"}, name
