@@ -156,6 +156,7 @@ def prediction(row: Row, name: str, value: float) -> dict[str, Any]:
 def facts() -> list[dict[str, Any]]:
     """Counts against those of the whole model; the bubble against schedules."""
     rows = [*flops_facts(), *parameter_facts(), *bubble_facts(), *sum_facts()]
+    rows += published_facts()
     errors = [abs(row["predicted"] / row["published"] - 1) for row in step_rows()
               if row["set"] == CALCULON]  # fmt: skip
     what = f"{CALCULON}: mean error of all, four of them fitted"
@@ -258,6 +259,21 @@ def sum_facts() -> list[dict[str, Any]]:
     what = "GPT-3 175B on 96 A100: terms of a step together"
     source = "(m + p - 1) stages, m times the logits, and the optimizer"
     return [fact(what, found.total, due, source, 1e-12, "s")]
+
+
+def published_facts() -> list[dict[str, Any]]:
+    """Two figures that were published beside a step's time, out of that time."""
+    row = next(one for one in table("published.tsv") if one["id"].startswith("dsv3"))
+    one, plan, seconds = decoders()[row["model"]], plan_of(row), float(row["value"])
+    used = 100 * model.mfu(one, plan, STACKS[row["stack"]], seconds)
+    steps = 1e12 / (plan.batch * plan.sequence)
+    hours = steps * seconds * plan.gpus / 3600
+    title, source = "DeepSeek-V3's published step", "deepseek-v3-insights, table 4"
+    other = "deepseek-v3, table 1"
+    return [
+        fact(f"{title}: MFU with all of attention", used, 43.73, source, 0.005, "%"),
+        fact(f"{title}: hours of 10^12 tokens", hours, 180e3, other, 0.005, "h"),
+    ]
 
 
 def fitted_share(stack: str) -> float:

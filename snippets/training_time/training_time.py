@@ -294,7 +294,7 @@ def demo() -> None:
             f"  {made.total:.2f} s, {rate:.0f} tokens/s a GPU, MFU {used:.1f} % of bf16"
         )
         parts = sorted(vars(made).items(), key=lambda part: -part[1])
-        shares = (f"{what} {100 * part / made.total:.1f} %" for what, part in parts[:7])
+        shares = (f"{what} {100 * part / made.total:.1f} %" for what, part in parts[:5])
         print(f"  {', '.join(shares)}")
     print("GPT-3 175B, batch 1536: GPUs, s a step, bubble, days for 300e9 tokens")
     for gpus in (384, 768, 1536, 3072):
