@@ -3,13 +3,8 @@
 from math import prod
 
 from snippets.model_flops.model_flops import MODELS, attention_weights
-<<<<<<< HEAD
-from snippets.pipeline_schedules.clock import Times
-from snippets.simulator.simulator import Plan, simulate
-=======
 from snippets.training_time.layers import Plan
 from snippets.training_time.training_time import bubble
->>>>>>> main
 
 LLAMA = MODELS["Llama 3.1 8B"]
 
@@ -46,15 +41,6 @@ def what_stays_exposed() -> str:
     return f"{exposed * 1e6:.0f} µs"
 
 
-<<<<<<< HEAD
-def one_slow_rank() -> tuple[str, str]:
-    found = []
-    for data in (1, 768):
-        plan = Plan("1F1B", 16, 32, Times(20, 20, 20), data=data)
-        slow = simulate(plan, {(data - 1, 15, 0): 1.2}).step
-        found.append(f"{100 * (slow / simulate(plan).step - 1):.1f} %")
-    return found[0], found[1]
-=======
 def twice_the_gpus() -> tuple[str, str]:
     def step(gpus: int) -> float:
         plan = Plan(gpus, 1536, 1, 2048, tensor=8, pipeline=12)
@@ -63,4 +49,3 @@ def twice_the_gpus() -> tuple[str, str]:
 
     first, second = step(384) / step(768), step(1536) / step(3072)
     return f"{first:.2f} times", f"{second:.2f} times"
->>>>>>> main
