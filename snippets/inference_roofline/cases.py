@@ -45,7 +45,6 @@ SERVED = {
 THROUGHPUT = "TensorRT-LLM 0.6.1, throughput"
 FIRST = "TensorRT-LLM 0.5, first token"
 APART = ", by constants of the other models"
-ONCE = ", had shared keys been read once"
 EXPERTS = "DeepSeek-V3 with expert parallelism"
 PRODUCTS = "16-bit products of matrices"
 FREE = ("bandwidth", "fp8 in 0.6.1", "ports", "fp8 in 0.5", "16 bits in 0.5")
@@ -142,11 +141,6 @@ def predictions() -> list[dict[str, Any]]:
             found.append(prediction(row, kinds[row["engine"]] + APART, value, False))
     for row in told:
         found.append(prediction(row, kinds[row["engine"]], predicted(row), True))
-    for row in told:
-        model = SERVED[row["model"]]
-        if row["engine"] == "0.6.1" and model.kv_heads < model.heads:
-            once = predicted(row, grouped=True)
-            found.append(prediction(row, THROUGHPUT + ONCE, once, False))
     found += [
         prediction(row, EXPERTS, predicted(row), False)
         for row in rows

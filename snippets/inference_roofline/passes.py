@@ -64,6 +64,7 @@ class Costs(NamedTuple):
         mixture = self.model.experts
         return 0 if mixture is None else self.model.layers - mixture.dense_layers
 
+    # --8<-- [start:product]
     def product(
         self, rows: float, inner: float, outer: float, read: float = 0, bits: int = 0
     ) -> float:
@@ -80,6 +81,7 @@ class Costs(NamedTuple):
         moved = (read or inner * outer) * size / 8
         moved += rows * (inner * bits / 8 + outer * 2)
         return 2 * rows * inner * outer / rate + moved / self.bandwidth
+    # --8<-- [end:product]
 
 
 def attention_products(costs: Costs, rows: float) -> float:
@@ -110,6 +112,7 @@ def dense_products(costs: Costs, rows: float, width: float) -> float:
     return up + costs.product(rows, width, costs.model.hidden)
 
 
+# --8<-- [start:experts]
 def expert_products(costs: Costs, rows: float) -> float:
     """Seconds of a layer of experts on each GPU, tokens spread evenly over them."""
     model, serving, mixture = costs.model, costs.serving, costs.model.experts
@@ -129,6 +132,7 @@ def expert_products(costs: Costs, rows: float) -> float:
         shared = mixture.shared * mixture.size / serving.tensor
         parts.append(dense_products(costs, rows, shared))
     return fsum(parts)
+# --8<-- [end:experts]
 
 
 def prompt_attention(costs: Costs, batch: float, rows: int) -> float:
@@ -144,6 +148,7 @@ def prompt_attention(costs: Costs, batch: float, rows: int) -> float:
     return operations / (costs.machine.rates[16] * costs.engine.attention)
 
 
+# --8<-- [start:step_attention]
 def step_attention(costs: Costs, batch: float, rows: int, keys: float) -> float:
     """Seconds of attention, all layers, of `rows` tokens of a sequence with `keys`."""
     model, serving, engine = costs.model, costs.serving, costs.engine
@@ -167,6 +172,7 @@ def step_attention(costs: Costs, batch: float, rows: int, keys: float) -> float:
         again = read * heads / own * rows
         times.append(again / (costs.machine.ports * engine.ports))
     return max(times)
+# --8<-- [end:step_attention]
 
 
 def between(costs: Costs, rows: float) -> float:
