@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from snippets.inference_roofline.described import described
 from snippets.inference_roofline.inference_roofline import (
     Draft,
     Speeds,
@@ -42,14 +43,16 @@ def _choice(name: str, label: str, group: str, choices: tuple[str, ...], default
 INPUTS = (
     _choice("model", "Model", "Model", tuple(MODELS), "Llama 3.1 70B",
             "A decoder whose sizes are known here."),
+    {"name": "config", "label": "config.json", "group": "Model", "kind": "config",
+     "default": "", "unit": "", "help": "A model's own file, in place of the choice."},
     _choice("weights", "Weights", "Model", BITS, "8", "Bits of a weight."),
     _choice("activations", "Activations", "Model", ("16", "8"), "8",
             "Bits of what the products take; 8 needs a GPU with 8-bit floats."),
     _choice("cache", "Cache", "Model", BITS, "8", "Bits of a key or value."),
     _integer("window", "Window", "Model", 0, 10_000_000, "keys",
-             "Keys that a token sees in a windowed layer; 0 for none.", 0),
+             "Keys that a token sees in such a layer; 0 for none, or the file's.", 0),
     _integer("windowed", "Windowed layers", "Model", 0, 1000, "",
-             "Layers with that window; the others see all.", 0),
+             "Layers with that window; 0 for none, or the file's.", 0),
     _choice("gpu", "GPU", "Machine", tuple(MACHINES), "H100", "Data-sheet limits."),
     _integer("tensor", "Tensor parallel", "Machine", 4, 64, "GPUs",
              "GPUs that split each layer and hold one batch."),
@@ -75,7 +78,8 @@ INPUTS = (
 def calculate(**inputs: Any) -> dict[str, Any]:
     """Times, rates and bytes for the values of INPUTS."""
     asked = {one["name"]: one["default"] for one in INPUTS} | inputs
-    model, machine = MODELS[asked["model"]], MACHINES[asked["gpu"]]
+    machine = MACHINES[asked["gpu"]]
+    model, window, windowed, read = described(asked["model"], asked["config"])
     known = GROUPED if asked["engine"] == TODAY else OLD
     need(asked["gpu"] in known,
          f"{THEN} is known on {' and '.join(OLD)}, not {asked['gpu']}; "
@@ -86,8 +90,8 @@ def calculate(**inputs: Any) -> dict[str, Any]:
         cache=int(asked["cache"]),
         tensor=asked["tensor"],
         expert=asked["expert"],
-        window=asked["window"],
-        windowed=asked["windowed"],
+        window=asked["window"] or window,
+        windowed=asked["windowed"] or windowed,
     )
     costs = Costs(model, serving, machine, known[asked["gpu"]])
     batch, prompt, answer = asked["batch"], asked["prompt"], asked["answer"]
@@ -137,7 +141,7 @@ def calculate(**inputs: Any) -> dict[str, Any]:
         "rows": tuple(rows),
         "plots": _plots(sizes, curve, parts, first),
         "band": BAND if asked["engine"] == THEN else None,
-        "notes": NOTES if asked["engine"] == THEN else (*NOTES, UNFITTED),
+        "notes": (*read, *(NOTES if asked["engine"] == THEN else (*NOTES, UNFITTED))),
     }  # fmt: skip
 
 

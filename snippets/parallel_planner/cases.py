@@ -1,4 +1,4 @@
-"""What parallel_planner must show: no enumerated plan is better, and what its costs miss."""
+"""What parallel_planner must show: no plan is better, and how far its costs are off."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from snippets.facts import fact
+from snippets.memory_model.memory_model import by_rank
+from snippets.memory_model.plan import Plan as Trained
+from snippets.model_configs.model_configs import read
 from snippets.model_flops.model_flops import MODELS, Decoder, Experts
 from snippets.parallel_planner.costs import (
     Cluster,
@@ -36,8 +39,8 @@ SPARSE = Decoder(
 
 
 def facts() -> list[dict[str, Any]]:
-    """The planner against enumeration, its formula against execution, plans that fit."""
-    return enumerated_facts() + executed_facts() + large_facts()
+    """The planner against enumeration, the formula against execution, bytes, sizes."""
+    return enumerated_facts() + executed_facts() + byte_facts() + large_facts()
 
 
 def enumerated_facts() -> list[dict[str, Any]]:
@@ -59,7 +62,7 @@ def enumerated_facts() -> list[dict[str, Any]]:
         due = min(step_time(*one) for one in alike(costs, cluster, batch))
         plan = even(costs, cluster, batch)
         what = f"{name}: with one layout for all, {len(plan.stages)} stages"
-        rows.append(fact(what, plan.time, due, "every such plan, enumerated", 1e-12, "s"))
+        rows.append(fact(what, plan.time, due, "each such plan, enumerated", 1e-12, "s"))
     return rows
 
 
@@ -85,11 +88,11 @@ def every(costs: Costs, cluster: Cluster, batch: int) -> Iterator[Planned]:
                         yield chosen, m
 
 
-def alike(costs: Costs, cluster: Cluster, batch: int, most: int = 8) -> Iterator[Planned]:
-    """Every plan whose stages share a layout."""
+def alike(costs: Costs, cluster: Cluster, batch: int) -> Iterator[Planned]:
+    """Every plan whose stages share a layout, at most 8 sequences a rank at once."""
     for m in divisors(batch):
         for layout in costs.layouts(cluster.gpus, batch // m):
-            if batch // m // layout.data > most:
+            if batch // m // layout.data > 8:
                 continue
             for p in range(1, min(costs.units, cluster.gpus // layout.gpus) + 1):
                 for cuts in ends(costs.units, p):
@@ -169,6 +172,33 @@ def executed(times: Sequence[tuple[float, float]], m: int) -> float:
     return max(free)
 
 
+SEVENTY = """{"model_type": "llama", "hidden_size": 8192, "num_hidden_layers": 80,
+    "num_attention_heads": 64, "num_key_value_heads": 8, "intermediate_size": 28672,
+    "vocab_size": 128256}"""
+
+
+def byte_facts() -> list[dict[str, Any]]:
+    """Bytes of each stage of a layout against the model that published runs are of."""
+    rows, d, t, p, m, s = [], 2, 8, 4, 64, 8192
+    cluster, model = Cluster(d * t * p), MODELS["Llama 3.1 70B"]
+    costs = Transformer(model, cluster, s)
+    for way in ("none", "full"):
+        run = Trained(s, micro_batches=m, data=d, tensor=t, pipeline=p, recompute=way)
+        for told in by_rank(read(SEVENTY), run):
+            i = told.rank
+            first = model.layers * i // p + (1 if i else 0)
+            last = model.layers * (i + 1) // p + (2 if i == p - 1 else 1)
+            cost = costs.stage(first, last, Layout(d, t), d)
+            again = cost.layers if way == "full" else 0
+            held = cost.state + cost.extra
+            held += min(p - i, m) * (cost.kept - again * cost.saved)
+            rows.append(
+                fact(f"Llama 3.1 70B, stage {i + 1} of {p}, recomputed {way}: bytes",
+                     held, told.total, "memory_model", 0.05, "B")
+            )  # fmt: skip
+    return rows
+
+
 def large_facts() -> list[dict[str, Any]]:
     """Plans for thousands of GPUs keep to what they must."""
     rows = []
@@ -198,7 +228,8 @@ def checked(plan: Plan, costs: Costs, cluster: Cluster) -> Iterator[int]:
     for i, one in enumerate(plan.stages):
         cost = costs.stage(one.first, one.last, one.layout, plan.sequences)
         flight = min(len(plan.stages) - i, plan.micro_batches)
-        held = cost.state + cost.extra + flight * (cost.kept - one.recomputed * cost.saved)
+        held = cost.state + cost.extra
+        held += flight * (cost.kept - one.recomputed * cost.saved)
         same = abs(held - one.bytes) <= 1e-9 * held
         right = abs(cost.time + one.recomputed * cost.again - one.time) <= 1e-12
         yield one.last - one.first if one.first == end and same and right else -1
@@ -206,7 +237,7 @@ def checked(plan: Plan, costs: Costs, cluster: Cluster) -> Iterator[int]:
 
 
 def predictions() -> list[dict[str, Any]]:
-    """Megatron's runs of 2021 in their layouts, every layer recomputed, by our costs."""
+    """Megatron's runs of 2021 in their layouts, all layers recomputed, by our costs."""
     with (HERE / "published.tsv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file, delimiter="\t"))
     found = []
@@ -234,8 +265,9 @@ def theirs(row: dict[str, str]) -> Planned:
     layers, hidden, heads, s, vocabulary, batch = (int(row[k]) for k in names)
     names = ("micro_batch", "tensor", "pipeline", "data", "gpus")
     micro, t, p, d, gpus = (int(row[k]) for k in names)
-    model = Decoder(layers, hidden, heads, heads, hidden // heads, 4 * hidden, vocabulary,
-                    gated=False, tied=True, biases=True, positions=s)  # fmt: skip
+    model = Decoder(layers, hidden, heads, heads, hidden // heads, 4 * hidden,
+                    vocabulary, gated=False, tied=True, biases=True,
+                    positions=s)  # fmt: skip
     cluster = Cluster(gpus, rate=312e12, share=0.6, bandwidth=0.86 * 2.039e12,
                       link=222e9, network=25e9)  # fmt: skip
     costs, found = Transformer(model, cluster, s), []
@@ -243,6 +275,7 @@ def theirs(row: dict[str, str]) -> Planned:
         first = layers * i // p + (1 if i else 0)
         last = layers * (i + 1) // p + (2 if i == p - 1 else 1)
         cost = costs.stage(first, last, Layout(d, t), micro * d)
-        time = cost.time + cost.layers * cost.again
-        found.append(Stage(first, last, Layout(d, t), cost.layers, time, cost.sync, 0.0))
+        again, layout = cost.layers, Layout(d, t)
+        time = cost.time + again * cost.again
+        found.append(Stage(first, last, layout, again, time, cost.sync, 0.0))
     return tuple(found), batch // (micro * d)

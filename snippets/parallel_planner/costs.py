@@ -1,4 +1,4 @@
-"""What a stage costs on its GPUs: the numbers that a planner weighs, and where they come from.
+"""What a stage costs on its GPUs: the numbers that a planner weighs.
 
 Anything with the method `stage` can stand in for `Transformer`, a profile for one.
 """
@@ -56,6 +56,12 @@ class Layout(NamedTuple):
         """GPUs of the stage."""
         return self.data * self.tensor * self.context
 
+    @property
+    def words(self) -> str:
+        """What is more than one of it."""
+        told = [f"{name} {n}" for name, n in self._asdict().items() if n > 1]
+        return ", ".join(told) or "one GPU"
+
 
 class Cost(NamedTuple):
     """One stage on one GPU: seconds and bytes, nothing recomputed."""
@@ -90,8 +96,9 @@ class Transformer:
 
     Operations over a rate, plus bytes over a bandwidth, plus messages that nothing
     hides but a ring's, which run under attention. Adam's state is split over the data
-    ranks, gradients are summed in 32 bits, attention keeps no scores, and norms and
-    sums are split over tensor ranks with the sequence.
+    ranks, gradients are summed in 32 bits, attention keeps no scores, a fused loss
+    keeps its logits in 16, and norms are split over tensor ranks with the sequence. All
+    layers count as those with experts, if any have them.
     """
 
     model: Decoder
@@ -119,13 +126,14 @@ class Transformer:
 
     @cached_property
     def kept(self) -> tuple[int, int]:
-        """Bytes of a token that a layer keeps, and that one keeps which is made anew."""
+        """Bytes of a token that a layer keeps, and that one which is made anew keeps."""
         plain = replace(
             self.model, layers=1, experts=None, latent=None, feed_forward=self.shape[3]
         )
         ways = ("selective", "full")
-        selective, full = (activation_bytes(plain, 1, recompute=way) for way in ways)
-        return selective, full
+        whole, entry = (activation_bytes(plain, 1, recompute=way) for way in ways)
+        # a gate's product is made anew from what went into it
+        return whole - (2 * self.shape[3] if self.model.gated else 0), entry
 
     def stage(self, first: int, last: int, layout: Layout, sequences: int) -> Cost:
         """The cost of units first to last - 1; they split as `fits` allows."""
@@ -160,7 +168,7 @@ class Transformer:
         backward = 2 * layer + sums + 2 * ring + exchange
         output = head * 3 * 2 * vocabulary * tokens / t / rate
         wire = cluster.link if cluster.gpus <= cluster.node else cluster.network
-        hop = 0.0 if head else 2 * (tokens * model.hidden * 2 / t / wire + cluster.latency)
+        hop = tokens * model.hidden * 2 / t / wire + cluster.latency
         elements = layers * shared + (head + table) * vocabulary
         experts = layers * routed / e
         sync = fsum((
@@ -169,13 +177,13 @@ class Transformer:
         ))  # fmt: skip
         state = elements / t * (6 + 12 / copies) + experts / t * (6 + 12 * e / copies)
         return Cost(
-            time=layers * (forward + backward) + output + hop,
+            time=layers * (forward + backward) + output + (0 if head else 2 * hop),
             again=forward,
             sync=sync,
             state=state,
             kept=layers * tokens * self.kept[0] / t,
             saved=tokens * (self.kept[0] - self.kept[1]) / t,
-            extra=tokens / t * (self.kept[0] + head * model.vocabulary * 4),
+            extra=tokens / t * (self.kept[0] + head * model.vocabulary * 2),
             layers=layers,
         )
 

@@ -3,7 +3,7 @@
 Shapes  units (an embedding, layers, an output matrix) in a row are cut into stages; a
         stage has GPUs, a layout of them, and some layers that are recomputed
 FLOPs   a dynamic program over the first unit of a stage, the stages from there to the
-        end and their GPUs. It keeps every state that no other beats in the sum of times,
+        end and their GPUs. It keeps each state that no other beats in the sum of times,
         the slowest stage and the last exchange of gradients
 Error   none against enumeration. The time is that of the cost model: m micro-batches
         through stages of t take sum t + (m - 1) max t, and gradients follow
@@ -14,12 +14,12 @@ Source  alpa, piper, dapple, megatron-interleaved-1f1b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heapreplace
 from math import ceil, fsum, inf
 from typing import NamedTuple
 
-from snippets.model_flops.model_flops import MODELS
+from snippets.model_flops.model_flops import MODELS, flops_per_token
 from snippets.parallel_planner.costs import (
     Cluster,
     Cost,
@@ -96,7 +96,7 @@ class Plan:
 
 
 def step_time(stages: Iterable[Stage], micro_batches: int) -> float:
-    """Seconds of a step: one micro-batch goes through, the slowest stage does the rest."""
+    """Seconds of a step: one micro-batch goes through, the slowest stage has the rest."""
     stages = list(stages)
     slowest = max(one.time for one in stages)
     passing = fsum(one.time for one in stages)
@@ -343,3 +343,53 @@ def fitting(found: Plan | None, cluster: Cluster) -> Plan:
             f"{cluster.memory / 1e9:g} GB; give more of them, or shorter sequences"
         )
     return found
+
+
+def summed(stages: Iterable[Stage]) -> list[str]:
+    """Stages in words, neighbours that are alike together."""
+    found: list[tuple[tuple[int, Layout, int], int]] = []
+    for one in stages:
+        kind = one.last - one.first, one.layout, one.recomputed
+        if found and found[-1][0] == kind:
+            found[-1] = kind, found[-1][1] + 1
+        else:
+            found.append((kind, 1))
+    told = []
+    for (units, layout, recomputed), count in found:
+        again = f", {recomputed} recomputed" if recomputed else ""
+        told.append(f"{count} x {units} units on {layout.words}{again}")
+    return told
+
+
+def demo(device: str = "cpu") -> None:
+    """Plans by size of the cluster, and one whose stages are unlike."""
+    model, batch, length = MODELS["Llama 3.1 405B"], 2048, 8192
+    print(f"Llama 3.1 405B, batch {batch} of {length} tokens, one layout for all")
+    head = ("GPUs", "used", "step s", "TF/GPU", "data", "tensor", "context", "stages",
+            "micro-batches", "waits")  # fmt: skip
+    print("  ".join(head))
+    work = batch * length * 3 * flops_per_token(model, length, causal=True)
+    for gpus in (512, 1024, 4096, 10_000, 16_384):
+        cluster = Cluster(gpus)
+        plan = even(Transformer(model, cluster, length), cluster, batch)
+        d, t, c, _ = plan.stages[0].layout
+        rate = work / plan.time / gpus / 1e12
+        cells = (gpus, plan.gpus, f"{plan.time:.2f}", f"{rate:.0f}", d, t, c,
+                 len(plan.stages), plan.micro_batches,
+                 f"{plan.bubble:.1%}")  # fmt: skip
+        print("  ".join(f"{one:>{len(h)}}" for one, h in zip(cells, head, strict=True)))
+    small = replace(MODELS["Llama 3.1 8B"], layers=6)
+    cluster = Cluster(6, memory=12e9, link=15e9)
+    costs = Transformer(small, cluster, 4096)
+    print("\n6 layers of Llama 3.1 8B on 6 GPUs of 12 GB with links of 15 GB/s")
+    for name, plan in (
+        ("one layout", even(costs, cluster, 16)),
+        ("each its own", mixed(costs, cluster, 16)),
+    ):
+        print(f"{name}: {1e3 * plan.time:.0f} ms, {plan.micro_batches} micro-batches")
+        for line in summed(plan.stages):
+            print(f"  {line}")
+
+
+if __name__ == "__main__":
+    demo()
