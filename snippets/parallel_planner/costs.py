@@ -126,7 +126,7 @@ class Transformer:
 
     @cached_property
     def kept(self) -> tuple[int, int]:
-        """Bytes of a token that a layer keeps, and that one which is made anew keeps."""
+        """Bytes of a token that a layer keeps, and that one made anew keeps."""
         plain = replace(
             self.model, layers=1, experts=None, latent=None, feed_forward=self.shape[3]
         )

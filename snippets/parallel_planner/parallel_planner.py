@@ -96,7 +96,7 @@ class Plan:
 
 
 def step_time(stages: Iterable[Stage], micro_batches: int) -> float:
-    """Seconds of a step: one micro-batch goes through, the slowest stage has the rest."""
+    """Seconds of a step: one micro-batch passes, the slowest stage has the rest."""
     stages = list(stages)
     slowest = max(one.time for one in stages)
     passing = fsum(one.time for one in stages)
