@@ -126,7 +126,7 @@ def stages(
         cost = costs.stage(cuts[0], cuts[1], layout, sequences)
         for again in range(cost.layers + 1):
             held = cost.state + cost.extra + flight * (cost.kept - again * cost.saved)
-            if held <= cluster.memory * cluster.usable:
+            if held <= cluster.memory * cluster.usable * (1 + 1e-9):
                 time = cost.time + again * cost.again
                 found.append(Stage(*cuts, layout, again, time, cost.sync, held))
     return found
