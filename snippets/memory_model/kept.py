@@ -36,8 +36,9 @@ def attention(one: Attention, plan: Plan) -> float:
     query, value = one.heads * one.key, one.heads * one.value
     groups = held_groups(one, plan)
     elements = query + groups * (one.key + one.value) + value  # q, k, v, output
-    if one.latent:  # ranks: what each norm takes and gives
-        elements += (2 * one.query_rank + 2 * one.latent + one.rotary) * plan.tensor
+    if one.latent:  # ranks: what each norm takes and gives, of a rank's rows or of all
+        low = 2 * one.query_rank + 2 * one.latent + one.rotary
+        elements += low if plan.sequence_parallel else low * plan.tensor
     if plan.context > 1 and plan.stack == "megatron":
         elements += value  # the output as the ranks exchange it, and as it comes back
     if plan.flash:
@@ -69,6 +70,10 @@ def feed_forward(one: FeedForward, hidden: int, plan: Plan) -> float:
     return router + shared + routed
 
 
+# --8<-- [end:kept]
+
+
+# --8<-- [start:rest]
 def products(layer: Layer, hidden: int, plan: Plan) -> float:
     """Bytes a token where every second product is kept, and attention's output.
 
@@ -102,4 +107,4 @@ def passing(layer: Layer, hidden: int, plan: Plan) -> float:
     return plan.tokens * rows
 
 
-# --8<-- [end:kept]
+# --8<-- [end:rest]

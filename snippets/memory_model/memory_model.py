@@ -39,7 +39,7 @@ class Memory:
     gradients: float
     optimizer: float
     activations: float  # of layers, held for backward
-    loss: float  # logits and what the loss makes of them, or what one layer passes
+    transient: float  # of the loss, or of one layer's backward, whichever is more
     buffers: float  # gathered weights, gradients on their way, idle space
 
     @property
@@ -47,7 +47,7 @@ class Memory:
         """Bytes in all."""
         return (
             self.weights + self.gradients + self.optimizer + self.activations
-            + self.loss + self.buffers
+            + self.transient + self.buffers
         )  # fmt: skip
 
 
@@ -78,20 +78,18 @@ def _of_rank(model: Model, plan: Plan, rank: int) -> Memory:
         whole, on_the_way = gathered(model, plan, layers, common + experts)
         buffers += whole
         layer += on_the_way
-    made = Memory(
-        rank,
-        weights,
-        gradients,
-        state,
-        once * held(plan, rank),
-        max(loss, layer),
-        buffers,
-    )
+    activations = once * held(plan, rank)
+    transient = max(loss, layer)  # never at once: the loss goes backward first
+    made = Memory(rank, weights, gradients, state, activations, transient, buffers)
     if plan.stack == "fsdp":
         made = replace(made, buffers=buffers + (RESERVED - 1) * made.total)
     return made
 
 
+# --8<-- [end:model]
+
+
+# --8<-- [start:state]
 def elements(
     model: Model, plan: Plan, layers: Counter[Layer], first: bool, last: bool
 ) -> tuple[float, float]:
@@ -118,8 +116,14 @@ def elements(
 
 
 def attention_weights(one: Attention, hidden: int, plan: Plan) -> int:
-    """Elements on all tensor ranks, which have a copy of keys and values at least."""
-    copies = 0 if one.latent else max(plan.tensor - one.kv_heads, 0)
+    """Elements on all tensor ranks, each of which has a head of keys at least.
+
+    What leads down to a latent, or to the rank of queries, is on each of them whole.
+    """
+    if one.latent:
+        down = hidden * (one.latent + one.rotary + one.query_rank)
+        return one.weights(hidden) + (plan.tensor - 1) * down
+    copies = max(plan.tensor - one.kv_heads, 0)
     return one.weights(hidden) + copies * (one.key + one.value) * hidden
 
 
@@ -144,6 +148,10 @@ def sharded(plan: Plan, common: float, experts: float) -> tuple[float, float, fl
     return WEIGHT * weights, plan.gradient * gradients, STATE * state
 
 
+# --8<-- [end:state]
+
+
+# --8<-- [start:buffers]
 def losses(model: Model, plan: Plan) -> float:
     """Bytes of the logits and what becomes of them, where they are most."""
     logits = plan.tokens * vocabulary(model, plan) / plan.tensor
@@ -186,19 +194,21 @@ def gathered(
     """Bytes of weights that lie whole, and of a layer's gradients before they part.
 
     The tables stay whole for the step, and two layers: one that works, one that comes.
-    With ZeRO 2 or a pipeline all do, and with a pipeline their gradients in 32 bits.
+    With ZeRO 2 all do; in FSDP with a pipeline as well, and gradients in 32 bits.
     """
     largest = max((one.parameters(model.hidden) for one in layers), default=0)
     on_the_way = (WEIGHT + 4) * largest / plan.tensor
-    if plan.pipeline > 1:
+    fsdp = plan.stack == "fsdp"
+    if fsdp and plan.pipeline > 1:
         return (WEIGHT + 4) * count, 0.0
-    if plan.zero == 2:
-        return (WEIGHT * count if plan.stack == "fsdp" else 0.0), on_the_way
-    tables = model.vocabulary * model.hidden * (1 if model.tied else 2)
+    if plan.zero == 2:  # else they are whole in `weights`
+        return WEIGHT * count if fsdp else 0.0, on_the_way
+    tables = model.vocabulary * model.hidden
+    tables *= 1 if model.tied or plan.pipeline > 1 else 2
     return WEIGHT * (tables + 2 * largest) / plan.tensor, on_the_way
 
 
-# --8<-- [end:model]
+# --8<-- [end:buffers]
 
 
 LLAMA = """{"model_type": "llama", "hidden_size": 8192, "num_hidden_layers": 80,
