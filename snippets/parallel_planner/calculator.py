@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import fsum
 from typing import Any
 
 from snippets.model_configs import model_configs
@@ -64,7 +65,7 @@ def calculate(**inputs: Any) -> dict[str, Any]:
     model, notes = _model(asked["model"], asked["config"])
     plan = _plan(asked, model, asked["gpus"])
     layout, stages = plan.stages[0].layout, plan.stages
-    passing = sum(one.time for one in stages)
+    passing = fsum(one.time for one in stages)
     slowest = max(one.time for one in stages)
     sync = max(one.sync for one in stages)
     tokens = asked["batch"] * asked["sequence"]

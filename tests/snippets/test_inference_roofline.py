@@ -220,9 +220,8 @@ def test_more_work_never_takes_less_time(name: str, batch: int, keys: int, tenso
     assert seconds > floor  # nothing beats the data sheet
     narrow = ours.step(costs(model, tensor=tensor, weights=4, cache=8), batch, keys).total
     assert narrow < seconds
-    assert ours.weight_bytes(model, Serving(tensor=tensor)) * tensor == pytest.approx(
-        ours.weight_bytes(model, Serving())
-    )
+    together = ours.weight_bytes(model, Serving(tensor=tensor)) * tensor
+    assert together >= ours.weight_bytes(model, Serving()) * (1 - 1e-9)
 
 
 def test_guessing_pays_for_one_sequence_and_not_for_a_full_machine() -> None:
