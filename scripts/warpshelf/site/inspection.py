@@ -208,6 +208,9 @@ def _embedded(
         page = written.get(name.removesuffix(".md"))
         good = page is not None and "path" in page.meta
         return None if good else f"embeds {name!r}, but that page has no path in its front matter"
+    if first == "calculators":
+        good = rest.removesuffix(".md") in ids
+        return None if good else f"embeds the calculator of {rest!r}, which is no snippet"
     if first in ("glossary", "home", "paths", "reference", "results"):
         return None
     if named := PICTURE.fullmatch(target):
