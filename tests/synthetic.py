@@ -232,6 +232,29 @@ def facts() -> list[dict]:
     ]
 
 
+def predictions() -> list[dict]:
+    """Rows of two sets, one of which has a row that was fitted on."""
+    rows = (
+        ("Paper, table 1", "small", 101.0, 100, True),
+        ("Paper, table 1", "middle", 96.0, 100, False),
+        ("Paper, table 1", "large", 212.0, 200, False),
+        ("Blog", "a <b> node", 0.75, 0.5, False),
+    )
+    more = {"unit": "TFLOP/s", "source": "online-softmax"}
+    return [
+        {"set": one, "name": name, "predicted": ours, "published": theirs, "fitted": fitted, **more}
+        for one, name, ours, theirs, fitted in rows
+    ]
+
+
+def goals() -> list[dict]:
+    """Goals that `predictions` meets."""
+    return [
+        {"name": "table 1", "sets": ["Paper, table 1"], "within": 0.1, "share": 1},
+        {"name": "all", "sets": ["Paper, table 1", "Blog"], "median": 0.06},
+    ]
+
+
 def grids() -> list[dict]:
     """Two pictures of cells: a lane by bank, and one cell with neither colour nor legend."""
     cells = [[["0", 2], ["1", -1]], [["", -1], ["3", 7]]]

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from snippets.pipeline_schedules import clock, measured
 from snippets.pipeline_schedules import pipeline_schedules as schedules
+from snippets.pipeline_schedules.automatic import automatic
+from snippets.pipeline_schedules.clock import Times
 from snippets.pipeline_schedules.pipeline_schedules import Costs, Schedule
 
 # p and m for which every formula is published: p even, m even, a multiple and >= 2 p.
@@ -19,7 +22,75 @@ RECOMPUTATION = "reducing-activation-recomputation"
 Row = tuple[str, float, float, str]  # name, value, expected, source
 
 
+GOALS = (
+    {
+        "name": "Throughput, one constant a model",
+        "sets": (measured.RATE,),
+        "within": 0.05,
+        "share": 1.0,
+    },
+    {
+        "name": "Idle shares, no constant",
+        "sets": (measured.IDLE,),
+        "within": 0.05,
+        "share": 1.0,
+    },
+    {"name": "Peak memory, no constant", "sets": (measured.MEMORY,), "worst": 0.055},
+)
+
+
+def predictions() -> list[dict[str, Any]]:
+    """Idle shares, throughput and memory that the zero-bubble paper published."""
+    return list(measured.predictions())
+
+
 def facts() -> list[dict[str, Any]]:
+    """The schedules against the formulas, on the table and on the clock."""
+    return [*table_facts(), *clock_facts()]
+
+
+def clock_facts() -> list[dict[str, Any]]:
+    """What times and messages do, where a formula or a paper's figure is exact."""
+    rows = []
+
+    def fact(name: str, value: float, expected: float, allowed: float, of: str) -> None:
+        row = {"name": name, "value": value, "expected": expected, "source": of}
+        rows.append({**row, "tolerance": allowed, "unit": ""})
+
+    rounding = 1e-12
+    p, m = 8, 24
+    f, i, w, c = 18.5, 18.1, 9.3, 0.6
+    times = Times(f, i, w)
+    made = clock.run(schedules.one_f_one_b(p, m), times)
+    step = (m + p - 1) * (f + i + w)
+    fact(f"On the clock: step of 1F1B, p {p}, m {m}", made.makespan, step, rounding, MEGATRON)
+    made = clock.run(schedules.zero_bubble_h2(p, m), Times(i, i, i), c)
+    step = m * 3 * i + (p - 1) * 2 * c  # m (F + I + W) + (p - 1) (F + I + 2 c - 2 W)
+    what = "On the clock: step of ZB-H2 with messages, validated later"
+    fact(what, made.step(validated_later=True), step, rounding, "zero-bubble")
+    # One micro-batch goes down and comes back: nothing overlaps, so nothing can differ.
+    for blocks in (False, True):
+        made = clock.run(schedules.one_f_one_b(p, 1), times, c, blocks=blocks)
+        step = p * (f + i + w) + 2 * (p - 1) * c
+        what = f"On the clock: one micro-batch, receives {'block' if blocks else 'do not'}"
+        fact(what, made.makespan, step, rounding, MEGATRON)
+    # The slowest stage sets the pace, whatever the schedule.
+    head = Times(4.0, 4.0, 4.0)
+    slow = clock.uneven(times, p, Times(0, 0, 0), head)
+    made = clock.run(schedules.one_f_one_b(p, m), slow)
+    step = (m + p - 1) * (f + i + w) + m * 12.0
+    fact("On the clock: a head on the last stage of 1F1B", made.makespan, step, rounding, MEGATRON)
+    by_hand = clock.run(schedules.zero_bubble_h1(p, m), times, c)
+    found = automatic(p, m, times, c, p, 0.4)
+    what = f"On the clock: searched order for {p} held, against ZB-H1"
+    fact(what, found.span, by_hand.span, rounding, "zero-bubble")
+    for setting, ours, published in measured.searched():
+        what = f"Working share of ZB-2p, {setting.model}, m {setting.micro_batches}"
+        fact(what, 1 - ours, 1 - published, 0.0015, "zero-bubble")
+    return rows
+
+
+def table_facts() -> list[dict[str, Any]]:
     """Idle time, activations and copies of every schedule against the formulas."""
     rows = []
     for p, m in SIZES:

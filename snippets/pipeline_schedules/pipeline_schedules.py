@@ -44,12 +44,11 @@ class Costs:
 
     def of(self, kind: Kind) -> int:
         """The time of a pass of `kind`."""
-        return {
-            Kind.FORWARD: self.forward,
-            Kind.BACKWARD: self.backward,
-            Kind.INPUT: self.input,
-            Kind.WEIGHT: self.weight,
-        }[kind]
+        if kind is Kind.FORWARD:
+            return self.forward
+        if kind is Kind.BACKWARD:
+            return self.backward
+        return self.input if kind is Kind.INPUT else self.weight
 
 
 @dataclass(frozen=True)
@@ -162,6 +161,7 @@ def timed(
     """
     costs = costs or Costs()
     done: dict[tuple[bool, int, int], int] = {}  # forward or not, micro-batch, step
+    at = [{place: step for step, place in enumerate(path)} for path in paths]
     free, taken = [0] * len(orders), [0] * len(orders)
     passes: list[Pass] = []
     moved = True
@@ -170,7 +170,7 @@ def timed(
         for rank, order in enumerate(orders):
             while taken[rank] < len(order):
                 slot = order[taken[rank]]
-                steps = [paths[t.micro_batch].index((rank, t.chunk)) for t in slot]
+                steps = [at[t.micro_batch][rank, t.chunk] for t in slot]
                 waits = [
                     key
                     for task, step in zip(slot, steps, strict=True)

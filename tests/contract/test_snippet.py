@@ -146,7 +146,7 @@ def test_both_files_must_be_there(project: Project, missing: str) -> None:
 
 
 PROOF_NAMES = ["CASES", "TIMED", "COUNTED", "inputs", "reference", "VARIANTS", "PEERS", "cost",
-               "facts", "TOLERANCE", "LIMITS", "NEEDS"]  # fmt: skip
+               "facts", "predictions", "GOALS", "TOLERANCE", "LIMITS", "NEEDS"]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PROOF_NAMES)
@@ -155,6 +155,15 @@ def test_what_verifies_does_not_stand_in_the_snippet(project: Project, name: str
     [line] = lines(project, text)
     assert line.startswith(f"snippets/given/given.py:{at(text, f'{name} = 3')}: ")
     assert f"{name} belongs in cases.py; move it there" in line
+
+
+def test_goals_without_predictions_are_told(project: Project) -> None:
+    text = f"{MODEL}\n\nGOALS = ()\n"
+    [line] = lines(project, text)
+    assert "given/cases.py:" in line and "GOALS has no predictions to judge; add `def" in line
+    assert lines(project, f"{text}\n\ndef predictions():\n    return []\n") == []
+    [line] = lines(project, f"{MODEL}\n\npredictions = 3\n")
+    assert "predictions is not a function; define it by `def predictions`" in line
 
 
 def test_a_demo_among_the_cases_is_told(project: Project) -> None:

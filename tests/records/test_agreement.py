@@ -210,6 +210,22 @@ def test_what_only_compiles_there_has_no_results() -> None:
     assert "though the snippet does not run there" in faults(synthetic.record(), needs=needs)[0]
 
 
+def test_predictions_and_goals_are_those_of_the_cpu() -> None:
+    stated = {"predictions": synthetic.predictions(), "goals": synthetic.goals()}
+    truth = synthetic.record(0, cases=[], kind="model", facts=synthetic.facts(), **stated)
+    claim = copy.deepcopy(truth)
+    claim["predictions"][0]["predicted"] = 102.0
+    assert faults(claim, truth, kind="model") == []
+    claim["predictions"][1]["published"] = 96.0
+    del claim["predictions"][3], claim["goals"][1]
+    assert faults(claim, truth, kind="model") == [
+        "leaves out the prediction 'a <b> node', or has it with another published figure",
+        "leaves out the prediction 'middle', or has it with another published figure",
+        "has the prediction 'middle', which is not due so",
+        "asks for other goals of its predictions",
+    ]
+
+
 def test_facts_are_those_of_the_cpu() -> None:
     truth = synthetic.record(0, cases=[], facts=synthetic.facts(), kind="program")
     claim = synthetic.record(cases=[], facts=synthetic.facts(), kind="program")

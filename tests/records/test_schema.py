@@ -23,6 +23,8 @@ FULL = synthetic.record(
     facts=synthetic.facts()[:1],
     timelines=synthetic.timelines()[1:],
     grids=synthetic.grids()[:1],
+    predictions=synthetic.predictions()[1:2],
+    goals=synthetic.goals()[:1],
     cases=[synthetic.case(64, 64, [synthetic.result("a", 1e-4, reason="")], timed=True)],
     compiled=[synthetic.compiled("sm_90")],
     due=synthetic.due(synthetic.ladder()[2:]),
@@ -34,6 +36,7 @@ def changed(gpus: int = 1, **more: object) -> dict:
     """A sound record with some keys replaced; `a__b` is the key b of the object a."""
     found = synthetic.record(gpus, facts=synthetic.facts(), timelines=synthetic.timelines())
     found["grids"] = synthetic.grids()
+    found |= {"predictions": synthetic.predictions(), "goals": synthetic.goals()}
     found = copy.deepcopy(found)
     for name, value in more.items():
         *way, last = (int(key) if key.isdigit() else key for key in name.split("__"))
@@ -67,7 +70,7 @@ WAYS = [way for way in places(FULL) if way]
 OPTIONAL = {"due", "space", "cases", "facts", "ceilings", "conditions", "compiled", "skips", "load",
             "slowed_by", "reason", "untimed", "error", "tolerance", "max_error", "max_error_limit",
             "time", "void", "bytes", "flops", "unit", "timelines", "grids", "legend", "other",
-            "refuses", "targets"}  # fmt: skip
+            "refuses", "targets", "predictions", "goals", "within", "share"}  # fmt: skip
 FREE = ("case", "timed", "matrix_flops_per_second", "peak_flops_per_second", "load")
 BY_TARGET = ("space", "rows")  # has any architecture as a key
 
@@ -100,7 +103,8 @@ def test_a_missing_key_is_a_problem_unless_it_may_be_absent() -> None:
             continue
         free = any(key in FREE for key in way[:-1]) or way[0] == "ceilings"
         free = free or way[:-1] == BY_TARGET
-        fixed = way[0] in ("facts", "skips", "timelines", "grids") and len(way) > 1
+        rows = ("facts", "skips", "timelines", "grids", "predictions")
+        fixed = way[0] in rows and len(way) > 1
         fixed = fixed or (way[0] == "due" and way[-1] == "tolerance")
         may_lack = free or (way[-1] in OPTIONAL and (not fixed or way[-1] in ("other", "legend")))
         lacking = at(FULL, way, lambda place, key: place.pop(key))
@@ -131,6 +135,8 @@ def test_a_value_of_another_type_is_a_problem_which_names_its_place(
         old = old[key]
     if type(old) is type(value) or any(key in FREE for key in way):
         return
+    if way[:2] == ("space", "parameters") and "values" in way[:-1]:
+        return  # numbers, texts and truth values alike
     both_numbers = {type(old), type(value)} == {int, float}
     may_be_none = value is None and way in {
         ("commit",), *(("machine", key) for key, v in FULL["machine"].items()
@@ -256,6 +262,12 @@ def timed(**more: object) -> dict:
         ),
         (changed(facts__0__value=6738415617), "passed with 6738415617 for 6738415616"),
         (changed(facts__1__value=1.02e21), "'FLOPs' passed with"),
+        (changed(predictions=[]), "no list of rows"),
+        (changed(predictions__0__published=0), "its published is 0"),
+        (changed(predictions__1__name="small"), "'small' stands twice"),
+        (changed(predictions__2__predicted=221.0), "goal 'table 1' passed with 1 of 2 rows"),
+        (changed(goals__0__sets=["Memoir"]), "which has no rows"),
+        (changed(goals__0__mean=0.1), "asks not for name, sets and one of"),
         (changed(timelines=[]), "no list of rows"),
         (changed(grids=[]), "no list of rows"),
         (changed(grids__0__columns=["0"]), "row 0 of its cells is no list of 1"),

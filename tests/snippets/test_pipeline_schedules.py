@@ -412,7 +412,7 @@ def mutated(find: str, replace: str) -> ModuleType:
         ("if turn >= p - rank:", "if turn > p - rank:", "ZB-V"),
         ("range(2 * (p - rank) - 1)", "range(2 * (p - rank))", "ZB-V"),
         ("split=turn > edge", "split=False", "DualPipe"),
-        ('V", orders, [path] * m, costs, 2)', 'V", orders, [path] * m, costs)', "copies"),
+        ('eV", orders, [path] * m, costs, 2)', 'eV", orders, [path] * m, costs)', "copies"),
     ],
 )  # fmt: skip
 def test_a_mistake_breaks_a_fact(

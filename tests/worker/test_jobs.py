@@ -6,11 +6,12 @@ import sys
 import time
 from html import unescape
 from pathlib import Path
+from pprint import pformat
 
 import pytest
 from conftest import CUT, sound_snippet, write_snippet, wrong_snippet
 from simulated import posix, smi
-from synthetic import grids, timelines
+from synthetic import goals, grids, predictions, timelines
 
 from warpshelf.bench import assemble
 from warpshelf.bench.pool import Job, Outcome
@@ -207,6 +208,71 @@ def test_a_gpu_times_kernels_alone(tmp_path) -> None:
     assert work.timing_job() is None
     assert [job.do for job in work.jobs(60)] == [Task.VERIFY]
     assert isinstance(work.jobs(60)[0], Job)
+
+
+PREDICTS = f"""
+def predictions():
+    return {pformat(predictions(), width=60)}
+
+
+GOALS = {pformat(goals(), width=60)}
+"""
+MODEL = f'''"""What it predicts.
+
+Error   told by set
+Raises  nothing
+Source  none
+"""
+
+
+def demo():
+    print("nothing")
+
+
+if __name__ == "__main__":
+    demo()
+{CUT}
+def facts():
+    fact = {{"name": "a", "value": 1, "expected": 1, "tolerance": 0}}
+    return [fact | {{"unit": "", "source": "x"}}]
+
+'''
+
+
+def verified(tmp_path: Path, text: str) -> dict:
+    """What comes of verifying a model's text."""
+    path = write_snippet(tmp_path / "snippets" / "trial", text)
+    one = snippet.read(Project(tmp_path), path.parent)
+    assert not one.findings
+    details = {**assemble.details(one, GPU | {"slug": "cpu", "gpus": 0}), "token": "x"}
+    answer: dict = jobs.DOES[Task.VERIFY](Context(details, lambda message: None))
+    return answer
+
+
+def test_predictions_are_recorded_with_the_goals_that_they_meet(tmp_path) -> None:
+    answer = verified(tmp_path, MODEL + PREDICTS)
+    assert answer["predictions"] == predictions() and answer["goals"] == goals()
+    assert answer["failures"] == []
+    assert "predictions" not in verified(tmp_path, MODEL)
+
+
+def test_a_missed_goal_fails_at_its_line(tmp_path) -> None:
+    text = MODEL + PREDICTS.replace("'within': 0.1", "'within': 0.055")
+    [failure] = verified(tmp_path, text)["failures"]
+    assert failure["what"] == (
+        "goal 'table 1': 1 of 2 rows within 5.5 % where it asks for 100 % of rows within 5.5 %"
+    )
+    cases = (tmp_path / "snippets" / "trial" / "cases.py").read_text().splitlines()
+    at = next(n for n, line in enumerate(cases, 1) if line.startswith("GOALS"))
+    assert (failure["file"], failure["line"]) == ("cases.py", at)
+
+
+def test_a_prediction_that_is_no_number_is_told(tmp_path) -> None:
+    text = MODEL + PREDICTS.replace("101.0", 'float("nan")')
+    with pytest.raises(JobError, match="prediction 'small': its predicted is nan"):
+        verified(tmp_path, text)
+    with pytest.raises(JobError, match="is of the set 'Memoir', which has no rows"):
+        verified(tmp_path, MODEL + PREDICTS.replace("'Blog']", "'Memoir']"))
 
 
 def test_pictures_are_asked_of_a_module_that_has_some() -> None:

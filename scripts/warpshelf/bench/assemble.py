@@ -238,6 +238,8 @@ class Gathered:
             "due": (verified or listed).get("due") if self.on_cpu else None,
             "cases": verified.get("cases", []) + timed.get("cases", []),
             "facts": verified.get("facts", []),
+            "predictions": verified.get("predictions", []),
+            "goals": verified.get("goals", []),
             "timelines": verified.get("timelines", []),
             "grids": verified.get("grids", []),
             "ceilings": timed.get("ceilings"),

@@ -12,6 +12,7 @@ from typing import Any
 
 from warpshelf.bench import assemble
 from warpshelf.bench.pool import AHEAD, Job, Outcome, Pool, most_on_gpu
+from warpshelf.contract import predictions
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.files import write_atomically
 from warpshelf.core.findings import Finding, ShelfError
@@ -34,7 +35,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one snippet in a run on one machine; `machine` is a slug."""
+    """What became of one snippet in a run on one machine; `machine` is a slug.
+
+    `told` has a line for each set of published figures that the snippet predicts: its errors.
+    """
 
     snippet: str
     state: str  # "passed", "failed", "current", "skipped" or "left"
@@ -42,6 +46,7 @@ class Verdict:
     findings: tuple[Finding, ...] = ()
     seconds: float = 0.0
     machine: str = machine.CPU
+    told: tuple[str, ...] = ()
 
 
 @dataclass
@@ -94,7 +99,7 @@ class Run:
             stale = self._stale(sound, machine.CPU, book)
             if not stale:
                 for snippet in sound:
-                    self._end(Verdict(snippet.id, "current"))
+                    self._current(snippet, machine.CPU)
                 return self.verdicts
             if any(snippet.uses_triton or snippet.cuda_path for snippet in stale):
                 ahead = AHEAD  # of a GPU's children few have a use for it
@@ -108,7 +113,7 @@ class Run:
                 stale = self._stale(chosen, where["slug"], book)
                 for snippet in chosen:
                     if snippet not in stale:
-                        self._end(Verdict(snippet.id, "current", machine=where["slug"]))
+                        self._current(snippet, where["slug"])
                 self._work(pool, where, stale, book, deadline)
         return self.verdicts
 
@@ -205,7 +210,9 @@ class Run:
             if work.views:
                 kept.write(snippet, work.views)
         book.note(snippet.id, slug, work.digest, None)
-        self._end(Verdict(snippet.id, "passed", note, seconds=work.seconds, machine=slug))
+        told = _told(new)
+        done = Verdict(snippet.id, "passed", note, seconds=work.seconds, machine=slug, told=told)
+        self._end(done)
 
     def _compare(self, work: assemble.Gathered, new: Record) -> None:
         """See that the record in place, which is kept, claims what this run would claim."""
@@ -247,6 +254,14 @@ class Run:
             what = "is not installed in this environment"
             raise ShelfError(Finding("torch", None, what, "run `make site`, which installs it"))
 
+    def _current(self, snippet: Snippet, slug: str) -> None:
+        old = self.records.get((snippet.id, slug)) or store.load_all(snippet)[0].get(slug, {})
+        self._end(Verdict(snippet.id, "current", machine=slug, told=_told(old)))
+
     def _end(self, verdict: Verdict) -> None:
         self.verdicts.append(verdict)
         self.tell(verdict)
+
+
+def _told(record: Record) -> tuple[str, ...]:
+    return tuple(one.words for one in predictions.by_set(record.get("predictions", ())))

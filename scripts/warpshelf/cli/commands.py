@@ -133,6 +133,7 @@ def run(
                 "note": verdict.note,
                 "seconds": round(verdict.seconds, 3),
                 "findings": [str(finding) for finding in verdict.findings],
+                "errors": list(verdict.told),
             }
             for verdict in verdicts
         ]

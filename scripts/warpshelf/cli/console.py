@@ -102,7 +102,7 @@ class Reporter:
             self.active.pop(event.snippet, None)
             if self.live:
                 self.bar.advance(self.bar.task_ids[0])
-            if event.state != "current":
+            if event.state != "current" or event.told:
                 self._verdict(event)
         if self.live:
             from rich.markup import escape
@@ -118,5 +118,7 @@ class Reporter:
         where = "" if verdict.machine == CPU else f" on {verdict.machine}"
         line = f"{MARKS[verdict.state]} {escape(verdict.snippet)}{where}{took}{note}"
         self.console.print(line, soft_wrap=True)
+        for told in verdict.told:
+            self.console.print(f"  {told}", markup=False, soft_wrap=True)
         for finding in verdict.findings:
             self.console.print(str(finding), markup=False, soft_wrap=True)

@@ -51,9 +51,12 @@ NEEDED = {
 }
 NEEDED["model"] = NEEDED["program"]
 KERNEL_NAMES = {"VARIANTS", "CASES", "TIMED", "COUNTED", "PEERS"}
-FUNCTIONS = ("inputs", "reference", "cost", "facts")
+FUNCTIONS = ("inputs", "reference", "cost", "facts", "predictions")
 # Every name by which cases.py speaks to the tooling: none of them stands in the snippet itself.
-PROOF = (*NEEDED["kernel"], "COUNTED", "cost", "facts", "TOLERANCE", "LIMITS", "SPACE", "NEEDS")
+PROOF = (
+    *NEEDED["kernel"], "COUNTED", "cost", "facts", "predictions", "GOALS", "TOLERANCE", "LIMITS",
+    "SPACE", "NEEDS",
+)  # fmt: skip
 
 
 class Row(NamedTuple):
@@ -325,6 +328,9 @@ def _proof(snippet: Snippet, cases: Parsed) -> Iterator[Row]:
         if name in cases.names and name not in cases.functions:
             what = f"{name} is not a function"
             yield Row(CASES_FILE, cases.names[name], what, f"define it by `def {name}`")
+    if "GOALS" in cases.names and "predictions" not in cases.names:
+        mend = "add `def predictions():`, or take GOALS out"
+        yield Row(CASES_FILE, cases.names["GOALS"], "GOALS has no predictions to judge", mend)
     if "demo" in cases.names:
         what = f"demo belongs in {snippet.path.name}"
         yield Row(CASES_FILE, cases.names["demo"], what, "move it there")

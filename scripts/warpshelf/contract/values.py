@@ -29,7 +29,7 @@ Function = Callable[..., Any]
 class Obligations:
     """What cases.py says, its shape checked: nothing else asks the module for its names.
 
-    Of a program or a model, `facts` alone is there.
+    Of a program or a model only `facts`, and what it predicts and draws, are there.
     """
 
     cases: tuple[Case, ...] = ()  # of CASES, then of COUNTED
@@ -42,6 +42,8 @@ class Obligations:
     reference: Function | None = None
     cost: Function | None = None
     facts: Function | None = None
+    predictions: Function | None = None
+    goals: Any = ()  # of predictions; looked at together with what that returns
     timelines: Function | None = None
     grids: Function | None = None
     tolerance: Mapping[str, tuple[float, str]] = field(default_factory=dict)
@@ -78,8 +80,13 @@ def obligations(module: ModuleType, kind: str, needs: Mapping[str, Any]) -> Obli
     """
     names = vars(module)
     if kind != "kernel":
-        drawn = names.get("timelines"), names.get("grids")
-        return Obligations(facts=names["facts"], timelines=drawn[0], grids=drawn[1])
+        return Obligations(
+            facts=names["facts"],
+            predictions=names.get("predictions"),
+            goals=names.get("GOALS", ()),
+            timelines=names.get("timelines"),
+            grids=names.get("grids"),
+        )
     if problems := _kernel(names, needs):
         raise Malformed(problems)
     cases = (*names["CASES"], *names.get("COUNTED", ()))

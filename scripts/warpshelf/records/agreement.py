@@ -145,6 +145,17 @@ def _facts(claim: Record, truth: Record) -> Iterator[str]:
         yield f"leaves out the fact {key[0]!r}, or has it with another tolerance, unit or source"
     for key in found.keys() - wanted.keys():
         yield f"has the fact {key[0]!r}, which is not due so"
+    due, told = ({_row(row) for row in one.get("predictions", ())} for one in (truth, claim))
+    for name, *_ in sorted(due - told):
+        yield f"leaves out the prediction {name!r}, or has it with another published figure"
+    for name, *_ in sorted(told - due):
+        yield f"has the prediction {name!r}, which is not due so"
+    if claim.get("goals") != truth.get("goals"):
+        yield "asks for other goals of its predictions"
+
+
+def _row(row: Mapping[str, Any]) -> tuple[str, str, float, str, str, bool]:
+    return row["name"], row["set"], row["published"], row["unit"], row["source"], row["fitted"]
 
 
 def _fact(fact: Mapping[str, Any]) -> tuple[str, float, str, str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from warpshelf.contract.grids import cell_problem, grids_problem, legend_problem
 from warpshelf.contract.pictures import NAME
+from warpshelf.contract.predictions import goals_problem, reached, rows_problem
 from warpshelf.contract.snippet import ID
 from warpshelf.contract.timelines import PASS_KINDS, timelines_problem
 from warpshelf.contract.values import fact_holds
@@ -66,6 +67,24 @@ FACT = {
     "unit": str,
     "source": str,
     "verdict": ("passed",),
+}
+PREDICTION = {
+    "set": str,
+    "name": str,
+    "predicted": NUMBER,
+    "published": NUMBER,
+    "unit": str,
+    "source": str,
+    "fitted": bool,
+}
+GOAL = {
+    "name": str,
+    "sets": [str],
+    "within?": NUMBER,
+    "share?": NUMBER,
+    "mean?": NUMBER,
+    "median?": NUMBER,
+    "worst?": NUMBER,
 }
 PASS = {
     "rank": int,
@@ -134,6 +153,8 @@ RECORD = {
     "due?": [DUE],  # of a kernel on a CPU: what every record of it must show, see agreement.py
     "cases?": [CASE],
     "facts?": [FACT],
+    "predictions?": [PREDICTION],  # of a model: published figures beside its own
+    "goals?": [GOAL],  # what errors of these it keeps to
     "timelines?": [TIMELINE],
     "grids?": [GRID],
     "ceilings?": {
@@ -184,6 +205,8 @@ def contradiction(record: Record) -> str | None:
     for fact in record.get("facts", ()):
         if not fact_holds(fact):
             return f"fact {fact['name']!r} passed with {fact['value']} for {fact['expected']}"
+    if wrong := _unpredicted(record):
+        return wrong
     if "counts" in record and (wrong := counts.contradiction(record)):
         return wrong
     if "space" in record and (wrong := space.contradiction(record)):
@@ -191,6 +214,19 @@ def contradiction(record: Record) -> str | None:
     if "grids" in record and (malformed := grids_problem(record["grids"])):
         return malformed
     return timelines_problem(record["timelines"]) if "timelines" in record else None
+
+
+def _unpredicted(record: Record) -> str | None:
+    rows, goals = record.get("predictions"), record.get("goals")
+    if rows is None:
+        return "has goals of no predictions" if goals is not None else None
+    if wrong := rows_problem(rows) or goals_problem(goals or (), rows):
+        return wrong
+    for goal in goals or ():
+        met, told = reached(goal, rows)
+        if not met:
+            return f"goal {goal['name']!r} passed with {told}"
+    return None
 
 
 def _possible(time: dict[str, Any], case: dict[str, Any], ceilings: dict[str, Any]) -> bool:

@@ -18,6 +18,7 @@ from warpshelf.render import (
     grids,
     languages,
     plots,
+    predictions,
     provenance,
     rivals,
     space,
@@ -31,8 +32,10 @@ from warpshelf.render.listings import listings
 from warpshelf.render.notices import notice, notices
 from warpshelf.render.reported import reported
 
-KEYS = ("idea", "code", "output", "accuracy", "timing", "plot", "compile", "look", "space",
-        "beside", "facts", "reported", "provenance", "reproduce", "whole", "folded")  # fmt: skip
+KEYS = (
+    "idea", "code", "output", "accuracy", "timing", "plot", "compile", "look", "space", "beside",
+    "predictions", "facts", "reported", "provenance", "reproduce", "whole", "folded",
+)  # fmt: skip
 
 
 def _join(parts: Iterable[str]) -> str:
@@ -170,6 +173,9 @@ def fragments(exhibit: Exhibit) -> dict[str, str]:
                 rivals.table(exhibit.rivals),
             )
         ),
+        "predictions": _results(
+            exhibit, "predictions", ran, lambda r: predictions.predictions(r, titles)
+        ),
         "facts": _results(exhibit, "facts", ran, lambda r: facts.facts(r, titles)),
         "reported": reported(exhibit),
         "provenance": _join(_provenance(exhibit, s) for s in current),
@@ -180,7 +186,8 @@ def fragments(exhibit: Exhibit) -> dict[str, str]:
     def everything(record: Record) -> str:
         timed_here = any(s.record is record for s in timed)
         shown = (_plot(record), timing.timing(record)) if timed_here else ()
-        return "\n".join(filter(None, (*shown, _accuracy(record), facts.facts(record, titles))))
+        stated = (predictions.predictions(record, titles), facts.facts(record, titles))
+        return "\n".join(filter(None, (*shown, _accuracy(record), *stated)))
 
     bodies = [(s, everything(s.record)) for s in ran if s.record]
     figures = "".join(compilation.compiled(s.record) for s in compiled[:1] if s.record)
@@ -206,6 +213,7 @@ def fragments(exhibit: Exhibit) -> dict[str, str]:
         "look": "No view of the present code is recorded.",
         "space": "No space of configurations of the present code is recorded.",
         "beside": "No public kernel is compiled beside it.",
+        "predictions": "No predictions are recorded for the present code.",
         "facts": "No facts are recorded for the present code.",
         "reported": "No figure that others state for it is on file.",
         "provenance": "No record of the present code exists.",
@@ -213,7 +221,7 @@ def fragments(exhibit: Exhibit) -> dict[str, str]:
     for key, words in nothing.items():
         if not parts[key]:
             parts[key] = _join((f'<p class="ws-absent">{words}</p>', said))
-        elif key in ("accuracy", "timing", "plot", "facts"):
+        elif key in ("accuracy", "timing", "plot", "predictions", "facts"):
             parts[key] = _join((parts[key], said))
     return {**parts, "whole": whole, "folded": folded}
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from warpshelf.contract import values
+from warpshelf.contract import predictions, values
 from warpshelf.contract.grids import grids_problem
 from warpshelf.contract.timelines import timelines_problem
 from warpshelf.worker import due, times
@@ -46,7 +46,10 @@ def verify_snippet(context: Context) -> dict[str, Any]:
             context.module.demo(*([] if job["kind"] == "model" else [device]))
         context.mark("end")
     if job["kind"] != "kernel":
-        return _facts(context) | pictures_of(context)
+        found = _facts(context)
+        predicted = _predictions(context)
+        failures = found["failures"] + predicted.pop("failures", [])
+        return found | predicted | pictures_of(context) | {"failures": failures}
     checks = Checks(context, device)
     for index in checks.share.chosen(proof):
         checks.case(index, proof.cases[index], timed=False)
@@ -97,6 +100,29 @@ def _facts(context: Context) -> dict[str, Any]:
         "facts": [{**row, "value": _stable(row), "verdict": "passed"} for row in rows],
         "failures": failures,
     }
+
+
+def _predictions(context: Context) -> dict[str, Any]:
+    """Published figures beside the model's, and the goals that they meet; nothing without any."""
+    offered, goals = context.proof.predictions, context.proof.goals
+    if offered is None:
+        return {}
+    context.at("in predictions()")
+    rows = offered()
+    if what := predictions.rows_problem(rows):
+        raise JobError(what, "mend the row", context.place("predictions"))
+    if what := predictions.goals_problem(goals, rows):
+        raise JobError(what, "mend the goal", context.place("GOALS"))
+    failures = []
+    for goal in goals:
+        met, told = predictions.reached(goal, rows)
+        if not met:
+            what = f"goal {goal['name']!r}: {told} where it asks for {predictions.asked(goal)}"
+            failures.append(failure(what, "mend the model", context.place("GOALS")))
+    # What the last digits are may differ by the machine's mathematical library.
+    kept = [{**row, "predicted": float(f"{row['predicted']:.9g}")} for row in rows]
+    asked = [{**goal, "sets": list(goal["sets"])} for goal in goals]
+    return {"predictions": kept, "goals": asked, "failures": failures}
 
 
 def pictures_of(context: Context) -> dict[str, Sequence[dict[str, Any]]]:

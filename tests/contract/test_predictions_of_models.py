@@ -1,0 +1,132 @@
+"""What a model's predictions() may return, how its errors are told, and which goals they meet."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from anything import ANY
+from hypothesis import given
+from hypothesis import strategies as st
+from synthetic import goals, predictions
+
+from warpshelf.contract import predictions as rules
+
+
+def row(**changed: object) -> list[dict]:
+    """One row, with some of its keys replaced."""
+    return [predictions()[1] | changed]
+
+
+def goal(**changed: object) -> dict:
+    """The first goal, with some of its keys replaced; None takes one out."""
+    found = goals()[0] | changed
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def test_sound_rows_and_goals_have_no_problem() -> None:
+    assert rules.rows_problem(predictions()) is None
+    assert rules.goals_problem(goals(), predictions()) is None
+    assert rules.goals_problem((), predictions()) is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ([], "predictions() returned [], no list of rows"),
+        (None, "predictions() returned None, no list of rows"),
+        (["small"], "predictions() holds 'small', not a dict of set, name, predicted"),
+        (row(colour=1), "not a dict of set"),
+        (row(name=" "), "its name is ' ', no words"),
+        (row(source=""), "its source is '', no words"),
+        (row(unit=1), "its unit is 1, no words"),
+        (row(predicted=math.nan), "its predicted is nan"),
+        (row(predicted=math.inf), "its predicted is inf"),
+        (row(published=0), "its published is 0"),
+        (row(published="100"), "its published is '100'"),
+        (row(predicted=True), "its predicted is True"),
+        (row(fitted=0), "its fitted is 0"),
+        (row() * 2, "prediction 'middle' stands twice in 'Paper, table 1'"),
+    ],
+)
+def test_a_malformed_row_is_named(rows: object, says: str) -> None:
+    assert says in str(rules.rows_problem(rows))
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (3, "GOALS is 3, no tuple of goals"),
+        (["all"], "which is no dict"),
+        ([goal(share=None)], "which asks not for name, sets and one of within with share"),
+        ([goal(mean=0.1)], "which asks not for name, sets and one of"),
+        ([goal(within=None, share=None)], "which asks not for name, sets and one of"),
+        ([goal(name="")], "which has no name"),
+        ([goal(sets=[])], "which names no sets"),
+        ([goal(sets="Blog")], "which names no sets"),
+        ([goal(share=1.2)], "which asks for a share over 1"),
+        ([goal(within=0)], "which asks for no positive number"),
+        ([goal(sets=["Blogs"])], "is of the set 'Blogs', which has no rows"),
+    ],
+)
+def test_a_malformed_goal_is_named(asked: object, says: str) -> None:
+    assert says in str(rules.goals_problem(asked, predictions()))
+
+
+def test_a_goal_of_fitted_rows_alone_could_not_fail() -> None:
+    rows = [one | {"fitted": True} for one in predictions()]
+    assert "of rows that were all fitted" in str(rules.goals_problem(goals(), rows))
+
+
+@given(ANY)
+def test_whatever_comes_back_is_judged(value: object) -> None:
+    for rows in (value, [value], row(set=value), row(predicted=value), row(fitted=value)):
+        assert "\n" not in str(rules.rows_problem(rows))
+    for asked in (value, [value], [goal(sets=value)], [goal(within=value)], [goal(name=value)]):
+        assert "\n" not in str(rules.goals_problem(asked, predictions()))
+
+
+def test_errors_are_told_by_set_and_fitted_rows_do_not_count() -> None:
+    assert [one.words for one in rules.by_set(predictions())] == [
+        "Paper, table 1: 2 rows, 1 fitted, mean 5.0 %, median 5.0 %, worst 6.0 %; "
+        "1 within 5 %, 2 within 10 %",
+        "Blog: 1 row, mean 50.0 %, median 50.0 %, worst 50.0 %; 0 within 5 %, 0 within 10 %",
+    ]
+    fitted = [predictions()[0]]
+    assert [one.words for one in rules.by_set(fitted)] == ["Paper, table 1: no rows, 1 fitted"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "met", "told"),
+    [
+        (goal(), True, "2 of 2 rows within 10 %"),
+        (goal(within=0.05), False, "1 of 2 rows within 5 %"),
+        (goal(within=0.05, share=0.5), True, "1 of 2 rows within 5 %"),
+        (goal(within=None, share=None, mean=0.051), True, "mean error 5.00 %"),
+        (goal(within=None, share=None, mean=0.049), False, "mean error 5.00 %"),
+        (goal(within=None, share=None, worst=0.059), False, "worst error 6.00 %"),
+        (goals()[1], True, "median error 6.00 %"),
+    ],
+)
+def test_a_goal_is_met_by_the_rows_of_its_sets(asked: dict, met: bool, told: str) -> None:
+    assert rules.reached(asked, predictions()) == (met, told)
+
+
+def test_what_a_goal_asks_for_is_said() -> None:
+    assert [rules.asked(one) for one in goals()] == [
+        "100 % of rows within 10 %",
+        "median error at most 6 %",
+    ]
+
+
+@given(st.lists(st.tuples(st.floats(0.5, 2), st.booleans()), min_size=1, max_size=20))
+def test_a_looser_goal_is_met_wherever_a_stricter_one_is(pairs: list[tuple[float, bool]]) -> None:
+    rows = [
+        {"set": "s", "name": str(at), "predicted": one, "published": 1.0, "unit": "", "source": "x",
+         "fitted": fitted}
+        for at, (one, fitted) in enumerate(pairs)
+    ]  # fmt: skip
+    if all(fitted for _, fitted in pairs):
+        return
+    told = [rules.reached(goal(sets=["s"], within=limit), rows)[0] for limit in (0.1, 0.3, 1.0)]
+    assert told == sorted(told) and told[-1]
