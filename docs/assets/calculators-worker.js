@@ -7,6 +7,7 @@ const ENCODED = { "pyodide.asm.wasm": "wasm.packed", "library.zip": "library.pac
 const TYPES = { "pyodide.asm.wasm": "application/wasm", "library.zip": "application/zip" };
 
 const real = self.fetch.bind(self);
+let broken; // told what did not come: Pyodide itself would wait for it for ever
 
 async function got(url) {
   const answer = await real(url);
@@ -18,18 +19,43 @@ async function got(url) {
 self.fetch = async (request, ...rest) => {
   const url = String(request.url || request);
   const name = url.slice(url.lastIndexOf("/") + 1);
-  if (!(name in ENCODED)) return real(request, ...rest);
-  const answer = await got(url.slice(0, -name.length) + ENCODED[name]);
-  const body = answer.body.pipeThrough(new DecompressionStream("gzip"));
-  return new Response(body, { headers: { "Content-Type": TYPES[name] } });
+  try {
+    if (!(name in ENCODED)) return await real(request, ...rest);
+    const answer = await got(url.slice(0, -name.length) + ENCODED[name]);
+    const body = watched(answer.body.pipeThrough(new DecompressionStream("gzip")));
+    return new Response(body, { headers: { "Content-Type": TYPES[name] } });
+  } catch (error) {
+    broken?.(error);
+    throw error;
+  }
 };
+
+function watched(stream) {
+  const reader = stream.getReader();
+  return new ReadableStream({
+    async pull(controller) {
+      try {
+        const { done, value } = await reader.read();
+        if (done) controller.close();
+        else controller.enqueue(value);
+      } catch (error) {
+        broken?.(error);
+        controller.error(error);
+      }
+    },
+  });
+}
 
 async function load({ python, models }) {
   const [{ loadPyodide }, bundle] = await Promise.all([
     import(`${python}pyodide.mjs`),
     got(models).then((answer) => answer.json()),
   ]);
-  const pyodide = await loadPyodide({ indexURL: python, stdLibURL: `${python}library.zip` });
+  const stdLibURL = `${python}library.zip`;
+  const pyodide = await Promise.race([
+    loadPyodide({ indexURL: python, stdLibURL }),
+    new Promise((_, reject) => (broken = reject)),
+  ]);
   for (const [path, text] of Object.entries(bundle.files)) {
     pyodide.FS.mkdirTree(`/shelf/${path}`.replace(/\/[^/]*$/, ""));
     pyodide.FS.writeFile(`/shelf/${path}`, text);
@@ -44,17 +70,20 @@ async function load({ python, models }) {
 
 let loaded = null;
 
+const lastLine = (error) => String(error.message || error).trim().split("\n").pop();
+
 onmessage = async ({ data: { number, where, question } }) => {
+  let answered;
   try {
-    loaded ??= load(where);
-    const answer = await loaded.catch((error) => {
-      loaded = null; // the next question tries again
-      throw error;
-    });
-    const started = performance.now();
-    postMessage({ number, answer: answer(question), took: performance.now() - started });
+    answered = await (loaded ??= load(where));
   } catch (error) {
-    const lines = String(error.message || error).trim().split("\n");
-    postMessage({ number, failed: lines[lines.length - 1] });
+    postMessage({ number, failed: lastLine(error), lost: true }); // this worker is of no more use
+    return;
+  }
+  try {
+    const started = performance.now();
+    postMessage({ number, answer: answered(question), took: performance.now() - started });
+  } catch (error) {
+    postMessage({ number, failed: lastLine(error) });
   }
 };

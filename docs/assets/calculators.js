@@ -34,9 +34,8 @@ function send() {
     worker.onmessage = ({ data }) => done(data);
     worker.onerror = (event) => {
       event.preventDefault();
-      worker?.terminate();
-      worker = null;
-      done({ number: asked?.number, failed: event.message || "the worker could not be started" });
+      const failed = event.message || "the worker could not be started";
+      done({ number: asked?.number, failed, lost: true });
     };
   }
   const { number, where, question } = asked;
@@ -45,7 +44,12 @@ function send() {
 
 let warm = false; // whether Python has answered anything yet
 
-function done({ number, answer, took, failed }) {
+function done({ number, answer, took, failed, lost }) {
+  if (lost) {
+    worker?.terminate(); // the next question starts another
+    worker = null;
+    warm = false;
+  }
   if (!asked || asked.number !== number) return;
   const { resolve, reject } = asked;
   asked = null;

@@ -1,4 +1,4 @@
-"""The arithmetic of a transformer as a form: its inputs, and the lines that follow from them."""
+"""The arithmetic of a transformer as a form: its inputs, and what follows from them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from snippets.model_flops.model_flops import (
 INPUTS = (
     {
         "name": "layers", "label": "Layers", "group": "Model", "kind": "integer",
-        "default": 32, "least": 1, "most": 1000, "unit": "", "help": "Transformer layers.",
+        "default": 32, "least": 1, "most": 1000, "unit": "",
+        "help": "Transformer layers.",
     },
     {
         "name": "hidden", "label": "Hidden size", "group": "Model", "kind": "integer",
@@ -49,13 +50,14 @@ INPUTS = (
         "help": "Inner width, of one expert where there are several.",
     },
     {
-        "name": "gated", "label": "Gated feed-forward", "group": "Model", "kind": "flag",
-        "default": True, "help": "Three matrices, as in SwiGLU, instead of two.",
+        "name": "gated", "label": "Gated feed-forward", "group": "Model",
+        "kind": "flag", "default": True,
+        "help": "Three matrices, as in SwiGLU, instead of two.",
     },
     {
-        "name": "vocabulary", "label": "Vocabulary", "group": "Model", "kind": "integer",
-        "default": 128256, "least": 1, "most": 10_000_000, "unit": "tokens",
-        "help": "Rows of the embedding table.",
+        "name": "vocabulary", "label": "Vocabulary", "group": "Model",
+        "kind": "integer", "default": 128256, "least": 1, "most": 10_000_000,
+        "unit": "tokens", "help": "Rows of the embedding table.",
     },
     {
         "name": "tied", "label": "Tied output", "group": "Model", "kind": "flag",
@@ -138,7 +140,7 @@ def calculate(**inputs: Any) -> dict[str, Any]:
         ("feed-forward", 2 * fed),
         ("output matrix", 2 * model.vocabulary * model.hidden),
     )
-    split = ("16", "4 + 12 / ranks", "2 + 14 / ranks", "16 / ranks")
+    split = ("16", "(4 + 12 / ranks)", "(2 + 14 / ranks)", "16 / ranks")
     return {
         "answer": (
             f"{total / 1e9:.2f} billion parameters, {work / 1e9:.1f} GFLOP of training "
@@ -171,7 +173,7 @@ def calculate(**inputs: Any) -> dict[str, Any]:
             ),
             line(
                 "weights, gradients and optimizer, a rank", state, "B",
-                f"({split[int(inputs['stage'])]}) * parameters",
+                f"{split[int(inputs['stage'])]} * parameters",
                 "zero", "7.5e9 parameters on 64 ranks, ZeRO stage 0",
             ),
             line(
@@ -209,7 +211,7 @@ def calculate(**inputs: Any) -> dict[str, Any]:
         "band": None,
         "notes": (
             "Biases, LayerNorm's second vector and learned positions are left out.",
-            "Latent attention and shared experts are in the model's code, not in this form.",
+            "Latent attention and shared experts are in the code, not in this form.",
         ),
     }  # fmt: skip
 

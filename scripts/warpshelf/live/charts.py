@@ -23,7 +23,8 @@ MARKED = 16  # points of a line up to which each has its mark
 LEFT, RANK, GAP = 62.0, 22.0, 5.0  # of a timeline: room for names, height, room between rows
 SPAN = 720.0  # width of the longest timeline
 NARROW = 7.5  # width of a character in a box of a timeline
-UNITS = ("FLOP/s", "FLOP", "B/s", "B", "s", "%")
+UNITS = ("FLOP/s", "FLOP", "B/s", "B", "s", "%")  # what a label may end with
+SIZES = ("B", "kB", "MB", "GB", "TB", "KiB", "MiB", "GiB", "TiB")  # what a limit is a room of
 
 
 def figures(found: Sequence[Sequence[Plot]], names: Sequence[str]) -> list[str]:
@@ -40,9 +41,12 @@ def figures(found: Sequence[Sequence[Plot]], names: Sequence[str]) -> list[str]:
 
 
 def unit_of(label: str) -> str:
-    """The unit that the label of an axis ends with, where it is one that is scaled: `FLOP`, `B`."""
-    last = label.replace("(", " ").replace(")", " ").split()[-1:]
-    return last[0] if last and last[0] in UNITS else ""
+    """The unit that the label of an axis ends with: `ms` of `step, ms`, `FLOP` of `FLOP`."""
+    _, comma, last = label.rpartition(", ")
+    if comma:
+        return last.strip()
+    words = label.replace("(", " ").replace(")", " ").split()
+    return words[-1] if words and words[-1] in UNITS else ""
 
 
 def _title(name: str, plot: Plot) -> str:
@@ -51,7 +55,8 @@ def _title(name: str, plot: Plot) -> str:
 
 def _axes(plot: Plot) -> str:
     """What bars are, and of what."""
-    return f"{plot['y']} by {plot['x']}." if plot["x"] else f"{plot['y']}."
+    said = f"{plot['y']} by {plot['x']}." if plot["x"] else f"{plot['y']}."
+    return said[:1].upper() + said[1:]
 
 
 # Bars.
@@ -79,7 +84,7 @@ def _bars(name: str, plot: Plot, most: float) -> svg.Drawing:
     for label, values in _stacks(plot).items():
         total = sum(values)
         value = results.shown(total, unit)
-        if limit and total > limit["value"]:
+        if limit and unit in SIZES and total > limit["value"]:
             value += ", over"
         said.append(f"{label}: {value}")
         room = svg.WIDTH - 20 - len(value) * svg.TEXT * svg.BROAD
@@ -162,8 +167,10 @@ def lines(pair: Sequence[tuple[str, Plot]]) -> list[str]:
     keys = [("ws-peak", f"{name}: {results.shown(value, unit)}") for name, value in limits]
     below, foot = svg.legend(axes.FOOT, legend, keys)
     said = [entry.name + entry.value for entry in legend] + [words for _, words in keys]
-    drawing = svg.Drawing(str(plot["title"]), said, foot - 8, [*parts, *below], str(plot["y"]))
-    return [svg.figure(drawing, f" over {plot['x']}.")]
+    remark = f"{plot['y']} over {plot['x']}."
+    remark = remark[:1].upper() + remark[1:]
+    drawing = svg.Drawing(str(plot["title"]), said, foot - 8, [*parts, *below], remark)
+    return [svg.figure(drawing, "")]
 
 
 def _limits(pair: Sequence[tuple[str, Plot]]) -> list[tuple[str, float]]:
@@ -262,7 +269,7 @@ def _timeline(name: str, plot: Plot, end: float) -> str:
     told = f"{len(rows)} rows, ends after {shown}; " + ", ".join(str(s["name"]) for s in series)
     title = _title(name, plot)
     drawn = svg.picture((-4, LEFT + SPAN + 24, foot + 54), title, told, parts)
-    caption = f"{escape(title)}. {escape(plot['x'])}."
+    caption = escape(f"{title}: {plot['y']} over {plot['x']}.")
     return (
         '<figure class="ws-diagram ws-timeline"><div class="ws-scroll" role="region" '
         f'tabindex="0" aria-label={attribute(title)}>{drawn}</div>'

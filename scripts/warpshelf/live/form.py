@@ -74,8 +74,7 @@ def _help(one: Mapping[str, Any]) -> str:
     said = str(one["help"])
     if one["kind"] not in ("integer", "number"):
         return said
-    least, most = inputs.text_of(one, one["least"]), inputs.text_of(one, one["most"])
-    return f"{said} {least} to {most}.".strip()
+    return f"{said} {inputs.limit_of(one, 'least')} to {inputs.limit_of(one, 'most')}.".strip()
 
 
 def _control(one: Mapping[str, Any]) -> str:

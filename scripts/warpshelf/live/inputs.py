@@ -72,6 +72,13 @@ def text_of(one: Mapping[str, Any], value: Any) -> str:
     return str(value)
 
 
+def limit_of(one: Mapping[str, Any], key: str) -> str:
+    """The least or the most of an input as people write it: `1000`, `1e9`."""
+    value = one[key]
+    short = f"{value:g}".replace("e+0", "e").replace("e+", "e")
+    return short if float(short) == value else text_of(one, value)
+
+
 def typed(spec: Sequence[Mapping[str, Any]], given: Mapping[str, str]) -> dict[str, Any]:
     """The value of each input, of the text that is given for it, else its default.
 
@@ -118,7 +125,7 @@ def _number(one: Mapping[str, Any], text: str) -> int | float:
             raise InputError(name, line + example) from None
     if not math.isfinite(value):
         raise InputError(name, f"{label} is not finite; write a number such as {example}")
-    least, most = text_of(one, one["least"]), text_of(one, one["most"])
+    least, most = limit_of(one, "least"), limit_of(one, "most")
     if not one["least"] <= value <= one["most"]:
         side = "below" if value < one["least"] else "above"
         limit = least if side == "below" else most

@@ -79,7 +79,9 @@ def described(name: str) -> dict[str, Any]:
     if wrong:
         return {"faults": wrong}
     result = module.calculate(**{one["name"]: one["default"] for one in module.INPUTS})
-    return {"inputs": module.INPUTS, "result": result, "faults": list(results.faults(result))}
+    if wrong := list(results.faults(result)):
+        return {"faults": wrong}
+    return {"inputs": module.INPUTS, "result": result, "faults": []}
 
 
 if __name__ == "__main__":

@@ -59,11 +59,10 @@ def band(result: Mapping[str, Any], context: Mapping[str, Any]) -> str:
     known = context.get("bands", {}).get(named["set"])
     if known is None:
         return f"No current record compares it with {named['set']}."
+    half, most, worst = (f"{100 * known[key]:.1f} %" for key in ("half", "most", "worst"))
     return (
         f"Error to expect: of the {known['count']} published rows of {named['set']}, half were "
-        f"predicted within {results.shown(100 * known['half'], '%')}, nine in ten within "
-        f"{results.shown(100 * known['most'], '%')}, all within "
-        f"{results.shown(100 * known['worst'], '%')}."
+        f"predicted within {half}, nine in ten within {most}, all within {worst}."
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from warpshelf.contract import predictions
 from warpshelf.core import places
 from warpshelf.core.files import write_atomically
 from warpshelf.core.findings import Finding
@@ -105,22 +107,21 @@ def _address(target: str) -> str:
 
 def bands(exhibit: Exhibit) -> dict[str, dict[str, float]]:
     """The errors of a model's predictions by data set, of rows that no constant was fitted on."""
-    errors: dict[str, list[float]] = {}
-    for state in exhibit.shown("measured", "verified"):
-        for row in (state.record or {}).get("predictions", ()):
-            if not row["fitted"] and row["published"]:
-                error = abs(row["predicted"] / row["published"] - 1)
-                errors.setdefault(row["set"], []).append(error)
-    return {name: _band(sorted(found)) for name, found in errors.items()}
+    records = [state.record for state in exhibit.shown("measured", "verified") if state.record]
+    rows: list[dict[str, Any]] = next(
+        (record["predictions"] for record in records if "predictions" in record), []
+    )
+    return {one.name: _band(sorted(one.errors)) for one in predictions.by_set(rows) if one.errors}
 
 
 def _band(errors: Sequence[float]) -> dict[str, float]:
-    last = len(errors) - 1
+    """How many there are, and what half, nine in ten and all of them stay within."""
+    half, most = (math.ceil(share * len(errors)) for share in (0.5, 0.9))
     return {
         "count": len(errors),
-        "half": errors[last // 2 if last % 2 == 0 else last // 2 + 1],
-        "most": errors[min(last, -(-9 * len(errors) // 10) - 1)],
-        "worst": errors[last],
+        "half": errors[half - 1],
+        "most": errors[most - 1],
+        "worst": errors[-1],
     }
 
 
