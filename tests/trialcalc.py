@@ -79,9 +79,16 @@ def calculate(**inputs: Any) -> dict[str, Any]:
         "notes": notes,
     }
 '''
-MODULE = (
-    '"""Twice as much: a model.\n\nSource  a-paper\n"""\n\n\n'
-    + '''\
+MODULE = '''\
+"""Twice as much: a model.
+
+FLOPs   one
+Error   none
+Raises  nothing
+Source  a-paper
+"""
+
+
 def double(value: float) -> float:
     """Twice `value`."""
     return 2 * value
@@ -95,7 +102,7 @@ def demo() -> None:
 if __name__ == "__main__":
     demo()
 '''
-)
+
 CASES = '''\
 """What doubled must show."""
 
@@ -109,8 +116,10 @@ from snippets.doubled.doubled import double
 def facts() -> list[dict[str, Any]]:
     """One."""
     return [
-        {"name": "twice 2", "value": double(2), "expected": 4, "tolerance": 0, "unit": "",
-         "source": "a-paper"},
+        {
+            "name": "twice 2", "value": double(2), "expected": 4, "tolerance": 0,
+            "unit": "", "source": "a-paper",
+        },
     ]
 '''
 
