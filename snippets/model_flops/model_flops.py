@@ -37,7 +37,7 @@ class Experts:
 class Latent:
     """Multi-head latent attention: queries, and keys with values, pass a low rank."""
 
-    query_rank: int
+    query_rank: int  # 0 where queries pass none
     key_value_rank: int
     rotary: int  # width of the key part that carries the position, shared by the heads
 
@@ -68,9 +68,12 @@ def attention_weights(model: Decoder) -> int:
         keys = model.kv_heads * model.head_dim
         return model.hidden * (2 * values + 2 * keys)
     rank, rotary = model.latent, model.latent.rotary
-    queries = (model.hidden + model.heads * (model.head_dim + rotary)) * rank.query_rank
+    queries = model.heads * (model.head_dim + rotary)
+    into = model.hidden * queries
+    if rank.query_rank:
+        into = (model.hidden + queries) * rank.query_rank
     down = model.hidden * (rank.key_value_rank + rotary)
-    return queries + down + rank.key_value_rank * 2 * values + values * model.hidden
+    return into + down + rank.key_value_rank * 2 * values + values * model.hidden
 
 
 def feed_forward_weights(model: Decoder, active: bool) -> int:
