@@ -187,6 +187,20 @@ def test_a_demo_takes_the_device_but_a_models(
     assert f"given.py:{at(changed, 'def demo')}: demo {says}" in line
 
 
+@pytest.mark.parametrize(
+    ("imported", "kind"),
+    [
+        ("import math", "model"),
+        ("import torch", "program"),
+        ("from snippets.missing import missing", "model"),  # which check tells elsewhere
+    ],
+)
+def test_what_imports_models_alone_is_a_model(project: Project, imported: str, kind: str) -> None:
+    given_source(project, MODEL.replace("import math", imported, 1), "other")
+    text = MODEL.replace("import math", "import math\n\nfrom snippets.other import other")
+    assert given_source(project, text).kind == kind
+
+
 @pytest.mark.parametrize("name", ["given.py", "given.cu", "cases.py"])
 def test_a_line_too_wide_to_be_shown_is_told(project: Project, name: str) -> None:
     folder = given_source(project, sound_snippet()).folder

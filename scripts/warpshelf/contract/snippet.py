@@ -200,7 +200,7 @@ def read(project: Project, folder: Path) -> Snippet:
     if KERNEL_NAMES & cases.names.keys():
         kind = "kernel"
     else:
-        kind = "model" if syntax.standard_library_only(parsed.imports) else "program"
+        kind = "model" if _standard_library_only(project, parsed) else "program"
     title, sections = split_docstring(parsed.docstring)
     needs, wrong = _needs(cases)
     uses_triton = any(name.split(".")[0] == "triton" for name in parsed.imports)
@@ -208,6 +208,25 @@ def read(project: Project, folder: Path) -> Snippet:
         project, bare.id, folder, kind, title, sections, needs, uses_triton, parsed, cases
     )
     return broken(*_idea(bare, parsed), *_proof(bare, cases), *wrong, *_wide(bare))
+
+
+def _standard_library_only(project: Project, parsed: Parsed) -> bool:
+    """Whether it imports Python's own library alone, itself and through others of snippets/."""
+    pending, seen = [parsed.path], {parsed.path}
+    while pending:
+        try:
+            imports = syntax.parse(pending.pop()).imports
+        except (SyntaxError, ValueError, OSError):
+            return False
+        ours = [name for name in imports if name.split(".")[0] == "snippets"]
+        if not syntax.standard_library_only(imports.keys() - set(ours)):
+            return False
+        for name in ours:  # of a module, a folder or something in a module
+            path = project.root.joinpath(*name.split(".")).with_suffix(".py")
+            if path.is_file() and path not in seen:
+                seen.add(path)
+                pending.append(path)
+    return True
 
 
 def is_reserved(name: str) -> bool:

@@ -3,6 +3,8 @@
 from math import prod
 
 from snippets.model_flops.model_flops import MODELS, attention_weights
+from snippets.training_time.layers import Plan
+from snippets.training_time.training_time import bubble
 
 LLAMA = MODELS["Llama 3.1 8B"]
 
@@ -37,3 +39,13 @@ def what_stays_exposed() -> str:
     bytes_sent = 2 * 7 / 8 * 64 * 2**20
     exposed = max(0, 20e-6 + bytes_sent / 450e9 - 200e-6)
     return f"{exposed * 1e6:.0f} µs"
+
+
+def twice_the_gpus() -> tuple[str, str]:
+    def step(gpus: int) -> float:
+        plan = Plan(gpus, 1536, 1, 2048, tensor=8, pipeline=12)
+        forward, backward = 1.0, 2.0
+        return plan.micro_batches * (forward + backward) + bubble(plan, [forward, backward], 1.0)
+
+    first, second = step(384) / step(768), step(1536) / step(3072)
+    return f"{first:.2f} times", f"{second:.2f} times"
