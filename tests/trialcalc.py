@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 from conftest import Trial
+
+from warpshelf.live import inputs
 
 CALCULATOR = '''\
 """Doubles."""
@@ -133,3 +136,19 @@ def lay(trial: Trial, calculator: str = CALCULATOR) -> Path:
     path = folder / "calculator.py"
     path.write_text(calculator, encoding="utf-8")
     return path
+
+
+def variations(name: str) -> list[dict[str, str]]:
+    """The defaults, and each input changed by itself."""
+    spec = importlib.import_module(f"snippets.{name}.calculator").INPUTS
+    found: list[dict[str, str]] = [{}]
+    for one in spec:
+        if one["kind"] == "flag":
+            found.append({one["name"]: inputs.FALSE if one["default"] else inputs.TRUE})
+        elif one["kind"] == "choice":
+            others = [choice for choice in one["choices"] if choice != one["default"]]
+            found += [{one["name"]: choice} for choice in others[-1:]]
+        elif one["kind"] != "config":
+            more = one["default"] * 2 or (1 if one["kind"] == "integer" else 0.5)
+            found.append({one["name"]: inputs.text_of(one, min(more, one["most"]))})
+    return found

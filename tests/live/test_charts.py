@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from warpshelf.live import charts
+from warpshelf.live import charts, spans
 
 BARS: dict[str, Any] = {
     "kind": "bars", "title": "Memory", "x": "part", "y": "B",
@@ -80,7 +80,7 @@ def test_two_are_drawn_on_one_scale() -> None:
     assert "Memory, first" in words(first) and "Memory, second" in words(second)
     short = {**TIMES, "series": [{"name": "forward", "points": [[0, 0.0, 30.0, "0"]]}]}
     first, second = drawn([TIMES], [short])
-    assert max(widths(second)) == pytest.approx(charts.SPAN / 2 - 1, abs=0.2)
+    assert max(widths(second)) == pytest.approx(spans.SPAN / 2 - 1, abs=0.2)
 
 
 def test_lines_of_two_share_a_picture_and_limits_are_told_apart() -> None:

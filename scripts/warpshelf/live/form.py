@@ -17,6 +17,7 @@ SHUT = (
     "Worked out when this page was built, from the values in the form. This build has no Python "
     "for the browser, so they cannot be changed here."
 )
+SHORT = 11  # characters of a choice that have room beside its label
 CLOSED = "Worked out when this page was built, from the values in the form."
 
 
@@ -63,9 +64,10 @@ def _field(one: Mapping[str, Any]) -> str:
     name = one["name"]
     unit = f" <span>{escape(one['unit'])}</span>" if one.get("unit") else ""
     label = f'<label for="calc-{name}">{escape(one["label"])}{unit}</label>'
+    wide = " ws-calc-wide" if max(map(len, one.get("choices", ("",)))) > SHORT else ""
     note = f'<small id="calc-{name}-help">{escape(_help(one))}</small>'
     return (
-        f'<div class="ws-calc-field ws-calc-{one["kind"]}">{label}'
+        f'<div class="ws-calc-field ws-calc-{one["kind"]}{wide}">{label}'
         f'<span class="ws-calc-values">{_control(one)}</span>{note}</div>'
     )
 

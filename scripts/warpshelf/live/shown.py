@@ -106,7 +106,7 @@ def _how(row: Mapping[str, Any], context: Mapping[str, Any], root: str) -> str:
         place = context.get("page")
         test = escape(row["test"])
         linked = f"<a href={attribute(root + place)}>{test}</a>" if place else test
-        parts.append(f"held by the fact {linked}")
+        parts.append(f"held by {linked}")
     return "; ".join(parts)
 
 

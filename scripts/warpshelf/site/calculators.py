@@ -132,7 +132,7 @@ def _unheld(
     facts = {
         fact["name"]
         for state in exhibit.shown("measured", "verified")
-        for key in ("facts", "predictions")
+        for key in ("facts", "predictions", "goals")
         for fact in (state.record or {}).get(key, ())
     }
     for row in one.result["rows"]:

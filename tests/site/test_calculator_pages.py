@@ -54,7 +54,7 @@ def test_the_defaults_stand_there_with_source_and_test(project: Project) -> None
     assert findings == []
     said = words(text)
     assert "4 B of plain things" in said and "2 * number ; from A paper on products" in said
-    assert "held by the fact twice 2" in said
+    assert "held by twice 2" in said
     plain = unescape(text)
     assert 'href="../../kernels/products/#reading-a-paper"' in plain
     assert 'href="../../kernels/products/#snippet-doubled"' in plain
@@ -159,7 +159,9 @@ def test_each_line_has_a_formula_a_source_and_a_test_that_is_there(
     told = own[name]
     assert told.faults == ()
     record = json.loads((ROOT / "snippets" / name / "results" / "cpu.json").read_text("utf-8"))
-    facts = {row["name"] for key in ("facts", "predictions") for row in record.get(key, ())}
+    facts = {
+        row["name"] for key in ("facts", "predictions", "goals") for row in record.get(key, ())
+    }
     sets = {row["set"] for row in record.get("predictions", ())}
     readings = "\n".join(path.read_text("utf-8") for path in (ROOT / "docs").rglob("*.yml"))
     for row in told.result["rows"]:
