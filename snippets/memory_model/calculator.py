@@ -13,6 +13,7 @@ from snippets.model_configs.model_configs import parameters, read
 # The published runs whose error is to be expected, by stack.
 BANDS = {"megatron": "Megatron on B200, SimuMax, 2026", "fsdp": "torchtitan, 2024"}
 STACKS = {"Megatron": "megatron", "PyTorch FSDP": "fsdp"}
+GRADIENTS = {"32 bits": 4, "16 bits": 2}
 RECOMPUTE = {
     "nothing": "none",
     "scores": "selective",
@@ -21,21 +22,27 @@ RECOMPUTE = {
 }
 
 
-def _integer(name: str, group: str, label: str, default: int, help: str, **rest: Any):
+def _integer(
+    name: str, group: str, label: str, default: int, help: str, **rest: Any
+) -> dict[str, Any]:
     return {
         "name": name, "label": label, "group": group, "kind": "integer",
         "default": default, "least": 1, "most": 10**6, "unit": "", "help": help, **rest,
     }  # fmt: skip
 
 
-def _choice(name: str, group: str, label: str, choices: Any, default: str, help: str):
+def _choice(
+    name: str, group: str, label: str, choices: Any, default: str, help: str
+) -> dict[str, Any]:
     return {
         "name": name, "label": label, "group": group, "kind": "choice",
         "choices": tuple(choices), "default": default, "unit": "", "help": help,
     }  # fmt: skip
 
 
-def _flag(name: str, group: str, label: str, default: bool, help: str):
+def _flag(
+    name: str, group: str, label: str, default: bool, help: str
+) -> dict[str, Any]:
     return {
         "name": name, "label": label, "group": group, "kind": "flag",
         "default": default, "unit": "", "help": help,
@@ -87,7 +94,7 @@ INPUTS = (
             "What keeps which buffers: Megatron with Transformer Engine, or FSDP."),
     _choice("zero", KEEP, "ZeRO stage", "0123", "1",
             "1 splits Adam's state, 2 also gradients, 3 also weights; FSDP: 2 or 3."),
-    _choice("gradient", KEEP, "Gradients", ("32 bits", "16 bits"), "32 bits",
+    _choice("gradient", KEEP, "Gradients", GRADIENTS, "32 bits",
             "In what they are summed over micro-batches."),
     _choice("recompute", KEEP, "Recompute", RECOMPUTE, "nothing",
             "What backward makes anew."),
@@ -120,9 +127,9 @@ FORMULAS = {  # of each part: formula, source, the fact that holds it
         "reducing-activation-recomputation",
         "GPT-3, a layer on 8 ranks, sequence too, recompute none",
     ),
-    "loss": (
-        "the larger of: logits and what the loss makes of them; what backward of one "
-        "layer passes",
+    "transient": (
+        "the larger of: logits and what the loss makes of them; what one layer needs "
+        "while it goes backward",
         "torchtitan-benchmarks", "cross entropy in 32 bits: bytes a logit",
     ),
     "buffers": (
@@ -137,7 +144,7 @@ STEPS = (1, 2, 4, 8, 16, 32, 64, 128)  # times the data ranks, of the plot by GP
 # --8<-- [start:calculate]
 def calculate(**inputs: Any) -> dict[str, Any]:
     """The table and plots of one run; ValueError in one line for what cannot be."""
-    said = {one["name"]: one["default"] for one in INPUTS} | inputs
+    said = checked(inputs)
     model = described(said)
     plan = planned(said)
     ranks = by_rank(model, plan)
@@ -171,6 +178,31 @@ def calculate(**inputs: Any) -> dict[str, Any]:
 
 
 # --8<-- [end:calculate]
+
+
+def checked(inputs: dict[str, Any]) -> dict[str, Any]:
+    """All inputs, the defaults for those that are not given."""
+    known = {one["name"]: one for one in INPUTS}
+    for name, value in inputs.items():
+        if name not in known:
+            raise ValueError(f"memory_model: there is no input {name!r:.40}")
+        one = known[name]
+        kind = {"integer": int, "number": (int, float), "flag": bool}.get(
+            one["kind"], str
+        )
+        if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
+            raise ValueError(
+                f"memory_model: {name} = {value!r:.40} is no {one['kind']}"
+            )
+        if "least" in one and not one["least"] <= value <= one["most"]:
+            raise ValueError(
+                f"memory_model: {name} = {value} is not from {one['least']} to "
+                f"{one['most']}"
+            )
+        if "choices" in one and value not in one["choices"]:
+            words = ", ".join(one["choices"])
+            raise ValueError(f"memory_model: {name} = {value!r:.40}; use {words}")
+    return {name: one["default"] for name, one in known.items()} | inputs
 
 
 def described(said: dict[str, Any]) -> Model:
@@ -210,19 +242,11 @@ def planned(said: dict[str, Any]) -> Plan:
     )  # fmt: skip
     return Plan(
         **{name: said[name] for name in names},
-        stack=_known(STACKS, "stack", said["stack"]),
-        recompute=_known(RECOMPUTE, "recompute", said["recompute"]),
+        stack=STACKS[said["stack"]],
+        recompute=RECOMPUTE[said["recompute"]],
         zero=int(said["zero"]),
-        gradient={"32 bits": 4, "16 bits": 2}[said["gradient"]],
+        gradient=GRADIENTS[said["gradient"]],
     )
-
-
-def _known(words: dict[str, str], name: str, value: str) -> str:
-    if value not in words:
-        raise ValueError(
-            f"memory_model: {name} = {value!r} is unknown; use {', '.join(words)}"
-        )
-    return words[value]
 
 
 def parts(made: Memory) -> tuple[tuple[str, float], ...]:

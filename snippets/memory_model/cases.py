@@ -9,9 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from snippets.activation_recompute import activation_recompute
 from snippets.facts import fact
 from snippets.memory_model.calculator import BANDS
 from snippets.memory_model.held import held
@@ -98,8 +95,8 @@ def predictions() -> list[dict[str, Any]]:
 
 
 def facts() -> list[dict[str, Any]]:
-    """Formulas of papers, what torch keeps, executed schedules, sums over ranks."""
-    return formulas() + hooks() + states() + schedules() + sums() + logits()
+    """Formulas of papers, executed schedules, sums over ranks, what torch has alive."""
+    return formulas() + states() + schedules() + sums() + logits()
 
 
 def gpt(hidden: int, heads: int) -> Layer:
@@ -137,27 +134,6 @@ def formulas() -> list[dict[str, Any]]:
                     kept(gpt(h, a), h, run), expected, f"{PAPER}, table 2", unit="B",
                 )
             )  # fmt: skip
-    return made
-
-
-def hooks() -> list[dict[str, Any]]:
-    """The same against bytes that autograd was seen to keep."""
-    made, sizes = [], activation_recompute.SIZES
-    for recompute in ("none", "full"):
-        seen = activation_recompute.on_rank(
-            0, 1, False, recompute, torch.bfloat16, sizes
-        )
-        run = Plan(
-            sizes.s,
-            sizes.b,
-            flash=False,
-            dropout=True,
-            recompute=recompute,
-        )
-        value = kept(gpt(sizes.h, sizes.a), sizes.h, run)
-        name = f"a layer in torch, recompute {recompute}"
-        source = "saved tensors of activation_recompute, without statistics"
-        made.append(fact(name, value, seen["bytes"], source, unit="B"))
     return made
 
 

@@ -36,8 +36,9 @@ def attention(one: Attention, plan: Plan) -> float:
     query, value = one.heads * one.key, one.heads * one.value
     groups = held_groups(one, plan)
     elements = query + groups * (one.key + one.value) + value  # q, k, v, output
-    if one.latent:  # ranks: what each norm takes and gives
-        elements += (2 * one.query_rank + 2 * one.latent + one.rotary) * plan.tensor
+    if one.latent:  # ranks: what each norm takes and gives, of a rank's rows or of all
+        low = 2 * one.query_rank + 2 * one.latent + one.rotary
+        elements += low if plan.sequence_parallel else low * plan.tensor
     if plan.context > 1 and plan.stack == "megatron":
         elements += value  # the output as the ranks exchange it, and as it comes back
     if plan.flash:

@@ -39,7 +39,7 @@ class Memory:
     gradients: float
     optimizer: float
     activations: float  # of layers, held for backward
-    loss: float  # logits and what the loss makes of them, or what one layer passes
+    transient: float  # of the loss, or of one layer's backward, whichever is more
     buffers: float  # gathered weights, gradients on their way, idle space
 
     @property
@@ -47,7 +47,7 @@ class Memory:
         """Bytes in all."""
         return (
             self.weights + self.gradients + self.optimizer + self.activations
-            + self.loss + self.buffers
+            + self.transient + self.buffers
         )  # fmt: skip
 
 
@@ -79,8 +79,8 @@ def _of_rank(model: Model, plan: Plan, rank: int) -> Memory:
         buffers += whole
         layer += on_the_way
     activations = once * held(plan, rank)
-    at_peak = max(loss, layer)  # never at once: a layer's backward follows the loss's
-    made = Memory(rank, weights, gradients, state, activations, at_peak, buffers)
+    transient = max(loss, layer)  # never at once: the loss goes backward first
+    made = Memory(rank, weights, gradients, state, activations, transient, buffers)
     if plan.stack == "fsdp":
         made = replace(made, buffers=buffers + (RESERVED - 1) * made.total)
     return made
@@ -116,8 +116,14 @@ def elements(
 
 
 def attention_weights(one: Attention, hidden: int, plan: Plan) -> int:
-    """Elements on all tensor ranks, which have a copy of keys and values at least."""
-    copies = 0 if one.latent else max(plan.tensor - one.kv_heads, 0)
+    """Elements on all tensor ranks, each of which has a head of keys at least.
+
+    What leads down to a latent, or to the rank of queries, is on each of them whole.
+    """
+    if one.latent:
+        down = hidden * (one.latent + one.rotary + one.query_rank)
+        return one.weights(hidden) + (plan.tensor - 1) * down
+    copies = max(plan.tensor - one.kv_heads, 0)
     return one.weights(hidden) + copies * (one.key + one.value) * hidden
 
 

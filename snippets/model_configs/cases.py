@@ -30,27 +30,24 @@ def facts() -> list[dict[str, Any]]:
 
 
 def counted(found: dict[str, Model]) -> list[dict[str, Any]]:
-    """All parameters against checkpoints."""
+    """All parameters against checkpoints, as those store them."""
     rows = []
     for row in ROWS:
         if "parameters" not in row:
             continue
         model = found[row["name"]]
-        twice = model.vocabulary * model.hidden if row.get("stored_twice") else 0
-        value = parameters(model) + twice
-        what = "parameters, the tied matrix twice" if twice else "parameters"
+        table = model.vocabulary * model.hidden
+        value, what = parameters(model), "parameters"
+        if "beside" in row:  # the tower that sees, and what leads from it
+            value, what = value + row["beside"], "parameters, with those that see"
+        if "stored_twice" in row:
+            value, what = value + table, "parameters, the tied matrix twice"
+        if "tables_again" in row:  # as the module that predicts stores them
+            value = parameters(model, predicting=True) + 2 * table
+            what = "parameters, with what predicts and tables for it"
         rows.append(
             fact(f"{row['name']}: {what}", value, row["parameters"], row["source"])
         )
-    deepseek = found["DeepSeek-V3"]
-    tables = 2 * deepseek.vocabulary * deepseek.hidden
-    rows.append(
-        fact(
-            "DeepSeek-V3: with what predicts, whose tables are stored again",
-            parameters(deepseek, predicting=True) + tables, 684_489_845_504,
-            "safetensors total of deepseek-ai/DeepSeek-R1",
-        )
-    )  # fmt: skip
     return rows
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 
+# --8<-- [start:family]
 @dataclass(frozen=True)
 class Family:
     """Traits; the defaults are those of Llama."""
@@ -35,6 +36,9 @@ class Family:
     wide: bool = False  # a feed-forward of 4 * hidden where its width is left out
     one_group: str = ""  # flag of a single head of keys and values
     defaults: Mapping[str, int] = field(default_factory=dict)  # of fields left out
+
+
+# --8<-- [end:family]
 
 
 SHIFT = "scale and shift"

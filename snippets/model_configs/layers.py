@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-# --8<-- [start:layers]
+# --8<-- [start:attention]
 @dataclass(frozen=True)
 class Attention:
     """Attention of one layer: grouped heads, or a latent that keys and values share."""
@@ -42,6 +42,9 @@ class Attention:
         if self.latent:
             return self.latent + self.rotary
         return self.kv_heads * (self.key + self.value)
+
+
+# --8<-- [end:attention]
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,3 @@ class Model:
     context: int = 0  # longest sequence it is made for; 0 where nothing says
     unknown: tuple[str, ...] = ()  # fields that were not understood
     notes: tuple[str, ...] = ()  # what is assumed or left out, a sentence each
-
-
-# --8<-- [end:layers]

@@ -136,6 +136,17 @@ def test_current_views_are_published_as_they_are_kept(shelf: Trial) -> None:
     assert len(list((shelf.root / "docs/views/sound").iterdir())) == 3
 
 
+def test_a_trace_beside_a_snippet_is_published_as_it_is(shelf: Trial) -> None:
+    kept = shelf.root / "snippets/sound/one.trace.json"
+    kept.write_text('{"traceEvents": [\n{"name": "é"}\n]}\n', encoding="utf-8")
+    build.render(project(shelf))
+    published = shelf.root / "docs/sources/sound/one.trace.json"
+    assert published.read_bytes() == kept.read_bytes()
+    kept.unlink()
+    build.render(project(shelf))
+    assert not published.exists() and (shelf.root / "docs/sources/sound/sound.py").exists()
+
+
 def test_a_changed_source_withdraws_what_was_published(shelf: Trial) -> None:
     put(shelf)
     one = snippet.read(project(shelf), shelf.root / "snippets" / "sound")

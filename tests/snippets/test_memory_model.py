@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from snippets.activation_recompute import activation_recompute
 from snippets.memory_model import calculator, cases, kept, memory_model
 from snippets.memory_model.memory_model import Counter, by_rank, elements, peak, sharded
 from snippets.memory_model.plan import SCHEDULES, Plan
@@ -67,6 +71,14 @@ def test_facts_hold(facts: list[dict[str, Any]]) -> None:
     for row in facts:
         gap = abs(row["value"] - row["expected"])
         assert gap <= row["tolerance"] * abs(row["expected"]), row
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_a_layer_keeps_what_autograd_is_seen_to_keep(recompute: str) -> None:
+    sizes = activation_recompute.SIZES
+    seen = activation_recompute.on_rank(0, 1, False, recompute, torch.bfloat16, sizes)
+    run = Plan(sizes.s, sizes.b, flash=False, dropout=True, recompute=recompute)
+    assert kept.kept(cases.gpt(sizes.h, sizes.a), sizes.h, run) == seen["bytes"]
 
 
 def undivided(plan: Plan, common: float, experts: float) -> tuple[float, float, float]:
@@ -220,6 +232,19 @@ def test_each_rank_has_a_head_of_keys_at_least() -> None:
     assert copied > 4 * 32 * 24 * 2 * 128 * 4096
 
 
+def test_what_leads_down_to_a_latent_is_on_each_tensor_rank() -> None:
+    model = replace(MODELS["DeepSeek-V3, 1 dense"], predicting=())
+    one = model.layers[0].attention
+    down = 7168 * (512 + 64 + 1536)
+    for tensor in (2, 8):
+        split = memory_model.attention_weights(one, 7168, Plan(8192, tensor=tensor))
+        assert split == one.weights(7168) + (tensor - 1) * down
+    rows = [replace(Plan(8192, tensor=8), sequence_parallel=p) for p in (True, False)]
+    low = 2 * (2 * 1536 + 2 * 512 + 64)
+    few, many = (kept.attention(one, plan) / 8 for plan in rows)
+    assert many - few == pytest.approx(low * 7 / 8)
+
+
 def test_schedules_are_all_known_to_held() -> None:
     for schedule in SCHEDULES:
         run = Plan(8192, pipeline=4, micro_batches=16, schedule=schedule)
@@ -285,13 +310,76 @@ def test_the_plot_by_gpus_is_that_of_each_plan() -> None:
     [
         ({"groups": 7}, "groups = 7 does not divide 32 heads; use a divisor"),
         ({"experts": 4}, "0 of 4 experts for a token; use 1 to as many as there are"),
-        ({"stack": "some"}, "stack = 'some' is unknown; use Megatron, PyTorch FSDP"),
+        ({"stack": "some"}, "stack = 'some'; use Megatron, PyTorch FSDP"),
+        ({"zero": "4"}, "zero = '4'; use 0, 1, 2, 3"),
+        ({"zero": 1}, "zero = 1 is no choice"),
         ({"tensor": 5}, "tensor = 5 does not divide"),
+        ({"hidden": 0}, "hidden = 0 is not from 1 to 1000000"),
+        ({"hidden": 4096.5}, "hidden = 4096.5 is no integer"),
+        ({"layers": True}, "layers = True is no integer"),
+        ({"memory": float("nan")}, "memory = nan is not from 1 to 10000"),
+        ({"gated": 1}, "gated = 1 is no flag"),
+        ({"ears": 2}, "there is no input 'ears'"),
     ],
 )
 def test_a_form_that_cannot_be_gets_one_line(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=f"^memory_model: {message}"):
         calculator.calculate(**change)
+
+
+def drawn(one: dict[str, Any]) -> st.SearchStrategy[Any]:
+    if one["kind"] == "choice":
+        return st.sampled_from(one["choices"])
+    if one["kind"] == "flag":
+        return st.booleans()
+    if one["kind"] == "config":
+        return st.sampled_from(["", " ", "{}", json.dumps({"model_type": "gpt2"})])
+    few = [one["least"], one["default"], 2, 4, 8]
+    return st.sampled_from([value for value in few if one["least"] <= value <= one["most"]])
+
+
+forms = st.fixed_dictionaries({}, optional={one["name"]: drawn(one) for one in calculator.INPUTS})
+
+
+@quick
+@given(forms)
+def test_any_form_has_a_result_or_one_line(form: dict[str, Any]) -> None:
+    try:
+        result = calculator.calculate(**form)
+    except ValueError as error:
+        assert str(error).startswith(("memory_model: ", "model_configs: "))
+        assert "\n" not in str(error)
+        return
+    assert all(row["value"] >= 0 and row["formula"] and row["test"] for row in result["rows"])
+    for plot in result["plots"]:
+        assert plot["title"] and plot["limit"]["value"] == form.get("memory", 79)
+        assert all(point[1] >= 0 for line in plot["series"] for point in line["points"])
+
+
+FOLDERS = [cases.HERE, cases.HERE.parent / "model_configs"]
+SHOWN = [one for folder in FOLDERS for one in sorted(folder.glob("*.py"))]
+
+
+@pytest.mark.parametrize("path", SHOWN, ids=lambda one: f"{one.parent.name}/{one.name}")
+def test_what_runs_in_a_browser_needs_the_standard_library_alone(path: Path) -> None:
+    if path.name in ("cases.py", "lived.py"):  # the proof
+        return
+    tree = ast.parse(path.read_text())
+    named = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
+    modules = [
+        name
+        for node in named
+        for name in ([one.name for one in node.names] if isinstance(node, ast.Import)
+                     else [node.module or ""])
+    ]  # fmt: skip
+    light = {"__future__", "collections", "dataclasses", "json", "math", "typing"}
+    ours = {"memory_model", "model_configs", "model_flops"}
+    for name in modules:
+        first, *rest = name.split(".")
+        assert first in light or name == "collections.abc" or (first == "snippets" and rest), name
+        assert first != "snippets" or rest[0] in ours
+    calls = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    assert not calls & {"log10", "tanh", "erf", "sin", "exp", "log2"}
 
 
 def test_demo_is_short(capsys: pytest.CaptureFixture[str]) -> None:

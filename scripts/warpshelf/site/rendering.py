@@ -67,9 +67,19 @@ def render(project: Project) -> tuple[list[Finding], int]:
     changed += _mirror(project.published_views, views)
     changed += calculators.publish(project, live.files)
     files = {f"{one.id}/{file.name}": file.text for one in shown for file in one.code}
+    files |= _traces(held.snippets)
     changed += _mirror(project.published_sources, files)
     changed += _export(held, shown)
     return sorted(set(findings)), changed
+
+
+def _traces(snippets: Iterable[Snippet]) -> dict[str, str]:
+    """The recorded traces beside snippets, which a page hands to a viewer as they are."""
+    return {
+        f"{one.id}/{path.name}": path.read_text(encoding="utf-8")
+        for one in snippets
+        for path in sorted(one.path.parent.glob("*.trace.json"))
+    }
 
 
 def _lists(held: Holdings, pages: Mapping[str, str]) -> dict[str, str]:

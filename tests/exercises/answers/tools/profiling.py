@@ -1,5 +1,11 @@
 """Reading a trace."""
 
+from collections import Counter
+from pathlib import Path
+
+from snippets.profiling import critical
+from snippets.profiling.trace import read
+
 COMPUTE = ((0, 30), (34, 60), (70, 96))  # ms, on one stream
 NETWORK = ((20, 40), (52, 68))  # and on the other
 STEP = 100
@@ -31,3 +37,13 @@ def a_kernel_not_worth_it() -> tuple[str, str]:
     shares = (0.03, 0.40)
     gains = [share * (1 - 1 / speedup) for share, speedup in zip(shares, (3, 1.1), strict=True)]
     return f"{100 * gains[0]:.1f} %", f"{100 * gains[1]:.1f} %"
+
+
+def what_the_step_waits_for() -> tuple[str, str]:
+    kept = Path(critical.__file__).with_name("made_up.trace.json")
+    trace = read(kept.read_bytes())
+    (step,) = trace.steps
+    took: Counter[str] = Counter()
+    for piece in critical.path(trace, step):
+        took[piece.who] += piece.end - piece.start
+    return f"{took['communication'] / 1e3:.0f} µs", f"{took['copy'] / 1e3:.0f} µs"
