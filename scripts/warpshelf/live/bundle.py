@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from warpshelf.contract import syntax
+from warpshelf.contract.digest import FORM_FILE
 from warpshelf.core.project import Project
 
-FILE = "calculator.py"
+FILE = FORM_FILE
 TOOLING = Path(__file__).parents[1]
 RESPOND = "warpshelf/live/respond.py"
 
