@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from snippets.model_configs import model_configs as configs
 from snippets.model_flops.model_flops import Decoder, Experts, Latent
 from snippets.training_time import training_time as model
 from snippets.training_time.layers import WORDS, Plan, Stack
@@ -50,6 +51,11 @@ SHAPE, MIXTURE, RUN, SPLIT = "Model", "Experts and latents", "Run", "Parallelism
 FIRST = "Megatron Bridge, H100, fp8"
 ORDER = (FIRST, *(name for name in STACKS if name != FIRST))
 INPUTS = (
+    {
+        "name": "config", "label": "config.json", "group": SHAPE, "kind": "config",
+        "default": "", "unit": "",
+        "help": "A pasted Hugging Face configuration, in place of the fields below.",
+    },
     number("layers", "Layers", SHAPE, 80, 1000, "Transformer layers."),
     number("hidden", "Hidden size", SHAPE, 8192, 10**6, "Width of the residual."),
     number("heads", "Attention heads", SHAPE, 64, 4096, "Query heads."),
@@ -99,13 +105,14 @@ INPUTS = (
 # What a term is, where it comes from, and the fact or the test that holds it.
 PRODUCTS = "GPT-3 175B, 8 by tensor, 1 by expert: FLOPs a token, forward"
 TWICE = "GPT-3 175B, 8 by tensor, 1 by expert: FLOPs backward over forward"
+MASKED = "Llama 3.1 70B, 8 by tensor: FLOPs a token of attention under its mask"
 BUBBLE = "1F1B, 8 stages, 16 micro-batches, 2 chunks: bubble"
 SUM = "GPT-3 175B on 96 A100: terms of a step together"
 FORMULAS = {
     "products": ("micro-batches * layers / stages * (forward + 2 * forward) / share",
                  "reducing-activation-recomputation", PRODUCTS),
     "attention": ("3.5 * half the scores if fused, else products and passes over all",
-                  "reducing-activation-recomputation", SUM),
+                  "reducing-activation-recomputation", MASKED),
     "memory": ("bytes of every tensor once in, once out / (0.85 * bandwidth * share)",
                "reducing-activation-recomputation", SUM),
     "logits": ("micro-batches * (3 products + 28 bytes a logit) on the last stage",
@@ -148,7 +155,8 @@ def calculate(**inputs: Any) -> dict[str, Any]:
     Raises ValueError, in one line, for what cannot be.
     """
     given = {one["name"]: one["default"] for one in INPUTS} | inputs
-    made, plan, stack = decoder(given), layout(given), software(given)
+    made, notes = decoder(given)
+    plan, stack = layout(given), software(given)
     spent = model.step(made, plan, stack)
     rate = plan.batch * plan.sequence / spent.total
     days = given["tokens"] / rate / 86400
@@ -180,12 +188,20 @@ def calculate(**inputs: Any) -> dict[str, Any]:
     band = {"set": name, "within": 0.2 if stack.fp8 else 0.1} if name else None
     return {
         "answer": answer, "rows": tuple(rows), "plots": tuple(plots), "band": band,
-        "notes": NOTES,
+        "notes": (*NOTES, *notes),
     }  # fmt: skip
 
 
-def decoder(given: Input) -> Decoder:
-    """The model of a form."""
+def decoder(given: Input) -> tuple[Decoder, tuple[str, ...]]:
+    """The model of a form or of its configuration; and what was not understood."""
+    if given["config"].strip():
+        read = configs.read(given["config"])
+        notes = list(read.notes)
+        if read.unknown:
+            notes.append(f"Not understood: {', '.join(read.unknown)}.")
+        if any(one.attention.window for one in read.layers):
+            notes.append("Windows are left out: attention counts the whole sequence.")
+        return configs.decoder(read), tuple(notes)
     experts = latent = None
     if given["routed"]:
         names = ("routed", "chosen", "expert_size", "shared", "dense_layers")
@@ -194,10 +210,11 @@ def decoder(given: Input) -> Decoder:
         latent = Latent(given["query_rank"], given["kv_rank"], given["rotary"])
     names = ("layers", "hidden", "heads", "kv_heads", "head_dim", "feed_forward")
     sizes = [given[name] for name in names]
-    return Decoder(
+    made = Decoder(
         *sizes, given["vocabulary"], gated=given["gated"], tied=given["tied"],
         experts=experts, latent=latent,
     )  # fmt: skip
+    return made, ()
 
 
 def layout(given: Input) -> Plan:

@@ -6,7 +6,7 @@ and backward, of one micro-batch, by what they are spent on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import fsum
 
 from snippets.comm_model import comm_model as comm
@@ -44,6 +44,7 @@ class Stack:
     tensor: bool = False  # products are cut up, to run beside their collectives
     data: bool = True  # gradients and weights travel under the passes
     gradient: int = 4  # bytes of a gradient as it is added up and sent
+    grouped: bool = False  # one kernel multiplies for all experts, not one for each
 
 
 @dataclass(frozen=True)
@@ -153,11 +154,14 @@ def gradients(one: Product, stack: Stack) -> tuple[Product, Product]:
 def products(model: Decoder, plan: Plan, stack: Stack, sparse: bool) -> list[Ways]:
     """Seconds of a layer's products; and, apart, of the weight gradients among them."""
     forward, backward, weights = [], [], []
-    for one in matrices(model, plan, sparse):
+    for each in matrices(model, plan, sparse):
+        times, one = 1.0, each
+        if not stack.grouped:
+            times, one = each.batch, replace(each, batch=1)
         to_input, to_weight = gradients(one, stack)
-        forward.append(one.seconds(stack.gpu, stack.fp8))
-        backward.append(to_input.seconds(stack.gpu, stack.fp8))
-        weights.append(to_weight.seconds(stack.gpu, stack.fp8))
+        forward.append(times * one.seconds(stack.gpu, stack.fp8))
+        backward.append(times * to_input.seconds(stack.gpu, stack.fp8))
+        weights.append(times * to_weight.seconds(stack.gpu, stack.fp8))
     last = fsum(weights)
     return [[fsum(forward), fsum(backward) + last], [0.0, last]]
 
@@ -195,8 +199,9 @@ def memory(model: Decoder, plan: Plan, stack: Stack, sparse: bool) -> Ways:
         norm, residual, activation, turn = (BYTES * count for count in tensors)
         moved = own * h * 2 * (norm + residual + mask)
         moved += n * (wide * activation + rotated * turn)
-        if mixture is not None:  # to the order of experts and back
-            moved += n / t * mixture.chosen * h * 4 * BYTES
+        if mixture is not None:  # to the order of ranks and of experts, and back
+            orders = 2 if plan.exchange == "pairs" else 1
+            moved += n / t * mixture.chosen * h * 4 * orders * BYTES
         if stack.fp8:  # inputs of products: read in 16 bits, written in 8 both ways
             read = 2 * h + model.heads * model.head_dim / t + wide
             moved += n * read * (BYTES + 2)

@@ -48,7 +48,7 @@ def _stacks() -> dict[str, Stack]:
         Stack(f"{titan}, bf16, eager", cool, 0.555),
         Stack(f"{titan}, fp8", cool, 0.614, fp8=True),
         Stack(f"{titan}, fp8, async TP", cool, 0.614, fp8=True, tensor=True),
-        Stack("DeepSeek, H800, fp8", h800, 0.449, fp8=True),
+        Stack("DeepSeek, H800, fp8", h800, 0.449, fp8=True, grouped=True),
         Stack("Megatron Core, B200, bf16", b200, 0.606, **early),
     )
     return {one.name: one for one in made}
@@ -261,6 +261,8 @@ def _splits(model: Decoder, plan: Plan, stack: Stack) -> None:
         what.append(f"{model.layers} layers for {plan.pipeline * plan.chunks} chunks")
     if plan.schedule == "1F1B" and plan.chunks > 1 and plan.pipeline == 1:
         what.append(f"chunks = {plan.chunks} need a pipeline")
+    if plan.schedule != "1F1B" and plan.chunks > 1:
+        what.append(f"{plan.schedule} has no chunks = {plan.chunks}")
     if stack.fp8 and not stack.gpu.fp8:
         what.append(f"{stack.gpu.name} has no fp8")
     if what:
@@ -292,7 +294,7 @@ def demo() -> None:
             f"  {made.total:.2f} s, {rate:.0f} tokens/s a GPU, MFU {used:.1f} % of bf16"
         )
         parts = sorted(vars(made).items(), key=lambda part: -part[1])
-        shares = (f"{what} {100 * part / made.total:.1f} %" for what, part in parts[:7])
+        shares = (f"{what} {100 * part / made.total:.1f} %" for what, part in parts[:5])
         print(f"  {', '.join(shares)}")
     print("GPT-3 175B, batch 1536: GPUs, s a step, bubble, days for 300e9 tokens")
     for gpus in (384, 768, 1536, 3072):

@@ -126,14 +126,6 @@ def worst() -> float:
     return max(tables) / min(tables) - 1 + ratios[-1] / ratios[0] - 1
 
 
-def test_what_is_counted_matches_what_deepseek_measured() -> None:
-    """The MFU of one published step, with all of attention, is a figure of its own."""
-    row = next(r for r in cases.table("published.tsv") if r["id"].startswith("dsv3-time"))
-    made, plan = cases.decoders()[row["model"]], cases.plan_of(row)
-    found = model.mfu(made, plan, STACKS[row["stack"]], float(row["value"]))
-    assert found == pytest.approx(0.4373, abs=0.002)
-
-
 @st.composite
 def plans(draw) -> Plan:
     tensor, pipeline = draw(st.sampled_from((1, 2, 4, 8))), draw(st.sampled_from((1, 2, 4, 8)))
@@ -215,6 +207,7 @@ def test_a_plan_that_overlaps_more_is_faster() -> None:
         ({"schedule": "GPipe"}, "schedule = 'GPipe' cannot be; use 1F1B"),
         ({"zero": 4}, "zero = 4 cannot be"),
         ({"chunks": 11}, "80 layers for 88 chunks; use another plan"),
+        ({"schedule": "ZB-H1"}, "ZB-H1 has no chunks = 5; use another plan"),
         ({"heads": 6}, "tensor = 4 does not divide 6 heads"),
         ({"stack": "none"}, "no stack 'none'; use Megatron"),
         ({"share": -1.0}, "share = -1.0 is below 0"),
@@ -263,7 +256,23 @@ def test_the_calculator_reads_mixtures_and_latents() -> None:
         "kv_rank": 512, "rotary": 64,
     }  # fmt: skip
     defaults = {one["name"]: one["default"] for one in calculator.INPUTS}
-    assert calculator.decoder(defaults | given_) == deepseek
+    assert calculator.decoder(defaults | given_) == (deepseek, ())
+
+
+CONFIG = """{"model_type": "llama", "hidden_size": 8192, "num_hidden_layers": 80,
+    "num_attention_heads": 64, "num_key_value_heads": 8, "intermediate_size": 28672,
+    "vocab_size": 128256, "new_field": 1}"""
+
+
+def test_a_pasted_configuration_is_the_fields_and_names_what_it_does_not_know() -> None:
+    pasted, filled = calculator.calculate(config=CONFIG), calculator.calculate()
+    assert pasted["answer"] == filled["answer"] and pasted["rows"] == filled["rows"]
+    assert any("new_field" in note for note in pasted["notes"])
+    window = CONFIG.replace('"new_field"', '"use_sliding_window": true, "sliding_window"')
+    told = calculator.calculate(config=window.replace("llama", "mistral"))
+    assert any("Windows are left out" in note for note in told["notes"])
+    with pytest.raises(ValueError, match="^model_configs: [^\n]+$"):
+        calculator.calculate(config="{")
 
 
 def test_the_calculator_keeps_up_with_typing() -> None:
@@ -293,4 +302,4 @@ def test_it_imports_the_standard_library_and_other_models_alone() -> None:
             for line in text.splitlines()
             if line.startswith(("from ", "import "))
         }
-        assert found <= sys.stdlib_module_names | {"snippets"}
+        assert found <= sys.stdlib_module_names | {"snippets"}, name
