@@ -10,7 +10,7 @@ import pytest
 from warpshelf.live import charts, spans
 
 BARS: dict[str, Any] = {
-    "kind": "bars", "title": "Memory", "x": "part", "y": "B",
+    "kind": "bars", "title": "Memory", "x": "rank", "y": "B",
     "series": [
         {"name": "weights", "points": [["rank 0", 3e10], ["rank 1", 6e10]]},
         {"name": "activations", "points": [["rank 0", 1e10], ["rank 1", 3e10]]},
@@ -66,6 +66,18 @@ def test_parts_of_a_bar_stand_end_to_end_against_the_limit() -> None:
     said = words(figure)
     assert "37.3 GiB (40.0 GB)" in said and "83.8 GiB (90.0 GB), over" in said
     assert "80 GB: 74.5 GiB (80.0 GB)" in said
+
+
+def test_parts_that_have_to_fit_together_are_one_bar() -> None:
+    points = [["weights", 3e10], ["activations", 6e10]]
+    parts = {**BARS, "x": "part", "series": [{"name": "GiB", "points": points}]}
+    [figure] = drawn([parts])
+    assert widths(figure) == pytest.approx([392 / 3, 784 / 3], abs=0.2)
+    said = words(figure)
+    assert "together" in said and "83.8 GiB (90.0 GB), over" in said
+    assert "A weights: 27.9 GiB (30.0 GB)" in said and "B activations: 55.9 GiB" in said
+    [figure] = drawn([{**parts, "limit": None}])  # to be compared with each other
+    assert widths(figure) == pytest.approx([196, 392], abs=0.2)
 
 
 def test_what_is_no_room_cannot_be_over() -> None:
