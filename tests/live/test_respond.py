@@ -44,9 +44,9 @@ class TestAnswers:
     def test_an_answer_with_its_formula_source_test_and_band(self) -> None:
         found = ask({"number": "4"})
         assert "8 B of plain things" in found["answer"].replace("&#32;", " ")
-        assert "half were predicted within 1&#46;0 &#37;" in found["answer"]
+        assert "half were predicted within 1&#46;0 &#37;" in found["details"]
         assert "nine in ten within 5&#46;0 &#37;, all within 12&#46;5 &#37;" in (
-            found["answer"].replace("&#44;", ",")
+            found["details"].replace("&#44;", ",")
         )
         details = found["details"]
         assert "<code>2 &#42; number</code>" in details
@@ -69,7 +69,7 @@ class TestAnswers:
 
     def test_no_band_where_no_record_has_the_set(self) -> None:
         found = ask({}, context={"sources": {}, "bands": {}, "page": None})
-        assert "No current record compares it with Measured&#44; 2024" in found["answer"]
+        assert "No current record compares it with Measured&#44; 2024" in found["details"]
         assert "held by twice 2" in found["details"]
 
     def test_what_is_wrong_is_one_line_at_its_input(self) -> None:

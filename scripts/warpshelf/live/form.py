@@ -45,7 +45,7 @@ def page(
     style = f'<link rel="stylesheet" href={attribute(root + "assets/calculators.css")}>'
     return (
         f'<div class="ws-calc" data-calculator="{name}" data-root={attribute(root)}{data}>\n{style}'
-        f'<div class="ws-calc-said">\n{shown.answers([result], context)}\n</div>\n'
+        f'<div class="ws-calc-said">\n{shown.answers([result])}\n</div>\n'
         f'<form class="ws-calc-form" aria-label="Inputs" autocomplete="off" novalidate>\n'
         f"{fields}\n</form>\n"
         f'<div class="ws-calc-out">\n'

@@ -44,7 +44,7 @@ def respond(question: Mapping[str, Any]) -> dict[str, Any]:
     kept = [{"inputs": values, **result} for values, result in zip(given, found, strict=True)]
     around = question.get("context", {})
     return {
-        "answer": shown.answers(found, around),
+        "answer": shown.answers(found),
         "details": shown.details(found, around, question.get("root", "")),
         "json": json.dumps(
             {"calculator": question["id"], "configurations": kept},

@@ -5,7 +5,7 @@ One result, or two that are set side by side. All text is escaped; none of it ca
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from warpshelf.core.markup import attribute, escape
@@ -19,36 +19,32 @@ def names_of(count: int) -> tuple[str, ...]:
     return ("",) if count == 1 else (FIRST, SECOND)
 
 
-def answers(found: Sequence[Mapping[str, Any]], context: Mapping[str, Any]) -> str:
-    """The sentence that each of one or two results comes to, and what error to expect of it."""
-    return "\n".join(_sentences(found, names_of(len(found)), context))
+def answers(found: Sequence[Mapping[str, Any]]) -> str:
+    """The sentence that each of one or two results comes to."""
+    names = names_of(len(found))
+    heads = (f"<strong>{name}</strong> " if name else "" for name in names)
+    return "\n".join(
+        f'<p class="ws-calc-answer">{head}{escape(result["answer"])}</p>'
+        for head, result in zip(heads, found, strict=True)
+    )
 
 
 def details(found: Sequence[Mapping[str, Any]], context: Mapping[str, Any], root: str) -> str:
-    """The lines, plots and notes of one or two results.
+    """What error to expect of one or two results, their lines, plots and notes.
 
     `context` has the titles and places of sources, the place of the tests and the bands of error;
     `root` leads from the page to the site's own address.
     """
     names = names_of(len(found))
     plots = charts.figures([result.get("plots") or () for result in found], names)
+    bands = dict.fromkeys(band(result, context) for result in found)
     parts = [
+        *(f'<p class="ws-calc-band">{escape(words)}</p>' for words in bands if words),
         _table(found, names, context, root),
         '<div class="ws-plots">\n' + "\n".join(plots) + "\n</div>" if plots else "",
         _notes(found),
     ]
     return "\n".join(part for part in parts if part)
-
-
-def _sentences(
-    found: Sequence[Mapping[str, Any]], names: Sequence[str], context: Mapping[str, Any]
-) -> Iterator[str]:
-    for name, result in zip(names, found, strict=True):
-        head = f"<strong>{name}</strong> " if name else ""
-        said = f'<p class="ws-calc-answer">{head}{escape(result["answer"])}</p>'
-        yield said
-    told = {band(result, context): None for result in found}
-    yield from (f'<p class="ws-calc-band">{escape(words)}</p>' for words in told if words)
 
 
 def band(result: Mapping[str, Any], context: Mapping[str, Any]) -> str:
