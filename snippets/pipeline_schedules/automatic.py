@@ -1,4 +1,4 @@
-"""A schedule for measured times and a memory limit, as the zero-bubble paper wants it."""
+"""An order for measured times and a limit on memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def automatic(
     ZB-H1 and ZB-H2 fix how far a rank runs ahead and how long weight passes wait. Here
     both follow from the times: rank r starts as many forward passes as fit until its
     first gradient comes back, and a weight pass runs where its rank would wait for that
-    long, where memory is short, and at the end. The best has the shortest step, as it is
+    long, where memory is short, and at the end. The best has the shortest step, whether
     `validated_later` or not. Raises ValueError for a limit below p.
     """
     limit = 2 * p if limit is None else limit
@@ -66,8 +66,8 @@ def _greedy(
 ) -> tuple[list[float], list[float], list[list[Slot]]]:
     """Starts, ends and order of each rank. `fewer` forward passes come first than fit.
 
-    A rank takes a weight pass rather than wait at all or, if it is `patient`, rather than
-    wait for as long; then it puts off no more of them than fill its wait at the end.
+    A rank takes a weight pass rather than wait at all or, if it is `patient`, rather
+    than wait for as long; then it puts off no more than fill its wait at the end.
     """
     forward, weight = times.forward or EPSILON, times.weight or EPSILON
     trip = times.forward + times.input + 2 * transfer  # to the next rank and back

@@ -63,7 +63,8 @@ def clock_facts() -> list[dict[str, Any]]:
     times = Times(f, i, w)
     made = clock.run(schedules.one_f_one_b(p, m), times)
     step = (m + p - 1) * (f + i + w)
-    fact(f"On the clock: step of 1F1B, p {p}, m {m}", made.makespan, step, rounding, MEGATRON)
+    what = f"On the clock: step of 1F1B, p {p}, m {m}"
+    fact(what, made.makespan, step, rounding, MEGATRON)
     made = clock.run(schedules.zero_bubble_h2(p, m), Times(i, i, i), c)
     step = m * 3 * i + (p - 1) * 2 * c  # m (F + I + W) + (p - 1) (F + I + 2 c - 2 W)
     what = "On the clock: step of ZB-H2 with messages, validated later"
@@ -72,14 +73,15 @@ def clock_facts() -> list[dict[str, Any]]:
     for blocks in (False, True):
         made = clock.run(schedules.one_f_one_b(p, 1), times, c, blocks=blocks)
         step = p * (f + i + w) + 2 * (p - 1) * c
-        what = f"On the clock: one micro-batch, receives {'block' if blocks else 'do not'}"
+        what = f"On the clock: one micro-batch, receives block: {blocks}"
         fact(what, made.makespan, step, rounding, MEGATRON)
     # The slowest stage sets the pace, whatever the schedule.
     head = Times(4.0, 4.0, 4.0)
     slow = clock.uneven(times, p, Times(0, 0, 0), head)
     made = clock.run(schedules.one_f_one_b(p, m), slow)
     step = (m + p - 1) * (f + i + w) + m * 12.0
-    fact("On the clock: a head on the last stage of 1F1B", made.makespan, step, rounding, MEGATRON)
+    what = "On the clock: a head on the last stage of 1F1B"
+    fact(what, made.makespan, step, rounding, MEGATRON)
     by_hand = clock.run(schedules.zero_bubble_h1(p, m), times, c)
     found = automatic(p, m, times, c, p, 0.4)
     what = f"On the clock: searched order for {p} held, against ZB-H1"

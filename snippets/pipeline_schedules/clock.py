@@ -60,6 +60,25 @@ def uneven(layers: Times, slices: int, first: Times, last: Times) -> list[Times]
 # --8<-- [end:times]
 
 
+# --8<-- [start:longest]
+def longest(
+    before: Sequence[int],
+    needs: Sequence[int],
+    waits: Sequence[float],
+    lengths: Sequence[float],
+) -> list[float]:
+    """When operations end: they start once rank and message are there."""
+    end = [0.0] * len(lengths) + [-math.inf, 0.0]  # at NOBODY and at FIRST
+    rows = zip(before, needs, waits, lengths, strict=True)
+    for i, (last, need, wait, length) in enumerate(rows):
+        free, here = end[last], end[need] + wait
+        end[i] = (free if free > here else here) + length
+    return end[:-2]
+
+
+# --8<-- [end:longest]
+
+
 # --8<-- [start:table]
 class Table:
     """A schedule's operations, each after those that it waits for.
@@ -141,27 +160,36 @@ class Table:
         ranks compute or, if it `blocks`, once the receiver has nothing else to do.
         """
         crossing = [waits[cut] if waits else 0.0 for cut in self.crosses]
-        longer = list(lengths)
-        if blocks:
-            for i, need in enumerate(self.needs):
-                longer[i] += crossing[i] if need != NOBODY else 0.0
-            crossing = [0.0] * len(longer)
-        seconds: dict[int, tuple[int, float]] = {
-            i: (need, 0.0 if blocks else waits[cut]) for i, need, cut in self.second
-        }
-        never = -math.inf
-        end = [0.0] * len(longer) + [never, 0.0]  # at NOBODY and at FIRST
-        if not seconds:
-            rows = zip(self.before, self.needs, crossing, longer, strict=True)
-            for i, (before, need, wait, length) in enumerate(rows):
-                free, here = end[before], end[need] + wait
-                end[i] = (free if free > here else here) + length
-            return end[:-2]
-        for i, length in enumerate(longer):
-            start = max(end[self.before[i]], end[self.needs[i]] + crossing[i])
-            if i in seconds:  # what comes for both of a pair comes at once
-                need, wait = seconds[i]
-                start = max(start, end[need] + wait)
+        if self.second:
+            return self._pairs(lengths, crossing, waits, blocks)
+        if blocks:  # the same as a longer pass, and no way for the message
+            lengths = [
+                length if need == NOBODY else length + wait
+                for length, wait, need in zip(
+                    lengths, crossing, self.needs, strict=True
+                )
+            ]
+            crossing = [0.0] * len(lengths)
+        return longest(self.before, self.needs, crossing, lengths)
+
+    def _pairs(
+        self,
+        lengths: Sequence[float],
+        crossing: Sequence[float],
+        waits: Sequence[float],
+        blocks: bool,
+    ) -> list[float]:
+        """The same where an operation may need two messages, which cross at once."""
+        second = {i: (need, waits[cut]) for i, need, cut in self.second}
+        end = [0.0] * len(lengths) + [-math.inf, 0.0]  # at NOBODY and at FIRST
+        rows = zip(self.before, self.needs, crossing, lengths, strict=True)
+        for i, (before, need, wait, length) in enumerate(rows):
+            free = start = end[before]
+            needs = [(need, wait), second[i]] if i in second else [(need, wait)]
+            for source, takes in needs:
+                if source != NOBODY:
+                    since = max(free, end[source]) if blocks else end[source]
+                    start = max(start, since + takes)
             end[i] = start + length
         return end[:-2]
 

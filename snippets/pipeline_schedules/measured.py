@@ -1,4 +1,4 @@
-"""What the zero-bubble paper measured, and the same predicted by schedules on the clock."""
+"""What the zero-bubble paper measured, and the same by schedules on the clock."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from snippets.pipeline_schedules.pipeline_schedules import Schedule
 
 FOLDER = Path(__file__).parent
 PAPER = "Zero bubble, 2024"
-IDLE, CLOSED = f"{PAPER}: idle share", f"{PAPER}: idle share by closed forms"
+IDLE, CLOSED = f"{PAPER}: idle share", f"{PAPER}: closed forms"  # of the same
 RATE = f"{PAPER}: throughput"
-COUNTED = f"{PAPER}: throughput, times from operations alone"
+COUNTED = f"{PAPER}: operations"  # throughput again, without a profile
 MEMORY = f"{PAPER}: peak memory"
 FITTED = (
     "ZB-1p"  # on its run with the fewest micro-batches; the profile is of its runtime
@@ -76,7 +76,7 @@ class Setting(NamedTuple):
         return 32 * self.hidden / (34 * self.hidden + 5 * self.heads * self.sequence)
 
 
-def _rows(name: str) -> list[dict[str, str]]:
+def rows(name: str) -> list[dict[str, str]]:
     with (FOLDER / name).open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file, delimiter="\t"))
 
@@ -86,7 +86,7 @@ def settings() -> list[Setting]:
     kinds = (str, *[int] * 7, *[float] * 4)
     return [
         Setting(*(kind(cell) for kind, cell in zip(kinds, row.values(), strict=True)))
-        for row in _rows("profiled.tsv")
+        for row in rows("profiled.tsv")
     ]
 
 
@@ -131,7 +131,7 @@ def _sum(times: Times) -> float:
 
 
 def step(setting: Setting, schedule: str, counted: bool = False) -> float:
-    """A step of a real run: Megatron's two schedules wait for each of their messages."""
+    """A step of a real run: Megatron's two schedules wait for each message."""
     megatron = schedule.startswith("1F1B")
     made = executed(setting, schedule, counted, megatron)
     return made.step(validated_later=schedule == "ZB-2p")
@@ -174,7 +174,7 @@ def rate(setting: Setting, schedule: str, counted: bool = False) -> float:
 def predictions() -> Iterator[dict[str, Any]]:
     """Each published row beside what its setting gives."""
     known = {(s.model, s.micro_batches): s for s in settings()}
-    published = _rows("published.tsv")
+    published = rows("published.tsv")
     scales: dict[tuple[str, bool], float] = {}  # one constant a model
     for row in published:
         s = known[row["model"], int(row["micro_batches"])]
@@ -205,7 +205,7 @@ def predictions() -> Iterator[dict[str, Any]]:
 def searched() -> Iterator[tuple[Setting, float, float]]:
     """The idle share of ZB-2p, ours and published."""
     known = {(s.model, s.micro_batches): s for s in settings()}
-    for row in _rows("published.tsv"):
+    for row in rows("published.tsv"):
         if row["set"] == "idle share" and row["schedule"] == "ZB-2p":
             s = known[row["model"], int(row["micro_batches"])]
             yield s, idle(s, "ZB-2p"), float(row["value"])

@@ -5,7 +5,8 @@ Bytes   activations of a stage, in micro-batches: held from the start of the for
         p + (p - 1) / v, ZB-H1 p, ZB-H2 2 p - 1, ZB-V p, DualPipe p + 1, DualPipeV
         p + 1 / 2
 Error   exact: whole numbers of the reader's unit of time. Messages take no time, all
-        stages are alike, and an overlapped pair takes as long as its two passes
+        stages are alike, and an overlapped pair takes as long as its two passes. With
+        any times and with messages, in clock.py: the errors of its predictions
 Raises  ValueError for sizes that a schedule is not made for, and for an order in which
         ranks wait for each other
 Source  gpipe, pipedream, megatron-interleaved-1f1b, reducing-activation-recomputation,

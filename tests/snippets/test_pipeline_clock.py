@@ -210,12 +210,12 @@ def test_what_cannot_be_is_said_in_a_line(call: Callable[[], Any], said: str) ->
 
 def test_predictions_keep_to_their_goals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the short runs; `shelf run` judges them all."""
-    every = measured._rows
+    every = measured.rows
 
     def few(name: str) -> list[dict[str, str]]:
         return [row for row in every(name) if int(row["micro_batches"]) <= 64]
 
-    monkeypatch.setattr(measured, "_rows", few)
+    monkeypatch.setattr(measured, "rows", few)
     rows = cases.predictions()
     assert predicted.rows_problem(rows) is None
     assert predicted.goals_problem(cases.GOALS, rows) is None
@@ -252,9 +252,9 @@ def mutated(module: ModuleType, find: str, replace: str) -> ModuleType:
 @pytest.mark.parametrize(
     ("find", "replace"),
     [
-        ("free, here = end[before], end[need] + wait", "free, here = end[before], end[need]"),
+        ("free, here = end[last], end[need] + wait", "free, here = end[last], end[need]"),
         ("free if free > here else here", "here if free > here else free"),
-        ("longer[i] += crossing[i] if need != NOBODY else 0.0", "pass"),
+        ("length if need == NOBODY else length + wait", "length"),
         ("source = slice_ - 1 if forward else slice_ + 1", "source = slice_ - 1"),
         ("(self.span if validated_later else self.makespan)", "self.makespan"),
         ("self.input + other.input", "self.input"),

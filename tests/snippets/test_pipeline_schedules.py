@@ -370,7 +370,7 @@ def broken(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def test_facts_hold() -> None:
-    rows = cases.facts()
+    rows = cases.table_facts()
     assert broken(rows) == []
     assert len({row["name"] for row in rows}) == len(rows)
     assert all(values.fact_problem(row) is None and row["tolerance"] == 0 for row in rows)
@@ -420,7 +420,7 @@ def test_a_mistake_breaks_a_fact(
 ) -> None:
     monkeypatch.setattr(cases, "schedules", mutated(find, replace))
     try:
-        failing = broken(cases.facts())
+        failing = broken(cases.table_facts())
     except (ValueError, IndexError):  # its ranks wait for each other, or for what never comes
         return
     assert any(fact in name for name in failing), failing

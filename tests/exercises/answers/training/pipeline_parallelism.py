@@ -4,7 +4,9 @@ from bisect import bisect_left
 from itertools import count
 
 from snippets.model_flops.model_flops import MODELS, activation_bytes
+from snippets.pipeline_schedules import clock
 from snippets.pipeline_schedules import pipeline_schedules as schedules
+from snippets.pipeline_schedules.clock import Times
 
 LLAMA = MODELS["Llama 3.1 70B"]
 
@@ -39,3 +41,12 @@ def the_price_of_interleaving() -> tuple[str, str]:
     p, m = 8, 16
     peak = [schedules.interleaved(p, m, v).peak for v in (2, 4)]
     return f"{peak[0]:g} micro-batches", f"{peak[1]:g} micro-batches"
+
+
+def a_heavy_head() -> tuple[str, str]:
+    p, made = 8, schedules.one_f_one_b(8, 32)
+    stage, head, none = Times(10, 10, 10), Times(1, 1, 1), Times(0, 0, 0)
+    even = clock.run(made, stage).makespan
+    last = clock.run(made, clock.uneven(stage, p, none, head)).makespan
+    spread = clock.run(made, stage.plus(head.times(1 / p))).makespan
+    return f"{100 * (last / even - 1):.1f} %", f"{100 * (spread / even - 1):.1f} %"
