@@ -261,11 +261,15 @@ def _matrices(model: Decoder) -> int:
 def stored() -> list[dict[str, Any]]:
     """Memory: published sizes, and splits that must add up."""
     model, split = MODELS["Llama 2 70B"], Serving(tensor=8)
-    small = MODELS["Llama 3.1 8B"]
+    small, deep = MODELS["Llama 3.1 8B"], MODELS["DeepSeek-V3"]
     windowed = Serving(window=4096, windowed=small.layers // 2)
     return [
         fact("Llama 2 70B: weights on 8 GPUs together", 8 * weight_bytes(model, split),
              2 * parameters(model), "2 bytes a parameter", 1e-12, "B"),
+        fact("DeepSeek-V3: weights on 8 GPUs together, over those of one",
+             8 * weight_bytes(deep, split) - weight_bytes(deep, Serving()),
+             7 * 2 * deep.layers * deep.hidden * (1536 + 512 + 64),
+             "into the latents on each, deepseek-v3", 1e-9, "B"),
         fact("Llama 2 70B: cache on 8 GPUs together",
              8 * cache_bytes(model, split, 100), 100 * cache_bytes_per_token(model),
              "model_flops", 1e-12, "B"),
@@ -273,7 +277,7 @@ def stored() -> list[dict[str, Any]]:
              16 * cache_bytes(model, Serving(tensor=16), 100),
              200 * cache_bytes_per_token(model), "8 heads of keys on 16", 1e-12, "B"),
         fact("DeepSeek-V3: a token's latent rows on each of 8 GPUs",
-             cache_bytes(MODELS["DeepSeek-V3"], split, 1), 70_272,
+             cache_bytes(deep, split, 1), 70_272,
              "70.272 KB, deepseek-v3-insights, table 1", 1e-12, "B"),
         fact("half of the layers with a window of 4096, at 8192 tokens",
              cache_bytes(small, windowed, 8192), 6144 * cache_bytes_per_token(small),

@@ -112,9 +112,13 @@ def weight_bytes(model: Decoder, serving: Serving) -> float:
     if mixture is not None:
         each = (3 if model.gated else 2) * model.hidden * mixture.size
         routed = (model.layers - mixture.dense_layers) * mixture.routed * each
-    rest, t = parameters(model) - tables - routed, serving.tensor
-    ranks = serving.expert if serving.expert > 1 else t
-    return tables * 2 / t + (rest / t + routed / ranks) * serving.weights / 8
+    whole, latent = 0, model.latent
+    if latent is not None:  # into the ranks, which all heads need
+        ranks = latent.query_rank + latent.key_value_rank + latent.rotary
+        whole = model.layers * model.hidden * ranks
+    rest, t = parameters(model) - tables - routed - whole, serving.tensor
+    held = rest / t + whole + routed / (serving.expert if serving.expert > 1 else t)
+    return tables * 2 / t + held * serving.weights / 8
 
 
 def cache_bytes(model: Decoder, serving: Serving, tokens: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import fsum
 from typing import Any
 
 from snippets.model_configs import model_configs
@@ -64,7 +65,7 @@ def calculate(**inputs: Any) -> dict[str, Any]:
     model, notes = _model(asked["model"], asked["config"])
     plan = _plan(asked, model, asked["gpus"])
     layout, stages = plan.stages[0].layout, plan.stages
-    passing = sum(one.time for one in stages)
+    passing = fsum(one.time for one in stages)
     slowest = max(one.time for one in stages)
     sync = max(one.sync for one in stages)
     tokens = asked["batch"] * asked["sequence"]
@@ -73,11 +74,10 @@ def calculate(**inputs: Any) -> dict[str, Any]:
     own = len({one.layout for one in stages}) > 1
     again = sum(one.recomputed for one in stages)
     shape = "stages" if own else f"stages of {layout.words}"
-    test = "dense, 8 GPUs, slow links: "
     rows = (
         _row("time of a step", plan.time, "s",
              "sum of stages + (m - 1) * slowest + exchange of gradients", "alpa",
-             _named(test)),
+             "dense, 8 GPUs, slow links, one layout: a step"),
         _row("micro-batches", plan.micro_batches, "", "batch / sequences of one",
              "megatron-interleaved-1f1b", ""),
         _row("slowest stage, a micro-batch", slowest, "s", "costs of its units",
@@ -141,10 +141,6 @@ def _plan(asked: dict[str, Any], model: Decoder, gpus: int) -> Plan:
             f"layout of each stage's own; use up to {MOST_OWN} and {4 * MOST_OWN}"
         )
     return mixed(costs, cluster, asked["batch"])
-
-
-def _named(start: str) -> str:
-    return f"{start}a step of the plan, 6 stages"
 
 
 def _row(name: str, value: float, unit: str, formula: str, source: str,

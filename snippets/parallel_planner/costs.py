@@ -82,7 +82,10 @@ class Costs(Protocol):
     units: int  # that are cut into stages, in order
 
     def stage(self, first: int, last: int, layout: Layout, sequences: int) -> Cost:
-        """The cost of units first to last - 1, `sequences` in a micro-batch."""
+        """The cost of units first to last - 1, `sequences` in a micro-batch.
+
+        A longer stage takes no less time and no fewer bytes than a part of it.
+        """
 
     def layouts(self, most: int, sequences: int) -> Iterable[Layout]:
         """The ways to spread a stage over at most `most` GPUs, `sequences` at once."""
@@ -126,7 +129,7 @@ class Transformer:
 
     @cached_property
     def kept(self) -> tuple[int, int]:
-        """Bytes of a token that a layer keeps, and that one which is made anew keeps."""
+        """Bytes of a token that a layer keeps, and that one made anew keeps."""
         plain = replace(
             self.model, layers=1, experts=None, latent=None, feed_forward=self.shape[3]
         )

@@ -29,6 +29,8 @@ from snippets.parallel_planner.costs import (
     divisors,
 )
 
+SLACK = 1e-9  # of the memory, for the rounding of sums
+
 
 # --8<-- [start:stage]
 class Stage(NamedTuple):
@@ -52,10 +54,10 @@ def placed(
     do not suffice.
     """
     need = cost.state + cost.extra + flight * cost.kept - room
-    layers = 0
-    if need > 0:
+    layers, slack = 0, SLACK * room
+    if need > slack:
         freed = flight * cost.saved
-        layers = ceil(need / freed) if freed > 0 else cost.layers + 1
+        layers = ceil((need - slack) / freed) if freed > 0 else cost.layers + 1
     if layers > cost.layers:
         return None
     return Stage(
@@ -96,7 +98,7 @@ class Plan:
 
 
 def step_time(stages: Iterable[Stage], micro_batches: int) -> float:
-    """Seconds of a step: one micro-batch goes through, the slowest stage has the rest."""
+    """Seconds of a step: one micro-batch passes, the slowest stage has the rest."""
     stages = list(stages)
     slowest = max(one.time for one in stages)
     passing = fsum(one.time for one in stages)
@@ -114,7 +116,7 @@ class Label(NamedTuple):
     rest: Label | None
 
 
-Choices = Callable[[int, int, int], Iterable[tuple[int, Stage]]]
+Choices = Callable[[int, int, int], list[tuple[int, Stage]]]
 
 
 def cut(
@@ -122,42 +124,46 @@ def cut(
     slots: int,
     micro_batches: int,
     choices: Choices,
-    left: Callable[[int, int], float],
+    left: Callable[[int], float],
     best: float = inf,
     exact: int = 0,
 ) -> Label | None:
     """The stages of least time that fill `slots`, if it is below `best`.
 
-    choices(first, last, behind) are a stage's, with the slots of each, where `behind`
-    stages are at work from it to the end; left(unit, slots) is a bound below the time
-    of all units before. `exact` asks for that many stages.
+    choices(first, last, behind) are a stage's, each with the slots that it takes, where
+    `behind` stages work from it to the end. left(unit) is a bound below the time of all
+    units before. `exact` asks for that many stages, of a slot each.
     """
     again, found = micro_batches - 1, None
+
+    def ending(end: int, behind: int) -> Iterator[tuple[int, int, Stage]]:
+        """Stages up to `end`, ever longer, as long as one can be in a better plan."""
+        for first in range(end - 1, -1, -1):
+            some = choices(first, end, behind)
+            yield from ((first, taken, stage) for taken, stage in some)
+            fastest = min((stage.time for _, stage in some), default=inf)
+            if fastest * micro_batches >= best:
+                return
+
     states: dict[tuple[int, int], list[Label]] = {(units, 0): []}
     for behind in range(1, (exact or min(units, slots)) + 1):
         grown: dict[tuple[int, int], list[Label]] = {}
         for (end, used), labels in states.items():
-            for first in range(end - 1, -1, -1):
-                least = inf  # of what a longer stage can only exceed
-                for taken, stage in choices(first, end, behind):
-                    least = min(least, stage.time)
-                    room = slots - used - taken
-                    if room < 0 or (first == 0) != (room == 0):
-                        continue  # no unit is left without a GPU, nor a GPU idle
-                    rest = left(first, room)
-                    ahead = exact - behind if exact else room
-                    for label in labels or (None,):
-                        new = joined(stage, label)
-                        slowest = max(new.slowest, rest / ahead if rest else 0.0)
-                        time = new.total + rest + again * slowest + new.sync
-                        if time >= best:
-                            continue
-                        if first:
-                            insert(grown.setdefault((first, used + taken), []), new)
-                        elif not exact or behind == exact:
-                            best, found = time, new
-                if least * micro_batches >= best:
-                    break
+            for first, taken, stage in ending(end, behind):
+                room = slots - used - taken  # for the stages before
+                if room < 0 or (first == 0) != (room == 0):
+                    continue
+                rest = left(first) if first else 0.0
+                for label in labels or (None,):
+                    new = joined(stage, label)
+                    slowest = max(new.slowest, rest / room if room else 0.0)
+                    time = new.total + rest + again * slowest + new.sync
+                    if time >= best:
+                        continue
+                    if first:
+                        insert(grown.setdefault((first, used + taken), []), new)
+                    else:
+                        best, found = time, new
         states = grown
     return found
 
@@ -224,7 +230,7 @@ def mixed(costs: Costs, cluster: Cluster, batch: int) -> Plan:
 
         def choices(first: int, last: int, behind: int, m: int = m,
                     layouts: dict = layouts, chosen: dict = chosen,
-                    cost: Callable = cost) -> Iterable[tuple[int, Stage]]:  # fmt: skip
+                    cost: Callable = cost) -> list[tuple[int, Stage]]:  # fmt: skip
             key = (first, last, min(behind, m))
             if key not in chosen:
                 flight, chosen[key] = key[2], []
@@ -237,7 +243,7 @@ def mixed(costs: Costs, cluster: Cluster, batch: int) -> Plan:
                     chosen[key] += [(n, one) for one in best]
             return chosen[key]
 
-        def left(unit: int, slots: int, units: list[float] = units) -> float:
+        def left(unit: int, units: list[float] = units) -> float:
             return fsum(units[:unit])
 
         label = cut(costs.units, cluster.gpus, m, choices, left, best)
@@ -275,12 +281,12 @@ def even(costs: Costs, cluster: Cluster, batch: int, most: int = 8) -> Plan:
 
         def choices(first: int, last: int, behind: int, m: int = m,
                     layout: Layout = layout,
-                    cost: Callable = cost) -> Iterable[tuple[int, Stage]]:  # fmt: skip
+                    cost: Callable = cost) -> list[tuple[int, Stage]]:  # fmt: skip
             made = placed(cost(first, last), first, last, layout, min(behind, m), room)
             return [] if made is None else [(1, made)]
 
-        def left(unit: int, slots: int, cost: Callable = cost) -> float:
-            return cost(0, unit).time if unit else 0.0
+        def left(unit: int, cost: Callable = cost) -> float:
+            return cost(0, unit).time
 
         label = cut(costs.units, one.stages, m, choices, left, best, one.stages)
         if label is not None:
@@ -365,7 +371,7 @@ def demo(device: str = "cpu") -> None:
     """Plans by size of the cluster, and one whose stages are unlike."""
     model, batch, length = MODELS["Llama 3.1 405B"], 2048, 8192
     print(f"Llama 3.1 405B, batch {batch} of {length} tokens, one layout for all")
-    head = ("GPUs", "used", "step s", "TF/GPU", "data", "tensor", "context", "stages",
+    head = (" GPUs", " used", "step s", "TF/GPU", "data", "tensor", "context", "stages",
             "micro-batches", "waits")  # fmt: skip
     print("  ".join(head))
     work = batch * length * 3 * flops_per_token(model, length, causal=True)
