@@ -136,10 +136,10 @@ def _unheld(
         for fact in (state.record or {}).get(key, ())
     }
     for row in one.result["rows"]:
-        if facts and row["test"] and row["test"] not in facts:
+        if facts and row["test"] not in facts:
             what = f"the line {row['name']!r} names the fact {row['test']!r}, which is none"
             yield Finding(path, None, what, "name a fact of cases.py")
-        if row["source"] and row["source"] not in around["sources"]:
+        if row["source"] not in around["sources"]:
             what = f"the line {row['name']!r} has the source {row['source']!r}, which is no reading"
             yield Finding(path, None, what, "name the id of a reading in docs/")
 
