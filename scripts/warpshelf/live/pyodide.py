@@ -116,7 +116,7 @@ def prepare(project: Project) -> str | None:
 
 def _fetched(work: Path) -> Path:
     """The archive of the package, whose digest is the one that is known."""
-    words = [*_npm(), "pack", f"pyodide@{VERSION}", "--silent", "--fetch-retries=0",
+    words = [*_npm(), "pack", f"pyodide@{VERSION}", "--silent", "--fetch-retries=0", "--fetch-timeout=60000",
              "--pack-destination", str(work)]  # fmt: skip
     _run(words, work, f"npm has no pyodide@{VERSION} to give")
     found = sorted(work.glob("*.tgz"))
