@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from warpshelf.live import charts, spans
+from warpshelf.live import charts, labels, spans
 
 BARS: dict[str, Any] = {
     "kind": "bars", "title": "Memory", "x": "rank", "y": "B",
@@ -111,6 +111,30 @@ def test_flat_and_single_lines_are_drawn(points: list[list[float]]) -> None:
     plot = {**LINES, "series": [{"name": "one", "points": points}], "limit": None}
     [figure] = drawn([plot])
     assert "nan" not in ElementTree.tostring(figure, encoding="unicode")
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "unit", "said"),
+    [
+        (1.5, 3.25, "ms", "1.5 to 3.25 ms"),
+        (2e11, 4e12, "FLOP", "200 GFLOP to 4.00 TFLOP"),
+        (1e12, 4e12, "FLOP", "1.00 to 4.00 TFLOP"),
+        (1, 2, "", "1 to 2"),
+    ],
+)
+def test_the_ends_of_a_line_name_a_unit_once(
+    first: float, last: float, unit: str, said: str
+) -> None:
+    assert labels.span_of(first, last, unit) == said
+
+
+@pytest.mark.parametrize(
+    ("label", "unit"),
+    [("step, ms", "ms"), ("FLOP", "FLOP"), ("seconds", "s"), ("GiB", "GiB"), ("micro-batches", ""),
+     ("memory a GPU (B)", "B"), ("output tokens/s of a GPU", "")],
+)  # fmt: skip
+def test_a_label_tells_its_unit(label: str, unit: str) -> None:
+    assert labels.unit_of(label) == unit
 
 
 def test_empty_plots_leave_no_trace() -> None:

@@ -91,7 +91,9 @@ def test_another_package_than_the_known_one_is_refused(trial: Trial, calls: Path
     content = archive.read_bytes()
     npm(calls, f'exec {sys.executable} {calls.parent / "copy.py"} "$@"')
     (calls.parent / "copy.py").write_text(
-        f"import pathlib, sys\npathlib.Path(sys.argv[-1], 'p.tgz').write_bytes({content!r})\n"
+        "import pathlib, sys\n"
+        "place = sys.argv[sys.argv.index('--pack-destination') + 1]\n"
+        f"pathlib.Path(place, 'p.tgz').write_bytes({content!r})\n"
     )
     with pytest.raises(pyodide.Missing, match="npm gave another pyodide@"):
         pyodide.ready(Project(trial.root))

@@ -38,7 +38,7 @@ def lines(pair: Sequence[tuple[str, Plot]]) -> list[str]:
         parts.append(svg.path(((x(a), y(b)) for a, b in points), kind))
         every = 1 if len(points) <= MARKED else len(points)
         parts += [svg.mark(x(a), y(b), index) for a, b in points[::-every]]
-        ends = f": {results.shown(points[0][1], unit)} to {results.shown(points[-1][1], unit)}"
+        ends = f": {labels.span_of(points[0][1], points[-1][1], unit)}"
         legend.append(svg.Entry(index, called, ends))
     heights = svg.spread(
         [y(points[-1][1]) for _, points in series], svg.TEXT, axes.TOP, axes.TOP + axes.AREA

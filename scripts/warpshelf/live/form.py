@@ -62,7 +62,8 @@ def _group(name: str, members: Sequence[Mapping[str, Any]]) -> str:
 
 def _field(one: Mapping[str, Any]) -> str:
     name = one["name"]
-    unit = f" <span>{escape(one['unit'])}</span>" if one.get("unit") else ""
+    said = str(one.get("unit") or "")
+    unit = f" <span>{escape(said)}</span>" if said and said not in one["label"].lower() else ""
     label = f'<label for="calc-{name}">{escape(one["label"])}{unit}</label>'
     wide = " ws-calc-wide" if max(map(len, one.get("choices", ("",)))) > SHORT else ""
     note = f'<small id="calc-{name}-help">{escape(_help(one))}</small>'

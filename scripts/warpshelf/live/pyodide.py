@@ -116,8 +116,8 @@ def prepare(project: Project) -> str | None:
 
 def _fetched(work: Path) -> Path:
     """The archive of the package, whose digest is the one that is known."""
-    words = [*_npm(), "pack", f"pyodide@{VERSION}", "--silent", "--fetch-retries=0", "--fetch-timeout=60000",
-             "--pack-destination", str(work)]  # fmt: skip
+    asked = ("pack", f"pyodide@{VERSION}", "--silent", "--pack-destination", str(work))
+    words = [*_npm(), *asked, "--fetch-retries=0", "--fetch-timeout=60000"]
     _run(words, work, f"npm has no pyodide@{VERSION} to give")
     found = sorted(work.glob("*.tgz"))
     if len(found) != 1:

@@ -12,6 +12,7 @@ from warpshelf.core.markup import attribute, escape
 from warpshelf.live import charts, results
 
 FIRST, SECOND = "first", "second"
+MANY = 10  # published rows from which on nine in ten are something
 
 
 def names_of(count: int) -> tuple[str, ...]:
@@ -56,9 +57,10 @@ def band(result: Mapping[str, Any], context: Mapping[str, Any]) -> str:
     if known is None:
         return f"No current record compares it with {named['set']}."
     half, most, worst = (f"{100 * known[key]:.1f} %" for key in ("half", "most", "worst"))
+    between = f", nine in ten within {most}" if known["count"] >= MANY else ""
     return (
         f"Error to expect: of the {known['count']} published rows of {named['set']}, half were "
-        f"predicted within {half}, nine in ten within {most}, all within {worst}."
+        f"predicted within {half}{between}, all within {worst}."
     )
 
 
