@@ -27,7 +27,10 @@ from snippets.parallel_planner.parallel_planner import (
     mixed,
     step_time,
 )
+from snippets.training_time.layers import Plan as Timed
+from snippets.training_time.training_time import STACKS, step
 
+A100 = {"rate": 312e12, "bandwidth": 0.86 * 2.039e12, "link": 222e9, "network": 25e9}
 HERE = Path(__file__).parent
 MEGATRON = "Megatron-LM, 2021, their layouts by the planner's costs"
 GOALS = ({"name": "the planner's costs", "sets": (MEGATRON,), "worst": 0.20},)
@@ -40,7 +43,10 @@ SPARSE = Decoder(
 
 def facts() -> list[dict[str, Any]]:
     """The planner against enumeration, the formula against execution, bytes, sizes."""
-    return enumerated_facts() + executed_facts() + byte_facts() + large_facts()
+    return (
+        enumerated_facts() + executed_facts() + byte_facts() + timed_facts()
+        + large_facts()
+    )  # fmt: skip
 
 
 def enumerated_facts() -> list[dict[str, Any]]:
@@ -205,6 +211,64 @@ def byte_facts() -> list[dict[str, Any]]:
     return rows
 
 
+STACK = "Megatron-LM 2022, A100"
+
+
+def timed_facts() -> list[dict[str, Any]]:
+    """The layout that our costs prefer, timed by the model that published runs are of.
+
+    Of all layouts with stages of equally many layers, all of them recomputed or none.
+    """
+    rows = []
+    for name, gpus, batch in (
+        ("Llama 3.1 8B", 64, 256),
+        ("Llama 3.1 70B", 64, 256),
+        ("Llama 3.1 70B", 512, 512),
+    ):
+        model = MODELS[name]
+        costs = Transformer(model, Cluster(gpus, **A100), 8192)
+        found = []
+        for layout, p, micro, way in product(
+            costs.layouts(gpus, batch), divisors(model.layers), (1, 2, 4, 8), WAYS
+        ):
+            d, t, c, _ = layout
+            if layout.gpus * p != gpus or batch % (micro * d):
+                continue
+            ours = alike_in(costs, layout, p, batch, micro, way == "full")
+            if ours is not None:
+                run = Timed(gpus, batch, micro, 8192, t, p, c, recompute=way)
+                theirs = step(model, run, STACKS[STACK]).total
+                found.append((round(ours, 9), c, t, theirs))
+        least = min(theirs for *_, theirs in found)
+        what = f"{name} on {gpus} A100: step of the layout preferred, of {len(found)}"
+        rows.append(fact(what, min(found)[-1], least, "training_time, its best layout",
+                         0.05, "s"))  # fmt: skip
+    return rows
+
+
+WAYS = ("none", "full")
+
+
+def alike_in(
+    costs: Transformer, layout: Layout, p: int, batch: int, micro: int, again: bool
+) -> float | None:
+    """Seconds of a step in `p` stages of equally many layers, if they fit."""
+    each, cluster = costs.model.layers // p, costs.cluster
+    b = micro * layout.data
+    found = []
+    for i in range(p):
+        first, last = (1 + each * i if i else 0), 1 + each * (i + 1) + (i == p - 1)
+        cost = costs.stage(first, last, layout, b)
+        layers = cost.layers if again else 0
+        held = cost.state + cost.extra
+        held += min(p - i, batch // b) * (cost.kept - layers * cost.saved)
+        if held > cluster.memory * cluster.usable:
+            return None
+        time = cost.time + layers * cost.again
+        found.append(Stage(first, last, layout, layers, time, cost.sync, held))
+    return step_time(found, batch // b)
+
+
 def large_facts() -> list[dict[str, Any]]:
     """Plans for thousands of GPUs keep to what they must."""
     rows = []
@@ -274,8 +338,7 @@ def theirs(row: dict[str, str]) -> Planned:
     model = Decoder(layers, hidden, heads, heads, hidden // heads, 4 * hidden,
                     vocabulary, gated=False, tied=True, biases=True,
                     positions=s)  # fmt: skip
-    cluster = Cluster(gpus, rate=312e12, share=0.6, bandwidth=0.86 * 2.039e12,
-                      link=222e9, network=25e9)  # fmt: skip
+    cluster = Cluster(gpus, share=0.6, **A100)
     costs, found = Transformer(model, cluster, s), []
     for i in range(p):
         first = layers * i // p + (1 if i else 0)

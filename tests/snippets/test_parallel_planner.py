@@ -268,3 +268,12 @@ def test_stages_that_are_alike_are_told_together() -> None:
         "2 x 2 units on tensor 2, 1 recomputed", "1 x 3 units on tensor 2",
     ]  # fmt: skip
     assert replace(ours.Plan((one,), 2, 1, 4.0)).bubble == 0.5
+
+
+def test_costs_without_messages_prefer_layouts_that_are_slow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Transformer, "collective", lambda *_: 0.0)
+    rows = cases.timed_facts()
+    assert broken(rows)
+    assert max(row["value"] / row["expected"] for row in rows) > 1.1
