@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import json
 from pathlib import Path
 
-from conftest import Trial
+from conftest import ROOT, Trial
 
 from warpshelf.live import inputs
 
@@ -138,6 +139,13 @@ def lay(trial: Trial, calculator: str = CALCULATOR) -> Path:
     return path
 
 
+def configs(*names: str) -> list[str]:
+    """Published configurations, with a field that nobody knows."""
+    path = ROOT / "snippets" / "model_configs" / "configs.json"
+    known = {one["name"]: one["config"] for one in json.loads(path.read_text(encoding="utf-8"))}
+    return [json.dumps({**known[name], "made_up_field": 7}) for name in names]
+
+
 def variations(name: str) -> list[dict[str, str]]:
     """The defaults, and each input changed by itself."""
     spec = importlib.import_module(f"snippets.{name}.calculator").INPUTS
@@ -148,7 +156,9 @@ def variations(name: str) -> list[dict[str, str]]:
         elif one["kind"] == "choice":
             others = [choice for choice in one["choices"] if choice != one["default"]]
             found += [{one["name"]: choice} for choice in others[-1:]]
-        elif one["kind"] != "config":
+        elif one["kind"] == "config":
+            found += [{one["name"]: text} for text in configs("gemma-2-9b", "DeepSeek-V3")]
+        else:
             more = one["default"] * 2 or (1 if one["kind"] == "integer" else 0.5)
             found.append({one["name"]: inputs.text_of(one, min(more, one["most"]))})
     return found

@@ -12,7 +12,7 @@ import trialcalc
 from conftest import LIST, ROOT, TOPIC, Trial
 
 from warpshelf.core.project import Project
-from warpshelf.live import bundle, defaults, pyodide
+from warpshelf.live import bundle, defaults, pyodide, respond
 from warpshelf.site import calculators, rendering
 
 PAGE = '# Doubled\n\n--8<-- "calculators/doubled.md"\n'
@@ -170,6 +170,29 @@ def test_each_line_has_a_formula_a_source_and_a_test_that_is_there(
         assert re.search(rf"^- id: {re.escape(row['source'])}$", readings, re.M), row
     if band := told.result["band"]:
         assert band["set"] in sets
+
+
+PASTED = [
+    (name, one["name"])
+    for name in NAMES
+    for one in respond.calculator(name).INPUTS
+    if one["kind"] == "config"
+]
+
+
+@pytest.mark.parametrize(("name", "field"), PASTED)
+def test_a_pasted_configuration_is_taken_and_its_unknown_field_named(name: str, field: str) -> None:
+    [text] = trialcalc.configs("gemma-2-9b")
+    told = respond.respond({"id": name, "configurations": [{field: text}]})
+    assert "made_up_field" in unescape(told["details"])
+    assert told["answer"] != respond.respond({"id": name, "configurations": [{}]})["answer"]
+    [error] = respond.respond({"id": name, "configurations": [{field: "{"}]})["errors"]
+    assert error["line"] and "\n" not in error["line"]
+
+
+def test_all_that_a_model_is_needed_for_take_one() -> None:
+    wanted = {"inference_roofline", "memory_model", "parallel_planner", "training_time"}
+    assert {name for name, _ in PASTED} >= wanted
 
 
 def test_every_calculator_has_its_page_and_is_listed() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -60,7 +61,7 @@ def _line(error: ValueError) -> str:
 
 def _named(line: str, spec: Sequence[Mapping[str, Any]]) -> str:
     """The input that an error names, as in `memory_model: tensor = 3 does not divide 32`."""
-    names = [one["name"] for one in spec if f"{one['name']} = " in line]
+    names = [one["name"] for one in spec if re.search(rf"\b{one['name']} = ", line)]
     return names[0] if names else ""
 
 
