@@ -146,6 +146,17 @@ def configs(*names: str) -> list[str]:
     return [json.dumps({**known[name], "made_up_field": 7}) for name in names]
 
 
+def extremes(name: str) -> list[dict[str, str]]:
+    """Each input by itself at the ends of what the form takes."""
+    found: list[dict[str, str]] = []
+    for one in importlib.import_module(f"snippets.{name}.calculator").INPUTS:
+        ends: list[str] = list(one.get("choices", ()))
+        if one["kind"] in ("integer", "number"):
+            ends = [inputs.text_of(one, one[key]) for key in ("least", "most")]
+        found += [{one["name"]: end} for end in ends]
+    return found
+
+
 def variations(name: str) -> list[dict[str, str]]:
     """The defaults, and each input changed by itself."""
     spec = importlib.import_module(f"snippets.{name}.calculator").INPUTS

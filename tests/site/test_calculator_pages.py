@@ -172,6 +172,17 @@ def test_each_line_has_a_formula_a_source_and_a_test_that_is_there(
         assert band["set"] in sets
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_whatever_a_form_takes_is_answered_or_refused_in_a_line(name: str) -> None:
+    answered = 0
+    for given in trialcalc.extremes(name):
+        told = respond.respond({"id": name, "configurations": [given]})
+        answered += "answer" in told
+        for error in told.get("errors", ()):
+            assert 10 < len(error["line"]) < 300, given
+    assert answered > 3
+
+
 PASTED = [
     (name, one["name"])
     for name in NAMES
