@@ -58,7 +58,7 @@ test: $(FULL)
 	$(BIN)/python -m pytest -q -m alone
 
 clean:
-	rm -rf build site docs/records docs/views docs/exports docs/llms.txt .shelf .hypothesis \
+	rm -rf build site docs/records docs/views docs/runtime docs/exports docs/llms.txt .shelf .hypothesis \
 		.pytest_cache .ruff_cache .mypy_cache .import_linter_cache
 
 $(FULL): EXTRAS := pages,links,run,test

@@ -18,6 +18,8 @@ GPUS = {
     "B200": (180e9, 2250e12, 0.86 * 8e12, 702e9, 50e9),
 }
 ALIKE, OWN = "one for all stages", "each stage its own"
+FOUND = "dense, 8 GPUs, little memory, the plan: a step"  # as by trying all plans
+COSTS = "the planner's costs"  # a goal
 MOST_OWN = 12  # GPUs up to which the form gives each stage its own
 
 
@@ -79,26 +81,27 @@ def calculate(**inputs: Any) -> dict[str, Any]:
              "sum of stages + (m - 1) * slowest + exchange of gradients", "alpa",
              "dense, 8 GPUs, slow links, one layout: a step"),
         _row("micro-batches", plan.micro_batches, "", "batch / sequences of one",
-             "megatron-interleaved-1f1b", ""),
+             "megatron-interleaved-1f1b", FOUND),
         _row("slowest stage, a micro-batch", slowest, "s", "costs of its units",
-             "piper", ""),
+             "piper", FOUND),
         _row("first micro-batch through all stages", passing, "s", "sum of stages",
-             "alpa", ""),
+             "alpa", FOUND),
         _row("gradients and new weights", sync, "s",
-             "6 bytes * parameters * (ranks - 1) / ranks / link", "zero", ""),
+             "6 bytes * parameters * (ranks - 1) / ranks / link", "zero", FOUND),
         _row("share in which the slowest stage waits", plan.bubble, "",
-             "1 - m * slowest / step", "megatron-interleaved-1f1b", ""),
+             "1 - m * slowest / step", "megatron-interleaved-1f1b", FOUND),
         _row("GPUs of the plan", plan.gpus, "", "data * tensor * context of each stage",
-             "megatron-interleaved-1f1b", ""),
+             "megatron-interleaved-1f1b",
+             "Llama 3.1 405B on 10000 GPUs: GPUs of the plan, over those there are"),
         _row("layers recomputed", again, "", "fewest that fit, stage by stage", "piper",
-             ""),
+             FOUND),
         _row("fullest GPU", max(one.bytes for one in stages), "B",
              "state + activations * micro-batches in flight", "zero",
              "Llama 3.1 70B, stage 1 of 4, recomputed none: bytes"),
         _row("tokens a second", tokens / plan.time, "1/s", "batch * sequence / step",
-             "megatron-interleaved-1f1b", ""),
+             "megatron-interleaved-1f1b", COSTS),
         _row("model FLOP/s of a GPU", rate, "FLOP/s",
-             "3 * forward operations * tokens / step / GPUs", "palm", ""),
+             "3 * forward operations * tokens / step / GPUs", "palm", COSTS),
     )  # fmt: skip
     limit = GPUS[asked["gpu"]][0] * asked["usable"]
     return {

@@ -207,6 +207,10 @@ def decoder(given: Input) -> tuple[Decoder, tuple[str, ...]]:
         names = ("routed", "chosen", "expert_size", "shared", "dense_layers")
         experts = Experts(*(given[name] for name in names))
     if given["kv_rank"]:
+        if not given["query_rank"]:
+            raise ValueError(
+                "training_time: query_rank = 0 beside a key-value rank; give both"
+            )
         latent = Latent(given["query_rank"], given["kv_rank"], given["rotary"])
     names = ("layers", "hidden", "heads", "kv_heads", "head_dim", "feed_forward")
     sizes = [given[name] for name in names]

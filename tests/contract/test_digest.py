@@ -190,6 +190,22 @@ def test_a_file_that_is_no_python_counts_by_its_bytes(
     assert digest(root) != before
 
 
+def test_a_form_counts_only_where_it_is_imported(root: Path) -> None:
+    """No record holds anything of it, so a form can change without a run."""
+    form = root / "snippets" / "mine" / "calculator.py"
+    before = digest(root)
+    form.write_text("INPUTS = ()\n")
+    assert digest(root) == before
+    cases = root / "snippets" / "mine" / "cases.py"
+    cases.write_text(
+        "from snippets.mine import mine\nfrom snippets.mine.calculator import INPUTS\n"
+    )
+    imported = digest(root)
+    assert imported != before
+    form.write_text("INPUTS = (1,)\n")
+    assert digest(root) != imported
+
+
 def test_records_that_are_read_count(root: Path) -> None:
     cases = root / "snippets" / "mine" / "cases.py"
     cases.write_text(cases.read_text() + 'NEEDS = {"records": ["apart"]}\n')

@@ -41,6 +41,7 @@ KINDS: dict[str, tuple[str, Callable[[Page], None]]] = {
     "topic with a list": ("kernels/scheduling/", no_search),
     "topic with a snippet": ("kernels/softmax/", no_search),
     "topic with formulas": ("models/transformer-arithmetic/", no_search),
+    "calculator": ("calculators/memory/", no_search),
     "part": ("kernels/", no_search),
     "all readings": ("everything/", no_search),
     "results": ("results/", no_search),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from browsing import WIDE, Visit, open_context
 from conftest import ROOT
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 XML = "application/xml"
 
@@ -157,6 +159,44 @@ def test_a_link_in_prose_shows_where_it_leads(visit: Visit) -> None:
     shown.wait_for()
     assert "Serving an LLM" in shown.inner_text()
     tab.mouse.move(0, 0)
+
+
+def test_a_calculator_starts_and_stops_with_its_page(visit: Visit) -> None:
+    tab = begin(visit, "calculators/")
+    follow(tab, "calculators/arithmetic/")
+    layers = tab.locator("#calc-layers")
+    live = tab.locator(".ws-calc[data-python]").count() == 1
+    if not live and os.environ.get("CI") == "true":
+        pytest.fail("calculators are not live in this build")
+    assert layers.is_enabled() == live
+    if not live:
+        pytest.skip("calculators are not live in this build; it needs npm and Node")
+    layers.fill("33")
+    state = tab.locator(".ws-calc-state")
+    expect(state).to_contain_text("Calculated in this page", timeout=90_000)
+    assert urlsplit(tab.url).query == "layers=33"
+    answer = tab.locator(".ws-calc-said").inner_text()
+    follow(tab, "calculators/pipeline/")
+    assert urlsplit(tab.url).query == "" and tab.locator(".ws-calc-tools").count() == 1
+    tab.locator("#calc-stages").fill("5")
+    expect(state).to_contain_text("Calculated in this page")  # by the Python that runs already
+    tab.go_back()
+    arrived(tab, "calculators/pipeline/")
+    expect(tab.locator("#calc-stages")).not_to_have_value("5")
+    tab.go_back()
+    arrived(tab, "calculators/arithmetic/")
+    expect(layers).to_have_value("33")
+    expect(tab.locator(".ws-calc-said")).to_have_text(answer, use_inner_text=True)
+    follow(tab, "about/numbers/")
+    assert tab.locator(".ws-calc").count() == 0
+
+
+def test_only_calculators_ask_for_their_parts(site: Path) -> None:
+    for path in site.rglob("index.html"):
+        text = unescape(path.read_text(encoding="utf-8"))
+        asked = set(re.findall(r'(?:src|href)="[^"]*/(calculators\.\w+)"', text))
+        own = path.parent.parent.name == "calculators"
+        assert "calculators.css" in asked if own else not asked, path
 
 
 def test_ticks_of_a_path_go_along(visit: Visit) -> None:

@@ -85,6 +85,7 @@ CHANGES = {
     "a lost fragment": remove(FRAGMENT),
     "a stray fragment": put("build/fragments/stray.md", "x"),
     "a stray view": put("docs/views/stray.json", "x"),
+    "a stray file for browsers": put("docs/runtime/stray.json", "x"),
     "no note": remove(NOTE),
     "a damaged note": put(NOTE, '{"inputs": "'),
     "a deep note": put(NOTE, "[" * 100_000),

@@ -15,8 +15,12 @@ METHOD = 5
 CASES_FILE = "cases.py"
 # What is shown beside a snippet, and computes nothing in it: see `Snippet.calls`.
 CALLS_FILE = "explore.txt"
+# Its form, of which no record holds anything: it counts only where another file imports it.
+FORM_FILE = "calculator.py"
 # What machines wrote, and what others state, changes nothing that a snippet computes either.
-IGNORED = ("results", "reported.yml", "rivals.yml", "rivals.json", "__pycache__", CALLS_FILE)
+IGNORED = (
+    "results", "reported.yml", "rivals.yml", "rivals.json", "__pycache__", CALLS_FILE, FORM_FILE,
+)  # fmt: skip
 
 
 def files(root: Path, folder: Path) -> list[Path]:
@@ -73,6 +77,7 @@ def _module_files(root: Path, beside: Path, name: str) -> Iterator[Path]:
             if path.parent == root / "snippets":
                 yield from path.parent.glob(f"{path.stem}.*")
             else:
+                yield path
                 yield from _folder_files(path.parent)
 
 

@@ -45,6 +45,11 @@ class Project:
         return self.docs / "views"
 
     @property
+    def published_runtime(self) -> Path:
+        """What a browser computes with, laid where the site serves it; never committed."""
+        return self.docs / "runtime"
+
+    @property
     def exports(self) -> Path:
         """The lists in formats for other programs, laid where the site serves them."""
         return self.docs / "exports"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.project import Project
+from warpshelf.live import pyodide
 from warpshelf.site import freshness, mkdocs, zensical
 
 BUILDERS = ("mkdocs", "zensical")
@@ -27,6 +28,8 @@ def render(project: Project) -> Rendered:
     Raises:
         OSError: a file that must be there cannot be read.
     """
+    if missing := pyodide.prepare(project):
+        sys.stderr.write(f"calculators are not live in this build: {missing}\n")
     inputs = freshness.sources(project)
     known = freshness.recall(project, inputs)
     if known is not None:

@@ -19,6 +19,7 @@ from warpshelf.core import shapes
 from warpshelf.core.files import dump, write_atomically
 from warpshelf.core.findings import Finding
 from warpshelf.core.project import Project
+from warpshelf.live import pyodide
 
 READ = (".md", ".yml", ".yaml", ".json")  # what a rendering reads below docs/
 LINE = (int, type(None))
@@ -34,7 +35,7 @@ def sources(project: Project) -> str | None:
     written = {*_published(project)}
     docs = (path for path in _files(project.docs, written) if path.suffix in READ)
     tooling = (path for path in _files(Path(__file__).parents[1]) if path.suffix == ".py")
-    own = (project.root / "mkdocs.yml", project.ledger)
+    own = (project.root / "mkdocs.yml", project.ledger, pyodide.folder(project) / pyodide.MANIFEST)
     return _digest((*own, *docs, *_files(project.snippets), *tooling))
 
 
@@ -48,7 +49,7 @@ def results(project: Project) -> str | None:
 def _published(project: Project) -> tuple[Path, ...]:
     """The folders below docs/ that a rendering fills."""
     views, records = project.published_views, project.published_records
-    return records, project.published_sources, views, project.exports
+    return records, project.published_sources, views, project.exports, project.published_runtime
 
 
 def recall(project: Project, inputs: str | None) -> list[Finding] | None:

@@ -16,7 +16,7 @@ from warpshelf.records import ledger
 from warpshelf.render import pairs, results, tally
 from warpshelf.render.exhibit import Exhibit
 from warpshelf.render.fragments import fragments, pictures
-from warpshelf.site import exhibits, holdings, home, inspection
+from warpshelf.site import calculators, exhibits, holdings, home, inspection
 from warpshelf.site.holdings import Holdings
 
 PUBLISHED = ("measured", "verified", "compiled")
@@ -58,10 +58,14 @@ def render(project: Project) -> tuple[list[Finding], int]:
     texts["results/overview.md"] = results.overview(shown, pages)
     texts["results/machines.md"] = pairs.side_by_side(shown)
     texts["results/note.md"] = tally.note(shown)
+    live = calculators.render(project, held.pages, held.shelf, shown, pages)
+    findings += live.findings
+    texts |= live.fragments
     texts |= _references(held.snippets)
     changed = _mirror(project.fragments, texts)
     changed += _mirror(project.published_records, published)
     changed += _mirror(project.published_views, views)
+    changed += calculators.publish(project, live.files)
     files = {f"{one.id}/{file.name}": file.text for one in shown for file in one.code}
     files |= _traces(held.snippets)
     changed += _mirror(project.published_sources, files)

