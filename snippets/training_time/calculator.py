@@ -48,7 +48,7 @@ def flag(name: str, label: str, where: str, default: bool, help_: str) -> Input:
 
 
 SHAPE, MIXTURE, RUN, SPLIT = "Model", "Experts and latents", "Run", "Parallelism"
-FIRST = "Megatron Bridge, H100, fp8"
+FIRST = "NeMo 24.07, H100, fp8"
 ORDER = (FIRST, *(name for name in STACKS if name != FIRST))
 INPUTS = (
     {

@@ -30,6 +30,7 @@ CODE = {  # variables of a program that the page speaks of
     "kernels/warp-primitives.md": {"i"},
     "sessions/02-flash-attention.md": {"M", "O", "P"},
     "tools/index.md": {"a + b"},
+    "tools/profiling.md": {"-t"},
     "sessions/01-gpu-architecture-cuda-nccl.md": {"out = a + b"},
 }
 

@@ -223,7 +223,7 @@ def test_what_cannot_be_is_one_clear_line(change: dict[str, Any], message: str) 
 def test_the_calculator_tells_what_the_model_says() -> None:
     told = calculator.calculate()
     rows = {row["name"]: row for row in told["rows"]}
-    made = model.step(LLAMA, Plan(64, 256, 1, 8192, 4, 8, chunks=5), BRIDGE)
+    made = model.step(LLAMA, Plan(64, 256, 1, 8192, 4, 8, chunks=5), STACKS[calculator.FIRST])
     assert rows["step"]["value"] == made.total
     assert {name: rows[name]["value"] for name in cases.terms(made)} == cases.terms(made)
     assert rows["GPU-hours"]["value"] == pytest.approx(24 * 64 * rows["days"]["value"])
