@@ -23,6 +23,7 @@ def words(text: str) -> str:
 
 def test_errors_stand_by_set_with_what_they_are_held_to() -> None:
     page = words(fragments(exhibit(predicted(), kind="model"))["predictions"])
+    assert "Rows Mean error Median Worst Within 5 % Within 10 %" in page
     assert "Paper, table 1 and 1 fitted 2 5.0 % 5.0 % 6.0 % 1 of 2 2 of 2" in page
     assert "Blog 1 50.0 % 50.0 % 50.0 % 0 of 1 0 of 1" in page
     assert "table 1 2 of 2 rows within 10 %; a run fails below 100 % of rows" in page

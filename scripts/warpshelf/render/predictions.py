@@ -44,7 +44,7 @@ def _sets(record: Record, sets: Sequence[Errors]) -> str:
                 asked = f"{told}; a run fails over {100 * goal[_measure(goal)]:g} %"
             lines.append(tables.wide(goal["name"], asked, 6))
         groups.append(tables.group("What it is held to", lines, 7))
-    near = (f"Within {units.share(limit)}" for limit in predicted.NEAR)
+    near = (f"Within {100 * limit:g} %" for limit in predicted.NEAR)
     head = ("Published figures", "Rows", "Mean error", "Median", "Worst", *near)
     caption = f"Errors of the predictions\n{provenance.line(record)}"
     return tables.table(caption, head, groups, "predictions")
@@ -106,7 +106,7 @@ def _plot(rows: Sequence[Row], sets: Sequence[Errors]) -> svg.Drawing:
         place += 1  # a gap between sets
         told = f": median {_percent(one.measures['median'])}" if one.errors else ": fitted"
         legend.append(svg.Entry(index, one.name, told))
-    band = f"{units.share(BAND)} above and below what was published"
+    band = f"{100 * BAND:g} % above and below what was published"
     below, foot = svg.legend(axes.FOOT - 34, legend, [("ws-peak", band)])
     title = "Error of each prediction, in the order of the table below"
     said = [f"{entry.name}{entry.value}" for entry in legend]
