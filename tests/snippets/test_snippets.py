@@ -63,8 +63,8 @@ def share(turn: int) -> dict[str, object]:
     does it all for all of them, and without a record of that `shelf check` fails.
     """
     if turn == 0:
-        return {"share": {"counted": False, "views": 8, "single": True}}
-    few = {"cases": [*range(turn, MOST, 18)], "counted": False, "views": 0}
+        return {"share": {"counted": False, "views": 10, "single": True}}
+    few = {"cases": [*range(turn, MOST, 24)], "counted": False, "views": 0}
     return {"share": few, "demo": False}
 
 
