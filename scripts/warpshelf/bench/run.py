@@ -54,7 +54,8 @@ class Options:
     """What the command line asks of a run.
 
     `both` asks a machine with a GPU for the records of its CPU as well, which anyone can make
-    again, and without which no record of a GPU can be checked.
+    again, and without which no record of a GPU can be checked. `only`, "gpu" or "cpu", asks for the
+    records of the one or the other alone.
     """
 
     force: bool = False
@@ -62,6 +63,7 @@ class Options:
     out: Path | None = None
     workers: int | None = None
     both: bool = True
+    only: str | None = None
 
 
 @dataclass
@@ -95,7 +97,7 @@ class Run:
         self._carry_on()
         book = ledger.load(self.project)
         ahead: tuple[str, ...] = ()
-        if not machine.may_have_gpu():
+        if not machine.may_have_gpu() and self.options.only != "gpu":
             stale = self._stale(sound, machine.CPU, book)
             if not stale:
                 for snippet in sound:
@@ -120,11 +122,15 @@ class Run:
     def _turns(self, snippets: list[Snippet]) -> list[tuple[dict[str, Any], list[Snippet]]]:
         """What to run as on which machine: the GPU first, since it may be borrowed."""
         cpu = machine.without_gpu(self.here)
-        if not self.here["gpus"]:
+        if self.options.only == "gpu" and not self.here["gpus"]:
+            what, mend = "torch sees none on this machine", "run it where there is one"
+            raise ShelfError(Finding("GPU", None, what, mend))
+        if not self.here["gpus"] or self.options.only == "cpu":
             return [(cpu, snippets)]
         on_gpu = [snippet for snippet in snippets if snippet.wants_gpu]
         on_cpu = [one for one in snippets if self.options.both or not one.wants_gpu]
-        return [(self.here, on_gpu), (cpu, on_cpu)]
+        turns = [(self.here, on_gpu), (cpu, on_cpu)]
+        return turns[:1] if self.options.only == "gpu" else turns
 
     def _stale(self, snippets: list[Snippet], slug: str, book: ledger.Ledger) -> list[Snippet]:
         """What must run on the machine `slug`, the stalest first."""
@@ -231,6 +237,17 @@ class Run:
             write_atomically(out, store.bundle([]))
         for item in store.read_bundle(out):
             self.records[item["snippet"], item["machine"]["slug"]] = item
+
+    def machine(self) -> dict[str, Any]:
+        """This machine, as its records have it; as one without a GPU where torch is missing.
+
+        Raises:
+            ShelfError: torch cannot look at the GPU.
+        """
+        if find_spec("torch") is None or not machine.may_have_gpu():
+            return machine.plain()
+        with Pool(1) as pool:
+            return self._describe(pool)
 
     def _describe(self, pool: Pool) -> dict[str, Any]:
         job = Job(Task.DESCRIBE, "machine", MACHINE_SECONDS, self._details())

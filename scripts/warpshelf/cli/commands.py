@@ -107,20 +107,48 @@ def run(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Run what is current as well.")] = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Children at a time.")] = None,
+    only: Annotated[
+        str | None, typer.Option(metavar="gpu|cpu", help="Make the records of the one alone.")
+    ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Spread it over a Ray cluster: ray://HOST:PORT, HOST:PORT, auto, or ray for one "
+            "on this machine. All records go into one file, records.json unless --out says other.",
+        ),
+    ] = None,
+    kinds: Annotated[
+        str | None, typer.Option(metavar="H100,A100", help="With --on: only these accelerators.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Verify snippets on this machine, time them if it has a GPU, and write their records.
 
-    A machine with a GPU makes the records of its GPU first, and then those of its CPU.
+    A machine with a GPU makes the records of its GPU first, and then those of its CPU. On a cluster
+    each kind of machine gets each snippet once.
     """
-    from warpshelf.bench import run as runs
-    from warpshelf.cli import console as consoles
-
+    if only not in (None, "gpu", "cpu"):
+        raise typer.BadParameter(f"--only {only}: write gpu or cpu")
+    if kinds is not None and on is None:
+        raise typer.BadParameter("--kinds is of a cluster; name it by --on")
+    troubled = False
     project = projects.find()
     picked = chosen(project, ids)
-    options = runs.Options(force=force, budget=budget, out=out, workers=workers)
-    with consoles.Reporter(len(picked)) as reporter:
-        verdicts = runs.Run(project, options, reporter).over(picked)
+    if on is not None:
+        from warpshelf.cli import fleet as fleets
+        from warpshelf.fleet.drive import Options
+
+        address, wanted = fleets.address_of(on), fleets.kinds_of(kinds)
+        asked = Options(out or fleets.OUT, wanted, budget, force, only, workers)
+        verdicts, troubled = fleets.run(project, picked, address, asked)
+    else:
+        from warpshelf.bench import run as runs
+        from warpshelf.cli import console as consoles
+
+        options = runs.Options(force=force, budget=budget, out=out, workers=workers, only=only)
+        with consoles.Reporter(len(picked)) as reporter:
+            verdicts = runs.Run(project, options, reporter).over(picked)
     counts: dict[str, int] = {}
     for verdict in verdicts:
         counts[verdict.state] = counts.get(verdict.state, 0) + 1
@@ -140,8 +168,16 @@ def run(
         print(json.dumps(rows, indent=1))
     words = ", ".join(f"{count} {state}" for state, count in counts.items()) or "no snippets"
     sys.stderr.write(f"{words}\n")
-    if counts.get("failed"):
+    if counts.get("failed") or troubled:
         raise typer.Exit(1)
+
+
+@app.command(hidden=True)
+def machine() -> None:
+    """Print in JSON what this machine is, as its records have it."""
+    from warpshelf.bench import run as runs
+
+    print(json.dumps(runs.Run(projects.find(), runs.Options()).machine()))
 
 
 @app.command("import")

@@ -15,6 +15,7 @@ from warpshelf.records.machine import CPU
 from warpshelf.records.schema import SCHEMA, Record, contradiction, problem
 
 LARGEST = 64 * 2**20  # bytes of a file to read; a real one holds well under a mebibyte
+LARGEST_BUNDLE = 2**30  # bytes of a bundle: that of a fleet holds thousands of records
 MOST = 10_000  # records in a bundle; each may have a finding
 PASSING = ("date", "commit", "command")  # a change of these alone rewrites nothing
 
@@ -34,15 +35,15 @@ def _strict(text: str) -> object:
     return value
 
 
-def _json(path: Path, shown: str) -> object:
+def _json(path: Path, shown: str, largest: int = LARGEST) -> object:
     try:
         size = path.stat().st_size
-        if size <= LARGEST:
+        if size <= largest:
             with path.open("rb") as file:
-                data = file.read(LARGEST + 1)  # a pipe or a device tells no size
+                data = file.read(largest + 1)  # a pipe or a device tells no size
             size = len(data)
-        if size > LARGEST:
-            what, mend = f"is larger than {LARGEST} bytes", "name what `shelf run --out FILE` wrote"
+        if size > largest:
+            what, mend = f"is larger than {largest} bytes", "name what `shelf run --out FILE` wrote"
             raise ShelfError(Finding(shown, None, what, mend))
         return _strict(data.decode("utf-8"))
     except OSError as error:
@@ -127,8 +128,15 @@ def bundle(records: Iterable[Record]) -> str:
     return dump({"schema": SCHEMA, "records": list(records)})
 
 
+def bundle_of(texts: Iterable[str]) -> str:
+    """The same, of records as `dump` writes each: thousands need not be in memory as objects."""
+    inner = ",\n".join("  " + text.rstrip("\n").replace("\n", "\n  ") for text in texts)
+    records = f"[\n{inner}\n ]" if inner else "[]"
+    return f'{{\n "records": {records},\n "schema": {SCHEMA}\n}}\n'
+
+
 def _items(path: Path, shown: str) -> list[object]:
-    value = _json(path, shown)
+    value = _json(path, shown, LARGEST_BUNDLE)
     if _schema(value) > SCHEMA:
         _checked(value, shown)
     records = value.get("records") if isinstance(value, dict) and len(value) == 2 else None

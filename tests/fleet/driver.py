@@ -1,0 +1,75 @@
+"""One run of a fleet in a process of its own: `python driver.py '{"address": …, …}'`.
+
+Each event is printed as a line of JSON, and at the end what became of all.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+from pathlib import Path
+
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
+
+
+def main() -> None:
+    import works
+
+    from warpshelf.bench.run import Verdict
+    from warpshelf.contract import snippet
+    from warpshelf.core.findings import ShelfError
+    from warpshelf.core.project import Project
+    from warpshelf.fleet.drive import Fleet, Options, Said
+
+    order = json.loads(sys.argv[1])
+    project = Project(Path(order["root"]))
+    works.FOLDER = order["folder"]
+    options = Options(Path(order["out"]), **order.get("options", {}))
+    said = os.fdopen(os.dup(1), "w")
+
+    def hear(event: object) -> None:
+        row = None
+        if isinstance(event, Verdict):
+            row = [
+                event.snippet,
+                event.machine,
+                event.state,
+                event.note,
+                list(map(str, event.findings)),
+            ]
+        elif isinstance(event, Said):
+            row = event.line
+        if row is not None:
+            print(json.dumps(row), file=said, flush=True)
+
+    chosen = {name: getattr(works, name) for name in [order["work"], order.get("look", "look")]}
+    work, look = chosen[order["work"]], chosen[order.get("look", "look")]
+    fleet = Fleet(project, options, hear, work, look, **order.get("limits", {}))
+    if (writes := order.get("writes")) is not None:
+        fill_disk_after(writes)
+    found: dict = {}
+    try:
+        fleet.over(snippet.discover(project), order["address"])
+    except ShelfError as error:
+        found["error"] = str(error)
+    found["findings"] = [str(one) for one in fleet.findings]
+    print(json.dumps(found), file=said, flush=True)
+
+
+def fill_disk_after(writes: int) -> None:
+    """Have the operating system take so many more files, and then none."""
+    real, count = os.fsync, iter(range(writes))
+
+    def fsync(handle: int) -> None:
+        if next(count, None) is None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(handle)
+
+    os.fsync = fsync
+
+
+if __name__ == "__main__":
+    main()
