@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -50,13 +51,14 @@ def main() -> None:
     fleet = Fleet(project, options, hear, work, look, **order.get("limits", {}))
     if (writes := order.get("writes")) is not None:
         fill_disk_after(writes)
-    found: dict = {}
+    end: dict = {}
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
     try:
         fleet.over(snippet.discover(project), order["address"])
     except ShelfError as error:
-        found["error"] = str(error)
-    found["findings"] = [str(one) for one in fleet.findings]
-    print(json.dumps(found), file=said, flush=True)
+        end["error"] = str(error)
+    end["findings"] = [str(one) for one in fleet.findings]
+    print(json.dumps(end), file=said, flush=True)
 
 
 def fill_disk_after(writes: int) -> None:

@@ -53,7 +53,7 @@ class Yard:
     """A cluster in another process, to which nodes are added, and of which they are killed."""
 
     def __init__(self, **head: Any) -> None:
-        words = [sys.executable, str(HERE / "yard.py"), json.dumps({"head": head})]
+        words = [sys.executable, str(HERE / "yard.py"), json.dumps(head)]
         self.process = subprocess.Popen(
             words,
             env=ENVIRONMENT,

@@ -1,4 +1,4 @@
-"""What a node does with a task: in the copy of the checkout that travels, in a process of its own."""
+"""What a node does with a task: in the copy that travels, in a process of its own."""
 
 from __future__ import annotations
 
@@ -66,9 +66,7 @@ def test_a_verdict_and_its_record_come_back(copy: Path) -> None:
         ("print('no JSON')", "the runner left with status 0: it said nothing"),
     ],
 )
-def test_a_runner_that_says_no_verdict(
-    copy: Path, text: str, answer: dict[str, str] | str
-) -> None:
+def test_a_runner_that_says_no_verdict(copy: Path, text: str, answer: dict[str, str] | str) -> None:
     runner(copy, text)
     assert node.run(TASK) == ({"failed": answer} if isinstance(answer, str) else answer)
 
@@ -166,7 +164,9 @@ def test_a_check_over_there_is_the_one_here(trial: Trial, packed: Path) -> None:
     out = trial.root / "records.json"
     out.write_text(json.dumps({"schema": 1, "records": [found.record, record]}))
     said = trial.shelf("import", "records.json")
-    assert said.returncode == 1 and "sound on imaginary-a1: leaves out the timed case" in said.stderr
+    assert (
+        said.returncode == 1 and "sound on imaginary-a1: leaves out the timed case" in said.stderr
+    )
 
 
 def test_what_travels_is_what_a_run_reads(tmp_path: Path) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import builtins
 import json
+import subprocess
 import sys
-from pathlib import Path
+import types
 from typing import Any
 
 import pytest
 import works
 from conftest import Trial
-from ground import LIGHT, PLAIN
+from ground import ENVIRONMENT, LIGHT, PLAIN
 
 from warpshelf.contract import snippet
 from warpshelf.core.files import dump
@@ -23,7 +24,7 @@ from warpshelf.fleet.cluster import Lost, Node
 from warpshelf.fleet.muster import Muster
 from warpshelf.fleet.outcomes import outcome
 from warpshelf.fleet.spool import Spool
-from warpshelf.records import store
+from warpshelf.records import bundle
 
 CPU = cpu(works.look({"gpus": 0})["machine"])
 
@@ -143,7 +144,10 @@ def test_a_finding_comes_home_as_the_line_that_it_was(item: Item) -> None:
 def test_what_ray_lost_is_tried_again_or_left(item: Item) -> None:
     again, ended = (outcome(item, Lost("why", more), "") for more in (True, False))
     assert again.verdict is None
-    assert ended.verdict is not None and (ended.verdict.state, ended.verdict.note) == ("left", "why")
+    assert ended.verdict is not None and (ended.verdict.state, ended.verdict.note) == (
+        "left",
+        "why",
+    )
 
 
 def test_a_spool_takes_up_what_is_there_and_leaves_one_file(trial: Trial) -> None:
@@ -161,8 +165,8 @@ def test_a_spool_takes_up_what_is_there_and_leaves_one_file(trial: Trial) -> Non
         assert sorted(spool.made["one"]) == ["cpu", "gpu"]
         spool.keep(newer)
         assert len(list(spool.folder.iterdir())) == 1
-    assert out.read_text() == store.bundle([newer, second])
-    assert store.read_bundle(out) == [newer, second] and not spool.folder.exists()
+    assert out.read_text() == bundle.text([newer, second])
+    assert bundle.read(out) == [newer, second] and not spool.folder.exists()
 
 
 def test_a_torn_file_in_the_folder_is_named(trial: Trial) -> None:
@@ -170,13 +174,17 @@ def test_a_torn_file_in_the_folder_is_named(trial: Trial) -> None:
     part = trial.root / "out.json.parts" / "one.cpu.json"
     part.parent.mkdir()
     part.write_text('{"schema": 1')
-    with pytest.raises(ShelfError, match=r"one\.cpu\.json: is not a record: .*; remove it"), Spool(out):
+    with (
+        pytest.raises(ShelfError, match=r"one\.cpu\.json: is not a record: .*; remove it"),
+        Spool(out),
+    ):
         pass
     assert part.exists() and not out.exists()
 
 
+@pytest.mark.parametrize(("absent", "package"), [("ray", "ray"), ("grpc", "grpcio")])
 def test_without_ray_one_line_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    absent: str, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = builtins.__import__
 
@@ -185,21 +193,25 @@ def test_without_ray_one_line_says_what_to_install(
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         return real(name, *more)
 
+    monkeypatch.setitem(sys.modules, "ray", types.ModuleType("ray"))
     monkeypatch.setattr(builtins, "__import__", refuse)
-    for absent, package in (("ray", "ray"), ("grpc", "grpcio")):
-        with pytest.raises(ShelfError) as refused:
-            cluster._ray("ray://host:1")
-        assert str(refused.value) == (
-            f"{package}: is not installed in this environment; "
-            "install the extra: `pip install -e '.[fleet]'`"
-        )
+    with pytest.raises(ShelfError) as refused:
+        cluster._ray("ray://host:1")
+    assert str(refused.value) == (
+        f"{package}: is not installed in this environment; "
+        "install the extra: `pip install -e '.[fleet]'`"
+    )
 
 
 def test_other_commands_leave_ray_alone(trial: Trial) -> None:
     trial.snippet("one", PLAIN)
-    done = trial.process("run", "--out", "r.json")
-    assert done.returncode == 0
-    assert "ray" not in sys.modules
+    text = (
+        "import sys; from warpshelf.cli import commands; "
+        "status = commands.main(['run', '--out', 'r.json']); "
+        "sys.exit(status or 'ray' in sys.modules)"
+    )
+    words = [sys.executable, "-c", text]
+    assert subprocess.run(words, cwd=trial.root, env=ENVIRONMENT, timeout=120).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -210,7 +222,10 @@ def test_other_commands_leave_ray_alone(trial: Trial) -> None:
             "This process on node 192.0.2.2 was started with:\n  Ray: 1.0.0\n  Python: 3.11.7\n",
             "has other versions: Version mismatch: The cluster was started with: Ray: 2.60.0",
         ),
-        ("Could not find any running Ray instance. Please", "cannot be reached: Could not find any"),
+        (
+            "Could not find any running Ray instance. Please",
+            "cannot be reached: Could not find any",
+        ),
         ("", "cannot be reached: RuntimeError; see that the cluster is up"),
     ],
 )

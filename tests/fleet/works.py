@@ -76,7 +76,7 @@ def made_up(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def lasting(task: dict[str, Any]) -> dict[str, Any]:
-    """The first to come says on which node it is, and lasts; whoever comes later is done at once."""
+    """The first to come says on which node it is, and lasts; the others are done at once."""
     import ray
 
     began = Path(FOLDER) / "began"

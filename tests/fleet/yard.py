@@ -1,6 +1,6 @@
 """A Ray cluster of several nodes on this machine, in a process of its own.
 
-    python yard.py '{"head": {…}}'
+    python yard.py '{"num_cpus": 2}'
 
 starts the head, and then obeys one JSON object a line: `{"add": {…}}` adds a node with such
 resources, `{"kill": "NODE ID"}` ends one as a power cut would; each is answered by a line of JSON.
@@ -39,7 +39,7 @@ def main() -> None:
         "object_store_memory": STORE,
         "_system_config": HEALTH,
     }
-    cluster = Cluster(initialize_head=True, head_node_args=head | json.loads(sys.argv[1])["head"])
+    cluster = Cluster(initialize_head=True, head_node_args=head | json.loads(sys.argv[1]))
     nodes = {}
     print(json.dumps({"address": cluster.address}), file=said, flush=True)
     for line in sys.stdin:

@@ -156,11 +156,11 @@ def _made(snippet: Snippet, held: Held) -> dict[str, tuple[bool, str]]:
     A record in its place and one that was brought home count alike.
     """
     records, _ = store.load_all(snippet)
-    placed = {slug: (str(one["digest"]), str(one["date"])) for slug, one in records.items()}
+    rows = [(one["machine"]["slug"], one["digest"], one["date"]) for one in records.values()]
+    rows += [(slug, *row) for slug, row in held.get(snippet.id, {}).items()]
     made: dict[str, tuple[bool, str]] = {}
-    for rows in (placed, held.get(snippet.id, {})):
-        for slug, (digest, date) in rows.items():
-            made[slug] = max(made.get(slug, (False, "")), (digest == snippet.digest, date))
+    for slug, digest, date in rows:
+        made[slug] = max(made.get(slug, (False, "")), (digest == snippet.digest, date))
     return made
 
 

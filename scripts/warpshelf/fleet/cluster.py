@@ -7,6 +7,7 @@ and one clear line for each way in which Ray fails. The only module that imports
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable
@@ -59,6 +60,9 @@ class Cluster:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         self.ray = _ray(address)
         self.flying: set[Ref] = set()
+        # Ray tells of lost nodes on standard output, which is for our answer.
+        self.quiet = contextlib.ExitStack()
+        self.quiet.enter_context(contextlib.redirect_stdout(io.StringIO()))
         local = address == LOCAL
         options: dict[str, Any] = {"address": "local" if local else address}
         if local:
@@ -74,7 +78,7 @@ class Cluster:
 
             self.notes: Any = Queue(actor_options={"num_cpus": 0, "max_restarts": -1})
         except Exception as error:  # Ray raises a dozen kinds, among them bare ones
-            self.ray.shutdown()
+            self._disconnect()
             raise ShelfError(_refused(address, error)) from None
 
     def __enter__(self) -> Cluster:
@@ -91,8 +95,12 @@ class Cluster:
             self.cancel(flying)
             if flying:
                 self.ray.wait(flying, num_returns=len(flying), timeout=LEAVING)
+        self._disconnect()
+
+    def _disconnect(self) -> None:
         with contextlib.suppress(Exception):
             self.ray.shutdown()
+        self.quiet.close()
 
     def nodes(self) -> list[Node]:
         """The nodes that are alive and have anything to run on."""

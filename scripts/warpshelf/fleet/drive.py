@@ -142,7 +142,8 @@ class Fleet:
                 return
             if now - looked >= LOOK:
                 looked = now
-                there.see(cluster.nodes())
+                for name in there.see(cluster.nodes()):
+                    self.tell(Said(f"node {name}: is lost; Ray repeats what it was doing", False))
                 self._watch(cluster, there, now)
             for lane in self.lanes.values():
                 self._hand_out(cluster, there, lane)

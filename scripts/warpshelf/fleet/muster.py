@@ -31,10 +31,11 @@ class Muster:
     findings: list[Finding] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)  # also of nodes that are lost
 
-    def see(self, nodes: Iterable[Node]) -> None:
-        """Know these as the nodes that are alive."""
-        self.nodes = {one.id: one for one in nodes}
+    def see(self, nodes: Iterable[Node]) -> list[str]:
+        """Know these as the nodes that are alive; the names of those that no longer are."""
+        before, self.nodes = self.nodes, {one.id: one for one in nodes}
         self.names |= {one.id: one.name for one in self.nodes.values()}
+        return [one.name for id_, one in before.items() if id_ not in self.nodes]
 
     def avoid(self, kind: Kind) -> set[str]:
         """The nodes that Ray must not choose for a kind: the unfit, and those of another device."""
@@ -130,10 +131,7 @@ def _described(
     """What the nodes say of themselves; those that say nothing become unfit."""
     until = time.monotonic() + seconds
     # It holds nothing: a node whose GPUs are busy can say what they are.
-    flying = {
-        cluster.start(look, _question(one), on=id_): id_
-        for id_, one in asked.items()
-    }
+    flying = {cluster.start(look, _question(one), on=id_): id_ for id_, one in asked.items()}
     while flying and (left := until - time.monotonic()) > 0:
         for ref in cluster.wait(min(left, 1.0)):
             id_, answer = flying.pop(ref), cluster.answer(ref)

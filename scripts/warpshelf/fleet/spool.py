@@ -16,7 +16,7 @@ from types import TracebackType
 
 from warpshelf.core.files import dump, flaw, write_atomically
 from warpshelf.core.findings import Finding, ShelfError
-from warpshelf.records import store
+from warpshelf.records import bundle
 from warpshelf.records.schema import Record, contradiction, problem
 
 Key = tuple[str, str]  # a snippet and a machine
@@ -43,7 +43,7 @@ class Spool:
         Raises:
             ShelfError: the file is no bundle, or one in the folder is no record.
         """
-        for record in store.read_bundle(self.out) if self.out.exists() else ():
+        for record in bundle.read(self.out) if self.out.exists() else ():
             self.texts[self._note(record)] = dump(record)
         for path in sorted(self.folder.glob("[a-z]*.json")):
             self.parts[self._note(self._read(path))] = path
@@ -73,7 +73,7 @@ class Spool:
     def _merge(self) -> None:
         keys = sorted(self.texts.keys() | self.parts.keys())
         with self._writing(self.out):
-            write_atomically(self.out, store.bundle_of(self._text(key) for key in keys))
+            write_atomically(self.out, bundle.text_of(self._text(key) for key in keys))
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _text(self, key: Key) -> str:
