@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -17,6 +18,7 @@ os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
 
 
 def main() -> None:
+    import ray
     import works
 
     from warpshelf.bench.run import Verdict
@@ -27,12 +29,17 @@ def main() -> None:
 
     order = json.loads(sys.argv[1])
     project = Project(Path(order["root"]))
+    ray.__version__ = order.get("version", ray.__version__)
     works.FOLDER = order["folder"]
     options = Options(Path(order["out"]), **order.get("options", {}))
     said = os.fdopen(os.dup(1), "w")
 
+    times = {"start": time.monotonic()}
+
     def hear(event: object) -> None:
         row = None
+        # What was last heard before what: connected, planned, run; see overhead.py.
+        times[type(event).__name__] = time.monotonic()
         if isinstance(event, Verdict):
             row = [
                 event.snippet,
@@ -43,6 +50,8 @@ def main() -> None:
             ]
         elif isinstance(event, Said):
             row = event.line
+        if order.get("timed"):
+            return
         if row is not None:
             print(json.dumps(row), file=said, flush=True)
 
@@ -52,11 +61,16 @@ def main() -> None:
     if (writes := order.get("writes")) is not None:
         fill_disk_after(writes)
     end: dict = {}
+    chosen_snippets = snippet.discover(project)
+    times["discovered"] = time.monotonic()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
     try:
-        fleet.over(snippet.discover(project), order["address"])
+        fleet.over(chosen_snippets, order["address"])
     except ShelfError as error:
         end["error"] = str(error)
+    times["end"] = time.monotonic()
+    if order.get("timed"):
+        end["times"] = times
     end["findings"] = [str(one) for one in fleet.findings]
     print(json.dumps(end), file=said, flush=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import socket
 import subprocess
 import sys
 import types
@@ -232,6 +233,19 @@ def test_other_commands_leave_ray_alone(trial: Trial) -> None:
 def test_a_refused_connection_is_one_line(text: str, said: str) -> None:
     line = str(cluster._refused("host:6379", RuntimeError(text)))
     assert line.startswith(f"host:6379: {said}") and "\n" not in line
+
+
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_an_address_where_nobody_listens_is_told_at_once(trial: Trial, scheme: str) -> None:
+    pytest.importorskip("grpc" if scheme else "ray")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        address = f"{scheme}127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ShelfError) as refused:
+            cluster.Cluster(address, trial.root)
+    line = str(refused.value)
+    assert line.startswith(f"{address}: cannot be reached: [Errno 111] Connection refused; see ")
+    assert "\n" not in line
 
 
 @pytest.mark.parametrize(

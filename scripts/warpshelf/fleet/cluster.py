@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import socket
 import sys
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ LOCAL = "ray"
 RETRIES = 3  # of a task whose node or worker is lost, by Ray
 KIND = "accelerator_type:"  # how Ray's resource of an accelerator's kind begins
 STORE = 100 * 2**20  # bytes of a local cluster's object store; answers are small
+KNOCKING = 10.0  # seconds until an address is taken for dead
 LEAVING = 5.0  # seconds that tasks have to end when they are cancelled
 FORM = "ray, auto, HOST:PORT or ray://HOST:PORT"
 Work = Callable[[dict[str, Any]], dict[str, Any]]
@@ -59,6 +61,7 @@ class Cluster:
         # A run asks nobody's leave to tell Ray's makers of it. Ray reads this when it is imported.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         self.ray = _ray(address)
+        _knock(address)
         self.flying: set[Ref] = set()
         # Ray tells of lost nodes on standard output, which is for our answer.
         self.quiet = contextlib.ExitStack()
@@ -214,10 +217,21 @@ def _ray(address: str) -> Any:
     return ray
 
 
+def _knock(address: str) -> None:
+    """See that somebody listens at an address: Ray itself would try for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon:
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), KNOCKING).close()
+    except OSError as error:
+        raise ShelfError(_refused(address, error)) from None
+
+
 def _refused(address: str, error: Exception) -> Finding:
     text = str(error)
     if "ersion" in text and ("ython" in text or "Ray:" in text):
-        mend = "use the Ray and the Python (to its second number) that the cluster has"
+        mend = "use the Ray and the Python that the cluster has"
         return Finding(address, None, f"has other versions: {' '.join(text.split())}", mend)
     mend = f"see that the cluster is up (`ray status` there), and name it as {FORM}"
     return Finding(address, None, f"cannot be reached: {_line(error)}", mend)

@@ -109,7 +109,8 @@ class Fleet:
             parcel.packed(self.project, chosen) as folder,
             Cluster(address, folder) as cluster,
         ):
-            there = muster(cluster, self.look, self.options.kinds, self.looking)
+            gpus = self.options.only != "cpu"
+            there = muster(cluster, self.look, self.options.kinds, self.looking, gpus)
             for finding in there.findings:
                 self._find(finding)
             self.tell(Said(there.words(), wrong=False))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from warpshelf.core.findings import Finding
@@ -17,7 +17,10 @@ from warpshelf.fleet.agenda import Kind, cpu
 from warpshelf.fleet.cluster import Cluster, Lost, Node, Work
 
 LOOKING = node.DESCRIBING + 30  # seconds until a node that has not described itself is left out
-START_THERE = "start Ray there in an environment with torch, Triton, NumPy, typer, rich and PyYAML"
+START_THERE = (
+    "start Ray there in an environment with torch (for its GPU, if it has one), Triton, NumPy, "
+    "typer, rich and PyYAML"
+)
 
 
 @dataclass
@@ -30,10 +33,12 @@ class Muster:
     unfit: dict[str, str] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)  # also of nodes that are lost
+    gpus: bool = True  # whether those of the nodes are of use
 
     def see(self, nodes: Iterable[Node]) -> list[str]:
         """Know these as the nodes that are alive; the names of those that no longer are."""
-        before, self.nodes = self.nodes, {one.id: one for one in nodes}
+        seen = nodes if self.gpus else [replace(one, accelerator=None, gpus=0) for one in nodes]
+        before, self.nodes = self.nodes, {one.id: one for one in seen}
         self.names |= {one.id: one.name for one in self.nodes.values()}
         return [one.name for id_, one in before.items() if id_ not in self.nodes]
 
@@ -87,9 +92,13 @@ def muster(
     look: Work = node.describe,
     wanted: tuple[str, ...] | None = None,
     seconds: float = LOOKING,
+    gpus: bool = True,
 ) -> Muster:
-    """Ask each node what it is. Of the accelerators those of `wanted`, all where it is None."""
-    found = Muster()
+    """Ask each node what it is. Of the accelerators those of `wanted`, all where it is None.
+
+    Without `gpus` only CPUs matter, those of nodes with a GPU included.
+    """
+    found = Muster(gpus=gpus)
     found.see(cluster.nodes())
     there = sorted({one.accelerator for one in found.nodes.values() if one.accelerator})
     for name in wanted or ():
