@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, Trial
 
+from warpshelf.bench import stopping
+
 pytestmark = [
     pytest.mark.alone,
     pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc"),
@@ -31,7 +33,7 @@ from pathlib import Path
 
 
 def demo():
-    while {waits} and not Path({go!r}).exists():
+    while {waits} and not Path("go").exists():
         time.sleep(0.02)
     print("one")
 
@@ -45,7 +47,7 @@ NEEDS = {{"seconds": 600}}
 
 
 def facts():
-    with open({count!r}, "a") as file:
+    with open("count.txt", "a") as file:
         file.write("{name}\\n")
     fact = {{"name": "a", "value": 1, "expected": 1, "tolerance": 0}}
     return [fact | {{"unit": "", "source": "none"}}]
@@ -60,8 +62,7 @@ class Stage:
         self.file = trial.root / "go"
         self.count = trial.root / "count.txt"
         for name in ("first", "second", "third"):
-            more = {"go": str(self.file), "count": str(self.count), "name": name}
-            trial.snippet(name, MODEL.format(waits=name == "third", **more))
+            trial.snippet(name, MODEL.format(waits=name == "third", name=name))
         self.begun: list[subprocess.Popen[str]] = []
 
     def start(self, *words: str, ignored: bool = False) -> subprocess.Popen[str]:
@@ -79,12 +80,8 @@ class Stage:
         self.begun.append(process)
         return process
 
-    def ran(self) -> list[str]:
-        """Which snippets have been run, once for each time."""
-        text = self.count.read_text() if self.count.exists() else ""
-        return sorted(set(text.split())) if text else []
-
     def times(self) -> int:
+        """How many snippets have been run to their end, each time counted."""
         return len(self.count.read_text().split())
 
     def done(self, *names: str, out: str | None = None) -> bool:
@@ -120,7 +117,7 @@ def stage(trial: Trial) -> Iterator[Stage]:
     for process in stage.begun:
         if process.poll() is None:
             process.kill()
-            process.communicate()
+        print(process.communicate())  # what a test that fails shows
 
 
 def until(true: Callable[[], bool], seconds: float = 120) -> None:
@@ -210,9 +207,25 @@ def test_a_forced_run_that_ended_begins_anew(stage: Stage) -> None:
 
 
 def test_what_a_budget_left_out_is_named_with_how_to_go_on(stage: Stage) -> None:
-    run = stage.trial.process("run", "--budget", "8", "--workers", "3", "--out", "records.json")
+    run = stage.trial.shelf("run", "--budget", "4", "--workers", "3", "--out", "records.json")
     assert run.returncode == 0
     lines = run.stderr.splitlines()
     assert "left on cpu, since the budget was spent: third" in lines
-    assert [one for one in lines if one.endswith("--budget 8 --workers 3 --out records.json`")]
+    assert [one for one in lines if one.endswith("--budget 4 --workers 3 --out records.json`")]
     assert lines[-1] == "2 passed, 1 left"
+
+
+def test_what_belongs_together_is_done_before_it_stops() -> None:
+    done = []
+    with pytest.raises(stopping.Stopped, match="SIGTERM"), stopping.raised():
+        with stopping.held():
+            with stopping.held():
+                signal.raise_signal(signal.SIGTERM)
+                done.append("inner")
+            done.append("outer")
+        done.append("never")
+    assert done == ["inner", "outer"]
+    before = signal.getsignal(signal.SIGTERM)
+    with stopping.raised():
+        assert signal.getsignal(signal.SIGTERM) != before
+    assert signal.getsignal(signal.SIGTERM) == before

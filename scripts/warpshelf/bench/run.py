@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from warpshelf.bench import forced, here
+from warpshelf.bench import forced, here, stopping
 from warpshelf.bench.assemble import Gathered
 from warpshelf.bench.estimate import Estimator
 from warpshelf.bench.outlook import Outlook
@@ -219,6 +219,11 @@ class Run:
                 self._end(Verdict(part.id, "left", note, machine=turn.slug))
 
     def _finish(self, work: Gathered, book: ledger.Ledger) -> None:
+        """Keep what came of a snippet, and its verdict: both of them, or neither."""
+        with stopping.held():
+            self._keep(work, book)
+
+    def _keep(self, work: Gathered, book: ledger.Ledger) -> None:
         snippet, slug = work.snippet, work.machine["slug"]
         new = {} if work.verdict() else work.record()
         spared = self.options.out is None and slug == machine.CPU and not self.options.force

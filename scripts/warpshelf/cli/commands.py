@@ -119,7 +119,8 @@ def run(
     Ctrl-C or SIGTERM, it keeps what has passed, and the same command goes on.
     """
     from warpshelf.bench import run as runs
-    from warpshelf.cli import closing, stopping
+    from warpshelf.bench import stopping
+    from warpshelf.cli import closing
     from warpshelf.cli import console as consoles
 
     project = projects.find()

@@ -16,6 +16,10 @@ from typing import Any
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows lacks the last
 
 
+_holding: list[bool] = []  # as many as there are blocks of `held` around what runs
+_held: list[int] = []  # the signal that came meanwhile
+
+
 class Stopped(BaseException):
     """A signal came; no handler of errors is meant to take it up on the way."""
 
@@ -23,6 +27,22 @@ class Stopped(BaseException):
         self.name = signal.Signals(number).name
         self.status = 128 + number  # as a shell has it
         super().__init__(self.name)
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """Keep `Stopped` back until the block is done: what belongs together is kept together.
+
+    Raises:
+        Stopped: a signal came inside the block.
+    """
+    _holding.append(True)
+    try:
+        yield
+    finally:
+        _holding.pop()
+        if _held and not _holding:
+            raise Stopped(_held.pop())
 
 
 @contextmanager
@@ -39,7 +59,10 @@ def raised() -> Iterator[None]:
 
     def stop(number: int, frame: FrameType | None) -> None:
         restore()  # a second signal, from someone who will not wait, ends the process
-        raise Stopped(number)
+        if _holding:
+            _held.append(number)
+        else:
+            raise Stopped(number)
 
     def restore() -> None:
         while before:
