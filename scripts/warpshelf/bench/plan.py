@@ -33,7 +33,7 @@ NEVER, CHANGED, FAILED, UNCHECKED, FORCED = (
     "changed since its record",
     "failed here before",
     "not yet checked in this checkout",
-    "current, and forced",
+    "current, but forced",
 )
 
 

@@ -115,10 +115,9 @@ class Reporter:
         return bar
 
     def left(self) -> str:
-        """About how long is left, in words; nothing before there is a plan."""
-        if self.outlook is None:
-            return ""
-        return f"about {units.duration(self.outlook.left())} left"
+        """About how long is left, in words; nothing before there is a plan, and at the end."""
+        seconds = self.outlook.left() if self.outlook else 0.0
+        return f"about {units.duration(seconds)} left" if seconds else ""
 
     def __enter__(self) -> Reporter:
         if self.live:
@@ -143,7 +142,8 @@ class Reporter:
         while not self._over.wait(self.every):
             minutes, seconds = divmod(int(time.monotonic() - self._began), 60)
             done = f"{self.done} of {self.total} done after {minutes}:{seconds:02}"
-            self.console.print(f"  {done}, {self.left()}", markup=False, soft_wrap=True)
+            words = ", ".join(filter(None, (done, self.left())))
+            self.console.print(f"  {words}", markup=False, soft_wrap=True)
 
     def __call__(self, event: object) -> None:
         """Show one event."""
