@@ -16,7 +16,8 @@ NAMED = 5  # snippets that a line names before it counts the rest
 
 def lines(plan: Plan) -> list[str]:
     """What is said before a run starts: a line or more for each machine, and the time in all."""
-    found = [line for turn in plan.turns for line in _turn(plan, turn)]
+    told = [turn for turn in plan.turns if turn.parts or turn.skipped] or plan.turns
+    found = [line for turn in told for line in _turn(plan, turn)]
     if sum(bool(turn.parts) for turn in plan.turns) > 1:
         found.append(f"in all about {units.duration(plan.seconds)}")
     if left := plan.left:
@@ -48,7 +49,7 @@ def _turn(plan: Plan, turn: Turn) -> Iterator[str]:
         line += f"; about {units.duration(span(plan, turn))} with {turn.workers} "
         line += "worker" if turn.workers == 1 else "workers"
         bases = Counter(part.basis for part in turn.parts)
-        line += f", judged by {_counted({one: bases[one] for one in BASES if bases[one]})}"
+        line += f", judged by {_judged({one: bases[one] for one in BASES if bases[one]})}"
     yield line
     for reason, count in Counter(why for _, why in turn.skipped).most_common():
         yield f"  {count} skipped: {reason}"
@@ -61,6 +62,12 @@ def _counted(counts: dict[str, int]) -> str:
     if sum(counts.values()) == 1:
         return next(iter(counts))
     return ", ".join(f"{count} {what}" for what, count in counts.items())
+
+
+def _judged(bases: dict[str, int]) -> str:
+    if len(bases) == 1:
+        return next(iter(bases))
+    return ", ".join(f"{what} ({count})" for what, count in bases.items())
 
 
 def span(plan: Plan, turn: Turn) -> float:
