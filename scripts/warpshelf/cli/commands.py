@@ -37,7 +37,7 @@ def run_command_line() -> None:
 def main(words: list[str]) -> int:
     """Run one command line; 0 all well, 1 findings (one line each on standard error), 2 usage."""
     try:
-        _with_links(words)(words, prog_name="shelf")
+        _with_links(words)(words, prog_name="shelf", obj=words)
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else int(bool(done.code))
     except ShelfError as error:
@@ -98,6 +98,7 @@ def chosen(project: Project, ids: list[str] | None) -> list[Snippet]:
 
 @app.command()
 def run(
+    context: typer.Context,
     ids: Ids = None,
     out: Annotated[
         Path | None, typer.Option(help="Write all records into this one file, for `import`.")
@@ -107,20 +108,42 @@ def run(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Run what is current as well.")] = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Children at a time.")] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Say what would run and how long it takes; run nothing.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Verify snippets on this machine, time them if it has a GPU, and write their records.
 
-    A machine with a GPU makes the records of its GPU first, and then those of its CPU.
+    A machine with a GPU makes the records of its GPU first, and then those of its CPU. Stopped by
+    Ctrl-C or SIGTERM, it keeps what has passed, and the same command goes on.
     """
     from warpshelf.bench import run as runs
+    from warpshelf.bench import stopping
+    from warpshelf.cli import closing
     from warpshelf.cli import console as consoles
 
     project = projects.find()
     picked = chosen(project, ids)
     options = runs.Options(force=force, budget=budget, out=out, workers=workers)
+    if plan:
+        from warpshelf.cli import planned
+
+        found = runs.Run(project, options).plan(picked)
+        print(planned.as_json(found)) if as_json else planned.show(found)
+        wrong = [finding for snippet in picked for finding in snippet.findings]
+        tell(wrong)
+        raise typer.Exit(1 if wrong else 0)
+    status = 0
     with consoles.Reporter(len(picked)) as reporter:
-        verdicts = runs.Run(project, options, reporter).over(picked)
+        work = runs.Run(project, options, reporter)
+        try:
+            with stopping.raised():
+                work.over(picked)
+        except stopping.Stopped as stop:
+            work.leave(f"it was stopped by {stop.name}")
+            status = stop.status
+    verdicts = work.verdicts
     counts: dict[str, int] = {}
     for verdict in verdicts:
         counts[verdict.state] = counts.get(verdict.state, 0) + 1
@@ -138,10 +161,14 @@ def run(
             for verdict in verdicts
         ]
         print(json.dumps(rows, indent=1))
-    words = ", ".join(f"{count} {state}" for state, count in counts.items()) or "no snippets"
-    sys.stderr.write(f"{words}\n")
-    if counts.get("failed"):
-        raise typer.Exit(1)
+    said = closing.left(verdicts, context.obj or [])
+    if out is not None:
+        said += closing.handing_in(out, len(work.records), force and not work.planned.verdicts)
+    said.append(", ".join(f"{count} {state}" for state, count in counts.items()) or "no snippets")
+    for line in said:
+        sys.stderr.write(f"{line}\n")
+    if status or counts.get("failed"):
+        raise typer.Exit(status or 1)
 
 
 @app.command("import")
