@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from conftest import Trial, sound_snippet
-from synthetic import case, machine, record, result
+from synthetic import case, due, machine, record, result
 
 from warpshelf.contract import snippet
 from warpshelf.contract.snippet import Snippet
@@ -29,7 +29,7 @@ def git(root: Path, *words: str) -> str:
 
 def times(one_pass: float, online: float = 1.0, torch: float = 1.0, n: int = 4096) -> dict:
     """A timed case whose functions take so many times the usual."""
-    usual = 5e-5 * n / 4096
+    usual = 1e-4 * n / 4096  # twice what the made-up memory needs
     rows = [result("one pass", usual * one_pass), result("online", 1.2 * usual * online)]
     return case(n, 4096, [*rows, result("torch", 1.4 * usual * torch, "peer")], timed=True)
 
@@ -63,6 +63,12 @@ class Repository:
         about: dict = {"snippet": NAME, "digest": self.snippet.digest, "skips": []}
         found = record(cases=list(cases) or [times(1)], slug=slug, device=device, **about | more)
         return found | {"machine": machine(slug, device) | (software or {})}
+
+    def cpu(self, *cases: dict) -> dict:
+        """The record of the CPU, by which such timed cases are due."""
+        small = case(1, 1, [result("one pass")])
+        about = {"snippet": NAME, "digest": self.snippet.digest, "due": due([small, *cases])}
+        return record(0, [small], skips=[], **about)
 
     def place(self, key: str = SLUG) -> Path:
         return self.root / "snippets" / NAME / "results" / f"{key}.json"

@@ -19,6 +19,7 @@ from warpshelf.render.overtime import Course, Line, Moment
 
 FIGURES = 2  # cases that are drawn; the table has all
 CHANGES = 6  # lines of a legend that say what changed
+COMMIT = 8  # characters of one in a table
 LOW = 0.5  # of the highest rate: where all are above, the axis does not start at 0
 
 
@@ -92,7 +93,7 @@ def drawing(line: Line, course: Course) -> svg.Drawing | None:
     shown = told if len(told) <= CHANGES else [*told[: CHANGES - 1], "further changes: see below"]
     below, foot = svg.legend(axes.FOOT, legend, [("ws-changed", words) for words in shown])
     kind = "Bytes" if course.unit == "B/s" else "FLOPs"
-    remark = "A dashed line is a change of code or software. "
+    remark = "A dotted line is a change of code or software. "
     if low:
         remark += f"The axis starts at {units.rate(low, course.unit)}. "
     return svg.Drawing(
@@ -136,15 +137,19 @@ def _table(line: Line, courses: list[Course], state: MachineState) -> str:
             if any(moments):
                 cells = "".join(f" <td>{_cell(moment, course.unit)}</td>" for moment in moments)
                 own = told[number]
-                put = f"commit {own['put']}" if line.versions[number].commit else "not committed"
+                put = (
+                    f"commit {own['put'][:COMMIT]}"
+                    if line.versions[number].commit
+                    else "not committed"
+                )
                 note = f"{own['made on']}, {put}"
                 head = f"{number + 1} <small>{escape(note)}</small>"
                 changed = escape(own["changed"] or ("the first" if number == 0 else "nothing"))
                 rows.append(f'<tr><th scope="row">{head}</th>{cells} <td>{changed}</td></tr>')
         groups.append(tables.group(course.label, rows, len(names) + 2))
     caption = (
-        f"Times by version\n{_note(line, state)} A time is marked where it differs from the one "
-        "before by more than the spread of both"
+        f"Times by version on {state.name}\n{_note(line, state)} A time is marked where it differs "
+        "from the one before by more than the spread of both"
     )
     columns = ("Version", *heads, "Changed since the one before")
     inner = tables.table(caption, columns, groups, "history")
