@@ -93,7 +93,7 @@ def drawing(line: Line, course: Course) -> svg.Drawing | None:
     shown = told if len(told) <= CHANGES else [*told[: CHANGES - 1], "further changes: see below"]
     below, foot = svg.legend(axes.FOOT, legend, [("ws-changed", words) for words in shown])
     kind = "Bytes" if course.unit == "B/s" else "FLOPs"
-    remark = "A dotted line is a change of code or software. "
+    remark = "A dotted line is a change of code or software. " if changed else ""
     if low:
         remark += f"The axis starts at {units.rate(low, course.unit)}. "
     return svg.Drawing(
