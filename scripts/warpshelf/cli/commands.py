@@ -181,16 +181,20 @@ def import_(
 ) -> None:
     """Put the records of another machine in place: all of them, or none."""
     from warpshelf.contract import snippet as snippets
-    from warpshelf.records import bundle
+    from warpshelf.records import bundle, neighbours
 
     project = projects.find()
-    written, left = bundle.import_all(project, snippets.discover(project), file, skip_stale)
+    found = snippets.discover(project)
+    written, left = bundle.import_all(project, found, file, skip_stale)
     names = [project.relative(path) for path in written]
     if as_json:
         print(json.dumps({"written": names, "left": left}, indent=1))
         return
     for name in names:
         print(f"wrote {name}")
+    folders = {path.parent for path in written}
+    for line in neighbours.of_all(one for one in found if one.results in folders):
+        print(line)
     for name in left:
         print(f"left out {name}: made from other code")
     if not names:
@@ -234,6 +238,8 @@ def check(
         for mend in mended:
             print(mend)
         tell(findings)
+        for line in inspection.remarks(project):
+            sys.stderr.write(f"{line}\n")
     if findings:
         raise typer.Exit(1)
     if not as_json:
@@ -283,13 +289,51 @@ def site(
 @app.command()
 def compare(
     id_: Annotated[str, typer.Argument(metavar="ID", help="The snippet.")],
+    others: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="OTHER",
+            help="Run nothing, but show this record (a key, KEY@COMMIT or a file) beside another.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run a snippet here, and show this machine beside the published ones."""
+    """Run a snippet here, and show this machine beside the published ones.
+
+    With --with two records are set side by side: those named, or one and the newest of its kind.
+    """
+    project = projects.find()
+    if others:
+        from warpshelf.cli import compared
+
+        compared.show(chosen(project, [id_])[0], others, as_json)
+        return
     from warpshelf.cli import compare as comparing
 
-    project = projects.find()
     comparing.show(project, chosen(project, [id_])[0], as_json)
+
+
+@app.command()
+def history(
+    id_: Annotated[str, typer.Argument(metavar="ID", help="The snippet.")],
+    machine: Annotated[
+        str | None, typer.Option(metavar="SLUG", help="Of one kind of GPU, or of one record.")
+    ] = None,
+    because: Annotated[
+        str | None,
+        typer.Option(metavar="WHY", help="Say why a record is slower than the one before it."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show the times of a snippet by commit, driver, torch and Triton, from version control."""
+    from warpshelf.cli import history as histories
+
+    one = chosen(projects.find(), [id_])[0]
+    if because is not None:
+        histories.explain(one, because, machine, as_json)
+    else:
+        histories.show(one, machine, as_json)
 
 
 @app.command()
