@@ -127,11 +127,11 @@ def _export(held: Holdings, shown: list[Exhibit]) -> int:
 
 def _references(snippets: Iterable[Snippet]) -> dict[str, str]:
     """What the reference pages include: the snippets, and each room of the tooling."""
-    names: dict[str, list[str]] = {sort: [] for sort in SORTS}
+    modules: dict[str, list[str]] = {sort: [] for sort in SORTS}
     for one in snippets:
         if not one.findings:
-            names[_sort(one)].append(f"snippets.{one.id}.{one.id}")
-    texts = {f"reference/snippets/{sort}.md": _reference(names[sort]) for sort in SORTS}
+            modules[_sort(one)].append(f"snippets.{one.id}.{one.id}")
+    texts = {f"reference/snippets/{sort}.md": _reference(modules[sort]) for sort in SORTS}
     tooling = Path(__file__).parents[1]
     for room in sorted(path.parent for path in tooling.glob("*/__init__.py")):
         inner = (f".{path.stem}" for path in sorted(room.glob("[a-z]*.py")))
