@@ -1,0 +1,36 @@
+#!/bin/bash
+# Measures one GPU of a Slurm cluster. Once, where the network is, from the checkout:
+#
+#   python3 -m venv .venv && .venv/bin/pip install -r scripts/recipes/requirements.txt
+#   sbatch scripts/recipes/slurm.sh                     # sbatch --gpus=a100:1 ... for a certain kind
+#
+# It leaves records-JOB.json in the checkout. Preempted, it is queued again and goes on from that file.
+#SBATCH --job-name=warpshelf
+#SBATCH --output=warpshelf-%j.log
+#SBATCH --open-mode=append
+#SBATCH --nodes=1
+#SBATCH --ntasks=1
+#SBATCH --gpus=1
+#SBATCH --cpus-per-task=8
+#SBATCH --mem=32G
+#SBATCH --time=00:40:00
+#SBATCH --requeue
+set -euo pipefail
+
+cd "${SLURM_SUBMIT_DIR:?start this with sbatch, from the checkout}"
+python=${PYTHON:-.venv/bin/python}
+if ! "$python" -c 'import torch, triton, typer, yaml' 2>/dev/null; then
+    echo "$python: cannot import torch, triton, typer and yaml; install scripts/recipes/requirements.txt," \
+        "or name another by sbatch --export=ALL,PYTHON=..." >&2
+    exit 1
+fi
+
+# Two minutes less than the job has: a snippet that is under way then may finish.
+left=$((${SLURM_JOB_END_TIME:-$(date -d '+40 minutes' +%s)} - $(date +%s) - 120))
+records=records-$SLURM_JOB_ID.json
+status=0
+srun "$python" scripts/build.py run --out "$records" --budget "$((left > 0 ? left : 0))" "$@" || status=$?
+
+echo "$PWD/$records: attach it at https://github.com/warpshelf/warpshelf/issues/new?template=records.yml, or"
+echo "in a checkout: shelf import $records; git add snippets/*/results; commit, and open a pull request."
+exit "$status"
