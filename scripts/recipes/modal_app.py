@@ -27,8 +27,8 @@ image = (
 def measure(budget: float, ids: str) -> bytes:
     """The file of a run: `ids` are snippets, separated by spaces, or none for all."""
     words = ["python", "scripts/build.py", "run", "--out", "records.json", "--budget", str(budget)]
-    subprocess.run([*words, *ids.split()], cwd="/warpshelf", check=False)
-    return Path("/warpshelf/records.json").read_bytes()
+    subprocess.run([*words, *ids.split()], cwd=CHECKOUT, check=False)
+    return (CHECKOUT / "records.json").read_bytes()
 
 
 @app.local_entrypoint()

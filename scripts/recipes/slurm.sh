@@ -25,8 +25,9 @@ if ! "$python" -c 'import torch, triton, typer, yaml' 2>/dev/null; then
     exit 1
 fi
 
-# Two minutes less than the job has: a snippet that is under way then may finish.
-left=$((${SLURM_JOB_END_TIME:-$(date -d '+40 minutes' +%s)} - $(date +%s) - 120))
+# Two minutes less than the job has, so that what is under way can finish.
+end=$(date -d "$(squeue --noheader --jobs "$SLURM_JOB_ID" --format %e)" +%s)
+left=$((end - $(date +%s) - 120))
 records=records-$SLURM_JOB_ID.json
 status=0
 srun "$python" scripts/build.py run --out "$records" --budget "$((left > 0 ? left : 0))" "$@" || status=$?
