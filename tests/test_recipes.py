@@ -178,13 +178,13 @@ def test_the_notebook_names_the_gpu_and_hands_the_file_out(
 ) -> None:
     pytest.importorskip("IPython")
     monkeypatch.chdir(tmp_path)
-    measured = record("softmax")
+    measured = record()
     Path("records.json").write_text(store.bundle([measured]), encoding="utf-8")
     taken: list[str] = []
     google = types.SimpleNamespace(files=types.SimpleNamespace(download=taken.append))
     monkeypatch.setitem(sys.modules, "google", types.ModuleType("google"))
     monkeypatch.setitem(sys.modules, "google.colab", google if colab else None)
-    exec(source("download"), {})
+    exec(source("download"), {})  # as the cell that it is
     said = capsys.readouterr().out
     assert said.startswith(f"records.json: 1 records, timed on {measured['machine']['device']}\n")
     assert taken == (["records.json"] if colab else [])
@@ -239,7 +239,7 @@ def cluster(folder: Path, status: int) -> dict[str, str]:
     """A Slurm of stand-ins, on which a job of an hour has begun; its variables."""
     program(folder / "bin" / "srun", '"$@"')
     program(folder / "bin" / "squeue", "date -d '+1 hour' +%Y-%m-%dT%H:%M:%S")
-    run = f'[ "$1" = -c ] && exit 0\nprintf "%s\\n" "$@" > called\nexit {status}'
+    run = f'[ "$1" = -c ] && exit 0\nprintf "%s\\n" "$@" > called\ntouch "$4"\nexit {status}'
     program(folder / ".venv" / "bin" / "python", run)
     return {"SLURM_SUBMIT_DIR": str(folder), "SLURM_JOB_ID": "7"}
 

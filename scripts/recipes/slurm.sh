@@ -32,6 +32,8 @@ records=records-$SLURM_JOB_ID.json
 status=0
 srun "$python" scripts/build.py run --out "$records" --budget "$((left > 0 ? left : 0))" "$@" || status=$?
 
-echo "$PWD/$records: attach it at https://github.com/warpshelf/warpshelf/issues/new?template=records.yml, or"
-echo "in a checkout: shelf import $records; git add snippets/*/results; commit, and open a pull request."
+if [ -f "$records" ]; then
+    echo "$PWD/$records: attach it at https://github.com/warpshelf/warpshelf/issues/new?template=records.yml,"
+    echo "or in a checkout: shelf import $records; git add snippets/*/results; commit, and open a pull request."
+fi
 exit "$status"
