@@ -8,7 +8,6 @@
 #SBATCH --job-name=warpshelf
 #SBATCH --output=warpshelf-%j.log
 #SBATCH --open-mode=append
-#SBATCH --nodes=1
 #SBATCH --ntasks=1
 #SBATCH --gpus=1
 #SBATCH --cpus-per-task=8
@@ -31,7 +30,7 @@ left=$((end - $(date +%s) - 120))
 records=records-$SLURM_JOB_ID.json
 status=0
 srun "$python" scripts/build.py run --out "$records" --budget "$((left > 0 ? left : 0))" "$@" || status=$?
-
+[ "$status" != 143 ] || scontrol requeue "$SLURM_JOB_ID" # ended by a preemption that leaves it time
 if [ -f "$records" ]; then
     echo "$PWD/$records: attach it at https://github.com/warpshelf/warpshelf/issues/new?template=records.yml,"
     echo "or in a checkout: shelf import $records; git add snippets/*/results; commit, and open a pull request."
