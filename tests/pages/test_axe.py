@@ -50,7 +50,7 @@ KINDS: dict[str, tuple[str, Callable[[Page], None]]] = {
     "path": ("paths/flash-attention/", no_search),
     "tags": ("about/tags/", no_search),
     "glossary": ("glossary/", no_search),
-    "snippets": ("reference/snippets/", no_search),
+    "snippets": ("reference/snippets/cuda/", no_search),
     "tooling": ("reference/tooling/render/", no_search),
     "about": ("about/contributing/", no_search),
     "missing": (MISSING, no_search),

@@ -14,7 +14,7 @@ from conftest import Trial, sound_snippet
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.files import dump
 from warpshelf.core.project import Project
-from warpshelf.records import agreement, schema, store
+from warpshelf.records import agreement, bundle, schema, store
 from warpshelf.records.schema import Record
 
 SMALL, TIMED = 1, 2  # cases of synthetic.ladder()
@@ -283,11 +283,11 @@ def test_a_forged_record_is_not_imported(checked: Trial) -> None:
     place = checked.root / "snippets/sound/results/imaginary-g9-80gb.json"
     forged = of_gpu(checked)
     del forged["cases"][2]
-    path.write_text(store.bundle([forged]))
+    path.write_text(bundle.text([forged]))
     refused = checked.shelf("import", "bundle.json")
     assert refused.returncode == 1 and not place.exists()
     assert 'sound on imaginary-g9-80gb: leaves out the case {"k": 18' in refused.stderr
-    path.write_text(store.bundle([of_gpu(checked)]))
+    path.write_text(bundle.text([of_gpu(checked)]))
     assert checked.shelf("import", "bundle.json").returncode == 0 and place.exists()
 
 

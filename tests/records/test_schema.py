@@ -88,6 +88,8 @@ def test_a_key_must_be_there_unless_it_may_be_absent(name: str) -> None:
         "targets": ["sm_90"],
         "counts": [],
         "space": synthetic.space(),
+        "origin": {"who": "Ada Lovelace"},
+        "slower": "the driver changed",
     }
     del record[name.rstrip("?")]
     said = problem(record)
@@ -320,3 +322,29 @@ def test_no_value_anywhere_breaks_the_check(way: tuple, value: object) -> None:
 
 def test_a_sound_record_survives_json() -> None:
     assert json.loads(json.dumps(FULL)) == FULL
+
+
+@pytest.mark.parametrize(
+    ("origin", "says"),
+    [
+        ({"who": "Ada Lovelace"}, None),
+        ({"who": "李雷 (@lilei)"}, None),
+        ({"job": "https://github.com/warpshelf/warpshelf/actions/runs/17"}, None),
+        ({}, "names a person and a job, or neither"),
+        (
+            {"who": "Ada", "job": "https://github.com/a/b/actions/runs/1"},
+            "names a person and a job, or neither",
+        ),
+        ({"who": "Ada\nLovelace"}, "record.origin.who is"),
+        ({"who": " Ada"}, "record.origin.who is"),
+        ({"who": ""}, "record.origin.who is"),
+        ({"who": "<b>"}, "record.origin.who is"),
+        ({"job": "http://github.com/a/b/actions/runs/1"}, "record.origin.job is"),
+        ({"job": "https://github.com/a/b/actions/runs/1/../../../x"}, "record.origin.job is"),
+        ({"mail": "ada@example.org"}, "unknown key 'mail'"),
+    ],
+)
+def test_an_origin_is_a_name_or_the_log_of_a_job(origin: dict, says: str | None) -> None:
+    record = changed() | {"origin": origin}
+    said = problem(record) or contradiction(record)
+    assert said is None if says is None else says in str(said)

@@ -16,7 +16,7 @@ from warpshelf.contract.snippet import Snippet
 from warpshelf.core.files import dump
 from warpshelf.core.findings import ShelfError
 from warpshelf.core.project import Project
-from warpshelf.records import store
+from warpshelf.records import bundle, store
 
 IDS = ("softmax", "stream")
 
@@ -47,7 +47,7 @@ class Checkout:
     def checked(self) -> Checkout:
         """With the records of the CPU in place, which every other is checked against."""
         for snippet in self.snippets:
-            store.write(snippet, self.cpu(snippet.id))
+            store.put(snippet, self.cpu(snippet.id))
         return self
 
     def take(self, content: object, skip_stale: bool = False) -> tuple[list[str], list[str]]:
@@ -57,7 +57,7 @@ class Checkout:
         data = content.encode() if isinstance(content, str) else content
         assert isinstance(data, bytes)
         self.bundle.write_bytes(data)
-        taken = store.import_bundle(self.project, self.snippets, self.bundle, skip_stale)
+        taken = bundle.import_all(self.project, self.snippets, self.bundle, skip_stale)
         return [self.project.relative(path) for path in taken[0]], taken[1]
 
     def refuses(self, content: object, says: str = "") -> list[str]:
@@ -105,7 +105,7 @@ def softmax(checkout: Checkout) -> Snippet:
 
 def test_what_is_written_is_read_again(checkout: Checkout, softmax: Snippet) -> None:
     made = checkout.record()
-    assert store.write(softmax, made) is True
+    assert store.put(softmax, made) is not None
     path = store.path_of(softmax, "imaginary-g9-80gb")
     assert path == softmax.folder / "results" / "imaginary-g9-80gb.json"
     assert store.load(checkout.project, path) == made
@@ -123,7 +123,7 @@ def shuffled(value: object) -> object:
 
 def test_the_text_is_stable(checkout: Checkout, softmax: Snippet) -> None:
     made = checkout.record()
-    store.write(softmax, shuffled(made))
+    store.put(softmax, shuffled(made))
     text = store.path_of(softmax, "imaginary-g9-80gb").read_text()
     assert text == dump(made)
     assert text.endswith("}\n")
@@ -137,9 +137,9 @@ def test_the_text_is_stable(checkout: Checkout, softmax: Snippet) -> None:
 
 @pytest.mark.parametrize("key", ["date", "commit", "command"])
 def test_what_passes_alone_rewrites_nothing(checkout: Checkout, softmax: Snippet, key: str) -> None:
-    store.write(softmax, checkout.record())
+    store.put(softmax, checkout.record())
     before = checkout.files()
-    assert store.write(softmax, checkout.record(**{key: "2032-01-01T00:00:00Z"})) is False
+    assert store.put(softmax, checkout.record(**{key: "2032-01-01T00:00:00Z"})) is None
     assert checkout.files() == before
 
 
@@ -155,9 +155,9 @@ def test_what_passes_alone_rewrites_nothing(checkout: Checkout, softmax: Snippet
     ],
 )
 def test_any_other_change_rewrites(checkout: Checkout, softmax: Snippet, change: dict) -> None:
-    store.write(softmax, checkout.record())
+    store.put(softmax, checkout.record())
     later = checkout.record(date="2032-01-01T00:00:00Z", **change)
-    assert store.write(softmax, later) is True
+    assert store.put(softmax, later) is not None
     [(found, _)] = [store.load_all(softmax)]
     assert found == {"imaginary-g9-80gb": later}
 
@@ -166,14 +166,14 @@ def test_what_is_no_record_is_replaced(checkout: Checkout, softmax: Snippet) -> 
     path = store.path_of(softmax, "imaginary-g9-80gb")
     path.parent.mkdir()
     path.write_text("{")
-    assert store.write(softmax, checkout.record()) is True
+    assert store.put(softmax, checkout.record()) is not None
     assert store.load(checkout.project, path) == checkout.record()
 
 
 def test_a_writer_that_dies_leaves_the_old_record(
     checkout: Checkout, softmax: Snippet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.write(softmax, checkout.record())
+    store.put(softmax, checkout.record())
     before = checkout.files()
 
     def die(*paths: object) -> None:
@@ -181,14 +181,14 @@ def test_a_writer_that_dies_leaves_the_old_record(
 
     monkeypatch.setattr(os, "replace", die)
     with pytest.raises(KeyboardInterrupt):
-        store.write(softmax, checkout.record(demo="new\n"))
+        store.put(softmax, checkout.record(demo="new\n"))
     assert checkout.files() == before
 
 
 def test_the_files_of_a_folder_that_hold_no_record_are_found(
     checkout: Checkout, softmax: Snippet
 ) -> None:
-    store.write(softmax, checkout.record())
+    store.put(softmax, checkout.record())
     results = softmax.results
     (results / "broken.json").write_text("{")
     (results / "moved.json").write_text(dump(checkout.record()))
@@ -225,12 +225,12 @@ def test_a_bundle_puts_its_records_in_place(checkout: Checkout) -> None:
         "snippets/stream/results/cpu.json",
     ]
     before = checkout.files()
-    assert checkout.take(store.bundle(made)) == (names, [])
-    assert store.read_bundle(checkout.bundle) == made
+    assert checkout.take(bundle.text(made)) == (names, [])
+    assert bundle.read(checkout.bundle) == made
     after = checkout.files()
     assert after.keys() - before.keys() == {f"checkout/{name}" for name in names}
     assert [json.loads(after[f"checkout/{name}"]) for name in names] == made
-    assert checkout.take(store.bundle(made)) == ([], [])
+    assert checkout.take(bundle.text(made)) == ([], [])
     assert checkout.files() == after
 
 
@@ -239,7 +239,7 @@ def test_without_a_record_of_the_cpu_none_of_a_gpu_is_taken(checkout: Checkout) 
     assert "records[1]: stream: there is no current record of the CPU" in line
     assert "run `shelf run stream` first" in line
     stale = checkout.cpu("stream") | {"digest": "sha256:" + "00" * 32}
-    store.write(checkout.snippets[1], stale)
+    store.put(checkout.snippets[1], stale)
     assert checkout.refuses([checkout.record("stream")], "no current record of the CPU")
 
 
@@ -271,7 +271,7 @@ def test_every_truncated_bundle_is_refused(checkout: Checkout) -> None:
     for length in range(len(whole)):
         checkout.bundle.write_bytes(whole[:length])
         with pytest.raises(ShelfError) as refused:
-            store.import_bundle(checkout.project, checkout.snippets, checkout.bundle)
+            bundle.import_all(checkout.project, checkout.snippets, checkout.bundle)
         assert len(one_line_each(refused.value)) == 1
     assert checkout.files() == before
     assert len(checkout.take(whole)[0]) == 1
@@ -283,7 +283,7 @@ def test_a_cut_of_a_real_bundle_is_refused(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     checked = Checkout(tmp_path_factory.mktemp("cut")).checked()
-    whole = store.bundle([checked.record(), checked.record("stream")]).rstrip()
+    whole = bundle.text([checked.record(), checked.record("stream")]).rstrip()
     length = data.draw(st.integers(0, len(whole) - 1))
     assert len(checked.refuses(whole[:length])) == 1
 
@@ -320,7 +320,7 @@ def test_a_bundle_without_records_writes_nothing(checked: Checkout) -> None:
 def test_a_file_that_is_not_there_or_a_folder_is_refused(checked: Checkout) -> None:
     for path in (checked.bundle, checked.project.root, Path("a\0b")):
         with pytest.raises(ShelfError) as refused:
-            store.import_bundle(checked.project, checked.snippets, path)
+            bundle.import_all(checked.project, checked.snippets, path)
         assert len(one_line_each(refused.value)) == 1
 
 
@@ -338,18 +338,18 @@ def test_a_file_too_large_is_refused_without_reading_it(
     monkeypatch.setattr(Path, "read_text", read)
     monkeypatch.setattr(Path, "read_bytes", read)
     with pytest.raises(ShelfError, match="is larger than 67108864 bytes"):
-        store.import_bundle(checked.project, checked.snippets, checked.bundle)
+        bundle.import_all(checked.project, checked.snippets, checked.bundle)
 
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="there is no /dev/zero")
 def test_a_file_without_end_is_refused(checked: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "LARGEST", 2**20)
     with pytest.raises(ShelfError, match="is larger than 1048576 bytes"):
-        store.import_bundle(checked.project, checked.snippets, Path("/dev/zero"))
+        bundle.import_all(checked.project, checked.snippets, Path("/dev/zero"))
 
 
 def test_a_bundle_of_very_many_records_is_refused(checked: Checkout) -> None:
-    assert len(checked.refuses([0] * (store.MOST + 1), "10000 are the most")) == 1
+    assert len(checked.refuses([0] * (bundle.MOST + 1), "10000 are the most")) == 1
 
 
 def raw(checked: Checkout, old: str, new: str) -> str:
@@ -455,7 +455,7 @@ def test_two_records_of_one_machine_are_refused(checked: Checkout) -> None:
 
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_one_bad_record_among_good_ones_writes_nothing(checkout: Checkout, place: int) -> None:
-    store.write(checkout.snippets[1], checkout.cpu("stream"))
+    store.put(checkout.snippets[1], checkout.cpu("stream"))
     good = [checkout.record(), checkout.record("stream"), checkout.cpu()]
     bad = checkout.record(machine=synthetic.machine(gpus=0))  # with times of a GPU
     [line] = checkout.refuses([*good[:place], bad, *good[place:]])
@@ -497,7 +497,7 @@ def test_a_mutated_record_is_refused_or_placed_where_it_belongs(
             place.append(value)
 
     truth = checked.cpu() | {"cases": [], "due": synthetic.due(FULL["cases"])}
-    store.write(checked.snippets[0], truth)
+    store.put(checked.snippets[0], truth)
     mutated = at(FULL | {"digest": checked.snippets[0].digest}, way, change)
     before = checked.files()
     try:

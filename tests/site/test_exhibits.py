@@ -47,13 +47,13 @@ def known(one: Snippet) -> dict[str, str]:
 
 
 def test_a_current_gpu_record_is_measured(sound: Snippet) -> None:
-    state = exhibits.state_of(sound, made(sound), Ledger(sound.project))
+    state = exhibits.state_of(sound, SLUG, made(sound), Ledger(sound.project))
     assert (state.state, state.machine) == ("measured", SLUG)
 
 
 def test_a_current_cpu_record_is_verified(sound: Snippet) -> None:
     for more in ({}, {"cases": [], "facts": [{"name": "a"}]}):
-        state = exhibits.state_of(sound, made(sound, 0, **more), Ledger(sound.project))
+        state = exhibits.state_of(sound, "cpu", made(sound, 0, **more), Ledger(sound.project))
         assert (state.state, state.machine) == ("verified", "cpu")
 
 
@@ -64,7 +64,7 @@ def test_a_cpu_record_of_which_nothing_ran_is_compiled_only(sound: Snippet) -> N
     skips = [{"what": name, "reason": "no host"} for name in ("product", "other")]
     skips.append({"what": "third", "reason": "no clusters"})
     found = made(sound, 0, cases=cases, skips=skips, compiled=[compiled("sm_90")])
-    state = exhibits.state_of(sound, found, Ledger(sound.project))
+    state = exhibits.state_of(sound, SLUG, found, Ledger(sound.project))
     assert (state.state, state.reason) == ("compiled", "no host; no clusters")
 
 
@@ -73,19 +73,19 @@ def test_a_record_of_other_code_is_stale(sound: Snippet, gpus: int) -> None:
     found = made(sound, gpus)
     sound.path.write_text(sound.path.read_text().replace("eye(2)", "eye(3)"))
     changed = snippet.read(sound.project, sound.folder)
-    assert exhibits.state_of(changed, found, Ledger(sound.project)).state == "stale"
+    assert exhibits.state_of(changed, SLUG, found, Ledger(sound.project)).state == "stale"
 
 
 def test_a_failure_of_the_present_code_here_goes_before_its_record(sound: Snippet) -> None:
     book = Ledger(sound.project)
     book.note("sound", SLUG, sound.digest, "sound.py: NaN")
-    state = exhibits.state_of(sound, made(sound), book)
+    state = exhibits.state_of(sound, SLUG, made(sound), book)
     assert (state.state, state.reason) == ("failed", "sound.py: NaN")
-    assert exhibits.state_of(sound, made(sound, 0), book).state == "verified"
+    assert exhibits.state_of(sound, "cpu", made(sound, 0), book).state == "verified"
     book.note("sound", SLUG, sound.digest, None)
-    assert exhibits.state_of(sound, made(sound), book).state == "measured"
+    assert exhibits.state_of(sound, SLUG, made(sound), book).state == "measured"
     book.note("sound", SLUG, "sha256:" + "0" * 64, "of other code")
-    assert exhibits.state_of(sound, made(sound), book).state == "measured"
+    assert exhibits.state_of(sound, SLUG, made(sound), book).state == "measured"
 
 
 def test_without_records_it_is_not_measured(sound: Snippet) -> None:

@@ -64,8 +64,14 @@ def test_a_summary_is_of_the_samples_in_any_order(samples: list[float]) -> None:
 
 
 def test_a_summary_is_written_to_four_digits() -> None:
-    written = Summary(1.23456e-5, 1.0e-5, 9.99999e-5, 20).as_dict()
-    assert written == {"median": 1.235e-5, "p20": 1e-5, "p80": 1e-4, "n": 20, "void": 0}
+    written = Summary(1.23456e-5, 1.0e-5, 9.99999e-5, 20, cv=0.01234).as_dict()
+    assert written == {
+        "median": 1.235e-5, "p20": 1e-5, "p80": 1e-4, "n": 20, "void": 0, "cv": 0.012
+    }  # fmt: skip
+
+
+def test_the_spread_of_all_samples_is_kept_beside_the_percentiles() -> None:
+    assert timing.summarize([1.0, 1.0, 1.0, 5.0]).cv == pytest.approx(3**0.5 / 2)
 
 
 @pytest.mark.parametrize(

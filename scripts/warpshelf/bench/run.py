@@ -18,7 +18,7 @@ from warpshelf.core.files import write_atomically
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.project import Project
 from warpshelf.look import kept
-from warpshelf.records import agreement, ledger, machine, store
+from warpshelf.records import agreement, bundle, ledger, machine, store
 from warpshelf.records.schema import Record
 from warpshelf.worker.task import Task
 
@@ -131,7 +131,8 @@ class Run:
         stale: list[tuple[str, str, Snippet]] = []
         for snippet in snippets:
             records, _ = store.load_all(snippet)
-            old = self.records.get((snippet.id, slug)) or records.get(slug)
+            kept_here = store.newest(records, slug, snippet.digest)
+            old = self.records.get((snippet.id, slug)) or kept_here
             current = old is not None and old["digest"] == snippet.digest
             if book.failure(snippet.id, slug, snippet.digest):
                 current = False
@@ -154,7 +155,8 @@ class Run:
         jobs: list[Job] = []
         for snippet in stale:
             records, _ = store.load_all(snippet)
-            work = assemble.Gathered(snippet, where, records.get(where["slug"]))
+            old = store.newest(records, where["slug"], snippet.digest)
+            work = assemble.Gathered(snippet, where, old)
             if why := work.cannot_run():
                 self._end(Verdict(snippet.id, "skipped", why, machine=where["slug"]))
                 continue
@@ -202,10 +204,10 @@ class Run:
         self.compiled[snippet.id, work.digest] = new.get("compiled", [])
         if self.options.out is not None:
             self.records[snippet.id, slug] = new
-            write_atomically(self.options.out, store.bundle(self.records.values()))
+            write_atomically(self.options.out, bundle.text(self.records.values()))
             note = ""
         else:
-            written = not (spared and work.old_is_current) and store.write(snippet, new)
+            written = not (spared and work.old_is_current) and store.put(snippet, new) is not None
             note = "" if written else "agrees with its record"
             if work.views:
                 kept.write(snippet, work.views)
@@ -228,8 +230,8 @@ class Run:
         if out is None:
             return
         if not out.exists():  # who waits for the file finds one even if nothing is stale
-            write_atomically(out, store.bundle([]))
-        for item in store.read_bundle(out):
+            write_atomically(out, bundle.text([]))
+        for item in bundle.read(out):
             self.records[item["snippet"], item["machine"]["slug"]] = item
 
     def _describe(self, pool: Pool) -> dict[str, Any]:
@@ -255,8 +257,9 @@ class Run:
             raise ShelfError(Finding("torch", None, what, "run `make site`, which installs it"))
 
     def _current(self, snippet: Snippet, slug: str) -> None:
-        old = self.records.get((snippet.id, slug)) or store.load_all(snippet)[0].get(slug, {})
-        self._end(Verdict(snippet.id, "current", machine=slug, told=_told(old)))
+        known, _ = store.load_all(snippet)
+        old = self.records.get((snippet.id, slug)) or store.newest(known, slug, snippet.digest)
+        self._end(Verdict(snippet.id, "current", machine=slug, told=_told(old or {})))
 
     def _end(self, verdict: Verdict) -> None:
         self.verdicts.append(verdict)

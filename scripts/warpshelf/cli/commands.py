@@ -154,10 +154,10 @@ def import_(
 ) -> None:
     """Put the records of another machine in place: all of them, or none."""
     from warpshelf.contract import snippet as snippets
-    from warpshelf.records import store
+    from warpshelf.records import bundle
 
     project = projects.find()
-    written, left = store.import_bundle(project, snippets.discover(project), file, skip_stale)
+    written, left = bundle.import_all(project, snippets.discover(project), file, skip_stale)
     names = [project.relative(path) for path in written]
     if as_json:
         print(json.dumps({"written": names, "left": left}, indent=1))

@@ -32,6 +32,10 @@ FLOPS_PER_CLOCK = {
 }
 ROUNDING = 1e-3  # of a time and of the peak rates, which a record has to four digits
 
+# What two runs may differ by that agree, as a share of the time: clocks are read and never set, and
+# a spread that is rounded away is no agreement to the last digit.
+DRIFT = 0.01
+
 # What lowers clocks so far that a time says more about the cooling or the power supply than about
 # the kernel. A power cap is not among them: it is where large products on a GPU always run.
 SLOWDOWNS = (
@@ -87,3 +91,13 @@ def least_seconds(cost: Mapping[str, Any], ceilings: Mapping[str, Any]) -> float
 def tie(first: Mapping[str, float], second: Mapping[str, float]) -> bool:
     """Whether two times cannot be told apart: their 20th to 80th percentiles overlap."""
     return first["p20"] <= second["p80"] and second["p20"] <= first["p80"]
+
+
+def apart(first: Mapping[str, float], second: Mapping[str, float]) -> bool:
+    """Whether two times of one function differ by more than the spread of both, and than DRIFT.
+
+    The spread of a time is what lies between its 20th and 80th percentile.
+    """
+    gap = abs(first["median"] - second["median"])
+    spread = sum(time["p80"] - time["p20"] for time in (first, second))
+    return gap > max(spread, DRIFT * min(first["median"], second["median"]))

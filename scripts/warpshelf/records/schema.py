@@ -26,8 +26,10 @@ SCHEMA = 1
 MACHINE = re.compile(rf"(?=.{{1,{LONGEST_SLUG}}}\Z)[a-z0-9]+(?:-[a-z0-9]+)*")
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
+PERSON = re.compile(r"(?=\S)[^\x00-\x1f\x7f<>]{1,80}(?<=\S)")
+JOB = re.compile(r"https://[a-z0-9.-]+/[\w.-]+/[\w.-]+/actions/runs/[0-9]{1,20}", re.ASCII)
 
-TIME = {"median": NUMBER, "p20": NUMBER, "p80": NUMBER, "n": int, "void?": int}
+TIME = {"median": NUMBER, "p20": NUMBER, "p80": NUMBER, "n": int, "void?": int, "cv?": NUMBER}
 RESULT = {
     "name": str,
     "role": ("variant", "peer"),
@@ -139,6 +141,8 @@ MACHINE_SHAPE = {
     "python": str,
     "os": str,
 }
+# A person by the name they go by, or a job of this project by the address of its log.
+ORIGIN = {"who?": PERSON, "job?": JOB}
 RECORD = {
     "schema": int,
     "method": int,
@@ -149,6 +153,8 @@ RECORD = {
     "commit": (str, type(None)),
     "command": str,
     "machine": MACHINE_SHAPE,
+    "origin?": ORIGIN,  # who or what handed it in; a record of a CPU needs none
+    "slower?": str,  # why it may be slower than the record before it, in the words of a person
     "demo": str,
     "due?": [DUE],  # of a kernel on a CPU: what every record of it must show, see agreement.py
     "cases?": [CASE],
@@ -188,6 +194,8 @@ def contradiction(record: Record) -> str | None:
     gpu = record["machine"]["gpus"] > 0
     if gpu == (record["machine"]["slug"] == "cpu") or record["machine"]["gpus"] < 0:
         return "the machine's slug and its number of GPUs disagree"
+    if "origin" in record and len(record["origin"]) != 1:
+        return "its origin names a person and a job, or neither"
     for case in record.get("cases", ()):
         for result in case["results"]:
             what = f"{result['role']} {result['name']!r}"

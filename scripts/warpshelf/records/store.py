@@ -1,21 +1,24 @@
-"""The record of one snippet on one machine: its shape, reading, writing, import."""
+"""The records of one snippet, by machine: reading them and putting them in their places.
+
+A record is known by its key, the name of its file: the slug of its machine, with a number where
+several of one kind of device stand side by side, see siblings.py.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Mapping
 from pathlib import Path
 
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.files import dump, flaw, write_atomically
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.project import Project
-from warpshelf.records import agreement
-from warpshelf.records.machine import CPU
+from warpshelf.records import siblings
 from warpshelf.records.schema import SCHEMA, Record, contradiction, problem
+from warpshelf.records.siblings import slug_of
 
 LARGEST = 64 * 2**20  # bytes of a file to read; a real one holds well under a mebibyte
-MOST = 10_000  # records in a bundle; each may have a finding
 PASSING = ("date", "commit", "command")  # a change of these alone rewrites nothing
 
 
@@ -34,7 +37,7 @@ def _strict(text: str) -> object:
     return value
 
 
-def _json(path: Path, shown: str) -> object:
+def json_of(path: Path, shown: str) -> object:
     try:
         size = path.stat().st_size
         if size <= LARGEST:
@@ -54,13 +57,13 @@ def _json(path: Path, shown: str) -> object:
         raise ShelfError(Finding(shown, line, what, "make it again with `shelf run`")) from None
 
 
-def _schema(value: object) -> int:
+def schema_of(value: object) -> int:
     schema = value.get("schema") if isinstance(value, dict) else None
     return schema if type(schema) is int else 0
 
 
-def _checked(value: object, shown: str) -> Record:
-    if (schema := _schema(value)) > SCHEMA:
+def checked(value: object, shown: str) -> Record:
+    if (schema := schema_of(value)) > SCHEMA:
         what = f"is of schema {schema}; this tooling reads up to {SCHEMA}"
         raise ShelfError(Finding(shown, None, what, "update this checkout"))
     wrong = problem(value)
@@ -77,15 +80,15 @@ def load(project: Project, path: Path) -> Record:
         ShelfError: it is no whole record, or not that of its folder and file name.
     """
     shown = project.relative(path)
-    record = _checked(_json(path, shown), shown)
-    if (record["snippet"], record["machine"]["slug"]) != (path.parents[1].name, path.stem):
+    record = checked(json_of(path, shown), shown)
+    if (record["snippet"], record["machine"]["slug"]) != (path.parents[1].name, slug_of(path.stem)):
         what = f"is the record of {record['snippet']} on {record['machine']['slug']}"
         raise ShelfError(Finding(shown, None, what, "put it where it belongs by `shelf import`"))
     return record
 
 
 def load_all(snippet: Snippet) -> tuple[dict[str, Record], list[Finding]]:
-    """The records of a snippet by machine, and what is wrong with the files that hold none."""
+    """The records of a snippet by key, and what is wrong with the files that hold none."""
     records: dict[str, Record] = {}
     findings: list[Finding] = []
     for path in sorted(snippet.results.glob("*.json")):
@@ -98,9 +101,15 @@ def load_all(snippet: Snippet) -> tuple[dict[str, Record], list[Finding]]:
     return records, findings
 
 
-def path_of(snippet: Snippet, machine: str) -> Path:
-    """Where the record of `snippet` on `machine` stands."""
-    return snippet.results / f"{machine}.json"
+def path_of(snippet: Snippet, key: str) -> Path:
+    """Where the record of `snippet` with this key stands."""
+    return snippet.results / f"{key}.json"
+
+
+def newest(records: Mapping[str, Record], slug: str, digest: str | None = None) -> Record | None:
+    """The newest record of one kind of device; of the code of `digest`, where there is one."""
+    mine = [records[key] for key in siblings.keys(slug) if key in records]
+    return max(mine, key=lambda one: (one["digest"] == digest, one["date"]), default=None)
 
 
 def same(old: Record, new: Record) -> bool:
@@ -110,123 +119,44 @@ def same(old: Record, new: Record) -> bool:
     }
 
 
-def write(snippet: Snippet, record: Record) -> bool:
-    """Write `record` in its place, unless only its date would change; True where it was written."""
-    path = path_of(snippet, record["machine"]["slug"])
-    if path.is_file():
-        try:
-            if same(load(snippet.project, path), record):
-                return False
-        except ShelfError:
-            pass  # what stands there is no record: replace it
-    return write_atomically(path, dump(record))
-
-
-def bundle(records: Iterable[Record]) -> str:
-    """The records of a run as the text of one file, for `shelf import`."""
-    return dump({"schema": SCHEMA, "records": list(records)})
-
-
-def _items(path: Path, shown: str) -> list[object]:
-    value = _json(path, shown)
-    if _schema(value) > SCHEMA:
-        _checked(value, shown)
-    records = value.get("records") if isinstance(value, dict) and len(value) == 2 else None
-    if not isinstance(records, list) or _schema(value) < 1:
-        what = "is no bundle of records"
-        raise ShelfError(Finding(shown, None, what, "name what `shelf run --out FILE` wrote"))
-    if len(records) > MOST:
-        what, mend = f"holds {len(records)} records; {MOST} are the most", "import it in parts"
-        raise ShelfError(Finding(shown, None, what, mend))
-    return records
-
-
-def read_bundle(path: Path) -> list[Record]:
-    """The records of a bundle.
+def destination(snippet: Snippet, record: Record) -> str:
+    """The key that `record` will have in place.
 
     Raises:
-        ShelfError: it is no bundle, or a record in it is malformed.
+        ShelfError: so many records of its device disagree already that there is no place for it.
     """
-    shown = path.as_posix()
-    items = _items(path, shown)
-    return [_checked(item, f"{shown} records[{index}]") for index, item in enumerate(items)]
+    try:
+        return siblings.place(record, load_all(snippet)[0])
+    except siblings.Full as full:
+        where = snippet.project.relative(path_of(snippet, str(full)))
+        what = f"stands beside {siblings.MOST - 1} others of its device, which all disagree"
+        raise ShelfError(Finding(where, None, what, "remove those that nobody trusts")) from None
 
 
-def import_bundle(
-    project: Project, snippets: Iterable[Snippet], path: Path, skip_stale: bool = False
-) -> tuple[list[Path], list[str]]:
-    """Put the records of a bundle in place: all of them, or none.
+def put(snippet: Snippet, record: Record) -> Path | None:
+    """Put `record` in its place, unless only its date would change; the path if it was written.
 
-    Returns the paths written, and the ids of stale records that `skip_stale` left out.
+    Records of other code of the same device go: they stay in version control.
 
     Raises:
-        ShelfError: the file is truncated, foreign or of a newer schema, a record is malformed or
-            of a snippet that is not here, was made from other code than this checkout's, or
-            claims other than what its snippet's record of the CPU says is due.
+        ShelfError: there is no place for it, see `destination`.
     """
-    shown = path.as_posix()
-    items = _items(path, shown)
-    by_id = {snippet.id: snippet for snippet in snippets}
-    findings: list[Finding] = []
-    good: list[tuple[Snippet, Record, str]] = []
-    left: list[str] = []
-    seen: set[tuple[str, str]] = set()
-    for index, item in enumerate(items):
-        place = f"{shown} records[{index}]"
-        try:
-            record = _checked(item, place)
-        except ShelfError as error:
-            findings.extend(error.findings)
-            continue
-        snippet = by_id.get(record["snippet"])
-        machine = record["machine"]["slug"]
-        if snippet is None:
-            what = f"is of the snippet {record['snippet']!r}, which is not here"
-            findings.append(Finding(place, None, what, "check out the branch that has it"))
-        elif (snippet.id, machine) in seen:
-            what = f"is a second record of {snippet.id} on {machine}"
-            findings.append(Finding(place, None, what, "leave one of them out"))
-        elif record["digest"] != snippet.digest and skip_stale:
-            left.append(snippet.id)
-        elif record["digest"] != snippet.digest:
-            what = f"{snippet.id}: was made from other code than this checkout's"
-            mend = "check out the code it ran, or leave such records out by --skip-stale"
-            findings.append(Finding(place, None, what, mend))
-        elif record["kind"] != snippet.kind:
-            what = f"{snippet.id}: is a {snippet.kind}, not a {record['kind']}"
-            findings.append(Finding(place, None, what, "make it again with `shelf run`"))
-        else:
-            good.append((snippet, record, place))
-        seen.add((record["snippet"], machine))
-    findings.extend(_disagreements(good))
-    if findings:
-        raise ShelfError(findings)
-    written = []
-    for snippet, record, _ in good:
-        if write(snippet, record):
-            written.append(path_of(snippet, record["machine"]["slug"]))
-    return written, left
+    known, _ = load_all(snippet)
+    key = destination(snippet, record)
+    path = path_of(snippet, key)
+    written = not (key in known and same(known[key], record)) and write_atomically(
+        path, dump(record)
+    )
+    if record["digest"] == snippet.digest:
+        for other in siblings.outdated(record, known):
+            if other != key:
+                path_of(snippet, other).unlink(missing_ok=True)
+    return path if written else None
 
 
-def _disagreements(good: Iterable[tuple[Snippet, Record, str]]) -> Iterator[Finding]:
-    """What records claim against the CPU's: that in place, or else that of the same bundle."""
-    taken = list(good)
-    brought = {one.id: record for one, record, _ in taken if record["machine"]["slug"] == CPU}
-    for snippet, record, place in taken:
-        truth = current(snippet, CPU) or brought.get(snippet.id)
-        if truth is None:
-            what = f"{snippet.id}: there is no current record of the CPU to check it against"
-            mend = f"run `shelf run {snippet.id}` first, on any machine"
-            yield Finding(place, None, what, mend)
-            continue
-        for fault in agreement.faults(record, truth, snippet):
-            what = f"{snippet.id} on {record['machine']['slug']}: {fault}"
-            yield Finding(place, None, what, "make it again with `shelf run`")
-
-
-def current(snippet: Snippet, machine: str) -> Record | None:
-    """The record of the present code of `snippet` on `machine`, if there is a sound one."""
-    path = path_of(snippet, machine)
+def current(snippet: Snippet, key: str) -> Record | None:
+    """The record of the present code of `snippet` with this key, if there is a sound one."""
+    path = path_of(snippet, key)
     try:
         record = load(snippet.project, path) if path.is_file() else None
     except ShelfError:

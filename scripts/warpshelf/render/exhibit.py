@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from warpshelf.contract.snippet import ID
 from warpshelf.look.kept import Kept
 from warpshelf.readings.reported import Figure
-from warpshelf.records.schema import MACHINE, Record
+from warpshelf.records.schema import Record
+from warpshelf.records.siblings import slug_of
 from warpshelf.render import provenance
 from warpshelf.render.listings import Listing
 from warpshelf.render.rivals import Pair
@@ -41,7 +42,7 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True)
 class MachineState:
-    """What is known of a snippet on one machine, named by its slug.
+    """What is known of a snippet on one machine, named by the key of its record.
 
     `record` is the last one, if any: of a stale or failed one only date and device are shown.
     `reason` says why nothing ran (compiled, not measured) or the last run failed (failed).
@@ -57,7 +58,7 @@ class MachineState:
             raise ValueError(f"state {self.state!r} is none of {', '.join(STATES)}")
         if self.record is None and self.state in ("measured", "verified", "compiled", "stale"):
             raise ValueError(f"state {self.state!r} on {self.machine!r} needs a record")
-        if not MACHINE.fullmatch(self.machine):
+        if slug_of(self.machine) is None:
             raise ValueError(f"{self.machine!r} is no machine slug such as nvidia-h100; mend it")
 
     @property

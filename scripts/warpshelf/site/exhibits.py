@@ -24,23 +24,23 @@ from warpshelf.site import beside, claims
 INCLUDE = re.compile(r'^\s*-{1,}8<-{1,}\s+"(?P<id>[a-z][a-z0-9_]*)/(?P<piece>[a-z]+)\.md"', re.M)
 
 
-def state_of(snippet: Snippet, found: Record, ledger: Ledger) -> MachineState:
-    """What a record, and what this checkout has seen since, allow a page to claim."""
+def state_of(snippet: Snippet, key: str, found: Record, ledger: Ledger) -> MachineState:
+    """What the record of a key, and what this checkout has seen since, allow a page to claim."""
     slug = found["machine"]["slug"]
     if failure := ledger.failure(snippet.id, slug, snippet.digest):
-        return MachineState(found, "failed", slug, failure)
+        return MachineState(found, "failed", key, failure)
     if found["digest"] != snippet.digest:
-        return MachineState(found, "stale", slug)
+        return MachineState(found, "stale", key)
     if found["machine"]["gpus"]:
-        return MachineState(found, "measured", slug)
+        return MachineState(found, "measured", key)
     if found.get("facts") or any(
         result["role"] == "variant" and result["verdict"] == "passed"
         for case in found.get("cases", ())
         for result in case["results"]
     ):
-        return MachineState(found, "verified", slug)
+        return MachineState(found, "verified", key)
     reasons = [skip["reason"] for skip in found.get("skips", ())]
-    return MachineState(found, "compiled", slug, "; ".join(dict.fromkeys(reasons)))
+    return MachineState(found, "compiled", key, "; ".join(dict.fromkeys(reasons)))
 
 
 def states(snippet: Snippet, ledger: Ledger) -> tuple[list[MachineState], list[Finding]]:
@@ -49,7 +49,7 @@ def states(snippet: Snippet, ledger: Ledger) -> tuple[list[MachineState], list[F
         first = str(snippet.findings[0])
         return [MachineState(None, "failed", CPU, first)], list(snippet.findings)
     records, findings = store.load_all(snippet)
-    known = [state_of(snippet, found, ledger) for found in records.values()]
+    known = [state_of(snippet, key, found, ledger) for key, found in records.items()]
     for slug in ledger.machines(snippet.id):
         failure = ledger.failure(snippet.id, slug, snippet.digest)
         if slug not in records and failure:

@@ -20,6 +20,7 @@ from warpshelf.site import calculators, exhibits, holdings, home, inspection
 from warpshelf.site.holdings import Holdings
 
 PUBLISHED = ("measured", "verified", "compiled")
+SORTS = ("triton", "cuda", "programs", "models")  # of snippets, each with a page of the reference
 
 
 def render(project: Project) -> tuple[list[Finding], int]:
@@ -124,14 +125,23 @@ def _export(held: Holdings, shown: list[Exhibit]) -> int:
 
 def _references(snippets: Iterable[Snippet]) -> dict[str, str]:
     """What the reference pages include: the snippets, and each room of the tooling."""
-    sound = (f"snippets.{one.id}.{one.id}" for one in snippets if not one.findings)
-    texts = {"reference/snippets.md": _reference(sound)}
+    names: dict[str, list[str]] = {sort: [] for sort in SORTS}
+    for one in snippets:
+        if not one.findings:
+            names[_sort(one)].append(f"snippets.{one.id}.{one.id}")
+    texts = {f"reference/snippets/{sort}.md": _reference(names[sort]) for sort in SORTS}
     tooling = Path(__file__).parents[1]
     for room in sorted(path.parent for path in tooling.glob("*/__init__.py")):
         inner = (f".{path.stem}" for path in sorted(room.glob("[a-z]*.py")))
         names = (f"warpshelf.{room.name}{name}" for name in ("", *inner))
         texts[f"reference/tooling/{room.name}.md"] = _reference(names)
     return texts
+
+
+def _sort(one: Snippet) -> str:
+    if one.kind == "kernel":
+        return "triton" if one.uses_triton else "cuda"
+    return f"{one.kind}s"
 
 
 def _reference(names: Iterable[str]) -> str:

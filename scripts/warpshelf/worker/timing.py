@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -45,7 +46,8 @@ class Impossible(Exception):
 class Summary:
     """Seconds of one function in one case: median, 20th and 80th percentile, sample count.
 
-    `void` counts the samples left out, since the GPU may have waited for the host in them.
+    `void` counts the samples left out, since the GPU may have waited for the host in them. `cv` is
+    the coefficient of variation, the standard deviation of the samples over their mean.
     """
 
     median: float
@@ -53,11 +55,12 @@ class Summary:
     p80: float
     n: int
     void: int = 0
+    cv: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """As the record has it, at four significant digits."""
         rounded = {name: float(f"{getattr(self, name):.4g}") for name in ("median", "p20", "p80")}
-        return {**rounded, "n": self.n, "void": self.void}
+        return {**rounded, "n": self.n, "void": self.void, "cv": float(f"{self.cv:.2g}")}
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,8 @@ def summarize(samples: list[float], void: int = 0) -> Summary:
         raise ValueError(f"{len(samples)} samples, the smallest {min(samples, default=0)} s")
     ordered = sorted(samples)
     p20, median, p80 = (percentile(ordered, share) for share in (0.2, 0.5, 0.8))
-    return Summary(median, p20, p80, len(ordered), void)
+    cv = statistics.pstdev(ordered) / statistics.fmean(ordered)
+    return Summary(median, p20, p80, len(ordered), void, cv)
 
 
 def interleave(

@@ -1,0 +1,113 @@
+"""Several records of one kind of device: which stand side by side, and which renews another.
+
+Two runs of the same code on one kind of device mostly agree, and then the newer one is all there
+is to know. Where they disagree by more than their spread, neither is thrown away: a reader should
+see both, with their drivers and clocks. The first stands in `<slug>.json`, further ones in
+`<slug>.2.json` and so on. Who measures again replaces what they handed in before.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from warpshelf.records.limits import apart
+from warpshelf.records.machine import CPU
+from warpshelf.records.schema import MACHINE, Record
+
+MOST = 9  # records of one kind of device; more of them tell a reader nothing
+NUMBER = re.compile(r"[2-9]")
+
+
+class Difference(NamedTuple):
+    """The times of a function on a case in two records that disagree on it."""
+
+    case: dict[str, Any]
+    name: str
+    first: Mapping[str, Any]
+    second: Mapping[str, Any]
+
+
+class Full(Exception):
+    """There are MOST records of the device already, and all of them disagree."""
+
+
+def slug_of(key: str) -> str | None:
+    """The machine whose record `<key>.json` is; None where no record is named so."""
+    slug, dot, number = key.partition(".")
+    if dot and (not NUMBER.fullmatch(number) or slug == CPU):
+        return None
+    return slug if MACHINE.fullmatch(slug) else None
+
+
+def keys(slug: str) -> Iterator[str]:
+    """The names that the records of one kind of device may have, in the order of their use."""
+    yield slug
+    if slug != CPU:  # which is checked, not timed: there is nothing to disagree on
+        yield from (f"{slug}.{number}" for number in range(2, MOST + 1))
+
+
+def differences(first: Record, second: Record) -> list[Difference]:
+    """Where two records have times of the same function and case that lie apart.
+
+    See `limits.apart`: they differ by more than the spread of both.
+    """
+    known = {key: time for key, (_, _, time) in _times(first)}
+    return [
+        Difference(case, name, known[key], time)
+        for key, (case, name, time) in _times(second)
+        if key in known and apart(known[key], time)
+    ]
+
+
+def _times(record: Record) -> Iterator[tuple[str, tuple[dict[str, Any], str, dict[str, Any]]]]:
+    for case in record.get("cases", ()):
+        for result in case["results"]:
+            if "time" in result:
+                key = json.dumps([case["case"], result["role"], result["name"]], sort_keys=True)
+                yield key, (case["case"], result["name"], result["time"])
+
+
+def same_hands(first: Record, second: Record) -> bool:
+    """Whether both records say that the same person, or the project's own job, made them."""
+    one, other = first.get("origin"), second.get("origin")
+    if one is None or other is None:
+        return False
+    if "job" in one and "job" in other:
+        return True
+    return "who" in one and one.get("who") == other.get("who")
+
+
+def place(record: Record, known: Mapping[str, Record]) -> str:
+    """The key under which `record` is to stand, beside the `known` records of its snippet by key.
+
+    It replaces one of the same code that agrees with it or comes from the same hands, else one of
+    other code, and else it gets a place of its own.
+
+    Raises:
+        Full: there is none left.
+    """
+    slug = record["machine"]["slug"]
+    mine = {key: known[key] for key in keys(slug) if key in known}
+    of_this_code = {k: old for k, old in mine.items() if old["digest"] == record["digest"]}
+    for key, old in of_this_code.items():
+        if same_hands(old, record):
+            return key
+    for key, old in of_this_code.items():
+        if not differences(old, record):
+            return key
+    for key in keys(slug):
+        if key not in of_this_code:
+            return key
+    raise Full(slug)
+
+
+def outdated(record: Record, known: Mapping[str, Record]) -> list[str]:
+    """The keys of records of other code, which have nothing to say beside a present `record`."""
+    return [
+        key
+        for key in keys(record["machine"]["slug"])
+        if key in known and known[key]["digest"] != record["digest"]
+    ]
