@@ -90,6 +90,14 @@ def test_each_is_short_and_on_the_page(name: str) -> None:
     assert "records.json" in "\n".join(lines) or "records-" in "\n".join(lines)
 
 
+@pytest.mark.parametrize("name", sorted(NAMES - {"notebook.ipynb"}))
+def test_the_page_says_to_type_what_the_file_does(name: str) -> None:
+    head = re.findall(r"^(?:#   |    )((?:\w+ )+.*?)(?:  +#.*)?$", read(name)[:1000], re.M)
+    commands = [line for line in head if re.match(r"docker|python3|sbatch|sky|scp|modal", line)]
+    assert commands
+    assert [line for line in commands if f"\n{line}\n" not in PAGE] == []
+
+
 def test_what_they_install_is_what_the_project_runs_with() -> None:
     """Nothing that it would refuse, and nothing older than it may be."""
     wanted = [Requirement(line) for line in PROJECT["dependencies"]]
