@@ -169,6 +169,13 @@ def code_as_prose(trial: Trial) -> None:
     trial.page("index.md", '# Trial\n\n    --8<-- "sound/sound.py:kernel"\n')
 
 
+def recipe_as_prose(trial: Trial) -> None:
+    recipes = trial.root / "scripts" / "recipes"
+    recipes.mkdir(parents=True)
+    (recipes / "slurm.sh").write_text("true\n")
+    trial.page("index.md", '# Trial\n\n```bash\n--8<-- "slurm.sh"\n```\n\n--8<-- "slurm.sh"\n')
+
+
 def no_such_list(trial: Trial) -> None:
     trial.page("index.md", '# Trial\n\n=== "A"\n\n    --8<-- "readings/kernels/sums.md"\n')
 
@@ -223,6 +230,7 @@ FAULTS: list[tuple[Callable[[Trial], None], str]] = [
     (no_such_file, "docs/index.md:3: embeds 'sound/sound.cu', which is neither a fragment nor"),
     (code_as_prose, "docs/index.md:3: embeds sound/sound.py:kernel as prose, not as code; put it "
                     "between ```python and ```"),
+    (recipe_as_prose, "docs/index.md:7: embeds slurm.sh as prose, not as code; put it between"),
     (no_such_section, f"docs/{TOPIC}.md:{EMBEDDED}: embeds the section 'kernels' of sound/sound"),
     (no_such_reading, "docs/index.md:3: embeds the reading 'a-papr', which is no id; "
                       'write "reading/a-paper.md"'),

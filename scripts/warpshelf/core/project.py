@@ -25,6 +25,11 @@ class Project:
         return self.root / "snippets"
 
     @property
+    def recipes(self) -> Path:
+        """Ways to run on machines that are not ours: scripts and settings that pages embed."""
+        return self.root / "scripts" / "recipes"
+
+    @property
     def fragments(self) -> Path:
         """Rendered Markdown, never committed."""
         return self.root / "build" / "fragments"

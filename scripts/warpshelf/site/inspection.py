@@ -253,7 +253,7 @@ def _embedded(
         known = drawn.get(first)
         good = known is None or named["name"] in known  # without a record there is no telling
         return None if good else f"embeds {name!r}, but {first} draws no picture of that name"
-    if (project.docs / "assets" / name).is_file():
+    if any((folder / name).is_file() for folder in (project.docs / "assets", project.recipes)):
         return None
     if rest.removesuffix(".md") in KEYS and rest.endswith(".md"):
         return None if first in ids else f"embeds the snippet {first!r}, which is not there"
