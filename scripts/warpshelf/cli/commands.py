@@ -26,6 +26,9 @@ app = typer.Typer(
     help="Warpshelf: run the snippets, keep their records, build the site.",
 )
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="All by default.")]
+By = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Who made the records of a GPU; a page says so.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Answer in JSON on standard output.")]
 
 
@@ -107,6 +110,7 @@ def run(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Run what is current as well.")] = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Children at a time.")] = None,
+    by: By = None,
     as_json: Json = False,
 ) -> None:
     """Verify snippets on this machine, time them if it has a GPU, and write their records.
@@ -115,10 +119,12 @@ def run(
     """
     from warpshelf.bench import run as runs
     from warpshelf.cli import console as consoles
+    from warpshelf.cli import handing
 
     project = projects.find()
     picked = chosen(project, ids)
-    options = runs.Options(force=force, budget=budget, out=out, workers=workers)
+    origin = handing.of_run(project, by, out)
+    options = runs.Options(force=force, budget=budget, out=out, workers=workers, origin=origin)
     with consoles.Reporter(len(picked)) as reporter:
         verdicts = runs.Run(project, options, reporter).over(picked)
     counts: dict[str, int] = {}
@@ -138,6 +144,8 @@ def run(
             for verdict in verdicts
         ]
         print(json.dumps(rows, indent=1))
+    gpu = {(one.snippet, one.machine) for one in verdicts if one.on_gpu and one.state == "passed"}
+    handing.after_run(project, picked, gpu, out)
     words = ", ".join(f"{count} {state}" for state, count in counts.items()) or "no snippets"
     sys.stderr.write(f"{words}\n")
     if counts.get("failed"):
@@ -150,24 +158,49 @@ def import_(
     skip_stale: Annotated[
         bool, typer.Option("--skip-stale", help="Leave out records of other code.")
     ] = False,
+    by: By = None,
+    attestation: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The attestation of the job that made the records."),
+    ] = None,
+    trusted_root: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A Sigstore trusted root, in place of the public one."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Put the records of another machine in place: all of them, or none."""
+    from warpshelf.cli import handing
     from warpshelf.contract import snippet as snippets
     from warpshelf.records import bundle
 
     project = projects.find()
-    written, left = bundle.import_all(project, snippets.discover(project), file, skip_stale)
-    names = [project.relative(path) for path in written]
+    terms = handing.terms(project, skip_stale, by, attestation, trusted_root)
+    known = snippets.discover(project)
+    done = bundle.import_all(project, known, file, terms)
+    doubts = handing.imported(done, known)
+    names = [project.relative(path) for path in done.written]
     if as_json:
-        print(json.dumps({"written": names, "left": left}, indent=1))
+        print(json.dumps({"written": names, "left": done.left, "doubts": doubts}, indent=1))
         return
+    for line in doubts:
+        sys.stderr.write(f"{line}\n")
     for name in names:
         print(f"wrote {name}")
-    for name in left:
+    for name in done.left:
         print(f"left out {name}: made from other code")
     if not names:
         print("nothing to write: every record is in place already")
+
+
+@app.command()
+def checksums(
+    file: Annotated[Path, typer.Argument(help="What `shelf run --out FILE` wrote.")],
+) -> None:
+    """Print the SHA-256 of each record of a GPU in a bundle, as its file here will have it."""
+    from warpshelf.records import attestation, bundle
+
+    sys.stdout.write(attestation.checksums(bundle.read(file)))
 
 
 @app.command()

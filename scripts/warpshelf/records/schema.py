@@ -196,6 +196,8 @@ def contradiction(record: Record) -> str | None:
         return "the machine's slug and its number of GPUs disagree"
     if "origin" in record and len(record["origin"]) != 1:
         return "its origin names a person and a job, or neither"
+    if "origin" in record and not gpu:
+        return "is of a CPU, which anyone can check, and has an origin"
     for case in record.get("cases", ()):
         for result in case["results"]:
             what = f"{result['role']} {result['name']!r}"
