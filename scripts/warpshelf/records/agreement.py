@@ -68,7 +68,7 @@ def _kernel(claim: Record, truth: Record, snippet: Snippet) -> Iterator[str]:
         if claim.get("cases"):
             yield f"has results, though the snippet does not run there: {why}"
         return
-    checked = {_key(row): row["results"] for row in truth.get("cases", ())}
+    checked = {_key(row): row for row in truth.get("cases", ())}
     yield from space.faults(claim, truth)
     left: dict[str, list[dict[str, Any]]] = {}
     for row in due:
@@ -77,7 +77,8 @@ def _kernel(claim: Record, truth: Record, snippet: Snippet) -> Iterator[str]:
     for row in claim.get("cases", ()):
         if wanted := left.get(_key(row)):
             yield from _case(row, wanted.pop(0), claim, snippet)
-            yield from _beside(row, checked.get(_key(row), ()))
+            if beside := checked.get(_key(row)):
+                yield from _beside(row, beside)
         else:
             yield f"has a case that is not due: {_shown(row)}"
     for row in (row for rows in left.values() for row in rows):
@@ -153,9 +154,13 @@ def _case(
             yield f"states {row.get(key)} {key} {where}, not {due[key]}"
 
 
-def _beside(row: Mapping[str, Any], checked: Any) -> Iterator[str]:
-    """What results of a case leave out or add beside those of a CPU, where both passed."""
-    known = {(one["role"], one["name"]): one for one in checked if one["verdict"] == "passed"}
+def _beside(row: Mapping[str, Any], checked: Mapping[str, Any]) -> Iterator[str]:
+    """What a case and its results leave out or add beside those of a CPU, where both passed."""
+    for key in COST:
+        if row.get(key) != checked.get(key):
+            yield f"states {row.get(key)} {key} on {_shown(row)}, not {checked.get(key)}"
+    passed = (one for one in checked["results"] if one["verdict"] == "passed")
+    known = {(one["role"], one["name"]): one for one in passed}
     peers = [one for one in row["results"] if one["role"] == "peer"]
     measured = bool(peers) and peers[0]["verdict"] == "passed"  # the yardstick of the others
     for result in row["results"]:

@@ -194,6 +194,9 @@ def contradiction(record: Record) -> str | None:
     gpu = record["machine"]["gpus"] > 0
     if gpu == (record["machine"]["slug"] == "cpu") or record["machine"]["gpus"] < 0:
         return "the machine's slug and its number of GPUs disagree"
+    for key in ("sm", "sms") if gpu else ():
+        if (record["machine"][key] or 0) < 1:
+            return f"is of a GPU with {record['machine'][key]} for its {key}"
     if "origin" in record and len(record["origin"]) != 1:
         return "its origin names a person and a job, or neither"
     if "origin" in record and not gpu:

@@ -68,7 +68,8 @@ def _snippet(one: Snippet, shelf: model.Shelf, shown: dict[str, str]) -> Iterato
             if record["digest"] == one.digest:
                 where = one.project.relative(store.path_of(one, slug))
                 mend = f"make it again with `shelf run {one.id}`"
-                for fault in (*intake.faults(record, one), *agreement.faults(record, committed, one)):
+                told = [*intake.faults(record, one), *agreement.faults(record, committed, one)]
+                for fault in told:
                     yield Finding(where, None, fault, mend)
                 if slug_of(slug) != CPU and "origin" not in record:
                     named = "hand it in again by `shelf import --by NAME`"
