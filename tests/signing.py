@@ -26,6 +26,10 @@ RUN = f"https://github.com/{attestation.REPOSITORY}/actions/runs/17"
 FULCIO = "1.3.6.1.4.1.57264.1"
 PROMISES = ObjectIdentifier("1.3.6.1.4.1.11129.2.4.2")  # of certificate logs, in a certificate
 NAME = "rekor.example"
+USAGES = (
+    "digital_signature", "content_commitment", "key_encipherment", "data_encipherment",
+    "key_agreement", "encipher_only", "decipher_only", "key_cert_sign", "crl_sign",
+)  # fmt: skip
 
 
 def b64(data: bytes) -> str:
@@ -64,20 +68,7 @@ class Sigstore:
         made = [ec.generate_private_key(ec.SECP256R1()) for _ in range(3)]
         self.authority, self.certificates, self.log = made
         self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority.example")])
-        usage = dict.fromkeys(
-            [
-                "digital_signature",
-                "content_commitment",
-                "key_encipherment",
-                "data_encipherment",
-                "key_agreement",
-                "encipher_only",
-                "decipher_only",
-                "key_cert_sign",
-                "crl_sign",
-            ],
-            False,
-        )
+        usage = dict.fromkeys(USAGES, False)
         self.usage = usage
         self.root = (
             self._builder(self.authority.public_key(), timedelta(days=3650))

@@ -32,6 +32,7 @@ STATEMENT = "https://in-toto.io/Statement/v1"
 PROVENANCE = "https://slsa.dev/provenance/v1"
 PAYLOAD = "application/vnd.in-toto+json"
 INVOCATION = re.compile(rf"(?P<job>{JOB.pattern})/attempts/[0-9]{{1,6}}", re.ASCII)
+PUBLISHED = "sigstore.json"  # how the name of an attestation ends beside a published record
 MEND = "give the file that the job handed back beside the records"
 
 

@@ -46,12 +46,14 @@ class MachineState:
 
     `record` is the last one, if any: of a stale or failed one only date and device are shown.
     `reason` says why nothing ran (compiled, not measured) or the last run failed (failed).
+    `attestation` is the text of what the job that made the record signed; empty where none did.
     """
 
     record: Record | None
     state: str
     machine: str
     reason: str = ""
+    attestation: str = ""
 
     def __post_init__(self) -> None:
         if self.state not in STATES:
