@@ -12,7 +12,7 @@ from warpshelf.contract.snippet import Snippet
 from warpshelf.core.files import dump, write_atomically
 from warpshelf.core.findings import Finding
 from warpshelf.core.project import Project
-from warpshelf.records import history, ledger
+from warpshelf.records import attestation, history, ledger
 from warpshelf.render import pairs, results, tally
 from warpshelf.render.exhibit import Exhibit
 from warpshelf.render.fragments import fragments, pictures
@@ -47,6 +47,9 @@ def render(project: Project) -> tuple[list[Finding], int]:
         for state in one.states:
             if state.state in PUBLISHED and state.record is not None:
                 published[f"{one.id}/{state.machine}.json"] = dump(state.record)
+                if state.attestation:
+                    name = f"{one.id}/{state.machine}.{attestation.PUBLISHED}"
+                    published[name] = state.attestation
     built, wrong = paths.paths(held.pages, held.shelf)
     findings += wrong
     texts |= walks.fragments(built, pages, shown)
