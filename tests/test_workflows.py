@@ -92,7 +92,13 @@ def writers() -> list[tuple[str, str]]:
 def test_jobs_that_write_run_nothing_of_ours(workflow: str, name: str) -> None:
     job = read(GITHUB / "workflows" / f"{workflow}.yml")["jobs"][name]
     used = {step["uses"].partition("@")[0] for step in job["steps"] if "uses" in step}
-    known = {"actions/configure-pages", "actions/deploy-pages", "actions/download-artifact"}
+    known = {
+        "actions/attest",
+        "actions/configure-pages",
+        "actions/deploy-pages",
+        "actions/download-artifact",
+        "actions/upload-artifact",
+    }
     assert used <= known
     assert job["if"].startswith("github.ref == 'refs/heads/main'")
     for step in job["steps"]:
@@ -124,6 +130,16 @@ def test_checkouts_leave_no_credentials(path: Path) -> None:
     for step in steps(read(path)):
         if step.get("uses", "").startswith("actions/checkout@"):
             assert step["with"]["persist-credentials"] is False
+
+
+@pytest.mark.parametrize(
+    ("workflow", "job"), [("pages", "build"), ("pull-request", "build"), ("pull-request", "check")]
+)
+def test_who_reads_the_history_of_records_has_all_of_it(workflow: str, job: str) -> None:
+    """Blobs too: a clone without them would fetch each by itself."""
+    found = read(GITHUB / "workflows" / f"{workflow}.yml")["jobs"][job]["steps"]
+    [fetched] = [step["with"] for step in found if "actions/checkout@" in step.get("uses", "")]
+    assert fetched["fetch-depth"] == 0 and "filter" not in fetched
 
 
 def test_link_form_asks_for_the_fields_of_a_reading() -> None:

@@ -21,17 +21,20 @@ def main() -> None:
     import ray
     import works
 
+    from warpshelf.bench.plan import Options
     from warpshelf.bench.run import Verdict
     from warpshelf.contract import snippet
     from warpshelf.core.findings import ShelfError
     from warpshelf.core.project import Project
-    from warpshelf.fleet.drive import Fleet, Options, Said
+    from warpshelf.fleet.drive import Fleet, Said
 
     order = json.loads(sys.argv[1])
     project = Project(Path(order["root"]))
     ray.__version__ = order.get("version", ray.__version__)
     works.FOLDER = order["folder"]
-    options = Options(Path(order["out"]), **order.get("options", {}))
+    asked = dict(order.get("options", {}))
+    kinds = asked.pop("kinds", None)
+    options = Options(out=Path(order["out"]), **asked)
     said = os.fdopen(os.dup(1), "w")
 
     times = {"start": time.monotonic()}
@@ -57,7 +60,7 @@ def main() -> None:
 
     chosen = {name: getattr(works, name) for name in [order["work"], order.get("look", "look")]}
     work, look = chosen[order["work"]], chosen[order.get("look", "look")]
-    fleet = Fleet(project, options, hear, work, look, **order.get("limits", {}))
+    fleet = Fleet(project, options, kinds, hear, work, look, **order.get("limits", {}))
     if (writes := order.get("writes")) is not None:
         fill_disk_after(writes)
     end: dict = {}

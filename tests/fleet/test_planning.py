@@ -67,7 +67,9 @@ def test_what_is_current_by_a_record_in_place_or_in_the_bundle_is_not_due(trial:
     trial.snippet("one", PLAIN)
     record = made(trial, "one", "cpu")
     held = {"one": {"cpu": (record["digest"], record["date"])}}
-    assert [one.state for one in planned(trial, CPU, held=held).verdicts] == ["current"]
+    for force in (False, True):  # what the bundle has is this run's own
+        found = planned(trial, CPU, held=held, force=force)
+        assert [one.state for one in found.verdicts] == ["current"] and not found.items
     old = {"one": {"cpu": ("sha256:" + "0" * 64, record["date"])}}
     assert len(planned(trial, CPU, held=old).items) == 1
     place = trial.root / "snippets" / "one" / "results" / "cpu.json"

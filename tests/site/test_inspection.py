@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import LIST, ROOT, TOPIC, Trial, sound_snippet
-from synthetic import grids, record, timelines
+from synthetic import grids, honest, record, timelines
 
 from warpshelf.contract import snippet
 from warpshelf.core.files import dump
@@ -48,7 +48,7 @@ def put(trial: Trial, found: dict, name: str = "cpu.json") -> Path:
 def cpu_record(trial: Trial) -> dict:
     project = Project(trial.root)
     digest = snippet.read(project, project.snippets / "sound").digest
-    return record(0, snippet="sound", digest=digest)
+    return honest(record(0, snippet="sound", digest=digest))
 
 
 def edit(path: Path, old: str, new: str) -> None:
@@ -169,6 +169,13 @@ def code_as_prose(trial: Trial) -> None:
     trial.page("index.md", '# Trial\n\n    --8<-- "sound/sound.py:kernel"\n')
 
 
+def recipe_as_prose(trial: Trial) -> None:
+    recipes = trial.root / "scripts" / "recipes"
+    recipes.mkdir(parents=True)
+    (recipes / "slurm.sh").write_text("true\n")
+    trial.page("index.md", '# Trial\n\n```bash\n--8<-- "slurm.sh"\n```\n\n--8<-- "slurm.sh"\n')
+
+
 def no_such_list(trial: Trial) -> None:
     trial.page("index.md", '# Trial\n\n=== "A"\n\n    --8<-- "readings/kernels/sums.md"\n')
 
@@ -223,6 +230,7 @@ FAULTS: list[tuple[Callable[[Trial], None], str]] = [
     (no_such_file, "docs/index.md:3: embeds 'sound/sound.cu', which is neither a fragment nor"),
     (code_as_prose, "docs/index.md:3: embeds sound/sound.py:kernel as prose, not as code; put it "
                     "between ```python and ```"),
+    (recipe_as_prose, "docs/index.md:7: embeds slurm.sh as prose, not as code; put it between"),
     (no_such_section, f"docs/{TOPIC}.md:{EMBEDDED}: embeds the section 'kernels' of sound/sound"),
     (no_such_reading, "docs/index.md:3: embeds the reading 'a-papr', which is no id; "
                       'write "reading/a-paper.md"'),

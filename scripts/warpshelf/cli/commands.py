@@ -26,6 +26,9 @@ app = typer.Typer(
     help="Warpshelf: run the snippets, keep their records, build the site.",
 )
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="All by default.")]
+By = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Who made the records of a GPU; a page says so.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Answer in JSON on standard output.")]
 
 
@@ -37,7 +40,7 @@ def run_command_line() -> None:
 def main(words: list[str]) -> int:
     """Run one command line; 0 all well, 1 findings (one line each on standard error), 2 usage."""
     try:
-        _with_links(words)(words, prog_name="shelf")
+        _with_links(words)(words, prog_name="shelf", obj=words)
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else int(bool(done.code))
     except ShelfError as error:
@@ -98,6 +101,7 @@ def chosen(project: Project, ids: list[str] | None) -> list[Snippet]:
 
 @app.command()
 def run(
+    context: typer.Context,
     ids: Ids = None,
     out: Annotated[
         Path | None, typer.Option(help="Write all records into this one file, for `import`.")
@@ -107,6 +111,9 @@ def run(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Run what is current as well.")] = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Children at a time.")] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Say what would run and how long it takes; run nothing.")
+    ] = False,
     only: Annotated[
         str | None, typer.Option(metavar="gpu|cpu", help="Make the records of the one alone.")
     ] = None,
@@ -121,63 +128,72 @@ def run(
     kinds: Annotated[
         str | None, typer.Option(metavar="H100,A100", help="With --on: only these accelerators.")
     ] = None,
+    by: By = None,
     as_json: Json = False,
 ) -> None:
     """Verify snippets on this machine, time them if it has a GPU, and write their records.
 
-    A machine with a GPU makes the records of its GPU first, and then those of its CPU. On a cluster
-    each kind of machine gets each snippet once.
+    A machine with a GPU makes the records of its GPU first, and then those of its CPU. Stopped by
+    Ctrl-C or SIGTERM, it keeps what has passed, and the same command goes on. On a cluster each
+    kind of machine gets each snippet once.
     """
     if only not in (None, "gpu", "cpu"):
-        raise typer.BadParameter(f"--only {only}: write gpu or cpu")
+        raise typer.BadParameter(f"{only}: write gpu or cpu", param_hint="--only")
     if kinds is not None and on is None:
-        raise typer.BadParameter("--kinds is of a cluster; name it by --on")
-    troubled = False
+        raise typer.BadParameter("is of a cluster; name one by --on", param_hint="--kinds")
+    from warpshelf.bench import run as runs
+    from warpshelf.bench import stopping
+    from warpshelf.cli import closing, handing
+    from warpshelf.cli import console as consoles
+
     project = projects.find()
     picked = chosen(project, ids)
+    options = runs.Options(force=force, budget=budget, out=out, workers=workers, only=only)
     if on is not None:
-        from warpshelf.cli import fleet as fleets
-        from warpshelf.fleet.drive import Options
+        from warpshelf.cli import fleet
 
-        address, wanted = fleets.address_of(on), fleets.kinds_of(kinds)
-        asked = Options(out or fleets.OUT, wanted, budget, force, only, workers)
-        verdicts, troubled = fleets.run(project, picked, address, asked)
-    else:
-        from warpshelf.bench import run as runs
-        from warpshelf.cli import console as consoles
+        options.origin = handing.of_run(project, by, out or fleet.OUT)
+        status = fleet.run(project, picked, (on, kinds), options, plan, as_json, context.obj or [])
+        raise typer.Exit(status)
+    if plan:
+        from warpshelf.cli import planned
 
-        options = runs.Options(force=force, budget=budget, out=out, workers=workers, only=only)
-        with consoles.Reporter(len(picked)) as reporter:
-            verdicts = runs.Run(project, options, reporter).over(picked)
-    counts: dict[str, int] = {}
-    for verdict in verdicts:
-        counts[verdict.state] = counts.get(verdict.state, 0) + 1
+        intended = runs.Run(project, options).plan(picked)
+        print(planned.as_json(intended)) if as_json else planned.show(intended)
+        wrong = [finding for snippet in picked for finding in snippet.findings]
+        tell(wrong)
+        raise typer.Exit(1 if wrong else 0)
+    options.origin = handing.of_run(project, by, out)
+    status = 0
+    with consoles.Reporter(len(picked)) as reporter:
+        work = runs.Run(project, options, reporter)
+        try:
+            with stopping.raised():
+                work.over(picked)
+        except stopping.Stopped as stop:
+            work.leave(f"it was stopped by {stop.name}")
+            status = stop.status
+    verdicts = work.verdicts
     if as_json:
-        rows = [
-            {
-                "snippet": verdict.snippet,
-                "machine": verdict.machine,
-                "state": verdict.state,
-                "note": verdict.note,
-                "seconds": round(verdict.seconds, 3),
-                "findings": [str(finding) for finding in verdict.findings],
-                "errors": list(verdict.told),
-            }
-            for verdict in verdicts
-        ]
-        print(json.dumps(rows, indent=1))
-    words = ", ".join(f"{count} {state}" for state, count in counts.items()) or "no snippets"
-    sys.stderr.write(f"{words}\n")
-    if counts.get("failed") or troubled:
-        raise typer.Exit(1)
+        print(closing.as_json(verdicts))
+    gpu = {(one.snippet, one.machine) for one in verdicts if one.on_gpu and one.state == "passed"}
+    handing.after_run(project, picked, gpu, out)
+    said = closing.left(verdicts, context.obj or [])
+    if out is not None:
+        said += closing.handing_in(out, len(work.records), force and not work.planned.verdicts)
+    said.append(closing.counted(verdicts))
+    for line in said:
+        sys.stderr.write(f"{line}\n")
+    if status or any(verdict.state == "failed" for verdict in verdicts):
+        raise typer.Exit(status or 1)
 
 
-@app.command(hidden=True)
+@app.command()
 def machine() -> None:
     """Print in JSON what this machine is, as its records have it."""
-    from warpshelf.bench import run as runs
+    from warpshelf.bench import here
 
-    print(json.dumps(runs.Run(projects.find(), runs.Options()).machine()))
+    print(json.dumps(here.look(projects.find())))
 
 
 @app.command("import")
@@ -186,24 +202,52 @@ def import_(
     skip_stale: Annotated[
         bool, typer.Option("--skip-stale", help="Leave out records of other code.")
     ] = False,
+    by: By = None,
+    attestation: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The attestation of the job that made the records."),
+    ] = None,
+    trusted_root: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A Sigstore trusted root, in place of the public one."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Put the records of another machine in place: all of them, or none."""
+    from warpshelf.cli import handing
     from warpshelf.contract import snippet as snippets
-    from warpshelf.records import bundle
+    from warpshelf.records import bundle, neighbours
 
     project = projects.find()
-    written, left = bundle.import_all(project, snippets.discover(project), file, skip_stale)
-    names = [project.relative(path) for path in written]
+    terms = handing.terms(project, skip_stale, by, attestation, trusted_root)
+    known = snippets.discover(project)
+    done = bundle.import_all(project, known, file, terms)
+    doubts = handing.imported(done, known)
+    names = [project.relative(path) for path in done.written]
     if as_json:
-        print(json.dumps({"written": names, "left": left}, indent=1))
+        print(json.dumps({"written": names, "left": done.left, "doubts": doubts}, indent=1))
         return
+    for line in doubts:
+        sys.stderr.write(f"{line}\n")
     for name in names:
         print(f"wrote {name}")
-    for name in left:
+    folders = {path.parent for path in done.written}
+    for line in neighbours.of_all(one for one in known if one.results in folders):
+        print(line)
+    for name in done.left:
         print(f"left out {name}: made from other code")
     if not names:
         print("nothing to write: every record is in place already")
+
+
+@app.command()
+def checksums(
+    file: Annotated[Path, typer.Argument(help="What `shelf run --out FILE` wrote.")],
+) -> None:
+    """Print the SHA-256 of each record of a GPU in a bundle, as its file here will have it."""
+    from warpshelf.records import attestation, bundle
+
+    sys.stdout.write(attestation.checksums(bundle.read(file)))
 
 
 @app.command()
@@ -243,6 +287,8 @@ def check(
         for mend in mended:
             print(mend)
         tell(findings)
+        for line in inspection.remarks(project):
+            sys.stderr.write(f"{line}\n")
     if findings:
         raise typer.Exit(1)
     if not as_json:
@@ -292,13 +338,51 @@ def site(
 @app.command()
 def compare(
     id_: Annotated[str, typer.Argument(metavar="ID", help="The snippet.")],
+    others: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="OTHER",
+            help="Run nothing, but show this record (a key, KEY@COMMIT or a file) beside another.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run a snippet here, and show this machine beside the published ones."""
+    """Run a snippet here, and show this machine beside the published ones.
+
+    With --with two records are set side by side: those named, or one and the newest of its kind.
+    """
+    project = projects.find()
+    if others:
+        from warpshelf.cli import compared
+
+        compared.show(chosen(project, [id_])[0], others, as_json)
+        return
     from warpshelf.cli import compare as comparing
 
-    project = projects.find()
     comparing.show(project, chosen(project, [id_])[0], as_json)
+
+
+@app.command()
+def history(
+    id_: Annotated[str, typer.Argument(metavar="ID", help="The snippet.")],
+    machine: Annotated[
+        str | None, typer.Option(metavar="SLUG", help="Of one kind of GPU, or of one record.")
+    ] = None,
+    because: Annotated[
+        str | None,
+        typer.Option(metavar="WHY", help="Say why a record is slower than the one before it."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show the times of a snippet by commit, driver, torch and Triton, from version control."""
+    from warpshelf.cli import history as histories
+
+    one = chosen(projects.find(), [id_])[0]
+    if because is not None:
+        histories.explain(one, because, machine, as_json)
+    else:
+        histories.show(one, machine, as_json)
 
 
 @app.command()

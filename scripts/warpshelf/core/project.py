@@ -25,6 +25,11 @@ class Project:
         return self.root / "snippets"
 
     @property
+    def recipes(self) -> Path:
+        """Ways to run on machines that are not ours: scripts and settings that pages embed."""
+        return self.root / "scripts" / "recipes"
+
+    @property
     def fragments(self) -> Path:
         """Rendered Markdown, never committed."""
         return self.root / "build" / "fragments"
@@ -58,6 +63,11 @@ class Project:
     def ledger(self) -> Path:
         """What this checkout has verified on this machine; never committed."""
         return self.root / ".shelf" / "ledger.json"
+
+    @property
+    def forced(self) -> Path:
+        """What a forced run that is not finished has done; never committed."""
+        return self.root / ".shelf" / "forced.json"
 
     def relative(self, path: Path) -> str:
         """`path` as people write it: relative to the root, with forward slashes."""

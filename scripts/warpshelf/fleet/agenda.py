@@ -11,14 +11,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from warpshelf.bench import assemble
-from warpshelf.bench.run import COMPILE_SECONDS, MACHINE_SECONDS, Verdict
+from warpshelf.bench import assemble, here
+from warpshelf.bench.plan import COMPILE_SECONDS
+from warpshelf.bench.run import Verdict
 from warpshelf.contract.snippet import Snippet
 from warpshelf.records import store
 from warpshelf.records.machine import without_gpu
 
 # Beside its jobs a run imports torch, and the first on a node compiles the engine of papergpu.
 START = 180.0  # seconds
+NONE, PLACED, BROUGHT = range(3)  # where a current record is, if there is one
 Held = Mapping[str, Mapping[str, tuple[str, str]]]  # digest and date, by snippet and machine
 
 
@@ -73,7 +75,7 @@ class Item:
         """Seconds after which its runner hangs: all its jobs in a row, each to its own limit."""
         work = assemble.Gathered(self.snippet, self.kind.machine, None)
         jobs = [*work.jobs(COMPILE_SECONDS), work.timing_job()]
-        return START + MACHINE_SECONDS + sum(job.seconds for job in jobs if job is not None)
+        return START + here.SECONDS + sum(job.seconds for job in jobs if job is not None)
 
     def task(self) -> dict[str, Any]:
         """What the node is told."""
@@ -114,8 +116,8 @@ def agenda(
         found.verdicts.extend(refused)
         made = _made(snippet, held)
         for kind in able:
-            current, date = made.get(kind.slug, (False, ""))
-            if current and not force:
+            current, date = made.get(kind.slug, (NONE, ""))
+            if current >= (BROUGHT if force else PLACED):
                 found.verdicts.append(Verdict(snippet.id, "current", machine=kind.slug))
             else:
                 rows.append((date, Item(snippet, kind, workers)))
@@ -150,17 +152,21 @@ def _able(snippet: Snippet, kinds: list[Kind]) -> tuple[list[Kind], list[Verdict
     ]
 
 
-def _made(snippet: Snippet, held: Held) -> dict[str, tuple[bool, str]]:
+def _made(snippet: Snippet, held: Held) -> dict[str, tuple[int, str]]:
     """Of each machine that a snippet has a record of: whether it is current, and when it was made.
 
-    A record in its place and one that was brought home count alike.
+    A record in its place and one that was brought home count alike, but where all is forced: what
+    was brought home is this run's own, cut short, and another file begins another run.
     """
     records, _ = store.load_all(snippet)
-    rows = [(one["machine"]["slug"], one["digest"], one["date"]) for one in records.values()]
-    rows += [(slug, *row) for slug, row in held.get(snippet.id, {}).items()]
-    made: dict[str, tuple[bool, str]] = {}
-    for slug, digest, date in rows:
-        made[slug] = max(made.get(slug, (False, "")), (digest == snippet.digest, date))
+    rows = [
+        (one["machine"]["slug"], PLACED, one["digest"], one["date"]) for one in records.values()
+    ]
+    rows += [(slug, BROUGHT, *row) for slug, row in held.get(snippet.id, {}).items()]
+    made: dict[str, tuple[int, str]] = {}
+    for slug, where, digest, date in rows:
+        state = where if digest == snippet.digest else NONE
+        made[slug] = max(made.get(slug, (NONE, "")), (state, date))
     return made
 
 

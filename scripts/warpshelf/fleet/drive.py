@@ -13,9 +13,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from warpshelf.bench.run import Plan, Verdict
+from warpshelf.bench import stopping
+from warpshelf.bench.plan import Options
+from warpshelf.bench.run import SPENT, Verdict
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding
 from warpshelf.core.project import Project
@@ -31,19 +32,6 @@ SLACK = 60.0  # seconds beyond its own limit after which a task is taken for unr
 AHEAD = 16  # items handed to Ray for each kind, beyond those that its nodes can run at a time
 LOOK = 2.0  # seconds between two looks at the nodes
 TRIES = 3  # of one item on nodes that turn out unfit
-SPENT = "the budget was spent; the next run goes on"
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the command line asks of a fleet; see `bench.run.Options` for what both have."""
-
-    out: Path
-    kinds: tuple[str, ...] | None = None
-    budget: float | None = None
-    force: bool = False
-    only: str | None = None
-    workers: int | None = None
 
 
 @dataclass(frozen=True)
@@ -52,6 +40,13 @@ class Said:
 
     line: str
     wrong: bool = True
+
+
+@dataclass(frozen=True)
+class Due:
+    """An event: how many items are to be run."""
+
+    items: int
 
 
 @dataclass
@@ -78,11 +73,13 @@ class _Lane:
 class Fleet:
     """One run of a fleet. `tell` hears the plan, each verdict, and lines on the fleet itself.
 
-    `work` and `look` are what a node does: run an item, say what it is.
+    `kinds` are the accelerators to use, all by default. `work` and `look` are what a node does: run
+    an item, say what it is.
     """
 
     project: Project
     options: Options
+    kinds: tuple[str, ...] | None = None
     tell: Callable[[object], None] = lambda event: None
     work: Work = node.run
     look: Work = node.describe
@@ -93,9 +90,12 @@ class Fleet:
     findings: list[Finding] = field(default_factory=list)
     flights: dict[Ref, _Flight] = field(default_factory=dict)
     lanes: dict[str, _Lane] = field(default_factory=dict)
+    kept: int = 0  # records that are in the file of `--out`
 
-    def over(self, snippets: Iterable[Snippet], address: str) -> list[Verdict]:
+    def over(self, snippets: Iterable[Snippet], address: str, plan: bool = False) -> list[Verdict]:
         """Run whatever is stale among `snippets` on the kinds at `address`; every verdict.
+
+        With `plan` nothing is run: it is said what would be.
 
         Raises:
             ShelfError: the cluster cannot be used, the file of `--out` cannot be carried on, or the
@@ -104,18 +104,23 @@ class Fleet:
         budget = self.options.budget
         deadline = math.inf if budget is None else time.monotonic() + budget
         chosen = list(snippets)
+        assert self.options.out is not None
         with (
-            Spool(self.options.out) as spool,
+            Spool(self.options.out, reads=plan) as spool,
             parcel.packed(self.project, chosen) as folder,
             Cluster(address, folder) as cluster,
         ):
             gpus = self.options.only != "cpu"
-            there = muster(cluster, self.look, self.options.kinds, self.looking, gpus)
+            there = muster(cluster, self.look, self.kinds, self.looking, gpus)
             for finding in there.findings:
                 self._find(finding)
             self.tell(Said(there.words(), wrong=False))
             self._plan(chosen, there, spool)
-            self._drive(cluster, there, spool, deadline)
+            if plan:
+                self._say_plan()
+            else:
+                self.kept = spool.count
+                self._drive(cluster, there, spool, deadline)
         return self.verdicts
 
     def _plan(self, snippets: list[Snippet], there: Muster, spool: Spool) -> None:
@@ -126,13 +131,28 @@ class Fleet:
             if only is None or (one.accelerator is None) == (only == "cpu")
         ]
         due = agenda(snippets, kinds, spool.made, self.options.force, self.options.workers)
-        self.tell(Plan(len(due.verdicts) + len(due.items)))
+        self.tell(Due(len(due.items)))
         for verdict in due.verdicts:
             self._end(verdict)
         for item in due.items:
             fresh = _Lane(item.kind, manned=time.monotonic())
             lane = self.lanes.setdefault(item.kind.slug, fresh)
             lane.waiting.append((item, 0))
+
+    def _say_plan(self) -> None:
+        for lane in self.lanes.values():
+            names = ", ".join(item.snippet.id for item, _ in lane.waiting)
+            line = f"{lane.kind.name} ({lane.kind.slug}): {len(lane.waiting)} to run: {names}"
+            self.tell(Said(line, wrong=False))
+
+    def leave(self, why: str) -> None:
+        """Have a verdict on all that was planned and not reached."""
+        items = [flight.item for flight in self.flights.values()]
+        items += [item for lane in self.lanes.values() for item, _ in lane.waiting]
+        for item in items:
+            self._end(left(item, why))
+        self.flights.clear()
+        self.lanes.clear()
 
     def _drive(self, cluster: Cluster, there: Muster, spool: Spool, deadline: float) -> None:
         looked = -math.inf
@@ -176,8 +196,15 @@ class Fleet:
         flight = self._landed(ref)
         item, id_ = flight.item, "" if isinstance(answer, Lost) else str(answer["node"])
         result = outcome(item, answer, there.name(id_))
-        if result.record is not None:
-            spool.keep(result.record)
+        if (record := result.record) is not None:
+            if self.options.origin and item.kind.accelerator:
+                record["origin"] = self.options.origin
+            with stopping.held():  # a record and its verdict go together
+                spool.keep(record)
+                self.kept = spool.count
+                assert result.verdict is not None
+                self._end(result.verdict)
+            return
         if result.unfit and (finding := there.exclude(id_, result.unfit)):
             self._find(finding)
         if result.slug:  # it came later: of the same accelerator, and yet another device

@@ -26,11 +26,12 @@ class Spool:
     """What is in the file `out` and in the folder beside it, by snippet and machine.
 
     A context manager: leaving it, however that comes, merges all into `out` and removes the folder,
-    unless the disk takes nothing more.
+    unless the disk takes nothing more, or it only `reads`.
     """
 
-    def __init__(self, out: Path) -> None:
+    def __init__(self, out: Path, reads: bool = False) -> None:
         self.out = out
+        self.reads = reads
         self.folder = out.with_name(f"{out.name}.parts")
         self.full = False
         self.texts: dict[Key, str] = {}  # of the bundle, as `dump` writes each
@@ -55,8 +56,13 @@ class Spool:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
-        if not self.full and (self.parts or not self.out.exists()):
+        if not (self.full or self.reads) and (self.parts or not self.out.exists()):
             self._merge()
+
+    @property
+    def count(self) -> int:
+        """How many records there are."""
+        return sum(len(row) for row in self.made.values())
 
     def keep(self, record: Record) -> None:
         """Keep one more record, at once and for good.

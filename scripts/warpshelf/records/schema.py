@@ -127,6 +127,9 @@ COMPILED = {
     "compiler": str,
 }
 CONDITIONS = {"*": (int, float, type(None))}
+# What the children of a run may have taken: by task, over all children of that task.
+SPENT = ("due", "verify", "compile", "view", "space", "time")
+LONGEST_TASK = 7 * 86_400  # seconds
 MACHINE_SHAPE = {
     "slug": MACHINE,
     "device": str,
@@ -175,6 +178,7 @@ RECORD = {
     "targets?": [TARGET],  # of a kernel on a CPU: the architectures whose PTX it executed
     "counts?": [COUNT],  # of the same: what its launches did, line by line
     "space?": space.SPACE,  # of a kernel: every configuration of its SPACE
+    "seconds?": {f"{task}?": NUMBER for task in SPENT},  # that it took; claims nothing
 }
 
 
@@ -194,8 +198,13 @@ def contradiction(record: Record) -> str | None:
     gpu = record["machine"]["gpus"] > 0
     if gpu == (record["machine"]["slug"] == "cpu") or record["machine"]["gpus"] < 0:
         return "the machine's slug and its number of GPUs disagree"
+    for key in ("sm", "sms") if gpu else ():
+        if (record["machine"][key] or 0) < 1:
+            return f"is of a GPU with {record['machine'][key]} for its {key}"
     if "origin" in record and len(record["origin"]) != 1:
         return "its origin names a person and a job, or neither"
+    if "origin" in record and not gpu:
+        return "is of a CPU, which anyone can check, and has an origin"
     for case in record.get("cases", ()):
         for result in case["results"]:
             what = f"{result['role']} {result['name']!r}"
@@ -215,6 +224,9 @@ def contradiction(record: Record) -> str | None:
             return f"fact {fact['name']!r} passed with {fact['value']} for {fact['expected']}"
     if wrong := _unpredicted(record):
         return wrong
+    for task, seconds in record.get("seconds", {}).items():
+        if not 0 <= seconds <= LONGEST_TASK:
+            return f"took {seconds} s to {task}"
     if "counts" in record and (wrong := counts.contradiction(record)):
         return wrong
     if "space" in record and (wrong := space.contradiction(record)):

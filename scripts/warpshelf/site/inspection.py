@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from warpshelf.catalogue import everything, paths, terms
-from warpshelf.contract import mutants
+from warpshelf.contract import mutants, snippet
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding
 from warpshelf.core.pages import Page
@@ -16,8 +16,18 @@ from warpshelf.live import bundle
 from warpshelf.look import kept
 from warpshelf.readings import crosscheck, editors, model
 from warpshelf.readings.messages import nearest
-from warpshelf.records import agreement, store
+from warpshelf.records import (
+    agreement,
+    attestation,
+    conditions,
+    history,
+    intake,
+    neighbours,
+    store,
+)
+from warpshelf.records.history import History
 from warpshelf.records.machine import CPU
+from warpshelf.records.siblings import Difference, slug_of
 from warpshelf.render.fragments import KEYS
 from warpshelf.site import beside, claims, exhibits, holdings, viewed
 
@@ -34,8 +44,11 @@ def check(project: Project) -> list[Finding]:
     ids = {one.id for one in held.snippets}
     findings = [*held.findings, *crosscheck.check(held.shelf, ids)]
     shown = exhibits.pages(held.pages, ids)
+    past = history.read(project, newest=history.NEWEST)
     for one in held.snippets:
         findings.extend(_snippet(one, held.shelf, shown))
+        if not one.findings:
+            findings.extend(_slower(one, past))
     findings.extend(paths.paths(held.pages, held.shelf)[1])
     findings.extend(terms.check(held.glossary, held.pages, held.shelf, _included(shown)))
     drawn = {
@@ -44,6 +57,11 @@ def check(project: Project) -> list[Finding]:
     findings.extend(_pages(project, ids, held.shelf, held.pages, drawn))
     findings.extend(editors.check(project))
     return sorted(set(findings))
+
+
+def remarks(project: Project) -> list[str]:
+    """What is no fault but good to know: records that stand beside others, and why."""
+    return neighbours.of_all(snippet.discover(project))
 
 
 def _snippet(one: Snippet, shelf: model.Shelf, shown: dict[str, str]) -> Iterator[Finding]:
@@ -66,8 +84,14 @@ def _snippet(one: Snippet, shelf: model.Shelf, shown: dict[str, str]) -> Iterato
         for slug, record in records.items():
             if record["digest"] == one.digest:
                 where = one.project.relative(store.path_of(one, slug))
-                for fault in agreement.faults(record, committed, one):
-                    yield Finding(where, None, fault, f"make it again with `shelf run {one.id}`")
+                mend = f"make it again with `shelf run {one.id}`"
+                told = [*intake.faults(record, one), *agreement.faults(record, committed, one)]
+                for fault in told:
+                    yield Finding(where, None, fault, mend)
+                if slug_of(slug) != CPU and "origin" not in record:
+                    named = "hand it in again by `shelf import --by NAME`"
+                    yield Finding(where, None, "does not say who made it", named)
+    yield from attestation.check(one, records)
     if one.id not in shown:
         mend = f'embed it by `--8<-- "{one.id}/whole.md"` on a page'
         yield Finding(path, None, "is on no page", mend)
@@ -78,12 +102,34 @@ def _snippet(one: Snippet, shelf: model.Shelf, shown: dict[str, str]) -> Iterato
             mend = f"{meant}, or add the reading"
             yield Finding(path, 1, f"its Source {name!r} is no reading", mend)
     for stray in sorted(one.results.glob("*")):
-        if stray.suffix != ".json" and stray != one.results / kept.FOLDER:
+        if stray.suffix != ".json" and stray.name not in (kept.FOLDER, store.ATTESTATIONS):
             where = one.project.relative(stray)
             yield Finding(where, None, "is no record", "remove it")
     current = committed if committed and committed["digest"] == one.digest else None
     yield from viewed.check(one, current)
     yield from beside.check(one)
+
+
+def _slower(one: Snippet, past: History) -> Iterator[Finding]:
+    """A finding for each variant of a present record that takes longer than in the one before."""
+    for (name, key), versions in past.of.items():
+        if name != one.id or len(versions) < 2:
+            continue
+        before, after = (version.record for version in versions[-2:])
+        if after["digest"] != one.digest or after.get("slower"):
+            continue
+        found: dict[str, list[Difference]] = {}
+        for difference in history.slower(before, after):
+            found.setdefault(difference.name, []).append(difference)
+        where = one.project.relative(store.path_of(one, key))
+        other = conditions.side_by_side(before, after)
+        say = f'`shelf history {one.id} --machine {key} --because "WHY"`'
+        mend = f"make it fast again, measure again when the GPU is alone, or say why by {say}"
+        for rows in found.values():
+            worst = max(rows, key=lambda row: row.factor)
+            more = f" (and in {len(rows) - 1} more)" if len(rows) > 1 else ""
+            what = f"is slower than before: {conditions.difference_line(worst)}{more}; {other}"
+            yield Finding(where, None, what, mend)
 
 
 def _included(shown: Mapping[str, str]) -> dict[str, set[str]]:
@@ -221,7 +267,7 @@ def _embedded(
         known = drawn.get(first)
         good = known is None or named["name"] in known  # without a record there is no telling
         return None if good else f"embeds {name!r}, but {first} draws no picture of that name"
-    if (project.docs / "assets" / name).is_file():
+    if any((folder / name).is_file() for folder in (project.docs / "assets", project.recipes)):
         return None
     if rest.removesuffix(".md") in KEYS and rest.endswith(".md"):
         return None if first in ids else f"embeds the snippet {first!r}, which is not there"
