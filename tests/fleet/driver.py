@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import signal
 import sys
 import time
 from pathlib import Path
@@ -21,6 +20,7 @@ def main() -> None:
     import ray
     import works
 
+    from warpshelf.bench import stopping
     from warpshelf.bench.plan import Options
     from warpshelf.bench.run import Verdict
     from warpshelf.contract import snippet
@@ -66,9 +66,11 @@ def main() -> None:
     end: dict = {}
     chosen_snippets = snippet.discover(project)
     times["discovered"] = time.monotonic()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
     try:
-        fleet.over(chosen_snippets, order["address"])
+        with stopping.raised():
+            fleet.over(chosen_snippets, order["address"])
+    except stopping.Stopped as stop:
+        fleet.leave(f"it was stopped by {stop.name}")
     except ShelfError as error:
         end["error"] = str(error)
     times["end"] = time.monotonic()

@@ -78,7 +78,7 @@ def text(figures: dict[str, Any]) -> str:
         plan, run, merge = row["read"] + row["plan"], row["run"], row["merge"]
         each = 1e3 * (plan + run + merge) / row["items"]
         lines.append(
-            f"| {row['snippets']:,} | {row['items']:,} | {plan:.1f} s | {run:.1f} s | "
+            f"| {row['snippets']:,} | {row['items']:,} | {1e3 * plan:.0f} ms | {run:.1f} s | "
             f"{each:.0f} ms | {merge:.1f} s | {row['again']:.1f} s |"
         )
     made = f"On {figures['date']}, commit `{figures['commit']}`, {figures['processor']}, "

@@ -121,9 +121,11 @@ def test_an_interrupted_run_keeps_what_came_home_and_the_next_goes_on(ground: Fi
     until = time.monotonic() + 60
     while len(run.rows) < 2 and time.monotonic() < until:
         time.sleep(0.05)
-    run.process.send_signal(signal.SIGINT)
+    run.process.send_signal(signal.SIGTERM)
     run.done()
     assert len(ground.records()) == 2 and not ground.parts.exists()
+    [left] = [row[3] for row in run.rows if row[2] == "left"]
+    assert left == "it was stopped by SIGTERM"
     again = ground.run("told", options=options)
     assert sorted(state for *_, state in again.verdicts) == ["current", "current", "passed"]
 

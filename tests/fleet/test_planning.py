@@ -10,6 +10,7 @@ import sys
 import types
 from typing import Any
 
+import overhead
 import pytest
 import works
 from conftest import Trial
@@ -260,3 +261,10 @@ def test_an_address_where_nobody_listens_is_told_at_once(trial: Trial, scheme: s
 def test_wrong_usage_is_told_before_anything_starts(trial: Trial, words: list[str]) -> None:
     done = trial.shelf("run", *words)
     assert done.returncode == 2 and "Invalid value" in done.stderr
+
+
+def test_the_page_shows_the_figures_that_are_kept() -> None:
+    page = overhead.PAGE.read_text(encoding="utf-8")
+    figures = json.loads(overhead.FILE.read_text(encoding="utf-8"))
+    assert [row["items"] for row in figures["rows"]] == [40, 400, 4000]
+    assert overhead.shown(page, figures) == page and overhead.text(figures) in page

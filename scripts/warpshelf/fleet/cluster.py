@@ -9,14 +9,17 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import signal
 import socket
 import sys
-from collections.abc import Callable, Collection, Iterable
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from warpshelf.bench import stopping
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.fleet import node
 
@@ -53,6 +56,9 @@ class Lost:
 class Cluster:
     """A connection. A context manager: leaving it cancels what is under way, and disconnects.
 
+    While Ray is called, a signal that asks the run to stop is held back: Ray takes no exception
+    from a handler but KeyboardInterrupt.
+
     Raises:
         ShelfError: Ray is not installed, nobody answers there, or its versions are others.
     """
@@ -71,12 +77,13 @@ class Cluster:
         if local:
             options |= {"include_dashboard": False, "object_store_memory": STORE}
         try:
-            self.ray.init(
-                **options,
-                runtime_env={"working_dir": str(folder)},
-                log_to_driver=False,
-                logging_level="ERROR",
-            )
+            with _signals_kept(), stopping.held():
+                self.ray.init(
+                    **options,
+                    runtime_env={"working_dir": str(folder)},
+                    log_to_driver=False,
+                    logging_level="ERROR",
+                )
             from ray.util.queue import Queue
 
             self.notes: Any = Queue(actor_options={"num_cpus": 0, "max_restarts": -1})
@@ -105,6 +112,7 @@ class Cluster:
             self.ray.shutdown()
         self.quiet.close()
 
+    @stopping.held()
     def nodes(self) -> list[Node]:
         """The nodes that are alive and have anything to run on."""
         found = []
@@ -123,6 +131,7 @@ class Cluster:
                 found.append(one)
         return found
 
+    @stopping.held()
     def start(
         self,
         work: Work,
@@ -154,6 +163,7 @@ class Cluster:
         self.flying.add(ref)
         return ref
 
+    @stopping.held()
     def wait(self, seconds: float) -> list[Ref]:
         """Wait for the next answer, not longer than `seconds`; all that are there by then."""
         if not self.flying:
@@ -165,6 +175,7 @@ class Cluster:
             done += more
         return list(done)
 
+    @stopping.held()
     def answer(self, ref: Ref) -> dict[str, Any] | Lost:
         """What a promise came to, once `wait` has given it."""
         self.flying.discard(ref)
@@ -185,6 +196,7 @@ class Cluster:
         except errors.RayError as error:
             return Lost(_line(error))
 
+    @stopping.held()
     def cancel(self, refs: Iterable[Ref], force: bool = False) -> None:
         """End tasks, or keep them from beginning; `force` ends the worker as well."""
         for ref in refs:
@@ -192,6 +204,7 @@ class Cluster:
             with contextlib.suppress(Exception):
                 self.ray.cancel(ref, force=force)
 
+    @stopping.held()
     def begun(self) -> list[tuple[str, str]]:
         """The tasks that began since this was asked last: (key, id of the node)."""
         with contextlib.suppress(Exception):  # its node may be lost; then nothing is known
@@ -215,6 +228,21 @@ def _ray(address: str) -> Any:
             Finding(package, None, "is not installed in this environment", mend)
         ) from None
     return ray
+
+
+@contextlib.contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Leave signals to those who had them: Ray's own handler of SIGTERM aborts the process."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # where Ray touches none
+        return
+    found = [(one, signal.getsignal(one)) for one in (signal.SIGINT, signal.SIGTERM)]
+    try:
+        yield
+    finally:
+        for one, handler in found:
+            if handler is not None:
+                signal.signal(one, handler)
 
 
 def _knock(address: str) -> None:
