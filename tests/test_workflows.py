@@ -126,6 +126,16 @@ def test_checkouts_leave_no_credentials(path: Path) -> None:
             assert step["with"]["persist-credentials"] is False
 
 
+@pytest.mark.parametrize(
+    ("workflow", "job"), [("pages", "build"), ("pull-request", "build"), ("pull-request", "check")]
+)
+def test_who_reads_the_history_of_records_has_all_of_it(workflow: str, job: str) -> None:
+    """Blobs too: a clone without them would fetch each by itself."""
+    found = read(GITHUB / "workflows" / f"{workflow}.yml")["jobs"][job]["steps"]
+    [fetched] = [step["with"] for step in found if "actions/checkout@" in step.get("uses", "")]
+    assert fetched["fetch-depth"] == 0 and "filter" not in fetched
+
+
 def test_link_form_asks_for_the_fields_of_a_reading() -> None:
     """The form's answers are an entry; what only maintainers decide is not asked for."""
     form = yaml.safe_load((GITHUB / "ISSUE_TEMPLATE" / "link.yml").read_text(encoding="utf-8"))

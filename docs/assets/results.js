@@ -117,7 +117,7 @@
   function choosable(box) {
     const names = new Map();
     for (const head of box.querySelectorAll("th[data-machine]")) {
-      names.set(head.dataset.machine, head.textContent.trim());
+      names.set(head.dataset.machine, head.dataset.name);
     }
     if (names.size < 2) return;
     const chosen = [...names.keys()].slice(0, 2);

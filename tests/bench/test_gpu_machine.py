@@ -13,6 +13,7 @@ from synthetic import result
 
 from warpshelf.bench import pool
 from warpshelf.bench import run as runs
+from warpshelf.bench.outlook import Outlook
 from warpshelf.bench.pool import Job, Outcome, Pool
 from warpshelf.bench.run import Options, Plan, Run, Verdict
 from warpshelf.contract import snippet
@@ -184,7 +185,9 @@ def test_a_plain_run_makes_the_records_of_gpu_and_cpu(
         ("sound", "cpu"): "passed",
         ("counts", "cpu"): "passed",  # a GPU changes nothing of it
     }
-    assert events[0] == Plan(3)
+    plan, outlook = events[:2]
+    assert isinstance(plan, Plan) and plan.verdicts == 3
+    assert isinstance(outlook, Outlook) and outlook.left() == 0  # all of it is over
     folder = trial.root / "snippets" / "sound" / "results"
     gpu, cpu = (json.loads((folder / f"{name}.json").read_text()) for name in (SLUG, "cpu"))
     assert gpu["machine"] == GPU and gpu["cases"][-1]["results"][0]["time"]

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+import io
+import threading
+import time
 
+import pytest
+from rich.console import Console
+
+from warpshelf.bench.outlook import Outlook
 from warpshelf.bench.pool import Job
 from warpshelf.bench.run import Plan, Verdict
-from warpshelf.cli.console import Reporter
+from warpshelf.cli.console import NOTEBOOKS, Reporter
 from warpshelf.core.findings import Finding
 from warpshelf.worker.task import Task
 
@@ -16,7 +22,8 @@ FOUND = Finding(
 )
 EVENTS = (
     Job(Task.DESCRIBE, "machine", 60),
-    Job(Task.VERIFY, "sound", 20),
+    Job(Task.VERIFY, "sound", 20, {"target": "sm_90"}),
+    Job(Task.VERIFY, "sound", 20, {"target": "sm_80"}),  # the same phase: one line
     Job(Task.COMPILE, LONG, 20),
     Job(Task.TIME, "sound", 20),
     Verdict("sound", "passed", "agrees with its record", seconds=1.26),
@@ -28,6 +35,16 @@ EVENTS = (
     Verdict("wrong", "failed", findings=(FOUND,), seconds=0.04),
     Verdict("later", "left", "the budget was spent"),
 )
+
+
+def shown_bar(reporter: Reporter) -> str:
+    """The live line, without its colours."""
+    console = Console(width=200, file=io.StringIO(), color_system=None)
+    for column in reporter.bar.columns:
+        column._renderable_cache.clear()  # it is drawn anew once a second
+    with console.capture() as got:
+        console.print(reporter.bar.make_tasks_table(reporter.bar.tasks))
+    return got.get()
 
 
 def shown(capsys: pytest.CaptureFixture[str], visible: bool = True) -> tuple[str, str]:
@@ -58,12 +75,60 @@ def test_a_log_has_a_plain_line_for_each_start_and_verdict(
         f"skipped {LONG} needs [two] GPUs :smile: and {'much ' * 30}more",
         "failed  wrong 0.0 s",
         str(FOUND),
-        "left    later the budget was spent",
     ]
 
 
 def test_it_is_quiet_where_it_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown(capsys, visible=False) == ("", "")
+
+
+class Ten(Plan):
+    """A plan of so many verdicts, with nothing behind them."""
+
+    verdicts = 10
+
+
+class Hour(Outlook):
+    """An hour is left."""
+
+    def __init__(self) -> None:
+        super().__init__(Plan([]))
+
+    def left(self) -> float:
+        return 3600.0
+
+
+def test_a_log_is_told_what_is_left_every_so_often(capsys: pytest.CaptureFixture[str]) -> None:
+    with Reporter(5, every=0.05) as reporter:
+        reporter(Ten([]))
+        reporter(Hour())
+        reporter(Verdict("held", "current"))
+        reporter(Verdict("sound", "passed"))
+        time.sleep(0.4)
+    lines = capsys.readouterr().err.splitlines()
+    told = [line for line in lines if "left" in line]
+    assert len(told) >= 2
+    assert set(told) == {"  1 of 10 done after 0:00, about 60 min left"}
+    assert threading.active_count() == 1 or not reporter._ticking.is_alive()
+
+
+def test_without_a_plan_nothing_is_told_of_what_is_left(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Reporter(5, every=0.01) as reporter:
+        reporter(Verdict("held", "current"))
+        time.sleep(0.1)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_has_no_live_line(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    for other in NOTEBOOKS:
+        monkeypatch.delenv(other, raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as ipykernel sets it
+    assert Reporter(1).live
+    monkeypatch.setenv(name, "1")
+    assert not Reporter(1).live
 
 
 def test_a_terminal_has_one_live_line(
@@ -72,11 +137,17 @@ def test_a_terminal_has_one_live_line(
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "200")
+    for name in NOTEBOOKS:
+        monkeypatch.delenv(name, raising=False)
     with Reporter(7) as reporter:
         assert reporter.live
-        reporter(Plan(1))  # the run knows better how many verdicts there will be
+        reporter(Ten([]))  # the run knows better how many verdicts there will be
+        reporter(Hour())
         reporter(Job(Task.VERIFY, "sound", 20))
         assert reporter.bar.tasks[0].description == "verifying sound"
+        assert shown_bar(reporter).endswith(" 0/10 0:00:00 about 60 min left verifying sound\n")
+        reporter(Verdict("held", "current"))
+        reporter(Verdict("gone", "skipped", "needs a GPU"))
         reporter(Verdict("sound", "passed"))
-        assert (reporter.bar.tasks[0].description, reporter.bar.finished) == ("", True)
+        assert (reporter.bar.tasks[0].description, reporter.bar.tasks[0].completed) == ("", 1)
     assert "\x1b[" in capsys.readouterr().err

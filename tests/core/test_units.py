@@ -162,3 +162,12 @@ def test_labels_never_raise_and_keep_the_order(cases: list[dict]) -> None:
 def test_the_variants_of_a_case_are_not_in_its_label() -> None:
     cases = [{"m": 2, "n": 3}, {"m": 2, "n": 5, "variants": ["online"]}]
     assert units.labels(cases) == ["2 \u00d7 3", "2 \u00d7 5"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "5 s"), (12.4, "10 s"), (13, "15 s"), (57, "55 s"), (58, "1 min"), (840, "14 min"),
+     (5369, "89 min"), (5400, "1 h 30 min"), (7300, "2 h"), (7799, "2 h 10 min"), (90000, "25 h")],
+)  # fmt: skip
+def test_a_time_to_wait_for_is_coarse(seconds: float, words: str) -> None:
+    assert units.duration(seconds) == words

@@ -90,6 +90,7 @@ def test_a_key_must_be_there_unless_it_may_be_absent(name: str) -> None:
         "space": synthetic.space(),
         "origin": {"who": "Ada Lovelace"},
         "slower": "the driver changed",
+        "seconds": {"verify": 1.5},
     }
     del record[name.rstrip("?")]
     said = problem(record)
@@ -273,6 +274,8 @@ def timed(**more: object) -> dict:
         (changed(timelines=[]), "no list of rows"),
         (changed(grids=[]), "no list of rows"),
         (changed(grids__0__columns=["0"]), "row 0 of its cells is no list of 1"),
+        (changed() | {"seconds": {"verify": 3, "time": -0.1}}, "took -0.1 s to time"),
+        (changed() | {"seconds": {"compile": 1e9}}, "took 1000000000.0 s to compile"),
         (changed(timelines__0__unit=0), "its unit is 0"),
         (changed(timelines__0__passes__1__start=-1), "has the start -1"),
         (changed(timelines__1__name="one-by-one"), "stands twice"),

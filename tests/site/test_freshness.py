@@ -15,6 +15,7 @@ import pytest
 from benchmark import BUILD
 from benchmark import project as forty
 from conftest import LIST, MKDOCS, TOPIC, Trial, sound_snippet
+from versioned import Repository, times
 
 from warpshelf.core.project import Project
 from warpshelf.site import build, inspection, rendering
@@ -104,6 +105,27 @@ def test_whatever_changes_is_rendered(
     assert len(count) == 1
     again = build.render(Project(shelf.root))
     assert len(count) == 1 and again.findings == first.findings
+
+
+def test_other_versions_of_a_record_are_rendered(trial: Trial, count: list[Project]) -> None:
+    """The files are as they were; what version control has of them is not."""
+    repository = Repository(trial)
+    trial.page("index.md", '# Trial\n\n--8<-- "sound/whole.md"\n')
+    first = repository.made(times(1), date="2031-01-01T00:00:00Z")
+    last = repository.made(times(2), date="2032-01-01T00:00:00Z")
+    repository.put(last)
+    build.render(repository.project)
+    assert build.render(repository.project).changed == 0 and len(count) == 1
+    for found in (first, last):
+        repository.put(found)
+        repository.commit()
+    whole = repository.project.fragments / "sound" / "whole.md"
+    assert "Over time" not in whole.read_text()
+    build.render(repository.project)
+    assert len(count) == 2 and "Over time" in whole.read_text()
+    (trial.root / "other").write_text("a commit of something else")
+    repository.commit()
+    assert build.render(repository.project).changed == 0 and len(count) == 2
 
 
 def test_a_note_of_other_findings_is_no_proof(shelf: Trial, count: list[Project]) -> None:

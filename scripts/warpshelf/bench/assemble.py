@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,9 @@ class Gathered:
     awaited: set[tuple[Task, str | None]] = field(default_factory=set)
     findings: list[Finding] = field(default_factory=list)
     seconds: float = 0.0
+    spent: dict[str, float] = field(
+        default_factory=dict
+    )  # seconds by task, of what found nothing wrong
 
     def __post_init__(self) -> None:
         self.digest = self.snippet.digest
@@ -69,8 +73,11 @@ class Gathered:
         for module in self.snippet.needs.get("modules", ()):
             if find_spec(module) is None:
                 return f"{module} is not installed in this environment; install the extra `run`"
-        why = self.snippet.cannot_run(self.machine["sm"], self.machine["gpus"])
-        return why if why and not self._compiles else None
+        return None if self._compiles else self.only_compiled()
+
+    def only_compiled(self) -> str | None:
+        """Why it is compiled on this machine and not executed; None where it is executed."""
+        return self.snippet.cannot_run(self.machine["sm"], self.machine["gpus"])
 
     @property
     def _compiles(self) -> bool:
@@ -80,7 +87,7 @@ class Gathered:
 
     @property
     def _executes(self) -> bool:
-        return self.snippet.cannot_run(self.machine["sm"], self.machine["gpus"]) is None
+        return self.only_compiled() is None
 
     def jobs(self, compile_seconds: float, force: bool = False, viewed: bool = False) -> list[Job]:
         """What to do before any timing. A current record's compile figures are kept on a CPU.
@@ -100,7 +107,7 @@ class Gathered:
         if self._compiles and not spared and Task.COMPILE not in self.parts:
             jobs.append(self._job(Task.COMPILE, compile_seconds))
         if viewed and self._executes and self.snippet.kind == "kernel":
-            missing = force or not self.old_is_current or not kept.views_of(self.snippet)[0]
+            missing = force or not self.old_is_current or not self._has_views
             for target in self._executed() if missing else ():
                 jobs.append(self._job(Task.VIEW, compile_seconds, target))
         if self._surveys(force):
@@ -108,6 +115,10 @@ class Gathered:
                 jobs.append(self._job(Task.SPACE, SPACE_SECONDS, target))
         self.awaited = {(job.do, job.details["target"]) for job in jobs}
         return jobs
+
+    @cached_property
+    def _has_views(self) -> bool:
+        return bool(kept.views_of(self.snippet)[0])
 
     def _surveys(self, force: bool) -> bool:
         """Whether the configurations of a SPACE are executed; a current record's are kept."""
@@ -150,6 +161,9 @@ class Gathered:
     def take(self, outcome: Outcome) -> None:
         """Keep the answer of a child, or the finding that stands for it."""
         self.seconds += outcome.seconds
+        if outcome.answer and not outcome.answer.get("failures"):
+            task = outcome.job.do.name.lower()
+            self.spent[task] = round(self.spent.get(task, 0.0) + outcome.seconds, 1)
         target = outcome.job.details.get("target")
         self.awaited.discard((outcome.job.do, target))
         self.findings.extend(findings_of(self.snippet, outcome))
@@ -217,6 +231,11 @@ class Gathered:
         rows = {target: lines for one in self.spaces for target, lines in one["rows"].items()}
         return {**self.spaces[0], "rows": rows}
 
+    def _seconds(self) -> dict[str, float]:
+        """What each task took, also one whose result is kept of the record in place."""
+        kept = self.old.get("seconds", {}) if self.old and self.old_is_current else {}
+        return {**kept, **self.spent}
+
     def _anything_executed(self) -> bool:
         rows = self.parts.get(Task.VERIFY, {}).get("cases", [])
         return any(
@@ -230,8 +249,7 @@ class Gathered:
         verified = self.parts.get(Task.VERIFY, {})
         timed = self.parts.get(Task.TIME, {})
         skips = {row["what"]: row for row in verified.get("skips", []) + timed.get("skips", [])}
-        why = self.snippet.cannot_run(self.machine["sm"], self.machine["gpus"])
-        if why:
+        if why := self.only_compiled():
             skips["everything"] = {"what": "everything", "reason": why}
         listed = self.parts.get(Task.DUE, {})
         parts = {
@@ -249,6 +267,7 @@ class Gathered:
             "targets": self._executed() if verified else None,
             "counts": counts.merged(self.counts),
             "space": timed.get("space") or self._space(),
+            "seconds": self._seconds(),
         }
         return {
             "schema": SCHEMA,

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from warpshelf.bench import assemble
+from warpshelf.bench.plan import COMPILE_SECONDS
 from warpshelf.bench.pool import AHEAD, Job, Pool
-from warpshelf.bench.run import COMPILE_SECONDS
 from warpshelf.contract import architectures
 from warpshelf.contract import snippet as snippets
 from warpshelf.contract.snippet import Snippet

@@ -217,8 +217,6 @@ class _Child:
     def __init__(self, processes: Any, job: Job, environment: dict[str, str]) -> None:
         self.job = job
         self.token = secrets.token_hex(16)
-        self.started = time.monotonic()
-        self.limit = self.started + job.seconds
         self.output = bytearray()
         self.place = ""
         self.answer: dict[str, Any] | None = None
@@ -233,6 +231,9 @@ class _Child:
         }
         self.process = processes.Process(target=child.main, args=(details, theirs, printing))
         self.process.start()
+        # Not before: the first child waits until the fork server has imported torch.
+        self.started = time.monotonic()
+        self.limit = self.started + job.seconds
         theirs.close()
         printing.close()
 

@@ -4,33 +4,29 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
-from warpshelf.bench import assemble
-from warpshelf.bench.pool import AHEAD, Job, Outcome, Pool, most_on_gpu
+from warpshelf.bench import forced, here, stopping
+from warpshelf.bench.assemble import Gathered
+from warpshelf.bench.estimate import Estimator
+from warpshelf.bench.outlook import Outlook
+from warpshelf.bench.plan import Options, Part, Plan, Planner, Turn
+from warpshelf.bench.pool import AHEAD, Job, Pool, most_on_gpu
 from warpshelf.contract import predictions
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.files import write_atomically
-from warpshelf.core.findings import Finding, ShelfError
+from warpshelf.core.findings import Finding
 from warpshelf.core.project import Project
 from warpshelf.look import kept
 from warpshelf.records import agreement, bundle, ledger, machine, store
 from warpshelf.records.schema import Record
 from warpshelf.worker.task import Task
 
-MACHINE_SECONDS = 60.0  # to import torch and look at the GPU, with a cold disk
-COMPILE_SECONDS = 300.0
+__all__ = ["Options", "Plan", "Run", "Verdict"]
 
-
-@dataclass(frozen=True)
-class Plan:
-    """How many verdicts a run will reach."""
-
-    verdicts: int
+SPENT = "the budget was spent"
 
 
 @dataclass(frozen=True)
@@ -50,23 +46,12 @@ class Verdict:
 
 
 @dataclass
-class Options:
-    """What the command line asks of a run.
-
-    `both` asks a machine with a GPU for the records of its CPU as well, which anyone can make
-    again, and without which no record of a GPU can be checked.
-    """
-
-    force: bool = False
-    budget: float | None = None
-    out: Path | None = None
-    workers: int | None = None
-    both: bool = True
-
-
-@dataclass
 class Run:
-    """One run over some snippets. `tell` hears the plan, each start of a job and each verdict."""
+    """One run over some snippets.
+
+    `tell` hears the plan and the outlook if anything is to run, then each start of a job and each
+    verdict.
+    """
 
     project: Project
     options: Options
@@ -74,11 +59,33 @@ class Run:
     verdicts: list[Verdict] = field(default_factory=list)
     records: dict[tuple[str, str], Record] = field(default_factory=dict)
     here: dict[str, Any] = field(default_factory=dict)
+    planned: Plan = field(default_factory=lambda: Plan([]))
+    outlook: Outlook = field(default_factory=lambda: Outlook(Plan([])))
+    forced: forced.Forced | None = None
     # Compiled figures by snippet and digest: made ahead of time, they are the same on the CPU.
     compiled: dict[tuple[str, str], list[dict[str, Any]]] = field(default_factory=dict)
 
-    def over(self, snippets: Iterable[Snippet]) -> list[Verdict]:
-        """Run whatever is stale among `snippets`; every verdict, in the order reached.
+    def plan(self, chosen: Iterable[Snippet]) -> Plan:
+        """What a run over these would do. Nothing is run, but for a look at a GPU.
+
+        Raises:
+            ShelfError: the GPU cannot be asked, or the file of `--out` cannot be carried on.
+        """
+        sound = [snippet for snippet in chosen if not snippet.findings]
+        planner = self._planner(sound)
+        if not machine.may_have_gpu():
+            self.here = machine.plain()
+        else:
+            here.need_torch()
+            with Pool(1) as pool:
+                self.here = here.describe(pool, self.project)
+        return Plan(planner.turns(self.here, sound), self.options.budget)
+
+    def over(self, chosen: Iterable[Snippet]) -> list[Verdict]:
+        """Run whatever is stale among the snippets; every verdict, in the order reached.
+
+        Whatever ends it early, be it an exception that a signal raises, its children are ended and
+        what has passed is kept.
 
         Raises:
             ShelfError: torch is missing, or the file of `--out` cannot be carried on.
@@ -87,117 +94,143 @@ class Run:
         budget = self.options.budget
         deadline = None if budget is None else started + budget
         sound = []
-        for snippet in snippets:
+        for snippet in chosen:
             if snippet.findings:
                 self._end(Verdict(snippet.id, "failed", "not run", snippet.findings))
             else:
                 sound.append(snippet)
-        self._carry_on()
-        book = ledger.load(self.project)
+        planner = self._planner(sound)
+        out = self.options.out
+        if out is not None and not out.exists():
+            write_atomically(out, bundle.text([]))  # who waits for it finds one in any case
         ahead: tuple[str, ...] = ()
         if not machine.may_have_gpu():
-            stale = self._stale(sound, machine.CPU, book)
-            if not stale:
-                for snippet in sound:
-                    self._current(snippet, machine.CPU)
+            self.here = machine.plain()
+            self.planned = Plan(planner.turns(self.here, sound), budget)
+            runs = [part.work.snippet for turn in self.planned.turns for part in turn.parts]
+            if not runs:
+                for turn in self.planned.turns:
+                    self._spare(turn)
                 return self.verdicts
-            if any(snippet.uses_triton or snippet.cuda_path for snippet in stale):
+            if any(snippet.uses_triton or snippet.cuda_path for snippet in runs):
                 ahead = AHEAD  # of a GPU's children few have a use for it
-        self._need_torch()
+        here.need_torch()
         with Pool(self.options.workers or os.cpu_count() or 1, preload=ahead) as pool:
-            self.here = self._describe(pool) if machine.may_have_gpu() else machine.plain()
+            if not self.here:
+                self.here = here.describe(pool, self.project)
+                self.planned = Plan(planner.turns(self.here, sound), budget)
             pool.most_on_gpu = most_on_gpu(self.here)
-            turns = self._turns(sound)
-            self.tell(Plan(len(self.verdicts) + sum(len(one) for _, one in turns)))
-            for where, chosen in turns:
-                stale = self._stale(chosen, where["slug"], book)
-                for snippet in chosen:
-                    if snippet not in stale:
-                        self._current(snippet, where["slug"])
-                self._work(pool, where, stale, book, deadline)
+            if self.planned.verdicts:
+                self.outlook = Outlook(self.planned)
+                self.tell(self.planned)
+                self.tell(self.outlook)
+            for turn in self.planned.turns:
+                self._spare(turn)
+                self._work(pool, turn, planner, deadline)
+        if self.forced and not any(verdict.state == "left" for verdict in self.verdicts):
+            self.forced.finish()
         return self.verdicts
 
-    def _turns(self, snippets: list[Snippet]) -> list[tuple[dict[str, Any], list[Snippet]]]:
-        """What to run as on which machine: the GPU first, since it may be borrowed."""
-        cpu = machine.without_gpu(self.here)
-        if not self.here["gpus"]:
-            return [(cpu, snippets)]
-        on_gpu = [snippet for snippet in snippets if snippet.wants_gpu]
-        on_cpu = [one for one in snippets if self.options.both or not one.wants_gpu]
-        return [(self.here, on_gpu), (cpu, on_cpu)]
+    def leave(self, note: str) -> None:
+        """Have a verdict on all that was planned and not reached."""
+        for turn in self.planned.turns:
+            self._leave(turn, note)
 
-    def _stale(self, snippets: list[Snippet], slug: str, book: ledger.Ledger) -> list[Snippet]:
-        """What must run on the machine `slug`, the stalest first."""
-        stale: list[tuple[str, str, Snippet]] = []
-        for snippet in snippets:
-            records, _ = store.load_all(snippet)
-            kept_here = store.newest(records, slug, snippet.digest)
-            old = self.records.get((snippet.id, slug)) or kept_here
-            current = old is not None and old["digest"] == snippet.digest
-            if book.failure(snippet.id, slug, snippet.digest):
-                current = False
-            elif slug == machine.CPU and self.options.out is None:
-                # A check on the CPU is cheap: every checkout repeats it once.
-                current = current and book.passed(snippet.id, slug, snippet.digest)
-            if self.options.force or not current:
-                stale.append((old["date"] if old else "", snippet.id, snippet))
-        return [snippet for *_, snippet in sorted(stale, key=lambda row: row[:2])]
+    def _planner(self, chosen: list[Snippet]) -> Planner:
+        options = self.options
+        if options.out is not None and options.out.exists():
+            for item in bundle.read(options.out):
+                self.records[item["snippet"], item["machine"]["slug"]] = item
+        if options.force and options.out is None:
+            self.forced = forced.carry_on(self.project, [snippet.id for snippet in chosen])
+        book = ledger.load(self.project)
+        return Planner(
+            options,
+            book,
+            Estimator(self.project, book),
+            options.workers or os.cpu_count() or 1,
+            dict(self.records),
+            self.forced.has if self.forced else (lambda *_: False),
+        )
 
-    def _work(
-        self,
-        pool: Pool,
-        where: dict[str, Any],
-        stale: list[Snippet],
-        book: ledger.Ledger,
-        deadline: float | None,
+    def _spare(self, turn: Turn) -> None:
+        """The verdicts on all that a turn does not run."""
+        for snippet in turn.current:
+            known, _ = store.load_all(snippet)
+            old = self.records.get((snippet.id, turn.slug))
+            told = _told(old or store.newest(known, turn.slug, snippet.digest) or {})
+            self._end(Verdict(snippet.id, "current", machine=turn.slug, told=told))
+        for snippet, why in turn.skipped:
+            self._end(Verdict(snippet.id, "skipped", why, machine=turn.slug))
+
+    def _work(self, pool: Pool, turn: Turn, planner: Planner, deadline: float | None) -> None:
+        for batch in turn.batches():
+            self._batch(pool, batch, planner, deadline)
+        self._leave(turn, SPENT)
+
+    def _batch(
+        self, pool: Pool, batch: list[Part], planner: Planner, deadline: float | None
     ) -> None:
-        gathered: dict[str, assemble.Gathered] = {}
+        gathered = {part.id: part.work for part in batch}
         jobs: list[Job] = []
-        for snippet in stale:
-            records, _ = store.load_all(snippet)
-            old = store.newest(records, where["slug"], snippet.digest)
-            work = assemble.Gathered(snippet, where, old)
-            if why := work.cannot_run():
-                self._end(Verdict(snippet.id, "skipped", why, machine=where["slug"]))
-                continue
-            if figures := self.compiled.get((snippet.id, work.digest)):
+        for work in gathered.values():
+            if figures := self.compiled.get((work.snippet.id, work.digest)):
                 work.parts[Task.COMPILE] = {"compiled": figures}
-            gathered[snippet.id] = work
-            viewed = self.options.out is None and where["slug"] == machine.CPU
-            mine = work.jobs(COMPILE_SECONDS, self.options.force, viewed)
+            mine = planner.jobs(work)
             jobs.extend(mine)
             if not mine:
-                self._finish(work, book)
+                self._finish(work, planner.book)
         waiting: list[Job] = []
-        for outcome in pool.run(jobs, deadline, self.tell):
-            work = gathered[outcome.job.key]
-            work.take(outcome)
+        for work in self._outcomes(pool, jobs, gathered, deadline):
             if not work.verified:
                 continue
             if not work.findings and (job := work.timing_job()):
                 waiting.append(job)
             else:
-                self._finish(work, book)
+                self._finish(work, planner.book)
         # One at a time, and only when nothing else runs: a neighbour would show in the times.
-        order = {snippet.id: place for place, snippet in enumerate(stale)}
-        for outcome in pool.run(sorted(waiting, key=lambda j: order[j.key]), deadline, self.tell):
+        order = {name: place for place, name in enumerate(gathered)}
+        waiting.sort(key=lambda job: order[job.key])
+        for work in self._outcomes(pool, waiting, gathered, deadline):
+            self._finish(work, planner.book)
+
+    def _outcomes(
+        self,
+        pool: Pool,
+        jobs: list[Job],
+        gathered: dict[str, Gathered],
+        deadline: float | None,
+    ) -> Iterator[Gathered]:
+        """Run jobs, and yield what is gathered of a snippet whenever one of its jobs has ended."""
+        for outcome in pool.run(jobs, deadline, self._began):
+            self.outlook.ended(outcome)
             work = gathered[outcome.job.key]
             work.take(outcome)
-            self._finish(work, book)
-        done = {verdict.snippet for verdict in self.verdicts if verdict.machine == where["slug"]}
-        for name in gathered:
-            if name not in done:
-                note = "the budget was spent; the next run goes on"
-                self._end(Verdict(name, "left", note, machine=where["slug"]))
+            yield work
 
-    def _finish(self, work: assemble.Gathered, book: ledger.Ledger) -> None:
+    def _began(self, job: Job) -> None:
+        self.outlook.began(job)
+        self.tell(job)
+
+    def _leave(self, turn: Turn, note: str) -> None:
+        done = {one.snippet for one in self.verdicts if one.machine == turn.slug}
+        for part in turn.parts:
+            if part.id not in done:
+                self._end(Verdict(part.id, "left", note, machine=turn.slug))
+
+    def _finish(self, work: Gathered, book: ledger.Ledger) -> None:
+        """Keep what came of a snippet, and its verdict: both of them, or neither."""
+        with stopping.held():
+            self._keep(work, book)
+
+    def _keep(self, work: Gathered, book: ledger.Ledger) -> None:
         snippet, slug = work.snippet, work.machine["slug"]
         new = {} if work.verdict() else work.record()
         spared = self.options.out is None and slug == machine.CPU and not self.options.force
         if new and spared and work.old_is_current:
             self._compare(work, new)
         if work.findings:
-            book.note(snippet.id, slug, work.digest_now(), str(work.findings[0]))
+            book.note(snippet.id, slug, work.digest_now(), str(work.findings[0]), work.spent)
             found = tuple(work.findings)
             self._end(Verdict(snippet.id, "failed", "", found, work.seconds, slug))
             return
@@ -211,12 +244,14 @@ class Run:
             note = "" if written else "agrees with its record"
             if work.views:
                 kept.write(snippet, work.views)
-        book.note(snippet.id, slug, work.digest, None)
+        book.note(snippet.id, slug, work.digest, None, work.spent)
+        if self.forced:
+            self.forced.add(snippet.id, slug, work.digest)
         told = _told(new)
         done = Verdict(snippet.id, "passed", note, seconds=work.seconds, machine=slug, told=told)
         self._end(done)
 
-    def _compare(self, work: assemble.Gathered, new: Record) -> None:
+    def _compare(self, work: Gathered, new: Record) -> None:
         """See that the record in place, which is kept, claims what this run would claim."""
         assert work.old is not None
         where = self.project.relative(store.path_of(work.snippet, work.machine["slug"]))
@@ -224,44 +259,8 @@ class Run:
         for fault in agreement.faults(work.old, new, work.snippet):
             work.findings.append(Finding(where, None, fault, mend))
 
-    def _carry_on(self) -> None:
-        """Take up the records that a run cut short has left in the file of `--out`."""
-        out = self.options.out
-        if out is None:
-            return
-        if not out.exists():  # who waits for the file finds one even if nothing is stale
-            write_atomically(out, bundle.text([]))
-        for item in bundle.read(out):
-            self.records[item["snippet"], item["machine"]["slug"]] = item
-
-    def _describe(self, pool: Pool) -> dict[str, Any]:
-        job = Job(Task.DESCRIBE, "machine", MACHINE_SECONDS, self._details())
-        for outcome in pool.run([job]):
-            if outcome.answer and "machine" in outcome.answer:
-                found: dict[str, Any] = outcome.answer["machine"]
-                return found
-            raise ShelfError(self._no_machine(outcome))
-        raise AssertionError("a pool without a deadline yields every outcome")
-
-    def _no_machine(self, outcome: Outcome) -> Finding:
-        failures = (outcome.answer or {}).get("failures", [{}])
-        what = outcome.cause or failures[0].get("what", "gave no answer")
-        return Finding("torch", None, what, "see that `import torch` works in this environment")
-
-    def _details(self) -> dict[str, Any]:
-        return {"root": str(self.project.root)}
-
-    def _need_torch(self) -> None:
-        if find_spec("torch") is None:
-            what = "is not installed in this environment"
-            raise ShelfError(Finding("torch", None, what, "run `make site`, which installs it"))
-
-    def _current(self, snippet: Snippet, slug: str) -> None:
-        known, _ = store.load_all(snippet)
-        old = self.records.get((snippet.id, slug)) or store.newest(known, slug, snippet.digest)
-        self._end(Verdict(snippet.id, "current", machine=slug, told=_told(old or {})))
-
     def _end(self, verdict: Verdict) -> None:
+        self.outlook.settled(verdict.snippet, verdict.machine)
         self.verdicts.append(verdict)
         self.tell(verdict)
 

@@ -37,7 +37,7 @@ def run_command_line() -> None:
 def main(words: list[str]) -> int:
     """Run one command line; 0 all well, 1 findings (one line each on standard error), 2 usage."""
     try:
-        _with_links(words)(words, prog_name="shelf")
+        _with_links(words)(words, prog_name="shelf", obj=words)
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else int(bool(done.code))
     except ShelfError as error:
@@ -98,6 +98,7 @@ def chosen(project: Project, ids: list[str] | None) -> list[Snippet]:
 
 @app.command()
 def run(
+    context: typer.Context,
     ids: Ids = None,
     out: Annotated[
         Path | None, typer.Option(help="Write all records into this one file, for `import`.")
@@ -107,20 +108,42 @@ def run(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Run what is current as well.")] = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Children at a time.")] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Say what would run and how long it takes; run nothing.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Verify snippets on this machine, time them if it has a GPU, and write their records.
 
-    A machine with a GPU makes the records of its GPU first, and then those of its CPU.
+    A machine with a GPU makes the records of its GPU first, and then those of its CPU. Stopped by
+    Ctrl-C or SIGTERM, it keeps what has passed, and the same command goes on.
     """
     from warpshelf.bench import run as runs
+    from warpshelf.bench import stopping
+    from warpshelf.cli import closing
     from warpshelf.cli import console as consoles
 
     project = projects.find()
     picked = chosen(project, ids)
     options = runs.Options(force=force, budget=budget, out=out, workers=workers)
+    if plan:
+        from warpshelf.cli import planned
+
+        found = runs.Run(project, options).plan(picked)
+        print(planned.as_json(found)) if as_json else planned.show(found)
+        wrong = [finding for snippet in picked for finding in snippet.findings]
+        tell(wrong)
+        raise typer.Exit(1 if wrong else 0)
+    status = 0
     with consoles.Reporter(len(picked)) as reporter:
-        verdicts = runs.Run(project, options, reporter).over(picked)
+        work = runs.Run(project, options, reporter)
+        try:
+            with stopping.raised():
+                work.over(picked)
+        except stopping.Stopped as stop:
+            work.leave(f"it was stopped by {stop.name}")
+            status = stop.status
+    verdicts = work.verdicts
     counts: dict[str, int] = {}
     for verdict in verdicts:
         counts[verdict.state] = counts.get(verdict.state, 0) + 1
@@ -138,10 +161,14 @@ def run(
             for verdict in verdicts
         ]
         print(json.dumps(rows, indent=1))
-    words = ", ".join(f"{count} {state}" for state, count in counts.items()) or "no snippets"
-    sys.stderr.write(f"{words}\n")
-    if counts.get("failed"):
-        raise typer.Exit(1)
+    said = closing.left(verdicts, context.obj or [])
+    if out is not None:
+        said += closing.handing_in(out, len(work.records), force and not work.planned.verdicts)
+    said.append(", ".join(f"{count} {state}" for state, count in counts.items()) or "no snippets")
+    for line in said:
+        sys.stderr.write(f"{line}\n")
+    if status or counts.get("failed"):
+        raise typer.Exit(status or 1)
 
 
 @app.command("import")
@@ -154,16 +181,20 @@ def import_(
 ) -> None:
     """Put the records of another machine in place: all of them, or none."""
     from warpshelf.contract import snippet as snippets
-    from warpshelf.records import bundle
+    from warpshelf.records import bundle, neighbours
 
     project = projects.find()
-    written, left = bundle.import_all(project, snippets.discover(project), file, skip_stale)
+    found = snippets.discover(project)
+    written, left = bundle.import_all(project, found, file, skip_stale)
     names = [project.relative(path) for path in written]
     if as_json:
         print(json.dumps({"written": names, "left": left}, indent=1))
         return
     for name in names:
         print(f"wrote {name}")
+    folders = {path.parent for path in written}
+    for line in neighbours.of_all(one for one in found if one.results in folders):
+        print(line)
     for name in left:
         print(f"left out {name}: made from other code")
     if not names:
@@ -207,6 +238,8 @@ def check(
         for mend in mended:
             print(mend)
         tell(findings)
+        for line in inspection.remarks(project):
+            sys.stderr.write(f"{line}\n")
     if findings:
         raise typer.Exit(1)
     if not as_json:
@@ -256,13 +289,51 @@ def site(
 @app.command()
 def compare(
     id_: Annotated[str, typer.Argument(metavar="ID", help="The snippet.")],
+    others: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="OTHER",
+            help="Run nothing, but show this record (a key, KEY@COMMIT or a file) beside another.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run a snippet here, and show this machine beside the published ones."""
+    """Run a snippet here, and show this machine beside the published ones.
+
+    With --with two records are set side by side: those named, or one and the newest of its kind.
+    """
+    project = projects.find()
+    if others:
+        from warpshelf.cli import compared
+
+        compared.show(chosen(project, [id_])[0], others, as_json)
+        return
     from warpshelf.cli import compare as comparing
 
-    project = projects.find()
     comparing.show(project, chosen(project, [id_])[0], as_json)
+
+
+@app.command()
+def history(
+    id_: Annotated[str, typer.Argument(metavar="ID", help="The snippet.")],
+    machine: Annotated[
+        str | None, typer.Option(metavar="SLUG", help="Of one kind of GPU, or of one record.")
+    ] = None,
+    because: Annotated[
+        str | None,
+        typer.Option(metavar="WHY", help="Say why a record is slower than the one before it."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show the times of a snippet by commit, driver, torch and Triton, from version control."""
+    from warpshelf.cli import history as histories
+
+    one = chosen(projects.find(), [id_])[0]
+    if because is not None:
+        histories.explain(one, because, machine, as_json)
+    else:
+        histories.show(one, machine, as_json)
 
 
 @app.command()

@@ -64,6 +64,11 @@ class Project:
         """What this checkout has verified on this machine; never committed."""
         return self.root / ".shelf" / "ledger.json"
 
+    @property
+    def forced(self) -> Path:
+        """What a forced run that is not finished has done; never committed."""
+        return self.root / ".shelf" / "forced.json"
+
     def relative(self, path: Path) -> str:
         """`path` as people write it: relative to the root, with forward slashes."""
         try:

@@ -81,6 +81,17 @@ def seconds(value: object) -> str:
     return f"{digits} {unit}".rstrip()
 
 
+def duration(value: float) -> str:
+    """A time to wait for, as coarse as one knows it: `5 s`, `40 s`, `14 min`, `2 h 10 min`."""
+    if value < 57.5:
+        return f"{max(5, 5 * round(value / 5))} s"
+    minutes = max(1, round(value / 60))
+    if minutes < 90:
+        return f"{minutes} min"
+    hours, rest = divmod(10 * round(minutes / 10), 60)
+    return f"{hours} h {rest} min" if rest else f"{hours} h"
+
+
 def rate(value: object, unit: str) -> str:
     """A rate in `unit` ("B/s" or "FLOP/s") as `2.81 TB/s`."""
     digits, prefix = _scaled(value, PREFIXES)

@@ -8,14 +8,17 @@ it passes, whatever record of it is committed.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from warpshelf.core import shapes
 from warpshelf.core.files import dump, write_atomically
 from warpshelf.core.project import Project
+from warpshelf.core.shapes import NUMBER
 
-Entry = dict[str, str]  # one verdict
-ENTRY = {"digest": str, "failure?": str}
+Entry = dict[str, Any]  # one verdict, and what each task took when it last found nothing wrong
+ENTRY = {"digest": str, "failure?": str, "seconds?": {"*": NUMBER}}
 LEDGER = {"*": {"*": ENTRY}}  # by snippet and machine
 
 
@@ -34,17 +37,31 @@ class Ledger:
     def failure(self, snippet: str, machine: str, digest: str) -> str | None:
         """The line with which this very code failed when it last ran here."""
         entry = self._entry(snippet, machine)
-        return entry.get("failure") if entry.get("digest") == digest else None
+        failure: str | None = entry.get("failure")
+        return failure if entry.get("digest") == digest else None
+
+    def seconds(self, snippet: str, machine: str) -> dict[str, float]:
+        """What its tasks took when they last ran here."""
+        return dict(self._entry(snippet, machine).get("seconds", {}))
 
     def machines(self, snippet: str) -> list[str]:
         """The machines on which it was tried from this checkout."""
         return list(self.entries.get(snippet, {}))
 
-    def note(self, snippet: str, machine: str, digest: str, failure: str | None) -> None:
-        """Keep a verdict, at once."""
+    def note(
+        self,
+        snippet: str,
+        machine: str,
+        digest: str,
+        failure: str | None,
+        seconds: Mapping[str, float] | None = None,
+    ) -> None:
+        """Keep a verdict and what each task took, at once."""
         entry: Entry = {"digest": digest}
         if failure:
             entry["failure"] = failure
+        if spent := self.seconds(snippet, machine) | dict(seconds or {}):
+            entry["seconds"] = spent
         self.entries.setdefault(snippet, {})[machine] = entry
         write_atomically(self.project.ledger, dump(self.entries))
 

@@ -127,6 +127,9 @@ COMPILED = {
     "compiler": str,
 }
 CONDITIONS = {"*": (int, float, type(None))}
+# What the children of a run may have taken: by task, over all children of that task.
+SPENT = ("due", "verify", "compile", "view", "space", "time")
+LONGEST_TASK = 7 * 86_400  # seconds
 MACHINE_SHAPE = {
     "slug": MACHINE,
     "device": str,
@@ -175,6 +178,7 @@ RECORD = {
     "targets?": [TARGET],  # of a kernel on a CPU: the architectures whose PTX it executed
     "counts?": [COUNT],  # of the same: what its launches did, line by line
     "space?": space.SPACE,  # of a kernel: every configuration of its SPACE
+    "seconds?": {f"{task}?": NUMBER for task in SPENT},  # that it took; claims nothing
 }
 
 
@@ -215,6 +219,9 @@ def contradiction(record: Record) -> str | None:
             return f"fact {fact['name']!r} passed with {fact['value']} for {fact['expected']}"
     if wrong := _unpredicted(record):
         return wrong
+    for task, seconds in record.get("seconds", {}).items():
+        if not 0 <= seconds <= LONGEST_TASK:
+            return f"took {seconds} s to {task}"
     if "counts" in record and (wrong := counts.contradiction(record)):
         return wrong
     if "space" in record and (wrong := space.contradiction(record)):

@@ -28,6 +28,12 @@ class Difference(NamedTuple):
     name: str
     first: Mapping[str, Any]
     second: Mapping[str, Any]
+    role: str = "variant"
+
+    @property
+    def factor(self) -> float:
+        """How many times as long the second takes."""
+        return float(self.second["median"]) / float(self.first["median"])
 
 
 class Full(Exception):
@@ -54,20 +60,28 @@ def differences(first: Record, second: Record) -> list[Difference]:
 
     See `limits.apart`: they differ by more than the spread of both.
     """
-    known = {key: time for key, (_, _, time) in _times(first)}
+    return [one for one in paired(first, second) if apart(one.first, one.second)]
+
+
+def paired(first: Record, second: Record) -> list[Difference]:
+    """The times of all functions and cases that both records have, apart or not."""
+    known = {key: time for key, (*_, time) in _times(first)}
     return [
-        Difference(case, name, known[key], time)
-        for key, (case, name, time) in _times(second)
-        if key in known and apart(known[key], time)
+        Difference(case, name, known[key], time, role)
+        for key, (case, name, role, time) in _times(second)
+        if key in known
     ]
 
 
-def _times(record: Record) -> Iterator[tuple[str, tuple[dict[str, Any], str, dict[str, Any]]]]:
+Timed = tuple[dict[str, Any], str, str, dict[str, Any]]  # case, name and role of a function, time
+
+
+def _times(record: Record) -> Iterator[tuple[str, Timed]]:
     for case in record.get("cases", ()):
         for result in case["results"]:
             if "time" in result:
                 key = json.dumps([case["case"], result["role"], result["name"]], sort_keys=True)
-                yield key, (case["case"], result["name"], result["time"])
+                yield key, (case["case"], result["name"], result["role"], result["time"])
 
 
 def same_hands(first: Record, second: Record) -> bool:

@@ -19,7 +19,7 @@ from warpshelf.records.schema import SCHEMA, Record, contradiction, problem
 from warpshelf.records.siblings import slug_of
 
 LARGEST = 64 * 2**20  # bytes of a file to read; a real one holds well under a mebibyte
-PASSING = ("date", "commit", "command")  # a change of these alone rewrites nothing
+PASSING = ("date", "commit", "command", "seconds")  # a change of these alone rewrites nothing
 
 
 def _strict(text: str) -> object:
@@ -113,7 +113,7 @@ def newest(records: Mapping[str, Record], slug: str, digest: str | None = None) 
 
 
 def same(old: Record, new: Record) -> bool:
-    """Whether nothing but the date, the commit and the command differ."""
+    """Whether nothing but what passes differs: the date, the commit, what it took."""
     return {k: v for k, v in old.items() if k not in PASSING} == {
         k: v for k, v in new.items() if k not in PASSING
     }

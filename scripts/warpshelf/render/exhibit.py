@@ -6,13 +6,14 @@ A page may claim only what a current record holds: see `MachineState`.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from warpshelf.contract.snippet import ID
 from warpshelf.look.kept import Kept
 from warpshelf.readings.reported import Figure
+from warpshelf.records.history import Version
 from warpshelf.records.schema import Record
 from warpshelf.records.siblings import slug_of
 from warpshelf.render import provenance
@@ -45,13 +46,15 @@ class MachineState:
     """What is known of a snippet on one machine, named by the key of its record.
 
     `record` is the last one, if any: of a stale or failed one only date and device are shown.
-    `reason` says why nothing ran (compiled, not measured) or the last run failed (failed).
+    `reason` says why nothing ran (compiled, not measured) or the last run failed (failed). `apart`
+    is what tells it from other records of the same kind of device, where there are any.
     """
 
     record: Record | None
     state: str
     machine: str
     reason: str = ""
+    apart: str = ""
 
     def __post_init__(self) -> None:
         if self.state not in STATES:
@@ -63,7 +66,12 @@ class MachineState:
 
     @property
     def name(self) -> str:
-        """The machine in words."""
+        """The machine in words, told apart from others of its kind."""
+        return f"{self.device}, {self.apart}" if self.apart else self.device
+
+    @property
+    def device(self) -> str:
+        """The kind of machine in words."""
         if self.record is not None:
             return provenance.device(self.record)
         return "CPU" if self.machine == "cpu" else self.machine
@@ -89,6 +97,7 @@ class Exhibit:
     reported: Sequence[Claim] = ()
     views: Sequence[Kept] = ()
     rivals: Sequence[Pair] = ()
+    history: Mapping[str, Sequence[Version]] = field(default_factory=dict)  # by key, newest last
 
     def __post_init__(self) -> None:
         if not ID.fullmatch(self.id):

@@ -16,6 +16,7 @@ from warpshelf.render import (
     errors,
     facts,
     grids,
+    histories,
     languages,
     plots,
     predictions,
@@ -26,6 +27,7 @@ from warpshelf.render import (
     timing,
     views,
 )
+from warpshelf.render.disagreements import disagreements
 from warpshelf.render.exhibit import Exhibit, MachineState
 from warpshelf.render.idea import idea
 from warpshelf.render.listings import listings
@@ -33,8 +35,8 @@ from warpshelf.render.notices import notice, notices
 from warpshelf.render.reported import reported
 
 KEYS = (
-    "idea", "code", "output", "accuracy", "timing", "plot", "compile", "look", "space", "beside",
-    "predictions", "facts", "reported", "provenance", "reproduce", "whole", "folded",
+    "idea", "code", "output", "accuracy", "timing", "plot", "history", "compile", "look", "space",
+    "beside", "predictions", "facts", "reported", "provenance", "reproduce", "whole", "folded",
 )  # fmt: skip
 
 
@@ -92,7 +94,17 @@ def _results(
     states: Sequence[MachineState],
     draw: Callable[[Record], str],
 ) -> str:
-    bodies = [(s, draw(s.record)) for s in states if s.record]
+    return _by_machine(exhibit, key, states, lambda state: draw(state.record or {}))
+
+
+def _by_machine(
+    exhibit: Exhibit,
+    key: str,
+    states: Sequence[MachineState],
+    draw: Callable[[MachineState], str],
+) -> str:
+    """What `draw` makes of each state, with links to the records."""
+    bodies = [(s, draw(s)) for s in states if s.record]
     used = [s for s, body in bodies if body]
     return _join((_tabs(exhibit, key, bodies), _records(exhibit, used)))
 
@@ -106,29 +118,36 @@ def _accuracy(record: Record) -> str:
     return "\n".join(filter(None, (errors.accuracy(record), left_out if skips else "")))
 
 
-def _plot(record: Record) -> str:
-    figures = plots.plots(record)
+def _plot(state: MachineState) -> str:
+    figures = plots.plots(state.record or {}, state.apart)
     return '<div class="ws-plots">\n' + "\n".join(figures) + "\n</div>" if figures else ""
+
+
+def _timing(state: MachineState) -> str:
+    return timing.timing(state.record or {}, state.apart)
 
 
 def _provenance(exhibit: Exhibit, state: MachineState) -> str:
     record = state.record or {}
     verb = {"measured": "Measured", "verified": "Checked"}.get(state.state, "Compiled")
+    origin = ", ".join(filter(None, (provenance.line(record), state.apart)))
     rows = "\n".join(
         f"<dt>{escape(k)}</dt> <dd>{escape(v)}</dd>" for k, v in provenance.pairs(record)
     )
     return (
         f'<details class="ws-provenance" markdown="1">\n'
-        f"<summary>{verb} on {escape(provenance.line(record))}</summary>\n<dl>\n{rows}\n</dl>\n\n"
+        f"<summary>{verb} on {escape(origin)}</summary>\n<dl>\n{rows}\n</dl>\n\n"
         f"[raw record](/records/{exhibit.id}/{state.machine}.json)\n\n</details>"
     )
 
 
 def _reproduce(exhibit: Exhibit) -> str:
+    timed = exhibit.shown("measured")
     commands = (
         (f"python snippets/{exhibit.id}/{exhibit.id}.py", "prints the demo"),
         (f"shelf run {exhibit.id}", "verifies, and times on a GPU"),
         (f"shelf compare {exhibit.id}", "sets it beside the records"),
+        *([(f"shelf history {exhibit.id}", "shows the versions of each record")] if timed else []),
     )
     room = max(len(command) for command, _ in commands)
     lines = "\n".join(f"{command:{room}}  # {does}" for command, does in commands)
@@ -157,8 +176,11 @@ def fragments(exhibit: Exhibit) -> dict[str, str]:
         "code": listings(exhibit.code, exhibit.kind),
         "output": _output(exhibit),
         "accuracy": _results(exhibit, "accuracy", ran, _accuracy),
-        "timing": _results(exhibit, "timing", timed, timing.timing),
-        "plot": _results(exhibit, "plot", timed, _plot),
+        "timing": _by_machine(exhibit, "timing", timed, _timing),
+        "plot": _by_machine(exhibit, "plot", timed, _plot),
+        "history": _by_machine(
+            exhibit, "history", timed, lambda state: histories.history(exhibit, state)
+        ),
         "compile": _results(exhibit, "compile", compiled[:1], compilation.compiled),
         "look": views.table(exhibit),
         "space": _results(exhibit, "space", _surveyed(current), space.spaces),
@@ -168,7 +190,7 @@ def fragments(exhibit: Exhibit) -> dict[str, str]:
                     exhibit.rivals,
                     exhibit.code,
                     exhibit.views,
-                    (s.record for s in timed if s.record),
+                    ((s.name, s.record) for s in timed if s.record),
                 ),
                 rivals.table(exhibit.rivals),
             )
@@ -182,16 +204,20 @@ def fragments(exhibit: Exhibit) -> dict[str, str]:
         "reproduce": _reproduce(exhibit),
     }
     said = notices(exhibit)
+    above = _join((disagreements(exhibit), *(histories.slower(exhibit, s) for s in timed)))
 
-    def everything(record: Record) -> str:
-        timed_here = any(s.record is record for s in timed)
-        shown = (_plot(record), timing.timing(record)) if timed_here else ()
+    def everything(state: MachineState) -> str:
+        record = state.record or {}
+        shown: tuple[str, ...] = ()
+        if state in timed:
+            shown = (_plot(state), _timing(state), histories.history(exhibit, state))
         stated = (predictions.predictions(record, titles), facts.facts(record, titles))
         return "\n".join(filter(None, (*shown, _accuracy(record), *stated)))
 
-    bodies = [(s, everything(s.record)) for s in ran if s.record]
+    bodies = [(s, everything(s)) for s in ran if s.record]
     figures = "".join(compilation.compiled(s.record) for s in compiled[:1] if s.record)
     results = (
+        above,
         _tabs(exhibit, "whole", bodies),
         said,
         figures,
@@ -209,6 +235,7 @@ def fragments(exhibit: Exhibit) -> dict[str, str]:
         "accuracy": "No errors are recorded for the present code.",
         "timing": "No times are recorded for the present code.",
         "plot": "There is nothing to plot: no times are recorded for the present code.",
+        "history": "There is no history yet: it takes two measurements on one kind of GPU.",
         "compile": "No compile figures are recorded for the present code.",
         "look": "No view of the present code is recorded.",
         "space": "No space of configurations of the present code is recorded.",
@@ -221,8 +248,9 @@ def fragments(exhibit: Exhibit) -> dict[str, str]:
     for key, words in nothing.items():
         if not parts[key]:
             parts[key] = _join((f'<p class="ws-absent">{words}</p>', said))
-        elif key in ("accuracy", "timing", "plot", "predictions", "facts"):
-            parts[key] = _join((parts[key], said))
+        elif key in ("accuracy", "timing", "plot", "history", "predictions", "facts"):
+            over = above if key in ("timing", "plot", "history") else ""
+            parts[key] = _join((over, parts[key], said))
     return {**parts, "whole": whole, "folded": folded}
 
 

@@ -11,7 +11,7 @@ from warpshelf.core import units
 from warpshelf.look.builds import Build, of_view
 from warpshelf.look.kept import Kept
 from warpshelf.records.schema import Record
-from warpshelf.render import provenance, tables
+from warpshelf.render import tables
 from warpshelf.render.listings import Listing, section, section_names
 from warpshelf.render.rivals import HEAD, Pair, cells
 
@@ -40,11 +40,11 @@ def table(
     pairs: Iterable[Pair],
     code: Sequence[Listing],
     views: Iterable[Kept],
-    measured: Iterable[Record] = (),
+    measured: Iterable[tuple[str, Record]] = (),
 ) -> str:
     """Every variant and every one of the `pairs` whose language is its own; "" without these.
 
-    With times where `measured`, the current records of GPUs, have them.
+    With times where `measured`, the current records of GPUs by the machine's name, have them.
     """
     others = [pair for pair in pairs if pair.rival.package]
     if not others:
@@ -52,7 +52,7 @@ def table(
     texts = [one.text for one in code]
     said = [*_ours(texts, views), *map(_other, others)]
     archs = sorted({arch for one in said for arch in one.builds}, key=architectures.number)
-    timed = [found for record in measured if (found := _timed(record)) is not None]
+    timed = [found for device, one in measured if (found := _timed(device, one)) is not None]
     head = ("Language", "Lines", *(f"Time, {one.device}" for one in timed), *HEAD[1:])
     bodies = [tables.group(arch, _rows(arch, said, timed), len(head)) for arch in archs]
     makers = ", ".join(dict.fromkeys(one.compiler for one in said))
@@ -66,7 +66,7 @@ def table(
     return tables.table(caption, head, bodies, "languages")
 
 
-def _timed(record: Record) -> Timed | None:
+def _timed(device: str, record: Record) -> Timed | None:
     cases = tables.timed(record)
     if not cases or record["machine"]["sm"] is None:
         return None
@@ -77,7 +77,7 @@ def _timed(record: Record) -> Timed | None:
         for one in largest["results"]
         if (time := tables.time_of(one)) is not None
     }
-    return Timed(f"sm_{record['machine']['sm']}", provenance.device(record), name, found)
+    return Timed(f"sm_{record['machine']['sm']}", device, name, found)
 
 
 def _ours(texts: Sequence[str], views: Iterable[Kept]) -> Iterator[Said]:

@@ -15,15 +15,19 @@ from warpshelf.core import units
 from warpshelf.core.markup import attribute, escape
 from warpshelf.records.limits import tie
 from warpshelf.render import rates, tables
-from warpshelf.render.exhibit import Exhibit
+from warpshelf.render.exhibit import Exhibit, MachineState
 
 Key = tuple[str, str, str]  # the case as text, the role and the name of a function
 SHOWN = 2  # machines
+ORDINALS = {2: "second", 3: "third", 4: "fourth"}
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine with times: its slug, its name, and how many snippets it measured."""
+    """The records of one key: the key, a name for all of them, and how many snippets they are of.
+
+    The name is that of the machine, with what tells its records apart where all say the same.
+    """
 
     slug: str
     name: str
@@ -41,13 +45,22 @@ class Cell:
 
 def machines(exhibits: Iterable[Exhibit]) -> list[Machine]:
     """The machines with times, those that measured most first."""
-    counts: dict[str, Machine] = {}
+    states: dict[str, list[MachineState]] = {}
     for exhibit in exhibits:
         for state in exhibit.shown("measured"):
-            before = counts.get(state.machine)
-            number = before.measured + 1 if before else 1
-            counts[state.machine] = Machine(state.machine, state.name, number)
-    return sorted(counts.values(), key=lambda one: (-one.measured, one.slug))
+            states.setdefault(state.machine, []).append(state)
+    found = [Machine(key, _name(key, own), len(own)) for key, own in states.items()]
+    return sorted(found, key=lambda one: (-one.measured, one.slug))
+
+
+def _name(key: str, states: Sequence[MachineState]) -> str:
+    """What the column of a key is called, which has several snippets below it."""
+    names = {state.name for state in states}
+    if len(names) == 1:
+        return names.pop()
+    number = int(key.partition(".")[2] or 1)
+    beside = f", {ORDINALS.get(number, str(number))} record" if number > 1 else ""
+    return f"{states[0].device}{beside}"
 
 
 def _times(exhibit: Exhibit) -> tuple[list[dict[str, Any]], dict[str, dict[Key, Cell]]]:
@@ -143,12 +156,19 @@ def _groups(
     return groups, pairs
 
 
+def _head(machine: Machine, apart: str) -> str:
+    """The head of a column, with what its record here is told apart by, where the name has not."""
+    more = f" <small>{escape(apart)}</small>" if apart and apart not in machine.name else ""
+    return escape(machine.name) + more
+
+
 def _table(exhibit: Exhibit, order: Sequence[Machine]) -> str:
     groups, pairs = _groups(exhibit, order)
     names = [machine.name for machine in order[:SHOWN]]
+    own = {state.machine: state.apart for state in exhibit.shown("measured")}
     heads = "".join(
-        f' <th scope="col" data-machine="{machine.slug}"{" hidden" if place >= SHOWN else ""}>'
-        f"{escape(machine.name)}</th>"
+        f' <th scope="col" data-machine="{machine.slug}" data-name={attribute(machine.name)}'
+        f"{' hidden' if place >= SHOWN else ''}>{_head(machine, own.get(machine.slug, ''))}</th>"
         for place, machine in enumerate(order)
     )
     ratio = ""
@@ -171,7 +191,7 @@ def _table(exhibit: Exhibit, order: Sequence[Machine]) -> str:
 
 def _lines(exhibits: Sequence[Exhibit], order: Sequence[Machine]) -> Iterator[str]:
     names = [machine.name for machine in order]
-    if len(names) == 1:
+    if len(order) == 1:
         yield (
             f"<p>One machine has times: {escape(names[0])}. With a second one the two stand side "
             "by side here.</p>"

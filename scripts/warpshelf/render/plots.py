@@ -15,8 +15,11 @@ from warpshelf.render import bars, provenance, rates, roofline, svg, sweeps, tab
 BARS = 3  # cases drawn as bars; the table has all
 
 
-def plots(record: Record) -> list[str]:
-    """The figures of a measured record, each one HTML block; none where nothing was timed."""
+def plots(record: Record, apart: str = "") -> list[str]:
+    """The figures of a measured record, each one HTML block; none where nothing was timed.
+
+    `apart` tells the record from others of the same kind of device, where there are any.
+    """
     cases = [case for case in tables.timed(record) if any(map(tables.time_of, case["results"]))]
     if not cases:
         return []
@@ -30,10 +33,10 @@ def plots(record: Record) -> list[str]:
             drawn.append((bars.drawing(names[id(case)], case, limit), [case]))
     if (most := roofline.most_work(cases)) is not None:
         drawn.append((roofline.drawing(record, names[id(most)], most), [most]))
-    return [svg.figure(one, _note(record, shown)) for one, shown in drawn if one]
+    return [svg.figure(one, _note(record, shown, apart)) for one, shown in drawn if one]
 
 
-def _note(record: Record, cases: list[dict[str, Any]]) -> str:
+def _note(record: Record, cases: list[dict[str, Any]], apart: str) -> str:
     """Where the rates come from, and which functions have none."""
     absent = {
         f"{result['name']} ({tables.missing(result) or 'was not timed'})": None
@@ -42,4 +45,4 @@ def _note(record: Record, cases: list[dict[str, Any]]) -> str:
         if not tables.time_of(result)
     }
     left_out = f" Not drawn: {'; '.join(absent)}." if absent else ""
-    return f"{provenance.line(record)}.{left_out}"
+    return f"{', '.join(filter(None, (provenance.line(record), apart)))}.{left_out}"

@@ -17,6 +17,7 @@ TEXT = 13.5  # height of the text
 BROAD = 0.58  # width of a character over the height of the text, at most as a rule
 LINE = 19.0  # from one line of the legend to the next
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+DASHED = {"ws-peak": "6 4", "ws-changed": "2 4"}  # by class
 COLOURS = 8  # classes ws-s0 to ws-s7 of the style sheet
 
 
@@ -34,7 +35,7 @@ def text(x: float, y: float, words: str, *, end: str = "start", kind: str = "") 
 
 
 def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
-    """A line of class `kind`; a peak is dashed."""
+    """A line of class `kind`; a peak and a change are dashed."""
     return (
         f'<line x1="{at(x1)}" y1="{at(y1)}" x2="{at(x2)}" y2="{at(y2)}" class="{kind}" '
         f'stroke="currentColor"{_dash(kind)}/>'
@@ -51,7 +52,8 @@ def path(points: Iterable[tuple[float, float]], kind: str) -> str:
 
 
 def _dash(kind: str) -> str:
-    return ' stroke-dasharray="6 4"' if "ws-peak" in kind else ""
+    dashes = next((dash for name, dash in DASHED.items() if name in kind), "")
+    return f' stroke-dasharray="{dashes}"' if dashes else ""
 
 
 def mark(x: float, y: float, index: int) -> str:

@@ -48,7 +48,7 @@ def tally(exhibits: Iterable[Exhibit]) -> Tally:
     for exhibit in shown:
         known = {state.state for state in exhibit.states}
         best[next((state for state in best if state in known), "")] += 1
-        gpus |= dict.fromkeys(state.name for state in exhibit.shown("measured"))
+        gpus |= dict.fromkeys(state.device for state in exhibit.shown("measured"))
     amiss = {
         name: sum(any(state.state == name for state in one.states) for one in shown)
         for name in ("stale", "failed")

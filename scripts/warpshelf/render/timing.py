@@ -34,8 +34,11 @@ def _against(result: dict[str, Any], yardstick: dict[str, Any] | None) -> str:
     return units.ratio(units.divided(other["median"], time["median"]))
 
 
-def timing(record: Record) -> str:
-    """Times of each timed case: rate, shares of the limits, and speed against the first peer."""
+def timing(record: Record, apart: str = "") -> str:
+    """Times of each timed case: rate, shares of the limits, and speed against the first peer.
+
+    `apart` tells the record from others of the same kind of device, where there are any.
+    """
     cases = tables.timed(record)
     if not cases:
         return ""
@@ -71,7 +74,8 @@ def timing(record: Record) -> str:
     peer = yardsticks.pop() if len(yardsticks) == 1 else ""
     named = units.sides([c["case"] for c in cases])
     title = f"Times of {len(cases)} cases" if len(cases) > 1 else "Times of one case"
-    caption = f"{title}{f' ({named})' if named else ''}\n{provenance.line(record)}"
+    origin = ", ".join(filter(None, (provenance.line(record), apart)))
+    caption = f"{title}{f' ({named})' if named else ''}\n{origin}"
     if reasons := limits.slowed(record):
         caption += f"; the GPU was slowed down meanwhile: {', '.join(reasons)}"
     against = f"Speed against {peer or 'the first peer'}"

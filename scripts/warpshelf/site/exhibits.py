@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from warpshelf.contract import architectures
@@ -12,7 +13,8 @@ from warpshelf.core.findings import Finding
 from warpshelf.core.pages import Page
 from warpshelf.look import kept
 from warpshelf.readings.model import Shelf
-from warpshelf.records import store
+from warpshelf.records import conditions, siblings, store
+from warpshelf.records.history import History
 from warpshelf.records.ledger import Ledger
 from warpshelf.records.machine import CPU
 from warpshelf.records.schema import Record
@@ -57,7 +59,18 @@ def states(snippet: Snippet, ledger: Ledger) -> tuple[list[MachineState], list[F
     if not any(state.machine == CPU for state in known):
         why = snippet.cannot_run(None, 0) or ""
         known.append(MachineState(None, "not measured", CPU, why))
-    return known, findings
+    known.sort(key=lambda state: state.machine.partition("."))  # else .2.json comes before .json
+    return _told_apart(known), findings
+
+
+def _told_apart(known: Sequence[MachineState]) -> list[MachineState]:
+    """The same, and where several records are of one kind of device, what tells them apart."""
+    records = {state.machine: state.record for state in known if state.record}
+    words: dict[str, str] = {}
+    for slug in dict.fromkeys(record["machine"]["slug"] for record in records.values()):
+        mine = {key: records[key] for key in siblings.keys(slug) if key in records}
+        words |= conditions.told_apart(mine)
+    return [replace(state, apart=words.get(state.machine, "")) for state in known]
 
 
 def code(
@@ -112,10 +125,12 @@ def exhibit(
     targets: Mapping[str, str],
     ledger: Ledger,
     repository: str | None = None,
+    history: History | None = None,
 ) -> tuple[Exhibit, list[Finding]]:
     """All that the page of `snippet` shows, and what was found wrong on the way.
 
-    `repository` is the address of the project, where known.
+    `repository` is the address of the project, and `history` what its records were before, where
+    known.
     """
     known, findings = states(snippet, ledger)
     stated, wrong = claims.claims(snippet, shelf, targets)
@@ -143,6 +158,11 @@ def exhibit(
             reported=stated,
             views=views,
             rivals=pairs,
+            history={
+                key: versions
+                for (name, key), versions in (history.of if history else {}).items()
+                if name == snippet.id
+            },
         ),
         findings,
     )

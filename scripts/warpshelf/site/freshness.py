@@ -1,9 +1,10 @@
 """Whether the last rendering is still that of the present sources, by what the files hold.
 
 A note in .shelf/ has one digest of everything that a rendering reads (pages, lists, snippets with
-their records, settings, the ledger, the tooling itself) and one of everything that it wrote. Only
-where both are as they were is the rendering skipped. Files are compared by their bytes, never by
-their dates; a note that is missing, damaged or of another version is as good as none.
+their records and earlier versions of these, settings, the ledger, the tooling itself) and one of
+everything that it wrote. Only where both are as they were is the rendering skipped. Files are
+compared by their bytes, never by their dates; a note that is missing, damaged or of another version
+is as good as none.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from warpshelf.core.files import dump, write_atomically
 from warpshelf.core.findings import Finding
 from warpshelf.core.project import Project
 from warpshelf.live import pyodide
+from warpshelf.records import history
 
 READ = (".md", ".yml", ".yaml", ".json")  # what a rendering reads below docs/
 LINE = (int, type(None))
@@ -36,7 +38,7 @@ def sources(project: Project) -> str | None:
     docs = (path for path in _files(project.docs, written) if path.suffix in READ)
     tooling = (path for path in _files(Path(__file__).parents[1]) if path.suffix == ".py")
     own = (project.root / "mkdocs.yml", project.ledger, pyodide.folder(project) / pyodide.MANIFEST)
-    return _digest((*own, *docs, *_files(project.snippets), *tooling))
+    return _digest((*own, *docs, *_files(project.snippets), *tooling), history.mark(project))
 
 
 def results(project: Project) -> str | None:
@@ -94,8 +96,8 @@ def _files(folder: Path, but: Iterable[Path] = ()) -> Iterator[Path]:
                 yield Path(place, name)
 
 
-def _digest(paths: Iterable[Path]) -> str | None:
-    total = hashlib.sha256(f"{sys.version}\0".encode())
+def _digest(paths: Iterable[Path], more: str = "") -> str | None:
+    total = hashlib.sha256(f"{sys.version}\0{more}\0".encode())
     for path in paths:
         try:
             content = path.read_bytes()

@@ -8,6 +8,7 @@ from warpshelf.core import units
 from warpshelf.core.markup import escape, preformatted
 from warpshelf.readings.model import Shelf
 from warpshelf.records.schema import Record
+from warpshelf.records.siblings import slug_of
 from warpshelf.render import provenance, tally
 from warpshelf.render.exhibit import Exhibit, MachineState
 
@@ -15,7 +16,7 @@ from warpshelf.render.exhibit import Exhibit, MachineState
 def counts(shelf: Shelf, exhibits: Sequence[Exhibit]) -> str:
     """How many readings, snippets and machines there are, as one line."""
     machines = {
-        state.machine
+        slug_of(state.machine)
         for exhibit in exhibits
         for state in exhibit.states
         if state.state in ("measured", "verified")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from warpshelf.catalogue import everything, paths, terms
-from warpshelf.contract import mutants
+from warpshelf.contract import mutants, snippet
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding
 from warpshelf.core.pages import Page
@@ -16,8 +16,10 @@ from warpshelf.live import bundle
 from warpshelf.look import kept
 from warpshelf.readings import crosscheck, editors, model
 from warpshelf.readings.messages import nearest
-from warpshelf.records import agreement, store
+from warpshelf.records import agreement, conditions, history, neighbours, store
+from warpshelf.records.history import History
 from warpshelf.records.machine import CPU
+from warpshelf.records.siblings import Difference
 from warpshelf.render.fragments import KEYS
 from warpshelf.site import beside, claims, exhibits, holdings, viewed
 
@@ -34,8 +36,11 @@ def check(project: Project) -> list[Finding]:
     ids = {one.id for one in held.snippets}
     findings = [*held.findings, *crosscheck.check(held.shelf, ids)]
     shown = exhibits.pages(held.pages, ids)
+    past = history.read(project, newest=history.NEWEST)
     for one in held.snippets:
         findings.extend(_snippet(one, held.shelf, shown))
+        if not one.findings:
+            findings.extend(_slower(one, past))
     findings.extend(paths.paths(held.pages, held.shelf)[1])
     findings.extend(terms.check(held.glossary, held.pages, held.shelf, _included(shown)))
     drawn = {
@@ -44,6 +49,11 @@ def check(project: Project) -> list[Finding]:
     findings.extend(_pages(project, ids, held.shelf, held.pages, drawn))
     findings.extend(editors.check(project))
     return sorted(set(findings))
+
+
+def remarks(project: Project) -> list[str]:
+    """What is no fault but good to know: records that stand beside others, and why."""
+    return neighbours.of_all(snippet.discover(project))
 
 
 def _snippet(one: Snippet, shelf: model.Shelf, shown: dict[str, str]) -> Iterator[Finding]:
@@ -84,6 +94,28 @@ def _snippet(one: Snippet, shelf: model.Shelf, shown: dict[str, str]) -> Iterato
     current = committed if committed and committed["digest"] == one.digest else None
     yield from viewed.check(one, current)
     yield from beside.check(one)
+
+
+def _slower(one: Snippet, past: History) -> Iterator[Finding]:
+    """A finding for each variant of a present record that takes longer than in the one before."""
+    for (name, key), versions in past.of.items():
+        if name != one.id or len(versions) < 2:
+            continue
+        before, after = (version.record for version in versions[-2:])
+        if after["digest"] != one.digest or after.get("slower"):
+            continue
+        found: dict[str, list[Difference]] = {}
+        for difference in history.slower(before, after):
+            found.setdefault(difference.name, []).append(difference)
+        where = one.project.relative(store.path_of(one, key))
+        other = conditions.side_by_side(before, after)
+        say = f'`shelf history {one.id} --machine {key} --because "WHY"`'
+        mend = f"make it fast again, measure again when the GPU is alone, or say why by {say}"
+        for rows in found.values():
+            worst = max(rows, key=lambda row: row.factor)
+            more = f" (and in {len(rows) - 1} more)" if len(rows) > 1 else ""
+            what = f"is slower than before: {conditions.difference_line(worst)}{more}; {other}"
+            yield Finding(where, None, what, mend)
 
 
 def _included(shown: Mapping[str, str]) -> dict[str, set[str]]:

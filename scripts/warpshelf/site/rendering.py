@@ -12,7 +12,7 @@ from warpshelf.contract.snippet import Snippet
 from warpshelf.core.files import dump, write_atomically
 from warpshelf.core.findings import Finding
 from warpshelf.core.project import Project
-from warpshelf.records import ledger
+from warpshelf.records import history, ledger
 from warpshelf.render import pairs, results, tally
 from warpshelf.render.exhibit import Exhibit
 from warpshelf.render.fragments import fragments, pictures
@@ -99,13 +99,15 @@ def _exhibits(held: Holdings) -> tuple[list[Exhibit], list[Finding]]:
     """What may be shown of each snippet."""
     targets = lists.reading_targets(held.shelf)
     book = ledger.load(held.project)
+    past = history.read(held.project)
+    address = held.settings.repository
     shown: list[Exhibit] = []
     findings: list[Finding] = []
     for one in held.snippets:
         if not snippet.ID.fullmatch(one.id):  # it has no page, and no anchor, of its own
             findings += one.findings
             continue
-        exhibit, wrong = exhibits.exhibit(one, held.shelf, targets, book, held.settings.repository)
+        exhibit, wrong = exhibits.exhibit(one, held.shelf, targets, book, address, past)
         findings += wrong
         shown.append(exhibit)
     return shown, findings

@@ -1,0 +1,255 @@
+"""What a run will do: snippets, records and the ledger go in, turns of work with their time out.
+
+A turn is one machine: a GPU, then the CPU that it is in. A turn goes batch by batch, since what was
+verified still has to be timed, and a run that is stopped has recorded only what was.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Set
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from warpshelf.bench import schedule
+from warpshelf.bench.assemble import Gathered
+from warpshelf.bench.estimate import BASES, Estimator, Expected
+from warpshelf.bench.pool import most_on_gpu
+from warpshelf.bench.schedule import Load
+from warpshelf.contract.snippet import Snippet
+from warpshelf.records import machine, store
+from warpshelf.records.ledger import Ledger
+from warpshelf.records.schema import Record
+from warpshelf.worker.task import Task
+
+COMPILE_SECONDS = 300.0
+BATCH = 4, 16  # snippets in a batch at least and at most; between, twice as many as children
+
+# Why a snippet runs.
+NEVER, CHANGED, FAILED, UNCHECKED, FORCED = (
+    "never run",
+    "changed since its record",
+    "failed here before",
+    "not yet checked in this checkout",
+    "current, but forced",
+)
+
+
+@dataclass
+class Options:
+    """What the command line asks of a run.
+
+    `both` asks a machine with a GPU for the records of its CPU as well, which anyone can make
+    again, and without which no record of a GPU can be checked.
+    """
+
+    force: bool = False
+    budget: float | None = None
+    out: Path | None = None
+    workers: int | None = None
+    both: bool = True
+
+
+@dataclass
+class Part:
+    """One snippet that runs in a turn: why, and its jobs with what each will take.
+
+    `only` says why it is compiled there and not executed.
+    """
+
+    work: Gathered
+    why: str
+    before: list[Expected] = field(default_factory=list)
+    timing: Expected | None = None
+    only: str | None = None
+
+    @property
+    def id(self) -> str:
+        """The snippet's."""
+        return self.work.snippet.id
+
+    @property
+    def jobs(self) -> list[Expected]:
+        """All of its jobs, in the order in which they may start."""
+        return [*self.before, *([self.timing] if self.timing else [])]
+
+    @property
+    def basis(self) -> str:
+        """The weakest of what its seconds rest on."""
+        return max((one.basis for one in self.jobs), key=BASES.index, default=BASES[0])
+
+
+@dataclass
+class Turn:
+    """One machine's part of a run: what runs, the stalest first, and what does not."""
+
+    where: dict[str, Any]
+    workers: int
+    parts: list[Part] = field(default_factory=list)
+    current: list[Snippet] = field(default_factory=list)
+    skipped: list[tuple[Snippet, str]] = field(default_factory=list)
+
+    @property
+    def slug(self) -> str:
+        """The machine's name in a record."""
+        return str(self.where["slug"])
+
+    def batches(self) -> list[list[Part]]:
+        """What is verified together, and timed after that; all at once if nothing is timed."""
+        least, most = BATCH
+        size = max(least, min(most, 2 * self.workers))
+        if not any(part.timing for part in self.parts):
+            size = max(1, len(self.parts))
+        return [self.parts[at : at + size] for at in range(0, len(self.parts), size)]
+
+    def ends(self, start: float = 0.0) -> dict[str, float]:
+        """When each snippet of the turn is done, in seconds, if it begins at `start`."""
+        found: dict[str, float] = {}
+        for batch in self.batches():
+            jobs = [(part.id, one) for part in batch for one in part.jobs]
+            loads = [Load(one.seconds, one.job.on_gpu, one.job.alone) for _, one in jobs]
+            done = schedule.ends(loads, self.workers, most_on_gpu(self.where), start)
+            for part in batch:  # one with nothing left to do is done at once
+                found[part.id] = start
+            for (name, _), end in zip(jobs, done, strict=True):
+                found[name] = max(found[name], end)
+            start = max(done, default=start)
+        return found
+
+
+@dataclass
+class Plan:
+    """What a run will do, turn by turn, within its budget."""
+
+    turns: list[Turn]
+    budget: float | None = None
+
+    @property
+    def verdicts(self) -> int:
+        """How many snippets will run, each counted on each machine."""
+        return sum(len(turn.parts) for turn in self.turns)
+
+    @cached_property
+    def ends(self) -> dict[tuple[str, str], float]:
+        """When each snippet is done on each machine, in seconds from the start."""
+        found: dict[tuple[str, str], float] = {}
+        for turn in self.turns:
+            start = max(found.values(), default=0.0)
+            found |= {(name, turn.slug): end for name, end in turn.ends(start).items()}
+        return found
+
+    @property
+    def seconds(self) -> float:
+        """What all of it will take."""
+        return max(self.ends.values(), default=0.0)
+
+    @property
+    def left(self) -> list[tuple[str, str]]:
+        """What the budget will leave out, by snippet and machine."""
+        if self.budget is None:
+            return []
+        return [key for key, end in self.ends.items() if end > self.budget]
+
+    @property
+    def bases(self) -> Counter[str]:
+        """How many of the parts rest on what."""
+        return Counter(part.basis for turn in self.turns for part in turn.parts)
+
+
+@dataclass
+class Planner:
+    """Decides what must run on a machine.
+
+    `brought` are records that the file of `--out` has, by snippet and machine; `done` says of a
+    snippet, a machine and a digest whether a forced run that is carried on has done it.
+    """
+
+    options: Options
+    book: Ledger
+    estimator: Estimator
+    workers: int
+    brought: dict[tuple[str, str], Record] = field(default_factory=dict)
+    done: Callable[[str, str, str], bool] = lambda snippet, slug, digest: False
+    _found: dict[str, dict[str, Record]] = field(default_factory=dict)
+
+    def records(self, snippet: Snippet) -> dict[str, Record]:
+        """The records in place of a snippet, as they were when first asked for."""
+        if snippet.id not in self._found:
+            self._found[snippet.id] = store.load_all(snippet)[0]
+        return self._found[snippet.id]
+
+    def turns(self, here: dict[str, Any], snippets: list[Snippet]) -> list[Turn]:
+        """What to run as on which machine: the GPU first, since it may be borrowed."""
+        cpu = machine.without_gpu(here)
+        if not here["gpus"]:
+            return [self.turn(cpu, snippets)]
+        gpu = self.turn(here, [snippet for snippet in snippets if snippet.wants_gpu])
+        compiled = {
+            part.id for part in gpu.parts if any(one.job.do is Task.COMPILE for one in part.before)
+        }
+        on_cpu = [one for one in snippets if self.options.both or not one.wants_gpu]
+        return [gpu, self.turn(cpu, on_cpu, compiled)]
+
+    def turn(
+        self, where: dict[str, Any], snippets: Iterable[Snippet], compiled: Set[str] = frozenset()
+    ) -> Turn:
+        """What to do on one machine; what another turn has `compiled` is not compiled again."""
+        turn = Turn(where, self.workers)
+        stale: list[tuple[str, str, Snippet, str]] = []
+        for snippet in snippets:
+            if why := self.why(snippet, turn.slug):
+                old = self.old(snippet, turn.slug)
+                stale.append((old["date"] if old else "", snippet.id, snippet, why))
+            else:
+                turn.current.append(snippet)
+        for *_, snippet, why in sorted(stale, key=lambda row: row[:2]):
+            known = store.newest(self.records(snippet), turn.slug, snippet.digest)
+            work = Gathered(snippet, where, known)
+            if reason := work.cannot_run():
+                turn.skipped.append((snippet, reason))
+                continue
+            part = Part(work, why, only=work.only_compiled())
+            jobs = self.jobs(work)
+            if snippet.id in compiled:
+                jobs = [job for job in jobs if job.do is not Task.COMPILE]
+            records = self.records(snippet)
+            part.before = self.estimator.expected(work, jobs, records)
+            if job := work.timing_job():
+                [part.timing] = self.estimator.expected(work, [job], records)
+            turn.parts.append(part)
+        return turn
+
+    def jobs(self, work: Gathered) -> list[Any]:
+        """What a snippet has to do before it is timed."""
+        viewed = self.options.out is None and work.on_cpu
+        return work.jobs(COMPILE_SECONDS, self.options.force, viewed)
+
+    def old(self, snippet: Snippet, slug: str) -> Record | None:
+        """The record that there is, in the file of `--out` or in place."""
+        kept = store.newest(self.records(snippet), slug, snippet.digest)
+        return self.brought.get((snippet.id, slug)) or kept
+
+    def why(self, snippet: Snippet, slug: str) -> str | None:
+        """Why a snippet must run on a machine; None where its record is current."""
+        brought = self.brought.get((snippet.id, slug))
+        if self.book.failure(snippet.id, slug, snippet.digest):
+            return FAILED
+        if self.options.out is not None and brought and brought["digest"] == snippet.digest:
+            return None  # this run's own, even where it is forced: another file begins another run
+        why = self._stale(snippet, slug)
+        if self.options.force and why in (None, UNCHECKED):
+            return None if self.done(snippet.id, slug, snippet.digest) else FORCED
+        return why
+
+    def _stale(self, snippet: Snippet, slug: str) -> str | None:
+        old = self.old(snippet, slug)
+        if old is None:
+            return NEVER
+        if old["digest"] != snippet.digest:
+            return CHANGED
+        # A check on the CPU is cheap: every checkout repeats it once.
+        cheap = slug == machine.CPU and self.options.out is None
+        unchecked = cheap and not self.book.passed(snippet.id, slug, snippet.digest)
+        return UNCHECKED if unchecked else None

@@ -1,0 +1,52 @@
+"""What a run says at its end: what it left out and how to go on, and how its file is handed in."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from warpshelf.bench.run import Verdict
+
+# What becomes of the file of `--out`, in the words of the recipes as well.
+HAND_IN = (
+    "to hand {them} in, put the file into a checkout of the same commit and there run "
+    "`shelf import {file}`, commit snippets/*/results and open a pull request; "
+    'docs/about/contributing.md, "Hand in numbers", has more'
+)
+
+
+def command(words: Sequence[str]) -> str:
+    """The command line that goes on: the same again, as it was typed."""
+    script = Path(sys.argv[0]).name
+    program = ["shelf"]
+    if script.endswith(".py") and script != "__main__.py":
+        program = [sys.orig_argv[0], sys.argv[0]]
+    return shlex.join([*program, *words])
+
+
+def left(verdicts: Iterable[Verdict], words: Sequence[str]) -> list[str]:
+    """A line for each machine on which something was left, by name, and how to go on."""
+    by_machine: dict[tuple[str, str], list[str]] = {}
+    for verdict in verdicts:
+        if verdict.state == "left":
+            key = verdict.machine, verdict.note
+            by_machine.setdefault(key, []).append(verdict.snippet)
+    found = [
+        f"left on {machine}, since {note}: {', '.join(names)}"
+        for (machine, note), names in by_machine.items()
+    ]
+    if found:
+        found.append(f"what has passed is kept; go on with `{command(words)}`")
+    return found
+
+
+def handing_in(file: Path, count: int, idle: bool = False) -> list[str]:
+    """What to do with a file that has so many records; of an `idle` forced run what else."""
+    if not count:
+        return []
+    if idle:
+        return [f"{file} has every record of this code already; name another file to begin anew"]
+    them, records = ("it", "1 record") if count == 1 else ("them", f"{count} records")
+    return [f"{file} holds {records}; " + HAND_IN.format(them=them, file=file.name)]

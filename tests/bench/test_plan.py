@@ -1,0 +1,161 @@
+"""What a run says it will do."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from conftest import CUT, Trial, sound_snippet
+from synthetic import machine as imaginary
+from test_gpu_machine import MODEL, TRITON, Simulated
+
+from warpshelf.bench import run as runs
+from warpshelf.bench.estimate import GUESSES, METHOD, by_method
+from warpshelf.bench.plan import CHANGED, FORCED, NEVER, UNCHECKED, Options
+from warpshelf.bench.run import Run
+from warpshelf.cli import planned
+from warpshelf.contract import snippet
+from warpshelf.core.project import Project
+from warpshelf.records import ledger, machine
+from warpshelf.worker.task import Task
+
+PEAK = TRITON.replace('"a trial"', '"a trial", "sm": 100')
+MANY = sound_snippet().replace("NEEDS = {", 'NEEDS = {"gpus": 4, ', 1)
+
+
+@pytest.fixture
+def simulated(monkeypatch: pytest.MonkeyPatch) -> type[Simulated]:
+    monkeypatch.setattr(machine, "may_have_gpu", lambda: True)
+    monkeypatch.setattr(runs, "Pool", Simulated)
+    monkeypatch.setattr(Simulated, "asked", [])
+    return Simulated
+
+
+def planning(trial: Trial, **options: object) -> runs.Plan:
+    project = Project(trial.root)
+    return Run(project, Options(**options)).plan(snippet.discover(project))
+
+
+def test_a_machine_with_a_gpu_is_planned_by_one_look_at_it(
+    trial: Trial, simulated: type[Simulated]
+) -> None:
+    trial.snippet("sound", sound_snippet())
+    trial.snippet("counts", MODEL)
+    for name in ("many", "more"):
+        trial.snippet(name, MANY)
+    trial.snippet("peak", PEAK)
+    plan = planning(trial, out=trial.root / "records.json", workers=2)
+    assert [job.do for job in simulated.asked] == [Task.DESCRIBE]
+    assert not (trial.root / "records.json").exists()
+    first, second, third, fourth, *rest = planned.lines(plan)
+    device = f"{imaginary()['device']}, SM 90, "
+    assert first.startswith(device) and ": 2 to run (2 never run); about" in first
+    assert " with 2 workers, judged by " in first
+    assert second == "  2 skipped: needs 4 GPUs; this machine has 1"
+    assert third == "  1 only compiled: needs SM 100; this GPU is SM 90"
+    assert fourth.startswith("CPU: 3 to run (3 never run); about ")
+    assert "  2 skipped: needs a GPU" in rest
+    assert "  1 only compiled: a trial" in rest
+    assert rest[-1].startswith("in all about ")
+    jobs = {part.id: [one.job.do for one in part.jobs] for part in plan.turns[0].parts}
+    assert jobs == {"sound": [Task.VERIFY, Task.TIME], "peak": [Task.COMPILE]}
+    # What the first turn compiles is compiled already in the second.
+    jobs = {part.id: [one.job.do for one in part.jobs] for part in plan.turns[1].parts}
+    assert jobs == {"sound": [Task.VERIFY], "counts": [Task.VERIFY], "peak": [Task.DUE]}
+
+
+def test_timings_that_nobody_made_are_judged_by_the_method(
+    trial: Trial, simulated: type[Simulated], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial.snippet("sound", sound_snippet())
+    monkeypatch.setattr(machine, "may_have_gpu", lambda: False)
+    assert trial.shelf("run").returncode == 0
+    due = json.loads((trial.root / "snippets/sound/results/cpu.json").read_text())["due"]
+    monkeypatch.setattr(machine, "may_have_gpu", lambda: True)
+    [part] = planning(trial).turns[0].parts
+    found = {one.job.do: one.seconds for one in part.jobs}
+    tasks = (Task.VERIFY, Task.TIME)
+    assert found == {task: min(by_method(task, due), part.work.snippet.seconds) for task in tasks}
+    assert part.basis == METHOD
+
+
+def test_the_budget_is_held_against_when_each_is_done(
+    trial: Trial, simulated: type[Simulated]
+) -> None:
+    for name in ("one", "two", "three"):
+        trial.snippet(name, MODEL)
+    book = ledger.load(Project(trial.root))
+    for name, seconds in (("one", 10.0), ("three", 20.0), ("two", 40.0)):
+        book.note(name, "cpu", "d", None, {"verify": seconds})
+    plan = planning(trial, budget=35.0, workers=1)
+    assert plan.ends == {("one", "cpu"): 10.0, ("three", "cpu"): 30.0, ("two", "cpu"): 70.0}
+    assert plan.left == [("two", "cpu")]
+    assert planned.lines(plan)[-1] == "a budget of 35 s is likely to leave out 1 of 3: two"
+    assert planning(trial, budget=35.0, workers=3).left == [("two", "cpu")]
+    assert not planning(trial, budget=40.0, workers=3).left
+
+
+def test_batches_keep_a_gpu_s_timings_near_their_checks(
+    trial: Trial, simulated: type[Simulated]
+) -> None:
+    for number in range(9):
+        trial.snippet(f"s{number}", sound_snippet())
+    gpu, cpu = planning(trial, workers=1).turns
+    assert [len(batch) for batch in gpu.batches()] == [4, 4, 1]
+    assert [len(batch) for batch in cpu.batches()] == [9]
+
+
+def test_the_reason_is_told(trial: Trial) -> None:
+    def why(*words: str) -> dict[str, str]:
+        found = json.loads(trial.shelf("run", "--plan", "--json", *words).stdout)["snippets"]
+        return {row["snippet"]: row.get("why", row["state"]) for row in found}
+
+    trial.snippet("counts", MODEL)
+    trial.snippet("other", MODEL)
+    assert why() == {"counts": NEVER, "other": NEVER}
+    assert trial.shelf("run", "counts").returncode == 0
+    assert why() == {"counts": "current", "other": NEVER}
+    assert why("--force") == {"counts": FORCED, "other": NEVER}
+    (trial.root / ".shelf" / "ledger.json").unlink()
+    assert why("counts") == {"counts": UNCHECKED}
+    assert why("counts", "--out", "x.json") == {"counts": "current"}
+    trial.snippet("counts", MODEL.replace('"one"', '"two"'))
+    assert why("counts") == {"counts": CHANGED}
+    assert not (trial.root / "x.json").exists()
+
+
+def test_the_plan_is_shown_and_nothing_is_run(trial: Trial) -> None:
+    trial.snippet("counts", MODEL)
+    trial.snippet("broken", sound_snippet().partition(CUT)[0])
+    run = trial.shelf("run", "--plan", "--workers", "1")
+    seconds = round(GUESSES[Task.VERIFY])
+    lines = [line.split() for line in run.stdout.splitlines() if line]
+    assert " ".join(lines[0]) == (
+        f"CPU: 1 to run (never run); about {seconds} s with 1 worker, judged by a guess"
+    )
+    assert lines[1] == ["snippet", "machine", "about", "why"]
+    assert " ".join(lines[2]) == f"counts cpu {seconds} s never run; a guess"
+    assert (run.returncode, "broken/cases.py: is missing" in run.stderr) == (1, True)
+    assert not list(trial.root.glob("snippets/*/results"))
+
+
+def test_a_run_says_first_what_it_will_do_but_not_where_all_is_current(trial: Trial) -> None:
+    trial.snippet("counts", MODEL)
+    first = trial.shelf("run", "--workers", "1").stderr.splitlines()
+    assert first[0].startswith("CPU: 1 to run (never run); about ")
+    assert trial.shelf("run").stderr.splitlines() == ["1 current"]
+    again = trial.shelf("run", "--force", "--workers", "1").stderr.splitlines()
+    assert again[0].endswith("judged by earlier runs here")
+
+
+def test_what_tasks_took_is_recorded_and_alone_rewrites_nothing(trial: Trial) -> None:
+    trial.snippet("counts", MODEL)
+    assert trial.shelf("run").returncode == 0
+    path = trial.root / "snippets/counts/results/cpu.json"
+    record = json.loads(path.read_text())
+    took = record["seconds"]["verify"]
+    assert record["seconds"] == {"verify": took} and 0 <= took < 60
+    del record["seconds"]  # as records have none that are older
+    path.write_text(json.dumps(record))
+    assert trial.shelf("run", "--force").returncode == 0
+    assert json.loads(path.read_text()) == record

@@ -1,0 +1,272 @@
+"""`shelf history` and `shelf compare --with`, on made-up records under version control."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from conftest import Trial
+from synthetic import facts, record
+from versioned import NAME, SLUG, Repository, times
+
+from warpshelf.core.files import dump
+from warpshelf.records import bundle
+
+OLD = "sha256:" + "1" * 64
+HISTORY = ("history", NAME)
+COMPARE = ("compare", NAME)
+
+
+@pytest.fixture
+def repository(trial: Trial) -> Repository:
+    """Three versions on one GPU, the last slower by one variant, and a second GPU."""
+    found = Repository(trial)
+    dates = iter(f"2031-0{number}-01T00:00:00Z" for number in range(1, 9))
+    found.measure(times(1), date=next(dates), digest=OLD, software={"driver": "550.1"})
+    found.measure(times(0.8), date=next(dates), software={"driver": "550.1"})
+    found.measure(times(0.8, 1.5, 2.0), date=next(dates), software={"driver": "580.2"})
+    found.measure(times(0.5), key="imaginary-z1", slug="imaginary-z1", device="Imaginary Z1")
+    return found
+
+
+# The table.
+
+
+def test_nothing_timed_says_how_to(trial: Trial) -> None:
+    bare = Repository(trial)
+    bare.put(record(0), "cpu")
+    done = trial.shelf(*HISTORY)
+    assert done.returncode == 0 and "nothing is timed yet" in done.stdout
+    assert "`shelf run sound`" in " ".join(done.stdout.split())
+    assert json.loads(trial.shelf(*HISTORY, "--json").stdout)["machines"] == []
+
+
+def test_versions_and_changes_are_shown(repository: Repository) -> None:
+    done = repository.trial.shelf(*HISTORY)
+    assert done.returncode == 0, done.stderr
+    text = done.stdout
+    assert f"{SLUG}: Imaginary G9 80GB, 3 versions" in text
+    assert "imaginary-z1: Imaginary Z1, one version" in text
+    assert "at 2: code 11111111 →" in text and "at 3: driver 550.1 → 580.2" in text
+    lines = [line.split() for line in text.splitlines()]
+    assert ["2", "80.0", "µs", "78.4", "µs", "to", "82.4", "µs", "1.68", "TB/s", "1.25×",
+            "faster"] in lines  # fmt: skip
+    assert sum(line[-2:] == ["1.50×", "slower"] for line in lines) == 1
+    assert sum(line[-2:] == ["2.00×", "slower"] for line in lines) == 1  # the library
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_one_machine_is_chosen_by_kind_or_key(repository: Repository) -> None:
+    repository.put(repository.made(times(3)), f"{SLUG}.2")
+    shown = repository.trial.shelf(*HISTORY, "--machine", SLUG).stdout
+    assert "imaginary-z1" not in shown and f"{SLUG}.2: " in shown
+    shown = repository.trial.shelf(*HISTORY, "--machine", f"{SLUG}.2").stdout
+    assert f"{SLUG}: " not in shown and f"{SLUG}.2: " in shown
+    done = repository.trial.shelf(*HISTORY, "--machine", "nobody")
+    assert done.returncode == 2 and "imaginary-z1" in done.stderr
+
+
+def test_a_record_that_is_gone_is_still_in_the_history(repository: Repository) -> None:
+    repository.place("imaginary-z1").unlink()
+    repository.place().write_text("{")
+    repository.commit("Remove")
+    text = repository.trial.shelf(*HISTORY).stdout
+    assert "Imaginary Z1, one version; the record is no longer here" in text
+    assert "is not the JSON of a record: left out" in text
+
+
+def test_as_json(repository: Repository) -> None:
+    found = json.loads(repository.trial.shelf(*HISTORY, "--json").stdout)
+    assert found["snippet"] == NAME and found["remarks"] == []
+    first = found["machines"][0]
+    assert [one["driver"] for one in first["versions"]] == ["550.1", "550.1", "580.2"]
+    assert first["versions"][2]["changed"] == "driver 550.1 → 580.2"
+    [online] = [one for one in first["times"] if one["name"] == "online"]
+    assert [one["factor"] for one in online["points"]] == [None, None, pytest.approx(1.5)]
+    assert online["unit"] == "B/s" and online["points"][0]["rate"] == pytest.approx(1.1185e12, 1e-3)
+
+
+# Slower than before.
+
+
+def slow(repository: Repository) -> list[str]:
+    done = repository.trial.shelf("check")
+    return [line for line in done.stderr.splitlines() if "slower than before" in line]
+
+
+def test_a_slower_record_is_a_finding_until_somebody_says_why(repository: Repository) -> None:
+    [line] = slow(repository)
+    assert line.startswith(f"snippets/sound/results/{SLUG}.json: is slower than before: online, ")
+    assert "120 µs (118 µs to 124 µs) against 180 µs (176 µs to 185 µs)" in line
+    assert "driver 550.1 → 580.2, torch 2.13.0, Triton 3.7.1, SM clock 1980 MHz" in line
+    assert "temperature 55 °C" in line and "torch, 4096" not in line  # a library is not ours
+    done = repository.trial.shelf(*HISTORY, "--because", " the driver \n spills ")
+    assert (done.returncode, done.stdout) == (0, f"wrote snippets/sound/results/{SLUG}.json\n")
+    assert slow(repository) == []
+    assert json.loads(repository.place().read_text())["slower"] == "the driver spills"
+    assert "3 may be slower: the driver spills" in repository.trial.shelf(*HISTORY).stdout
+    repository.commit()
+    assert slow(repository) == []
+    # Who measures again has to say it again, if it is slower still.
+    repository.put(repository.made(times(0.8, 2.0), date="2031-09-01T00:00:00Z"))
+    assert len(slow(repository)) == 1
+
+
+def test_what_is_not_committed_is_held_against_head(repository: Repository) -> None:
+    repository.put(repository.made(times(0.8), date="2031-09-01T00:00:00Z"))
+    assert slow(repository) == []
+    repository.put(repository.made(times(1.6, 1.5), date="2031-09-01T00:00:00Z"))
+    [line] = slow(repository)
+    assert "one pass, " in line
+
+
+def test_a_stale_record_is_not_held_up(repository: Repository) -> None:
+    repository.path.write_text(repository.path.read_text() + "\n# changed\n")
+    assert slow(repository) == []
+
+
+def test_many_cases_are_one_line_a_function(repository: Repository) -> None:
+    sides = (1024, 2048, 4096)
+    repository.measure(*(times(1, n=n) for n in sides), date="2031-09-01T00:00:00Z")
+    cases = [times(1.2 + n / 8192, 1.4, n=n) for n in sides]
+    repository.put(repository.made(*cases, date="2031-10-01T00:00:00Z"))
+    lines = slow(repository)
+    assert len(lines) == 2 and all("(and in 2 more)" in line for line in lines)
+    assert any("one pass, 4096 × 4096" in line for line in lines)  # the worst
+
+
+def test_a_reason_needs_something_to_explain(repository: Repository) -> None:
+    trial = repository.trial
+    before = repository.place().read_bytes()
+    for machine, says in ((("--machine", "imaginary-z1"), "no record there is slower"),):
+        done = trial.shelf(*HISTORY, "--because", "why", *machine)
+        assert done.returncode == 1 and says in done.stderr
+    for reason in ("", "  ", "x" * 501, "\x1b[31mred"):
+        assert trial.shelf(*HISTORY, "--because", reason).returncode == 2
+    key = "imaginary-z1"
+    repository.put(
+        repository.made(times(0.7), slug=key, device="Imaginary Z1", date="2032-01-01T00:00:00Z"),
+        key,
+    )
+    done = trial.shelf(*HISTORY, "--because", "why")
+    assert done.returncode == 1 and f"{SLUG}, {key}" in done.stderr
+    assert repository.place().read_bytes() == before
+    done = trial.shelf(*HISTORY, "--because", "why", "--machine", key, "--json")
+    assert json.loads(done.stdout)["written"].endswith(f"{key}.json")
+
+
+# Two records side by side.
+
+
+def test_one_record_beside_the_newest_of_its_kind_or_of_any_gpu(repository: Repository) -> None:
+    done = repository.trial.shelf(*COMPARE, "--with", f"{SLUG}@HEAD~2")
+    assert done.returncode == 0, done.stderr
+    assert f"sound: {SLUG}, then {SLUG}@" in done.stdout
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    where = lines.index("What was different")
+    assert "driver 580.2 → 550.1" in lines[where:] and where < lines.index(
+        "4096 × 4096 float32 scale 1"
+    )
+    assert any(line.startswith("online 180 µs") and line.endswith("1.50× faster") for line in lines)
+    assert any(line.startswith("one pass") and line.endswith("tie") for line in lines)
+    done = repository.trial.shelf(*COMPARE, "--with", "imaginary-z1")
+    assert f"sound: {SLUG}, then imaginary-z1" in done.stdout
+
+
+def test_any_two_records(repository: Repository) -> None:
+    file = repository.root / "mine.json"
+    file.write_text(dump(repository.made(times(2), times(1, n=64))))
+    done = repository.trial.shelf(
+        *COMPARE, "--with", "imaginary-z1", "--with", "mine.json", "--json"
+    )
+    found = json.loads(done.stdout)
+    assert [one["name"] for one in found["records"]] == ["imaginary-z1", f"mine.json#{SLUG}"]
+    assert {"name": "driver", "first": "999.1", "second": "999.1"} not in found["conditions"]
+    rows = {(row["name"], row["case"]): row for row in found["rows"]}
+    row = rows["one pass", "4096 × 4096 float32 scale 1"]
+    assert row["ratio"] == pytest.approx(4) and row["standing"] == "4.00× slower"
+    assert rows["one pass", "64 × 4096 float32 scale 1"]["standing"] == "on one only"
+
+
+def test_a_record_in_a_bundle(repository: Repository) -> None:
+    mine = repository.made(times(2))
+    other = repository.made(times(2), slug="imaginary-z1", device="Imaginary Z1")
+    cpu = record(0, snippet=NAME)
+    foreign = record()
+    file = repository.root / "records.json"
+    file.write_text(bundle.text([foreign, cpu, mine]))
+    compare = (*COMPARE, "--with", "records.json")
+    assert "records.json#imaginary-g9-80gb" in repository.trial.shelf(*compare).stdout
+    assert "records.json#cpu" in repository.trial.shelf(
+        *COMPARE, "--with", "records.json#cpu", "--with", SLUG
+    ).stdout  # fmt: skip
+    file.write_text(bundle.text([cpu, mine, other]))
+    done = repository.trial.shelf(*compare)
+    assert done.returncode == 1 and "has 3 records of sound: cpu, " in done.stderr
+    named = (*COMPARE, "--with", "records.json#imaginary-z1")
+    assert "then records.json#imaginary-z1" in repository.trial.shelf(*named).stdout
+    file.write_text(bundle.text([foreign]))
+    assert "has no record of sound" in repository.trial.shelf(*compare).stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("nobody", "is no record of sound and no file"),
+        (f"{SLUG}.2", f"({SLUG}, imaginary-z1)"),
+        (f"{SLUG}@nowhere", "is not there as of nowhere"),
+        (f"{SLUG}@HEAD~9", "`shelf history sound`"),
+        ("docs/index.md", "is not the JSON of a record"),
+        (f"{SLUG}@--help", "is not there as of --help"),
+    ],
+)
+def test_a_name_that_means_nothing_is_one_line(
+    repository: Repository, name: str, says: str
+) -> None:
+    done = repository.trial.shelf(*COMPARE, "--with", name)
+    assert done.returncode == 1 and says in done.stderr
+    assert len(done.stderr.splitlines()) == 1 and done.stdout == ""
+
+
+def test_two_is_company(repository: Repository) -> None:
+    three = ("--with", SLUG) * 3
+    assert repository.trial.shelf(*COMPARE, *three).returncode == 2
+    repository.place("imaginary-z1").unlink()
+    done = repository.trial.shelf(*COMPARE, "--with", SLUG)
+    assert done.returncode == 1 and "is the only record of sound" in done.stderr
+
+
+def test_errors_and_facts_where_there_are_no_times(repository: Repository) -> None:
+    one = record(0, snippet=NAME, facts=facts())
+    other = record(0, snippet=NAME, facts=facts()[:1])
+    for name, found in (("one.json", one), ("other.json", other)):
+        (repository.root / name).write_text(dump(found))
+    text = repository.trial.shelf(*COMPARE, "--with", "one.json", "--with", "other.json").stdout
+    assert "Nothing else was different" in text and "3.10e-8" in text and "FLOPs" in text
+
+
+# Side by side.
+
+
+def test_who_stands_beside_another_is_told(repository: Repository) -> None:
+    disagrees = repository.made(times(3), date="2031-09-01T00:00:00Z")
+    repository.put(disagrees, f"{SLUG}.2")
+    line = f"snippets/sound/results/{SLUG}.2.json: stands beside {SLUG}.json: they disagree on "
+    told = repository.trial.shelf("check").stderr
+    [said] = [row for row in told.splitlines() if "stands beside" in row]
+    assert said.startswith(line) and "driver 580.2 → 999.1" in said
+    repository.put(repository.made(times(0.8, 1.5, 2.0)), f"{SLUG}.2")
+    assert "they agree within the spread of both" in repository.trial.shelf("check").stderr
+
+
+def test_import_says_why_a_record_is_put_beside_another(repository: Repository) -> None:
+    repository.put(repository.cpu(times(1)), "cpu")
+    file = repository.root / "records.json"
+    small = repository.cpu()["cases"][0]
+    mine = repository.made(small, times(3), date="2031-09-01T00:00:00Z")
+    file.write_text(bundle.text([mine]))
+    done = repository.trial.shelf("import", "records.json")
+    assert done.returncode == 0, done.stderr
+    written, told = done.stdout.splitlines()
+    assert written == f"wrote snippets/sound/results/{SLUG}.2.json"
+    assert f"stands beside {SLUG}.json: they disagree on one pass" in told

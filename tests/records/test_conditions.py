@@ -1,0 +1,74 @@
+"""Conditions in words: what differs between two records, and what tells several apart."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from synthetic import machine, record, steady
+
+from warpshelf.records import conditions
+
+KEY = "imaginary-g9-80gb"
+SOFTWARE = ("driver", "torch", "triton", "cuda")
+
+
+def made(date: str = "2031-05-06T07:08:09Z", who: str = "", **software: str | None) -> dict:
+    found = record(date=date) | {"machine": machine() | software}
+    return found | ({"origin": {"who": who}} if who else {})
+
+
+def apart(*records: dict) -> list[str]:
+    keys = [KEY, *(f"{KEY}.{number}" for number in range(2, 10))]
+    return list(conditions.told_apart(dict(zip(keys, records, strict=False))).values())
+
+
+def test_one_record_needs_no_words() -> None:
+    assert apart(made()) == [""]
+
+
+def test_one_condition_tells_apart_where_one_does() -> None:
+    assert apart(made(driver="550.1"), made(driver="580.2")) == ["driver 550.1", "driver 580.2"]
+    assert apart(made(driver="1"), made(driver=None)) == ["driver 1", "driver unknown"]
+    assert apart(made(triton="3.6.0"), made()) == ["Triton 3.6.0", "Triton 3.7.1"]
+    day = "2031-05-07T00:00:00Z"
+    assert apart(made(), made(day)) == ["made on 6 May 2031", "made on 7 May 2031"]
+    minute = apart(made(), made("2031-05-06T09:00:00Z"))
+    assert minute == ["made on 6 May 2031, 07:08 UTC", "made on 6 May 2031, 09:00 UTC"]
+    assert apart(made(who="Ada"), made(who="Grace")) == ["made by Ada", "made by Grace"]
+
+
+def test_several_conditions_where_none_does_alone() -> None:
+    three = (made(driver="1"), made(driver="1", torch="2.11.0"), made(driver="2"))
+    assert apart(*three) == [
+        "driver 1, torch 2.13.0", "driver 1, torch 2.11.0", "driver 2, torch 2.13.0",
+    ]  # fmt: skip
+    assert apart(made(), made()) == ["record 1", "record 2"]
+
+
+@steady
+@given(
+    st.lists(
+        st.fixed_dictionaries({key: st.sampled_from(["1", "2", None]) for key in SOFTWARE}),
+        min_size=2,
+        max_size=6,
+    )
+)
+def test_no_two_records_get_the_same_words(chosen: list[dict]) -> None:
+    words = apart(*(made(**software) for software in chosen))
+    assert len(set(words)) == len(chosen) and all(words)
+
+
+def test_what_differs_is_said_and_what_bears_on_times_as_well() -> None:
+    first, second = made(driver="550.1"), made(driver="580.2")
+    second["conditions"] = {"load": {"sm_mhz": 1410}, "slowed_by": ["hardware slowdown"]}
+    told = conditions.side_by_side(first, second)
+    assert "driver 550.1 → 580.2" in told and "torch 2.13.0," in told
+    assert "SM clock 1980 MHz → 1410 MHz" in told and "temperature 55 °C → unknown" in told
+    assert "slowed by unknown → hardware slowdown" in told and "CUDA" not in told
+    names = [one.name for one in conditions.contrasts(first, second, conditions.SOFTWARE)]
+    assert names == ["driver"]
+    assert conditions.contrasts(first, first) == []
+    first["conditions"]["load"]["sm_mhz_lowest"] = 1200
+    assert "SM clock 1980 MHz, 1200 MHz at the lowest" in conditions.line(first)
+    job = {"job": "https://github.com/warpshelf/warpshelf/actions/runs/1"}
+    assert conditions.conditions(made() | {"origin": job})["made by"] == "a job of this project"

@@ -1,0 +1,237 @@
+"""Earlier versions of records, read from repositories that were made for it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import Trial
+from hypothesis import given
+from hypothesis import strategies as st
+from synthetic import steady
+from versioned import NAME, SLUG, Repository, git, times
+
+from warpshelf.core.files import dump
+from warpshelf.core.project import Project
+from warpshelf.records import history, versions
+
+OLD = "sha256:" + "1" * 64
+PLACE = (NAME, SLUG)
+
+
+@pytest.fixture
+def repository(trial: Trial) -> Repository:
+    return Repository(trial)
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The git commands that are started from now on."""
+    seen: list[str] = []
+    real = subprocess.run
+
+    def run(command: list[str], *args: object, **more: object) -> object:
+        seen.append(" ".join(command))
+        return real(command, *args, **more)
+
+    monkeypatch.setattr(versions.subprocess, "run", run)
+    return seen
+
+
+def medians(found: history.History, place: tuple[str, str] = PLACE) -> list[float]:
+    return [one.record["cases"][0]["results"][0]["time"]["median"] for one in found.of[place]]
+
+
+def test_versions_are_read_newest_last_by_a_few_processes(
+    repository: Repository, started: list[str]
+) -> None:
+    commits = [
+        repository.measure(times(one), date=f"2031-01-0{number}T00:00:00Z")
+        for number, one in enumerate((1.0, 1.1, 1.2), 1)
+    ]
+    repository.measure(times(1), key="imaginary-z1", slug="imaginary-z1", device="Imaginary Z1")
+    started.clear()
+    found = history.read(repository.project)
+    assert [one.split()[7] for one in started] == ["log", "rev-parse", "cat-file"]
+    assert medians(found) == pytest.approx([0.0001, 0.00011, 0.00012])
+    assert [one.commit for one in found.of[PLACE]] == commits
+    assert list(found.of) == [PLACE, (NAME, "imaginary-z1")]
+    assert found.remarks() == [] and not found.damaged
+    assert medians(history.read(repository.project, newest=2)) == pytest.approx([0.00011, 0.00012])
+
+
+def test_without_a_record_of_a_gpu_git_is_not_asked(
+    repository: Repository, started: list[str]
+) -> None:
+    repository.put(repository.made(), "cpu")
+    started.clear()
+    assert history.read(repository.project).of == {}
+    assert history.mark(repository.project) == "" and started == []
+
+
+def test_what_is_not_committed_yet_is_the_newest(repository: Repository) -> None:
+    repository.measure(times(1))
+    before = history.mark(repository.project)
+    repository.put(repository.made(times(2), date="2032-01-01T00:00:00Z"))
+    found = history.read(repository.project)
+    assert medians(found) == pytest.approx([0.0001, 0.0002])
+    assert found.of[PLACE][-1].commit is None
+    assert history.mark(repository.project) == before  # the file itself is among the sources
+    repository.commit()
+    assert history.mark(repository.project) != before
+    assert history.read(repository.project).of[PLACE][-1].commit is not None
+
+
+def test_words_about_a_measurement_are_no_other_one(repository: Repository) -> None:
+    first = repository.measure(times(1))
+    record = repository.made(times(1))
+    for words in ({"slower": "hot"}, {"origin": {"who": "Ada"}}, {"demo": "else\n"}):
+        repository.put(record | words)
+        repository.commit()
+    repository.put(record | {"slower": "hotter"})
+    [only] = history.read(repository.project).of[PLACE]
+    assert only.commit == first and only.record["slower"] == "hotter"
+
+
+def test_a_snippet_that_was_renamed_keeps_its_history(repository: Repository) -> None:
+    first = repository.measure(times(1), digest=OLD)
+    git(repository.root, "mv", "snippets/sound", "snippets/louder")
+    moved = repository.root / "snippets" / "louder" / "results" / f"{SLUG}.json"
+    record = json.loads(moved.read_text()) | {"snippet": "louder", "date": "2032-01-01T00:00:00Z"}
+    moved.write_text(dump(record))
+    second = repository.commit("Rename")
+    [old, new] = history.read(repository.project).of["louder", SLUG]
+    assert (old.commit, new.commit) == (first, second)
+    assert old.path == f"snippets/sound/results/{SLUG}.json" and "louder" in new.path
+    # A snippet of the old name that comes later has no part in it.
+    repository.trial.snippet(NAME, repository.root.joinpath("docs/index.md").read_text())
+    repository.measure(times(3))
+    found = history.read(repository.project)
+    assert len(found.of["louder", SLUG]) == 2 and len(found.of[PLACE]) == 1
+
+
+def test_a_record_that_becomes_another_machines_is_no_history(repository: Repository) -> None:
+    repository.measure(times(1))
+    git(repository.root, "mv", f"snippets/sound/results/{SLUG}.json",
+        "snippets/sound/results/imaginary-z1.json")  # fmt: skip
+    made = repository.made(times(1), slug="imaginary-z1", device="Imaginary Z1")
+    repository.put(made, "imaginary-z1")
+    repository.commit()
+    found = history.read(repository.project, [NAME])
+    assert len(found.of[NAME, "imaginary-z1"]) == 1 == len(found.of[PLACE])
+    assert found.here == {(NAME, "imaginary-z1")}
+
+
+def test_damaged_versions_are_left_out_and_said(repository: Repository) -> None:
+    repository.measure(times(1))
+    impossible = times(1)
+    impossible["results"][0]["time"]["p20"] = 1.0
+    damaged = (
+        b"{",
+        b"[]",
+        b"\xff",
+        dump(repository.made() | {"cases": [{"timed": True}]}).encode(),
+        dump(repository.made(impossible)).encode(),
+    )
+    for data in damaged:
+        repository.place().write_bytes(data)
+        repository.commit()
+    repository.measure(times(1.5), date="2032-01-01T00:00:00Z")
+    found = history.read(repository.project)
+    assert medians(found) == pytest.approx([0.0001, 0.00015])
+    assert len(found.damaged[PLACE]) == len(damaged)
+    assert "no possible time" in found.damaged[PLACE][-1]
+
+
+def test_other_parts_of_an_old_record_may_have_any_shape(repository: Repository) -> None:
+    repository.put(repository.made() | {"schema": 0, "demo": ["once", "a list"], "gone": 1})
+    repository.commit()
+    repository.measure(times(1.5))
+    assert len(history.read(repository.project).of[PLACE]) == 2
+
+
+def test_a_shallow_clone_says_what_it_lacks(repository: Repository, tmp_path: Path) -> None:
+    for number, one in enumerate((1.0, 2.0), 1):
+        repository.measure(times(one), date=f"2031-01-0{number}T00:00:00Z")
+    clone = tmp_path / "clone"
+    git(tmp_path, "clone", "-q", "--depth=1", f"file://{repository.root}", str(clone))
+    found = history.read(Project(clone))
+    assert medians(found) == pytest.approx([0.0002])
+    assert found.remarks() == [history.SHALLOW]
+
+
+def test_without_git_the_present_is_all_there_is(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = Repository(trial)
+    repository.measure(times(1))
+    repository.put(repository.made(times(2)))
+    monkeypatch.setenv("PATH", "/nowhere")
+    found = history.read(trial_project := repository.project)
+    assert medians(found) == pytest.approx([0.0002])
+    assert found.remarks() == [history.UNVERSIONED]
+    assert history.mark(trial_project) != ""
+
+
+def test_a_branch_that_was_merged_is_one_step(repository: Repository) -> None:
+    repository.measure(times(1), date="2031-01-01T00:00:00Z")
+    git(repository.root, "switch", "-q", "-c", "faster")
+    for number, one in enumerate((0.9, 0.8), 2):
+        repository.measure(times(one), date=f"2031-01-0{number}T00:00:00Z")
+    git(repository.root, "switch", "-q", "main")
+    (repository.root / "other").write_text("meanwhile")
+    repository.commit("Meanwhile")
+    git(repository.root, "merge", "-q", "--no-ff", "-m", "Merge", "faster")
+    found = history.read(repository.project)
+    assert medians(found) == pytest.approx([0.0001, 8e-5])
+    assert found.of[PLACE][-1].commit == git(repository.root, "rev-parse", "HEAD")
+
+
+def test_a_project_below_the_top_of_a_repository(tmp_path: Path) -> None:
+    from conftest import new_trial
+
+    (tmp_path / "inner").mkdir()
+    repository = Repository(new_trial(tmp_path / "inner" / "trial"))
+    git(tmp_path, "init", "-q")
+    (tmp_path / "inner" / "trial" / ".git").rename(tmp_path / "unused")
+    for number, one in enumerate((1.0, 2.0), 1):
+        repository.put(repository.made(times(one), date=f"2031-01-0{number}T00:00:00Z"))
+        git(tmp_path, "add", "inner")
+        git(tmp_path, "commit", "-q", "-m", "Measure")
+    assert medians(history.read(repository.project)) == pytest.approx([0.0001, 0.0002])
+    place = repository.project.relative(repository.place())
+    assert versions.one(repository.project, "HEAD~1", place) is not None
+
+
+def test_slower_is_ours_alone_and_beyond_both_spreads(repository: Repository) -> None:
+    before, after = repository.made(times(1)), repository.made(times(1.02, 1.5, 2.0))
+    [found] = history.slower(before, after)
+    assert (found.name, found.role) == ("online", "variant") and found.factor == pytest.approx(1.5)
+    assert history.slower(after, before) == []
+    two = after | {"machine": after["machine"] | {"gpus": 2}}
+    assert history.slower(before, two) == []
+
+
+@steady
+@given(st.text())
+def test_any_answer_of_git_is_read(text: str) -> None:
+    raw = f":100644 100644 {'a' * 40} {'b' * 40} "
+    for answer in (
+        text,
+        f"commit {text}",
+        raw + text,
+        f"{raw}M\t{text}",
+        f"{raw}R9\t{text}\t{text}",
+    ):
+        for place, steps in versions._steps(answer).items():
+            assert versions.place_of(f"snippets/{place[0]}/results/{place[1]}.json") == place
+            assert steps
+
+
+@steady
+@given(st.binary())
+def test_any_version_is_read_or_said_to_be_damaged(data: bytes) -> None:
+    assert isinstance(history.kept(data), str)
+    assert all(isinstance(found, bytes) for _, found in versions._objects(data))
