@@ -92,7 +92,13 @@ def writers() -> list[tuple[str, str]]:
 def test_jobs_that_write_run_nothing_of_ours(workflow: str, name: str) -> None:
     job = read(GITHUB / "workflows" / f"{workflow}.yml")["jobs"][name]
     used = {step["uses"].partition("@")[0] for step in job["steps"] if "uses" in step}
-    known = {"actions/configure-pages", "actions/deploy-pages", "actions/download-artifact"}
+    known = {
+        "actions/attest",
+        "actions/configure-pages",
+        "actions/deploy-pages",
+        "actions/download-artifact",
+        "actions/upload-artifact",
+    }
     assert used <= known
     assert job["if"].startswith("github.ref == 'refs/heads/main'")
     for step in job["steps"]:

@@ -24,10 +24,14 @@ def snippet(root: Path = Path("."), **more: object) -> Snippet:
     return Snippet(Project(root), "softmax", root / "snippets" / "softmax", **more)
 
 
+def record(gpus: int = 1, **more: object) -> Record:
+    return synthetic.honest(synthetic.record(gpus, **more))
+
+
 def faults(claim: Record, truth: Record | None = None, **more: object) -> list[str]:
-    for record in (claim, truth or synthetic.record(0)):
-        assert schema.problem(record) is None and schema.contradiction(record) is None
-    return agreement.faults(claim, truth or synthetic.record(0), snippet(**more))
+    for one in (claim, truth or record(0)):
+        assert schema.problem(one) is None and schema.contradiction(one) is None
+    return agreement.faults(claim, truth or record(0), snippet(**more))
 
 
 def results(claim: Record, case: int) -> list[dict]:
@@ -35,8 +39,8 @@ def results(claim: Record, case: int) -> list[dict]:
 
 
 def test_an_honest_record_has_no_fault() -> None:
-    assert faults(synthetic.record()) == []
-    assert faults(synthetic.record(0)) == []
+    assert faults(record()) == []
+    assert faults(record(0)) == []
 
 
 def looser(claim: Record) -> None:
@@ -159,25 +163,25 @@ FORGED: list[tuple[Callable[[Record], None], str]] = [
 
 @pytest.mark.parametrize(("forge", "says"), FORGED, ids=[one.__name__ for one, _ in FORGED])
 def test_a_forged_record_is_found_out(forge: Callable[[Record], None], says: str) -> None:
-    claim = synthetic.record()
+    claim = record()
     forge(claim)
     found = faults(claim)
     assert re.search(says, " ".join(found)), found
 
 
 def test_a_loosened_measure_of_the_cpu_is_found_out_by_a_fresh_one() -> None:
-    loose = synthetic.record(0)
+    loose = record(0)
     loose["due"][0]["tolerance"] = 1.0
     assert faults(loose) == ["says other than the source what is due"]
     del loose["due"]
     assert faults(loose) == ["says other than the source what is due"]
-    assert faults(synthetic.record(), loose) == [
+    assert faults(record(), loose) == [
         "cannot be checked: the record of the CPU does not say what is due"
     ]
 
 
 def test_a_variant_may_be_skipped_for_the_reason_that_needs_gives() -> None:
-    claim, truth = synthetic.record(), synthetic.record(0)
+    claim, truth = record(), record(0)
     why = "needs SM 100; this GPU is SM 90"
     skipped = {"name": "online", "role": "variant", "verdict": "skipped", "reason": why}
     for row in claim["cases"]:
@@ -188,7 +192,7 @@ def test_a_variant_may_be_skipped_for_the_reason_that_needs_gives() -> None:
 
 
 def test_a_case_to_time_may_be_too_large_for_a_gpu() -> None:
-    claim = synthetic.record()
+    claim = record()
     case = claim["cases"].pop(TIMED)["case"]
     claim["skips"] = [{"what": f"case {case}", "reason": "out of memory in variant 'online'"}]
     assert faults(claim) == []
@@ -197,25 +201,29 @@ def test_a_case_to_time_may_be_too_large_for_a_gpu() -> None:
 def test_no_machine_may_leave_out_a_case_for_its_dtype() -> None:
     rows = synthetic.ladder()
     rows[0]["case"]["dtype"] = "bfloat16"
-    truth = synthetic.record(0, cases=rows[1:2]) | {"due": synthetic.due(rows)}
+    truth = record(0, cases=rows[1:2]) | {"due": synthetic.due(rows)}
     assert "leaves out the case" in faults(truth, truth, uses_triton=True)[0]
-    claim = synthetic.record(cases=rows[1:])
+    claim = record(cases=rows[1:])
     assert "bfloat16" in faults(claim, truth, uses_triton=True)[0]
 
 
 def test_what_only_compiles_there_has_no_results() -> None:
-    compiled = synthetic.record(cases=[])
+    why = {"what": "everything", "reason": "needs SM 100; this GPU is SM 90"}
+    compiled = record(cases=[]) | {"demo": "", "skips": [why]}
     needs = {"sm": 100}
     assert faults(compiled, needs=needs) == []
-    assert "though the snippet does not run there" in faults(synthetic.record(), needs=needs)[0]
+    assert "though the snippet does not run there" in faults(record(), needs=needs)[0]
 
 
 def test_predictions_and_goals_are_those_of_the_cpu() -> None:
     stated = {"predictions": synthetic.predictions(), "goals": synthetic.goals()}
-    truth = synthetic.record(0, cases=[], kind="model", facts=synthetic.facts(), **stated)
+    truth = record(0, cases=[], kind="model", facts=synthetic.facts(), **stated)
     claim = copy.deepcopy(truth)
-    claim["predictions"][0]["predicted"] = 102.0
+    claim["predictions"][0]["predicted"] = 101.01
     assert faults(claim, truth, kind="model") == []
+    claim["predictions"][0]["predicted"] = 102.0
+    assert faults(claim, truth, kind="model") == ["predicts 102.0 of 'small', not 101.0"]
+    claim["predictions"][0]["predicted"] = 101.0
     claim["predictions"][1]["published"] = 96.0
     del claim["predictions"][3], claim["goals"][1]
     assert faults(claim, truth, kind="model") == [
@@ -227,8 +235,8 @@ def test_predictions_and_goals_are_those_of_the_cpu() -> None:
 
 
 def test_facts_are_those_of_the_cpu() -> None:
-    truth = synthetic.record(0, cases=[], facts=synthetic.facts(), kind="program")
-    claim = synthetic.record(cases=[], facts=synthetic.facts(), kind="program")
+    truth = record(0, cases=[], facts=synthetic.facts(), kind="program")
+    claim = record(cases=[], facts=synthetic.facts(), kind="program")
     assert faults(claim, truth, kind="program") == []
     claim["facts"][1]["tolerance"] = 0.5
     assert len(faults(claim, truth, kind="program")) == 2
@@ -236,8 +244,9 @@ def test_facts_are_those_of_the_cpu() -> None:
     assert faults(claim, truth, kind="program") == [
         "leaves out the fact 'FLOPs', or has it with another tolerance, unit or source"
     ]
-    nowhere = synthetic.record(0, cases=[], kind="program")  # the CPU cannot run it
-    assert faults(claim, nowhere, kind="program") == []
+    nowhere = record(0, cases=[], kind="program")  # the CPU cannot run it
+    assert faults(claim, nowhere, kind="program", needs={"cpu": "needs two GPUs"}) == []
+    assert len(faults(claim, nowhere, kind="program")) == 1
 
 
 # Whoever takes a record in asks.
@@ -275,7 +284,8 @@ def of_gpu(trial: Trial) -> Record:
         }
         for row in cpu["due"]
     ]
-    return synthetic.record(snippet="sound", digest=cpu["digest"], cases=rows)
+    made = synthetic.record(snippet="sound", digest=cpu["digest"], cases=rows)
+    return synthetic.honest(made, compiled=cpu.get("compiled", []), demo=cpu["demo"])
 
 
 def test_a_forged_record_is_not_imported(checked: Trial) -> None:

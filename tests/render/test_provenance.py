@@ -4,9 +4,16 @@ from synthetic import GPU, record
 
 from warpshelf.render import provenance
 
+JOB = "https://github.com/warpshelf/warpshelf/actions/runs/17"
 
-def test_the_line_names_machine_day_and_commit() -> None:
-    assert provenance.line(record()) == f"{GPU}, 6 May 2031, commit abc1234"
+
+def test_the_line_names_machine_day_commit_and_who_made_it() -> None:
+    known = f"{GPU}, 6 May 2031, commit abc1234"
+    assert provenance.line(record(origin={"who": "Ada Lovelace"})) == (
+        f"{known}, handed in by Ada Lovelace"
+    )
+    assert provenance.line(record(origin={"job": JOB})) == f"{known}, by a job of this project"
+    assert provenance.line(record()) == f"{known}, handed in by nobody who is named"
     assert provenance.line(record(0, commit=None)) == "CPU, 6 May 2031"
     assert provenance.line(record(4)).startswith(f"4 × {GPU}")
 
@@ -25,6 +32,15 @@ def test_the_pairs_hold_the_full_provenance() -> None:
     assert found["Date"] == "6 May 2031, 07:08 UTC" and found["Commit"] == "abc1234"
     assert found["Command"] == "shelf run softmax" and found["Method"] == "1"
     assert found["Digest"] == "sha256:" + "5a" * 6
+
+
+def test_the_pairs_say_who_made_it() -> None:
+    by = dict(provenance.pairs(record(origin={"who": "Ada <b>"})))
+    assert by["Handed in by"] == "Ada <b>" and "Measured by" not in by
+    job = dict(provenance.pairs(record(origin={"job": JOB})))
+    assert job["Measured by"] == f"a job of this project, {JOB}" and "Handed in by" not in job
+    assert dict(provenance.pairs(record()))["Handed in by"] == "nobody who is named"
+    assert not {"Handed in by", "Measured by"} & dict(provenance.pairs(record(0))).keys()
 
 
 def test_what_is_not_known_is_left_out() -> None:

@@ -1,13 +1,13 @@
-"""What a snippet's demo() printed: cut out of a child's output, checked, compared."""
+"""What a snippet's demo() printed: cut out of a child's output and checked."""
 
 from __future__ import annotations
 
-import math
 import re
 
+from warpshelf.records.printed import agree as agree
+from warpshelf.records.printed import difference as difference
+
 LINES = 30  # that a demo may print
-NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
-RELATIVE = 1e-3  # by which a number may differ from machine to machine
 
 
 class Unfit(Exception):
@@ -44,26 +44,3 @@ def checked(first: bytes, second: bytes) -> str:
     if texts[0] != texts[1]:
         raise Unfit(f"demo() printed something else the second time: {difference(*texts)}")
     return texts[0]
-
-
-def agree(first: str, second: str) -> bool:
-    """Whether two texts are the same but for numbers that are close.
-
-    Blanks beside a number do not count: a column has one more where 10.001 becomes 9.999.
-    """
-    old, new = ([part.strip(" \t") for part in NUMBER.split(text)] for text in (first, second))
-    if old != new:
-        return False
-    pairs = zip(NUMBER.findall(first), NUMBER.findall(second), strict=True)
-    return all(a == b or math.isclose(float(a), float(b), rel_tol=RELATIVE) for a, b in pairs)
-
-
-def difference(first: str, second: str) -> str:
-    """The first line in which two texts differ, from both."""
-    old, new = first.splitlines(), second.splitlines()
-    for index in range(max(len(old), len(new))):
-        a = old[index] if index < len(old) else "nothing"
-        b = new[index] if index < len(new) else "nothing"
-        if a != b:
-            return f"line {index + 1} is {b!r:.80} where {a!r:.80} stood"
-    return "the line ends differ"

@@ -50,6 +50,7 @@ class Options:
     out: Path | None = None
     workers: int | None = None
     both: bool = True
+    origin: dict[str, str] | None = None  # who makes the records of a GPU
 
 
 @dataclass

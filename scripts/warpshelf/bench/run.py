@@ -44,6 +44,11 @@ class Verdict:
     machine: str = machine.CPU
     told: tuple[str, ...] = ()
 
+    @property
+    def on_gpu(self) -> bool:
+        """Whether it is of a machine with a GPU."""
+        return self.machine != machine.CPU
+
 
 @dataclass
 class Run:
@@ -226,6 +231,8 @@ class Run:
     def _keep(self, work: Gathered, book: ledger.Ledger) -> None:
         snippet, slug = work.snippet, work.machine["slug"]
         new = {} if work.verdict() else work.record()
+        if new and slug != machine.CPU and self.options.origin:
+            new["origin"] = self.options.origin
         spared = self.options.out is None and slug == machine.CPU and not self.options.force
         if new and spared and work.old_is_current:
             self._compare(work, new)

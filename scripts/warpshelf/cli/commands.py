@@ -26,6 +26,9 @@ app = typer.Typer(
     help="Warpshelf: run the snippets, keep their records, build the site.",
 )
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="All by default.")]
+By = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Who made the records of a GPU; a page says so.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Answer in JSON on standard output.")]
 
 
@@ -111,6 +114,7 @@ def run(
     plan: Annotated[
         bool, typer.Option("--plan", help="Say what would run and how long it takes; run nothing.")
     ] = False,
+    by: By = None,
     as_json: Json = False,
 ) -> None:
     """Verify snippets on this machine, time them if it has a GPU, and write their records.
@@ -120,7 +124,7 @@ def run(
     """
     from warpshelf.bench import run as runs
     from warpshelf.bench import stopping
-    from warpshelf.cli import closing
+    from warpshelf.cli import closing, handing
     from warpshelf.cli import console as consoles
 
     project = projects.find()
@@ -129,11 +133,12 @@ def run(
     if plan:
         from warpshelf.cli import planned
 
-        found = runs.Run(project, options).plan(picked)
-        print(planned.as_json(found)) if as_json else planned.show(found)
+        intended = runs.Run(project, options).plan(picked)
+        print(planned.as_json(intended)) if as_json else planned.show(intended)
         wrong = [finding for snippet in picked for finding in snippet.findings]
         tell(wrong)
         raise typer.Exit(1 if wrong else 0)
+    options.origin = handing.of_run(project, by, out)
     status = 0
     with consoles.Reporter(len(picked)) as reporter:
         work = runs.Run(project, options, reporter)
@@ -161,6 +166,8 @@ def run(
             for verdict in verdicts
         ]
         print(json.dumps(rows, indent=1))
+    gpu = {(one.snippet, one.machine) for one in verdicts if one.on_gpu and one.state == "passed"}
+    handing.after_run(project, picked, gpu, out)
     said = closing.left(verdicts, context.obj or [])
     if out is not None:
         said += closing.handing_in(out, len(work.records), force and not work.planned.verdicts)
@@ -177,28 +184,52 @@ def import_(
     skip_stale: Annotated[
         bool, typer.Option("--skip-stale", help="Leave out records of other code.")
     ] = False,
+    by: By = None,
+    attestation: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The attestation of the job that made the records."),
+    ] = None,
+    trusted_root: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A Sigstore trusted root, in place of the public one."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Put the records of another machine in place: all of them, or none."""
+    from warpshelf.cli import handing
     from warpshelf.contract import snippet as snippets
     from warpshelf.records import bundle, neighbours
 
     project = projects.find()
-    found = snippets.discover(project)
-    written, left = bundle.import_all(project, found, file, skip_stale)
-    names = [project.relative(path) for path in written]
+    terms = handing.terms(project, skip_stale, by, attestation, trusted_root)
+    known = snippets.discover(project)
+    done = bundle.import_all(project, known, file, terms)
+    doubts = handing.imported(done, known)
+    names = [project.relative(path) for path in done.written]
     if as_json:
-        print(json.dumps({"written": names, "left": left}, indent=1))
+        print(json.dumps({"written": names, "left": done.left, "doubts": doubts}, indent=1))
         return
+    for line in doubts:
+        sys.stderr.write(f"{line}\n")
     for name in names:
         print(f"wrote {name}")
-    folders = {path.parent for path in written}
-    for line in neighbours.of_all(one for one in found if one.results in folders):
+    folders = {path.parent for path in done.written}
+    for line in neighbours.of_all(one for one in known if one.results in folders):
         print(line)
-    for name in left:
+    for name in done.left:
         print(f"left out {name}: made from other code")
     if not names:
         print("nothing to write: every record is in place already")
+
+
+@app.command()
+def checksums(
+    file: Annotated[Path, typer.Argument(help="What `shelf run --out FILE` wrote.")],
+) -> None:
+    """Print the SHA-256 of each record of a GPU in a bundle, as its file here will have it."""
+    from warpshelf.records import attestation, bundle
+
+    sys.stdout.write(attestation.checksums(bundle.read(file)))
 
 
 @app.command()

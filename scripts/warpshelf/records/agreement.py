@@ -13,11 +13,12 @@ from typing import Any
 
 from warpshelf.contract import architectures
 from warpshelf.contract.snippet import Snippet
-from warpshelf.records import space
+from warpshelf.records import likeness, space
 from warpshelf.records.schema import Record
 
 OUT_OF_MEMORY = "out of memory"  # how the reason begins for which a case to time is skipped
 COST = ("bytes", "flops", "unit")
+ONLY_PASSED = {"time", "untimed", "refuses", "max_error_limit"}  # keys of a result
 MAIN = "sm_90"  # of the targets that a CPU executes, the one whose results its record has
 TARGETS = (MAIN, "sm_80", "sm_100")  # what kernels are executed for where there is no GPU
 
@@ -27,9 +28,8 @@ def faults(claim: Record, truth: Record, snippet: Snippet) -> list[str]:
 
     `truth` is the record of the CPU; both are whole, and of the present code of `snippet`.
     """
-    if snippet.kind == "kernel":
-        return list(_kernel(claim, truth, snippet))
-    return list(_facts(claim, truth))
+    found = list(_kernel(claim, truth, snippet)) if snippet.kind == "kernel" else []
+    return [*found, *likeness.faults(claim, truth, snippet)]
 
 
 def excuse(needs: Mapping[str, Any], name: str, sm: int | None, on_cpu: bool = False) -> str | None:
@@ -62,10 +62,13 @@ def _kernel(claim: Record, truth: Record, snippet: Snippet) -> Iterator[str]:
     if on_cpu and claim.get("due") != due:
         yield "says other than the source what is due"
     machine = claim["machine"]
-    if why := snippet.cannot_run(machine["sm"], machine["gpus"]):
+    why = snippet.cannot_run(machine["sm"], machine["gpus"])
+    yield from _skips(claim, due, snippet, why)
+    if why:
         if claim.get("cases"):
             yield f"has results, though the snippet does not run there: {why}"
         return
+    checked = {_key(row): row for row in truth.get("cases", ())}
     yield from space.faults(claim, truth)
     left: dict[str, list[dict[str, Any]]] = {}
     for row in due:
@@ -74,6 +77,8 @@ def _kernel(claim: Record, truth: Record, snippet: Snippet) -> Iterator[str]:
     for row in claim.get("cases", ()):
         if wanted := left.get(_key(row)):
             yield from _case(row, wanted.pop(0), claim, snippet)
+            if beside := checked.get(_key(row)):
+                yield from _beside(row, beside)
         else:
             yield f"has a case that is not due: {_shown(row)}"
     for row in (row for rows in left.values() for row in rows):
@@ -120,15 +125,28 @@ def _case(
         left.remove((result["role"], result["name"]))
         on_cpu = not claim["machine"]["gpus"]
         spared = excuse(snippet.needs, result["name"], _sm(claim), on_cpu)
+        reason = result.get("reason", "")
         if result["verdict"] == "skipped" and spared is None:
             yield f"skips the {what} {where}, for which NEEDS gives no reason"
+        elif result["verdict"] == "skipped" and reason != spared:
+            yield f"skips the {what} {where} because it {reason!r:.60}; NEEDS says {spared!r:.60}"
+        elif result["verdict"] != "skipped" and spared is not None:
+            yield f"has a result of the {what} {where}, which NEEDS excludes: {spared}"
+        if result["verdict"] == "failed" and not reason.strip():
+            yield f"says of the {what} that it failed {where}, and not why"
         if result["verdict"] != "passed":
+            if odd := sorted(result.keys() & ONLY_PASSED):
+                yield f"has the {odd[0]} of the {what} {where}, which did not pass"
             continue
         if result.get("tolerance") != due["tolerance"]:
             allowed = f"{result.get('tolerance')} {where}, not {due['tolerance']}"
             yield f"allows the {what} an error of {allowed}"
         if row["timed"] and not result.keys() & {"time", "untimed"}:
             yield f"has neither a time of the {what} {where} nor a reason"
+        if not row["timed"] and "untimed" in result:
+            yield f"gives a reason for having no time of the {what} {where}, which is not timed"
+        if row["timed"] and "refuses" in result:
+            yield f"has views of the {what} {where}, which is only timed"
     for role, name in sorted(left, reverse=True):
         yield f"leaves out the {role} {name!r} {where}"
     for key in COST:
@@ -136,27 +154,42 @@ def _case(
             yield f"states {row.get(key)} {key} {where}, not {due[key]}"
 
 
-def _facts(claim: Record, truth: Record) -> Iterator[str]:
-    wanted = {_fact(fact): fact for fact in truth.get("facts", ())}
-    if not wanted:
-        return  # the CPU cannot run it
-    found = {_fact(fact): fact for fact in claim.get("facts", ())}
-    for key in wanted.keys() - found.keys():
-        yield f"leaves out the fact {key[0]!r}, or has it with another tolerance, unit or source"
-    for key in found.keys() - wanted.keys():
-        yield f"has the fact {key[0]!r}, which is not due so"
-    due, told = ({_row(row) for row in one.get("predictions", ())} for one in (truth, claim))
-    for name, *_ in sorted(due - told):
-        yield f"leaves out the prediction {name!r}, or has it with another published figure"
-    for name, *_ in sorted(told - due):
-        yield f"has the prediction {name!r}, which is not due so"
-    if claim.get("goals") != truth.get("goals"):
-        yield "asks for other goals of its predictions"
+def _beside(row: Mapping[str, Any], checked: Mapping[str, Any]) -> Iterator[str]:
+    """What a case and its results leave out or add beside those of a CPU, where both passed."""
+    for key in COST:
+        if row.get(key) != checked.get(key):
+            yield f"states {row.get(key)} {key} on {_shown(row)}, not {checked.get(key)}"
+    passed = (one for one in checked["results"] if one["verdict"] == "passed")
+    known = {(one["role"], one["name"]): one for one in passed}
+    peers = [one for one in row["results"] if one["role"] == "peer"]
+    measured = bool(peers) and peers[0]["verdict"] == "passed"  # the yardstick of the others
+    for result in row["results"]:
+        truth = known.get((result["role"], result["name"]))
+        if truth is None or result["verdict"] != "passed":
+            continue
+        what = f"{result['role']} {result['name']!r}"
+        if "max_error" in truth and "max_error" not in result:
+            yield f"leaves out the largest error of the {what} on {_shown(row)}"
+        if measured and "max_error_limit" in truth and "max_error_limit" not in result:
+            yield f"leaves out the limit of the largest error of the {what} on {_shown(row)}"
+        refused, due = (set(one.get("refuses", ())) for one in (result, truth))
+        if refused != due:
+            odd = ", ".join(sorted(refused ^ due))
+            yield f"says other than a CPU which views the {what} refuses on {_shown(row)}: {odd}"
 
 
-def _row(row: Mapping[str, Any]) -> tuple[str, str, float, str, str, bool]:
-    return row["name"], row["set"], row["published"], row["unit"], row["source"], row["fitted"]
-
-
-def _fact(fact: Mapping[str, Any]) -> tuple[str, float, str, str]:
-    return fact["name"], fact["tolerance"], fact["unit"], fact["source"]
+def _skips(
+    claim: Record, due: list[dict[str, Any]], snippet: Snippet, why: str | None
+) -> Iterator[str]:
+    """The list of what was not run, which a page shows with its reasons."""
+    on_cpu = not claim["machine"]["gpus"]
+    names = {name for row in due for name in row["variants"]}
+    known = {name: excuse(snippet.needs, name, _sm(claim), on_cpu) for name in names}
+    if why:
+        known["everything"] = why
+    for skip in claim.get("skips", ()):
+        what, reason = skip["what"], skip["reason"]
+        memory = reason.startswith(OUT_OF_MEMORY) and reason.isprintable()
+        if known.get(what) == reason or memory and any(_names(what, row["case"]) for row in due):
+            continue
+        yield f"says that {what!r:.60} was not run because {reason!r:.60}; no run here says so"

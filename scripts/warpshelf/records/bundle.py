@@ -7,17 +7,24 @@ every reason why the bundle is refused.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from warpshelf.contract.snippet import Snippet
+from warpshelf.core.batches import Batch
 from warpshelf.core.files import dump
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.project import Project
-from warpshelf.records import agreement, store
+from warpshelf.records import agreement, attestation, intake, store
+from warpshelf.records import origin as origins
+from warpshelf.records.attestation import Statement
 from warpshelf.records.machine import CPU
+from warpshelf.records.origin import Origin
 from warpshelf.records.schema import SCHEMA, Record
 
 MOST = 10_000  # records in a bundle; each may have a finding
+AGAIN = "make it again with `shelf run`"
 
 
 def text(records: Iterable[Record]) -> str:
@@ -50,26 +57,59 @@ def read(path: Path) -> list[Record]:
     return [store.checked(item, f"{shown} records[{index}]") for index, item in enumerate(items)]
 
 
+class Terms(NamedTuple):
+    """On what terms a bundle is taken in.
+
+    `by` is who made its records, whatever they say; `otherwise` who made those that do not say. A
+    job's records need the `attested` statement of that job. `now` is the present time.
+    """
+
+    skip_stale: bool = False
+    by: Origin | None = None
+    otherwise: Origin | None = None
+    attested: Statement | None = None
+    now: datetime | None = None
+
+
+class Imported(NamedTuple):
+    """What an import did.
+
+    The paths written, the ids of stale records left out, and all records that were in order.
+    """
+
+    written: list[Path]
+    left: list[str]
+    records: list[tuple[Snippet, Record]]
+
+
+class _Taken(NamedTuple):
+    snippet: Snippet
+    record: Record
+    place: str
+
+
 def import_all(
-    project: Project, snippets: Iterable[Snippet], path: Path, skip_stale: bool = False
-) -> tuple[list[Path], list[str]]:
+    project: Project, snippets: Iterable[Snippet], path: Path, terms: Terms | None = None
+) -> Imported:
     """Put the records of a bundle in place: all of them, or none.
 
-    Returns the paths written, and the ids of stale records that `skip_stale` left out.
+    A current record of the CPU stays where there is one, since it is made again everywhere.
 
     Raises:
         ShelfError: the file is truncated, foreign or of a newer schema, a record is malformed or
-            of a snippet that is not here, was made from other code than this checkout's, or
-            claims other than what its snippet's record of the CPU says is due.
+            of a snippet that is not here, was made from other code than this checkout's, claims
+            other than what its snippet's record of the CPU says is due or than any run here would
+            have written, or does not say who made it.
+        OSError: a file cannot be written; then none is.
     """
+    terms = terms or Terms()
     shown = path.as_posix()
-    items = _items(path, shown)
     by_id = {snippet.id: snippet for snippet in snippets}
     findings: list[Finding] = []
-    good: list[tuple[Snippet, Record, str]] = []
+    good: list[_Taken] = []
     left: list[str] = []
     seen: set[tuple[str, str]] = set()
-    for index, item in enumerate(items):
+    for index, item in enumerate(_items(path, shown)):
         place = f"{shown} records[{index}]"
         try:
             record = store.checked(item, place)
@@ -84,7 +124,7 @@ def import_all(
         elif (snippet.id, machine) in seen:
             what = f"is a second record of {snippet.id} on {machine}"
             findings.append(Finding(place, None, what, "leave one of them out"))
-        elif record["digest"] != snippet.digest and skip_stale:
+        elif record["digest"] != snippet.digest and terms.skip_stale:
             left.append(snippet.id)
         elif record["digest"] != snippet.digest:
             what = f"{snippet.id}: was made from other code than this checkout's"
@@ -92,36 +132,84 @@ def import_all(
             findings.append(Finding(place, None, what, mend))
         elif record["kind"] != snippet.kind:
             what = f"{snippet.id}: is a {snippet.kind}, not a {record['kind']}"
-            findings.append(Finding(place, None, what, "make it again with `shelf run`"))
+            findings.append(Finding(place, None, what, AGAIN))
         else:
-            good.append((snippet, record, place))
+            good.append(_Taken(snippet, _signed(record, terms), place))
         seen.add((record["snippet"], machine))
-    findings.extend(_disagreements(good))
-    for snippet, record, _ in good:  # see that there is a place for each before any is written
+    findings.extend(_disagreements(good, terms))
+    findings.extend(_unsigned(good, terms, shown))
+    batch, planned = Batch(), []
+    for snippet, record, _ in good:
+        if record["machine"]["slug"] == CPU and store.current(snippet, CPU):
+            continue
         try:
-            store.destination(snippet, record)
+            statement = terms.attested if "job" in record.get("origin", {}) else None
+            planned.append(store.plan(batch, snippet, record, statement and statement.text))
         except ShelfError as error:
             findings.extend(error.findings)
     if findings:
         raise ShelfError(findings)
-    written = []
-    for snippet, record, _ in good:
-        if changed := store.put(snippet, record):
-            written.append(changed)
-    return written, left
+    made = batch.commit()
+    written = [path for path in planned if path in made]
+    return Imported(written, left, [(one.snippet, one.record) for one in good])
 
 
-def _disagreements(good: Iterable[tuple[Snippet, Record, str]]) -> Iterator[Finding]:
-    """What records claim against the CPU's: that in place, or else that of the same bundle."""
+def _signed(record: Record, terms: Terms) -> Record:
+    """A record of a GPU with who made it, as far as that is known."""
+    if record["machine"]["slug"] == CPU:
+        return record
+    origin = terms.by or record.get("origin") or terms.otherwise
+    return record | {"origin": origin} if origin else record
+
+
+def _unsigned(good: Iterable[_Taken], terms: Terms, shown: str) -> Iterator[Finding]:
+    """Records of GPUs of which nobody knows who made them, or that no job attests as it should."""
+    jobs = 0
+    for snippet, record, place in good:
+        what = f"{snippet.id} on {record['machine']['slug']}: "
+        origin = record.get("origin")
+        if record["machine"]["slug"] == CPU:
+            continue
+        if origin is None:
+            what += "does not say who made it"
+            yield Finding(place, None, what, "say so by `--by NAME`, or set git's user.name")
+        elif "job" in origin and terms.attested is None:
+            what += f"says that {origins.words(origin)} made it, and nothing attests that"
+            mend = "give the job's attestation by `--attestation FILE`, or your name by `--by NAME`"
+            yield Finding(place, None, what, mend)
+        elif "job" in origin and terms.attested is not None:
+            jobs += 1
+            for fault in attestation.faults(terms.attested, record):
+                yield Finding(place, None, what + fault, attestation.MEND)
+    if terms.attested is not None and not jobs:
+        what = "holds no record that a job made, so there is nothing to attest"
+        yield Finding(shown, None, what, "leave out --attestation")
+
+
+def _disagreements(good: Iterable[_Taken], terms: Terms) -> Iterator[Finding]:
+    """What records claim that this checkout would not have made.
+
+    They are held against the CPU's record: that in place, or else that of the same bundle.
+    """
     taken = list(good)
     brought = {one.id: record for one, record, _ in taken if record["machine"]["slug"] == CPU}
     for snippet, record, place in taken:
+        what = f"{snippet.id} on {record['machine']['slug']}: "
+        for fault in intake.faults(record, snippet, terms.now):
+            yield Finding(place, None, what + fault, AGAIN)
+        at = origins.committed(snippet.project.root, record["commit"] or "0")
+        if at is not None and intake.made(record) + intake.AHEAD < at:
+            fault = (
+                f"was made on {record['date']}, before the commit {record['commit']} that it ran"
+            )
+            yield Finding(place, None, what + fault, AGAIN)
         truth = store.current(snippet, CPU) or brought.get(snippet.id)
+        if truth is None and snippet.kind != "kernel" and snippet.cannot_run(None, 0):
+            continue  # there can be none, and a program or model lists nothing that is due
         if truth is None:
             what = f"{snippet.id}: there is no current record of the CPU to check it against"
             mend = f"run `shelf run {snippet.id}` first, on any machine"
             yield Finding(place, None, what, mend)
             continue
         for fault in agreement.faults(record, truth, snippet):
-            what = f"{snippet.id} on {record['machine']['slug']}: {fault}"
-            yield Finding(place, None, what, "make it again with `shelf run`")
+            yield Finding(place, None, what + fault, AGAIN)

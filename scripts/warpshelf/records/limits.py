@@ -36,6 +36,32 @@ ROUNDING = 1e-3  # of a time and of the peak rates, which a record has to four d
 # a spread that is rounded away is no agreement to the last digit.
 DRIFT = 0.01
 
+FEWEST, MOST = 15, 300  # samples of a function in one case
+MOST_VOID = 0.5  # share of a function's samples in which the GPU may have waited for the host
+
+# Why a function has no time: how many of its samples are void, and of how many.
+WAITED = (
+    "the GPU may have waited for the host in {} of {} samples: "
+    "enqueueing the call takes longer than the flush before it"
+)
+# Units of which a plain torch product measures the rate, beside the times.
+PRODUCT_UNITS = frozenset({"fp32", "tf32", "fp16", "bf16"})
+# What is read off a GPU while it is timed.
+LOAD = ("sm_mhz", "sm_mhz_lowest", "memory_mhz", "celsius_highest", "watts", "readings")
+
+# Why a driver keeps the clocks of a GPU low, by bits of NVML's nvmlClocksEventReasons. An idle GPU
+# (bit 0) is no reason that a time could suffer from.
+REASONS = {
+    0x2: "applications clocks setting",
+    0x4: "software power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+    0x100: "display clock setting",
+}
+
 # What lowers clocks so far that a time says more about the cooling or the power supply than about
 # the kernel. A power cap is not among them: it is where large products on a GPU always run.
 SLOWDOWNS = (

@@ -198,8 +198,13 @@ def contradiction(record: Record) -> str | None:
     gpu = record["machine"]["gpus"] > 0
     if gpu == (record["machine"]["slug"] == "cpu") or record["machine"]["gpus"] < 0:
         return "the machine's slug and its number of GPUs disagree"
+    for key in ("sm", "sms") if gpu else ():
+        if (record["machine"][key] or 0) < 1:
+            return f"is of a GPU with {record['machine'][key]} for its {key}"
     if "origin" in record and len(record["origin"]) != 1:
         return "its origin names a person and a job, or neither"
+    if "origin" in record and not gpu:
+        return "is of a CPU, which anyone can check, and has an origin"
     for case in record.get("cases", ()):
         for result in case["results"]:
             what = f"{result['role']} {result['name']!r}"

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from warpshelf.contract.snippet import Snippet
-from warpshelf.core.files import dump, flaw, write_atomically
+from warpshelf.core.batches import Batch
+from warpshelf.core.files import dump, flaw
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.project import Project
 from warpshelf.records import siblings
@@ -19,6 +20,7 @@ from warpshelf.records.schema import SCHEMA, Record, contradiction, problem
 from warpshelf.records.siblings import slug_of
 
 LARGEST = 64 * 2**20  # bytes of a file to read; a real one holds well under a mebibyte
+ATTESTATIONS = "attestations"  # a folder beside the records that they attest
 PASSING = ("date", "commit", "command", "seconds")  # a change of these alone rewrites nothing
 
 
@@ -106,6 +108,11 @@ def path_of(snippet: Snippet, key: str) -> Path:
     return snippet.results / f"{key}.json"
 
 
+def attestation_of(snippet: Snippet, key: str) -> Path:
+    """Where the signed statement lies that attests the record with this key, if one does."""
+    return snippet.results / ATTESTATIONS / f"{key}.json"
+
+
 def newest(records: Mapping[str, Record], slug: str, digest: str | None = None) -> Record | None:
     """The newest record of one kind of device; of the code of `digest`, where there is one."""
     mine = [records[key] for key in siblings.keys(slug) if key in records]
@@ -133,10 +140,13 @@ def destination(snippet: Snippet, record: Record) -> str:
         raise ShelfError(Finding(where, None, what, "remove those that nobody trusts")) from None
 
 
-def put(snippet: Snippet, record: Record) -> Path | None:
-    """Put `record` in its place, unless only its date would change; the path if it was written.
+def plan(
+    batch: Batch, snippet: Snippet, record: Record, attestation: str | None = None
+) -> Path | None:
+    """Have `batch` put `record` in its place; where that is, None where only its date would change.
 
-    Records of other code of the same device go: they stay in version control.
+    Records of other code of the same device go: they stay in version control. So does what attests
+    a record that goes or is replaced; `attestation` is put beside the new one.
 
     Raises:
         ShelfError: there is no place for it, see `destination`.
@@ -144,14 +154,30 @@ def put(snippet: Snippet, record: Record) -> Path | None:
     known, _ = load_all(snippet)
     key = destination(snippet, record)
     path = path_of(snippet, key)
-    written = not (key in known and same(known[key], record)) and write_atomically(
-        path, dump(record)
-    )
+    renewed = not (key in known and same(known[key], record))
+    if renewed:
+        batch.write(path, dump(record))
+    if attestation is not None and (renewed or dump(known[key]) == dump(record)):
+        batch.write(attestation_of(snippet, key), attestation)
+    elif renewed:
+        batch.remove(attestation_of(snippet, key))
     if record["digest"] == snippet.digest:
         for other in siblings.outdated(record, known):
             if other != key:
-                path_of(snippet, other).unlink(missing_ok=True)
-    return path if written else None
+                batch.remove(path_of(snippet, other))
+                batch.remove(attestation_of(snippet, other))
+    return path if renewed else None
+
+
+def put(snippet: Snippet, record: Record) -> Path | None:
+    """Put `record` in its place, unless only its date would change; the path if it was written.
+
+    Raises:
+        ShelfError: there is no place for it, see `destination`.
+    """
+    batch = Batch()
+    path = plan(batch, snippet, record)
+    return path if path in batch.commit() else None
 
 
 def current(snippet: Snippet, key: str) -> Record | None:

@@ -48,6 +48,7 @@ class MachineState:
     `record` is the last one, if any: of a stale or failed one only date and device are shown.
     `reason` says why nothing ran (compiled, not measured) or the last run failed (failed). `apart`
     is what tells it from other records of the same kind of device, where there are any.
+    `attestation` is the text of what the job that made the record signed; empty where none did.
     """
 
     record: Record | None
@@ -55,6 +56,7 @@ class MachineState:
     machine: str
     reason: str = ""
     apart: str = ""
+    attestation: str = ""
 
     def __post_init__(self) -> None:
         if self.state not in STATES:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from warpshelf.core.markup import escape, preformatted
+from warpshelf.core.markup import escape, href, preformatted
+from warpshelf.records import attestation
 from warpshelf.records.schema import Record
 from warpshelf.render import (
     compilation,
@@ -132,13 +133,30 @@ def _provenance(exhibit: Exhibit, state: MachineState) -> str:
     verb = {"measured": "Measured", "verified": "Checked"}.get(state.state, "Compiled")
     origin = ", ".join(filter(None, (provenance.line(record), state.apart)))
     rows = "\n".join(
-        f"<dt>{escape(k)}</dt> <dd>{escape(v)}</dd>" for k, v in provenance.pairs(record)
+        f"<dt>{escape(k)}</dt> <dd>{_job(record) if k == provenance.JOB else escape(v)}</dd>"
+        for k, v in provenance.pairs(record)
     )
     return (
         f'<details class="ws-provenance" markdown="1">\n'
         f"<summary>{verb} on {escape(origin)}</summary>\n<dl>\n{rows}\n</dl>\n\n"
-        f"[raw record](/records/{exhibit.id}/{state.machine}.json)\n\n</details>"
+        f"[raw record](/records/{exhibit.id}/{state.machine}.json)"
+        f"{_attested(exhibit, state) if state.attestation else ''}\n\n</details>"
     )
+
+
+def _job(record: Record) -> str:
+    """The job that made a record, as HTML with a link to its log."""
+    address = record["origin"]["job"]
+    number = address.rpartition("/")[2]
+    return f"a job of this project, <a href={href(address)}>run {number}</a>"
+
+
+def _attested(exhibit: Exhibit, state: MachineState) -> str:
+    """The signed statement of the job that made a record, and how anyone can verify it."""
+    place = f"snippets/{exhibit.id}/results/{state.machine}.json"
+    command = f"gh attestation verify {place} --repo {attestation.REPOSITORY}"
+    kept = f"/records/{exhibit.id}/{state.machine}.{attestation.PUBLISHED}"
+    return f" · attested: [what the job signed]({kept}), which anyone can verify by\n\n`{command}`"
 
 
 def _reproduce(exhibit: Exhibit) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from warpshelf.core import units
 from warpshelf.records.schema import Record
 
+JOB = "Measured by"  # the name of the pair that has the address of a job
 # Units of what is read off a GPU around its timings; other keys are shown by their own name.
 CONDITION = {
     "sm_mhz": "MHz SM",
@@ -25,9 +26,28 @@ def device(record: Record) -> str:
 
 
 def line(record: Record) -> str:
-    """Where and when the record was made, in one line of plain text."""
+    """Where, when and by whom the record was made, in one line of plain text."""
     commit = f", commit {record['commit']}" if record.get("commit") else ""
-    return f"{device(record)}, {units.day(record['date'])}{commit}"
+    return f"{device(record)}, {units.day(record['date'])}{commit}{_hands(record)}"
+
+
+def _hands(record: Record) -> str:
+    """Who made the record of a GPU; that of a CPU, which anyone can make again, says nothing."""
+    origin = record.get("origin", {})
+    if "who" in origin:
+        return f", handed in by {origin['who']}"
+    if "job" in origin:
+        return ", by a job of this project"
+    return ", handed in by nobody who is named" if record["machine"]["gpus"] else ""
+
+
+def _made_by(record: Record) -> tuple[str, str]:
+    origin = record.get("origin", {})
+    if "job" in origin:
+        return JOB, f"a job of this project, {origin['job']}"
+    if record["machine"]["gpus"]:
+        return "Handed in by", origin.get("who", "nobody who is named")
+    return "Handed in by", ""
 
 
 def _conditions(found: dict[str, Any]) -> str:
@@ -67,6 +87,7 @@ def pairs(record: Record) -> list[tuple[str, str]]:
         ("Clocks lowered by", ", ".join(conditions.get("slowed_by", ()))),
         ("Measured limits", _limits(ceilings, "copy_bytes_per_second", "matrix_flops_per_second")),
         ("Peaks", _limits(ceilings, "peak_bytes_per_second", "peak_flops_per_second")),
+        _made_by(record),
         ("Date", units.minute(record["date"])),
         ("Commit", record.get("commit")),
         ("Command", record["command"]),

@@ -34,7 +34,9 @@ def state_of(snippet: Snippet, key: str, found: Record, ledger: Ledger) -> Machi
     if found["digest"] != snippet.digest:
         return MachineState(found, "stale", key)
     if found["machine"]["gpus"]:
-        return MachineState(found, "measured", key)
+        signed = store.attestation_of(snippet, key) if "job" in found.get("origin", {}) else None
+        text = signed.read_text("utf-8") if signed and signed.is_file() else ""
+        return MachineState(found, "measured", key, attestation=text)
     if found.get("facts") or any(
         result["role"] == "variant" and result["verdict"] == "passed"
         for case in found.get("cases", ())

@@ -16,10 +16,18 @@ from warpshelf.live import bundle
 from warpshelf.look import kept
 from warpshelf.readings import crosscheck, editors, model
 from warpshelf.readings.messages import nearest
-from warpshelf.records import agreement, conditions, history, neighbours, store
+from warpshelf.records import (
+    agreement,
+    attestation,
+    conditions,
+    history,
+    intake,
+    neighbours,
+    store,
+)
 from warpshelf.records.history import History
 from warpshelf.records.machine import CPU
-from warpshelf.records.siblings import Difference
+from warpshelf.records.siblings import Difference, slug_of
 from warpshelf.render.fragments import KEYS
 from warpshelf.site import beside, claims, exhibits, holdings, viewed
 
@@ -76,8 +84,14 @@ def _snippet(one: Snippet, shelf: model.Shelf, shown: dict[str, str]) -> Iterato
         for slug, record in records.items():
             if record["digest"] == one.digest:
                 where = one.project.relative(store.path_of(one, slug))
-                for fault in agreement.faults(record, committed, one):
-                    yield Finding(where, None, fault, f"make it again with `shelf run {one.id}`")
+                mend = f"make it again with `shelf run {one.id}`"
+                told = [*intake.faults(record, one), *agreement.faults(record, committed, one)]
+                for fault in told:
+                    yield Finding(where, None, fault, mend)
+                if slug_of(slug) != CPU and "origin" not in record:
+                    named = "hand it in again by `shelf import --by NAME`"
+                    yield Finding(where, None, "does not say who made it", named)
+    yield from attestation.check(one, records)
     if one.id not in shown:
         mend = f'embed it by `--8<-- "{one.id}/whole.md"` on a page'
         yield Finding(path, None, "is on no page", mend)
@@ -88,7 +102,7 @@ def _snippet(one: Snippet, shelf: model.Shelf, shown: dict[str, str]) -> Iterato
             mend = f"{meant}, or add the reading"
             yield Finding(path, 1, f"its Source {name!r} is no reading", mend)
     for stray in sorted(one.results.glob("*")):
-        if stray.suffix != ".json" and stray != one.results / kept.FOLDER:
+        if stray.suffix != ".json" and stray.name not in (kept.FOLDER, store.ATTESTATIONS):
             where = one.project.relative(stray)
             yield Finding(where, None, "is no record", "remove it")
     current = committed if committed and committed["digest"] == one.digest else None

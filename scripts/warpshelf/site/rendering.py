@@ -12,7 +12,7 @@ from warpshelf.contract.snippet import Snippet
 from warpshelf.core.files import dump, write_atomically
 from warpshelf.core.findings import Finding
 from warpshelf.core.project import Project
-from warpshelf.records import history, ledger
+from warpshelf.records import attestation, history, ledger
 from warpshelf.render import pairs, results, tally
 from warpshelf.render.exhibit import Exhibit
 from warpshelf.render.fragments import fragments, pictures
@@ -47,6 +47,9 @@ def render(project: Project) -> tuple[list[Finding], int]:
         for state in one.states:
             if state.state in PUBLISHED and state.record is not None:
                 published[f"{one.id}/{state.machine}.json"] = dump(state.record)
+                if state.attestation:
+                    name = f"{one.id}/{state.machine}.{attestation.PUBLISHED}"
+                    published[name] = state.attestation
     built, wrong = paths.paths(held.pages, held.shelf)
     findings += wrong
     texts |= walks.fragments(built, pages, shown)
@@ -127,11 +130,11 @@ def _export(held: Holdings, shown: list[Exhibit]) -> int:
 
 def _references(snippets: Iterable[Snippet]) -> dict[str, str]:
     """What the reference pages include: the snippets, and each room of the tooling."""
-    names: dict[str, list[str]] = {sort: [] for sort in SORTS}
+    modules: dict[str, list[str]] = {sort: [] for sort in SORTS}
     for one in snippets:
         if not one.findings:
-            names[_sort(one)].append(f"snippets.{one.id}.{one.id}")
-    texts = {f"reference/snippets/{sort}.md": _reference(names[sort]) for sort in SORTS}
+            modules[_sort(one)].append(f"snippets.{one.id}.{one.id}")
+    texts = {f"reference/snippets/{sort}.md": _reference(modules[sort]) for sort in SORTS}
     tooling = Path(__file__).parents[1]
     for room in sorted(path.parent for path in tooling.glob("*/__init__.py")):
         inner = (f".{path.stem}" for path in sorted(room.glob("[a-z]*.py")))

@@ -14,21 +14,11 @@ from statistics import median
 from types import TracebackType
 from typing import Any
 
+from warpshelf.records.limits import REASONS
+
 PATIENCE = 20.0  # seconds for nvidia-smi, which may hang where a driver is ill
 INTERVAL = 200  # milliseconds between two readings under load
 LISTED = re.compile(r"\(UUID: (?:MIG-GPU|GPU|MIG)-(?P<uuid>[0-9a-fA-F-]+)")
-# Bits of the clocks' event reasons, from NVML's nvmlClocksEventReasons. An idle GPU (bit 0) is no
-# reason that a time could suffer from.
-REASONS = {
-    0x2: "applications clocks setting",
-    0x4: "software power cap",
-    0x8: "hardware slowdown",
-    0x10: "sync boost",
-    0x20: "software thermal slowdown",
-    0x40: "hardware thermal slowdown",
-    0x80: "hardware power brake",
-    0x100: "display clock setting",
-}
 REASON_FIELDS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")  # since R535; old
 FIELDS = ("clocks.sm", "clocks.mem", "temperature.gpu", "power.draw")
 

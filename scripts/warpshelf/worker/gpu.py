@@ -17,7 +17,6 @@ FLUSH = 256 * 2**20  # bytes read between calls: at least twice the largest L2
 MOST_PASSES = 32  # of the flush, while the host takes longer to enqueue a call
 COPY = 2**30  # bytes of the array whose copy measures the bandwidth
 PRODUCT = 8192  # side of the square product which measures the matrix rate
-PRODUCT_UNITS = {"fp32", "tf32", "fp16", "bf16"}
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -89,7 +88,7 @@ def ceilings(clock: timing.Clock, description: dict[str, Any], units: set[str]) 
     found = limits.peaks(description, bus_bits, *driver().highest_clocks())
     if rate := _copy_rate(clock):
         found["copy_bytes_per_second"] = rate
-    rates = {unit: _product_rate(clock, unit) for unit in sorted(units & PRODUCT_UNITS)}
+    rates = {unit: _product_rate(clock, unit) for unit in sorted(units & limits.PRODUCT_UNITS)}
     found["matrix_flops_per_second"] = {unit: rate for unit, rate in rates.items() if rate}
     return {key: _rounded(value) for key, value in found.items()}
 

@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from warpshelf.records.limits import FEWEST, MOST, MOST_VOID, WAITED
+
 WARM_UP = 0.05  # seconds of warm-up a function, so that clocks and caches settle
 WARM_CALLS = 3  # of warm-up at least, after a first one which may compile
 SAMPLING = 0.2  # seconds of device time a function in one case
-FEWEST, MOST = 15, 300  # samples a function in one case
-MOST_VOID = 0.5  # share of a function's samples in which the GPU may have waited for the host
 
 Call = Callable[[], object]
 
@@ -164,10 +164,7 @@ class _Samples:
     def outcome(self) -> Summary | Untimed:
         if self.hopeless or len(self.held) < FEWEST:
             total = self.void + len(self.held)
-            return Untimed(
-                f"the GPU may have waited for the host in {self.void} of {total} samples: "
-                "enqueueing the call takes longer than the flush before it"
-            )
+            return Untimed(WAITED.format(self.void, total))
         return summarize(self.held, self.void)
 
 

@@ -1,0 +1,137 @@
+"""Attestations: signed statements in which a job of this project names the records that it made.
+
+Enters: a Sigstore bundle, as GitHub's action attest writes it. Leaves: the digests and the job that
+it states, and where that does not fit the records in place. Whether its signature holds is another
+matter, see signatures.py: this module needs nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from warpshelf.contract.snippet import Snippet
+from warpshelf.core import shapes
+from warpshelf.core.files import dump
+from warpshelf.core.findings import Finding, ShelfError
+from warpshelf.records import store
+from warpshelf.records.schema import JOB, Record
+
+REPOSITORY = "warpshelf/warpshelf"
+WORKFLOW = ".github/workflows/gpu.yml"  # whose jobs measure
+IDENTITY = f"https://github.com/{REPOSITORY}/{WORKFLOW}@refs/heads/main"
+ISSUER = "https://token.actions.githubusercontent.com"
+
+STATEMENT = "https://in-toto.io/Statement/v1"
+PROVENANCE = "https://slsa.dev/provenance/v1"
+PAYLOAD = "application/vnd.in-toto+json"
+INVOCATION = re.compile(rf"(?P<job>{JOB.pattern})/attempts/[0-9]{{1,6}}", re.ASCII)
+PUBLISHED = "sigstore.json"  # how the name of an attestation ends beside a published record
+MEND = "give the file that the job handed back beside the records"
+
+
+class Statement(NamedTuple):
+    """What a bundle states: SHA-256 digests of files, and the run of a job that made them.
+
+    `text` is the bundle as it is kept; `invocation` names the attempt at the run `job` as well.
+    """
+
+    text: str
+    digests: frozenset[str]
+    job: str
+    invocation: str
+
+
+def checksum(record: Record) -> str:
+    """The SHA-256 of the file that holds a record."""
+    return hashlib.sha256(dump(record).encode("utf-8")).hexdigest()
+
+
+def checksums(records: list[Record]) -> str:
+    """A line for each record of a GPU, as `sha256sum` has them: what a job has attested."""
+    return "".join(
+        f"{checksum(one)}  snippets/{one['snippet']}/results/{one['machine']['slug']}.json\n"
+        for one in records
+        if one["machine"]["gpus"]
+    )
+
+
+def read(path: Path, shown: str) -> Statement:
+    """What the bundle at `path` states.
+
+    Raises:
+        ShelfError: it is no Sigstore bundle of a statement on what a job made.
+    """
+    value = store.json_of(path, shown)
+    try:
+        return _stated(value)
+    except (ValueError, TypeError, KeyError, binascii.Error) as error:
+        what = f"is no attestation of a job: {error}"
+        raise ShelfError(Finding(shown, None, what, MEND)) from None
+
+
+def _stated(value: Any) -> Statement:
+    envelope = value["dsseEnvelope"]
+    if envelope["payloadType"] != PAYLOAD:
+        raise ValueError(f"its payload is {envelope['payloadType']!r:.60}")
+    stated = json.loads(base64.b64decode(envelope["payload"], validate=True))
+    shape = {
+        "_type": (STATEMENT,),
+        "subject": [{"name": str, "digest": {"*": str}}],
+        "predicateType": (PROVENANCE,),
+        "predicate": {"*": object},
+    }
+    if wrong := shapes.problem(stated, shape, "statement"):
+        raise ValueError(wrong)
+    invocation = stated["predicate"]["runDetails"]["metadata"]["invocationId"]
+    found = INVOCATION.fullmatch(invocation)
+    if not found:
+        raise ValueError(f"its job is {invocation!r:.80}")
+    digests = {one["digest"].get("sha256", "") for one in stated["subject"]} - {""}
+    return Statement(dump(value), frozenset(digests), found["job"], invocation)
+
+
+def faults(statement: Statement, record: Record) -> Iterator[str]:
+    """Why a statement does not attest a record, in words."""
+    job = record.get("origin", {}).get("job")
+    if job is None:
+        yield "names no job that made it"
+    elif job != statement.job:
+        yield f"says that {job} made it, and its attestation is of {statement.job}"
+    if checksum(record) not in statement.digests:
+        yield "is not among the files that its attestation names: it was changed since, or is other"
+
+
+def check(snippet: Snippet, records: Mapping[str, Record]) -> Iterator[Finding]:
+    """What is wrong with the attestations beside the records of a snippet, offline."""
+    relative = snippet.project.relative
+    for key, record in records.items():
+        path = store.attestation_of(snippet, key)
+        if "job" not in record.get("origin", {}):
+            continue
+        where = relative(store.path_of(snippet, key))
+        again = "import it again with `--attestation`, or remove it"
+        if not path.is_file():
+            yield Finding(where, None, "says that a job made it, and has no attestation", again)
+            continue
+        try:
+            statement = read(path, relative(path))
+        except ShelfError as error:
+            yield from error.findings
+            continue
+        for fault in faults(statement, record):
+            yield Finding(where, None, fault, again)
+        # The file as it lies there, since that is what others verify.
+        text = store.path_of(snippet, key).read_bytes().replace(b"\r\n", b"\n")
+        if text != dump(record).encode("utf-8"):
+            yield Finding(where, None, "is not written as it was attested", again)
+    for path in sorted((snippet.results / store.ATTESTATIONS).glob("*")):
+        record = records.get(path.stem, {})
+        if path.suffix != ".json" or "job" not in record.get("origin", {}):
+            yield Finding(relative(path), None, "attests no record", "remove it")

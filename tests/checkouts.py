@@ -1,0 +1,82 @@
+"""A project with two snippets that nothing runs, and bundles to import into it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import synthetic
+
+from warpshelf.contract.snippet import Snippet
+from warpshelf.core.findings import ShelfError
+from warpshelf.core.project import Project
+from warpshelf.records import bundle, store
+from warpshelf.records.bundle import Terms
+
+IDS = ("softmax", "stream")
+
+
+class Checkout:
+    """A project with two snippets, and bundles to import into it."""
+
+    def __init__(self, root: Path) -> None:
+        self.project = Project(root / "checkout")
+        self.bundle = root / "bundle.json"
+        self.snippets = []
+        for name in IDS:
+            folder = self.project.snippets / name
+            folder.mkdir(parents=True)
+            (folder / f"{name}.py").write_text(f'"""{name}."""\n')
+            self.snippets.append(Snippet(self.project, name, folder))
+
+    def record(self, name: str = "softmax", **more: object) -> dict:
+        digest = {snippet.id: snippet.digest for snippet in self.snippets}[name]
+        made = synthetic.record(facts=synthetic.facts(), snippet=name, digest=digest)
+        return synthetic.honest(made) | more
+
+    def cpu(self, name: str = "softmax") -> dict:
+        """The record of the CPU."""
+        digest = {snippet.id: snippet.digest for snippet in self.snippets}[name]
+        made = synthetic.record(0, facts=synthetic.facts(), snippet=name, digest=digest)
+        return synthetic.honest(made)
+
+    def checked(self) -> Checkout:
+        """With the records of the CPU in place, which every other is checked against."""
+        for snippet in self.snippets:
+            store.put(snippet, self.cpu(snippet.id))
+        return self
+
+    def take(self, content: object, **terms: object) -> tuple[list[str], list[str]]:
+        """Import a bundle of this text, these bytes or these records."""
+        if isinstance(content, list):
+            content = json.dumps({"schema": 1, "records": content})
+        data = content.encode() if isinstance(content, str) else content
+        assert isinstance(data, bytes)
+        self.bundle.write_bytes(data)
+        taken = bundle.import_all(self.project, self.snippets, self.bundle, Terms(**terms))
+        return [self.project.relative(path) for path in taken.written], taken.left
+
+    def refuses(self, content: object, says: str = "", **terms: object) -> list[str]:
+        """See that a bundle is refused and that nothing is written; the lines that say why."""
+        before = self.files()
+        with pytest.raises(ShelfError, match=says or None) as refused:
+            self.take(content, **terms)
+        assert self.files() == before
+        return one_line_each(refused.value)
+
+    def files(self) -> dict[str, bytes]:
+        """Every file but the bundle."""
+        root = self.project.root.parent
+        found = {p.relative_to(root).as_posix(): p for p in root.rglob("*") if p.is_file()}
+        return {name: path.read_bytes() for name, path in found.items() if name != "bundle.json"}
+
+
+def one_line_each(error: ShelfError) -> list[str]:
+    lines = [str(finding) for finding in error.findings]
+    assert lines
+    assert str(error).splitlines() == lines
+    for line in lines:
+        assert line.isprintable()
+        assert len(line) < 2100
+    return lines

@@ -1,0 +1,70 @@
+"""Files that change together or not at all, also where a disk is full or a writer is stopped."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from warpshelf.core.batches import Batch
+
+
+def files(root: Path) -> dict[str, str]:
+    return {p.relative_to(root).as_posix(): p.read_text() for p in root.rglob("*") if p.is_file()}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name, text in {"old": "1", "gone": "2", "same": "3"}.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def batch(root: Path) -> Batch:
+    made = Batch()
+    made.write(root / "old", "new")
+    made.write(root / "a" / "b" / "fresh", "µ")
+    made.write(root / "same", "3")
+    made.remove(root / "gone")
+    made.remove(root / "never")
+    return made
+
+
+def test_all_changes_are_made(root: Path) -> None:
+    assert batch(root).commit() == [root / "old", root / "a" / "b" / "fresh"]
+    assert files(root) == {"old": "new", "a/b/fresh": "µ", "same": "3"}
+    assert batch(root).commit() == []
+
+
+def breaking(monkeypatch: pytest.MonkeyPatch, name: str, call: int, error: BaseException) -> None:
+    real, calls = getattr(os, name), [0]
+
+    def broken(*words: object, **more: object) -> object:
+        calls[0] += 1
+        if calls[0] == call:
+            raise error
+        return real(*words, **more)
+
+    monkeypatch.setattr(os, name, broken)
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [("fsync", 1), ("fsync", 2), ("chmod", 2), ("link", 1), ("link", 2), ("replace", 1),
+     ("replace", 2), ("mkdir", 1), ("mkdir", 2), ("unlink", 3)],
+)  # fmt: skip
+def test_where_one_change_fails_none_is_made(
+    root: Path, monkeypatch: pytest.MonkeyPatch, name: str, call: int, error: BaseException
+) -> None:
+    before, folders = files(root), sorted(root.iterdir())
+    breaking(monkeypatch, name, call, error)
+    if name == "link" and isinstance(error, OSError):
+        batch(root).commit()  # a file system without links: a copy does as well
+        assert files(root) == {"old": "new", "a/b/fresh": "µ", "same": "3"}
+        return
+    with pytest.raises(type(error)):
+        batch(root).commit()
+    assert files(root) == before
+    assert sorted(root.iterdir()) == folders

@@ -1,0 +1,337 @@
+"""Attestations: verified for real, by a Sigstore of our own, and kept beside their records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import signing
+import yaml
+from checkouts import Checkout, one_line_each
+from conftest import ROOT
+from signing import NOW, RUN, Sigstore, statement
+
+from warpshelf.core.findings import ShelfError
+from warpshelf.records import attestation, signatures, store
+from warpshelf.records.attestation import checksum
+
+KEY = "imaginary-g9-80gb"
+
+
+@pytest.fixture(scope="module")
+def sigstore() -> Sigstore:
+    return Sigstore()
+
+
+@pytest.fixture
+def root(sigstore: Sigstore, tmp_path: Path) -> Path:
+    path = tmp_path / "root.json"
+    path.write_text(sigstore.trusted_root())
+    return path
+
+
+@pytest.fixture
+def checked(tmp_path: Path) -> Checkout:
+    return Checkout(tmp_path).checked()
+
+
+def written(tmp_path: Path, value: object) -> Path:
+    path = tmp_path / "attestation.json"
+    path.write_text(json.dumps(value) + "\n")
+    return path
+
+
+def made(checked: Checkout, name: str = "softmax", **more: object) -> dict:
+    return checked.record(name) | {"origin": {"job": RUN}} | more
+
+
+def test_a_statement_of_our_job_is_verified(sigstore: Sigstore, root: Path, tmp_path: Path) -> None:
+    path = written(tmp_path, sigstore.bundle(statement(["ab" * 32])))
+    found = signatures.verified(path, root)
+    assert (found.digests, found.job) == ({"ab" * 32}, RUN)
+    assert json.loads(found.text) == json.loads(path.read_text())
+
+
+def flipped(text: str) -> str:
+    middle = len(text) // 2
+    return text[:middle] + ("A" if text[middle] != "A" else "B") + text[middle + 1 :]
+
+
+def of_another(make: Sigstore, stated: dict) -> dict:
+    return Sigstore().bundle(stated)
+
+
+def of_a_fork(make: Sigstore, stated: dict) -> dict:
+    fork = attestation.IDENTITY.replace("warpshelf/warpshelf", "mallory/warpshelf")
+    return make.bundle(stated, identity=fork)
+
+
+def of_a_branch(make: Sigstore, stated: dict) -> dict:
+    return make.bundle(stated, identity=attestation.IDENTITY.replace("heads/main", "heads/x"))
+
+
+def of_another_workflow(make: Sigstore, stated: dict) -> dict:
+    return make.bundle(stated, identity=attestation.IDENTITY.replace("gpu.yml", "pages.yml"))
+
+
+def of_another_issuer(make: Sigstore, stated: dict) -> dict:
+    return make.bundle(stated, issuer="https://accounts.example")
+
+
+def of_another_run(make: Sigstore, stated: dict) -> dict:
+    return make.bundle(stated, invocation=f"{RUN}8/attempts/1")
+
+
+def of_another_payload(make: Sigstore, stated: dict) -> dict:
+    return make.bundle(stated, signed=statement(["cd" * 32]))
+
+
+def payload_changed(make: Sigstore, stated: dict) -> dict:
+    found = make.bundle(stated)
+    found["dsseEnvelope"]["payload"] = signing.b64(json.dumps(statement(["cd" * 32])).encode())
+    return found
+
+
+def signature_changed(make: Sigstore, stated: dict) -> dict:
+    found = make.bundle(stated)
+    one = found["dsseEnvelope"]["signatures"][0]
+    one["sig"] = flipped(one["sig"])
+    return found
+
+
+def after_it_expired(make: Sigstore, stated: dict) -> dict:
+    return make.bundle(stated, when=NOW + timedelta(hours=1))
+
+
+def never_logged(make: Sigstore, stated: dict) -> dict:
+    found = make.bundle(stated)
+    found["verificationMaterial"]["tlogEntries"] = []
+    return found
+
+
+def log_changed(make: Sigstore, stated: dict) -> dict:
+    found = make.bundle(stated)
+    [entry] = found["verificationMaterial"]["tlogEntries"]
+    entry["inclusionPromise"]["signedEntryTimestamp"] = signing.b64(b"\0" * 70)
+    return found
+
+
+def checkpoint_changed(make: Sigstore, stated: dict) -> dict:
+    found = make.bundle(stated)
+    [entry] = found["verificationMaterial"]["tlogEntries"]
+    point = entry["inclusionProof"]["checkpoint"]
+    head, tail = point["envelope"].split("\n\n")
+    point["envelope"] = head + "\n\n" + tail[:30] + flipped(tail[30:])
+    return found
+
+
+def certificate_of_nobody(make: Sigstore, stated: dict) -> dict:
+    found = make.bundle(stated)
+    found["verificationMaterial"]["certificate"]["rawBytes"] = signing.b64(b"none")
+    return found
+
+
+WRONG: list[tuple[Callable[[Sigstore, dict], dict], str]] = [
+    (of_another, "signature does not match"),
+    (of_a_fork, "SANs do not match .*mallory"),
+    (of_a_branch, "SANs do not match .*heads/x"),
+    (of_another_workflow, "SANs do not match .*pages.yml"),
+    (of_another_issuer, "OIDCIssuer does not match"),
+    (of_another_run, "OIDCRunInvocationURI does not match"),
+    (of_another_payload, "DSSE: invalid signature"),
+    (payload_changed, "DSSE: invalid signature"),
+    (signature_changed, "DSSE: invalid signature"),
+    (after_it_expired, "not valid at validation time"),
+    (never_logged, "exactly one log entry"),
+    (log_changed, "invalid inclusion promise"),
+    (checkpoint_changed, "checkpoint: invalid signature"),
+    (certificate_of_nobody, "error parsing asn1 value"),
+]
+
+
+@pytest.mark.parametrize(("make", "says"), WRONG, ids=[one.__name__ for one, _ in WRONG])
+def test_what_does_not_hold_is_refused(
+    make: Callable[[Sigstore, dict], dict],
+    says: str,
+    sigstore: Sigstore,
+    root: Path,
+    tmp_path: Path,
+) -> None:
+    path = written(tmp_path, make(sigstore, statement(["ab" * 32])))
+    with pytest.raises(ShelfError, match=rf"attestation\.json: does not hold: .*{says}") as refused:
+        signatures.verified(path, root)
+    assert len(one_line_each(refused.value)) == 1
+
+
+@pytest.mark.parametrize(
+    ("stated", "says"),
+    [
+        (statement([], "https://example.org/1"), "its job is 'https://example.org/1'"),
+        (statement([]) | {"predicateType": "https://example.org"}, "statement.predicateType is"),
+        (statement([]) | {"_type": "x"}, "statement._type is 'x'"),
+        ({"_type": attestation.STATEMENT}, "statement lacks 'subject'"),
+        ([], "statement is no object"),
+    ],
+)
+def test_another_statement_is_refused(stated: object, says: str, tmp_path: Path) -> None:
+    payload = signing.b64(json.dumps(stated).encode())
+    envelope = {"payloadType": attestation.PAYLOAD, "payload": payload}
+    path = written(tmp_path, {"dsseEnvelope": envelope})
+    with pytest.raises(ShelfError) as refused:
+        attestation.read(path, "a.json")
+    [line] = one_line_each(refused.value)
+    assert line.startswith("a.json: is no attestation of a job: ") and says in line
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{}",
+        "[]",
+        '{"dsseEnvelope": 3}',
+        '{"dsseEnvelope": {}}',
+        '{"dsseEnvelope": {"payloadType": "text/plain"}}',
+    ],
+)
+def test_another_file_is_refused(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(content)
+    with pytest.raises(ShelfError) as refused:
+        attestation.read(path, "a.json")
+    assert len(one_line_each(refused.value)) == 1
+
+
+def test_the_public_root_comes_with_the_library_and_knows_none_of_ours(
+    sigstore: Sigstore, tmp_path: Path
+) -> None:
+    path = written(tmp_path, sigstore.bundle(statement(["ab" * 32])))
+    with pytest.raises(ShelfError, match="does not hold"):
+        signatures.verified(path)
+    with pytest.raises(ShelfError, match="is no trusted root"):
+        signatures.verified(path, path)
+
+
+# --- beside records
+
+
+def attested(checked: Checkout, sigstore: Sigstore, root: Path, *records: dict) -> dict:
+    path = written(root.parent, sigstore.bundle(statement([checksum(one) for one in records])))
+    return {"attested": signatures.verified(path, root)}
+
+
+def findings(checked: Checkout) -> list[str]:
+    one = checked.snippets[0]
+    return [str(found) for found in attestation.check(one, store.load_all(one)[0])]
+
+
+def test_an_attested_record_comes_home_with_its_attestation(
+    checked: Checkout, sigstore: Sigstore, root: Path
+) -> None:
+    record = made(checked)
+    terms = attested(checked, sigstore, root, record)
+    assert checked.take([record], **terms)[0] == [f"snippets/softmax/results/{KEY}.json"]
+    one = checked.snippets[0]
+    kept = store.attestation_of(one, KEY)
+    assert kept == one.results / "attestations" / f"{KEY}.json"
+    assert json.loads(kept.read_text()) == json.loads(
+        (root.parent / "attestation.json").read_text()
+    )
+    assert attestation.checksums([record, checked.cpu()]) == (
+        f"{checksum(record)}  snippets/softmax/results/{KEY}.json\n"
+    )
+    assert findings(checked) == []
+    before = checked.files()
+    assert checked.take([record], **terms) == ([], [])
+    assert checked.files() == before
+
+
+def test_a_record_of_a_job_is_refused_without_its_attestation(
+    checked: Checkout, sigstore: Sigstore, root: Path
+) -> None:
+    record = made(checked)
+    [line] = checked.refuses([record], "and nothing attests that")
+    assert "--attestation FILE" in line and "--by NAME" in line
+    terms = attested(checked, sigstore, root, record)
+    checked.refuses([made(checked, date="2026-11-23T00:00:00Z")], "changed since", **terms)
+    other = made(checked) | {"origin": {"job": f"{RUN}9"}}
+    checked.refuses([other], "and its attestation is of", **terms)
+    checked.refuses([checked.record()], "nothing to attest", **terms)
+    assert checked.take([record], by={"who": "Ada"})[0]
+    assert findings(checked) == []
+
+
+def test_an_attestation_goes_with_its_record(
+    checked: Checkout, sigstore: Sigstore, root: Path
+) -> None:
+    record = made(checked)
+    checked.take([record], **attested(checked, sigstore, root, record))
+    kept = store.attestation_of(checked.snippets[0], KEY)
+    later = made(checked, date="2026-11-23T00:00:00Z", conditions={"load": {"watts": 300}})
+    checked.take([later], **attested(checked, sigstore, root, later))
+    assert store.load_all(checked.snippets[0])[0][KEY] == later and findings(checked) == []
+    mine = checked.record() | {"date": "2026-11-24T00:00:00Z"}
+    checked.take([mine])
+    assert store.load_all(checked.snippets[0])[0][KEY] == mine
+    assert not kept.exists()
+
+
+def test_a_check_sees_what_does_not_belong_together(
+    checked: Checkout, sigstore: Sigstore, root: Path
+) -> None:
+    record = made(checked)
+    checked.take([record], **attested(checked, sigstore, root, record))
+    one = checked.snippets[0]
+    place, kept = store.path_of(one, KEY), store.attestation_of(one, KEY)
+    good, signed = place.read_text(), kept.read_text()
+    place.write_text(good.replace('"watts": 320', '"watts": 321'))
+    assert any("changed since" in line for line in findings(checked))
+    place.write_text(json.dumps(json.loads(good)))  # the same, laid out otherwise
+    [line] = findings(checked)
+    assert "is not written as it was attested" in line
+    place.write_text(good)
+    kept.write_text("{}")
+    [line] = findings(checked)
+    assert line.startswith(f"snippets/softmax/results/attestations/{KEY}.json: is no attestation")
+    kept.unlink()
+    [line] = findings(checked)
+    assert "says that a job made it, and has no attestation" in line
+    kept.write_text(signed)
+    (kept.parent / "nvidia-h100.json").write_text(signed)
+    [line] = findings(checked)
+    assert line.endswith("attestations/nvidia-h100.json: attests no record; remove it")
+
+
+def test_a_full_disk_leaves_neither_record_nor_attestation(
+    checked: Checkout, sigstore: Sigstore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = [made(checked), made(checked, "stream")]
+    terms = attested(checked, sigstore, root, *records)
+    before = checked.files()
+    count = [0]
+
+    def full(path: int) -> None:
+        count[0] += 1
+        if count[0] == 3:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError):
+        checked.take(records, **terms)
+    assert count == [3] and checked.files() == before
+    monkeypatch.undo()
+    assert len(checked.take(records, **terms)[0]) == 2
+
+
+def test_the_workflow_is_the_one_that_signs() -> None:
+    text = (ROOT / attestation.WORKFLOW).read_text(encoding="utf-8")
+    jobs = yaml.safe_load(text)["jobs"]
+    assert jobs["measure"]["if"] == f"github.repository == '{attestation.REPOSITORY}'"
+    assert set(jobs["attest"]["permissions"]) == {"id-token", "attestations"}
+    signed = jobs["measure"]["steps"][-1]["with"]["path"].split()
+    [step] = [one for one in jobs["attest"]["steps"] if one.get("id") == "attest"]
+    assert step["with"]["subject-checksums"] in signed and "records.json" in signed
+    assert f"https://github.com/{attestation.REPOSITORY}" in (ROOT / "pyproject.toml").read_text()

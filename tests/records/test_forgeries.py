@@ -1,0 +1,310 @@
+"""Bundles that claim what this checkout would not have made: each is refused, in one line or more.
+
+One sound record of a GPU is changed in one place at a time. What is refused for the shape of a
+record alone is in test_bundle.py.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import synthetic
+from checkouts import Checkout
+from hypothesis import given
+from hypothesis import strategies as st
+from synthetic import steady
+from test_schema import places
+
+from warpshelf.core.findings import ShelfError
+from warpshelf.records import limits, store
+
+TIMED = 2  # the case of synthetic.ladder() that is timed
+Change = Callable[[dict], None]
+
+
+def at(way: str, value: object) -> Change:
+    """Set what stands at a way such as `cases.2.results.0.time.n`."""
+
+    def change(found: Any) -> None:
+        *keys, last = (int(key) if key.isdigit() else key for key in way.split("."))
+        for key in keys:
+            found = found[key]
+        found[last] = value(found[last]) if callable(value) else value
+
+    return change
+
+
+def without(way: str) -> Change:
+    """Take away what stands at a way."""
+
+    def change(found: Any) -> None:
+        *keys, last = (int(key) if key.isdigit() else key for key in way.split("."))
+        for key in keys:
+            found = found[key]
+        del found[last]
+
+    return change
+
+
+def on(device: str, **more: object) -> Change:
+    """Have it be of a device, with its own slug."""
+    slug = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
+    return lambda found: found["machine"].update({"device": device, "slug": slug, **more})
+
+
+def faster(found: dict) -> None:
+    """A time that no device moves so many bytes in, beside no peak that would say so."""
+    del found["ceilings"]["peak_bytes_per_second"]
+    time = {"median": 1.5e-5, "p20": 1.4e-5, "p80": 1.6e-5, "n": 20}
+    found["cases"][TIMED]["results"][1]["time"] = time
+
+
+def raised_peaks(found: dict) -> None:
+    found["ceilings"]["peak_bytes_per_second"] = 5e13
+    found["cases"][TIMED]["results"][1]["time"] = dict.fromkeys(("median", "p20", "p80"), 3e-6)
+    found["cases"][TIMED]["results"][1]["time"]["n"] = 20
+
+
+def untimed(reason: str) -> Change:
+    def change(found: dict) -> None:
+        result = found["cases"][TIMED]["results"][1]
+        del result["time"]
+        result["untimed"] = reason
+
+    return change
+
+
+def compiled_twice(found: dict) -> None:
+    found["compiled"].append(copy.deepcopy(found["compiled"][0]))
+
+
+def clocks_of_two(found: dict) -> None:
+    found["ceilings"]["peak_flops_per_second"]["fp32"] *= 0.8
+
+
+def searched(found: dict) -> None:
+    found["space"] = synthetic.space(1)
+
+
+def expected_more(found: dict) -> None:
+    found["facts"][1] |= {"value": 1.006e21, "expected": 1.006e21}
+
+
+GIB = 2**30
+RESULT = f"cases.{TIMED}.results.1"
+FORGERIES: list[tuple[str, Change, str]] = [
+    ("another method", at("method", 4), "was made by method 4, not"),
+    ("a later method", at("method", 99), "was made by method 99, not"),
+    ("another command", at("command", "shelf run softmax --fast"), "was made by 'shelf run soft"),
+    ("a command to paste", at("command", "curl x | sh"), "was made by 'curl x | sh'"),
+    ("no commit", at("commit", "yesterday's"), "which is no commit"),
+    ("a link for a commit", at("commit", "abc1234 https://x"), "which is no commit"),
+    ("the future", at("date", "2031-05-06T07:08:09Z"), "which is in the future"),
+    ("before it began", at("date", "2019-05-06T07:08:09Z"), "before there was anything to run"),
+    ("another slug", at("machine.slug", "nvidia-h100"), "but the slug of .* is imaginary-g9-80gb"),
+    ("another device", at("machine.device", "NVIDIA H100"), "is filed under imaginary"),
+    ("too many GPUs", at("machine.gpus", 400), "has 400 GPUs"),
+    ("no such SM version", at("machine.sm", 95), "SM version 95, which there is not"),
+    ("no SM version", at("machine.sm", None), "is of a GPU with None for its sm"),
+    ("too many SMs", at("machine.sms", 1000), "has 1000 SMs"),
+    ("no memory", at("machine.memory_bytes", None), "has None bytes"),
+    ("more memory than named", at("machine.memory_bytes", 96 * GIB), "has 96 GiB of memory"),
+    ("an H100 of SM 80", on("NVIDIA H100", sm=80), "though a NVIDIA H100 is SM 90"),
+    ("an A100 that is an H100", on("NVIDIA A100-SXM4-80GB"), "is SM 80"),
+    ("an H100 with 140 SMs", on("NVIDIA H100", sms=140), "has at most 132"),
+    ("an H100 with 24 GiB", on("NVIDIA H100", memory_bytes=24 * GIB), "has 24 GiB"),
+    ("a driver's name", at("machine.driver", "fastest"), "names the driver 'fastest'"),
+    ("no CUDA", at("machine.cuda", None), "does not say the cuda"),
+    ("a CUDA that is none", at("machine.cuda", "12"), "names the cuda '12'"),
+    ("a torch that is none", at("machine.torch", "2.13 <b>"), "names the torch"),
+    ("a Python that is none", at("machine.python", "2.7"), "names the python '2.7'"),
+    ("another system", at("machine.os", "TempleOS"), "names the os 'TempleOS'"),
+    ("another demo", at("demo", "row sums 2.000 to 2.000\n"), "its demo printed other than"),
+    ("another number", at("demo", lambda old: old.replace("1.000", "1.010")), "its demo printed"),
+    ("no demo", at("demo", ""), "its demo printed other than"),
+    ("no compiled figures", without("compiled"), "leaves out the compiled figures of softmax_one"),
+    ("one of them less", without("compiled.1"), "leaves out the compiled figures .* for sm_90"),
+    ("fewer registers", at("compiled.0.registers", 16), "has 16 registers, not 32"),
+    ("another kernel", at("compiled.0.kernel", "best"), "compiled figures of best .* not due"),
+    ("compiled twice", compiled_twice, "figures of a compiled kernel twice"),
+    ("a skip that NEEDS does not give",
+     at("skips", [{"what": "online", "reason": "was slow"}]), "'online' was not run because"),
+    ("a skip of nothing", at("skips", [{"what": "our rivals", "reason": "lost"}]), "'our rivals'"),
+    ("another expectation", expected_more,
+     "expects 1.006e.21 of the fact 'FLOPs', not 1e.21"),
+    ("a fact twice", lambda found: found["facts"].append(found["facts"][0]), "has a fact twice"),
+    ("pictures", lambda found: found.update(timelines=synthetic.timelines()), "draws other timel"),
+    ("grids", lambda found: found.update(grids=synthetic.grids()), "draws other grids"),
+    ("predictions", lambda found: found.update(predictions=synthetic.predictions()),
+     "has the prediction 'a <b> node', which is not due"),
+    ("what a CPU lists", lambda found: found.update(due=synthetic.due(found["cases"])),
+     "has 'due', which only the record of a CPU has"),
+    ("targets of a CPU", lambda found: found.update(targets=["sm_90"]), "has 'targets', which"),
+    ("a space that is not due", searched, "has a space, which is not due"),
+    ("no ceilings", without("ceilings"), "has times, but no bandwidth measured beside them"),
+    ("no bandwidth", without("ceilings.copy_bytes_per_second"), "has times, but no bandwidth"),
+    ("a copy over the peak", at("ceilings.copy_bytes_per_second", 3.5e12), "over the peak of 3.35"),
+    ("a peak of no device", raised_peaks, "has a peak of 5e.13 bytes/s"),
+    ("a time without a peak", faster, "no such device needs under"),
+    ("peaks at two clocks", clocks_of_two, "not at one clock"),
+    ("peaks at 5 GHz",
+     at("ceilings.peak_flops_per_second", lambda old: {k: 2.6 * v for k, v in old.items()}),
+     "peaks at 5148 MHz, which no GPU reaches"),
+    ("peaks below its clock", at("conditions.load.sm_mhz", 2100), "ran at 2100 MHz, though its p"),
+    ("a peak of no unit", at("ceilings.peak_flops_per_second.fp128", 1e15), "other units .*fp128"),
+    ("a product over the peak", at("ceilings.matrix_flops_per_second.bf16", 2e15), "measured 2e"),
+    ("a product in no unit", at("ceilings.matrix_flops_per_second.fp4", 1.0), "products in 'fp4'"),
+    ("a condition of its own", at("conditions.load.fastest", 1), "has the condition 'fastest'"),
+    ("a temperature of the sun", at("conditions.load.celsius_highest", 5505), "ran at celsius_h"),
+    ("a lowest clock above", at("conditions.load.sm_mhz_lowest", 1990), "below its lowest clock"),
+    ("a slowdown of its own", at("conditions.slowed_by", ["envy"]), "was slowed by 'envy'"),
+    ("one sample", at(f"{RESULT}.time.n", 1), "from 1 samples"),
+    ("a million samples", at(f"{RESULT}.time.n", 10**6), "from 1000000 samples"),
+    ("mostly void samples", at(f"{RESULT}.time.void", 150), "with 150 void"),
+    ("no variation", at(f"{RESULT}.time.cv", 0.0), "less than its percentiles leave"),
+    ("untimed for no reason", untimed("it was slow"), "for a reason that no run gives"),
+    ("untimed with samples", untimed(limits.WAITED.format(1, 100)), "a reason that no run gives"),
+    ("a refused view", at("cases.0.results.0.refuses", {"strided": "softmax: no"}),
+     "which views the variant 'one pass' refuses on the case .*: strided"),
+    ("no largest error", without("cases.0.results.0.max_error"), "leaves out the largest error"),
+    ("no limit of it", without("cases.0.results.0.max_error_limit"), "leaves out the limit of the"),
+    ("a failure without a reason", at(f"cases.{TIMED}.results.4.reason", " "), "and not why"),
+    ("a looser tolerance", at("cases.0.results.0.tolerance", 0.1), "an error of 0.1"),
+    ("a case left out", without("cases.1"), "leaves out the case"),
+    ("a variant left out", without("cases.1.results.0"), "leaves out the variant 'one pass'"),
+    ("another cost", at(f"cases.{TIMED}.bytes", 1), "states 1 bytes"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """One for all: nothing that is refused writes to it."""
+    return Checkout(tmp_path_factory.mktemp("forged")).checked()
+
+
+@pytest.mark.parametrize(
+    ("forge", "says"), [row[1:] for row in FORGERIES], ids=[row[0] for row in FORGERIES]
+)
+def test_a_forgery_is_refused(checked: Checkout, forge: Change, says: str) -> None:
+    forged = checked.record()
+    forge(forged)
+    lines = checked.refuses([forged, checked.record("stream")])
+    assert any(re.search(says, line) for line in lines), lines
+    assert all("records[0]" in line for line in lines)
+
+
+def test_there_are_many_forgeries_and_each_has_its_name() -> None:
+    assert len({row[0] for row in FORGERIES}) == len(FORGERIES) >= 60
+
+
+def test_the_sound_record_is_taken(tmp_path: Path) -> None:
+    checked = Checkout(tmp_path).checked()
+    assert len(checked.take([checked.record(), checked.record("stream")])[0]) == 2
+
+
+def of_cpu(checked: Checkout, **more: object) -> dict:
+    return checked.cpu() | more
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"conditions": {"load": {"watts": 1}}}, "is of a CPU, and has the conditions of a GPU"),
+        ({"machine": synthetic.machine(gpus=0) | {"sms": 3}}, "and tells of a GPU: 'sms'"),
+        ({"origin": {"who": "Ada"}}, "is of a CPU, which anyone can check, and has an origin"),
+        ({"demo": "other\n"}, "its demo printed other than on a CPU"),
+    ],
+)
+def test_a_forged_record_of_a_cpu_is_refused(checked: Checkout, more: dict, says: str) -> None:
+    checked.refuses([of_cpu(checked, **more)], says)
+
+
+def test_a_record_of_a_cpu_does_not_replace_the_one_in_place(tmp_path: Path) -> None:
+    """Anyone makes it again, so what a bundle brings of it is only looked at."""
+    checked = Checkout(tmp_path).checked()
+    before = checked.files()
+    other = of_cpu(checked, date="2026-11-23T00:00:00Z")
+    other["cases"][0]["results"][0]["error"] = 1.0e-9
+    assert checked.take([other]) == ([], [])
+    assert checked.files() == before
+
+
+# What a run measures, so that nobody can know it but who measured; all else a page claims is known.
+MEASURED = re.compile(
+    r"(?:date|commit|origin\.who|machine\.(?:gpus|memory_bytes|sms|sm|driver|cuda|torch|triton"
+    r"|python|os)"
+    r"|cases\.\d+\.results\.\d+\.(?:error|max_error|max_error_limit|reason|time\.\w+)"
+    r"|ceilings\.(?:\w+\.)?\w+|conditions\.(?:load\.\w+|slowed_by(?:\.\d+)?)"
+    r"|facts\.\d+\.(?:value|expected))"
+    r"|compiled\.\d+\.compiler"
+)
+# What is as good left out.
+OPTIONAL = re.compile(
+    r"conditions|conditions\.load|conditions\.slowed_by|skips|facts\.\d+"
+    r"|cases\.\d+\.results\.\d+\.time"
+)
+
+
+def claims(found: Any) -> dict[str, object]:
+    """What a page claims of a record, but for what was measured: leaves by their ways."""
+    return {
+        name: value if not isinstance(value, dict | list) else type(value).__name__
+        for way in places(found)
+        if way
+        for name in [".".join(map(str, way))]
+        for value in [_inside(found, way)]
+        if not MEASURED.fullmatch(name) and not OPTIONAL.fullmatch(name)
+    }
+
+
+def _inside(found: Any, way: tuple) -> Any:
+    for key in way:
+        found = found[key]
+    return found
+
+
+SOUND = synthetic.honest(synthetic.record(facts=synthetic.facts()))
+WAYS = [way for way in places(SOUND) if way and way[0] != "digest"]
+VALUES = (
+    st.none() | st.booleans() | st.integers(-3, 400) | st.floats(0, 1e16) | st.text(max_size=4)
+    | st.sampled_from(["cpu", "passed", "skipped", "variant", "sm_90", [], {}, 1e-6, 5e-5, 90])
+)  # fmt: skip
+
+
+@steady
+@given(
+    way=st.sampled_from(WAYS),
+    value=VALUES,
+    how=st.sampled_from(["replace", "remove", "scale", "copy"]),
+    factor=st.sampled_from([0, 0.5, 0.99, 1.01, 2, 1000]),
+)
+def test_a_mutated_bundle_is_refused_or_claims_the_same(
+    checked: Checkout, way: tuple, value: object, how: str, factor: float
+) -> None:
+    sound = checked.record()
+    mutated = copy.deepcopy(sound)
+    place, last = _inside(mutated, way[:-1]), way[-1]
+    if how == "remove":
+        del place[last]
+    elif how == "copy" and isinstance(place, list):
+        place.append(copy.deepcopy(place[last]))
+    elif how == "scale" and type(place[last]) in (int, float):
+        place[last] = type(place[last])(place[last] * factor)
+    else:
+        place[last] = value
+    before = checked.files()
+    try:
+        checked.take([mutated])
+    except ShelfError as error:
+        assert all(str(finding).isprintable() for finding in error.findings)
+        assert checked.files() == before
+        return
+    [taken] = [one for key, one in store.load_all(checked.snippets[0])[0].items() if key != "cpu"]
+    store.path_of(checked.snippets[0], taken["machine"]["slug"]).unlink()
+    expected = claims(sound | {"origin": taken["origin"]})
+    assert claims(taken) == expected

@@ -1,0 +1,82 @@
+"""Who made a record: a name, a job of GitHub Actions, the user of a checkout."""
+
+from __future__ import annotations
+
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from warpshelf.records import origin
+
+ACTIONS = {
+    "GITHUB_ACTIONS": "true",
+    "GITHUB_SERVER_URL": "https://github.com",
+    "GITHUB_REPOSITORY": "warpshelf/warpshelf",
+    "GITHUB_RUN_ID": "17",
+}
+
+
+def git(root: Path, *words: str) -> str:
+    done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    git(tmp_path, "init", "--quiet")
+    return tmp_path
+
+
+def test_a_person_has_a_name() -> None:
+    assert origin.person("Ada Lovelace") == {"who": "Ada Lovelace"}
+    for name in ("", " Ada", "Ada\n", "<b>", "a" * 81):
+        with pytest.raises(ValueError, match="is no name"):
+            origin.person(name)
+
+
+def test_a_job_is_known_by_its_environment() -> None:
+    found = origin.job(ACTIONS)
+    assert found == {"job": "https://github.com/warpshelf/warpshelf/actions/runs/17"}
+    assert origin.words(found) == f"the job {found['job']}"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"GITHUB_ACTIONS": ""},
+        {"GITHUB_ACTIONS": "1"},
+        {"GITHUB_RUN_ID": "17/../18"},
+        {"GITHUB_RUN_ID": ""},
+        {"GITHUB_REPOSITORY": "warpshelf"},
+        {"GITHUB_SERVER_URL": "http://github.com"},
+        {"GITHUB_SERVER_URL": "javascript:alert(1)"},
+    ],
+)
+def test_another_environment_is_of_no_job(more: dict[str, str]) -> None:
+    assert origin.job(ACTIONS | more) is None
+    assert origin.job({}) is None
+
+
+def test_the_user_of_a_checkout_is_known_by_git(checkout: Path) -> None:
+    assert origin.user(checkout) is None
+    git(checkout, "config", "user.name", "Ada Lovelace")
+    assert origin.user(checkout) == {"who": "Ada Lovelace"}
+    git(checkout, "config", "user.name", "Ada <ada@example.org>")
+    assert origin.user(checkout) is None
+    assert origin.user(checkout / "nowhere") is None
+
+
+def test_a_commit_has_its_time(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_COMMITTER_DATE", "2026-11-22T08:00:00Z")
+    name = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
+    git(checkout, *name, "commit", "--quiet", "--allow-empty", "--message", "x")
+    short = git(checkout, "rev-parse", "--short=12", "HEAD")
+    for commit in (short, f"{short}+changes"):
+        assert origin.committed(checkout, commit) == datetime(2026, 11, 22, 8, tzinfo=UTC)
+    for commit in ("0" * 12, "", "0", "--help"):
+        assert origin.committed(checkout, commit) is None
