@@ -24,6 +24,7 @@ PHASES = {
     Task.JUDGE: "judging",
     Task.DESCRIBE: "looking at the machine",
     Task.DUE: "reading",
+    Task.REACH: "compiling",
 }
 MARKS = {
     "passed": "[green]passed [/]",

@@ -12,14 +12,15 @@ from warpshelf.render.notices import badges
 
 def _needs(needs: dict[str, Any]) -> str:
     said = []
-    if "sm" in needs:
-        said.append(f"a GPU of {architectures.parse(needs['sm'])}")
+    for asked in architectures.of(needs):
+        said.append(f"a GPU of {asked}{f' ({asked.why})' if asked.why else ''}")
     if "gpus" in needs:
         said.append(f"{needs['gpus']} GPUs" if needs["gpus"] != 1 else "a GPU")
     if "cpu" in needs:
         said.append(f"not on a CPU: {needs['cpu']}")
     for name, own in needs.get("variants", {}).items():
         what = [str(architectures.parse(own["sm"]))] if "sm" in own else []
+        what += [f"({own['why']})"] if "why" in own else []
         what += [f"not on a CPU: {own['cpu']}"] if "cpu" in own else []
         said.append(f"{name}: {', '.join(what)}")
     return "; ".join(said)
