@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from warpshelf.contract import architectures, floors, syntax
+from warpshelf.records import agreement
 
 
 def floor(root: Path, text: str, **others: str) -> dict[str, str] | None:
@@ -52,3 +53,5 @@ def test_it_holds_beside_what_needs_says() -> None:
         None,
         "needs SM 80 or above (Triton multiplies tiles from there on); this GPU is SM 75",
     ]
+    assert agreement.excuse(needs, "any", 75) == said[1]  # so a record from there may skip it
+    assert agreement.excuse(needs, "any", 86) is None

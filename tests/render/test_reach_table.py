@@ -17,7 +17,7 @@ def kernel(name: str, **needs: object) -> Exhibit:
 
 
 def cells(text: str, start: str) -> list[str]:
-    [line] = [line for line in text.splitlines() if line.startswith(f"| {start} (")]
+    [line] = [line for line in text.splitlines() if line.startswith(f"| {start} |")]
     return [cell.strip() for cell in line.strip("| ").split("|")]
 
 
@@ -37,7 +37,7 @@ def test_kernels_are_counted_whole_in_part_and_skipped() -> None:
     assert [int(cell) for cell in cells(text, "SM 90")[2:]] == [4, 0, 0]
     assert [int(cell) for cell in cells(text, "SM 120")[2:]] == [3, 0, 1]
     assert "T4" in cells(text, "SM 75")[1] and "RTX 50 series" in cells(text, "SM 120")[1]
-    assert all(f"`sm_{sm}`" in text for sm in architectures.KNOWN)
+    assert all(f"| SM {sm} |" in text for sm in architectures.KNOWN)
 
 
 def test_what_is_skipped_stands_beside_its_reason() -> None:

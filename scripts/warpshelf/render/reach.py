@@ -41,7 +41,7 @@ def table(exhibits: Iterable[Exhibit], pages: Mapping[str, str]) -> str:
             for skip in skips:
                 shown, name = _shown(one, pages), _named(skip)
                 reasons.setdefault((_needed(skip.needed), shown, name), []).append(sm)
-        cells = f"SM {sm} (`sm_{sm}`)", ", ".join(cards), *map(str, counts.values())
+        cells = f"SM {sm}", ", ".join(cards), *map(str, counts.values())
         rows.append(f"| {' | '.join(cells)} |")
     rows += ["", "| Needs | What is skipped | on SM |", "| --- | --- | --- |"]
     for reason, places, whats in sorted(_grouped(reasons), key=lambda row: row[1]):
