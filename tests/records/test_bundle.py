@@ -201,7 +201,7 @@ def test_a_file_too_large_is_refused_without_reading_it(
 ) -> None:
     with checked.bundle.open("wb") as file:
         file.write(b'{"schema": 1, "records": ["')
-        file.truncate(100 * 2**20)  # a sparse file: no byte of it is on the disk
+        file.truncate(2 * 2**30)  # a sparse file: no byte of it is on the disk
 
     def read(*ignored: object, **also: object) -> None:
         raise AssertionError("it was opened")
@@ -209,13 +209,13 @@ def test_a_file_too_large_is_refused_without_reading_it(
     monkeypatch.setattr(Path, "open", read)
     monkeypatch.setattr(Path, "read_text", read)
     monkeypatch.setattr(Path, "read_bytes", read)
-    with pytest.raises(ShelfError, match="is larger than 67108864 bytes"):
+    with pytest.raises(ShelfError, match="is larger than 1073741824 bytes"):
         bundle.import_all(checked.project, checked.snippets, checked.bundle)
 
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="there is no /dev/zero")
 def test_a_file_without_end_is_refused(checked: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "LARGEST", 2**20)
+    monkeypatch.setattr(bundle, "LARGEST", 2**20)
     with pytest.raises(ShelfError, match="is larger than 1048576 bytes"):
         bundle.import_all(checked.project, checked.snippets, Path("/dev/zero"))
 

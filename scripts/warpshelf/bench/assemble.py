@@ -23,6 +23,7 @@ from warpshelf.worker.task import Task
 
 RECORDS = ":(exclude)snippets/*/results/*"  # what a run itself changes
 TARGETS = agreement.TARGETS
+TRAVELS_WITH = Path(".shelf") / "commit"  # in a copy of a checkout that has no version control
 SPACE_SECONDS = 1800.0  # to compile and execute every configuration of a space
 
 
@@ -335,7 +336,12 @@ def findings_of(snippet: Snippet, outcome: Outcome) -> list[Finding]:
 
 
 def commit(root: Path) -> str | None:
-    """The checkout's commit, with `+changes` where the tree differs from it."""
+    """The checkout's commit, with `+changes` where the tree differs from it.
+
+    A copy without version control has it in a file, written where the copy was made.
+    """
+    if not (root / ".git").exists() and (note := root / TRAVELS_WITH).is_file():
+        return note.read_text(encoding="utf-8").strip() or None
 
     def git(*words: str) -> str:
         return subprocess.run(

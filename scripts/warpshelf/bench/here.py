@@ -8,6 +8,7 @@ from typing import Any
 from warpshelf.bench.pool import Job, Outcome, Pool
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.project import Project
+from warpshelf.records import machine
 from warpshelf.worker.task import Task
 
 SECONDS = 60.0  # to import torch and look at the GPU, with a cold disk
@@ -26,6 +27,18 @@ def describe(pool: Pool, project: Project) -> dict[str, Any]:
             return found
         raise ShelfError(_nothing(outcome))
     raise AssertionError("a pool without a deadline yields every outcome")
+
+
+def look(project: Project) -> dict[str, Any]:
+    """The same, in a pool of its own; as a machine without a GPU where torch is missing.
+
+    Raises:
+        ShelfError: torch or the GPU gave no answer.
+    """
+    if find_spec("torch") is None or not machine.may_have_gpu():
+        return machine.plain()
+    with Pool(1) as pool:
+        return describe(pool, project)
 
 
 def _nothing(outcome: Outcome) -> Finding:

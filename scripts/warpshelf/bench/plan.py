@@ -19,6 +19,7 @@ from warpshelf.bench.estimate import BASES, Estimator, Expected
 from warpshelf.bench.pool import most_on_gpu
 from warpshelf.bench.schedule import Load
 from warpshelf.contract.snippet import Snippet
+from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.records import machine, store
 from warpshelf.records.ledger import Ledger
 from warpshelf.records.schema import Record
@@ -42,7 +43,8 @@ class Options:
     """What the command line asks of a run.
 
     `both` asks a machine with a GPU for the records of its CPU as well, which anyone can make
-    again, and without which no record of a GPU can be checked.
+    again, and without which no record of a GPU can be checked. `only`, "gpu" or "cpu", asks for the
+    records of the one or the other alone.
     """
 
     force: bool = False
@@ -50,6 +52,7 @@ class Options:
     out: Path | None = None
     workers: int | None = None
     both: bool = True
+    only: str | None = None
     origin: dict[str, str] | None = None  # who makes the records of a GPU
 
 
@@ -182,14 +185,24 @@ class Planner:
         return self._found[snippet.id]
 
     def turns(self, here: dict[str, Any], snippets: list[Snippet]) -> list[Turn]:
-        """What to run as on which machine: the GPU first, since it may be borrowed."""
+        """What to run as on which machine: the GPU first, since it may be borrowed.
+
+        Raises:
+            ShelfError: records of a GPU alone are asked for, and there is none.
+        """
+        only = self.options.only
         cpu = machine.without_gpu(here)
-        if not here["gpus"]:
+        if only == "gpu" and not here["gpus"]:
+            what, mend = "torch sees none on this machine", "run it where there is one"
+            raise ShelfError(Finding("GPU", None, what, mend))
+        if not here["gpus"] or only == "cpu":
             return [self.turn(cpu, snippets)]
         gpu = self.turn(here, [snippet for snippet in snippets if snippet.wants_gpu])
         compiled = {
             part.id for part in gpu.parts if any(one.job.do is Task.COMPILE for one in part.before)
         }
+        if only == "gpu":
+            return [gpu]
         on_cpu = [one for one in snippets if self.options.both or not one.wants_gpu]
         return [gpu, self.turn(cpu, on_cpu, compiled)]
 

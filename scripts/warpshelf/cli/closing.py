@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -51,3 +53,26 @@ def handing_in(file: Path, count: int, idle: bool = False) -> list[str]:
         return [f"{file} has every record of this code already; name another file to begin anew"]
     them, records = ("it", "1 record") if count == 1 else ("them", f"{count} records")
     return [f"{file} holds {records}; " + HAND_IN.format(them=them, file=file.name)]
+
+
+def counted(verdicts: Iterable[Verdict]) -> str:
+    """How many verdicts there are of each kind."""
+    counts = Counter(verdict.state for verdict in verdicts)
+    return ", ".join(f"{count} {state}" for state, count in counts.items()) or "no snippets"
+
+
+def as_json(verdicts: Iterable[Verdict]) -> str:
+    """The verdicts for a program."""
+    rows = [
+        {
+            "snippet": verdict.snippet,
+            "machine": verdict.machine,
+            "state": verdict.state,
+            "note": verdict.note,
+            "seconds": round(verdict.seconds, 3),
+            "findings": [str(finding) for finding in verdict.findings],
+            "errors": list(verdict.told),
+        }
+        for verdict in verdicts
+    ]
+    return json.dumps(rows, indent=1)

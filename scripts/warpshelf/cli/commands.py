@@ -114,14 +114,33 @@ def run(
     plan: Annotated[
         bool, typer.Option("--plan", help="Say what would run and how long it takes; run nothing.")
     ] = False,
+    only: Annotated[
+        str | None, typer.Option(metavar="gpu|cpu", help="Make the records of the one alone.")
+    ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Spread it over a Ray cluster: ray://HOST:PORT, HOST:PORT, auto, or ray for one "
+            "on this machine. All records go into one file, records.json unless --out says other.",
+        ),
+    ] = None,
+    kinds: Annotated[
+        str | None, typer.Option(metavar="H100,A100", help="With --on: only these accelerators.")
+    ] = None,
     by: By = None,
     as_json: Json = False,
 ) -> None:
     """Verify snippets on this machine, time them if it has a GPU, and write their records.
 
     A machine with a GPU makes the records of its GPU first, and then those of its CPU. Stopped by
-    Ctrl-C or SIGTERM, it keeps what has passed, and the same command goes on.
+    Ctrl-C or SIGTERM, it keeps what has passed, and the same command goes on. On a cluster each
+    kind of machine gets each snippet once.
     """
+    if only not in (None, "gpu", "cpu"):
+        raise typer.BadParameter(f"{only}: write gpu or cpu", param_hint="--only")
+    if kinds is not None and on is None:
+        raise typer.BadParameter("is of a cluster; name one by --on", param_hint="--kinds")
     from warpshelf.bench import run as runs
     from warpshelf.bench import stopping
     from warpshelf.cli import closing, handing
@@ -129,7 +148,13 @@ def run(
 
     project = projects.find()
     picked = chosen(project, ids)
-    options = runs.Options(force=force, budget=budget, out=out, workers=workers)
+    options = runs.Options(force=force, budget=budget, out=out, workers=workers, only=only)
+    if on is not None:
+        from warpshelf.cli import fleet
+
+        options.origin = handing.of_run(project, by, out or fleet.OUT)
+        status = fleet.run(project, picked, (on, kinds), options, plan, as_json, context.obj or [])
+        raise typer.Exit(status)
     if plan:
         from warpshelf.cli import planned
 
@@ -149,33 +174,26 @@ def run(
             work.leave(f"it was stopped by {stop.name}")
             status = stop.status
     verdicts = work.verdicts
-    counts: dict[str, int] = {}
-    for verdict in verdicts:
-        counts[verdict.state] = counts.get(verdict.state, 0) + 1
     if as_json:
-        rows = [
-            {
-                "snippet": verdict.snippet,
-                "machine": verdict.machine,
-                "state": verdict.state,
-                "note": verdict.note,
-                "seconds": round(verdict.seconds, 3),
-                "findings": [str(finding) for finding in verdict.findings],
-                "errors": list(verdict.told),
-            }
-            for verdict in verdicts
-        ]
-        print(json.dumps(rows, indent=1))
+        print(closing.as_json(verdicts))
     gpu = {(one.snippet, one.machine) for one in verdicts if one.on_gpu and one.state == "passed"}
     handing.after_run(project, picked, gpu, out)
     said = closing.left(verdicts, context.obj or [])
     if out is not None:
         said += closing.handing_in(out, len(work.records), force and not work.planned.verdicts)
-    said.append(", ".join(f"{count} {state}" for state, count in counts.items()) or "no snippets")
+    said.append(closing.counted(verdicts))
     for line in said:
         sys.stderr.write(f"{line}\n")
-    if status or counts.get("failed"):
+    if status or any(verdict.state == "failed" for verdict in verdicts):
         raise typer.Exit(status or 1)
+
+
+@app.command()
+def machine() -> None:
+    """Print in JSON what this machine is, as its records have it."""
+    from warpshelf.bench import here
+
+    print(json.dumps(here.look(projects.find())))
 
 
 @app.command("import")

@@ -23,6 +23,7 @@ from warpshelf.records.machine import CPU
 from warpshelf.records.origin import Origin
 from warpshelf.records.schema import SCHEMA, Record
 
+LARGEST = 2**30  # bytes of one to read: that of a fleet holds thousands of records
 MOST = 10_000  # records in a bundle; each may have a finding
 AGAIN = "make it again with `shelf run`"
 
@@ -32,8 +33,15 @@ def text(records: Iterable[Record]) -> str:
     return dump({"schema": SCHEMA, "records": list(records)})
 
 
+def text_of(texts: Iterable[str]) -> str:
+    """The same, of records as `dump` writes each: thousands need not be in memory as objects."""
+    inner = ",\n".join("  " + one.rstrip("\n").replace("\n", "\n  ") for one in texts)
+    records = f"[\n{inner}\n ]" if inner else "[]"
+    return f'{{\n "records": {records},\n "schema": {SCHEMA}\n}}\n'
+
+
 def _items(path: Path, shown: str) -> list[object]:
-    value = store.json_of(path, shown)
+    value = store.json_of(path, shown, LARGEST)
     if store.schema_of(value) > SCHEMA:
         store.checked(value, shown)
     records = value.get("records") if isinstance(value, dict) and len(value) == 2 else None

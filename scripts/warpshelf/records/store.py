@@ -39,15 +39,15 @@ def _strict(text: str) -> object:
     return value
 
 
-def json_of(path: Path, shown: str) -> object:
+def json_of(path: Path, shown: str, largest: int = LARGEST) -> object:
     try:
         size = path.stat().st_size
-        if size <= LARGEST:
+        if size <= largest:
             with path.open("rb") as file:
-                data = file.read(LARGEST + 1)  # a pipe or a device tells no size
+                data = file.read(largest + 1)  # a pipe or a device tells no size
             size = len(data)
-        if size > LARGEST:
-            what, mend = f"is larger than {LARGEST} bytes", "name what `shelf run --out FILE` wrote"
+        if size > largest:
+            what, mend = f"is larger than {largest} bytes", "name what `shelf run --out FILE` wrote"
             raise ShelfError(Finding(shown, None, what, mend))
         return _strict(data.decode("utf-8"))
     except OSError as error:

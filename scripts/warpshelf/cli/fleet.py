@@ -1,0 +1,88 @@
+"""`shelf run --on ADDRESS`: a run spread over the machines of a Ray cluster.
+
+Enters: what was typed. Leaves: progress and what was wrong on standard error, an exit status.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+
+from warpshelf.bench import stopping
+from warpshelf.bench.plan import Options
+from warpshelf.cli import closing
+from warpshelf.cli.console import Reporter
+from warpshelf.contract.snippet import Snippet
+from warpshelf.core.project import Project
+from warpshelf.fleet.cluster import FORM, LOCAL
+from warpshelf.fleet.drive import Due, Fleet, Said
+
+OUT = Path("records.json")  # where all goes unless told; version control leaves it alone
+
+
+def address_of(text: str) -> str:
+    """An address in a form that Ray takes; another one is wrong usage."""
+    host, colon, port = text.removeprefix("ray://").rpartition(":")
+    if text not in (LOCAL, "auto") and not (host and colon and port.isdigit()):
+        raise typer.BadParameter(f"{text!r} is no address; write {FORM}", param_hint="--on")
+    return text
+
+
+def kinds_of(text: str | None) -> tuple[str, ...] | None:
+    """The kinds of a list such as `H100,A100`; None for all that there are."""
+    if text is None:
+        return None
+    kinds = tuple(dict.fromkeys(filter(None, (word.strip() for word in text.split(",")))))
+    if not kinds:
+        what = "names none; write accelerators as Ray does: H100,A100"
+        raise typer.BadParameter(what, param_hint="--kinds")
+    return kinds
+
+
+def run(
+    project: Project,
+    picked: list[Snippet],
+    where: tuple[str, str | None],
+    options: Options,
+    plan: bool,
+    as_json: bool,
+    words: Sequence[str],
+) -> int:
+    """Run on the cluster and the kinds of `where`, or only say what would; the exit status.
+
+    `words` is the command line, for who goes on with it.
+    """
+    address, kinds = address_of(where[0]), kinds_of(where[1])
+    options.out = out = options.out or OUT
+    status = 0
+    with Reporter(len(picked)) as reporter:
+
+        def hear(event: object) -> None:
+            if isinstance(event, Said):
+                reporter.console.print(event.line, markup=False, soft_wrap=True)
+            elif isinstance(event, Due):
+                reporter.total = event.items
+                if reporter.live:
+                    reporter.bar.update(reporter.bar.task_ids[0], total=event.items)
+            else:
+                reporter(event)
+
+        fleet = Fleet(project, options, kinds, hear)
+        try:
+            with stopping.raised():
+                fleet.over(picked, address, plan)
+        except stopping.Stopped as stop:
+            fleet.leave(f"it was stopped by {stop.name}")
+            status = stop.status
+    if as_json:
+        print(closing.as_json(fleet.verdicts))
+    said = closing.left(fleet.verdicts, words)
+    said += closing.handing_in(out, fleet.kept)
+    said.append("nothing was run" if plan else closing.counted(fleet.verdicts))
+    for line in said:
+        sys.stderr.write(f"{line}\n")
+    failed = any(verdict.state == "failed" for verdict in fleet.verdicts)
+    return status or int(failed or bool(fleet.findings))

@@ -1,0 +1,242 @@
+"""A Ray cluster, as far as a fleet needs it: its nodes, tasks on them, answers.
+
+Enters: an address, a folder that travels, functions and what they are told. Leaves: nodes, answers,
+and one clear line for each way in which Ray fails. The only module that imports Ray.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import socket
+import sys
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from warpshelf.core.findings import Finding, ShelfError
+from warpshelf.fleet import node
+
+LOCAL = "ray"
+RETRIES = 3  # of a task whose node or worker is lost, by Ray
+KIND = "accelerator_type:"  # how Ray's resource of an accelerator's kind begins
+STORE = 100 * 2**20  # bytes of a local cluster's object store; answers are small
+KNOCKING = 10.0  # seconds until an address is taken for dead
+LEAVING = 5.0  # seconds that tasks have to end when they are cancelled
+FORM = "ray, auto, HOST:PORT or ray://HOST:PORT"
+Work = Callable[[dict[str, Any]], dict[str, Any]]
+Ref = Any  # Ray's promise of an answer
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node that is alive: what Ray counts there."""
+
+    id: str
+    name: str
+    accelerator: str | None
+    cpus: int
+    gpus: int
+
+
+@dataclass(frozen=True)
+class Lost:
+    """In place of an answer: why Ray has none; `again` if another try may well have one."""
+
+    why: str
+    again: bool = False
+
+
+class Cluster:
+    """A connection. A context manager: leaving it cancels what is under way, and disconnects.
+
+    Raises:
+        ShelfError: Ray is not installed, nobody answers there, or its versions are others.
+    """
+
+    def __init__(self, address: str, folder: Path) -> None:
+        # A run asks nobody's leave to tell Ray's makers of it. Ray reads this when it is imported.
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        self.ray = _ray(address)
+        _knock(address)
+        self.flying: set[Ref] = set()
+        # Ray tells of lost nodes on standard output, which is for our answer.
+        self.quiet = contextlib.ExitStack()
+        self.quiet.enter_context(contextlib.redirect_stdout(io.StringIO()))
+        local = address == LOCAL
+        options: dict[str, Any] = {"address": "local" if local else address}
+        if local:
+            options |= {"include_dashboard": False, "object_store_memory": STORE}
+        try:
+            self.ray.init(
+                **options,
+                runtime_env={"working_dir": str(folder)},
+                log_to_driver=False,
+                logging_level="ERROR",
+            )
+            from ray.util.queue import Queue
+
+            self.notes: Any = Queue(actor_options={"num_cpus": 0, "max_restarts": -1})
+        except Exception as error:  # Ray raises a dozen kinds, among them bare ones
+            self._disconnect()
+            raise ShelfError(_refused(address, error)) from None
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        with contextlib.suppress(Exception):
+            flying = list(self.flying)
+            self.cancel(flying)
+            if flying:
+                self.ray.wait(flying, num_returns=len(flying), timeout=LEAVING)
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        with contextlib.suppress(Exception):
+            self.ray.shutdown()
+        self.quiet.close()
+
+    def nodes(self) -> list[Node]:
+        """The nodes that are alive and have anything to run on."""
+        found = []
+        for row in self.ray.nodes():
+            has = row["Resources"]
+            kinds = [name.removeprefix(KIND) for name in sorted(has) if name.startswith(KIND)]
+            host = row.get("NodeManagerHostname") or row.get("NodeManagerAddress")
+            one = Node(
+                row["NodeID"],
+                f"{host} ({row['NodeID'][:6]})",
+                kinds[0] if kinds and has.get("GPU") else None,
+                int(has.get("CPU", 0)),
+                int(has.get("GPU", 0)),
+            )
+            if row["Alive"] and (one.cpus or one.gpus):
+                found.append(one)
+        return found
+
+    def start(
+        self,
+        work: Work,
+        task: dict[str, Any],
+        *,
+        gpus: int = 0,
+        cpus: int = 0,
+        accelerator: str | None = None,
+        on: str | None = None,
+        avoid: Collection[str] = (),
+    ) -> Ref:
+        """Have `work` told `task` where `gpus` and `cpus` are free; the promise of its answer.
+
+        `on` names the one node to use, and `avoid` nodes not to use.
+        """
+        from ray import cloudpickle
+
+        # By value: no node has this tooling where Python would find it.
+        for module in (node, sys.modules[work.__module__]):
+            cloudpickle.register_pickle_by_value(module)
+        options: dict[str, Any] = {"num_gpus": gpus, "num_cpus": cpus, "max_retries": RETRIES}
+        if accelerator:
+            options["accelerator_type"] = accelerator
+        if on or avoid:
+            chosen = on or f"!in({','.join(sorted(avoid))})"
+            options["label_selector"] = {"ray.io/node-id": chosen}
+        remote = self.ray.remote(node.answered).options(name=str(task["key"]), **options)
+        ref = remote.remote(work, task, self.notes)
+        self.flying.add(ref)
+        return ref
+
+    def wait(self, seconds: float) -> list[Ref]:
+        """Wait for the next answer, not longer than `seconds`; all that are there by then."""
+        if not self.flying:
+            return []
+        refs = list(self.flying)
+        done, rest = self.ray.wait(refs, num_returns=1, timeout=seconds)
+        if done and rest:
+            more, _ = self.ray.wait(rest, num_returns=len(rest), timeout=0)
+            done += more
+        return list(done)
+
+    def answer(self, ref: Ref) -> dict[str, Any] | Lost:
+        """What a promise came to, once `wait` has given it."""
+        self.flying.discard(ref)
+        errors = self.ray.exceptions
+        try:
+            answer: dict[str, Any] = self.ray.get(ref)
+            return answer
+        except errors.RuntimeEnvSetupError as error:
+            return Lost(f"a node could not take the copy of the checkout: {_line(error)}", True)
+        except errors.OutOfMemoryError:
+            return Lost("Ray ended it because its node ran out of memory")
+        except (errors.WorkerCrashedError, errors.NodeDiedError):
+            return Lost(f"its node or worker was lost more than {RETRIES} times")
+        except errors.TaskCancelledError:
+            return Lost("was cancelled")
+        except errors.RayTaskError as error:
+            return Lost(f"failed on its node: {_line(error.cause or error)}")
+        except errors.RayError as error:
+            return Lost(_line(error))
+
+    def cancel(self, refs: Iterable[Ref], force: bool = False) -> None:
+        """End tasks, or keep them from beginning; `force` ends the worker as well."""
+        for ref in refs:
+            self.flying.discard(ref)
+            with contextlib.suppress(Exception):
+                self.ray.cancel(ref, force=force)
+
+    def begun(self) -> list[tuple[str, str]]:
+        """The tasks that began since this was asked last: (key, id of the node)."""
+        with contextlib.suppress(Exception):  # its node may be lost; then nothing is known
+            notes: list[tuple[str, str]] = self.notes.get_nowait_batch(self.notes.qsize())
+            return notes
+        return []
+
+
+def _ray(address: str) -> Any:
+    try:
+        import ray
+
+        if address.startswith("ray://"):
+            import grpc  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name not in ("ray", "grpc"):
+            raise
+        package = "ray" if error.name == "ray" else "grpcio"
+        mend = "install the extra: `pip install -e '.[fleet]'`"
+        raise ShelfError(
+            Finding(package, None, "is not installed in this environment", mend)
+        ) from None
+    return ray
+
+
+def _knock(address: str) -> None:
+    """See that somebody listens at an address: Ray itself would try for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon:
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), KNOCKING).close()
+    except OSError as error:
+        raise ShelfError(_refused(address, error)) from None
+
+
+def _refused(address: str, error: Exception) -> Finding:
+    text = str(error)
+    if "ersion" in text and ("ython" in text or "Ray:" in text):
+        mend = "use the Ray and the Python that the cluster has"
+        return Finding(address, None, f"has other versions: {' '.join(text.split())}", mend)
+    mend = f"see that the cluster is up (`ray status` there), and name it as {FORM}"
+    return Finding(address, None, f"cannot be reached: {_line(error)}", mend)
+
+
+def _line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

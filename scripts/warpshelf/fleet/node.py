@@ -1,0 +1,157 @@
+"""What a node of a cluster does for a fleet: run one snippet in a process of its own, or describe.
+
+Enters: a task, as a dict; the working folder is the copy of the checkout. Leaves: an answer, as a
+dict. This module travels to the node by value, so it imports the standard library alone: nothing
+but Ray is asked of the Python there, until the checkout's own command line is started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+ROOM = 64 * 2**20  # bytes that must be free where temporary files go
+FULL = "No space left on device"
+LAST = 400  # characters of the last line on standard error that go home
+DESCRIBING = 150.0  # seconds to say what this machine is, with torch on a cold disk
+
+
+def answered(
+    work: Callable[[dict[str, Any]], dict[str, Any]], task: dict[str, Any], notes: Any
+) -> dict[str, Any]:
+    """Run `work` inside a task of Ray, and have `notes` hear that it began, and where."""
+    import ray
+
+    node = ray.get_runtime_context().get_node_id()
+    with contextlib.suppress(Exception):  # only limits rest on it
+        notes.put((task["key"], node), timeout=5)
+    return {"node": node, **work(task)}
+
+
+def describe(task: dict[str, Any]) -> dict[str, Any]:
+    """This machine as a record has it: `{"machine": …}`, or `{"unfit": why}`.
+
+    It holds no GPU meanwhile, so Ray may have hidden them; how many there are is Ray's to say.
+    """
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") == ""
+    environment: dict[str, str | None] = {}
+    if task["gpus"] and hidden:
+        environment["CUDA_VISIBLE_DEVICES"] = None
+    status, out, err = command(["machine"], environment, DESCRIBING)
+    with contextlib.suppress(ValueError):
+        machine = json.loads(out)
+        absent = [name for name in ("torch", "triton") if not machine[name]]
+        if absent:
+            return {"unfit": f"{' and '.join(absent)} is not installed in the Python of Ray"}
+        if task["gpus"] and not machine["gpus"]:
+            return {"unfit": f"Ray counts {task['gpus']} GPUs, and torch sees none"}
+        return {"machine": {**machine, "gpus": task["gpus"]}}
+    return {"unfit": _last(err) or f"said nothing of itself (status {status})"}
+
+
+def run(task: dict[str, Any]) -> dict[str, Any]:
+    """Run one snippet: `{"row": …, "record": …}`, or `{"unfit": why}` where the node cannot."""
+    hidden: dict[str, str | None] = {"CUDA_VISIBLE_DEVICES": ""}
+    environment = {} if task["only"] == "gpu" else hidden
+    try:
+        free = shutil.disk_usage(tempfile.gettempdir()).free
+        if free < ROOM:
+            return {"unfit": f"{FULL}: {free // 2**20} MiB free in {tempfile.gettempdir()}"}
+        with tempfile.TemporaryDirectory(prefix="shelf-") as folder:
+            out = Path(folder) / "records.json"
+            words = ["run", task["snippet"], "--only", task["only"], "--out", str(out), "--json"]
+            words += ["--workers", str(task["workers"])]
+            status, said, err = command(words, environment, task["seconds"])
+            return _gathered(task, status, said, err, out)
+    except OSError as error:
+        return {"unfit": f"{error.strerror or error}: {error.filename or tempfile.gettempdir()}"}
+
+
+def _gathered(
+    task: dict[str, Any], status: int | None, said: str, err: str, out: Path
+) -> dict[str, Any]:
+    """What a run that has ended came to: its verdict and record, or that the node is unfit."""
+    if FULL in err or FULL in said:
+        return {"unfit": FULL}
+    if status is None:
+        return {"failed": f"the runner was still running after {task['seconds']:g} s"}
+    try:
+        [row] = json.loads(said)
+    except ValueError:
+        # One line and status 1 is how the runner tells that it cannot start here at all.
+        if status == 1 and "Traceback" not in err:
+            return {"unfit": _last(err)}
+        how = f"was ended by signal {-status}" if status < 0 else f"left with status {status}"
+        return {"failed": f"the runner {how}: {_last(err) or 'it said nothing'}"}
+    records = json.loads(out.read_text(encoding="utf-8"))["records"]
+    return {"row": row, "record": records[0] if records else None}
+
+
+def command(
+    words: list[str], environment: Mapping[str, str | None], seconds: float
+) -> tuple[int | None, str, str]:
+    """Start the copy's command line in a process group of its own.
+
+    Its exit status (None where it had to be ended), and what it wrote. A variable that is None in
+    `environment` is taken away. The process outlives neither an exception here nor this process.
+    """
+    here = Path.cwd()
+    changed = {**os.environ, "PYTHONPATH": str(here / "scripts"), **environment}
+    ours = {name: value for name, value in changed.items() if value is not None}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "warpshelf", *words],
+        cwd=here,
+        env=ours,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+        preexec_fn=_dying_with_parent(),
+    )
+    status = None
+    try:
+        out, err = process.communicate(timeout=seconds)
+        status = process.returncode
+    except subprocess.TimeoutExpired:
+        _end(process)
+        try:
+            out, err = process.communicate(timeout=5)
+        except subprocess.TimeoutExpired:
+            out, err = "", ""
+    finally:
+        _end(process)
+    return status, out, err
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(OSError):
+        os.killpg(process.pid, signal.SIGKILL)
+    if process.poll() is None:
+        process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(5)
+
+
+def _dying_with_parent() -> Callable[[], object] | None:
+    """Have the kernel end the child when this process ends, as when Ray kills it (Linux)."""
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None).prctl  # looked up before the fork
+    return lambda: prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def _last(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:LAST] if lines else ""

@@ -1,0 +1,212 @@
+"""A Ray cluster for tests, in a process of its own, and runs of a fleet on it, each in another."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT, Trial
+
+HERE = Path(__file__).parent
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
+PATHS = os.pathsep.join([*(str(ROOT / one) for one in ("scripts", ".", "tests")), str(HERE)])
+ELSEWHERE = os.environ.get("PYTHONPATH", "")
+ENVIRONMENT = {**os.environ, **QUIET, "PYTHONPATH": f"{PATHS}{os.pathsep}{ELSEWHERE}"}
+# It wants a GPU, costs nothing, and is not run on a CPU.
+LIGHT = '''"""What only a GPU shows.
+
+Error   exact
+Raises  nothing
+Source  none
+"""
+
+
+def demo():
+    print("one")
+
+
+if __name__ == "__main__":
+    demo()
+# ---- cases.py ----
+"""What verifies it."""
+
+NEEDS = {"gpus": 1}
+
+
+def facts():
+    fact = {"name": "a", "value": 1, "expected": 1, "tolerance": 0}
+    return [fact | {"unit": "", "source": "none"}]
+'''
+# The same for a CPU, which really runs.
+PLAIN = LIGHT.replace('NEEDS = {"gpus": 1}\n\n\n', "\n")
+
+
+class Yard:
+    """A cluster in another process, to which nodes are added, and of which they are killed."""
+
+    def __init__(self, **head: Any) -> None:
+        words = [sys.executable, str(HERE / "yard.py"), json.dumps(head)]
+        self.process = subprocess.Popen(
+            words,
+            env=ENVIRONMENT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self.address: str = self._answer()["address"]
+
+    def add(self, *accelerators: str, gpus: int = 1) -> list[str]:
+        """Add a node for each; their ids."""
+        nodes = [
+            {"num_cpus": 1, "num_gpus": gpus, "resources": {f"accelerator_type:{one}": 1}}
+            for one in accelerators
+        ]
+        ids: list[str] = self._ask({"add": nodes})["nodes"]
+        return ids
+
+    def kill(self, node: str) -> None:
+        """End a node at once."""
+        self._ask({"kill": node})
+
+    def end(self) -> None:
+        """End them all."""
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.close()
+        try:
+            self.process.wait(60)
+        finally:
+            self.process.kill()
+            self.process.stdout.close()
+
+    def _ask(self, order: dict[str, Any]) -> dict[str, Any]:
+        assert self.process.stdin
+        self.process.stdin.write(json.dumps(order) + "\n")
+        self.process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self.process.stdout
+        line = self.process.stdout.readline()
+        if not line:
+            self.end()
+            pytest.fail("the cluster did not come up")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+@dataclass
+class Run:
+    """One run of a fleet under way; its events so far."""
+
+    process: subprocess.Popen[str]
+    events: list[Any] = field(default_factory=list)
+    reader: threading.Thread | None = None
+
+    def done(self, seconds: float = 90) -> Run:
+        """Wait for its end."""
+        assert self.reader is not None and self.process.stdout
+        try:
+            self.process.wait(seconds)
+        finally:
+            self.process.kill()
+            self.reader.join()
+            self.process.stdout.close()
+        return self
+
+    @property
+    def verdicts(self) -> list[tuple[str, str, str]]:
+        """Snippet, machine and state, in order of the names."""
+        return sorted((one[0], one[1], one[2]) for one in self.rows)
+
+    @property
+    def rows(self) -> list[list[Any]]:
+        """The verdicts, whole."""
+        return [one for one in self.events if isinstance(one, list)]
+
+    @property
+    def last(self) -> dict[str, Any]:
+        """What was found at the end."""
+        assert isinstance(self.events[-1], dict), self.events
+        return self.events[-1]
+
+
+@dataclass
+class Field:
+    """A project, a cluster, and the file that the records go to."""
+
+    trial: Trial
+    yard: Yard
+
+    @property
+    def out(self) -> Path:
+        return self.trial.root / "out.json"
+
+    @property
+    def parts(self) -> Path:
+        return self.trial.root / "out.json.parts"
+
+    def start(self, work: str, **more: Any) -> Run:
+        """Begin a run over all snippets of the project."""
+        order = {
+            "root": str(self.trial.root),
+            "folder": str(self.trial.root),
+            "address": self.yard.address,
+            "out": str(self.out),
+            "work": work,
+            **more,
+        }
+        with (self.trial.root / "stderr.txt").open("w") as said:
+            process = subprocess.Popen(
+                [sys.executable, str(HERE / "driver.py"), json.dumps(order)],
+                env=ENVIRONMENT,
+                cwd=self.trial.root,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                text=True,
+            )
+        run = Run(process)
+
+        def read() -> None:
+            assert process.stdout
+            run.events.extend(json.loads(line) for line in process.stdout)
+
+        run.reader = threading.Thread(target=read)
+        run.reader.start()
+        return run
+
+    def run(self, work: str, **more: Any) -> Run:
+        """A whole run."""
+        run = self.start(work, **more).done()
+        if not run.events or not isinstance(run.events[-1], dict):
+            pytest.fail((self.trial.root / "stderr.txt").read_text()[-2000:])
+        return run
+
+    def told(self) -> list[tuple[str, str, str]]:
+        """What nodes did: snippet, machine, node."""
+        file = self.trial.root / "told"
+        lines = file.read_text().splitlines() if file.exists() else []
+        return [tuple(json.loads(line)) for line in lines]
+
+    def records(self) -> list[tuple[str, str]]:
+        """What the bundle holds: snippet and machine."""
+        records = json.loads(self.out.read_text())["records"]
+        return sorted((one["snippet"], one["machine"]["slug"]) for one in records)
+
+
+def appears(path: Path, seconds: float = 60) -> str:
+    """The text of a file, once there is any."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if path.exists() and (text := path.read_text()):
+            return text
+        time.sleep(0.05)
+    pytest.fail(f"{path.name} never came")

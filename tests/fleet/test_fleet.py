@@ -1,0 +1,182 @@
+"""A fleet on a Ray cluster of several nodes, with made-up accelerators."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+from conftest import ROOT, Trial
+from ground import ENVIRONMENT, LIGHT, PLAIN, Field, Yard, appears
+
+pytestmark = pytest.mark.alone  # it starts many processes, and some tests watch the clock
+
+A, B = "imaginary-a1", "imaginary-b2"
+
+
+@pytest.fixture(scope="module")
+def yard() -> Iterator[Yard]:
+    """A head with two cores and no GPU, two nodes with one kind of GPU, one with another."""
+    made = Yard(num_cpus=2)
+    made.add("A1", "A1", "B2")
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def ground(trial: Trial, yard: Yard) -> Field:
+    """An empty project beside the cluster."""
+    return Field(trial, yard)
+
+
+def light(ground: Field, *names: str) -> None:
+    for name in names:
+        ground.trial.snippet(name, LIGHT)
+
+
+def test_each_kind_gets_each_snippet_once_and_a_second_run_has_nothing_to_do(
+    ground: Field,
+) -> None:
+    light(ground, "one", "two", "three")
+    ground.trial.snippet("plain", PLAIN)
+    run = ground.run("told")
+    wanted = sorted([(name, kind) for name in ("one", "two", "three") for kind in (A, B)])
+    assert ground.records() == sorted([*wanted, ("plain", "cpu")])
+    assert sorted((name, kind) for name, kind, _ in ground.told()) == ground.records()
+    assert not ground.parts.exists() and run.last == {"findings": []}
+    assert {state for *_, state in run.verdicts} == {"passed", "skipped"}
+    again = ground.run("told")
+    assert len(ground.told()) == 7
+    assert {state for *_, state in again.verdicts} == {"current", "skipped"}
+
+
+def test_a_kind_that_nobody_has_is_named_and_the_others_are_served(ground: Field) -> None:
+    light(ground, "one")
+    ground.trial.snippet("many", LIGHT.replace('"gpus": 1', '"gpus": 8'))
+    run = ground.run("told", options={"kinds": ["B2", "Z9"]})
+    assert run.last["findings"] == ["--kinds: nobody has Z9; it has A1, B2"]
+    assert ground.records() == [("one", B)]
+    [refused] = [row for row in run.rows if row[0] == "many"]
+    assert refused[2:4] == ["skipped", "B2: needs 8 GPUs; this machine has 1, CPU: needs a GPU"]
+
+
+def test_what_a_lost_node_had_is_done_on_another_of_its_kind(ground: Field) -> None:
+    light(ground, "one", "two", "three")
+    first, second = ground.yard.add("C3", "C3")
+    options = {"kinds": ["C3"], "only": "gpu"}
+    run = ground.start("lasting", options=options)
+    killed = appears(ground.trial.root / "began")
+    ground.yard.kill(killed)
+    run.done()
+    c = "imaginary-c3"
+    assert run.verdicts == [(name, c, "passed") for name in ("one", "three", "two")]
+    assert {node for *_, node in ground.told()} == {first, second} - {killed}
+    # The last of its kind: what it had is left, with the reason, and what came home is kept.
+    (ground.trial.root / "began").unlink()
+    light(ground, "four")
+    run = ground.start("lasting", options=options, limits={"grace": 3.0})
+    ground.yard.kill(appears(ground.trial.root / "began"))
+    run.done()
+    assert ("four", c, "left") in run.verdicts
+    assert run.last["findings"] == [
+        f"fleet: no node with C3 is left: 1 snippets were not run on {c}; "
+        "add one, and run it again: it goes on"
+    ]
+    assert ground.records() == [(name, c) for name in ("one", "three", "two")]
+
+
+def test_a_full_disk_is_told_once_and_the_work_is_done_elsewhere(ground: Field) -> None:
+    light(ground, "one", "two", "three", "four")
+    run = ground.run("crowded", options={"kinds": ["A1"], "only": "gpu"})
+    full = (ground.trial.root / "full").read_text()
+    [line] = run.last["findings"]
+    assert full[:6] in line and "No space left on device: 0 MiB free in " in line
+    assert line.endswith("; free some space there")
+    assert ground.records() == [(name, A) for name in ("four", "one", "three", "two")]
+    assert {node for *_, node in ground.told()}.isdisjoint({full})
+
+
+def test_a_full_disk_at_home_loses_nothing_that_had_arrived(ground: Field) -> None:
+    light(ground, "one", "two", "three")
+    options = {"kinds": ["B2"], "only": "gpu"}
+    run = ground.run("told", options=options, writes=1)
+    assert run.last["error"].count("\n") == 0
+    assert "No space left on device; free some space and run it again; " in run.last["error"]
+    [kept] = ground.parts.iterdir()
+    assert not ground.out.exists() and kept.suffix == ".json"
+    again = ground.run("told", options=options)
+    assert sorted(state for *_, state in again.verdicts) == ["current", "passed", "passed"]
+    assert ground.records() == [(name, B) for name in ("one", "three", "two")]
+    assert not ground.parts.exists()
+
+
+def test_an_interrupted_run_keeps_what_came_home_and_the_next_goes_on(ground: Field) -> None:
+    light(ground, "one", "two", "three")
+    options = {"kinds": ["A1"], "only": "gpu"}
+    run = ground.start("lasting", options=options)
+    until = time.monotonic() + 60
+    while len(run.rows) < 2 and time.monotonic() < until:
+        time.sleep(0.05)
+    run.process.send_signal(signal.SIGINT)
+    run.done()
+    assert len(ground.records()) == 2 and not ground.parts.exists()
+    again = ground.run("told", options=options)
+    assert sorted(state for *_, state in again.verdicts) == ["current", "current", "passed"]
+
+
+def test_a_node_that_does_not_answer_is_given_up(ground: Field) -> None:
+    light(ground, "one")
+    options = {"kinds": ["B2"], "only": "gpu"}
+    run = ground.run("deaf", options=options, limits={"slack": 3.0 - 360.0})  # of 6 minutes, 3 s
+    assert run.verdicts == [("one", B, "left")]
+    [line] = run.last["findings"]
+    assert " did not answer to one on imaginary-b2 within 3 s; see what became " in line
+
+
+def test_what_the_budget_does_not_reach_is_left(ground: Field) -> None:
+    light(ground, "one", "two")
+    run = ground.run("lasting", options={"budget": 1.0, "only": "gpu", "kinds": ["B2"]})
+    assert run.verdicts == [("one", B, "left"), ("two", B, "left")]
+    assert {row[3] for row in run.rows} == {"the budget was spent"}
+    assert run.last["findings"] == [] and ground.records() == []
+
+
+def test_a_cluster_of_another_ray_is_refused_in_one_line(ground: Field) -> None:
+    run = ground.run("told", version="1.0.0")
+    address, error = ground.yard.address, run.last["error"]
+    assert error.startswith(f"{address}: has other versions: Version mismatch: ")
+    assert "Ray: 1.0.0" in error and "\n" not in error
+    assert error.endswith("; use the Ray and the Python that the cluster has")
+
+
+HANGS = PLAIN.replace("def facts():", 'NEEDS = {"seconds": 2}\n\n\ndef facts():').replace(
+    'print("one")', "import time\n\n    time.sleep(600)"
+)
+
+
+def test_a_ray_of_this_machine_really_checks_and_a_hanging_snippet_ends_alone(
+    trial: Trial,
+) -> None:
+    trial.sound()
+    trial.snippet("hangs", HANGS)
+    script = str(ROOT / "scripts" / "build.py")
+    words = ["run", "--on", "ray", "--only", "cpu", "--json"]
+    done = subprocess.run(
+        [sys.executable, script, *words],
+        cwd=trial.root,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    rows = {row["snippet"]: row for row in json.loads(done.stdout)}
+    assert done.returncode == 1, done.stderr
+    assert rows["sound"]["state"] == "passed" and rows["hangs"]["state"] == "failed"
+    [line] = rows["hangs"]["findings"]
+    assert line.startswith("snippets/hangs/hangs.py: still running after 2 s")
+    said = trial.shelf("import", "records.json")
+    assert said.returncode == 0 and said.stdout == "wrote snippets/sound/results/cpu.json\n"

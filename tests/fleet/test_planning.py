@@ -1,0 +1,262 @@
+"""What a fleet plans, keeps and says, without a cluster."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import socket
+import subprocess
+import sys
+import types
+from typing import Any
+
+import pytest
+import works
+from conftest import Trial
+from ground import ENVIRONMENT, LIGHT, PLAIN
+
+from warpshelf.contract import snippet
+from warpshelf.core.files import dump
+from warpshelf.core.findings import Finding, ShelfError
+from warpshelf.core.project import Project
+from warpshelf.fleet import cluster
+from warpshelf.fleet.agenda import Agenda, Item, Kind, agenda, cpu
+from warpshelf.fleet.cluster import Lost, Node
+from warpshelf.fleet.muster import Muster
+from warpshelf.fleet.outcomes import outcome
+from warpshelf.fleet.spool import Spool
+from warpshelf.records import bundle
+
+CPU = cpu(works.look({"gpus": 0})["machine"])
+
+
+def kind(name: str, sm: int = 90, gpus: int = 1) -> Kind:
+    machine = works.look({"gpus": 1, "accelerator": name})["machine"]
+    return Kind(name, machine | {"sm": sm, "gpus": gpus})
+
+
+def planned(trial: Trial, *kinds: Kind, **more: Any) -> Agenda:
+    return agenda(snippet.discover(Project(trial.root)), list(kinds), more.pop("held", {}), **more)
+
+
+def made(trial: Trial, name: str, slug: str) -> dict[str, Any]:
+    """A record of a snippet of the project, made up."""
+    [one] = [one for one in snippet.discover(Project(trial.root)) if one.id == name]
+    return works.made_up({"snippet": name, "digest": one.digest, "slug": slug})["record"]
+
+
+def test_each_snippet_is_due_on_each_kind_that_can_run_it(trial: Trial) -> None:
+    trial.snippet("both", LIGHT)
+    trial.snippet("new", LIGHT.replace('"gpus": 1', '"gpus": 1, "sm": 100'))
+    trial.snippet("odd", LIGHT.replace('"gpus": 1', '"gpus": 1, "sm": 75'))
+    trial.snippet("plain", PLAIN)
+    trial.snippet("broken", "def demo(): pass\n")
+    due = planned(trial, kind("H", 90), kind("B", 100), CPU)
+    assert [item.key for item in due.items] == [
+        "both on imaginary-b", "both on imaginary-h", "new on imaginary-b", "plain on cpu",
+    ]  # fmt: skip
+    said = {(one.snippet, one.machine): (one.state, one.note) for one in due.verdicts}
+    state, note = said.pop(("odd", "any kind of this cluster"))
+    assert state == "skipped" and note.startswith("H: ") and "B: " in note
+    assert said.pop(("new", "imaginary-h"))[0] == "skipped"
+    assert said.pop(("broken", "cpu"))[0] == "failed"
+    assert set(said) == {("both", "cpu"), ("new", "cpu")}
+
+
+def test_what_is_current_by_a_record_in_place_or_in_the_bundle_is_not_due(trial: Trial) -> None:
+    trial.snippet("one", PLAIN)
+    record = made(trial, "one", "cpu")
+    held = {"one": {"cpu": (record["digest"], record["date"])}}
+    for force in (False, True):  # what the bundle has is this run's own
+        found = planned(trial, CPU, held=held, force=force)
+        assert [one.state for one in found.verdicts] == ["current"] and not found.items
+    old = {"one": {"cpu": ("sha256:" + "0" * 64, record["date"])}}
+    assert len(planned(trial, CPU, held=old).items) == 1
+    place = trial.root / "snippets" / "one" / "results" / "cpu.json"
+    place.parent.mkdir()
+    place.write_text(dump(record))
+    assert planned(trial, CPU, held=old).items == []
+    assert len(planned(trial, CPU, force=True).items) == 1
+
+
+def test_the_stalest_go_first_and_an_item_has_its_share_of_cores(trial: Trial) -> None:
+    for name in ("fresh", "older", "never"):
+        trial.snippet(name, LIGHT.replace('"gpus": 1', '"gpus": 2, "seconds": 10'))
+    times = {"fresh": "2031-05-06T07:08:09Z", "older": "2030-05-06T07:08:09Z"}
+    held = {name: {"imaginary-h": ("sha256:", date)} for name, date in times.items()}
+    wide = Kind("H", kind("H", gpus=8).machine, cpus=4)
+    due = planned(trial, wide, held=held)
+    assert [item.snippet.id for item in due.items] == ["never", "older", "fresh"]
+    item = due.items[0]
+    assert (item.gpus, item.cpus, item.task()["workers"]) == (2, 8, 8)
+    assert item.limit == 180 + 60 + 10
+
+
+def node(id_: str, accelerator: str | None = None, gpus: int = 0, cpus: int = 4) -> Node:
+    return Node(id_, f"host-{id_}", accelerator, cpus, gpus)
+
+
+def test_two_devices_of_one_accelerator_are_two_kinds_that_share_no_node() -> None:
+    there = Muster(slugs={"a": "pcie", "b": "sxm"})
+    there.see([node("a", "H", 1), node("b", "H", 2), node("c")])
+    pcie = Kind("H", {"slug": "pcie"})
+    assert there.avoid(pcie) == {"b"} and [one.id for one in there.on(pcie)] == ["a"]
+    assert there.avoid(CPU) == set()
+    assert there.exclude("a", "No space left on device: 0 MiB free") == Finding(
+        "node host-a", None, "No space left on device: 0 MiB free", "free some space there"
+    )
+    assert there.exclude("a", "again") is None
+    assert there.on(pcie) == [] and "a" in there.avoid(CPU)
+
+
+@pytest.fixture
+def item(trial: Trial) -> Item:
+    trial.snippet("one", LIGHT)
+    [only] = planned(trial, kind("A1")).items
+    return only
+
+
+def answer(item: Item, **changes: Any) -> dict[str, Any]:
+    return works.made_up(item.task() | changes)
+
+
+def test_a_record_is_kept_only_if_it_is_what_was_asked_for(item: Item) -> None:
+    good = outcome(item, answer(item), "there")
+    assert good.verdict is not None and good.verdict.state == "passed" and good.record
+    other = outcome(item, answer(item, digest="sha256:" + "0" * 64), "there")
+    assert other.record is None and other.verdict is not None
+    assert "node there ran other code than this checkout's" in str(other.verdict.findings[0])
+    spoilt = answer(item)
+    spoilt["record"]["facts"][0]["value"] = float("nan")
+    bad = outcome(item, spoilt, "there")
+    assert bad.record is None and bad.verdict is not None and bad.verdict.state == "failed"
+    wrong = outcome(item, answer(item, slug="imaginary-b2"), "there")
+    assert wrong.verdict is None and wrong.slug == "imaginary-b2"
+    none = outcome(item, answer(item) | {"record": None}, "there")
+    assert none.verdict is not None and none.verdict.state == "failed"
+
+
+def test_a_finding_comes_home_as_the_line_that_it_was(item: Item) -> None:
+    lines = ["snippets/one/one.py:7: is wrong: x; y; mend it", "a: b", "no place at all"]
+    row = {**answer(item)["row"], "state": "failed", "findings": lines}
+    found = outcome(item, {"row": row, "record": None}, "there").verdict
+    assert found is not None and found.note == "node there"
+    assert [str(one) for one in found.findings] == [*lines[:2], f"node: {lines[2]}"]
+
+
+def test_what_ray_lost_is_tried_again_or_left(item: Item) -> None:
+    again, ended = (outcome(item, Lost("why", more), "") for more in (True, False))
+    assert again.verdict is None
+    assert ended.verdict is not None and (ended.verdict.state, ended.verdict.note) == (
+        "left",
+        "why",
+    )
+
+
+def test_a_spool_takes_up_what_is_there_and_leaves_one_file(trial: Trial) -> None:
+    trial.snippet("one", PLAIN)
+    out = trial.root / "out.json"
+    with Spool(out) as spool:
+        assert spool.made == {}
+    assert json.loads(out.read_text()) == {"records": [], "schema": 1}
+    first, second, newer = (made(trial, "one", slug) for slug in ("cpu", "gpu", "cpu"))
+    newer["demo"] = "two\u2028three\n"  # a line's end to some, and inside a string
+    with Spool(out) as spool:
+        spool.keep(first)
+        spool.keep(second)
+    with Spool(out) as spool:
+        assert sorted(spool.made["one"]) == ["cpu", "gpu"]
+        spool.keep(newer)
+        assert len(list(spool.folder.iterdir())) == 1
+    assert out.read_text() == bundle.text([newer, second])
+    assert bundle.read(out) == [newer, second] and not spool.folder.exists()
+
+
+def test_a_torn_file_in_the_folder_is_named(trial: Trial) -> None:
+    out = trial.root / "out.json"
+    part = trial.root / "out.json.parts" / "one.cpu.json"
+    part.parent.mkdir()
+    part.write_text('{"schema": 1')
+    with (
+        pytest.raises(ShelfError, match=r"one\.cpu\.json: is not a record: .*; remove it"),
+        Spool(out),
+    ):
+        pass
+    assert part.exists() and not out.exists()
+
+
+@pytest.mark.parametrize(("absent", "package"), [("ray", "ray"), ("grpc", "grpcio")])
+def test_without_ray_one_line_says_what_to_install(
+    absent: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = builtins.__import__
+
+    def refuse(name: str, *more: Any) -> Any:
+        if name == absent:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return real(name, *more)
+
+    monkeypatch.setitem(sys.modules, "ray", types.ModuleType("ray"))
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(ShelfError) as refused:
+        cluster._ray("ray://host:1")
+    assert str(refused.value) == (
+        f"{package}: is not installed in this environment; "
+        "install the extra: `pip install -e '.[fleet]'`"
+    )
+
+
+def test_other_commands_leave_ray_alone(trial: Trial) -> None:
+    trial.snippet("one", PLAIN)
+    text = (
+        "import sys; from warpshelf.cli import commands; "
+        "status = commands.main(['run', '--out', 'r.json']); "
+        "sys.exit(status or 'ray' in sys.modules)"
+    )
+    words = [sys.executable, "-c", text]
+    assert subprocess.run(words, cwd=trial.root, env=ENVIRONMENT, timeout=120).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "Version mismatch: The cluster was started with:\n  Ray: 2.60.0\n  Python: 3.11.7\n"
+            "This process on node 192.0.2.2 was started with:\n  Ray: 1.0.0\n  Python: 3.11.7\n",
+            "has other versions: Version mismatch: The cluster was started with: Ray: 2.60.0",
+        ),
+        (
+            "Could not find any running Ray instance. Please",
+            "cannot be reached: Could not find any",
+        ),
+        ("", "cannot be reached: RuntimeError; see that the cluster is up"),
+    ],
+)
+def test_a_refused_connection_is_one_line(text: str, said: str) -> None:
+    line = str(cluster._refused("host:6379", RuntimeError(text)))
+    assert line.startswith(f"host:6379: {said}") and "\n" not in line
+
+
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_an_address_where_nobody_listens_is_told_at_once(trial: Trial, scheme: str) -> None:
+    pytest.importorskip("grpc" if scheme else "ray")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        address = f"{scheme}127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ShelfError) as refused:
+            cluster.Cluster(address, trial.root)
+    line = str(refused.value)
+    assert line.startswith(f"{address}: cannot be reached: [Errno 111] Connection refused; see ")
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--on", "nowhere"], ["--on", "ray://host"], ["--kinds", "H100"], ["--only", "tpu"],
+        ["--on", "ray", "--kinds", " , "],
+    ],
+)  # fmt: skip
+def test_wrong_usage_is_told_before_anything_starts(trial: Trial, words: list[str]) -> None:
+    done = trial.shelf("run", *words)
+    assert done.returncode == 2 and "Invalid value" in done.stderr
