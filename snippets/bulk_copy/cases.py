@@ -11,7 +11,8 @@ from snippets.bulk_copy import bulk_copy as ours
 
 NEEDS = {
     "variants": {
-        "bulk copy": {"sm": ">=90"},
+        "cp.async": {"sm": ">=80", "why": "cp.async"},
+        "bulk copy": {"sm": ">=90", "why": "cp.async.bulk"},
         "torch.compile": {"cpu": "it would compile C++ for each shape; a GPU times it"},
     },
 }

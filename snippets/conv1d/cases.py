@@ -11,9 +11,15 @@ import torch.nn.functional as F
 from snippets.conv1d import conv1d as ours
 
 NEEDS = {
+    "sm": ">=80",
+    "why": "cp.async, and arithmetic on pairs of bfloat16",
     "seconds": 300,  # torch.compile compiles anew for each of the timed shapes
     "variants": {
-        "cluster": {"sm": ">=90"},
+        "fused": {
+            "sm": [80, 87, 90, 100, 103],
+            "why": "256 channels and a slab take 103 KiB of shared memory",
+        },
+        "cluster": {"sm": ">=90", "why": "clusters of blocks"},
         "torch.compile": {"cpu": "it would compile C++ for each shape; a GPU times it"},
     },
 }

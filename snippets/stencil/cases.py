@@ -8,6 +8,14 @@ import torch
 
 from snippets.stencil import stencil
 
+NEEDS = {
+    "variants": {
+        "four steps": {
+            "sm": [80, 87, 90, 100, 103],
+            "why": "four planes, each twice, take 128 KiB of shared memory",
+        },
+    },
+}
 SINGLE = ["naive", "tiled", "marching", "float4"]  # a step a sweep
 
 

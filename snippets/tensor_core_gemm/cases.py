@@ -8,6 +8,7 @@ import torch
 
 from snippets.tensor_core_gemm import tensor_core_gemm
 
+NEEDS = {"sm": ">=80", "why": "tiles of bfloat16, and cp.async"}
 BLOCKS = [*tensor_core_gemm.WAYS[1:]]  # the ways whose blocks share slabs: any sides
 
 

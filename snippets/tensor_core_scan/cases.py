@@ -12,6 +12,8 @@ from snippets.tensor_core_scan import tensor_core_scan as ours
 NEEDS = {
     "seconds": 300,
     "variants": {
+        "wmma": {"sm": ">=80", "why": "tiles of bfloat16"},
+        "mma": {"sm": ">=80", "why": "mma of bfloat16"},
         "torch.compile": {"cpu": "it would compile C++ for every shape; a GPU times it"}
     },
 }

@@ -8,6 +8,7 @@ import torch
 
 from snippets.warp_primitives import warp_primitives as ours
 
+NEEDS = {"variants": {"redux": {"sm": ">=80", "why": "redux.sync"}}}
 FLOATS = ["shared", "shuffle", "groups", "cub"]
 RANKED = ["shared", "ballot", "lookback"]
 COUNTED_BY = ["global", "shared", "match"]

@@ -66,8 +66,12 @@ struct Butterfly {  // five exchanges; every lane has the sum
     }
 };
 
-struct Redux {  // one instruction, of integers alone
+struct Redux {  // one instruction from SM 80 on, of integers alone
+#if __CUDA_ARCH__ >= 800
     static __device__ int sum(int value) { return __reduce_add_sync(ALL, value); }
+#else
+    static __device__ int sum(int value) { return Butterfly::sum(value); }
+#endif
 };
 // --8<-- [end:warps]
 
@@ -147,8 +151,8 @@ struct BallotRank {  // one vote and a count of bits, and the same over the warp
         if (lane == 0) scratch[warp] = __popc(votes);
         __syncthreads();  // every warp's count is there
         const int count = scratch[lane];  // as many warps as lanes
-        const int earlier = __reduce_add_sync(ALL, lane < warp ? count : 0);
-        total = __reduce_add_sync(ALL, count);
+        const int earlier = Redux::sum(lane < warp ? count : 0);
+        total = Redux::sum(count);
         return earlier + __popc(votes & lower);
     }
 };

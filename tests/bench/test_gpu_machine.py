@@ -179,7 +179,7 @@ def test_a_plain_run_makes_the_records_of_gpu_and_cpu(
     trial.snippet("counts", MODEL)
     trial.page("all.md", '# All\n\n--8<-- "sound/whole.md"\n\n--8<-- "counts/whole.md"\n')
     events: list[object] = []
-    verdicts = run(trial, events)
+    verdicts = run(trial, events, origin={"who": "Ada Lovelace"})
     assert states(verdicts) == {
         ("sound", SLUG): "passed",
         ("sound", "cpu"): "passed",
@@ -191,6 +191,7 @@ def test_a_plain_run_makes_the_records_of_gpu_and_cpu(
     folder = trial.root / "snippets" / "sound" / "results"
     gpu, cpu = (json.loads((folder / f"{name}.json").read_text()) for name in (SLUG, "cpu"))
     assert gpu["machine"] == GPU and gpu["cases"][-1]["results"][0]["time"]
+    assert gpu["origin"] == {"who": "Ada Lovelace"} and "origin" not in cpu
     assert cpu["machine"]["gpus"] == 0 and not any(case["timed"] for case in cpu["cases"])
     assert "time" not in json.dumps(cpu["cases"]).replace('"timed"', "")
     # So that the mend which `shelf check` names works here: it finds no record missing or stale.

@@ -6,11 +6,11 @@ import json
 
 import pytest
 from conftest import Trial
-from synthetic import facts, record
+from synthetic import facts, honest, record
 from versioned import NAME, SLUG, Repository, times
 
 from warpshelf.core.files import dump
-from warpshelf.records import bundle
+from warpshelf.records import bundle, reasons
 
 OLD = "sha256:" + "1" * 64
 HISTORY = ("history", NAME)
@@ -95,15 +95,16 @@ def slow(repository: Repository) -> list[str]:
 
 
 def test_a_slower_record_is_a_finding_until_somebody_says_why(repository: Repository) -> None:
+    before = repository.place().read_bytes()
     [line] = slow(repository)
     assert line.startswith(f"snippets/sound/results/{SLUG}.json: is slower than before: online, ")
     assert "120 µs (118 µs to 124 µs) against 180 µs (176 µs to 185 µs)" in line
     assert "driver 550.1 → 580.2, torch 2.13.0, Triton 3.7.1, SM clock 1980 MHz" in line
     assert "temperature 55 °C" in line and "torch, 4096" not in line  # a library is not ours
     done = repository.trial.shelf(*HISTORY, "--because", " the driver \n spills ")
-    assert (done.returncode, done.stdout) == (0, f"wrote snippets/sound/results/{SLUG}.json\n")
+    assert (done.returncode, done.stdout) == (0, "wrote snippets/sound/slower.yml\n")
+    assert repository.place().read_bytes() == before  # which a job may have signed
     assert slow(repository) == []
-    assert json.loads(repository.place().read_text())["slower"] == "the driver spills"
     assert "3 may be slower: the driver spills" in repository.trial.shelf(*HISTORY).stdout
     repository.commit()
     assert slow(repository) == []
@@ -152,7 +153,9 @@ def test_a_reason_needs_something_to_explain(repository: Repository) -> None:
     assert done.returncode == 1 and f"{SLUG}, {key}" in done.stderr
     assert repository.place().read_bytes() == before
     done = trial.shelf(*HISTORY, "--because", "why", "--machine", key, "--json")
-    assert json.loads(done.stdout)["written"].endswith(f"{key}.json")
+    assert json.loads(done.stdout)["written"] == "snippets/sound/slower.yml"
+    [reason] = reasons.load(repository.project, NAME).items()
+    assert reason == ((key, "2032-01-01T00:00:00Z"), "why")
 
 
 # Two records side by side.
@@ -260,12 +263,11 @@ def test_who_stands_beside_another_is_told(repository: Repository) -> None:
 
 
 def test_import_says_why_a_record_is_put_beside_another(repository: Repository) -> None:
-    repository.put(repository.cpu(times(1)), "cpu")
+    repository.put(honest(repository.cpu(times(1))), "cpu")
     file = repository.root / "records.json"
     small = repository.cpu()["cases"][0]
-    mine = repository.made(small, times(3), date="2031-09-01T00:00:00Z")
-    file.write_text(bundle.text([mine]))
-    done = repository.trial.shelf("import", "records.json")
+    file.write_text(bundle.text([honest(repository.made(small, times(3)))]))
+    done = repository.trial.shelf("import", "records.json", "--by", "Ada Lovelace")
     assert done.returncode == 0, done.stderr
     written, told = done.stdout.splitlines()
     assert written == f"wrote snippets/sound/results/{SLUG}.2.json"

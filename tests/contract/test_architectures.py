@@ -30,6 +30,18 @@ def test_a_form_covers_what_it_says(value: object, covered: set[int], said: str)
     assert all(found.refusal(sm) is None for sm in covered)
 
 
+def test_the_known_architectures_have_cards() -> None:
+    assert architectures.KNOWN == KNOWN
+    assert all(architectures.CARDS[sm] for sm in KNOWN)
+
+
+def test_the_reason_is_part_of_the_refusal() -> None:
+    needs = {"sm": ">=80", "why": "bf16", "variants": {"a": {"sm": 90, "why": "wgmma"}}}
+    whole, own = architectures.of(needs, "a")
+    assert whole.refusal(75) == "needs SM 80 or above (bf16); this GPU is SM 75"
+    assert own.refusal(80) == "needs SM 90 (wgmma); this GPU is SM 80"
+
+
 @pytest.mark.parametrize(
     "value",
     ["90", "sm_90", "<=90", ">=", "90-80", "", [], [90, "100"], [True], True, 9.0, None, 9, {}, -90,

@@ -297,6 +297,11 @@ NEEDS = [
     ('{"variants": {"product": {"sm": "90"}}}', "NEEDS['variants']['product'] is {'sm': '90'}"),
     ('{"variants": {"product": {"cpu": 1}}}', "NEEDS['variants']['product'] is {'cpu': 1}"),
     ('{"variants": {"product": {"cpu": ""}}}', "NEEDS['variants']['product'] is {'cpu': ''}"),
+    ('{"sm": 90, "why": ""}', "NEEDS['why'] is ''; give a reason in words"),
+    ('{"sm": 90, "why": 3}', "NEEDS['why'] is 3; give a reason in words"),
+    ('{"why": "wgmma"}', "NEEDS has 'why' without 'sm'; say for which SM"),
+    ('{"variants": {"product": {"why": "x"}}}', "NEEDS['variants']['product'] is {'why': 'x'}"),
+    ('{"language": {"sm": 80}}', "unknown key 'language'"),
 ]
 
 

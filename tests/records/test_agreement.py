@@ -15,6 +15,7 @@ from warpshelf.contract.snippet import Snippet
 from warpshelf.core.files import dump
 from warpshelf.core.project import Project
 from warpshelf.records import agreement, bundle, schema, store
+from warpshelf.records.agreement import COST
 from warpshelf.records.schema import Record
 
 SMALL, TIMED = 1, 2  # cases of synthetic.ladder()
@@ -264,6 +265,7 @@ def checked(trial: Trial) -> Trial:
 def of_gpu(trial: Trial) -> Record:
     """An honest record of a GPU."""
     cpu = store.load(Project(trial.root), trial.root / "snippets/sound/results/cpu.json")
+    checked = {str(row["case"]): row for row in cpu["cases"]}
     rows = [
         {
             "case": row["case"],
@@ -278,9 +280,7 @@ def of_gpu(trial: Trial) -> Record:
                     for name in row["peers"]
                 ),
             ],
-            "bytes": row.get("bytes", 1),
-            "flops": row.get("flops", 1),
-            "unit": "fp32",
+            **{key: (row if row["timed"] else checked[str(row["case"])])[key] for key in COST},
         }
         for row in cpu["due"]
     ]

@@ -335,3 +335,27 @@ def test_the_workflow_is_the_one_that_signs() -> None:
     [step] = [one for one in jobs["attest"]["steps"] if one.get("id") == "attest"]
     assert step["with"]["subject-checksums"] in signed and "records.json" in signed
     assert f"https://github.com/{attestation.REPOSITORY}" in (ROOT / "pyproject.toml").read_text()
+
+
+def broken(root: Path, trusted_root: Path | None = None) -> list[str]:
+    """The attestations below `root` whose signatures do not hold; `shelf check` sees none."""
+    found = []
+    for path in sorted(root.glob("snippets/*/results/attestations/*.json")):
+        try:
+            signatures.verified(path, trusted_root)
+        except ShelfError as error:
+            found += one_line_each(error)
+    return found
+
+
+def test_the_attestations_of_this_repository_hold() -> None:
+    assert broken(ROOT) == []
+
+
+def test_one_that_does_not_would_be_found(
+    checked: Checkout, sigstore: Sigstore, root: Path
+) -> None:
+    record = made(checked)
+    checked.take([record], **attested(checked, sigstore, root, record))
+    assert broken(checked.project.root, root) == []
+    assert len(broken(checked.project.root)) == 1  # the public root does not know it

@@ -207,6 +207,44 @@ def test_the_sound_record_is_taken(tmp_path: Path) -> None:
     assert len(checked.take([checked.record(), checked.record("stream")])[0]) == 2
 
 
+def searching(checked: Checkout, **more: object) -> dict:
+    """A record of a GPU with the times of a space, which the CPU's has as well."""
+    one = checked.snippets[1]
+    store.put(one, checked.cpu("stream") | {"space": synthetic.space()})
+    return checked.record("stream") | {"space": synthetic.space(1) | more}
+
+
+def rows(line: str, target: str = "sm_90") -> dict:
+    lines = synthetic.space(1)["rows"]["sm_90"]
+    return {target: [line, *lines[1:]]}
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"rows": rows("16 0: 2e-3 1e-3 3e-3 3")}, "the configuration 16 0 by 3 samples"),
+        ({"rows": rows("16 0: 2e-3 1e-3 3e-3 15", "sm_80")}, "on sm_80, but its GPU is sm_90"),
+        ({"rows": rows("17 0: 2e-3 1e-3 3e-3 15")}, "has the value 17"),
+        ({"case": {"m": 5}}, "states other case of its space"),
+    ],
+)
+def test_a_forged_space_is_refused(tmp_path: Path, more: dict, says: str) -> None:
+    checked = Checkout(tmp_path).checked()
+    assert checked.take([searching(checked)])[0]
+    checked.refuses([searching(checked, **more)], says)
+
+
+def test_a_space_is_no_faster_than_its_gpu(tmp_path: Path) -> None:
+    checked = Checkout(tmp_path).checked()
+    cost = {"bytes": 2**30, "flops": 1, "unit": "fp32"}
+    cpu = checked.cpu("stream") | {"space": synthetic.space() | cost}
+    store.put(checked.snippets[1], cpu)
+    fair = checked.record("stream") | {"space": synthetic.space(1, **cost)}
+    assert checked.take([fair])[0]
+    fair["space"]["rows"] = rows("16 0: 2e-6 1e-6 3e-6 15")
+    checked.refuses([fair], "times the configuration 16 0 faster than its GPU can be")
+
+
 def of_cpu(checked: Checkout, **more: object) -> dict:
     return checked.cpu() | more
 

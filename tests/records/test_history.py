@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -14,8 +15,9 @@ from synthetic import steady
 from versioned import NAME, SLUG, Repository, git, times
 
 from warpshelf.core.files import dump
+from warpshelf.core.findings import ShelfError
 from warpshelf.core.project import Project
-from warpshelf.records import history, versions
+from warpshelf.records import history, reasons, versions
 
 OLD = "sha256:" + "1" * 64
 PLACE = (NAME, SLUG)
@@ -87,12 +89,40 @@ def test_what_is_not_committed_yet_is_the_newest(repository: Repository) -> None
 def test_words_about_a_measurement_are_no_other_one(repository: Repository) -> None:
     first = repository.measure(times(1))
     record = repository.made(times(1))
-    for words in ({"slower": "hot"}, {"origin": {"who": "Ada"}}, {"demo": "else\n"}):
+    for words in ({"origin": {"who": "Ada"}}, {"demo": "else\n"}):
         repository.put(record | words)
         repository.commit()
-    repository.put(record | {"slower": "hotter"})
+    reasons.add(repository.project, *PLACE, record["date"], "hot")
+    repository.commit()
+    reasons.add(repository.project, *PLACE, record["date"], "hotter")
+    reasons.add(repository.project, *PLACE, "2030-01-01T00:00:00Z", "of another measurement")
     [only] = history.read(repository.project).of[PLACE]
-    assert only.commit == first and only.record["slower"] == "hotter"
+    assert only.commit == first and only.slower == "hotter"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("- record: [", ":1: is not YAML"),
+        ("words", ": slower is no list"),
+        ("- {record: a, because: b}", ": slower[0] lacks 'date'"),
+        ("- {record: a, date: yesterday, because: b}", ": slower[0].date is 'yesterday'"),
+        ("- {record: a, date: 2031-05-06T07:08:09Z, because: b, more: c}", "unknown key 'more'"),
+    ],
+)
+def test_a_file_of_reasons_that_is_none_says_so(
+    repository: Repository, text: str, says: str
+) -> None:
+    path = reasons.place(repository.project, "sound")
+    path.write_text(text)
+    with pytest.raises(ShelfError, match=re.escape(says)) as raised:
+        reasons.load(repository.project, "sound")
+    assert str(raised.value).startswith("snippets/sound/slower.yml")
+    assert "--because" in str(raised.value)
+    assert path.read_text() == text
+    with pytest.raises(ShelfError):  # nothing is overwritten that could not be read
+        reasons.add(repository.project, *PLACE, "2031-05-06T07:08:09Z", "hot")
+    assert path.read_text() == text
 
 
 def test_a_snippet_that_was_renamed_keeps_its_history(repository: Repository) -> None:

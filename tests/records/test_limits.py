@@ -21,6 +21,28 @@ def test_the_peaks_of_an_h100() -> None:
 
 
 @pytest.mark.parametrize(
+    ("sm", "sms", "mhz", "unit", "stated"),
+    [
+        (75, 40, 1590, "fp16", 65e12),  # T4's data sheet
+        (75, 40, 1590, "fp32", 8.1e12),
+        (75, 40, 1590, "int8", 130e12),
+        (120, 170, 2407, "fp32", 104.8e12),  # RTX 5090, RTX Blackwell's whitepaper
+        (120, 170, 2407, "fp16", 419e12),  # summed in fp16; in fp32 half of that
+        (120, 170, 2407, "int8", 838e12),
+    ],
+)
+def test_the_peaks_are_those_that_are_stated(
+    sm: int, sms: int, mhz: float, unit: str, stated: float
+) -> None:
+    rates = limits.peaks({"sm": sm, "sms": sms}, None, mhz, None)["peak_flops_per_second"]
+    assert rates[unit] == pytest.approx(stated, rel=1e-2)
+
+
+def test_turing_has_no_unit_of_tf32_or_bf16() -> None:
+    assert {"tf32", "bf16", "fp8"}.isdisjoint(limits.FLOPS_PER_CLOCK[75])
+
+
+@pytest.mark.parametrize(
     ("sm_mhz", "memory_mhz", "gpu", "bus_bits", "known"),
     [
         (1980, 2619, H100, None, {"peak_flops_per_second"}),

@@ -284,14 +284,14 @@ def test_several_machines_stand_in_tabs_newest_gpu_first(render) -> None:
 def test_the_idea_carries_its_anchor_sections_and_sources(render) -> None:
     sources = [Credit("A [title](x)", "/kernels/softmax.md#reading-a"), Credit("Unlisted")]
     needs = {"sm": ">=90", "gpus": 2, "cpu": "no TMA"}
-    needs["variants"] = {"bulk": {"sm": [90, 100], "cpu": "x"}}
+    needs["variants"] = {"bulk": {"sm": [90, 100], "why": "TMA", "cpu": "x"}}
     page = render(fragments(exhibit(sources=sources, needs=needs))["idea"])
     assert ("id", "snippet-softmax") in page.attributes
     assert page.links()[-1] == "/kernels/softmax.md#reading-a"
     assert "Source: A [title](x); Unlisted" in page.words
     assert "Shapes x (M, N) float32, rows contiguous -> y (M, N) float32" in page.words
     assert "a GPU of SM 90 or above; 2 GPUs; not on a CPU: no TMA" in page.words
-    assert "bulk: SM 90 or 100, not on a CPU: x" in page.words
+    assert "bulk: SM 90 or 100 (TMA), not on a CPU: x" in page.words
 
 
 def test_code_opens_at_its_section_with_the_whole_file_below(render) -> None:

@@ -13,9 +13,10 @@ from warpshelf.bench.run import Verdict
 
 # What becomes of the file of `--out`, in the words of the recipes as well.
 HAND_IN = (
-    "to hand {them} in, put the file into a checkout of the same commit and there run "
-    "`shelf import {file}`, commit snippets/*/results and open a pull request; "
-    'docs/about/contributing.md, "Hand in numbers", has more'
+    "to hand {them} in, drop the file into the form at "
+    "https://github.com/warpshelf/warpshelf/issues/new?template=records.yml, or, in a checkout of "
+    "the same commit, run `shelf import {file}`, commit snippets/*/results and open a pull "
+    "request; docs/about/measure.md has more"
 )
 
 

@@ -296,6 +296,30 @@ def check(
 
 
 @app.command()
+def reach(
+    ids: Ids = None,
+    arch: Annotated[
+        list[str] | None, typer.Option(metavar="SM", help="For this one, such as sm_86; repeat it.")
+    ] = None,
+    largest: Annotated[
+        bool, typer.Option("--largest", help="Only the largest case of each form: quicker.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Compile every launch for every GPU from sm_75 to sm_120: what fits, what NEEDS must say.
+
+    No GPU is needed. All kernels take an hour; their binaries are kept for the next time.
+    """
+    from warpshelf.cli import reach as reaches
+
+    wrong = reaches.show(chosen(projects.find(), ids), arch or [], largest, as_json)
+    if not as_json:
+        tell(wrong)
+    if wrong:
+        raise typer.Exit(1)
+
+
+@app.command()
 def schema(
     write: Annotated[
         bool, typer.Option("--write", help="Write it to where the editors' settings expect it.")

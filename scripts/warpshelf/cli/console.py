@@ -29,6 +29,7 @@ PHASES = {
     Task.JUDGE: "judging",
     Task.DESCRIBE: "looking at the machine",
     Task.DUE: "reading",
+    Task.REACH: "compiling",
 }
 # A notebook's shell is a terminal by its own word, but it keeps each line that is drawn.
 NOTEBOOKS = ("JPY_PARENT_PID", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE")

@@ -5,14 +5,16 @@ Enters: the options of `shelf run` and `shelf import`. Leaves: origins, terms, l
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
+from warpshelf.core.findings import ShelfError
 from warpshelf.core.project import Project
 from warpshelf.records import origin as origins
 from warpshelf.records import plausibility, store
@@ -82,12 +84,21 @@ def doubts(records: Iterable[tuple[Snippet, Record]], known: Iterable[Snippet]) 
     fresh = [(snippet, one) for snippet, one in records if one["machine"]["slug"] != CPU]
     if not fresh:
         return []
-    others = [one for snippet in known for one in store.load_all(snippet)[0].values()]
+    ids = {snippet.id for snippet, _ in fresh}
+    others = [one for snippet in known for one in _in_place(snippet, snippet.id in ids)]
     return [
         f"doubtful: {snippet.id} on {one['machine']['slug']}: {doubt}"
         for snippet, one in fresh
         for doubt in plausibility.doubts(one, [other for other in others if other != one])
     ]
+
+
+def _in_place(snippet: Snippet, with_cpu: bool) -> Iterator[Record]:
+    """The sound records of a snippet; that of the CPU, which is the largest, only if asked for."""
+    for path in sorted(snippet.results.glob("*.json")):
+        if with_cpu or path.stem != CPU:
+            with contextlib.suppress(ShelfError):  # `shelf check` says what is wrong with it
+                yield store.load(snippet.project, path)
 
 
 def after_run(

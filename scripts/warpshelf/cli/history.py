@@ -12,9 +12,8 @@ from rich.markup import escape
 from warpshelf.cli.printing import columns, console, put, say, title
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core import units
-from warpshelf.core.files import dump, write_atomically
 from warpshelf.core.findings import Finding, ShelfError, visible
-from warpshelf.records import history, store
+from warpshelf.records import history, reasons
 from warpshelf.records.history import History
 from warpshelf.records.siblings import slug_of
 from warpshelf.render import overtime
@@ -78,8 +77,8 @@ def _machine(out: Console, line: Line) -> None:
         if told["changed"]:
             say(out, f"at {number}: {told['changed']}", 2, hanging=2)
     for number, version in enumerate(line.versions, 1):
-        if version.record.get("slower"):
-            say(out, f"{number} may be slower: {version.record['slower']}", 2, hanging=2)
+        if version.slower:
+            say(out, f"{number} may be slower: {version.slower}", 2, hanging=2)
         if number > 1 and version.path != line.versions[number - 2].path:
             say(out, f"before {number} it was {line.versions[number - 2].path}", 2, hanging=2)
     for case in line.cases():
@@ -121,7 +120,7 @@ def _data(line: Line) -> dict[str, Any]:
                 "triton": version.record["machine"]["triton"],
                 "load": version.record.get("conditions", {}).get("load", {}),
                 "changed": told["changed"],
-                "slower": version.record.get("slower"),
+                "slower": version.slower or None,
             }
             for version, told in zip(line.versions, line.told(), strict=True)
         ],
@@ -144,7 +143,7 @@ def _data(line: Line) -> dict[str, Any]:
 
 
 def explain(snippet: Snippet, because: str, machine: str | None, as_json: bool) -> None:
-    """Write into a record why it is slower than the one before it.
+    """Write down beside the snippet why a record is slower than the one before it.
 
     Raises:
         ShelfError: no record is slower than the one before it, or several are.
@@ -163,8 +162,7 @@ def explain(snippet: Snippet, because: str, machine: str | None, as_json: bool) 
     if len(lame) > 1:
         what = f"several records are slower: {', '.join(one.key for one in lame)}"
         raise ShelfError(Finding(where, None, what, "name one by --machine"))
-    path = store.path_of(snippet, lame[0].key)
-    record = store.load(snippet.project, path)
-    write_atomically(path, dump(record | {"slower": words}))
+    date = lame[0].versions[-1].record["date"]
+    path = reasons.add(snippet.project, snippet.id, lame[0].key, date, words)
     shown = snippet.project.relative(path)
     print(json.dumps({"written": shown, "slower": words}) if as_json else f"wrote {shown}")

@@ -1,22 +1,40 @@
-"""The GPU architectures that a kernel is for, as SM versions: `90`, `[90, 100]`, `">=80"`."""
+"""The GPU architectures that a kernel is for, as SM versions: `90`, `[90, 100]`, `">=80"`.
+
+What NEEDS says enters; whether a GPU is among them, and in which words not, leaves.
+"""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 FORMS = '90, [90, 100], ">=80" or "80-90"'
+# Those of which the site says what runs there, each with cards that have it, as NVIDIA lists them
+# (https://developer.nvidia.com/cuda-gpus).
+CARDS = {
+    75: ("T4", "RTX 20 series"),
+    80: ("A100", "A30"),
+    86: ("A10", "A40", "RTX A6000", "RTX 30 series"),
+    89: ("L4", "L40S", "RTX 6000 Ada", "RTX 40 series"),
+    90: ("H100", "H200", "GH200"),
+    100: ("B200", "GB200"),
+    103: ("B300", "GB300"),
+    120: ("RTX PRO 6000 Blackwell", "RTX 50 series"),
+}
+KNOWN = tuple(CARDS)
+LANGUAGE = "language"  # the key of what a language asks: NEEDS itself cannot have it
 RANGE = re.compile(r">= ?(?P<from>\d{2,3})|(?P<low>\d{2,3}) ?- ?(?P<high>\d{2,3})", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Architectures:
-    """A set of SM versions, or all from `low` to `high` (None: without end)."""
+    """A set of SM versions, or all from `low` to `high` (None: without end); `why` no other."""
 
     exactly: tuple[int, ...] = ()
     low: int = 0
     high: int | None = None
+    why: str = ""
 
     def covers(self, sm: int) -> bool:
         """Whether it is for GPUs of SM version `sm`."""
@@ -31,7 +49,9 @@ class Architectures:
 
     def refusal(self, sm: int | None) -> str | None:
         """Why it does not run on a GPU of SM version `sm`; None where it does."""
-        return None if self.covers(sm or 0) else f"needs {self}; this GPU is SM {sm}"
+        if self.covers(sm or 0):
+            return None
+        return f"needs {self}{f' ({self.why})' if self.why else ''}; this GPU is SM {sm}"
 
 
 def parse(value: object) -> Architectures:
@@ -67,9 +87,16 @@ def compiled_for(needs: dict[str, Any]) -> str:
 
 
 def of(needs: dict[str, Any], variant: str | None = None) -> tuple[Architectures, ...]:
-    """What NEEDS asks of a GPU for the snippet and, where given, one of its variants: all hold."""
-    own = needs.get("variants", {}).get(variant, {})
-    return tuple(parse(limits["sm"]) for limits in (needs, own) if "sm" in limits)
+    """What NEEDS asks of a GPU for the snippet and, where given, one of its variants: all hold.
+
+    What the snippet's language asks, as contract/floors.py has it, is among it.
+    """
+    parts = (needs, needs.get(LANGUAGE, {}), needs.get("variants", {}).get(variant, {}))
+    return tuple(
+        replace(parse(limits["sm"]), why=limits.get("why", ""))
+        for limits in parts
+        if "sm" in limits
+    )
 
 
 def covered(needs: dict[str, Any], variant: str | None, sm: int) -> bool:

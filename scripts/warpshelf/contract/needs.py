@@ -12,9 +12,11 @@ NEEDS_KEYS: dict[str, Any] = {
     "seconds": (int, float),
     "cpu": str,
     "variants": dict,
+    "why": str,  # beside `sm`: why on no other architecture
     "modules": list,  # beside what `run` of pyproject.toml brings
     "records": list,  # of other snippets, which it reads
 }
+REASONS = ("cpu", "why")
 LISTS = {"modules": "name what it imports", "records": "name snippets by their ids"}
 
 
@@ -28,8 +30,8 @@ def problems(key: object, value: Any) -> Iterator[tuple[str, str]]:
         known = ", ".join(("sm", *NEEDS_KEYS))
         yield f"NEEDS has the unknown key {key!r}", f"known are {known}"
     elif not isinstance(value, NEEDS_KEYS[key]) or isinstance(value, bool):
-        yield said, "give a reason in words" if key == "cpu" else "mend it"
-    elif key == "cpu" and not value.strip():
+        yield said, "give a reason in words" if key in REASONS else "mend it"
+    elif key in REASONS and not value.strip():
         yield said, "give a reason in words"
     elif key == "seconds" and not 0 < value <= 3600:
         yield said, "keep it from 1 to 3600"
@@ -40,15 +42,16 @@ def problems(key: object, value: Any) -> Iterator[tuple[str, str]]:
         for name, limits in value.items():
             if not _variant_limits(limits):
                 what = f"NEEDS['variants'][{name!r}] is {limits!r}"
-                yield what, 'write {"sm": 90, "cpu": "why not there"}'
+                yield what, 'write {"sm": 90, "why": "wgmma", "cpu": "why not there"}'
 
 
 def _variant_limits(value: object) -> bool:
-    if not isinstance(value, dict) or not value.keys() <= {"sm", "cpu"}:
+    if not isinstance(value, dict) or not value.keys() <= {"sm", *REASONS}:
         return False
-    why = value.get("cpu", "none")
-    good = isinstance(why, str) and bool(why.strip())
-    return good and ("sm" not in value or _architectures(value["sm"]))
+    reasons = [value[key] for key in REASONS if key in value]
+    if not all(isinstance(why, str) and why.strip() for why in reasons):
+        return False
+    return _architectures(value["sm"]) if "sm" in value else "why" not in value
 
 
 def _architectures(value: object) -> bool:

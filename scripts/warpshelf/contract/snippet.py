@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from warpshelf.contract import architectures, digest, syntax
+from warpshelf.contract import architectures, digest, floors, syntax
 from warpshelf.contract.needs import problems
 from warpshelf.contract.syntax import Parsed
 from warpshelf.core.findings import Finding
@@ -204,6 +204,8 @@ def read(project: Project, folder: Path) -> Snippet:
     title, sections = split_docstring(parsed.docstring)
     needs, wrong = _needs(cases)
     uses_triton = any(name.split(".")[0] == "triton" for name in parsed.imports)
+    if kind == "kernel" and (floor := floors.of(project.root, parsed)):
+        needs[architectures.LANGUAGE] = floor
     bare = Snippet(
         project, bare.id, folder, kind, title, sections, needs, uses_triton, parsed, cases
     )
@@ -279,6 +281,8 @@ def _needs(cases: Parsed) -> tuple[dict[str, Any], list[Row]]:
         what = "NEEDS is not a literal dict"
         return {}, [Row(CASES_FILE, line, what, "write its keys and values out")]
     rows = [Row(CASES_FILE, line, *wrong) for key in needs for wrong in problems(key, needs[key])]
+    if "why" in needs and "sm" not in needs:
+        rows.append(Row(CASES_FILE, line, "NEEDS has 'why' without 'sm'", "say for which SM"))
     return (needs if not rows else {}), rows
 
 

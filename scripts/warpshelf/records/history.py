@@ -13,19 +13,20 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from warpshelf.core import shapes
+from warpshelf.core.findings import ShelfError
 from warpshelf.core.project import Project
-from warpshelf.records import siblings, versions
+from warpshelf.records import reasons, siblings, versions
 from warpshelf.records.schema import RECORD, Record
 from warpshelf.records.siblings import Difference
 from warpshelf.records.versions import Place
 
 # What is kept of a version. Other parts may have been shaped in other ways at their time.
 KEPT = (
-    "snippet", "digest", "date", "commit", "method", "machine", "origin", "slower", "cases",
-    "ceilings", "conditions",
+    "snippet", "digest", "date", "commit", "method", "machine", "origin", "cases", "ceilings",
+    "conditions",
 )  # fmt: skip
 SHAPE = {key: shape for key, shape in RECORD.items() if key.rstrip("?") in KEPT}
-ABOUT = ("origin", "slower", "commit")  # a change of these alone is no other measurement
+ABOUT = ("origin", "commit")  # a change of these alone is no other measurement
 NEWEST = 4  # versions that surely hold the last two measurements: words about one make another
 SHALLOW = (
     "this clone lacks older commits, and what they had is not in it; "
@@ -37,12 +38,13 @@ UNVERSIONED = "git knows nothing of this checkout, so what was measured before i
 class Version(NamedTuple):
     """A measurement: what is kept of its record, the commit that put it in place, its path then.
 
-    Before it is committed, `commit` is None.
+    Before it is committed, `commit` is None. `slower` says why it may be slower than before.
     """
 
     record: Record
     commit: str | None
     path: str
+    slower: str = ""
 
 
 @dataclass(frozen=True)
@@ -104,12 +106,22 @@ def read(
             if not isinstance(record, str):  # else it is a finding on the file itself
                 _add(known[place], Version(record, None, project.relative(here[place])))
     return History(
-        {place: own for place, own in known.items() if own},
+        {place: _explained(project, place, own) for place, own in known.items() if own},
         damaged,
         frozenset(here),
         found is not None and found.shallow,
         found is not None,
     )
+
+
+def _explained(project: Project, place: Place, own: list[Version]) -> list[Version]:
+    """Versions with the words that people have put beside them."""
+    try:
+        found = reasons.load(project, place[0])
+    except ShelfError:
+        return own  # a finding of its own
+    key = place[1]
+    return [one._replace(slower=found.get((key, one.record["date"]), "")) for one in own]
 
 
 def _add(known: list[Version], version: Version) -> None:

@@ -157,7 +157,6 @@ RECORD = {
     "command": str,
     "machine": MACHINE_SHAPE,
     "origin?": ORIGIN,  # who or what handed it in; a record of a CPU needs none
-    "slower?": str,  # why it may be slower than the record before it, in the words of a person
     "demo": str,
     "due?": [DUE],  # of a kernel on a CPU: what every record of it must show, see agreement.py
     "cases?": [CASE],

@@ -182,7 +182,7 @@ def slower(exhibit: Exhibit, state: MachineState) -> str:
     if line is None or not found:
         return ""
     worst = max(found, key=lambda one: one.factor)
-    why = (state.record or {}).get("slower")
+    why = line.versions[-1].slower
     reason = f": {escape(why)}" if why else ": nobody has said why yet."
     ended = "" if not why or why.endswith((".", "!", "?")) else "."
     before, after = (line.versions[at].record for at in (-2, -1))

@@ -5,21 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 from warpshelf.contract import architectures
+from warpshelf.contract.architectures import Architectures
 from warpshelf.core.markup import escape, prose
 from warpshelf.render.exhibit import Exhibit
 from warpshelf.render.notices import badges
 
 
+def _asked(asked: Architectures) -> str:
+    return f"{asked} ({asked.why})" if asked.why else str(asked)
+
+
 def _needs(needs: dict[str, Any]) -> str:
     said = []
-    if "sm" in needs:
-        said.append(f"a GPU of {architectures.parse(needs['sm'])}")
+    for asked in architectures.of(needs):
+        said.append(f"a GPU of {_asked(asked)}")
     if "gpus" in needs:
         said.append(f"{needs['gpus']} GPUs" if needs["gpus"] != 1 else "a GPU")
     if "cpu" in needs:
         said.append(f"not on a CPU: {needs['cpu']}")
     for name, own in needs.get("variants", {}).items():
-        what = [str(architectures.parse(own["sm"]))] if "sm" in own else []
+        limits = {key: own[key] for key in ("sm", "why") if key in own}
+        what = [_asked(each) for each in architectures.of(limits)]
         what += [f"not on a CPU: {own['cpu']}"] if "cpu" in own else []
         said.append(f"{name}: {', '.join(what)}")
     return "; ".join(said)

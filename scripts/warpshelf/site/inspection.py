@@ -9,7 +9,7 @@ from pathlib import Path
 from warpshelf.catalogue import everything, paths, terms
 from warpshelf.contract import mutants, snippet
 from warpshelf.contract.snippet import Snippet
-from warpshelf.core.findings import Finding
+from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.pages import Page
 from warpshelf.core.project import Project
 from warpshelf.live import bundle
@@ -23,6 +23,7 @@ from warpshelf.records import (
     history,
     intake,
     neighbours,
+    reasons,
     store,
 )
 from warpshelf.records.history import History
@@ -112,11 +113,15 @@ def _snippet(one: Snippet, shelf: model.Shelf, shown: dict[str, str]) -> Iterato
 
 def _slower(one: Snippet, past: History) -> Iterator[Finding]:
     """A finding for each variant of a present record that takes longer than in the one before."""
+    try:
+        reasons.load(one.project, one.id)
+    except ShelfError as error:
+        yield from error.findings
     for (name, key), versions in past.of.items():
         if name != one.id or len(versions) < 2:
             continue
         before, after = (version.record for version in versions[-2:])
-        if after["digest"] != one.digest or after.get("slower"):
+        if after["digest"] != one.digest or versions[-1].slower:
             continue
         found: dict[str, list[Difference]] = {}
         for difference in history.slower(before, after):

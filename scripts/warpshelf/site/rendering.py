@@ -13,7 +13,7 @@ from warpshelf.core.files import dump, write_atomically
 from warpshelf.core.findings import Finding
 from warpshelf.core.project import Project
 from warpshelf.records import attestation, history, ledger
-from warpshelf.render import pairs, results, tally
+from warpshelf.render import pairs, reach, results, tally
 from warpshelf.render.exhibit import Exhibit
 from warpshelf.render.fragments import fragments, pictures
 from warpshelf.site import calculators, exhibits, holdings, home, inspection
@@ -61,6 +61,7 @@ def render(project: Project) -> tuple[list[Finding], int]:
     texts["results/summary.md"] = tally.summary(shown)
     texts["results/overview.md"] = results.overview(shown, pages)
     texts["results/machines.md"] = pairs.side_by_side(shown)
+    texts["results/reach.md"] = reach.table(shown, pages)
     texts["results/note.md"] = tally.note(shown)
     live = calculators.render(project, held.pages, held.shelf, shown, pages)
     findings += live.findings

@@ -11,7 +11,7 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from warpshelf.contract.architectures import covered
 from warpshelf.contract.values import OF_VIEWS, Case, Obligations, form
@@ -31,13 +31,23 @@ MENDS = {
 Row = dict[str, Any]  # one row of the record's "compiled"
 
 
+class Taker(Protocol):
+    """Says for which architecture a launch compiles, and takes what it was compiled to."""
+
+    arch: str
+
+    def take(self, name: str, kernel: Any) -> None:
+        """Take a Triton kernel, compiled and not launched."""
+        ...
+
+
 class Driver:
     """Stands in for Triton's driver: its current device is an architecture, none is touched.
 
     It is the one that is compiled for, so that a wrapper that asks chooses as it does there.
     """
 
-    def __init__(self, found: Figures) -> None:
+    def __init__(self, found: Taker) -> None:
         self._found = found
 
     @property
@@ -67,6 +77,17 @@ class Figures:
         self.rows: dict[tuple[str, str, str], Row] = {}
         self.variant = ""
         self.arch = ARCHS[0]
+        self._known: dict[int, Usage] = {}  # by id; Triton's own cache keeps each kernel alive
+
+    def take(self, name: str, kernel: Any) -> None:
+        """Add the figures of a Triton kernel."""
+        import triton
+
+        if id(kernel) not in self._known:
+            used = usage(kernel.asm["cubin"], kernel.asm["ptx"])[kernel.metadata.name]
+            self._known[id(kernel)] = used.with_dynamic(kernel.metadata.shared)
+        compiler = f"Triton {triton.__version__}"
+        self.add(name, self.arch, "Triton", compiler, self._known[id(kernel)])
 
     def add(self, kernel: str, arch: str, language: str, compiler: str, used: Usage) -> None:
         """Worst: the most spilled bytes, then registers, then shared memory. Matrix instructions
@@ -96,8 +117,8 @@ def sm(arch: str) -> int:
 
 
 @contextmanager
-def triton_compiles(found: Figures) -> Iterator[None]:
-    """Every Triton launch inside compiles for `found.arch` and adds its figures.
+def triton_compiles(found: Taker) -> Iterator[None]:
+    """Every Triton launch inside compiles for `found.arch`, and `found` takes the kernel.
 
     An autotuned kernel is compiled with the first configuration that its pruning leaves.
     """
@@ -115,15 +136,10 @@ def triton_compiles(found: Figures) -> Iterator[None]:
         )
     stand_in, before = Driver(found), driver._active
     run, tune = JITFunction.run, Autotuner.run
-    known: dict[int, Usage] = {}  # by id; Triton's own cache keeps each kernel alive
 
     def compile_only(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
         kernel = run(self, *args, grid=grid, warmup=True, **options)
-        if id(kernel) not in known:
-            used = usage(kernel.asm["cubin"], kernel.asm["ptx"])[kernel.metadata.name]
-            known[id(kernel)] = used.with_dynamic(kernel.metadata.shared)
-        compiler = f"Triton {triton.__version__}"
-        found.add(self.__name__, found.arch, "Triton", compiler, known[id(kernel)])
+        found.take(self.__name__, kernel)
         return kernel
 
     def first_config(self: Any, *args: Any, **options: Any) -> Any:

@@ -193,6 +193,13 @@ def survey_space(context: Context) -> dict[str, Any]:
     return space.compiled(Checks(context, times.device()), context.job["target"])
 
 
+def reach_architecture(context: Context) -> dict[str, Any]:
+    """What every launch of the snippet asks of the job's architecture, and what cannot be there."""
+    from warpshelf.worker import reach
+
+    return reach.reached(context)
+
+
 def _limited(context: Context, broken: Sequence[str]) -> list[dict[str, Any]]:
     """Failures of lines that name a figure and, behind their last semicolon, its mend."""
     place = context.place("LIMITS")
@@ -211,4 +218,5 @@ DOES: dict[Task, Callable[[Context], dict[str, Any]]] = {
     Task.COMPILE: compile_snippet,
     Task.VIEW: view_snippet,
     Task.SPACE: survey_space,
+    Task.REACH: reach_architecture,
 }

@@ -17,3 +17,4 @@ class Task(StrEnum):
     COMPILE = "compile_snippet"
     VIEW = "view_snippet"
     SPACE = "survey_space"
+    REACH = "reach_architecture"

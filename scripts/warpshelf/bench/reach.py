@@ -1,0 +1,146 @@
+"""Which launches of a snippet an architecture takes, known from compiling them, with no GPU.
+
+Snippets and architectures enter; what each variant comes to there leaves, and a finding for every
+launch that NEEDS admits and that would fail. Each architecture has a child of its own: a compiler
+that dies there costs it alone, and the variant that it died of is told and left out.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from warpshelf.bench import assemble
+from warpshelf.bench.pool import AHEAD, Job, Outcome, Pool
+from warpshelf.contract import architectures
+from warpshelf.contract.snippet import Snippet
+from warpshelf.core.findings import Finding
+from warpshelf.records import machine
+from warpshelf.worker.task import Task
+
+ARCHS = tuple(f"sm_{one}" for one in architectures.KNOWN)
+SECONDS = 1800.0  # of one snippet for one architecture
+VARIANT = re.compile(r"in variant (?P<name>'.+?'|\".+?\") on case")
+
+
+@dataclass
+class Reach:
+    """A snippet on one architecture.
+
+    `refusal` says why NEEDS keeps all of it from there. `fits` has by variant how many launches
+    there is room for, and the most bytes of shared memory of one; `skips` why a variant is not for
+    it; `unseen` what could not be looked at; `findings` what would fail.
+    """
+
+    snippet: Snippet
+    arch: str
+    refusal: str | None = None
+    fits: dict[str, dict[str, int]] = field(default_factory=dict)
+    skips: dict[str, str] = field(default_factory=dict)
+    unseen: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """What a program would read."""
+        return {
+            "snippet": self.snippet.id,
+            "arch": self.arch,
+            "refusal": self.refusal,
+            "fits": self.fits,
+            "skips": self.skips,
+            "unseen": self.unseen,
+            "findings": [str(finding) for finding in self.findings],
+        }
+
+
+def compilable(snippets: Iterable[Snippet]) -> list[Snippet]:
+    """Those that have something to compile."""
+    return [
+        one
+        for one in snippets
+        if one.kind == "kernel" and not one.findings and (one.uses_triton or one.cuda_path)
+    ]
+
+
+def reach(
+    snippets: Iterable[Snippet],
+    archs: Sequence[str] = ARCHS,
+    workers: int = 1,
+    largest: bool = False,
+    began: Callable[[Job], None] = lambda job: None,
+) -> Iterator[Reach]:
+    """Compile every launch of every variant that NEEDS admits, one architecture after the other.
+
+    With `largest` the largest case of each form alone is called.
+    """
+    jobs: list[Job] = []
+    known: dict[str, Reach] = {}
+    for snippet in compilable(snippets):
+        for arch in archs:
+            found = Reach(snippet, arch, snippet.cannot_run(architectures.number(arch), 99))
+            if found.refusal:
+                yield found
+                continue
+            job = _job(snippet, arch, largest)
+            known[job.key] = found
+            jobs.append(job)
+    with Pool(workers, preload=AHEAD) as pool:
+        while jobs:
+            again = []
+            for outcome in pool.run(jobs, began=began):
+                found = known[outcome.job.key]
+                if job_again := _taken(found, outcome):
+                    again.append(job_again)
+                else:
+                    yield found
+            jobs = again
+
+
+def _job(snippet: Snippet, arch: str, largest: bool) -> Job:
+    details = assemble.details(snippet, machine.plain())
+    details |= {"arch": arch, "largest": largest, "without": []}
+    return Job(Task.REACH, f"{snippet.id} for {arch}", SECONDS, details)
+
+
+def _taken(found: Reach, outcome: Outcome) -> Job | None:
+    """Take in what a child answers; the job that goes on where a compiler died of a variant."""
+    snippet, job = found.snippet, outcome.job
+    path = snippet.project.relative(snippet.cases_path)
+    line = snippet.places.get("VARIANTS", ("", None))[1]
+    answer = outcome.answer or {}
+    if outcome.cause:
+        what = f"{found.arch}: the compiler {outcome.cause} {outcome.place}"
+        died = VARIANT.search(outcome.place)
+        name = ast.literal_eval(died["name"]) if died else None
+        found.findings.append(Finding(path, line, what, _mend(found, name)))
+        if name is None or name in job.details["without"]:
+            return None
+        without = [*job.details["without"], name]
+        return replace(job, details={**job.details, "without": without})
+    for failure in answer.get("failures", ()):
+        if "variant" in failure:
+            found.findings.append(
+                Finding(path, line, failure["what"], _mend(found, failure["variant"]))
+            )
+        else:  # of its source: it cannot be imported, or is malformed
+            found.findings += assemble.findings_of(snippet, replace(outcome, answer={
+                "failures": [failure]
+            }))  # fmt: skip
+    found.fits, found.unseen = answer.get("fits", {}), answer.get("unseen", [])
+    sm = architectures.number(found.arch)
+    for name in answer.get("variants", ()):
+        refusals = (each.refusal(sm) for each in architectures.of(snippet.needs, name))
+        if why := next(filter(None, refusals), None):
+            found.skips[name] = why
+    return None
+
+
+def _mend(found: Reach, variant: str | None) -> str:
+    if variant is None:
+        return f"run `python {found.snippet.project.relative(found.snippet.path)}` to see it alone"
+    own = f'"variants": {{{json.dumps(variant)}: {{"sm": ..., "why": ...}}}}'
+    return f"mend it, or leave {architectures.number(found.arch)} out by NEEDS = {{{own}}}"

@@ -1,0 +1,155 @@
+"""Handing in at the command line: who, what is doubtful, what is attested, what a page shows."""
+
+from __future__ import annotations
+
+import json
+from html import unescape
+from pathlib import Path
+
+import pytest
+import synthetic
+from conftest import LIST, TOPIC, Trial, sound_snippet
+from signing import RUN, Sigstore, statement
+
+from warpshelf.cli import handing
+from warpshelf.contract import snippet
+from warpshelf.core.files import dump
+from warpshelf.core.project import Project
+from warpshelf.records import bundle, store
+from warpshelf.records.attestation import REPOSITORY, checksum
+from warpshelf.site import rendering
+
+KEY = "imaginary-g9-80gb"
+PLACE = f"snippets/sound/results/{KEY}.json"
+
+
+@pytest.fixture
+def checked(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> Trial:
+    """A project whose snippet has its record of the CPU, and a user without a name."""
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    for name in ("GITHUB_ACTIONS", "GITHUB_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+    trial.sound()
+    trial.snippet("sound", sound_snippet().replace("Source  none", "Source  a-paper"))
+    trial.page(f"{TOPIC}.yml", LIST)
+    trial.page(f"{TOPIC}.md", f'# X\n\n--8<-- "readings/{TOPIC}.md"\n\n--8<-- "sound/whole.md"\n')
+    one = snippet.read(Project(trial.root), trial.root / "snippets/sound")
+    found = synthetic.record(0, snippet="sound", digest=one.digest)
+    store.put(one, synthetic.honest(found))
+    return trial
+
+
+def made(trial: Trial, **more: object) -> dict:
+    one = snippet.read(Project(trial.root), trial.root / "snippets/sound")
+    return synthetic.honest(synthetic.record(snippet="sound", digest=one.digest)) | more
+
+
+def brought(trial: Trial, *records: dict) -> str:
+    path = trial.root / "records.json"
+    path.write_text(bundle.text(records))
+    return str(path)
+
+
+def test_a_nameless_record_asks_for_a_name(checked: Trial) -> None:
+    nameless = made(checked)
+    del nameless["origin"]
+    file = brought(checked, nameless)
+    done = checked.shelf("import", file)
+    assert done.returncode == 1 and not (checked.root / PLACE).exists()
+    [line] = done.stderr.splitlines()
+    assert "does not say who made it; say so by `--by NAME`" in line
+    done = checked.shelf("import", file, "--by", "Ada Lovelace")
+    assert (done.returncode, done.stdout) == (0, f"wrote {PLACE}\n")
+    assert done.stderr == "handed in by Ada Lovelace; another name: --by\n"
+    assert json.loads((checked.root / PLACE).read_text())["origin"] == {"who": "Ada Lovelace"}
+    assert checked.shelf("check").returncode == 0
+
+
+def test_what_is_placed_by_hand_without_a_name_is_a_finding(checked: Trial) -> None:
+    nameless = made(checked)
+    del nameless["origin"]
+    (checked.root / PLACE).write_text(dump(nameless))
+    [line] = checked.shelf("check").stderr.splitlines()
+    assert line.startswith(f"{PLACE}: does not say who made it; ")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--by", "<b>"),
+        ("--by", ""),
+        ("--by", "Ada", "--attestation", "a.json"),
+        ("--trusted-root", "root.json"),
+    ],
+)
+def test_options_that_do_not_go_together_are_wrong_usage(
+    checked: Trial, words: tuple[str, ...]
+) -> None:
+    done = checked.shelf("import", brought(checked, made(checked)), *words)
+    assert done.returncode == 2 and not (checked.root / PLACE).exists()
+
+
+def test_doubts_are_said_and_refuse_nothing(checked: Trial) -> None:
+    odd = made(checked)
+    odd["conditions"]["load"]["celsius_highest"] = 91
+    file = brought(checked, odd)
+    done = checked.shelf("import", file)
+    line = f"doubtful: sound on {KEY}: was 91 °C hot, 85 or more; measure again when the GPU is "
+    assert done.returncode == 0 and (checked.root / PLACE).exists()
+    assert line in done.stderr
+    answer = json.loads(checked.shelf("import", file, "--json").stdout)
+    assert answer["written"] == [] and answer["doubts"][0].startswith(line)
+
+
+def test_a_job_hands_in_by_its_attestation(checked: Trial, tmp_path: Path) -> None:
+    sigstore, record = Sigstore(), made(checked) | {"origin": {"job": RUN}}
+    file, root, signed = brought(checked, record), tmp_path / "root.json", tmp_path / "a.json"
+    root.write_text(sigstore.trusted_root())
+    told = checked.shelf("checksums", file)
+    assert told.stdout == f"{checksum(record)}  {PLACE}\n"
+    digest, _, _ = told.stdout.partition(" ")
+    signed.write_text(json.dumps(sigstore.bundle(statement([digest]))))
+
+    done = checked.shelf("import", file)
+    assert done.returncode == 1 and "nothing attests that" in done.stderr
+    done = checked.shelf("import", file, "--attestation", str(signed))
+    assert done.returncode == 1 and "does not hold" in done.stderr  # the public root knows it not
+    options = ("--attestation", str(signed), "--trusted-root", str(root))
+    done = checked.shelf("import", file, *options)
+    assert done.returncode == 0 and done.stderr == f"handed in by the job {RUN}\n"
+
+    # The very bytes that the job summed up are those that stand in the checkout.
+    assert (checked.root / PLACE).read_bytes() == dump(record).encode()
+    assert checked.shelf("check").returncode == 0
+    project = Project(checked.root)
+    findings, _ = rendering.render(project)
+    assert findings == []
+    page = unescape((project.fragments / "sound/provenance.md").read_text())
+    assert f'<a href="{RUN}">run 17</a>' in page
+    assert f"`gh attestation verify {PLACE} --repo {REPOSITORY}`" in page
+    assert f"(/records/sound/{KEY}.sigstore.json)" in page
+    published = project.published_records / "sound"
+    assert json.loads((published / f"{KEY}.sigstore.json").read_text()) == json.loads(
+        signed.read_text()
+    )
+    assert (published / f"{KEY}.json").read_bytes() == (checked.root / PLACE).read_bytes()
+    text = (checked.root / PLACE).read_text()
+    (checked.root / PLACE).write_text(text.replace('"watts": 320', '"watts": 32'))
+    assert "it was changed since" in checked.shelf("check").stderr
+
+
+def test_a_run_is_of_who_is_named_else_the_job_else_the_user(
+    checked: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = Project(checked.root)
+    monkeypatch.setattr(handing.origins, "user", lambda root: {"who": "Grace Hopper"})
+    assert handing.of_run(project, "Ada", None) == {"who": "Ada"}
+    assert handing.of_run(project, None, None) == {"who": "Grace Hopper"}
+    assert handing.of_run(project, None, Path("records.json")) is None
+    server, _, run = RUN.partition(f"/{REPOSITORY}/actions/runs/")
+    job = {"ACTIONS": "true", "SERVER_URL": server, "REPOSITORY": REPOSITORY, "RUN_ID": run}
+    for name, value in job.items():
+        monkeypatch.setenv(f"GITHUB_{name}", value)
+    assert handing.of_run(project, None, Path("records.json")) == {"job": RUN}
+    assert handing.of_run(project, "Ada", None) == {"who": "Ada"}

@@ -1,0 +1,60 @@
+"""What a block takes, against what an SM of an architecture has."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+from warpshelf.bench.reach import ARCHS
+from warpshelf.look import occupancy
+from warpshelf.worker import memory
+from warpshelf.worker.reach import MOST, Launch, little_memory
+
+# The most shared memory of a block, in KiB, from the CUDA C++ Programming Guide's table of
+# technical specifications by compute capability.
+MOST_SHARED = {
+    "sm_75": 64, "sm_80": 163, "sm_86": 99, "sm_89": 99, "sm_90": 227, "sm_100": 227,
+    "sm_103": 227, "sm_120": 99,
+}  # fmt: skip
+
+
+def test_every_architecture_has_its_limit() -> None:
+    assert set(ARCHS) == MOST_SHARED.keys() <= occupancy.SMS.keys()
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_a_block_may_have_so_much_shared_memory_and_no_byte_more(arch: str) -> None:
+    most = MOST_SHARED[arch] * 1024
+    assert Launch("k", 128, most).refusal(arch) is None
+    said = Launch("k", 128, most + 1).refusal(arch)
+    assert said == (
+        f"k takes {most + 1:,} bytes of shared memory a block, and {arch} gives at most {most:,}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("launch", "said"),
+    [
+        (Launch("k", 1024, 0, registers=64), None),
+        (Launch("k", 1024, 0, registers=65), "65 registers in each of 1024 threads"),
+        (Launch("k", 256, 0, registers=255), None),
+        (Launch("k", 288, 0, registers=255), "too few registers for one block"),
+        (Launch("k", 1056, 0, registers=8), "too few threads for one block"),
+        (Launch("k", 128, 0, tensor=512), None),
+        (Launch("k", 128, 0, tensor=1024), "1024 columns of tensor memory of 512"),
+    ],
+)
+def test_registers_threads_and_tensor_memory(launch: Launch, said: str | None) -> None:
+    found = launch.refusal("sm_100")
+    assert found is None if said is None else re.search(said, found or "")
+
+
+def test_inputs_beyond_the_limit_are_not_made() -> None:
+    with little_memory():
+        torch.empty(2**20)
+        with pytest.raises(RuntimeError) as caught:
+            torch.empty(MOST + 2**26, dtype=torch.uint8)
+    assert memory.out_of_memory(caught.value)
+    torch.empty(MOST + 2**26, dtype=torch.uint8)  # nothing touches it
