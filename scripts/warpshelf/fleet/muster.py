@@ -145,7 +145,10 @@ def _described(
         for ref in cluster.wait(min(left, 1.0)):
             id_, answer = flying.pop(ref), cluster.answer(ref)
             if isinstance(answer, Lost):
-                _unfit(found, id_, answer.why)
+                if any(one.id == id_ for one in cluster.nodes()):
+                    _unfit(found, id_, answer.why)
+                else:  # it was lost meanwhile, and Ray told of it late
+                    found.nodes.pop(id_)
             elif "machine" in answer:
                 yield id_, answer["machine"]
             else:
