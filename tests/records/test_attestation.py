@@ -14,6 +14,7 @@ from checkouts import Checkout, one_line_each
 from conftest import ROOT
 from signing import NOW, RUN, Sigstore, statement
 
+from warpshelf.core.files import dump
 from warpshelf.core.findings import ShelfError
 from warpshelf.records import attestation, signatures, store
 from warpshelf.records.attestation import checksum
@@ -274,6 +275,10 @@ def test_an_attestation_goes_with_its_record(
     checked.take([later], **attested(checked, sigstore, root, later))
     assert store.load_all(checked.snippets[0])[0][KEY] == later and findings(checked) == []
     mine = checked.record() | {"date": "2026-11-24T00:00:00Z"}
+    assert checked.take([mine]) == ([], [])  # a person's that agrees says nothing new
+    assert store.load_all(checked.snippets[0])[0][KEY] == later and kept.exists()
+    old = later | {"digest": "sha256:" + "0" * 64}
+    store.path_of(checked.snippets[0], KEY).write_text(dump(old))  # as if the code had changed
     checked.take([mine])
     assert store.load_all(checked.snippets[0])[0][KEY] == mine
     assert not kept.exists()

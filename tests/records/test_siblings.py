@@ -70,6 +70,17 @@ def test_who_measures_again_replaces_their_own_record() -> None:
     assert siblings.place(timed(2.5, origin=other), known) == f"{SLUG}.3"
 
 
+def test_what_a_job_has_signed_gives_way_to_no_person_who_agrees() -> None:
+    job = {"job": "https://github.com/warpshelf/warpshelf/actions/runs/1"}
+    ada = {"who": "Ada Lovelace"}
+    assert siblings.outranked(timed(1.01, origin=ada), timed(origin=job))
+    assert not siblings.outranked(timed(1.01, origin=job), timed(origin=job))
+    assert not siblings.outranked(timed(1.01, origin=job), timed(origin=ada))
+    assert not siblings.outranked(timed(1.5, origin=ada), timed(origin=job))  # stands beside it
+    other = {"digest": "sha256:" + "0" * 64}
+    assert not siblings.outranked(timed(origin=ada), timed(origin=job, **other))
+
+
 def test_records_of_other_code_make_room() -> None:
     old = {"digest": "sha256:" + "0" * 64}
     known = {SLUG: timed(**old), f"{SLUG}.2": timed(1.5, **old)}

@@ -94,6 +94,12 @@ def same_hands(first: Record, second: Record) -> bool:
     return "who" in one and one.get("who") == other.get("who")
 
 
+def outranked(record: Record, known: Record) -> bool:
+    """Whether `record` says no more than a `known` one of the same code, which a job has signed."""
+    by_job = "job" in known.get("origin", {}) and "job" not in record.get("origin", {})
+    return by_job and known["digest"] == record["digest"] and not differences(known, record)
+
+
 def place(record: Record, known: Mapping[str, Record]) -> str:
     """The key under which `record` is to stand, beside the `known` records of its snippet by key.
 

@@ -145,8 +145,9 @@ def plan(
 ) -> Path | None:
     """Have `batch` put `record` in its place; where that is, None where only its date would change.
 
-    Records of other code of the same device go: they stay in version control. So does what attests
-    a record that goes or is replaced; `attestation` is put beside the new one.
+    A record that a job has signed is not replaced by a person's that agrees with it. Records of
+    other code of the same device go: they stay in version control. So does what attests a record
+    that goes or is replaced; `attestation` is put beside the new one.
 
     Raises:
         ShelfError: there is no place for it, see `destination`.
@@ -154,10 +155,11 @@ def plan(
     known, _ = load_all(snippet)
     key = destination(snippet, record)
     path = path_of(snippet, key)
-    renewed = not (key in known and same(known[key], record))
+    old = known.get(key)
+    renewed = old is None or not (same(old, record) or siblings.outranked(record, old))
     if renewed:
         batch.write(path, dump(record))
-    if attestation is not None and (renewed or dump(known[key]) == dump(record)):
+    if attestation is not None and (renewed or (old is not None and dump(old) == dump(record))):
         batch.write(attestation_of(snippet, key), attestation)
     elif renewed:
         batch.remove(attestation_of(snippet, key))
