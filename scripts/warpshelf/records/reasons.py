@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import yaml
-
 from warpshelf.contract.digest import SLOWER_FILE
 from warpshelf.core import shapes
 from warpshelf.core.files import write_atomically
@@ -37,10 +35,12 @@ def load(project: Project, snippet: str) -> Reasons:
         ShelfError: the file is no list of them.
     """
     path = place(project, snippet)
+    if not path.is_file():
+        return {}
+    import yaml  # takes a while, and hardly any snippet has such a file
+
     try:
         text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return {}
     except (OSError, UnicodeDecodeError) as error:
         raise _refused(project, path, None, f"cannot be read: {error}") from None
     try:
@@ -59,6 +59,8 @@ def add(project: Project, snippet: str, key: str, date: str, because: str) -> Pa
     Raises:
         ShelfError: the file that is there is no list of reasons.
     """
+    import yaml
+
     reasons = {**load(project, snippet), (key, date): because}
     rows = [
         {"record": record, "date": made, "because": words}
