@@ -25,7 +25,11 @@ DENIAL = "No GPU has been measured yet"
 # Pages that speak of this project's own results; what others measured is told on the topic pages.
 OURS = ("README.md", "CONTRIBUTING.md", "docs/index.md", "docs/results/*.md", "docs/about/*.md",
         "docs/*/index.md", "mkdocs.yml")  # fmt: skip
-CODE = re.compile(r"^(?P<fence>`{3,}).*?^(?P=fence)`*$|`[^`\n]+`", re.M | re.S)
+# Code; and figures that were written from a file beside the page, which says what made them where.
+CODE = re.compile(
+    r"^(?P<fence>`{3,}).*?^(?P=fence)`*$|`[^`\n]+`|<!-- figures\b.*?<!-- end of figures -->",
+    re.M | re.S,
+)
 MODEL = r"(?:NVIDIA|AMD|RTX|[ABHGV]\d{2,3}\w*|MI\d{3}\w*)\b"
 NUMBER = r"(?:one|two|three|four|five|several|many|\d+)"
 CLAIM = re.compile(
