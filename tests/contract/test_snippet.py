@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import steady
 
-from warpshelf.contract.snippet import NEEDED, SECTIONS, Snippet, discover, read, split_docstring
+from warpshelf.contract.demands import NEEDED, SECTIONS
+from warpshelf.contract.snippet import Snippet, discover, read, split_docstring
 from warpshelf.core.project import Project
 
 PROGRAM = '''"""Averaging over ranks.

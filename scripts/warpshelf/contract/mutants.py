@@ -13,7 +13,8 @@ from pathlib import Path
 
 import yaml
 
-from warpshelf.contract.snippet import CASES_FILE, Snippet
+from warpshelf.contract.digest import CASES_FILE
+from warpshelf.contract.snippet import Snippet
 from warpshelf.contract.syntax import Parsed
 from warpshelf.core import shapes
 from warpshelf.core.findings import Finding

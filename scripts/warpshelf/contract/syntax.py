@@ -121,6 +121,25 @@ def standard_library_only(imports: Iterable[str]) -> bool:
     return all(name.split(".")[0] in sys.stdlib_module_names for name in imports)
 
 
+def is_plain(root: Path, parsed: Parsed) -> bool:
+    """Whether it imports Python's own library alone, itself and through others of snippets/."""
+    pending, seen = [parsed.path], {parsed.path}
+    while pending:
+        try:
+            imports = parse(pending.pop()).imports
+        except (SyntaxError, ValueError, OSError):
+            return False
+        ours = [name for name in imports if name.split(".")[0] == "snippets"]
+        if not standard_library_only(imports.keys() - set(ours)):
+            return False
+        for name in ours:  # of a module, a folder or something in a module
+            path = root.joinpath(*name.split(".")).with_suffix(".py")
+            if path.is_file() and path not in seen:
+                seen.add(path)
+                pending.append(path)
+    return True
+
+
 def long_lines(text: str, columns: int) -> Iterator[tuple[int, int]]:
     """The number and the length of each line of `text` that is wider than `columns`."""
     for number, line in enumerate(text.splitlines(), 1):

@@ -1,0 +1,233 @@
+"""The commands that measure, and that keep and compare what was measured."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from warpshelf.cli.shared import By, Ids, Json, chosen, tell
+from warpshelf.core import project as projects
+
+# What a command needs it imports itself: one with nothing to do is over in a moment.
+
+
+def run(
+    context: typer.Context,
+    ids: Ids = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write all records into this one file, for `import`.")
+    ] = None,
+    budget: Annotated[
+        float | None, typer.Option(min=0, help="Stop cleanly after so many seconds.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Run what is current as well.")] = False,
+    workers: Annotated[int | None, typer.Option(min=1, help="Children at a time.")] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Say what would run and how long it takes; run nothing.")
+    ] = False,
+    only: Annotated[
+        str | None, typer.Option(metavar="gpu|cpu", help="Make the records of the one alone.")
+    ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Spread it over a Ray cluster: ray://HOST:PORT, HOST:PORT, auto, or ray for one "
+            "on this machine. All records go into one file, records.json unless --out says other.",
+        ),
+    ] = None,
+    kinds: Annotated[
+        str | None, typer.Option(metavar="H100,A100", help="With --on: only these accelerators.")
+    ] = None,
+    by: By = None,
+    as_json: Json = False,
+) -> None:
+    """Verify snippets on this machine, time them if it has a GPU, and write their records.
+
+    A machine with a GPU makes the records of its GPU first, and then those of its CPU. Stopped by
+    Ctrl-C or SIGTERM, it keeps what has passed, and the same command goes on. On a cluster each
+    kind of machine gets each snippet once.
+    """
+    if only not in (None, "gpu", "cpu"):
+        raise typer.BadParameter(f"{only}: write gpu or cpu", param_hint="--only")
+    if kinds is not None and on is None:
+        raise typer.BadParameter("is of a cluster; name one by --on", param_hint="--kinds")
+    from warpshelf.bench import run as runs
+    from warpshelf.bench import stopping
+    from warpshelf.cli import closing, handing
+    from warpshelf.cli import console as consoles
+
+    project = projects.find()
+    picked = chosen(project, ids)
+    options = runs.Options(force=force, budget=budget, out=out, workers=workers, only=only)
+    if on is not None:
+        from warpshelf.cli import fleet
+
+        options.origin = handing.of_run(project, by, out or fleet.OUT)
+        status = fleet.run(project, picked, (on, kinds), options, plan, as_json, context.obj or [])
+        raise typer.Exit(status)
+    if plan:
+        from warpshelf.cli import planned
+
+        intended = runs.Run(project, options).plan(picked)
+        print(planned.as_json(intended)) if as_json else planned.show(intended)
+        wrong = [finding for snippet in picked for finding in snippet.findings]
+        tell(wrong)
+        raise typer.Exit(1 if wrong else 0)
+    options.origin = handing.of_run(project, by, out)
+    status = 0
+    with consoles.Reporter(len(picked)) as reporter:
+        work = runs.Run(project, options, reporter)
+        try:
+            with stopping.raised():
+                work.over(picked)
+        except stopping.Stopped as stop:
+            work.leave(f"it was stopped by {stop.name}")
+            status = stop.status
+    verdicts = work.verdicts
+    if as_json:
+        print(closing.as_json(verdicts))
+    gpu = {(one.snippet, one.machine) for one in verdicts if one.on_gpu and one.state == "passed"}
+    handing.after_run(project, picked, gpu, out)
+    said = closing.left(verdicts, context.obj or [])
+    if out is not None:
+        said += closing.handing_in(out, len(work.records), force and not work.planned.verdicts)
+    said.append(closing.counted(verdicts))
+    for line in said:
+        sys.stderr.write(f"{line}\n")
+    if status or any(verdict.state == "failed" for verdict in verdicts):
+        raise typer.Exit(status or 1)
+
+
+def machine() -> None:
+    """Print in JSON what this machine is, as its records have it."""
+    from warpshelf.bench import here
+
+    print(json.dumps(here.look(projects.find())))
+
+
+def import_(
+    file: Annotated[Path, typer.Argument(help="What `shelf run --out FILE` wrote.")],
+    skip_stale: Annotated[
+        bool, typer.Option("--skip-stale", help="Leave out records of other code.")
+    ] = False,
+    by: By = None,
+    attestation: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The attestation of the job that made the records."),
+    ] = None,
+    trusted_root: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A Sigstore trusted root, in place of the public one."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Put the records of another machine in place: all of them, or none."""
+    from warpshelf.cli import handing
+    from warpshelf.contract import snippet as snippets
+    from warpshelf.records import bundle, neighbours
+
+    project = projects.find()
+    terms = handing.terms(project, skip_stale, by, attestation, trusted_root)
+    known = snippets.discover(project)
+    done = bundle.import_all(project, known, file, terms)
+    doubts = handing.imported(done, known)
+    names = [project.relative(path) for path in done.written]
+    if as_json:
+        print(json.dumps({"written": names, "left": done.left, "doubts": doubts}, indent=1))
+        return
+    for line in doubts:
+        sys.stderr.write(f"{line}\n")
+    for name in names:
+        print(f"wrote {name}")
+    folders = {path.parent for path in done.written}
+    for line in neighbours.of_all(one for one in known if one.results in folders):
+        print(line)
+    for name in done.left:
+        print(f"left out {name}: made from other code")
+    if not names:
+        print("nothing to write: every record is in place already")
+
+
+def checksums(
+    file: Annotated[Path, typer.Argument(help="What `shelf run --out FILE` wrote.")],
+) -> None:
+    """Print the SHA-256 of each record of a GPU in a bundle, as its file here will have it."""
+    from warpshelf.records import attestation, bundle
+
+    sys.stdout.write(attestation.checksums(bundle.read(file)))
+
+
+def compare(
+    id_: Annotated[str, typer.Argument(metavar="ID", help="The snippet.")],
+    others: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="OTHER",
+            help="Run nothing, but show this record (a key, KEY@COMMIT or a file) beside another.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Run a snippet here, and show this machine beside the published ones.
+
+    With --with two records are set side by side: those named, or one and the newest of its kind.
+    """
+    project = projects.find()
+    if others:
+        from warpshelf.cli import compared
+
+        compared.show(chosen(project, [id_])[0], others, as_json)
+        return
+    from warpshelf.cli import compare as comparing
+
+    comparing.show(project, chosen(project, [id_])[0], as_json)
+
+
+def history(
+    id_: Annotated[str, typer.Argument(metavar="ID", help="The snippet.")],
+    machine: Annotated[
+        str | None, typer.Option(metavar="SLUG", help="Of one kind of GPU, or of one record.")
+    ] = None,
+    because: Annotated[
+        str | None,
+        typer.Option(metavar="WHY", help="Say why a record is slower than the one before it."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show the times of a snippet by commit, driver, torch and Triton, from version control."""
+    from warpshelf.cli import history as histories
+
+    one = chosen(projects.find(), [id_])[0]
+    if because is not None:
+        histories.explain(one, because, machine, as_json)
+    else:
+        histories.show(one, machine, as_json)
+
+
+def reach(
+    ids: Ids = None,
+    arch: Annotated[
+        list[str] | None, typer.Option(metavar="SM", help="For this one, such as sm_86; repeat it.")
+    ] = None,
+    largest: Annotated[
+        bool, typer.Option("--largest", help="Only the largest case of each form: quicker.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Compile every launch for every GPU from sm_75 to sm_120: what fits, what NEEDS must say.
+
+    No GPU is needed. All kernels take an hour; their binaries are kept for the next time.
+    """
+    from warpshelf.cli import reach as reaches
+
+    wrong = reaches.show(chosen(projects.find(), ids), arch or [], largest, as_json)
+    if not as_json:
+        tell(wrong)
+    if wrong:
+        raise typer.Exit(1)
