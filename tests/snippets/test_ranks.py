@@ -168,6 +168,31 @@ def test_ranks_end_where_not_all_can_start(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(started) == 2 and not any(map(alive, started))
 
 
+@pytest.mark.parametrize("failures", [0, 1, ranks.STARTS - 1, ranks.STARTS])
+def test_ranks_that_cannot_connect_start_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    connect = ranks.connect
+
+    def resets(rank: int, plan: ranks.Plan) -> None:
+        if rank == 1:
+            starts = len(list(tmp_path.iterdir()))
+            (tmp_path / str(starts)).touch()
+            if starts < failures:
+                raise RuntimeError(f"{ranks.UNCONNECTED} with [pair.cc:144] reset by peer")
+        connect(rank, plan)
+
+    monkeypatch.setattr(ranks, "connect", resets)
+    monkeypatch.setattr(ranks, "may_fork", lambda: True)  # a spawned rank has its own connect
+    if failures < ranks.STARTS:
+        assert [found["sum"] for found in ranks.run(total, 2, 10)] == [21, 21]
+        assert len(list(tmp_path.iterdir())) == failures + 1
+    else:
+        with pytest.raises(ranks.RankError, match=f"rank 1 raised: .*{ranks.UNCONNECTED}"):
+            ranks.run(total, 2, 10)
+        assert len(list(tmp_path.iterdir())) == ranks.STARTS
+
+
 def test_no_rank_is_no_run() -> None:
     with pytest.raises(ValueError, match="world_size = 0 is below 1"):
         ranks.run(total, 0, 10)
