@@ -161,7 +161,10 @@ def test_a_reason_needs_something_to_explain(repository: Repository) -> None:
 # Two records side by side.
 
 
-def test_one_record_beside_the_newest_of_its_kind_or_of_any_gpu(repository: Repository) -> None:
+def test_one_record_beside_the_newest_of_its_kind_or_of_any_gpu(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     done = repository.trial.shelf(*COMPARE, "--with", f"{SLUG}@HEAD~2")
     assert done.returncode == 0, done.stderr
     assert f"sound: {SLUG}, then {SLUG}@" in done.stdout
@@ -172,6 +175,7 @@ def test_one_record_beside_the_newest_of_its_kind_or_of_any_gpu(repository: Repo
     )
     assert any(line.startswith("online 180 µs") and line.endswith("1.50× faster") for line in lines)
     assert any(line.startswith("one pass") and line.endswith("tie") for line in lines)
+    assert "…" not in done.stdout  # all of it is seen on a terminal of 80 columns
     done = repository.trial.shelf(*COMPARE, "--with", "imaginary-z1")
     assert f"sound: {SLUG}, then imaginary-z1" in done.stdout
 

@@ -72,3 +72,11 @@ def test_what_differs_is_said_and_what_bears_on_times_as_well() -> None:
     assert "SM clock 1980 MHz, 1200 MHz at the lowest" in conditions.line(first)
     job = {"job": "https://github.com/warpshelf/warpshelf/actions/runs/1"}
     assert conditions.conditions(made() | {"origin": job})["made by"] == "a job of this project"
+
+
+def test_a_narrow_column_says_a_unit_once_where_it_can() -> None:
+    def time(median: float, p20: float, p80: float) -> str:
+        return conditions.brief({"median": median, "p20": p20, "p80": p80})
+
+    assert time(4.91e-5, 4.81e-5, 5.06e-5) == "49.1 µs (48.1 to 50.6)"
+    assert time(1.0e-3, 9.8e-4, 1.1e-3) == "1.00 ms (980 µs to 1.10 ms)"

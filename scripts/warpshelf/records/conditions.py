@@ -103,6 +103,15 @@ def time(found: Mapping[str, Any]) -> str:
     return f"{median} ({low} to {high})"
 
 
+def brief(found: Mapping[str, Any]) -> str:
+    """The same for a narrow column, where the unit is said once: `49.1 µs (48.1 to 50.6)`."""
+    median, low, high = (units.seconds(found[key]) for key in ("median", "p20", "p80"))
+    unit = median.rpartition(" ")[2]
+    if {low.rpartition(" ")[2], high.rpartition(" ")[2]} != {unit}:
+        return f"{median} ({low} to {high})"
+    return f"{median} ({low.removesuffix(f' {unit}')} to {high.removesuffix(f' {unit}')})"
+
+
 def told_apart(records: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """For each of several records of one kind of device, by key, words that no other one has.
 

@@ -85,7 +85,7 @@ def _found(record: Record) -> Found:
 
 def _time(result: dict[str, Any]) -> str:
     if "time" in result:
-        return conditions.time(result["time"])
+        return conditions.brief(result["time"])
     if not result:
         return ""
     return f"no time: {result.get('untimed') or result.get('reason') or result['verdict']}"
