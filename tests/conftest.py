@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -26,6 +27,12 @@ from warpshelf.web import fetch
 if TYPE_CHECKING:
     from browsing import Visit
     from playwright.sync_api import Browser
+
+# A shell that puts the tests into the background ignores some signals for them, as nohup does, and
+# what they start would ignore them too, whatever a test sends.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGHUP"):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 ROOT = Path(__file__).resolve().parents[1]
 WRONG = ROOT / "tests" / "wrong"

@@ -196,7 +196,9 @@ def test_the_reference_names_sound_snippets_and_all_modules(shelf: Trial) -> Non
     shelf.snippet("broken", "x = (\n")
     build.render(project(shelf))
     folder = shelf.root / "build/fragments/reference"
-    assert (folder / "snippets.md").read_text() == "::: snippets.sound.sound\n"
+    sorts = {path.stem: path.read_text() for path in (folder / "snippets").iterdir()}
+    assert sorts.pop("triton") == "::: snippets.sound.sound\n"
+    assert sorts == dict.fromkeys(("cuda", "models", "programs"), "\n")
     assert (folder / "tooling" / "bench.md").read_text().startswith("::: warpshelf.bench\n\n::: ")
     assert "::: warpshelf.bench.pool\n" in (folder / "tooling" / "bench.md").read_text()
 

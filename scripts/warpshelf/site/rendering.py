@@ -146,7 +146,7 @@ def _references(snippets: Iterable[Snippet]) -> dict[str, str]:
 
 def _sort(one: Snippet) -> str:
     if one.kind == "kernel":
-        return "triton" if one.uses_triton else "cuda"
+        return "cuda" if one.cuda_path is not None and not one.uses_triton else "triton"
     return f"{one.kind}s"
 
 
