@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from synthetic import steady
 from versioned import NAME, SLUG, Repository, git, times
 
+from warpshelf.core import git as git_room
 from warpshelf.core.files import dump
 from warpshelf.core.findings import ShelfError
 from warpshelf.core.project import Project
@@ -38,7 +39,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         seen.append(" ".join(command))
         return real(command, *args, **more)
 
-    monkeypatch.setattr(versions.subprocess, "run", run)
+    monkeypatch.setattr(git_room.subprocess, "run", run)
     return seen
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -14,6 +13,7 @@ from warpshelf.bench import demo
 from warpshelf.bench.pool import Job, Outcome
 from warpshelf.contract import architectures, digest
 from warpshelf.contract.snippet import Snippet
+from warpshelf.core import git
 from warpshelf.core.findings import Finding
 from warpshelf.look import kept
 from warpshelf.look.view import View
@@ -343,14 +343,8 @@ def commit(root: Path) -> str | None:
     if not (root / ".git").exists() and (note := root / TRAVELS_WITH).is_file():
         return note.read_text(encoding="utf-8").strip() or None
 
-    def git(*words: str) -> str:
-        return subprocess.run(
-            ["git", "-C", str(root), *words], capture_output=True, text=True, check=True, timeout=20
-        ).stdout.strip()
-
-    try:
-        return git("rev-parse", "--short=12", "HEAD") + (
-            "+changes" if git("status", "--porcelain", "--", ".", RECORDS) else ""
-        )
-    except (OSError, subprocess.SubprocessError):
+    name = git.line(root, "rev-parse", "--short=12", "HEAD")
+    changed = git.line(root, "status", "--porcelain", "--", ".", RECORDS)
+    if name is None or changed is None:
         return None
+    return f"{name}+changes" if changed else name

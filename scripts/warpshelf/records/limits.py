@@ -11,19 +11,20 @@ from typing import Any
 # those of 10.0 but for int8 and fp64. Of a version they are the most of any card: a GeForce of 7.5,
 # 8.6, 8.9 or 12.0 has half the rate where matrix instructions sum in fp32, as do all of tf32 and
 # bf16, and its cards for work do not.
+ADA = {
+    "fp64": 4,
+    "fp32": 256,
+    "tf32": 512,
+    "fp16": 1024,
+    "bf16": 1024,
+    "fp8": 2048,
+    "int8": 2048,
+}
 FLOPS_PER_CLOCK = {
     75: {"fp64": 4, "fp32": 128, "fp16": 1024, "int8": 2048},
     80: {"fp64": 128, "fp32": 128, "tf32": 1024, "fp16": 2048, "bf16": 2048, "int8": 4096},
     86: {"fp64": 4, "fp32": 256, "tf32": 512, "fp16": 1024, "bf16": 1024, "int8": 2048},
-    89: {
-        "fp64": 4,
-        "fp32": 256,
-        "tf32": 512,
-        "fp16": 1024,
-        "bf16": 1024,
-        "fp8": 2048,
-        "int8": 2048,
-    },
+    89: ADA,
     90: {
         "fp64": 256,
         "fp32": 256,
@@ -35,15 +36,7 @@ FLOPS_PER_CLOCK = {
     },
     100: {"fp32": 256, "tf32": 4096, "fp16": 8192, "bf16": 8192, "fp8": 16384, "int8": 16384},
     103: {"fp32": 256, "tf32": 4096, "fp16": 8192, "bf16": 8192, "fp8": 16384},
-    120: {
-        "fp64": 4,
-        "fp32": 256,
-        "tf32": 512,
-        "fp16": 1024,
-        "bf16": 1024,
-        "fp8": 2048,
-        "int8": 2048,
-    },
+    120: ADA,  # of the same rates
 }
 ROUNDING = 1e-3  # of a time and of the peak rates, which a record has to four digits
 

@@ -6,16 +6,14 @@ record. The record of a CPU has none: anyone can make it again.
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
+from warpshelf.core import git
 from warpshelf.records.schema import JOB, PERSON
 
 Origin = dict[str, str]  # {"who": a name} or {"job": the address of a job's log}
-
-ASK = 20.0  # seconds for git
 
 
 def person(name: str) -> Origin:
@@ -40,7 +38,7 @@ def job(environment: Mapping[str, str]) -> Origin | None:
 
 def user(root: Path) -> Origin | None:
     """The origin of what the user of a checkout makes, by the name that git has of them."""
-    name = (_git(root, "config", "user.name") or "").strip()
+    name = git.line(root, "config", "user.name") or ""
     return {"who": name} if PERSON.fullmatch(name) else None
 
 
@@ -52,20 +50,5 @@ def words(origin: Origin) -> str:
 def committed(root: Path, commit: str) -> datetime | None:
     """When a commit was made; None where this checkout does not have it."""
     name = commit.removesuffix("+changes")
-    told = _git(root, "show", "--no-patch", "--format=%ct", f"{name}^{{commit}}")
-    return datetime.fromtimestamp(int(told), UTC) if told and told.strip().isdigit() else None
-
-
-def _git(root: Path, *words: str) -> str | None:
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(root), *words],
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            check=True,
-            timeout=ASK,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout
+    told = git.line(root, "show", "--no-patch", "--format=%ct", f"{name}^{{commit}}")
+    return datetime.fromtimestamp(int(told), UTC) if told and told.isdigit() else None

@@ -8,12 +8,12 @@ the line of first parents is followed, so a branch that was merged counts as one
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from warpshelf.contract.snippet import ID
+from warpshelf.core import git
 from warpshelf.core.project import Project
 from warpshelf.records.machine import CPU
 from warpshelf.records.siblings import slug_of
@@ -127,9 +127,4 @@ def one(project: Project, commit: str, path: str) -> tuple[str, bytes] | None:
 def _git(root: Path, *words: str, given: bytes = b"") -> bytes | None:
     """What git prints; None where it fails, or is not there."""
     settings = ("-c", "core.quotePath=false", "-c", "log.diffMerges=separate")
-    command = ["git", "-C", str(root), *settings, *words]
-    try:
-        done = subprocess.run(command, input=given, capture_output=True, check=False)
-    except OSError:
-        return None
-    return done.stdout if done.returncode == 0 else None
+    return git.ask(root, *settings, *words, given=given)
