@@ -19,9 +19,8 @@ def checkout(tmp_path: Path) -> Path:
 def test_what_git_prints_is_handed_on(checkout: Path) -> None:
     assert git.line(checkout, "rev-parse", "--is-inside-work-tree") == "true"
     number = git.ask(checkout, "hash-object", "-w", "--stdin", given=b"one\n")
-    assert number is not None and git.ask(checkout, "cat-file", "blob", number.decode().strip()) == (
-        b"one\n"
-    )
+    assert number is not None
+    assert git.ask(checkout, "cat-file", "blob", number.decode().strip()) == b"one\n"
 
 
 def test_what_it_cannot_say_is_nothing(
