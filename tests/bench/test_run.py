@@ -19,7 +19,8 @@ from conftest import MKDOCS, ROOT, WRONG, Trial, new_trial, sound_snippet, wrong
 
 from warpshelf.bench.pool import AHEAD
 
-OVERLAYS = {path.stem: path for path in sorted(WRONG.glob("*.py"))}
+PARTS = re.split(r"^# ==== (\w+) ====\n", (WRONG / "overlays.txt").read_text("utf-8"), flags=re.M)
+OVERLAYS = dict(zip(PARTS[1::2], PARTS[2::2], strict=True))
 HOSTILE = """
 
 def demo(device):
@@ -49,8 +50,8 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     trial.snippet("sound", sound_snippet())
     head, guard, tail = sound_snippet().partition('if __name__ == "__main__":')
     trial.snippet("hostile", f"{head}{HOSTILE}{guard}{tail}")
-    for name, path in OVERLAYS.items():
-        trial.snippet(name, wrong_snippet(path.read_text(encoding="utf-8")))
+    for name, overlay in OVERLAYS.items():
+        trial.snippet(name, wrong_snippet(overlay))
     latin = trial.snippet("latin", sound_snippet().replace("matrix", "m\u00e4trix"))
     latin.write_bytes(latin.read_text(encoding="utf-8").encode("latin-1"))
     for name in ["sound", "hostile", "latin", *OVERLAYS]:
@@ -67,7 +68,7 @@ def test_a_run_with_anything_wrong_exits_with_1(outcome: Outcome) -> None:
 
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_what_is_wrong_is_said_in_one_line(outcome: Outcome, name: str) -> None:
-    says = re.search(r"^# says: (.*)$", OVERLAYS[name].read_text(encoding="utf-8"), re.M)
+    says = re.search(r"^# says: (.*)$", OVERLAYS[name], re.M)
     assert says is not None
     verdict = outcome.verdicts[name]
     assert verdict["state"] == "failed"
@@ -163,7 +164,7 @@ def test_a_demo_that_departs_from_its_record_fails(trial: Trial) -> None:
 
 
 def test_a_failure_is_never_cached(trial: Trial) -> None:
-    trial.snippet("zeros", wrong_snippet(OVERLAYS["zeros"].read_text()))
+    trial.snippet("zeros", wrong_snippet(OVERLAYS["zeros"]))
     for _ in range(2):
         run = trial.shelf("run", "--json")
         assert run.returncode == 1
@@ -186,7 +187,7 @@ def test_a_changed_helper_runs_again_what_imports_it(trial: Trial) -> None:
 
 def test_out_writes_one_file_that_import_puts_in_place(trial: Trial) -> None:
     trial.snippet("sound", sound_snippet())
-    trial.snippet("zeros", wrong_snippet(OVERLAYS["zeros"].read_text()))
+    trial.snippet("zeros", wrong_snippet(OVERLAYS["zeros"]))
     run = trial.shelf("run", "--out", "records.json")
     assert run.returncode == 1
     assert not (trial.root / "snippets" / "sound" / "results").exists()
@@ -197,9 +198,7 @@ def test_out_writes_one_file_that_import_puts_in_place(trial: Trial) -> None:
 
 
 def test_a_spent_budget_leaves_the_rest_for_the_next_run(trial: Trial) -> None:
-    slow = wrong_snippet(OVERLAYS["infinite_loop"].read_text()).replace(
-        '"seconds": 2', '"seconds": 600'
-    )
+    slow = wrong_snippet(OVERLAYS["infinite_loop"]).replace('"seconds": 2', '"seconds": 600')
     trial.snippet("endless", slow)
     started = time.monotonic()
     run = trial.process("run", "--budget", "4", "--json")
@@ -228,7 +227,7 @@ def test_a_run_killed_at_any_moment_leaves_whole_records(trial: Trial) -> None:
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
 def test_no_process_outlives_a_killed_run(trial: Trial) -> None:
-    text = wrong_snippet(OVERLAYS["infinite_loop"].read_text())
+    text = wrong_snippet(OVERLAYS["infinite_loop"])
     trial.snippet("endless", text.replace('"seconds": 2', '"seconds": 600'))
     mark = {**os.environ, "TRIAL_MARK": str(trial.root)}
     process = subprocess.Popen(

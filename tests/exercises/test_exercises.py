@@ -9,10 +9,10 @@ asks, and folds its answer, whose results are in bold:
 
             `2 * 128 * 128 / (128 + 128)` operations a number: **32 operations a byte**.
 
-`answers/<part>/<topic>.py`, its hyphens written as underscores, has a function for each, named
-after it (`tile_intensity`), which computes the results and returns them as the page words them: one
-text, or a tuple of them in the page's order. It may import snippets, but neither a page nor a
-constant that is the result itself.
+`answers/<part>.py` has a function for each, named after it (`tile_intensity`, and with its page
+before it, `blackwell_stages`, where two pages of a part ask exercises of one name). It computes the
+results and returns them as the page words them: one text, or a tuple of them in the page's order.
+It may import snippets, but neither a page nor a constant that is the result itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,8 +48,8 @@ class Exercise(NamedTuple):
     results: tuple[str, ...]
 
 
-def function(name: str) -> str:
-    """The name of the function that answers: `Tile intensity` is `tile_intensity`."""
+def plain(name: str) -> str:
+    """`Tile intensity` as a function is named: `tile_intensity`."""
     return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
 
 
@@ -75,46 +77,59 @@ def pages() -> Iterator[tuple[str, str]]:
 ALL = [one for page, text in pages() for one in exercises(page, text)]
 
 
-def answers(page: str) -> dict[str, Callable[[], str | tuple[str, ...]]]:
-    """The functions that answer a page's exercises."""
-    path = ANSWERS / f"{page.replace('-', '_')}.py"
+TWICE = {
+    (part, name)
+    for (part, name), count in Counter(
+        (one.page.partition("/")[0], plain(one.name)) for one in ALL
+    ).items()
+    if count > 1
+}
+
+
+def function(one: Exercise) -> str:
+    """The name of the function that answers an exercise."""
+    part, _, topic = one.page.partition("/")
+    name = plain(one.name)
+    return f"{plain(topic)}_{name}" if (part, name) in TWICE else name
+
+
+@cache
+def answers(part: str) -> dict[str, Callable[[], str | tuple[str, ...]]]:
+    """The functions that answer the exercises of a part's pages."""
+    path = ANSWERS / f"{part}.py"
     if not path.is_file():
         return {}
-    spec = importlib.util.spec_from_file_location(f"answers.{page}", path)
+    spec = importlib.util.spec_from_file_location(f"answers.{part}", path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    public = inspect.getmembers(module, inspect.isfunction)
     return {
         name: value
-        for name, value in public
+        for name, value in inspect.getmembers(module, inspect.isfunction)
         if value.__module__ == module.__name__ and not name.startswith("_")
     }
 
 
-@pytest.mark.parametrize("one", ALL, ids=lambda one: f"{one.page}-{function(one.name)}")
+@pytest.mark.parametrize("one", ALL, ids=lambda one: f"{one.page}-{plain(one.name)}")
 def test_answer_is_what_is_computed(one: Exercise) -> None:
-    known = answers(one.page)
-    assert function(one.name) in known, f"write {function(one.name)} in answers/{one.page}.py"
-    said = known[function(one.name)]()
+    part = one.page.partition("/")[0]
+    known = answers(part)
+    assert function(one) in known, f"write {function(one)} in answers/{part}.py"
+    said = known[function(one)]()
     assert one.results == (said if isinstance(said, tuple) else (said,))
     assert one.results and one.question
 
 
 def test_pages_have_three_to_five_and_each_function_its_exercise() -> None:
-    asked: dict[str, list[str]] = {}
+    asked: dict[str, set[str]] = {}
     for one in ALL:
-        asked.setdefault(one.page.replace("-", "_"), []).append(function(one.name))
-    assert {
-        page: len(names) for page, names in asked.items() if not FEWEST <= len(names) <= MOST
-    } == {}
-    assert {page for page, names in asked.items() if len(set(names)) < len(names)} == set()
-    written = {
-        path.relative_to(ANSWERS).with_suffix("").as_posix() for path in ANSWERS.rglob("*.py")
-    }
-    assert written == set(asked)
-    for page, names in asked.items():
-        assert set(answers(page)) == set(names), page
+        asked.setdefault(one.page.partition("/")[0], set()).add(function(one))
+    many = Counter(one.page for one in ALL)
+    assert {page: count for page, count in many.items() if not FEWEST <= count <= MOST} == {}
+    assert len(ALL) == sum(len(names) for names in asked.values())  # no two of one name
+    assert {path.stem for path in ANSWERS.glob("*.py")} == set(asked)
+    for part, names in asked.items():
+        assert set(answers(part)) == names, part
 
 
 def test_an_exercise_is_read_whole() -> None:

@@ -1,3 +1,0 @@
-# Raises while it is imported.
-# says: :\d+: raised RuntimeError: no luck at import
-raise RuntimeError("no luck")

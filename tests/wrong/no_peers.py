@@ -1,3 +1,0 @@
-# Lacks a name of the contract.
-# without: PEERS
-# says: PEERS is missing; add `PEERS = \{"torch": function\}`

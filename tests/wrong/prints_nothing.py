@@ -1,4 +1,0 @@
-# Prints nothing.
-# says: demo\(\) printed nothing
-def demo(device):
-    pass

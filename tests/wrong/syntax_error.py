@@ -1,4 +1,0 @@
-# Is no Python.
-# says: :\d+: is not valid Python: expected ':'
-def kernel(a, b)
-    return a @ b
