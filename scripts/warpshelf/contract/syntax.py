@@ -1,8 +1,9 @@
-"""What a Python file says, read without running it: names, functions, imports, long lines."""
+"""What a source file says, read without running it: names, functions, imports, tokens of C++."""
 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -145,3 +146,48 @@ def long_lines(text: str, columns: int) -> Iterator[tuple[int, int]]:
     for number, line in enumerate(text.splitlines(), 1):
         if len(line) > columns:
             yield number, len(line)
+
+
+# Of C++, what a compiler tells apart: a comment and any whitespace are one space, a line of the
+# preprocessor is one token, since its end and the spaces in it mean something.
+CPP = re.compile(
+    r"""(?P<space>\s+|\\\n|//(?:\\\n|[^\n])*|/\*.*?(?:\*/|\Z))
+    |(?:u8|[uUL])?R"(?P<fence>[^()\\\s]{0,16})\(.*?\)(?P=fence)"
+    |(?:u8|[uUL])?(?:"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+')
+    |\.?\d(?:[eEpP][+-]|'\w|[\w.])*
+    |[A-Za-z_$][\w$]*
+    |\.\.\.|<=>|->\*|<<=|>>=|->|::|\.\*|\+\+|--|<<|>>|&&|\|\||\#\#|[-+*/%^&|=!<>]=|.""",
+    re.DOTALL | re.VERBOSE,
+)
+
+
+def cpp_tokens(text: str) -> Iterator[tuple[str, int]]:
+    """Each token of C++ source without its comments, and the line on which it starts."""
+    line, first = 1, True  # on its line
+    directive, begun = "", 0
+    for match in CPP.finditer(text.removeprefix("\ufeff").replace("\r\n", "\n")):
+        token, blank = match[0], match["space"] is not None
+        ends = blank and token.isspace() and "\n" in token
+        if directive and ends:
+            yield directive.rstrip(), begun
+            directive = ""
+        elif directive:
+            glued = directive[-1] in " #"
+            directive += token if not blank else "" if glued else " "
+        elif token == "#" and first:
+            directive, begun = token, line
+        elif not blank:
+            yield token, line
+        first = ends or (first and blank)
+        line += token.count("\n")
+    if directive:
+        yield directive.rstrip(), begun
+
+
+def says_nothing(node: ast.AST) -> bool:
+    """Whether it is a docstring, or another string that stands alone and is never read."""
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
