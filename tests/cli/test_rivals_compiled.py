@@ -14,7 +14,7 @@ from warpshelf.contract import snippet
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.project import Project
 from warpshelf.look import kept, rivalry
-from warpshelf.site import beside
+from warpshelf.site import exhibits
 
 pytest.importorskip("triton")
 
@@ -77,7 +77,7 @@ def compiler() -> str:
 
 
 def said(one: Snippet) -> list[str]:
-    return [str(finding) for finding in beside.check(one)]
+    return [str(finding) for finding in exhibits.check_rivals(one)]
 
 
 def change(one: Snippet, old: str, new: str) -> None:
@@ -98,7 +98,7 @@ def test_a_kernel_is_compiled_kept_and_current(trial: Trial, sound: Snippet, clo
     )
     assert said(sound) == []
     kept_view = kept.summaries_of(sound)[0][0]
-    ((pair,), findings) = beside.pairs(sound, [kept_view])
+    ((pair,), findings) = exhibits.paired(sound, [kept_view])
     assert findings == [] and pair.archs == ["sm_90"] and pair.answer.compiler == compiler()
     assert pair.answer.builds["sm_90"]["loop"] == {}
     assert pair.answer.builds["sm_90"]["bytes"] == 8  # one load and one store of 4 bytes a lane
@@ -109,7 +109,7 @@ def test_a_kernel_is_compiled_kept_and_current(trial: Trial, sound: Snippet, clo
     stale = said(sound)
     assert len(stale) == 2 and "not compiled as its entry has it" in stale[0]
     assert "rivals.json: has 1 of kernels that rivals.yml does not name" in stale[1]
-    assert beside.pairs(sound, [kept_view])[0] == []
+    assert exhibits.paired(sound, [kept_view])[0] == []
     change(sound, "BLOCK: 256", "BLOCK: 128")
     change(sound, "transpose_naive", "transpose_tiled")
     (told,) = said(sound)
@@ -187,7 +187,7 @@ def test_a_language_of_its_own_needs_no_clone(trial: Trial, sound: Snippet) -> N
     assert "compiling scale of triton" in done.stdout
     assert said(sound) == []
     kept_view = kept.summaries_of(sound)[0][0]
-    ((pair,), _) = beside.pairs(sound, [kept_view])
+    ((pair,), _) = exhibits.paired(sound, [kept_view])
     assert pair.answer.compiler.startswith("triton 3.")
     assert pair.answer.builds["sm_90"]["bytes"] == 8
     (sound.folder / "in_own.py").write_text(KERNEL + BINARY + "# changed\n")

@@ -15,7 +15,7 @@ from conftest import ROOT
 from playwright.sync_api import Browser, Page
 from synthetic import case, exhibit, measured, record, result, verified
 
-from warpshelf.render import pairs, results, tally
+from warpshelf.render import pairs, results
 from warpshelf.render.exhibit import Exhibit
 from warpshelf.render.fragments import fragments
 
@@ -57,7 +57,7 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     for name in ("warpshelf.css", "results.js"):
         (folder / name).write_bytes((ASSETS / name).read_bytes())
     shown = [kernel("softmax", 6e-5), kernel("scan", 2e-4)]
-    body = tally.summary(shown) + results.overview(shown, {}) + pairs.side_by_side(shown)
+    body = results.summary(shown) + results.overview(shown, {}) + pairs.side_by_side(shown)
     (folder / "index.html").write_text(HTML.format(stub="", body=body), encoding="utf-8")
     (folder / "instant.html").write_text(HTML.format(stub=INSTANT, body=body), encoding="utf-8")
     whole = fragments(kernel("softmax", 6e-5))["accuracy"].partition("\n\n")[0]

@@ -12,11 +12,11 @@ from synthetic import case, exhibit, machine, measured, record, result, steady, 
 
 from warpshelf.records.history import Version
 from warpshelf.records.siblings import keys
-from warpshelf.render import histories, pairs, tally
-from warpshelf.render.disagreements import disagreements
+from warpshelf.render import histories, pairs, results
 from warpshelf.render.exhibit import Exhibit, MachineState
 from warpshelf.render.fragments import KEYS, fragments
-from warpshelf.render.overtime import Line
+from warpshelf.render.histories import Line
+from warpshelf.render.pairs import disagreements
 from warpshelf.site import home
 
 SLUG = "imaginary-g9-80gb"
@@ -92,7 +92,7 @@ def test_records_that_agree_by_now_say_so() -> None:
 
 def test_a_kind_of_machine_counts_once() -> None:
     shown = [beside(made(1.0), made(1.3))]
-    assert tally.tally(shown).gpus == ("Imaginary G9 80GB",)
+    assert results.tally(shown).gpus == ("Imaginary G9 80GB",)
     from warpshelf.readings.model import Shelf
 
     assert "<strong>2</strong> machines" in home.counts(Shelf(), shown)

@@ -1,15 +1,27 @@
+"""Listings and the links below them: what a reader copies is the file, byte for byte."""
+
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import markdown
 import pytest
+from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import CODE, CUDA, steady
 
+from warpshelf.contract import snippet
+from warpshelf.core.project import Project
 from warpshelf.render import listings
 from warpshelf.render.listings import Listing
+from warpshelf.site import exhibits
 
 HOSTILE = [
     '--8<-- "/etc/passwd"',
@@ -121,3 +133,212 @@ def test_the_section_named_by_the_kind_opens_first_and_the_whole_file_is_folded(
     opened, _ = listings.listing(Listing("x", "python", "x.py", text), "model").split("???")
     assert "first" in opened
     assert "???" not in listings.listing(Listing("x", "python", "x.py", "plain = 1"), "kernel")
+
+
+SNIPPETS = {one.id: one for one in snippet.discover(Project(ROOT))}
+
+
+class Rison:
+    """Reads Rison as its grammar has it: https://github.com/Nanonid/rison."""
+
+    WORDS = {"!t": True, "!f": False, "!n": None}
+
+    def __init__(self, text: str) -> None:
+        self.text, self.at = text, 0
+
+    def value(self) -> Any:
+        if self.text.startswith("!(", self.at):
+            self.at += 2
+            return self.items(lambda: self.value())
+        if self.text.startswith("(", self.at):
+            self.at += 1
+            return dict(self.items(self.pair))
+        if self.text.startswith("'", self.at):
+            return self.string()
+        found = re.compile(r"![tfn]|[^ '!:(),*@$]+").match(self.text, self.at)
+        assert found, f"no value at {self.text[self.at : self.at + 20]!r}"
+        self.at = found.end()
+        word = found[0]
+        if word in self.WORDS:
+            return self.WORDS[word]
+        return json.loads(word) if word[0] in "-0123456789" else word
+
+    def items(self, read: Any) -> list[Any]:
+        found = []
+        while self.text[self.at] != ")":
+            found.append(read())
+            if self.text[self.at] == ",":
+                self.at += 1
+        self.at += 1
+        return found
+
+    def pair(self) -> tuple[str, Any]:
+        key = self.value()
+        assert self.text[self.at] == ":"
+        self.at += 1
+        return key, self.value()
+
+    def string(self) -> str:
+        found = re.compile(r"'((?:[^'!]|!['!])*)'").match(self.text, self.at)
+        assert found
+        self.at = found.end()
+        return re.sub("!(.)", r"\1", found[1])
+
+
+def state(link: str) -> dict[str, Any]:
+    """What Compiler Explorer makes of a link: its layout."""
+    parts = urlsplit(link)
+    assert (parts.scheme, parts.netloc, parts.path, parts.query) == (
+        "https", "godbolt.org", "/", "",
+    )  # fmt: skip
+    text = f"({unquote(parts.fragment, errors='strict')})"
+    reader = Rison(text)
+    found = reader.value()
+    assert reader.at == len(text)
+    assert isinstance(found, dict)
+    return found
+
+
+def panes(link: str) -> dict[str, dict[str, Any]]:
+    """The state of each pane by its name."""
+    layout = state(link)
+    assert layout["version"] == 4 and [row["type"] for row in layout["content"]] == ["row"]
+    return {one["componentName"]: one["componentState"] for one in layout["content"][0]["content"]}
+
+
+values = st.recursive(
+    st.text(max_size=9) | st.integers() | st.booleans() | st.none(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+)
+
+
+@given(values)
+def test_rison_is_read_back(value: Any) -> None:
+    assert Rison(listings.rison(value)).value() == value
+
+
+@given(st.text(max_size=80).filter(lambda text: "\ud800" not in text))
+def test_any_source_is_found_in_its_link(text: str) -> None:
+    link = listings.triton("x.py", text)
+    assert link and re.fullmatch(r"https://godbolt\.org/#[A-Za-z0-9%._~-]+", link)
+    assert panes(link)["codeEditor"]["source"] == text
+
+
+def links() -> dict[str, tuple[Listing, str]]:
+    """The link of each file of ours that has one."""
+    found = {}
+    for one in SNIPPETS.values():
+        record = json.loads((one.results / "cpu.json").read_text())
+        rows = [
+            row["kernel"] for row in record.get("compiled", ()) if row["language"] == "CUDA C++"
+        ]
+        for listing in exhibits.code(one):
+            link = listings.explored(listing, sorted(set(rows)), one.calls)
+            if link:
+                found[listing.name] = (listing, link)
+    return found
+
+
+LINKS = links()
+
+
+def test_the_kernels_and_the_programs_of_python_alone_have_a_link() -> None:
+    assert {"sgemm.cu", "stream.cu", "softmax.py", "flash_attention.py"} <= LINKS.keys()
+    assert {"model_flops.py", "pipeline_schedules.py"} <= LINKS.keys()
+    # These need the shared module beside them, or torch: there they would not run.
+    assert not {"sgemm.py", "stream.py", "ring_attention.py"} & LINKS.keys()
+    assert "warp_primitives.cu" not in LINKS  # headers of libraries may not be there
+    assert listings.cuda("x.cu", "// no #include\n__global__ void k() {}\n") is not None
+    assert listings.cuda("x.cu", "  # include <cub/cub.cuh>\n__global__ void k() {}\n") is None
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_a_link_carries_the_file(name: str) -> None:
+    listing, link = LINKS[name]
+    found = panes(link)
+    editor = found["codeEditor"]
+    [output] = [pane for kind, pane in found.items() if kind != "codeEditor"]
+    path = ROOT / "snippets" / name.partition(".")[0] / name
+    text = path.read_text(encoding="utf-8").rstrip("\n")
+    if "papergpu" in text:  # there kernels are compiled, and nothing executes them
+        before, _, rest = text.partition("if not torch.cuda.is_available():")
+        text = before + rest.partition("papergpu.activate()\n\n")[2]
+    assert editor["source"].startswith(text) and "papergpu" not in editor["source"]
+    assert editor["lang"] == output["lang"] and output["source"] == editor["id"] == 1
+    tool = {"cu": listings.CUDA, "py": listings.TRITON}[name[-2:]]
+    if listing.label == "Python":
+        tool = listings.PYTHON
+        assert "executor" in found and editor["source"] == path.read_text(encoding="utf-8")
+    assert output["compiler"] == tool["compiler"]
+
+
+@pytest.mark.parametrize("name", [name for name in LINKS if name.endswith(".cu")])
+def test_the_source_in_a_link_has_every_instance_compiled(name: str) -> None:
+    """By NVRTC as there: the kernels of the record come out, and no template is left idle."""
+    nvrtc = pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
+    source = panes(LINKS[name][1])["codeEditor"]["source"]
+    options = [option.encode() for option in listings.CUDA["options"].split()]
+    try:
+        error, program = nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, [], [])
+    except RuntimeError as missing:  # the bindings are there, the compiler is not
+        pytest.skip(str(missing))
+    (error,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+    assert int(error) == 0
+    ptx = b" " * nvrtc.nvrtcGetPTXSize(program)[1]
+    nvrtc.nvrtcGetPTX(program, ptx)
+    entries = set(re.findall(rb"\.entry (\w+)", ptx))
+    record = json.loads((SNIPPETS[name[:-3]].results / "cpu.json").read_text())
+    assert len(entries) == len({row["kernel"] for row in record["compiled"]}) > 1
+
+
+RUN = """
+import runpy, sys, unittest.mock as mock
+import torch, triton
+from torch._subclasses.fake_tensor import FakeTensorMode
+called = set()
+triton.runtime.jit.JITFunction.run = lambda self, *a, **k: called.add(self.fn.__name__)
+torch._subclasses.FakeTensor.data_ptr = mock.MagicMock(return_value=0)
+with FakeTensorMode():
+    runpy.run_path(sys.argv[1], run_name="example")
+print(*sorted(called))
+"""
+
+
+@pytest.mark.parametrize("name", ["softmax.py", "flash_attention.py"])
+def test_the_calls_below_a_source_reach_every_kernel(name: str, tmp_path: Path) -> None:
+    """As Compiler Explorer does: no GPU, tensors without values, and a call only compiles."""
+    pytest.importorskip("triton")
+    output = panes(LINKS[name][1])
+    file = tmp_path / name
+    file.write_text(output["codeEditor"]["source"], encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, str(file)],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    record = json.loads((SNIPPETS[name[:-3]].results / "cpu.json").read_text())
+    assert set(done.stdout.split()) == {row["kernel"] for row in record["compiled"]}
+
+
+def test_what_is_too_long_or_does_nothing_there_has_no_link() -> None:
+    assert listings.python("x.py", "x = 1\n" * listings.LONGEST) is None
+    assert listings.python("x.py", "import json, torch") is None
+    assert listings.python("x.py", "from . import near") is None
+    assert listings.python("x.py", "def (") is None
+    assert listings.python("x.py", "from os import path\nimport json") is not None
+    plain = Listing("Triton", "python", "x.py", "import triton")
+    assert listings.explored(plain) is None  # nothing calls its kernels
+
+
+def test_the_line_below_a_listing_says_where_the_file_is() -> None:
+    line = listings.ways(
+        "softmax", "softmax.py", "https://github.com/o/r", "https://godbolt.org/#x"
+    )
+    assert "](/sources/softmax/softmax.py){ download=softmax.py }" in line
+    assert "(https://github.com/o/r/blob/main/snippets/softmax/softmax.py)" in line
+    assert "`git clone https://github.com/o/r`" in line and "(https://godbolt.org/#x)" in line
+    bare = listings.ways("softmax", "softmax.py", None, None)
+    assert "clone" not in bare and "godbolt" not in bare and "nvcc" not in bare
+    line = listings.ways("sgemm", "sgemm.cu", None, None)
+    assert "`nvcc -std=c++17 -arch=native -c sgemm.cu`" in line  # tests/snippets/test_cuda.py
+    assert "-arch=sm_90a -c a.cu" in listings.ways("a", "a.cu", None, None, "sm_90a")

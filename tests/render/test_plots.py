@@ -1,5 +1,8 @@
+"""Plots: values in their places, words within the picture, and what each of them says."""
+
 from __future__ import annotations
 
+import math
 import re
 from html import unescape
 from xml.etree import ElementTree
@@ -10,6 +13,96 @@ from hypothesis import strategies as st
 from synthetic import case, ladder, record, result, steady, sweep
 
 from warpshelf.render import plots, svg
+from warpshelf.render.svg import Scale
+
+
+def test_coordinates_are_short_and_never_minus_zero() -> None:
+    assert [svg.at(v) for v in (1.0, 1.26, -0.01, 120.0, 0.0)] == ["1", "1.3", "0", "120", "0"]
+
+
+def test_words_are_cut_to_the_room_they_have() -> None:
+    assert svg.shortened("one pass", 400) == "one pass"
+    cut = svg.shortened("three passes over the row", 100)
+    assert cut.endswith("…") and len(cut) * svg.TEXT * svg.BROAD <= 100
+    assert len(svg.shortened("数" * 40, 100)) < len(svg.shortened("a" * 40, 100))
+    assert svg.shortened("abc", 0) == "…"
+
+
+def test_labels_apart_stay_where_they_are_and_close_ones_share_the_move() -> None:
+    assert svg.spread([10, 50, 90], 12, 0, 100) == [10, 50, 90]
+    assert svg.spread([50, 50], 12, 0, 100) == [44, 56]
+    assert svg.spread([2, 3], 12, 0, 100) == [0, 12]
+    assert svg.spread([99, 98], 12, 0, 100) == [100, 88]
+
+
+@steady
+@given(st.lists(st.floats(0, 200), min_size=1, max_size=12))
+def test_labels_never_overlap_and_keep_their_order(heights: list[float]) -> None:
+    placed = svg.spread(heights, 12, 0, 200)
+    order = sorted(range(len(heights)), key=lambda i: heights[i])
+    ranked = [placed[i] for i in order]
+    assert all(b - a >= 12 - 1e-6 for a, b in zip(ranked, ranked[1:], strict=False))
+    assert min(placed) >= -1e-6 and max(placed) <= 200 + 1e-6
+
+
+def test_a_legend_cuts_the_name_and_keeps_the_value() -> None:
+    parts, end = svg.legend(100, [svg.Entry(0, "name " * 30, ", 12 TB")], [("ws-peak", "peak")])
+    assert "12 TB" in parts[1] and "…" in parts[1]
+    assert end == 100 + 2 * svg.LINE
+
+
+RATES = st.floats(min_value=1e-20, max_value=1e20)
+
+
+def test_a_scale_has_its_ends_where_they_are_said_to_be() -> None:
+    for log in (False, True):
+        scale = Scale(2, 32, 100, 20, log)
+        assert [scale(2), scale(32)] == pytest.approx([100, 20])
+    assert Scale(2, 32, 0, 100)(17) == pytest.approx(50)
+    assert Scale(2, 32, 0, 100, log=True)(8) == pytest.approx(50)
+    assert Scale(0, 10, 4, 104)(-1) == pytest.approx(-6)  # what lies beyond is drawn beyond
+
+
+def test_the_area_lies_between_its_margins() -> None:
+    x, y = svg.across(0, 1), svg.upwards(0, 1)
+    assert (x(0), x(1)) == (svg.LEFT, svg.WIDTH - svg.RIGHT)
+    assert (y(0), y(1)) == (svg.TOP + svg.AREA, svg.TOP)
+
+
+@steady
+@given(RATES)
+def test_steps_are_round_few_and_reach_the_most(most: float) -> None:
+    step, top = svg.rounded(most)
+    lead = step / 10 ** math.floor(math.log10(step) + 1e-9)
+    assert min(abs(lead - f) for f in (1, 2, 5, 10)) < 1e-6
+    assert most <= top * (1 + 1e-9) and 2 <= round(top / step) <= 7
+
+
+@steady
+@given(RATES, st.floats(1.5, 30))
+def test_decades_are_on_their_scale_and_few(low: float, wide: float) -> None:
+    scale = svg.upwards(low, low * 10**wide, log=True)
+    found = svg.decades(scale)
+    assert 1 <= len(found) <= svg.MOST
+    assert all(scale.low / 1.001 <= value <= scale.high * 1.001 for value in found)
+
+
+def test_labels_are_in_the_units_of_the_axis() -> None:
+    assert svg.labelled([0, 5e11, 1e12], svg.prefix("TB/s")) == [
+        (0, "0"),
+        (5e11, "0.5"),
+        (1e12, "1"),
+    ]
+    assert [svg.prefix(unit) for unit in ("B/s", "kB/s", "PFLOP/s")] == [1.0, 1e3, 1e15]
+
+
+def test_labels_that_would_touch_are_left_out_but_the_name_never() -> None:
+    x = svg.across(1, 1000, log=True)
+    ticks = [(float(n), str(n)) for n in range(900, 1001, 10)]
+    drawn = list(svg.sizes(x, ticks, "n"))
+    assert len(drawn) < len(ticks) / 2 and ">900<" in drawn[0] and ">n<" in drawn[-1]
+    assert len(list(svg.columns(x, ticks, "n"))) == 2 * len(ticks) + 1
+
 
 NS = "{http://www.w3.org/2000/svg}"
 

@@ -1,4 +1,4 @@
-"""The table of all results, what it counts, and two machines side by side."""
+"""The tables of all results: every snippet, every machine, every architecture."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic import case, exhibit, facts, measured, record, result, steady, verified
 
-from warpshelf.render import pairs, results, tally
+from warpshelf.contract import architectures
+from warpshelf.render import pairs, results
 from warpshelf.render.exhibit import STATES, Exhibit, MachineState
 
 LINKS = {"softmax": "/kernels/softmax.md#snippet-softmax"}
@@ -43,15 +44,15 @@ def timed(median: float, name: str = "one pass", **more: object) -> dict:
 
 def test_without_a_gpu_the_page_says_so_in_words() -> None:
     shown = [exhibit(verified()), model()]
-    assert tally.tally(shown) == tally.Tally(2, 0, 2, 0, 0, 0, 0, ())
-    said = words(tally.summary(shown))
+    assert results.tally(shown) == results.Tally(2, 0, 2, 0, 0, 0, 0, ())
+    said = words(results.summary(shown))
     assert said.startswith("No snippet has been measured on a GPU yet: no time of ours stands")
     assert "0 measured on a GPU 2 checked with no GPU 0 compiled only" in said
     table = results.overview(shown, {})
     assert "any GPU not measured" in words(table) and "Of its limit" not in words(table)
     side = words(pairs.side_by_side(shown))
     assert "No machine has times yet" in side and "shelf run" in side
-    assert 'note "No GPU has been measured yet"' in tally.note(shown)
+    assert 'note "No GPU has been measured yet"' in results.note(shown)
 
 
 def test_each_snippet_counts_once_by_the_most_that_is_claimed_of_it() -> None:
@@ -63,13 +64,13 @@ def test_each_snippet_counts_once_by_the_most_that_is_claimed_of_it() -> None:
         exhibit(other("failed")),
         exhibit(),
     ]
-    found = tally.tally(shown)
+    found = results.tally(shown)
     assert (found.measured, found.checked, found.compiled, found.nothing) == (1, 1, 1, 2)
     assert (found.stale, found.failed, found.gpus) == (1, 1, ("Imaginary G9 80GB",))
-    said = words(tally.summary(shown))
+    said = words(results.summary(shown))
     assert said.startswith("1 of 5 snippets is measured on a GPU: Imaginary G9 80GB.")
-    assert "measured on a GPU: Imaginary G9 80GB" in words(tally.note(shown))
-    assert "No GPU" not in tally.note(shown)
+    assert "measured on a GPU: Imaginary G9 80GB" in words(results.note(shown))
+    assert "No GPU" not in results.note(shown)
 
 
 def test_a_measured_row_has_its_best_time_its_share_and_the_record() -> None:
@@ -101,7 +102,7 @@ def test_the_best_time_is_the_one_closest_to_its_limit() -> None:
 def test_numbers_that_are_withheld_are_not_here_either(state: str) -> None:
     found = timed(7.654321e-5)
     shown = [exhibit(MachineState(found, state, "imaginary-g9-80gb"), verified())]
-    html = results.overview(shown, LINKS) + pairs.side_by_side(shown) + tally.summary(shown)
+    html = results.overview(shown, LINKS) + pairs.side_by_side(shown) + results.summary(shown)
     assert not re.search(r"1[.]75|76[.]?5|imaginary-g9-80gb[.]json", unescape(html))
     assert "withheld, of 6 May 2031" in words(html) and state in words(html)
 
@@ -170,8 +171,8 @@ def test_hostile_names_do_nothing() -> None:
     bad = '<script>alert(1)</script> "x" --8<-- "y" [a](b)'
     found = timed(6e-5, bad, device=bad)
     shown = [exhibit(measured(found), measured(timed(3e-5, bad, slug="g7", device=bad)))]
-    html = results.overview(shown, {}) + pairs.side_by_side(shown) + tally.summary(shown)
-    html += tally.note(shown)
+    html = results.overview(shown, {}) + pairs.side_by_side(shown) + results.summary(shown)
+    html += results.note(shown)
     assert "<script" not in html and "--8<--" not in html and "](b)" not in html
     assert bad in unescape(html)
 
@@ -196,6 +197,51 @@ def test_any_records_give_sound_pieces(
         for i, state in enumerate(states)
     ]
     shown = [exhibit(*made, kind=kind)]
-    html = results.overview(shown, LINKS) + pairs.side_by_side(shown) + tally.summary(shown)
+    html = results.overview(shown, LINKS) + pairs.side_by_side(shown) + results.summary(shown)
     assert not re.search(r"(?<![\w/])(nan|inf|None)(?![\w.])", words(html))
     assert html.count("<tr") == html.count("</tr>") and "\n\n" not in html
+
+
+DUE = [{"case": {"m": 1}, "timed": False, "variants": ["plain", "wide"], "peers": ["torch"],
+        "tolerance": 0.0}]  # fmt: skip
+
+
+def kernel(name: str, **needs: object) -> Exhibit:
+    return exhibit(verified(record(0, due=DUE)), id=name, needs=needs)
+
+
+def cells(text: str, start: str) -> list[str]:
+    [line] = [line for line in text.splitlines() if line.startswith(f"| {start} |")]
+    return [cell.strip() for cell in line.strip("| ").split("|")]
+
+
+SHOWN = [
+    kernel("anywhere"),
+    kernel("hopper", sm=90, why="wgmma"),
+    kernel("part", variants={"wide": {"sm": ">=80", "why": "cp.async"}, "torch": {"sm": ">=89"}}),
+    kernel("none", variants={"plain": {"sm": ">=80"}, "wide": {"sm": ">=90"}}),
+    exhibit(id="model", kind="model"),
+]
+
+
+def test_kernels_are_counted_whole_in_part_and_skipped() -> None:
+    text = results.table(SHOWN, {})
+    assert [int(cell) for cell in cells(text, "SM 75")[2:]] == [1, 1, 2]
+    assert [int(cell) for cell in cells(text, "SM 80")[2:]] == [2, 1, 1]
+    assert [int(cell) for cell in cells(text, "SM 90")[2:]] == [4, 0, 0]
+    assert [int(cell) for cell in cells(text, "SM 120")[2:]] == [3, 0, 1]
+    assert "T4" in cells(text, "SM 75")[1] and "RTX 50 series" in cells(text, "SM 120")[1]
+    assert all(f"| SM {sm} |" in text for sm in architectures.KNOWN)
+
+
+def test_what_is_skipped_stands_beside_its_reason() -> None:
+    text = results.table(SHOWN, {"hopper": "/kernels/gemm.md#snippet-hopper"})
+    lines = {tuple(line.strip("| ").split(" | ")) for line in text.splitlines()[11:]}
+    dot = "&#46;"
+    assert lines >= {
+        ("SM 90&#58; wgmma", "[`hopper`](/kernels/gemm.md#snippet-hopper)",
+         "75, 80, 86, 89, 100, 103, 120"),
+        (f"SM 80 or above&#58; cp{dot}async", "`part`: wide", "75"),
+        ("SM 89 or above", "`part`: torch (peer)", "75, 80, 86"),
+        ("SM 90 or above", "`none`: wide", "75, 80, 86, 89"),
+    }  # fmt: skip

@@ -15,7 +15,7 @@ from warpshelf.core.files import dump
 from warpshelf.core.project import Project
 from warpshelf.readings import model
 from warpshelf.records import ledger
-from warpshelf.site import claims, exhibits, inspection
+from warpshelf.site import exhibits, inspection
 
 FIGURE = """\
 - figure: 2.5
@@ -51,7 +51,7 @@ def state(one: Snippet, text: str) -> Path:
 def faults(one: Snippet, text: str) -> list[str]:
     state(one, text)
     shelf = model.load(one.project.root)
-    return [str(finding) for finding in claims.check(one, shelf)]
+    return [str(finding) for finding in exhibits.check_claims(one, shelf)]
 
 
 def test_a_sound_figure_is_shown_with_the_reading_that_states_it(sound: Snippet) -> None:
@@ -65,7 +65,7 @@ def test_a_sound_figure_is_shown_with_the_reading_that_states_it(sound: Snippet)
     assert claim.url == "https://example.org/products"
     address = "https://example.org/here"
     state(sound, f"{FIGURE}  url: {address}\n")
-    [claim] = claims.claims(sound, shelf, targets)[0]
+    [claim] = exhibits.claims(sound, shelf, targets)[0]
     assert claim.url == address
 
 

@@ -17,7 +17,7 @@ from warpshelf.contract import snippet
 from warpshelf.core import pages
 from warpshelf.core.project import Project
 from warpshelf.records import ledger
-from warpshelf.render import tally
+from warpshelf.render import results
 from warpshelf.render.exhibit import Exhibit
 from warpshelf.site import exhibits, home
 
@@ -95,7 +95,7 @@ def sources() -> list[Path]:
 
 def test_the_readme_and_our_pages_claim_no_result_that_is_not_there(shown: list[Exhibit]) -> None:
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    if tally.tally(shown).gpus:
+    if results.tally(shown).gpus:
         assert DENIAL not in readme, "a GPU has been measured: say so in README.md"
         return
     assert DENIAL in readme
@@ -124,11 +124,11 @@ def test_the_home_page_and_the_numbers_follow_the_records(shown: list[Exhibit]) 
     without, with_one = [exhibit(verified())], [exhibit(measured(), verified())]
     assert "no GPU has been measured yet" in home.machines(without)
     assert "hand in the first" in home.invitation(without)
-    for piece in (home.machines, home.invitation, tally.note, tally.summary):
+    for piece in (home.machines, home.invitation, results.note, results.summary):
         assert "no gpu has" not in piece(with_one).lower()
         assert "yet" not in piece(with_one) and "first" not in piece(with_one)
-    for piece in (home.machines, tally.note, tally.summary):
+    for piece in (home.machines, results.note, results.summary):
         assert "Imaginary G9 80GB" in piece(with_one)
-    ours = tally.tally(shown)
+    ours = results.tally(shown)
     assert bool(ours.gpus) != ("no GPU has been measured yet" in home.machines(shown))
     assert ours.measured + ours.checked + ours.compiled + ours.nothing == ours.snippets

@@ -29,7 +29,7 @@ from warpshelf.contract import snippet
 from warpshelf.core.files import dump, write_atomically
 from warpshelf.core.project import Project
 from warpshelf.look import kept
-from warpshelf.site import build, mkdocs, serve
+from warpshelf.site import build, serve
 
 pytestmark = pytest.mark.alone
 
@@ -207,7 +207,7 @@ def test_the_reference_names_sound_snippets_and_all_modules(shelf: Trial) -> Non
 def test_without_mkdocs_one_line_says_so(
     shelf: Trial, monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:
-    monkeypatch.setattr(mkdocs, "find_spec", lambda name: None if name == "mkdocs" else object())
+    monkeypatch.setattr(build, "find_spec", lambda name: None if name == "mkdocs" else object())
     done = shelf.shelf(*words)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (

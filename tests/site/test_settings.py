@@ -6,20 +6,20 @@ import pytest
 from conftest import ROOT, Trial
 
 from warpshelf.core.project import Project
-from warpshelf.site import settings
-from warpshelf.site.settings import Settings
+from warpshelf.site import holdings
+from warpshelf.site.holdings import Settings
 
 SITE = "https://example.org/shelf/"
 
 
 def read(trial: Trial, text: str) -> tuple[Settings, list[str]]:
     (trial.root / "mkdocs.yml").write_text(text, encoding="utf-8")
-    found, findings = settings.load(Project(trial.root))
+    found, findings = holdings.read_settings(Project(trial.root))
     return found, [str(finding) for finding in findings]
 
 
 def test_the_project_s_own() -> None:
-    found, findings = settings.load(Project(ROOT))
+    found, findings = holdings.read_settings(Project(ROOT))
     assert findings == []
     assert found.name == "Warpshelf"
     assert found.address and found.address.startswith("https://")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warpshelf.core.places import OnPage, address
-from warpshelf.site import build, zensical
+from warpshelf.site import build
 
 ORIGIN = "https://example.org/base/"
 PAGES = st.sampled_from(
@@ -43,7 +43,7 @@ def read_by_zensical(link: str, page: str) -> str:
 def test_links_in_html_lead_where_they_led(page: str, target: str, end: str) -> None:
     html = OnPage(page).link("x & y", target + end, "ws-tag")
     before = html.partition('href="')[2].partition('"')[0].replace("&amp;", "&")
-    text = zensical.relinked(html, page)
+    text = build.relinked(html, page)
     after = text.partition('href="')[2].partition('"')[0].replace("&amp;", "&")
     assert read_by_zensical(after, page) == urljoin(urljoin(ORIGIN, address(page)), before)
     assert text.replace(after.replace("&", "&amp;"), "") == html.replace(
@@ -69,7 +69,7 @@ def test_links_in_html_lead_where_they_led(page: str, target: str, end: str) -> 
     ],
 )  # fmt: skip
 def test_a_line(page: str, line: str, expected: str | None) -> None:
-    assert zensical.relinked(line, page) == (line if expected is None else expected)
+    assert build.relinked(line, page) == (line if expected is None else expected)
 
 
 def test_pieces_are_written_out_and_code_is_let_alone(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_pieces_are_written_out_and_code_is_let_alone(tmp_path: Path) -> None:
         '# T\n\n--8<-- "x/list.md"\n\n    --8<-- "x/list.md"\n\n--8<-- "x/none.md"\n'
         '```md\n--8<-- "x.py:kernel"\n[m](/m.md)\n```\n[m](/m.md)\n'
     )
-    assert zensical.ported(text, "k/s.md", tmp_path) == (
+    assert build.ported(text, "k/s.md", tmp_path) == (
         '# T\n\n<a href="../e/">e</a>\n\n[m](../m.md)\n\n'
         '    <a href="../e/">e</a>\n\n    [m](../m.md)\n\n--8<-- "x/none.md"\n'
         '```md\n--8<-- "x.py:kernel"\n[m](/m.md)\n```\n[m](../m.md)\n'
@@ -88,7 +88,7 @@ def test_pieces_are_written_out_and_code_is_let_alone(tmp_path: Path) -> None:
 
 @given(st.text("ab/.?#\"'<>`~[]()=-8 \n&;href", max_size=80))
 def test_any_text_is_read(text: str) -> None:
-    found = zensical.ported(text, "a/b.md", Path("nowhere"))
+    found = build.ported(text, "a/b.md", Path("nowhere"))
     assert found == "" or found.endswith("\n")
     assert len(found.splitlines()) == len(text.splitlines()) or "`" in text
 
@@ -123,7 +123,7 @@ def test_another_builder_is_refused(trial: Trial) -> None:
 
 
 def test_without_zensical_one_line_says_so(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zensical, "find_spec", lambda name: None)
+    monkeypatch.setattr(build, "find_spec", lambda name: None)
     done = trial.shelf("site", "--builder", "zensical")
     assert done.returncode != 0
     assert done.stderr.startswith("zensical: is not installed in this environment; run ")

@@ -19,7 +19,7 @@ from warpshelf.contract import snippet
 from warpshelf.contract.values import Obligations
 from warpshelf.core.project import Project
 from warpshelf.records import schema, space
-from warpshelf.render import timing
+from warpshelf.render import figures
 from warpshelf.worker import driver, jobs
 from warpshelf.worker.context import Context, JobError
 from warpshelf.worker.driver import Driver
@@ -180,7 +180,7 @@ def test_a_peer_with_an_impossible_time_is_recorded_as_failed(monkeypatch, tmp_p
         assert "% of what the hardware allows" in peer["reason"]
     found = record_of(one, answer)
     assert schema.problem(found) is None and schema.contradiction(found) is None
-    shown = unescape(timing.timing(found))
+    shown = unescape(figures.timing(found))
     assert "failed: 'torch' took" in shown and "torch failed" in shown
 
 
@@ -198,7 +198,7 @@ def test_a_function_that_waits_for_the_host_has_a_reason_in_place_of_a_time(
         assert "waited for the host" in results["slow"]["untimed"]
     found = record_of(one, answer)
     assert schema.problem(found) is None and schema.contradiction(found) is None
-    assert "waited for the host" in timing.timing(found)
+    assert "waited for the host" in figures.timing(found)
 
 
 def test_a_gpu_times_kernels_alone(tmp_path) -> None:

@@ -16,8 +16,8 @@ from warpshelf.core.findings import Finding, ShelfError, visible
 from warpshelf.records import history, reasons
 from warpshelf.records.history import History
 from warpshelf.records.siblings import slug_of
-from warpshelf.render import overtime
-from warpshelf.render.overtime import Line
+from warpshelf.render import histories
+from warpshelf.render.histories import Line
 
 COLUMNS = ("driver", "CUDA", "torch", "Triton", "SM clock", "temperature")
 LONGEST = 500  # characters of a reason
@@ -47,7 +47,7 @@ def show(snippet: Snippet, machine: str | None, as_json: bool) -> None:
 
 
 def _chosen(snippet: Snippet, found: History, machine: str | None) -> list[Line]:
-    every = overtime.lines(found, snippet.id)
+    every = histories.lines(found, snippet.id)
     mine = [one for one in every if machine in (None, one.key, slug_of(one.key))]
     if machine is not None and not mine:
         known = ", ".join(one.key for one in every) or "none yet"

@@ -42,7 +42,7 @@ def check_command(
     from warpshelf.core.files import write_atomically
     from warpshelf.links import report as reports
     from warpshelf.links import roster, survey
-    from warpshelf.site import settings
+    from warpshelf.site import holdings
 
     project = find()
     urls = roster.since(project.root, changed_since) if changed_since is not None else None
@@ -50,7 +50,9 @@ def check_command(
     with Progress() as progress:
         found = survey.take(project.root, options, means(progress))
     if report is not None:
-        write_atomically(report, reports.markdown(found, settings.load(project)[0].repository))
+        write_atomically(
+            report, reports.markdown(found, holdings.read_settings(project)[0].repository)
+        )
     if as_json:
         print(json.dumps(reports.document(found), indent=1, ensure_ascii=False))
     else:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from warpshelf.live import labels, results
 from warpshelf.live.labels import Plot
-from warpshelf.render import axes, svg
-from warpshelf.render.axes import Scale
+from warpshelf.render import svg
+from warpshelf.render.svg import Scale
 
 WIDE = 50.0  # times the smallest value from which on an axis counts in decades
 TALL = 200.0
@@ -30,7 +30,7 @@ def lines(pair: Sequence[tuple[str, Plot]]) -> list[str]:
     ys = [y for _, points in series for _, y in points] + [value for _, value in limits]
     x, across = _across(min(xs), max(xs), str(plot["x"]))
     y, upwards = _upwards(min(ys), max(ys), labels.unit_of(plot["y"]), str(plot["y"]))
-    parts = [*upwards, *across, *(axes.level(y(value), "ws-peak") for _, value in limits)]
+    parts = [*upwards, *across, *(svg.level(y(value), "ws-peak") for _, value in limits)]
     legend = []
     unit = labels.unit_of(plot["y"])
     for index, (called, points) in enumerate(series):
@@ -41,14 +41,14 @@ def lines(pair: Sequence[tuple[str, Plot]]) -> list[str]:
         ends = f": {labels.span_of(points[0][1], points[-1][1], unit)}"
         legend.append(svg.Entry(index, called, ends))
     heights = svg.spread(
-        [y(points[-1][1]) for _, points in series], svg.TEXT, axes.TOP, axes.TOP + axes.AREA
+        [y(points[-1][1]) for _, points in series], svg.TEXT, svg.TOP, svg.TOP + svg.AREA
     )
     parts += [
         svg.text(x(points[-1][0]) + 8, height + 4.5, entry.letter, kind="ws-letter ws-halo")
         for entry, (_, points), height in zip(legend, series, heights, strict=True)
     ]
     keys = [("ws-peak", labels.limit_of(name, value, unit)) for name, value in limits]
-    below, foot = svg.legend(axes.FOOT, legend, keys)
+    below, foot = svg.legend(svg.FOOT, legend, keys)
     said = [entry.name + entry.value for entry in legend] + [words for _, words in keys]
     drawing = svg.Drawing(
         str(plot["title"]), said, foot - 8, [*parts, *below], labels.axes_of(plot)
@@ -77,15 +77,15 @@ def _across(low: float, high: float, name: str) -> tuple[Scale, list[str]]:
     if high <= low:
         high = low + (abs(low) or 1.0)
     if low > 0 and high / low >= WIDE:
-        x = axes.across(low, high, log=True, margin=8)
-        places = axes.decades(x)
+        x = svg.across(low, high, log=True, margin=8)
+        places = svg.decades(x)
         ends = [low, *(value for value in places if low < value < high), high]
-        return x, [*axes.sizes(x, axes.labelled(ends if len(places) < 3 else places), name)]
-    step, top = axes.rounded(high)
+        return x, [*svg.sizes(x, svg.labelled(ends if len(places) < 3 else places), name)]
+    step, top = svg.rounded(high)
     start = 0.0 if low >= 0 and low < 0.5 * high else low
-    x = axes.across(start, top if start == 0 else high, margin=8)
+    x = svg.across(start, top if start == 0 else high, margin=8)
     places = [step * n for n in range(int(top / step) + 1) if x.low <= step * n <= x.high]
-    return x, [*axes.sizes(x, axes.labelled(places), name)]
+    return x, [*svg.sizes(x, svg.labelled(places), name)]
 
 
 def _upwards(low: float, high: float, unit: str, name: str) -> tuple[Scale, list[str]]:
@@ -93,14 +93,14 @@ def _upwards(low: float, high: float, unit: str, name: str) -> tuple[Scale, list
     factor, written = _units(high, unit)
     written = written or name
     if low > 0 and high / low >= TALL:
-        y = axes.upwards(low / 1.2, high * 1.2, log=True)
-        return y, [*axes.rows(y, axes.labelled(axes.decades(y), factor), written)]
+        y = svg.upwards(low / 1.2, high * 1.2, log=True)
+        return y, [*svg.rows(y, svg.labelled(svg.decades(y), factor), written)]
     if high <= 0:
         high = 1.0
-    step, top = axes.rounded(high / factor)
-    y = axes.upwards(min(0.0, low), top * factor)
+    step, top = svg.rounded(high / factor)
+    y = svg.upwards(min(0.0, low), top * factor)
     levels = [factor * step * n for n in range(int(top / step + 0.5) + 1)]
-    return y, [*axes.rows(y, axes.labelled(levels, factor), written)]
+    return y, [*svg.rows(y, svg.labelled(levels, factor), written)]
 
 
 def _units(most: float, unit: str) -> tuple[float, str]:
@@ -114,5 +114,5 @@ def _units(most: float, unit: str) -> tuple[float, str]:
     if unit in results.SCALED:
         said = results.scaled(most, unit).split(" ")[1]
         if said.endswith(unit) and len(said) == len(unit) + 1:
-            return axes.prefix(said), said
+            return svg.prefix(said), said
     return 1.0, unit

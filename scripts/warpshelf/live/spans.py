@@ -8,7 +8,7 @@ from warpshelf.core.markup import attribute, escape
 from warpshelf.live import labels, results
 from warpshelf.live.labels import Plot
 from warpshelf.render import svg
-from warpshelf.render.axes import Scale
+from warpshelf.render.svg import Scale
 
 LEFT, RANK, GAP = 62.0, 22.0, 5.0  # room for names, height of a row, room between rows
 SPAN = 720.0  # width of the longest

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from warpshelf.live import labels, results
 from warpshelf.live.labels import Plot
 from warpshelf.render import svg
-from warpshelf.render.axes import Scale
+from warpshelf.render.svg import Scale
 
 STEP = 40.0  # from one bar to the next
 MARGIN = 4.0

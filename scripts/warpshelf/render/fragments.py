@@ -12,28 +12,12 @@ from typing import Any
 from warpshelf.core.markup import escape, href, preformatted
 from warpshelf.records import attestation
 from warpshelf.records.schema import Record
-from warpshelf.render import (
-    compilation,
-    errors,
-    facts,
-    grids,
-    histories,
-    languages,
-    plots,
-    predictions,
-    provenance,
-    rivals,
-    space,
-    timelines,
-    timing,
-    views,
-)
-from warpshelf.render.disagreements import disagreements
+from warpshelf.render import claims, diagrams, figures, histories, plots, provenance, rivals, views
+from warpshelf.render.claims import reported
 from warpshelf.render.exhibit import Exhibit, MachineState
-from warpshelf.render.idea import idea
 from warpshelf.render.listings import listings
-from warpshelf.render.notices import notice, notices
-from warpshelf.render.reported import reported
+from warpshelf.render.notices import idea, notice, notices
+from warpshelf.render.pairs import disagreements
 
 KEYS = (
     "idea", "code", "output", "accuracy", "timing", "plot", "history", "compile", "look", "space",
@@ -116,7 +100,7 @@ def _accuracy(record: Record) -> str:
         for skip in record.get("skips", [])
     )
     left_out = f'<p class="ws-skips">Not run here:</p>\n<ul class="ws-skips">{skips}</ul>'
-    return "\n".join(filter(None, (errors.accuracy(record), left_out if skips else "")))
+    return "\n".join(filter(None, (figures.accuracy(record), left_out if skips else "")))
 
 
 def _plot(state: MachineState) -> str:
@@ -125,7 +109,7 @@ def _plot(state: MachineState) -> str:
 
 
 def _timing(state: MachineState) -> str:
-    return timing.timing(state.record or {}, state.apart)
+    return figures.timing(state.record or {}, state.apart)
 
 
 def _provenance(exhibit: Exhibit, state: MachineState) -> str:
@@ -199,12 +183,12 @@ def fragments(exhibit: Exhibit) -> dict[str, str]:
         "history": _by_machine(
             exhibit, "history", timed, lambda state: histories.history(exhibit, state)
         ),
-        "compile": _results(exhibit, "compile", compiled[:1], compilation.compiled),
+        "compile": _results(exhibit, "compile", compiled[:1], figures.compiled),
         "look": views.table(exhibit),
-        "space": _results(exhibit, "space", _surveyed(current), space.spaces),
+        "space": _results(exhibit, "space", _surveyed(current), figures.spaces),
         "beside": _join(
             (
-                languages.table(
+                rivals.languages(
                     exhibit.rivals,
                     exhibit.code,
                     exhibit.views,
@@ -214,9 +198,9 @@ def fragments(exhibit: Exhibit) -> dict[str, str]:
             )
         ),
         "predictions": _results(
-            exhibit, "predictions", ran, lambda r: predictions.predictions(r, titles)
+            exhibit, "predictions", ran, lambda r: claims.predictions(r, titles)
         ),
-        "facts": _results(exhibit, "facts", ran, lambda r: facts.facts(r, titles)),
+        "facts": _results(exhibit, "facts", ran, lambda r: claims.facts(r, titles)),
         "reported": reported(exhibit),
         "provenance": _join(_provenance(exhibit, s) for s in current),
         "reproduce": _reproduce(exhibit),
@@ -229,18 +213,18 @@ def fragments(exhibit: Exhibit) -> dict[str, str]:
         shown: tuple[str, ...] = ()
         if state in timed:
             shown = (_plot(state), _timing(state), histories.history(exhibit, state))
-        stated = (predictions.predictions(record, titles), facts.facts(record, titles))
+        stated = (claims.predictions(record, titles), claims.facts(record, titles))
         return "\n".join(filter(None, (*shown, _accuracy(record), *stated)))
 
     bodies = [(s, everything(s)) for s in ran if s.record]
-    figures = "".join(compilation.compiled(s.record) for s in compiled[:1] if s.record)
+    made = "".join(figures.compiled(s.record) for s in compiled[:1] if s.record)
     results = (
         above,
         _tabs(exhibit, "whole", bodies),
         said,
-        figures,
+        made,
         parts["look"],
-        *(space.spaces(s.record) for s in _surveyed(current) if s.record),
+        *(figures.spaces(s.record) for s in _surveyed(current) if s.record),
         parts["beside"],
         parts["reported"],
     )
@@ -272,7 +256,7 @@ def fragments(exhibit: Exhibit) -> dict[str, str]:
     return {**parts, "whole": whole, "folded": folded}
 
 
-DRAWN = {"timelines": timelines.pictures, "grids": grids.pictures}
+DRAWN = {"timelines": diagrams.timelines, "grids": diagrams.grids}
 
 
 def pictures(exhibit: Exhibit, embedded: Iterable[str]) -> dict[str, str]:

@@ -1,21 +1,174 @@
-"""The history of a measured snippet on one machine: a plot over its versions, and a table behind.
+"""A snippet's times over the versions of a record, with what changed between: lines, plot, table.
 
-Nothing is drawn before there are two versions. Only what has a current record is shown: earlier
-times stand on a page beside the present one, never in its place.
+Enters: the history of records. Leaves: lines of versions for `shelf history`, and the history of
+one machine for the page. Nothing is drawn before there are two versions. Only what has a current
+record is shown: earlier times stand on a page beside the present one, never in its place.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from warpshelf.core import units
 from warpshelf.core.markup import escape
-from warpshelf.records import conditions
-from warpshelf.render import axes, svg, tables
+from warpshelf.records import conditions, limits, siblings
+from warpshelf.records import history as versions_of
+from warpshelf.records.history import History, Version
+from warpshelf.records.schema import Record
+from warpshelf.records.siblings import Difference
+from warpshelf.render import provenance, svg, tables
 from warpshelf.render.exhibit import Exhibit, MachineState
 from warpshelf.render.notices import notice
-from warpshelf.render.overtime import Course, Line, Moment
+
+SHORT = 12  # characters of a commit
+NOT_COMMITTED = "not yet"
+AMOUNTS = {"B/s": "bytes", "FLOP/s": "flops"}
+
+
+class Moment(NamedTuple):
+    """The time of a function in a version, its rate as a point of a plot, and what changed.
+
+    `factor` says how many times as long it takes as before, where that is beyond both spreads.
+    """
+
+    version: int  # from 0
+    time: dict[str, Any]
+    point: tables.Point | None
+    factor: float | None
+
+    @property
+    def rate(self) -> float | None:
+        """The rate at the median; None where no cost is stated."""
+        return self.point.rate if self.point else None
+
+    @property
+    def standing(self) -> str:
+        """The factor in words; "" where nothing changed."""
+        if self.factor is None:
+            return ""
+        if self.factor > 1:
+            return f"{units.ratio(self.factor)} slower"
+        return f"{units.ratio(1 / self.factor)} faster"
+
+
+class Course(NamedTuple):
+    """A case over time: its name, the unit of its rates, and its functions with their points."""
+
+    case: dict[str, Any]
+    label: str
+    unit: str  # "" where its cost is not stated
+    amount: float
+    functions: list[tuple[str, str, list[Moment]]]  # name, role, points
+
+    @property
+    def changes(self) -> int:
+        """How many times are apart from those before."""
+        points = (point for *_, points in self.functions for point in points)
+        return sum(point.factor is not None for point in points)
+
+
+@dataclass(frozen=True)
+class Line:
+    """The versions of one record, newest last; `present` where it still lies in the checkout."""
+
+    key: str
+    versions: Sequence[Version]
+    present: bool
+
+    @property
+    def device(self) -> str:
+        """The machine in words."""
+        return provenance.device(self.versions[-1].record)
+
+    def told(self) -> list[dict[str, str]]:
+        """What each version was made under, and what changed since the one before."""
+        found = []
+        for number, version in enumerate(self.versions):
+            changed = [] if number == 0 else self.contrasts(number)
+            put = version.commit[:SHORT] if version.commit else NOT_COMMITTED
+            words = ", ".join(map(str, changed))
+            blank = dict.fromkeys(("driver", "CUDA", "torch", "Triton", "SM clock"), "")
+            own = conditions.conditions(version.record)
+            found.append({**blank, **own, "put": put, "changed": words})
+        return found
+
+    def contrasts(self, number: int) -> list[conditions.Contrast]:
+        """What is not as in the version before `number`, of code and software."""
+        before, after = (self.versions[at].record for at in (number - 1, number))
+        return conditions.contrasts(before, after, conditions.SOFTWARE)
+
+    def slower(self) -> list[Difference]:
+        """Where ours are slower now than in the version before."""
+        if len(self.versions) < 2:
+            return []
+        before, after = self.versions[-2:]
+        return versions_of.slower(before.record, after.record)
+
+    def cases(self) -> list[Course]:
+        """Every case that was ever timed, those of the newest version first."""
+        return self._courses
+
+    @cached_property
+    def _courses(self) -> list[Course]:
+        cases: dict[str, list[tuple[int, Record, dict[str, Any]]]] = {}
+        for number, version in reversed(list(enumerate(self.versions))):
+            for case in tables.timed(version.record):
+                text = json.dumps(case["case"], sort_keys=True)
+                cases.setdefault(text, []).append((number, version.record, case))
+        found = [own for own in cases.values() if any(_times(case) for *_, case in own)]
+        labels = units.labels([own[0][2]["case"] for own in found])
+        return [_course(label, own) for label, own in zip(labels, found, strict=True)]
+
+
+def _times(case: dict[str, Any]) -> list[dict[str, Any]]:
+    return [time for result in case["results"] if (time := tables.time_of(result))]
+
+
+def _course(label: str, own: Sequence[tuple[int, Record, dict[str, Any]]]) -> Course:
+    _, record, newest = own[0]
+    limit = tables.bound(record, newest)
+    unit = limit.unit if limit else ""
+    functions: dict[tuple[str, str], list[Moment]] = {}
+    for _, _, case in own:  # the order is that of the newest version
+        for result in case["results"]:
+            functions.setdefault((result["name"], result["role"]), [])
+    for number, _, case in reversed(own):
+        amount = units.finite(case.get(AMOUNTS.get(unit, ""))) or 0.0
+        for result in case["results"]:
+            if time := tables.time_of(result):
+                points = functions[result["name"], result["role"]]
+                drawn = (
+                    tables.point(number, tables.Bound(amount, unit), time) if amount > 0 else None
+                )
+                points.append(Moment(number, time, drawn, _factor(points, time)))
+    timed = [(name, role, points) for (name, role), points in functions.items() if points]
+    return Course(newest["case"], label, unit, limit.amount if limit else 0.0, timed)
+
+
+def _factor(points: Sequence[Moment], time: dict[str, Any]) -> float | None:
+    if not points or not limits.apart(points[-1].time, time):
+        return None
+    return units.divided(time["median"], points[-1].time["median"])
+
+
+def lines(found: History, snippet: str) -> list[Line]:
+    """The versions of each record of a snippet, in the order of their keys."""
+    return list(_lines(found, snippet))
+
+
+def _lines(found: History, snippet: str) -> Iterator[Line]:
+    known = {key: own for (one, key), own in found.of.items() if one == snippet}
+    slugs = sorted({siblings.slug_of(key) or key for key in known})
+    for slug in slugs:
+        for key in siblings.keys(slug):
+            if key in known:
+                yield Line(key, known[key], (snippet, key) in found.here)
+
 
 FIGURES = 2  # cases that are drawn; the table has all
 CHANGES = 6  # lines of a legend that say what changed
@@ -63,18 +216,18 @@ def drawing(line: Line, course: Course) -> svg.Drawing | None:
         return None
     low, step, top = _levels(min(one.low for one in found), max(one.high for one in found))
     unit = units.rate(top, course.unit).split(" ")[1]
-    x = axes.across(0, len(line.versions) - 1, margin=8)
-    y = axes.Scale(low, top, axes.TOP + axes.AREA, axes.TOP)
+    x = svg.across(0, len(line.versions) - 1, margin=8)
+    y = svg.Scale(low, top, svg.TOP + svg.AREA, svg.TOP)
     levels = [low + tick * step for tick in range(round((top - low) / step) + 1)]
     numbers = [(float(at), str(at + 1)) for at in range(len(line.versions))]
     parts = [
-        *axes.rows(y, axes.labelled(levels, axes.prefix(unit)), unit),
-        *axes.sizes(x, numbers, "version"),
+        *svg.rows(y, svg.labelled(levels, svg.prefix(unit)), unit),
+        *svg.sizes(x, numbers, "version"),
     ]
     changed = list(_changes(line))
     for at in dict.fromkeys(at for at, _ in changed):
-        parts.append(svg.line(x(at), axes.TOP, x(at), axes.TOP + axes.AREA, "ws-changed"))
-        parts.append(svg.text(x(at), axes.TOP - 6, str(at + 1), end="middle", kind="ws-letter"))
+        parts.append(svg.line(x(at), svg.TOP, x(at), svg.TOP + svg.AREA, "ws-changed"))
+        parts.append(svg.text(x(at), svg.TOP - 6, str(at + 1), end="middle", kind="ws-letter"))
     legend, ends = [], []
     for index, (name, role, points) in enumerate(series):
         colour = f"ws-curve ws-s{index % svg.COLOURS}"
@@ -84,14 +237,14 @@ def drawing(line: Line, course: Course) -> svg.Drawing | None:
         value = f"{' (peer)' if role == 'peer' else ''}, {units.rate(points[-1].rate, course.unit)}"
         legend.append(svg.Entry(index, name, value))
         ends.append(points[-1])
-    heights = svg.spread([y(one.rate) for one in ends], svg.TEXT, axes.TOP, axes.TOP + axes.AREA)
+    heights = svg.spread([y(one.rate) for one in ends], svg.TEXT, svg.TOP, svg.TOP + svg.AREA)
     parts += [
         svg.text(x(end.x) + 8, height + 4.5, entry.letter, kind="ws-letter ws-halo")
         for entry, end, height in zip(legend, ends, heights, strict=True)
     ]
     told = [f"{at + 1}: {contrast}" for at, contrast in changed]
     shown = told if len(told) <= CHANGES else [*told[: CHANGES - 1], "further changes: see below"]
-    below, foot = svg.legend(axes.FOOT, legend, [("ws-changed", words) for words in shown])
+    below, foot = svg.legend(svg.FOOT, legend, [("ws-changed", words) for words in shown])
     kind = "Bytes" if course.unit == "B/s" else "FLOPs"
     remark = "A dotted line is a change of code or software. " if changed else ""
     if low:
@@ -108,9 +261,9 @@ def drawing(line: Line, course: Course) -> svg.Drawing | None:
 def _levels(lowest: float, highest: float) -> tuple[float, float, float]:
     """Where an axis of rates starts, its step, and its end."""
     if lowest < LOW * highest:
-        step, top = axes.rounded(highest)
+        step, top = svg.rounded(highest)
         return 0.0, step, top
-    step, _ = axes.rounded(max(highest - lowest, 0.05 * highest))
+    step, _ = svg.rounded(max(highest - lowest, 0.05 * highest))
     return step * math.floor(lowest / step), step, step * math.ceil(highest / step)
 
 

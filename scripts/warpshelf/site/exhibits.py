@@ -1,27 +1,36 @@
-"""What may be shown of each snippet: its state on each machine, its code, its readings."""
+"""What may be shown of each snippet: its state on each machine, its code, its readings.
+
+Also what others state of it, and the public kernels that stand beside its own.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from warpshelf.contract import architectures
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding
 from warpshelf.core.pages import Page
-from warpshelf.look import kept
+from warpshelf.look import kept, rivalry
+from warpshelf.look.kept import Kept
+from warpshelf.readings import reported, rivals
+from warpshelf.readings.messages import nearest
 from warpshelf.readings.model import Shelf
+from warpshelf.readings.reported import Figure
 from warpshelf.records import conditions, siblings, store
 from warpshelf.records.history import History
 from warpshelf.records.ledger import Ledger
 from warpshelf.records.machine import CPU
 from warpshelf.records.schema import Record
-from warpshelf.render import sources
-from warpshelf.render.exhibit import Credit, Exhibit, MachineState
+from warpshelf.render import listings
+from warpshelf.render.claims import matches
+from warpshelf.render.exhibit import Claim, Credit, Exhibit, MachineState
 from warpshelf.render.listings import Listing
-from warpshelf.site import beside, claims
+from warpshelf.render.rivals import Pair, ours
 
 INCLUDE = re.compile(r'^\s*-{1,}8<-{1,}\s+"(?P<id>[a-z][a-z0-9_]*)/(?P<piece>[a-z]+)\.md"', re.M)
 
@@ -86,22 +95,22 @@ def code(
     if snippet.findings:
         return []
     label = "Triton" if snippet.uses_triton else "Python"
-    listings = [Listing(label, "python", snippet.path.name, _text(snippet.path))]
+    files = [Listing(label, "python", snippet.path.name, _text(snippet.path))]
     if snippet.cuda_path is not None:
         text = _text(snippet.cuda_path)
         cuda = Listing("CUDA C++", "cuda", snippet.cuda_path.name, text)
-        listings.insert(1 if snippet.uses_triton else 0, cuda)
+        files.insert(1 if snippet.uses_triton else 0, cuda)
     return [
         one._replace(
-            ways=sources.ways(
+            ways=listings.ways(
                 snippet.id,
                 one.name,
                 repository,
-                sources.explored(one, kernels, snippet.calls),
+                listings.explored(one, kernels, snippet.calls),
                 architectures.compiled_for(snippet.needs),
             )
         )
-        for one in listings
+        for one in files
     ]
 
 
@@ -135,11 +144,11 @@ def exhibit(
     known.
     """
     known, findings = states(snippet, ledger)
-    stated, wrong = claims.claims(snippet, shelf, targets)
+    stated, wrong = claims(snippet, shelf, targets)
     findings += wrong
     views, wrong = kept.summaries_of(snippet)
     findings += wrong
-    pairs, wrong = beside.pairs(snippet, views)
+    pairs, wrong = paired(snippet, views)
     findings += wrong
     sources = [
         Credit(shelf.readings[name].title, targets[name])
@@ -185,3 +194,100 @@ def pages(written: Mapping[str, Page], ids: Iterable[str]) -> dict[str, str]:
         name: f"{where}#snippet-{name}" if whole else where
         for name, (whole, where) in found.items()
     }
+
+
+def claims(
+    snippet: Snippet, shelf: Shelf, targets: Mapping[str, str]
+) -> tuple[list[Claim], list[Finding]]:
+    """What others state for a snippet, as far as the shelf has who states it."""
+    folder = snippet.project.relative(snippet.folder)
+    figures, findings = reported.load(snippet.folder, folder)
+    return [
+        Claim(figure, Credit(reading.title, targets[reading.id]), figure.url or reading.url)
+        for figure in figures
+        if (reading := shelf.readings.get(figure.reading))
+    ], findings
+
+
+def check_claims(snippet: Snippet, shelf: Shelf) -> Iterator[Finding]:
+    """What is wrong with the figures that others state of a snippet."""
+    folder = snippet.project.relative(snippet.folder)
+    where = f"{folder}/{reported.FILE}"
+    figures, findings = reported.load(snippet.folder, folder)
+    yield from findings
+    truth = store.current(snippet, CPU)
+    due = [row for row in truth.get("due", ()) if row["timed"]] if truth else None
+    for figure in figures:
+        name = figure.reading
+        if name not in shelf.readings and name not in shelf.refused:
+            near = nearest(name, shelf.readings, alike=70)
+            meant = f"write {near}" if near else "name the id of a reading in docs/"
+            what = f"the reading {name!r} is not on the shelf"
+            yield Finding(where, figure.line_of("reading"), what, f"{meant}, or add the reading")
+        if figure.case is None:
+            continue
+        if snippet.kind != "kernel":
+            what = f"case is given, but a {snippet.kind} has no cases"
+            yield Finding(where, figure.line_of("case"), what, "remove it")
+        elif due is not None:  # without a current record of the CPU there is no telling
+            yield from _case(figure, due, where)
+
+
+def _case(figure: Figure, due: list[dict[str, Any]], where: str) -> Iterator[Finding]:
+    found = [row for row in due if matches(figure.case or {}, row["case"])]
+    if len(found) != 1:
+        what = f"case fits {len(found) or 'none'} of the {len(due)} timed cases, not one"
+        mend = "name what tells it from the others, as in TIMED of cases.py"
+        yield Finding(where, figure.line_of("case"), what, mend)
+        return
+    names = {"variant": [*found[0]["variants"], *found[0]["peers"]], "share_of": found[0]["peers"]}
+    for key, known in names.items():
+        said = getattr(figure, key)
+        if said is not None and said not in known:
+            what = f"{key} {said!r} is none of that case"
+            mend = f"write one of {', '.join(known)}" if known else "remove it"
+            yield Finding(where, figure.line_of(key), what, mend)
+
+
+def paired(snippet: Snippet, views: Iterable[Kept]) -> tuple[list[Pair], list[Finding]]:
+    """Each public kernel that was compiled as its entry now has it, and ours of `views`."""
+    shown = snippet.project.relative(snippet.folder)
+    known, findings = rivals.load(snippet.folder, shown)
+    answers, wrong = rivalry.load(snippet.folder, shown)
+    views = list(views)
+    found = [
+        Pair(one, answers[one.digest], ours(views, one)) for one in known if one.digest in answers
+    ]
+    return found, findings + wrong
+
+
+def check_rivals(snippet: Snippet) -> Iterator[Finding]:
+    """What is wrong with a snippet's rivals.yml and rivals.json, beside its current views."""
+    shown = snippet.project.relative(snippet.folder)
+    where = f"{shown}/{rivals.FILE}"
+    views = kept.summaries_of(snippet)[0]
+    found, findings = paired(snippet, views)
+    yield from findings
+    known = rivals.load(snippet.folder, shown)[0]
+    folder = " --checkouts FOLDER" if any(one.repository for one in known) else ""
+    again = f"run `shelf rivals {snippet.id}{folder}`"
+    done = {one.rival.digest for one in found}
+    for rival in known:
+        if rival.digest not in done:
+            what = f"{rival.kernel} is not compiled as its entry has it"
+            yield Finding(where, rival.line, what, again)
+    if extra := rivalry.load(snippet.folder, shown)[0].keys() - {one.digest for one in known}:
+        what = f"has {len(extra)} of kernels that {rivals.FILE} does not name"
+        yield Finding(f"{shown}/{rivalry.FILE}", None, what, again)
+    by = {(one.view["variant"], one.view["kernel"]): one.view["compiler"] for one in views}
+    for pair in found if views else ():  # without current views there is no telling
+        beside = (pair.rival.beside.variant, pair.rival.beside.kernel)
+        if beside not in by:
+            names = "; ".join(sorted(f"{variant}: {kernel}" for variant, kernel in by))
+            what = f"beside names {': '.join(beside)}, which has no view"
+            yield Finding(where, pair.rival.line, what, f"name one of {names}")
+        elif not pair.rival.package and by[beside] != pair.answer.compiler:
+            what = (
+                f"{pair.rival.kernel} is compiled by {pair.answer.compiler}, ours by {by[beside]}"
+            )
+            yield Finding(where, pair.rival.line, what, again)

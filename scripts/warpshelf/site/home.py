@@ -9,7 +9,7 @@ from warpshelf.core.markup import escape, preformatted
 from warpshelf.readings.model import Shelf
 from warpshelf.records.schema import Record
 from warpshelf.records.siblings import slug_of
-from warpshelf.render import provenance, tally
+from warpshelf.render import provenance, results
 from warpshelf.render.exhibit import Exhibit, MachineState
 
 
@@ -37,7 +37,7 @@ def counts(shelf: Shelf, exhibits: Sequence[Exhibit]) -> str:
 
 def machines(exhibits: Sequence[Exhibit]) -> str:
     """On which machines the results were taken, in a sentence of a paragraph."""
-    found = tally.tally(exhibits)
+    found = results.tally(exhibits)
     if not found.gpus:
         return "So far each is of a CPU: no GPU has been measured yet.\n"
     return f"{escape(found.sentence)}\n"
@@ -45,7 +45,7 @@ def machines(exhibits: Sequence[Exhibit]) -> str:
 
 def invitation(exhibits: Sequence[Exhibit]) -> str:
     """What somebody with a GPU can add."""
-    if not tally.tally(exhibits).gpus:
+    if not results.tally(exhibits).gpus:
         first = (
             "No time is recorded here yet. Run the shelf on your machine, and hand in the first."
         )

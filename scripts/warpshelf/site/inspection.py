@@ -30,7 +30,7 @@ from warpshelf.records.history import History
 from warpshelf.records.machine import CPU
 from warpshelf.records.siblings import Difference, slug_of
 from warpshelf.render.fragments import KEYS
-from warpshelf.site import beside, claims, exhibits, holdings, viewed
+from warpshelf.site import exhibits, holdings, viewed
 
 LINK = re.compile(r"\]\((?P<target>[^)\s#:]+\.md)(?:#[^)\s]*)?\)")
 FENCE = re.compile(r"^(?P<fence>`{3,}|~{3,}).*?^(?P=fence)`*~*\s*$", re.M | re.S)
@@ -71,7 +71,7 @@ def _snippet(one: Snippet, shelf: model.Shelf, shown: dict[str, str]) -> Iterato
     if one.findings:
         return
     yield from mutants.check(one)
-    yield from claims.check(one, shelf)
+    yield from exhibits.check_claims(one, shelf)
     records, wrong = store.load_all(one)
     yield from wrong
     committed = records.get(CPU)
@@ -108,7 +108,7 @@ def _snippet(one: Snippet, shelf: model.Shelf, shown: dict[str, str]) -> Iterato
             yield Finding(where, None, "is no record", "remove it")
     current = committed if committed and committed["digest"] == one.digest else None
     yield from viewed.check(one, current)
-    yield from beside.check(one)
+    yield from exhibits.check_rivals(one)
 
 
 def _slower(one: Snippet, past: History) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from warpshelf.core.files import dump, write_atomically
 from warpshelf.core.findings import Finding
 from warpshelf.core.project import Project
 from warpshelf.records import attestation, history, ledger
-from warpshelf.render import pairs, reach, results, tally
+from warpshelf.render import pairs, results
 from warpshelf.render.exhibit import Exhibit
 from warpshelf.render.fragments import fragments, pictures
 from warpshelf.site import calculators, exhibits, holdings, home, inspection
@@ -58,11 +58,11 @@ def render(project: Project) -> tuple[list[Finding], int]:
     texts["home/result.md"] = home.result(shown, pages)
     texts["home/machines.md"] = home.machines(shown)
     texts["home/invitation.md"] = home.invitation(shown)
-    texts["results/summary.md"] = tally.summary(shown)
+    texts["results/summary.md"] = results.summary(shown)
     texts["results/overview.md"] = results.overview(shown, pages)
     texts["results/machines.md"] = pairs.side_by_side(shown)
-    texts["results/reach.md"] = reach.table(shown, pages)
-    texts["results/note.md"] = tally.note(shown)
+    texts["results/reach.md"] = results.table(shown, pages)
+    texts["results/note.md"] = results.note(shown)
     live = calculators.render(project, held.pages, held.shelf, shown, pages)
     findings += live.findings
     texts |= live.fragments

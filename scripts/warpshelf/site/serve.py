@@ -15,7 +15,7 @@ from watchdog.observers import Observer
 
 from warpshelf.core.findings import ShelfError
 from warpshelf.core.project import Project
-from warpshelf.site import build, mkdocs
+from warpshelf.site import build
 
 PAUSE = 0.4  # seconds of quiet before a change is taken up
 KINDS = (".yml", ".py", ".cu", ".cuh", ".hpp", ".h", ".json", ".md")
@@ -26,7 +26,7 @@ def serve(project: Project, address: str) -> int:
 
     A snippet whose code changes is run again first, where torch is installed.
     """
-    mkdocs.needed()
+    build._mkdocs_needed()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # MkDocs must end with this process
     for finding in build.render(project).findings:
         sys.stderr.write(f"{finding}\n")
@@ -37,8 +37,8 @@ def serve(project: Project, address: str) -> int:
     observer.start()
     worker = threading.Thread(target=watcher.work, daemon=True)
     worker.start()
-    words = mkdocs.command("serve", "--dev-addr", address, "--watch", str(project.fragments))
-    environment = mkdocs.environment()
+    words = build.command("serve", "--dev-addr", address, "--watch", str(project.fragments))
+    environment = build.environment()
     try:
         return subprocess.run(words, cwd=project.root, env=environment, check=False).returncode
     except KeyboardInterrupt:
@@ -96,7 +96,7 @@ class Watcher(FileSystemEventHandler):
         code = [p for p in changed if p.suffix != ".json" and self.project.snippets in p.parents]
         if code and find_spec("torch") is not None:
             words = [sys.executable, "-m", "warpshelf", "run"]
-            environment = mkdocs.environment()
+            environment = build.environment()
             self.run = subprocess.Popen(words, cwd=self.project.root, env=environment)
             self.run.wait()
         try:

@@ -1,8 +1,9 @@
-"""The schedules of a pipeline drawn one under another, on one scale of time.
+"""Pictures that follow from a model: schedules of a pipeline, and tables of small cells.
 
-A record's `timelines` enter, their pictures leave. Every picture is as wide as the longest
-schedule, so that what one saves is seen as space. Passes differ by fill, outline and width, and
-chunks by a bar at the foot, never by colour alone.
+A record's `timelines` and `grids` enter, their pictures leave. Schedules are drawn one under
+another on one scale of time, as wide as the longest, so that what one saves is seen as space.
+Nothing is told by colour alone: passes differ by fill, outline and width, chunks by a bar at the
+foot, and a cell says in text what its colour says.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 from warpshelf.core.markup import attribute, escape
 from warpshelf.render import svg
-from warpshelf.render.axes import Scale
+from warpshelf.render.svg import Scale
 
 UNIT = 19.0  # width of a forward pass through a whole stage
 LEFT, RIGHT = 54.0, 66.0  # room for the rank and for what it holds
@@ -81,14 +82,14 @@ class Timeline:
         return Fraction(time, self.unit)
 
 
-def pictures(rows: Iterable[dict[str, Any]]) -> dict[str, str]:
+def timelines(rows: Iterable[dict[str, Any]]) -> dict[str, str]:
     """The picture of each row of a record's `timelines`, by its name."""
     read = {row["name"]: Timeline(row) for row in rows}
     width = max((one.units(one.makespan) for one in read.values()), default=Fraction(0))
-    return {name: figure(one, width) for name, one in read.items()}
+    return {name: timeline(one, width) for name, one in read.items()}
 
 
-def figure(shown: Timeline, width: Fraction) -> str:
+def timeline(shown: Timeline, width: Fraction) -> str:
     """The picture of a timeline on an axis of `width` units, with its figures."""
     x = Scale(0, shown.unit, LEFT, LEFT + UNIT)
     height = DOUBLE if any(one.paired for one in shown.passes) else SINGLE
@@ -104,19 +105,19 @@ def figure(shown: Timeline, width: Fraction) -> str:
             level = y + height / 2
             parts.append(svg.line(x(since), level, x(until), level, "ws-line ws-grid"))
         parts.append(svg.text(right, middle, f"holds {_mixed(shown.held[rank])}", end="end"))
-        parts.extend(_cell(one, y, height, x) for one in shown.of(rank))
+        parts.extend(_pass(one, y, height, x) for one in shown.of(rank))
     parts.append(svg.line(end, -2, end, foot, "ws-line"))
     parts.append(svg.text(end, foot + 12, _mixed(shown.units(shown.makespan)), end="middle"))
-    parts.extend(_legend(shown, foot + 32))
+    parts.extend(_pass_legend(shown, foot + 32))
     return (
         '<figure class="ws-diagram ws-timeline"><div class="ws-scroll" role="region" '
         f'tabindex="0" aria-label={attribute(shown.title)}>'
-        + svg.picture((-4, right, foot + 42), shown.title, _told(shown), parts)
+        + svg.picture((-4, right, foot + 42), shown.title, _pass_told(shown), parts)
         + f"</div><figcaption>{escape(_caption(shown))}</figcaption></figure>\n"
     )
 
 
-def _cell(one: Pass, y: float, height: float, x: Scale) -> str:
+def _pass(one: Pass, y: float, height: float, x: Scale) -> str:
     """A pass as a box with its micro-batch; of a pair, forward above and backward below."""
     if one.paired:
         height /= 2
@@ -145,7 +146,7 @@ def _box(kind: str, chunk: int, where: tuple[float, float, float, float], words:
     return shape
 
 
-def _legend(shown: Timeline, y: float) -> list[str]:
+def _pass_legend(shown: Timeline, y: float) -> list[str]:
     """What the boxes mean."""
     parts, x = [], LEFT
     used = [kind for kind in KINDS if any(one.kind == kind for one in shown.passes)]
@@ -177,10 +178,86 @@ def _caption(shown: Timeline) -> str:
     )
 
 
-def _told(shown: Timeline) -> str:
+def _pass_told(shown: Timeline) -> str:
     """The passes of each rank in words, for who cannot see the picture."""
     lines = []
     for rank in range(shown.ranks):
         names = (f"{one.kind}{one.micro_batch}{chr(39) * one.chunk}" for one in shown.of(rank))
         lines.append(f"Rank {rank}: {' '.join(names)}.")
     return " ".join(lines)
+
+
+HEIGHT = 21.0  # of a cell
+CHARACTER = 7.6  # width of a digit, at most
+PADDING = 9.0  # of a cell, both sides together
+LEAST = 20.0  # width of a cell
+
+
+def grids(rows: Iterable[dict[str, Any]]) -> dict[str, str]:
+    """The picture of each row of a record's `grids`, by its name."""
+    return {row["name"]: grid(row) for row in rows}
+
+
+def grid(row: dict[str, Any]) -> str:
+    """One grid with its axes, its legend and its caption."""
+    columns, rows = row["columns"], row["rows"]
+    longest = max(len(cell[0]) for line in row["cells"] for cell in line)
+    longest = max(longest, *(len(name) for name in columns))
+    wide = max(LEAST, PADDING + CHARACTER * longest)
+    left = 12 + CHARACTER * max(len(name) for name in rows)
+    right = left + wide * len(columns)
+    foot = HEIGHT * len(rows)
+    parts = [
+        svg.text(left + wide * (x + 0.5), -7, name, end="middle", kind="ws-small ws-faint")
+        for x, name in enumerate(columns)
+    ]
+    axes = f"{row['down']} ↓ · {row['across']} →"
+    parts.append(svg.text(0, -25, axes, kind="ws-small ws-faint"))
+    for y, (name, line) in enumerate(zip(rows, row["cells"], strict=True)):
+        base = HEIGHT * (y + 0.5) + 4.7
+        parts.append(svg.text(left - 8, base, name, end="end", kind="ws-small ws-faint"))
+        for x, (words, colour) in enumerate(line):
+            parts.append(_cell(left + wide * x, HEIGHT * y, wide, words, colour))
+    below, foot = _legend(row.get("legend", ()), foot + 20)
+    parts += below
+    said = [axes, *(f"    {words}" for _, words in row.get("legend", ()))]
+    width = max(right + 2, *(CHARACTER * len(words) for words in said))
+    box = (-40.0, width, foot + 40)
+    return (
+        '<figure class="ws-diagram ws-grids"><div class="ws-scroll" role="region" '
+        f'tabindex="0" aria-label={attribute(row["caption"])}>'
+        + svg.picture(box, row["caption"], _told(row), parts, style=f"width:{svg.at(width)}px")
+        + f"</div><figcaption>{escape(row['caption'])}</figcaption></figure>\n"
+    )
+
+
+def _cell(x: float, y: float, width: float, words: str, colour: int) -> str:
+    kind = "ws-line ws-cell" if colour < 0 else f"ws-box ws-s{colour}"
+    shape = (
+        f'<rect x="{svg.at(x + 0.7)}" y="{svg.at(y + 0.7)}" width="{svg.at(width - 1.4)}" '
+        f'height="{svg.at(HEIGHT - 1.4)}" class="{kind}" fill="none" stroke="currentColor"/>'
+    )
+    if words:
+        shape += svg.text(x + width / 2, y + HEIGHT / 2 + 4.4, words, end="middle", kind="ws-small")
+    return shape
+
+
+def _legend(entries: Iterable[tuple[int, str]], y: float) -> tuple[list[str], float]:
+    parts: list[str] = []
+    for colour, words in entries:
+        parts.append(
+            f'<rect x="1" y="{svg.at(y - 10.5)}" width="14" height="14" '
+            f'class="ws-box ws-s{colour}" fill="none" stroke="currentColor"/>'
+        )
+        parts.append(svg.text(22, y, words, kind="ws-small"))
+        y += svg.LINE
+    return parts, y - 14 if parts else y - 18
+
+
+def _told(row: dict[str, Any]) -> str:
+    """The cells in words, for who cannot see the picture."""
+    lines = []
+    for name, cells in zip(row["rows"], row["cells"], strict=True):
+        said = " ".join(words or "-" for words, _ in cells)
+        lines.append(f"{row['down']} {name}: {said}.")
+    return f"By {row['across']} {row['columns'][0]} to {row['columns'][-1]}. {' '.join(lines)}"

@@ -1,26 +1,31 @@
+"""Timelines and grids: all of it is in the picture, in words too, and none of it acts as markup."""
+
 from __future__ import annotations
 
+import re
+import xml.etree.ElementTree as ET
 from fractions import Fraction
 from html import unescape
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import synthetic
 from synthetic import exhibit, record, verified
 from synthetic import timelines as invented
 
 from snippets.pipeline_schedules import cases
 from snippets.pipeline_schedules import pipeline_schedules as schedules
 from warpshelf.contract.timelines import PASS_KINDS
-from warpshelf.render import svg, timelines
+from warpshelf.render import diagrams, svg
+from warpshelf.render.diagrams import HEIGHT, Timeline, grid, grids
 from warpshelf.render.exhibit import MachineState
 from warpshelf.render.fragments import pictures
-from warpshelf.render.timelines import Timeline
 
 NS = "{http://www.w3.org/2000/svg}"
 CSS = (Path(__file__).resolve().parents[2] / "docs" / "assets" / "site.css").read_text("utf-8")
 ROWS = {row["name"]: row for row in cases.timelines()}
-DRAWN = timelines.pictures(ROWS.values())
+DRAWN = diagrams.timelines(ROWS.values())
 each_name = pytest.mark.parametrize("name", ROWS)
 
 
@@ -48,9 +53,9 @@ def boxes(tree: ElementTree.Element) -> list[ElementTree.Element]:
 def test_every_pass_is_a_box_where_and_as_long_as_it_is(name: str) -> None:
     shown, tree = picture(name)
     drawn = sorted((number(node, "x"), number(node, "width")) for node in boxes(tree))
-    unit = timelines.UNIT / shown.unit
+    unit = diagrams.UNIT / shown.unit
     due = sorted(
-        (timelines.LEFT + one.start * unit + 0.7, (one.end - one.start) * unit - 1.4)
+        (diagrams.LEFT + one.start * unit + 0.7, (one.end - one.start) * unit - 1.4)
         for one in shown.passes
     )
     for place, wanted in zip(drawn, due, strict=True):
@@ -89,7 +94,7 @@ def test_idle_time_is_drawn_as_long_as_it_is(name: str) -> None:
     lines = [node for node in tree.iter(f"{NS}line") if "ws-grid" in node.get("class", "")]
     drawn = sum(number(node, "x2") - number(node, "x1") for node in lines)
     idle = sum(shown.idle(rank) for rank in range(shown.ranks))
-    assert drawn == pytest.approx(idle * timelines.UNIT / shown.unit, abs=0.11 * len(lines))
+    assert drawn == pytest.approx(idle * diagrams.UNIT / shown.unit, abs=0.11 * len(lines))
 
 
 def test_all_pictures_share_one_scale() -> None:
@@ -127,14 +132,14 @@ def test_captions_say_what_the_schedule_says() -> None:
     [(Fraction(0), "0"), (Fraction(7, 2), "3½"), (Fraction(1, 2), "½"), (Fraction(7, 3), "2 1/3")],
 )
 def test_numbers_are_written_as_people_do(value: Fraction, words: str) -> None:
-    assert timelines._mixed(value) == words
+    assert diagrams._mixed(value) == words
 
 
 def test_times_are_told_in_the_unit_of_the_row() -> None:
     made = schedules.gpipe(2, 2, schedules.Costs(3, 2, 1))
     row = cases.timeline("gpipe", made)
     assert Timeline(row).units(made.makespan) == 6
-    assert "takes 6 units" in timelines.figure(Timeline(row), Fraction(10))
+    assert "takes 6 units" in diagrams.timeline(Timeline(row), Fraction(10))
 
 
 def test_idle_time_is_that_of_the_schedule() -> None:
@@ -145,13 +150,13 @@ def test_idle_time_is_that_of_the_schedule() -> None:
 
 
 def test_every_kind_that_the_contract_knows_is_drawn() -> None:
-    assert tuple(timelines.KINDS) == PASS_KINDS
+    assert tuple(diagrams.KINDS) == PASS_KINDS
 
 
 def test_hostile_words_stay_words() -> None:
     words = '<script>alert(1)</script> "q" \'p\' `c`\n\n--8<-- "x.md"\n&lt; \x1b[31m'
     row = invented()[1] | {"title": words, "note": words, "other": words}
-    [html] = timelines.pictures([row]).values()
+    [html] = diagrams.timelines([row]).values()
     assert "<script" not in html and "--8<--" not in html and "`" not in html
     assert tree_of(html).findtext(f"{NS}title")
 
@@ -171,3 +176,54 @@ def test_only_the_present_code_is_drawn() -> None:
     for text in gone:
         assert "The picture zb-h3 is withheld" in unescape(text) and "shelf run softmax" in text
         assert "<svg" not in text
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def drawn(row: dict) -> ET.Element:
+    return ET.fromstring(re.search(r"<svg.*</svg>", grid(row), re.S)[0])
+
+
+def cells_of(row: dict) -> list[tuple[float, ...]]:
+    return [
+        tuple(float(one.get(key)) for key in ("x", "y", "width", "height"))
+        for one in drawn(row).iter(f"{SVG}rect")
+    ]
+
+
+def test_each_grid_has_its_picture() -> None:
+    assert list(grids(synthetic.grids())) == ["padded", "single"]
+
+
+def test_every_cell_is_drawn_and_told() -> None:
+    row = synthetic.grids()[0]
+    cells, legend = cells_of(row)[:4], cells_of(row)[4:]
+    assert len(legend) == len(row["legend"])
+    assert len({(x, y) for x, y, _, _ in cells}) == 4
+    assert {y for _, y, _, _ in cells} == {0.7, round(HEIGHT + 0.7, 1)}
+    (left, _, width, _), (right, _, _, _) = cells[:2]
+    assert left + width <= right
+    words = [one.text for one in drawn(row).iter(f"{SVG}text")]
+    assert {"row ↓ · bank →", "0", "1", "3", "first half"} <= set(words)
+    assert "row 0: 0 1. row 1: - 3." in drawn(row).find(f"{SVG}desc").text
+
+
+def test_nothing_leaves_the_picture() -> None:
+    long = synthetic.grids()[0] | {
+        "across": "a bank of shared memory, each of them four bytes wide"
+    }
+    for row in (*synthetic.grids(), long):
+        _, top, width, height = map(float, drawn(row).get("viewBox").split())
+        for x, y, wide, high in cells_of(row):
+            assert x >= 0 and x + wide <= width
+            assert y >= top and y + high <= top + height
+        for one in drawn(row).iter(f"{SVG}text"):
+            assert 0 <= float(one.get("x")) <= width
+            assert top < float(one.get("y")) < top + height
+
+
+def test_what_a_model_says_is_data() -> None:
+    hostile = "</svg><script>alert(1)</script>"
+    row = synthetic.grids()[0] | {"caption": hostile, "across": hostile, "legend": [[1, hostile]]}
+    assert "<script" not in grid(row)
