@@ -55,7 +55,7 @@ def test_rooms_import_from_lower_rooms_alone() -> None:
         ("core/files", "import httpx", "core.files -> httpx"),
         ("bench/run", "from warpshelf.readings import titles", "readings.titles -> rapidfuzz"),
         ("../papergpu/tree", "from warpshelf.core import units", "papergpu.tree -> warpshelf."),
-        ("../papergpu/words", "from papergpu import parse", ".words -> .parse"),
+        ("../papergpu/operands", "from papergpu import parse", ".operands -> .parse"),
     ],
 )
 def test_an_import_that_may_not_be_is_found(

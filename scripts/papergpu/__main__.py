@@ -10,12 +10,166 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import runpy
 import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 
+from papergpu import session
+from papergpu.counters import Collected, format_table
 from papergpu.device import architecture
+from papergpu.errors import Finding, Unavailable, Unsupported
+from papergpu.forms import FORMS, Form, Slot, Unknown, find
 from papergpu.launch import SCHEDULES, Settings
-from papergpu.listing import counted, of_file, rows, table
-from papergpu.script import run
+from papergpu.parse import Unreadable, parse
+
+# ---- what is executed: the table of forms, and the forms in a file
+
+LEGEND = """\
+Every form that is executed: opcode, least version of PTX, least target, types, and modifiers in
+order. A modifier is one of those with | between them, may be left out where ? stands behind, and
+has the name before =. Types are those of the operands, the result first: t is whatever modifier t
+is, wide twice as wide, dot u32 where x and y are and s32 elsewhere, preds two predicates, bool a
+b32 and a predicate, imm8 a constant; - says that it is no function of one thread's operands."""
+
+
+def table() -> str:
+    """The table of forms by chapters of the PTX ISA, a line for each row."""
+    lines, chapter = [LEGEND], ""
+    for form in FORMS:
+        if form.chapter != chapter:
+            chapter = form.chapter
+            lines.append(f"\n{chapter}")
+        opcode, types = "|".join(form.slots[0][1]), " ".join(form.operands)
+        modifiers = map(_pattern, form.slots[1:])
+        said = f"  {opcode:21} PTX {_version(form)}  {_target(form):6}  {types:20}"
+        lines.append(f"{said} {' '.join(modifiers)}".rstrip())
+    return "\n".join(lines)
+
+
+def _pattern(slot: Slot) -> str:
+    """A slot as the table has it: `r=rn|rz?`."""
+    name, choices, optional = slot
+    written = "|".join(choices)
+    return f"{'' if name == written else f'{name}='}{written}{'?' if optional else ''}"
+
+
+def rows() -> list[dict[str, object]]:
+    """The table for programs; `operands` is null where what is done is no function of them."""
+    return [_row(form) for form in FORMS]
+
+
+def _version(form: Form) -> str:
+    return ".".join(map(str, form.version))
+
+
+def _target(form: Form) -> str:
+    return f"sm_{form.target}"
+
+
+def _row(form: Form) -> dict[str, object]:
+    (_, opcodes, _), *modifiers = form.slots
+    return {
+        "name": form.name,
+        "opcodes": opcodes,
+        "modifiers": [
+            {"name": name, "choices": choices, "optional": optional}
+            for name, choices, optional in modifiers
+        ],
+        "operands": None if form.operands == ("-",) else form.operands,
+        "version": _version(form),
+        "target": _target(form),
+        "chapter": form.chapter,
+    }
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A form in a file: how often it stands there, and its chapter, None if it is not executed."""
+
+    form: str
+    count: int
+    chapter: str | None
+
+
+def counted(path: str) -> list[Counted]:
+    """The forms in a file of PTX.
+
+    Raises:
+        ValueError: the file cannot be read, or is no PTX.
+    """
+    try:
+        module = parse(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        message = f"{path}: cannot be read ({error.strerror}); name a file of PTX"
+        raise ValueError(message) from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: is no text; name a file of PTX, not a cubin") from None
+    except Unreadable as error:
+        raise ValueError(f"{path}:{error}; give PTX as a compiler writes it") from None
+    found = Counter(one.form for one in module.instructions())
+    return [Counted(form, count, _chapter(form)) for form, count in sorted(found.items())]
+
+
+def _chapter(form: str) -> str | None:
+    try:
+        return find(form).form.chapter
+    except Unknown:
+        return None
+
+
+def of_file(path: str, found: Sequence[Counted]) -> str:
+    """What `counted` found, a line for each form and one for all."""
+    lines = [
+        f"{one.count:6}  {one.form:50}  {one.chapter or 'not in the table of forms'}"
+        for one in found
+    ]
+    total = sum(one.count for one in found)
+    missing = sum(one.chapter is None for one in found)
+    lines.append(f"{path}: {total} instructions in {len(found)} forms, {missing} not in the table")
+    return "\n".join(lines)
+
+
+# ---- a script executed with Triton's kernels on the CPU, as on a GPU
+
+
+def run(path: str, arguments: Sequence[str], target: str, settings: Settings) -> int:
+    """Execute the script; 1 if a kernel did something wrong or something that is not executed.
+
+    Where the settings count, a table of what all its launches did, line by line of the source, goes
+    to stderr at the end. What else the script raises, it raises here.
+    """
+    if not Path(path).is_file():
+        print(f"{path}: there is no such script; name a file of Python", file=sys.stderr)
+        return 1
+    os.environ.pop("TRITON_INTERPRET", None)  # it would leave nothing to execute
+    session.replaced(settings)
+    counted = Collected()
+    told = session.on_launch(counted)
+    before = sys.argv, sys.path[:]
+    sys.argv = [path, *arguments]
+    sys.path[0:0] = [str(Path(path).resolve().parent)]
+    triton = find_spec("triton") is not None and find_spec("torch") is not None
+    try:
+        if triton:
+            from papergpu.triton import active
+
+            with active(target):
+                runpy.run_path(path, run_name="__main__")
+        else:
+            runpy.run_path(path, run_name="__main__")
+    except (Finding, Unavailable, Unsupported) as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    finally:
+        sys.argv, sys.path[:] = before
+        told.undo()
+        if settings.profile:
+            print(format_table(counted.profile()), file=sys.stderr)
+    return 0
 
 
 def forms(paths: list[str], as_json: bool) -> int:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from papergpu.approximations import approximated
-from papergpu.floats import computed, difference, fused, signed
-from papergpu.forms import Matched
-from papergpu.handlers import handles
-from papergpu.kinds import clamped, whole, width
+from papergpu.floats import approximated, computed, difference, fused, signed
+from papergpu.forms import Matched, clamped, handles, whole, width
 from papergpu.reals import over, plus, times
 
 

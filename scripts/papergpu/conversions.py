@@ -5,9 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from papergpu.formats import FORMATS, NEAREST, Format, saturated
-from papergpu.forms import Matched
-from papergpu.handlers import handles
-from papergpu.kinds import clamped, whole, width
+from papergpu.forms import Matched, clamped, handles, whole, width
 from papergpu.reals import NAN, Real, real
 
 

@@ -1,15 +1,48 @@
 """The forms of the table: the row that an instruction matches, and what its slots have.
 
 What no row matches is refused, with its form: an instruction half understood is a wrong number.
+Beside them stand the types of operands, and the functions that compute an opcode's results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
+from typing import TypeVar
 
 from papergpu.table import TABLE
+
+# ---- the types of operands: their width, and the integers that patterns are
+
+PACKED = {"e4m3x2": 16, "e5m2x2": 16, "e2m3x2": 16, "e3m2x2": 16, "ue8m0x2": 16, "e2m1x2": 8,
+          "e4m3x4": 32, "e5m2x4": 32, "e2m3x4": 32, "e3m2x4": 32, "e2m1x4": 16}  # fmt: skip
+
+
+@cache
+def width(kind: str) -> int:
+    """Bits of a type: 32 of `f32` and of `u16x2`, 1 of `pred`, 2 of the two predicates `preds`."""
+    if kind in ("pred", "preds"):
+        return 1 if kind == "pred" else 2
+    if kind in PACKED:
+        return PACKED[kind]
+    number, _, pair = kind.lstrip("abfstu").partition("x")
+    return int(number) * int(pair or 1)
+
+
+def whole(bits: int, kind: str) -> int:
+    """The integer that a pattern is, by its type."""
+    size = width(kind)
+    bits &= (1 << size) - 1
+    return bits - (1 << size) if kind[0] == "s" and bits >> (size - 1) else bits
+
+
+def clamped(value: int, kind: str) -> int:
+    """The integer of that type next to `value`."""
+    size = width(kind)
+    low, high = (-(1 << (size - 1)), (1 << (size - 1)) - 1) if kind[0] == "s" else (0, 2**size - 1)
+    return min(max(value, low), high)
+
 
 Slot = tuple[str, tuple[str, ...], bool]  # its name, choices, whether it may be absent
 
@@ -108,3 +141,29 @@ def find(written: str, count: int | None = None) -> Matched:
     if first is not None:
         return first
     raise Unknown(f"{written} is in no row of the table of forms")
+
+
+# ---- where the functions are noted that compute an opcode's results, in exact arithmetic
+
+Handler = Callable[..., int | tuple[int, ...]]
+H = TypeVar("H", bound=Handler)
+HANDLERS: dict[str, Handler] = {}
+
+
+def handles(*opcodes: str) -> Callable[[H], H]:
+    """The function below computes what the forms of these opcodes do.
+
+    It gets the row that a form has matched, and the bits of each operand.
+
+    Raises:
+        ValueError: another one does so already.
+    """
+
+    def note(handler: H) -> H:
+        for opcode in opcodes:
+            if opcode in HANDLERS:
+                raise ValueError(f"two handlers compute {opcode}")
+            HANDLERS[opcode] = handler
+        return handler
+
+    return note

@@ -25,8 +25,8 @@ from papergpu.records import (
     Launch,
     engine,
     printed_by,
+    relative,
 )
-from papergpu.samples import relative
 from papergpu.variables import Globals
 
 SCHEDULES = {"robin": 0, "far": 1, "random": 2}

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from papergpu import approximations, arithmetic, bitwise, comparisons, conversions, floats
-from papergpu.forms import find
-from papergpu.handlers import HANDLERS
-from papergpu.kinds import width
+from papergpu import arithmetic, conversions, floats, logic
+from papergpu.forms import HANDLERS, find, width
 
 __all__ = ["HANDLERS", "evaluate", "results"]
 # They note their handlers when they are imported.
-HANDLER_MODULES = (approximations, arithmetic, bitwise, comparisons, conversions, floats)
+HANDLER_MODULES = (arithmetic, conversions, floats, logic)
 PAIRS = {"f16x2": "f16", "bf16x2": "bf16", "f32x2": "f32", "u16x2": "u16", "s16x2": "s16"}
 CARRIED = ("addc", "subc", "madc")
 

@@ -19,8 +19,7 @@ from papergpu.program import (
     WIDE,
     WORD,
 )
-from papergpu.scopes import Names
-from papergpu.steps import Fields, Label, Register, Step, Symbol, literal, room
+from papergpu.steps import Fields, Label, Names, Register, Step, Symbol, literal, room
 from papergpu.tree import Address, Instruction, Name, Operand, Opposite, Place, Vector
 
 SPECIAL = {name: number for number, name in enumerate(SPECIALS)}

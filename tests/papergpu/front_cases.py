@@ -12,7 +12,7 @@ import papergpu
 import torch
 import triton
 from apart import cases, wrong
-from papergpu.samples import accesses
+from papergpu.records import accesses
 from triton.runtime.driver import driver
 from triton.tools.tensor_descriptor import TensorDescriptor
 

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 from papergpu.formats import FORMATS
-from papergpu.kinds import width
+from papergpu.forms import width
 from papergpu.reals import real
 
 Values = npt.NDArray[np.uint64]

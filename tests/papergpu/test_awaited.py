@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from papergpu.decode.awaited import awaited
+from papergpu.decode.walk import awaited
 from papergpu.parse import parse
 from papergpu.tree import Instruction
 

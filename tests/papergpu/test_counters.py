@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from executing import kernel, launch
-from papergpu.classes import CLASSES, class_of
-from papergpu.counters import Profile, Tally, format_table, profile
+from papergpu.counters import CLASSES, Profile, Tally, class_of, format_table, profile
 from papergpu.forms import FORMS
 from papergpu.launch import Memory, Settings, aligned
 

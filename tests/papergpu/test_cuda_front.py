@@ -9,9 +9,8 @@ import papergpu
 import pytest
 import torch
 from papergpu.arguments import parameter
-from papergpu.cuda import CompileError, Finding, Memory, Source, Unsupported
+from papergpu.cuda import CompileError, Finding, Memory, Source, Unsupported, matching, qualified
 from papergpu.hostcode import device_part
-from papergpu.mangled import matching, qualified
 from papergpu.nvrtc import HEADERS
 from papergpu.tree import Variable
 

@@ -6,7 +6,7 @@ import executing
 import numpy as np
 import pytest
 from papergpu.formats import FORMATS
-from papergpu.kinds import width
+from papergpu.forms import width
 from papergpu.launch import Kernel, Settings
 from papergpu.reals import real
 from papergpu.scalar import evaluate

@@ -11,8 +11,7 @@ from executing import kernel, kernel_of, launch
 from papergpu.counters import Collected, format_table, instructions
 from papergpu.cuda import Source
 from papergpu.launch import Memory, Result, Settings, aligned
-from papergpu.records import ALLOC, SAMPLE
-from papergpu.samples import Access, accesses, relative, worse
+from papergpu.records import ALLOC, SAMPLE, Access, accesses, relative, worse
 
 SETTINGS = Settings(checks=False, profile=True, threads=1)
 SOURCE = Source(r"""

@@ -12,9 +12,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 from papergpu.formats import FORMATS
-from papergpu.forms import FORMS, Unknown, find
-from papergpu.handlers import HANDLERS, handles
-from papergpu.kinds import whole
+from papergpu.forms import FORMS, HANDLERS, Unknown, find, handles, whole
 from papergpu.reals import real
 from papergpu.scalar import evaluate
 

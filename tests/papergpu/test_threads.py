@@ -8,9 +8,9 @@ from functools import cache
 import executing
 import numpy as np
 import pytest
-from papergpu.approximations import allowed, exactly
 from papergpu.build import handlers_of
 from papergpu.errors import Finding
+from papergpu.floats import allowed, exactly
 from papergpu.formats import FORMATS
 from papergpu.forms import find
 from papergpu.launch import Settings

@@ -12,8 +12,7 @@ import executing
 import numpy as np
 import numpy.typing as npt
 from papergpu.decode import decode
-from papergpu.forms import FORMS, Form, Matched, find
-from papergpu.kinds import width
+from papergpu.forms import FORMS, Form, Matched, find, width
 from papergpu.launch import Kernel, Settings
 from papergpu.parse import parse
 from papergpu.scalar import results

@@ -7,8 +7,7 @@ in which every call is the body of what it calls. What is not executed is refuse
 
 from __future__ import annotations
 
-from papergpu.decode.encoding import encoded
-from papergpu.decode.inflight import watched
+from papergpu.decode.encoding import encoded, watched
 from papergpu.decode.walk import Walk
 from papergpu.errors import Unsupported
 from papergpu.program import EXIT, Program

@@ -1,12 +1,28 @@
-"""Branches, calls of what has no body, barriers, and the end."""
+"""Branches, calls of what has no body, barriers, the end, and what a warp's lanes do together."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from papergpu.decode.rules import rule
 from papergpu.forms import Matched
-from papergpu.program import BARRIER, BRANCH, CLUSTER, EXIT, LONG, SYNC, TABLE
-from papergpu.steps import Register
-from papergpu.tree import Instruction, Name, Operand
+from papergpu.program import (
+    BARRIER,
+    BRANCH,
+    CLUSTER,
+    EXIT,
+    GENERIC,
+    LOCAL,
+    LONG,
+    NONE,
+    SHARED,
+    SYNC,
+    TABLE,
+    WORD,
+)
+from papergpu.steps import Register, bits
+from papergpu.tree import Instruction, Name, Operand, Vector
+from papergpu.variables import HEAP
 from papergpu.writer import Writer
 
 
@@ -102,3 +118,159 @@ def _name(writer: Writer, operand: Operand) -> str:
     if not isinstance(operand, Name):
         raise writer.refuse(f"{operand} is no label")
     return operand.text
+
+
+# ---- calls of the functions that every CUDA program has and that have no body in PTX
+
+WIDTHS = {"vprintf": (8, 8), "__assertfail": (8, 8, 4, 8, 8), "malloc": (8,), "free": (8,)}
+LAUNCHES = ("cudaLaunchDevice", "cudaGetParameterBuffer", "cudaDeviceSynchronize", "__cudaCDP",
+            "cudaCDP")  # fmt: skip
+
+
+def built_in(
+    writer: Writer, name: str, results: Sequence[Operand], given: Sequence[Operand]
+) -> bool:
+    """Take down a call of one of them; false if it is none."""
+    if name.startswith(LAUNCHES):
+        raise writer.refuse(f"{name}: a kernel that launches kernels is not executed")
+    if name not in WIDTHS:
+        return False
+    widths = WIDTHS[name]
+    if len(given) != len(widths):
+        raise writer.refuse(f"{name} takes {len(widths)} operands, and has {len(given)}")
+    values = [_passed(writer, one, width) for one, width in zip(given, widths, strict=True)]
+    if name == "vprintf":
+        made = writer.temporary()
+        writer.emit("printf", d=made, a=values[0], b=values[1])
+        _returned(writer, results, made)
+    elif name == "__assertfail":
+        message, file, line, function, _ = values
+        writer.emit("assertfail", a=message, b=file, c=line, e=function)
+    elif name == "malloc":
+        made = writer.temporary(LONG)
+        writer.emit("heap.take", d=made, a=values[0], b=_heap(writer))
+        _returned(writer, results, made)
+    else:
+        writer.emit("heap.give", a=values[0], b=_heap(writer))
+    return True
+
+
+def _heap(writer: Writer) -> Register:
+    symbol = writer.symbol(HEAP)
+    if symbol is None:
+        raise writer.refuse("this module declares no malloc")
+    return writer.address_of(symbol, 0, LONG)
+
+
+def _at(writer: Writer, operand: Operand) -> int:
+    """The byte of local memory where a parameter of a call stands."""
+    symbol = writer.symbol(operand.text) if isinstance(operand, Name) else None
+    if symbol is None or symbol.space != LOCAL:
+        raise writer.refuse(f"{operand} is no parameter that can be passed")
+    return symbol.at
+
+
+def _passed(writer: Writer, operand: Operand, width: int) -> Register:
+    if isinstance(operand, Name):
+        register = writer.register(operand.text)
+        if register is not None:
+            return register
+    made = writer.temporary(LONG if width == 8 else WORD)
+    name = "ld.u64_64" if width == 8 else "ld.u32_32"
+    writer.emit(name, writes=[made], imm=_at(writer, operand), base=NONE, space=LOCAL)
+    return made
+
+
+def _returned(writer: Writer, results: Sequence[Operand], made: Register) -> None:
+    if not results:
+        return
+    name = "st.u64_64" if made.width == LONG else "st.u32_32"
+    writer.emit(name, reads=[made], imm=_at(writer, results[0]), base=NONE, space=LOCAL)
+
+
+# ---- clusters that have not begun, taken back by those that run
+
+DIMENSIONS = "xyz"
+
+
+@rule("clusterlaunchcontrol")
+def clusterlaunchcontrol(writer: Writer, one: Instruction, found: Matched) -> None:
+    if one.modifiers[0] == "try_cancel":
+        space = SHARED if "s" in found.slots else GENERIC
+        flags = (0 if space == SHARED else 1) | (2 if "m" in found.slots else 0)
+        writer.emit("clc.try", a=writer.pointer(one.operands[0], space),
+                    b=writer.pointer(one.operands[1], space), flags=flags)  # fmt: skip
+        return
+    answer = writer.source(one.operands[1], "b128")
+    what = one.modifiers[1]
+    if what == "is_canceled":
+        writer.emit("clc.canceled", d=writer.target(one.operands[0], "pred"), a=answer)
+        return
+    parts = writer.vector(one.operands[0])
+    numbers = range(len(parts)) if len(parts) > 1 else [DIMENSIONS.index(what[-1])]
+    for number, part in zip(numbers, parts, strict=True):
+        if number < len(DIMENSIONS) and not (isinstance(part, Name) and part.text == "_"):
+            writer.emit("clc.ctaid", d=writer.target(part), a=answer, imm=number)
+
+
+# ---- what the lanes of a warp do together
+
+
+def _pair(writer: Writer, operand: Operand) -> tuple[Register | None, Register | None]:
+    """`d|p`, each of them there unless it is `_`."""
+    parts = operand.items if isinstance(operand, Vector) else (operand,)
+    found = [
+        None if isinstance(part, Name) and part.text == "_" else writer.target(part)
+        for part in parts
+    ]
+    return found[0], found[1] if len(found) > 1 else None
+
+
+@rule("shfl")
+def shfl(writer: Writer, one: Instruction, found: Matched) -> None:
+    target, inside = _pair(writer, one.operands[0])
+    a, b, c, mask = (writer.source(part, "b32") for part in one.operands[1:5])
+    writer.emit(f"shfl.{found.slots['m']}", SYNC, d=target, a=a, b=b, c=c, e=mask, list=inside,
+                count=int(inside is not None))  # fmt: skip
+
+
+@rule("vote")
+def vote(writer: Writer, one: Instruction, found: Matched) -> None:
+    predicate, negated = writer.predicate(one.operands[1])
+    writer.emit(f"vote.{found.slots['m']}", SYNC, d=writer.target(one.operands[0]), a=predicate,
+                e=writer.source(one.operands[2], "b32"), imm=int(negated))  # fmt: skip
+
+
+@rule("activemask")
+def activemask(writer: Writer, one: Instruction, found: Matched) -> None:
+    writer.emit("activemask", d=writer.target(one.operands[0]))
+
+
+@rule("elect")
+def elect(writer: Writer, one: Instruction, found: Matched) -> None:
+    target, chosen = _pair(writer, one.operands[0])
+    if chosen is None:
+        raise writer.refuse("it has no predicate")
+    writer.emit("elect", SYNC, d=target, e=writer.source(one.operands[1], "b32"), list=chosen,
+                count=1)  # fmt: skip
+
+
+@rule("redux")
+def redux(writer: Writer, one: Instruction, found: Matched) -> None:
+    kind, what = found.slots["t"], found.slots["m"]
+    shown = "u32" if what in ("add", "and", "or", "xor") else kind
+    flags = (1 if "NaN" in found.slots else 0) | (2 if "abs" in found.slots else 0)
+    writer.emit(f"redux.{what}.{shown}", SYNC, d=writer.target(one.operands[0]),
+                a=writer.source(one.operands[1], kind), flags=flags,
+                e=writer.source(one.operands[2], "b32"))  # fmt: skip
+
+
+@rule("match")
+def match(writer: Writer, one: Instruction, found: Matched) -> None:
+    target, same = _pair(writer, one.operands[0])
+    if target is None:
+        raise writer.refuse("it has no result")
+    writer.emit(f"match.{found.slots['m']}.b{bits(found.slots['t'])}", SYNC, d=target,
+                a=writer.source(one.operands[1], found.slots["t"]),
+                e=writer.source(one.operands[2], "b32"), list=same,
+                count=int(same is not None))  # fmt: skip

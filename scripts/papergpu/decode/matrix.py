@@ -1,4 +1,4 @@
-"""Products of matrices within a warp and a warpgroup."""
+"""Products of matrices within a warp and a warpgroup, sparse ones too, and how matrices move."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from papergpu.decode.rules import rule
 from papergpu.forms import Matched
-from papergpu.program import RETRY, SYNC
-from papergpu.steps import Register, Step, space_of
+from papergpu.program import GENERIC, RETRY, SHARED, SYNC
+from papergpu.steps import Fields, Register, Step, space_of
 from papergpu.tree import Instruction, Operand, Vector
 from papergpu.writer import Writer
 
@@ -85,7 +85,11 @@ def sums(writer: Writer, operand: Operand, kind: str, count: int) -> list[Regist
 # Products of a warp.
 
 
+@rule("mma")
 def mma(writer: Writer, one: Instruction, found: Matched) -> None:
+    if "v" in found.slots:
+        sparse(writer, one, found)
+        return
     slots = found.slots
     m, n, k = shape = shape_of(found)
     d, a, b, c = (slots[name] for name in "dabc")
@@ -309,3 +313,73 @@ def scaled(writer: Writer, a: str, numbers: Sequence[int], in_registers: bool) -
 def whole_numbers(kind: str) -> bool:
     """Whether products of a type are integers, which take no scales and no transposition."""
     return kind in ("s8", "u8", "b1")
+
+
+# ---- products of a warp whose matrix a is sparse
+
+
+def sparse(writer: Writer, one: Instruction, found: Matched) -> None:
+    slots = found.slots
+    m, n, k = shape = shape_of(found)
+    d, a, b, c = (slots[name] for name in "dabc")
+    what = Product(shape, d, a, b, c, options(slots))
+    alike(writer, a, b)
+    if d != c:
+        raise writer.refuse(f"its sums are {c}, and its result is {d}: both are of one type")
+    what.flags |= selector(writer, one.operands[5], a, k)
+    what.flags |= ORDERED if slots["v"] == "sp::ordered_metadata" else 0
+    targets = sums(writer, one.operands[0], d, registers_of(d, m, n))
+    given = [
+        *fragment(writer, one.operands[1], a, registers_of(a, m, k // 2), "a"),
+        *fragment(writer, one.operands[2], b, registers_of(b, k, n), "b"),
+        *fragment(writer, one.operands[3], c, registers_of(c, m, n), "c"),
+        writer.source(one.operands[4], "b32"),
+    ]
+    kind = handler_of(a).removeprefix("mma.")
+    writer.emit(f"mma.sparse.{kind}", SYNC, writes=targets, reads=given, e=whole(writer),
+                imm=what.imm, flags=what.said)  # fmt: skip
+
+
+# ---- matrices between shared memory and registers
+
+# Flags of the handlers in core/matrix_move.cpp.
+TRANSPOSED, BYTES, NARROW_AT = 1, 2, 8
+NARROW = {"b6x16_p32": 6, "b4x16_p64": 4}
+
+
+def move_flags(found: Matched) -> int:
+    """How a matrix is moved."""
+    flags = TRANSPOSED if "trans" in found.slots else 0
+    flags |= BYTES if found.slots["s"] != "m8n8" else 0
+    return flags | NARROW.get(found.slots.get("f", ""), 0) << NARROW_AT
+
+
+def where(writer: Writer, found: Matched, memory: Operand) -> Fields:
+    """The fields of where its rows lie, which is shared memory."""
+    fields = writer.address(memory, space_of(found.slots.get("ss", "")))
+    if fields["space"] not in (SHARED, GENERIC):
+        raise writer.refuse("its matrices lie in shared memory only")
+    return fields
+
+
+@rule("ldmatrix")
+def ldmatrix(writer: Writer, one: Instruction, found: Matched) -> None:
+    """Matrices of rows of 16 bytes, each row where a lane says; of 16 rows two registers."""
+    count = int(found.slots["n"][1:]) * (2 if found.slots["s"] == "m16n16" else 1)
+    targets = sums(writer, one.operands[0], "b32", count)
+    flags, fields = move_flags(found), where(writer, found, one.operands[1])
+    name = "ldmatrix.bytes" if flags & BYTES else "ldmatrix"
+    writer.emit(name, SYNC, writes=targets, flags=flags, e=whole(writer), **fields)
+
+
+@rule("stmatrix")
+def stmatrix(writer: Writer, one: Instruction, found: Matched) -> None:
+    given = fragment(writer, one.operands[1], "b32", int(found.slots["n"][1:]), "its matrix")
+    fields = where(writer, found, one.operands[0])
+    writer.emit("stmatrix", SYNC, reads=given, flags=move_flags(found), e=whole(writer), **fields)
+
+
+@rule("movmatrix")
+def movmatrix(writer: Writer, one: Instruction, found: Matched) -> None:
+    writer.emit("movmatrix", SYNC, d=writer.target(one.operands[0]),
+                a=writer.source(one.operands[1], "b32"), e=whole(writer))  # fmt: skip

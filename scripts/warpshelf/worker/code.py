@@ -187,7 +187,7 @@ class Did:
 
     def __init__(self, launched: Sequence[Launched], snippet: str) -> None:
         from papergpu.counters import Tally, instructions
-        from papergpu.samples import accesses, worse
+        from papergpu.records import accesses, worse
 
         program = counts.folded(launched[0].program, snippet)
         self.where: dict[int, Where] = {}  # by line of PTX
