@@ -98,6 +98,8 @@ def leave_number(folder: Path, name: str) -> str:
 def test_an_answer_comes_with_what_was_printed(trial: Trial) -> None:
     found = outcome(job(trial, "print('hello', flush=True)\nos.write(2, b'raw\\n')"))
     assert found.cause is None
+    spent = {key: found.answer.pop(key) for key in ("cpu_seconds", "demo_seconds")}
+    assert 0 <= spent["demo_seconds"] <= spent["cpu_seconds"] < 60
     assert found.answer == {"facts": [{**FACT, "verdict": "passed"}], "failures": []}
     assert (found.job.key, found.place) == ("given", "in facts()")
     marks = [f"\n{found.token} {name}\n" for name in ("demo 1", "demo 2", "end")]

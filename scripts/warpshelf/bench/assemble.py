@@ -164,7 +164,9 @@ class Gathered:
         self.seconds += outcome.seconds
         if outcome.answer and not outcome.answer.get("failures"):
             task = outcome.job.do.name.lower()
-            self.spent[task] = round(self.spent.get(task, 0.0) + outcome.seconds, 1)
+            self.spent[task] = round(self.spent.get(task, 0.0) + self._took(outcome), 1)
+            if "demo_seconds" in outcome.answer and outcome.job.details.get("due"):
+                self.spent["demo"] = outcome.answer["demo_seconds"]
         target = outcome.job.details.get("target")
         self.awaited.discard((outcome.job.do, target))
         self.findings.extend(findings_of(self.snippet, outcome))
@@ -198,6 +200,11 @@ class Gathered:
             changed = demo.difference(before, self.demo)
             what = f"demo() prints other than its record of {self.old['date'][:10]}: {changed}"
             self.find(what, "make it the same on every run and machine", "demo")
+
+    def _took(self, outcome: Outcome) -> float:
+        """Seconds that tell of the next run: of CPU where no GPU was waited for."""
+        taken: float = (outcome.answer or {}).get("cpu_seconds", outcome.seconds)
+        return taken if self.on_cpu else outcome.seconds
 
     def find(self, what: str, mend: str, name: str | None = None) -> None:
         """Keep a finding at the line where `name` is defined."""

@@ -14,12 +14,16 @@ class Unfit(Exception):
     """A demo's output cannot be published; the text says why."""
 
 
-def between_marks(output: bytes, token: str) -> tuple[bytes, bytes]:
-    """The output of the two runs of demo(), between the marks that the child printed."""
+def between_marks(output: bytes, token: str, runs: int = 2) -> tuple[bytes, ...]:
+    """The output of each of the runs of demo(), between the marks that the child printed.
+
+    Raises:
+        Unfit: there are more marks than that, or fewer.
+    """
     parts = re.split(rb"\n" + token.encode() + rb" [a-z0-9 ]+\n", output)
-    if len(parts) != 4:
+    if len(parts) != runs + 2:
         raise Unfit("demo() printed nothing that could be read")
-    return parts[1], parts[2]
+    return tuple(parts[1:-1])
 
 
 def checked(first: bytes, second: bytes) -> str:

@@ -127,8 +127,9 @@ COMPILED = {
     "compiler": str,
 }
 CONDITIONS = {"*": (int, float, type(None))}
-# What the children of a run may have taken: by task, over all children of that task.
-SPENT = ("due", "verify", "compile", "view", "space", "time")
+# What the children of a run may have taken: by task, over all children of that task; on a CPU in
+# seconds of CPU.
+SPENT = ("due", "demo", "verify", "compile", "view", "space", "time")
 LONGEST_TASK = 7 * 86_400  # seconds
 MACHINE_SHAPE = {
     "slug": MACHINE,

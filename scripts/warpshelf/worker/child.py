@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from warpshelf.worker.context import Context, JobError, Place, failure
+from warpshelf.worker.context import Context, JobError, Place, cpu_seconds, failure
 from warpshelf.worker.task import Task
 
 
@@ -70,7 +70,7 @@ def main(job: dict[str, Any], answers: Connection, output: Connection) -> None:
     with contextlib.suppress(Exception):
         sys.stdout.flush()
         sys.stderr.flush()
-    say({"answer": answer})
+    say({"answer": {**answer, "cpu_seconds": round(cpu_seconds(), 2)}})
     answers.close()
     os._exit(0)  # skips the snippet's own exit handlers
 

@@ -44,25 +44,22 @@ class Context:
         self.job = job
         self.say = say
         self.place_now = ""
-        self._modules: tuple[ModuleType, ModuleType] | None = None
 
     def at(self, place: str) -> None:
         """Tell the parent what comes next."""
         self.place_now = place
         self.say({"at": place})
 
-    @property
-    def modules(self) -> tuple[ModuleType, ModuleType]:
-        """The snippet and its cases, imported on first use."""
-        if self._modules is None:
-            self.at("at import")
-            self._modules = load(Path(self.job["root"]), self.job["id"])
-        return self._modules
-
-    @property
+    @cached_property
     def module(self) -> ModuleType:
-        """The snippet."""
-        return self.modules[0]
+        """The snippet, imported on first use."""
+        self.at("at import")
+        return load(Path(self.job["root"]), self.job["id"])
+
+    @cached_property
+    def cases(self) -> ModuleType:
+        """Its cases, imported on first use after it; a demo needs none, nor the peers in them."""
+        return importlib.import_module(f"{self.module.__package__}.cases")
 
     @cached_property
     def proof(self) -> Obligations:
@@ -72,7 +69,7 @@ class Context:
             JobError: something there is malformed.
         """
         try:
-            return obligations(self.modules[1], self.job["kind"], self.job["needs"])
+            return obligations(self.cases, self.job["kind"], self.job["needs"])
         except Malformed as malformed:
             error = JobError("", "")
             error.failures = [
@@ -93,15 +90,23 @@ class Context:
         os.write(1, f"\n{self.job['token']} {name}\n".encode())
 
 
-def load(root: Path, name: str) -> tuple[ModuleType, ModuleType]:
-    """Import a snippet and its cases from the checkout at `root`, which comes first on the path."""
+def load(root: Path, name: str) -> ModuleType:
+    """Import a snippet from the checkout at `root`, which comes first on the path."""
     sys.path.insert(0, str(root))
     package = f"snippets.{name}"
     for known in [key for key in sys.modules if key == package or key.startswith(f"{package}.")]:
         del sys.modules[known]  # of another checkout
     importlib.invalidate_caches()
-    module = importlib.import_module(f"{package}.{name}")
-    return module, importlib.import_module(f"{package}.cases")
+    return importlib.import_module(f"{package}.{name}")
+
+
+def cpu_seconds() -> float:
+    """Seconds of CPU that this process and those of its children which have ended have taken.
+
+    On a machine with other work they say more of a job than its minutes by the clock.
+    """
+    spent = os.times()
+    return spent.user + spent.system + spent.children_user + spent.children_system
 
 
 def flush_c_streams() -> None:

@@ -11,6 +11,7 @@ class Task(StrEnum):
     DESCRIBE = "describe_machine"
     LOOK = "check_contract"
     DUE = "list_due"
+    DEMO = "show_demo"
     VERIFY = "verify_snippet"
     JUDGE = "judge_snippet"
     TIME = "time_snippet"
