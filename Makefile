@@ -20,14 +20,16 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 FULL := $(VENV)/full.stamp
 PAGES := $(VENV)/pages.stamp
 
-.PHONY: help site serve pages test clean
+.PHONY: help site serve pages test test-rest test-all clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make site    verify every snippet on this machine, then build the site into site/"
 	@echo "make serve   show the site at a local address, and build again at every change"
 	@echo "make pages   build the site from the committed records, without installing torch"
-	@echo "make test    run the tests"
+	@echo "make test    run the tests that keep a change safe"
+	@echo "make test-rest  run the others: what they prove again, or all there is of it"
+	@echo "make test-all   run both"
 	@echo "make clean   remove what was built (the environment in .venv stays)"
 	@echo ""
 	@echo "Another Python: make site PYTHON=python3.12"
@@ -50,12 +52,23 @@ serve: $(ENOUGH)
 pages: $(ENOUGH)
 	$(BIN)/shelf site
 
-# First what may run side by side, then what watches the clock or forks.
 # The engine that executes PTX is compiled first, so that no test's limit of time has to hold it.
+# Then what may run side by side, then what watches the clock or forks. `test` has what keeps a
+# change safe; `test-rest` what proves it again, or tries all there is: see `exhaustive` in tests/.
+PYTEST := $(BIN)/python -m pytest -q --durations=10 --durations-min=1
+SIDE_BY_SIDE := $(PYTEST) -n auto --maxprocesses 8 --dist loadgroup --no-loadscope-reorder
+
 test: $(FULL)
 	-@$(BIN)/python -c "from papergpu.build import built; built()"
-	$(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist loadgroup --no-loadscope-reorder -m "not alone"
-	$(BIN)/python -m pytest -q -m alone
+	$(SIDE_BY_SIDE) -m "not exhaustive and not alone"
+	$(PYTEST) -m "not exhaustive and alone"
+
+test-rest: $(FULL)
+	-@$(BIN)/python -c "from papergpu.build import built; built()"
+	$(SIDE_BY_SIDE) -m "exhaustive and not alone"
+	$(PYTEST) -m "exhaustive and alone"
+
+test-all: test test-rest
 
 clean:
 	rm -rf build site docs/records docs/views docs/runtime docs/exports docs/llms.txt .shelf .hypothesis \

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+# Tests import from here by this name, whatever pytest calls it.
+sys.modules.setdefault("conftest", sys.modules[__name__])
 
 ROOT = Path(__file__).resolve().parents[1]
 WRONG = ROOT / "tests" / "wrong"
@@ -95,12 +98,42 @@ def spare_zensical(config: pytest.Config, items: list[pytest.Item]) -> None:
     config.hook.pytest_deselected(items=left)
 
 
+def exhaustive(values: Iterable[object], why: str, light: int = 1) -> list[object]:
+    """Parameters, of which all but the first `light` wait for `make test-all`, for this reason."""
+    marked = [pytest.param(value, marks=pytest.mark.exhaustive(why)) for value in values]
+    return [value.values[0] for value in marked[:light]] + marked[light:]
+
+
+def takes(item: pytest.Item) -> int:
+    """The seconds that a file says its tests take, in the first paragraph of its docstring."""
+    said = re.search(r"\btakes (\d+) s\b", (item.module.__doc__ or "").partition("\n\n")[0], re.I)
+    return int(said[1]) if said else 0
+
+
+def refuse_what_waits_without_reason(items: list[pytest.Item]) -> None:
+    """See that each test that is left to `make test-all` says why.
+
+    Raises:
+        pytest.UsageError: one does not.
+    """
+    for item in items:
+        for mark in item.iter_markers("exhaustive"):
+            if not (mark.args and isinstance(mark.args[0], str)):
+                raise pytest.UsageError(
+                    f"{item.nodeid}: exhaustive gives no reason; say what it proves again, or what "
+                    'it tries all of: @pytest.mark.exhaustive("all mutants")'
+                )
+
+
+# Before xdist looks which tests stay on one worker.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Group the tests, and let the snippets begin: no worker is left alone with one at the end."""
+    """Group the tests, and let the longest files begin: no worker is left alone with one."""
+    refuse_what_waits_without_reason(items)
     spare_zensical(config, items)
     for item in items:
         item.add_marker(pytest.mark.xdist_group(group_of(item)))
-    items.sort(key=lambda item: group_of(item) == item.path.stem)
+    items.sort(key=takes, reverse=True)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -177,7 +210,7 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
-@pytest.fixture(scope="session", params=["mkdocs", "zensical"])
+@pytest.fixture(scope="session", params=exhaustive(["mkdocs", "zensical"], "the second builder"))
 def builder(request: pytest.FixtureRequest) -> str:
     """What makes the pages: each test of the site runs with both, see ZENSICAL_EVERY."""
     return request.param

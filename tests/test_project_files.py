@@ -11,7 +11,10 @@ import sysconfig
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
+import conftest
 import crowd
 import pytest
 from packaging.requirements import Requirement
@@ -228,7 +231,7 @@ def targets() -> set[str]:
 
 @needs_make
 def test_make_help_lists_every_target(checkout: Checkout) -> None:
-    listed = set(re.findall(r"^make ([a-z]+) ", checkout.make().stdout, re.MULTILINE))
+    listed = set(re.findall(r"^make ([a-z-]+) ", checkout.make().stdout, re.MULTILINE))
     assert listed == targets() - {"help"}
 
 
@@ -247,7 +250,7 @@ def typed(pattern: str) -> set[str]:
 
 
 def test_documented_make_targets_exist() -> None:
-    documented = typed(r"\bmake ([a-z]+)\b")
+    documented = typed(r"\bmake ([a-z]+(?:-[a-z]+)?)\b")
     assert documented >= {"site", "test", "pages", "serve"}
     assert documented - targets() == set()
 
@@ -304,6 +307,41 @@ def test_documented_tolerances_are_those_of_the_verifier() -> None:
     assert documented == accuracy.TOLERANCES
     assert accuracy.LIBRARY_MARGIN == 2
     assert "at most twice the library's" in " ".join(read("docs/about/numbers.md").split())
+
+
+# The two suites.
+
+
+@needs_make
+def test_each_test_is_in_one_of_two_suites(checkout: Checkout) -> None:
+    suites = {}
+    for target in ("test", "test-rest"):
+        checkout.make(target)
+        calls = [call for call in checkout.calls() if "-m pytest" in call]
+        suites[target] = [call.rpartition(" -m ")[2] for call in calls]
+    assert suites == {
+        "test": ["not exhaustive and not alone", "not exhaustive and alone"],
+        "test-rest": ["exhaustive and not alone", "exhaustive and alone"],
+    }
+    ran = read(".ci/run").splitlines()
+    assert ran[-2:] == ["make test", "make test-rest"]
+
+
+def test_a_test_that_waits_says_why() -> None:
+    def item(mark: pytest.MarkDecorator) -> pytest.Item:
+        made = SimpleNamespace(nodeid="tests/test_it.py::test", iter_markers=lambda _: [mark.mark])
+        return cast("pytest.Item", made)
+
+    conftest.refuse_what_waits_without_reason([item(pytest.mark.exhaustive("all mutants"))])
+    with pytest.raises(pytest.UsageError, match="tests/test_it.py::test: exhaustive gives no reas"):
+        conftest.refuse_what_waits_without_reason([item(pytest.mark.exhaustive)])
+
+
+def test_what_tests_share_has_names_of_its_own() -> None:
+    """Each is imported by its bare name, whichever folder of the path it lies in."""
+    folders = tomllib.loads(read("pyproject.toml"))["tool"]["pytest"]["ini_options"]["pythonpath"]
+    names = [path.stem for folder in folders for path in sorted((ROOT / folder).glob("*.py"))]
+    assert sorted(names) == sorted(set(names))
 
 
 # The rest.

@@ -21,8 +21,8 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from synthetic import record
-from test_project_files import EXTRAS, PROJECT, pins
 
+from tests.test_project_files import EXTRAS, PROJECT, pins
 from warpshelf.cli import commands
 from warpshelf.core.project import Project
 from warpshelf.records import bundle

@@ -7,8 +7,8 @@ import json
 import pytest
 from conftest import CUT, Trial, sound_snippet
 from synthetic import machine as imaginary
-from test_gpu_machine import MODEL, TRITON, Simulated
 
+from tests.bench.test_gpu_machine import MODEL, TRITON, Simulated
 from warpshelf.bench import run as runs
 from warpshelf.bench.estimate import GUESSES, METHOD, by_method
 from warpshelf.bench.plan import CHANGED, FORCED, NEVER, UNCHECKED, Options

@@ -13,6 +13,7 @@ from typing import Any
 import axe_playwright_python
 import pytest
 from browsing import NARROW, WIDE, Visit, open_context
+from conftest import exhaustive
 from playwright.sync_api import Browser, Page
 
 AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
@@ -113,7 +114,7 @@ def look(tab: Page, scheme: str, given: dict[str, Any], builder: str) -> list[st
     ]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", exhaustive(KINDS, "all kinds of pages", light=3))
 def test_axe_finds_nothing(kind: str, tab: Visit, builder: str, published: str) -> None:
     page, prepare = KINDS[kind]
     tab.tab.set_viewport_size({"width": WIDE, "height": HIGH})

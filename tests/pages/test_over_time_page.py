@@ -14,8 +14,9 @@ import pytest
 from browsing import NARROW, WIDE, Visit, open_context, served
 from conftest import MKDOCS, ROOT, new_trial
 from playwright.sync_api import Browser, Page, expect
-from test_axe import AXE, COLOURS, LOOK, RULES, THIN
 from versioned import NAME, SLUG, Repository, times
+
+from tests.pages.test_axe import AXE, COLOURS, LOOK, RULES, THIN
 
 OLD = "sha256:" + "1" * 64
 WHY = "The new driver spills registers"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from browsing import Visit
+from conftest import exhaustive
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -35,7 +36,7 @@ def source(topic: str) -> str:
     return (DOCS / f"{topic}.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("topic", TOPICS)
+@pytest.mark.parametrize("topic", exhaustive(TOPICS, "all topics", light=3))
 def test_a_topic_explains_before_it_lists(topic: str, wide: Visit) -> None:
     tab = wide.go(f"{topic}/")
     headings = tab.eval_on_selector_all(

@@ -12,7 +12,8 @@ from papergpu.errors import Finding, Unsupported
 from papergpu.launch import Memory
 from papergpu.tensormap import Im2col, TensorMap, im2col
 from paperkernels import compiled, kernel
-from test_tensor_copies import COMMON, LISTS, aligned, random, stored
+
+from tests.papergpu.test_tensor_copies import COMMON, LISTS, aligned, random, stored
 
 LOAD = r"""
 extern "C" __global__ void load(const __grid_constant__ Map map, unsigned char* out, int bytes,

@@ -13,7 +13,6 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 import pytest
-import test_fuse
 from executing import kernel_of
 from papergpu.build import handler, handlers, handlers_of
 from papergpu.decode import decode
@@ -22,8 +21,10 @@ from papergpu.launch import Kernel
 from papergpu.parse import parse
 from papergpu.program import BARRIER, BRANCH, CLUSTER, EXIT, PLAIN, RETRY, SPECIALS, SYNC, TABLE
 from spoilt import Case, cases
-from test_threads import FUSED, MOVES
 from threads import SOURCES
+
+from tests.papergpu import test_fuse
+from tests.papergpu.test_threads import FUSED, MOVES
 
 # Patterns of handlers; the ways of core/mutant.cpp; the modules, or the tests by how their names
 # begin, of which one must see each handler in each way. What a whole warp does at once has no lane

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from synthetic import library, steady
-from test_model import GOOD, NEXT, TRAPS, WRONG, small
-from test_spelling import FORMS, KEPT
 
+from tests.readings.test_model import GOOD, NEXT, TRAPS, WRONG, small
+from tests.readings.test_spelling import FORMS, KEPT
 from warpshelf.readings import editors
 from warpshelf.readings.model import KEYS, Also, Reading
 from warpshelf.readings.spelling import problems

@@ -18,8 +18,8 @@ from checkouts import Checkout
 from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import steady
-from test_schema import places
 
+from tests.records.test_schema import places
 from warpshelf.core.findings import ShelfError
 from warpshelf.records import limits, store
 

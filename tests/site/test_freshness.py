@@ -12,9 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from benchmark import BUILD
-from benchmark import project as forty
 from conftest import LIST, MKDOCS, TOPIC, Trial, sound_snippet
+from forty import BUILD
+from forty import project as forty
 from versioned import Repository, times
 
 from warpshelf.core.project import Project

@@ -27,6 +27,7 @@ def test_the_lists_are_sound(one: Snippet) -> None:
     assert mutants.check(one) == []
 
 
+@pytest.mark.exhaustive("all mutants of each snippet")
 @pytest.mark.parametrize("one", KERNELS, ids=lambda one: one.id)
 def test_every_claim_holds_and_every_mutant_is_killed(one: Snippet) -> None:
     if why := runs_here(one):

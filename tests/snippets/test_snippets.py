@@ -1,4 +1,8 @@
-"""Every case of every snippet, on this machine: `pytest tests/snippets -k softmax`."""
+"""Every snippet on this machine: `pytest tests/snippets -k softmax`. Takes 150 s, as each compiles.
+
+One that is as its record says is verified by the case that rejects the most mutants; one that was
+changed since, or of a model, whole. With `-m ""` all are, for every architecture.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from warpshelf.bench.pool import Job, Outcome, Pool
 from warpshelf.contract import snippet
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.project import Project
-from warpshelf.records import machine
+from warpshelf.records import machine, store
 from warpshelf.worker.task import Task
 
 MOST = 1000  # cases of a snippet
@@ -56,6 +60,53 @@ def failures(one: Snippet, outcome: Outcome) -> list[str]:
     return [str(finding) for finding in assemble.findings_of(one, outcome)]
 
 
+def verified(one: Snippet, target: str | None, **details: object) -> None:
+    """Verify a snippet in a child: nothing fails, something was done, its demo prints."""
+    common = assemble.details(one, machine_of(one), target) | details
+    outcome = ask(Job(Task.VERIFY, one.id, one.seconds, common))
+    assert not failures(one, outcome)
+    assert outcome.answer is not None
+    rows = outcome.answer.get("cases", []) + outcome.answer.get("facts", [])
+    assert rows, outcome.answer["skips"]
+    if common["demo"]:
+        assert demo.checked(*demo.between_marks(outcome.output, outcome.token)).strip()
+
+
+def spare_what_runs_elsewhere(one: Snippet) -> None:
+    """Skip the test of a snippet that this machine cannot run."""
+    assert not one.findings, one.findings
+    here = machine_of(one)
+    if why := one.cannot_run(here["sm"], here["gpus"]):
+        pytest.skip(why)
+
+
+def is_as_recorded(one: Snippet) -> bool:
+    """Whether `shelf run` has verified what it is now, whole, and left a record that says so."""
+    return store.current(one, "cpu") is not None
+
+
+LONG = 3  # seconds that facts may take; of a program that takes longer its demo is enough
+TELLING = {"counted": False, "views": 0, "telling": 1}
+WHOLE = {"counted": False, "views": 10, "single": True}
+
+
+@pytest.mark.parametrize("one", SNIPPETS, ids=lambda one: one.id)
+def test_as_recorded_by_what_tells_most_and_changed_by_all(one: Snippet) -> None:
+    spare_what_runs_elsewhere(one)
+    record = store.current(one, "cpu")
+    target = targets(one)[0]
+    if record is None:
+        verified(one, target, share=WHOLE)
+    elif one.kind != "kernel" and record.get("seconds", {}).get("verify", 0) > LONG:
+        common = assemble.details(one, machine_of(one), target)
+        outcome = ask(Job(Task.DEMO, one.id, one.seconds, common))
+        assert not failures(one, outcome)
+        [shown] = demo.between_marks(outcome.output, outcome.token, runs=1)
+        assert demo.agree(record["demo"], demo.checked(shown, shown))
+    else:
+        verified(one, target, share=TELLING)
+
+
 def share(turn: int) -> dict[str, object]:
     """What is executed for an architecture: every case for the first, a few for each other.
 
@@ -63,7 +114,7 @@ def share(turn: int) -> dict[str, object]:
     does it all for all of them, and without a record of that `shelf check` fails.
     """
     if turn == 0:
-        return {"share": {"counted": False, "views": 10, "single": True}}
+        return {"share": WHOLE}
     few = {"cases": [*range(turn, MOST, 24)], "counted": False, "views": 0}
     return {"share": few, "demo": False}
 
@@ -75,23 +126,15 @@ WHERE = [
 ]
 
 
+@pytest.mark.exhaustive("every case on every architecture, which `shelf run` verifies too")
 @pytest.mark.parametrize(("one", "turn"), WHERE)
-def test_every_case_or_fact_and_the_demo(one: Snippet, turn: int) -> None:
-    assert not one.findings, one.findings
-    here = machine_of(one)
-    if why := one.cannot_run(here["sm"], here["gpus"]):
-        pytest.skip(why)
+def test_every_case_or_fact(one: Snippet, turn: int) -> None:
+    spare_what_runs_elsewhere(one)
     if turn >= len(targets(one)):
         pytest.skip("it is for no other architecture, or a GPU is here, which has one")
-    target = targets(one)[turn]
-    common = assemble.details(one, here, target) | share(turn)
-    outcome = ask(Job(Task.VERIFY, one.id, one.seconds, common))
-    assert not failures(one, outcome)
-    assert outcome.answer is not None
-    rows = outcome.answer.get("cases", []) + outcome.answer.get("facts", [])
-    assert rows, outcome.answer["skips"]
-    if turn == 0:
-        assert demo.checked(*demo.between_marks(outcome.output, outcome.token)).strip()
+    if turn == 0 and not is_as_recorded(one):
+        pytest.skip("changed since its record, and so verified whole by `make test`")
+    verified(one, targets(one)[turn], **share(turn))
 
 
 def test_a_failing_case_is_seen() -> None:

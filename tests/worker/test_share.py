@@ -9,9 +9,9 @@ from warpshelf.worker.share import Share
 
 # Four cases that kill, and three that are counted, of which one kills as well.
 PROOF = Obligations(
-    cases=tuple({"n": n} for n in range(7)),
+    cases=tuple({"n": 9 - n, "dtype": "float32"} for n in range(7)),
     counted=range(4, 7),
-    kills=(("a",), ("b",), ("a",), ("c",), (), ("b",), ()),
+    kills=(("a",), ("b",), ("a", "b"), ("c",), (), ("b",), ()),
 )
 
 
@@ -22,6 +22,7 @@ PROOF = Obligations(
         (Share(counted=False, views=3, single=True), [0, 1, 2, 3, 5], [0, 3, 6]),
         (Share(cases=[0, 4, 5, 90], views=0), [0, 4, 5], []),
         (Share(cases=range(1, 1000, 2), counted=False), [1, 3, 5], [0, 1, 2, 3, 4, 5, 6]),
+        (Share(counted=False, views=0, telling=2), [2, 5], []),
     ],
 )
 def test_a_share_chooses_cases_and_those_that_are_viewed(
@@ -33,5 +34,6 @@ def test_a_share_chooses_cases_and_those_that_are_viewed(
 
 def test_only_what_leaves_nothing_out_is_whole() -> None:
     assert Share().whole
-    for part in ({"cases": [0]}, {"counted": False}, {"views": 2}, {"single": True}):
+    parts = ({"cases": [0]}, {"counted": False}, {"telling": 9}, {"views": 2}, {"single": True})
+    for part in parts:
         assert not Share(**part).whole

@@ -6,6 +6,7 @@ time goes into compiling, anew for each architecture, case and view.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -17,11 +18,13 @@ class Share:
     """Everything, unless it says otherwise.
 
     Of the cases those whose numbers are in `cases`; without `counted`, none that kills nothing and
-    is there only to be counted. Views of one case in `views` (0: of none); of these a `single` one.
+    is there only to be counted. Of these so many as are `telling`: those that reject the most
+    mutants, small ones first. Views of one case in `views` (0: of none); of these a `single` one.
     """
 
     cases: Collection[int] | None = None
     counted: bool = True
+    telling: int | None = None
     views: int = 1
     single: bool = False
 
@@ -29,9 +32,16 @@ class Share:
         """The numbers of the cases to verify."""
         every = range(len(proof.cases))
         wanted = [index for index in every if self.cases is None or index in self.cases]
-        if self.counted:
+        if not self.counted:
+            wanted = [index for index in wanted if index not in proof.counted or proof.kills[index]]
+        if self.telling is None:
             return wanted
-        return [index for index in wanted if index not in proof.counted or proof.kills[index]]
+
+        def rank(index: int) -> tuple[int, int]:
+            sides = (side for side in proof.cases[index].values() if isinstance(side, int) and side)
+            return -len(proof.kills[index]), math.prod(sides)
+
+        return sorted(sorted(wanted, key=rank)[: self.telling])
 
     def viewed(self, index: int) -> bool:
         """Whether views are drawn of case number `index`."""

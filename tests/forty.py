@@ -1,6 +1,6 @@
 """How long the runner takes for 40 trivial snippets, each verified in its own process.
 
-Run it by `python tests/benchmark.py`. It prints seconds of wall clock for a cold run, a run after
+Run it by `python tests/forty.py`. It prints seconds of wall clock for a cold run, a run after
 one snippet changed, one after a helper changed that all import, and one with nothing to do.
 """
 
