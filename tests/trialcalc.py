@@ -8,7 +8,7 @@ from pathlib import Path
 
 from conftest import ROOT, Trial
 
-from warpshelf.live import inputs
+from warpshelf.live import quantities
 
 CALCULATOR = '''\
 """Doubles."""
@@ -152,7 +152,7 @@ def extremes(name: str) -> list[dict[str, str]]:
     for one in importlib.import_module(f"snippets.{name}.calculator").INPUTS:
         ends: list[str] = list(one.get("choices", ()))
         if one["kind"] in ("integer", "number"):
-            ends = [inputs.text_of(one, one[key]) for key in ("least", "most")]
+            ends = [quantities.text_of(one, one[key]) for key in ("least", "most")]
         found += [{one["name"]: end} for end in ends]
     return found
 
@@ -163,7 +163,7 @@ def variations(name: str) -> list[dict[str, str]]:
     found: list[dict[str, str]] = [{}]
     for one in spec:
         if one["kind"] == "flag":
-            found.append({one["name"]: inputs.FALSE if one["default"] else inputs.TRUE})
+            found.append({one["name"]: quantities.FALSE if one["default"] else quantities.TRUE})
         elif one["kind"] == "choice":
             others = [choice for choice in one["choices"] if choice != one["default"]]
             found += [{one["name"]: choice} for choice in others[-1:]]
@@ -171,5 +171,5 @@ def variations(name: str) -> list[dict[str, str]]:
             found += [{one["name"]: text} for text in configs("gemma-2-9b", "DeepSeek-V3")]
         else:
             more = one["default"] * 2 or (1 if one["kind"] == "integer" else 0.5)
-            found.append({one["name"]: inputs.text_of(one, min(more, one["most"]))})
+            found.append({one["name"]: quantities.text_of(one, min(more, one["most"]))})
     return found

@@ -61,7 +61,7 @@ async function load({ python, models }) {
     pyodide.FS.writeFile(`/shelf/${path}`, text);
   }
   pyodide.runPython("import sys; sys.path.insert(0, '/shelf'); sys.dont_write_bytecode = True");
-  const answered = pyodide.pyimport("warpshelf.live.respond").answered;
+  const answered = pyodide.pyimport("warpshelf.live.form").answered;
   return (question) => {
     const asked = { ...question, context: bundle.contexts[question.id] || {} };
     return JSON.parse(answered(JSON.stringify(asked)));

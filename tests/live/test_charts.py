@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from warpshelf.live import charts, labels, spans
+from warpshelf.live import charts
 
 BARS: dict[str, Any] = {
     "kind": "bars", "title": "Memory", "x": "rank", "y": "B",
@@ -93,7 +93,7 @@ def test_two_are_drawn_on_one_scale() -> None:
     assert "Memory, first" in words(first) and "Memory, second" in words(second)
     short = {**TIMES, "series": [{"name": "forward", "points": [[0, 0.0, 30.0, "0"]]}]}
     first, second = drawn([TIMES], [short])
-    assert max(widths(second)) == pytest.approx(spans.SPAN / 2 - 1, abs=0.2)
+    assert max(widths(second)) == pytest.approx(charts.SPAN / 2 - 1, abs=0.2)
 
 
 def test_lines_of_two_share_a_picture_and_limits_are_told_apart() -> None:
@@ -125,7 +125,7 @@ def test_flat_and_single_lines_are_drawn(points: list[list[float]]) -> None:
 def test_the_ends_of_a_line_name_a_unit_once(
     first: float, last: float, unit: str, said: str
 ) -> None:
-    assert labels.span_of(first, last, unit) == said
+    assert charts.span_of(first, last, unit) == said
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_the_ends_of_a_line_name_a_unit_once(
      ("memory a GPU (B)", "B"), ("output tokens/s of a GPU", "")],
 )  # fmt: skip
 def test_a_label_tells_its_unit(label: str, unit: str) -> None:
-    assert labels.unit_of(label) == unit
+    assert charts.unit_of(label) == unit
 
 
 def test_empty_plots_leave_no_trace() -> None:

@@ -26,7 +26,7 @@ from playwright.sync_api import Browser, Page, expect
 from trialcalc import variations
 
 from warpshelf.core.project import Project
-from warpshelf.live import bundle, defaults, form, pyodide, respond
+from warpshelf.live import form, runtime
 
 PROJECT = Project(ROOT)
 ASSETS = ROOT / "docs" / "assets"
@@ -61,18 +61,18 @@ PATIENCE = 90_000  # ms that Python may take to start, on a machine that is busy
 
 
 @pytest.fixture(scope="module")
-def runtime() -> Path:
+def packed() -> Path:
     """Python for the browser."""
     try:
-        return pyodide.ready(PROJECT)
-    except pyodide.Missing as missing:
+        return runtime.ready(PROJECT)
+    except runtime.Missing as missing:
         if os.environ.get("CI") == "true":
             pytest.fail(str(missing))
         pytest.skip(str(missing))
 
 
 @pytest.fixture(scope="module")
-def folder(runtime: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(packed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A site with one page, and the same page as it is without Python."""
     root = tmp_path_factory.mktemp("calculators")
     trial = new_trial(root / "trial")
@@ -81,14 +81,16 @@ def folder(runtime: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (site / "assets").mkdir(parents=True)
     for name in OURS:
         shutil.copyfile(ASSETS / name, site / "assets" / name)
-    shutil.copytree(runtime, site / "runtime" / "python")
+    shutil.copytree(packed, site / "runtime" / "python")
     own = Project(trial.root)
-    models = json.loads(bundle.text(PROJECT, {name: {} for name in bundle.calculators(PROJECT)}))
-    added = json.loads(bundle.text(own, {"doubled": AROUND}))
+    models = json.loads(
+        runtime.models_text(PROJECT, {name: {} for name in runtime.calculators(PROJECT)})
+    )
+    added = json.loads(runtime.models_text(own, {"doubled": AROUND}))
     for key in ("files", "contexts"):
         models[key] |= added[key]
     (site / "runtime" / "models.json").write_text(json.dumps(models), encoding="utf-8")
-    told = defaults.ask(own, ["doubled"])["doubled"]
+    told = runtime.ask(own, ["doubled"])["doubled"]
     (site / "page").mkdir()
     live = {"models": "runtime/models.json", "python": "runtime/python/"}
     for name, files, stub in (("index", live, ""), ("instant", live, INSTANT), ("shut", {}, "")):
@@ -412,7 +414,7 @@ def test_all_of_it_is_had_with_the_keys(visit: Visit) -> None:
 
 # The same numbers as here.
 
-NAMES = bundle.calculators(PROJECT)
+NAMES = runtime.calculators(PROJECT)
 ASK = """async ([python, models, questions]) => {
   const worker = new Worker(new URL('../assets/calculators-worker.js', location.href),
     { type: 'module' });
@@ -469,7 +471,7 @@ def test_answers_are_those_of_cpython(browser: Browser, origin: str) -> None:
     answered = 0
     for question, answer in zip(asked, told, strict=True):
         assert "failed" not in answer, f"{question}: {answer}"
-        here: dict[str, Any] = respond.respond(question)
+        here: dict[str, Any] = form.respond(question)
         there = answer["answer"]
         if "errors" in here:  # what cannot be is refused in the same words
             assert there == here, question

@@ -12,7 +12,7 @@ import trialcalc
 from conftest import LIST, ROOT, TOPIC, Trial
 
 from warpshelf.core.project import Project
-from warpshelf.live import bundle, defaults, pyodide, respond
+from warpshelf.live import form, runtime
 from warpshelf.site import calculators, rendering
 
 PAGE = '# Doubled\n\n--8<-- "calculators/doubled.md"\n'
@@ -31,10 +31,10 @@ def project(trial: Trial) -> Project:
 
 def packed(project: Project) -> Path:
     """Something in the place of Python for the browser."""
-    place = pyodide.folder(project)
+    place = runtime.folder(project)
     place.mkdir(parents=True)
     (place / "wasm.packed").write_bytes(b"\x1f\x8b\x00")
-    (place / pyodide.MANIFEST).write_text('{"weight": 5042823}')
+    (place / runtime.MANIFEST).write_text('{"weight": 5042823}')
     return place
 
 
@@ -144,17 +144,17 @@ def test_bands_are_of_rows_that_nothing_was_fitted_on() -> None:
 
 # The project's own.
 
-NAMES = bundle.calculators(Project(ROOT))
+NAMES = runtime.calculators(Project(ROOT))
 
 
 @pytest.fixture(scope="module")
-def own() -> dict[str, defaults.Described]:
-    return defaults.ask(Project(ROOT), NAMES)
+def own() -> dict[str, runtime.Described]:
+    return runtime.ask(Project(ROOT), NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_line_has_a_formula_a_source_and_a_test_that_is_there(
-    name: str, own: dict[str, defaults.Described]
+    name: str, own: dict[str, runtime.Described]
 ) -> None:
     told = own[name]
     assert told.faults == ()
@@ -176,7 +176,7 @@ def test_each_line_has_a_formula_a_source_and_a_test_that_is_there(
 def test_whatever_a_form_takes_is_answered_or_refused_in_a_line(name: str) -> None:
     answered = 0
     for given in trialcalc.extremes(name):
-        told = respond.respond({"id": name, "configurations": [given]})
+        told = form.respond({"id": name, "configurations": [given]})
         answered += "answer" in told
         for error in told.get("errors", ()):
             assert 10 < len(error["line"]) < 300, given
@@ -186,7 +186,7 @@ def test_whatever_a_form_takes_is_answered_or_refused_in_a_line(name: str) -> No
 PASTED = [
     (name, one["name"])
     for name in NAMES
-    for one in respond.calculator(name).INPUTS
+    for one in form.calculator(name).INPUTS
     if one["kind"] == "config"
 ]
 
@@ -194,10 +194,10 @@ PASTED = [
 @pytest.mark.parametrize(("name", "field"), PASTED)
 def test_a_pasted_configuration_is_taken_and_its_unknown_field_named(name: str, field: str) -> None:
     [text] = trialcalc.configs("gemma-2-9b")
-    told = respond.respond({"id": name, "configurations": [{field: text}]})
+    told = form.respond({"id": name, "configurations": [{field: text}]})
     assert "made_up_field" in unescape(told["details"])
-    assert told["answer"] != respond.respond({"id": name, "configurations": [{}]})["answer"]
-    [error] = respond.respond({"id": name, "configurations": [{field: "{"}]})["errors"]
+    assert told["answer"] != form.respond({"id": name, "configurations": [{}]})["answer"]
+    [error] = form.respond({"id": name, "configurations": [{field: "{"}]})["errors"]
     assert error["line"] and "\n" not in error["line"]
 
 

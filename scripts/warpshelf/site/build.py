@@ -24,7 +24,7 @@ from tempfile import TemporaryDirectory
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.places import address
 from warpshelf.core.project import Project
-from warpshelf.live import pyodide
+from warpshelf.live import runtime
 from warpshelf.site import freshness
 
 BUILDERS = ("mkdocs", "zensical")
@@ -44,7 +44,7 @@ def render(project: Project) -> Rendered:
     Raises:
         OSError: a file that must be there cannot be read.
     """
-    if missing := pyodide.prepare(project):
+    if missing := runtime.prepare(project):
         sys.stderr.write(f"calculators are not live in this build: {missing}\n")
     inputs = freshness.sources(project)
     known = freshness.recall(project, inputs)

@@ -16,8 +16,8 @@ from warpshelf.core.files import write_atomically
 from warpshelf.core.findings import Finding
 from warpshelf.core.pages import Page
 from warpshelf.core.project import Project
-from warpshelf.live import bundle, defaults, form, pyodide
-from warpshelf.live.defaults import Described
+from warpshelf.live import form, runtime
+from warpshelf.live.runtime import Described
 from warpshelf.readings.model import Shelf
 from warpshelf.render.exhibit import Exhibit
 
@@ -52,13 +52,13 @@ def render(
 ) -> Calculators:  # fmt: skip
     """Every calculator that a page shows, with the results of its defaults."""
     where = embedded(written)
-    there = [name for name in bundle.calculators(project) if name in where]
+    there = [name for name in runtime.calculators(project) if name in where]
     made = Calculators()
     contexts: dict[str, dict[str, Any]] = {}
-    described = defaults.ask(project, there)
+    described = runtime.ask(project, there)
     exhibits = {one.id: one for one in shown}
     for name, one in described.items():
-        path = f"snippets/{name}/{bundle.FILE}"
+        path = f"snippets/{name}/{runtime.CALCULATOR}"
         made.findings.extend(Finding(path, None, fault, "mend it") for fault in one.faults)
         made.fragments[f"calculators/{name}.md"] = WITHHELD
         if one.faults or name not in exhibits:
@@ -67,11 +67,11 @@ def render(
         made.findings.extend(_unheld(path, one, exhibits[name], contexts[name]))
     if not contexts:
         return made
-    text = bundle.text(project, contexts)
-    made.files[bundle.named(text)] = text
-    files = addresses(project, bundle.named(text))
-    packed = pyodide.kept(project)
-    weight = pyodide.weight(packed) if packed else 0
+    text = runtime.models_text(project, contexts)
+    made.files[runtime.models_name(text)] = text
+    files = addresses(project, runtime.models_name(text))
+    packed = runtime.kept(project)
+    weight = runtime.weight(packed) if packed else 0
     for name in contexts:
         root = places.OnPage(where[name]).to("/index.md")
         one = described[name]
@@ -83,13 +83,13 @@ def render(
 
 def addresses(project: Project, models: str) -> dict[str, str]:
     """Where a browser finds what it runs, below the site's address; nothing without Pyodide."""
-    found = pyodide.kept(project)
+    found = runtime.kept(project)
     return {"models": f"runtime/{models}", "python": f"runtime/{found.name}/"} if found else {}
 
 
 def context(project: Project, exhibit: Exhibit, shelf: Shelf, page: str | None) -> dict[str, Any]:
     """What the answers of a calculator link to, and how far its predictions were off."""
-    files = bundle.models(project, exhibit.id).values()
+    files = runtime.models(project, exhibit.id).values()
     texts = [path.read_text(encoding="utf-8") for path in files]
     sources = {
         name: [reading.title, _address(reading.target)]
@@ -151,7 +151,7 @@ def publish(project: Project, files: Mapping[str, str]) -> int:
         write_atomically(target / name, text, durable=False) for name, text in files.items()
     )
     due = {target / name for name in files}
-    found = pyodide.kept(project) if files else None
+    found = runtime.kept(project) if files else None
     for path in sorted(found.iterdir()) if found else ():
         place = target / found.name / path.name if found else path
         due.add(place)

@@ -20,7 +20,7 @@ from warpshelf.core import shapes
 from warpshelf.core.files import dump, write_atomically
 from warpshelf.core.findings import Finding
 from warpshelf.core.project import Project
-from warpshelf.live import pyodide
+from warpshelf.live import runtime
 from warpshelf.records import history
 
 READ = (".md", ".yml", ".yaml", ".json")  # what a rendering reads below docs/
@@ -37,7 +37,7 @@ def sources(project: Project) -> str | None:
     written = {*_published(project)}
     docs = (path for path in _files(project.docs, written) if path.suffix in READ)
     tooling = (path for path in _files(Path(__file__).parents[1]) if path.suffix == ".py")
-    own = (project.root / "mkdocs.yml", project.ledger, pyodide.folder(project) / pyodide.MANIFEST)
+    own = (project.root / "mkdocs.yml", project.ledger, runtime.folder(project) / runtime.MANIFEST)
     return _digest((*own, *docs, *_files(project.snippets), *tooling), history.mark(project))
 
 

@@ -12,7 +12,7 @@ from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.pages import Page
 from warpshelf.core.project import Project
-from warpshelf.live import bundle
+from warpshelf.live import runtime
 from warpshelf.look import kept
 from warpshelf.readings import crosscheck, editors, model
 from warpshelf.readings.messages import nearest
@@ -262,7 +262,7 @@ def _embedded(
         return None if good else f"embeds {name!r}, but that page has no path in its front matter"
     if first == "calculators":
         one = rest.removesuffix(".md")
-        good = (project.snippets / one / bundle.FILE).is_file()
+        good = (project.snippets / one / runtime.CALCULATOR).is_file()
         return None if good else f"embeds the calculator of {one!r}, which has none"
     if first in ("glossary", "home", "paths", "reference", "results"):
         return None

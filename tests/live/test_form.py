@@ -13,7 +13,7 @@ import pytest
 import trialcalc
 from conftest import Trial
 
-from warpshelf.live import respond
+from warpshelf.live import form
 
 AROUND = {
     "sources": {"a-paper": ["A paper <on> products", "kernels/products/#reading-a-paper"]},
@@ -36,7 +36,7 @@ def doubled(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def ask(*configurations: dict[str, str], **more: Any) -> dict[str, Any]:
     question = {"id": "doubled", "root": "../../", "context": AROUND, **more}
-    return respond.respond({**question, "configurations": list(configurations)})
+    return form.respond({**question, "configurations": list(configurations)})
 
 
 @pytest.mark.usefixtures("doubled")
@@ -94,7 +94,7 @@ class TestAnswers:
 
     def test_text_in_text_out(self) -> None:
         question = json.dumps({"id": "doubled", "configurations": [{"number": "4"}]})
-        assert json.loads(respond.answered(question))["csv"].startswith("quantity,value,unit")
+        assert json.loads(form.answered(question))["csv"].startswith("quantity,value,unit")
 
     def test_a_field_that_is_unknown_is_named_and_does_not_act(self) -> None:
         found = ask({"config": json.dumps({"size": 1, "<img src=x>": 2})})
@@ -102,6 +102,6 @@ class TestAnswers:
         assert "<img" not in found["details"]
 
     def test_a_calculator_describes_itself(self) -> None:
-        found = respond.described("doubled")
+        found = form.described("doubled")
         assert found["faults"] == [] and found["result"]["answer"] == "4 B of plain things"
         assert [one["name"] for one in found["inputs"]][:2] == ["number", "often"]

