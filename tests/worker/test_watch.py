@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import papergpu
@@ -37,46 +35,42 @@ RACES = """extern "C" __global__ void k(const int* x, int* y, int* turn, int n) 
 READS = SOUND.replace("y[i] = x[i]", "y[i] = x[i] + 0 * y[i]").replace("int* y", "volatile int* y")
 
 
-def met(call: Callable[[Watch], None], target: str, targets: list[str], **more: Any) -> set[str]:
-    """The schedules that a variant meets on a case and a target."""
-    watch = Watch(target)
-    watch.begin(3, targets, **more)
-    found = set()
-    for _ in range(2):
+@pytest.mark.parametrize("counted", [False, True])
+@pytest.mark.parametrize("rank", range(3))
+def test_three_calls_meet_every_schedule(rank: int, counted: bool) -> None:
+    watch = Watch("sm_90")
+    watch.begin(3, rank, counted)
+    found = []
+    for _ in SCHEDULES:
         with watch.call():
-            found.add(session.current().schedule)
-    call(watch)
-    return found
+            found.append(session.current().schedule)
+    assert sorted(found) == sorted(SCHEDULES)
+    assert not watch.left()  # nothing was launched, and perhaps never is
 
 
-@pytest.mark.parametrize("counted", [False, True])
-@pytest.mark.parametrize(
-    "targets", [TARGETS, TARGETS[:2], TARGETS[1:], (TARGETS[0], TARGETS[2])], ids=len
-)
-def test_two_calls_on_two_targets_meet_every_schedule(
-    targets: tuple[str, ...], counted: bool
-) -> None:
-    found: set[str] = set()
-    for target in targets:
-        found |= met(lambda watch: None, target, list(targets), counted=counted)
-    assert found == set(SCHEDULES)
-
-
-@pytest.mark.parametrize("counted", [False, True])
+@pytest.mark.parametrize("needs", ["", "NEEDS"])
 @pytest.mark.parametrize("target", TARGETS)
-def test_what_is_for_one_target_is_called_until_it_has_met_every_schedule(
-    target: str, counted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_every_case_meets_every_schedule_on_its_first_target_and_what_is_counted_on_each(
+    needs: str, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sm = target.removeprefix("sm_")
-    cases = f'NEEDS = {{"variants": {{"ours": {{"sm": {sm}}}}}}}\n{CASES}'
-    told: list[tuple[int, str]] = []
-    with papergpu.on_launch(lambda one: told.append((one.grid[0], one.settings.schedule))):
-        found = verified(tmp_path, monkeypatch, SOUND, cases, target=target)
+    alone = f'NEEDS = {{"variants": {{"ours": {{"sm": {sm}}}}}}}\n' if needs else ""
+    told: dict[str, set[str]] = {}
+    places: list[str] = []
+    monkeypatch.setattr(Context, "at", lambda self, place: places.append(place))
+
+    def hear(one: papergpu.Launched) -> None:
+        told.setdefault(places[-1].partition(" on sm_")[0], set()).add(one.settings.schedule)
+
+    with papergpu.on_launch(hear):
+        found = verified(tmp_path, monkeypatch, SOUND, alone + CASES, target=target)
     assert found["failures"] == []
-    assert {schedule for _, schedule in told} == set(SCHEDULES)
-    watch = Watch(target)
-    watch.begin(0, [target], counted)
-    assert not watch.left()  # nothing was launched yet, and perhaps never is
+    whole = bool(needs) or target == TARGETS[0]
+    assert len(found["cases"]) == (3 if whole else 1)
+    plain = {place: met for place, met in told.items() if place.endswith("}")}
+    assert len(plain) == len(found["cases"])
+    assert all(met == set(SCHEDULES) for met in plain.values())
+    assert (len(told) > len(plain)) is whole  # views, on the first of its targets alone
 
 
 def test_seeds_differ_and_the_first_call_of_the_main_target_is_in_order() -> None:
@@ -100,7 +94,7 @@ def test_a_machine_with_a_gpu_is_left_alone() -> None:
 
 def test_settings_end_with_the_call() -> None:
     watch = Watch("sm_90")
-    watch.begin(1, list(TARGETS))
+    watch.begin(1)
     before = session.current()
     with pytest.raises(RuntimeError), watch.call():
         assert session.current() is not before
@@ -115,7 +109,7 @@ def test_a_sound_kernel_passes_under_every_schedule(
 ) -> None:
     found = verified(tmp_path, monkeypatch, SOUND, target=target)
     assert found["failures"] == []
-    assert [len(row["results"]) for row in found["cases"]] == [2, 2, 2]
+    assert [len(row["results"]) for row in found["cases"]] == [2] * len(found["cases"])
 
 
 @pytest.fixture
@@ -164,4 +158,4 @@ def test_a_kernel_that_reads_what_nobody_wrote_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(papergpu.Finding, match=r"k at trial.cu:3, .*nobody"):
-        verified(tmp_path, monkeypatch, READS, target="sm_80")
+        verified(tmp_path, monkeypatch, READS)

@@ -97,9 +97,15 @@ class Gathered:
         of the present code are there.
         """
         jobs = []
+        kernel = viewed and self.on_cpu and self.snippet.kind == "kernel"
+        views = kernel and (force or not self.old_is_current or not self._has_views)
         if self._executes:
+            seconds = self.snippet.seconds + (compile_seconds if views else 0.0)
             for target in self.targets:
-                jobs.append(self._job(Task.VERIFY, self.snippet.seconds, target))
+                job = self._job(Task.VERIFY, seconds, target)
+                if target is not None and views:
+                    job.details["viewed"] = True
+                jobs.append(job)
         elif self.on_cpu and self.snippet.kind == "kernel":  # what is due is to be known anyway
             jobs.append(self._job(Task.DUE, self.snippet.seconds))
         has_figures = self.old_is_current and (self.old or {}).get("compiled")
@@ -107,10 +113,6 @@ class Gathered:
         spared = has_figures and self.on_cpu and self._executes and not force
         if self._compiles and not spared and Task.COMPILE not in self.parts:
             jobs.append(self._job(Task.COMPILE, compile_seconds))
-        if viewed and self._executes and self.snippet.kind == "kernel":
-            missing = force or not self.old_is_current or not self._has_views
-            for target in self._executed() if missing else ():
-                jobs.append(self._job(Task.VIEW, compile_seconds, target))
         if self._surveys(force):
             for target in self._executed():
                 jobs.append(self._job(Task.SPACE, SPACE_SECONDS, target))
@@ -170,9 +172,7 @@ class Gathered:
         target = outcome.job.details.get("target")
         self.awaited.discard((outcome.job.do, target))
         self.findings.extend(findings_of(self.snippet, outcome))
-        if outcome.job.do is Task.VIEW:
-            self.views += (outcome.answer or {}).get("views", [])
-            return
+        self.views += (outcome.answer or {}).get("views", [])
         if outcome.job.do is Task.SPACE:
             if found := (outcome.answer or {}).get("space"):
                 self.spaces.append(found)
@@ -316,7 +316,7 @@ def details(snippet: Snippet, machine: dict[str, Any], target: str | None = None
         "machine": machine,
         "target": target,
         "due": target in (None, agreement.MAIN),
-        "demo": True,
+        "demo": target in (None, agreement.MAIN),
         "share": {},  # of its cases and views; all of them
         "limit": snippet.seconds,
         "environment": environment,

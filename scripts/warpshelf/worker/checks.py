@@ -113,6 +113,29 @@ class Checks:
         self.rows.append(row)
         return row
 
+    def due(self) -> list[int]:
+        """The numbers of the cases to verify here, of those that the job's share has."""
+        every = self.share.chosen(self.proof)
+        return [index for index in every if self._names(index)]
+
+    def _names(self, index: int) -> list[str]:
+        """The variants to verify here on case number `index`.
+
+        Where PTX is executed, a variant meets every case on the first of its targets, and on the
+        others those that are counted. A hasty check has one target.
+        """
+        names = self.proof.applies(self.proof.cases[index])
+        if not self.watch.executes or self.hasty or self.watch.target == agreement.MAIN:
+            return names
+        return [name for name in names if self._first(name) or self._counts(name, index)]
+
+    def _first(self, name: str) -> bool:
+        """Whether this is the first of a variant's targets, on which it meets every case."""
+        return self._targets(name)[:1] == [self.watch.target] or not self.watch.executes
+
+    def _counts(self, name: str, index: int) -> bool:
+        return self.counts.wants(name, index) and not self._skip(name)
+
     def count(self, chosen: Sequence[str] | None = None) -> None:
         """Launch what is counted, of all variants or the chosen ones, and look at no result."""
         for index, case in enumerate(self.proof.cases):
@@ -121,7 +144,7 @@ class Checks:
                 if not wanted or self._skip(name):
                     continue
                 self._at(f"in variant {name!r} on case {case}")
-                self.watch.begin(index, self._targets(name), counted=True)
+                self.watch.begin(index, self._rank(name), counted=True)
                 inputs = self.draw(case, index, 0)
                 with self.watch.call():
                     self.proof.variants[name](*inputs)
@@ -141,7 +164,7 @@ class Checks:
             if position == 0:
                 library, library_dtype = errors, dtype
         ours = []
-        for name in self.proof.applies(case):
+        for name in self.proof.applies(case) if timed else self._names(index):
             self._begin(name, index)
             mine = self._variant(name, case, given, cost, library, library_dtype)
             if mine and self.watch.launched:
@@ -153,8 +176,9 @@ class Checks:
         if not timed and self.share.viewed(index):
             # After all variants: each view is compiled anew, and a hasty check may end before.
             for mine in [one for one in ours if one["verdict"] == "passed"]:
-                self._begin(mine["name"], index, further=True)
-                self._views(mine["name"], case, index, given, cost, mine)
+                if self._first(mine["name"]):
+                    self._begin(mine["name"], index, further=True)
+                    self._views(mine["name"], case, index, given, cost, mine)
             ours = [one for one in ours if one["name"] not in self.failures]
         row["results"][:0] = ours
 
@@ -162,7 +186,7 @@ class Checks:
         """Tell the watch that a variant's calls on a case begin, or that `further` ones do."""
         if self.watch.executes:
             counted = not further and not self.hasty and self.counts.wants(name, index)
-            self.watch.begin(index, self._targets(name), counted, further)
+            self.watch.begin(index, self._rank(name), counted, further)
 
     def _cost(self, case: Case, given: Given, timed: bool) -> dict[str, Any]:
         self.context.at(f"in cost() of case {case}")
@@ -289,7 +313,7 @@ class Checks:
             result["refuses"] = refuses
 
     def _again(self, name: str, case: Case, given: Given, cost: dict[str, Any]) -> None:
-        """Call a variant once more under each schedule that it meets on no target otherwise."""
+        """Call a variant once more under each schedule that it has not met."""
         while name not in self.failures and self.watch.left():
             self._at(f"in variant {name!r} on case {case}")
             inputs = given.inputs(0)
@@ -308,6 +332,11 @@ class Checks:
         """The architectures for which a CPU executes a variant; a hasty check has one alone."""
         targets = (self.watch.target,) if self.hasty and self.watch.target else agreement.TARGETS
         return [one for one in targets if not self._excuse(name, architectures.number(one))]
+
+    def _rank(self, name: str) -> int:
+        """The number of this target among those of a variant."""
+        targets = self._targets(name)
+        return targets.index(self.watch.target) if self.watch.target in targets else 0
 
     def _view(
         self,

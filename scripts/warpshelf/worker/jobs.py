@@ -72,11 +72,14 @@ def _verified(context: Context, proof: Obligations) -> dict[str, Any]:
         failures = found["failures"] + predicted.pop("failures", [])
         return found | predicted | pictures_of(context) | {"failures": failures}
     checks = Checks(context, device)
-    for index in checks.share.chosen(proof):
+    for index in checks.due():
         checks.case(index, proof.cases[index], timed=False)
-    # What failed leaves no record, and so nothing that could be held against what is due.
-    wanted = checks.share.whole and not checks.failures and job["due"]
-    return {**checks.answer(), "due": due.rows(checks) if wanted else []}
+    answer = checks.answer()
+    if checks.failures:  # what failed leaves no record, and so nothing to hold against what is due
+        return answer
+    found = _views(context, checks) if job.get("viewed") else {}
+    wanted = checks.share.whole and job["due"]
+    return {**answer, **found, "due": due.rows(checks) if wanted else []}
 
 
 def judge_snippet(context: Context) -> dict[str, Any]:
@@ -188,12 +191,17 @@ def view_snippet(context: Context) -> dict[str, Any]:
 
     Of the job's `variants` where it names some; with `whole` the PTX of each is told as well.
     """
+    checks = Checks(context, times.device())
+    checks.count(context.job.get("variants"))
+    return {**_views(context, checks), "variants": list(context.proof.variants)}
+
+
+def _views(context: Context, checks: Checks) -> dict[str, Any]:
+    """The views of what was counted, and the limits that they break."""
     from warpshelf.look import limits
     from warpshelf.worker import code
 
     job = context.job
-    checks = Checks(context, times.device())
-    checks.count(job.get("variants"))
     context.at("while reading its machine code")
     folder = Path(job["path"]).parent
     chosen = list(code.chosen(checks.counts.kept()))
@@ -202,7 +210,6 @@ def view_snippet(context: Context) -> dict[str, Any]:
     return {
         "views": found,
         "failures": _limited(context, broken),
-        "variants": list(context.proof.variants),
         **({"modules": [code.module(one) for one in chosen]} if job.get("whole") else {}),
     }
 

@@ -33,6 +33,8 @@ class Found:
         self.context: Context = checks.context
         self.failures: list[dict[str, Any]] = []
         self._unit = costs.said(checks.proof, self.space.case).get("unit")
+        target, targets = checks.watch.target, agreement.TARGETS
+        self.rank = targets.index(target) if target in targets else 0
 
     def given(self, case: dict[str, Any]) -> tuple[Sequence[object], Sequence[Any]]:
         """The inputs of a case, the same in every run, and their truth."""
@@ -50,7 +52,7 @@ class Found:
             if chosen is not None and rows.values(configuration.values()) not in chosen:
                 continue
             self.at(configuration)
-            self.checks.watch.begin(number, agreement.TARGETS)
+            self.checks.watch.begin(number, self.rank)
             try:
                 self.verify(configuration, inputs, truth, self.space.case)
             except (Wrong, JobError) as error:
@@ -117,7 +119,7 @@ def compiled(checks: Checks, target: str) -> dict[str, Any]:
     lines = []
     for number, configuration in found.right():
         case = found.space.counted(**configuration)
-        checks.watch.begin(number, agreement.TARGETS, counted=True)
+        checks.watch.begin(number, found.rank, counted=True)
         inputs = checks.draw(case, 0, 0)
         with checks.watch.call():
             found.space.run(*inputs, **configuration)

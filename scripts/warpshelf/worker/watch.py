@@ -2,9 +2,8 @@
 
 The first call of a variant on a case runs its warps by turns, the next each as far as it goes, the
 one after that at random, and so on; the seed, which orders blocks and warps, is another for every
-call. On each further target the rotation begins one schedule later. So each variant has met each
-case under all three after its two calls, on two targets or more; what is for one target alone is
-called again until it has. Views of the case come after all of these.
+call. On each further target the rotation begins one schedule later. A variant is called on a case
+until it has met all three schedules; views of the case come after these.
 
 One call of some cases is counted: by turns, with blocks and warps in order, on one thread, so that
 every machine counts the same.
@@ -13,7 +12,7 @@ every machine counts the same.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -58,7 +57,7 @@ class Watch:
         self.target = target
         self.launched: list[papergpu.Launched] = []  # by the call that is counted
         self._tell = tell
-        self._begun = 0, 0, 1, False
+        self._begun = 0, 0, False
         self._calls = 0
         self._met: set[str] = set()
         self._turn: Turn | None = None
@@ -69,11 +68,13 @@ class Watch:
         return self.target is not None
 
     def begin(
-        self, index: int, targets: Sequence[str], counted: bool = False, further: bool = False
+        self, index: int, rank: int = 0, counted: bool = False, further: bool = False
     ) -> None:
-        """A variant, which is for `targets`, comes to case number `index`; for `further` calls."""
-        rank = targets.index(self.target) if self.target in targets else 0
-        self._begun = index, rank, len(targets), counted
+        """A variant comes to case number `index`; for `further` calls.
+
+        `rank` is the number of the target among those that the variant is for.
+        """
+        self._begun = index, rank, counted
         self._calls, self._turn = len(SCHEDULES) if further else 0, None
         self._met.clear()
         self.launched.clear()
@@ -86,7 +87,7 @@ class Watch:
             return
         import papergpu
 
-        index, rank, _, counted = self._begun
+        index, rank, counted = self._begun
         counts = counted and self._calls == 0
         self._turn = now = turn(index, self._calls, rank, counted)
         self._calls += 1
@@ -109,9 +110,5 @@ class Watch:
         return f" on {self.target} under {self._turn}" if self._turn else ""
 
     def left(self) -> bool:
-        """Whether a schedule is left that neither this target nor another will have met.
-
-        A variant that launches nothing has none to meet.
-        """
-        _, _, targets, _ = self._begun
-        return targets == 1 and bool(self._met) and len(self._met) < len(SCHEDULES)
+        """Whether a schedule is left to meet; a variant that launches nothing has none."""
+        return bool(self._met) and self._calls < len(SCHEDULES)
