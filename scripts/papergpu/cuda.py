@@ -2,7 +2,7 @@
 
 `Source("softmax.cu").launch("softmax<256>", grid, block, tensor, 1024)` returns when it has ended.
 Nothing of the file is changed: what its host needs is left out (papergpu/hostcode.py), and headers
-that NVRTC lacks have stand-ins (papergpu/headers).
+that NVRTC lacks have stand-ins (papergpu/headers.txt).
 """
 
 from __future__ import annotations

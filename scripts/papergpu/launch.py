@@ -143,7 +143,7 @@ class Kernel:
     def mutate(self, name: str, form: str = "", way: str = "") -> int:
         """Spoil handler `name`, so that tests show that they would see it.
 
-        `way` is one of core/mutant.cpp: what it makes in lane 0 is wrong, of those that also make
+        `way` is one of core/launch.cpp: what it makes in lane 0 is wrong, of those that also make
         a predicate the `first` or the `second` result, or what it is `given`; a `lane` is left
         out, or `nothing` is done; with `same` nothing is wrong. Of instructions of that `form`
         alone, if one is named. Returns how many that changes; `mutate("")` undoes it.

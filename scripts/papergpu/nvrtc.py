@@ -21,7 +21,7 @@ from papergpu.build import kept
 from papergpu.errors import CompileError, Unavailable
 from papergpu.hostcode import device_part, spliced
 
-HEADERS = Path(__file__).parent / "headers"
+HEADERS = Path(__file__).parent / "headers.txt"
 TARGETS = {"sm_80": "compute_80", "sm_90a": "compute_90a", "sm_100a": "compute_100a"}
 FORMAT = "2"  # raise it where what is kept would be written otherwise today
 LIMIT = 64 << 20  # bytes of PTX that are kept
@@ -80,10 +80,19 @@ def folders() -> tuple[Path, ...]:
 
 
 @cache
-def _stand_ins() -> bytes:
-    """A digest of the headers that stand in for those NVRTC lacks."""
-    files = sorted(path for path in HEADERS.rglob("*") if path.is_file())
-    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).digest()
+def stand_ins() -> dict[str, str]:
+    """The headers that stand in for those NVRTC lacks, by their names."""
+    found = {}
+    parts = re.split("^// (?=std: |file: )", HEADERS.read_text("utf-8"), flags=re.MULTILINE)
+    for part in parts[1:]:
+        line, _, text = part.partition("\n")
+        kind, *names = line.split()
+        for name, _, other in (one.partition("=") for one in names):
+            if kind == "std:":
+                text = f"#include <cuda/std/{other or name}>\n"
+                text += "namespace std { using namespace cuda::std; }\n"
+            found[name] = f"#pragma once\n{text}"
+    return found
 
 
 def included(text: str, among: Sequence[Path]) -> Iterator[Path]:
@@ -113,7 +122,7 @@ class Unit:
     text: str
     options: tuple[str, ...]
     missing: tuple[str, ...]
-    own: tuple[Path, ...]  # folders of the user's headers
+    own: tuple[Path, ...]  # folders of the user's headers, which come before any other
 
 
 def unit(
@@ -129,10 +138,10 @@ def unit(
     own = [Path(option[2:]) for option in options if option.startswith("-I") and option[2:]]
     if path is not None:
         own.insert(0, path.parent)
-    everywhere = (*own, HEADERS, *folders())
+    everywhere = (*own, *folders())
 
     def found(name: str) -> bool:
-        return any((folder / name).is_file() for folder in everywhere)
+        return name in stand_ins() or any((folder / name).is_file() for folder in everywhere)
 
     whole, missing = spliced(text, path, found, own)
     given = [
@@ -140,7 +149,7 @@ def unit(
         "-lineinfo",
         "--disable-warnings",
         "--device-as-default-execution-space",
-        f"--pre-include={HEADERS / 'prelude.h'}",
+        "--pre-include=papergpu/prelude.h",
         *(
             ()
             if any(option.startswith(("-std", "--std")) for option in options)
@@ -197,7 +206,7 @@ def binary(ptx: str, *, lines: bool = True) -> bytes:
 
 def _compiled(one: Unit, names: Sequence[str]) -> Compiled:
     nvrtc = bindings()
-    digest = hashlib.sha256(_stand_ins())
+    digest = hashlib.sha256(HEADERS.read_bytes())
     parts = [FORMAT, str(nvrtc.nvrtcVersion()), one.name, one.text, *one.options, "|", *names]
     digest.update("\0".join(parts).encode())
     for path in included(one.text, one.own):
@@ -257,9 +266,14 @@ def _once(
     def read(what: str) -> str:
         return held(what).partition(b"\0")[0].decode(errors="replace")
 
-    headers = [b"// nowhere to be found\n"] * len(empty)
+    headers = {
+        name: text
+        for name, text in stand_ins().items()
+        if not any((folder / name).is_file() for folder in one.own)
+    } | dict.fromkeys(empty, "// nowhere to be found\n")
     program = check(nvrtc.nvrtcCreateProgram(
-        one.text.encode(), one.name.encode(), len(empty), headers, [name.encode() for name in empty]
+        one.text.encode(), one.name.encode(), len(headers),
+        [text.encode() for text in headers.values()], [name.encode() for name in headers],
     ))  # fmt: skip
     try:
         for name in names:

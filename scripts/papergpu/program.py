@@ -22,7 +22,7 @@ NONE, NARROW, WIDE = range(3)
 # Bytes of a register in a warp: a predicate, up to 32 bits, 64, 128.
 BIT, WORD, LONG, QUAD = 4, 128, 256, 512
 # The registers that a thread only reads and that are set when its block begins, in the order of
-# `Special` in core/special.cpp.
+# `Special` in core/turn.cpp.
 SPECIALS = (
     "%tid.x", "%tid.y", "%tid.z", "%ntid.x", "%ntid.y", "%ntid.z", "%ctaid.x", "%ctaid.y",
     "%ctaid.z", "%nctaid.x", "%nctaid.y", "%nctaid.z", "%laneid", "%warpid", "%nwarpid",

@@ -1,6 +1,6 @@
 """Tensor maps: what a copy in bulk knows of a tensor, in 128 bytes of an encoding of our own.
 
-The engine reads the same layout (`Raw` in core/tensor_maps.hpp), and `tensormap.replace` edits it.
+The engine reads the same layout (`Raw` in core/tensors.cpp), and `tensormap.replace` edits it.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class Case:
 
 
 def spoiling(name: str, way: str) -> Change:
-    """The change that spoils a handler in a way of core/mutant.cpp."""
+    """The change that spoils a handler in a way of core/launch.cpp."""
     return lambda kernel: name in kernel.program.names and kernel.mutate(name, way=way)
 
 

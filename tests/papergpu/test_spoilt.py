@@ -26,7 +26,7 @@ from threads import SOURCES
 from tests.papergpu import test_fuse
 from tests.papergpu.test_threads import FUSED, MOVES
 
-# Patterns of handlers; the ways of core/mutant.cpp; the modules, or the tests by how their names
+# Patterns of handlers; the ways of core/launch.cpp; the modules, or the tests by how their names
 # begin, of which one must see each handler in each way. What a whole warp does at once has no lane
 # that could be left out, and what comes later no result at once.
 RESULT, VALUE, LANES = "nothing lane result", "nothing lane given", "nothing lane"

@@ -262,9 +262,9 @@ def extended(trial: Trial, found: tuple[int, ...]) -> tuple[int, ...]:
 
 # What handlers there are.
 
-SOURCES = ("integers.cpp", "extended.cpp", "floats.cpp", "rounding.cpp", "approximate.cpp",
-           "halves.cpp", "conversions.cpp", "wholes.cpp", "narrow.cpp", "small.cpp",
-           "stochastic.cpp")  # fmt: skip
+SOURCES = (
+    "integers.cpp", "floats.cpp", "approximate.cpp", "halves.cpp", "conversions.cpp", "small.cpp",
+)  # fmt: skip
 
 
 def of_handlers(forms: Sequence[str]) -> dict[str, str]:

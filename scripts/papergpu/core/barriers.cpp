@@ -165,3 +165,96 @@ Block& cluster_block(Warp& w, u32 rank) {
         fault("there is no block %u in a cluster of %u", rank, product(launch_of(w).cluster));
     return b.gang->blocks[b.cluster + rank];
 }
+
+// ---- The turns of a gang: which of its warps goes on when, and when what is in flight lands.
+
+Warp* running(Warp* set, bool write) {
+    static thread_local Warp* now;
+    if (write) now = set;
+    return now;
+}
+
+Turn turn(Gang& g, u64 slice) {
+    Launch& l = *g.launch;
+    u64 spent = 0;
+    std::vector<u32> order(g.warps.size());
+    for (u32 k = 0; k < order.size(); ++k) order[k] = k;
+    if (l.schedule != ROBIN || l.seed)
+        for (size_t k = order.size(); k > 1; --k) std::swap(order[k - 1], order[next_random(g.rng) % k]);
+    u64 quiet = 0;
+    bool spun = false;
+    while (spent < slice) {
+        bool ran = false, yielded = false, alive = false;
+        if (l.schedule == RANDOM)
+            for (size_t k = order.size(); k > 1; --k) std::swap(order[k - 1], order[next_random(g.rng) % k]);
+        for (u32 k : order) {
+            Warp& w = g.warps[k];
+            if (w.done) continue;
+            running(&w, true);
+            const u64 before = w.steps;
+            const u64 quantum = l.schedule == FAR ? slice : l.schedule == RANDOM ? 1 + next_random(g.rng) % 200 : 256;
+            const Turn t = run(w, quantum);
+            spent += w.steps - before;
+            if (t == DONE || t == RAN) ran = true;
+            else if (t == YIELDED) yielded = true;
+            if (!w.done) alive = true;
+        }
+        if (!alive) break;
+        if (!ran) {
+            running(nullptr, true);
+            if (!async_land(g) && !yielded) deadlock(g);
+        } else if (++quiet % 4096 == 0) async_land(g);
+        spun |= yielded;
+        if (spun && spent > 50'000) break;  // what is waited for may be another block's to do
+    }
+    __atomic_fetch_add(&l.steps, spent, __ATOMIC_RELAXED);
+    for (const Warp& w : g.warps)
+        if (!w.done) return RAN;
+    return DONE;
+}
+
+u64 random_number(Gang& g) { return next_random(g.rng); }
+
+// ---- What is said where no thread can go on.
+
+void deadlock(Gang& g) {
+    std::string said;
+    int n = 0;
+    Warp* first = nullptr;
+    Launch& l = *g.launch;
+    for (Warp& w : g.warps)
+        for (Group& o : w.others) {
+            if (!first) {
+                first = &w;
+                w.pc = o.pc;
+                w.m = o.mask;
+            }
+            if (++n > 6) continue;
+            char t[200];
+            const Inst& i = l.code[o.pc];
+            const char* what = "waits";
+            std::string more;
+            if (o.state == AT_BARRIER) {
+                what = "waits at barrier";
+                more = " " + std::to_string(o.barrier) + ", where " +
+                       std::to_string(w.block->barriers[o.barrier].arrived) + " threads are of " +
+                       std::to_string(w.block->barriers[o.barrier].needed ? w.block->barriers[o.barrier].needed
+                                                                          : lanes_alive(*w.block));
+            } else if (o.state == AT_SYNC) {
+                what = "waits for other lanes of its warp";
+            } else if (o.state == AT_CLUSTER) what = "waits for its cluster";
+            else if (o.state == POLLING) {
+                w.m = o.mask;
+                what = "waits for";
+                more = matrix_waiting(w, i);
+                if (more.empty()) more = tensor_waiting(w, i);
+                if (more.empty()) more = async_waiting(w, i);
+                more = " " + more;
+            }
+            snprintf(t, sizeof t, "%swarp %u of block (%u, %u, %u), lanes %#x, @%u %s", said.empty() ? "" : "; ", w.id,
+                     w.block->at[0], w.block->at[1], w.block->at[2], o.mask, o.pc, what);
+            said += t + more;
+        }
+    if (n > 6) said += "; and " + std::to_string(n - 6) + " more";
+    throw Fault("no thread can go on: " + said + ": let those that are waited for come there, or wait for fewer");
+}

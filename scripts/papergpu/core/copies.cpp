@@ -1,5 +1,7 @@
 // Copies in bulk: cp.async.bulk and its reductions, st.async and st.bulk.
 #include "async.hpp"
+#include <algorithm>
+#include <limits>
 
 namespace {
 
@@ -242,3 +244,205 @@ HANDLER(
     })
 
 }  // namespace
+
+// ---- cp.async: copies of 4, 8 or 16 bytes for each lane, from global to shared memory.
+
+namespace {
+
+typedef unsigned long long ull;
+
+// Lists: the bytes added to the source's address; the registers of the source's size and of the predicate
+// that says to ignore the source, 0 where there is none. flags: 1 the source's address is in 64 bits; 2 the
+// predicate is negated. `count`, above its list, is no matter; `imm` is the destination's.
+void begin_copy(Warp& w, const Inst& i) {
+    const u32* q = list(w, i);
+    const u32 all = w.m;
+    Gang& g = *w.block->gang;
+    const bool checks = launch_of(w).checks;
+    const int bytes = int(i.flags >> 8);
+    Async& a = *w.async;
+    a.copies.emplace_back();
+    Copy& c = a.copies.back();
+    c.number = ++g.order;
+    c.pc = w.pc;
+    c.left = all;
+    c.bytes = bytes;
+    u32 ignored = q[2] ? predicate(w, q[2]) : 0;
+    if (i.flags & 2) ignored = ~ignored;
+    u32 whole = 0;
+    for (u32 t = all; t; t &= t - 1) {
+        const int lane = lowest(t);
+        u32 size = q[1] ? get<u32>(w.R, q[1], lane) : u32(bytes);
+        if (size > u32(bytes))
+            fault_lane(lane, "copies %u bytes by a cp.async of %d: its source is larger than its destination", size,
+                       bytes);
+        if (q[2] && ignored >> lane & 1) size = 0;
+        c.size[lane] = size;
+        c.group[lane] = a.groups[lane];
+        c.from[lane] = 0;
+        if (size == u32(bytes)) whole |= 1u << lane;
+    }
+    Inst to = i;
+    to.space = SHARED;
+    to.flags = 0;
+    to.count = 0;
+    addresses(w, to, c.to, bytes, WRITE);
+    Inst from = i;
+    from.a = i.b;
+    from.imm = s32(q[0]);
+    from.space = GLOBAL;
+    from.base = i.flags & 1 ? WIDE : NARROW;
+    from.flags = 0;
+    from.count = 0;
+    if (whole) {
+        w.m = whole;
+        addresses(w, from, c.from, bytes, READ);
+        w.m = all;
+    }
+    for (u32 t = all & ~whole; t; t &= t - 1) {
+        const int lane = lowest(t);
+        if (!c.size[lane]) continue;
+        const u64 at = (i.flags & 1 ? get<u64>(w.R, i.b, lane) : get<u32>(w.R, i.b, lane)) + u64(from.imm);
+        if (at % bytes) fault_lane(lane, "reads at %#llx, which is no multiple of %d: align it", (ull)at, bytes);
+        w.m = 1u << lane;
+        c.from[lane] = u64(global_at(w, at, c.size[lane], READ, "reads"));
+        w.m = all;
+        if (checks) check_bytes(w, (u8*)c.from[lane], c.size[lane], READ, GLOBAL);
+    }
+    for (u32 t = all; t; t &= t - 1) {
+        const int lane = lowest(t);
+        memset((u8*)c.to[lane], 0xff, bytes);
+        // Of what cp.async brings no fence between the proxies is asked: neither Triton nor CUTLASS puts one everywhere.
+        if (checks) {
+            async_hold(g, (u8*)c.to[lane], bytes, w.pc, WRITE);
+            async_wrote(g, (u8*)c.to[lane], bytes);
+        }
+    }
+    g.flights->rounds = 0;
+    u64 copied = 0;
+    for (u32 t = all; t; t &= t - 1) copied += c.size[lowest(t)];
+    profiled(w, copied);
+}
+
+void land_lanes(Warp& w, Copy& c, u32 m) {
+    Gang& g = *w.block->gang;
+    const bool checks = launch_of(w).checks;
+    for (u32 t = m; t; t &= t - 1) {
+        const int lane = lowest(t);
+        u8* to = (u8*)c.to[lane];
+        const u32 n = c.size[lane];
+        if (n == 16 && c.bytes == 16) memcpy(to, (u8*)c.from[lane], 16);
+        else {
+            if (n) memcpy(to, (u8*)c.from[lane], n);
+            memset(to + n, 0, c.bytes - n);
+        }
+        if (checks) {
+            async_let_go(g, to, c.bytes, WRITE);
+            async_wrote(g, to, c.bytes);
+        }
+    }
+    c.left &= ~m;
+}
+
+void drop_landed(Async& a) {
+    std::erase_if(a.copies, [](const Copy& c) { return !c.left; });
+}
+
+// What lanes m have committed, but for their n latest groups.
+void land_groups(Warp& w, u32 m, u32 n) {
+    Async& a = *w.async;
+    for (Copy& c : a.copies) {
+        u32 due = 0;
+        for (u32 t = c.left & m; t; t &= t - 1) {
+            const int lane = lowest(t);
+            if (c.group[lane] + n < a.groups[lane]) due |= 1u << lane;
+        }
+        if (due) land_lanes(w, c, due);
+    }
+    drop_landed(a);
+}
+
+}  // namespace
+
+void land_until(Warp& w, u32 m, u64 number) {
+    Async& a = *w.async;
+    for (Copy& c : a.copies)
+        if (c.number <= number && c.left & m) land_lanes(w, c, c.left & m);
+    drop_landed(a);
+}
+
+namespace {
+
+void commit(Warp& w, const Inst&) {
+    for (u32 t = w.m; t; t &= t - 1) ++w.async->groups[lowest(t)];
+}
+void wait_group(Warp& w, const Inst& i) { land_groups(w, w.m, u32(i.imm)); }
+void wait_all(Warp& w, const Inst&) { land_until(w, w.m, ~0ull); }
+Add a1("cp.async", begin_copy), a2("cp.async.commit", commit), a3("cp.async.wait_group", wait_group),
+    a4("cp.async.wait_all", wait_all);
+
+}  // namespace
+
+// ---- Reductions in bulk: the elements that an asynchronous copy adds to what is there, or else combines with it.
+
+namespace {
+
+f32 wide(u16 v, Element type) { return type == F16 ? f32(as<f16>(v)) : widen(bf16{v}); }
+u16 narrow(f32 v, Element type) {
+    if (type == F16) return as<u16>(f16(v));
+    const u32 u = as<u32>(v);
+    return (u & 0x7fffffff) > 0x7f800000 ? 0x7fff : u16((u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+template <class T> T plain(Reduction op, T a, T b) {
+    if constexpr (std::is_integral_v<T>) switch (op) {
+        case INC: return a >= b ? T(0) : T(a + 1);
+        case DEC: return a == 0 || a > b ? b : T(a - 1);
+        case AND: return a & b;
+        case OR: return a | b;
+        case XOR: return a ^ b;
+        case ADD: return T(u64(a) + u64(b));
+        default: break;
+        }
+    return op == ADD ? T(a + b) : op == MIN ? std::min(a, b) : std::max(a, b);
+}
+u16 half(Reduction op, Element type, u16 a, u16 b) {
+    const f32 x = wide(a, type), y = wide(b, type);
+    if (op == ADD) return narrow(x + y, type);
+    if (x != x && y != y) return 0x7fff;
+    if (x != x) return b;
+    if (y != y) return a;
+    const bool first = x < y || (x == y && std::signbit(x));
+    return first == (op == MIN) ? a : b;
+}
+template <class Bits, class F> void one_by_one(u8* to, const u8* from, u64 n, bool alone, F f) {
+    for (u64 k = 0; k < n; k += sizeof(Bits)) {
+        Bits* at = (Bits*)(to + k);
+        Bits v;
+        memcpy(&v, from + k, sizeof v);
+        if (alone) {
+            *at = f(*at, v);
+            continue;
+        }
+        Bits before = __atomic_load_n(at, __ATOMIC_RELAXED);
+        while (!__atomic_compare_exchange_n(at, &before, f(before, v), false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {}
+    }
+}
+template <class T, class Bits> void typed(Reduction op, u8* to, const u8* from, u64 n, bool alone) {
+    one_by_one<Bits>(to, from, n, alone, [op](Bits a, Bits b) { return as<Bits>(plain<T>(op, as<T>(a), as<T>(b))); });
+}
+
+}  // namespace
+
+void reduce_into(Reduction op, Element type, u8* to, const u8* from, u64 n, bool alone) {
+    switch (type) {
+    case U32: return typed<u32, u32>(op, to, from, n, alone);
+    case S32: return typed<s32, u32>(op, to, from, n, alone);
+    case U64: return typed<u64, u64>(op, to, from, n, alone);
+    case S64: return typed<s64, u64>(op, to, from, n, alone);
+    case F32: return typed<f32, u32>(op, to, from, n, alone);
+    case F64: return typed<f64, u64>(op, to, from, n, alone);
+    case F16:
+    case BF16: return one_by_one<u16>(to, from, n, alone, [op, type](u16 a, u16 b) { return half(op, type, a, b); });
+    default: fault("reduces elements of a type that has no such operation");
+    }
+}

@@ -121,7 +121,7 @@ struct Warp {
     u32 synced[32];             // its own time at each lane's last synchronisation; checks only
     u32 phase;                  // of its cluster's barrier, that it last arrived for
     u32 index;                  // in its gang
-    u64 early;                  // the higher, the earlier in the grid: samples.hpp
+    u64 early;                  // the higher, the earlier in the grid: running.hpp
     u32 touched, floor;     // its time at its last access; all that is older than floor it has seen (0: to be computed)
     u32 within;             // what its lanes did before this they have all seen: known where floor is; checks only
     u32 clash;              // lanes that write what another thread wrote, with nothing between; checks only
@@ -156,7 +156,7 @@ struct Block {
 struct Gang {
     Launch* launch;
     Count* counts;  // the counts of the host's thread that runs it, by instruction
-    u64* ranks;     // and of the requests that it has kept: samples.hpp
+    u64* ranks;     // and of the requests that it has kept: running.hpp
     struct Samples* samples;  // those, owned by launch.cpp
     std::vector<Block> blocks;
     std::vector<Warp> warps;
@@ -374,7 +374,7 @@ void matrix_begin(Warp& w);
 void matrix_end(Warp& w);
 std::string matrix_waiting(Warp& w, const Inst& i);  // what a RETRY instruction waits for; empty if it is none of these
 
-// ---- schedule.cpp, barriers.cpp
+// ---- barriers.cpp
 u64 random_number(Gang& g);
 Block& cluster_block(Warp& w, u32 rank);  // another block of w's cluster
 

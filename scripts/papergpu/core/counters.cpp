@@ -1,5 +1,5 @@
 // What an access costs in sectors of global memory and wavefronts of shared memory, and what it need cost.
-#include "samples.hpp"
+#include "running.hpp"
 #include <algorithm>
 
 namespace {

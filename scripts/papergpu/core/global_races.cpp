@@ -1,7 +1,168 @@
 // Global memory: accesses of two warps with nothing that orders them, also of blocks that ran one
 // after the other. A cell for each granule holds the number of an epoch: what one warp did at one
 // time with one instruction.
-#include "global_pages.hpp"
+#include "checks.hpp"
+#include <algorithm>
+
+// ---- Cells of global memory, by pages: one word says of 32 bytes which epoch touched them all, and only where
+// several did each granule has a cell of its own.
+
+enum Which { WRITES, READS, OTHERS };
+
+// Its words are plain ones that several threads change: a lost one costs a finding, and never makes a wrong
+// one, as whatever they hold did touch that place.
+struct Page {
+    static constexpr u64 BYTES = 4096;
+    static constexpr u32 SPAN = 5, SPANS = BYTES >> SPAN;  // log2 of the bytes of a span; spans in a page
+    static constexpr u32 APART = ~0u;
+    u32 whole[SPANS];  // the epoch of all cells of a span, 0 if it has none; or APART, and each cell says
+    u32 cells[1];
+
+    // The cells of a span, which speak for themselves from now on. It has 1 << log of them.
+    u32* apart(u32 span, u32 log) {
+        u32* c = cells + (span << log);
+        const u32 e = whole[span];
+        if (e != APART) {
+            std::fill_n(c, 1u << log, e);
+            __atomic_store_n(&whole[span], APART, __ATOMIC_RELEASE);
+        }
+        return c;
+    }
+    // Whether one of n cells from `a` on may hold another epoch than `id` or none.
+    bool differ(u32 a, u32 n, u32 log, u32 id) const {
+        u32 odd = 0;
+        for (u32 k = a >> log, last = (a + n - 1) >> log; k <= last; ++k)
+            odd |= u32(whole[k] != 0) & u32(whole[k] != id);
+        return odd;
+    }
+    void mark(u32 a, u32 n, u32 log, u32 id) {
+        const u32 per = 1u << log;
+        for (u32 here; n; a += here, n -= here) {
+            const u32 span = a >> log, at = a & (per - 1);
+            here = std::min(n, per - at);
+            if (here == per) whole[span] = id;
+            else if (whole[span] != id) std::fill_n(apart(span, log) + at, here, id);
+        }
+    }
+    // f(k, m, epoch) of each m cells from the k-th of these on that are of one epoch.
+    template <class F> void visit(u32 a, u32 n, u32 log, F f) const {
+        const u32 per = 1u << log;
+        for (u32 k = 0, here; k < n; k += here) {
+            const u32 span = (a + k) >> log, at = (a + k) & (per - 1);
+            here = std::min(n - k, per - at);
+            const u32 e = __atomic_load_n(&whole[span], __ATOMIC_ACQUIRE);
+            if (e != APART) f(k, here, e);
+            else
+                for (u32 j = 0; j < here; ++j) f(k + j, 1u, cells[(span << log) + at + j]);
+        }
+    }
+};
+
+// The page of that number in a region, or null if there is none yet; and made if there is none.
+static inline Page* page_of(const Region& r, Which which, u64 number) {
+    return r.pages[which * r.count + number].load(std::memory_order_acquire);
+}
+Page& page(Region& r, Which which, u64 number, u32 shift);
+// The region that holds an address, or null.
+Region* region(Checker& c, Tracked& t, u64 at);
+void more_epochs(std::atomic<Epoch*>& piece);  // unless it has some
+
+// ---- What the checks keep of the global memory of a launch: its regions, and their pages, made as they are touched.
+
+namespace {
+
+std::mutex spare_lock;
+std::vector<Page*> spares[3];      // of 1, 2 and 4 bytes a cell, for the next launch
+std::vector<Epoch*> spare_epochs;  // of PIECE each: to have them zeroed by the kernel anew costs more than to fill them
+
+Page* fresh_page(u32 shift) {
+    Page* p = nullptr;
+    {
+        std::lock_guard<std::mutex> held(spare_lock);
+        auto& some = spares[shift];
+        if (!some.empty()) {
+            p = some.back();
+            some.pop_back();
+        }
+    }
+    if (!p) p = (Page*)aligned_alloc(64, sizeof(Page::whole) + (Page::BYTES >> shift) * sizeof(u32));
+    if (!p) fault("no memory for the checks of global memory: launch without them");
+    memset(p->whole, 0, sizeof p->whole);
+    return p;
+}
+
+void keep_page(Page* p, u32 shift) {
+    auto& some = spares[shift];
+    if (some.size() < 16384) some.push_back(p);
+    else free(p);
+}
+
+}  // namespace
+
+Page& page(Region& r, Which which, u64 number, u32 shift) {
+    auto& slot = r.pages[which * r.count + number];
+    Page* p = slot.load(std::memory_order_acquire);
+    if (p) return *p;
+    Page* made = fresh_page(shift);
+    if (slot.compare_exchange_strong(p, made)) return *made;
+    std::lock_guard<std::mutex> held(spare_lock);
+    keep_page(made, shift);
+    return *p;
+}
+
+void more_epochs(std::atomic<Epoch*>& piece) {
+    Epoch* made = nullptr;
+    {
+        std::lock_guard<std::mutex> held(spare_lock);
+        if (piece.load()) return;
+        if (!spare_epochs.empty()) {
+            made = spare_epochs.back();
+            spare_epochs.pop_back();
+        }
+    }
+    if (!made) made = new Epoch[PIECE];
+    Epoch* none = nullptr;
+    if (!piece.compare_exchange_strong(none, made)) delete[] made;
+}
+
+Region* region(Checker& c, Tracked& t, u64 at) {
+    if (c.region && at >= c.region->lo && at < c.region->hi) return c.region;
+    auto next =
+        std::upper_bound(t.regions.begin(), t.regions.end(), at, [](u64 x, const Region& r) { return x < r.lo; });
+    if (next == t.regions.begin() || at >= (--next)->hi) return nullptr;
+    return c.region = &*next;
+}
+
+void check_new_launch(Launch& l) {
+    Tracked* t = new Tracked;
+    l.shadow = t;
+    while ((1u << t->shift) > std::max(1u, l.global_granule)) --t->shift;
+    for (u32 k = 0; k < l.nallocs; ++k) {
+        const Alloc& a = l.allocs[k];
+        if (a.flags & READ_ONLY) continue;
+        Region r{a.lo, a.hi, a.lo & ~u64((1 << Page::SPAN) - 1), a.name, nullptr, 0};
+        r.count = (a.hi - r.start + Page::BYTES - 1) / Page::BYTES;
+        r.pages.reset(new std::atomic<Page*>[3 * r.count]());
+        t->regions.push_back(std::move(r));
+    }
+}
+
+void check_end_launch(Launch& l) {
+    delete (Tracked*)l.shadow;
+    l.shadow = nullptr;
+}
+
+Tracked::~Tracked() {
+    std::lock_guard<std::mutex> held(spare_lock);
+    for (Region& r : regions)
+        for (u64 k = 0; k < 3 * r.count; ++k)
+            if (Page* p = r.pages[k].load()) keep_page(p, shift);
+    for (u32 k = 0; k < PIECES && table[k].load(); ++k)
+        if (spare_epochs.size() < 2) spare_epochs.push_back(table[k]);
+        else delete[] table[k].load();
+}
+
+// ---- accesses of two warps with nothing that orders them
 
 namespace {
 

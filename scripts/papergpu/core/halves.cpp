@@ -1,5 +1,4 @@
 // Arithmetic on f16 and bf16, alone and in pairs.
-#include "compare.hpp"
 #include "numbers.hpp"
 
 namespace {

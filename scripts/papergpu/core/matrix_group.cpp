@@ -4,8 +4,7 @@
 // it. Until then sums keep their old values, and operands in shared memory are read where they lie. Matrix A
 // in registers is read when it is issued: PTX leaves open what becomes of it if it is overwritten before the
 // wait, but Triton does that and leaves the rest to ptxas.
-#include "matrix_shared.hpp"
-#include "matrix_sparse.hpp"
+#include "matrix.hpp"
 #include <deque>
 
 namespace {

@@ -1,8 +1,78 @@
 // What tcgen05.mma computes, when it lands.
-#include "tcgen05_mma.hpp"
+#include "tensor_memory.hpp"
 #include <algorithm>
+#if defined(__FMA__) || defined(__F16C__)
+#include <immintrin.h>
+#endif
+
+// ---- Products of small matrices, and the values of narrow formats.
 
 namespace {
+
+typedef float Eight __attribute__((vector_size(32), aligned(4)));
+static inline Eight fused(Eight a, Eight b, Eight c) {
+#ifdef __FMA__
+    return (Eight)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#else
+    return a * b + c;
+#endif
+}
+
+float small(u32 bits, int exponent, int mantissa, int bias) {  // sign, exponent, mantissa; no infinities
+    const u32 e = bits >> mantissa & ((1u << exponent) - 1), m = bits & ((1u << mantissa) - 1);
+    const float v = e ? std::ldexp(float((1u << mantissa) + m), int(e) - bias - mantissa)
+                      : std::ldexp(float(m), 1 - bias - mantissa);
+    return bits >> (exponent + mantissa) & 1 ? -v : v;
+}
+
+struct Tables {
+    float all[12][256];
+    Tables() {
+        const float nan = as<float>(0x7fffffffu);
+        for (u32 b = 0; b < 256; ++b) {
+            all[E4M3][b] = (b & 0x7f) == 0x7f ? nan : small(b, 4, 3, 7);
+            all[UE4M3][b] = (b & 0x7f) == 0x7f ? nan : small(b & 0x7f, 4, 3, 7);
+            const u32 e = b >> 2 & 31;
+            all[E5M2][b] = e == 31 ? (b & 3 ? nan : b & 0x80 ? -INFINITY : INFINITY) : small(b, 5, 2, 15);
+            all[E2M3][b] = small(b & 0x3f, 2, 3, 1);
+            all[E3M2][b] = small(b & 0x3f, 3, 2, 3);
+            all[E2M1][b] = small(b & 0xf, 2, 1, 1);
+            all[U8][b] = float(b);
+            all[S8][b] = float(s8(b));
+            all[UE8M0][b] = b == 255 ? nan : std::ldexp(1.0f, int(b) - 127);
+        }
+    }
+};
+
+template <int N> static inline void some(const float* a, u32 lda, const float* b, u32 depth, float* out) {
+    Eight c[N][2] = {};
+    for (u32 k = 0; k < depth; ++k) {
+        const Eight x = *(const Eight*)(a + size_t(k) * lda), y = *(const Eight*)(a + size_t(k) * lda + 8);
+        for (int n = 0; n < N; ++n) {
+            const float s = b[size_t(n) * depth + k];
+            const Eight v = {s, s, s, s, s, s, s, s};
+            c[n][0] = fused(x, v, c[n][0]);
+            c[n][1] = fused(y, v, c[n][1]);
+        }
+    }
+    for (int n = 0; n < N; ++n) {
+        *(Eight*)(out + n * 16) = c[n][0];
+        *(Eight*)(out + n * 16 + 8) = c[n][1];
+    }
+}
+
+// The value of each byte of a format of up to 8 bits.
+const float* format_table(Format f) {
+    static const Tables tables;
+    return tables.all[f];
+}
+
+// out[n][0..15] = sum over k of a[k * lda + 0..15] * b[n * depth + k], for `count` n, a multiple of 4.
+void multiply16(const float* a, u32 lda, const float* b, u32 count, u32 depth, float* out) {
+    for (u32 n = 0; n < count; n += 4) some<4>(a, lda, b + size_t(n) * depth, depth, out + size_t(n) * 16);
+}
+
+// ---- tcgen05.mma
 
 constexpr u32 LANES = TENSOR_LANES;
 

@@ -1,5 +1,207 @@
 // One warp's turn: its instructions, one after the other, for the group of lanes that is the current one.
 #include "running.hpp"
+#include <cstdarg>
+
+// ---- How a finding ends a launch: it is thrown, and says in words what happened.
+
+namespace {
+
+thread_local int faulty_lane = -1;
+
+}  // namespace
+
+int take_faulty_lane() {
+    const int lane = faulty_lane;
+    faulty_lane = -1;
+    return lane;
+}
+
+void fault(const char* format, ...) {
+    char text[800];
+    va_list rest;
+    va_start(rest, format);
+    vsnprintf(text, sizeof text, format, rest);
+    va_end(rest);
+    throw Fault(text);
+}
+
+void fault_lane(int lane, const char* format, ...) {
+    char text[800];
+    va_list rest;
+    va_start(rest, format);
+    vsnprintf(text, sizeof text, format, rest);
+    va_end(rest);
+    faulty_lane = lane;
+    throw Fault(text);
+}
+
+// ---- Groups of the lanes of a warp: those that stand at one place, of which one is the current group.
+
+bool pick(Warp& w) {
+    int best = -1;
+    for (size_t k = 0; k < w.others.size(); ++k)
+        if (w.others[k].state == READY && (best < 0 || w.others[k].pc < w.others[best].pc)) best = int(k);
+    if (best < 0) return false;
+    w.pc = w.others[best].pc;
+    w.cur = w.others[best].mask;
+    w.others.erase(w.others.begin() + best);
+    return true;
+}
+
+// Groups that meet become one; and the lowest goes first, so that those behind catch up. A group that
+// waits for another to do something must not keep it from doing it: after a while it gives way.
+void settle(Warp& w) {
+    for (size_t k = 0; k < w.others.size();) {
+        Group& o = w.others[k];
+        if (o.pc == w.pc && (o.state == READY || o.state == AT_SYNC)) {
+            w.cur |= o.mask;
+            w.others.erase(w.others.begin() + k);
+        } else ++k;
+    }
+    bool ready = false;
+    int best = -1;
+    for (size_t k = 0; k < w.others.size(); ++k)
+        if (w.others[k].state == READY) {
+            ready = true;
+            if (w.others[k].pc < w.pc && (best < 0 || w.others[k].pc < w.others[best].pc)) best = int(k);
+        }
+    if (!ready) {
+        w.fair = 0;
+        return;
+    }
+    ++w.fair;
+    if (w.fair > 20000) {  // the other way round for as long
+        if (w.fair > 40000) {
+            w.fair = 0;
+            return;
+        }
+        if (w.fair == 20001) {
+            best = -1;
+            for (size_t k = 0; k < w.others.size(); ++k)
+                if (w.others[k].state == READY) best = int(k);
+        } else return;
+    }
+    if (best >= 0) {
+        Group o = w.others[best];
+        w.others[best] = {w.pc, w.cur, READY, 0};
+        w.pc = o.pc;
+        w.cur = o.mask;
+    }
+}
+
+void stop(Warp& w, u32 mask, State state, u32 barrier) {
+    // It will be executed again once it need not wait, and counted then.
+    if (launch_of(w).profile && (state == AT_SYNC || state == POLLING)) {
+        Count& c = w.block->gang->counts[w.pc];
+        --c.run;
+        c.lanes -= u32(__builtin_popcount(w.m));
+    }
+    w.others.push_back({w.pc, mask, state, barrier});
+    w.cur &= ~mask;
+    if (w.cur) ++w.pc;
+    else pick(w);
+}
+
+// ---- Special registers.
+
+namespace {
+
+enum Special {
+    TID_X,
+    TID_Y,
+    TID_Z,
+    NTID_X,
+    NTID_Y,
+    NTID_Z,
+    CTAID_X,
+    CTAID_Y,
+    CTAID_Z,
+    NCTAID_X,
+    NCTAID_Y,
+    NCTAID_Z,
+    LANEID,
+    WARPID,
+    NWARPID,
+    LT,
+    LE,
+    EQ,
+    GT,
+    GE,
+    DYNAMIC_SMEM,
+    TOTAL_SMEM,
+    SMID,
+    NSMID,
+    CLUSTER_CTARANK,
+    CLUSTER_NCTARANK,
+    CLUSTER_CTAID_X,
+    CLUSTER_CTAID_Y,
+    CLUSTER_CTAID_Z,
+    CLUSTER_NCTAID_X,
+    CLUSTER_NCTAID_Y,
+    CLUSTER_NCTAID_Z,
+    CLUSTERID_X,
+    CLUSTERID_Y,
+    CLUSTERID_Z,
+    NCLUSTERID_X,
+    NCLUSTERID_Y,
+    NCLUSTERID_Z,
+    IS_EXPLICIT
+};
+
+}  // namespace
+
+u32 special(const Launch& l, const Warp& w, u32 which, u32 lane) {
+    const Block& b = *w.block;
+    const u32 t = w.first + lane;
+    switch (which) {
+    case TID_X: return t % l.block[0];
+    case TID_Y: return t / l.block[0] % l.block[1];
+    case TID_Z: return t / (l.block[0] * l.block[1]);
+    case NTID_X:
+    case NTID_Y:
+    case NTID_Z: return l.block[which - NTID_X];
+    case CTAID_X:
+    case CTAID_Y:
+    case CTAID_Z: return b.at[which - CTAID_X];
+    case NCTAID_X:
+    case NCTAID_Y:
+    case NCTAID_Z: return l.grid[which - NCTAID_X];
+    case LANEID: return lane;
+    case WARPID: return w.id;
+    case NWARPID: return u32(b.warps.size());
+    case LT: return (1u << lane) - 1;
+    case LE: return u32((2ull << lane) - 1);
+    case EQ: return 1u << lane;
+    case GT: return ~u32((2ull << lane) - 1);
+    case GE: return ~((1u << lane) - 1);
+    case DYNAMIC_SMEM: return l.dynamic_shared;
+    case TOTAL_SMEM: return l.shared;
+    case SMID: return b.linear % 4;
+    case NSMID: return 4;
+    case CLUSTER_CTARANK: return b.rank;
+    case CLUSTER_NCTARANK: return product(l.cluster);
+    case CLUSTER_CTAID_X:
+    case CLUSTER_CTAID_Y:
+    case CLUSTER_CTAID_Z: return b.at[which - CLUSTER_CTAID_X] % l.cluster[which - CLUSTER_CTAID_X];
+    case CLUSTER_NCTAID_X:
+    case CLUSTER_NCTAID_Y:
+    case CLUSTER_NCTAID_Z: return l.cluster[which - CLUSTER_NCTAID_X];
+    case CLUSTERID_X:
+    case CLUSTERID_Y:
+    case CLUSTERID_Z: return b.at[which - CLUSTERID_X] / l.cluster[which - CLUSTERID_X];
+    case NCLUSTERID_X:
+    case NCLUSTERID_Y:
+    case NCLUSTERID_Z: return l.grid[which - NCLUSTERID_X] / l.cluster[which - NCLUSTERID_X];
+    case IS_EXPLICIT: return product(l.cluster) > 1;
+    }
+    return 0;
+}
+
+void thread_at(const Launch& l, const Warp& w, u32 lane, u32* at) {
+    for (u32 d = 0; d < 3; ++d) at[d] = special(l, w, TID_X + d, lane);
+}
+
+// ---- a turn
 
 namespace {
 

@@ -342,7 +342,7 @@ def sparse(writer: Writer, one: Instruction, found: Matched) -> None:
 
 # ---- matrices between shared memory and registers
 
-# Flags of the handlers in core/matrix_move.cpp.
+# Flags of the handlers in core/matrix_mma.cpp.
 TRANSPOSED, BYTES, NARROW_AT = 1, 2, 8
 NARROW = {"b6x16_p32": 6, "b4x16_p64": 4}
 

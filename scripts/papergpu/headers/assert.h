@@ -1,2 +1,0 @@
-// <assert.h>: assert is the compiler's own.
-#pragma once

@@ -1,3 +1,0 @@
-// <cublasLt.h>
-#pragma once
-#include "cublas_v2.h"

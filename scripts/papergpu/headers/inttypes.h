@@ -1,3 +1,0 @@
-// <inttypes.h>
-#pragma once
-#include "integers.h"

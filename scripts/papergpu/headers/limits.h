@@ -1,3 +1,0 @@
-// <limits.h>
-#pragma once
-#include <cuda/std/climits>

@@ -1,3 +1,0 @@
-// <stdint.h>
-#pragma once
-#include "integers.h"

@@ -1,3 +1,0 @@
-// <sys/types.h>
-#pragma once
-#include "../integers.h"
