@@ -96,10 +96,10 @@ def measure(root: Path) -> dict[str, tuple[float, int]]:
     project(root)
     results = {"cold": timed_run(root)}
     first = root / "snippets" / "add_00" / "add_00.py"
-    first.write_text(first.read_text() + "# changed\n")
+    first.write_text(first.read_text() + "CHANGED = 1\n")
     results["one changed"] = timed_run(root)
     helper = root / "snippets" / "helper.py"
-    helper.write_text(helper.read_text() + "# changed\n")
+    helper.write_text("print()\n" + helper.read_text())
     results["helper changed"] = timed_run(root)
     results["nothing changed"] = timed_run(root)
     return results

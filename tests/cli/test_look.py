@@ -128,7 +128,7 @@ def committed(trial: Trial) -> None:
 def test_a_commit_is_compared_variant_by_variant(made: Trial) -> None:
     committed(made)
     path = made.root / "snippets/transpose/transpose.py"
-    path.write_text(f"{path.read_text()}\n# changed\n")
+    path.write_text(f"{path.read_text()}\nCHANGED = 1\n")
     now = view("naive", registers=40)
     now["lines"][2]["sectors"] = now["total"]["sectors"] = 640
     keep(made, now, view("tiled"))
@@ -149,7 +149,7 @@ def test_a_commit_is_compared_variant_by_variant(made: Trial) -> None:
 def test_what_is_on_one_side_alone_is_told(made: Trial) -> None:
     committed(made)
     path = made.root / "snippets/transpose/transpose.py"
-    path.write_text(f"{path.read_text()}\n# changed\n")
+    path.write_text(f"{path.read_text()}\nCHANGED = 1\n")
     keep(made, view("naive"), view("tiled") | {"variant": "float4"})
     done = made.shelf("look", "transpose", "--against", "HEAD")
     assert "float4: transpose_tiled is there now alone" in done.stdout

@@ -122,7 +122,7 @@ def test_what_is_not_committed_is_held_against_head(repository: Repository) -> N
 
 
 def test_a_stale_record_is_not_held_up(repository: Repository) -> None:
-    repository.path.write_text(repository.path.read_text() + "\n# changed\n")
+    repository.path.write_text(repository.path.read_text() + "\nCHANGED = 1\n")
     assert slow(repository) == []
 
 

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from warpshelf.contract import definitions
 from warpshelf.contract import digest as digests
+
+ROOT = Path(__file__).parents[2]
 
 SNIPPET = '''"""An idea."""
 
@@ -70,11 +75,296 @@ def test_a_digest_is_stable_and_looks_like_one(root: Path) -> None:
     assert len(digest(root)) == 71
 
 
+CHANGED = {".py": b"\nprint()\n", ".cu": b"int more;\n", ".hpp": b"int more;\n", ".txt": b" "}
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_the_digest_changes_with_what_counts_and_nothing_else(root: Path, name: str) -> None:
     before = digest(root)
-    (root / name).write_bytes(FILES[name].encode() + b" ")
-    assert (digest(root) != before) is (name in COUNTED)
+    (root / name).write_bytes(FILES[name].encode() + CHANGED[Path(name).suffix])
+    # beside a module of another folder, a file counts where the module asks for its own place
+    assert (digest(root) != before) is (name in COUNTED - {"snippets/tiles/table.txt"})
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("mine/mine.py", SNIPPET.replace("An idea", "Other words").replace("\n", "  # why\n\n", 3)),
+        ("mine/mine.py", SNIPPET.replace("cuda", "(\n    cuda,\n)")),
+        ("mine/mine.cu", "// A note.\n__global__ void\n  mine( ) { /* nothing */ }"),
+        ("mine/cases.py", "from snippets.mine import (mine)\n'words'\npass"),
+        ("mine/helper.py", "SIDE = (16)  # words"),
+        ("cuda.hpp", "struct dim3\n{ };"),
+        ("tiles/near.py", "TILE=32"),
+    ],
+)
+def test_comments_docstrings_and_layout_do_not_count(root: Path, name: str, instead: str) -> None:
+    before = digest(root)
+    assert FILES[f"snippets/{name}"] != instead
+    (root / "snippets" / name).write_text(instead)
+    assert digest(root) == before
+
+
+@pytest.mark.parametrize("word", ["print(f.__doc__)", "import inspect\ninspect.getsource(f)"])
+def test_where_a_file_can_tell_its_comments_they_count(root: Path, word: str) -> None:
+    helper = root / "snippets" / "mine" / "helper.py"
+    helper.write_text(f"{word}\n")
+    seen = {digest(root)}
+    helper.write_text(f"{word}  # a note\n")
+    seen.add(digest(root))
+    (root / "snippets" / "tiles" / "near.py").write_text("TILE = 32  # a note\n")
+    assert len({*seen, digest(root)}) == 3
+
+
+@pytest.mark.parametrize("text", ["int a = __LINE__;", "#define TEXT(x) #x\nauto s = TEXT(a);"])
+def test_where_a_kernel_can_tell_its_layout_that_counts(root: Path, text: str) -> None:
+    kernel = root / "snippets" / "mine" / "mine.cu"
+    kernel.write_text(text)
+    before = digest(root)
+    kernel.write_text(f"\n{text}")
+    assert digest(root) != before
+
+
+SHARED = """\
+from math import ceil as rounded
+
+from snippets import fibers
+
+SIDE = 4
+TABLE = {"side": SIDE}
+LOG: list[int] = []
+FIRST, SECOND = 1, 2
+print("at import")
+
+
+def area(side: int = SIDE) -> int:
+    return square(side)
+
+
+def square(side):
+    return rounded(side * side)
+
+
+class Pair:
+    def both(self):
+        return fibers.twist, late()
+
+
+def late():
+    import snippets.deep.deeper as d
+    return d.DEPTH
+
+
+def log():
+    LOG.append(1)
+
+
+@area.register
+def shown():
+    pass
+
+
+if __name__ == "__main__":
+    log()
+"""
+# By what a snippet uses of it: the edits that make the snippet stale.
+NAMED = {
+    "area": {"SIDE", "square", "rounded", "shown", "rest"},
+    "square": {"square", "rounded", "rest"},
+    "TABLE": {"SIDE", "rest"},
+    "SECOND": {"SECOND", "rest"},
+    "Pair": {"Pair", "fibers", "deeper", "late", "rest"},
+    "shown": {"SIDE", "square", "rounded", "shown", "rest"},
+}
+EDITS = {
+    "SIDE": ("deep/shared.py", "SIDE = 4", "SIDE = 5"),
+    "square": ("deep/shared.py", "side * side", "side**2"),
+    "rounded": ("deep/shared.py", "ceil as", "floor as"),
+    "shown": ("deep/shared.py", "    pass", "    return 1"),
+    "rest": ("deep/shared.py", "at import", "otherwise"),
+    "SECOND": ("deep/shared.py", "1, 2", "1, 3"),
+    "Pair": ("deep/shared.py", "def both", "def each"),
+    "late": ("deep/shared.py", "d.DEPTH", "-d.DEPTH"),
+    "log": ("deep/shared.py", "append(1)", "append(2)"),
+    "script": ("deep/shared.py", '"__main__":\n    log()', '"__main__":\n    print()'),
+    "more": ("deep/shared.py", "class Pair:", "def more():\n    return SIDE\n\n\nclass Pair:"),
+    "fibers": ("fibers.py", "twist = 1", "twist = 2"),
+    "deeper": ("deep/deeper.py", "DEPTH = 3", "DEPTH = 4"),
+}
+
+
+@pytest.fixture
+def shared(root: Path) -> Path:
+    """A checkout with a module that a snippet shares, whose own file alone reaches others."""
+    (root / "snippets" / "mine" / "cases.py").write_text("")
+    (root / "snippets" / "deep" / "shared.py").write_text(SHARED)
+    (root / "snippets" / "fibers.py").write_text("twist = 1\n")
+    return root
+
+
+def stale(root: Path, use: str) -> set[str]:
+    """Which edits make a snippet stale that says `use`."""
+    (root / "snippets" / "mine" / "mine.py").write_text(use)
+    before, found = digest(root), set()
+    for edit, (name, old, new) in EDITS.items():
+        path = root / "snippets" / name
+        text = path.read_text()
+        assert text.count(old) == 1
+        path.write_text(text.replace(old, new))
+        if digest(root) != before:
+            found.add(edit)
+        path.write_text(text)
+    assert digest(root) == before
+    return found
+
+
+@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize(
+    "use",
+    [
+        "from snippets.deep.shared import {0}\n\n\ndef f():\n    return {0}",
+        "from snippets.deep.shared import {0} as other\nprint(other)",
+        "from snippets.deep import shared\nshared.{0}",
+        "import snippets.deep.shared\nprint(snippets.deep.shared.{0}.x)",
+        "import snippets.deep.shared as s\n\n\nclass C:\n    x: s.{0}",
+        "def f():\n    from snippets.deep.shared import {0}\n    return {0}",
+        "from snippets.deep.shared import {0}",
+        "from ..deep.shared import {0}\nprint({0})",
+    ],
+)
+def test_a_module_elsewhere_counts_by_the_names_that_are_used(
+    shared: Path, name: str, use: str
+) -> None:
+    assert stale(shared, use.format(name)) == NAMED[name]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "from snippets.deep.shared import *",
+        "from snippets.deep import shared",  # for what importing it does
+        "from snippets.deep import shared\ngetattr(shared, name)",
+        "from snippets.deep import shared\nf(shared)",
+        "from snippets.deep.shared import unknown",
+        "from snippets.deep.shared import LOG",  # which a function changes where it is
+        "import importlib\nshared = importlib.import_module('snippets.deep.shared')",
+    ],
+)
+def test_where_the_names_cannot_be_told_all_of_the_module_counts(shared: Path, use: str) -> None:
+    assert stale(shared, use) == EDITS.keys()
+
+
+@pytest.mark.parametrize(
+    "more", ["def __getattr__(name):\n    return SIDE\n", "N = eval('area')\n"]
+)
+def test_a_module_that_finds_its_names_itself_counts_whole(shared: Path, more: str) -> None:
+    module = shared / "snippets" / "deep" / "shared.py"
+    module.write_text(SHARED + more)
+    use = "from snippets.deep.shared import square, N\nprint(square, N)"
+    assert stale(shared, use) == EDITS.keys()
+
+
+def test_a_name_that_a_module_passes_on_leads_to_where_it_is_defined(shared: Path) -> None:
+    near = shared / "snippets" / "tiles" / "near.py"
+    near.write_text("from snippets.deep.shared import square as sq\n\n\ndef f():\n    return sq\n")
+    assert stale(shared, "from snippets.tiles.near import sq\nprint(sq(1))") == NAMED["square"]
+    assert stale(shared, "from snippets.tiles.near import f\nprint(f())") == NAMED["square"]
+
+
+def test_a_package_that_is_passed_around_makes_all_files_count_by_their_bytes(root: Path) -> None:
+    mine = root / "snippets" / "mine" / "mine.py"
+    mine.write_text("import snippets.deep.deeper\nprint(snippets.deep.deeper, snippets)\n")
+    before = digest(root)
+    mine.write_text(mine.read_text() + "# a note\n")
+    assert digest(root) != before
+
+
+def test_files_beside_a_module_count_where_it_asks_for_its_place(root: Path) -> None:
+    near = root / "snippets" / "tiles" / "near.py"
+    near.write_text("from pathlib import Path\n\nTILE = 32\nTABLE = Path(__file__).parent\n")
+    table = near.with_name("table.txt")
+    for name, counts in (("TILE", False), ("TABLE", True)):
+        use = f"from snippets.tiles.near import {name}\nprint({name})\n"
+        (root / "snippets" / "mine" / "mine.py").write_text(use)
+        before = digest(root)
+        table.write_text(table.read_text() + "64\n")
+        assert (digest(root) != before) is counts
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Path:
+    """A copy of the snippets that are on the shelf, without their records."""
+    ignore = shutil.ignore_patterns("results", "__pycache__")
+    shutil.copytree(ROOT / "snippets", tmp_path / "snippets", ignore=ignore)
+    return tmp_path
+
+
+def all_digests(root: Path) -> dict[str, str]:
+    folders = sorted(path.parent for path in root.glob("snippets/*/cases.py"))
+    return {folder.name: digests.of_folder(root, folder) for folder in folders}
+
+
+def test_an_edit_of_a_shared_file_makes_stale_what_uses_the_changed_name(shelf: Path) -> None:
+    before = all_digests(shelf)
+    assert len(before) > 70
+
+    def stale(name: str, old: str, new: str) -> set[str]:
+        path = shelf / "snippets" / name
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new, 1))
+        now = all_digests(shelf)
+        path.write_text(text)
+        return {name for name in before if now[name] != before[name]}
+
+    assert stale("facts.py", "def fact(", "def other(x):\n    return x\n\n\ndef fact(") == set()
+    assert stale("tensor_maps.py", "def ", "def other(x):\n    return x\n\n\ndef ") == set()
+    assert stale("softmax/softmax.py", "\nimport", "\n# A note.\n\nimport") == set()
+    assert stale("softmax/softmax.py", '"""', '"""Words. ') == set()
+    assert stale("sgemm/sgemm.cu", "\n", "\n// A note.\n") == set()
+    named = {
+        path.parent.name
+        for path in shelf.glob("snippets/*/*.py")
+        if path.name != "calculator.py" and "import fact\n" in path.read_text()
+    }
+    assert len(named) > 30
+    assert stale("facts.py", '"unit": unit', '"unit": unit or "1"') == named
+    users = stale("model_flops/model_flops.py", "def six_n(", "def six_n(*_, ")
+    assert users >= {"model_flops", "profiling"}
+    assert not users & {"training_time", "parallel_planner"}  # these use others of its functions
+
+
+def test_digests_of_all_snippets_are_quick_once_their_files_were_read(shelf: Path) -> None:
+    before = all_digests(shelf)
+    started = time.process_time()
+    assert all_digests(shelf) == before
+    assert time.process_time() - started < 0.5
+
+
+def test_what_files_come_to_is_kept_and_what_is_damaged_is_made_anew(root: Path) -> None:
+    before = digest(root)
+    kept = root / definitions.KEPT
+    lines = kept.read_text().splitlines()
+    assert len(lines) == len(COUNTED - {"snippets/tiles/table.txt"})
+    kept.write_text("\n".join((lines[0][:40], "[]", "[[], 1]", '["a", {}]', *lines[1:], "")))
+    definitions.kept_of.cache_clear()
+    assert digest(root) == before
+    assert len(kept.read_text().splitlines()) == len(lines) + 4
+    kept.unlink()
+    kept.mkdir()  # which cannot be written to
+    definitions.kept_of.cache_clear()
+    assert digest(root) == before
+
+
+def test_a_file_comes_to_the_same_under_every_python(tmp_path: Path) -> None:
+    """Versions part f-strings unlike and give nodes other fields, of which none counts."""
+    text = (
+        "def f(a: int = 1, /, *b, c=None, **d) -> 'int':\n"
+        "    return f'a{a!r:>{c}}' 'b' f'{{{b=}', {**d, 1e400: u'é'}, b''[...:2j], -1\n"
+        "class C(A, b=1):\n    x: int\n"
+    )
+    made = definitions.of(tmp_path, text.encode(), ".py")
+    assert made.whole == "82dea853d2a77778219b64c1fc2296e2"
 
 
 @pytest.mark.parametrize(

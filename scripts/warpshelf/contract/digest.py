@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from warpshelf.contract import syntax
+from warpshelf.contract import definitions, syntax
+from warpshelf.contract.definitions import Part, Source
 
 # A record is bound to the code and to the method that verified and timed it. Raise this when the
 # worker changes so that a verdict or a time means something else: every record goes stale.
@@ -50,18 +52,14 @@ def files(root: Path, folder: Path) -> list[Path]:
         for name in imports:
             pending.extend(_module_files(root, path.parent, name))
         if path.name == CASES_FILE:
-            found |= dict.fromkeys(_records(root, path))
+            reads = definitions.of(root, path.read_bytes(), ".py").reads
+            found |= dict.fromkeys(_records(root, reads))
     return sorted(found)
 
 
-def _records(root: Path, cases: Path) -> Iterator[Path]:
-    try:
-        needs = syntax.parse(cases).literal("NEEDS")
-    except (ValueError, TypeError):
-        return  # it names none, or is malformed
-    names = needs.get("records", ()) if isinstance(needs, dict) else ()
-    for name in names if isinstance(names, list) else ():
-        yield from (root / "snippets" / str(name) / "results").glob("*.json")
+def _records(root: Path, names: Iterable[str]) -> Iterator[Path]:
+    for name in names:
+        yield from (root / "snippets" / name / "results").glob("*.json")
 
 
 def _folder_files(folder: Path) -> Iterator[Path]:
@@ -84,20 +82,115 @@ def _module_files(root: Path, beside: Path, name: str) -> Iterator[Path]:
                 yield from _folder_files(path.parent)
 
 
-def digest(root: Path, files: Iterable[Path]) -> str:
-    """`sha256:…` over the method's version and each file's path and text.
+def of_folder(root: Path, folder: Path) -> str:
+    """`sha256:…` over the method's version and all that decides what the snippet in `folder` does.
 
-    Line ends count as one character whatever they are, so that a checkout on Windows agrees.
+    Its own files count whole, modules elsewhere by the names of theirs that are used, and by what
+    these use in turn. Comments, docstrings and formatting count nowhere, nor do line ends.
     """
     total = hashlib.sha256(f"method {METHOD}\n".encode())
-    for path in files:
-        content = path.read_bytes().replace(b"\r\n", b"\n")
-        name = path.relative_to(root).as_posix()
-        total.update(f"{name}\0{len(content)}\0".encode())
-        total.update(content)
+    for name, said in sorted(_Reached(root, folder).counted().items()):
+        total.update(f"{name}\0{said}\0".encode())
     return f"sha256:{total.hexdigest()}"
 
 
-def of_folder(root: Path, folder: Path) -> str:
-    """The digest of the snippet in `folder`, as its files are now."""
-    return digest(root, files(root, folder))
+def _by_bytes(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n")).hexdigest()
+
+
+class _Reached:
+    """What a snippet reaches from its own files on. Paths are texts relative to the root."""
+
+    def __init__(self, root: Path, folder: Path) -> None:
+        self.root = root
+        self.folder = folder
+        self.found: dict[str, str] = {}  # a file, or it, ":" and what of it counts -> the hash
+        self.sources: dict[str, Source] = {}
+        self.targets: dict[tuple[str, str], tuple[str, str] | None] = {}
+        self.pending: list[tuple[str, str]] = []  # modules, and which of their names
+        self.untold = False
+
+    def counted(self) -> dict[str, str]:
+        """The hash of each part that counts."""
+        for path in map(self._name, _folder_files(self.folder)):
+            source = self._whole(path)
+            for use in {*source.uses(), *source.script.uses}:
+                self._follow(path, use, own=True)
+            if path.endswith(f"/{CASES_FILE}"):
+                for record in _records(self.root, source.reads):
+                    self._whole(self._name(record))
+        seen = set()
+        while self.pending:
+            path, name = one = self.pending.pop()
+            if one not in seen and path not in self.found:
+                seen.add(one)
+                self._part(path, name)
+        if self.untold:  # a file can tell its comments or lines: all count by their bytes
+            return {self._name(path): _by_bytes(path) for path in files(self.root, self.folder)}
+        return self.found
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.root).as_posix()
+
+    def _source(self, path: str) -> Source:
+        if path not in self.sources:
+            file = self.root / path
+            self.sources[path] = made = definitions.of(self.root, file.read_bytes(), file.suffix)
+            self.untold |= made.literal
+        return self.sources[path]
+
+    def _whole(self, path: str) -> Source:
+        source = self._source(path)
+        self.found[path] = source.whole
+        return source
+
+    def _part(self, path: str, name: str) -> None:
+        """Count a name of a module elsewhere; "*": all of it; "": what importing it does."""
+        source = self._source(path)
+        part = source.parts.get(name) or source.imports.get(name) if name else source.rest
+        if part is None:
+            part = Part(source.whole, [*source.uses()])
+        if part.hash:
+            self.found[f"{path}:{name}"] = part.hash
+        for use in part.uses:
+            self._follow(path, use)
+        if name:
+            self.pending.append((path, ""))
+        elif path.count("/") == 1:
+            for beside in (self.root / "snippets").glob(f"{Path(path).stem}.*"):
+                if self._name(beside) != path:
+                    self._whole(self._name(beside))
+
+    def _follow(self, path: str, use: str, own: bool = False) -> None:
+        """Note what a file uses; `own`: all of the file counts already."""
+        if use == definitions.NEAR and not own and path.count("/") > 1:
+            for near in map(self._name, _folder_files((self.root / path).parent)):
+                for inner in self._whole(near).uses():
+                    self._follow(near, inner, own=True)
+        elif use.startswith(":"):
+            if not own and use != definitions.NEAR:
+                self.pending.append((path, use[1:]))
+        elif target := self._target(path.rpartition("/")[0], use.rstrip("!")):
+            self.pending.append((target[0], "" if use.endswith("!") else target[1]))
+
+    def _target(self, folder: str, dotted: str) -> tuple[str, str] | None:
+        """The module of ours that a dotted name leads to, and which of its names ("*": all)."""
+        key = folder, dotted
+        if key not in self.targets:
+            self.targets[key] = self._module(folder, dotted)
+        return self.targets[key]
+
+    def _module(self, folder: str, dotted: str) -> tuple[str, str] | None:
+        plain = dotted.lstrip(".")
+        up = len(dotted) - len(plain) - 1
+        names = plain.split(".")
+        bases = [folder.rsplit("/", up)[0]] if up >= 0 else ["", folder]
+        for base in bases if names[0] == "snippets" else bases[-1:]:
+            for count in range(len(names), 0, -1):
+                module = "/".join((*base.split("/"), *names[:count])).lstrip("/")
+                for file in (f"{module}.py", f"{module}/__init__.py"):
+                    if file.startswith("snippets/") and os.path.isfile(f"{self.root}/{file}"):
+                        return file, names[count] if count < len(names) else "*"
+        if names[0] == "snippets" and os.path.isdir(f"{self.root}/{'/'.join(names)}"):
+            self.untold = True  # a package is passed around, and what of it, nobody can say
+        return None

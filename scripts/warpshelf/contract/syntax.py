@@ -87,14 +87,15 @@ def _parsed(path: Path, text: str) -> Parsed:
     names: dict[str, int] = {}
     functions: dict[str, ast.arguments] = {}
     for node in tree.body:
-        for name in _defined(node):
+        for name in defined(node):
             names.setdefault(name, node.lineno)
         if isinstance(node, ast.FunctionDef):
             functions[node.name] = node.args
     return Parsed(path, text, tree, names, functions, dict(_imports(tree)))
 
 
-def _defined(node: ast.stmt) -> Iterator[str]:
+def defined(node: ast.stmt) -> Iterator[str]:
+    """The names that a statement defines where it stands."""
     if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
         yield node.name
     elif isinstance(node, ast.Assign | ast.AnnAssign):
@@ -105,7 +106,7 @@ def _defined(node: ast.stmt) -> Iterator[str]:
     elif isinstance(node, ast.If | ast.Try):
         for inner in ast.iter_child_nodes(node):
             if isinstance(inner, ast.stmt):
-                yield from _defined(inner)
+                yield from defined(inner)
 
 
 def _imports(tree: ast.Module) -> Iterator[tuple[str, int]]:
