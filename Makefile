@@ -16,9 +16,13 @@ export NO_MKDOCS_2_WARNING := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # Stamps: what .venv was last filled with. pip runs again when pyproject.toml or constraints.txt
-# is newer than the stamp, and not otherwise.
-FULL := $(VENV)/full.stamp
+# is newer than the stamp, and not otherwise. An environment is never made smaller: whichever is
+# there and has enough serves.
 PAGES := $(VENV)/pages.stamp
+SITE := $(VENV)/site.stamp
+FULL := $(VENV)/full.stamp
+FOR_SITE := $(or $(wildcard $(FULL)),$(SITE))
+FOR_PAGES := $(or $(wildcard $(FULL)),$(wildcard $(SITE)),$(PAGES))
 
 .PHONY: help site serve pages test test-rest test-all clean
 .DEFAULT_GOAL := help
@@ -36,20 +40,17 @@ help:
 
 # The site is built even if a snippet fails, so that one bad kernel cannot take the pages down;
 # the failure still decides the exit status.
-site: $(FULL)
+site: $(FOR_SITE)
 	-@$(BIN)/python -c "from papergpu.build import built; built()"
 	@failed=0; \
 	$(BIN)/shelf run || failed=1; \
 	$(BIN)/shelf site || failed=1; \
 	exit $$failed
 
-# An environment that already has torch is not made smaller: whichever is there serves.
-ENOUGH := $(if $(wildcard $(FULL)),$(FULL),$(PAGES))
-
-serve: $(ENOUGH)
+serve: $(FOR_PAGES)
 	$(BIN)/shelf site --serve
 
-pages: $(ENOUGH)
+pages: $(FOR_PAGES)
 	$(BIN)/shelf site
 
 # The engine that executes PTX is compiled first, so that no test's limit of time has to hold it.
@@ -74,9 +75,10 @@ clean:
 	rm -rf build site docs/records docs/views docs/runtime docs/exports docs/llms.txt .shelf .hypothesis \
 		.pytest_cache .ruff_cache .mypy_cache .import_linter_cache
 
-$(FULL): EXTRAS := pages,links,run,test
 $(PAGES): EXTRAS := pages
-$(FULL) $(PAGES): pyproject.toml constraints.txt
+$(SITE): EXTRAS := pages,run
+$(FULL): EXTRAS := pages,run,search,events,calculators,trust,links,fleet,lint,test
+$(PAGES) $(SITE) $(FULL): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "warpshelf needs Python 3.11 or newer; '$(PYTHON)' is older or missing." \
 		     "Name another: make PYTHON=python3.12" >&2; exit 1; }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -20,6 +21,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from warpshelf.contract import needs
 from warpshelf.worker import accuracy
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -71,9 +73,21 @@ def test_each_dependency_has_one_pin_that_fits(python: str) -> None:
         assert requirement.specifier.contains(exact.version), f"{requirement} against {exact}"
 
 
-def test_pages_need_no_torch() -> None:
-    names = {canonicalize_name(requirement.name) for requirement in EXTRAS["pages"]}
-    assert names & {canonicalize_name(requirement.name) for requirement in EXTRAS["run"]} == set()
+def test_no_extra_has_what_another_has() -> None:
+    """So `make site` installs no more than pages and runs need, and a message names one extra."""
+    found: dict[str, str] = {}
+    for extra, wanted in EXTRAS.items():
+        for name in {canonicalize_name(requirement.name) for requirement in wanted}:
+            assert name not in found, f"{name} is in {found[name]} and in {extra}"
+            found[name] = extra
+    assert {module: found[module] for module in needs.EXTRAS} == needs.EXTRAS
+
+
+def test_each_module_that_a_snippet_needs_is_in_an_extra() -> None:
+    named = (re.search(r'"modules": (\[.*?\])', path.read_text(encoding="utf-8"))
+             for path in ROOT.glob("snippets/*/cases.py"))  # fmt: skip
+    wanted = {module for found in named if found for module in json.loads(found[1])}
+    assert wanted == set(needs.EXTRAS)
 
 
 # mkdocs.yml: strict about what is missing.
@@ -191,10 +205,19 @@ def test_make_installs_again_when_the_recipe_changes(checkout: Checkout) -> None
 
 @needs_make
 def test_make_pages_leaves_a_whole_environment_whole(checkout: Checkout) -> None:
-    checkout.make("test")
-    assert installs(checkout.calls()) == [".[pages,links,run,test]"]
+    """Whatever `make test` asks for, which is every extra, serves for all others."""
+    checkout.make("site")
+    assert installs(checkout.calls()) == [".[pages,run]"]
     checkout.make("pages")
     assert checkout.calls() == ["shelf site"]
+    checkout.make("test")
+    [whole] = installs(checkout.calls())
+    assert set(whole.strip(".[]").split(",")) == set(EXTRAS)
+    for stamp in checkout.folder.glob(".venv/site.stamp"):
+        stamp.unlink()
+    for target in ("pages", "site"):
+        checkout.make(target)
+        assert installs(checkout.calls()) == [], target
 
 
 @needs_make

@@ -56,13 +56,13 @@ def source(cell: str) -> str:
 
 
 def lint(program: str, *arguments: str | Path) -> None:
-    """Run a linter of the extra `test`; there is none of them where it has no build."""
-    [wanted] = [one for one in EXTRAS["test"] if one.name.startswith(f"{program}-")]
+    """Run a linter of the extra `lint`; there is none of them where it has no build."""
+    [wanted] = [one for one in EXTRAS["lint"] if one.name.startswith(f"{program}-")]
     if wanted.marker and not wanted.marker.evaluate():
         return
     path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])
     found = shutil.which(program, path=path)
-    assert found, f"{program} is not installed; it comes with the extra `test`"
+    assert found, f"{program} is not installed; it comes with the extra `lint`"
     done = subprocess.run([found, *arguments], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -203,7 +203,7 @@ def test_without_ray_one_line_says_what_to_install(
         cluster._ray("ray://host:1")
     assert str(refused.value) == (
         f"{package}: is not installed in this environment; "
-        "install the extra: `pip install -e '.[fleet]'`"
+        "install the extra: `.venv/bin/pip install -c constraints.txt -e '.[fleet]'`"
     )
 
 

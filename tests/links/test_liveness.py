@@ -260,7 +260,7 @@ def test_without_lychee_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
         outcomes([AT], Web(), 5)
     assert str(caught.value) == (
         "lychee: is not installed in this environment; "
-        "install it with pip install -e '.[pages,links]'"
+        "install the extra: `.venv/bin/pip install -c constraints.txt -e '.[links]'`"
     )
 
 

@@ -12,9 +12,10 @@ from typing import Any
 from warpshelf.bench import demo
 from warpshelf.bench.pool import Job, Outcome
 from warpshelf.contract import architectures, digest
+from warpshelf.contract.needs import EXTRAS
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core import git
-from warpshelf.core.findings import Finding
+from warpshelf.core.findings import Finding, install
 from warpshelf.look import kept
 from warpshelf.look.view import View
 from warpshelf.records import agreement, counts
@@ -73,7 +74,8 @@ class Gathered:
             return "without a GPU its PTX is executed, which needs Linux"
         for module in self.snippet.needs.get("modules", ()):
             if find_spec(module) is None:
-                return f"{module} is not installed in this environment; install the extra `run`"
+                mend = install(EXTRAS.get(module, "run"))
+                return f"{module} is not installed in this environment; {mend}"
         return None if self._compiles else self.only_compiled()
 
     def only_compiled(self) -> str | None:

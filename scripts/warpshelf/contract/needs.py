@@ -13,10 +13,11 @@ NEEDS_KEYS: dict[str, Any] = {
     "cpu": str,
     "variants": dict,
     "why": str,  # beside `sm`: why on no other architecture
-    "modules": list,  # beside what `run` of pyproject.toml brings
+    "modules": list,  # of an extra; beside what `run` brings
     "records": list,  # of other snippets, which it reads
 }
 REASONS = ("cpu", "why")
+EXTRAS = {"optuna": "search", "scipy": "search", "simpy": "events"}  # of pyproject.toml, by module
 LISTS = {"modules": "name what it imports", "records": "name snippets by their ids"}
 
 

@@ -22,6 +22,11 @@ def visible(text: str, longest: int = LONGEST) -> str:
     )
 
 
+def install(extra: str) -> str:
+    """The mend where a library lacks: how to install the extra of pyproject.toml that has it."""
+    return f"install the extra: `.venv/bin/pip install -c constraints.txt -e '.[{extra}]'`"
+
+
 @total_ordering
 @dataclass(frozen=True)
 class Finding:

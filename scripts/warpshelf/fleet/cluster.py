@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any
 
 from warpshelf.bench import stopping
-from warpshelf.core.findings import Finding, ShelfError
+from warpshelf.core.findings import Finding, ShelfError, install
 from warpshelf.fleet import node
 
 LOCAL = "ray"
@@ -223,10 +223,8 @@ def _ray(address: str) -> Any:
         if error.name not in ("ray", "grpc"):
             raise
         package = "ray" if error.name == "ray" else "grpcio"
-        mend = "install the extra: `pip install -e '.[fleet]'`"
-        raise ShelfError(
-            Finding(package, None, "is not installed in this environment", mend)
-        ) from None
+        what = "is not installed in this environment"
+        raise ShelfError(Finding(package, None, what, install("fleet"))) from None
     return ray
 
 

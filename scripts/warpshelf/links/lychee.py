@@ -22,7 +22,7 @@ from urllib.parse import urldefrag, urlsplit
 
 import httpx
 
-from warpshelf.core.findings import Finding, ShelfError, visible
+from warpshelf.core.findings import Finding, ShelfError, install, visible
 from warpshelf.links.redirects import Redirect
 
 BATCH = 64  # links of one run of lychee
@@ -101,8 +101,8 @@ def _program() -> str:
     beside = Path(sys.executable).parent
     found = shutil.which("lychee", path=str(beside)) or shutil.which("lychee")
     if found is None:
-        mend = "install it with pip install -e '.[pages,links]'"
-        raise ShelfError(Finding("lychee", None, "is not installed in this environment", mend))
+        what = "is not installed in this environment"
+        raise ShelfError(Finding("lychee", None, what, install("links")))
     return found
 
 

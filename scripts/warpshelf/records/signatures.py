@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from warpshelf.core.findings import Finding, ShelfError
+from warpshelf.core.findings import Finding, ShelfError, install
 from warpshelf.records import attestation
 from warpshelf.records.attestation import IDENTITY, ISSUER, PAYLOAD, Statement
 
@@ -32,8 +32,7 @@ def verified(path: Path, trusted_root: Path | None = None) -> Statement:
         from sigstore.verify import Verifier, policy
     except ModuleNotFoundError:
         what = "cannot be verified: sigstore is not installed in this environment"
-        mend = "install the extra, `pip install --constraint constraints.txt -e '.[trust]'`"
-        raise ShelfError(Finding(shown, None, what, mend)) from None
+        raise ShelfError(Finding(shown, None, what, install("trust"))) from None
     logging.getLogger("sigstore").setLevel(logging.ERROR)  # that it is offline is no news
     identity = policy.AllOf(
         [
