@@ -144,9 +144,14 @@ def test_a_survey_that_fails_is_a_finding(trial: Trial) -> None:
     assert len(work.findings) == 3 and "was killed" in str(work.findings[0])
 
 
-def test_a_module_that_is_not_there_is_said(trial: Trial) -> None:
+@pytest.mark.parametrize(("module", "extra"), [("no_such_library", "run"), ("simpy", "events")])
+def test_a_module_that_is_not_there_is_said(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch, module: str, extra: str
+) -> None:
     work = gathered(trial)
     assert work.cannot_run() is None
-    lacking = dataclasses.replace(work.snippet, needs={"modules": ["torch", "no_such_library"]})
+    monkeypatch.setattr(assemble, "find_spec", lambda name: None if name == module else name)
+    lacking = dataclasses.replace(work.snippet, needs={"modules": ["torch", module]})
     said = dataclasses.replace(work, snippet=lacking).cannot_run()
-    assert said == "no_such_library is not installed in this environment; install the extra `run`"
+    assert said == (f"{module} is not installed in this environment; install the extra: "
+                    f"`.venv/bin/pip install -c constraints.txt -e '.[{extra}]'`")  # fmt: skip
