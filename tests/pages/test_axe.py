@@ -52,7 +52,7 @@ KINDS: dict[str, tuple[str, Callable[[Page], None]]] = {
     "tags": ("about/tags/", no_search),
     "glossary": ("glossary/", no_search),
     "snippets": ("reference/snippets/cuda/", no_search),
-    "tooling": ("reference/tooling/render/", no_search),
+    "tooling": ("reference/tooling/", no_search),
     "about": ("about/contributing/", no_search),
     "missing": (MISSING, no_search),
     "search": ("about/numbers/", open_search),

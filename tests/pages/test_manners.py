@@ -129,7 +129,7 @@ def test_no_marks_of_paragraphs_on_the_front_page(wide: Visit) -> None:
         ("flash_attention", "sessions/02-flash-attention/"),
         ("training/pipelineparallelism", "training/pipeline-parallelism/"),
         ("sessions/ring-attention/", "sessions/04-ring-attention/"),
-        ("reference/tooling/rendering/", "reference/tooling/render/"),
+        ("reference/toolings/", "reference/tooling/"),
         ("Kernels/GEMM.MD", "kernels/gemm/"),
         ("quantisation", "models/quantization/"),
     ],

@@ -169,7 +169,8 @@ def test_folded_is_the_whole_without_open_code(render) -> None:
 
 def test_a_file_without_sections_is_folded_whole() -> None:
     bare = replace(exhibit(verified()), code=[Listing("Python", "python", "x.py", "a = 1\n", "")])
-    assert '??? abstract "All of x.py"\n\n    ```python' in fragments(bare)["folded"]
+    fold = 'All of x.py"\n\n    ```{ .python title="x.py" data-search-exclude="yes" }\n'
+    assert fold in fragments(bare)["folded"]
     assert "\n```python" in fragments(bare)["whole"]
 
 

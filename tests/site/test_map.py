@@ -1,4 +1,4 @@
-"""The map of the tooling on the site is that of the code: every room, on its layer, with a page."""
+"""The map of the tooling on the site is that of the code: every room, its layer, its modules."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import tomllib
 
 import pytest
 from conftest import ROOT
+
+from warpshelf.render import reference
 
 ROOMS = {path.parent.name for path in (ROOT / "scripts" / "warpshelf").glob("*/__init__.py")}
 
@@ -29,15 +31,15 @@ def test_every_room_has_its_layer() -> None:
 @pytest.mark.parametrize("page", ["about/tooling.md", "reference/tooling.md"])
 def test_the_map_shows_every_room_on_its_layer(page: str) -> None:
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (\d) \| \[[^]]+\]\(\S*tooling/(\w+)\.md\)", text, re.M)
+    rows = re.findall(r"^\| (\d) \| \[[^]]+\]\(\S*#(\w+)\)", text, re.M)
     assert {room: int(layer) for layer, room in rows} == layers()
     order = [int(layer) for layer, _ in rows]
     assert order == sorted(order, reverse=True)
 
 
-def test_every_room_has_a_page_of_its_modules() -> None:
-    pages = ROOT / "docs" / "reference" / "tooling"
-    assert {path.stem for path in pages.glob("*.md")} == ROOMS
-    for room in ROOMS:
-        text = (pages / f"{room}.md").read_text(encoding="utf-8")
-        assert f'--8<-- "reference/tooling/{room}.md"' in text
+def test_every_room_has_its_modules_in_the_reference() -> None:
+    text = reference.rooms(ROOT / "scripts" / "warpshelf")
+    assert set(re.findall(r"^## \S+ \{ #(\w+) \.doc-heading \}$", text, re.M)) == ROOMS
+    assert "<summary><code>rendering</code>: The fragments&#58; all that pages include" in text
+    assert "<li><code>render</code>: Write every fragment and every published record&#59;" in text
+    assert "_mirror" not in text and "_&#95;mirror" not in text

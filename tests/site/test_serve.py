@@ -197,10 +197,9 @@ def test_the_reference_names_sound_snippets_and_all_modules(shelf: Trial) -> Non
     build.render(project(shelf))
     folder = shelf.root / "build/fragments/reference"
     sorts = {path.stem: path.read_text() for path in (folder / "snippets").iterdir()}
-    assert sorts.pop("triton") == "::: snippets.sound.sound\n"
+    assert sorts.pop("triton").startswith("## sound { #snippets.sound.sound .doc-heading }\n\n")
     assert sorts == dict.fromkeys(("cuda", "models", "programs"), "\n")
-    assert (folder / "tooling" / "bench.md").read_text().startswith("::: warpshelf.bench\n\n::: ")
-    assert "::: warpshelf.bench.pool\n" in (folder / "tooling" / "bench.md").read_text()
+    assert "<summary><code>pool</code>: " in (folder / "tooling.md").read_text()
 
 
 @pytest.mark.parametrize("words", [["site"], ["site", "--serve"]])

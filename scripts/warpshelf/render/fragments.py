@@ -121,7 +121,7 @@ def _provenance(exhibit: Exhibit, state: MachineState) -> str:
         for k, v in provenance.pairs(record)
     )
     return (
-        f'<details class="ws-provenance" markdown="1">\n'
+        f'<details class="ws-provenance" data-search-exclude="yes" markdown="1">\n'
         f"<summary>{verb} on {escape(origin)}</summary>\n<dl>\n{rows}\n</dl>\n\n"
         f"[raw record](/records/{exhibit.id}/{state.machine}.json)"
         f"{_attested(exhibit, state) if state.attestation else ''}\n\n</details>"

@@ -86,13 +86,16 @@ def neutral(line: str) -> str:
     return line
 
 
-def fence(text: str, language: str, title: str) -> str:
-    """A fenced code block that shows `text` without its section marks."""
+def fence(text: str, language: str, title: str, *, found: bool = True) -> str:
+    """A fenced code block that shows `text` without its section marks; `found` by a search."""
     lines = [line for line in plain(text).split("\n") if not MARKER.fullmatch(line)]
     body = "\n".join(neutral(line) for line in lines).strip("\n")
     ticks = "`" * max(3, 1 + max(map(len, re.findall("`+", body)), default=0))
     lexer = {"cuda": "c++"}.get(language, language)
-    return f'{ticks}{lexer} title="{title}"\n{body}\n{ticks}'
+    head = f'{lexer} title="{title}"'
+    if not found:
+        head = f'{{ .{lexer} title="{title}" data-search-exclude="yes" }}'
+    return f"{ticks}{head}\n{body}\n{ticks}"
 
 
 def _indented(text: str) -> str:
@@ -108,14 +111,14 @@ def opening(text: str, kind: str) -> str:
 def listing(item: Listing, kind: str, folded: bool = False) -> str:
     """A file: the section that opens unless all is `folded`, the whole file in a fold, its ways."""
     _, language, name, text, ways = item
-    whole = fence(text, language, name)
-    fold = f'??? abstract "All of {name}"\n\n{_indented(whole)}'
+    fold = _indented(fence(text, language, name, found=False))
+    fold = f'??? abstract "All of {name}"\n\n{fold}'
     if folded:
         parts = [fold]
     elif first := opening(text, kind):
         parts = [fence(section(text, first), language, name), fold]
     else:
-        parts = [whole]
+        parts = [fence(text, language, name)]
     return "\n\n".join(filter(None, (*parts, ways)))
 
 

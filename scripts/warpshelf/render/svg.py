@@ -142,7 +142,7 @@ def picture(
     own = f' style="{style}"' if style else ""
     top, width, height = map(at, box)
     return (
-        f'<svg viewBox="0 {top} {width} {height}" role="img" '
+        f'<svg viewBox="0 {top} {width} {height}" role="img" data-search-exclude="yes" '
         f'xmlns="http://www.w3.org/2000/svg" font-size="{TEXT}" fill="currentColor"{own}>'
         f"<title>{escape(title)}</title><desc>{escape(told)}</desc>\n"
         + "\n".join(part for part in parts if part)

@@ -16,7 +16,8 @@ FEW = 4  # rows of a table that stands open
 def table(caption: str, head: Sequence[str], body: Iterable[str], kind: str) -> str:
     """A captioned table in a box of its own that scrolls sideways; `body` holds HTML rows.
 
-    `caption` is plain text whose first line is the title.
+    `caption` is plain text whose first line is the title. A search finds what a page says, and none
+    of its tables' rows.
     """
     title, _, rest = caption.partition("\n")
     note = f"<br><span>{escape(rest)}</span>" if rest else ""
@@ -24,7 +25,8 @@ def table(caption: str, head: Sequence[str], body: Iterable[str], kind: str) -> 
     cells = " ".join(f'<th scope="col">{escape(name)}</th>' for name in head)
     return (
         f'<div class="ws-scroll" role="region" tabindex="0" aria-label={attribute(title)}>'
-        f'<table class="ws-table ws-{kind}"><caption><strong>{escape(title)}</strong>{note}'
+        f'<table class="ws-table ws-{kind}" data-search-exclude="yes"><caption>'
+        f"<strong>{escape(title)}</strong>{note}"
         f"</caption>\n<thead><tr>{cells}</tr></thead>\n" + "\n".join(body) + "\n</table></div>"
     )
 

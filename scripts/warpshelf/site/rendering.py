@@ -13,7 +13,7 @@ from warpshelf.core.files import dump, write_atomically
 from warpshelf.core.findings import Finding
 from warpshelf.core.project import Project
 from warpshelf.records import attestation, history, ledger
-from warpshelf.render import pairs, results
+from warpshelf.render import pairs, reference, results
 from warpshelf.render.exhibit import Exhibit
 from warpshelf.render.fragments import fragments, pictures
 from warpshelf.site import calculators, exhibits, holdings, home, inspection
@@ -130,28 +130,19 @@ def _export(held: Holdings, shown: list[Exhibit]) -> int:
 
 
 def _references(snippets: Iterable[Snippet]) -> dict[str, str]:
-    """What the reference pages include: the snippets, and each room of the tooling."""
-    modules: dict[str, list[str]] = {sort: [] for sort in SORTS}
+    """What the reference pages include: the contract of each snippet, the rooms of the tooling."""
+    found: dict[str, list[str]] = {sort: [] for sort in SORTS}
     for one in snippets:
         if not one.findings:
-            modules[_sort(one)].append(f"snippets.{one.id}.{one.id}")
-    texts = {f"reference/snippets/{sort}.md": _reference(modules[sort]) for sort in SORTS}
-    tooling = Path(__file__).parents[1]
-    for room in sorted(path.parent for path in tooling.glob("*/__init__.py")):
-        inner = (f".{path.stem}" for path in sorted(room.glob("[a-z]*.py")))
-        names = (f"warpshelf.{room.name}{name}" for name in ("", *inner))
-        texts[f"reference/tooling/{room.name}.md"] = _reference(names)
-    return texts
+            found[_sort(one)].append(reference.contract(one.path, f"snippets.{one.id}.{one.id}"))
+    texts = {f"reference/snippets/{sort}.md": "\n\n".join(found[sort]) + "\n" for sort in SORTS}
+    return texts | {"reference/tooling.md": reference.rooms(Path(__file__).parents[1]) + "\n"}
 
 
 def _sort(one: Snippet) -> str:
     if one.kind == "kernel":
         return "cuda" if one.cuda_path is not None and not one.uses_triton else "triton"
     return f"{one.kind}s"
-
-
-def _reference(names: Iterable[str]) -> str:
-    return "\n\n".join(f"::: {name}" for name in names) + "\n"
 
 
 def _mirror(folder: Path, texts: Mapping[str, str]) -> int:
