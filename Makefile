@@ -24,11 +24,12 @@ FULL := $(VENV)/full.stamp
 FOR_SITE := $(or $(wildcard $(FULL)),$(SITE))
 FOR_PAGES := $(or $(wildcard $(FULL)),$(wildcard $(SITE)),$(PAGES))
 
-.PHONY: help site serve pages test test-rest test-all clean
+.PHONY: help site verify serve pages test test-rest test-all clean
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make site    verify every snippet on this machine, then build the site into site/"
+	@echo "make site    run every demo, verify what has changed, then build the site into site/"
+	@echo "make verify  verify every snippet on this machine, whatever record it has"
 	@echo "make serve   show the site at a local address, and build again at every change"
 	@echo "make pages   build the site from the committed records, without installing torch"
 	@echo "make test    run the tests that keep a change safe"
@@ -38,6 +39,7 @@ help:
 	@echo ""
 	@echo "Another Python: make site PYTHON=python3.12"
 
+# A record of code that has not changed is trusted: of its snippet the demo runs.
 # The site is built even if a snippet fails, so that one bad kernel cannot take the pages down;
 # the failure still decides the exit status.
 site: $(FOR_SITE)
@@ -46,6 +48,10 @@ site: $(FOR_SITE)
 	$(BIN)/shelf run || failed=1; \
 	$(BIN)/shelf site || failed=1; \
 	exit $$failed
+
+# With all libraries, so that no snippet is skipped.
+verify: $(FULL)
+	$(BIN)/shelf run --all
 
 serve: $(FOR_PAGES)
 	$(BIN)/shelf site --serve

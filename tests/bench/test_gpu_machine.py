@@ -13,7 +13,7 @@ from synthetic import result
 
 from warpshelf.bench import pool
 from warpshelf.bench import run as runs
-from warpshelf.bench.outlook import Outlook
+from warpshelf.bench.forecast import Outlook
 from warpshelf.bench.pool import Job, Outcome, Pool
 from warpshelf.bench.run import Options, Plan, Run, Verdict
 from warpshelf.contract import snippet

@@ -10,10 +10,10 @@ from synthetic import machine as imaginary
 
 from tests.bench.test_gpu_machine import MODEL, TRITON, Simulated
 from warpshelf.bench import run as runs
-from warpshelf.bench.estimate import GUESSES, METHOD, by_method
-from warpshelf.bench.plan import CHANGED, FORCED, NEVER, UNCHECKED, Options
+from warpshelf.bench.forecast import GUESSES, METHOD, by_method
+from warpshelf.bench.plan import CHANGED, FORCED, NEVER, REPEATED, TRUSTED, Options
 from warpshelf.bench.run import Run
-from warpshelf.cli import planned
+from warpshelf.cli import console
 from warpshelf.contract import snippet
 from warpshelf.core.project import Project
 from warpshelf.records import ledger, machine
@@ -47,13 +47,13 @@ def test_a_machine_with_a_gpu_is_planned_by_one_look_at_it(
     plan = planning(trial, out=trial.root / "records.json", workers=2)
     assert [job.do for job in simulated.asked] == [Task.DESCRIBE]
     assert not (trial.root / "records.json").exists()
-    first, second, third, fourth, *rest = planned.lines(plan)
+    first, second, third, fourth, *rest = console.plan_lines(plan)
     device = f"{imaginary()['device']}, SM 90, "
-    assert first.startswith(device) and ": 2 to run (2 never run); about" in first
+    assert first.startswith(device) and ": 2 to verify (2 never run); about" in first
     assert " with 2 workers, judged by " in first
     assert second == "  2 skipped: needs 4 GPUs; this machine has 1"
     assert third == "  1 only compiled: needs SM 100; this GPU is SM 90"
-    assert fourth.startswith("CPU: 3 to run (3 never run); about ")
+    assert fourth.startswith("CPU: 3 to verify (3 never run); about ")
     assert "  2 skipped: needs a GPU" in rest
     assert "  1 only compiled: a trial" in rest
     assert rest[-1].startswith("in all about ")
@@ -90,7 +90,7 @@ def test_the_budget_is_held_against_when_each_is_done(
     plan = planning(trial, budget=35.0, workers=1)
     assert plan.ends == {("one", "cpu"): 10.0, ("three", "cpu"): 30.0, ("two", "cpu"): 70.0}
     assert plan.left == [("two", "cpu")]
-    assert planned.lines(plan)[-1] == "a budget of 35 s is likely to leave out 1 of 3: two"
+    assert console.plan_lines(plan)[-1] == "a budget of 35 s is likely to leave out 1 of 3: two"
     assert planning(trial, budget=35.0, workers=3).left == [("two", "cpu")]
     assert not planning(trial, budget=40.0, workers=3).left
 
@@ -116,8 +116,9 @@ def test_the_reason_is_told(trial: Trial) -> None:
     assert trial.shelf("run", "counts").returncode == 0
     assert why() == {"counts": "current", "other": NEVER}
     assert why("--force") == {"counts": FORCED, "other": NEVER}
+    assert why("--all") == {"counts": REPEATED, "other": NEVER}
     (trial.root / ".shelf" / "ledger.json").unlink()
-    assert why("counts") == {"counts": UNCHECKED}
+    assert why("counts") == {"counts": TRUSTED}
     assert why("counts", "--out", "x.json") == {"counts": "current"}
     trial.snippet("counts", MODEL.replace('"one"', '"two"'))
     assert why("counts") == {"counts": CHANGED}
@@ -131,7 +132,7 @@ def test_the_plan_is_shown_and_nothing_is_run(trial: Trial) -> None:
     seconds = round(GUESSES[Task.VERIFY])
     lines = [line.split() for line in run.stdout.splitlines() if line]
     assert " ".join(lines[0]) == (
-        f"CPU: 1 to run (never run); about {seconds} s with 1 worker, judged by a guess"
+        f"CPU: 1 to verify (never run); about {seconds} s with 1 worker, judged by a guess"
     )
     assert lines[1] == ["snippet", "machine", "about", "why"]
     assert " ".join(lines[2]) == f"counts cpu {seconds} s never run; a guess"
@@ -142,8 +143,10 @@ def test_the_plan_is_shown_and_nothing_is_run(trial: Trial) -> None:
 def test_a_run_says_first_what_it_will_do_but_not_where_all_is_current(trial: Trial) -> None:
     trial.snippet("counts", MODEL)
     first = trial.shelf("run", "--workers", "1").stderr.splitlines()
-    assert first[0].startswith("CPU: 1 to run (never run); about ")
-    assert trial.shelf("run").stderr.splitlines() == ["1 current"]
+    assert first[0].startswith("CPU: 1 to verify (never run); about ")
+    assert trial.shelf("run").stderr.splitlines() == [
+        "0 demos run, 0 records trusted, 1 verified here"
+    ]
     again = trial.shelf("run", "--force", "--workers", "1").stderr.splitlines()
     assert again[0].endswith("judged by earlier runs here")
 
@@ -154,7 +157,8 @@ def test_what_tasks_took_is_recorded_and_alone_rewrites_nothing(trial: Trial) ->
     path = trial.root / "snippets/counts/results/cpu.json"
     record = json.loads(path.read_text())
     took = record["seconds"]["verify"]
-    assert record["seconds"] == {"verify": took} and 0 <= took < 60
+    demo = record["seconds"]["demo"]
+    assert record["seconds"] == {"demo": demo, "verify": took} and 0 <= demo <= took < 60
     del record["seconds"]  # as records have none that are older
     path.write_text(json.dumps(record))
     assert trial.shelf("run", "--force").returncode == 0

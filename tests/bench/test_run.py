@@ -17,7 +17,11 @@ from pathlib import Path
 import pytest
 from conftest import MKDOCS, ROOT, WRONG, Trial, new_trial, sound_snippet, wrong_snippet
 
-from warpshelf.bench.pool import AHEAD
+from warpshelf.bench.assemble import Gathered
+from warpshelf.bench.pool import AHEAD, Pool
+from warpshelf.contract import snippet
+from warpshelf.core.project import Project
+from warpshelf.records import machine
 
 PARTS = re.split(r"^# ==== (\w+) ====\n", (WRONG / "overlays.txt").read_text("utf-8"), flags=re.M)
 OVERLAYS = dict(zip(PARTS[1::2], PARTS[2::2], strict=True))
@@ -133,34 +137,76 @@ def test_nothing_changed_runs_nothing(trial: Trial) -> None:
     assert (record.read_bytes(), record.stat().st_mtime_ns) == before
 
 
-def test_a_fresh_checkout_checks_once_and_keeps_the_record(trial: Trial) -> None:
-    trial.snippet("sound", sound_snippet())
+def committed(trial: Trial, text: str, **changes: object) -> Path:
+    """The record that `text` leaves, made other by `changes`, in a checkout that ran nothing."""
+    trial.snippet("sound", text)
     trial.shelf("run")
     record = trial.root / "snippets" / "sound" / "results" / "cpu.json"
-    aged = json.loads(record.read_text())
-    aged["machine"]["python"] = "3.11.0"
-    record.write_text(json.dumps(aged))
+    record.write_text(json.dumps({**json.loads(record.read_text()), **changes}))
     (trial.root / ".shelf" / "ledger.json").unlink()
-    states = [json.loads(trial.shelf("run", "--json").stdout)[0]["state"] for _ in range(2)]
-    assert states == ["passed", "current"]
-    assert json.loads(record.read_text()) == aged
+    return record
 
 
-def test_a_demo_that_departs_from_its_record_fails(trial: Trial) -> None:
-    trial.snippet("sound", sound_snippet())
-    trial.shelf("run")
-    record = trial.root / "snippets" / "sound" / "results" / "cpu.json"
-    other = json.loads(record.read_text())
-    other["demo"] = "[[1.0, 1.0], [1.0, 2.0]]\n"
-    record.write_text(json.dumps(other))
-    (trial.root / ".shelf" / "ledger.json").unlink()
+def ran(trial: Trial, *words: str) -> str:
+    """The state of the one snippet after a run."""
+    return str(json.loads(trial.shelf("run", "--json", *words).stdout)[0]["state"])
+
+
+def test_a_fresh_checkout_trusts_the_record_and_runs_the_demo_once(trial: Trial) -> None:
+    record = committed(trial, sound_snippet(), date="2026-11-20T01:02:03Z", commit="2b9b864012e4")
+    before = record.read_bytes()
+    plan = json.loads(trial.shelf("run", "--plan", "--json").stdout)
+    assert [(one["to_run"], one["demos"]) for one in plan["machines"]] == [(1, 1)]
     run = trial.shelf("run")
-    assert run.returncode == 1
-    assert "demo() prints other than its record of" in run.stderr
-    site = trial.shelf("site", "--render-only")
-    assert site.returncode == 0
+    assert run.stderr.splitlines()[0].startswith("CPU: 1 demo to run of trusted records; about ")
+    assert "prints what its record of 2026-11-20 has, commit 2b9b864012e4" in run.stderr
+    trusted = "1 record trusted (of 2026-11-20 at commit 2b9b864012e4), 0 verified here"
+    assert run.stderr.splitlines()[-1] == f"1 demo run, {trusted}"
+    assert trial.shelf("run").stderr.splitlines() == [f"0 demos run, {trusted}"]
+    assert record.read_bytes() == before
+
+
+def test_a_demo_of_a_trusted_record_needs_no_cases(trial: Trial) -> None:
+    trial.snippet("sound", sound_snippet())
+    cases = trial.root / "snippets" / "sound" / "cases.py"
+    cases.write_text(cases.read_text() + "\nraise RuntimeError('imported')\n")
+    one = snippet.read(Project(trial.root), cases.parent)
+    work = Gathered(one, machine.plain(), None, trusted=True)
+    with Pool(1) as children:
+        [outcome] = children.run(work.jobs(1.0))
+    assert outcome.answer is not None and outcome.answer["failures"] == []
+    work.take(outcome)
+    assert (work.verdict(), work.demo) == ([], "[[1.0, 1.0], [1.0, 1.0]]\n")
+
+
+def test_all_is_verified_on_demand_and_keeps_the_record(trial: Trial) -> None:
+    record = committed(trial, sound_snippet(), date="2026-11-20T01:02:03Z")
+    before = record.read_bytes()
+    assert [ran(trial, "--all"), ran(trial), ran(trial, "--all")] == ["passed", "current", "passed"]
+    assert record.read_bytes() == before
+    assert (
+        trial.shelf("run").stderr.splitlines()[-1].endswith(" 0 records trusted, 1 verified here")
+    )
+
+
+def test_a_demo_that_departs_from_its_record_fails_until_it_prints_that(trial: Trial) -> None:
+    record = committed(trial, sound_snippet(), demo="[[1.0, 1.0], [1.0, 2.0]]\n")
+    for _ in range(2):  # a failure is never kept for a pass
+        run = trial.shelf("run")
+        assert run.returncode == 1
+        assert (
+            len(re.findall(r"demo\(\) prints other than its record of .*; make", run.stderr)) == 1
+        )
+        assert run.stderr.splitlines()[-1] == "1 failed"
+    assert trial.shelf("site", "--render-only").returncode == 0
     whole = (trial.root / "build" / "fragments" / "sound" / "whole.md").read_text()
     assert "The last run here failed" in whole and "<table" not in whole
+    right = {**json.loads(record.read_text()), "demo": "[[1.0, 1.0], [1.0, 1.0]]\n"}
+    record.write_text(json.dumps(right))
+    assert [ran(trial), ran(trial)] == ["trusted", "current"]
+    trial.shelf("site", "--render-only")
+    whole = (trial.root / "build" / "fragments" / "sound" / "whole.md").read_text()
+    assert "run again here" in whole and "<table" in whole
 
 
 def test_a_failure_is_never_cached(trial: Trial) -> None:
@@ -301,7 +347,7 @@ def test_a_run_cut_short_is_carried_on_in_its_file(trial: Trial) -> None:
     assert [item["snippet"] for item in records] == ["first", "second"]
 
 
-def test_what_only_compiles_here_is_current_after_one_run_in_each_checkout(trial: Trial) -> None:
+def test_what_only_compiles_here_is_current_after_one_run(trial: Trial) -> None:
     assert trial.shelf("new", "scale").returncode == 0
     path = trial.root / "snippets" / "scale" / "cases.py"
     text = path.read_text()
@@ -311,7 +357,7 @@ def test_what_only_compiles_here_is_current_after_one_run_in_each_checkout(trial
     for _ in range(2):
         ledger.unlink(missing_ok=True)
         states += [json.loads(trial.shelf("run", "--json").stdout)[0]["state"] for _ in range(2)]
-    assert states == ["passed", "current", "passed", "current"]
+    assert states == ["passed", "current", "current", "current"]  # it has no demo to run
     record = json.loads((path.parent / "results" / "cpu.json").read_text())
     assert record["compiled"] and "cases" not in record
     assert record["skips"] == [{"what": "everything", "reason": "a trial"}]
@@ -350,8 +396,6 @@ def test_the_fork_server_loads_ahead_what_kernels_on_a_cpu_need(
     expected: tuple[str, ...],
 ) -> None:
     from warpshelf.bench import run
-    from warpshelf.contract import snippet
-    from warpshelf.core.project import Project
 
     asked: list[tuple[str, ...]] = []
 

@@ -165,7 +165,7 @@ def test_a_stopped_run_keeps_what_passed_and_goes_on(
     assert states(finished) == {"first": "current", "second": "current", "third": "passed"}
     assert stage.times() == before + 1  # what had passed was not run again
     assert stage.done("first", "second", "third", out=out)
-    assert not (stage.trial.root / ".shelf" / "forced.json").exists()
+    assert not (stage.trial.root / ".shelf" / "repeated.json").exists()
 
 
 def test_what_nohup_has_ignored_stops_nothing(stage: Stage) -> None:

@@ -9,10 +9,10 @@ import time
 import pytest
 from rich.console import Console
 
-from warpshelf.bench.outlook import Outlook
+from warpshelf.bench.forecast import Outlook
 from warpshelf.bench.pool import Job
 from warpshelf.bench.run import Plan, Verdict
-from warpshelf.cli.console import NOTEBOOKS, Reporter
+from warpshelf.cli.console import NOTEBOOKS, Reporter, summary
 from warpshelf.core.findings import Finding
 from warpshelf.worker.task import Task
 
@@ -78,6 +78,44 @@ def test_a_log_has_a_plain_line_for_each_start_and_verdict(
     ]
 
 
+def old(day: str, commit: str | None = "2b9b864012e4") -> tuple[str, str | None]:
+    return f"2026-11-{day}", commit
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "lines"),
+    [
+        ([], ["no snippets"]),
+        (
+            [
+                Verdict("a", "trusted", trusted=old("23")),
+                Verdict("b", "current", trusted=old("20", "1109001acfc9")),
+                Verdict("c", "passed", verified=True),
+                Verdict("d", "failed"),
+                Verdict("e", "skipped", "optuna is not installed in this environment"),
+            ],
+            [
+                "1 demo run, 2 records trusted (of 2026-11-20 at commit 1109001acfc9 to 2026-11-23 "
+                "at commit 2b9b864012e4), 1 verified here, 1 failed, 1 skipped",
+                "  1 skipped: optuna is not installed in this environment",
+            ],
+        ),
+        (
+            [Verdict(name, "trusted", trusted=old("23", None)) for name in "ab"],
+            ["2 demos run, 2 records trusted (of 2026-11-23), 0 verified here"],
+        ),
+        (
+            [Verdict("a", "passed", machine="imaginary-g9"), Verdict("b", "current")],
+            ["1 passed, 1 current"],
+        ),
+    ],
+)
+def test_the_end_says_what_ran_what_is_trusted_and_what_was_verified(
+    verdicts: list[Verdict], lines: list[str]
+) -> None:
+    assert summary(verdicts) == lines
+
+
 def test_it_is_quiet_where_it_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown(capsys, visible=False) == ("", "")
 
@@ -92,7 +130,7 @@ class Hour(Outlook):
     """An hour is left."""
 
     def __init__(self) -> None:
-        super().__init__(Plan([]))
+        super().__init__()
 
     def left(self) -> float:
         return 3600.0

@@ -1,3 +1,5 @@
+"""What a checkout has tried, and a run that repeats it and was stopped."""
+
 from __future__ import annotations
 
 import json
@@ -125,3 +127,68 @@ def test_whatever_was_read_can_be_asked(
     for machine in [*book.machines("softmax"), "cpu"]:
         assert book.passed("softmax", machine, "d") in (True, False)
         assert isinstance(book.failure("softmax", machine, "d"), str | None)
+
+
+def test_a_verdict_on_the_demo_alone_is_told_apart(project: Project) -> None:
+    book = ledger.load(project)
+    for failure in (None, "line 3: wrong"):
+        book.note("softmax", "cpu", NEW, failure, demo_alone=True)
+        book = ledger.load(project)
+        assert book.demo_alone("softmax", "cpu", NEW)
+        assert not book.demo_alone("softmax", "cpu", OLD)
+        assert book.passed("softmax", "cpu", NEW) == (failure is None)
+    book.note("softmax", "cpu", NEW, None)
+    assert book.passed("softmax", "cpu", NEW) and not book.demo_alone("softmax", "cpu", NEW)
+
+
+NAMES = ["b", "a"]
+
+
+@pytest.fixture
+def begun(project: Project) -> Project:
+    carried(project, now=1000.0).add("a", "cpu", "sha256:1")
+    return project
+
+
+def carried(
+    project: Project, names: list[str] = NAMES, now: float = 1000.0, what: str = "all"
+) -> ledger.Repeated:
+    return ledger.carry_on(project, what, names, now)
+
+
+def test_what_repeats_goes_on_over_the_same_snippets(begun: Project) -> None:
+    again = carried(begun, ["a", "b"], 5000.0)
+    assert again.has("a", "cpu", "sha256:1")
+    for other in (("b", "cpu", "sha256:1"), ("a", "gpu", "sha256:1"), ("a", "cpu", "sha256:2")):
+        assert not again.has(*other)
+    again.add("b", "cpu", "sha256:3")
+    third = carried(begun, NAMES, 5000.0)
+    assert (third.began, len(third.done)) == (1000.0, 2)
+
+
+@pytest.mark.parametrize(
+    ("names", "now"), [(["a"], 1000), (["a", "b", "c"], 1000), (NAMES, 90_000), (NAMES, 999)]
+)
+def test_over_others_or_a_day_later_it_begins_anew(
+    begun: Project, names: list[str], now: float
+) -> None:
+    assert not carried(begun, names, now).done
+
+
+def test_for_another_purpose_it_begins_anew(begun: Project) -> None:
+    assert not carried(begun, what="force").done
+
+
+def test_after_its_end_it_begins_anew(begun: Project) -> None:
+    carried(begun).finish()
+    assert not begun.repeated.exists()
+    assert not carried(begun).done
+    carried(begun).finish()  # there is none: well too
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "[" * 10_000, '{"snippets": ["a", "b"], "began": "now", "done": []}']
+)
+def test_a_damaged_list_is_none(begun: Project, text: str) -> None:
+    begun.repeated.write_text(text)
+    assert not carried(begun).done

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 
 import pytest
 from conftest import ROOT, Trial, sound_snippet
@@ -55,6 +56,23 @@ def test_a_current_cpu_record_is_verified(sound: Snippet) -> None:
     for more in ({}, {"cases": [], "facts": [{"name": "a"}]}):
         state = exhibits.state_of(sound, "cpu", made(sound, 0, **more), Ledger(sound.project))
         assert (state.state, state.machine) == ("verified", "cpu")
+
+
+@pytest.mark.parametrize(
+    ("demo_alone", "code", "said"),
+    [(True, None, "; its demo run again here"), (False, None, "; verified here"),
+     (False, "sha256:" + "0" * 64, "")],
+)  # fmt: skip
+def test_a_page_says_what_this_checkout_did_beside_the_record(
+    sound: Snippet, demo_alone: bool, code: str | None, said: str
+) -> None:
+    put(sound, made(sound, 0))
+    book = Ledger(sound.project)
+    book.note("sound", "cpu", code or sound.digest, None, demo_alone=demo_alone)
+    drawn = fragments(exhibits.exhibit(sound, Shelf(), {}, book)[0])
+    origin = f"CPU, 6 May 2031, commit abc1234{said}"
+    assert f"Checked on {origin}</summary>" in unescape(drawn["provenance"])
+    assert f"({origin})" in unescape(drawn["output"])
 
 
 def test_a_cpu_record_of_which_nothing_ran_is_compiled_only(sound: Snippet) -> None:

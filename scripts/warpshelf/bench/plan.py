@@ -1,7 +1,11 @@
 """What a run will do: snippets, records and the ledger go in, turns of work with their time out.
 
 A turn is one machine: a GPU, then the CPU that it is in. A turn goes batch by batch, since what was
-verified still has to be timed, and a run that is stopped has recorded only what was.
+verified still has to be timed, and a run that is stopped has recorded only what was. What times
+nothing is one batch, and begins with what takes longest.
+
+A record of a CPU whose digest is that of the sources is trusted. Of its snippet the demo runs, once
+in a checkout, and has to print what the record has.
 """
 
 from __future__ import annotations
@@ -13,11 +17,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from warpshelf.bench import schedule
 from warpshelf.bench.assemble import Gathered
-from warpshelf.bench.estimate import BASES, Estimator, Expected
+from warpshelf.bench.forecast import BASES, Estimator, Expected, Round
 from warpshelf.bench.pool import most_on_gpu
-from warpshelf.bench.schedule import Load
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.records import machine, store
@@ -29,11 +31,12 @@ COMPILE_SECONDS = 300.0
 BATCH = 4, 16  # snippets in a batch at least and at most; between, twice as many as children
 
 # Why a snippet runs.
-NEVER, CHANGED, FAILED, UNCHECKED, FORCED = (
+NEVER, CHANGED, FAILED, TRUSTED, REPEATED, FORCED = (
     "never run",
     "changed since its record",
     "failed here before",
-    "not yet checked in this checkout",
+    "its record is trusted",
+    "current, and repeated",
     "current, but forced",
 )
 
@@ -42,18 +45,25 @@ NEVER, CHANGED, FAILED, UNCHECKED, FORCED = (
 class Options:
     """What the command line asks of a run.
 
+    `everything` repeats what is current, and holds it against its record; `force` records it anew.
     `both` asks a machine with a GPU for the records of its CPU as well, which anyone can make
     again, and without which no record of a GPU can be checked. `only`, "gpu" or "cpu", asks for the
     records of the one or the other alone.
     """
 
     force: bool = False
+    everything: bool = False
     budget: float | None = None
     out: Path | None = None
     workers: int | None = None
     both: bool = True
     only: str | None = None
     origin: dict[str, str] | None = None  # who makes the records of a GPU
+
+    @property
+    def repeats(self) -> str | None:
+        """Why what is current runs again; None where it does not."""
+        return FORCED if self.force else REPEATED if self.everything else None
 
 
 @dataclass
@@ -87,10 +97,15 @@ class Part:
 
 @dataclass
 class Turn:
-    """One machine's part of a run: what runs, the stalest first, and what does not."""
+    """One machine's part of a run: what runs, the stalest first, and what does not.
+
+    `longest_first` has what times nothing begin with what takes longest; a budget is better spent
+    on what is stalest.
+    """
 
     where: dict[str, Any]
     workers: int
+    longest_first: bool = True
     parts: list[Part] = field(default_factory=list)
     current: list[Snippet] = field(default_factory=list)
     skipped: list[tuple[Snippet, str]] = field(default_factory=list)
@@ -105,20 +120,27 @@ class Turn:
         least, most = BATCH
         size = max(least, min(most, 2 * self.workers))
         if not any(part.timing for part in self.parts):
-            size = max(1, len(self.parts))
+            parts = self.parts
+            if self.longest_first:
+                parts = sorted(parts, key=lambda part: -sum(one.seconds for one in part.jobs))
+            return [parts] if parts else []
         return [self.parts[at : at + size] for at in range(0, len(self.parts), size)]
+
+    def round(self, batch: Iterable[Part]) -> Round:
+        """The jobs of a batch, on this machine."""
+        jobs = [one for part in batch for one in part.jobs]
+        return Round(jobs, self.workers, most_on_gpu(self.where))
 
     def ends(self, start: float = 0.0) -> dict[str, float]:
         """When each snippet of the turn is done, in seconds, if it begins at `start`."""
         found: dict[str, float] = {}
         for batch in self.batches():
-            jobs = [(part.id, one) for part in batch for one in part.jobs]
-            loads = [Load(one.seconds, one.job.on_gpu, one.job.alone) for _, one in jobs]
-            done = schedule.ends(loads, self.workers, most_on_gpu(self.where), start)
+            one_round = self.round(batch)
+            done = one_round.ends(start)
             for part in batch:  # one with nothing left to do is done at once
                 found[part.id] = start
-            for (name, _), end in zip(jobs, done, strict=True):
-                found[name] = max(found[name], end)
+            for one, end in zip(one_round.jobs, done, strict=True):
+                found[one.job.key] = max(found[one.job.key], end)
             start = max(done, default=start)
         return found
 
@@ -157,6 +179,11 @@ class Plan:
         return [key for key, end in self.ends.items() if end > self.budget]
 
     @property
+    def rounds(self) -> list[Round]:
+        """All jobs, in rounds one after another."""
+        return [turn.round(batch) for turn in self.turns for batch in turn.batches()]
+
+    @property
     def bases(self) -> Counter[str]:
         """How many of the parts rest on what."""
         return Counter(part.basis for turn in self.turns for part in turn.parts)
@@ -167,7 +194,7 @@ class Planner:
     """Decides what must run on a machine.
 
     `brought` are records that the file of `--out` has, by snippet and machine; `done` says of a
-    snippet, a machine and a digest whether a forced run that is carried on has done it.
+    snippet, a machine and a digest whether a run that is carried on has repeated it.
     """
 
     options: Options
@@ -210,7 +237,7 @@ class Planner:
         self, where: dict[str, Any], snippets: Iterable[Snippet], compiled: Set[str] = frozenset()
     ) -> Turn:
         """What to do on one machine; what another turn has `compiled` is not compiled again."""
-        turn = Turn(where, self.workers)
+        turn = Turn(where, self.workers, longest_first=self.options.budget is None)
         stale: list[tuple[str, str, Snippet, str]] = []
         for snippet in snippets:
             if why := self.why(snippet, turn.slug):
@@ -220,9 +247,12 @@ class Planner:
                 turn.current.append(snippet)
         for *_, snippet, why in sorted(stale, key=lambda row: row[:2]):
             known = store.newest(self.records(snippet), turn.slug, snippet.digest)
-            work = Gathered(snippet, where, known)
+            work = Gathered(snippet, where, known, trusted=self.trusts(snippet, turn.slug, why))
             if reason := work.cannot_run():
                 turn.skipped.append((snippet, reason))
+                continue
+            if work.trusted and work.only_compiled():
+                turn.current.append(snippet)  # nothing of it is executed here: it has no demo
                 continue
             part = Part(work, why, only=work.only_compiled())
             jobs = self.jobs(work)
@@ -253,9 +283,16 @@ class Planner:
         if self.options.out is not None and brought and brought["digest"] == snippet.digest:
             return None  # this run's own, even where it is forced: another file begins another run
         why = self._stale(snippet, slug)
-        if self.options.force and why in (None, UNCHECKED):
-            return None if self.done(snippet.id, slug, snippet.digest) else FORCED
+        if (again := self.options.repeats) and why in (None, TRUSTED):
+            return None if self.done(snippet.id, slug, snippet.digest) else again
         return why
+
+    def trusts(self, snippet: Snippet, slug: str, why: str | None) -> bool:
+        """Whether what runs for `why` is the demo alone: also one that failed in nothing else."""
+        if why == FAILED and self._stale(snippet, slug) in (None, TRUSTED):
+            demo_alone = self.book.demo_alone(snippet.id, slug, snippet.digest)
+            return demo_alone and not self.options.repeats
+        return why == TRUSTED
 
     def _stale(self, snippet: Snippet, slug: str) -> str | None:
         old = self.old(snippet, slug)
@@ -263,7 +300,7 @@ class Planner:
             return NEVER
         if old["digest"] != snippet.digest:
             return CHANGED
-        # A check on the CPU is cheap: every checkout repeats it once.
+        # A demo on the CPU is cheap: every checkout runs it once.
         cheap = slug == machine.CPU and self.options.out is None
         unchecked = cheap and not self.book.passed(snippet.id, slug, snippet.digest)
-        return UNCHECKED if unchecked else None
+        return TRUSTED if unchecked else None

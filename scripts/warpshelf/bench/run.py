@@ -1,17 +1,19 @@
-"""A run: what is stale is verified, timed and compiled here, and its records written."""
+"""A run: what is stale is verified, timed and compiled here, and its records written.
+
+Of what is not, the demo runs, and has to print what the record has.
+"""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from warpshelf.bench import forced, here, stopping
+from warpshelf.bench import here, stopping
 from warpshelf.bench.assemble import Gathered
-from warpshelf.bench.estimate import Estimator
-from warpshelf.bench.outlook import Outlook
+from warpshelf.bench.forecast import Estimator, Outlook, key_of
 from warpshelf.bench.plan import Options, Part, Plan, Planner, Turn
 from warpshelf.bench.pool import AHEAD, Job, Pool, most_on_gpu
 from warpshelf.contract import predictions
@@ -33,16 +35,21 @@ SPENT = "the budget was spent"
 class Verdict:
     """What became of one snippet in a run on one machine; `machine` is a slug.
 
-    `told` has a line for each set of published figures that the snippet predicts: its errors.
+    `state` is "passed", "trusted" (its demo has printed what the record has), "failed", "current",
+    "skipped" or "left". `trusted` is the date and the commit of a record that is trusted here;
+    `verified` says that this checkout has verified it, now or before. `told` has a line for each
+    set of published figures that the snippet predicts: its errors.
     """
 
     snippet: str
-    state: str  # "passed", "failed", "current", "skipped" or "left"
+    state: str
     note: str = ""
     findings: tuple[Finding, ...] = ()
     seconds: float = 0.0
     machine: str = machine.CPU
     told: tuple[str, ...] = ()
+    trusted: tuple[str, str | None] | None = None
+    verified: bool = False
 
     @property
     def on_gpu(self) -> bool:
@@ -65,8 +72,8 @@ class Run:
     records: dict[tuple[str, str], Record] = field(default_factory=dict)
     here: dict[str, Any] = field(default_factory=dict)
     planned: Plan = field(default_factory=lambda: Plan([]))
-    outlook: Outlook = field(default_factory=lambda: Outlook(Plan([])))
-    forced: forced.Forced | None = None
+    outlook: Outlook = field(default_factory=Outlook)
+    repeated: ledger.Repeated | None = None
     # Compiled figures by snippet and digest: made ahead of time, they are the same on the CPU.
     compiled: dict[tuple[str, str], list[dict[str, Any]]] = field(default_factory=dict)
 
@@ -115,7 +122,7 @@ class Run:
             runs = [part.work.snippet for turn in self.planned.turns for part in turn.parts]
             if not runs:
                 for turn in self.planned.turns:
-                    self._spare(turn)
+                    self._spare(turn, planner.book)
                 return self.verdicts
             if any(snippet.uses_triton or snippet.cuda_path for snippet in runs):
                 ahead = AHEAD  # of a GPU's children few have a use for it
@@ -126,14 +133,14 @@ class Run:
                 self.planned = Plan(planner.turns(self.here, sound), budget)
             pool.most_on_gpu = most_on_gpu(self.here)
             if self.planned.verdicts:
-                self.outlook = Outlook(self.planned)
+                self.outlook = Outlook(self.planned.rounds)
                 self.tell(self.planned)
                 self.tell(self.outlook)
             for turn in self.planned.turns:
-                self._spare(turn)
+                self._spare(turn, planner.book)
                 self._work(pool, turn, planner, deadline)
-        if self.forced and not any(verdict.state == "left" for verdict in self.verdicts):
-            self.forced.finish()
+        if self.repeated and not any(verdict.state == "left" for verdict in self.verdicts):
+            self.repeated.finish()
         return self.verdicts
 
     def leave(self, note: str) -> None:
@@ -146,8 +153,9 @@ class Run:
         if options.out is not None and options.out.exists():
             for item in bundle.read(options.out):
                 self.records[item["snippet"], item["machine"]["slug"]] = item
-        if options.force and options.out is None:
-            self.forced = forced.carry_on(self.project, [snippet.id for snippet in chosen])
+        if options.repeats and options.out is None:
+            names = [snippet.id for snippet in chosen]
+            self.repeated = ledger.carry_on(self.project, options.repeats, names)
         book = ledger.load(self.project)
         return Planner(
             options,
@@ -155,16 +163,21 @@ class Run:
             Estimator(self.project, book),
             options.workers or os.cpu_count() or 1,
             dict(self.records),
-            self.forced.has if self.forced else (lambda *_: False),
+            self.repeated.has if self.repeated else (lambda *_: False),
         )
 
-    def _spare(self, turn: Turn) -> None:
+    def _spare(self, turn: Turn, book: ledger.Ledger) -> None:
         """The verdicts on all that a turn does not run."""
         for snippet in turn.current:
             known, _ = store.load_all(snippet)
             old = self.records.get((snippet.id, turn.slug))
-            told = _told(old or store.newest(known, turn.slug, snippet.digest) or {})
-            self._end(Verdict(snippet.id, "current", machine=turn.slug, told=told))
+            old = old or store.newest(known, turn.slug, snippet.digest) or {}
+            key = snippet.id, turn.slug, snippet.digest
+            here = self.options.out is None and turn.slug == machine.CPU and bool(old)
+            verified = here and book.passed(*key) and not book.demo_alone(*key)
+            trusted = _origin(old) if here and not verified else None
+            done = Verdict(snippet.id, "current", machine=turn.slug, told=_told(old))
+            self._end(replace(done, trusted=trusted, verified=verified))
         for snippet, why in turn.skipped:
             self._end(Verdict(snippet.id, "skipped", why, machine=turn.slug))
 
@@ -185,6 +198,10 @@ class Run:
             jobs.extend(mine)
             if not mine:
                 self._finish(work, planner.book)
+        if not any(part.timing for part in batch):  # the longest of a snippet's jobs first
+            due = {key_of(one.job): one.seconds for part in batch for one in part.before}
+            place = {name: at for at, name in enumerate(gathered)}
+            jobs.sort(key=lambda job: (place[job.key], -due.get(key_of(job), 0.0)))
         waiting: list[Job] = []
         for work in self._outcomes(pool, jobs, gathered, deadline):
             if not work.verified:
@@ -230,6 +247,9 @@ class Run:
 
     def _keep(self, work: Gathered, book: ledger.Ledger) -> None:
         snippet, slug = work.snippet, work.machine["slug"]
+        if work.trusted:
+            self._trust(work, book)
+            return
         new = {} if work.verdict() else work.record()
         if new and slug != machine.CPU and self.options.origin:
             new["origin"] = self.options.origin
@@ -252,11 +272,25 @@ class Run:
             if work.views:
                 kept.write(snippet, work.views)
         book.note(snippet.id, slug, work.digest, None, work.spent)
-        if self.forced:
-            self.forced.add(snippet.id, slug, work.digest)
+        if self.repeated:
+            self.repeated.add(snippet.id, slug, work.digest)
         told = _told(new)
         done = Verdict(snippet.id, "passed", note, seconds=work.seconds, machine=slug, told=told)
-        self._end(done)
+        self._end(replace(done, verified=self.options.out is None))
+
+    def _trust(self, work: Gathered, book: ledger.Ledger) -> None:
+        """Keep what the demo of a trusted record came to."""
+        name, slug, old = work.snippet.id, work.machine["slug"], work.old or {}
+        found = tuple(work.verdict())
+        failure = str(found[0]) if found else None
+        book.note(name, slug, work.digest_now(), failure, work.spent, demo_alone=True)
+        if found:
+            self._end(Verdict(name, "failed", "", found, work.seconds, slug))
+            return
+        date, commit = origin = _origin(old)
+        note = f"prints what its record of {date} has" + (f", commit {commit}" if commit else "")
+        done = Verdict(name, "trusted", note, (), work.seconds, slug, _told(old))
+        self._end(replace(done, trusted=origin))
 
     def _compare(self, work: Gathered, new: Record) -> None:
         """See that the record in place, which is kept, claims what this run would claim."""
@@ -270,6 +304,11 @@ class Run:
         self.outlook.settled(verdict.snippet, verdict.machine)
         self.verdicts.append(verdict)
         self.tell(verdict)
+
+
+def _origin(record: Record) -> tuple[str, str | None]:
+    """The day and the commit of a record."""
+    return record["date"][:10], record.get("commit")
 
 
 def _told(record: Record) -> tuple[str, ...]:

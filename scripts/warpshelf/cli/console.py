@@ -1,18 +1,27 @@
-"""What a run shows while it goes: a live line on a terminal, plain lines in a log."""
+"""What a run shows: before it starts its plan, while it goes its progress, at its end a summary.
+
+On a terminal progress is a live line, in a log plain lines. A plan says what runs where, why, about
+how long it takes, and what a budget leaves out; the end what was left out and how to go on.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import sys
 import threading
 import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from warpshelf.bench.outlook import Outlook
+from warpshelf.bench.forecast import BASES, Outlook
+from warpshelf.bench.plan import Turn
 from warpshelf.bench.pool import Job
 from warpshelf.bench.run import Plan, Verdict
-from warpshelf.cli import planned
 from warpshelf.core import units
 from warpshelf.records.machine import CPU
 from warpshelf.worker.task import Task
@@ -29,13 +38,23 @@ PHASES = {
     Task.JUDGE: "judging",
     Task.DESCRIBE: "looking at the machine",
     Task.DUE: "reading",
+    Task.DEMO: "running",
     Task.REACH: "compiling",
 }
 # A notebook's shell is a terminal by its own word, but it keeps each line that is drawn.
 NOTEBOOKS = ("JPY_PARENT_PID", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE")
 EVERY = 30.0  # seconds after which a log is told what is left
+NAMED = 5  # snippets that a line names before it counts the rest
+# What becomes of the file of `--out`, in the words of the recipes as well.
+HAND_IN = (
+    "to hand {them} in, drop the file into the form at "
+    "https://github.com/warpshelf/warpshelf/issues/new?template=records.yml, or, in a checkout of "
+    "the same commit, run `shelf import {file}`, commit snippets/*/results and open a pull "
+    "request; docs/about/measure.md has more"
+)
 MARKS = {
     "passed": "[green]passed [/]",
+    "trusted": "[green]trusted[/]",
     "failed": "[red]failed [/]",
     "skipped": "[yellow]skipped[/]",
     "current": "[dim]current[/]",
@@ -154,13 +173,13 @@ class Reporter:
             self.watch(event)
         elif isinstance(event, Plan):
             self.total = event.verdicts
-            for line in planned.lines(event):
+            for line in plan_lines(event):
                 self.console.print(line, markup=False, soft_wrap=True)
             if self.live:
                 self.bar.update(self.bar.task_ids[0], total=self.total)
         elif isinstance(event, Verdict):
             self.active.pop(event.snippet, None)
-            if event.state in ("passed", "failed"):
+            if event.state in ("passed", "trusted", "failed"):
                 self.done += 1
                 if self.live:
                     self.bar.advance(self.bar.task_ids[0])
@@ -175,8 +194,8 @@ class Reporter:
     def _started(self, job: Job) -> None:
         phase = PHASES.get(job.do, job.do)
         self.active[job.key] = phase
-        if self.live or job.do is Task.DESCRIBE or (phase, job.key) in self._told:
-            return  # once a phase is enough, however many targets it has
+        if self.live or job.do in (Task.DESCRIBE, Task.DEMO) or (phase, job.key) in self._told:
+            return  # a demo is soon over; once a phase is enough, however many targets it has
         self._told.add((phase, job.key))
         self.console.print(f"  {phase:<9} {job.key}", markup=False, soft_wrap=True)
 
@@ -192,3 +211,233 @@ class Reporter:
             self.console.print(f"  {told}", markup=False, soft_wrap=True)
         for finding in verdict.findings:
             self.console.print(str(finding), markup=False, soft_wrap=True)
+
+
+def plan_lines(plan: Plan) -> list[str]:
+    """What is said before a run starts: a line or more for each machine, and the time in all."""
+    told = [turn for turn in plan.turns if turn.parts or turn.skipped] or plan.turns
+    found = [line for turn in told for line in _turn(plan, turn)]
+    if sum(bool(turn.parts) for turn in plan.turns) > 1:
+        found.append(f"in all about {units.duration(plan.seconds)}")
+    if left := plan.left:
+        names = list(dict.fromkeys(name for name, _ in left))
+        shown = ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
+        budget = units.duration(plan.budget or 0.0)
+        share = f"{len(left)} of {plan.verdicts}"
+        found.append(f"a budget of {budget} is likely to leave out {share}: {shown}")
+    return found
+
+
+def device(where: dict[str, Any]) -> str:
+    """A machine as people name it."""
+    if not where["gpus"]:
+        return "CPU"
+    parts = [where["device"], f"SM {where['sm']}", units.size(where["memory_bytes"])]
+    return ", ".join(parts) + (f", {where['gpus']} of them" if where["gpus"] > 1 else "")
+
+
+def _turn(plan: Plan, turn: Turn) -> Iterator[str]:
+    trusted = sum(part.work.trusted for part in turn.parts)
+    reasons = Counter(part.why for part in turn.parts if not part.work.trusted)
+    said = [f"{_several(trusted, 'demo')} to run of trusted records"] if trusted else []
+    if reasons or not trusted:
+        said.append(f"{reasons.total()} to verify" + (f" ({_counted(reasons)})" if reasons else ""))
+    if turn.current:
+        said.append(f"{len(turn.current)} current")
+    line = f"{device(turn.where)}: {', '.join(said)}"
+    if turn.parts:
+        line += f"; about {units.duration(span(plan, turn))} with {turn.workers} "
+        line += "worker" if turn.workers == 1 else "workers"
+        bases = Counter(part.basis for part in turn.parts)
+        line += f", judged by {_judged({one: bases[one] for one in BASES if bases[one]})}"
+    yield line
+    for reason, count in Counter(why for _, why in turn.skipped).most_common():
+        yield f"  {count} skipped: {reason}"
+    for only, count in Counter(part.only for part in turn.parts if part.only).most_common():
+        yield f"  {count} only compiled: {only}"
+
+
+def _counted(counts: dict[str, int]) -> str:
+    """`40 never run, 8 changed …`; a single reason for a single thing needs no number."""
+    if sum(counts.values()) == 1:
+        return next(iter(counts))
+    return ", ".join(f"{count} {what}" for what, count in counts.items())
+
+
+def _judged(bases: dict[str, int]) -> str:
+    if len(bases) == 1:
+        return next(iter(bases))
+    return ", ".join(f"{what} ({count})" for what, count in bases.items())
+
+
+def span(plan: Plan, turn: Turn) -> float:
+    """How long one turn of a plan takes, in seconds."""
+    ends = plan.ends
+    before = 0.0
+    for one in plan.turns:
+        end = max((ends[part.id, one.slug] for part in one.parts), default=before)
+        if one is turn:
+            return end - before
+        before = end
+    raise ValueError("a turn of another plan")
+
+
+def plan_rows(plan: Plan) -> list[dict[str, Any]]:
+    """Each snippet on each machine, as `--plan --json` gives it, those that run first."""
+    left = set(plan.left)
+    found: list[dict[str, Any]] = []
+    for turn in plan.turns:
+        for part in turn.parts:
+            row: dict[str, Any] = {"state": "run", "why": part.why, "only_compiled": part.only}
+            row["seconds"] = round(sum(one.seconds for one in part.jobs), 1)
+            row |= {"judged_by": part.basis, "left_out": (part.id, turn.slug) in left}
+            found.append({"snippet": part.id, "machine": turn.slug, **row})
+        for snippet, why in turn.skipped:
+            row = {"state": "skipped", "why": why}
+            found.append({"snippet": snippet.id, "machine": turn.slug, **row})
+        for snippet in turn.current:
+            found.append({"snippet": snippet.id, "machine": turn.slug, "state": "current"})
+    return found
+
+
+def plan_json(plan: Plan) -> str:
+    """The plan for a program."""
+    machines = [
+        {
+            "machine": turn.where,
+            "workers": turn.workers,
+            "to_run": len(turn.parts),
+            "demos": sum(part.work.trusted for part in turn.parts),
+            "skipped": len(turn.skipped),
+            "current": len(turn.current),
+            "seconds": round(span(plan, turn), 1),
+        }
+        for turn in plan.turns
+    ]
+    found = {"machines": machines, "seconds": round(plan.seconds, 1), "budget": plan.budget}
+    return json.dumps({**found, "snippets": plan_rows(plan)}, indent=1)
+
+
+def show_plan(plan: Plan) -> None:
+    """Print the plan, and a line for each snippet that runs or is skipped."""
+    from warpshelf.cli import printing
+
+    out = printing.console()
+    for line in plan_lines(plan):
+        printing.say(out, line, hanging=2)
+    listed = [row for row in plan_rows(plan) if row["state"] != "current"]
+    if not listed:
+        return
+    table = printing.columns(
+        "snippet", "machine", "about", "why", left=("snippet", "machine", "why")
+    )
+    for row in listed:
+        table.add_row(*_cells(row))
+    out.print()
+    printing.put(out, table)
+
+
+def _cells(row: dict[str, Any]) -> Iterable[str]:
+    from rich.markup import escape
+
+    if row["state"] == "skipped":
+        return row["snippet"], row["machine"], "", escape(f"skipped: {row['why']}")
+    why = f"{row['why']}; {row['judged_by']}"
+    if row["only_compiled"]:
+        why += f"; only compiled: {row['only_compiled']}"
+    if row["left_out"]:
+        why += "; left out by the budget"
+    return row["snippet"], row["machine"], units.duration(row["seconds"]), escape(why)
+
+
+def command(words: Sequence[str]) -> str:
+    """The command line that goes on: the same again, as it was typed."""
+    script = Path(sys.argv[0]).name
+    program = ["shelf"]
+    if script.endswith(".py") and script != "__main__.py":
+        program = [sys.orig_argv[0], sys.argv[0]]
+    return shlex.join([*program, *words])
+
+
+def left(verdicts: Iterable[Verdict], words: Sequence[str]) -> list[str]:
+    """A line for each machine on which something was left, by name, and how to go on."""
+    by_machine: dict[tuple[str, str], list[str]] = {}
+    for verdict in verdicts:
+        if verdict.state == "left":
+            key = verdict.machine, verdict.note
+            by_machine.setdefault(key, []).append(verdict.snippet)
+    found = [
+        f"left on {machine}, since {note}: {', '.join(names)}"
+        for (machine, note), names in by_machine.items()
+    ]
+    if found:
+        found.append(f"what has passed is kept; go on with `{command(words)}`")
+    return found
+
+
+def handing_in(file: Path, count: int, idle: bool = False) -> list[str]:
+    """What to do with a file that has so many records; of an `idle` forced run what else."""
+    if not count:
+        return []
+    if idle:
+        return [f"{file} has every record of this code already; name another file to begin anew"]
+    them, records = ("it", "1 record") if count == 1 else ("them", f"{count} records")
+    return [f"{file} holds {records}; " + HAND_IN.format(them=them, file=file.name)]
+
+
+def summary(verdicts: Sequence[Verdict]) -> list[str]:
+    """What this checkout knows after a run: a line of counts, and one for each reason to skip.
+
+    Demos are those that ran now. Records are trusted, and snippets verified here, whether by this
+    run or by an earlier one of this checkout.
+    """
+    if not verdicts:
+        return ["no snippets"]
+    counts = Counter(one.state for one in verdicts)
+    records = [one.trusted for one in verdicts if one.trusted]
+    trusted = sorted(records, key=lambda one: (one[0], one[1] or ""))
+    verified = sum(one.verified for one in verdicts)
+    said = []
+    if trusted or verified:
+        said.append(f"{_several(counts['trusted'], 'demo')} run")
+        said.append(f"{_several(len(trusted), 'record')} trusted" + _dated(trusted))
+        said.append(f"{verified} verified here")
+    shown = {"passed": 0, "current": 0}
+    for one in verdicts:
+        if one.state in shown and not (one.trusted or one.verified):
+            shown[one.state] += 1
+    shown |= {state: counts[state] for state in ("failed", "skipped", "left")}
+    said += [f"{count} {state}" for state, count in shown.items() if count]
+    skipped = Counter(one.note for one in verdicts if one.state == "skipped")
+    return [", ".join(said), *(f"  {n} skipped: {why}" for why, n in skipped.most_common())]
+
+
+def _dated(records: Sequence[tuple[str, str | None]]) -> str:
+    """From when records are, given in order: their days, and the commits of the ends."""
+    if not records:
+        return ""
+    ends = [f"{date} at commit {commit}" if commit else date for date, commit in records]
+    return f" (of {ends[0]}" + (f" to {ends[-1]})" if ends[0] != ends[-1] else ")")
+
+
+def _several(count: int, thing: str) -> str:
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
+def verdicts_json(verdicts: Iterable[Verdict]) -> str:
+    """The verdicts for a program."""
+    rows = [
+        {
+            "snippet": verdict.snippet,
+            "machine": verdict.machine,
+            "state": verdict.state,
+            "note": verdict.note,
+            "seconds": round(verdict.seconds, 3),
+            "findings": [str(finding) for finding in verdict.findings],
+            "errors": list(verdict.told),
+            "trusted": verdict.trusted,
+            "verified_here": verdict.verified,
+        }
+        for verdict in verdicts
+    ]
+    return json.dumps(rows, indent=1)

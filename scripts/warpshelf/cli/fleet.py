@@ -13,7 +13,7 @@ import typer
 
 from warpshelf.bench import stopping
 from warpshelf.bench.plan import Options
-from warpshelf.cli import closing
+from warpshelf.cli import console
 from warpshelf.cli.console import Reporter
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.project import Project
@@ -78,10 +78,10 @@ def run(
             fleet.leave(f"it was stopped by {stop.name}")
             status = stop.status
     if as_json:
-        print(closing.as_json(fleet.verdicts))
-    said = closing.left(fleet.verdicts, words)
-    said += closing.handing_in(out, fleet.kept)
-    said.append("nothing was run" if plan else closing.counted(fleet.verdicts))
+        print(console.verdicts_json(fleet.verdicts))
+    said = console.left(fleet.verdicts, words)
+    said += console.handing_in(out, fleet.kept)
+    said += ["nothing was run"] if plan else console.summary(fleet.verdicts)
     for line in said:
         sys.stderr.write(f"{line}\n")
     failed = any(verdict.state == "failed" for verdict in fleet.verdicts)

@@ -24,7 +24,18 @@ def run(
     budget: Annotated[
         float | None, typer.Option(min=0, help="Stop cleanly after so many seconds.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Run what is current as well.")] = False,
+    all_: Annotated[
+        bool,
+        typer.Option(
+            "--all",
+            help="Verify what is current as well, trusting no record. Of code that has not "
+            "changed, compiled figures, views and the configurations of a SPACE are kept.",
+        ),
+    ] = False,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="The same, those included, and write all records anew."),
+    ] = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Children at a time.")] = None,
     plan: Annotated[
         bool, typer.Option("--plan", help="Say what would run and how long it takes; run nothing.")
@@ -48,6 +59,9 @@ def run(
 ) -> None:
     """Verify snippets on this machine, time them if it has a GPU, and write their records.
 
+    The record of a CPU that is of the present code is trusted: the demo of its snippet runs here,
+    once, and has to print what the record has. What is new or has changed is verified in full.
+
     A machine with a GPU makes the records of its GPU first, and then those of its CPU. Stopped by
     Ctrl-C or SIGTERM, it keeps what has passed, and the same command goes on. On a cluster each
     kind of machine gets each snippet once.
@@ -58,12 +72,14 @@ def run(
         raise typer.BadParameter("is of a cluster; name one by --on", param_hint="--kinds")
     from warpshelf.bench import run as runs
     from warpshelf.bench import stopping
-    from warpshelf.cli import closing, handing
     from warpshelf.cli import console as consoles
+    from warpshelf.cli import handing
 
     project = projects.find()
     picked = chosen(project, ids)
-    options = runs.Options(force=force, budget=budget, out=out, workers=workers, only=only)
+    options = runs.Options(
+        force=force, everything=all_, budget=budget, out=out, workers=workers, only=only
+    )
     if on is not None:
         from warpshelf.cli import fleet
 
@@ -71,10 +87,8 @@ def run(
         status = fleet.run(project, picked, (on, kinds), options, plan, as_json, context.obj or [])
         raise typer.Exit(status)
     if plan:
-        from warpshelf.cli import planned
-
         intended = runs.Run(project, options).plan(picked)
-        print(planned.as_json(intended)) if as_json else planned.show(intended)
+        print(consoles.plan_json(intended)) if as_json else consoles.show_plan(intended)
         wrong = [finding for snippet in picked for finding in snippet.findings]
         tell(wrong)
         raise typer.Exit(1 if wrong else 0)
@@ -90,13 +104,14 @@ def run(
             status = stop.status
     verdicts = work.verdicts
     if as_json:
-        print(closing.as_json(verdicts))
+        print(consoles.verdicts_json(verdicts))
     gpu = {(one.snippet, one.machine) for one in verdicts if one.on_gpu and one.state == "passed"}
     handing.after_run(project, picked, gpu, out)
-    said = closing.left(verdicts, context.obj or [])
+    said = consoles.left(verdicts, context.obj or [])
     if out is not None:
-        said += closing.handing_in(out, len(work.records), force and not work.planned.verdicts)
-    said.append(closing.counted(verdicts))
+        idle = options.repeats is not None and not work.planned.verdicts
+        said += consoles.handing_in(out, len(work.records), idle)
+    said += consoles.summary(verdicts)
     for line in said:
         sys.stderr.write(f"{line}\n")
     if status or any(verdict.state == "failed" for verdict in verdicts):

@@ -65,9 +65,9 @@ class Project:
         return self.root / ".shelf" / "ledger.json"
 
     @property
-    def forced(self) -> Path:
-        """What a forced run that is not finished has done; never committed."""
-        return self.root / ".shelf" / "forced.json"
+    def repeated(self) -> Path:
+        """What a run that repeats what is current has done so far; never committed."""
+        return self.root / ".shelf" / "repeated.json"
 
     def relative(self, path: Path) -> str:
         """`path` as people write it: relative to the root, with forward slashes."""

@@ -130,7 +130,8 @@ class Fleet:
             for one in there.kinds
             if only is None or (one.accelerator is None) == (only == "cpu")
         ]
-        due = agenda(snippets, kinds, spool.made, self.options.force, self.options.workers)
+        again = bool(self.options.repeats)
+        due = agenda(snippets, kinds, spool.made, again, self.options.workers)
         self.tell(Due(len(due.items)))
         for verdict in due.verdicts:
             self._end(verdict)

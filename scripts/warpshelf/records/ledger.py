@@ -1,15 +1,20 @@
 """What this checkout has seen on this machine: which code passed, and what failed.
 
-Committed records say what the project claims. The ledger says what was tried here: a check on the
-CPU is repeated once in every checkout, and a snippet whose last run failed publishes nothing until
-it passes, whatever record of it is committed.
+Committed records say what the project claims. The ledger says what was tried here: the demo of a
+snippet whose record is trusted runs once in every checkout, and a snippet whose last run failed
+publishes nothing until it passes, whatever record of it is committed.
+
+A run that repeats what is current (`--all`, `--force`) keeps a list of its own beside it, so that
+the next one goes on where it was stopped; a run that ends removes it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from warpshelf.core import shapes
@@ -18,8 +23,11 @@ from warpshelf.core.project import Project
 from warpshelf.core.shapes import NUMBER
 
 Entry = dict[str, Any]  # one verdict, and what each task took when it last found nothing wrong
-ENTRY = {"digest": str, "failure?": str, "seconds?": {"*": NUMBER}}
+# `demo` says that the verdict is on the demo alone, beside a record that is trusted.
+ENTRY = {"digest": str, "demo?": bool, "failure?": str, "seconds?": {"*": NUMBER}}
 LEDGER = {"*": {"*": ENTRY}}  # by snippet and machine
+REPEATED = {"what": str, "snippets": [str], "began": NUMBER, "done": [[str]]}
+LONGEST = 86_400.0  # seconds after which a run that repeats what is current begins anew
 
 
 @dataclass
@@ -30,9 +38,14 @@ class Ledger:
     entries: dict[str, dict[str, Entry]] = field(default_factory=dict)
 
     def passed(self, snippet: str, machine: str, digest: str) -> bool:
-        """Whether this very code passed here."""
+        """Whether this very code passed here, be it its demo alone."""
         entry = self._entry(snippet, machine)
         return entry.get("digest") == digest and not entry.get("failure")
+
+    def demo_alone(self, snippet: str, machine: str, digest: str) -> bool:
+        """Whether the verdict on this very code is one on its demo, beside a trusted record."""
+        entry = self._entry(snippet, machine)
+        return entry.get("digest") == digest and bool(entry.get("demo"))
 
     def failure(self, snippet: str, machine: str, digest: str) -> str | None:
         """The line with which this very code failed when it last ran here."""
@@ -55,9 +68,12 @@ class Ledger:
         digest: str,
         failure: str | None,
         seconds: Mapping[str, float] | None = None,
+        demo_alone: bool = False,
     ) -> None:
         """Keep a verdict and what each task took, at once."""
         entry: Entry = {"digest": digest}
+        if demo_alone:
+            entry["demo"] = True
         if failure:
             entry["failure"] = failure
         if spent := self.seconds(snippet, machine) | dict(seconds or {}):
@@ -76,3 +92,53 @@ def load(project: Project) -> Ledger:
     except (OSError, ValueError, RecursionError):
         return Ledger(project)
     return Ledger(project, {} if shapes.problem(value, LEDGER, "ledger") else value)
+
+
+@dataclass
+class Repeated:
+    """The list of a run that repeats `snippets`; it is in `path` from the first verdict on.
+
+    `what` says whether it repeats them (`--all`) or records them anew (`--force`).
+    """
+
+    path: Path
+    what: str
+    snippets: list[str]
+    began: float
+    done: set[tuple[str, ...]] = field(default_factory=set)
+
+    def has(self, snippet: str, machine: str, digest: str) -> bool:
+        """Whether this run has had this very code pass on a machine."""
+        return (snippet, machine, digest) in self.done
+
+    def add(self, snippet: str, machine: str, digest: str) -> None:
+        """Keep that it passed, at once."""
+        self.done.add((snippet, machine, digest))
+        done = [list(one) for one in sorted(self.done)]
+        rest = {"what": self.what, "snippets": self.snippets, "began": self.began}
+        text = dump({**rest, "done": done})
+        write_atomically(self.path, text, durable=False)
+
+    def finish(self) -> None:
+        """The run has left nothing out: the next one begins anew."""
+        self.path.unlink(missing_ok=True)
+
+
+def carry_on(
+    project: Project, what: str, snippets: Iterable[str], now: float | None = None
+) -> Repeated:
+    """The run that did `what` to just these snippets and was stopped within a day, or a new one."""
+    names, now = sorted(snippets), time.time() if now is None else now
+    fresh = Repeated(project.repeated, what, names, now)
+    try:
+        found = json.loads(project.repeated.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return fresh
+    if shapes.problem(found, REPEATED, "repeated"):
+        return fresh
+    if (found["what"], found["snippets"]) != (what, names):
+        return fresh
+    if not 0 <= now - found["began"] <= LONGEST:
+        return fresh
+    done = {tuple(one) for one in found["done"]}
+    return Repeated(project.repeated, what, names, found["began"], done)

@@ -49,6 +49,7 @@ class MachineState:
     `reason` says why nothing ran (compiled, not measured) or the last run failed (failed). `apart`
     is what tells it from other records of the same kind of device, where there are any.
     `attestation` is the text of what the job that made the record signed; empty where none did.
+    `here` is what this checkout did beside the record, in words; empty where it did nothing.
     """
 
     record: Record | None
@@ -57,6 +58,7 @@ class MachineState:
     reason: str = ""
     apart: str = ""
     attestation: str = ""
+    here: str = ""
 
     def __post_init__(self) -> None:
         if self.state not in STATES:

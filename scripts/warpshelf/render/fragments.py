@@ -33,11 +33,12 @@ def _output(exhibit: Exhibit) -> str:
     shown = [s for s in exhibit.shown("measured", "verified") if s.record and s.record["demo"]]
     if not shown:
         return ""
-    record = shown[0].record or {}
+    record, here = shown[0].record or {}, shown[0].here
+    origin = provenance.line(record) + (f"; {here}" if here else "")
     command = f"<code>python snippets/{exhibit.id}/{exhibit.id}.py</code>"
     return (
         f'<figure class="ws-output"><figcaption>What {command} prints '
-        f"({escape(provenance.line(record))})</figcaption>{preformatted(record['demo'])}</figure>"
+        f"({escape(origin)})</figcaption>{preformatted(record['demo'])}</figure>"
     )
 
 
@@ -116,6 +117,7 @@ def _provenance(exhibit: Exhibit, state: MachineState) -> str:
     record = state.record or {}
     verb = {"measured": "Measured", "verified": "Checked"}.get(state.state, "Compiled")
     origin = ", ".join(filter(None, (provenance.line(record), state.apart)))
+    origin += f"; {state.here}" if state.here else ""
     rows = "\n".join(
         f"<dt>{escape(k)}</dt> <dd>{_job(record) if k == provenance.JOB else escape(v)}</dd>"
         for k, v in provenance.pairs(record)

@@ -51,9 +51,17 @@ def state_of(snippet: Snippet, key: str, found: Record, ledger: Ledger) -> Machi
         for case in found.get("cases", ())
         for result in case["results"]
     ):
-        return MachineState(found, "verified", key)
+        return MachineState(found, "verified", key, here=_here(snippet, slug, ledger))
     reasons = [skip["reason"] for skip in found.get("skips", ())]
     return MachineState(found, "compiled", key, "; ".join(dict.fromkeys(reasons)))
+
+
+def _here(snippet: Snippet, slug: str, ledger: Ledger) -> str:
+    """What this checkout did beside a current record, in words."""
+    key = snippet.id, slug, snippet.digest
+    if not ledger.passed(*key):
+        return ""
+    return "its demo run again here" if ledger.demo_alone(*key) else "verified here"
 
 
 def states(snippet: Snippet, ledger: Ledger) -> tuple[list[MachineState], list[Finding]]:

@@ -1,0 +1,339 @@
+"""What a run will take: what is known of earlier runs goes in, seconds of its jobs come out.
+
+What is known best is asked first: what a task took here, then what a record of such a machine
+says, then those of other GPUs, then what the task takes for other snippets in the same language.
+Where nothing was ever run, as of timings before the first record of a GPU, the seconds follow from
+the method: how many functions are to be called on how many cases, and for how long each. On a CPU
+they are seconds of CPU, which other work on the machine does not lengthen.
+
+Jobs are laid out as the pool will start them. A machine twice as slow as those that the forecast
+rests on shows it after a few: what the jobs that ended took, beside what they were expected to,
+scales what is still to come.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+from typing import Any
+
+from warpshelf.bench.assemble import Gathered
+from warpshelf.bench.pool import Job, Outcome
+from warpshelf.contract.snippet import Snippet
+from warpshelf.core.project import Project
+from warpshelf.records.ledger import Ledger
+from warpshelf.records.machine import CPU
+from warpshelf.records.schema import SPENT, Record
+from warpshelf.worker import timing
+from warpshelf.worker.task import Task
+
+# Where seconds are from, the best known first.
+HERE, RECORD, OTHER, ALIKE, METHOD, GUESS = (
+    "earlier runs here",
+    "records",
+    "records of other GPUs",
+    "others like it",
+    "the method",
+    "a guess",
+)
+BASES = (HERE, RECORD, OTHER, ALIKE, METHOD, GUESS)
+# By the method, in seconds. What no rule of ours fixes is on the high side: who waits less than was
+# said minds it less.
+START = 10.0  # to import torch and make a context on the GPU
+FIRST = 4.0  # the first call of a function: its compilation
+CEILING = 2.0  # each of the rates that a timing measures for itself
+CALL = 0.1  # to call a function on a small case and compare what it gives
+LARGE_CALL = 0.7  # the same of a case to time, with its reference, and the flushes between samples
+GUESSES = {
+    Task.DUE: 6.0, Task.DEMO: 2.0, Task.VERIFY: 15.0, Task.COMPILE: 15.0, Task.VIEW: 15.0,
+    Task.TIME: 60.0,
+}  # fmt: skip
+LONG_GUESS = 300.0
+# Seconds as expected that it takes to doubt a forecast, since the first jobs say little: so many at
+# most, and of a short run this share of all that it is expected to take.
+PRIOR, DOUBT = 30.0, 0.05
+OVERDUE = 0.1  # of what a job has run, that one which should have ended is taken to need still
+
+Key = tuple[str, str, str, str | None]  # machine, snippet, task, target
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a job is expected to take, and which of BASES that rests on."""
+
+    job: Job
+    seconds: float
+    basis: str
+
+
+def name_of(task: Task) -> str:
+    """A task as records and the ledger have it."""
+    return task.name.lower()
+
+
+class Estimator:
+    """Expects seconds of jobs, from the records and the ledger of a project."""
+
+    def __init__(self, project: Project, book: Ledger) -> None:
+        self.project = project
+        self.book = book
+
+    def expected(
+        self, work: Gathered, jobs: Sequence[Job], records: Mapping[str, Record]
+    ) -> list[Expected]:
+        """What each of the jobs of one snippet will take; `records` are the snippet's own."""
+        alike = [job.do for job in jobs]
+        found = []
+        for job in jobs:
+            total, basis = self._task(work, job.do, records)
+            seconds = min(total / alike.count(job.do), job.seconds)
+            found.append(Expected(job, seconds, basis))
+        return found
+
+    def _task(self, work: Gathered, task: Task, records: Mapping[str, Record]) -> tuple[float, str]:
+        """Seconds of all jobs of one task, and what they rest on."""
+        name, slug = name_of(task), work.machine["slug"]
+        spent = self.book.seconds(work.snippet.id, slug)
+        if name in spent:
+            return spent[name], HERE
+        own = _seconds(records.get(slug))
+        if name in own:
+            return own[name], RECORD
+        others = [_seconds(one) for key, one in records.items() if _likens(task, slug, key)]
+        if taken := [one[name] for one in others if name in one]:
+            return median(taken), OTHER
+        if taken := self._like(work.snippet, task, slug):
+            return median(taken), ALIKE
+        if not work.on_cpu and task in (Task.TIME, Task.VERIFY):
+            due = (records.get(CPU) or {}).get("due")
+            return by_method(task, due or ()), METHOD if due else GUESS
+        return GUESSES.get(task, LONG_GUESS), GUESS
+
+    def _like(self, snippet: Snippet, task: Task, slug: str) -> list[float]:
+        """What the task took for the snippets written in the same language."""
+        found = []
+        for name, (written, records) in self._all.items():
+            if written != language(snippet):
+                continue
+            taken = [self.book.seconds(name, slug)]
+            taken += [spent for key, spent in records.items() if _likens(task, slug, key)]
+            found += [spent[name_of(task)] for spent in taken if name_of(task) in spent][:1]
+        return found
+
+    @cached_property
+    def _all(self) -> dict[str, tuple[str, dict[str, dict[str, float]]]]:
+        """Of each snippet the language, and what its records say that it took, by machine.
+
+        Read without the checks of a record, which take longer: a wrong one misleads an estimate.
+        """
+        found: dict[str, tuple[str, dict[str, dict[str, float]]]] = {}
+        for path in sorted(self.project.snippets.glob("*/results/[!.]*.json")):
+            try:
+                record = json.loads(path.read_text(encoding="utf-8"))
+            except (OSError, ValueError, RecursionError):
+                continue
+            if isinstance(record, dict):
+                _, records = found.setdefault(path.parents[1].name, (_language(record), {}))
+                records[path.stem] = _seconds(record)
+        return found
+
+
+def _seconds(record: object) -> dict[str, float]:
+    said = record.get("seconds") if isinstance(record, dict) else None
+    if not isinstance(said, dict):
+        return {}
+    return {
+        task: float(spent)
+        for task, spent in said.items()
+        if task in SPENT and isinstance(spent, int | float) and 0 <= spent < float("inf")
+    }
+
+
+def _likens(task: Task, slug: str, other: str) -> bool:
+    """Whether what a task took on one machine tells of another: compilers run on any CPU."""
+    return task is Task.COMPILE or (slug == CPU) == (other == CPU)
+
+
+def language(snippet: Snippet) -> str:
+    """What it is written in, as far as that decides what its checks take."""
+    if snippet.uses_triton:
+        return "Triton"
+    return "CUDA C++" if snippet.cuda_path else snippet.kind
+
+
+def _language(record: Mapping[str, Any]) -> str:
+    """The same of the snippet of a record."""
+    compiled = record.get("compiled")
+    rows = compiled if isinstance(compiled, list) else []
+    said = {row.get("language") for row in rows if isinstance(row, dict)}
+    named = [one for one in ("Triton", "CUDA C++") if one in said]
+    return named[0] if named else str(record.get("kind"))
+
+
+def by_method(task: Task, due: Iterable[Mapping[str, Any]]) -> float:
+    """Seconds of a task on a GPU on which nothing is known of it, by what is due."""
+    rows = list(due)
+    calls = {timed: 0 for timed in (False, True)}
+    functions: set[str] = set()
+    for row in rows:
+        names = [*row["variants"], *row["peers"]]
+        calls[row["timed"]] += len(names)
+        functions |= set(names)
+    start = START + FIRST * len(functions)
+    if task is Task.VERIFY:
+        return start + CALL * calls[False]
+    units = {row.get("unit") for row in rows if row["timed"]}
+    each = timing.WARM_UP + timing.SAMPLING + LARGE_CALL
+    return start + CEILING * (1 + len(units)) + each * calls[True]
+
+
+@dataclass(frozen=True)
+class Load:
+    """One job: what it will take, whether it holds a share of the GPU, whether nothing runs beside.
+
+    `begun` has it run already, for what is left of its seconds.
+    """
+
+    seconds: float
+    on_gpu: bool = False
+    alone: bool = False
+    begun: bool = False
+
+
+def ends(loads: Sequence[Load], workers: int, most_on_gpu: int, start: float = 0.0) -> list[float]:
+    """When each ends, `workers` at a time and `most_on_gpu` of them on the GPU.
+
+    As in `Pool.run`, the first that may start does; one that runs alone waits for all others.
+    """
+    found = [start] * len(loads)
+    now, running = start, list[tuple[float, bool]]()  # ends, and whether on the GPU
+    waiting: dict[bool, deque[int]] = {True: deque(), False: deque()}
+    for place, load in enumerate(loads):
+        if load.begun:
+            found[place] = start + load.seconds
+            heapq.heappush(running, (found[place], load.on_gpu))
+        elif not load.alone:
+            waiting[load.on_gpu].append(place)
+    while waiting[True] or waiting[False]:
+        free = sum(on_gpu for _, on_gpu in running) < most_on_gpu
+        able = [line for line in (waiting[False], waiting[free]) if line]
+        if len(running) >= workers or not able:
+            now = heapq.heappop(running)[0]
+            continue
+        place = min(able, key=lambda line: line[0]).popleft()
+        found[place] = now + loads[place].seconds
+        heapq.heappush(running, (found[place], loads[place].on_gpu))
+    now = max(found, default=start)
+    for place, load in enumerate(loads):
+        if load.alone and not load.begun:
+            now += load.seconds
+            found[place] = now
+    return found
+
+
+def key_of(job: Job) -> Key:
+    """What tells a job from all others of a run."""
+    slug = job.details.get("machine", {}).get("slug", "")
+    return slug, job.key, job.do, job.details.get("target")
+
+
+@dataclass
+class Ratio:
+    """What jobs took, over what they were expected to; what was known before until there are some.
+
+    `weight` is how many seconds as expected what was known before counts for.
+    """
+
+    weight: float
+    took: float = 0.0
+    expected: float = 0.0
+
+    def over(self, prior: float) -> float:
+        """The ratio, drawn to `prior`."""
+        return (self.weight * prior + self.took) / (self.weight + self.expected)
+
+
+@dataclass(frozen=True)
+class Round:
+    """Jobs that share a machine, in the order in which they may start, until all of them are done.
+
+    `workers` of them go at a time, and `most_on_gpu` of these on the GPU.
+    """
+
+    jobs: Sequence[Expected]
+    workers: int
+    most_on_gpu: int
+
+    def ends(self, start: float = 0.0) -> list[float]:
+        """When each is done, in seconds, if the round begins at `start`."""
+        loads = [Load(one.seconds, one.job.on_gpu, one.job.alone) for one in self.jobs]
+        return ends(loads, self.workers, self.most_on_gpu, start)
+
+
+class Outlook:
+    """Hears of a run's jobs, which come in rounds, and says what is left."""
+
+    def __init__(
+        self, rounds: Iterable[Round] = (), now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.now = now
+        self.rounds = [
+            ({key_of(one.job): one for one in each.jobs}, each.workers, each.most_on_gpu)
+            for each in rounds
+        ]
+        total = sum(one.seconds for jobs, *_ in self.rounds for one in jobs.values())
+        self.weight = max(0.1, min(PRIOR, DOUBT * total))
+        self.running: dict[Key, float] = {}  # since when
+        self.all = Ratio(self.weight)
+        self.each: dict[tuple[str, str], Ratio] = {}  # by task and basis
+
+    def began(self, job: Job) -> None:
+        """A job has started."""
+        self.running[key_of(job)] = self.now()
+
+    def ended(self, outcome: Outcome) -> None:
+        """A job is over; one that failed says nothing of what others take."""
+        key = key_of(outcome.job)
+        self.running.pop(key, None)
+        one = next((jobs.pop(key) for jobs, *_ in self.rounds if key in jobs), None)
+        if one is None or outcome.answer is None or outcome.answer.get("failures"):
+            return
+        for ratio in (self.all, self._alike(one)):
+            ratio.took += outcome.seconds
+            ratio.expected += one.seconds
+
+    def settled(self, snippet: str, slug: str) -> None:
+        """A snippet has its verdict: whatever it had still to do is dropped."""
+        for jobs, *_ in self.rounds:
+            for key in [key for key in jobs if key[:2] == (slug, snippet)]:
+                del jobs[key]
+                self.running.pop(key, None)
+
+    def seconds(self, one: Expected) -> float:
+        """What a job is expected to take, by what the run has shown so far."""
+        return min(one.seconds * self._alike(one).over(self.all.over(1.0)), one.job.seconds)
+
+    def _alike(self, one: Expected) -> Ratio:
+        return self.each.setdefault((one.job.do, one.basis), Ratio(self.weight))
+
+    def left(self) -> float:
+        """Seconds until all is done."""
+        now, total = self.now(), 0.0
+        for jobs, workers, most in self.rounds:
+            loads = [self._load(key, one, now) for key, one in jobs.items()]
+            total = max(ends(loads, workers, most, total), default=total)
+        return total
+
+    def _load(self, key: Key, one: Expected, now: float) -> Load:
+        seconds, since = self.seconds(one), self.running.get(key)
+        if since is not None:
+            elapsed = now - since
+            seconds = max(seconds - elapsed, OVERDUE * elapsed)
+            seconds = max(0.0, min(seconds, one.job.seconds - elapsed))
+        return Load(seconds, one.job.on_gpu, one.job.alone, since is not None)
