@@ -254,6 +254,64 @@ def test_there_is_one_issue(tmp_path: Path, open_issue: str, found: str, calls: 
     assert not (tmp_path / "acted").exists()
 
 
+# The night: what a day trusts is repeated, and one issue says what does not hold.
+
+
+@needs_bash
+@pytest.mark.parametrize("failing", [True, False])
+def test_what_fails_by_night_is_handed_over(tmp_path: Path, failing: bool) -> None:
+    program(tmp_path / "make", f"echo \"$*: <b>\" >&2\nexit {2 * failing}")
+    text = script("nightly", "Repeat it")
+    done = act(text, tmp_path, RUNNER_TEMP=str(tmp_path), NAME="verify", COMMAND="make verify")
+    assert (done.returncode, "verify: <b>" in done.stdout) == (int(failing), True), done.stderr
+    said = [path.read_text() for path in (tmp_path / "said").iterdir()]
+    assert len(said) == failing
+    for one in said:
+        head, _, line, *_ = one.splitlines()
+        assert (head, line) == ("### `make verify` fails", "    verify: <b>")
+
+
+def test_the_night_repeats_every_snippet_every_test_and_every_budget() -> None:
+    workflow = read(GITHUB / "workflows" / "nightly.yml")
+    rows = workflow["jobs"]["repeat"]["strategy"]["matrix"]["include"]
+    commands = {row["command"] for row in rows}
+    assert commands == {"make verify", "make test-all", "python scripts/budgets.py"}
+    assert workflow["on"]["schedule"] == [{"cron": "23 2 * * *"}]
+    made = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+    assert {"verify", "test-all"} <= set(made)
+
+
+@needs_bash
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize(
+    ("open_issue", "result", "calls"),
+    [
+        ("", "success", ["issue list"]),
+        ("", "failure", ["issue list", "label create", "issue create"]),
+        ("7", "failure", ["issue list", "issue edit"]),
+        ("7", "success", ["issue list", "issue close"]),
+        ("7", "skipped", ["issue list"]),
+    ],
+)
+def test_there_is_one_issue_of_the_night(
+    tmp_path: Path, open_issue: str, result: str, calls: list[str], told: bool
+) -> None:
+    program(tmp_path / "gh", f'echo "$@" >> calls\n[ "$2" = list ] && echo "{open_issue}" || true')
+    if told:
+        (tmp_path / "said").mkdir()
+        (tmp_path / "said" / "verify.md").write_text("`$(touch acted)` fails\n")
+    text = script("nightly", "Say what fails")
+    done = act(text, tmp_path, GH_REPO="owner/name", RESULT=result, RUN="12")
+    assert done.returncode == 0, done.stderr
+    said = (tmp_path / "calls").read_text().splitlines()
+    assert [" ".join(line.split()[:2]) for line in said] == calls
+    assert all(line.split()[2] == "7" for line in said[1:] if open_issue)
+    body = (tmp_path / "body.md").read_text()
+    assert body.startswith("`$(touch acted)` fails\n" if told else "A job of the night ended")
+    assert "https://github.com/owner/name/actions/runs/12" in body
+    assert not (tmp_path / "acted").exists()
+
+
 @needs_bash
 @pytest.mark.skipif(shutil.which("jq") is None, reason="needs jq, as GitHub's machines have it")
 @pytest.mark.parametrize("there", [True, False])
