@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,9 @@ from filelock import FileLock
 from loopback import Web, serving
 
 from warpshelf.bench.pool import AHEAD, Pool
+from warpshelf.contract import snippet
+from warpshelf.contract.snippet import Snippet
+from warpshelf.core.project import Project
 from warpshelf.web import fetch
 
 if TYPE_CHECKING:
@@ -66,6 +70,12 @@ markdown_extensions:
   - pymdownx.tabbed: {alternate_style: true}
 validation: {links: {absolute_links: relative_to_docs}}
 """
+
+
+@cache
+def snippets_of_the_shelf() -> list[Snippet]:
+    """The snippets of this repository, read once for all tests."""
+    return snippet.discover(Project(ROOT))
 
 
 def group_of(item: pytest.Item) -> str:

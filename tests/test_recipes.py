@@ -152,6 +152,7 @@ def test_the_notebook_is_one_and_holds_no_output() -> None:
     assert len(source("run").splitlines()) == 3
 
 
+@pytest.mark.exhaustive("a whole notebook, in a kernel of its own")
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="clones this repository")
 def test_the_notebook_ends_with_its_file_though_there_is_no_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Trial, new_trial
+from conftest import ROOT, Trial, exhaustive, new_trial
 
 from warpshelf.bench import mutants as judging
 from warpshelf.contract import mutants, scaffold, snippet
@@ -58,6 +58,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return Made(trial, said, trial.shelf("run", "--json"))
 
 
+@pytest.mark.exhaustive("every kind of a new snippet, verified whole")
 def test_every_kind_is_sound_as_written(made: Made) -> None:
     found = {one.id: one for one in snippet.discover(Project(made.trial.root))}
     assert {one.id: one.findings for one in found.values()} == {
@@ -100,7 +101,7 @@ def test_its_cases_kill_the_mutants_that_they_claim(made: Made, kind: str) -> No
     assert len(found.mutants) >= mutants.FEWEST
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", exhaustive(KINDS, "every kind of a new snippet, run"))
 def test_it_runs_by_itself_from_anywhere(made: Made, kind: str, tmp_path: Path) -> None:
     name, first = KINDS[kind]
     path = made.trial.root / "snippets" / name / f"{name}.py"

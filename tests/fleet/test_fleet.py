@@ -18,6 +18,9 @@ pytestmark = pytest.mark.alone  # it starts many processes, and some tests watch
 A, B = "imaginary-a1", "imaginary-b2"
 
 
+pytestmark = pytest.mark.exhaustive("clusters of several nodes of Ray")
+
+
 @pytest.fixture(scope="module")
 def yard() -> Iterator[Yard]:
     """A head with two cores and no GPU, two nodes with one kind of GPU, one with another."""

@@ -57,6 +57,7 @@ AROUND = {
     "bands": {"Measured, 2024": {"count": 10, "half": 0.01, "most": 0.05, "worst": 0.125}},
     "page": "kernels/products/#snippet-doubled",
 }
+pytestmark = pytest.mark.exhaustive("Python in a browser; tests/live holds what it runs")
 PATIENCE = 90_000  # ms that Python may take to start, on a machine that is busy
 
 

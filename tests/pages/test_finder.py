@@ -539,6 +539,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, flo
     return root / "site", json.loads(usage.read_text())
 
 
+@pytest.mark.exhaustive("a site of ten thousand readings")
 def test_ten_thousand_readings_are_built_in_time(large: tuple[Path, dict[str, float]]) -> None:
     site, usage = large
     assert usage["seconds"] < CORE_SECONDS and usage["bytes"] < BYTES
@@ -563,6 +564,7 @@ TIMED = """async ([label, value]) => {
 }"""
 
 
+@pytest.mark.exhaustive("a site of ten thousand readings")
 def test_ten_thousand_readings_are_found_at_the_speed_of_typing(
     browser: Browser, large: tuple[Path, object]
 ) -> None:  # fmt: skip

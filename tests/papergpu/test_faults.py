@@ -6,6 +6,7 @@ import re
 from functools import cache
 
 import pytest
+from conftest import exhaustive
 
 pytest.importorskip("cuda.bindings.nvrtc")
 
@@ -23,7 +24,8 @@ SOUND = {
 FAULTS = [(one.name, fault) for one in SOUND.values() for fault in one.faults]
 SCHEDULES = [(schedule, seed) for schedule in ("robin", "far", "random") for seed in (0, 1, 5)]
 WRONG = "its result is wrong"
-TARGETS = ("sm_80", "sm_90")
+TARGETS = ("sm_90", "sm_80")
+each_target = pytest.mark.parametrize("target", exhaustive(TARGETS, "all architectures"))
 TRITON = "faulty_triton.py"
 
 
@@ -52,14 +54,14 @@ def test_what_is_sound_passes_under_every_schedule(name: str) -> None:
         sound.run(launcher(sound, sound.source, schedule, seed))
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 def test_sound_kernels_of_triton_pass(target: str) -> None:
     pytest.importorskip("triton")
     sound = {name: said for name, said in outcomes(TRITON, target).items() if name.endswith(" 0")}
     assert len(sound) >= 5 and not any(line for said in sound.values() for line in said), sound
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_target
 def test_faults_of_kernels_of_triton_are_found(target: str) -> None:
     pytest.importorskip("triton")
     faults = {

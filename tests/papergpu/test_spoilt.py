@@ -109,6 +109,7 @@ def those_of(modules: str) -> list[Case]:
     return sorted(found, key=lambda one: one.seconds)
 
 
+@pytest.mark.exhaustive("all other handlers, spoilt")
 @pytest.mark.parametrize(("patterns", "ways", "modules"), ROWS, ids=[row[0] for row in ROWS])
 def test_a_spoilt_handler_is_seen(patterns: str, ways: str, modules: str) -> None:
     missed = []

@@ -71,6 +71,7 @@ def test_every_table_of_three_bits() -> None:
     assert wrong(one, one.run()) == []
 
 
+@pytest.mark.exhaustive("all handlers of a thread's instructions, spoilt")
 def test_a_spoilt_handler_is_seen() -> None:
     """Every handler of a thread's instructions is used by a form, which fails once it is spoilt."""
     covered = covering()

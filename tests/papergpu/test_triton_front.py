@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 from apart import HERE, cases, outcomes, python
+from conftest import exhaustive
 
 CASES = "front_cases.py"
-TARGETS = ("sm_80", "sm_90")
+TARGETS = exhaustive(("sm_90", "sm_80"), "all architectures")
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -394,6 +394,7 @@ print(json.dumps({"status": status, "seconds": took, "bytes": peak()}))
 """
 
 
+@pytest.mark.exhaustive("ten thousand readings")
 @pytest.mark.skipif(os.name == "nt", reason="needs the resource module")
 def test_ten_thousand_readings_are_checked_in_time(trial: Trial) -> None:
     library(trial.root, readings=10_000, topics=200)

@@ -8,11 +8,9 @@ from __future__ import annotations
 import copy
 
 import pytest
-from conftest import ROOT
+from conftest import snippets_of_the_shelf
 
-from warpshelf.contract import snippet
 from warpshelf.contract.snippet import Snippet
-from warpshelf.core.project import Project
 from warpshelf.records import agreement, intake, limits, machine, plausibility, schema, store
 
 GIB = 2**30
@@ -30,7 +28,7 @@ DEVICES = {
     "NVIDIA B200": (100, 148, 178.4, 1965, 3996, 8192),
     "NVIDIA GeForce RTX 5090": (120, 170, 31.4, 3090, 14001, 512),
 }
-SNIPPETS = [one for one in snippet.discover(Project(ROOT)) if one.wants_gpu]
+SNIPPETS = [one for one in snippets_of_the_shelf() if one.wants_gpu]
 
 
 def on(device: str, cpu: dict, one: Snippet) -> dict:

@@ -6,19 +6,18 @@ import json
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import markdown
 import pytest
-from conftest import ROOT
+from conftest import ROOT, exhaustive, snippets_of_the_shelf
 from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import CODE, CUDA, steady
 
-from warpshelf.contract import snippet
-from warpshelf.core.project import Project
 from warpshelf.render import listings
 from warpshelf.render.listings import Listing
 from warpshelf.site import exhibits
@@ -135,8 +134,6 @@ def test_the_section_named_by_the_kind_opens_first_and_the_whole_file_is_folded(
     assert "???" not in listings.listing(Listing("x", "python", "x.py", "plain = 1"), "kernel")
 
 
-SNIPPETS = {one.id: one for one in snippet.discover(Project(ROOT))}
-
 
 class Rison:
     """Reads Rison as its grammar has it: https://github.com/Nanonid/rison."""
@@ -224,10 +221,11 @@ def test_any_source_is_found_in_its_link(text: str) -> None:
     assert panes(link)["codeEditor"]["source"] == text
 
 
+@cache
 def links() -> dict[str, tuple[Listing, str]]:
     """The link of each file of ours that has one."""
     found = {}
-    for one in SNIPPETS.values():
+    for one in snippets_of_the_shelf():
         record = json.loads((one.results / "cpu.json").read_text())
         rows = [
             row["kernel"] for row in record.get("compiled", ()) if row["language"] == "CUDA C++"
@@ -239,22 +237,23 @@ def links() -> dict[str, tuple[Listing, str]]:
     return found
 
 
-LINKS = links()
-
-
 def test_the_kernels_and_the_programs_of_python_alone_have_a_link() -> None:
-    assert {"sgemm.cu", "stream.cu", "softmax.py", "flash_attention.py"} <= LINKS.keys()
-    assert {"model_flops.py", "pipeline_schedules.py"} <= LINKS.keys()
+    assert {"sgemm.cu", "stream.cu", "softmax.py", "flash_attention.py"} <= links().keys()
+    assert {"model_flops.py", "pipeline_schedules.py"} <= links().keys()
     # These need the shared module beside them, or torch: there they would not run.
-    assert not {"sgemm.py", "stream.py", "ring_attention.py"} & LINKS.keys()
-    assert "warp_primitives.cu" not in LINKS  # headers of libraries may not be there
+    assert not {"sgemm.py", "stream.py", "ring_attention.py"} & links().keys()
+    assert "warp_primitives.cu" not in links()  # headers of libraries may not be there
     assert listings.cuda("x.cu", "// no #include\n__global__ void k() {}\n") is not None
     assert listings.cuda("x.cu", "  # include <cub/cub.cuh>\n__global__ void k() {}\n") is None
 
 
-@pytest.mark.parametrize("name", LINKS)
-def test_a_link_carries_the_file(name: str) -> None:
-    listing, link = LINKS[name]
+def test_a_link_carries_the_file() -> None:
+    for name, (listing, link) in links().items():
+        carries(name, listing, link)
+
+
+def carries(name: str, listing: Listing, link: str) -> None:
+    """Fail unless a link leads to the whole of its file, and to the compiler of its language."""
     found = panes(link)
     editor = found["codeEditor"]
     [output] = [pane for kind, pane in found.items() if kind != "codeEditor"]
@@ -272,11 +271,15 @@ def test_a_link_carries_the_file(name: str) -> None:
     assert output["compiler"] == tool["compiler"]
 
 
-@pytest.mark.parametrize("name", [name for name in LINKS if name.endswith(".cu")])
+SOURCES = sorted(path.name for path in (ROOT / "snippets").glob("*/*.cu"))
+SOURCES.remove("warp_primitives.cu")  # it has no link
+
+
+@pytest.mark.parametrize("name", exhaustive(SOURCES, "all kernels of CUDA C++, compiled"))
 def test_the_source_in_a_link_has_every_instance_compiled(name: str) -> None:
     """By NVRTC as there: the kernels of the record come out, and no template is left idle."""
     nvrtc = pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
-    source = panes(LINKS[name][1])["codeEditor"]["source"]
+    source = panes(links()[name][1])["codeEditor"]["source"]
     options = [option.encode() for option in listings.CUDA["options"].split()]
     try:
         error, program = nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, [], [])
@@ -287,7 +290,7 @@ def test_the_source_in_a_link_has_every_instance_compiled(name: str) -> None:
     ptx = b" " * nvrtc.nvrtcGetPTXSize(program)[1]
     nvrtc.nvrtcGetPTX(program, ptx)
     entries = set(re.findall(rb"\.entry (\w+)", ptx))
-    record = json.loads((SNIPPETS[name[:-3]].results / "cpu.json").read_text())
+    record = json.loads((ROOT / "snippets" / name[:-3] / "results" / "cpu.json").read_text())
     assert len(entries) == len({row["kernel"] for row in record["compiled"]}) > 1
 
 
@@ -304,11 +307,13 @@ print(*sorted(called))
 """
 
 
-@pytest.mark.parametrize("name", ["softmax.py", "flash_attention.py"])
+@pytest.mark.parametrize(
+    "name", exhaustive(["softmax.py", "flash_attention.py"], "each compiles its kernels anew")
+)
 def test_the_calls_below_a_source_reach_every_kernel(name: str, tmp_path: Path) -> None:
     """As Compiler Explorer does: no GPU, tensors without values, and a call only compiles."""
     pytest.importorskip("triton")
-    output = panes(LINKS[name][1])
+    output = panes(links()[name][1])
     file = tmp_path / name
     file.write_text(output["codeEditor"]["source"], encoding="utf-8")
     done = subprocess.run(
@@ -316,7 +321,7 @@ def test_the_calls_below_a_source_reach_every_kernel(name: str, tmp_path: Path) 
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    record = json.loads((SNIPPETS[name[:-3]].results / "cpu.json").read_text())
+    record = json.loads((ROOT / "snippets" / name[:-3] / "results" / "cpu.json").read_text())
     assert set(done.stdout.split()) == {row["kernel"] for row in record["compiled"]}
 
 

@@ -208,6 +208,7 @@ def spent(words: list[str], root: Path) -> float:
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
+@pytest.mark.exhaustive("the whole site twice")
 def test_our_share_of_a_warm_site_is_small(tmp_path: Path) -> None:
     """Forty snippets that have not changed cost less than MkDocs needs for their one page."""
     forty(tmp_path)

@@ -7,14 +7,12 @@ import random
 
 import pytest
 import torch
-from conftest import ROOT
+from conftest import ROOT, snippets_of_the_shelf
 
 from snippets.autotune import autotune, cases
 from warpshelf.bench import assemble
 from warpshelf.bench.pool import Job, Pool
-from warpshelf.contract import snippet
 from warpshelf.contract.space import Space
-from warpshelf.core.project import Project
 from warpshelf.records import machine, space
 from warpshelf.worker.task import Task
 
@@ -69,7 +67,7 @@ def test_some_configurations_are_made_again_as_they_are_on_record() -> None:
     """On the main architecture, three of them: all take minutes."""
     record = json.loads(RECORD.read_text())
     known = dict(line.split(": ") for line in record["space"]["rows"]["sm_90"])
-    one = next(s for s in snippet.discover(Project(ROOT)) if s.id == "autotune")
+    one = next(s for s in snippets_of_the_shelf() if s.id == "autotune")
     chosen = random.Random(0).sample(sorted(known), 3)
     details = assemble.details(one, machine.plain(), "sm_90") | {"configurations": chosen}
     with Pool(1) as pool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import ROOT, Trial
+from conftest import Trial, snippets_of_the_shelf
 
 from warpshelf.bench import mutants as judging
 from warpshelf.contract import mutants, snippet
@@ -11,7 +11,7 @@ from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import ShelfError
 from warpshelf.core.project import Project
 
-KERNELS = [one for one in snippet.discover(Project(ROOT)) if one.kind == "kernel"]
+KERNELS = [one for one in snippets_of_the_shelf() if one.kind == "kernel"]
 
 
 def runs_here(one: Snippet) -> str | None:

@@ -10,17 +10,15 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, snippets_of_the_shelf
 
 from warpshelf.bench import assemble, demo
 from warpshelf.bench.pool import Job, Outcome, Pool
-from warpshelf.contract import snippet
 from warpshelf.contract.snippet import Snippet
-from warpshelf.core.project import Project
 from warpshelf.records import machine, store
 from warpshelf.worker.task import Task
 
-SNIPPETS = snippet.discover(Project(ROOT))
+SNIPPETS = snippets_of_the_shelf()
 
 
 def ask(job: Job) -> Outcome:

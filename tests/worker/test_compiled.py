@@ -79,6 +79,7 @@ def one(rows: list[dict], kernel: str, arch: str) -> dict:
     return found[0]
 
 
+@pytest.mark.exhaustive("all architectures, as `shelf run` compiles for them")
 @needs_triton
 def test_softmax_compiles_for_three_architectures_without_spilling() -> None:
     answer = rows_of(ROOT / "snippets" / "softmax" / "softmax.py")
