@@ -12,7 +12,7 @@ from functools import cache
 import pytest
 from conftest import ROOT, snippets_of_the_shelf
 
-from warpshelf.bench import assemble, demo
+from warpshelf.bench import assemble
 from warpshelf.bench.pool import Job, Outcome, Pool
 from warpshelf.contract.snippet import Snippet
 from warpshelf.records import machine, store
@@ -66,7 +66,7 @@ def verified(one: Snippet, target: str | None, **details: object) -> None:
     rows = outcome.answer.get("cases", []) + outcome.answer.get("facts", [])
     assert rows, outcome.answer["skips"]
     if common["demo"]:
-        assert demo.checked(*demo.between_marks(outcome.output, outcome.token)).strip()
+        assert assemble.checked_demo(*assemble.between_marks(outcome.output, outcome.token)).strip()
 
 
 def spare_what_runs_elsewhere(one: Snippet) -> None:
@@ -98,8 +98,8 @@ def test_as_recorded_by_what_tells_most_and_changed_by_all(one: Snippet) -> None
         common = assemble.details(one, machine_of(one), target)
         outcome = ask(Job(Task.DEMO, one.id, one.seconds, common))
         assert not failures(one, outcome)
-        [shown] = demo.between_marks(outcome.output, outcome.token, runs=1)
-        assert demo.agree(record["demo"], demo.checked(shown, shown))
+        [shown] = assemble.between_marks(outcome.output, outcome.token, runs=1)
+        assert assemble.agree(record["demo"], assemble.checked_demo(shown, shown))
     else:
         verified(one, target, share=TELLING)
 

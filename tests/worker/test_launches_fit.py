@@ -7,7 +7,7 @@ import re
 import pytest
 import torch
 
-from warpshelf.bench.reach import ARCHS
+from warpshelf.bench.compiling import ARCHS
 from warpshelf.look import occupancy
 from warpshelf.worker import memory
 from warpshelf.worker.reach import MOST, Launch, little_memory

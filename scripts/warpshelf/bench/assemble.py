@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -9,7 +10,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from warpshelf.bench import demo
 from warpshelf.bench.pool import Job, Outcome
 from warpshelf.contract import architectures, digest
 from warpshelf.contract.needs import EXTRAS
@@ -19,12 +19,15 @@ from warpshelf.core.findings import Finding, install
 from warpshelf.look import kept
 from warpshelf.look.view import View
 from warpshelf.records import agreement, counts
+from warpshelf.records.printed import agree as agree
+from warpshelf.records.printed import difference
 from warpshelf.records.schema import SCHEMA, Record
 from warpshelf.worker.task import Task
 
 RECORDS = ":(exclude)snippets/*/results/*"  # what a run itself changes
 TARGETS = agreement.TARGETS
 TRAVELS_WITH = Path(".shelf") / "commit"  # in a copy of a checkout that has no version control
+DEMO_LINES = 30  # that a demo may print
 SPACE_SECONDS = 1800.0  # to compile and execute every configuration of a space
 
 
@@ -198,9 +201,9 @@ class Gathered:
         if not outcome.answer or self.findings:
             return
         try:
-            printed = demo.between_marks(outcome.output, outcome.token, runs)
-            self.demo = demo.checked(printed[0], printed[-1])
-        except demo.Unfit as unfit:
+            printed = between_marks(outcome.output, outcome.token, runs)
+            self.demo = checked_demo(printed[0], printed[-1])
+        except Unfit as unfit:
             self.find(str(unfit), "seed it, and keep it short and plain", "demo")
             return
         self._compare_demo()
@@ -209,10 +212,10 @@ class Gathered:
         if not self.old_is_current or self.old is None:
             return
         before = self.old["demo"]
-        if demo.agree(before, self.demo):
+        if agree(before, self.demo):
             self.demo = before
         else:
-            changed = demo.difference(before, self.demo)
+            changed = difference(before, self.demo)
             what = f"demo() prints other than its record of {self.old['date'][:10]}: {changed}"
             self.find(what, "make it the same on every run and machine", "demo")
 
@@ -375,3 +378,43 @@ def commit(root: Path) -> str | None:
     if name is None or changed is None:
         return None
     return f"{name}+changes" if changed else name
+
+
+class Unfit(Exception):
+    """A demo's output cannot be published; the text says why."""
+
+
+def between_marks(output: bytes, token: str, runs: int = 2) -> tuple[bytes, ...]:
+    """The output of each of the runs of demo(), between the marks that the child printed.
+
+    Raises:
+        Unfit: there are more marks than that, or fewer.
+    """
+    parts = re.split(rb"\n" + token.encode() + rb" [a-z0-9 ]+\n", output)
+    if len(parts) != runs + 2:
+        raise Unfit("demo() printed nothing that could be read")
+    return tuple(parts[1:-1])
+
+
+def checked_demo(first: bytes, second: bytes) -> str:
+    """The text to publish.
+
+    Raises:
+        Unfit: it is empty, too long, not UTF-8, or was other the second time.
+    """
+    texts = []
+    for printed in (first, second):
+        try:
+            texts.append(printed.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            byte = printed[error.start]
+            raise Unfit(f"demo() printed the byte 0x{byte:02x}, which is not UTF-8") from None
+    if not texts[0].strip():
+        raise Unfit("demo() printed nothing")
+    if (count := len(texts[0].splitlines())) > DEMO_LINES:
+        raise Unfit(f"demo() printed {count} lines; the limit is {DEMO_LINES}")
+    if len(texts[0]) > 200 * DEMO_LINES:
+        raise Unfit(f"demo() printed {len(texts[0])} characters; the limit is {200 * DEMO_LINES}")
+    if texts[0] != texts[1]:
+        raise Unfit(f"demo() printed something else the second time: {difference(*texts)}")
+    return texts[0]

@@ -1,4 +1,7 @@
-"""A pool of child processes: one job each, with a time limit, from a preloaded fork server."""
+"""A pool of child processes: one job each, with a time limit, from a preloaded fork server.
+
+A child that has imported torch also says what machine this is.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,14 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from warpshelf.core.findings import Finding, ShelfError
+from warpshelf.core.project import Project
+from warpshelf.records import machine
 from warpshelf.worker import child
 from warpshelf.worker.task import Task
 
@@ -26,6 +33,7 @@ DYING = 60.0  # seconds that a job which wants the machine for itself waits for 
 # child that verifies may come to hold; and how many of them keep one GPU busy.
 GPU_SHARE = 12 * 2**30  # bytes
 MOST_ON_GPU = 4
+LOOK_SECONDS = 60.0  # to import torch and look at the GPU, with a cold disk
 AHEAD = ("warpshelf.worker.ahead",)  # to preload where children verify kernels without a GPU
 
 
@@ -323,3 +331,47 @@ def _any_of_group(group: int) -> bool:
             if int(its_group) == group and state not in ("Z", "X"):
                 return True
     return False
+
+
+def describe(pool: Pool, project: Project) -> dict[str, Any]:
+    """The machine as a record has it.
+
+    Raises:
+        ShelfError: torch or the GPU gave no answer.
+    """
+    job = Job(Task.DESCRIBE, "machine", LOOK_SECONDS, {"root": str(project.root)})
+    for outcome in pool.run([job]):
+        if outcome.answer and "machine" in outcome.answer:
+            found: dict[str, Any] = outcome.answer["machine"]
+            return found
+        raise ShelfError(_nothing(outcome))
+    raise AssertionError("a pool without a deadline yields every outcome")
+
+
+def look_here(project: Project) -> dict[str, Any]:
+    """The same, in a pool of its own; as a machine without a GPU where torch is missing.
+
+    Raises:
+        ShelfError: torch or the GPU gave no answer.
+    """
+    if find_spec("torch") is None or not machine.may_have_gpu():
+        return machine.plain()
+    with Pool(1) as pool:
+        return describe(pool, project)
+
+
+def _nothing(outcome: Outcome) -> Finding:
+    failures = (outcome.answer or {}).get("failures", [{}])
+    what = outcome.cause or failures[0].get("what", "gave no answer")
+    return Finding("torch", None, what, "see that `import torch` works in this environment")
+
+
+def need_torch() -> None:
+    """See that torch is there.
+
+    Raises:
+        ShelfError: it is not.
+    """
+    if find_spec("torch") is None:
+        what = "is not installed in this environment"
+        raise ShelfError(Finding("torch", None, what, "run `make site`, which installs it"))

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from warpshelf.bench import here, stopping
+from warpshelf.bench import pool as pools
+from warpshelf.bench import stopping
 from warpshelf.bench.assemble import Gathered
 from warpshelf.bench.forecast import Estimator, Outlook, key_of
 from warpshelf.bench.plan import Options, Part, Plan, Planner, Turn
@@ -88,9 +89,9 @@ class Run:
         if not machine.may_have_gpu():
             self.here = machine.plain()
         else:
-            here.need_torch()
+            pools.need_torch()
             with Pool(1) as pool:
-                self.here = here.describe(pool, self.project)
+                self.here = pools.describe(pool, self.project)
         return Plan(planner.turns(self.here, sound), self.options.budget)
 
     def over(self, chosen: Iterable[Snippet]) -> list[Verdict]:
@@ -126,10 +127,10 @@ class Run:
                 return self.verdicts
             if any(snippet.uses_triton or snippet.cuda_path for snippet in runs):
                 ahead = AHEAD  # of a GPU's children few have a use for it
-        here.need_torch()
+        pools.need_torch()
         with Pool(self.options.workers or os.cpu_count() or 1, preload=ahead) as pool:
             if not self.here:
-                self.here = here.describe(pool, self.project)
+                self.here = pools.describe(pool, self.project)
                 self.planned = Plan(planner.turns(self.here, sound), budget)
             pool.most_on_gpu = most_on_gpu(self.here)
             if self.planned.verdicts:

@@ -92,9 +92,9 @@ def check(
 
     project = projects.find()
     if mutants is not None:
-        from warpshelf.cli import matrix
+        from warpshelf.cli import kernels
 
-        wrong = matrix.show(chosen(project, [mutants])[0], as_json)
+        wrong = kernels.show_mutants(chosen(project, [mutants])[0], as_json)
         if not as_json:
             tell(wrong)
         raise typer.Exit(1 if wrong else 0)
@@ -199,9 +199,9 @@ def beside(
     ] = None,
 ) -> None:
     """Compile the public kernels of a snippet's rivals.yml, and keep what they are compiled to."""
-    from warpshelf.cli import rivals
+    from warpshelf.cli import kernels
 
-    rivals.compile_all(chosen(projects.find(), [id_])[0], checkouts)
+    kernels.compile_rivals(chosen(projects.find(), [id_])[0], checkouts)
 
 
 @app.command()

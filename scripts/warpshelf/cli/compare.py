@@ -1,10 +1,15 @@
-"""What `shelf compare` shows of one snippet."""
+"""Records beside others: this machine's beside the published ones (`shelf compare ID`), any two
+(`--with`), and one machine's over time (`shelf history`).
+"""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
+from typing import Any
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -12,11 +17,21 @@ from rich.table import Table
 from warpshelf.bench import comparison
 from warpshelf.bench.pool import Job
 from warpshelf.cli.console import Reporter
+from warpshelf.cli.printing import columns, console, put, say, title
 from warpshelf.contract.snippet import Snippet
+from warpshelf.core import units
+from warpshelf.core.findings import Finding, ShelfError, visible
 from warpshelf.core.project import Project
+from warpshelf.records import conditions, history, named, pairing, reasons
+from warpshelf.records.history import History
+from warpshelf.records.named import Named
+from warpshelf.records.pairing import Row
+from warpshelf.records.siblings import slug_of
+from warpshelf.render import histories
+from warpshelf.render.histories import Line
 
 
-def show(project: Project, snippet: Snippet, as_json: bool) -> None:
+def show_here(project: Project, snippet: Snippet, as_json: bool) -> None:
     """Run `snippet` here, and print what it shows beside its records.
 
     Raises:
@@ -38,3 +53,221 @@ def show(project: Project, snippet: Snippet, as_json: bool) -> None:
         table.add_row(*map(escape, (row["case"], row["name"], row["quantity"], *figures)))
     console.print(table)
     console.print(f"here: {found.device}", markup=False, soft_wrap=True)
+
+
+TWO = 2
+
+
+def show_two(snippet: Snippet, names: Sequence[str], as_json: bool) -> None:
+    """Print two records side by side; one name is set beside the newest record of its kind.
+
+    Raises:
+        ShelfError: a name means no record, or several.
+        typer.BadParameter: there are more than two names.
+    """
+    if len(names) > TWO:
+        raise typer.BadParameter(f"--with: {len(names)} records; two are set side by side")
+    found = [named.find(snippet, name) for name in names]
+    first, second = found if len(found) == TWO else (named.beside(snippet, found[0]), found[0])
+    rows = pairing.rows(first.record, second.record)
+    if as_json:
+        print(json.dumps(_two_data(snippet, first, second, rows), indent=1))
+    else:
+        _print(snippet, first, second, rows)
+
+
+def _two_data(snippet: Snippet, first: Named, second: Named, rows: Sequence[Row]) -> dict[str, Any]:
+    return {
+        "snippet": snippet.id,
+        "records": [
+            {
+                "name": one.label,
+                "date": one.record["date"],
+                "commit": one.record["commit"],
+                "digest": one.record["digest"],
+                "machine": one.record["machine"],
+            }
+            for one in (first, second)
+        ],
+        "conditions": [
+            {"name": one.name, "first": one.first, "second": one.second}
+            for one in conditions.contrasts(first.record, second.record)
+        ],
+        "rows": [row._asdict() for row in rows],
+    }
+
+
+def _print(snippet: Snippet, first: Named, second: Named, rows: Sequence[Row]) -> None:
+    out = console()
+    say(out, f"{snippet.id}: {first.label}, then {second.label}", style="bold", hanging=2)
+    for one in (first, second):
+        say(out, f"{one.label}: {one.record['machine']['device']}", 2, hanging=2)
+    other = conditions.contrasts(first.record, second.record)
+    title(out, "What was different" if other else "Nothing else was different")
+    for contrast in other:
+        say(out, str(contrast), 2, hanging=2)
+    timed = any(row.quantity == "time" for row in rows)
+    shown = [row for row in rows if row.quantity != "error" or not timed]
+    cases = dict.fromkeys(row.case for row in shown)
+    for case in cases:
+        title(out, case or "Facts")
+        drawn = columns("function", "first", "second", "the second", left=("function",))
+        for row in shown:
+            if row.case == case:
+                name = f"{row.name} (peer)" if row.role == "peer" else row.name
+                unit = f", {row.quantity}" if row.role == "fact" else ""
+                drawn.add_row(f"  {name}{unit}", row.first, row.second, row.standing)
+        put(out, drawn)
+    if not shown:
+        say(out, "neither record has a result", 2)
+    if timed and len(shown) < len(rows):
+        say(out, f"{len(rows) - len(shown)} errors of cases that are not timed are left out", 2)
+
+
+COLUMNS = ("driver", "CUDA", "torch", "Triton", "SM clock", "temperature")
+LONGEST = 500  # characters of a reason
+
+
+def show_history(snippet: Snippet, machine: str | None, as_json: bool) -> None:
+    """Print the times of every version, oldest first.
+
+    Raises:
+        typer.BadParameter: there never was a record of that machine.
+    """
+    found = history.read(snippet.project, [snippet.id])
+    lines = _chosen(snippet, found, machine)
+    remarks = _remarks(found)
+    if as_json:
+        data = {"snippet": snippet.id, "machines": [_data(one) for one in lines]}
+        print(json.dumps({**data, "remarks": remarks}, indent=1))
+        return
+    out = console()
+    for line in lines:
+        _machine(out, line)
+    if not lines:
+        first = f"On a machine with a GPU, `shelf run {snippet.id}` makes the first record"
+        say(out, f"{snippet.id}: nothing is timed yet. {first}, and a second one makes a history")
+    for remark in remarks:
+        say(out, remark, hanging=2, style="dim")
+
+
+def _chosen(snippet: Snippet, found: History, machine: str | None) -> list[Line]:
+    every = histories.lines(found, snippet.id)
+    mine = [one for one in every if machine in (None, one.key, slug_of(one.key))]
+    if machine is not None and not mine:
+        known = ", ".join(one.key for one in every) or "none yet"
+        raise typer.BadParameter(f"--machine: {machine} has no record of {snippet.id}: {known}")
+    return mine
+
+
+def _remarks(found: History) -> list[str]:
+    unread = [
+        f"{key} as of {row}: left out"
+        for (_, key), rows in sorted(found.damaged.items())
+        for row in rows
+    ]
+    return [*found.remarks(), *unread]
+
+
+def _machine(out: Console, line: Line) -> None:
+    gone = "" if line.present else "; the record is no longer here"
+    of = "one version" if len(line.versions) == 1 else f"{len(line.versions)} versions"
+    title(out, f"{line.key}: {line.device}, {of}{gone}")
+    heads = ("", "made on", "put", *COLUMNS)
+    drawn = columns(*(name.replace("put", "commit") for name in heads), left=("made on", "commit"))
+    for number, told in enumerate(line.told(), 1):
+        drawn.add_row(str(number), *(escape(told.get(name, "")) for name in heads[1:]))
+    put(out, drawn)
+    for number, told in enumerate(line.told(), 1):
+        if told["changed"]:
+            say(out, f"at {number}: {told['changed']}", 2, hanging=2)
+    for number, version in enumerate(line.versions, 1):
+        if version.slower:
+            say(out, f"{number} may be slower: {version.slower}", 2, hanging=2)
+        if number > 1 and version.path != line.versions[number - 2].path:
+            say(out, f"before {number} it was {line.versions[number - 2].path}", 2, hanging=2)
+    for case in line.cases():
+        title(out, case.label)
+        drawn = columns(
+            "function", "", "median", "p20 to p80", "rate", "than before", left=("function",)
+        )
+        for name, role, points in case.functions:
+            shown = f"{name} (peer)" if role == "peer" else name
+            for point in points:
+                time = point.time
+                drawn.add_row(
+                    f"  {escape(shown)}",
+                    str(point.version + 1),
+                    units.seconds(time["median"]),
+                    f"{units.seconds(time['p20'])} to {units.seconds(time['p80'])}",
+                    "" if point.rate is None else units.rate(point.rate, case.unit),
+                    point.standing,
+                )
+                shown = ""
+        put(out, drawn)
+    if not line.cases():
+        say(out, "no version has a time", 2)
+
+
+def _data(line: Line) -> dict[str, Any]:
+    return {
+        "key": line.key,
+        "device": line.device,
+        "present": line.present,
+        "versions": [
+            {
+                "commit": version.commit,
+                "path": version.path,
+                "date": version.record["date"],
+                "made_from": version.record["commit"],
+                "digest": version.record["digest"],
+                **{key: version.record["machine"][key] for key in ("driver", "cuda", "torch")},
+                "triton": version.record["machine"]["triton"],
+                "load": version.record.get("conditions", {}).get("load", {}),
+                "changed": told["changed"],
+                "slower": version.slower or None,
+            }
+            for version, told in zip(line.versions, line.told(), strict=True)
+        ],
+        "times": [
+            {
+                "case": case.case,
+                "name": name,
+                "role": role,
+                "unit": case.unit,
+                "points": [
+                    {"version": point.version, "rate": point.rate, "factor": point.factor}
+                    | {key: point.time[key] for key in ("median", "p20", "p80", "n")}
+                    for point in points
+                ],
+            }
+            for case in line.cases()
+            for name, role, points in case.functions
+        ],
+    }
+
+
+def explain(snippet: Snippet, because: str, machine: str | None, as_json: bool) -> None:
+    """Write down beside the snippet why a record is slower than the one before it.
+
+    Raises:
+        ShelfError: no record is slower than the one before it, or several are.
+        typer.BadParameter: the reason is empty or too long, or there is no such machine.
+    """
+    words = " ".join(because.split())
+    if not words or len(words) > LONGEST or words != visible(words, LONGEST):
+        raise typer.BadParameter(f"--because: write 1 to {LONGEST} plain characters")
+    found = history.read(snippet.project, [snippet.id], history.NEWEST)
+    lines = [one for one in _chosen(snippet, found, machine) if one.present]
+    lame = [one for one in lines if one.slower()]
+    where = snippet.project.relative(snippet.results)
+    if not lame:
+        what = "no record there is slower than the one before it"
+        raise ShelfError(Finding(where, None, what, f"see `shelf history {snippet.id}`"))
+    if len(lame) > 1:
+        what = f"several records are slower: {', '.join(one.key for one in lame)}"
+        raise ShelfError(Finding(where, None, what, "name one by --machine"))
+    date = lame[0].versions[-1].record["date"]
+    path = reasons.add(snippet.project, snippet.id, lame[0].key, date, words)
+    shown = snippet.project.relative(path)
+    print(json.dumps({"written": shown, "slower": words}) if as_json else f"wrote {shown}")

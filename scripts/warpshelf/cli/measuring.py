@@ -120,9 +120,9 @@ def run(
 
 def machine() -> None:
     """Print in JSON what this machine is, as its records have it."""
-    from warpshelf.bench import here
+    from warpshelf.bench import pool
 
-    print(json.dumps(here.look(projects.find())))
+    print(json.dumps(pool.look_here(projects.find())))
 
 
 def import_(
@@ -193,15 +193,14 @@ def compare(
 
     With --with two records are set side by side: those named, or one and the newest of its kind.
     """
-    project = projects.find()
-    if others:
-        from warpshelf.cli import compared
-
-        compared.show(chosen(project, [id_])[0], others, as_json)
-        return
     from warpshelf.cli import compare as comparing
 
-    comparing.show(project, chosen(project, [id_])[0], as_json)
+    project = projects.find()
+    one = chosen(project, [id_])[0]
+    if others:
+        comparing.show_two(one, others, as_json)
+    else:
+        comparing.show_here(project, one, as_json)
 
 
 def history(
@@ -216,13 +215,13 @@ def history(
     as_json: Json = False,
 ) -> None:
     """Show the times of a snippet by commit, driver, torch and Triton, from version control."""
-    from warpshelf.cli import history as histories
+    from warpshelf.cli import compare as comparing
 
     one = chosen(projects.find(), [id_])[0]
     if because is not None:
-        histories.explain(one, because, machine, as_json)
+        comparing.explain(one, because, machine, as_json)
     else:
-        histories.show(one, machine, as_json)
+        comparing.show_history(one, machine, as_json)
 
 
 def reach(
@@ -239,9 +238,9 @@ def reach(
 
     No GPU is needed. All kernels take an hour; their binaries are kept for the next time.
     """
-    from warpshelf.cli import reach as reaches
+    from warpshelf.cli import kernels
 
-    wrong = reaches.show(chosen(projects.find(), ids), arch or [], largest, as_json)
+    wrong = kernels.show_reach(chosen(projects.find(), ids), arch or [], largest, as_json)
     if not as_json:
         tell(wrong)
     if wrong:

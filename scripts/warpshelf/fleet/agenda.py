@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from warpshelf.bench import assemble, here
+from warpshelf.bench import assemble, pool
 from warpshelf.bench.plan import COMPILE_SECONDS
 from warpshelf.bench.run import Verdict
 from warpshelf.contract.snippet import Snippet
@@ -75,7 +75,7 @@ class Item:
         """Seconds after which its runner hangs: all its jobs in a row, each to its own limit."""
         work = assemble.Gathered(self.snippet, self.kind.machine, None)
         jobs = [*work.jobs(COMPILE_SECONDS), work.timing_job()]
-        return START + here.SECONDS + sum(job.seconds for job in jobs if job is not None)
+        return START + pool.LOOK_SECONDS + sum(job.seconds for job in jobs if job is not None)
 
     def task(self) -> dict[str, Any]:
         """What the node is told."""

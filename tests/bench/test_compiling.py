@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, Trial
 
-from warpshelf.bench import reach
+from warpshelf.bench import compiling
 from warpshelf.contract import architectures, snippet
 from warpshelf.core.project import Project
 
@@ -176,7 +176,7 @@ def test_registers_and_instructions_that_are_not_there_are_told(trial: Trial) ->
 def test_a_compiler_that_dies_costs_one_variant(trial: Trial) -> None:
     planted(trial, "dies", "slim")
     one = snippet.read(Project(trial.root), trial.root / "snippets" / "planted")
-    [found] = reach.reach([one], ["sm_80"])
+    [found] = compiling.reach([one], ["sm_80"])
     [finding] = found.findings
     assert "sm_80: the compiler was ended by SIGABRT in variant 'dies' on case" in finding.what
     assert finding.mend.startswith("mend it, or leave 80 out by NEEDS = ")
@@ -215,7 +215,7 @@ SAMPLE = (
 @pytest.mark.parametrize(("name", "arch"), SAMPLE)
 def test_no_launch_fails_that_needs_admits(name: str, arch: str) -> None:
     one = snippet.read(Project(ROOT), ROOT / "snippets" / name)
-    [found] = reach.reach([one], [arch], largest=True)
+    [found] = compiling.reach([one], [arch], largest=True)
     assert found.findings == []
     assert found.refusal is None and found.fits
     admitted = {
