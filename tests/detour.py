@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 from loopback import Web
 
-from warpshelf.links import lychee
+from warpshelf.links import liveness
 from warpshelf.links.survey import Means
 
 PROGRAM = shutil.which("lychee", path=str(Path(sys.executable).parent)) or shutil.which("lychee")
@@ -70,10 +70,10 @@ class Detour:
         """How often `url` was asked for."""
         return sum(path == self.path(url) for path, _, _ in self.web.asked)
 
-    def asker(self, **changes: object) -> lychee.Web:
+    def asker(self, **changes: object) -> liveness.Web:
         """What asks through this detour, in a hurry."""
         settings: dict = {"timeout": 1.0, "pause": 0.0, "retries": 0, **changes}
-        return lychee.Web(
+        return liveness.Web(
             there=self.there, back=self.back, resolves=lambda host: self.known.get(host, True),
             **settings,
         )  # fmt: skip

@@ -46,10 +46,10 @@ def test_rooms_import_from_lower_rooms_alone() -> None:
             ".entries -> ",
         ),
         (
-            "edit/listfile",
+            "edit/addition",
             "from typing import TYPE_CHECKING\n"
-            "if TYPE_CHECKING:\n    import warpshelf.edit.addition",
-            ".listfile -> .addition",
+            "if TYPE_CHECKING:\n    import warpshelf.edit.forms",
+            ".addition -> .forms",
         ),
         ("records/store", "def late():\n    import torch", "records.store -> torch"),
         ("core/files", "import httpx", "core.files -> httpx"),

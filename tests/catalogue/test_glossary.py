@@ -1,19 +1,24 @@
-"""The glossary's fragments: a list to read, and what Markdown marks in every text."""
+"""The glossary's file: what is sound is read, and each fault is one clear line.
+
+The glossary's fragments: a list to read, and what Markdown marks in every text.
+"""
 
 from __future__ import annotations
 
 import html
 import re
 from pathlib import Path
+from typing import Any
 
 import markdown
 import pytest
-from conftest import ROOT
+import yaml
+from conftest import ROOT, Trial
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from warpshelf.catalogue import glossary, terms
-from warpshelf.catalogue.terms import FORM, UNFIT, Glossary, Term
+from warpshelf.catalogue import glossary
+from warpshelf.catalogue.glossary import FORM, GROUPS, LONGEST, SHORTEST, UNFIT, Glossary, Term
 from warpshelf.core import pages
 from warpshelf.core.pages import Page
 from warpshelf.core.project import Project
@@ -21,6 +26,155 @@ from warpshelf.readings import model
 from warpshelf.readings.model import Reading, Shelf
 
 SAYS = "A group of 32 threads that run together."
+GOOD: dict[str, Any] = {
+    "term": "warp", "long": "a warp", "group": "execution", "forms": ["warp", "warps"],
+    "says": SAYS, "at": "kernels/a.md#the-parts", "reading": "guide",
+}  # fmt: skip
+
+
+def entry(**change: Any) -> dict[str, Any]:
+    """The good entry with some keys changed; None takes a key away."""
+    return {key: value for key, value in {**GOOD, **change}.items() if value is not None}
+
+
+def read(*entries: dict[str, Any]) -> Glossary:
+    return glossary.read(yaml.safe_dump(list(entries), allow_unicode=True).encode())
+
+
+def test_a_sound_entry() -> None:
+    found = read(entry(), entry(term="lane", forms=None, long=None, reading=None))
+    assert found.findings == []
+    warp, lane = found.terms
+    assert warp == Term(
+        "warp", "execution", SAYS, "kernels/a.md#the-parts", "a warp", ("warp", "warps"), "guide", 1
+    )
+    assert (lane.forms, lane.long, lane.anchor) == ((), "", "term-lane")
+
+
+FAULTS = {
+    "has no says": {"says": None},
+    "has no at": {"at": None},
+    "has no group": {"group": None},
+    "the key 'form' is unknown": {"form": ["x"]},
+    "not one of device, memory": {"group": "warps"},
+    "forms is no list": {"forms": "warp"},
+    "too few to define": {"says": "A group."},
+    f"over the limit of {LONGEST}": {"says": "A " + "long " * 50 + "sentence."},
+    "no single sentence: 'A group of 32 threads that run together": {"says": SAYS + " Always."},
+    "no single sentence: 'A group of 32 threads": {"says": SAYS.removesuffix(".")},
+    "says holds '<'": {"says": "A group of <b>32</b> threads that run together."},
+    "says holds '`'": {"says": "A group of `32` threads that run together."},
+    "term holds '|'": {"term": "a|b"},
+    "forms holds ']'": {"forms": ["war]p"]},
+    "does not begin and end with a letter": {"forms": ["C++"]},
+    "the form 'w' does not": {"forms": ["w"]},
+    "spaces too many": {"term": "a  warp"},
+    "no page of ours": {"at": "https://example.org/a.md"},
+    "no letter for an anchor": {"term": "..."},
+    "the form 'warp' is there twice": {"forms": ["warp", "warp"]},
+}
+
+
+@pytest.mark.parametrize(("said", "change"), FAULTS.items(), ids=list(FAULTS))
+def test_each_fault_is_one_line(said: str, change: dict[str, Any]) -> None:
+    found = read(entry(term="lane", forms=["lane"]), entry(**change))
+    [finding] = found.findings
+    assert said in str(finding)
+    assert str(finding).startswith("docs/glossary.yml:") and "; " in str(finding)
+    assert finding.line is not None and finding.line > 1
+    assert [one.term for one in found.terms][0] == "lane"
+
+
+def test_terms_and_forms_that_are_there_twice() -> None:
+    [finding] = read(entry(), entry(term="Warp", forms=["WARP"])).findings
+    assert "'Warp' is defined twice (first on line 1)" in str(finding)
+    [finding] = read(entry(), entry(term="lane", forms=["lane", "warp"])).findings
+    assert "the form 'warp' is that of 'warp' too" in str(finding)
+
+
+def test_dead_links(trial: Trial) -> None:
+    trial.page("kernels/a.md", "# A\n\n## The parts\n")
+    trial.page("kernels/a.yml", "- {id: guide, title: G, url: 'https://a.org', kind: post, why: W}")
+    written, _ = pages.load(Project(trial.root))
+    shelf = model.load(trial.root)
+
+    def lines(**change: Any) -> list[str]:
+        found = read(entry(**change))
+        assert found.findings == []
+        return [
+            str(one) for one in glossary.check(found, written, shelf, {"kernels/a": {"snippet"}})
+        ]
+
+    assert lines() == lines(at="kernels/a.md") == lines(at="kernels/a.md#snippet") == []
+    [line] = lines(at="kernels/b.md")
+    assert "which is no page; write kernels/a.md" in line
+    [line] = lines(at="kernels/a.md#the-part")
+    assert "has no such anchor; write #the-parts" in line
+    [line] = lines(reading="guid")
+    assert "which no reading has as its id; write guide" in line
+
+
+def test_the_check_reads_the_glossary_and_the_shelf_does_not(trial: Trial) -> None:
+    trial.page("glossary.yml", yaml.safe_dump([entry()]))
+    done = trial.shelf("check")
+    assert done.returncode == 1
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if "glossary.yml" in line]
+    assert len(lines) == 1 and "kernels/a.md#the-parts, which is no page" in lines[0]
+
+
+def test_without_a_file_there_is_no_term(trial: Trial) -> None:
+    assert glossary.load(Project(trial.root)) == Glossary()
+    (trial.root / "docs" / "glossary.yml").mkdir()
+    [finding] = glossary.load(Project(trial.root)).findings
+    assert "cannot be read" in str(finding)
+
+
+PIECES = st.sampled_from(
+    [
+        *("- term: a", "  term: b", f"  says: {SAYS}", "  group: device", "  at: a.md", "- [x]"),
+        *("  forms: [ab, cd]", "  forms: {a: b}", "  says: 7", "- {}", "  at: yes", "  long: ''"),
+        *("\t", "---", "- &a x", "  : "),
+    ]
+)
+
+
+@given(st.lists(PIECES, max_size=9).map("\n".join) | st.text(max_size=60) | st.binary(max_size=40))
+def test_anything_is_read_or_refused_in_clear_lines(given: str | bytes) -> None:
+    data = given if isinstance(given, bytes) else given.encode("utf-8", "surrogatepass")
+    found = glossary.read(data)
+    for finding in found.findings:
+        assert finding.path == "docs/glossary.yml" and finding.what and finding.mend
+        assert "\n" not in str(finding)
+    for term in found.terms:
+        assert SHORTEST <= len(term.says) <= LONGEST and term.group in GROUPS and term.anchor
+
+
+# Our own.
+
+
+def ours() -> list[Term]:
+    found = glossary.load(Project(ROOT))
+    assert found.findings == []
+    return found.terms
+
+
+def test_our_glossary_is_large_and_each_layer_has_its_terms() -> None:
+    found = ours()
+    assert len(found) >= 120
+    for group in GROUPS:
+        assert sum(term.group == group for term in found) >= 5, group
+
+
+def test_the_page_that_explains_a_term_speaks_of_it() -> None:
+    """By the beginning of one of its longer words at least: a page may put it otherwise."""
+    for term in ours():
+        page = term.at.partition("#")[0]
+        text = (ROOT / "docs" / page).read_text(encoding="utf-8").lower()
+        words = re.findall(r"[a-z0-9]{3,}", " ".join((term.term, term.long, *term.forms)).lower())
+        stems = {word[:5] for word in words or [term.term.lower()]}
+        assert any(stem in text for stem in stems), f"{term.term} is not on {page}"
+
+
 WARP = Term("warp", "execution", SAYS, "kernels/a.md#parts", "", ("warp", "warps"), "guide")
 LONG = "streaming multiprocessor"
 SM = Term("SM", "device", "A part & more.", "kernels/a.md", LONG, ("SM", f"{LONG}s"))
@@ -121,7 +275,7 @@ def test_any_sound_sentence_is_shown_as_it_is(says: str, form: str) -> None:
 
 def test_ours_make_one_entry_each_and_every_link_is_whole() -> None:
     project = Project(ROOT)
-    found = terms.load(project)
+    found = glossary.load(project)
     written, _ = pages.load(project)
     texts = glossary.fragments(found, model.load(ROOT, pages=written), written)
     text = texts["glossary/terms.md"]

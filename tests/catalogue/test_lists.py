@@ -13,21 +13,21 @@ import pytest
 import yaml
 from conftest import LIST, TOPIC, Trial
 
-from warpshelf.catalogue import everything, glossary
-from warpshelf.catalogue.bibliography import bibtex
-from warpshelf.catalogue.entry import MOST_NEXT, Surroundings
-from warpshelf.catalogue.exports import FORMATS
+from warpshelf.catalogue import glossary, lists
+from warpshelf.catalogue.exports import FORMATS, bibtex
+from warpshelf.catalogue.glossary import Glossary
 from warpshelf.catalogue.lists import (
     EMPTY,
     FEWEST,
+    MOST_NEXT,
     UNREAD,
+    Surroundings,
     contents,
     fragments,
     reading_targets,
     singles,
     starts,
 )
-from warpshelf.catalogue.terms import Glossary
 from warpshelf.links.health import Health
 from warpshelf.readings.model import Also, Reading, Shelf, Topic, load
 
@@ -164,7 +164,7 @@ def build(root: Path, pages: dict[str, str], around: Surroundings) -> dict[str, 
     written = {
         **fragments(around, REPOSITORY, exports=True),
         **singles(around, around.shelf.readings),
-        everything.FRAGMENT: everything.rows(around, exports=True),
+        lists.EVERY_FRAGMENT: lists.every_row(around, exports=True),
         "readings/all.md": contents(around.shelf),
         **glossary.fragments(Glossary(), around.shelf, {}),
         "secret.txt": "SECRET",
@@ -172,7 +172,7 @@ def build(root: Path, pages: dict[str, str], around: Surroundings) -> dict[str, 
     for name, text in written.items():
         (root / "fragments" / name).parent.mkdir(parents=True, exist_ok=True)
         (root / "fragments" / name).write_text(text, encoding="utf-8")
-    every = {"everything.md": f'# Every\n\n--8<-- "{everything.FRAGMENT}"\n\nend\n'}
+    every = {"everything.md": f'# Every\n\n--8<-- "{lists.EVERY_FRAGMENT}"\n\nend\n'}
     for name, text in {**pages, **every}.items():
         (root / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
         (root / "docs" / name).write_text(text, encoding="utf-8")
@@ -420,7 +420,7 @@ def test_what_nobody_could_open_stands_apart() -> None:
     assert 'id="reading-lost"' in apart and "reading-lost" not in shown.partition("<li")[2]
     assert shown.count('<li class="ws-reading"') == FEWEST
     assert "Read next" not in shown  # it is no step for anybody
-    assert everything.rows(around).count(everything.UNOPENED) == 1
+    assert lists.every_row(around).count(lists.UNOPENED) == 1
     assert UNREAD not in one_list(surroundings(make(*many)))
     alone = one_list(surroundings(make(lost.replace("r0", "lost-too"))))
     assert alone.startswith(f'<p class="ws-unread">{UNREAD}</p>')
@@ -472,18 +472,18 @@ def test_what_has_no_page_is_named_without_a_link() -> None:
     text = one_list(Surroundings(shelf))
     assert "Read first:</span> Title two</p>" in text
     assert '<span class="ws-tag">a-tag</span>' in text  # nor is there a page of all readings
-    assert '<span class="ws-topic">kernels/lost</span>' in everything.rows(Surroundings(shelf))
+    assert '<span class="ws-topic">kernels/lost</span>' in lists.every_row(Surroundings(shelf))
 
 
 @pytest.mark.parametrize(
-    "fragment", [f"readings/{TOPIC}.md", f"start/{TOPIC}.md", everything.FRAGMENT]
+    "fragment", [f"readings/{TOPIC}.md", f"start/{TOPIC}.md", lists.EVERY_FRAGMENT]
 )
 def test_a_list_stands_on_its_own_page_only(trial: Trial, fragment: str) -> None:
     """Elsewhere its links would lead astray."""
     own = f'# Own\n\n--8<-- "readings/{TOPIC}.md"\n'
     trial.page(f"{TOPIC}.yml", LIST)
     trial.page(f"{TOPIC}.md", own)
-    trial.page(everything.PAGE, f'# All\n\n--8<-- "{everything.FRAGMENT}"\n')
+    trial.page(lists.EVERY_PAGE, f'# All\n\n--8<-- "{lists.EVERY_FRAGMENT}"\n')
     assert trial.shelf("check").stderr == ""
     trial.page("other.md", f'# Other\n\n--8<-- "{fragment}"\n')
     found = trial.shelf("check")
@@ -493,7 +493,7 @@ def test_a_list_stands_on_its_own_page_only(trial: Trial, fragment: str) -> None
 
 def test_an_empty_topic_says_so(site: dict[str, str]) -> None:
     assert f'<p class="ws-empty">{EMPTY}</p>' in site["models/empty.md"]
-    assert EMPTY in everything.rows(Surroundings(Shelf()))
+    assert EMPTY in lists.every_row(Surroundings(Shelf()))
 
 
 def test_the_contents_count_every_topic(site: dict[str, str]) -> None:

@@ -10,7 +10,7 @@ from conftest import ROOT, Trial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpshelf.catalogue import minutes, paths, walks
+from warpshelf.catalogue import paths
 from warpshelf.catalogue.lists import REFUSED
 from warpshelf.catalogue.paths import Stage
 from warpshelf.core import pages
@@ -18,8 +18,7 @@ from warpshelf.core.findings import Finding
 from warpshelf.core.pages import Page
 from warpshelf.core.project import Project
 from warpshelf.readings import model
-from warpshelf.readings.fields import Kind
-from warpshelf.readings.model import Reading, Shelf
+from warpshelf.readings.model import Kind, Reading, Shelf
 from warpshelf.render.exhibit import Exhibit
 from warpshelf.render.listings import Listing
 
@@ -75,7 +74,7 @@ def test_a_snippet_runs_after_the_first_reading_that_names_it() -> None:
     on = shelf({"a": [], "b": ["a"]}, {"a": ["stream"], "b": ["stream", "softmax"]})
     stages = build(on, ["b"])
     assert [step.snippets for step in stages[0].steps] == [("stream",), ("softmax",)]
-    text = walks.fragments(
+    text = paths.fragments(
         {"paths/a": stages},
         {"stream": "/kernels/bandwidth.md#snippet-stream"},
         [Exhibit("stream", "kernel", "Copy *it*")],
@@ -88,7 +87,7 @@ def test_a_snippet_runs_after_the_first_reading_that_names_it() -> None:
 
 def test_numbers_go_on_from_stage_to_stage() -> None:
     on = shelf({"a": [], "b": [], "c": []})
-    text = walks.fragments({"paths/a": build(on, ["a", "b"], ["c"])}, {})["paths/a.md"]
+    text = paths.fragments({"paths/a": build(on, ["a", "b"], ["c"])}, {})["paths/a.md"]
     assert re.findall(r'start="(\d)"', text) == ["1", "3"]
 
 
@@ -101,7 +100,7 @@ def test_pages_of_ours_are_steps_and_come_first_in_their_stage() -> None:
              {"stage": "Two", "goals": ["b"]}]  # fmt: skip
     built, findings = paths.paths({**page(given), "kernels/x": own}, on)
     assert findings == []
-    text = walks.fragments(built, {})["paths/a.md"]
+    text = paths.fragments(built, {})["paths/a.md"]
     assert "1 page here, 2 readings: about 1 h" in text and 'data-walk="62"' in text
     assert "[The &#42;x&#42;](/kernels/x.md)" in text and "page here · 2 min" in text
     steps = re.findall(r'data-step="(\S+)" data-minutes="(\d+)"', text)
@@ -131,16 +130,16 @@ CODE = "a = 1\n# --8<-- [start:kernel]\n" + "b = 2\n\n" * 30 + "# --8<-- [end:ke
 def test_minutes_of_a_page_are_those_of_its_words_and_code(text: str, expected: int) -> None:
     code = [Listing("Python", "python", "x.py", CODE)]
     shown = {"x": Exhibit("x", "kernel", "Title", code=code)}
-    assert minutes.of_page(Page("a", "docs/a.md", {}, text), shown) == expected
+    assert paths.minutes_of_page(Page("a", "docs/a.md", {}, text), shown) == expected
 
 
 def test_minutes_of_a_reading_are_its_own_or_those_of_its_kind() -> None:
     reading = shelf({"a": []}).readings["a"]
-    assert minutes.of_reading(reading) == minutes.KINDS["post"]
-    assert minutes.of_reading(reading.model_copy(update={"minutes": 7})) == 7
-    rule = minutes.rule()
-    assert all(minutes.told(number) in rule for number in minutes.KINDS.values())
-    assert set(minutes.KINDS) == set(get_args(Kind))
+    assert paths.minutes_of_reading(reading) == paths.MINUTES["post"]
+    assert paths.minutes_of_reading(reading.model_copy(update={"minutes": 7})) == 7
+    rule = paths.minutes_rule()
+    assert all(paths.minutes_told(number) in rule for number in paths.MINUTES.values())
+    assert set(paths.MINUTES) == set(get_args(Kind))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +148,7 @@ def test_minutes_of_a_reading_are_its_own_or_those_of_its_kind() -> None:
      (90, "1 h 30 min"), (599, "10 h"), (1250, "21 h"), (0, "0 min"), (58, "1 h")],
 )  # fmt: skip
 def test_minutes_are_told_as_exactly_as_they_are_known(number: int, told: str) -> None:
-    assert minutes.told(number) == told
+    assert paths.minutes_told(number) == told
 
 
 @given(st.data())
@@ -201,7 +200,7 @@ def test_a_circle_of_needs_ends() -> None:
 def test_what_is_wrong_is_said(path: object, what: str, mend: str) -> None:
     built, [finding] = paths.paths(page(path), shelf({"alpha": [], "a": []}))
     assert built == {"paths/a": []}
-    assert paths.ABSENT in walks.fragments(built, {})["paths/a.md"]
+    assert paths.ABSENT in paths.fragments(built, {})["paths/a.md"]
     assert (finding.path, finding.what, finding.mend) == ("docs/paths/a.md", what, mend)
     assert finding.line is not None and finding.line >= 3
 

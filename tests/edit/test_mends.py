@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from synthetic import library, steady
 
 from warpshelf.core.findings import Finding
-from warpshelf.edit import edits, mends
+from warpshelf.edit import mends
 from warpshelf.edit.mends import fix, mend
 from warpshelf.readings.crosscheck import check
 from warpshelf.readings.entries import Reader
@@ -199,10 +199,10 @@ def test_a_file_that_would_read_otherwise_is_left_alone(
     bad = trial.page("b.yml", TEXT.replace("lang: zh", "lang: jp"))
     whole = mends.values
 
-    def greedy(path: str, text: str, reader: Reader) -> list[edits.Edit]:
+    def greedy(path: str, text: str, reader: Reader) -> list[mends.Edit]:
         found = list(whole(path, text, reader))
         if path == "docs/b.yml":
-            found.append(edits.Edit(len(text) - 60, len(text) - 50, "", found[0].mend))
+            found.append(mends.Edit(len(text) - 60, len(text) - 50, "", found[0].mend))
         return found
 
     monkeypatch.setattr(mends, "values", greedy)

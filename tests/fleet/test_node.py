@@ -18,9 +18,9 @@ from conftest import ROOT, Trial
 from warpshelf.bench import assemble
 from warpshelf.contract import snippet
 from warpshelf.core.project import Project
-from warpshelf.fleet import node, parcel
-from warpshelf.fleet.agenda import Item, cpu
-from warpshelf.fleet.outcomes import outcome
+from warpshelf.fleet import bundle, node
+from warpshelf.fleet.bundle import outcome
+from warpshelf.fleet.queue import Item, cpu
 
 TASK = {"key": "one on cpu", "snippet": "one", "only": "cpu", "workers": 1, "seconds": 20.0}
 ROW = {"snippet": "one", "state": "passed"}
@@ -143,7 +143,7 @@ def packed(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The copy of a project with one sound snippet, which this process is in."""
     trial.sound()
     project = Project(trial.root)
-    with parcel.packed(project, snippet.discover(project)) as folder:
+    with bundle.packed(project, snippet.discover(project)) as folder:
         monkeypatch.chdir(folder)
         yield folder
 
@@ -177,7 +177,7 @@ def test_what_travels_is_what_a_run_reads(tmp_path: Path) -> None:
     shutil.copy(ROOT / "mkdocs.yml", root)
     project = Project(root)
     chosen = snippet.discover(project)
-    with parcel.packed(project, chosen) as folder:
+    with bundle.packed(project, chosen) as folder:
         there = snippet.discover(Project(folder))
         assert [one.digest for one in there] == [one.digest for one in chosen]
         records = {path.relative_to(folder).parts[1] for path in folder.rglob("results/*")}
@@ -189,6 +189,6 @@ def test_what_travels_is_what_a_run_reads(tmp_path: Path) -> None:
 
 def test_the_commit_goes_along(packed: Path) -> None:
     assert not (packed / assemble.TRAVELS_WITH).exists()  # the trial has none
-    with parcel.packed(Project(ROOT), []) as folder:
+    with bundle.packed(Project(ROOT), []) as folder:
         told = assemble.commit(folder)
         assert told is not None and told == assemble.commit(ROOT)

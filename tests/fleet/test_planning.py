@@ -21,11 +21,9 @@ from warpshelf.core.files import dump
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.project import Project
 from warpshelf.fleet import cluster
-from warpshelf.fleet.agenda import Agenda, Item, Kind, agenda, cpu
+from warpshelf.fleet.bundle import Spool, outcome
 from warpshelf.fleet.cluster import Lost, Node
-from warpshelf.fleet.muster import Muster
-from warpshelf.fleet.outcomes import outcome
-from warpshelf.fleet.spool import Spool
+from warpshelf.fleet.queue import Agenda, Item, Kind, Muster, agenda, cpu
 from warpshelf.records import bundle
 
 CPU = cpu(works.look({"gpus": 0})["machine"])

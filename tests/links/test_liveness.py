@@ -1,4 +1,7 @@
-"""Every way in which a host answers, or does not, played by a server here and asked by lychee."""
+"""Every way in which a host answers, or does not, played by a server here and asked by lychee.
+
+One bad day is nothing: what a row of answers makes of a link.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,20 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from datetime import date, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from detour import Detour, closed_port, needs_lychee
+from hypothesis import given
+from hypothesis import strategies as st
 from loopback import serving
 
 from warpshelf.core.findings import ShelfError
-from warpshelf.links import lychee
-from warpshelf.links.liveness import Outcome, judge, outcomes
-from warpshelf.links.lychee import Seen, Web
-from warpshelf.links.redirects import Redirect
+from warpshelf.links import health, liveness
+from warpshelf.links.health import Health, Redirect
+from warpshelf.links.liveness import ROW, SPAN, Outcome, Seen, Web, follow, judge, outcomes
 
 PUZZLE = "<title>Just a moment...</title>"
 AT = "https://site.example.org"
@@ -218,8 +223,8 @@ def test_a_host_that_asks_for_an_hour_holds_up_nobody_else(
     detour: Detour, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its links are left for the next check, and what was said by then is kept."""
-    monkeypatch.setattr(lychee, "LONGEST", 1.5)
-    monkeypatch.setattr(lychee, "PER_HOST", 4)
+    monkeypatch.setattr(liveness, "LONGEST", 1.5)
+    monkeypatch.setattr(liveness, "PER_HOST", 4)
     detour.elsewhere["busy.example.org"] = detour.web.base.replace("127.0.0.1", "localhost")
     busy = [f"https://busy.example.org/{number}" for number in range(6)]
     for url in busy:
@@ -237,7 +242,7 @@ def test_a_host_that_asks_for_an_hour_holds_up_nobody_else(
 
 @needs_lychee
 def test_the_budget_ends_a_check(detour: Detour, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lychee, "BATCH", 1)
+    monkeypatch.setattr(liveness, "BATCH", 1)
     urls = [detour.put(f"{AT}/{number}") for number in range(30)]
     heard: list[int] = []
     found = outcomes(urls, detour.asker(), 0.4, heard.append)
@@ -246,16 +251,16 @@ def test_the_budget_ends_a_check(detour: Detour, monkeypatch: pytest.MonkeyPatch
 
 
 def test_batches_have_few_of_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lychee, "BATCH", 5)
-    monkeypatch.setattr(lychee, "PER_HOST", 2)
+    monkeypatch.setattr(liveness, "BATCH", 5)
+    monkeypatch.setattr(liveness, "PER_HOST", 2)
     urls = [f"https://www.a.org/{n}" for n in range(5)] + [f"https://b.org/{n}" for n in range(4)]
-    batches = list(lychee.batches(urls))
+    batches = list(liveness.batches(urls))
     assert sorted(url for batch in batches for url in batch) == sorted(urls)
     assert [len(batch) for batch in batches] == [4, 4, 1]
 
 
 def test_without_lychee_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lychee.shutil, "which", lambda *_, **__: None)
+    monkeypatch.setattr(liveness.shutil, "which", lambda *_, **__: None)
     with pytest.raises(ShelfError) as caught:
         outcomes([AT], Web(), 5)
     assert str(caught.value) == (
@@ -273,7 +278,7 @@ def test_what_lychee_cannot_have_said_is_one_line(
         f"#!{sys.executable}\nprint({said!r})\nraise SystemExit('broken \\x1b[1m')\n"
     )
     program.chmod(0o755)
-    monkeypatch.setattr(lychee, "_program", lambda: str(program))
+    monkeypatch.setattr(liveness, "_program", lambda: str(program))
     with pytest.raises(ShelfError) as caught:
         outcomes([AT], Web(), 5)
     assert "ended with 1, and not with an answer that can be read" in str(caught.value)
@@ -281,14 +286,123 @@ def test_what_lychee_cannot_have_said_is_one_line(
 
 
 def test_a_name_is_looked_up_only_where_it_may_be_at_fault() -> None:
-    lost = Seen(trouble=lychee.UNRESOLVED)
+    lost = Seen(trouble=liveness.UNRESOLVED)
     assert judge(AT, lost, resolves=False).kind == "gone"
     assert judge(AT, lost, resolves=None).kind == judge(AT, lost).kind == "unreachable"
     assert judge(AT, Seen(trouble="timed out"), resolves=False).kind == "unreachable"
-    assert lychee._resolves("a" * 64 + ".example.org") is not True
+    assert liveness._resolves("a" * 64 + ".example.org") is not True
 
 
 def test_a_permanent_redirect_to_a_refusal_is_no_move() -> None:
     there = (Redirect("https://new.example.org/", 301),)
     assert judge(AT + "/x", Seen(403, "", there)).kind == "blocked"
     assert judge(AT + "/x", Seen(200, "", there)).moved_to == "https://new.example.org/"
+
+
+URL = "https://example.org/x"
+FIRST = date(2026, 11, 1)
+KINDS = {
+    "a": Outcome("alive"),
+    "m": Outcome("moved", None, "https://new.example.org/x"),
+    "g": Outcome("gone", "answered 404"),
+    "u": Outcome("unreachable", "timed out"),
+    "b": Outcome("blocked", "answered 403"),
+}
+
+
+def after(story: str, days: list[int]) -> Health:
+    """The state after the answers of `story`, given on `days` after the first."""
+    state = None
+    for letter, day in zip(story, days, strict=True):
+        state = follow(state, KINDS[letter], FIRST + timedelta(days=day))
+    assert state is not None
+    return state
+
+
+@pytest.mark.parametrize(
+    ("story", "days", "state", "since"),
+    [
+        ("a", [0], "alive", None),
+        ("g", [0], "failing", 0),
+        ("gg", [0, 30], "failing", 0),
+        ("ggg", [0, 1, 5], "failing", 0),
+        ("ggg", [0, 1, 6], "gone", 0),
+        ("ggg", [0, 7, 14], "gone", 0),
+        ("ggg", [0, 0, 9], "failing", 0),  # a second check on one day counts for nothing
+        ("gggg", [0, 0, 0, 0], "failing", 0),
+        ("gaggg", [0, 1, 2, 3, 4], "failing", 2),
+        ("gaggg", [0, 1, 2, 3, 8], "gone", 2),
+        ("gbggg", [0, 1, 2, 3, 4], "failing", 2),  # a refusal ends a row
+        ("guugg", [0, 1, 2, 8, 9], "gone", 0),  # silence neither ends nor lengthens it
+        ("ugg", [0, 8, 9], "failing", 0),
+        ("uuu", [0, 7, 14], "unreachable", 0),
+        ("uuu", [0, 1, 2], "failing", 0),
+        ("uuuggg", [0, 7, 14, 21, 28, 35], "gone", 0),
+        ("gggu", [0, 7, 14, 21], "gone", 0),
+        ("ggga", [0, 7, 14, 21], "alive", None),
+        ("gggb", [0, 7, 14, 21], "blocked", 21),
+        ("gggm", [0, 7, 14, 21], "moved", 21),
+        ("mm", [0, 7], "moved", 0),
+        ("bb", [0, 7], "blocked", 0),
+        ("mgm", [0, 7, 14], "moved", 14),
+    ],
+)
+def test_rows(story: str, days: list[int], state: str, since: int | None) -> None:
+    found = after(story, days)
+    assert found.state == state
+    assert found.since == (None if since is None else (FIRST + timedelta(since)).isoformat())
+
+
+def test_another_target_begins_anew() -> None:
+    state = after("m", [0])
+    other = Outcome("moved", None, "https://newer.example.org/x")
+    found = follow(state, other, FIRST + timedelta(days=7))
+    assert (found.moved_to, found.since) == (other.moved_to, "2026-11-08")
+
+
+def test_the_day_last_alive_is_kept_and_seldom_renewed() -> None:
+    assert after("aa", [0, 27]).last_alive == "2026-11-01"
+    assert after("aa", [0, 28]).last_alive == "2026-11-29"
+    assert after("aggg", [0, 7, 14, 21]).last_alive == "2026-11-01"
+    assert after("aga", [0, 7, 8]).last_alive == "2026-11-09"
+    assert after("ab", [0, 7]).last_alive == "2026-11-01"
+    assert after("gm", [0, 7]).last_alive == "2026-11-08"
+    assert after("g", [0]).last_alive is None
+
+
+def test_a_settled_state_stays_as_it_is() -> None:
+    """Or the file would change at every check."""
+    gone, lost = after("ggg", [0, 7, 14]), after("uuu", [0, 7, 14])
+    for day in (21, 28, 400):
+        assert follow(gone, KINDS["g"], FIRST + timedelta(days=day)) == gone
+        assert follow(lost, KINDS["u"], FIRST + timedelta(days=day)) == lost
+    assert after("aaaa", [0, 7, 14, 21]) == after("a", [0])
+
+
+def test_what_else_is_known_stays() -> None:
+    known = Health("alive", last_alive="2026-11-01", title_there="A title")
+    failing = follow(known, KINDS["g"], FIRST)
+    assert failing.title_there == "A title" and failing.last_alive == "2026-11-01"
+    kept = Health("failing", since="2026-11-01", archived="https://web.archive.org/x", failures=1)
+    assert follow(kept, KINDS["g"], FIRST + timedelta(days=1)).archived == kept.archived
+    assert follow(kept, KINDS["a"], FIRST + timedelta(days=1)).archived is None
+
+
+def test_a_clock_set_back_counts_nothing() -> None:
+    found = after("ggg", [10, 5, 0])
+    assert (found.state, found.failures) == ("failing", 1)
+
+
+@given(st.lists(st.tuples(st.sampled_from(sorted(KINDS)), st.integers(0, 20)), min_size=1))
+def test_gone_takes_a_row_and_refusals_never_count(steps: list[tuple[str, int]]) -> None:
+    day, state, row = FIRST, None, []
+    for letter, wait in steps:
+        day += timedelta(days=wait)
+        state = follow(state, KINDS[letter], day)
+        row = [*row, (letter, day)] if letter in "gu" else []
+        assert health._entry(URL, health.written(state)) == state
+        absent = {when for kind, when in row if kind == "g"}
+        if state.state == "gone":
+            assert len(absent) >= ROW and (row[-1][1] - row[0][1]).days >= SPAN
+        if state.state == "blocked":
+            assert letter == "b"

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from warpshelf.links import report
 from warpshelf.links.health import Health, kept_title
-from warpshelf.links.roster import listed
-from warpshelf.links.survey import Survey
+from warpshelf.links.survey import Survey, listed
 from warpshelf.readings import model
 
 AT = "https://site.example.org"

@@ -12,11 +12,11 @@ from browsing import NARROW, WIDE, Visit, open_context
 from conftest import ROOT
 from playwright.sync_api import Browser
 
-from warpshelf.catalogue import terms
+from warpshelf.catalogue import glossary
 from warpshelf.core.project import Project
 
 TOPIC = "kernels/gpu-architecture/"
-SAID = {one.says for one in terms.load(Project(ROOT)).terms}
+SAID = {one.says for one in glossary.load(Project(ROOT)).terms}
 SHOWN = ".md-tooltip2--active"
 LIGHT = """selector => {
   const [r, g, b] = getComputedStyle(document.querySelector(selector)).color.match(/[\\d.]+/g);

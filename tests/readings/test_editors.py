@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from synthetic import library, steady
 
+from tests.readings.test_identity import FORMS, KEPT
 from tests.readings.test_model import GOOD, NEXT, TRAPS, WRONG, small
-from tests.readings.test_spelling import FORMS, KEPT
 from warpshelf.readings import editors
+from warpshelf.readings.identity import problems
 from warpshelf.readings.model import KEYS, Also, Reading
-from warpshelf.readings.spelling import problems
 
 PROGRAM = Path(sysconfig.get_path("scripts")) / "check-jsonschema"
 COMMITTED = ROOT / editors.PLACE

@@ -1,12 +1,24 @@
-"""One work has one name, whichever of its addresses is written down."""
+"""One work has one name, whichever of its addresses is written down.
+
+A work's address is written in one way, and stays the address of that work.
+"""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from synthetic import steady
 
-from warpshelf.readings.identity import clean, identity, tracking
+from warpshelf.readings.identity import (
+    SECURE,
+    SHORTENERS,
+    canonical,
+    clean,
+    identity,
+    problems,
+    tracking,
+)
 
 ONE_WORK = {
     "arxiv:2309.06180": [
@@ -197,3 +209,215 @@ def test_any_text_has_a_stable_name_or_a_value_error(text: str, start: str) -> N
         return
     assert identity(clean(url)) == name
     assert "\n" not in name and name.partition(":")[2]
+
+
+FORMS = {
+    "https://arxiv.org/abs/2309.06180": [
+        "https://arxiv.org/abs/2309.06180v2",
+        "https://arxiv.org/pdf/2309.06180",
+        "https://arxiv.org/pdf/2309.06180v1.pdf#page=3",
+        "https://arxiv.org/html/2309.06180v1#S3",
+        "http://www.arxiv.org/abs/2309.06180",
+        "https://export.arxiv.org/abs/2309.06180",
+        "https://arxiv.org/abs/2309.06180/",
+        "https://ar5iv.labs.arxiv.org/html/2309.06180",
+        "https://www.alphaxiv.org/abs/2309.06180",
+        "https://huggingface.co/papers/2309.06180",
+        "https://doi.org/10.48550/arXiv.2309.06180",
+        "https://arxiv.org/abs/2309.06180?utm_source=x&context=cs.LG",
+    ],
+    "https://arxiv.org/abs/math.GT/0309136": ["https://arxiv.org/pdf/math.GT/0309136v2"],
+    "https://doi.org/10.1145/1345206.1345220": [
+        "http://dx.doi.org/10.1145/1345206.1345220",
+        "https://www.doi.org/10.1145/1345206.1345220",
+        "http://doi.org/10.1145/1345206.1345220",
+        "https://dl.acm.org/doi/10.1145/1345206.1345220",
+        "https://dl.acm.org/doi/pdf/10.1145/1345206.1345220?download=true",
+        "https://dl.acm.org/doi/fullHtml/10.1145/1345206.1345220#sec-1",
+    ],
+    "https://doi.org/10.1109/HIPC.2009.5433179": ["https://dx.doi.org/10.1109/HIPC.2009.5433179"],
+    "https://doi.org/10.1007/s11227-015-1483-z": [
+        "https://link.springer.com/article/10.1007%2Fs11227-015-1483-z",
+        "https://link.springer.com/article/10.1007/s11227-015-1483-z?error=cookies_not_supported",
+    ],
+    "https://ieeexplore.ieee.org/document/9622813": [
+        "https://ieeexplore.ieee.org/abstract/document/9622813/",
+        "https://ieeexplore.ieee.org/stamp/stamp.jsp?tp=&arnumber=9622813",
+    ],
+    "https://openreview.net/forum?id=E1EHO0imOb": [
+        "https://openreview.net/pdf?id=E1EHO0imOb",
+        "http://openreview.net/forum?id=E1EHO0imOb&noteId=abc#review",
+    ],
+    "https://www.youtube.com/watch?v=Cp7g1Ll4v0M": [
+        "https://youtu.be/Cp7g1Ll4v0M?si=AbCd_efGH",
+        "https://youtube.com/watch?v=Cp7g1Ll4v0M&feature=shared",
+        "https://m.youtube.com/watch?v=Cp7g1Ll4v0M&ab_channel=GPUMODE&pp=yg",
+        "http://www.youtube.com/embed/Cp7g1Ll4v0M?rel=0",
+        "https://www.youtube.com/live/Cp7g1Ll4v0M",
+        "https://www.youtube.com/shorts/Cp7g1Ll4v0M",
+        "https://www.youtube-nocookie.com/embed/Cp7g1Ll4v0M",
+    ],
+    "https://www.youtube.com/watch?v=Cp7g1Ll4v0M&t=42s": [
+        "https://youtu.be/Cp7g1Ll4v0M?t=42s",
+        "https://www.youtube.com/embed/Cp7g1Ll4v0M?start=42s",
+    ],
+    "https://www.youtube.com/watch?v=Cp7g1Ll4v0M&list=PLabc": [
+        "https://youtu.be/Cp7g1Ll4v0M?list=PLabc&si=x"
+    ],
+    "https://www.youtube.com/playlist?list=PLabc": [
+        "https://youtube.com/playlist?list=PLabc&si=x",
+        "https://www.youtube.com/embed/videoseries?list=PLabc",
+    ],
+    "https://www.youtube.com/@GPUMODE": ["http://youtube.com/@GPUMODE"],
+    "https://github.com/Ekondis/GPU-benches": [
+        "https://github.com/Ekondis/GPU-benches.git",
+        "http://www.github.com/Ekondis/GPU-benches/",
+        "https://GitHub.com/Ekondis/GPU-benches",
+        "https://github.com/Ekondis/GPU-benches/tree/main",
+        "https://github.com/Ekondis/GPU-benches/tree/master/",
+        "https://github.com/Ekondis/GPU-benches?tab=readme-ov-file#readme",
+        "https://github.com/Ekondis/GPU-benches/blob/main/README.md",
+        "https://github.com:443/Ekondis/GPU-benches",
+    ],
+    "https://github.com/Ekondis/GPU-benches#build": [
+        "https://github.com/Ekondis/GPU-benches?tab=readme-ov-file#build"
+    ],
+    "https://github.com/karpathy/llm.c/tree/master/dev/cuda": [
+        "https://github.com/karpathy/llm.c/tree/master/dev/cuda/"
+    ],
+    "https://leimao.github.io/blog/X/": ["http://leimao.github.io/blog/X/?utm_source=rss"],
+    "https://x.org/a?id=5&q=%20b#c": ["https://X.org:443/a?utm_source=a&id=5&UTM_x=&q=%20b#c"],
+    "https://x.org/": ["https://x.org/?"],
+    "http://x.org/a": ["http://X.ORG:80/a?fbclid=1"],
+}
+KEPT = [
+    *FORMS,
+    "https://www.cs.virginia.edu/stream/",
+    "https://x.org:8443/a/",
+    "http://notarxiv.org/a",
+    "http://arxiv.org:8080/a",
+    "https://x.org/index.html",
+    "https://en.wikipedia.org/wiki/Roofline_model",
+    "https://github.com/a/b/tree/v2.0",
+    "https://github.com/a/b/blob/main/docs/README.md",
+    "https://github.com/a/b/wiki",
+    "https://gist.github.com/a/b.git",
+    "https://raw.githubusercontent.com/a/b/main/x.pdf",
+    "https://www.youtube.com/watch?t=42s&v=Cp7g1Ll4v0M",
+    "https://arxiv.org/list/cs.LG/recent",
+    "https://www.nature.com/articles/s41586-021-03819-2",
+    "https://onlinelibrary.wiley.com/doi/full/10.1002/cpe.1",
+    "https://dl.acm.org/doi/10.1145/1345206.1345220/suppl/x.zip",
+    "https://web.archive.org/web/2023id_/http://x.org/a?utm_source=b",
+    "https://b\u00fccher.example/a",
+]
+
+
+@pytest.mark.parametrize(
+    ("form", "url"), [(form, url) for form, urls in FORMS.items() for url in urls]
+)
+def test_an_address_is_written_in_its_usual_form(form: str, url: str) -> None:
+    assert canonical(url) == form
+    said = " ".join(mend for _, mend in problems(url))
+    assert f"write {form}" in said or form.startswith("http:")
+
+
+@pytest.mark.parametrize("url", KEPT)
+def test_an_address_in_its_form_is_left_alone(url: str) -> None:
+    assert canonical(url) == url
+    assert [what for what, _ in problems(url) if "is http" not in what] == []
+
+
+def test_the_place_within_a_page_is_kept() -> None:
+    url = "https://github.com/a/b/blob/main/README.md#L3"
+    assert canonical(url) == "https://github.com/a/b#L3"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://arxiv.org/pdf/2309.06180v1",
+        "https://www.alphaxiv.org/abs/2309.06180",
+        "https://dl.acm.org/doi/pdf/10.1145/1345206.1345220",
+        "https://ieeexplore.ieee.org/stamp/stamp.jsp?tp=&arnumber=9622813",
+        "https://openreview.net/pdf?id=E1EHO0imOb",
+    ],
+)
+def test_beside_the_work_another_form_of_it_may_stand(url: str) -> None:
+    assert canonical(url, main=False) == url and not list(problems(url, main=False))
+    assert canonical(url) != url
+
+
+def test_beside_the_work_other_addresses_keep_their_form_too() -> None:
+    for form in (
+        "https://www.youtube.com/watch?v=Cp7g1Ll4v0M",
+        "https://github.com/Ekondis/GPU-benches",
+    ):
+        for url in FORMS[form]:
+            assert canonical(url, main=False) == form
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("http://arxiv.org/abs/2309.06180", "the url is http; write https://arxiv.org/abs/"),
+        ("http://x.org/a", "the url http://x.org/a is http; write https://x.org/a; a site without"),
+        ("https://x.org/?gclid=1&fbclid=2", "the url carries gclid, fbclid, which follow the"),
+        ("http://youtu.be/Cp7g1Ll4v0M?si=x", "the url is http, and carries si, which follows the "
+         "reader, and is not in the form that YouTube has here; write https://www.youtube.com/wa"),
+        ("https://EXAMPLE.org/a", "the url is not in the form that an address has here; write"),
+        ("https://tinyurl.com/x", "tinyurl.com hides where the url leads; open it"),
+        ("https://www.bit.ly/x", "bit.ly hides"),
+        ("https://openreview.net/search?term=gpu", "the url is a search on openreview.net"),
+        ("https://dl.acm.org/action/doSearch?AllField=gpu", "the url is a search on dl.acm.org"),
+        ("https://huggingface.co/models?search=llama", "the url is a search on huggingface.co"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_once_with_its_mend(url: str, said: str) -> None:
+    [(what, mend)] = problems(url)
+    assert f"{what}; {mend}".startswith(said)
+
+
+def test_what_is_no_search_is_left_alone() -> None:
+    for url in ("https://huggingface.co/models", "https://huggingface.co/blog?search=x",
+                "https://x.com/search-engines"):  # fmt: skip
+        assert list(problems(url)) == []
+
+
+def test_known_hosts_are_names_without_a_part_too_many() -> None:
+    assert not [host for host in {*SECURE, *SHORTENERS} if host != host.lower().strip(".")]
+    assert not SECURE & SHORTENERS
+
+
+def test_what_is_no_address_has_no_form() -> None:
+    with pytest.raises(ValueError, match="does not start with https"):
+        canonical("arxiv.org/abs/2309.06180")
+
+
+PIECES = ["arxiv.org", "www.", "doi.org", "github.com", "youtu.be", "youtube.com", "x.org", "/abs/",
+          "/pdf/", "2309.06180", "v2", ".pdf", "/10.1145/1.2", "/a", "/b", ".git", "/tree/main",
+          "/", "/blob/main/README.md", "?", "v=Cp7g1Ll4v0M", "/Cp7g1Ll4v0M", "&", "si=x",
+          "utm_source=y", "t=4", "list=PL", "#", "readme", "%2F", ":80", ":443", "web.archive.org/web/2020/http://",
+          "openreview.net/pdf?id=X", "=", ";", "+", "/watch", "/embed", "dx."]  # fmt: skip
+URLS = st.builds(
+    str.__add__,
+    st.sampled_from(["https://", "http://", "HTTP://"]),
+    st.one_of(
+        st.lists(st.sampled_from(PIECES), min_size=1, max_size=9).map("".join),
+        st.text(max_size=40),
+    ),
+)
+
+
+@steady
+@given(URLS, st.booleans())
+def test_a_form_is_of_the_same_work_and_final(url: str, main: bool) -> None:
+    try:
+        name = identity(url)
+    except ValueError:
+        return
+    form = canonical(url, main)
+    assert identity(form) == name
+    assert canonical(form, main) == form
+    said = [mend for _, mend in problems(url, main) if mend == f"write {form}"]
+    assert len(said) == (form != url)

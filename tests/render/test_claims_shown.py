@@ -9,7 +9,7 @@ from html import unescape
 import pytest
 from synthetic import case, exhibit, goals, measured, predictions, record, result, verified
 
-from warpshelf.readings.reported import Figure
+from warpshelf.readings.published import Figure
 from warpshelf.render.claims import matches, reported
 from warpshelf.render.exhibit import Claim, Credit, MachineState
 from warpshelf.render.fragments import fragments

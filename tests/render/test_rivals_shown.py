@@ -12,7 +12,7 @@ from synthetic import case, exhibit, measured, record, result, verified
 from warpshelf.look import builds
 from warpshelf.look.kept import Kept, files_of, name_of
 from warpshelf.look.rivalry import Answer
-from warpshelf.readings.rivals import Rival, read
+from warpshelf.readings.published import Rival, read_rivals
 from warpshelf.render import rivals
 from warpshelf.render.exhibit import MachineState
 from warpshelf.render.fragments import fragments
@@ -32,7 +32,7 @@ ENTRY = """\
 
 
 def rival() -> Rival:
-    (one,), findings = read(ENTRY.encode(), "r.yml")
+    (one,), findings = read_rivals(ENTRY.encode(), "r.yml")
     assert findings == []
     return one
 
@@ -175,7 +175,7 @@ transpose_naive(float* out,
 
 
 def language_rival() -> Rival:
-    (one,), findings = read(IN_OWN.encode(), "r.yml")
+    (one,), findings = read_rivals(IN_OWN.encode(), "r.yml")
     assert findings == []
     return one.saying(OWN)
 

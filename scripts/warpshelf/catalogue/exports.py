@@ -1,20 +1,259 @@
-"""The lists as BibTeX, CSL-JSON, plain JSON, Atom and plain text, for other programs.
+"""The lists for other programs: BibTeX, CSL-JSON, plain JSON, Atom (RFC 4287) and plain text.
 
-Each topic has its own set, and `all` is everything: `kernels/softmax.bib`, `all.json`.
+Each topic has its own set, and `all` is everything: `kernels/softmax.bib`, `all.json`. New
+measurements have a feed of their own.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from warpshelf.catalogue import bibliography, feeds
+from warpshelf.core.markup import plain
 from warpshelf.core.places import whole_address
 from warpshelf.readings.identity import identity
-from warpshelf.readings.model import Reading, Shelf, Topic
+from warpshelf.readings.model import OTHER_SCRIPT, Reading, Shelf, Topic
 from warpshelf.render.exhibit import Exhibit
+
+# What ends a list of authors too long to give.
+OTHERS = "and others"
+JOURNAL = re.compile(
+    r"\b(?:journal|transactions|letters|magazine|newsletter|communications of|proceedings of the"
+    r" (?:ieee|vldb endowment|acm on)|pacmpl|jmlr|tmlr|concurrency and computation|ieee access"
+    r"|ieee micro|queue)\b|^(?:computing|future generation computer systems|nature)\b",
+    re.IGNORECASE,
+)
+THESIS = re.compile(r"\b(phd|doctoral|master'?s?)\b.*\b(?:thesis|dissertation)\b", re.IGNORECASE)
+REPORT = re.compile(r"\b(?:technical report|tech\. report|white ?paper)\b", re.IGNORECASE)
+GROUP = re.compile(  # a name that is not a person's
+    r"\b(?:AI|Inc|Corporation|Group|Team|Lab|Labs|Laboratory|Authors|Contributors|Research|Project"
+    r"|University|Community|Developers|Foundation|Institute|Technologies)\b|[\d_]|^\S+$",
+    re.IGNORECASE,
+)
+PARTICLE = re.compile(r"[a-z]+'?$")  # the "van der" of a family name
+# BibTeX counts braces, escaped ones too, so a text may hold none but ours.
+SPECIAL = {
+    "\\": r"\textbackslash{}", "{": r"\textbraceleft{}", "}": r"\textbraceright{}",
+    "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+}  # fmt: skip
+IN_URL = {"\\": "%5C", "{": "%7B", "}": "%7D"}  # all else stands there as it is
+CSL_TYPES = {
+    "book": "book", "code": "software", "tool": "software", "talk": "speech", "site": "webpage",
+    "post": "post-weblog", "docs": "webpage", "course": "webpage",
+}  # fmt: skip
+
+
+def bibtex(reading: Reading) -> str:
+    """The reading as one BibTeX entry, whose key is its id; UTF-8, as biber and bibtex8 read it.
+
+    A paper without a venue is an `@misc` that names its archive. Titles are in double braces, so
+    that no style changes their case.
+    """
+    form, where = _bibtex_form(reading)
+    fields = {
+        "title": f"{{{_tex(reading.title)}}}",
+        "author": " and ".join(map(_bibtex_name, reading.authors)),
+        "year": str(reading.year or ""),
+        where: _tex(_place(reading.venue or "")) if where else "",
+        **_bibtex_identifiers(reading),
+        "url": "".join(IN_URL.get(character, character) for character in reading.url),
+        "language": reading.lang if reading.lang != "en" else "",
+        "note": _tex(reading.title_en or ""),
+        "keywords": ", ".join(reading.tags),
+    }
+    width = max(len(name) for name, value in fields.items() if value)
+    lines = [f"  {name:<{width}} = {{{value}}}" for name, value in fields.items() if value]
+    return f"@{form}{{{reading.id},\n" + ",\n".join(lines) + "\n}\n"
+
+
+def csl(reading: Reading) -> dict[str, Any]:
+    """The reading as an item of CSL-JSON 1.0, as citation managers and Pandoc read it."""
+    item: dict[str, Any] = {
+        "id": reading.id,
+        "type": _csl_type(reading),
+        "title": reading.title,
+        "author": [_csl_name(name) for name in reading.authors],
+        "issued": {"date-parts": [[reading.year]]} if reading.year else None,
+        "container-title": reading.venue,
+        "DOI": _named(reading, "doi"),
+        "URL": reading.url,
+        "language": reading.lang,
+        "note": reading.title_en,
+        "keyword": ", ".join(reading.tags),
+    }
+    if arxiv := _named(reading, "arxiv"):
+        item |= {"archive": "arXiv", "number": arxiv}
+    return {key: value for key, value in item.items() if value}
+
+
+def _bibtex_form(reading: Reading) -> tuple[str, str]:
+    """The entry's type, and the field that its venue goes into."""
+    venue = reading.venue or ""
+    if reading.kind != "paper":
+        # Only what every style knows: @software and @online are biblatex's alone.
+        return ("book", "publisher") if reading.kind == "book" else ("misc", "howpublished")
+    if found := THESIS.search(venue):
+        return ("mastersthesis" if found[1].lower().startswith("m") else "phdthesis"), "school"
+    if REPORT.search(venue):
+        return "techreport", "institution"
+    if not venue or venue.lower() == "arxiv":
+        return "misc", "howpublished" if venue and not _named(reading, "arxiv") else ""
+    return ("article", "journal") if JOURNAL.search(venue) else ("inproceedings", "booktitle")
+
+
+def _place(venue: str) -> str:
+    """A thesis is from a school; the words before it are the type's."""
+    return venue.partition(", ")[2] or venue if THESIS.search(venue) else venue
+
+
+def _bibtex_identifiers(reading: Reading) -> dict[str, str]:
+    found = {"doi": _tex(_named(reading, "doi") or "")}
+    if arxiv := _named(reading, "arxiv"):
+        found |= {"eprint": arxiv, "archiveprefix": "arXiv"}
+    return found
+
+
+def _named(reading: Reading, scheme: str) -> str | None:
+    """The reading's name under `scheme`: of its own address, else of another version of it."""
+    versions = [v.url for v in reading.also if v.what in ("published", "preprint")]
+    for url in [reading.url, *versions]:
+        found, _, name = identity(url).partition(":")
+        if found == scheme:
+            return name
+    return None
+
+
+def _tex(text: str) -> str:
+    return "".join(SPECIAL.get(character, character) for character in text)
+
+
+def _people(name: str) -> bool:
+    return not GROUP.search(name) and not OTHER_SCRIPT.search(name)
+
+
+def _bibtex_name(name: str) -> str:
+    if name in (OTHERS, "others"):
+        return "others"
+    if not _people(name) or " and " in f" {name} ".lower() or "," in name:
+        return f"{{{_tex(name)}}}"
+    return _tex(name)
+
+
+def _csl_name(name: str) -> dict[str, str]:
+    if name in (OTHERS, "others"):
+        return {"literal": "others"}
+    words = name.split()
+    if not _people(name):
+        return {"literal": name}
+    first = len(words) - 1
+    while first > 1 and PARTICLE.match(words[first - 1]):
+        first -= 1
+    return {"family": " ".join(words[first:]), "given": " ".join(words[:first])}
+
+
+def _csl_type(reading: Reading) -> str:
+    if reading.kind != "paper":
+        return CSL_TYPES[reading.kind]
+    venue = reading.venue or ""
+    if THESIS.search(venue):
+        return "thesis"
+    if REPORT.search(venue):
+        return "report"
+    if not venue or venue.lower() == "arxiv":
+        return "article"
+    return "article-journal" if JOURNAL.search(venue) else "paper-conference"
+
+
+NAMESPACE = "http://www.w3.org/2005/Atom"
+MOST = 50  # entries in a feed, the newest
+BEFORE = "2000-01-01T00:00:00Z"  # the date of a feed in which nothing stands yet
+STATES = {"measured": "measured", "verified": "checked"}
+
+
+def readings_feed(listed: Iterable[Reading], site: str, title: str, page: str, address: str) -> str:
+    """The readings put on the shelf last; one that does not say when is left out."""
+    dated = [reading for reading in listed if reading.added]
+    newest = sorted(dated, key=lambda reading: reading.added or "", reverse=True)
+    feed = _feed(title, page, address, site, f"{newest[0].added}T00:00:00Z" if newest else BEFORE)
+    for reading in newest[:MOST]:
+        link = f"{whole_address(reading.where, site)}#{reading.anchor}"
+        entry = _entry(feed, site, f"reading/{reading.id}", f"{reading.added}T00:00:00Z")
+        _element(entry, "title", reading.title_en or reading.title)
+        SubElement(entry, "link", href=link)
+        SubElement(entry, "link", rel="related", href=reading.url)
+        for name in reading.authors:
+            _element(SubElement(entry, "author"), "name", name)
+        for tag in reading.tags:
+            SubElement(entry, "category", term=tag)
+        _element(entry, "summary", reading.why)
+    return _write(feed)
+
+
+def measurements_feed(exhibits: Sequence[Exhibit], site: str, title: str) -> str:
+    """What was measured or checked last: one entry a snippet and machine."""
+    root = site.rstrip("/")
+    rows = [
+        (state.record["date"], exhibit, state)
+        for exhibit in exhibits
+        for state in exhibit.states
+        if state.state in STATES and state.record is not None
+    ]
+    rows.sort(key=lambda row: (row[0], row[1].id, row[2].machine), reverse=True)
+    feed = _feed(
+        f"Measurements · {title}",
+        f"{root}/",
+        f"{root}/exports/measurements.xml",
+        site,
+        _instant(rows[0][0]) if rows else BEFORE,
+    )
+    for date, exhibit, state in rows[:MOST]:
+        # A snippet that is measured again on a machine is news again, so its id has the date.
+        name = f"record/{exhibit.id}/{state.machine}/{date}"
+        entry = _entry(feed, site, name, _instant(date))
+        where = "a CPU" if state.machine == "cpu" else state.name
+        _element(entry, "title", f"{exhibit.id} {STATES[state.state]} on {where}")
+        SubElement(entry, "link", href=f"{root}/records/{exhibit.id}/{state.machine}.json")
+        _element(entry, "summary", exhibit.title)
+    return _write(feed)
+
+
+def _feed(title: str, page: str, address: str, site: str, updated: str) -> Element:
+    feed = Element("feed", xmlns=NAMESPACE)
+    _element(feed, "id", address)
+    _element(feed, "title", title)
+    _element(feed, "updated", updated)
+    SubElement(feed, "link", href=page)
+    SubElement(feed, "link", rel="self", type="application/atom+xml", href=address)
+    _element(SubElement(feed, "author"), "name", urlsplit(site).hostname or "unknown")
+    return feed
+
+
+def _entry(feed: Element, site: str, name: str, updated: str) -> Element:
+    entry = SubElement(feed, "entry")
+    # A tag URI (RFC 4151) stays the same when a page moves.
+    _element(entry, "id", f"tag:{urlsplit(site).hostname or 'localhost'},2026:{name}")
+    _element(entry, "updated", updated)
+    return entry
+
+
+def _instant(date: str) -> str:
+    """A record's date as an instant in UTC, to the second."""
+    return date if "T" in date else f"{date}T00:00:00Z"
+
+
+def _element(parent: Element, name: str, words: str) -> None:
+    SubElement(parent, name).text = plain(words)
+
+
+def _write(feed: Element) -> str:
+    indent(feed, " ")
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + tostring(feed, "unicode") + "\n"
+
 
 VERSION = 1  # of the plain JSON; a key that goes or changes its meaning raises it
 FORMATS = {
@@ -22,7 +261,7 @@ FORMATS = {
 }  # fmt: skip
 
 
-def plain(reading: Reading, site: str) -> dict[str, Any]:
+def listed(reading: Reading, site: str) -> dict[str, Any]:
     """The reading as its list has it, with where it stands and the identity of its work."""
     fields = reading.model_dump(exclude_defaults=True)
     fields["lang"] = reading.lang
@@ -80,7 +319,7 @@ def files(
     root = f"{site.rstrip('/')}/exports"
     texts = {
         "schema.json": _dump(schema()),
-        "measurements.xml": feeds.measurements(exhibits, site, name),
+        "measurements.xml": measurements_feed(exhibits, site, name),
     }
     rows = [(Topic("all", name), every, site.rstrip("/") + "/")]
     rows += [
@@ -107,9 +346,9 @@ def files(
         )
         title = name if topic.where == "all" else f"{topic.title} · {name}"
         own = f"{root}/{topic.where}.xml"
-        texts[f"{topic.where}.xml"] = feeds.readings(readings, site, title, page, own)
+        texts[f"{topic.where}.xml"] = readings_feed(readings, site, title, page, own)
         about = descriptions.get(topic.where, "")
-        texts[f"{topic.where}.txt"] = _text(topic.title, about, page, parts)
+        texts[f"{topic.where}.txt"] = _plain_list(topic.title, about, page, parts)
     return texts
 
 
@@ -117,9 +356,9 @@ class _Single:
     """One reading in each format; made once, used in its topic's files and in those of all."""
 
     def __init__(self, reading: Reading, site: str) -> None:
-        self.bibtex = bibliography.bibtex(reading)
-        self.csl = _dump(bibliography.csl(reading))
-        self.plain = _dump(plain(reading, site))
+        self.bibtex = bibtex(reading)
+        self.csl = _dump(csl(reading))
+        self.plain = _dump(listed(reading, site))
         title = _label(reading.title_en or reading.title)
         unread = "nobody here could open it" if reading.unread else ""
         said = (reading.kind, str(reading.year or ""), reading.level, unread)
@@ -157,7 +396,7 @@ def overview(shelf: Shelf, site: str, name: str, descriptions: Mapping[str, str]
     return "\n".join(lines) + "\n"
 
 
-def _text(title: str, about: str, page: str, parts: Sequence[_Single]) -> str:
+def _plain_list(title: str, about: str, page: str, parts: Sequence[_Single]) -> str:
     head = f"# {title}\n\n" + (f"> {about}\n\n" if about else "") + f"Page: {page}\n\n"
     return head + "".join(part.line for part in parts)
 

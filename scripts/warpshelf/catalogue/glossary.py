@@ -1,18 +1,225 @@
-"""The glossary as fragments: the list that its page includes, and what every page shows on hover.
+"""The terms of the field, each in one sentence, as docs/glossary.yml has them.
 
-`glossary/terms.md` is the page's list. It is HTML alone, so that no term is marked inside its own
-entry. `glossary/abbreviations.md` has a line `*[form]: sentence` for each spelling; mkdocs.yml
-appends it to every page, and Markdown then marks the spelling wherever prose has it, never in code.
+    - term: SM
+      long: streaming multiprocessor
+      group: device
+      forms: [SM, SMs]
+      says: The unit that an NVIDIA GPU repeats, with its own schedulers, registers and memory.
+      at: kernels/gpu-architecture.md#the-parts
+      reading: cuda-programming-guide
+
+`forms` are the spellings that show the sentence wherever prose has them, `long` what the letters
+stand for, `at` where a page of ours explains it, `reading` the id of a work that defines it.
+
+They become two fragments. `glossary/terms.md` is the list of its page. It is HTML alone, so that no
+term is marked inside its own entry. `glossary/abbreviations.md` has a line `*[form]: sentence` for
+each spelling; mkdocs.yml appends it to every page, and Markdown then marks the spelling wherever
+prose has it, never in code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from warpshelf.catalogue.terms import GROUPS, Glossary, Term
+from warpshelf.core import shapes
+from warpshelf.core.anchors import anchors, slug
+from warpshelf.core.findings import Finding
 from warpshelf.core.pages import Page
 from warpshelf.core.places import OnPage, out
-from warpshelf.readings.model import Shelf
+from warpshelf.core.project import Project
+from warpshelf.readings.entries import Entry, Reader, nearest
+from warpshelf.readings.model import GLOSSARY, Shelf
+
+GROUPS = {
+    "device": "The device",
+    "memory": "Memory",
+    "execution": "Execution",
+    "matrix": "Matrix units",
+    "numbers": "Numbers",
+    "kernels": "Kernels",
+    "attention": "Attention",
+    "training": "Training on many GPUs",
+    "serving": "Serving",
+    "other": "Other machines",
+    "tools": "Tools and measures",
+}
+SHORTEST, LONGEST = 30, 240  # characters of a sentence; it must fit a tooltip
+# A sentence and a form stand in a line of Markdown `*[form]: sentence` and in an attribute.
+UNFIT = re.compile(r"[<>`\\$|*\[\]{}]|[^ -~\u00a0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+SHAPE: dict[str, shapes.Shape] = {
+    "term": str, "long": str, "group": tuple(GROUPS), "forms": [str], "says": str, "at": str,
+    "reading": str,
+}  # fmt: skip
+NEEDED = ("term", "group", "says", "at")
+AT = re.compile(r"(?P<page>[a-z0-9-]+(?:/[a-z0-9-]+)*\.md)(?:#(?P<anchor>[^\s#]+))?")
+FORM = re.compile(r"\w(?:.*\w)?", re.S)  # what the word boundaries of an abbreviation can find
+
+
+@dataclass(frozen=True)
+class Term:
+    """One term. `line` is where it stands in the file."""
+
+    term: str
+    group: str
+    says: str
+    at: str
+    long: str = ""
+    forms: tuple[str, ...] = ()
+    reading: str = ""
+    line: int = 1
+
+    @property
+    def anchor(self) -> str:
+        """Its anchor on the page of the glossary."""
+        return f"term-{slug(self.term)}"
+
+    @property
+    def order(self) -> tuple[str, str]:
+        """Its place in the alphabet, which knows neither case nor signs."""
+        return re.sub(r"[\W_]+", " ", self.term).strip().casefold(), self.term
+
+
+@dataclass
+class Glossary:
+    """All terms, in the order of the file, and what is wrong with the file."""
+
+    terms: list[Term] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+
+def load(project: Project) -> Glossary:
+    """The glossary of a checkout, empty where there is none."""
+    try:
+        data = (project.root / GLOSSARY).read_bytes()
+    except FileNotFoundError:
+        return Glossary()
+    except OSError as error:
+        what = f"cannot be read ({error.strerror})"
+        return Glossary([], [Finding(GLOSSARY, None, what, "make it a readable file")])
+    return read(data)
+
+
+def read(data: bytes) -> Glossary:
+    """The glossary that `data` holds. What is wrong is a finding, and that term is left out."""
+    reader = Reader(GLOSSARY, data)
+    found = Glossary([], list(reader.findings))
+    for entry in reader.entries:
+        if entry.refused:
+            continue
+        faults = list(_faults(entry))
+        found.findings += faults
+        if not faults:
+            fields = {**entry.fields, "forms": tuple(entry.fields.get("forms", ()))}
+            found.terms.append(Term(**fields, line=entry.line))
+    found.findings += _doubles(found.terms)
+    return found
+
+
+def check(
+    glossary: Glossary, pages: Mapping[str, Page], shelf: Shelf, extra: Mapping[str, set[str]]
+) -> Iterator[Finding]:
+    """What the terms name that is not there. `extra` has anchors that pages include, by page."""
+    known: dict[str, set[str]] = {}
+    for term in glossary.terms:
+        page, _, anchor = term.at.partition("#")
+        where = page.removesuffix(".md")
+        named = f"{term.term!r} is explained at {term.at}"
+        if where not in pages:
+            near = nearest(where, pages, alike=70)
+            mend = f"write {near}.md" if near else "name a page below docs/"
+            yield Finding(GLOSSARY, term.line, f"{named}, which is no page", mend)
+            continue
+        if where not in known:
+            known[where] = anchors(pages[where].text) | extra.get(where, set())
+        if anchor and anchor not in known[where]:
+            near = nearest(anchor, known[where], alike=50)
+            mend = f"write #{near}" if near else "name a heading of that page"
+            yield Finding(GLOSSARY, term.line, f"{named}, but the page has no such anchor", mend)
+        if term.reading and term.reading not in {*shelf.readings, *shelf.refused}:
+            near = nearest(term.reading, shelf.readings, alike=70)
+            mend = f"write {near}" if near else "name the id of a reading, or leave the key out"
+            what = f"{term.term!r} names {term.reading!r}, which no reading has as its id"
+            yield Finding(GLOSSARY, term.line, what, mend)
+
+
+def _faults(entry: Entry) -> Iterator[Finding]:
+    """What is wrong with one entry by itself."""
+    fields = entry.fields
+    name = str(fields.get("term", "the entry"))
+    for key in fields:
+        if key not in SHAPE:
+            near = nearest(str(key), SHAPE)
+            mend = f"write {near}" if near else f"use {', '.join(SHAPE)}"
+            yield _finding(entry, key, f"the key {key!r} is unknown", mend)
+            return
+    for key in NEEDED:
+        if key not in fields:
+            yield _finding(entry, key, f"{name!r} has no {key}", f"add `{key}: …`")
+            return
+    for key, value in fields.items():
+        if flaw := shapes.problem(value, SHAPE[key], key):
+            yield _finding(entry, key, flaw, "write it as its neighbours are written")
+            return
+    yield from _texts(entry, fields)
+    if not AT.fullmatch(fields["at"]):
+        mend = "write it as kernels/softmax.md#the-online-recurrence"
+        yield _finding(entry, "at", f"at is {fields['at']!r:.80}, no page of ours", mend)
+    if not slug(fields["term"]):
+        yield _finding(entry, "term", f"{name!r} has no letter for an anchor", "name it in letters")
+
+
+def _texts(entry: Entry, fields: dict[str, Any]) -> Iterator[Finding]:
+    says = fields["says"]
+    mend = "write it in plain words, without Markdown and HTML"
+    forms = fields.get("forms", [])
+    texts = [(key, fields[key]) for key in ("term", "long", "says") if key in fields]
+    for key, text in [*texts, *(("forms", form) for form in forms)]:
+        if unfit := UNFIT.search(text):
+            yield _finding(entry, key, f"{key} holds {unfit[0]!r}: {text!r:.60}", mend)
+        elif text != " ".join(text.split()) or not text:
+            what = f"{key} is empty or has spaces too many: {text!r:.60}"
+            yield _finding(entry, key, what, "write words with one space between them")
+    if len(says) > LONGEST:
+        what = f"says has {len(says)} characters, over the limit of {LONGEST}"
+        yield _finding(entry, "says", what, "keep what sets the term apart from its neighbours")
+    elif len(says) < SHORTEST:
+        what = f"says has {len(says)} characters, too few to define anything"
+        yield _finding(entry, "says", what, "write one whole sentence")
+    elif not says.endswith(".") or re.search(r"[.!?] +[A-Z]", says):
+        yield _finding(entry, "says", f"says is no single sentence: {says!r:.60}", "write just one")
+    for form in forms:
+        if len(form) < 2 or not FORM.fullmatch(form):
+            what = f"the form {form!r} does not begin and end with a letter or digit"
+            yield _finding(entry, "forms", what, "leave it out: it would not be found in a text")
+
+
+def _doubles(terms: list[Term]) -> Iterator[Finding]:
+    """Terms that are there twice, and forms that two terms claim."""
+    named: dict[str, Term] = {}
+    claimed: dict[str, Term] = {}
+    for term in terms:
+        first = named.setdefault(term.anchor, term)
+        if first is not term:
+            what = f"{term.term!r} is defined twice (first on line {first.line})"
+            yield Finding(GLOSSARY, term.line, what, "remove one")
+            continue
+        for form in dict.fromkeys(term.forms):
+            other = claimed.setdefault(form, term)
+            if other is not term:
+                what = f"the form {form!r} is that of {other.term!r} too (line {other.line})"
+                yield Finding(GLOSSARY, term.line, what, "leave it to one of them")
+            elif term.forms.count(form) > 1:
+                yield Finding(
+                    GLOSSARY, term.line, f"the form {form!r} is there twice", "remove one"
+                )
+
+
+def _finding(entry: Entry, key: str, what: str, mend: str) -> Finding:
+    return Finding(GLOSSARY, entry.lines.get((key,), entry.line), what, mend)
+
 
 PAGE = "glossary.md"
 EMPTY = '<p class="ws-empty">No term is defined yet.</p>\n'

@@ -1,4 +1,4 @@
-"""In what order to read and run what a goal needs, computed from `needs`.
+"""In what order to read and run what a goal needs, computed from `needs`, and how long it takes.
 
 A page under docs/paths/ names its goals, in stages, in its front matter:
 
@@ -10,20 +10,30 @@ A page under docs/paths/ names its goals, in stages, in its front matter:
 A stage begins with its pages, which are ours. What those readings need, directly or not, is put
 before them, each once, at the stage that asks for it first. After a reading stand the snippets that
 run its idea, each once.
+
+The minutes of a step are counted for a page of ours and estimated for a reading: a number that its
+entry gives, or else what its kind usually takes. An estimate is shown with "about", and the
+fragment `paths/minutes.md` says by what rule it came.
+
+A path is a list on its page. `data-step` names a step the same way on every path, so that a browser
+which remembers what was ticked ticks it everywhere.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from warpshelf.core import shapes
 from warpshelf.core.findings import Finding
-from warpshelf.core.pages import Page
+from warpshelf.core.markup import attribute, escape, href
+from warpshelf.core.pages import FRONT, Page
 from warpshelf.readings.model import Reading, Shelf
+from warpshelf.render import listings
+from warpshelf.render.exhibit import Exhibit
 
 FOLDER = "paths/"
 ABSENT = "This path is not shown, because what its page says of it has a fault."
@@ -98,7 +108,7 @@ def _faults(page: Page, shelf: Shelf, pages: Mapping[str, Page]) -> Iterator[Fin
 
 
 def _near(name: str, known: Iterable[str]) -> str:
-    from warpshelf.readings.messages import nearest
+    from warpshelf.readings.entries import nearest
 
     near = nearest(name, known, alike=70)
     return f"write {near}" if near else "correct it, or remove it"
@@ -154,3 +164,201 @@ def _closure(goals: list[str], shelf: Shelf) -> list[str]:
             else:
                 trail.append(waiting[0])
     return list(order)
+
+
+WORDS = 120  # a minute, of prose that is thought about
+LINES = 10  # a minute, of code that is understood
+RUN = 3  # to start a snippet and look at what it prints
+MINUTES = {
+    "paper": 90, "post": 30, "talk": 60, "code": 60, "docs": 30, "course": 600, "book": 900,
+    "tool": 20, "site": 60,
+}  # fmt: skip
+MANY = 20  # minutes from which on only every fifth is told
+INCLUDE = re.compile(r'^[ \t]*-+8<-+[ \t]+"(?P<target>[^"\n]+)"[ \t]*$', re.M)
+FENCE = re.compile(
+    r"^[ \t]*(?P<fence>`{3,}|~{3,})[^\n]*\n(?P<code>.*?)^[ \t]*(?P=fence)", re.M | re.S
+)
+LIST = re.compile(r"^## Readings\b.*", re.M | re.S)  # what is read elsewhere
+TAG = re.compile(r"<[^>]*>")
+WORD = re.compile(r"\w[\w’'-]*")
+
+
+def minutes_of_page(page: Page, shown: Mapping[str, Exhibit]) -> int:
+    """Minutes for one of our pages, by its words and the code that it shows."""
+    text = FRONT.sub("", page.text, count=1)
+    text = LIST.sub("", text)
+    code = sum(_lines(found["code"]) for found in FENCE.finditer(text))
+    code += sum(_embedded(found["target"], shown) for found in INCLUDE.finditer(text))
+    prose = TAG.sub(" ", INCLUDE.sub(" ", FENCE.sub(" ", text)))
+    return max(1, round(len(WORD.findall(prose)) / WORDS + code / LINES))
+
+
+def minutes_of_reading(reading: Reading) -> int:
+    """Minutes for a reading: those of its entry, or those of its kind."""
+    return reading.minutes or MINUTES[reading.kind]
+
+
+def minutes_of_run(exhibit: Exhibit | None) -> int:
+    """Minutes to run a snippet, and to read the part of it that opens first."""
+    return RUN + round(opened(exhibit) / LINES) if exhibit else RUN
+
+
+def opened(exhibit: Exhibit) -> int:
+    """Lines of code that a page shows of a snippet before anything is unfolded."""
+    total = 0
+    for one in exhibit.code:
+        first = listings.opening(one.text, exhibit.kind)
+        total += _lines(listings.section(one.text, first) if first else one.text)
+    return total
+
+
+def minutes_told(minutes: int) -> str:
+    """In words: `7 min`, `1 h 30 min`, `12 h`."""
+    rounded = minutes if minutes < MANY else 5 * round(minutes / 5)
+    hours, rest = divmod(rounded, 60)
+    if hours >= 10:  # over so long, minutes are no help
+        return f"{round(rounded / 60)} h"
+    return " ".join([f"{hours} h"] * bool(hours) + [f"{rest} min"] * bool(rest or not hours))
+
+
+def minutes_rule() -> str:
+    """The fragment `paths/minutes.md`: how the minutes of a step are made."""
+    kinds = ", ".join(f"{minutes_told(minutes)} for a {kind}" for kind, minutes in MINUTES.items())
+    kinds = kinds.replace("a docs", "a manual's section").replace("for a code", "for a repository")
+    return (
+        f"Minutes of our own pages are counted: {WORDS} words a minute, {LINES} lines of code a"
+        " minute, without the list of readings. Those of a reading are an estimate, which its entry"
+        f" gives or its kind: {kinds}. To run a snippet takes {RUN} minutes more than to read what"
+        " its page shows of it.\n"
+    )
+
+
+def _embedded(target: str, shown: Mapping[str, Exhibit]) -> int:
+    """Lines of code behind `<id>/whole.md`, `<id>/code.md` or `<id>/<file>:<section>`."""
+    name, _, section = target.partition(":")
+    first, _, file = name.partition("/")
+    exhibit = shown.get(first)
+    if exhibit is None:
+        return 0
+    if file in ("whole.md", "code.md"):
+        return opened(exhibit)
+    texts = [one.text for one in exhibit.code if one.name == file]
+    if not texts or section not in listings.section_names(texts[0]):
+        return 0
+    return _lines(listings.section(texts[0], section))
+
+
+def _lines(code: str) -> int:
+    included = INCLUDE.sub("", code)  # counted where it is embedded
+    return sum(bool(line.strip()) for line in included.split("\n"))
+
+
+def fragments(
+    built: Mapping[str, list[Stage]],
+    snippet_pages: Mapping[str, str],
+    exhibits: Sequence[Exhibit] = (),
+) -> dict[str, str]:
+    """The steps of each path, by name below the fragments: `paths/serving-an-llm.md`.
+
+    `snippet_pages` gives the docs-absolute link of each snippet.
+    """
+    shown = {one.id: one for one in exhibits}
+    texts = {f"{where}.md": _Walk(snippet_pages, shown).path(it) for where, it in built.items()}
+    return texts | {"paths/minutes.md": minutes_rule()}
+
+
+class _Walk:
+    """What is known around a path, and the path written with it."""
+
+    def __init__(self, snippet_pages: Mapping[str, str], shown: Mapping[str, Exhibit]) -> None:
+        self.snippet_pages = snippet_pages
+        self.shown = shown
+
+    def path(self, stages: list[Stage]) -> str:
+        if not stages:
+            return f'<p class="ws-absent">{ABSENT}</p>\n'
+        pages = sum(len(stage.pages) for stage in stages)
+        readings = sum(len(stage.steps) for stage in stages)
+        runs = sum(len(step.snippets) for stage in stages for step in stage.steps)
+        counts = [(pages, "page here", "pages here"), (readings, "reading", "readings"),
+                  (runs, "snippet to run", "snippets to run")]  # fmt: skip
+        said = [
+            f"{number} {one if number == 1 else many}" for number, one, many in counts if number
+        ]
+        total = sum(map(self._stage_minutes, stages))
+        blocks = [
+            f'<p class="ws-total" data-walk="{total}">{", ".join(said)}: '
+            f"about {minutes_told(total)}.</p>"
+        ]
+        number = 1
+        for stage in stages:
+            rows = list(self._rows(stage))
+            if not rows:
+                continue
+            takes = minutes_told(self._stage_minutes(stage))
+            blocks.append(f"### {escape(stage.title)}")
+            blocks.append(f'<p class="ws-stage">about {takes}</p>')
+            opening = f'<ol class="ws-path" start="{number}" markdown>'
+            blocks.append("\n".join([opening, *rows, "</ol>"]))
+            number += len(rows)
+        return "\n\n".join(blocks) + "\n"
+
+    def _rows(self, stage: Stage) -> Iterator[str]:
+        for page in stage.pages:
+            yield self._page(page)
+        for step in stage.steps:
+            yield self._reading(step)
+
+    def _stage_minutes(self, stage: Stage) -> int:
+        pages = sum(minutes_of_page(page, self.shown) for page in stage.pages)
+        return pages + sum(map(self._step_minutes, stage.steps))
+
+    def _step_minutes(self, step: Step) -> int:
+        runs = sum(minutes_of_run(self.shown.get(name)) for name in step.snippets)
+        return minutes_of_reading(step.reading) + runs
+
+    def _page(self, page: Page) -> str:
+        takes = minutes_of_page(page, self.shown)
+        title = escape(str(page.meta.get("title") or page.where))
+        lines = [
+            f'<p class="ws-reading-title" markdown>[{title}](/{page.where}.md)</p>',
+            f'<p class="ws-reading-source">{" · ".join(["page here", minutes_told(takes)])}</p>',
+        ]
+        if page.description:
+            lines.append(f'<p class="ws-reading-why">{escape(page.description)}</p>')
+        return _item(f"page:{page.where}", takes, lines)
+
+    def _reading(self, step: Step) -> str:
+        reading = step.reading
+        lang = f" hreflang={attribute(reading.lang)}" if reading.lang != "en" else ""
+        title = f"<a href={href(reading.url)}{lang}>{escape(reading.title_en or reading.title)}</a>"
+        takes = f"about {minutes_told(minutes_of_reading(reading))}"
+        facts = [reading.kind, str(reading.year or ""), reading.level or "", takes]
+        source = " · ".join(escape(fact) for fact in facts if fact)
+        lines = [
+            f'<p class="ws-reading-title">{title}</p>',
+            f'<p class="ws-reading-source" markdown>{source} · [its entry]({reading.target})</p>',
+            f'<p class="ws-reading-why">{escape(reading.why)}</p>',
+        ]
+        if step.asked_by:
+            names = ", ".join(escape(other.title_en or other.title) for other in step.asked_by[:3])
+            lines.append(f'<p class="ws-path-needed">Needed for: {names}</p>')
+        lines += map(self._run, step.snippets)
+        return _item(f"reading:{reading.id}", self._step_minutes(step), lines)
+
+    def _run(self, name: str) -> str:
+        shown = escape(name)
+        pages = self.snippet_pages
+        link = f"[{shown}]({pages[name]})" if name in pages else shown
+        known = self.shown.get(name)
+        command = escape(f"python snippets/{name}/{name}.py")
+        return (
+            f'<p class="ws-path-run" markdown><span class="ws-label">Run {link}</span>'
+            f" {escape(known.title if known else '')} <code>{command}</code>"
+            f" · {minutes_told(minutes_of_run(known))}</p>"
+        )
+
+
+def _item(name: str, takes: int, lines: Sequence[str]) -> str:
+    opening = f'<li class="ws-path-step" data-step="{name}" data-minutes="{takes}"'
+    return f'{opening} markdown="block">\n' + "\n".join(lines) + "\n</li>"

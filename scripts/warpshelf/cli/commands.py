@@ -16,7 +16,7 @@ from warpshelf.core.findings import Finding, ShelfError
 
 # What a command needs it imports itself: one with nothing to do is over in a moment.
 if TYPE_CHECKING:
-    from warpshelf.edit.edits import Mend
+    from warpshelf.edit.mends import Mend
 
 app = typer.Typer(
     no_args_is_help=True,

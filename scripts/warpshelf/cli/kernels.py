@@ -26,8 +26,8 @@ from warpshelf.core import units
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.look import rivalry
 from warpshelf.look.rivalry import Answer
-from warpshelf.readings import rivals
-from warpshelf.readings.rivals import Rival
+from warpshelf.readings import published
+from warpshelf.readings.published import Rival
 
 WIDEST = 400  # columns of a table: more than forty cases and a name need
 MARKS = {True: "x", False: "."}  # rejected, or not
@@ -147,8 +147,8 @@ def compile_rivals(snippet: Snippet, checkouts: Path | None) -> None:
             kept stays as it was.
     """
     shown = snippet.project.relative(snippet.folder)
-    where = f"{shown}/{rivals.FILE}"
-    known, findings = rivals.load(snippet.folder, shown)
+    where = f"{shown}/{published.RIVALS}"
+    known, findings = published.load_rivals(snippet.folder, shown)
     if not known and not findings:
         what, mend = "is not there", "write down which kernels of others do the same job"
         raise ShelfError(Finding(where, None, what, mend))

@@ -41,11 +41,11 @@ def check_command(
     """
     from warpshelf.core.files import write_atomically
     from warpshelf.links import report as reports
-    from warpshelf.links import roster, survey
+    from warpshelf.links import survey
     from warpshelf.site import holdings
 
     project = find()
-    urls = roster.since(project.root, changed_since) if changed_since is not None else None
+    urls = survey.since(project.root, changed_since) if changed_since is not None else None
     options = survey.Options(topic and _plain(topic), urls, force, budget)
     with Progress() as progress:
         found = survey.take(project.root, options, means(progress))

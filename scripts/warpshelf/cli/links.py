@@ -17,8 +17,7 @@ from warpshelf.core.project import find
 # What adds a reading needs the extra `pages`; other commands start without it, and sooner.
 if TYPE_CHECKING:
     from warpshelf.edit.addition import Added, Addition, Ask
-    from warpshelf.web.metadata import Metadata
-    from warpshelf.web.services import Endpoints
+    from warpshelf.web.services import Endpoints, Metadata
 
 links_app = typer.Typer(help="Add readings, and check their links.", no_args_is_help=True)
 
@@ -62,7 +61,7 @@ def add_command(
     Title, authors, year and venue are looked up; options go before what is found. In a terminal the
     rest is asked for.
     """
-    from warpshelf.edit import questions
+    from warpshelf.edit import addition
     from warpshelf.edit.addition import Addition
 
     fields: dict[str, Any] = {
@@ -71,7 +70,7 @@ def add_command(
         "snippets": snippet, "needs": needs,
     }  # fmt: skip
     fields["also"] = [_version(text) for text in also or []]
-    ask = questions.ask if _terminal() and not json_output else None
+    ask = addition.ask if _terminal() and not json_output else None
     entry = _added(Addition(find().root, topic, url), fields, ask, offline, dry_run)
     _say(entry, json_output, dry_run)
 
@@ -79,7 +78,7 @@ def add_command(
 def _added(
     new: Addition, fields: dict[str, Any], ask: Ask | None, offline: bool, dry: bool
 ) -> Added:
-    from warpshelf.edit.listfile import dump
+    from warpshelf.edit.addition import dump
 
     found = None if offline else _looked_up(new)
     if found and new.moved(found):
@@ -132,7 +131,7 @@ def _note(text: str) -> None:
 
 def _version(text: str) -> dict[str, str]:
     """`code=https://…` as an entry's `also` holds it."""
-    from warpshelf.readings.spelling import canonical
+    from warpshelf.readings.identity import canonical
 
     what, equals, url = text.partition("=")
     if not equals or not re.fullmatch(r"\s*[a-z]+\s*", what):
@@ -170,7 +169,7 @@ def from_form_command(
 ) -> None:
     """Add the reading of a filled-in form. A workflow runs this on an issue that was accepted."""
     from warpshelf.core import files
-    from warpshelf.edit import forms, proposal
+    from warpshelf.edit import forms
 
     number, text = forms.issue(file)
     new = None
@@ -181,12 +180,12 @@ def from_form_command(
         entry = new.add(fields=form.fields, metadata=found)
     except ShelfError as error:
         if report is not None:
-            said = proposal.refused(error.findings, new.path if new else None)
+            said = forms.refused(error.findings, new.path if new else None)
             files.write_atomically(report, files.dump(said))
         raise
     notes = form.notes(new, found)
     if report is not None:
-        files.write_atomically(report, files.dump(proposal.accepted(entry, number, notes)))
+        files.write_atomically(report, files.dump(forms.accepted(entry, number, notes)))
     for note in notes:
         _note(note)
     _say(entry, False, False)

@@ -1,4 +1,8 @@
-"""A reading on its way onto the shelf; it arrives whole, or nothing is written."""
+"""A reading on its way onto the shelf; it arrives whole, or nothing is written.
+
+The list of its topic gets one entry more, and what stands there stays as it is, to the byte. What a
+terminal is asked for is told here too; Enter takes what was found.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +12,88 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import typer
+import yaml
 from pydantic import ValidationError
 
 from warpshelf.core.files import write_atomically
-from warpshelf.core.findings import Finding, ShelfError
-from warpshelf.edit.listfile import blank, extended
-from warpshelf.readings import crosscheck, years
-from warpshelf.readings.entries import Entry
-from warpshelf.readings.fields import OTHER_SCRIPT
-from warpshelf.readings.identity import identity
-from warpshelf.readings.messages import explain, nearest
-from warpshelf.readings.model import KEYS, Reading, Shelf, load
-from warpshelf.readings.spelling import canonical, problems
+from warpshelf.core.findings import Finding, ShelfError, visible
+from warpshelf.readings import crosscheck, titles
+from warpshelf.readings.entries import Entry, Reader, explain, nearest
+from warpshelf.readings.identity import canonical, identity, problems
+from warpshelf.readings.model import KEYS, OTHER_SCRIPT, Kind, Level, Reading, Shelf, load
 from warpshelf.readings.titles import alike
-from warpshelf.web.metadata import Metadata
+from warpshelf.web.services import TITLE, Metadata
+
+WIDTH = 88  # columns after which PyYAML ends a line at the next space
+EMPTY = re.compile(r"(?m)^\[[ \t]*\][ \t]*(?:\r?\n|\Z)")  # a list that holds nothing yet
+
+
+def dump(values: Mapping[str, Any], indent: int, newline: str) -> str:
+    """An entry as YAML, its dash at column `indent`; it reads back as `values`."""
+    lines: list[str] = []
+    for key, value in values.items():
+        if key == "added":
+            lines.append(f'{key}: "{value}"')
+        elif isinstance(value, list | tuple) and not any(isinstance(v, Mapping) for v in value):
+            lines += f"{key}: {_yaml(list(value), flow=True)}".rstrip("\n").split("\n")
+        else:
+            value = [dict(version) for version in value] if key == "also" else value
+            first, *rest = _yaml({key: value}, flow=False).rstrip("\n").split("\n")
+            lines += [first, *(f"  {line}" if key == "also" else line for line in rest)]
+    pad = " " * indent
+    marked = [f"{pad}{'- ' if not n else '  '}{line}" for n, line in enumerate(lines)]
+    return newline.join(line.rstrip(" ") for line in marked) + newline
+
+
+def _yaml(value: Any, *, flow: bool) -> str:
+    text: str = yaml.safe_dump(
+        value, allow_unicode=True, default_flow_style=flow, sort_keys=False, width=WIDTH
+    )
+    return text
+
+
+def blank(data: bytes) -> bool:
+    """Whether a list's file holds nothing but comments and white space."""
+    return not re.sub(rb"(?m)^\s*#.*$", b"", data).strip()
+
+
+def extended(path: str, old: bytes, values: Mapping[str, Any]) -> tuple[bytes, str]:
+    """The bytes of the list `old` with an entry behind the rest, and that entry's own lines.
+
+    Line ends, the column of the dashes and the habit of a blank line between entries are kept.
+
+    Raises:
+        ShelfError: `old` is no list that can take an entry, at `path`.
+    """
+    reader = Reader(path, old)
+    if reader.findings and not blank(old):
+        raise ShelfError(reader.findings)
+    newline = "\r\n" if old.count(b"\r\n") * 2 > old.count(b"\n") else "\n"
+    before = old.decode("utf-8")
+    if reader.indent is None and not reader.entries:
+        before = EMPTY.sub("", before, count=1)
+    elif reader.indent is None:
+        mend = "write it as lines that start with -"
+        raise ShelfError(Finding(path, None, "the list is written as [ … ]", mend))
+    text = dump(values, reader.indent or 0, newline)
+    gap = "" if not before or before.endswith("\n") else newline
+    if (
+        re.search(r"\n[ \r]*\n(?: *#.*\n)* *- ", before)
+        and before.rstrip(" \r\n") + newline * 2 != before
+    ):
+        gap += newline  # the file keeps a blank line between its entries
+    data = (before + gap + text).encode("utf-8")
+    after = Reader(path, data)
+    kept = [entry.fields for entry in reader.entries]
+    if after.findings or [entry.fields for entry in after.entries] != [*kept, dict(values)]:
+        mend = "see that the file is a plain list of entries, or add this one by hand"
+        said = after.findings or [Finding(path, None, "an entry cannot be appended", mend)]
+        raise ShelfError(said)
+    return data, text
+
 
 Ask = Callable[["Addition", Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]
 REQUIRED = ("title", "kind", "why")
@@ -108,7 +178,7 @@ class Addition:
             values["authors"] = list(metadata.authors)
             values["lang"] = None if metadata.lang == "en" else metadata.lang
             values["also"] = [{"what": what, "url": url} for what, url in metadata.also]
-            if metadata.year and (meant := years.meant(self.url, metadata.venue)):
+            if metadata.year and (meant := titles.year_meant(self.url, metadata.venue)):
                 values["year"] = metadata.year if metadata.year in meant[0] else meant[0][-1]
         told = {key: value for key, value in values.items() if value not in NOTHING}
         # What an entry cannot hold was not found: nobody here could mend it.
@@ -237,3 +307,80 @@ def _id(titles: Sequence[str], taken: set[str]) -> str:
         number += 1
         name = f"{base}-{number}"
     return name
+
+
+LEAVE = "-"  # the answer that leaves out what was found
+# In the order of asking. {kinds} and {levels} are those of the schema.
+QUESTIONS = {
+    "title": "Title, as on the work",
+    "lang": "Its language, two letters",
+    "title_en": "Its title in English",
+    "kind": "Kind ({kinds})",
+    "authors": "Authors, with commas",
+    "year": "Year",
+    "venue": "Venue: conference, journal, blog or channel",
+    "level": "Level ({levels})",
+    "tags": "Tags, with commas",
+    "why": "Why: what one knows after reading it, in your words, at most {limit} characters",
+}
+NEEDED = ("title", "kind", "why", "lang", "title_en")
+LANGUAGE = ("lang", "title_en")  # what only a title in another language needs
+LISTS = ("authors", "tags")
+
+
+def ask(addition: Addition, known: Mapping[str, Any], offered: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of an entry: `known` as they are, the rest by answers, with `offered` as theirs.
+
+    A wrong answer is refused with its reason and asked for again. An empty answer takes what is
+    offered, or leaves out what need not be there; `-` leaves it out in any case.
+
+    Raises:
+        typer.Abort: the input ended.
+    """
+    values = {**{key: value for key, value in offered.items() if key not in QUESTIONS}, **known}
+    foreign = bool(OTHER_SCRIPT.search(known.get("title", "")))
+    typer.echo(f"Enter takes what is in [ ]; {LEAVE} leaves it out.", err=True)
+    for key, question in QUESTIONS.items():
+        if key in known or key == "title_en" and values.get("lang", "en") == "en":
+            continue
+        if key == "lang" and not foreign and "lang" not in offered:
+            continue
+        needed = key in NEEDED and (foreign or key not in LANGUAGE)
+        beside = {k: values[k] for k in ("title", "lang") if k in values and key in LANGUAGE}
+        value = _answer(addition, key, question, offered.get(key), needed, beside)
+        foreign = foreign or key == "title" and bool(OTHER_SCRIPT.search(value))
+        if value not in (None, []):
+            values[key] = value
+    return values
+
+
+def _answer(
+    addition: Addition, key: str, question: str, offered: Any, needed: bool, beside: Any
+) -> Any:
+    choices = {"kinds": Kind, "levels": Level}
+    words = {name: ", ".join(get_args(choice)) for name, choice in choices.items()}
+    text = question.format(**words, limit=TITLE)
+    shown = visible(", ".join(offered) if isinstance(offered, list) else str(offered or ""))
+    while True:
+        answer = typer.prompt(text, default=shown, show_default=bool(shown), err=True).strip()
+        if answer == LEAVE:
+            answer = ""
+        elif answer == shown and offered is not None:
+            return offered
+        if not answer:
+            if not needed:
+                return None
+            typer.echo(f"  an entry needs {key}", err=True)
+            continue
+        value = answered(key, answer)
+        said = addition.refusal(**{**beside, key: value})
+        if said is None:
+            return value
+        typer.echo(f"  {visible(said)}", err=True)
+
+
+def answered(key: str, answer: str) -> Any:
+    """An answer as the value of a key; the schema says whether it is one."""
+    if key in LISTS:
+        return [part.strip() for part in re.split("[,;]", answer) if part.strip()]
+    return int(answer) if key == "year" and re.fullmatch("[0-9]{1,6}", answer) else answer

@@ -1,27 +1,31 @@
-"""A filled-in issue form, read back from the Markdown that GitHub makes of it.
+"""A filled-in issue form, read back from GitHub's Markdown, and what GitHub is told of it.
 
 GitHub writes each field as `### label`, a blank line and the answer; one that was left out says
 `_No response_`. Whoever opened the issue may have put anything there, by the form or by editing the
 text, so it is data to be doubted: only what can be seen in the issue counts, and a text that could
 be read in two ways is refused.
+
+GitHub is told a pull request's words, or why there is none. Titles and texts of others stand there
+in code fences that nothing in them can close: in them GitHub makes no mention, reference or closing
+keyword. Nowhere else does a word of theirs stand.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from warpshelf.core.findings import Finding, ShelfError
-from warpshelf.edit.addition import Addition
-from warpshelf.readings.identity import identity
+from warpshelf.core.findings import LONGEST, Finding, ShelfError, visible
+from warpshelf.edit.addition import Added, Addition
+from warpshelf.readings.identity import canonical, identity
 from warpshelf.readings.model import load
-from warpshelf.readings.spelling import canonical
-from warpshelf.web.metadata import Metadata
+from warpshelf.web.services import Metadata
 
-LONGEST = 65_536  # characters that GitHub lets an issue have
+LARGEST = 65_536  # characters that GitHub lets an issue have
 ANOTHER = "another one (name it under notes)"
 NONE = "_No response_"
 # The labels of .github/ISSUE_TEMPLATE/link.yml, in its order, and what is typed there.
@@ -101,8 +105,8 @@ def answers(text: str) -> dict[str, str]:
     Raises:
         ShelfError: a label stands there twice, none does, or the text is too long.
     """
-    if len(text) > LONGEST:
-        raise _wrong("form", f"has {len(text)} characters, over {LONGEST}", "shorten it")
+    if len(text) > LARGEST:
+        raise _wrong("form", f"has {len(text)} characters, over {LARGEST}", "shorten it")
     found: dict[str, list[str]] = {}
     lines: list[str] = []
     for line in re.sub(r"\r\n?", "\n", text).split("\n"):
@@ -205,3 +209,53 @@ def _version(line: str) -> dict[str, str]:
         return {"what": what, "url": canonical(found[2], what in ("preprint", "published"))}
     except ValueError as error:
         raise _wrong("also", str(error), "write it as https://…") from None
+
+
+MOST = 50  # findings or notes that are told
+LABEL = "accepted"
+
+
+def fenced(lines: Iterable[str]) -> str:
+    """A code block of GitHub's Markdown that shows `lines`, each on one line, and nothing else."""
+    kept = [visible(line)[:LONGEST] for line in lines]
+    longest = max((len(run) for line in kept for run in re.findall("`+", line)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return "\n".join([f"{fence}text", *kept, fence])
+
+
+def accepted(entry: Added, number: int | None, notes: Sequence[str] = ()) -> dict[str, Any]:
+    """The pull request for an entry that was written, from the issue `number`.
+
+    Its title and the first part of its body hold only the entry's id and path, which are plain.
+    """
+    where = entry.path.removeprefix("docs/").removesuffix(".yml")
+    body = [f"Adds the reading `{entry.reading.id}` to `{entry.path}`, as the form asks for."]
+    if number is not None:
+        body.append(f"Closes #{number}")
+    if notes:
+        body += ["To look at before it is merged:", fenced(notes[:MOST])]
+    return {
+        "ok": True,
+        "path": entry.path,
+        "title": f"Add the reading {entry.reading.id} to {where}",
+        "body": "\n\n".join(body) + "\n",
+    }
+
+
+def refused(findings: Sequence[Finding], path: str | None = None) -> dict[str, Any]:
+    """The comment on an issue whose form cannot become an entry of the list at `path`."""
+    lines = [_told(finding, path) for finding in findings[:MOST]]
+    if len(findings) > MOST:
+        lines.append(f"and {len(findings) - MOST} more")
+    body = [
+        "The form cannot become an entry as it is:",
+        fenced(lines),
+        "Whoever opened the issue can mend its text; then a maintainer sets the label "
+        f"`{LABEL}` again.",
+    ]
+    return {"ok": False, "comment": "\n\n".join(body) + "\n"}
+
+
+def _told(finding: Finding, path: str | None) -> str:
+    """The finding without its place, where that is in the list that was not written."""
+    return f"{finding.what}; {finding.mend}" if finding.path == path else str(finding)

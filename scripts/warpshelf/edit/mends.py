@@ -1,20 +1,188 @@
-"""What `shelf check --fix` changes in the lists by itself, and nothing else in them.
+"""What `shelf check --fix` changes in the lists by itself: what it is safe to change unasked.
 
-All bytes but those of the mend stay as they are: comments, blank lines, quotes, folds, CRLF. What
-was mended is read again before it reaches the disk, and must say what it said before.
+A mend replaces the characters of one value, or takes spaces from the end of a line. All other bytes
+stay as they are: comments, blank lines, quotes, folds, CRLF. What was mended is read again before
+it reaches the disk, and must say what it said before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from warpshelf.core.files import write_atomically
-from warpshelf.core.findings import Finding
-from warpshelf.edit.edits import Edit, Mend, flat, spaces, values
-from warpshelf.readings.entries import KeyPath, Reader
-from warpshelf.readings.model import GLOSSARY
+from warpshelf.core.findings import Finding, visible
+from warpshelf.readings import titles
+from warpshelf.readings.entries import FLAGS, Entry, KeyPath, Reader
+from warpshelf.readings.identity import canonical
+from warpshelf.readings.model import GLOSSARY, KEYS, LANGUAGES, meant_language
+
+NUMBERS = {"year", "rating"}  # the keys whose values are numbers; all others are texts
+VERSIONS = ("preprint", "published")
+INDICATORS = re.compile(r"[\[\]{},]|: |:$| #|^[-?:](?: |$)|^[&*!|>'\"%@`#]")
+_RESOLVER: Any = yaml.SafeLoader("")
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(frozen=True, order=True)
+class Mend:
+    """One thing that was mended, on the line where it was found."""
+
+    path: str
+    line: int
+    what: str
+
+    def __str__(self) -> str:
+        return visible(f"{self.path}:{self.line}: mended {self.what}")
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Characters `start` to `end` of the text give way to `text`; `value` is what is read there."""
+
+    start: int
+    end: int
+    text: str
+    mend: Mend
+    place: tuple[int, KeyPath] | None = None  # the entry, by number, and the place within it
+    value: Any = None
+
+
+def flat(fields: dict[str, Any]) -> Iterator[tuple[KeyPath, Any]]:
+    """All values of an entry with their places: lists and mappings, and what is in them."""
+    pending: list[tuple[KeyPath, Any]] = [((), fields)]
+    while pending:
+        place, value = pending.pop()
+        yield place, value
+        if isinstance(value, dict):
+            pending += [((*place, key), inner) for key, inner in value.items()]
+        elif isinstance(value, list):
+            pending += [((*place, number), inner) for number, inner in enumerate(value)]
+
+
+def _entries(text: str) -> list[yaml.MappingNode]:
+    """The mappings of the list, with the places of all that is in them."""
+    node: Any = yaml.compose(text, Loader=_LOADER)
+    return [one for one in node.value if isinstance(one, yaml.MappingNode)]
+
+
+def _scalars(node: Any, place: KeyPath = ()) -> Iterator[tuple[KeyPath, yaml.ScalarNode]]:
+    if isinstance(node, yaml.ScalarNode):
+        yield place, node
+    elif isinstance(node, yaml.SequenceNode):
+        for number, item in enumerate(node.value):
+            yield from _scalars(item, (*place, number))
+    else:
+        seen: set[str] = set()
+        for key, value in node.value:
+            if key.value not in seen:  # of a key written twice, the first is what was read
+                yield from _scalars(value, (*place, key.value))
+            seen.add(key.value)
+
+
+def values(path: str, text: str, reader: Reader) -> Iterator[Edit]:
+    """Values surely meant otherwise: addresses, languages, years, quotes, spaces at the ends."""
+    wanted = [dict(_wanted(entry)) for entry in reader.entries]
+    if not any(wanted):
+        return
+    for number, (node, meant) in enumerate(zip(_entries(text), wanted, strict=True)):
+        for place, scalar in _scalars(node) if meant else ():
+            style = scalar.style or ""
+            if place not in meant or style in ("|", ">"):
+                continue
+            new, said = meant[place]
+            name = " ".join(str(p + 1) if isinstance(p, int) else p for p in place)
+            done = Mend(path, scalar.start_mark.line + 1, f"{name}: {said}")
+            start, end = scalar.start_mark.index, scalar.end_mark.index
+            shown = str(new) if isinstance(new, int) else _quoted(new, style)
+            value = new if isinstance(new, int) else " ".join(new.split())
+            yield Edit(start, end, shown, done, (number, place), value)
+
+
+def _wanted(entry: Entry) -> Iterator[tuple[KeyPath, tuple[str | int, str]]]:
+    """The values that are meant, where others are written, and what is said of each change."""
+    fields = entry.fields
+    for place, value in flat(fields):
+        if not place or place[0] not in KEYS or not isinstance(value, str | int):
+            continue
+        if place[0] in NUMBERS:
+            quoted = isinstance(value, str) and re.fullmatch(r"\s*[1-9]\d{0,3}\s*", value)
+            number = int(value) if quoted or isinstance(value, int) else None
+            if number and place == ("year",) and (told := _year(fields, number)):
+                yield place, (told[0], f"{told[0]}, as {told[1]}; it was {number}")
+            elif number and quoted:
+                yield place, (number, f"{number}, without quotes")
+            continue
+        form = str(value).strip()
+        if not form or "\n" in form or place in FLAGS:
+            continue
+        changed = form
+        if place == ("lang",) and form not in LANGUAGES:
+            changed = meant_language(form) or form
+        elif place[-1] == "url" and (len(place) == 1 or place[0] == "also"):
+            main = len(place) == 1 or _role(fields, place) in VERSIONS
+            with suppress(ValueError):
+                changed = canonical(form, main)
+        if changed != form:
+            yield place, (changed, f"{changed}, which was {form}")
+        elif isinstance(value, int) or place in entry.refused:
+            yield place, (form, f"{form}, in quotes")
+        elif form != value.strip("\n"):
+            yield place, (form, "without the spaces at its ends")
+
+
+def _year(fields: dict[str, Any], number: int) -> tuple[int, str] | None:
+    """The one year meant where `number` stands, and who says so; None if `number` may be right."""
+    url, venue = fields.get("url"), fields.get("venue")
+    with suppress(ValueError):
+        told = (
+            titles.year_meant(url, venue)
+            if isinstance(url, str) and isinstance(venue, str)
+            else None
+        )
+        if told and len(told[0]) == 1 and number not in told[0]:
+            return told[0][0], told[1]
+    return None
+
+
+def _role(fields: dict[str, Any], place: KeyPath) -> Any:
+    """What the address at `("also", 0, "url")` is said to be."""
+    beside: Any = fields
+    for part in place[:-1]:
+        beside = beside[part]
+    return beside.get("what")
+
+
+def _quoted(value: str | int, style: str) -> str:
+    """`value` as YAML, in quotes where it had them or needs them."""
+    text = str(value)
+    if style == "'" and text.isprintable():
+        return "'" + text.replace("'", "''") + "'"
+    tag = _RESOLVER.resolve(yaml.ScalarNode, text, (True, False)).rpartition(":")[2]
+    if style or tag != "str" or INDICATORS.search(text) or not text.isprintable():
+        return json.dumps(text, ensure_ascii=False)
+    return text
+
+
+def spaces(path: str, text: str, reader: Reader) -> Iterator[Edit]:
+    """Spaces at the ends of lines."""
+    start = 0
+    untidy = set(reader.untidy)
+    for number, line in enumerate(text.split("\n"), 1):
+        if number in untidy:
+            kept = line.removesuffix("\r")
+            bare = kept.rstrip(" \t")
+            mend = Mend(path, number, "spaces at the end of the line")
+            yield Edit(start + len(bare), start + len(kept), "", mend)
+        start += len(line) + 1
+
 
 BOM = "\ufeff"
 

@@ -20,12 +20,10 @@ from warpshelf.bench.run import SPENT, Verdict
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding
 from warpshelf.core.project import Project
-from warpshelf.fleet import node, parcel
-from warpshelf.fleet.agenda import Item, Kind, agenda
+from warpshelf.fleet import bundle, node
+from warpshelf.fleet.bundle import Spool, left, outcome
 from warpshelf.fleet.cluster import Cluster, Lost, Ref, Work
-from warpshelf.fleet.muster import LOOKING, Muster, muster
-from warpshelf.fleet.outcomes import left, outcome
-from warpshelf.fleet.spool import Spool
+from warpshelf.fleet.queue import LOOKING, Item, Kind, Muster, agenda, muster
 
 GRACE = 120.0  # seconds that a kind may be without a node before its items are left
 SLACK = 60.0  # seconds beyond its own limit after which a task is taken for unreachable
@@ -107,7 +105,7 @@ class Fleet:
         assert self.options.out is not None
         with (
             Spool(self.options.out, reads=plan) as spool,
-            parcel.packed(self.project, chosen) as folder,
+            bundle.packed(self.project, chosen) as folder,
             Cluster(address, folder) as cluster,
         ):
             gpus = self.options.only != "cpu"

@@ -13,8 +13,7 @@ from typing import Any
 from warpshelf.core.findings import Finding, visible
 from warpshelf.core.markup import escape
 from warpshelf.links import health
-from warpshelf.links.roster import Link
-from warpshelf.links.survey import Survey
+from warpshelf.links.survey import Link, Survey
 
 # In the order in which they are shown; the first three are for somebody to mend.
 GROUPS = {

@@ -1,33 +1,202 @@
 """One check of the shelf's links, from what is listed to what is recorded.
 
-What stood in the file before, what the web answers now, and what the readings say are put together
-here; the file and the cache are the only things written.
+Every link is listed with the places that name it. What stood in the file before, what the web
+answers now, and what the readings say are put together here; the file and the cache are the only
+things written. A link can be alive and lead to the wrong paper: arXiv, DOIs and GitHub are asked
+what is there, and it is compared with the shelf.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import httpx
+import yaml
 
 from warpshelf.core.files import dump, write_atomically
 from warpshelf.core.findings import Finding, ShelfError
-from warpshelf.links import health, liveness, works
+from warpshelf.links import health, liveness
 from warpshelf.links.health import Health
-from warpshelf.links.liveness import Outcome
-from warpshelf.links.lychee import Web
-from warpshelf.links.roster import Link, listed
-from warpshelf.links.streaks import TROUBLES, follow
+from warpshelf.links.liveness import TROUBLES, Outcome, Web, follow
 from warpshelf.readings import model
-from warpshelf.readings.messages import nearest
-from warpshelf.readings.model import Shelf
+from warpshelf.readings.entries import KeyPath, nearest
+from warpshelf.readings.identity import identity
+from warpshelf.readings.model import Reading, Shelf
+from warpshelf.readings.titles import alike, named
 from warpshelf.web import fetch, lookup
-from warpshelf.web.services import Endpoints
+from warpshelf.web.fetch import Unreachable
+from warpshelf.web.services import Endpoints, Metadata
+
+
+@dataclass
+class Link:
+    """An address on the shelf and the places that name it, in the order of the files."""
+
+    url: str
+    places: list[tuple[Reading, KeyPath]] = field(default_factory=list)
+
+    @property
+    def reading(self) -> Reading:
+        """The reading that it is the address of, or else the first that names it."""
+        return self._own[0]
+
+    @property
+    def role(self) -> str:
+        """`url`, or what it is to its reading: `preprint`, `code`."""
+        reading, place = self._own
+        return "url" if place == ("url",) else reading.also[int(place[1])].what
+
+    @property
+    def where(self) -> tuple[str, int]:
+        """The file and line that name it."""
+        reading, place = self._own
+        return reading.path, reading.line_of(*place)
+
+    @property
+    def _own(self) -> tuple[Reading, KeyPath]:
+        return next((found for found in self.places if found[1] == ("url",)), self.places[0])
+
+
+def listed(shelf: Shelf) -> dict[str, Link]:
+    """Every address that the shelf's entries name, in the order of the files."""
+    links: dict[str, Link] = {}
+    for reading in shelf.entries:
+        places: list[tuple[KeyPath, str]] = [(("url",), reading.url)]
+        places += [(("also", n, "url"), version.url) for n, version in enumerate(reading.also)]
+        for place, url in places:
+            links.setdefault(url, Link(url)).places.append((reading, place))
+    return links
+
+
+def since(root: Path, revision: str) -> set[str]:
+    """The addresses of the readings here that `revision` does not have.
+
+    Raises:
+        ShelfError: `revision` is no commit of this repository.
+    """
+    old = _addresses_at(root, revision)
+    return {url for url in listed(model.load(root)) if url not in old}
+
+
+def _addresses_at(root: Path, revision: str) -> set[str]:
+    asked = ["rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"]
+    commit = _git(root, *asked)
+    if commit is None:
+        what = f"{revision!r} is no commit of this repository"
+        raise ShelfError(Finding("--changed-since", None, what, "fetch it, or name another"))
+    name = commit.decode().strip()
+    listed = _git(root, "ls-tree", "-r", "-z", "--name-only", name, "--", "docs") or b""
+    found: set[str] = set()
+    for path in filter(lambda path: path.endswith(b".yml"), listed.split(b"\0")):
+        try:
+            text = _git(root, "show", f"{name}:./{path.decode()}") or b""
+            found |= set(_urls(yaml.safe_load(text)))
+        except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError):
+            continue  # what could not be read then counts as new
+    return found
+
+
+def _urls(value: object) -> list[str]:
+    if isinstance(value, dict):
+        own = [value["url"]] if isinstance(value.get("url"), str) else []
+        return own + [url for inner in value.values() for url in _urls(inner)]
+    return [url for inner in value for url in _urls(inner)] if isinstance(value, list) else []
+
+
+def _git(root: Path, *words: str) -> bytes | None:
+    """The output of a Git command; None where it fails."""
+    try:
+        done = subprocess.run(["git", *words], cwd=root, capture_output=True, check=False)
+    except OSError as error:
+        what = f"cannot be run ({error.strerror})"
+        raise ShelfError(Finding("git", None, what, "install it, or leave the option")) from None
+    return done.stdout if done.returncode == 0 else None
+
+
+# Seconds between two questions for a title, by the name that an identity starts with. arXiv asks
+# for three seconds between two.
+PAUSES = {"arxiv": 3.0, "doi": 1.0, "github": 0.5}
+PATIENCE = 3  # questions in a row that a source fails to answer before it is left in peace
+
+
+def due(link: Link, there: str | None) -> bool:
+    """Whether to ask what the work behind `link` is called, `there` being what is known.
+
+    A known title that fits is not asked for again: what an arXiv number or a DOI names stays.
+    """
+    name = identity(link.url)
+    if name.startswith("github:"):  # only a repository has a name, and only an entry of its own
+        named_so = name.count("/") == 1 and link.role == "url"
+    else:
+        named_so = name.startswith(("arxiv:", "doi:"))
+        named_so = named_so and link.role in ("url", "preprint", "published")
+    return named_so and not (there and fits(link, there))
+
+
+def fits(link: Link, there: str) -> bool:
+    """Whether the work called `there` can be what `link` is listed as."""
+    reading = link.reading
+    ours = [title for title in (reading.title, reading.title_en) if title]
+    name = identity(link.url)
+    if name.startswith("github:"):
+        repository, _, says = there.partition(": ")
+        return named(ours, repository, says)
+    return alike(ours, there, version=link.role != "url")
+
+
+def ask(
+    links: Iterable[Link],
+    client: httpx.Client,
+    endpoints: Endpoints,
+    pauses: Mapping[str, float] = PAUSES,
+    enough: Callable[[int], bool] = lambda done: False,
+) -> dict[str, str]:
+    """What the works behind `links` are called, by address, for those of which it was told.
+
+    `enough` hears how many are done and ends it by True.
+    """
+    titles: dict[str, str] = {}
+    failures: dict[str, int] = {}
+    for number, link in enumerate(links):
+        source = identity(link.url).partition(":")[0]
+        if failures.get(source, 0) >= PATIENCE:
+            continue
+        if enough(number):
+            break
+        try:
+            found = lookup.lookup(link.url, client, endpoints)
+            failures[source] = 0
+        except Unreachable:
+            found = None
+            failures[source] = failures.get(source, 0) + 1
+        if found and (title := _called(found)):
+            titles[link.url] = title
+        time.sleep(pauses.get(source, 1.0))
+    return titles
+
+
+def known_to_github(request: httpx.Request) -> httpx.Request:
+    """Say who asks, to GitHub's interface alone: it answers strangers 60 times an hour."""
+    token = os.environ.get("GITHUB_TOKEN")
+    if token and request.url.scheme == "https" and request.url.host == "api.github.com":
+        request.headers["Authorization"] = f"Bearer {token}"
+    return request
+
+
+def _called(found: Metadata) -> str | None:
+    """The title to keep. A repository's is its name, which says little: what it is follows."""
+    name = found.title
+    if identity(found.url).startswith("github:"):
+        name = "/".join([*found.authors, name]) + (f": {found.about}" if found.about else "")
+    return health.kept_title(name)
+
 
 # A day of theirs on which two of these do not answer is a day on which we know nothing.
 CANARIES = ("https://github.com/", "https://arxiv.org/", "https://doi.org/")
@@ -55,7 +224,7 @@ class Means:
     web: Web = field(default_factory=Web)
     canaries: tuple[str, ...] = CANARIES
     endpoints: Endpoints = field(default_factory=Endpoints)
-    pauses: dict[str, float] = field(default_factory=lambda: works.PAUSES)
+    pauses: dict[str, float] = field(default_factory=lambda: PAUSES)
     today: date | None = None
     tell: Callable[[str, int, int], None] = lambda what, done, of: None
 
@@ -78,7 +247,7 @@ class Survey:
 
     def _other(self, link: Link) -> bool:
         there = self.health[link.url].title_there
-        return there is not None and not works.fits(link, there)
+        return there is not None and not fits(link, there)
 
 
 def take(root: Path, options: Options, means: Means | None = None) -> Survey:
@@ -143,7 +312,7 @@ def _complete(
 ) -> None:
     """Add archived copies to the links that fail, and the titles of the works behind links."""
     with fetch.client() as client:
-        client.auth = works.known_to_github
+        client.auth = known_to_github
         for link in chosen:
             state = states.get(link.url)
             if state is None or state.state not in TROUBLES or state.archived:
@@ -157,14 +326,14 @@ def _complete(
             link
             for link in chosen
             if link.url in states
-            and works.due(link, None if options.force else states[link.url].title_there)
+            and due(link, None if options.force else states[link.url].title_there)
         ]
 
         def enough(done: int) -> bool:
             means.tell("titles", done, len(asked))
             return time.monotonic() >= end
 
-        told = works.ask(asked, client, means.endpoints, means.pauses, enough)
+        told = ask(asked, client, means.endpoints, means.pauses, enough)
         for url, title in told.items():
             states[url] = replace(states[url], title_there=title)
 

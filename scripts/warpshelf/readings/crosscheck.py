@@ -6,10 +6,9 @@ import unicodedata
 from collections.abc import Collection, Iterator
 
 from warpshelf.core.findings import Finding
-from warpshelf.readings import spelling, titles, years
-from warpshelf.readings.entries import KeyPath
-from warpshelf.readings.identity import identity
-from warpshelf.readings.messages import nearest
+from warpshelf.readings import titles
+from warpshelf.readings.entries import KeyPath, nearest
+from warpshelf.readings.identity import identity, problems
 from warpshelf.readings.model import Also, Reading, Shelf
 
 VERSIONS = ("preprint", "published")  # the same work as the entry's own url
@@ -100,7 +99,7 @@ def _starts(shelf: Shelf) -> Iterator[Finding]:
 
 def _years(shelf: Shelf) -> Iterator[Finding]:
     for reading in shelf.entries:
-        told = years.meant(reading.url, reading.venue)
+        told = titles.year_meant(reading.url, reading.venue)
         if told and reading.year and reading.year not in told[0]:
             what = f"{reading.id}: year is {reading.year}, but {told[1]}"
             mend = f"write {told[0][-1]}, or correct the venue"
@@ -224,7 +223,7 @@ def _urls(shelf: Shelf) -> Iterator[Finding]:
             for number, version in enumerate(reading.also)
         ]
         for place, url, main in places:
-            for what, mend in spelling.problems(url, main):
+            for what, mend in problems(url, main):
                 yield _at(reading, place, what, mend)
 
 

@@ -14,8 +14,7 @@ from pydantic import TypeAdapter
 from warpshelf.core.files import write_atomically
 from warpshelf.core.findings import Finding
 from warpshelf.core.project import Project
-from warpshelf.readings.fields import OTHER_SCRIPT
-from warpshelf.readings.model import Reading
+from warpshelf.readings.model import OTHER_SCRIPT, Reading
 
 PLACE = "docs/assets/readings.schema.json"
 ADDRESS = "https://warpshelf.github.io/warpshelf/assets/readings.schema.json"

@@ -1,4 +1,4 @@
-"""When two titles name one work: on the shelf, and behind a link.
+"""When two titles name one work: on the shelf, and behind a link; and which year is the work's.
 
 On the shelf two titles are alike where they have the same words, left aside case, punctuation,
 spaces, articles and the like, and plurals; or where they differ in one slip of one long word; or,
@@ -9,6 +9,11 @@ each.
 
 Behind a link the title comes from the web, with its markup, and only ours is asked whether it can
 be the same; so more is forgiven.
+
+The year of a work is that of the version which its venue names. A preprint and its publication
+often fall into different years. The list, the exports and the sort by year can hold one, and it is
+the venue's, so that "ICLR 2024" never stands beside 2023. Where there is only a preprint, arXiv's
+number tells the year.
 """
 
 from __future__ import annotations
@@ -17,10 +22,14 @@ import html
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from rapidfuzz import fuzz
 from rapidfuzz.distance import OSA
+
+from warpshelf.readings.identity import identity
+from warpshelf.readings.model import FIRST_YEAR
 
 TOKEN = re.compile(r"\d+(?:\.\d+)*|[^\W\d_]+")
 NUMBER = re.compile(r"\d.*|[ivx]+|.")  # of a part: 2, II, B
@@ -247,3 +256,44 @@ def _alike(ours: Title, there: Title, version: bool) -> bool:
 
 def _numbers(title: Title) -> list[str]:
     return sorted(word for word in title.words if word[0].isdigit())
+
+
+# 2024 in `ICLR 2024`, `CVPR2016` and `NVR-2016-002`; not in `S20241` or the pages `1989-2005`.
+YEAR = re.compile(r"(?<!\d)(?<!\d-)(?<!\b[A-Za-z])(?:19|20)\d\d(?!\d|-\d{4})|[\'\u2019]\d\d(?!\w)")
+ARXIV_NUMBER = re.compile(
+    r"arxiv:(?:.+/)?(\d\d)\d\d"
+)  # 2307.08691, and math/0309136 of before 2007
+PREPRINT = "arxiv"
+
+
+def years_named(venue: str) -> list[int]:
+    """The years that the text of a venue names: 2024 in `ICLR 2024`, 2011 in `SC'11`."""
+    texts = YEAR.findall(venue)
+    found = (int(text) if len(text) == 4 else _century(int(text[1:])) for text in texts)
+    return [year for year in dict.fromkeys(found) if FIRST_YEAR <= year <= _last()]
+
+
+def year_meant(url: str, venue: str | None) -> tuple[list[int], str] | None:
+    """The years that an entry's `year` may be, and who says so; None where nobody does.
+
+    The venue says it where it names a year. Where the preprint is all there is, which is so if the
+    venue is arXiv, its number says it.
+
+    Raises:
+        ValueError: `url` is not an absolute http or https URL.
+    """
+    if venue and (years := years_named(venue)):
+        return years, f"its venue is {venue}"
+    number = ARXIV_NUMBER.match(identity(url))
+    if venue and venue.strip().lower() == PREPRINT and number:
+        year = _century(int(number[1]))
+        return [year], f"its arXiv number is of {year}"
+    return None
+
+
+def _century(two: int) -> int:
+    return 2000 + two if 2000 + two <= _last() else 1900 + two
+
+
+def _last() -> int:
+    return datetime.now(UTC).year + 1

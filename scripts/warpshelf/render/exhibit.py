@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from warpshelf.contract.snippet import ID
 from warpshelf.look.kept import Kept
-from warpshelf.readings.reported import Figure
+from warpshelf.readings.published import Figure
 from warpshelf.records.history import Version
 from warpshelf.records.schema import Record
 from warpshelf.records.siblings import slug_of

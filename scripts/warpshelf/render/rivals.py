@@ -12,7 +12,7 @@ from warpshelf.core.markup import attribute, escape
 from warpshelf.look.builds import Build, of_view
 from warpshelf.look.kept import Kept
 from warpshelf.look.rivalry import Answer
-from warpshelf.readings.rivals import Rival
+from warpshelf.readings.published import Rival
 from warpshelf.records.schema import Record
 from warpshelf.render import tables
 from warpshelf.render.listings import Listing, section, section_names

@@ -17,10 +17,10 @@ from warpshelf.core.findings import Finding
 from warpshelf.core.pages import Page
 from warpshelf.look import kept, rivalry
 from warpshelf.look.kept import Kept
-from warpshelf.readings import reported, rivals
-from warpshelf.readings.messages import nearest
+from warpshelf.readings import published
+from warpshelf.readings.entries import nearest
 from warpshelf.readings.model import Shelf
-from warpshelf.readings.reported import Figure
+from warpshelf.readings.published import Figure
 from warpshelf.records import conditions, siblings, store
 from warpshelf.records.history import History
 from warpshelf.records.ledger import Ledger
@@ -209,7 +209,7 @@ def claims(
 ) -> tuple[list[Claim], list[Finding]]:
     """What others state for a snippet, as far as the shelf has who states it."""
     folder = snippet.project.relative(snippet.folder)
-    figures, findings = reported.load(snippet.folder, folder)
+    figures, findings = published.load_figures(snippet.folder, folder)
     return [
         Claim(figure, Credit(reading.title, targets[reading.id]), figure.url or reading.url)
         for figure in figures
@@ -220,8 +220,8 @@ def claims(
 def check_claims(snippet: Snippet, shelf: Shelf) -> Iterator[Finding]:
     """What is wrong with the figures that others state of a snippet."""
     folder = snippet.project.relative(snippet.folder)
-    where = f"{folder}/{reported.FILE}"
-    figures, findings = reported.load(snippet.folder, folder)
+    where = f"{folder}/{published.REPORTED}"
+    figures, findings = published.load_figures(snippet.folder, folder)
     yield from findings
     truth = store.current(snippet, CPU)
     due = [row for row in truth.get("due", ()) if row["timed"]] if truth else None
@@ -260,7 +260,7 @@ def _case(figure: Figure, due: list[dict[str, Any]], where: str) -> Iterator[Fin
 def paired(snippet: Snippet, views: Iterable[Kept]) -> tuple[list[Pair], list[Finding]]:
     """Each public kernel that was compiled as its entry now has it, and ours of `views`."""
     shown = snippet.project.relative(snippet.folder)
-    known, findings = rivals.load(snippet.folder, shown)
+    known, findings = published.load_rivals(snippet.folder, shown)
     answers, wrong = rivalry.load(snippet.folder, shown)
     views = list(views)
     found = [
@@ -272,11 +272,11 @@ def paired(snippet: Snippet, views: Iterable[Kept]) -> tuple[list[Pair], list[Fi
 def check_rivals(snippet: Snippet) -> Iterator[Finding]:
     """What is wrong with a snippet's rivals.yml and rivals.json, beside its current views."""
     shown = snippet.project.relative(snippet.folder)
-    where = f"{shown}/{rivals.FILE}"
+    where = f"{shown}/{published.RIVALS}"
     views = kept.summaries_of(snippet)[0]
     found, findings = paired(snippet, views)
     yield from findings
-    known = rivals.load(snippet.folder, shown)[0]
+    known = published.load_rivals(snippet.folder, shown)[0]
     folder = " --checkouts FOLDER" if any(one.repository for one in known) else ""
     again = f"run `shelf rivals {snippet.id}{folder}`"
     done = {one.rival.digest for one in found}
@@ -285,7 +285,7 @@ def check_rivals(snippet: Snippet) -> Iterator[Finding]:
             what = f"{rival.kernel} is not compiled as its entry has it"
             yield Finding(where, rival.line, what, again)
     if extra := rivalry.load(snippet.folder, shown)[0].keys() - {one.digest for one in known}:
-        what = f"has {len(extra)} of kernels that {rivals.FILE} does not name"
+        what = f"has {len(extra)} of kernels that {published.RIVALS} does not name"
         yield Finding(f"{shown}/{rivalry.FILE}", None, what, again)
     by = {(one.view["variant"], one.view["kernel"]): one.view["compiler"] for one in views}
     for pair in found if views else ():  # without current views there is no telling

@@ -16,8 +16,8 @@ from typing import Any
 
 import yaml
 
-from warpshelf.catalogue import terms
-from warpshelf.catalogue.terms import Glossary
+from warpshelf.catalogue import glossary
+from warpshelf.catalogue.glossary import Glossary
 from warpshelf.contract import snippet
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core import pages
@@ -130,12 +130,12 @@ def gather(project: Project) -> Holdings:
     findings += wrong
     shelf = model.load(project.root, pages=written)
     findings += shelf.findings
-    glossary = terms.load(project)
-    findings += glossary.findings
+    known_terms = glossary.load(project)
+    findings += known_terms.findings
     known: Mapping[str, Health] = {}
     try:
         known = health.load(project.root)
     except ShelfError as error:  # states that cannot be read take no reading off its page
         findings += error.findings
     found = snippet.discover(project)
-    return Holdings(project, found, shelf, written, said, known, glossary, tuple(findings))
+    return Holdings(project, found, shelf, written, said, known, known_terms, tuple(findings))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from warpshelf.catalogue import everything, paths, terms
+from warpshelf.catalogue import glossary, lists, paths
 from warpshelf.contract import mutants, snippet
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding, ShelfError
@@ -15,7 +15,7 @@ from warpshelf.core.project import Project
 from warpshelf.live import runtime
 from warpshelf.look import kept
 from warpshelf.readings import crosscheck, editors, model
-from warpshelf.readings.messages import nearest
+from warpshelf.readings.entries import nearest
 from warpshelf.records import (
     agreement,
     attestation,
@@ -51,7 +51,7 @@ def check(project: Project) -> list[Finding]:
         if not one.findings:
             findings.extend(_slower(one, past))
     findings.extend(paths.paths(held.pages, held.shelf)[1])
-    findings.extend(terms.check(held.glossary, held.pages, held.shelf, _included(shown)))
+    findings.extend(glossary.check(held.glossary, held.pages, held.shelf, _included(shown)))
     drawn = {
         one.id: _drawn(one) for one in held.snippets if one.id in embedded_pictures(held.pages)
     }
@@ -235,7 +235,7 @@ def _own_page(target: str) -> str | None:
     first, _, rest = target.partition("/")
     if first not in ("readings", "start") or target == "readings/all.md":
         return None
-    return everything.PAGE if target == everything.FRAGMENT else rest
+    return lists.EVERY_PAGE if target == lists.EVERY_FRAGMENT else rest
 
 
 def _embedded(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from warpshelf.catalogue import everything, exports, glossary, lists, paths, walks
-from warpshelf.catalogue.entry import Surroundings
+from warpshelf.catalogue import exports, glossary, lists, paths
+from warpshelf.catalogue.lists import Surroundings
 from warpshelf.contract import snippet
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.files import dump, write_atomically
@@ -52,7 +52,7 @@ def render(project: Project) -> tuple[list[Finding], int]:
                     published[name] = state.attestation
     built, wrong = paths.paths(held.pages, held.shelf)
     findings += wrong
-    texts |= walks.fragments(built, pages, shown)
+    texts |= paths.fragments(built, pages, shown)
     texts |= glossary.fragments(held.glossary, held.shelf, held.pages)
     texts["home/shelf.md"] = home.counts(held.shelf, shown)
     texts["home/result.md"] = home.result(shown, pages)
@@ -89,11 +89,11 @@ def _traces(snippets: Iterable[Snippet]) -> dict[str, str]:
 
 def _lists(held: Holdings, pages: Mapping[str, str]) -> dict[str, str]:
     """The reading lists, and single readings where pages show them."""
-    around = Surroundings(held.shelf, pages, held.health, everything.page(held.pages))
+    around = Surroundings(held.shelf, pages, held.health, lists.page(held.pages))
     exported = held.settings.address is not None
     texts = lists.fragments(around, held.settings.repository, exports=exported)
     texts |= lists.starts(around)
-    texts[everything.FRAGMENT] = everything.rows(around, exports=exported)
+    texts[lists.EVERY_FRAGMENT] = lists.every_row(around, exports=exported)
     texts |= lists.singles(around, inspection.embedded_readings(held.pages))
     texts["readings/all.md"] = lists.contents(held.shelf)
     return texts

@@ -1,16 +1,262 @@
-"""What the web itself says an address is: title, authors, year, venue; and where a copy is."""
+"""What the web says an address is: title, authors, year, venue; and where a copy is.
+
+A service is asked where one knows the address; else the head of the page itself is read, in
+whichever of the usual vocabularies it speaks.
+"""
 
 from __future__ import annotations
 
-from urllib.parse import quote, urlencode, urlsplit
+import json
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from typing import Any
+from urllib.parse import quote, urlencode, urljoin, urlsplit
 
 import httpx
 
-from warpshelf.readings.identity import identity
-from warpshelf.web import fetch, services, webpage
+from warpshelf.readings.identity import clean, identity
+from warpshelf.web import fetch, services
 from warpshelf.web.fetch import AGENT, Unreachable
-from warpshelf.web.metadata import Metadata
-from warpshelf.web.services import Endpoints
+from warpshelf.web.services import Endpoints, Metadata, doi
+
+CHUNK = 8 * 1024
+PENDING = 64 * 1024  # bytes that one tag may hold
+SCRIPTS = 8  # blocks of JSON-LD that are looked at
+ENCODINGS = re.compile(  # those of pages; Python's own such as unicode_escape are none
+    r"utf-?8|utf-16(?:le|be)?|iso-8859-\d{1,2}|windows-125\d|gbk|gb18030|big5|shift_jis|euc-jp"
+    r"|iso-2022-jp|euc-kr|koi8-[ru]"
+)
+WIDER = {"gb2312": "gb18030", "gbk": "gb18030", "iso-8859-1": "windows-1252",
+         "us-ascii": "windows-1252", "ascii": "windows-1252"}  # fmt: skip
+DATES = ("citation_publication_date", "citation_date", "citation_year", "citation_online_date",
+         "article:published_time", "og:article:published_time", "datepublished", "dc.date",
+         "dc.date.issued", "dcterms.date", "dcterms.created", "pubdate", "date")  # fmt: skip
+POSTS = {"article", "blogposting", "newsarticle", "techarticle", "socialmediaposting"}
+KINDS = {"course": "course", "book": "book", "scholarlyarticle": "paper", "videoobject": "talk",
+         "video.other": "talk", "video": "talk"}  # fmt: skip
+SEPARATORS = r"\s+[|\u2013\u2014\u00b7\u2022:-]\s+"
+
+
+def read(data: bytes, url: str, charset: str | None = None) -> Metadata | None:
+    """What the HTML `data`, found at `url`, says of itself; None where it has no title.
+
+    Highwire's `citation_*` comes first, then JSON-LD, then Open Graph, then plain HTML. `charset`
+    is what the server said. Nothing is raised, whatever the data.
+    """
+    head = _Head(decode(data, charset))
+    blocks = [*_blocks(head.scripts)]
+    title = _title(head, blocks, url)
+    if not title:
+        return None
+    said = next((_kind(block) for block in blocks if _kind(block)), None)
+    scholarly = bool(head.first("citation_title"))
+    return Metadata(
+        title=title,
+        url=_own(head.canonical, url),
+        authors=_authors(head, blocks),
+        year=next(filter(None, map(services.year, _dates(head, blocks))), None),
+        venue=_venue(head) or None,
+        kind="paper" if scholarly else said or _open_graph(head),
+        lang=services.language(head.lang or head.first("og:locale"), title),
+        also=_also(head, url) if scholarly else (),
+        about=services.text(head.first("og:description", "description")) or None,
+    )
+
+
+def decode(data: bytes, charset: str | None) -> str:
+    """The text of a page, by its byte order mark, the server's word, its own, or as UTF-8."""
+    if data.startswith(b"\xef\xbb\xbf"):
+        charset = "utf-8"
+    elif data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        charset = "utf-16"
+    elif not charset:
+        own = re.search(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?([\w-]{2,20})", data[:4096], re.I)
+        charset = own[1].decode("ascii", "replace") if own else "utf-8"
+    known = charset.strip().lower()
+    known = WIDER.get(known, known)
+    return data.decode(known if ENCODINGS.fullmatch(known) else "utf-8", "replace")
+
+
+class _Head(HTMLParser):
+    """Metas, links, title and JSON-LD up to the end of the head."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.metas: dict[str, list[str]] = {}
+        self.scripts: list[str] = []
+        self.title = ""
+        self.lang: str | None = None
+        self.canonical: str | None = None
+        self._in = ""
+        self._done = False
+        try:
+            # In pieces: a parser that waits for the end of a tag is given up, not waited for.
+            for start in range(0, len(page), CHUNK):
+                self.feed(page[start : start + CHUNK])
+                if self._done or len(self.rawdata) > PENDING:
+                    break
+        except AssertionError:  # what html.parser says of some malformed declarations
+            pass
+
+    def first(self, *names: str) -> str:
+        """The first text of the first of `names` that has one."""
+        texts = (text for name in names for text in self.metas.get(name, []) if text.strip())
+        return next(texts, "")
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        said = {name: value or "" for name, value in reversed(attrs)}
+        if self._done or tag == "body":
+            self._done = True
+        elif tag == "html":
+            self.lang = self.lang or said.get("lang") or said.get("xml:lang")
+        elif tag == "meta":
+            for key in ("name", "property", "itemprop"):
+                kept = self.metas.setdefault(said.get(key, "").strip().lower()[:80], [])
+                if "content" in said and len(kept) < 200:
+                    kept.append(said["content"])
+        elif tag == "link" and "canonical" in said.get("rel", "").lower().split():
+            self.canonical = self.canonical or said.get("href")
+        elif tag == "title" and not self.title:
+            self._in = "title"
+        elif tag == "script" and said.get("type", "").strip().lower() == "application/ld+json":
+            self._in = "script" if len(self.scripts) < SCRIPTS else ""
+            self.scripts += [""] if self._in else []
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in ("meta", "link"):
+            self.handle_starttag(tag, attrs)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in (self._in, "head"):
+            self._in = ""
+            self._done = self._done or tag == "head"
+
+    def handle_data(self, data: str) -> None:
+        if self._in == "title":
+            self.title += data[:2000]
+        elif self._in == "script":
+            self.scripts[-1] += data
+
+
+def _blocks(scripts: list[str]) -> Iterator[dict[str, Any]]:
+    """The objects of the JSON-LD blocks, those of an @graph included."""
+    for script in scripts:
+        try:
+            said = json.loads(script)
+        except (ValueError, RecursionError):
+            continue
+        for item in said if isinstance(said, list) else [said]:
+            if isinstance(item, dict):
+                graph = item.get("@graph")
+                yield from (x for x in [item, *(graph if type(graph) is list else [])][:50]
+                            if isinstance(x, dict))  # fmt: skip
+
+
+def _types(block: dict[str, Any]) -> list[str]:
+    said = block.get("@type")
+    return [str(kind).lower() for kind in (said if isinstance(said, list) else [said])]
+
+
+def _kind(block: dict[str, Any]) -> str | None:
+    for kind in _types(block):
+        if kind in POSTS or kind in KINDS:
+            return "post" if kind in POSTS else KINDS[kind]
+    return None
+
+
+def _open_graph(head: _Head) -> str | None:
+    said = head.first("og:type").strip().lower()
+    return "post" if said == "article" else KINDS.get(said)
+
+
+def _title(head: _Head, blocks: list[dict[str, Any]], url: str) -> str:
+    if exact := services.marked(head.first("citation_title")):
+        return exact
+    for block in blocks:
+        if _kind(block) and (headline := services.marked(block.get("headline"))):
+            return headline
+    title = services.text(head.first("og:title", "twitter:title")) or services.text(head.title)
+    return _without_site(title, [head.first("og:site_name", "application-name"), url])
+
+
+def _without_site(title: str, sites: list[str]) -> str:
+    """`title` without the site's name behind it, as in `How a warp waits | A blog`."""
+    host = (urlsplit(sites[-1]).hostname or "").removeprefix("www.")
+    named = {_bare(site) for site in [sites[0], host, host.partition(".")[0]]} - {""}
+    last = next(iter([*re.finditer(SEPARATORS, title)][::-1]), None)
+    if last and title[: last.start()].strip() and _bare(title[last.end() :]) in named:
+        return title[: last.start()].strip()
+    return title
+
+
+def _bare(words: str) -> str:
+    return re.sub(r"\W", "", words).casefold()
+
+
+def _authors(head: _Head, blocks: list[dict[str, Any]]) -> tuple[str, ...]:
+    listed = [text for text in head.metas.get("citation_author", []) if text.strip()]
+    if len(listed) < 2:
+        listed = (head.first("citation_authors") or "".join(listed)).split(";")
+    if several := services.authors(services.forward(services.name(text)) for text in listed):
+        return several
+    for block in blocks:
+        said = block.get("author") if _kind(block) else None
+        names = [item.get("name") if isinstance(item, dict) else item
+                 for item in (said if isinstance(said, list) else [said])]  # fmt: skip
+        if several := services.authors(names):
+            return several
+    for key in ("article:author", "author", "dc.creator", "twitter:data1"):
+        if key == "twitter:data1" and head.first("twitter:label1").lower() != "written by":
+            continue
+        if several := services.authors(
+            p for text in head.metas.get(key, []) for p in _people(text)
+        ):
+            return several
+    return ()
+
+
+def _people(text: str) -> list[str]:
+    """`A B, C D and E F` as three; `B, A` as `A B`."""
+    parts = [part.strip() for part in re.split(r"[,;]\s+|\s+(?:and|&)\s+", text[:1000])]
+    if all(" " in part for part in parts):
+        return parts
+    return [services.forward(services.name(text))]
+
+
+def _dates(head: _Head, blocks: list[dict[str, Any]]) -> Iterator[object]:
+    yield head.first(*DATES[:4])
+    yield from (block.get("datePublished") for block in blocks if _kind(block))
+    yield from (head.first(key) for key in DATES[4:])
+
+
+def _venue(head: _Head) -> str:
+    keys = ("citation_conference_title", "citation_journal_title", "citation_inbook_title")
+    return next(
+        filter(None, (services.name(head.first(key)) for key in (*keys, "og:site_name"))), ""
+    )
+
+
+def _own(canonical: str | None, url: str) -> str:
+    """The address that a page gives as its own, if it is on the same host; else `url`."""
+    try:
+        own = clean(urljoin(url, (canonical or url).strip()))
+        identity(own)
+        parts, asked = urlsplit(own), urlsplit(url)
+        same = parts.scheme == "https" and parts.netloc == asked.netloc
+        # A page that gives its site's front page as its own address means nothing by it.
+        deep = parts.path.strip("/") or not asked.path.strip("/")
+        return own if same and deep and len(own) <= services.URL else url
+    except ValueError:
+        return url
+
+
+def _also(head: _Head, url: str) -> tuple[tuple[str, str], ...]:
+    works = (("published", doi(head.first("citation_doi"))),
+             ("preprint", doi(f"10.48550/arXiv.{head.first('citation_arxiv_id')}")
+              if head.first("citation_arxiv_id") else None))  # fmt: skip
+    return tuple((what, work) for what, work in works if work and identity(work) != identity(url))
+
 
 WEB = Endpoints()
 HTML = "text/html, application/xhtml+xml;q=0.9"
@@ -102,4 +348,4 @@ class _Asking:
             url = f"https://{answer.url.removeprefix(f'{base}/')}"
         elif not base:
             url = answer.url
-        return webpage.read(answer.data, url, answer.charset)
+        return read(answer.data, url, answer.charset)
