@@ -5,6 +5,7 @@ Of what is not, the demo runs, and has to print what the record has.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -128,6 +129,8 @@ class Run:
             if any(snippet.uses_triton or snippet.cuda_path for snippet in runs):
                 ahead = AHEAD  # of a GPU's children few have a use for it
         pools.need_torch()
+        if ahead:
+            _build_engine()
         with Pool(self.options.workers or os.cpu_count() or 1, preload=ahead) as pool:
             if not self.here:
                 self.here = pools.describe(pool, self.project)
@@ -305,6 +308,15 @@ class Run:
         self.outlook.settled(verdict.snippet, verdict.machine)
         self.verdicts.append(verdict)
         self.tell(verdict)
+
+
+def _build_engine() -> None:
+    """Compile the engine, if it is not yet, before the limit of time of any child begins."""
+    # Where it cannot be, as on Windows, whichever child needs it says why.
+    with contextlib.suppress(ImportError, OSError, RuntimeError):
+        from papergpu.build import built
+
+        built()
 
 
 def _origin(record: Record) -> tuple[str, str | None]:
