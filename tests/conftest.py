@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING
 
 import httpx
 import pytest
-from detour import Detour
 from filelock import FileLock
-from loopback import Web, serving
+from loopback import Detour, Web, serving
 
 from warpshelf.bench.pool import AHEAD, Pool
 from warpshelf.contract import snippet

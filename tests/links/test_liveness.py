@@ -17,10 +17,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from detour import Detour, closed_port, needs_lychee
 from hypothesis import given
 from hypothesis import strategies as st
-from loopback import serving
+from loopback import Detour, closed_port, needs_lychee, serving
 
 from warpshelf.core.findings import ShelfError
 from warpshelf.links import health, liveness
