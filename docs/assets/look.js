@@ -21,19 +21,27 @@ const [CUDA, PYTHON] = ["//", "#"].map(lexer);
 const TOKENS = ["comment", "string", "keyword", "number"];
 
 const fetched = new Map();
+const raws = new Map();
 let side = "PTX"; // as it was last chosen
 
-async function load(url, read) {
+// A view is one compressed file. Some of its lists have each number as the difference from the one
+// before, and PTX its registers so: scripts/warpshelf/look/kept.py.
+async function load(url) {
   if (!fetched.has(url)) {
     const answer = await fetch(url);
     if (!answer.ok) throw new Error(`${url}: ${answer.status}`);
-    fetched.set(url, read(await answer.text()));
+    fetched.set(url, parsed(await unpacked(await answer.blob())));
   }
   return fetched.get(url);
 }
 
-// Some lists have each number as the difference from the one before, and PTX its registers so:
-// scripts/warpshelf/look/kept.py.
+// Some servers say that a .gz is encoded, and then the browser has unpacked it by itself.
+async function unpacked(blob) {
+  const [first, second] = new Uint8Array(await blob.slice(0, 2).arrayBuffer());
+  if (first !== 0x1f || second !== 0x8b) return blob.text();
+  return new Response(blob.stream().pipeThrough(new DecompressionStream("gzip"))).text();
+}
+
 function parsed(text) {
   const view = JSON.parse(text);
   const lists = view.accesses.map((one) => one.addresses);
@@ -41,19 +49,26 @@ function parsed(text) {
     let before = 0;
     list.forEach((one, at) => (list[at] = one === null ? one : (before += one)));
   }
-  return view;
-}
-
-function linesOf(text) {
   const before = {};
   const register = (_, name, far) => `%${name}${(before[name] = (before[name] || 0) + Number(far))}`;
-  return text.replace(/%([a-z]+)([+-]\d+)/g, register).split("\n").slice(0, -1);
+  view.ptx.text = view.ptx.text.replace(/%([a-z]+)([+-]\d+)/g, register).split("\n");
+  view.sass.text = view.sass.text.split("\n");
+  return view;
 }
 
 const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
 const ran = (tally) => sum(Object.values(tally.classes));
 const percent = (part, all) => `${((100 * part) / all).toFixed(1)} %`;
 const unequal = (count, ideal) => count > ideal;
+
+// The view as JSON to keep, made when it is first shown.
+function rawOf(view) {
+  if (!raws.has(view)) {
+    const type = "application/json";
+    raws.set(view, URL.createObjectURL(new Blob([JSON.stringify(view, null, 1)], { type })));
+  }
+  return raws.get(view);
+}
 
 /* What a source line's columns hold: its text, whether it is worse than ideal, how it was counted. */
 
@@ -256,15 +271,11 @@ class View {
   }
 
   async show() {
-    const address = new URL(`views/${this.own}`, this.home).href;
-    const ending = side.toLowerCase();
+    const address = new URL(`views/${this.own}.json.gz`, this.home).href;
     const turn = (this.turn = (this.turn || 0) + 1);
-    const [view, text] = await Promise.all([
-      load(`${address}.json`, parsed),
-      load(`${address}.${ending}.txt`, linesOf),
-    ]);
+    const view = await load(address);
     if (turn !== this.turn) return; // another was chosen in the meantime
-    Object.assign(this, { view, text, address: `${address}.json` });
+    Object.assign(this, { view, text: view[side.toLowerCase()].text });
     this.lay();
   }
 
@@ -300,7 +311,7 @@ class View {
       side = name;
       return this.show();
     });
-    const raw = make("a", { href: this.address }, "raw data");
+    const raw = make("a", { download: `${this.own.split("/").pop()}.json`, href: rawOf(view) }, "raw data");
     this.status = make("span", { role: "status" }, HINT);
     const bar = make("div", { class: "ws-bar" }, title, archs, sides, raw, close);
     this.head.replaceChildren(bar, this.facts());

@@ -8,6 +8,7 @@ Source  benchmarking-auto-tuning, kernel-tuner, optuna
 from __future__ import annotations
 
 import json
+import lzma
 import math
 import random
 import statistics
@@ -49,6 +50,9 @@ def spaces() -> list[Space]:
     found: dict[bool, list[Space]] = {}
     for path in sorted(RESULTS.glob("*.json")):
         record = json.loads(path.read_text(encoding="utf-8"))
+        if "space" in record.get("packed", ()):  # it lies beside the record of a CPU
+            with lzma.open(path.with_suffix(".xz")) as file:
+                record |= json.load(file)["record"]
         if "space" in record:
             measured = record["machine"]["gpus"] > 0
             found.setdefault(measured, []).extend(_read(record, measured))

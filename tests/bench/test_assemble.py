@@ -79,23 +79,6 @@ def test_a_snippet_is_executed_for_what_it_is_for(
     assert dataclasses.replace(one, snippet=changed).targets == targets
 
 
-@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
-def test_the_counts_of_every_target_are_recorded(trial: Trial, order: tuple[int, ...]) -> None:
-    work = gathered(trial)
-    launches = {"sm_90": 1, "sm_80": 1, "sm_100": 2}
-    jobs = [job for job in work.jobs(1.0) if job.do is Task.VERIFY]
-    for number in order:
-        job = jobs[number]
-        said = DEMO.format(token="t").encode()
-        done = answer(launches[job.details["target"]])
-        work.take(Outcome(job, done, None, "", said, "t", 1.0))
-    assert work.findings == []
-    record = work.record()
-    assert schema.problem(record) is None and schema.contradiction(record) is None
-    found = [(row["targets"], row["launches"]) for row in record["counts"]]
-    assert found == [(["sm_80", "sm_90"], 1), (["sm_100"], 2)]
-
-
 SPACE = '\nSPACE = {"parameters": {"tile": (16, 32)}}\n'
 
 

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from bookcase import BASIC, FIELDS, FIRST, files, listed, make, parts, written
+from bookcase import FIELDS, FIRST, files, listed, make
 from conftest import ROOT
+from issueform import BASIC, parts, written
 from loopback import Web, serving
 
 from warpshelf.edit import forms

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 import yaml
-from bookcase import BASIC, FIELDS, TICKED, URL, add, files, make, parts, written
+from bookcase import FIELDS, URL, add, files, make
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from issueform import BASIC, TICKED, parts, written
 
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.edit import forms

@@ -18,7 +18,8 @@ from looking import ARCHS, larger, view
 from playwright.sync_api import Browser, Locator, Page, expect
 from synthetic import exhibit, verified
 
-from warpshelf.look.kept import Kept, files_of, name_of
+from warpshelf.look.kept import of
+from warpshelf.look.kept import page as page_of
 from warpshelf.render.fragments import fragments
 
 ASSETS = ROOT / "docs" / "assets"
@@ -53,13 +54,13 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     for name in (*LAZY, "warpshelf.css", "site.css", "opener.js"):
         (folder / "assets" / name).write_bytes((ASSETS / name).read_bytes())
     made = [view(variant, arch) for variant in ("naive", "tiled") for arch in ARCHS]
-    views = [Kept(name_of(one), one, files_of(one)) for one in [*made, larger(180) | LONG]]
+    views = [of(one) for one in [*made, larger(180) | LONG]]
     lost = view(variant="tiled") | {"variant": "lost"}
     (folder / "views" / "softmax").mkdir(parents=True)
     for kept in views:
-        for name, text in kept.files.items():
-            (folder / "views" / "softmax" / name).write_text(text, encoding="utf-8")
-    views.append(Kept(name_of(lost), lost, {}))
+        place = folder / "views" / "softmax" / f"{kept.name}.json.gz"
+        place.write_bytes(page_of(kept.view))
+    views.append(of(lost))
     text = fragments(exhibit(verified(), views=views))["look"].replace("<details", "<details open")
     (folder / "page").mkdir()
     for name, stub in (("index", ""), ("instant", INSTANT)):
@@ -121,7 +122,7 @@ def test_nothing_is_asked_for_before_it_is_opened(visit: Visit) -> None:
     tab.get_by_role("dialog").wait_for()
     late = {one for one in tab.evaluate(asked) if "/views/" in one or one[8:] in LAZY}
     stem = "/views/softmax/naive.transpose-naive.sm_90"
-    assert late == {f"/assets/{name}" for name in LAZY} | {f"{stem}.json", f"{stem}.ptx.txt"}
+    assert late == {f"/assets/{name}" for name in LAZY} | {f"{stem}.json.gz"}
     sound(visit)
 
 

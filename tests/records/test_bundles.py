@@ -47,7 +47,7 @@ def test_a_bundle_puts_its_records_in_place(checkout: Checkout) -> None:
     assert bundle.read(checkout.bundle) == made
     after = checkout.files()
     assert after.keys() - before.keys() == {f"checkout/{name}" for name in names}
-    assert [json.loads(after[f"checkout/{name}"]) for name in names] == made
+    assert [store.load(checkout.project, checkout.project.root / name) for name in names] == made
     assert checkout.take(bundle.text(made)) == ([], [])
     assert checkout.files() == after
 

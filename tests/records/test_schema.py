@@ -86,7 +86,6 @@ def test_a_sound_record_has_no_problem(gpus: int) -> None:
 def test_a_key_must_be_there_unless_it_may_be_absent(name: str) -> None:
     record = changed(due=FULL["due"]) | {
         "targets": ["sm_90"],
-        "counts": [],
         "space": synthetic.space(),
         "origin": {"who": "Ada Lovelace"},
         "seconds": {"verify": 1.5},

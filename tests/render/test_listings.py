@@ -18,6 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import CODE, CUDA, steady
 
+from warpshelf.core.project import Project
+from warpshelf.records import store
 from warpshelf.render import listings
 from warpshelf.render.listings import Listing
 from warpshelf.site import exhibits
@@ -134,6 +136,7 @@ def test_the_section_named_by_the_kind_opens_first_and_the_whole_file_is_folded(
     assert "???" not in listings.listing(Listing("x", "python", "x.py", "plain = 1"), "kernel")
 
 
+
 class Rison:
     """Reads Rison as its grammar has it: https://github.com/Nanonid/rison."""
 
@@ -225,7 +228,7 @@ def links() -> dict[str, tuple[Listing, str]]:
     """The link of each file of ours that has one."""
     found = {}
     for one in snippets_of_the_shelf():
-        record = json.loads((one.results / "cpu.json").read_text())
+        record = store.load(one.project, one.results / "cpu.json")
         rows = [
             row["kernel"] for row in record.get("compiled", ()) if row["language"] == "CUDA C++"
         ]
@@ -289,7 +292,7 @@ def test_the_source_in_a_link_has_every_instance_compiled(name: str) -> None:
     ptx = b" " * nvrtc.nvrtcGetPTXSize(program)[1]
     nvrtc.nvrtcGetPTX(program, ptx)
     entries = set(re.findall(rb"\.entry (\w+)", ptx))
-    record = json.loads((ROOT / "snippets" / name[:-3] / "results" / "cpu.json").read_text())
+    record = store.load(Project(ROOT), ROOT / "snippets" / name[:-3] / "results" / "cpu.json")
     assert len(entries) == len({row["kernel"] for row in record["compiled"]}) > 1
 
 
@@ -320,7 +323,7 @@ def test_the_calls_below_a_source_reach_every_kernel(name: str, tmp_path: Path) 
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    record = json.loads((ROOT / "snippets" / name[:-3] / "results" / "cpu.json").read_text())
+    record = store.load(Project(ROOT), ROOT / "snippets" / name[:-3] / "results" / "cpu.json")
     assert set(done.stdout.split()) == {row["kernel"] for row in record["compiled"]}
 
 

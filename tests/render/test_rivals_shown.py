@@ -10,7 +10,7 @@ from looking import view
 from synthetic import case, exhibit, measured, record, result, verified
 
 from warpshelf.look import builds
-from warpshelf.look.kept import Kept, files_of, name_of
+from warpshelf.look.kept import Kept, of
 from warpshelf.look.rivalry import Answer
 from warpshelf.readings.published import Rival, read_rivals
 from warpshelf.render import rivals
@@ -44,7 +44,7 @@ def build(**changed: object) -> builds.Build:
 
 def kept(variant: str, arch: str) -> Kept:
     one = view(variant, arch)
-    return Kept(name_of(one), one, files_of(one))
+    return of(one)
 
 
 def text(*theirs: builds.Build) -> str:
@@ -182,7 +182,7 @@ def language_rival() -> Rival:
 
 def rows(*states: MachineState) -> tuple[str, list[list[str]]]:
     views = [kept("naive", "sm_80"), kept("naive", "sm_90"), kept("tiled", "sm_90")]
-    build = builds.of_view(views[0].view, views[0].files[f"{views[0].name}.sass.txt"].splitlines())
+    build = views[0].build
     answer = Answer("own 1.5", {"sm_90": build | {"registers": 99}, "sm_100": build})
     pair = Pair(language_rival(), answer, ours(views, language_rival()))
     code = [Listing("CUDA C++", "cuda", "transpose.cu", CODE)]

@@ -10,7 +10,8 @@ from looking import ARCHS, CASE, view
 from synthetic import case, exhibit, record, result, verified
 
 from warpshelf.look.bound import Done
-from warpshelf.look.kept import Kept, files_of, name_of
+from warpshelf.look.kept import Kept, of
+from warpshelf.look.view import summary
 from warpshelf.render import views
 from warpshelf.render.exhibit import Exhibit
 from warpshelf.render.fragments import fragments
@@ -22,7 +23,7 @@ def kept(**changes: object) -> list[Kept]:
     for variant in ("naive", "tiled"):
         for arch in ARCHS:
             one = view(variant, arch, **changes.get(variant, {}))  # type: ignore[arg-type]
-            found.append(Kept(name_of(one), one, files_of(one)))
+            found.append(of(one))
     return found
 
 
@@ -106,7 +107,7 @@ def test_variants_are_ordered_and_told_apart_only_where_bounds_are(
 def test_a_variant_of_two_kernels_counts_with_both() -> None:
     first, second = kept(**bounds(1000, 4224))[::2]
     again = {**second.view, "variant": "naive"}
-    both = [first, Kept(name_of(again), again, {})]
+    both = [first, of(again)]
     sectors = first.view["total"]["sectors"] + second.view["total"]["sectors"]
     assert views.totals(one.view for one in both) == {"naive": Done(5224, sectors)}
 
@@ -126,7 +127,11 @@ def test_it_is_part_of_the_whole_and_says_where_it_is_missing() -> None:
     assert "ws-look" not in without["whole"]
 
 
-def test_each_row_names_its_view() -> None:
-    text = fragments(exhibit(views=kept()))["look"]
+def test_each_row_names_its_view_where_that_is_whole() -> None:
+    first, *others = kept()
+    slim = first._replace(whole=False, view=summary(first.view))
+    text = fragments(exhibit(views=[slim, *others]))["look"]
     named = re.findall(r'data-look="softmax/([^"]*)"', text)
-    assert sorted(named) == sorted(one.name for one in kept())
+    assert sorted(named) == sorted(one.name for one in others)
+    whole = fragments(exhibit(views=kept()))["look"]
+    assert text == whole.replace(f' data-look="softmax/{first.name}"', "")

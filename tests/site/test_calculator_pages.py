@@ -13,6 +13,7 @@ from conftest import LIST, ROOT, TOPIC, Trial
 
 from warpshelf.core.project import Project
 from warpshelf.live import form, runtime
+from warpshelf.records import store
 from warpshelf.site import calculators, rendering
 
 PAGE = '# Doubled\n\n--8<-- "calculators/doubled.md"\n'
@@ -158,7 +159,7 @@ def test_each_line_has_a_formula_a_source_and_a_test_that_is_there(
 ) -> None:
     told = own[name]
     assert told.faults == ()
-    record = json.loads((ROOT / "snippets" / name / "results" / "cpu.json").read_text("utf-8"))
+    record = store.load(Project(ROOT), ROOT / "snippets" / name / "results" / "cpu.json")
     facts = {
         row["name"] for key in ("facts", "predictions", "goals") for row in record.get(key, ())
     }

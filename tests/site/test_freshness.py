@@ -77,7 +77,7 @@ CHANGES = {
     "a page": edit(f"docs/{TOPIC}.md", "# P", "# Q"),
     "a snippet": edit("snippets/sound/sound.py", "eye(2)", "eye(3)"),
     "a record": put("snippets/sound/results/cpu.json", "{}"),
-    "a view": put("snippets/sound/results/views/a.b.sm_90.json", "{}"),
+    "a packed file": put("snippets/sound/results/cpu.xz", "views"),
     "a shared module": put("snippets/helper.py", "x = 1\n"),
     "the settings": edit("mkdocs.yml", "Trial", "Trail"),
     "the ledger": put(".shelf/ledger.json", "{}"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 
 import pytest
@@ -13,7 +12,8 @@ from snippets.autotune import autotune, cases
 from warpshelf.bench import assemble
 from warpshelf.bench.pool import Job, Pool
 from warpshelf.contract.space import Space
-from warpshelf.records import machine, space
+from warpshelf.core.project import Project
+from warpshelf.records import machine, space, store
 from warpshelf.worker.task import Task
 
 RECORD = ROOT / "snippets" / "autotune" / "results" / "cpu.json"
@@ -52,7 +52,7 @@ def test_what_is_not_finite_stays_where_it_is() -> None:
 
 
 def test_the_record_has_every_configuration_and_none_beats_the_multiply_adds() -> None:
-    found = json.loads(RECORD.read_text())["space"]
+    found = store.load(Project(ROOT), RECORD)["space"]
     declared = Space(**cases.SPACE).configurations()
     names = [tuple(map(str, one.values())) for one in declared]
     for lines in found["rows"].values():
@@ -65,7 +65,7 @@ def test_the_record_has_every_configuration_and_none_beats_the_multiply_adds() -
 
 def test_some_configurations_are_made_again_as_they_are_on_record() -> None:
     """On the main architecture, three of them: all take minutes."""
-    record = json.loads(RECORD.read_text())
+    record = store.load(Project(ROOT), RECORD)
     known = dict(line.split(": ") for line in record["space"]["rows"]["sm_90"])
     one = next(s for s in snippets_of_the_shelf() if s.id == "autotune")
     chosen = random.Random(0).sample(sorted(known), 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import math
 from pathlib import Path
 
@@ -84,7 +85,11 @@ def test_a_measured_space_is_preferred_and_what_spills_left_out(
     with pytest.raises(FileNotFoundError, match="^search_methods: .* run autotune first"):
         methods.spaces()
     made = record(0, "registers spilled_bytes cycles", "16 x: 32 0 7e3", "32 x: 64 4 5e3")
-    (tmp_path / "cpu.json").write_text(json.dumps(made))
+    space = made.pop("space")
+    (tmp_path / "cpu.json").write_text(json.dumps(made | {"packed": ["space"]}))
+    (tmp_path / "cpu.xz").write_bytes(
+        lzma.compress(json.dumps({"record": {"space": space}}).encode())
+    )
     assert methods.spaces() == [Space("compiled for sm_90", (2, 1), {(0, 0): 7e3})]
     made = record(1, "median p20 p80 n", "16 x: 3e-3 2e-3 4e-3 15", "32 x: 2e-3 1e-3 3e-3 15")
     (tmp_path / "imaginary-g9.json").write_text(json.dumps(made))

@@ -18,7 +18,7 @@ from warpshelf.core import git
 from warpshelf.core.findings import Finding, install
 from warpshelf.look import kept
 from warpshelf.look.view import View
-from warpshelf.records import agreement, counts
+from warpshelf.records import agreement
 from warpshelf.records.printed import agree as agree
 from warpshelf.records.printed import difference
 from warpshelf.records.schema import SCHEMA, Record
@@ -42,7 +42,6 @@ class Gathered:
     digest: str = ""
     demo: str = ""
     parts: dict[Task, dict[str, Any]] = field(default_factory=dict)
-    counts: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # by target
     views: list[View] = field(default_factory=list)  # of all targets
     spaces: list[dict[str, Any]] = field(default_factory=list)  # of all targets
     awaited: set[tuple[Task, str | None]] = field(default_factory=set)
@@ -189,8 +188,6 @@ class Gathered:
             if found := (outcome.answer or {}).get("space"):
                 self.spaces.append(found)
             return
-        if target is not None:
-            self.counts[target] = (outcome.answer or {}).get("counts", [])
         if target in TARGETS[1:]:
             return  # its results have passed the same checks, and are not recorded
         self.parts[outcome.job.do] = outcome.answer or {}
@@ -296,7 +293,6 @@ class Gathered:
             "compiled": self._compiled(),
             "skips": list(skips.values()),
             "targets": self._executed() if verified else None,
-            "counts": counts.merged(self.counts),
             "space": timed.get("space") or self._space(),
             "seconds": self._seconds(),
         }

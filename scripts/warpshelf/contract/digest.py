@@ -59,7 +59,8 @@ def files(root: Path, folder: Path) -> list[Path]:
 
 def _records(root: Path, names: Iterable[str]) -> Iterator[Path]:
     for name in names:
-        yield from (root / "snippets" / name / "results").glob("*.json")
+        results = root / "snippets" / name / "results"
+        yield from (path for path in results.glob("*") if path.suffix in (".json", ".xz"))
 
 
 def _folder_files(folder: Path) -> Iterator[Path]:

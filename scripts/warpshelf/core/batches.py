@@ -20,9 +20,9 @@ class Batch:
     def __init__(self) -> None:
         self._texts: dict[Path, bytes | None] = {}  # None: the file goes
 
-    def write(self, path: Path, text: str) -> None:
+    def write(self, path: Path, text: str | bytes) -> None:
         """Have `text` stand at `path`."""
-        self._texts[path] = text.encode("utf-8")
+        self._texts[path] = text if isinstance(text, bytes) else text.encode("utf-8")
 
     def remove(self, path: Path) -> None:
         """Have no file at `path`."""

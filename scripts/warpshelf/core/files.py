@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import json
+import lzma
 import math
 import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 DEEPEST = 16  # levels of lists and objects in each other
 LARGEST_INTEGER = 10**30  # the FLOPs of a training run stay below
+MANY = 24  # texts in a list that stands on one line
+# Literals in text follow each other by four bits of the letter before, wherever they stand.
+XZ = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
+LARGEST_PACKED = 64 * 2**20  # bytes of one to unpack; a real one holds up to four mebibytes
 
 
-def write_atomically(path: Path, text: str, *, durable: bool = True) -> bool:
+def write_atomically(path: Path, text: str | bytes, *, durable: bool = True) -> bool:
     """Put `text` at `path` in one step; True where the file changed.
 
     What can be made again at any time need not be `durable`: it may be lost with the power.
     """
-    data = text.encode("utf-8")
+    data = text if isinstance(text, bytes) else text.encode("utf-8")
     try:
         if path.read_bytes() == data:
             return False
@@ -44,6 +49,103 @@ def write_atomically(path: Path, text: str, *, durable: bool = True) -> bool:
 def dump(value: object) -> str:
     """JSON with sorted keys, one item a line, so that a difference shows as one."""
     return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def laid(value: object) -> str:
+    """JSON as a person reads it and a difference shows it: what stands in a list, a line each.
+
+    Each key of `value` has a line of its own, and so has each item of a list of objects or lists,
+    or of more than MANY texts; all else stands on the line of what it belongs to. Keys are in the
+    order that they have.
+    """
+    if not isinstance(value, dict) or not value:
+        return _short(value) + "\n"
+    rows = [f"{json.dumps(key)}: {_laid(one, 1)}" for key, one in value.items()]
+    return "{" + ",\n ".join(rows) + "}\n"
+
+
+def _laid(value: object, depth: int) -> str:
+    if isinstance(value, dict) and any(map(_broken, value.values())):
+        text = ""
+        for key, one in value.items():
+            text += f"{json.dumps(key, ensure_ascii=False)}: {_laid(one, depth)}"
+            text += f",\n{' ' * depth}" if _broken(one) else ", "
+        return "{" + text.rstrip(", \n") + "}"
+    if isinstance(value, list | tuple) and _broken(value):
+        # What stands in a list of lists is not broken again: a row of a table is a line.
+        rows = [_short(one) if isinstance(one, list) else _laid(one, depth + 1) for one in value]
+        between = f"\n{' ' * (depth + 1)}"
+        return f"[{between}" + f",{between}".join(rows) + "]"
+    return _short(value)
+
+
+def _broken(value: object) -> bool:
+    if isinstance(value, dict):
+        return any(map(_broken, value.values()))
+    if not isinstance(value, list | tuple) or not value:
+        return False
+    if isinstance(value[0], str):
+        return len(value) > MANY
+    return isinstance(value[0], dict | list | tuple)
+
+
+def _short(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def packed(value: object) -> bytes:
+    """`value` as JSON, compressed: the same bytes at every time and on every machine."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return lzma.compress(text.encode("utf-8"), lzma.FORMAT_XZ, lzma.CHECK_CRC32, filters=XZ)
+
+
+def unpacked(data: bytes) -> object:
+    """What `packed` was given.
+
+    Raises:
+        ValueError: these are no such bytes, or they hold more than LARGEST_PACKED.
+    """
+    try:
+        reader = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+        text = reader.decompress(data, LARGEST_PACKED)
+    except lzma.LZMAError as error:
+        raise ValueError(f"is no file of xz: {error}") from None
+    if not reader.eof or reader.unused_data:
+        raise ValueError(f"is cut off, or holds more than {LARGEST_PACKED} bytes")
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nests too deep") from None
+
+
+def sections(path: Path) -> dict[str, Any]:
+    """The parts of a packed file by name; none where there is no file.
+
+    Raises:
+        OSError, ValueError: it cannot be read, or is none.
+    """
+    if not path.is_file():
+        return {}
+    if path.stat().st_size > LARGEST_PACKED:
+        raise ValueError(f"is larger than {LARGEST_PACKED} bytes")
+    value = unpacked(path.read_bytes())
+    if not isinstance(value, dict):
+        raise ValueError("holds no object")
+    return value
+
+
+def with_section(path: Path, name: str, value: object) -> bytes | None:
+    """A packed file with a part replaced, or without it where `value` is empty; None: it goes.
+
+    The other parts stay as they are; of a damaged file there are none.
+    """
+    try:
+        known = sections(path)
+    except (OSError, ValueError):
+        known = {}
+    known.pop(name, None)
+    parts = {**known, name: value} if value else known
+    return packed(dict(sorted(parts.items()))) if parts else None
 
 
 def flaw(value: object) -> str | None:

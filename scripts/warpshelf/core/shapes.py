@@ -50,6 +50,19 @@ def problem(value: object, shape: Shape, place: str) -> str | None:
     return _problem_in_value(value, shape if isinstance(shape, tuple) else (shape,), place)
 
 
+def ordered(value: object, shape: Shape) -> Any:
+    """A value that is as `shape` has it, its keys in the order of the shape; others sorted."""
+    if isinstance(shape, list) and isinstance(value, list):
+        return [ordered(item, shape[0]) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if not isinstance(shape, dict) or "*" in shape:
+        inner = shape["*"] if isinstance(shape, dict) else object
+        return {key: ordered(value[key], inner) for key in sorted(value)}
+    names = {key.rstrip("?"): inner for key, inner in shape.items()}
+    return {key: ordered(value[key], inner) for key, inner in names.items() if key in value}
+
+
 def _plain(values: list[Any], kind: type) -> bool:
     """Whether all are of one type and within what is written, told in one go."""
     if not {*map(type, values)} <= {kind}:

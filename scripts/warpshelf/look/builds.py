@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from warpshelf.core import shapes
 from warpshelf.look import binary, figures
 from warpshelf.look.disassembly import disassembled
 from warpshelf.look.kinds import group
@@ -32,6 +33,11 @@ BUILD = {
 WARP = re.compile(r"\b[HIQDO]MMA\.(?:SP\.)?(16|8)(8|16)(\d{1,3})\b")
 GROUP = re.compile(r"\b[HIQB]GMMA\.(?:SP\.)?64x(\d+)x(\d+)\b")
 MOVES = ("load global", "store global", "copy async")
+
+
+def problem(value: object) -> str | None:
+    """The first thing in a value that is not as a build has it; None if all is."""
+    return shapes.problem(value, BUILD, "the build")
 
 
 def of_view(view: View, sass: Sequence[str]) -> Build:

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 # A line that goes on with what stands above it: indented, or opening or closing, or empty.
 GOES_ON = re.compile(r"\s|[)}\]{]|$")
 MARK = "--8<--"
+
+
+def text(folder: Path, name: str) -> str | None:
+    """A file of the snippet in `folder`, or shared by snippets; None where it is neither."""
+    path = folder.parent.parent / name if name.startswith("snippets/") else folder / name
+    return path.read_text(encoding="utf-8") if path.is_file() else None
+
+
+def texts(folder: Path, names: Iterable[str]) -> dict[str, list[str]]:
+    """The lines of those files that are the snippet's own, or shared by snippets."""
+    found = {name: text(folder, name) for name in names}
+    return {name: one.splitlines() for name, one in found.items() if one is not None}
 
 
 def pieces(

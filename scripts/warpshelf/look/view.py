@@ -1,11 +1,12 @@
 """A view: what became of a kernel's source on one architecture, and what each line of it did.
 
-A view is one JSON file, `snippets/<id>/results/views/<variant>.<kernel>.<arch>.json`. Its lists
-run side by side, and refer to each other by index:
+It is one object, kept with the others of its snippet (look/kept.py). Its lists run side by side,
+and refer to each other by index:
 
-- `lines` are the lines of the source that did something, in order, with what they did: the keys of
-  a record's counts (records/counts.py), and `live`, the most registers that are live at one of
-  their machine instructions. `at` is `file:line`, or the name of a library's file, or `PTX`.
+- `lines` are the lines of the source that did something, in order, with what they did: `classes`,
+  how often a warp executed an instruction of each, NUMBERS that are not 0, and `live`, the most
+  registers that are live at one of their machine instructions. `at` is `file:line`, or the name
+  of a library's file, or `PTX`.
 - `source` are pieces of the snippet's files, each from the line `from` on, that hold all of `lines`
   which stand in them.
 - `ptx` has the kernel's PTX: `text`, by line; `line`, the index into `lines` of each or -1; `run`,
@@ -114,14 +115,16 @@ VIEW = {
 # What a table of totals is made of: a view without most of what has a place for each line of it.
 DETAILS = ("lines", "source", "ptx", "accesses")
 SUMMARY: dict[str, Any] = {key: shape for key, shape in VIEW.items() if key not in DETAILS}
-SUMMARY["sass"] = {"live": SASS["live"]}
+SUMMARY["sass"] = {"live": [int]}  # the most of all instructions
 
 
 def summary(value: dict[str, Any]) -> dict[str, Any]:
     """What of a view's object a summary has."""
     found = {key: one for key, one in value.items() if key not in DETAILS}
-    if isinstance(sass := found.get("sass"), dict):
-        found["sass"] = {key: one for key, one in sass.items() if key in SUMMARY["sass"]}
+    sass = found.get("sass")
+    live = sass.get("live") if isinstance(sass, dict) else None
+    if isinstance(live, list) and all(type(one) is int for one in live):
+        found["sass"] = {"live": [max(live, default=0)]}
     return found
 
 

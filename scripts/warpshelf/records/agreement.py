@@ -32,6 +32,28 @@ def faults(claim: Record, truth: Record, snippet: Snippet) -> list[str]:
     return [*found, *likeness.faults(claim, truth, snippet)]
 
 
+def follows(row: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What is due of a case, from its row in the record of a CPU; None where that does not tell.
+
+    What a variant or a peer did there is due of it everywhere, and what it was allowed. Where none
+    passed, or the case is timed, which a CPU does not do, the record has a row of its own.
+    """
+    names = {
+        role: [one["name"] for one in row["results"] if one["role"] == role]
+        for role in ("variant", "peer")
+    }
+    allowed = {one.get("tolerance") for one in row["results"] if one["verdict"] == "passed"}
+    if row["timed"] or len(allowed) != 1:
+        return None
+    return {
+        "case": row["case"],
+        "timed": False,
+        "variants": names["variant"],
+        "peers": names["peer"],
+        "tolerance": allowed.pop(),
+    }
+
+
 def excuse(needs: Mapping[str, Any], name: str, sm: int | None, on_cpu: bool = False) -> str | None:
     """Why NEEDS spares a variant or peer for SM version `sm`: of a GPU, or executed `on_cpu`.
 
@@ -59,7 +81,7 @@ def _kernel(claim: Record, truth: Record, snippet: Snippet) -> Iterator[str]:
     if not due:
         yield "cannot be checked: the record of the CPU does not say what is due"
         return
-    if on_cpu and claim.get("due") != due:
+    if on_cpu and _listed(claim) != _listed(truth):
         yield "says other than the source what is due"
     machine = claim["machine"]
     why = snippet.cannot_run(machine["sm"], machine["gpus"])
@@ -84,6 +106,11 @@ def _kernel(claim: Record, truth: Record, snippet: Snippet) -> Iterator[str]:
     for row in (row for rows in left.values() for row in rows):
         if not _spared(row, claim, snippet):
             yield f"leaves out {_shown(row)}"
+
+
+def _listed(record: Record) -> list[str]:
+    """What a record says is due, in no order."""
+    return sorted(json.dumps(row, sort_keys=True) for row in record.get("due", ()))
 
 
 def _key(row: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ from warpshelf.contract.snippet import Snippet
 from warpshelf.core import shapes
 from warpshelf.core.files import dump
 from warpshelf.core.findings import Finding, ShelfError
-from warpshelf.records import store
+from warpshelf.records import schema, store
 from warpshelf.records.schema import JOB, Record
 
 REPOSITORY = "warpshelf/warpshelf"
@@ -50,7 +50,7 @@ class Statement(NamedTuple):
 
 def checksum(record: Record) -> str:
     """The SHA-256 of the file that holds a record."""
-    return hashlib.sha256(dump(record).encode("utf-8")).hexdigest()
+    return hashlib.sha256(schema.text(record).encode("utf-8")).hexdigest()
 
 
 def checksums(records: list[Record]) -> str:
@@ -129,7 +129,7 @@ def check(snippet: Snippet, records: Mapping[str, Record]) -> Iterator[Finding]:
             yield Finding(where, None, fault, again)
         # The file as it lies there, since that is what others verify.
         text = store.path_of(snippet, key).read_bytes().replace(b"\r\n", b"\n")
-        if text != dump(record).encode("utf-8"):
+        if text != schema.text(record).encode("utf-8"):
             yield Finding(where, None, "is not written as it was attested", again)
     for path in sorted((snippet.results / store.ATTESTATIONS).glob("*")):
         record = records.get(path.stem, {})

@@ -21,7 +21,7 @@ from warpshelf.records.schema import Record
 FIRST = datetime(2026, 11, 21, tzinfo=UTC)  # the day of this project's first commit
 AHEAD = timedelta(days=1)  # by which the clock of another machine may be wrong
 COMMIT = re.compile(r"[0-9a-f]{7,40}(?:\+changes)?")
-OF_CPU = ("due", "targets", "counts")  # what only the record of a CPU has
+OF_CPU = ("due", "targets")  # what only the record of a CPU has
 OF_GPU = ("ceilings", "conditions")
 ABSENT = ("memory_bytes", "sm", "sms", "driver", "cuda")  # of the machine of such a record
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from warpshelf.contract.snippet import Snippet
-from warpshelf.core.files import dump
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.records import bundle, history, schema, siblings, store, versions
 from warpshelf.records.machine import CPU
@@ -120,4 +119,4 @@ def beside(snippet: Snippet, other: Named) -> Named:
 
 
 def _same(one: Record, other: Record) -> bool:
-    return history.kept(dump(one).encode()) == history.kept(dump(other).encode())
+    return history.kept(schema.text(one).encode()) == history.kept(schema.text(other).encode())

@@ -14,9 +14,9 @@ from warpshelf.contract.snippet import ID
 from warpshelf.contract.timelines import PASS_KINDS, timelines_problem
 from warpshelf.contract.values import fact_holds
 from warpshelf.core import shapes
+from warpshelf.core.files import laid
 from warpshelf.core.shapes import NUMBER
-from warpshelf.records import counts, limits, space
-from warpshelf.records.counts import COUNT, TARGET
+from warpshelf.records import limits, space
 from warpshelf.records.limits import ROUNDING
 from warpshelf.records.machine import LONGEST_SLUG
 
@@ -34,12 +34,12 @@ RESULT = {
     "name": str,
     "role": ("variant", "peer"),
     "verdict": ("passed", "failed", "skipped"),
-    "reason?": str,
-    "refuses?": {"*": str},
     "error?": NUMBER,
     "tolerance?": NUMBER,
     "max_error?": NUMBER,
     "max_error_limit?": NUMBER,
+    "refuses?": {"*": str},
+    "reason?": str,
     "time?": TIME,
     "untimed?": str,
 }
@@ -147,7 +147,7 @@ MACHINE_SHAPE = {
 }
 # A person by the name they go by, or a job of this project by the address of its log.
 ORIGIN = {"who?": PERSON, "job?": JOB}
-RECORD = {
+RECORD = {  # in the order in which a file has it
     "schema": int,
     "method": int,
     "snippet": ID,
@@ -158,14 +158,13 @@ RECORD = {
     "command": str,
     "machine": MACHINE_SHAPE,
     "origin?": ORIGIN,  # who or what handed it in; a record of a CPU needs none
+    "seconds?": {f"{task}?": NUMBER for task in SPENT},  # that it took; claims nothing
+    "targets?": [space.TARGET],  # of a kernel on a CPU: the architectures whose PTX it executed
     "demo": str,
-    "due?": [DUE],  # of a kernel on a CPU: what every record of it must show, see agreement.py
     "cases?": [CASE],
     "facts?": [FACT],
     "predictions?": [PREDICTION],  # of a model: published figures beside its own
     "goals?": [GOAL],  # what errors of these it keeps to
-    "timelines?": [TIMELINE],
-    "grids?": [GRID],
     "ceilings?": {
         "copy_bytes_per_second?": NUMBER,
         "matrix_flops_per_second?": {"*": NUMBER},
@@ -175,11 +174,16 @@ RECORD = {
     "conditions?": {"load?": CONDITIONS, "slowed_by?": [str]},
     "compiled?": [COMPILED],
     "skips?": [{"what": str, "reason": str}],
-    "targets?": [TARGET],  # of a kernel on a CPU: the architectures whose PTX it executed
-    "counts?": [COUNT],  # of the same: what its launches did, line by line
+    "due?": [DUE],  # of a kernel on a CPU: what every record of it must show, see agreement.py
     "space?": space.SPACE,  # of a kernel: every configuration of its SPACE
-    "seconds?": {f"{task}?": NUMBER for task in SPENT},  # that it took; claims nothing
+    "grids?": [GRID],
+    "timelines?": [TIMELINE],
 }
+
+
+def text(record: Record) -> str:
+    """A record as a file has it: JSON, its keys in the order of RECORD, a result a line."""
+    return laid(shapes.ordered(record, RECORD))
 
 
 def problem(value: object) -> str | None:
@@ -227,8 +231,6 @@ def contradiction(record: Record) -> str | None:
     for task, seconds in record.get("seconds", {}).items():
         if not 0 <= seconds <= LONGEST_TASK:
             return f"took {seconds} s to {task}"
-    if "counts" in record and (wrong := counts.contradiction(record)):
-        return wrong
     if "space" in record and (wrong := space.contradiction(record)):
         return wrong
     if "grids" in record and (malformed := grids_problem(record["grids"])):

@@ -8,11 +8,11 @@ counted; on a GPU they are times.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from warpshelf.records.counts import TARGET
-
+TARGET = re.compile(r"sm_[1-9][0-9]{1,2}")
 COMPILED = ("registers", "spilled_bytes", "shared_bytes", "warps", "cycles")
 TIMES = ("median", "p20", "p80", "n")
 SPACE = {

@@ -2,24 +2,45 @@
 
 A record is known by its key, the name of its file: the slug of its machine, with a number where
 several of one kind of device stand side by side, see siblings.py.
+
+A record of a GPU is evidence, and stands in its file as it is. That of a CPU can be made again
+anywhere, so its file is kept short. Results, facts and what else comes in rows have their names
+once, in `columns`, and a row has its values alone. Rows of `due` that follow from its `cases` are
+left out, see `agreement.follows`. What is bulky, a space or a picture of many kilobytes, lies
+packed beside it, with its views (look/kept.py): `packed` says what.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from warpshelf.contract.snippet import Snippet
+from warpshelf.core import files
 from warpshelf.core.batches import Batch
-from warpshelf.core.files import dump, flaw
+from warpshelf.core.files import flaw
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.project import Project
-from warpshelf.records import siblings
-from warpshelf.records.schema import SCHEMA, Record, contradiction, problem
+from warpshelf.core.shapes import ordered
+from warpshelf.records import agreement, schema, siblings
+from warpshelf.records.machine import CPU
+from warpshelf.records.schema import RECORD, SCHEMA, Record, contradiction, problem
 from warpshelf.records.siblings import slug_of
 
 LARGEST = 64 * 2**20  # bytes of a file to read; a real one holds well under a mebibyte
+BULKY = ("grids", "space", "timelines")
+ROWS = {
+    "results": schema.RESULT,
+    "facts": schema.FACT,
+    "predictions": schema.PREDICTION,
+    "compiled": schema.COMPILED,
+    "due": schema.DUE,
+}
+BULK = 8 * 1024  # characters of a part from which on it is packed
+PACK = f"{CPU}.xz"  # beside the record of a CPU: what is bulky, and the views
+SECTION = "record"  # of the packed file: parts of the record, and the digest that they are of
 ATTESTATIONS = "attestations"  # a folder beside the records that they attest
 PASSING = ("date", "commit", "command", "seconds")  # a change of these alone rewrites nothing
 
@@ -82,11 +103,121 @@ def load(project: Project, path: Path) -> Record:
         ShelfError: it is no whole record, or not that of its folder and file name.
     """
     shown = project.relative(path)
-    record = checked(json_of(path, shown), shown)
+    value = json_of(path, shown)
+    record = checked(_whole(value, path, shown) if path.stem == CPU else value, shown)
     if (record["snippet"], record["machine"]["slug"]) != (path.parents[1].name, slug_of(path.stem)):
         what = f"is the record of {record['snippet']} on {record['machine']['slug']}"
         raise ShelfError(Finding(shown, None, what, "put it where it belongs by `shelf import`"))
     return record
+
+
+def _filed(record: Record) -> tuple[str, dict[str, Any]]:
+    """The text of a record's own file, and what is packed beside it."""
+    if record["machine"]["slug"] != CPU:
+        return schema.text(record), {}
+    bulk = {key: record[key] for key in BULKY if len(json.dumps(record.get(key, 0))) > BULK}
+    slim: Record = ordered(record, RECORD)
+    slim = {key: value for key, value in slim.items() if key not in bulk}
+    told = list(filter(None, map(agreement.follows, record.get("cases", ()))))
+    rest = []
+    for row in slim.pop("due", ()):
+        if row in told:
+            told.remove(row)  # the same case may be due twice
+        else:
+            rest.append(row)
+    if rest:
+        slim["due"] = rest
+    columns: dict[str, list[str]] = {}
+    results = [one for row in slim.get("cases", ()) for one in row["results"]]
+    for name, shape in ROWS.items():
+        if rows := results if name == "results" else slim.get(name, []):
+            names = (key.rstrip("?") for key in shape)
+            columns[name] = [key for key in names if any(key in row for row in rows)]
+    for name in columns.keys() & slim.keys():
+        slim[name] = [_cells(row, columns[name]) for row in slim[name]]
+    for row in slim.get("cases", ()):
+        row["results"] = [_cells(one, columns["results"]) for one in row["results"]]
+    known = {"columns": columns, "packed": sorted(bulk)}
+    head = {key: slim.pop(key) for key in list(slim) if key not in {*ROWS, *BULKY, "cases"}}
+    text = files.laid({**head, **{key: one for key, one in known.items() if one}, **slim})
+    return text, {"digest": record["digest"], **bulk} if bulk else {}
+
+
+def _cells(row: Mapping[str, Any], columns: Sequence[str]) -> list[Any]:
+    """A row by column, None where it has nothing; what is missing at its end is left out."""
+    cells = [row.get(name) for name in columns]
+    while cells and cells[-1] is None:
+        cells.pop()
+    return cells
+
+
+def _whole(value: object, path: Path, shown: str) -> object:
+    """The record of a CPU whose own file holds `value`.
+
+    Raises:
+        ShelfError: the file, or the packed one, is not what was written there.
+    """
+    if not isinstance(value, dict) or schema_of(value) > SCHEMA:
+        return value
+    record = {key: one for key, one in value.items() if key not in ("columns", "packed")}
+    try:
+        _rows(record, value.get("columns", {}))
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        what = f"has rows that are not of its columns: {error}"
+        raise ShelfError(Finding(shown, None, what, "make it again with `shelf run`")) from None
+    if names := value.get("packed"):
+        pack = pack_of(path.parent)
+        try:
+            part: Any = files.sections(pack).get(SECTION)
+            if not isinstance(part, dict) or part.get("digest") != record.get("digest"):
+                raise ValueError("is not of the code that its record is of")
+            if wrong := flaw(part):
+                raise ValueError(wrong)
+            if missing := [name for name in names if name not in BULKY or name not in part]:
+                raise ValueError(f"lacks the {missing[0]!r:.40} of its record")
+            record |= {name: part[name] for name in names}
+        except (OSError, ValueError, TypeError) as error:
+            what = error.strerror or str(error) if isinstance(error, OSError) else str(error)
+            where = f"{Path(shown).parent.as_posix()}/{pack.name}"
+            raise ShelfError(Finding(where, None, what, "make it again with `shelf run`")) from None
+    return record
+
+
+def _rows(record: dict[str, Any], columns: Any) -> None:
+    """Put what stands in columns back into rows with names, and the rows that follow.
+
+    Raises:
+        ValueError, TypeError, AttributeError, KeyError: it is not shaped so.
+    """
+
+    def named(cells: Any, name: str) -> dict[str, Any]:
+        if not isinstance(cells, list):
+            return dict(cells)
+        if len(cells) > len(columns[name]):
+            raise ValueError(f"{name} has a row of {len(cells)}, for {len(columns[name])}")
+        pairs = zip(columns[name], cells, strict=False)
+        return {key: cell for key, cell in pairs if cell is not None}
+
+    for name in ROWS.keys() & record.keys():
+        record[name] = [named(cells, name) for cells in record[name]]
+    cases = record.get("cases", [])
+    for row in cases:
+        row["results"] = [named(cells, "results") for cells in row["results"]]
+    rows = record.get("due", [])
+    stated = [(row["case"], row["timed"]) for row in rows]
+    told = []
+    for row in filter(None, map(agreement.follows, cases)):
+        if (key := (row["case"], row["timed"])) in stated:
+            stated.remove(key)  # the file says so itself
+        else:
+            told.append(row)
+    if told or rows:
+        record["due"] = [*told, *rows]
+
+
+def pack_of(results: Path) -> Path:
+    """The packed file in a snippet's folder of results."""
+    return results / PACK
 
 
 def load_all(snippet: Snippet) -> tuple[dict[str, Record], list[Finding]]:
@@ -158,8 +289,13 @@ def plan(
     old = known.get(key)
     renewed = old is None or not (same(old, record) or siblings.outranked(record, old))
     if renewed:
-        batch.write(path, dump(record))
-    if attestation is not None and (renewed or (old is not None and dump(old) == dump(record))):
+        text, bulk = _filed(record)
+        batch.write(path, text)
+        pack = pack_of(snippet.results)
+        if record["machine"]["slug"] == CPU and (bulk or pack.is_file()):
+            _put(batch, pack, files.with_section(pack, SECTION, bulk))
+    unchanged = old is not None and schema.text(old) == schema.text(record)
+    if attestation is not None and (renewed or unchanged):
         batch.write(attestation_of(snippet, key), attestation)
     elif renewed:
         batch.remove(attestation_of(snippet, key))
@@ -169,6 +305,13 @@ def plan(
                 batch.remove(path_of(snippet, other))
                 batch.remove(attestation_of(snippet, other))
     return path if renewed else None
+
+
+def _put(batch: Batch, path: Path, data: bytes | None) -> None:
+    if data is None:
+        batch.remove(path)
+    else:
+        batch.write(path, data)
 
 
 def put(snippet: Snippet, record: Record) -> Path | None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from warpshelf.contract import architectures
 from warpshelf.core import units
 from warpshelf.core.markup import attribute, escape
-from warpshelf.look.builds import Build, of_view
+from warpshelf.look.builds import Build
 from warpshelf.look.kept import Kept
 from warpshelf.look.rivalry import Answer
 from warpshelf.readings.published import Rival
@@ -124,7 +124,7 @@ def cells(build: Build) -> tuple[str, ...]:
 def ours(views: Iterable[Kept], rival: Rival) -> dict[str, Build]:
     """What the kernel of ours that a rival stands beside was compiled to, by architecture."""
     return {
-        one.view["arch"]: of_view(one.view, one.files[f"{one.name}.sass.txt"].splitlines())
+        one.view["arch"]: one.build
         for one in views
         if (one.view["variant"], one.view["kernel"]) == (rival.beside.variant, rival.beside.kernel)
     }
@@ -202,8 +202,7 @@ def _ours(texts: Sequence[str], views: Iterable[Kept]) -> Iterator[Said]:
         key = view["variant"], view["kernel"]
         if key not in found:
             found[key] = Said(key[0], length(texts, key[1]), view["compiler"], {})
-        sass = one.files[f"{one.name}.sass.txt"].splitlines()
-        found[key].builds[view["arch"]] = of_view(view, sass)
+        found[key].builds[view["arch"]] = one.build
     yield from found.values()
 
 

@@ -106,7 +106,8 @@ def _rows(snippet: str, group: Sequence[Kept]) -> list[str]:
             for text, note in cells
         )
         # A script puts a button beside the name; the name of a file needs no entities.
-        opening = f'<tr data-look="{snippet}/{kept.name}">'
+        named = f' data-look="{snippet}/{kept.name}"' if kept.whole else ""
+        opening = f"<tr{named}>"
         rows.append(f'{opening}<th scope="row">{head}</th>{rest}</tr>')
     return rows
 

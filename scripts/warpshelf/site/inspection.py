@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from warpshelf.catalogue import glossary, lists, paths
-from warpshelf.contract import mutants, snippet
+from warpshelf.contract import architectures, mutants, snippet
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.pages import Page
@@ -28,9 +28,10 @@ from warpshelf.records import (
 )
 from warpshelf.records.history import History
 from warpshelf.records.machine import CPU
+from warpshelf.records.schema import Record
 from warpshelf.records.siblings import Difference, slug_of
 from warpshelf.render.fragments import KEYS
-from warpshelf.site import exhibits, holdings, viewed
+from warpshelf.site import exhibits, holdings
 
 LINK = re.compile(r"\]\((?P<target>[^)\s#:]+\.md)(?:#[^)\s]*)?\)")
 FENCE = re.compile(r"^(?P<fence>`{3,}|~{3,}).*?^(?P=fence)`*~*\s*$", re.M | re.S)
@@ -103,12 +104,50 @@ def _snippet(one: Snippet, shelf: model.Shelf, shown: dict[str, str]) -> Iterato
             mend = f"{meant}, or add the reading"
             yield Finding(path, 1, f"its Source {name!r} is no reading", mend)
     for stray in sorted(one.results.glob("*")):
-        if stray.suffix != ".json" and stray.name not in (kept.FOLDER, store.ATTESTATIONS):
+        if stray.suffix != ".json" and stray.name not in (store.PACK, store.ATTESTATIONS):
             where = one.project.relative(stray)
             yield Finding(where, None, "is no record", "remove it")
     current = committed if committed and committed["digest"] == one.digest else None
-    yield from viewed.check(one, current)
+    yield from _views(one, current)
     yield from exhibits.check_rivals(one)
+
+
+def _views(one: Snippet, record: Record | None) -> Iterator[Finding]:
+    """What is wrong with the views of a snippet; `record` is that of the present code on a CPU.
+
+    Whatever passed there on a case that is counted has views on each architecture that was
+    executed. What they hold is counted once, in the run that makes both, so there is nothing to
+    hold it against; that a view agrees with itself is seen when it is read.
+    """
+    yield from kept.views_of(one)[1]
+    found, wrong = kept.summaries_of(one)
+    if record is None or wrong:
+        return
+    where = one.project.relative(one.results / store.PACK)
+    again = f"run `shelf run --force {one.id}` and commit {where}"
+    targets = record.get("targets", ())
+    passed = {
+        result["name"]
+        for case in record.get("cases", ())
+        for result in case["results"]
+        if result["role"] == "variant" and result["verdict"] == "passed"
+    }
+    due = {
+        (name, target)
+        for name in passed
+        for target in targets
+        if agreement.excuse(one.needs, name, architectures.number(target), on_cpu=True) is None
+    }
+    views = {(kept.view["variant"], kept.view["arch"]): kept.view for kept in found}
+    if missing := sorted(due - views.keys()):
+        name, target = missing[0]
+        more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
+        yield Finding(where, None, f"has no view of {name} on {target}{more}", again)
+    cases = [case["case"] for case in record.get("cases", ()) if not case["timed"]]
+    for (name, target), view in sorted(views.items()):
+        if (name, target) not in due or view["case"] not in cases:
+            what = f"has a view of {name} on {target}, {view['case']}, which its record has not"
+            yield Finding(where, None, what, again)
 
 
 def _slower(one: Snippet, past: History) -> Iterator[Finding]:

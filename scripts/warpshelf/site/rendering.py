@@ -9,10 +9,11 @@ from warpshelf.catalogue import exports, glossary, lists, paths
 from warpshelf.catalogue.lists import Surroundings
 from warpshelf.contract import snippet
 from warpshelf.contract.snippet import Snippet
-from warpshelf.core.files import dump, write_atomically
+from warpshelf.core.files import write_atomically
 from warpshelf.core.findings import Finding
 from warpshelf.core.project import Project
-from warpshelf.records import attestation, history, ledger
+from warpshelf.look import kept
+from warpshelf.records import attestation, history, ledger, schema
 from warpshelf.render import pairs, reference, results
 from warpshelf.render.exhibit import Exhibit
 from warpshelf.render.fragments import fragments, pictures
@@ -35,18 +36,15 @@ def render(project: Project) -> tuple[list[Finding], int]:
     shown, wrong = _exhibits(held)
     findings += wrong
     published: dict[str, str] = {}
-    views: dict[str, str] = {}
     drawn = inspection.embedded_pictures(held.pages)
     for one in shown:
         for piece, text in fragments(one).items():
             texts[f"{one.id}/{piece}.md"] = text + "\n"
         for name, text in pictures(one, drawn.get(one.id, ())).items():
             texts[f"{one.id}/{name}.md"] = text
-        for kept in one.views:
-            views |= {f"{one.id}/{name}": text for name, text in kept.files.items()}
         for state in one.states:
             if state.state in PUBLISHED and state.record is not None:
-                published[f"{one.id}/{state.machine}.json"] = dump(state.record)
+                published[f"{one.id}/{state.machine}.json"] = schema.text(state.record)
                 if state.attestation:
                     name = f"{one.id}/{state.machine}.{attestation.PUBLISHED}"
                     published[name] = state.attestation
@@ -69,6 +67,8 @@ def render(project: Project) -> tuple[list[Finding], int]:
     texts |= _references(held.snippets)
     changed = _mirror(project.fragments, texts)
     changed += _mirror(project.published_records, published)
+    views, wrong = _views(held.snippets)
+    findings += wrong
     changed += _mirror(project.published_views, views)
     changed += calculators.publish(project, live.files)
     files = {f"{one.id}/{file.name}": file.text for one in shown for file in one.code}
@@ -76,6 +76,17 @@ def render(project: Project) -> tuple[list[Finding], int]:
     changed += _mirror(project.published_sources, files)
     changed += _export(held, shown)
     return sorted(set(findings)), changed
+
+
+def _views(snippets: Iterable[Snippet]) -> tuple[dict[str, bytes], list[Finding]]:
+    """The views that pages load, compressed one by one, and what is wrong with others."""
+    views: dict[str, bytes] = {}
+    findings: list[Finding] = []
+    for one in snippets:
+        pages, wrong = kept.pages(one)
+        views |= {f"{one.id}/{name}": data for name, data in pages.items()}
+        findings += wrong
+    return views, findings
 
 
 def _traces(snippets: Iterable[Snippet]) -> dict[str, str]:
@@ -145,7 +156,7 @@ def _sort(one: Snippet) -> str:
     return f"{one.kind}s"
 
 
-def _mirror(folder: Path, texts: Mapping[str, str]) -> int:
+def _mirror(folder: Path, texts: Mapping[str, str] | Mapping[str, bytes]) -> int:
     """Make `folder` hold just these files; how many were written or removed."""
     changed = sum(
         write_atomically(folder / name, text, durable=False) for name, text in texts.items()

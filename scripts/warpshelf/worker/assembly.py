@@ -1,17 +1,15 @@
 """The binary that a GPU would get of PTX which was executed here, by its own compiler.
 
-That it is so is seen when it is made: the binary holds the PTX that it was made of, and without the
-information on lines its code is the same byte for byte. Then it is kept, by all that decides it.
+That it is so is seen each time: the binary holds the PTX that it was made of, and without the
+information on lines its code is the same byte for byte.
 """
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
-import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +17,6 @@ from warpshelf.contract import architectures
 from warpshelf.look import elf
 from warpshelf.look.binary import release
 
-FORMAT = 1  # of what is kept: raise it where it would be made otherwise today
-LIMIT = 1 << 20  # bytes of each of the 256 folders that it is spread over
 TRIES = 16
 ASK, FIXED = 0xFFFFFFFF, 0x0040000  # of personality(2): what holds, ADDR_NO_RANDOMIZE
 
@@ -46,7 +42,7 @@ def assembled(ptx: str, symbol: str, target: str) -> Assembled:
 
     def make(lines: bool) -> bytes:
         if language == "Triton":
-            return cubin(compiler(target), ptx, lines=lines)
+            return _triton(ptx, target, lines)
         return nvrtc.binary(ptx, lines=lines)
 
     def fitting(lines: bool, fits: Callable[[bytes], bool], otherwise: str) -> bytes:
@@ -59,42 +55,23 @@ def assembled(ptx: str, symbol: str, target: str) -> Assembled:
                 return made
         raise RuntimeError(f"{symbol}: {otherwise}")
 
-    def fresh() -> bytes:
-        executed = ptx.splitlines()
-        made = fitting(
-            True,
-            lambda one: same(elf.ptx(one), executed),
-            f"its binary for {target} was made of other PTX",
-        )
-        code = elf.code(made, symbol)
-        fitting(
-            False,
-            lambda one: elf.code(one, symbol) == code,
-            f"{target}: no code without line information is like it",
-        )
-        return made
-
-    by = compiler(target).hash() if language == "Triton" else nvrtc.made_by(ptx)
-    made = kept("binaries", (target, symbol, by, ptx), fresh)
+    executed = ptx.splitlines()
+    made = fitting(
+        True,
+        lambda one: same(elf.ptx(one), executed),
+        f"its binary for {target} was made of other PTX",
+    )
+    code = elf.code(made, symbol)
+    fitting(
+        False,
+        lambda one: elf.code(one, symbol) == code,
+        f"{target}: no code without line information is like it",
+    )
     if language == "Triton":
         import triton
 
         return Assembled(made, language, f"Triton {triton.__version__}")
     return Assembled(made, language, f"NVRTC {release(made)}")
-
-
-def kept(folder: str, decides: Sequence[object], make: Callable[[], bytes]) -> bytes:
-    """What was made before of the same, or is made and kept from now on."""
-    from papergpu import build, store
-
-    text = "\0".join(map(str, (FORMAT, *decides))).encode()
-    key = hashlib.blake2b(text, digest_size=20).hexdigest()
-    path = build.kept() / folder / key[:2] / key[2:]
-    with suppress(zlib.error):
-        return zlib.decompress(store.read(path) or b"")
-    made = make()
-    store.write(path, zlib.compress(made), LIMIT)
-    return made
 
 
 @contextmanager
@@ -132,8 +109,9 @@ def same(made: Sequence[str], executed: Sequence[str]) -> bool:
     )
 
 
-def compiler(target: str) -> Any:
-    """Triton's own compiler for a target. papergpu puts one in its place that makes no binary."""
+def _triton(ptx: str, target: str, lines: bool) -> bytes:
+    """What Triton's compiler makes of PTX. papergpu has put one in its place that makes nothing."""
+    import triton
     from triton.backends import backends
     from triton.backends.compiler import GPUTarget
 
@@ -141,17 +119,8 @@ def compiler(target: str) -> Any:
     asked: Any = GPUTarget("cuda", number, 32)
     (found,) = [one.compiler for one in backends.values() if one.compiler.supports_target(asked)]
     real = next(one for one in found.__mro__ if one.__module__.startswith("triton."))
-    return real(asked)
-
-
-def cubin(
-    compiler: Any, ptx: str, options: Mapping[str, Any] | None = None, lines: bool = True
-) -> bytes:
-    """The binary that Triton's compiler makes of PTX, with the `options` of a launch."""
-    import triton
-
-    parsed = compiler.parse_options(dict(options or {}))
+    compiler = real(asked)
     with triton.knobs.compilation.scope():
         triton.knobs.compilation.disable_line_info = not lines
-        made: bytes = compiler.make_cubin(ptx, {}, parsed, compiler.target.arch)
+        made: bytes = compiler.make_cubin(ptx, {}, compiler.parse_options({}), number)
     return made

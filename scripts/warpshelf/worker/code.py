@@ -103,7 +103,7 @@ def view(one: Chosen, target: str, folder: Path) -> View:
         "occupancy": occupancy.occupancy(made.arch, made.takes),
         "bound": made.bound().as_dict(),
         "lines": list(where.values()),
-        "source": pieces.pieces(_texts(folder, where), [one for one in where if one[1]]),
+        "source": _source(folder, [one for one in where if one[1]]),
         "ptx": {
             "text": [line.replace(f"{symbol}_param_", "param_") for _, line in shown],
             "line": [order.get(did.where.get(number, NOWHERE), -1) for number, _ in shown],
@@ -133,6 +133,10 @@ def view(one: Chosen, target: str, folder: Path) -> View:
             if one.line in at
         ],
     }
+
+
+def _source(folder: Path, where: list[Where]) -> list[dict[str, Any]]:
+    return pieces.pieces(pieces.texts(folder, {file for file, _ in where}), where)
 
 
 def figures(one: Chosen, target: str, snippet: str) -> dict[str, float]:
@@ -174,7 +178,7 @@ def _made(one: Chosen, target: str, snippet: str) -> Made:
     did = Did(one.launched, snippet)
     symbol = ptx.kernel(first.ptx.splitlines(), did.somewhere)
     made = assembled(first.ptx, symbol, target)
-    used = usage(made.binary, first.ptx)[symbol]  # the PTX spares a slow disassembly
+    used = usage(made.binary)[symbol]
     threads = first.block[0] * first.block[1] * first.block[2]
     dynamic = max(0, first.shared - used.shared_bytes)
     takes = occupancy.Use(used.registers, threads, used.shared_bytes, dynamic)
@@ -222,13 +226,3 @@ class Did:
             at = f"{where[0]}:{where[1]}" if where[1] else where[0]
             found[where] = {"at": at, **row, **({"live": live[where]} if where in live else {})}
         return found
-
-
-def _texts(folder: Path, where: Iterable[Where]) -> dict[str, list[str]]:
-    """The lines of those files that are the snippet's own, or shared by snippets."""
-    found = {}
-    for name in {file for file, line in where if line}:
-        path = folder.parent.parent / name if name.startswith("snippets/") else folder / name
-        if path.is_file():
-            found[name] = path.read_text(encoding="utf-8").splitlines()
-    return found

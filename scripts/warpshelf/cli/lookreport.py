@@ -1,0 +1,234 @@
+"""One kernel in the terminal: totals, occupancy, bound, lines by cost, accesses, loops."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from warpshelf.cli.looktable import WORSE, lanes, over
+from warpshelf.cli.printing import columns, cut, put, say, title
+from warpshelf.core import units
+from warpshelf.look.control import control
+from warpshelf.look.differences import sources
+from warpshelf.look.figures import over_ideal, products
+from warpshelf.look.patterns import pattern
+from warpshelf.look.view import View
+
+LEAST = 0.005  # of the executed instructions: what did less is summed up, unless it is marked
+MOST_LOOPS = 4
+MARK = "yellow"
+Row = dict[str, Any]
+
+
+def report(out: Console, view: View, sass: bool = False) -> None:
+    """Print what became of a kernel; with `sass` the machine code of its loops as well."""
+    _head(out, view)
+    _totals(out, view)
+    _occupancy(out, view)
+    _bound(out, view)
+    _lines(out, view)
+    _accesses(out, view)
+    _loops(out, view, sass)
+
+
+def _head(out: Console, view: View) -> None:
+    title(out, f"{view['variant']}: {view['kernel']} on {view['arch']}")
+    grid, block = (_sides(view[key]) for key in ("grid", "block"))
+    times = "" if view["launches"] == 1 else f"{view['launches']} launches of "
+    case = units.labels([view["case"]])[0] or ", ".join(
+        f"{key} = {value}" for key, value in view["case"].items()
+    )
+    of = f" in clusters of {_sides(view['cluster'])}" if max(view["cluster"]) > 1 else ""
+    say(out, f"{case}; {times}{grid} blocks of {block} threads{of}; {view['compiler']}")
+
+
+def _sides(sides: list[int]) -> str:
+    """`32 × 8` of [32, 8, 1]."""
+    most = max((at for at, one in enumerate(sides) if one > 1), default=0)
+    return " × ".join(map(str, sides[: most + 1]))
+
+
+def _totals(out: Console, view: View) -> None:
+    total, sass = view["total"], view["sass"]
+    executed = sum(total["classes"].values())
+    rows = [
+        f"{executed:,} warp instructions executed, {lanes(total.get('lanes', 0), executed)} of 32 "
+        "lanes taking part"
+    ]
+    for name, what in (("sectors", "of global memory"), ("wavefronts", "of shared memory")):
+        if total.get(name):
+            times = over(total, name)
+            worse = "the fewest that would do" if times == "1×" else f"{times} the fewest"
+            rows.append(f"{total[name]:,} {name} {what}, {worse}")
+    spilled = f"{view['spilled_bytes']:,} bytes spilled" if view["spilled_bytes"] else "no spills"
+    rows.append(
+        f"{len(sass['text']):,} machine instructions; {view['registers']} registers, at most "
+        f"{max(sass['live'], default=0)} live, {spilled}; "
+        f"{view['shared_bytes']:,} bytes of shared memory a block"
+    )
+    title(out, "Totals")
+    for row in rows:
+        say(out, row, 2, hanging=2)
+
+
+def _resident(one: Row) -> str:
+    limiters = " and ".join(one["limiters"])
+    blocks = f"{one['blocks']} block" + ("" if one["blocks"] == 1 else "s")
+    return f"{one['warps']} of {one['most']} warps ({blocks}), limited by {limiters}"
+
+
+def _occupancy(out: Console, view: View) -> None:
+    now = view["occupancy"]
+    title(out, f"Occupancy: {_resident(now)}")
+    for one in now["changes"]:
+        say(out, f"with {one['change']}: {_resident(one)}", 2, hanging=2)
+
+
+def _bound(out: Console, view: View) -> None:
+    bound = view["bound"]
+    title(out, f"Lower bound: {bound['cycles']:,.0f} SM cycles, by {bound['limiter']}; no time")
+    for one in sorted(bound["pipes"], key=lambda each: -each["cycles"]):
+        say(out, f"{one['cycles']:,.0f}: {one['pipe']}, {one['of']}", 2, hanging=2)
+
+
+def _lines(out: Console, view: View) -> None:
+    """The lines by their share of what was executed; what is worse than ideal is marked."""
+    texts = sources(view)
+    total = sum(view["total"]["classes"].values())
+    names = ("share", "lanes", "sect.", "wavef.", "live", "at", "source")
+    drawn = columns(*names, left=("at",), flexible="source")
+    left, rest = 0, 0
+    for line in sorted(view["lines"], key=lambda one: -sum(one["classes"].values())):
+        executed = sum(line["classes"].values())
+        marks = [over_ideal(line, name) >= WORSE for name in ("sectors", "wavefronts")]
+        if executed < LEAST * total and not any(marks):
+            left, rest = left + 1, rest + executed
+            continue
+        cells = [
+            f"{100 * executed / total:.1f} %" if total else "-",
+            lanes(line.get("lanes", 0), executed),
+            *(over(line, name) for name in ("sectors", "wavefronts")),
+            str(line.get("live", "-")),
+            line["at"],
+            texts.get(line["at"], ""),
+        ]
+        shown = [escape(cell) for cell in cells]
+        for at, marked in enumerate(marks, 2):
+            shown[at] = f"[{MARK}]{shown[at]}[/]" if marked else shown[at]
+        drawn.add_row(*shown)
+    title(out, "Lines by their share of executed instructions")
+    put(out, drawn)
+    if left:
+        say(out, f"and {left} lines with {100 * rest / max(1, total):.1f} % together")
+
+
+def _accesses(out: Console, view: View) -> None:
+    """Instructions whose worst request takes more than the ideal, those alike counted as one."""
+    alike: dict[str, list[Row]] = {}
+    for one in view["accesses"]:
+        if one["passes"] > one["ideal"]:
+            alike.setdefault(_what(view, one), []).append(one)
+    if not alike:
+        title(out, "Every access to memory takes no more passes than it must")
+        return
+    title(out, "Accesses that take more passes than they must, by their worst request")
+    ranked = sorted(alike.items(), key=lambda one: -sum(_wasted(view, each) for each in one[1]))
+    texts = sources(view)
+    for what, rows in ranked:
+        first = rows[0]
+        block = ", ".join(map(str, first["block"]))
+        more = f"; {len(rows)} instructions alike" if len(rows) > 1 else ""
+        say(out, what, 2, MARK, hanging=2)
+        say(out, f"{pattern(first)} (block {block}, warp {first['warp']}{more})", 4)
+        if text := texts.get(_at(view, first["ptx"]), ""):
+            cut(out, text, 4)
+
+
+def _what(view: View, one: Row) -> str:
+    """Who does what, and how badly: the key by which accesses are alike."""
+    passes = "wavefronts" if one["space"] == "shared" else "sectors"
+    times = units.ratio(units.divided(one["passes"], one["ideal"]))
+    return (
+        f"{_at(view, one['ptx'])}: {one['space']} {one['does']} of {one['size']} bytes a lane: "
+        f"{one['passes']} {passes} where {one['ideal']} would do, {times}"
+    )
+
+
+def _wasted(view: View, one: Row) -> int:
+    """Passes that need not be, were every request as the worst."""
+    return int(view["ptx"]["run"][one["ptx"]] * (one["passes"] - one["ideal"]))
+
+
+def _at(view: View, ptx: int) -> str:
+    line = view["ptx"]["line"][ptx] if ptx >= 0 else -1
+    return str(view["lines"][line]["at"]) if line >= 0 else "PTX"
+
+
+def _loops(out: Console, view: View, sass: bool) -> None:
+    """Those with the most multiply-adds first, and of these the innermost."""
+    ranked = sorted(
+        view["loops"], key=lambda one: (-products(one["kinds"]), -one["depth"], one["first"])
+    )
+    if not ranked:
+        title(out, "No loop in its machine code")
+        if sass:
+            _sass(out, view, 0, len(view["sass"]["text"]) - 1)
+        return
+    for one in ranked[:MOST_LOOPS]:
+        title(out, f"Loop of {sum(one['kinds'].values())} machine instructions{_span(view, one)}")
+        by_count = sorted(one["kinds"].items(), key=lambda each: (-each[1], each[0]))
+        say(out, ", ".join(f"{count} {kind}" for kind, count in by_count), 2)
+        say(out, _flight(one), 2)
+        if sass:
+            _sass(out, view, one["first"], one["last"])
+    if len(ranked) > MOST_LOOPS:
+        out.print()
+        say(out, f"and {len(ranked) - MOST_LOOPS} other loops")
+
+
+def _span(view: View, loop: Row) -> str:
+    """Which lines of source it is made of, in the file that most of it is from, and how deep."""
+    found: Counter[str] = Counter()
+    numbers: dict[str, list[int]] = {}
+    for ptx in view["sass"]["ptx"][loop["first"] : loop["last"] + 1]:
+        file, _, number = _at(view, ptx).rpartition(":")
+        if file:
+            found[file] += 1
+            numbers.setdefault(file, []).append(int(number))
+    inside = f", inside {loop['depth'] - 1} other" if loop["depth"] > 1 else ""
+    if not found:
+        return inside
+    file = found.most_common(1)[0][0]
+    low, high = min(numbers[file]), max(numbers[file])
+    return f", {file}:{low}" + (f"-{high}" if high > low else "") + inside
+
+
+def _flight(loop: Row) -> str:
+    parts = []
+    if made := products(loop["kinds"]):
+        each = sum(loop["kinds"].values()) / made
+        parts.append(f"{each:.2f} instructions for each multiply-add or matrix instruction")
+    if loop["loads"]:
+        parts.append(f"{loop['loads']} loads and {loop['bytes']:,} bytes of a warp in flight")
+        if loop["operations"]:
+            parts.append(f"{loop['operations']} of those operations before it waits for them")
+    return "; ".join(parts) or "no load of global memory"
+
+
+def _sass(out: Console, view: View, first: int, last: int) -> None:
+    """Machine code: address, control code, live registers, text, and the line it is of."""
+    sass = view["sass"]
+    labels = {at: name for name, at in sass["labels"].items()}
+    names = ("address", "control", "live", "instruction", "at")
+    drawn = columns(*names, left=("at", "control"), flexible="instruction")
+    for at in range(first, last + 1):
+        if at in labels:
+            drawn.add_row("", "", "", escape(f"{labels[at]}:"), "")
+        code = str(control(sass["control"][at]))
+        where = _at(view, sass["ptx"][at])
+        text = escape(sass["text"][at])
+        drawn.add_row(f"{16 * at:#06x}", code, str(sass["live"][at]), text, where)
+    put(out, drawn)
