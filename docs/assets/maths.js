@@ -1,7 +1,8 @@
 /* Formulas: KaTeX from this site, asked for only on a page that has some.
 
    arithmatex leaves each formula as TeX between \( \) or \[ \] in an element of its own, which is
-   what is read where no script runs. */
+   what is read where no script runs. KaTeX itself is packed: `gzip` in base64, in a script, since a
+   page opened from a disk may ask for nothing else. */
 
 (() => {
   "use strict";
@@ -15,13 +16,22 @@
       sheet.rel = "stylesheet";
       sheet.href = new URL("katex.min.css", folder).href;
       const script = document.createElement("script");
-      script.src = new URL("katex.min.js", folder).href;
-      script.onload = () => resolve(window.katex);
+      script.src = new URL("katex.packed.js", folder).href;
+      script.onload = () => unpacked().then(resolve, reject);
       script.onerror = () => reject(new Error("KaTeX was not loaded; formulas stay TeX"));
       // Not in the head: the theme gives it up for the next page's, which does not know of them.
       document.body.append(sheet, script);
     });
     return loading;
+  }
+
+  async function unpacked() {
+    const bytes = Uint8Array.from(atob(window.katexPacked), (one) => one.charCodeAt(0));
+    const text = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const script = document.createElement("script");
+    script.textContent = await new Response(text).text();
+    document.body.append(script);
+    return window.katex;
   }
 
   function show() {

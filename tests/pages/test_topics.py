@@ -70,7 +70,7 @@ def test_katex_stays_away_where_there_is_nothing_to_set(wide: Visit) -> None:
     wide.go("about/links/")
     assert [url for url in asked if "katex" in url] == []
     wide.go("kernels/gemm/").wait_for_selector(".katex")
-    assert [url for url in asked if "katex.min.js" in url]
+    assert [url for url in asked if "katex.packed.js" in url]
 
 
 # What scrolls on a phone says so.
