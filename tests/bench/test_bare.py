@@ -11,7 +11,7 @@ from conftest import ROOT, Trial, sound_snippet
 # What the tooling uses elsewhere, and what the runner may not need. Some versions of typer bring
 # pydantic along, so it is our own module that needs it which must stay out.
 ABSENT = (
-    "mkdocs", "material", "pymdownx", "markdown", "rapidfuzz", "httpx",
+    "mkdocs", "material", "mkdocstrings", "pymdownx", "markdown", "rapidfuzz", "httpx",
     "watchdog", "pytest", "hypothesis", "playwright", "cuda", "warpshelf.readings.model",
 )  # fmt: skip
 RUN = f"""

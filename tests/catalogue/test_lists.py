@@ -158,7 +158,8 @@ def build(root: Path, pages: dict[str, str], around: Surroundings) -> dict[str, 
         if isinstance(item, dict) and "pymdownx.snippets" in item:
             assert item["pymdownx.snippets"]["check_paths"] is True
             item["pymdownx.snippets"]["base_path"] = ["fragments"]
-    kept["plugins"] = ["search", "tags"]
+    # mkdocstrings reads `:::` and `[x][y]`, so it must be there for them not to act.
+    kept["plugins"] = ["search", "tags", {"mkdocstrings": {"default_handler": "python"}}]
     config = {**kept, "theme": {"name": "material", "font": False}, "strict": True}
     (root / "mkdocs.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
     written = {
