@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING
 
 import httpx
 import pytest
-from detour import Detour
 from filelock import FileLock
-from loopback import Web, serving
+from loopback import Detour, Web, serving
 
 from warpshelf.bench.pool import AHEAD, Pool
 from warpshelf.contract import snippet
@@ -109,9 +108,13 @@ def spare_zensical(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 def exhaustive(values: Iterable[object], why: str, light: int = 1) -> list[object]:
-    """Parameters, of which all but the first `light` wait for `make test-all`, for this reason."""
-    marked = [pytest.param(value, marks=pytest.mark.exhaustive(why)) for value in values]
-    return [value.values[0] for value in marked[:light]] + marked[light:]
+    """Parameters, of which all but the first `light` wait for `make test-all`, for this reason.
+
+    A tuple holds the parameters of one call.
+    """
+    first, later = [*values][:light], [*values][light:]
+    split = (value if isinstance(value, tuple) else (value,) for value in later)
+    return [*first, *(pytest.param(*one, marks=pytest.mark.exhaustive(why)) for one in split)]
 
 
 def takes(item: pytest.Item) -> int:

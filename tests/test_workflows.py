@@ -260,7 +260,7 @@ def test_there_is_one_issue(tmp_path: Path, open_issue: str, found: str, calls: 
 @needs_bash
 @pytest.mark.parametrize("failing", [True, False])
 def test_what_fails_by_night_is_handed_over(tmp_path: Path, failing: bool) -> None:
-    program(tmp_path / "make", f"echo \"$*: <b>\" >&2\nexit {2 * failing}")
+    program(tmp_path / "make", f'echo "$*: <b>" >&2\nexit {2 * failing}')
     text = script("nightly", "Repeat it")
     done = act(text, tmp_path, RUNNER_TEMP=str(tmp_path), NAME="verify", COMMAND="make verify")
     assert (done.returncode, "verify: <b>" in done.stdout) == (int(failing), True), done.stderr

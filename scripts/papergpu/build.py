@@ -6,6 +6,7 @@ them. `PAPERGPU_CACHE` says where; without it that is `papergpu` in the user's c
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import fcntl
 import hashlib
@@ -16,7 +17,7 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 
 from papergpu.errors import Unavailable
 
@@ -31,6 +32,19 @@ def kept() -> Path:
     if given:
         return Path(given)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "papergpu"
+
+
+def scratch() -> Path:
+    """A folder for what this process alone reads; what others left that have ended is removed."""
+    root = Path(gettempdir()) / f"papergpu-{os.getuid()}"
+    folder = root / str(os.getpid())
+    if not folder.is_dir():
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        for other in root.iterdir():  # a process may end without a word
+            if not Path("/proc", other.name).exists():
+                shutil.rmtree(other, ignore_errors=True)
+    return folder
 
 
 def compiler() -> str:

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from papergpu import store
-from papergpu.build import kept
+from papergpu.build import kept, scratch
 from papergpu.errors import CompileError, Unavailable
 from papergpu.hostcode import device_part, spliced
 
@@ -185,6 +186,12 @@ def knows(ptx: str) -> bool:
     return ptx in _sources
 
 
+def made_by(ptx: str) -> str:
+    """What decides the binary of such PTX beside it: NVRTC's version and its options."""
+    one, names = _sources[ptx]
+    return f"{bindings().nvrtcVersion()} {one.options} {names}"
+
+
 def binary(ptx: str, *, lines: bool = True) -> bytes:
     """The binary that NVRTC makes of the source from which `compiled` made this PTX.
 
@@ -245,6 +252,22 @@ def _compile(one: Unit, names: Sequence[str], also: str = "") -> Compiled:
     raise CompileError(said)
 
 
+_asked: Counter[tuple[str, tuple[str, ...]]] = Counter()  # texts and options, in this process
+
+
+def _precompiled(one: Unit) -> tuple[str, ...]:
+    """Options by which NVRTC keeps the headers of a text as it has parsed them.
+
+    Only in one process, and from its second kernel on: of a single one it would take longer. What
+    NVRTC writes is the same.
+    """
+    _asked[one.text, one.options] += 1
+    once = _asked[one.text, one.options] == 1 or not _INCLUDE.search(one.text)
+    if once or tuple(bindings().nvrtcVersion()[1:]) < (12, 8):
+        return ()
+    return "--pch", f"--pch-dir={scratch()}"
+
+
 def _once(
     one: Unit, names: Sequence[str], empty: Sequence[str], also: str
 ) -> tuple[Compiled | None, str]:
@@ -278,7 +301,7 @@ def _once(
     try:
         for name in names:
             check(nvrtc.nvrtcAddNameExpression(program, name.encode()))
-        options = [option.encode() for option in one.options]
+        options = [option.encode() for option in (*one.options, *_precompiled(one))]
         (code,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         log = read("ProgramLog")
         if int(code):

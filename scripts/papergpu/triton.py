@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,9 +19,10 @@ from triton.backends import Backend, backends
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 from triton.runtime import _allocation
+from triton.runtime.cache import FileCacheManager
 from triton.runtime.driver import driver as drivers
 
-from papergpu import kept, session, signature, tensors
+from papergpu import build, kept, session, signature, store, tensors
 from papergpu.device import (
     PROCESSORS,
     SHARED,
@@ -34,7 +36,7 @@ from papergpu.errors import Unreadable, Unsupported
 from papergpu.launch import Kernel, Settings
 from papergpu.session import Undo
 
-__all__ = ["activate", "active", "deactivate"]
+__all__ = ["activate", "active", "compiling", "deactivate"]
 
 
 class Utils:
@@ -230,6 +232,63 @@ class Driver:
 DriverBase.register(Driver)
 
 
+class Cache(FileCacheManager):  # type: ignore[misc]
+    """Triton's cache in one folder, of each kernel its PTX and what Triton noted of it.
+
+    Triton's own makes and removes a folder for each file, and keeps all that lies between source
+    and PTX. What was not read for longest goes: see `LIMIT`. `TRITON_CACHE_DIR` moves it.
+    """
+
+    LIMIT = 8 << 20  # bytes of each of the 32 folders that kernels are spread over by their keys
+
+    def __init__(self, key: str, override: bool = False, dump: bool = False) -> None:
+        self.plain = not (override or dump)
+        if not self.plain:
+            super().__init__(key, override, dump)
+            return
+        given = os.environ.get("TRITON_CACHE_DIR")
+        root = Path(given) / "papergpu" if given else build.kept() / "triton"
+        self.key, self.cache_dir = key, str(root / key[:1])
+
+    def _make_path(self, filename: str) -> str:
+        name = f"{self.key[1:]}.{filename}" if self.plain else filename
+        return os.path.join(self.cache_dir, name)
+
+    def get_group(self, filename: str) -> dict[str, str] | None:
+        if not self.plain:
+            return super().get_group(filename)  # type: ignore[no-any-return]
+        stem = filename.removesuffix(".json")
+        found = {name: self._make_path(name) for name in (filename, f"{stem}.ptx", f"{stem}.cubin")}
+        try:
+            for path in found.values():
+                os.utime(path)
+        except OSError:
+            return None
+        return found
+
+    def put_group(self, filename: str, group: dict[str, str]) -> Any:
+        return None if self.plain else super().put_group(filename, group)
+
+    def put(self, data: Any, filename: str, binary: bool = True) -> str:
+        if not self.plain:
+            return super().put(data, filename, binary)  # type: ignore[no-any-return]
+        ending = filename.rpartition(".")[2]
+        if ending not in ("json", "ptx", "cubin"):
+            return os.devnull
+        path = Path(self._make_path(filename))
+        text = data if isinstance(data, bytes) else str(data).encode()
+        if ending == "cubin":  # which is the PTX again
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+                os.link(path.with_suffix(".ptx"), path)
+                return str(path)
+        store.write(path, text, self.LIMIT)
+        if not path.exists():  # a folder that cannot be written is done without
+            path = build.scratch() / path.name
+            path.write_bytes(text)
+        return str(path)
+
+
 def _compiler(real: Any) -> Any:
     """Triton's compiler for CUDA, whose binary is PTX and whose cache is apart from the real one's.
 
@@ -242,7 +301,34 @@ def _compiler(real: Any) -> Any:
     def hash_(self: Any) -> str:
         return f"{real.hash(self)}-papergpu"
 
-    return type(real.__name__, (real,), {"make_cubin": make_cubin, "hash": hash_})
+    return type(real.__name__, (real,), {"make_cubin": make_cubin, "hash": hash_, "papergpu": True})
+
+
+def compiling(sm: int) -> Undo:
+    """From here on Triton compiles for CUDA to PTX alone, and keeps that in a `Cache`.
+
+    The binary of a kernel is then its PTX. Whoever chose a cache of their own keeps it.
+
+    Raises:
+        ValueError: this Triton does not compile for that SM version.
+    """
+    wanted = GPUTarget("cuda", sm, 32)
+    names = [key for key, one in backends.items() if one.compiler.supports_target(wanted)]
+    if not names:
+        raise ValueError("this Triton has no compiler for CUDA: install one that has")
+    name, before = names[0], backends[names[0]]
+    knobs = triton.knobs.cache
+    manager = knobs.manager_class
+    # Of what compiles so already, the compiler that it has put there stays.
+    if not hasattr(before.compiler, "papergpu"):
+        backends[name] = Backend(compiler=_compiler(before.compiler), driver=before.driver)
+    if manager is None and not triton.knobs.compilation.use_ir_loc:
+        knobs.manager_class = Cache
+
+    def undo() -> None:
+        backends[name], knobs.manager_class = before, manager
+
+    return Undo(undo)
 
 
 @dataclass
@@ -251,8 +337,8 @@ class _Active:
 
     driver: Driver
     before: Any
-    backend: tuple[str, Any]
     settings: Undo | None
+    compiling: Undo
     patches: list[tuple[Any, str, Any]] = field(default_factory=list)
 
 
@@ -271,20 +357,8 @@ def activate(target: str | int | None = None, settings: Settings | None = None) 
     if triton.knobs.runtime.interpret:
         raise ValueError("TRITON_INTERPRET is set, so nothing is compiled: unset it and start anew")
     driver = Driver(sm)
-    wanted = driver.get_current_target()
-    names = [key for key, one in backends.items() if one.compiler.supports_target(wanted)]
-    if not names:
-        raise ValueError("this Triton has no compiler for CUDA: install one that has")
-    name, real = names[0], backends[names[0]]
-    now = _Active(
-        driver,
-        drivers._active,
-        (name, real),
-        session.replaced(settings) if settings is not None else None,
-    )
-    # Of one that is active already, the compiler that it has put there stays.
-    if not _active:
-        backends[name] = Backend(compiler=_compiler(real.compiler), driver=real.driver)
+    undo = session.replaced(settings) if settings is not None else None
+    now = _Active(driver, drivers._active, undo, compiling(sm))
     for owner, attribute, value in _patches(driver):
         now.patches.append((owner, attribute, getattr(owner, attribute)))
         setattr(owner, attribute, value)
@@ -302,8 +376,7 @@ def deactivate() -> None:
     now.driver.clock.stop()
     for owner, attribute, value in reversed(now.patches):
         setattr(owner, attribute, value)
-    name, backend = now.backend
-    backends[name] = backend
+    now.compiling.undo()
     if now.settings is not None:
         now.settings.undo()
 

@@ -13,6 +13,7 @@ ATTEMPTS = 4  # these are wall-clock times, and the machine may be busy for a wh
 LIMITS = {"cold": 6.0, "one changed": 2.5, "helper changed": 6.0, "nothing changed": 1.5}
 
 
+@pytest.mark.exhaustive("forty snippets, verified three times")
 def test_forty_snippets_are_verified_in_seconds(tmp_path: Path) -> None:
     late: dict[str, float] = {}
     for attempt in range(ATTEMPTS):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import pytest
 from conftest import CUT, Trial, sound_snippet
@@ -12,6 +13,7 @@ from tests.bench.test_gpu_machine import MODEL, TRITON, Simulated
 from warpshelf.bench import run as runs
 from warpshelf.bench.forecast import GUESSES, METHOD, by_method
 from warpshelf.bench.plan import CHANGED, FORCED, NEVER, REPEATED, TRUSTED, Options
+from warpshelf.bench.pool import Job, Outcome
 from warpshelf.bench.run import Run
 from warpshelf.cli import console
 from warpshelf.contract import snippet
@@ -94,6 +96,32 @@ def test_the_budget_is_held_against_when_each_is_done(
     assert console.plan_lines(plan)[-1] == "a budget of 35 s is likely to leave out 1 of 3: two"
     assert planning(trial, budget=35.0, workers=3).left == [("two", "cpu")]
     assert not planning(trial, budget=40.0, workers=3).left
+
+
+def test_what_takes_longest_begins_where_no_budget_runs_out(
+    trial: Trial, simulated: type[Simulated], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "may_have_gpu", lambda: False)
+    for name in ("one", "two", "three"):
+        trial.snippet(name, MODEL)
+    book = ledger.load(Project(trial.root))
+    for name, seconds in (("one", 10.0), ("two", 40.0), ("three", 20.0)):
+        book.note(name, "cpu", "d", None, {"verify": seconds})
+    plan = planning(trial, workers=2)
+    assert [part.id for part in plan.turns[0].batches()[0]] == ["two", "three", "one"]
+    assert plan.seconds == 40.0
+    budgeted = planning(trial, workers=2, budget=90.0)
+    assert [part.id for part in budgeted.turns[0].batches()[0]] == ["one", "three", "two"]
+    asked: list[Job] = []
+
+    def noted(self: Simulated, jobs: list[Job], *more: object) -> Iterator[Outcome]:
+        asked.extend(jobs)
+        yield from ()
+
+    monkeypatch.setattr(Simulated, "run", noted)
+    project = Project(trial.root)
+    Run(project, Options(workers=2)).over(snippet.discover(project))
+    assert [job.key for job in asked] == ["two", "three", "one"]
 
 
 def test_batches_keep_a_gpu_s_timings_near_their_checks(

@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from bookcase import FIELDS, FIRST, files, listed, make
+from bookcase import BASIC, FIELDS, FIRST, files, listed, make, parts, written
 from conftest import ROOT
-from issueform import BASIC, parts, written
 from loopback import Web, serving
 
 from warpshelf.edit import forms

@@ -1,20 +1,38 @@
-"""What a run shows while it goes."""
+"""The commands, and where they are documented; and what a run shows while it goes."""
 
 from __future__ import annotations
 
 import io
 import threading
 import time
+from itertools import takewhile
 
 import pytest
+from conftest import ROOT
 from rich.console import Console
 
 from warpshelf.bench.forecast import Outlook
 from warpshelf.bench.pool import Job
 from warpshelf.bench.run import Plan, Verdict
+from warpshelf.cli import commands
 from warpshelf.cli.console import NOTEBOOKS, Reporter, summary
+from warpshelf.cli.links import links_app
 from warpshelf.core.findings import Finding
 from warpshelf.worker.task import Task
+
+
+def test_every_command_is_documented() -> None:
+    text = (ROOT / "docs/about/tooling.md").read_text(encoding="utf-8")
+    rows = {line.split("|")[1].strip(" `") for line in text.splitlines() if "| `shelf " in line}
+    # `shelf links add URL --topic T`: the words in front of what is to be filled in
+    listed = {" ".join(takewhile(str.islower, row.split())) for row in rows}
+    own = {
+        one.name or getattr(one.callback, "__name__", "")
+        for one in commands.app.registered_commands
+    }
+    links = {f"links {one.name}" for one in links_app.registered_commands}
+    assert listed == {f"shelf {name}" for name in own | links}
+
 
 LONG = "a_snippet_of_a_rather_long_name_" * 3
 FOUND = Finding(

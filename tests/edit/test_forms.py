@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 import yaml
-from bookcase import FIELDS, URL, add, files, make
+from bookcase import BASIC, FIELDS, TICKED, URL, add, files, make, parts, written
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from issueform import BASIC, TICKED, parts, written
 
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.edit import forms

@@ -8,9 +8,9 @@ from pathlib import Path
 import httpx
 import pytest
 from conftest import Trial
-from detour import CANARIES, Detour, closed_port, needs_lychee
+from loopback import CANARIES, Detour, closed_port, needs_lychee
 
-from warpshelf.cli import linkcheck
+from warpshelf.cli import links as commands
 from warpshelf.core.findings import ShelfError
 from warpshelf.links import health, survey
 from warpshelf.links.health import Health, load
@@ -246,7 +246,7 @@ def test_what_the_readings_say_is_not_touched(trial: Trial, detour: Detour) -> N
 @pytest.fixture
 def command(trial: Trial, detour: Detour, monkeypatch: pytest.MonkeyPatch) -> Trial:
     """A project whose `shelf links check` asks the server here."""
-    monkeypatch.setattr(linkcheck, "means", lambda tell: detour.means("2026-11-01"))
+    monkeypatch.setattr(commands, "means", lambda tell: detour.means("2026-11-01"))
     return trial
 
 
@@ -313,7 +313,7 @@ def test_the_command_says_in_one_line_what_is_wrong(command: Trial, detour: Deto
 
 
 def test_the_real_means_are_the_real_web() -> None:
-    means = linkcheck.means(print)
+    means = commands.means(print)
     assert means.tell is print and means.web.there(AT) == means.web.back(AT) == AT
     assert means.today is None and not means.endpoints.private
     assert all(url.startswith("https://") for url in (*means.canaries, means.endpoints.archive))

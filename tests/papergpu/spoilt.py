@@ -110,7 +110,7 @@ def cases(where: str) -> tuple[Case, ...]:
     """
     module, _, start = where.partition("::")
     found = []
-    for name, test in vars(import_module(module)).items():
+    for name, test in vars(import_module(f"tests.papergpu.{module}")).items():
         if not name.startswith(start or "test_") or not inspect.isfunction(test):
             continue
         for given in arguments(test):

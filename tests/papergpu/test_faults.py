@@ -1,20 +1,31 @@
-"""Every planted fault is found, and nothing is found in what is sound."""
+"""Every planted fault is found, and nothing is found in what is sound.
+
+Programs drawn at random: a race is found where there is one, and only there.
+
+What is a race is said here by bytes: two threads touch one, one of them writes, and no barrier of
+the block stands between, nor, if they are of one warp, a barrier of the warp. In global memory the
+engine takes the lanes of a warp together.
+"""
 
 from __future__ import annotations
 
+import random
 import re
+from dataclasses import dataclass
 from functools import cache
+from itertools import product
 
+import numpy as np
 import pytest
-from conftest import exhaustive
-
-pytest.importorskip("cuda.bindings.nvrtc")
-
 from apart import outcomes
-from conftest import ROOT
+from conftest import ROOT, exhaustive
+from executing import execute, kernel_of
 from faults import barriers, bounds, copies, global_memory, shared_memory
 from papergpu.errors import Finding
+from papergpu.launch import Settings
 from planted import RUNS, launcher
+
+pytest.importorskip("cuda.bindings.nvrtc")
 
 SOUND = {
     one.name: one
@@ -96,3 +107,247 @@ def test_findings_are_a_line_that_names_the_place_and_the_mend(name: str) -> Non
                     re.search(r" at \S+:\d+, block \(.*\), thread \(", where) and "\n" not in text
                 )
                 assert ": " in what or "which has" in what or "in no " in what, text
+
+
+# Programs drawn at random.
+
+WARPS, BYTES = 4, 4096
+LOADED = {
+    1: "ld.{}.u8 %r9, [{}];",
+    2: "ld.{}.u16 %h9, [{}];",
+    4: "ld.{}.u32 %r9, [{}];",
+    8: "ld.{}.u64 %rd9, [{}];",
+    16: "ld.{}.v4.u32 {{%r9, %r10, %r11, %r12}}, [{}];",
+}
+STORED = {
+    1: "st.{}.u8 [{}], %r4;",
+    2: "st.{}.u16 [{}], %h4;",
+    4: "st.{}.u32 [{}], %r4;",
+    8: "st.{}.u64 [{}], %rd4;",
+    16: "st.{}.v4.u32 [{}], {{%r4, %r4, %r4, %r4}};",
+}
+SAID = ("nothing orders", "no barrier between", "another value")
+
+
+@dataclass(frozen=True)
+class Access:
+    """Lanes below `lanes` of a warp touch `width` bytes each, `stride` apart, from `base` on."""
+
+    warp: int
+    writes: bool
+    width: int
+    stride: int
+    base: int
+    lanes: int
+
+    def touched(self) -> dict[int, set[int]]:
+        """By byte, the lanes that touch it."""
+        found: dict[int, set[int]] = {}
+        for lane, byte in product(range(self.lanes), range(self.width)):
+            found.setdefault(self.base + lane * self.stride + byte, set()).add(lane)
+        return found
+
+    def text(self, space: str) -> str:
+        """PTX: every access computes its address anew."""
+        form = (STORED if self.writes else LOADED)[self.width].format(space, "%rd6")
+        return f"""
+  setp.eq.u32 %p1, %r1, {self.warp};
+  setp.lt.and.u32 %p1, %r2, {self.lanes}, %p1;
+  mad.lo.u32 %r5, %r2, {self.stride}, {self.base};
+  cvt.u64.u32 %rd6, %r5;
+  add.u64 %rd6, %rd6, %rd5;
+  @%p1 {form}"""
+
+
+Phase = list[list[Access]]  # between two barriers of the block: pieces between two of the warps
+
+
+def drawn(seed: int) -> list[Phase]:
+    """Warps that write keep to a slice of their own, others read elsewhere; one may stray."""
+    rng = random.Random(seed)
+    phases = []
+    for number in range(rng.randint(1, 3)):
+        size = BYTES // WARPS
+        slices = rng.sample(range(WARPS), WARPS)
+        writers = {warp for warp in range(WARPS) if rng.random() < 0.5}
+        phase: Phase = []
+        for _ in range(rng.randint(1, 3)):
+            piece = []
+            for warp in range(WARPS):
+                count = 90 if warp == number and rng.random() < 0.1 else rng.randint(0, 3)
+                free = [slices[other] for other in range(WARPS) if other not in writers]
+                writes = warp in writers and rng.random() < 0.6
+                where = [slices[warp]] if warp in writers else free
+                width = rng.choice((1, 2, 4, 4, 4, 8, 16))  # of all that a warp does in this piece
+                most = size // 32 // width
+                stride = width * rng.choice((1, 1, 2, 3, max(1, most)))
+                if writes:
+                    stride = min(stride, width * most)
+                for _ in range(count):
+                    room = size - 32 * stride
+                    shift = 0 if writes or room <= 0 else rng.randrange(0, room + 1, width)
+                    base = rng.choice(where) * size
+                    lanes = rng.choice((32, 32, 32, 13))
+                    apart = stride if writes or rng.random() < 0.8 else 0
+                    if apart * 32 <= size:
+                        piece.append(Access(warp, writes, width, apart, base + shift, lanes))
+            rng.shuffle(piece)
+            phase.append(piece)
+        phases.append(phase)
+    if rng.random() < 0.7:  # somebody strays
+        width = rng.choice((1, 2, 4, 8, 16))
+        base = rng.randrange(0, BYTES - 32 * width, width)
+        warp, writes, lanes = rng.randrange(WARPS), rng.random() < 0.8, rng.choice((1, 32, 32))
+        rng.choice(rng.choice(phases)).append(Access(warp, writes, width, width, base, lanes))
+    return phases
+
+
+def races(phases: list[Phase], lanes_too: bool) -> bool:
+    """Whether some byte is touched by two with nothing between, and written by one of them."""
+    for phase in phases:
+        seen: dict[int, set[tuple[int, int, int, bool]]] = {}
+        for number, piece in enumerate(phase):
+            for one in piece:
+                for byte, lanes in one.touched().items():
+                    for lane in lanes:
+                        for warp, other, when, wrote in seen.get(byte, ()):
+                            near = not lanes_too or other == lane or when < number
+                            if (wrote or one.writes) and not (warp == one.warp and near):
+                                return True
+                    if lanes_too and one.writes and len(lanes) > 1:
+                        return True
+                for byte, lanes in one.touched().items():
+                    new = {(one.warp, lane, number, one.writes) for lane in lanes}
+                    seen.setdefault(byte, set()).update(new)
+    return False
+
+
+def ptx(phases: list[Phase], space: str) -> str:
+    """The program: each thread stores another value; shared memory is written first."""
+    body = """
+  mov.u32 %r0, %tid.x;
+  shr.u32 %r1, %r0, 5;
+  and.b32 %r2, %r0, 31;
+  add.u32 %r4, %r0, 1;
+  cvt.u16.u32 %h4, %r4;
+  cvt.u64.u32 %rd4, %r4;
+"""
+    if space == "shared":
+        body += "  mov.u64 %rd5, tile;\n  mad.wide.u32 %rd6, %r0, 16, %rd5;\n"
+        step = 16 * 32 * WARPS
+        for at in range(0, BYTES, step):
+            body += f"  st.shared.v4.u32 [%rd6+{at}], {{%r4, %r4, %r4, %r4}};\n"
+    else:
+        body += "  mov.u64 %rd5, %rd0;\n"
+    for phase in phases:
+        body += "  bar.sync 0;\n"
+        pieces = ("".join(one.text(space) for one in piece) + "\n" for piece in phase)
+        body += "  bar.warp.sync -1;\n".join(pieces)
+    return kernel_of(body + "  ret;", module=f".shared .align 16 .b8 tile[{BYTES}];")
+
+
+def race_found(phases: list[Phase], space: str, settings: Settings) -> str:
+    """What the engine says, or nothing."""
+    try:
+        memory = np.zeros(BYTES // 4, np.uint32)
+        execute(ptx(phases, space), memory, block=32 * WARPS, settings=settings)
+    except Finding as one:
+        return str(one)
+    return ""
+
+
+@pytest.mark.parametrize("space", ["shared", "global"])
+@pytest.mark.parametrize("first", range(0, 160, 20))
+def test_a_race_is_found_where_there_is_one(space: str, first: int) -> None:
+    outcomes = set()
+    for seed in range(first, first + 20):
+        phases = drawn(seed)
+        said = race_found(phases, space, Settings(threads=1, seed=seed % 3))
+        there = races(phases, lanes_too=space == "shared")
+        assert any(one in said for one in SAID) == there, (seed, said, phases)
+        outcomes.add(there)
+    assert outcomes == {True, False}
+
+
+def reads(count: int) -> list[Access]:
+    """Of the first slice, each by another instruction at another place."""
+    return [Access(0, False, 4, 4, 4 * number, 32) for number in range(count)]
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 130])
+@pytest.mark.parametrize("place", [0, 31])
+def test_a_writer_meets_the_first_of_many_reads(count: int, place: int) -> None:
+    late = Access(1, True, 4, 4, 4 * place, 1)
+    settings = Settings(threads=1, schedule="far")
+    assert "which thread" in race_found([[[*reads(count), late]]], "shared", settings)
+    assert not race_found([[reads(count)], [[late]]], "shared", settings)
+
+
+def test_who_arrives_and_goes_on_is_not_met() -> None:
+    body = """
+  mov.u32 %r0, %tid.x;
+  setp.lt.u32 %p1, %r0, 32;
+  mov.u32 %r3, tile;
+  @%p1 st.shared.u32 [%r3], 1;
+  @%p1 bar.arrive 1, 64;
+  @!%p1 bar.sync 1, 64;
+  @%p1 st.shared.u32 [%r3+4], 1;
+  @!%p1 ld.shared.u32 %r4, [%r3{}];
+  ret;
+"""
+    for at, said in (("", False), ("+4", True)):
+        ptx = kernel_of(body.format(at), module=".shared .align 16 .b8 tile[64];")
+        try:
+            execute(ptx, np.zeros(4, np.uint32), block=64, settings=Settings(threads=1))
+        except Finding as one:
+            assert said and ("no barrier between" in str(one) or "nobody" in str(one)), one
+        else:
+            assert not said
+
+
+@pytest.mark.parametrize("apart", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("form", [LOADED, STORED], ids=["load", "store"])
+def test_blocks_beside_each_other_do_not_race(apart: int, form: dict[int, str]) -> None:
+    """Of 32 bytes, noted together, blocks have a part each; or one takes its neighbour's."""
+    for overlap in (False, True):
+        body = f"""
+  mov.u32 %r0, %ctaid.x;
+  mov.u32 %r4, %ctaid.x;
+  cvt.u16.u32 %h4, %r4;
+  cvt.u64.u32 %rd4, %r4;
+  mad.wide.u32 %rd6, %r0, {apart}, %rd0;
+  {STORED[apart].format("global", "%rd6")}
+  setp.eq.u32 %p1, %r0, 3;
+  {"@%p1 " + form[apart].format("global", f"%rd6+{-apart}") if overlap else ""}
+  ret;
+"""
+        try:
+            memory, settings = np.zeros(64, np.uint32), Settings(threads=1)
+            execute(kernel_of(body), memory, grid=4, block=1, settings=settings)
+        except Finding as one:
+            assert overlap, one
+            assert "nothing orders" in str(one)
+        else:
+            assert not overlap
+
+
+def test_the_last_of_many_atomics_has_seen_the_others() -> None:
+    """Blocks on several threads of the host count at 32 places; who comes last there sets it to 0.
+
+    What is noted of atomics must have the order in which they were done: otherwise, in one launch
+    of four, a block that came before seems to have come after.
+    """
+    body = """
+  mov.u32 %r0, %tid.x;
+  mad.wide.u32 %rd6, %r0, 16, %rd0;
+  atom.global.add.u32 %r1, [%rd6], 1;
+  mov.u32 %r2, %nctaid.x;
+  sub.u32 %r2, %r2, 1;
+  setp.eq.u32 %p1, %r1, %r2;
+  @%p1 st.global.u32 [%rd6], 0;
+  ret;
+"""
+    counts = np.zeros((32, 4), np.uint32)
+    for seed in range(100):
+        execute(kernel_of(body), counts, grid=64, settings=Settings(threads=4, seed=seed))
+        assert not counts.any()

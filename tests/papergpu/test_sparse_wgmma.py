@@ -12,7 +12,7 @@ from papergpu.errors import Finding, Unsupported
 from papergpu.launch import Result, Settings
 from warpgroups import group
 
-from tests.papergpu.test_sparse_mma import dense, kept_at, metadata
+from tests.papergpu.test_mma import dense, kept_at, metadata
 
 DEPTH = {"f16": 32, "bf16": 32, "tf32": 16, "e4m3": 64, "e5m2": 64, "s8": 64, "u8": 64}
 # The shape of mma.sp whose metadata the 16 rows of a warp have.

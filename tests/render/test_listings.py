@@ -136,7 +136,6 @@ def test_the_section_named_by_the_kind_opens_first_and_the_whole_file_is_folded(
     assert "???" not in listings.listing(Listing("x", "python", "x.py", "plain = 1"), "kernel")
 
 
-
 class Rison:
     """Reads Rison as its grammar has it: https://github.com/Nanonid/rison."""
 

@@ -205,6 +205,18 @@ def test_the_reference_names_sound_snippets_and_all_modules(shelf: Trial) -> Non
     assert "<summary><code>pool</code>: " in (folder / "tooling.md").read_text()
 
 
+def test_a_site_is_not_built_again_unless_something_changed(shelf: Trial) -> None:
+    same = "site/ is as it was built: nothing that it shows has changed\n"
+    page = shelf.root / f"site/{TOPIC}/index.html"
+    assert shelf.process("site").stdout != same and page.is_file()
+    assert shelf.process("site").stdout == same
+    page.write_text("spoilt")
+    assert shelf.process("site").stdout != same and "The first words." in page.read_text()
+    (shelf.root / "docs" / "picture.svg").write_text("<svg/>")
+    assert shelf.process("site").stdout != same and (shelf.root / "site/picture.svg").is_file()
+    assert shelf.process("site").stdout == same
+
+
 @pytest.mark.parametrize("words", [["site"], ["site", "--serve"]])
 def test_without_mkdocs_one_line_says_so(
     shelf: Trial, monkeypatch: pytest.MonkeyPatch, words: list[str]
@@ -249,6 +261,21 @@ def test_the_watcher_hears_what_concerns_it(shelf: Trial) -> None:
     assert watcher.changed == due and watcher.news.is_set()
 
 
+def test_prose_waits_until_its_page_is_shown(shelf: Trial) -> None:
+    page = shelf.page(f"{TOPIC}.md", f"---\ntitle: A\n---\n{PAGE}")
+    watcher = serve.Watcher(project(shelf))
+    for old, new, prose in (
+        ("The first", "Other", True),
+        ("title: A", "title: B", False),
+        ("sound/whole", "sound/idea", False),
+        ("# Products", "# Sums", False),
+        ("Other", "More", True),
+    ):
+        page.write_text(page.read_text().replace(old, new))
+        assert watcher.is_prose(page) is prose, new
+    assert not watcher.is_prose(shelf.root / f"docs/{TOPIC}.yml")
+
+
 def test_a_half_saved_file_ends_no_watching(
     shelf: Trial, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -283,7 +310,7 @@ def marked(mark: str) -> list[str]:
 
 def nothing_left(trial: Trial) -> bool:
     """Whether every process that `served` started has ended, within seconds."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while marked(str(trial.root)) and time.monotonic() < deadline:
         time.sleep(0.1)
     return marked(str(trial.root)) == []
@@ -339,6 +366,7 @@ def test_every_change_arrives_on_the_served_page(shelf: Trial) -> None:
         arrives(page, "The first words.", log, 40)
         shelf.page(f"{TOPIC}.md", PAGE.replace("The first", "Other"))
         arrives(page, "Other words.", log)
+        assert re.findall(r"Making (\S+) anew", log.read_text()) == [f"{TOPIC}.md"]
         # As many editors save: the new file is moved over the old one.
         write_atomically(shelf.root / f"docs/{TOPIC}.yml", LIST.replace("A paper on", "Notes on"))
         arrives(page, "Notes on products", log)

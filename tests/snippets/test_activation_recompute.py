@@ -106,6 +106,7 @@ def test_a_sequence_need_not_split_where_it_is_whole() -> None:
     Share(SIZES._replace(s=25), 0, 2, False)
 
 
+@pytest.mark.exhaustive("`shelf run` holds all facts")
 @pytest.mark.alone
 def test_every_fact_holds() -> None:
     rows = cases.facts()

@@ -30,6 +30,7 @@ def broken(rows: list[dict[str, Any]]) -> list[str]:
     ]
 
 
+@pytest.mark.exhaustive("`shelf run` holds all facts")
 @pytest.mark.alone
 def test_facts_hold() -> None:
     rows = cases.facts()
@@ -38,6 +39,7 @@ def test_facts_hold() -> None:
     assert broken(rows) == []
 
 
+@pytest.mark.exhaustive("facts once more, on two ranks")
 @pytest.mark.alone
 def test_two_ranks_meet_as_well() -> None:
     assert broken(cases.of_ranks(2)) == []
@@ -87,6 +89,7 @@ def mutated(rank: int, size: int, name: str) -> Any:
     return ours.each(rank, size)
 
 
+@pytest.mark.exhaustive("all usual mistakes, each with ranks of its own")
 @pytest.mark.alone
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,6 +153,7 @@ def test_what_cannot_be_is_refused() -> None:
         Loop(ring, "ring").matmul_scatter(torch.ones(4, 3), torch.ones(2, 3))
 
 
+@pytest.mark.exhaustive("`shelf run` runs each demo twice")
 @pytest.mark.alone
 def test_the_demo_prints_the_same_twice(capsys: pytest.CaptureFixture[str]) -> None:
     ours.demo("cpu")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from conftest import exhaustive
 
 from snippets import ranks
 from snippets.collectives import Library, Ring
@@ -55,7 +56,9 @@ def all_of_them(rank: int, size: int, rows: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize(("size", "rows"), [(1, 4), (2, 3), (4, 5), (3, 1)])
+@pytest.mark.parametrize(
+    ("size", "rows"), exhaustive([(2, 3), (1, 4), (4, 5), (3, 1)], "every number of ranks")
+)
 def test_both_sorts_give_what_torch_says_on_one_process(size: int, rows: int) -> None:
     told = ranks.run(all_of_them, size, rows, backend="gloo")
     own_rows = [own(rank, rows) for rank in range(size)]
@@ -80,7 +83,9 @@ def test_both_sorts_give_what_torch_says_on_one_process(size: int, rows: int) ->
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize(("size", "rows"), [(1, 4), (2, 4), (4, 5)])
+@pytest.mark.parametrize(
+    ("size", "rows"), exhaustive([(2, 4), (1, 4), (4, 5)], "every number of ranks")
+)
 def test_a_ring_sends_what_its_formulas_say(size: int, rows: int) -> None:
     other = size - 1
     for rank, (_, ring) in enumerate(ranks.run(all_of_them, size, rows, backend="gloo")):

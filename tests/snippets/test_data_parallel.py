@@ -33,6 +33,7 @@ def broken(rows: list[dict[str, Any]]) -> list[str]:
     ]
 
 
+@pytest.mark.exhaustive("`shelf run` holds all facts")
 @pytest.mark.alone
 def test_facts_hold() -> None:
     rows = cases.facts()
@@ -103,6 +104,7 @@ def mutated(rank: int, size: int, name: str, wanted: Any) -> Any:
     return ours.each(rank, size, wanted)
 
 
+@pytest.mark.exhaustive("all usual mistakes, each with ranks of its own")
 @pytest.mark.alone
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,6 +155,7 @@ def test_what_cannot_be_is_refused() -> None:
         ours.on_rank(group, Want())
 
 
+@pytest.mark.exhaustive("`shelf run` runs each demo twice")
 @pytest.mark.alone
 def test_the_demo_prints_the_same_twice(capsys: pytest.CaptureFixture[str]) -> None:
     ours.demo("cpu")

@@ -28,6 +28,7 @@ def broken(rows: list[dict[str, Any]]) -> list[str]:
     ]
 
 
+@pytest.mark.exhaustive("`shelf run` holds all facts")
 @pytest.mark.alone
 def test_facts_hold() -> None:
     rows = cases.facts()
@@ -108,6 +109,7 @@ def test_a_rank_does_not_pretend_to_be_another() -> None:
         ranks.run(pretend_within, 1, backend="gloo")
 
 
+@pytest.mark.exhaustive("`shelf run` runs each demo twice")
 @pytest.mark.alone
 def test_the_demo_prints_the_same_twice(capsys: pytest.CaptureFixture[str]) -> None:
     many_ranks.demo("cpu")

@@ -27,6 +27,7 @@ def broken(rows: list[dict[str, Any]]) -> list[str]:
     ]
 
 
+@pytest.mark.exhaustive("`shelf run` holds all facts")
 @pytest.mark.alone
 def test_facts_hold() -> None:
     rows = cases.facts()
@@ -105,6 +106,7 @@ def mutated(rank: int, size: int, name: str, wanted: Any) -> Any:
     return ours.each(rank, size, wanted)
 
 
+@pytest.mark.exhaustive("all usual mistakes, each with ranks of its own")
 @pytest.mark.alone
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,6 +161,7 @@ def test_one_rank_is_the_loop() -> None:
     assert told["y"].shape == (T, H)
 
 
+@pytest.mark.exhaustive("`shelf run` runs each demo twice")
 @pytest.mark.alone
 def test_the_demo_prints_the_same_twice(capsys: pytest.CaptureFixture[str]) -> None:
     ours.demo("cpu")

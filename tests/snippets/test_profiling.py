@@ -277,6 +277,7 @@ def test_any_other_file_is_reported_by_its_name(tmp_path: Path) -> None:
     assert done.stdout.startswith("step 1 of 1: 0.880 ms\non the GPU 0.900 ms: busy 64.9 %")
 
 
+@pytest.mark.exhaustive("`shelf run` holds all facts")
 @pytest.mark.alone
 def test_every_fact_holds() -> None:
     rows = cases.facts()

@@ -34,10 +34,12 @@ def rows() -> list[dict[str, Any]]:
     return cases.facts()
 
 
+@pytest.mark.exhaustive("`shelf run` holds all facts")
 def test_facts_hold(rows: list[dict[str, Any]]) -> None:
     assert broken(rows) == []
 
 
+@pytest.mark.exhaustive("`shelf run` holds all facts")
 def test_facts_cover_every_way_of_running(rows: list[dict[str, Any]]) -> None:
     names = [row["name"] for row in rows]
     assert len(names) == len(set(names))
@@ -130,6 +132,7 @@ def mutated(rank: int, world_size: int, function: Any, name: str) -> Any:
     return function(rank, world_size)
 
 
+@pytest.mark.exhaustive("all usual mistakes, each with ranks of its own")
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(function: Any, world_size: int) -> Any:
@@ -154,6 +157,7 @@ def eager_on_rank(rank: int, world_size: int) -> Any:
     return cases.order_on_rank(rank, world_size)
 
 
+@pytest.mark.exhaustive("all usual mistakes, each with ranks of its own")
 def test_a_ring_that_waits_at_once_breaks_a_fact(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranks, "run", lambda _, world_size: TRUE_RUN(eager_on_rank, world_size))
     rows = cases.overlaps(4)
@@ -185,6 +189,7 @@ def test_shard_refuses_what_it_cannot_deal() -> None:
         ring.shard(torch.zeros(1, 1, 10, 1), 0, 2, "plain")
 
 
+@pytest.mark.exhaustive("`shelf run` runs each demo twice")
 def test_demo_prints_the_same_twice(capsys: pytest.CaptureFixture[str]) -> None:
     ring.demo("cpu")
     first = capsys.readouterr().out

@@ -27,6 +27,7 @@ def broken(rows: list[dict[str, Any]]) -> list[str]:
     ]
 
 
+@pytest.mark.exhaustive("`shelf run` holds all facts")
 @pytest.mark.alone
 def test_facts_hold() -> None:
     rows = cases.facts()
@@ -134,6 +135,7 @@ def mutated(rank: int, size: int, name: str, *args: Any) -> Any:
     return tp.each(rank, size, *args)
 
 
+@pytest.mark.exhaustive("all usual mistakes, each with ranks of its own")
 @pytest.mark.alone
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,6 +199,7 @@ def test_what_need_not_split_is_let_be() -> None:
     tp.Split(tp.SIZES._replace(words=99, a=3), group, "ring")
 
 
+@pytest.mark.exhaustive("`shelf run` runs each demo twice")
 @pytest.mark.alone
 def test_the_demo_prints_the_same_twice(capsys: pytest.CaptureFixture[str]) -> None:
     tp.demo("cpu")

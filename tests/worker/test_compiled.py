@@ -8,11 +8,14 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from conftest import write_snippet
 
+from warpshelf.contract.values import Obligations
 from warpshelf.look import binary
 from warpshelf.worker import compiled
 
@@ -425,3 +428,32 @@ def test_other_ptx_is_not_taken_for_it(text: str) -> None:
 def test_a_file_that_is_no_binary_is_refused() -> None:
     with pytest.raises(RuntimeError, match="cuobjdump -res-usage read nothing"):
         binary.usage(b"not a cubin")
+
+
+def test_values_are_drawn_where_a_wrapper_reads_them_or_integers_lead() -> None:
+    def inputs(case: dict, device: str, generator: torch.Generator | None) -> tuple:
+        x = torch.randn(case["m"], 1024, generator=generator, device=device)
+        lengths = torch.full((2,), 7, device=device) if case["lengths"] else None
+        return "forward", x.to(torch.bfloat16), lengths
+
+    seen: list[torch.Tensor] = []
+
+    def called(m: int, lengths: bool, function: Callable[..., object]) -> torch.Tensor:
+        proof = Obligations(inputs=inputs)
+        compiled.Inputs(proof, {"m": m, "lengths": lengths}).call(function)
+        return seen[-1]
+
+    def takes(kind: str, x: torch.Tensor, lengths: torch.Tensor | None) -> None:
+        seen.append(x)
+        assert (kind, x.dtype, x.device.type) == ("forward", torch.bfloat16, "cpu")
+        assert x.stride() == (1024, 1) and x.data_ptr() % 16 == 0
+        assert lengths is None or lengths.tolist() == [7, 7]
+
+    def reads(kind: str, x: torch.Tensor, lengths: torch.Tensor | None) -> None:
+        takes(kind, x, lengths)
+        if not x.any().item():
+            raise ValueError("zeros")
+
+    assert not called(8, False, takes).any()
+    assert called(8, True, takes).any() and called(8, False, reads).any()
+    assert not called(8192, True, takes).any()  # large beside the integers

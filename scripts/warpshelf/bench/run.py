@@ -124,7 +124,7 @@ class Run:
             runs = [part.work.snippet for turn in self.planned.turns for part in turn.parts]
             if not runs:
                 for turn in self.planned.turns:
-                    self._spare(turn, planner.book)
+                    self._spare(turn, planner)
                 return self.verdicts
             if any(snippet.uses_triton or snippet.cuda_path for snippet in runs):
                 ahead = AHEAD  # of a GPU's children few have a use for it
@@ -141,7 +141,7 @@ class Run:
                 self.tell(self.planned)
                 self.tell(self.outlook)
             for turn in self.planned.turns:
-                self._spare(turn, planner.book)
+                self._spare(turn, planner)
                 self._work(pool, turn, planner, deadline)
         if self.repeated and not any(verdict.state == "left" for verdict in self.verdicts):
             self.repeated.finish()
@@ -170,12 +170,10 @@ class Run:
             self.repeated.has if self.repeated else (lambda *_: False),
         )
 
-    def _spare(self, turn: Turn, book: ledger.Ledger) -> None:
+    def _spare(self, turn: Turn, planner: Planner) -> None:
         """The verdicts on all that a turn does not run."""
         for snippet in turn.current:
-            known, _ = store.load_all(snippet)
-            old = self.records.get((snippet.id, turn.slug))
-            old = old or store.newest(known, turn.slug, snippet.digest) or {}
+            old, book = planner.old(snippet, turn.slug) or {}, planner.book
             key = snippet.id, turn.slug, snippet.digest
             here = self.options.out is None and turn.slug == machine.CPU and bool(old)
             verified = here and book.passed(*key) and not book.demo_alone(*key)

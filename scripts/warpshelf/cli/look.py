@@ -14,7 +14,7 @@ import typer
 from warpshelf.bench import looking
 from warpshelf.bench.looking import Asked, Seen
 from warpshelf.bench.pool import Job
-from warpshelf.cli import lookdiff, lookreport, looktable
+from warpshelf.cli import views
 from warpshelf.cli.console import Reporter
 from warpshelf.cli.printing import console
 from warpshelf.contract.snippet import Snippet
@@ -100,10 +100,10 @@ def _print(asked: Asked, seen: Seen, sass: bool) -> None:
     out = console()
     several = len({one["variant"] for one in seen.views}) > 1
     if asked.variant is None and several and not sass:
-        looktable.table(out, asked.snippet.id, asked.arch, seen.views)
+        views.table(out, asked.snippet.id, asked.arch, seen.views)
         return
     for one in seen.views:
-        lookreport.report(out, one, sass)
+        views.report(out, one, sass)
 
 
 def _against_file(asked: Asked, seen: Seen, path: Path, wanted: Wanted) -> None:
@@ -115,7 +115,7 @@ def _against_file(asked: Asked, seen: Seen, path: Path, wanted: Wanted) -> None:
         print(json.dumps({"assembler": who, **found.as_dict()}, indent=1))
         return
     title = f"both assembled by {who} for {asked.arch}"
-    lookdiff.difference(console(), found, (path.name, "now"), title)
+    views.difference(console(), found, (path.name, "now"), title)
 
 
 def _against_commit(seen: Seen, before: Seen, wanted: Wanted) -> None:
@@ -127,11 +127,11 @@ def _against_commit(seen: Seen, before: Seen, wanted: Wanted) -> None:
             known = {key: one[key] for key in ("variant", "kernel")}
             found.append(known | {"only": "now" if was is None else wanted.against})
             if not wanted.as_json:
-                lookdiff.alone(out, one, "now" if was is None else f"as of {wanted.against}")
+                views.alone(out, one, "now" if was is None else f"as of {wanted.against}")
             continue
         change = differences.difference(was, now)
         found.append(change.as_dict())
         if not wanted.as_json:
-            lookdiff.difference(out, change, (str(wanted.against), "now"), now["arch"])
+            views.difference(out, change, (str(wanted.against), "now"), now["arch"])
     if wanted.as_json:
         print(json.dumps(found, indent=1))

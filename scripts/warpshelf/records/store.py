@@ -128,9 +128,10 @@ def _filed(record: Record) -> tuple[str, dict[str, Any]]:
     if rest:
         slim["due"] = rest
     columns: dict[str, list[str]] = {}
-    results = [one for row in slim.get("cases", ()) for one in row["results"]]
+    results: list[Any] = [one for row in slim.get("cases", ()) for one in row["results"]]
     for name, shape in ROWS.items():
-        if rows := results if name == "results" else slim.get(name, []):
+        rows: Any = results if name == "results" else slim.get(name)
+        if rows:
             names = (key.rstrip("?") for key in shape)
             columns[name] = [key for key in names if any(key in row for row in rows)]
     for name in columns.keys() & slim.keys():

@@ -73,8 +73,15 @@ def build(project: Project, site_dir: Path | None = None, builder: str = "mkdocs
     for finding in rendered.findings:
         sys.stderr.write(f"{finding}\n")
     target = (site_dir or project.root / "site").resolve()
+    inputs = freshness.read_by(builder, project)
+    if freshness.is_built(project, target, inputs):
+        print(f"{target.name}/ is as it was built: nothing that it shows has changed")
+        return 1 if rendered.findings else 0
     made = _mkdocs if builder == "mkdocs" else _zensical
-    return 1 if made(project, target) or rendered.findings else 0
+    if made(project, target):
+        return 1
+    freshness.remember_built(project, target, inputs)
+    return 1 if rendered.findings else 0
 
 
 def _mkdocs_needed() -> None:
@@ -86,13 +93,8 @@ def _mkdocs_needed() -> None:
 
 def _mkdocs(project: Project, target: Path) -> int:
     """Build the rendered project into `target`, strictly; the status that MkDocs ends with."""
-    words = command("build", "--strict", "--site-dir", str(target))
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(target)]
     return subprocess.run(words, cwd=project.root, env=environment(), check=False).returncode
-
-
-def command(*words: str) -> list[str]:
-    """The command line that runs it with `words`."""
-    return [sys.executable, "-m", "mkdocs", *words]
 
 
 def environment() -> dict[str, str]:

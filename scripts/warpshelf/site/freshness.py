@@ -1,4 +1,4 @@
-"""Whether the last rendering is still that of the present sources, by what the files hold.
+"""Whether the last rendering and the last build are still those of the present sources.
 
 A note in .shelf/ has one digest of everything that a rendering reads (pages, lists, snippets with
 their records and earlier versions of these, settings, the ledger, the tooling itself) and one of
@@ -12,8 +12,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator
+from importlib.metadata import distributions
 from pathlib import Path
 
 from warpshelf.core import shapes
@@ -23,7 +25,10 @@ from warpshelf.core.project import Project
 from warpshelf.live import runtime
 from warpshelf.records import history
 
+MAKES = re.compile("mkdocs|zensical|markdown$|pymdown|pygments|jinja2", re.IGNORECASE)
+SHOWN = (".py", ".cu", ".cuh", ".h")  # what pages include of snippets
 READ = (".md", ".yml", ".yaml", ".json")  # what a rendering reads below docs/
+BUILT = {"inputs": str, "site": str, "outputs": str}
 LINE = (int, type(None))
 SHAPE = {
     "inputs": str,
@@ -78,8 +83,42 @@ def remember(project: Project, inputs: str | None, findings: Iterable[Finding]) 
     write_atomically(_note(project), note, durable=False)
 
 
-def _note(project: Project) -> Path:
-    return project.ledger.with_name("rendered.json")
+def read_by(builder: str, project: Project) -> str | None:
+    """The digest of all that a builder makes the site from; None where it cannot be told."""
+    settings = project.root / "mkdocs.yml"
+    if b"!ENV" in settings.read_bytes():
+        return None
+    found = (one for one in distributions() if MAKES.match(one.metadata["Name"] or ""))
+    makers = sorted(f"{one.metadata['Name']} {one.version}" for one in found)
+    folders = (project.docs, project.fragments, project.root / "scripts" / "recipes")
+    sources = (path for path in _files(project.snippets) if path.suffix in SHOWN)
+    inner = (path for folder in folders for path in _files(folder))
+    return _digest((settings, *inner, *sources), " ".join((builder, *makers)))
+
+
+def is_built(project: Project, target: Path, inputs: str | None) -> bool:
+    """Whether `target` is whole and what was last built into it, from `inputs`."""
+    try:
+        note = json.loads(_note(project, "built").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    if inputs is None or shapes.problem(note, BUILT, "note"):
+        return False
+    return bool(note == {"inputs": inputs, "site": str(target), "outputs": _whole(target)})
+
+
+def remember_built(project: Project, target: Path, inputs: str | None) -> None:
+    """Note that `target` is now what a builder made of `inputs`."""
+    note = {"inputs": inputs, "site": str(target), "outputs": _whole(target)}
+    write_atomically(_note(project, "built"), dump(note), durable=False)
+
+
+def _whole(target: Path) -> str:
+    return _digest(_files(target)) or ""
+
+
+def _note(project: Project, of: str = "rendered") -> Path:
+    return project.ledger.with_name(f"{of}.json")
 
 
 def _files(folder: Path, but: Iterable[Path] = ()) -> Iterator[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from warpshelf.core.project import Project
 from warpshelf.site import build
 
 PAUSE = 0.4  # seconds of quiet before a change is taken up
+LATER = 5.0  # and where it is of prose alone, so that MkDocs shows the page first
+TOLD = re.compile(r"(?s:\A---.*?^---$)|^.*8<.*$|^ *#.*$", re.MULTILINE)
 KINDS = (".yml", ".py", ".cu", ".cuh", ".hpp", ".h", ".json", ".md")
 
 
@@ -37,7 +40,7 @@ def serve(project: Project, address: str) -> int:
     observer.start()
     worker = threading.Thread(target=watcher.work, daemon=True)
     worker.start()
-    words = build.command("serve", "--dev-addr", address, "--watch", str(project.fragments))
+    words = [sys.executable, "-m", "warpshelf.site.preview", address, str(project.fragments)]
     environment = build.environment()
     try:
         return subprocess.run(words, cwd=project.root, env=environment, check=False).returncode
@@ -57,6 +60,9 @@ class Watcher(FileSystemEventHandler):
         self.lock = threading.Lock()
         self.news = threading.Event()
         self.run: subprocess.Popen[bytes] | None = None
+        self.told: dict[Path, list[str]] = {}
+        for page in project.docs.rglob("*.md"):
+            self.is_prose(page)
 
     def dispatch(self, event: FileSystemEvent) -> None:
         """Note a change that concerns us; called by watchdog."""
@@ -88,8 +94,20 @@ class Watcher(FileSystemEventHandler):
                 self.news.clear()
                 self.news.wait(PAUSE)
             with self.lock:
+                prose = [self.is_prose(path) for path in self.changed]
+            if all(prose) and self.news.wait(LATER):
+                continue
+            with self.lock:
                 changed, self.changed = self.changed, set()
             self.take_up(changed)
+
+    def is_prose(self, path: Path) -> bool:
+        """Whether what a rendering reads of a page is as it was; only its length it may count."""
+        if path.suffix != ".md" or not path.is_file():
+            return False
+        told = TOLD.findall(path.read_text(encoding="utf-8", errors="replace"))
+        known, self.told[path] = self.told.get(path), told
+        return known == told
 
     def take_up(self, changed: set[Path]) -> None:
         """Run what is stale if code changed, then render."""

@@ -1,15 +1,17 @@
 """The binary that a GPU would get of PTX which was executed here, by its own compiler.
 
-That it is so is seen each time: the binary holds the PTX that it was made of, and without the
-information on lines its code is the same byte for byte.
+That it is so is seen when it is made: the binary holds the PTX that it was made of, and without the
+information on lines its code is the same byte for byte. Then it is kept, by all that decides it.
 """
 
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +19,8 @@ from warpshelf.contract import architectures
 from warpshelf.look import elf
 from warpshelf.look.binary import release
 
+FORMAT = 1  # of what is kept: raise it where it would be made otherwise today
+LIMIT = 1 << 20  # bytes of each of the 256 folders that it is spread over
 TRIES = 16
 ASK, FIXED = 0xFFFFFFFF, 0x0040000  # of personality(2): what holds, ADDR_NO_RANDOMIZE
 
@@ -42,7 +46,7 @@ def assembled(ptx: str, symbol: str, target: str) -> Assembled:
 
     def make(lines: bool) -> bytes:
         if language == "Triton":
-            return _triton(ptx, target, lines)
+            return cubin(compiler(target), ptx, lines=lines)
         return nvrtc.binary(ptx, lines=lines)
 
     def fitting(lines: bool, fits: Callable[[bytes], bool], otherwise: str) -> bytes:
@@ -55,23 +59,42 @@ def assembled(ptx: str, symbol: str, target: str) -> Assembled:
                 return made
         raise RuntimeError(f"{symbol}: {otherwise}")
 
-    executed = ptx.splitlines()
-    made = fitting(
-        True,
-        lambda one: same(elf.ptx(one), executed),
-        f"its binary for {target} was made of other PTX",
-    )
-    code = elf.code(made, symbol)
-    fitting(
-        False,
-        lambda one: elf.code(one, symbol) == code,
-        f"{target}: no code without line information is like it",
-    )
+    def fresh() -> bytes:
+        executed = ptx.splitlines()
+        made = fitting(
+            True,
+            lambda one: same(elf.ptx(one), executed),
+            f"its binary for {target} was made of other PTX",
+        )
+        code = elf.code(made, symbol)
+        fitting(
+            False,
+            lambda one: elf.code(one, symbol) == code,
+            f"{target}: no code without line information is like it",
+        )
+        return made
+
+    by = compiler(target).hash() if language == "Triton" else nvrtc.made_by(ptx)
+    made = kept("binaries", (target, symbol, by, ptx), fresh)
     if language == "Triton":
         import triton
 
         return Assembled(made, language, f"Triton {triton.__version__}")
     return Assembled(made, language, f"NVRTC {release(made)}")
+
+
+def kept(folder: str, decides: Sequence[object], make: Callable[[], bytes]) -> bytes:
+    """What was made before of the same, or is made and kept from now on."""
+    from papergpu import build, store
+
+    text = "\0".join(map(str, (FORMAT, *decides))).encode()
+    key = hashlib.blake2b(text, digest_size=20).hexdigest()
+    path = build.kept() / folder / key[:2] / key[2:]
+    with suppress(zlib.error):
+        return zlib.decompress(store.read(path) or b"")
+    made = make()
+    store.write(path, zlib.compress(made), LIMIT)
+    return made
 
 
 @contextmanager
@@ -109,9 +132,8 @@ def same(made: Sequence[str], executed: Sequence[str]) -> bool:
     )
 
 
-def _triton(ptx: str, target: str, lines: bool) -> bytes:
-    """What Triton's compiler makes of PTX. papergpu has put one in its place that makes nothing."""
-    import triton
+def compiler(target: str) -> Any:
+    """Triton's own compiler for a target. papergpu puts one in its place that makes no binary."""
     from triton.backends import backends
     from triton.backends.compiler import GPUTarget
 
@@ -119,8 +141,17 @@ def _triton(ptx: str, target: str, lines: bool) -> bytes:
     asked: Any = GPUTarget("cuda", number, 32)
     (found,) = [one.compiler for one in backends.values() if one.compiler.supports_target(asked)]
     real = next(one for one in found.__mro__ if one.__module__.startswith("triton."))
-    compiler = real(asked)
+    return real(asked)
+
+
+def cubin(
+    compiler: Any, ptx: str, options: Mapping[str, Any] | None = None, lines: bool = True
+) -> bytes:
+    """The binary that Triton's compiler makes of PTX, with the `options` of a launch."""
+    import triton
+
+    parsed = compiler.parse_options(dict(options or {}))
     with triton.knobs.compilation.scope():
         triton.knobs.compilation.disable_line_info = not lines
-        made: bytes = compiler.make_cubin(ptx, {}, compiler.parse_options({}), number)
+        made: bytes = compiler.make_cubin(ptx, {}, parsed, compiler.target.arch)
     return made

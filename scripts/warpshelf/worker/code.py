@@ -178,7 +178,7 @@ def _made(one: Chosen, target: str, snippet: str) -> Made:
     did = Did(one.launched, snippet)
     symbol = ptx.kernel(first.ptx.splitlines(), did.somewhere)
     made = assembled(first.ptx, symbol, target)
-    used = usage(made.binary)[symbol]
+    used = usage(made.binary, first.ptx)[symbol]  # the PTX spares a slow disassembly
     threads = first.block[0] * first.block[1] * first.block[2]
     dynamic = max(0, first.shared - used.shared_bytes)
     takes = occupancy.Use(used.registers, threads, used.shared_bytes, dynamic)

@@ -2,24 +2,38 @@
 
 Runs in a child process that imported the snippet with TRITON_INTERPRET=0. Triton's driver is
 replaced by one that claims to be each architecture in turn, and every launch compiles and stops
-there. CUDA C++ launches are observed and compiled by NVRTC. Inputs lie on the CPU.
+there. CUDA C++ launches are observed and compiled by NVRTC. Inputs lie on the CPU, and where their
+dtypes, strides and alignment decide everything they hold nothing: see `Inputs`.
 """
 
 from __future__ import annotations
 
 import importlib
+import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Protocol
+
+import torch
+from torch.overrides import TorchFunctionMode
 
 from warpshelf.contract.architectures import covered
 from warpshelf.contract.values import OF_VIEWS, Case, Obligations, form
 from warpshelf.look.binary import Usage, release, usage
-from warpshelf.worker import costs
+from warpshelf.worker import assembly, costs
 
 ARCHS = ("sm_80", "sm_90", "sm_100")
 CASE_BYTES = 512 * 2**20  # compulsory bytes of the largest case whose inputs are made
+DRAWN_BYTES = 16 * 2**20  # of a floating-point tensor whose values are drawn; larger ones are zeros
+READS = frozenset(
+    """
+    item tolist numpy equal allclose nonzero unique masked_select __bool__ __int__ __float__
+    __index__ __contains__
+    """.split()  # noqa: SIM905 (a word a line would be a page)
+)
 MENDS = {
     "registers": "use more warps or fewer elements a thread",
     "spilled_bytes": "use more warps or fewer elements a thread",
@@ -84,7 +98,7 @@ class Figures:
         import triton
 
         if id(kernel) not in self._known:
-            used = usage(kernel.asm["cubin"], kernel.asm["ptx"])[kernel.metadata.name]
+            used = _usage(kernel, self.arch)
             self._known[id(kernel)] = used.with_dynamic(kernel.metadata.shared)
         compiler = f"Triton {triton.__version__}"
         self.add(name, self.arch, "Triton", compiler, self._known[id(kernel)])
@@ -111,16 +125,107 @@ class Figures:
         self.rows[key] = {**worst, "matrix_instructions": matrix}
 
 
+def _usage(kernel: Any, arch: str) -> Usage:
+    """What the binary of a Triton kernel takes, which is kept by all that decides it."""
+    ptx, meta, compiler = kernel.asm["ptx"], kernel.metadata, assembly.compiler(arch)
+    options = {
+        name: getattr(meta, name)
+        for name in ("enable_fp_fusion", "ptx_options")
+        if getattr(meta, name, None) is not None
+    }
+
+    def made() -> bytes:
+        used = usage(assembly.cubin(compiler, ptx, options), ptx)[meta.name]
+        return json.dumps(asdict(used)).encode()
+
+    by = compiler.hash()
+    return Usage(**json.loads(assembly.kept("figures", (arch, options, by, ptx), made)))
+
+
+class Read(Exception):
+    """A wrapper asks for a value of its inputs."""
+
+
+class _Unread(TorchFunctionMode):
+    """Nothing asks for a value."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") in READS:
+            raise Read
+        return func(*args, **(kwargs or {}))
+
+
+class _Undrawn(TorchFunctionMode):
+    """Large random numbers are zeros, in memory that nobody has touched."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        told = kwargs or {}
+        if func in (torch.randn, torch.rand):
+            shape = func(*args, **{**told, "device": "meta", "generator": None})
+            if shape.is_floating_point() and shape.untyped_storage().nbytes() >= DRAWN_BYTES:
+                return untouched(shape)
+        return func(*args, **told)
+
+
+def untouched(like: torch.Tensor) -> torch.Tensor:
+    """Zeros on the CPU in the layout of a tensor without data, whose memory is not even mapped."""
+    from papergpu.launch import aligned
+
+    flat = torch.from_numpy(aligned(max(1, like.untyped_storage().nbytes())))
+    layout = like.storage_offset(), like.shape, like.stride()
+    return torch.empty(0, dtype=like.dtype).set_(flat.untyped_storage(), *layout)
+
+
+class Inputs:
+    """The inputs of a case for who compiles: those that hold nothing, or real ones.
+
+    Where all are of floating point, what is compiled follows from their layout, unless a wrapper
+    reads a value. Where integers lead, such as lengths or pages, they are drawn as ever, and of
+    what is drawn beside them no large tensor.
+    """
+
+    def __init__(self, proof: Obligations, case: Case) -> None:
+        assert proof.inputs is not None
+        self._make, self._case = proof.inputs, case
+        self._bare = self._layouts()
+        self._real: Sequence[object] | None = None
+
+    def _layouts(self) -> Sequence[object] | None:
+        try:
+            made = self._make(self._case, "meta", None)
+        except Exception:  # whatever needs data
+            return None
+        tensors = [item for item in made if isinstance(item, torch.Tensor)]
+        if not all(item.is_floating_point() and item.is_meta for item in tensors):
+            return None
+        return [untouched(item) if isinstance(item, torch.Tensor) else item for item in made]
+
+    def call(self, function: Callable[..., object]) -> None:
+        """Call a function on them."""
+        if self._bare is not None:
+            try:
+                with _Unread():
+                    function(*self._bare)
+                return
+            except Exception:  # if it is the wrapper's own, it comes again
+                self._bare = None
+        if self._real is None:
+            with _Undrawn():
+                self._real = self._make(self._case, "cpu", torch.Generator("cpu").manual_seed(0))
+        function(*self._real)
+
+
 def sm(arch: str) -> int:
     """90 of "sm_90"."""
     return int(arch.removeprefix("sm_"))
 
 
 @contextmanager
-def triton_compiles(found: Taker) -> Iterator[None]:
+def triton_compiles(found: Taker, to_ptx: bool = False) -> Iterator[None]:
     """Every Triton launch inside compiles for `found.arch`, and `found` takes the kernel.
 
-    An autotuned kernel is compiled with the first configuration that its pruning leaves.
+    With `to_ptx` no binary is made, and the PTX is that of kernels which are executed. An autotuned
+    kernel is compiled with the first configuration that its pruning leaves.
     """
     import triton
     from triton.runtime.autotuner import Autotuner
@@ -135,6 +240,9 @@ def triton_compiles(found: Taker) -> Iterator[None]:
             "set TRITON_INTERPRET=0 before the snippet is imported"
         )
     stand_in, before = Driver(found), driver._active
+    around = ExitStack()
+    if to_ptx:
+        around.enter_context(importlib.import_module("papergpu.triton").compiling(stand_in.sm))
     run, tune = JITFunction.run, Autotuner.run
 
     def compile_only(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
@@ -158,6 +266,7 @@ def triton_compiles(found: Taker) -> Iterator[None]:
     finally:
         JITFunction.run, Autotuner.run = run, tune
         driver._active = before
+        around.close()
 
 
 @contextmanager
@@ -177,12 +286,28 @@ def cuda_compiles(found: Figures) -> Iterator[None]:
     finally:
         cuda.observer = before
     for (source, arch), names in noted.items():
-        cubin, mangled = source.cubin(list(names), arch)
-        used, compiler = usage(cubin), f"NVRTC {release(cubin)}"
-        for name, asked in names.items():
-            for found.variant, shared in asked.items():
-                own = used[mangled[name]].with_dynamic(shared)
-                found.add(name, arch, "CUDA C++", compiler, own)
+        for name, compiler, used in _of_source(source, list(names), arch):
+            for found.variant, shared in names[name].items():
+                found.add(name, arch, "CUDA C++", compiler, used.with_dynamic(shared))
+
+
+def _of_source(source: Any, names: list[str], arch: str) -> Iterator[tuple[str, str, Usage]]:
+    """Of kernels of a .cu file the name, the compiler and the usage, kept by what decides them."""
+    from papergpu import nvrtc
+
+    def made() -> bytes:
+        cubin, mangled = source.cubin(names, arch)
+        used = usage(cubin)
+        rows = [(name, f"NVRTC {release(cubin)}", asdict(used[mangled[name]])) for name in names]
+        return json.dumps(rows).encode()
+
+    text = source.path.read_text()
+    folders = [source.path.parent, *(Path(one[2:]) for one in source.options if one[:2] == "-I")]
+    headers = [path.read_text(errors="replace") for path in nvrtc.included(text, folders)]
+    version = nvrtc.bindings().nvrtcVersion()
+    decides = (arch, names, source.path, source.options, version, text, *headers)
+    for name, compiler, used in json.loads(assembly.kept("figures", decides, made)):
+        yield name, compiler, Usage(**used)
 
 
 def largest(cases: list[Case], size: Callable[[Case], int]) -> tuple[list[Case], bool]:
@@ -220,7 +345,7 @@ def figures(
     found = Figures()
     with ExitStack() as stack:
         if "triton" in sys.modules:
-            stack.enter_context(triton_compiles(found))
+            stack.enter_context(triton_compiles(found, to_ptx=True))
         if has_cuda:
             stack.enter_context(cuda_compiles(found))
         for case, variants in plan(proof):
@@ -266,16 +391,13 @@ def call(
     found: Figures,
 ) -> None:
     """Call variants on a case's inputs, compiling for the architectures wanted of each."""
-    import torch
-
-    assert proof.inputs is not None
     if not any(wanted.values()):
         return
-    made = proof.inputs(case, "cpu", torch.Generator("cpu").manual_seed(0))
+    inputs = Inputs(proof, case)
     for found.variant, archs in wanted.items():
         for found.arch in archs:
             try:
-                proof.variants[found.variant](*made)
+                inputs.call(proof.variants[found.variant])
             except Exception as error:
                 raise RuntimeError(
                     f"{snippet_id}: {found.variant} did not compile for {found.arch} on "

@@ -1,21 +1,111 @@
-"""One kernel in the terminal: totals, occupancy, bound, lines by cost, accesses, loops."""
+"""Views in the terminal: a table of all variants of a snippet on one architecture; one kernel with
+its totals, occupancy, bound, lines, accesses and loops; what differs between two builds of it.
+"""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
+from rich.table import Table
 
-from warpshelf.cli.looktable import WORSE, lanes, over
 from warpshelf.cli.printing import columns, cut, put, say, title
 from warpshelf.core import units
+from warpshelf.look.bound import DIFFERENT, places
 from warpshelf.look.control import control
-from warpshelf.look.differences import sources
+from warpshelf.look.differences import Change, Difference, sources
 from warpshelf.look.figures import over_ideal, products
 from warpshelf.look.patterns import pattern
-from warpshelf.look.view import View
+from warpshelf.look.view import LANES, View
+from warpshelf.render.views import totals
+
+NO_TIME = (
+    "A bound is no time: no run takes fewer cycles of an SM than its busiest pipe. Variants share "
+    f"places unless their bounds differ by more than a factor of {DIFFERENT}, and the one with the "
+    "lower bound touches no more sectors."
+)
+IDEAL = "Sectors and wavefronts are over the fewest that would do; live registers hold a value."
+COLUMNS = (
+    "place", "bound", "by", "instr.", "lanes", "sect.", "wavef.", "regs/live", "spills", "warps",
+    "by",
+)  # fmt: skip
+SHORT = {"load and store": "ld/st", "special function": "special", "shared memory": "shared"}
+WORSE = 1.005  # times the ideal, from which on it shows in three digits
+
+
+def table(out: Console, snippet: str, arch: str, views: Sequence[View]) -> None:
+    """Print a table for each case: variants compare on one case alone."""
+    cases: dict[str, list[View]] = {}
+    for one in views:
+        cases.setdefault(json.dumps(one["case"], sort_keys=True), []).append(one)
+    labels = units.labels([group[0]["case"] for group in cases.values()])
+    for label, group in zip(labels, cases.values(), strict=True):
+        of = f", {label}" if label else ""
+        title(out, f"{snippet} on {arch}{of}")
+        put(out, _table(group))
+    out.print()
+    compilers = ", ".join(sorted({one["compiler"] for one in views}))
+    say(out, f"{compilers}; counts of PTX executed on a CPU. {IDEAL} {NO_TIME}")
+
+
+def _table(views: Sequence[View]) -> Table:
+    ranked = places(totals(views))
+    order = {name: at for at, name in enumerate(ranked)}
+    kernels = Counter(one["variant"] for one in views)
+    drawn = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
+    drawn.add_column("variant", overflow="fold", min_width=8)
+    for name in COLUMNS:
+        by = name.endswith("by")
+        drawn.add_column(name, justify="left" if by else "right", no_wrap=not by, overflow="fold")
+    for one in sorted(views, key=lambda each: (order[each["variant"]], each["kernel"])):
+        name = one["variant"]
+        shown = name if kernels[name] == 1 else f"{name}: {one['kernel']}"
+        drawn.add_row(*map(escape, (shown, _place(*ranked[name], len(ranked)), *_cells(one))))
+    return drawn
+
+
+def _place(first: int, last: int, of: int) -> str:
+    return "-" if of == 1 else f"{first}" if first == last else f"{first}-{last}"
+
+
+def _cells(one: View) -> tuple[str, ...]:
+    total, resident = one["total"], one["occupancy"]
+    executed = sum(total["classes"].values())
+    return (
+        f"{one['bound']['cycles']:,.0f}",
+        _short(one["bound"]["limiter"]),
+        f"{executed:,}",
+        lanes(total.get("lanes", 0), executed),
+        *(over(total, name) for name in ("sectors", "wavefronts")),
+        f"{one['registers']}/{max(one['sass']['live'], default=0)}",
+        f"{one['spilled_bytes']} B" if one["spilled_bytes"] else "-",
+        f"{resident['warps']}/{resident['most']}",
+        ", ".join(map(_short, resident["limiters"])),
+    )
+
+
+def _short(limiter: str) -> str:
+    return SHORT.get(limiter, limiter)
+
+
+def lanes(taking: int, executed: int) -> str:
+    """How many lanes of 32 took part on average, to a tenth."""
+    if not executed or taking == LANES * executed:
+        return str(LANES) if executed else "-"
+    return f"{min(taking / executed, LANES - 0.1):.1f}"
+
+
+def over(tally: dict[str, int], name: str) -> str:
+    """Sectors or wavefronts over the ideal, such as `6.60×`; `-` of none."""
+    if not tally.get(name):
+        return "-"
+    times = over_ideal(tally, name)
+    return "1×" if 1 <= times < WORSE else units.ratio(times)
+
 
 LEAST = 0.005  # of the executed instructions: what did less is summed up, unless it is marked
 MOST_LOOPS = 4
@@ -232,3 +322,65 @@ def _sass(out: Console, view: View, first: int, last: int) -> None:
         text = escape(sass["text"][at])
         drawn.add_row(f"{16 * at:#06x}", code, str(sass["live"][at]), text, where)
     put(out, drawn)
+
+
+SMALL = 100  # below it a difference says more than its share
+
+
+def difference(out: Console, found: Difference, names: tuple[str, str], heading: str) -> None:
+    """Print what differs of a kernel; `names` are those of the build before and after."""
+    title(out, f"{found.variant}: {found.kernel}, {heading}")
+    if not found.counts:
+        say(out, "of other cases: executed counts are not compared", 2)
+    if not found.figures and not found.lines:
+        say(out, "nothing differs", 2)
+        return
+    if found.figures:
+        drawn = _change_table("figure", *names)
+        for one in found.figures:
+            drawn.add_row(*map(escape, (one.figure, *_change_cells(one))))
+        put(out, drawn)
+    for line in found.lines:
+        said = ", ".join(f"{one.figure} {_said(one)}" for one in line.changes)
+        say(out, f"{line.at}: {said}", 2, hanging=4)
+        if line.text:
+            cut(out, line.text, 4)
+
+
+def alone(out: Console, one: dict[str, Any], where: str) -> None:
+    """Print that a kernel is on one side alone."""
+    title(out, f"{one['variant']}: {one['kernel']} is there {where} alone")
+
+
+def _change_table(*names: str) -> Table:
+    drawn = Table(box=None, padding=(0, 2, 0, 2), header_style="dim")
+    drawn.add_column(names[0], overflow="fold")
+    for name in (*names[1:], "change"):
+        drawn.add_column(escape(name), justify="right", no_wrap=True, overflow="ellipsis")
+    return drawn
+
+
+def _change_cells(one: Change) -> tuple[str, str, str]:
+    before, after = number(one.before), number(one.after)
+    if one.before is None or one.after is None:
+        return before, after, ""
+    return before, after, _change(one.before, one.after)
+
+
+def _change(before: float, after: float) -> str:
+    """A difference where numbers are small, a factor where it is 2 or more, else per cent."""
+    if not before or max(abs(before), abs(after)) < SMALL:
+        return f"{after - before:+,.4g}"
+    times = after / before
+    return f"{100 * (times - 1):+.1f} %" if 0.5 < times < 2 else f"×{times:.3g}"
+
+
+def _said(one: Change) -> str:
+    return f"{number(one.before)} → {number(one.after)}"
+
+
+def number(value: float | None) -> str:
+    """A figure: whole numbers in full, others to four digits; `-` of none."""
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4g}"

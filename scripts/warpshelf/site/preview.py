@@ -1,0 +1,152 @@
+"""`mkdocs serve` that makes only those pages anew whose text, or what they include, has changed.
+
+A process of its own, started by `serve`: no other module imports MkDocs. What Markdown became is
+kept with a digest of what went into it, and the written page with one of what its template shows
+around it, so that a page costs what it changes. What it shows is what a whole build would show.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from mkdocs import utils
+from mkdocs.__main__ import cli
+from mkdocs.commands import build
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.nav import Navigation
+from mkdocs.structure.pages import Page
+
+LOG = logging.getLogger("mkdocs.preview")
+INCLUDE = re.compile(r'-+8<-+[ \t]+"(?P<name>[^":\n]+)')
+RENDERED = ("content", "toc", "_title_from_render", "present_anchor_ids")
+
+
+@dataclass
+class Kept:
+    """What became of a page: `inner` is the digest of its text, `outer` of it on the site."""
+
+    inner: str = ""
+    outer: str = ""
+    state: dict[str, Any] = field(default_factory=dict)
+    links: dict[str, dict[str, str]] = field(default_factory=dict)
+    found: list[dict[str, Any]] = field(default_factory=list)  # its entries in the search index
+
+
+class Preview:
+    """Takes the place of what MkDocs does to a page; everything else is MkDocs' own."""
+
+    def __init__(self) -> None:
+        self.pages: dict[str, Kept] = {}
+        self.made: set[str] = set()
+        self.around: tuple[object, str] = (None, "")  # a build's navigation, and its digest
+        self.render, self.build, self.copy = Page.render, build._build_page, Files.copy_static_files
+
+    def start(self) -> None:
+        """Put it into place."""
+        preview = self
+
+        def render(page: Page, config: MkDocsConfig, files: Files) -> None:
+            preview.rendered(page, config, files)
+
+        def copy(files: Files, dirty: bool = False, **more: Any) -> None:
+            preview.copy(files, True, **more)
+
+        places: tuple[tuple[Any, str, Any], ...] = (
+            (Page, "render", render),
+            (Files, "copy_static_files", copy),
+            (build, "_build_page", self.built),
+            (utils, "clean_directory", lambda directory: None),  # it is new, and then ours
+        )
+        for owner, name, ours in places:
+            setattr(owner, name, ours)
+
+    def rendered(self, page: Page, config: MkDocsConfig, files: Files) -> None:
+        """The Markdown of a page as HTML, unless it is as it was."""
+        names = "\n".join(file.src_uri for file in files.documentation_pages())
+        parts = (names, page.markdown or "", *included(page.markdown or "", config))
+        inner = digest([*settings(config), *(part.encode() for part in parts)])
+        kept = self.pages.get(page.file.src_uri)
+        if kept is None or kept.inner != inner:
+            self.pages.pop(page.file.src_uri, None)
+            self.render(page, config, files)
+            links = {file.src_uri: to for file, to in (page.links_to_anchors or {}).items()}
+            state = {name: getattr(page, name) for name in RENDERED}
+            self.pages[page.file.src_uri] = Kept(inner, "", state, links)
+            return
+        vars(page).update(kept.state)
+        here: dict[File, dict[str, str]] = {}
+        for name, to in kept.links.items():
+            if file := files.get_file_from_path(name):
+                here[file] = to
+        page.links_to_anchors = here
+
+    def built(
+        self, page: Page, config: MkDocsConfig, doc_files: Sequence[File], nav: Navigation,
+        *rest: Any, **more: Any,
+    ) -> None:  # fmt: skip
+        """The page as a file of the site, unless all that it shows is as it was."""
+        if self.around[0] is not nav:
+            titles = "\n".join(f"{one.title} {one.url}" for one in nav.pages)
+            self.around = (nav, digest([*settings(config), titles.encode()]))
+        kept = self.pages.setdefault(page.file.src_uri, Kept())
+        outer = digest([kept.inner.encode(), repr(page.meta).encode(), self.around[1].encode()])
+        indices = [one.search_index for one in config.plugins.values() if _searches(one)]
+        if kept.outer == outer and Path(page.file.abs_dest_path).is_file():
+            for index in indices:
+                index.entries += kept.found
+            return
+        if page.file.src_uri in self.made:
+            LOG.info("Making %s anew", page.file.src_uri)
+        self.made.add(page.file.src_uri)
+        before = [len(index.entries) for index in indices]
+        self.build(page, config, doc_files, nav, *rest, **more)
+        kept.found = [
+            entry
+            for index, start in zip(indices, before, strict=True)
+            for entry in index.entries[start:]
+        ]
+        kept.outer = outer
+
+
+def _searches(plugin: Any) -> bool:
+    return hasattr(getattr(plugin, "search_index", None), "entries")
+
+
+def included(text: str, config: MkDocsConfig) -> Iterator[str]:
+    """The texts that pymdownx.snippets puts into `text`, and those that these name."""
+    given = config.mdx_configs.get("pymdownx.snippets", {})
+    bases = [Path(base) for base in given.get("base_path", ())]
+    names = [*INCLUDE.findall(text), *given.get("auto_append", ())]
+    for name in names:  # which grows
+        path = next((base / name for base in bases if (base / name).is_file()), None)
+        inner = path.read_text("utf-8") if path else ""
+        names += [more for more in INCLUDE.findall(inner) if more not in names]
+        yield inner
+
+
+def settings(config: MkDocsConfig) -> list[bytes]:
+    """What every page depends on: the settings, and our templates."""
+    theme = Path(str(config.theme.custom_dir or "nowhere"))
+    paths = [Path(config.config_file_path), *sorted(theme.rglob("*.html"))]
+    return [path.read_bytes() for path in paths]
+
+
+def digest(parts: list[bytes]) -> str:
+    """Of all parts in their order."""
+    whole = sha256()
+    for part in parts:
+        whole.update(len(part).to_bytes(8, "little") + part)
+    return whole.hexdigest()
+
+
+if __name__ == "__main__":
+    Preview().start()
+    cli(["serve", "--dev-addr", sys.argv[1], "--watch", sys.argv[2]])
