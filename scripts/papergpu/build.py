@@ -1,7 +1,8 @@
 """The engine, compiled at its first use by this machine's C++ compiler for what its processor has.
 
 Every source is compiled on its own and kept by what it depends on, so that a change costs one of
-them. `PAPERGPU_CACHE` says where; without it that is `papergpu` in the user's cache.
+them. `PAPERGPU_CACHE` says where; without it that is `papergpu` in the user's cache. The first
+build says on stderr what it does, how long it will take, and how far it is.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import os
 import platform
 import shutil
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
@@ -100,29 +103,73 @@ def built() -> Path:
     if not library.exists():
         # Of several processes one compiles, and the others wait for it.
         with (folder / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                _say("another process compiles the engine: this one waits for it")
+                fcntl.flock(lock, fcntl.LOCK_EX)
             if not library.exists():
                 _compile(cxx, flags, objects, library)
     return library
 
 
+# Seconds of one core that a source takes where that is not two; the longest are begun first.
+SECONDS = {"loads": 5, "integers": 4, "conversions": 4, "approximate": 3, "matrix_group": 3,
+           "halves": 3, "calls": 3, "turn": 1, "counters": 1, "barriers": 1}  # fmt: skip
+FIRST = 4  # sources: of fewer, as where one has changed, nothing is said
+
+
+def _say(what: str) -> None:
+    print(f"papergpu: {what}", file=sys.stderr, flush=True)
+
+
 def _compile(cxx: str, flags: tuple[str, ...], objects: dict[Path, Path], library: Path) -> None:
     """Compile what is missing of `objects`, each from its source, and link them all."""
+    began, cores = time.monotonic(), len(os.sched_getaffinity(0))
+    missing = {one: SECONDS.get(one.stem, 2) for one in objects if not objects[one].exists()}
+    whole, done = sum(missing.values()), 0
+    told = len(missing) >= FIRST
+    if told:
+        about = max(*missing.values(), whole / min(cores, len(missing)))
+        over = f"{len(missing)} files on {cores} core{'s' * (cores > 1)}, about {about:.0f} s"
+        _say(f"compiling the engine for this processor by {cxx}, which is done once: {over}")
     # Written aside and moved into place, so that nobody finds half a file.
     with TemporaryDirectory(dir=library.parent) as aside:
+        common = _precompiled(cxx, flags, Path(aside)) if told else []
 
-        def compile_one(source: Path, target: Path) -> None:
-            if not target.exists():
-                fresh = Path(aside) / target.name
-                _run([cxx, *flags, "-c", str(source), "-o", str(fresh)])
-                fresh.replace(target)
+        def compile_one(source: Path) -> Path:
+            fresh = Path(aside) / objects[source].name
+            given = common if source.stem != WIDER else []
+            _run([cxx, *flags, *given, "-c", str(source), "-o", str(fresh)])
+            fresh.replace(objects[source])
+            return source
 
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            for done in [pool.submit(compile_one, *pair) for pair in objects.items()]:
-                done.result()
+        with ThreadPoolExecutor(cores) as pool:
+            order = sorted(missing, key=missing.__getitem__, reverse=True)
+            quarter = 1
+            for future in as_completed([pool.submit(compile_one, one) for one in order]):
+                done += missing[future.result()]
+                if told and quarter < 4 and done >= quarter * whole / 4:
+                    quarter = 4 * done // whole + 1
+                    _say(f"{100 * done // whole} % compiled, {time.monotonic() - began:.0f} s")
         fresh = Path(aside) / library.name
         _run([cxx, *flags, "-shared", *map(str, objects.values()), "-o", str(fresh)])
         fresh.replace(library)
+    if told:
+        _say(f"the engine is compiled, in {time.monotonic() - began:.0f} s, and kept for next time")
+
+
+WIDER = "approximate"  # its vectors are wider than what is precompiled
+
+
+def _precompiled(cxx: str, flags: tuple[str, ...], aside: Path) -> list[str]:
+    """Options by which g++ reads the header of all sources once; other compilers get none."""
+    if "clang" in Path(cxx).name:
+        return []
+    header = aside / "core.hpp"
+    header.write_text(f'#include "{SOURCES / "core.hpp"}"\n#include <algorithm>\n')
+    _run([cxx, *flags, "-x", "c++-header", str(header), "-o", f"{header}.gch"])
+    return ["-include", str(header)]
 
 
 @cache

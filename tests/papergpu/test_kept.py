@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import fields
@@ -11,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from executing import kernel_of, launch
-from papergpu import cuda, kept, store
+from papergpu import build, cuda, kept, store
 from papergpu.errors import Unsupported
 
 BODY = """
@@ -191,3 +192,36 @@ def test_a_folder_may_be_pruned_by_several_and_may_be_read_only(
     monkeypatch.setattr(store, "NamedTemporaryFile", gone)
     store.write(path.with_name("another"), bytes(10), 0)
     assert len(files(folder)) == 2 and store.read(path.with_name("another")) is None
+
+
+FAKE = """#!/bin/sh
+echo "$*" >> "$0.calls"
+while [ $# -gt 1 ]; do [ "$1" = -o ] && : > "$2"; shift; done
+"""
+
+
+def test_the_first_build_says_what_it_does_and_a_second_is_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    cxx = tmp_path / "g++"
+    cxx.write_text(FAKE)
+    cxx.chmod(0o755)
+    monkeypatch.setenv("CXX", str(cxx))
+    monkeypatch.setenv("PAPERGPU_CACHE", str(tmp_path / "cache"))
+    library = build.built()
+    first, *quarters, last = capfd.readouterr().err.splitlines()
+    assert re.search(r"compiling the engine .*: \d+ files on \d+ cores?, about \d+ s$", first)
+    assert len(quarters) == 3 and all("% compiled" in one for one in quarters)
+    assert "is compiled, in" in last
+    calls = Path(f"{cxx}.calls").read_text().splitlines()
+    sources = [one.partition(" -c ")[2].split()[0] for one in calls if " -c " in one]
+    assert {Path(one).name for one in sources} == {one.name for one in build.SOURCES.glob("*.cpp")}
+    assert Path(sources[0]).stem in build.SECONDS  # the longest first
+    assert build.built() == library and capfd.readouterr().err == ""
+    assert len(Path(f"{cxx}.calls").read_text().splitlines()) == len(calls)
+    # One source that has changed is compiled without a word.
+    next(library.parent.glob("loads-*.o")).unlink()
+    library.unlink()
+    assert build.built() == library and capfd.readouterr().err == ""
+    [again, linked] = Path(f"{cxx}.calls").read_text().splitlines()[len(calls) :]
+    assert "loads.cpp" in again and "-shared" in linked

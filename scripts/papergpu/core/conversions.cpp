@@ -199,40 +199,52 @@ CVT("cvt.f16x2.f32", pair<f16>) CVT("cvt.bf16x2.f32", pair<bf16>)
 
 namespace {
 
+// All lanes as doubles that are whole, by their mode. Rounding stands apart from clamping, for each of four
+// modes and four types times eight results would be a loop of its own.
+template <class S> __attribute__((noinline)) static void wholes(const u8* R, const Inst& i, f64* to) {
+    const bool ftz = i.flags & FTZ;
+    auto all = [R, a = i.a, ftz, to](auto round) __attribute__((always_inline)) {
+        for (int l = 0; l < 32; ++l) {
+            f64 x = wide<S>(R, a, l);
+            if (ftz) x = std::fabs(x) < 0x1p-126 ? 0 : x;
+            to[l] = round(x);
+        }
+    };
+    switch (u32(i.imm)) {
+    case RN: return all([](f64 x) { return std::nearbyint(x); });
+    case RZ: return all([](f64 x) { return std::trunc(x); });
+    case RM: return all([](f64 x) { return std::floor(x); });
+    default: return all([](f64 x) { return std::ceil(x); });
+    }
+}
+// Clamped to D; NaN is `none`.
+template <class D> static inline __attribute__((always_inline)) auto clamp(f64 r, D none) {
+    typedef std::conditional_t<(sizeof(D) == 8), D, std::conditional_t<std::is_signed_v<D>, s32, u32>> Slot;
+    const f64 low = f64(std::numeric_limits<D>::min()), high = f64(std::numeric_limits<D>::max());
+    const bool under = r < low, over = sizeof(D) == 8 ? r >= high : r > high;
+    const Slot v = (Slot)(D)(under || over || r != r ? 0 : r);
+    return r != r  ? Slot(none)
+           : under ? Slot(std::numeric_limits<D>::min())
+           : over  ? Slot(std::numeric_limits<D>::max())
+                   : v;
+}
+template <class D> __attribute__((noinline)) static void clamped(Warp& w, u32 d, const f64* from, D none) {
+    each<decltype(clamp<D>(0, none))>(
+        w, d, [from, none](int l) __attribute__((always_inline)) { return clamp<D>(from[l], none); });
+}
 // To a whole number, clamped; NaN is 0, or the sign bit of 64 bits where one of the types has them.
 template <class D, class S> static void float_to_integer(Warp& w, const Inst& i) {
-    typedef std::conditional_t<(sizeof(D) == 8), D, std::conditional_t<std::is_signed_v<D>, s32, u32>> Slot;
-    const u32 mode = u32(i.imm);
-    const bool ftz = i.flags & FTZ;
-    auto f = [R = w.R, i = i, mode, ftz](int l, auto round) __attribute__((always_inline)) -> Slot {
-        f64 x = wide<S>(R, i.a, l);
-        if (ftz) x = std::fabs(x) < 0x1p-126 ? 0 : x;
-        const f64 r = round(x), low = f64(std::numeric_limits<D>::min()), high = f64(std::numeric_limits<D>::max());
-        const bool under = r < low, over = sizeof(D) == 8 ? r >= high : r > high;
-        const Slot v = (Slot)(D)(under || over || r != r ? 0 : r);
-        const D none = sizeof(D) == 8 || std::is_same_v<S, f64> ? D(sizeof(D) == 8 ? 1ull << 63 : 0) : D(0);
-        return r != r  ? Slot(none)
-               : under ? Slot(std::numeric_limits<D>::min())
-               : over  ? Slot(std::numeric_limits<D>::max())
-                       : v;
-    };
-    switch (mode) {
-    case RN:
-        each<Slot>(w, i.d,
-                   [f](int l) __attribute__((always_inline)) { return f(l, [](f64 x) { return std::nearbyint(x); }); });
-        break;
-    case RZ:
-        each<Slot>(w, i.d,
-                   [f](int l) __attribute__((always_inline)) { return f(l, [](f64 x) { return std::trunc(x); }); });
-        break;
-    case RM:
-        each<Slot>(w, i.d,
-                   [f](int l) __attribute__((always_inline)) { return f(l, [](f64 x) { return std::floor(x); }); });
-        break;
-    default:
-        each<Slot>(w, i.d,
-                   [f](int l) __attribute__((always_inline)) { return f(l, [](f64 x) { return std::ceil(x); }); });
-    }
+    const D none = sizeof(D) == 8 || std::is_same_v<S, f64> ? D(sizeof(D) == 8 ? 1ull << 63 : 0) : D(0);
+    if constexpr (sizeof(D) == 4 && std::is_same_v<S, f32>)
+        if (i.imm == RZ && !(i.flags & FTZ)) {  // what a cast in C++ is
+            each<D>(w, i.d, [R = w.R, a = i.a](int l) __attribute__((always_inline)) {
+                return clamp<D>(std::trunc(f64(get<f32>(R, a, l))), D(0));
+            });
+            return;
+        }
+    alignas(64) f64 r[32];
+    wholes<S>(w.R, i, r);
+    clamped<D>(w, i.d, r, none);
 }
 // Rounded to a whole number of the same type.
 static inline f64 whole(f64 x, u32 mode) {

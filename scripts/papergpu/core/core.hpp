@@ -252,14 +252,13 @@ template <class T, class F> static inline __attribute__((always_inline)) void ea
     u8* R = w.R;
     const u32 m = w.m;
     typedef std::conditional_t<(sizeof(T) >= 4), T, u32> Slot;
-    if (m == ~0u) {
-        _Pragma("GCC ivdep") for (int l = 0; l < 32; ++l) put<T>(R, d, l, f(l));
-    } else {
-        alignas(64) Slot t[32];
-        Slot* const to = (Slot*)(R + d);
-        _Pragma("GCC ivdep") for (int l = 0; l < 32; ++l) put<T>((u8*)t, 0, l, f(l));
-        _Pragma("GCC ivdep") for (int l = 0; l < 32; ++l) to[l] = m >> l & 1 ? t[l] : to[l];
-    }
+    alignas(64) Slot t[32];
+    // One loop for whole and partial warps: half of what there is to compile.
+    u8* const to = m == ~0u ? R + d : (u8*)t;
+    _Pragma("GCC ivdep") for (int l = 0; l < 32; ++l) put<T>(to, 0, l, f(l));
+    if (m == ~0u) return;
+    Slot* const all = (Slot*)(R + d);
+    _Pragma("GCC ivdep") for (int l = 0; l < 32; ++l) all[l] = m >> l & 1 ? t[l] : all[l];
 }
 // HANDLERs of one, two and three operands of type T, called a, b, c, with a result of type D.
 #define UNARY(name, D, T, ...) \
