@@ -112,9 +112,10 @@ def test_snippets_in_the_same_language_speak_for_each_other(project: Project) ->
     assert expect(project, CPU, VERIFY) == [(10.0, ALIKE)]
     ledger.load(project).note("other", "cpu", "d", None, {"verify": 30.0})
     assert expect(project, CPU, VERIFY) == [(30.0, ALIKE)]
-    triton = {"kind": "kernel", "compiled": [{"language": "Triton"}], "seconds": {"verify": 10}}
-    write(project, "other", "cpu", json.dumps(triton))
-    assert expect(project, CPU, VERIFY) == [(GUESSES[Task.VERIFY], GUESS)]
+    for row in ({"language": "Triton"}, ["product", "Triton"]):  # as a record of a CPU has it
+        triton = {"kind": "kernel", "compiled": [row], "seconds": {"verify": 10}}
+        write(project, "other", "cpu", json.dumps(triton))
+        assert expect(project, CPU, VERIFY) == [(GUESSES[Task.VERIFY], GUESS)]
 
 
 @pytest.mark.parametrize(

@@ -168,10 +168,14 @@ def language(snippet: Snippet) -> str:
 
 
 def _language(record: Mapping[str, Any]) -> str:
-    """The same of the snippet of a record."""
+    """The same of the snippet of a record: a word in the rows of what was compiled.
+
+    In the file of a CPU's record a row has its values alone.
+    """
     compiled = record.get("compiled")
     rows = compiled if isinstance(compiled, list) else []
-    said = {row.get("language") for row in rows if isinstance(row, dict)}
+    cells = [row.values() if isinstance(row, dict) else row for row in rows]
+    said = [value for row in cells if isinstance(row, Iterable) for value in row]
     named = [one for one in ("Triton", "CUDA C++") if one in said]
     return named[0] if named else str(record.get("kind"))
 
