@@ -31,7 +31,7 @@ from warpshelf.records.siblings import slug_of
 
 LARGEST = 64 * 2**20  # bytes of a file to read; a real one holds well under a mebibyte
 BULKY = ("grids", "space", "timelines")
-ROWS = {
+ROWS: dict[str, dict[str, Any]] = {
     "results": schema.RESULT,
     "facts": schema.FACT,
     "predictions": schema.PREDICTION,
