@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from warpshelf.look import binary, elf
 from warpshelf.look.control import code_of
 
 ADDRESS = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(.*?)\s*(?:/\*|//|$)")
-UPPER = re.compile(r"^\s+/\* 0x([0-9a-f]{16}) \*/\s*$")
-ORIGIN = re.compile(r'^\s*//## File "\.nv_debug_ptx_txt", line (\d+)')
+UPPER = re.compile(r"^\s+/\* 0x([0-9a-f]{16}) \*/\s*(?://\s*\|\s*(\d*).*)?$")
 LABEL = re.compile(r"^([.$\w]+):\s*(?://.*)?$")
-LIVE = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/.*//\s*\|\s*(\d*)", re.MULTILINE)
 TARGET = re.compile(r"`\(([^)]+)\)")
 BYTES = 16  # of an instruction
 FIRST = "/*0000*/"  # stands before the first one
@@ -65,49 +65,49 @@ def disassembled(cubin: bytes, symbol: str) -> Code:
         RuntimeError: no nvdisasm reads it, with what each one said.
         ValueError: the binary has no such kernel.
     """
-    cubin = elf.readable(cubin)
-    chosen = ("-c", "-fun", str(elf.number(cubin, symbol)))
+    cubin = elf.countable(elf.readable(cubin))
+    # Its start takes half a second, so it is asked once, and where lines come from is read here.
+    options = ("-c", "-fun", str(elf.number(cubin, symbol)), "-hex", "-lrm", "count")
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        text = binary.said("nvdisasm", (*chosen, "-gp", "-hex"), file.name, FIRST)
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(elf.countable(cubin))
-        file.flush()
-        lives = binary.said("nvdisasm", (*chosen, "-lrm", "count"), file.name, FIRST)
-    return read(text, lives)
+        text = binary.said("nvdisasm", options, file.name, FIRST)
+    return read(text, elf.lines(cubin, symbol))
 
 
-def read(text: str, lives: str) -> Code:
-    """Code from what nvdisasm prints with `-gp -hex`, and with `-lrm count`.
+def read(text: str, lines: Sequence[tuple[int, int]] = ()) -> Code:
+    """Code from what nvdisasm prints with `-hex -lrm count`.
+
+    `lines` are addresses, and the line of PTX from there on.
 
     Raises:
-        ValueError: the two are not of one kernel, or an instruction lacks its encoding.
+        ValueError: an instruction lacks its encoding, or what is live at it.
     """
-    live = {int(at, 16): int(n or 0) for at, n in LIVE.findall(lives)}
+    live: list[int | None] = []
     found: list[tuple[str, int]] = []  # text, line of PTX
     uppers: list[int] = []
     labels: dict[str, int] = {}
-    origin = 0
+    origin, coming = 0, deque(sorted(lines, key=lambda one: one[0]))
     for line in text.splitlines():
-        if match := ORIGIN.match(line):
-            origin = int(match[1])
-        elif match := ADDRESS.match(line):
+        if match := ADDRESS.match(line):
             if int(match[1], 16) != BYTES * len(found):
                 break  # the code of another section
+            while coming and coming[0][0] <= BYTES * len(found):
+                origin = coming.popleft()[1]
             found.append((match[2].rstrip(" ;"), origin))
         elif match := UPPER.match(line):
             uppers.append(int(match[1], 16))
+            live.append(int(match[2] or 0) if match[2] is not None else None)
         elif match := LABEL.match(line):
             labels.setdefault(match[1], len(found))
     if len(uppers) < len(found):
         raise ValueError(f"nvdisasm printed {len(found)} instructions, {len(uppers)} encodings")
     made = [
-        Instruction(re.sub(r"\s+", " ", one), ptx, live.get(BYTES * at, 0), code_of(uppers[at]))
+        Instruction(re.sub(r"\s+", " ", one), ptx, live[at] or 0, code_of(uppers[at]))
         for at, (one, ptx) in enumerate(found)
     ]
     end = _padded(made, labels)
-    if missing := next((at for at in range(end) if BYTES * at not in live), None):
+    if missing := next((at for at in range(end) if live[at] is None), None):
         raise ValueError(f"nvdisasm does not say what is live at {BYTES * missing:#x}")
     kept = {name: at for name, at in labels.items() if at < end}
     named = {one.target for one in made[:end]}
