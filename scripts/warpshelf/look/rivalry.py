@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from warpshelf.core import shapes
-from warpshelf.core.files import dump, flaw, write_atomically
+from warpshelf.core.files import flaw, write_atomically
 from warpshelf.core.findings import Finding
 from warpshelf.look.builds import BUILD, Build
 from warpshelf.look.view import ARCH
@@ -44,11 +44,11 @@ def problem(value: object) -> str | None:
 
 def write(folder: Path, answers: dict[str, Answer]) -> bool:
     """Keep these answers, by digest, in a snippet's folder; whether anything has changed."""
-    rows = [
-        {"digest": digest, "compiler": one.compiler, "builds": one.builds}
+    rows = ",\n".join(  # a line a kernel, so that a difference shows as one
+        json.dumps({"digest": digest, **one._asdict()}, sort_keys=True, ensure_ascii=False)
         for digest, one in answers.items()
-    ]
-    return write_atomically(folder / FILE, dump({"schema": SCHEMA, "rivals": rows}))
+    )
+    return write_atomically(folder / FILE, f'{{"schema": {SCHEMA}, "rivals": [\n{rows}\n]}}\n')
 
 
 def load(folder: Path, shown: str) -> tuple[dict[str, Answer], list[Finding]]:
