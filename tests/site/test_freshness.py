@@ -18,7 +18,7 @@ from forty import project as forty
 from versioned import Repository, times
 
 from warpshelf.core.project import Project
-from warpshelf.site import build, inspection, rendering
+from warpshelf.site import build, freshness, inspection, rendering
 
 NOTE = ".shelf/rendered.json"
 
@@ -140,6 +140,35 @@ def test_findings_are_said_again(shelf: Trial, count: list[Project]) -> None:
     first, second = (shelf.shelf("site", "--render-only") for _ in range(2))
     assert len(count) == 1 and "kind is 'papier'" in first.stderr
     assert (second.returncode, second.stderr) == (first.returncode, first.stderr)
+
+
+def test_a_check_is_repeated_only_where_something_changed(
+    shelf: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = []
+    real = inspection.report
+    monkeypatch.setattr(inspection, "report", lambda project: count.append(0) or real(project))
+    project = Project(shelf.root)
+    first = freshness.check(project)
+    assert freshness.check(project) == first and len(count) == 1
+    changes = (
+        edit(f"docs/{TOPIC}.yml", "kind: paper", "kind: papier"),
+        edit("snippets/sound/sound.py", '"""', '"""More. '),
+        put("snippets/sound/results/odd.txt", "x"),
+        put("docs/assets/new.svg", "<svg/>"),
+        remove("docs/assets/new.svg"),
+        put("tests/snippets/mutants/sound.yml", "- name: none"),
+        put(".vscode/settings.json", "{}"),
+        put(".shelf/checked.json", '{"inputs": 3}'),
+    )
+    for number, change in enumerate(changes, 2):
+        change(shelf)
+        found = freshness.check(project)
+        assert len(count) == number
+        assert freshness.check(project) == found and len(count) == number
+        assert found[0] == inspection.check(project)
+        count.pop()
+    assert any("kind is 'papier'" in finding.what for finding in found[0])
 
 
 @pytest.mark.parametrize("command", [rendering.render, inspection.check])

@@ -88,7 +88,7 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Check all that a pull request must pass; no GPU, no network, nothing is run."""
-    from warpshelf.site import inspection
+    from warpshelf.site import freshness
 
     project = projects.find()
     if mutants is not None:
@@ -104,16 +104,17 @@ def check(
         from warpshelf.edit import mends
 
         mended, left = mends.fix(project.root)
-    findings = sorted({*left, *inspection.check(project)})
+    found, remarks = freshness.check(project)
+    findings = sorted({*left, *found})
     if as_json:
-        found = [finding.__dict__ for finding in findings]
-        done = {"mended": [mend.__dict__ for mend in mended], "findings": found}
-        print(json.dumps(done if fix else found, indent=1))
+        told = [finding.__dict__ for finding in findings]
+        done = {"mended": [mend.__dict__ for mend in mended], "findings": told}
+        print(json.dumps(done if fix else told, indent=1))
     else:
         for mend in mended:
             print(mend)
         tell(findings)
-        for line in inspection.remarks(project):
+        for line in remarks:
             sys.stderr.write(f"{line}\n")
     if findings:
         raise typer.Exit(1)

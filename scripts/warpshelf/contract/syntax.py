@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
+INNER = re.compile(r"^[ \t]+(import|from)\b|[;:]\s*(import|from)\b", re.MULTILINE)  # an import
+
 
 @dataclass(frozen=True)
 class Parsed:
@@ -55,6 +57,8 @@ class Parsed:
     @property
     def changes_path(self) -> int | None:
         """The first line that touches `sys.path`, or None."""
+        if "sys" not in self.imports and "sys.path" not in self.imports:
+            return None  # as nearly always: the tree is not walked
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.path":
                 return node.lineno
@@ -91,7 +95,8 @@ def _parsed(path: Path, text: str) -> Parsed:
             names.setdefault(name, node.lineno)
         if isinstance(node, ast.FunctionDef):
             functions[node.name] = node.args
-    return Parsed(path, text, tree, names, functions, dict(_imports(tree)))
+    inner = ast.walk(tree) if INNER.search(text) else tree.body
+    return Parsed(path, text, tree, names, functions, dict(_imports(inner)))
 
 
 def defined(node: ast.stmt) -> Iterator[str]:
@@ -109,8 +114,8 @@ def defined(node: ast.stmt) -> Iterator[str]:
                 yield from defined(inner)
 
 
-def _imports(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(tree):
+def _imports(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, int]]:
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

@@ -1,8 +1,9 @@
-"""Whether the last rendering and the last build are still those of the present sources.
+"""Whether the last rendering, check and build are those of the present sources, by their bytes.
 
 A note in .shelf/ has one digest of everything that a rendering reads (pages, lists, snippets with
 their records and earlier versions of these, settings, the ledger, the tooling itself) and one of
-everything that it wrote. Only where both are as they were is the rendering skipped. Files are
+everything that it wrote. Only where both are as they were is the rendering skipped. Another note
+has what a check read and found, and the day, since no reading may be of tomorrow. Files are
 compared by their bytes, never by their dates; a note that is missing, damaged or of another version
 is as good as none.
 """
@@ -15,8 +16,10 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from importlib.metadata import distributions
 from pathlib import Path
+from typing import Any
 
 from warpshelf.core import shapes
 from warpshelf.core.files import dump, write_atomically
@@ -30,11 +33,45 @@ SHOWN = (".py", ".cu", ".cuh", ".h")  # what pages include of snippets
 READ = (".md", ".yml", ".yaml", ".json")  # what a rendering reads below docs/
 BUILT = {"inputs": str, "site": str, "outputs": str}
 LINE = (int, type(None))
-SHAPE = {
+SHAPE: dict[str, Any] = {
     "inputs": str,
     "outputs": str,
     "findings": [{"path": str, "line": LINE, "what": str, "mend": str}],
 }
+
+
+CHECKED = {"inputs": str, "findings": SHAPE["findings"], "remarks": [str]}
+
+
+def check(project: Project) -> tuple[list[Finding], list[str]]:
+    """What a check finds, and its remarks: as noted where all is as it was, or else anew."""
+    inputs = _checked(project)
+    note = _note(project, "checked")
+    known = _read(note, CHECKED)
+    if inputs is not None and known is not None and known["inputs"] == inputs:
+        return [Finding(**finding) for finding in known["findings"]], known["remarks"]
+    from warpshelf.site import inspection  # not before: it takes longer than a check with a note
+
+    findings, remarks = inspection.report(project)
+    if inputs is not None:
+        found = [finding.__dict__ for finding in findings]
+        text = dump({"inputs": inputs, "findings": found, "remarks": remarks})
+        write_atomically(note, text, durable=False)
+    return findings, remarks
+
+
+def _checked(project: Project) -> str | None:
+    """The digest of all that a check reads, and of the names of what pages may embed."""
+    here = sources(project)
+    mutants = _files(project.root / "tests" / "snippets" / "mutants")
+    more = _digest((*mutants, project.root / ".vscode" / "settings.json"))
+    if here is None or more is None:
+        return None
+    docs = _files(project.docs, _published(project))
+    names = sorted(os.fspath(path) for path in (*docs, *_files(project.recipes)))
+    today = datetime.now(UTC).date().isoformat()
+    whole = "\0".join((here, more, today, *names))
+    return hashlib.sha256(whole.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def sources(project: Project) -> str | None:
@@ -61,11 +98,8 @@ def _published(project: Project) -> tuple[Path, ...]:
 
 def recall(project: Project, inputs: str | None) -> list[Finding] | None:
     """What the last rendering found wrong, if it was of `inputs` and its files are whole."""
-    try:
-        note = json.loads(_note(project).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None
-    if inputs is None or shapes.problem(note, SHAPE, "note") or note["inputs"] != inputs:
+    note = _read(_note(project), SHAPE)
+    if inputs is None or note is None or note["inputs"] != inputs:
         return None
     if note["outputs"] != results(project):
         return None
@@ -83,6 +117,14 @@ def remember(project: Project, inputs: str | None, findings: Iterable[Finding]) 
     write_atomically(_note(project), note, durable=False)
 
 
+def _read(note: Path, shape: dict[str, Any]) -> dict[str, Any] | None:
+    try:
+        read: dict[str, Any] = json.loads(note.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return None if shapes.problem(read, shape, "note") else read
+
+
 def read_by(builder: str, project: Project) -> str | None:
     """The digest of all that a builder makes the site from; None where it cannot be told."""
     settings = project.root / "mkdocs.yml"
@@ -98,11 +140,8 @@ def read_by(builder: str, project: Project) -> str | None:
 
 def is_built(project: Project, target: Path, inputs: str | None) -> bool:
     """Whether `target` is whole and what was last built into it, from `inputs`."""
-    try:
-        note = json.loads(_note(project, "built").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return False
-    if inputs is None or shapes.problem(note, BUILT, "note"):
+    note = _read(_note(project, "built"), BUILT)
+    if inputs is None or note is None:
         return False
     return bool(note == {"inputs": inputs, "site": str(target), "outputs": _whole(target)})
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from warpshelf.catalogue import glossary, lists, paths
-from warpshelf.contract import architectures, mutants, snippet
+from warpshelf.contract import architectures, mutants
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.pages import Page
@@ -42,6 +42,11 @@ SECTION = re.compile(r'^[ \t]*-{1,}8<-{1,}[ \t]+"(?P<target>[^"\n]+)"', re.M)
 
 def check(project: Project) -> list[Finding]:
     """Every finding on snippets, records, readings, pages and settings, sorted."""
+    return report(project)[0]
+
+
+def report(project: Project) -> tuple[list[Finding], list[str]]:
+    """Every finding, and what is no fault but good to know: records beside others, and why."""
     held = holdings.gather(project)
     ids = {one.id for one in held.snippets}
     findings = [*held.findings, *crosscheck.check(held.shelf, ids)]
@@ -53,17 +58,11 @@ def check(project: Project) -> list[Finding]:
             findings.extend(_slower(one, past))
     findings.extend(paths.paths(held.pages, held.shelf)[1])
     findings.extend(glossary.check(held.glossary, held.pages, held.shelf, _included(shown)))
-    drawn = {
-        one.id: _drawn(one) for one in held.snippets if one.id in embedded_pictures(held.pages)
-    }
+    pictured = embedded_pictures(held.pages)
+    drawn = {one.id: _drawn(one) for one in held.snippets if one.id in pictured}
     findings.extend(_pages(project, ids, held.shelf, held.pages, drawn))
     findings.extend(editors.check(project))
-    return sorted(set(findings))
-
-
-def remarks(project: Project) -> list[str]:
-    """What is no fault but good to know: records that stand beside others, and why."""
-    return neighbours.of_all(snippet.discover(project))
+    return sorted(set(findings)), neighbours.of_all(held.snippets)
 
 
 def _snippet(one: Snippet, shelf: model.Shelf, shown: dict[str, str]) -> Iterator[Finding]:
