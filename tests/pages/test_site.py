@@ -210,6 +210,30 @@ def test_page_reads_without_scripts(browser: Browser, origin: str) -> None:
 
 # Code: pages write at most 88 columns of it, which `test_page` sees whole.
 
+COLOURED = """async () => {
+  const blocks = (root) => [...root.querySelectorAll('[class*=language-] pre > code')];
+  const sent = new DOMParser().parseFromString(
+    await (await fetch(location.href)).text(), 'text/html');
+  const texts = blocks(sent).map(code => code.textContent);
+  const found = [];
+  for (const [index, code] of blocks(document).entries()) {
+    code.scrollIntoView();
+    await new Promise(done => requestAnimationFrame(() => setTimeout(done, 20)));
+    found.push([code.textContent === texts[index], new Set(
+      [...code.querySelectorAll('span[class]')].map(span => span.className)).size]);
+  }
+  return found;
+}"""
+
+
+@pytest.mark.parametrize("page", ["kernels/softmax/", "training/fp8/"])
+def test_code_is_coloured_and_stays_what_it_is(wide: Visit, page: str) -> None:
+    tab = wide.go(page)
+    tab.evaluate(UNFOLD)
+    found = tab.evaluate(COLOURED)
+    assert len(found) > 3 and all(same for same, _ in found)
+    assert sum(kinds > 3 for _, kinds in found) > 3
+
 
 def test_pages_write_no_longer_lines_of_code() -> None:
     long = []

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 from warpshelf.core.markup import prose
@@ -22,10 +23,6 @@ def rooms(package: Path) -> str:
     return "\n\n".join(_room(path.parent) for path in sorted(package.glob("*/__init__.py")))
 
 
-def _tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_bytes())
-
-
 def _named(nodes: Iterable[ast.stmt]) -> Iterator[tuple[Named, str]]:
     for node in nodes:
         if not isinstance(node, Named) or node.name.startswith("_"):
@@ -35,16 +32,18 @@ def _named(nodes: Iterable[ast.stmt]) -> Iterator[tuple[Named, str]]:
 
 
 def _room(folder: Path) -> str:
-    said = ast.get_docstring(_tree(folder / "__init__.py")) or ""
+    said = ast.get_docstring(ast.parse((folder / "__init__.py").read_bytes())) or ""
     name = f"warpshelf.{folder.name}"
-    modules = "\n".join(_module(path) for path in sorted(folder.glob("[a-z]*.py")))
+    paths = sorted(folder.glob("[a-z]*.py"))
+    modules = "\n".join(_module(path.read_bytes(), path.stem) for path in paths)
     head = f"## {name} {{ #{folder.name} .doc-heading }}"
     return f"{head}\n\n<p>{_first(said)}</p>\n\n<div>\n{modules}\n</div>"
 
 
-def _module(path: Path) -> str:
+@cache
+def _module(source: bytes, stem: str) -> str:
     """A fold: the module's first sentence, in it those of its public names."""
-    tree = _tree(path)
+    tree = ast.parse(source)
     rows = "".join(
         f"<li><code>{name}</code>: {_first(said)}</li>"
         for node, told in _named(tree.body)
@@ -56,7 +55,7 @@ def _module(path: Path) -> str:
             ),
         ]
     )
-    head = f"<code>{path.stem}</code>: {_first(ast.get_docstring(tree) or '')}"
+    head = f"<code>{stem}</code>: {_first(ast.get_docstring(tree) or '')}"
     if not rows:
         return f"<p>{head}</p>"
     return f'<details class="ws-fold"><summary>{head}</summary><ul>{rows}</ul></details>'

@@ -92,9 +92,18 @@ def _mkdocs_needed() -> None:
 
 
 def _mkdocs(project: Project, target: Path) -> int:
-    """Build the rendered project into `target`, strictly; the status that MkDocs ends with."""
+    """Build the rendered project into `target`, strictly; the status that MkDocs ends with.
+
+    Of the theme, what no page in English asks for is left out: maps to its own sources, and how
+    other languages are searched.
+    """
     words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(target)]
-    return subprocess.run(words, cwd=project.root, env=environment(), check=False).returncode
+    status = subprocess.run(words, cwd=project.root, env=environment(), check=False).returncode
+    if status == 0:
+        shutil.rmtree(target / "assets" / "javascripts" / "lunr", ignore_errors=True)
+        for path in (target / "assets").rglob("*.map"):
+            path.unlink()
+    return status
 
 
 def environment() -> dict[str, str]:
