@@ -35,7 +35,7 @@ def sources(nav: list) -> Iterator[str]:
 TEN = (
     "", "everything/", "glossary/", "results/", "kernels/softmax/",
     "models/transformer-arithmetic/", "calculators/memory/", "paths/flash-attention/",
-    "sessions/02-flash-attention/", "reference/tooling/render/",
+    "sessions/02-flash-attention/", "reference/tooling/",
 )  # fmt: skip
 PAGES = [address(source) for source in sources(CONFIG["nav"])]
 PAGES.sort(key=lambda page: page not in TEN)
