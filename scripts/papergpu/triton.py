@@ -239,7 +239,8 @@ class Cache(FileCacheManager):  # type: ignore[misc]
     and PTX. What was not read for longest goes: see `LIMIT`. `TRITON_CACHE_DIR` moves it.
     """
 
-    LIMIT = 8 << 20  # bytes of each of the 32 folders that kernels are spread over by their keys
+    # Bytes of each of the 32 folders that kernels are spread over by their keys, the PTX twice.
+    LIMIT = 32 << 20
 
     def __init__(self, key: str, override: bool = False, dump: bool = False) -> None:
         self.plain = not (override or dump)
