@@ -35,7 +35,7 @@ from snippets.profiling.trace import Span, Trace, read
 
 TOKENS = BATCH * SEQUENCE
 HERE = Path(__file__).parent
-RECORDED, MADE_UP = HERE / "recorded.trace.json", HERE / "made_up.trace.json"
+RECORDED, MADE_UP = HERE / "recorded.trace.json.gz", HERE / "made_up.trace.json"
 MS = 1e6  # ns
 
 

@@ -230,8 +230,9 @@ def main(arguments: list[str]) -> int:
             ],
         })  # fmt: skip
     if "--record" in arguments:
-        text = json.dumps({"arch": ARCH, "kernels": made}, indent=1, sort_keys=True)
-        FILE.write_text(text + "\n", encoding="utf-8")
+        rows = [json.dumps(one, separators=(",", ":"), sort_keys=True) for one in made]
+        text = f'{{"arch":"{ARCH}","kernels":[\n' + ",\n".join(rows) + "\n]}\n"
+        FILE.write_text(text, encoding="utf-8")
     return 0
 
 

@@ -23,6 +23,8 @@ from warpshelf.site.holdings import Holdings
 PUBLISHED = ("measured", "verified", "compiled")
 SORTS = ("triton", "cuda", "programs", "models")  # of snippets, each with a page of the reference
 
+Texts = Mapping[str, str] | Mapping[str, bytes] | Mapping[str, str | bytes]  # by file
+
 
 def render(project: Project) -> tuple[list[Finding], int]:
     """Write every fragment and every published record; what is no longer due is removed.
@@ -72,8 +74,7 @@ def render(project: Project) -> tuple[list[Finding], int]:
     changed += _mirror(project.published_views, views)
     changed += calculators.publish(project, live.files)
     files = {f"{one.id}/{file.name}": file.text for one in shown for file in one.code}
-    files |= _traces(held.snippets)
-    changed += _mirror(project.published_sources, files)
+    changed += _mirror(project.published_sources, {**files, **_traces(held.snippets)})
     changed += _export(held, shown)
     return sorted(set(findings)), changed
 
@@ -89,12 +90,12 @@ def _views(snippets: Iterable[Snippet]) -> tuple[dict[str, bytes], list[Finding]
     return views, findings
 
 
-def _traces(snippets: Iterable[Snippet]) -> dict[str, str]:
+def _traces(snippets: Iterable[Snippet]) -> dict[str, bytes]:
     """The recorded traces beside snippets, which a page hands to a viewer as they are."""
     return {
-        f"{one.id}/{path.name}": path.read_text(encoding="utf-8")
+        f"{one.id}/{path.name}": path.read_bytes()
         for one in snippets
-        for path in sorted(one.path.parent.glob("*.trace.json"))
+        for path in sorted(one.path.parent.glob("*.trace.json*"))
     }
 
 
@@ -156,7 +157,7 @@ def _sort(one: Snippet) -> str:
     return f"{one.kind}s"
 
 
-def _mirror(folder: Path, texts: Mapping[str, str] | Mapping[str, bytes]) -> int:
+def _mirror(folder: Path, texts: Texts) -> int:
     """Make `folder` hold just these files; how many were written or removed."""
     changed = sum(
         write_atomically(folder / name, text, durable=False) for name, text in texts.items()
