@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import json
 import os
 import re
@@ -389,3 +391,73 @@ def test_ci_script_parses_and_can_be_executed() -> None:
     assert os.access(script, os.X_OK)
     subprocess.run(["bash", "-n", script], check=True, timeout=30)
     assert "set -euo pipefail" in script.read_text(encoding="utf-8")
+
+
+# Budgets: what the repository may weigh and take.
+
+SPEC = importlib.util.spec_from_file_location("budgets", ROOT / "scripts" / "budgets.py")
+assert SPEC and SPEC.loader
+budgets = importlib.util.module_from_spec(SPEC)
+sys.modules["budgets"] = budgets  # its dataclasses look for it there
+SPEC.loader.exec_module(budgets)
+
+
+def test_each_budget_is_listed_with_its_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert budgets.main(["--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(budgets.BUDGETS)
+    limits = [one.limit for one in budgets.BUDGETS.values() if one.limit]
+    found = [float(line.rpartition("at most ")[2].split()[0]) for line in lines if "most" in line]
+    assert found == limits
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="asks version control")
+@pytest.mark.parametrize("name", ["files", "generated", "record"])
+def test_what_is_tracked_is_within_its_budget(name: str) -> None:
+    here = budgets.Clone.__new__(budgets.Clone)
+    here.root = ROOT
+    one = budgets.BUDGETS[name]
+    assert one.measure(here) <= one.limit, one.what
+
+
+@pytest.mark.parametrize(
+    ("found", "status", "said"),
+    [(5.0, 0, "all hold"), (5.1, 1, "OVER"), (None, 1, "FAILS  `make it` fails")],
+)
+def test_a_budget_that_breaks_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    found: float | None, status: int, said: str,
+) -> None:  # fmt: skip
+    def measure(clone: object) -> float:
+        if found is None:
+            raise budgets.Broken("`make it` fails")
+        return found
+
+    table = {"one": budgets.Budget("seconds of it", 5, "s", measure)}
+    monkeypatch.setattr(budgets, "BUDGETS", table)
+    monkeypatch.setattr(budgets, "Clone", lambda folder: None)
+    monkeypatch.setattr(budgets, "reference", lambda: 0.5)
+    assert budgets.main([]) == status
+    shown = capsys.readouterr().out
+    assert said in shown
+    assert found is None or f"{found / 0.5:.1f} times" in shown
+
+
+def test_a_command_that_fails_has_the_end_of_its_output_told(tmp_path: Path) -> None:
+    here = budgets.Clone.__new__(budgets.Clone)
+    here.folder = here.root = tmp_path
+    here.log = tmp_path / "log"
+    assert here.run("sh", "-c", 'test "$HOME" = "$PWD/home" && ! test "$PAPERGPU_CACHE"') > 0
+    with pytest.raises(budgets.Broken, match="echo why; exit 3` fails:\n    why"):
+        here.run("sh", "-c", "echo why; exit 3")
+
+
+def test_the_line_that_budgets_add_is_one_of_the_code() -> None:
+    """To each snippet: else its verification would be one of nothing."""
+    for cases in ROOT.glob("snippets/*/cases.py"):
+        path = next(cases.parent.glob("*.cu"), cases.parent / f"{cases.parent.name}.py")
+        before = path.read_text(encoding="utf-8")
+        after = budgets.edit(before, path.suffix)
+        assert after != before, path
+        if path.suffix == ".py":
+            assert ast.dump(ast.parse(after)) != ast.dump(ast.parse(before)), path
