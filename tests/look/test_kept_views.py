@@ -115,7 +115,7 @@ def test_of_other_architectures_the_totals_are_kept_but_for_another_way_to_multi
 
     made = [
         multiplies(variant, arch, opcode, more)
-        for variant, more in (("short", 1), ("long", 2))
+        for variant, more in (("short", 1), ("long", 2), ("very-long", 200))
         for arch, opcode in (
             ("sm_80", "HMMA.16816.F32 R4, R8, R12, R4"),
             ("sm_90", "HGMMA.64x128x16.F32 R24, gdesc[UR8], R24"),
@@ -124,7 +124,7 @@ def test_of_other_architectures_the_totals_are_kept_but_for_another_way_to_multi
     ]
     kept.write(sound, [*made, view("tiled"), view("tiled", "sm_80"), view("naive", "sm_80")])
     every, findings = kept.summaries_of(sound)
-    assert findings == [] and len(every) == 9
+    assert findings == [] and len(every) == 12
     assert [one.name for one in every if one.whole] == [
         "long.transpose-naive.sm_90",
         "naive.transpose-naive.sm_80",  # there is no other of it
@@ -132,6 +132,7 @@ def test_of_other_architectures_the_totals_are_kept_but_for_another_way_to_multi
         "short.transpose-naive.sm_80",
         "short.transpose-naive.sm_90",
         "tiled.transpose-tiled.sm_90",
+        "very-long.transpose-naive.sm_90",
     ]
     assert [one.name for one in kept.views_of(sound)[0]] == [
         one.name for one in every if one.whole

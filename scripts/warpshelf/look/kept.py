@@ -1,8 +1,8 @@
 """The views of a snippet as they are kept, packed in `results/cpu.xz`, and read again.
 
 Of each kernel the view on USUAL is kept whole, and of other architectures one for each way that
-they multiply matrices and USUAL does not: the shortest in the snippet. Of the others the totals are
-kept, which is what a table needs; `shelf look` makes the rest anew when it is asked for.
+they multiply matrices and USUAL does not: the shortest in the snippet, if it is short. Of the
+others the totals are kept, which is what a table needs; `shelf look` makes the rest when asked.
 
 Nothing is kept that the checkout has elsewhere. The source is not, and a line is kept as its place
 in the syntax (contract/anchors.py), so that a comment changes no view. Of a whole view, the lists
@@ -38,6 +38,7 @@ NAME = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+\.sm_[0-9]+")
 SIDES = ("ptx", "sass")
 DIFFERENCES = (("sass", "ptx"), ("sass", "live"), ("ptx", "line"))
 HERE = ("schema", "snippet", "digest")  # of a view, said once for all that are kept together
+SHORT = 1000  # machine instructions of a view that is kept to show another way
 MOST = 80 * 1024  # bytes of what a page loads at once
 # How machine code multiplies matrices: a warp, four warps together, or the tensor core by itself.
 WAYS = {
@@ -172,13 +173,13 @@ def _chosen(views: Sequence[View]) -> set[str]:
     usual = {
         (one["variant"], one["kernel"]): ways[name_of(one)] for one in views if one["arch"] == USUAL
     }
-    found = set()
+    found: set[str] = set()
     shortest: dict[tuple[str, frozenset[str]], View] = {}
     for one in views:
         name, key = name_of(one), (one["variant"], one["kernel"])
         if one["arch"] == USUAL or key not in usual:
             found.add(name)
-        elif ways[name] and ways[name] != usual[key]:
+        elif ways[name] and ways[name] != usual[key] and len(one["sass"]["text"]) <= SHORT:
             group = one["arch"], ways[name]
             before = shortest.setdefault(group, one)
             if len(one["sass"]["text"]) < len(before["sass"]["text"]):
