@@ -56,6 +56,7 @@ def test_without_rows_or_columns_sums_are_0(way, m, n):
         assert all(map(torch.equal, found, wanted))
 
 
+@pytest.mark.exhaustive("shapes beyond its cases: offsets past 2**31")
 @pytest.mark.parametrize("way", ours.WAYS)
 def test_what_begins_anywhere_and_rows_far_apart(way):
     _, w, v, u, a = drawn("axpydot", 1, 1030)
@@ -69,6 +70,7 @@ def test_what_begins_anywhere_and_rows_far_apart(way):
         torch.testing.assert_close(s, view.t() @ r)
 
 
+@pytest.mark.exhaustive("the same bits again, under other schedules")
 @pytest.mark.parametrize("job", ["axpydot", "bicgk", "gemver"])
 def test_sums_are_the_same_bits_whatever_the_schedule(job):
     name, *given = drawn(job, 70, 5000)
@@ -121,6 +123,7 @@ def test_executed_code_moves_the_bytes_of_the_formula(job, way):
     assert abs(32 * sectors - bytes_) <= 0.002 * bytes_
 
 
+@pytest.mark.exhaustive("test_snippets.py shows each demo")
 def test_demo_finds_both_ways_right(capsys):
     ours.demo("cpu")
     lines = capsys.readouterr().out.splitlines()

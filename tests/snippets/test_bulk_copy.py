@@ -71,6 +71,7 @@ def test_nothing_in_is_nothing_out(way):
         assert ours.series(torch.empty(shape), 3, way).shape == shape
 
 
+@pytest.mark.exhaustive("shapes beyond its cases")
 @pytest.mark.parametrize("way", ours.WAYS)
 def test_every_degree(way):
     x = drawn(3, 132)
@@ -80,6 +81,7 @@ def test_every_degree(way):
         assert (found - wanted).norm() <= 2e-6 * wanted.norm()
 
 
+@pytest.mark.exhaustive("shapes beyond its cases")
 @pytest.mark.parametrize("way", ours.WAYS)
 @pytest.mark.parametrize("tiles", [1, 2, 3, 4, 5, 7, 8, 9, 10, 17, 26])
 def test_rings_turn_any_number_of_times(way, tiles, monkeypatch):
@@ -123,6 +125,7 @@ def test_extreme_values_keep_to_the_rule(way):
     assert ours.series(x, 1, way).isnan().nonzero().tolist() == [[0, 3]]
 
 
+@pytest.mark.exhaustive("shapes beyond its cases: offsets past 2**31")
 @pytest.mark.parametrize("way", ours.WAYS)
 def test_rows_past_2_to_the_31_are_reached(way):
     """In memory of which only the rows themselves are touched."""
@@ -214,6 +217,7 @@ def test_a_ring_has_on_its_way_what_the_page_says():
         assert int(bounds[2]) == way.blocks
 
 
+@pytest.mark.exhaustive("test_snippets.py shows each demo")
 def test_demo_finds_the_same_bits(capsys):
     ours.demo("cpu")
     text = capsys.readouterr().out

@@ -71,6 +71,7 @@ def test_nothing_in_is_nothing_out(way):
         assert dense(x, way="fused").shape == (len(x), 6, x.shape[2])
 
 
+@pytest.mark.exhaustive("shapes beyond its cases")
 @pytest.mark.parametrize("width", range(1, 9))
 def test_every_width_by_packs_and_by_elements(width):
     taps, bias = normal(2, width), normal(2)
@@ -103,6 +104,7 @@ def test_rows_may_lie_apart_or_be_one_row_over_and_over():
         assert (ours.dense(one, *given) - wanted).norm() < 2e-6 * wanted.norm()
 
 
+@pytest.mark.exhaustive("shapes beyond its cases: offsets past 2**31")
 @pytest.mark.parametrize("way", ours.DEPTHWISE)
 def test_rows_past_2_to_the_31_are_reached(way):
     """In memory of which only the rows themselves are touched."""
@@ -114,6 +116,7 @@ def test_rows_past_2_to_the_31_are_reached(way):
     assert (ours.depthwise(x, taps, way=way) - wanted).norm() < 1e-3 * wanted.norm()
 
 
+@pytest.mark.exhaustive("shapes beyond its cases")
 @pytest.mark.parametrize("s", [1, 7, 9])
 @pytest.mark.parametrize("t", [3, 8, 17])
 def test_taps_and_times_of_any_number(s, t):
@@ -153,6 +156,7 @@ def test_parts_fill_the_multiprocessors_and_hold_every_channel(units, channels):
     assert share == 1 or units * share // 2 < 132 and (each > 8 or channels <= 16 * share)
 
 
+@pytest.mark.exhaustive("the same bits again, under other schedules")
 def test_sums_are_the_same_bits_whatever_the_schedule():
     given = normal(1, 200, 20), normal(36, 200, 5), normal(36), 1, normal(36), normal(36)
     for way in ours.DENSE:
@@ -198,6 +202,7 @@ def test_on_chip_is_what_a_block_of_the_page_has():
     assert [ours.at_once(t) for t in (1, 4, 5, 8, 9, 16, 17)] == [4, 4, 8, 8, 16, 16, 16]
 
 
+@pytest.mark.exhaustive("test_snippets.py shows each demo")
 def test_demo_is_close_to_torch_by_every_way(capsys):
     ours.demo("cpu")
     text = capsys.readouterr().out

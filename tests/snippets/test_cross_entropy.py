@@ -31,6 +31,7 @@ def close(x: torch.Tensor, truth: torch.Tensor, bound: float = 5e-6) -> bool:
     return float((x.detach().double() - truth).norm()) <= bound * float(truth.norm())
 
 
+@pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_operators_keep_the_rules_of_operators() -> None:
     hidden, weight, target = drawn()
@@ -42,6 +43,7 @@ def test_operators_keep_the_rules_of_operators() -> None:
     torch.library.opcheck(ce.rows_backward, given, test_utils=tests)
 
 
+@pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 def test_loss_and_gradients_are_those_of_torch_in_float64(reduction: str) -> None:
     hidden, weight, target = drawn()
@@ -68,6 +70,7 @@ def test_lse_gives_a_z_loss_and_smooth_labels() -> None:
     assert all(close(x.grad, due.grad) for x, due in zip(ours, exact, strict=True))
 
 
+@pytest.mark.exhaustive("shapes beyond its cases")
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("descriptors", [False, True])
 def test_losses_of_narrow_inputs_are_float32(dtype: torch.dtype, descriptors: bool) -> None:
@@ -79,6 +82,7 @@ def test_losses_of_narrow_inputs_are_float32(dtype: torch.dtype, descriptors: bo
     assert close(lse, torch.logsumexp(x, -1))
 
 
+@pytest.mark.exhaustive("shapes beyond its cases")
 def test_more_dimensions_are_rows() -> None:
     hidden, weight, target = drawn(t=12)
     rows = ce.cross_entropy(hidden, weight, target, reduction="none")
@@ -95,6 +99,7 @@ def test_all_ignored_is_nan_by_mean_and_0_by_sum_as_torch_has_it() -> None:
     assert ce.cross_entropy(hidden, weight, target, ignore_index=7, reduction="sum") == 0
 
 
+@pytest.mark.exhaustive("the same bits again, under other schedules")
 def test_the_same_inputs_give_the_same_bits() -> None:
     hidden, weight, target = drawn(t=70, v=300, d=40, dtype=torch.float16)
     dloss = torch.ones(70, device=DEVICE)
@@ -102,6 +107,7 @@ def test_the_same_inputs_give_the_same_bits() -> None:
     assert all(torch.equal(x, y) for x, y in zip(first, second, strict=True))
 
 
+@pytest.mark.exhaustive("shapes beyond its cases: offsets past 2**31")
 @pytest.mark.skipif(DEVICE == "cuda", reason="takes 6 GB, which a CPU leaves untouched")
 def test_rows_may_begin_beyond_2_to_the_31_elements() -> None:
     apart = 2**30 + 8  # so the third row does

@@ -70,6 +70,7 @@ def test_a_row_has_as_few_threads_as_can_hold_it(n, dtype, kernel):
     assert ((y - 1 / n).abs() < 1e-3 / n).all()
 
 
+@pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_operators_keep_the_rules_of_operators(dtype):
     x = X.to(dtype).requires_grad_()
@@ -78,6 +79,7 @@ def test_operators_keep_the_rules_of_operators(dtype):
     torch.library.opcheck(ours.gradient, (y, y.clone()), test_utils=TESTS)
 
 
+@pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 @pytest.mark.parametrize("shape", [(1, 1), (3, 7), (2, 2, 40)])
 def test_gradients_are_those_of_finite_differences(shape):
     x = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(6))
@@ -85,6 +87,7 @@ def test_gradients_are_those_of_finite_differences(shape):
     assert torch.autograd.gradcheck(ours.softmax, x.mT.detach().requires_grad_())
 
 
+@pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 def test_rows_of_y_and_of_its_gradient_may_lie_differently():
     y = torch.softmax(X, -1)
     dy = torch.randn(3, 56, generator=torch.Generator().manual_seed(7))[:, :40]
@@ -94,6 +97,7 @@ def test_rows_of_y_and_of_its_gradient_may_lie_differently():
         assert torch.allclose(ours.run(way, y, dy[:1].expand(3, 40))[0], expected[0], atol=1e-6)
 
 
+@pytest.mark.exhaustive("shapes beyond its cases: offsets past 2**31")
 def test_a_row_past_2_to_the_31_is_reached():
     """Two rows farther apart than 2**31 elements, in memory of which only they are touched."""
     far = 2**31 + 64
@@ -104,6 +108,7 @@ def test_a_row_past_2_to_the_31_is_reached():
         assert (y.double() - torch.softmax(x.double(), -1)).abs().max() < 1e-3
 
 
+@pytest.mark.exhaustive("test_snippets.py shows each demo")
 def test_demo_finds_every_way_right(capsys):
     ours.demo("cpu")
     lines = capsys.readouterr().out.splitlines()

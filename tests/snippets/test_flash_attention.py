@@ -28,6 +28,7 @@ def qkv() -> list:
     return [x.requires_grad_() for x in drawn(4, 2, 2)]
 
 
+@pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("transposed", [False, True], ids=["as drawn", "views of (B, S, H, D)"])
 def test_operators_keep_the_rules_of_operators(qkv: list, transposed: bool) -> None:
@@ -43,6 +44,7 @@ def test_operators_keep_the_rules_of_operators(qkv: list, transposed: bool) -> N
     torch.library.opcheck(flash.attention_backward, given, test_utils=tests)
 
 
+@pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 def test_gradients_arrive_through_autograd(qkv: list) -> None:
     out, lse = flash.flash_attention(*qkv, causal=True)
     (dout,) = drawn(4)
@@ -52,6 +54,7 @@ def test_gradients_arrive_through_autograd(qkv: list) -> None:
     assert all(torch.equal(x.grad, due) for x, due in zip(qkv, wanted, strict=True))
 
 
+@pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 def test_lse_has_a_gradient_too(qkv: list) -> None:
     out, lse = flash.flash_attention(*qkv, scale=0.3)
     (weight,) = drawn(4)
@@ -64,6 +67,7 @@ def test_lse_has_a_gradient_too(qkv: list) -> None:
     assert all(close(x.grad, due.grad) for x, due in zip(qkv, truth, strict=True))
 
 
+@pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 def test_lse_alone_has_a_gradient(qkv: list) -> None:
     _, lse = flash.flash_attention(*qkv)
     lse.sum().backward()
@@ -73,6 +77,7 @@ def test_lse_alone_has_a_gradient(qkv: list) -> None:
     assert not qkv[2].grad.any()
 
 
+@pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 def test_the_gradient_of_a_sum_is_read_though_it_is_one_number() -> None:
     qkv = [x.requires_grad_() for x in drawn(1, 1, 1, dtype=torch.float16)]
     out, lse = flash.flash_attention(*qkv)
@@ -82,6 +87,7 @@ def test_the_gradient_of_a_sum_is_read_though_it_is_one_number() -> None:
     assert all(torch.equal(x.grad, due) for x, due in zip(qkv, wanted, strict=True))
 
 
+@pytest.mark.exhaustive("the same bits again, under other schedules")
 def test_the_same_inputs_give_the_same_bits() -> None:
     q, k, v, dout = drawn(4, 2, 2, 4, s=70, dtype=torch.float16)
     out, lse = flash.forward(q, k, v, True)
@@ -90,6 +96,7 @@ def test_the_same_inputs_give_the_same_bits() -> None:
     assert all(torch.equal(x, y) for x, y in zip(first, second, strict=True))
 
 
+@pytest.mark.exhaustive("forms that a GPU alone chooses")
 @pytest.mark.skipif(DEVICE == "cuda", reason="there the descriptors' own variant is verified")
 @pytest.mark.parametrize("case", [c for c in cases.CASES if c["dtype"] == "float16"], ids=str)
 def test_descriptors_are_right_without_a_gpu(case: dict) -> None:

@@ -36,6 +36,7 @@ def qkv() -> list:
     return [x.requires_grad_() for x in drawn(4, 2, 2)]
 
 
+@pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_operators_keep_the_rules_of_operators(qkv: list) -> None:
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
@@ -47,6 +48,7 @@ def test_operators_keep_the_rules_of_operators(qkv: list) -> None:
     torch.library.opcheck(flash.attention_backward, tuple(given), test_utils=tests)
 
 
+@pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 def test_gradients_of_out_and_lse_arrive_through_autograd(qkv: list) -> None:
     out, lse = flash.flash_varlen(*qkv, *starts(), causal=True, scale=0.3, window=(6, -1))
     (weight,) = drawn(4)
@@ -88,6 +90,7 @@ def test_a_sequence_is_not_touched_by_its_neighbours(descriptors: bool) -> None:
         assert torch.equal(x[part], due[part])
 
 
+@pytest.mark.exhaustive("forms that a GPU alone chooses")
 @pytest.mark.skipif(DEVICE == "cuda", reason="there the descriptors' own variant is verified")
 @pytest.mark.parametrize("case", [c for c in cases.CASES if c["dtype"] != "float32"], ids=str)
 def test_descriptors_are_right_without_a_gpu(case: dict) -> None:

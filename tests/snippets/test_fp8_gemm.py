@@ -26,6 +26,7 @@ def operands(m: int = 20, n: int = 24, k: int = 144) -> list:
     return [a, b, *scales]
 
 
+@pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_operators_keep_the_rules_of_operators() -> None:
     tests = ("test_faketensor",)  # test_schema multiplies, which e4m3 has not in PyTorch
@@ -92,6 +93,7 @@ def test_no_depth_gives_zeros(how: str) -> None:
     assert fp8_gemm.product(a, b, a_scale, b_scale, how=how).tolist() == [[0.0] * 24] * 20
 
 
+@pytest.mark.exhaustive("shapes beyond its cases: offsets past 2**31")
 def test_rows_that_lie_beyond_two_to_the_31() -> None:
     far = 2**30 + 16  # elements from row to row; what lies between is never touched
     store = torch.empty(2 * far + 128, dtype=E4M3, device=DEVICE)

@@ -97,6 +97,7 @@ def test_stores_to_a_slab_take_the_wavefronts_that_banks_predict(way, layout):
     assert found == {one: both[one] for one in lie}
 
 
+@pytest.mark.exhaustive("test_snippets.py shows each demo")
 def test_demo_finds_every_way_right(capsys):
     ours.demo("cpu")
     lines = capsys.readouterr().out.splitlines()

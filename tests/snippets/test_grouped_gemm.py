@@ -38,6 +38,7 @@ def looped(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return torch.cat((*done, x.new_zeros(3, w.shape[2])))
 
 
+@pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_operators_keep_the_rules_of_operators() -> None:
     x, w, ends = operands()
@@ -48,6 +49,7 @@ def test_operators_keep_the_rules_of_operators() -> None:
     torch.library.opcheck(grouped.weights, told, test_utils=tests)
 
 
+@pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 def test_gradients_against_float64() -> None:
     x, w, ends = operands()
     leaves = [x.requires_grad_(), w.requires_grad_()]
@@ -61,6 +63,7 @@ def test_gradients_against_float64() -> None:
     assert not found[1][0].any()
 
 
+@pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 def test_a_gradient_of_a_gradient() -> None:
     x, w, ends = operands()
     leaves = [x.requires_grad_(), w.requires_grad_()]
@@ -74,6 +77,7 @@ def test_a_gradient_of_a_gradient() -> None:
     assert close(found[0], due[0], 2e-3)
 
 
+@pytest.mark.exhaustive("shapes beyond its cases: offsets past 2**31")
 @pytest.mark.parametrize("how", ["naive", "persistent"])
 def test_rows_and_matrices_that_lie_beyond_two_to_the_31(how: str) -> None:
     far = 2**30 + 8  # elements from row to row; what lies between is never touched

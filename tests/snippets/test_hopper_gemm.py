@@ -109,6 +109,7 @@ def test_a_block_has_no_more_shared_memory_than_it_needs(monkeypatch):
         assert (ours.product(ones(8, 256), ones(256, 8), way) == 256).all()
 
 
+@pytest.mark.exhaustive("test_snippets.py shows each demo")
 def test_demo_finds_every_way_right(capsys):
     ours.demo("cpu")
     lines = capsys.readouterr().out.splitlines()

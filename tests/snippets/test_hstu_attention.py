@@ -34,6 +34,7 @@ def close(x: torch.Tensor, truth: torch.Tensor, limit: float = 5e-6) -> bool:
     return float((x.double() - truth).norm()) <= limit * float(truth.norm())
 
 
+@pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_operators_keep_the_rules_of_operators() -> None:
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
@@ -44,6 +45,7 @@ def test_operators_keep_the_rules_of_operators() -> None:
     torch.library.opcheck(hstu.attention_backward, given, test_utils=tests)
 
 
+@pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 def test_gradients_arrive_through_autograd() -> None:
     leaves = [x.requires_grad_() for x in drawn()]
     (weight,) = drawn(16)
@@ -55,6 +57,7 @@ def test_gradients_arrive_through_autograd() -> None:
     assert all(close(x.grad, y.grad) for x, y in zip(leaves, twins, strict=True))
 
 
+@pytest.mark.exhaustive("shapes beyond its cases")
 def test_the_naive_form_is_the_same_function() -> None:
     qkv = drawn(16, 16, 8, dtype=torch.float64)
     bias = torch.randn(2, 5, generator=torch.Generator().manual_seed(2)).to(DEVICE)

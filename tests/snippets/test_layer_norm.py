@@ -23,6 +23,7 @@ def close(x: torch.Tensor, truth: torch.Tensor, error: float = 5e-6) -> bool:
     return float((x.double() - truth).norm()) <= error * float(truth.norm())
 
 
+@pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("with_columns", [True, False])
 def test_operators_keep_the_rules_of_operators(with_columns: bool) -> None:
@@ -38,6 +39,7 @@ def test_operators_keep_the_rules_of_operators(with_columns: bool) -> None:
     torch.library.opcheck(layer_norm.normed_backward, given, test_utils=tests)
 
 
+@pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 @pytest.mark.parametrize("variant", cases.VARIANTS)
 @pytest.mark.parametrize("kept", [(True, True), (True, False), (False, True), (False, False)])
 def test_gradients_are_those_of_a_float64_twin(kept: tuple, variant: str) -> None:
@@ -77,6 +79,7 @@ def test_equal_elements_have_no_variance() -> None:
         assert close(rstd, torch.full((2,), 1e-5, dtype=torch.float64, device=DEVICE).rsqrt())
 
 
+@pytest.mark.exhaustive("the same bits again, under other schedules")
 def test_the_same_inputs_give_the_same_bits() -> None:
     x, weight, dy = drawn(70, 96), drawn(96, seed=1), drawn(70, 96, seed=2)
     for variant in cases.VARIANTS:
@@ -86,6 +89,7 @@ def test_the_same_inputs_give_the_same_bits() -> None:
         assert all(torch.equal(a, b) for a, b in pairs)
 
 
+@pytest.mark.exhaustive("shapes beyond its cases: offsets past 2**31")
 @pytest.mark.parametrize("variant", cases.VARIANTS)
 def test_offsets_pass_two_to_the_31(variant: str) -> None:
     far = 2**31 + 64  # elements; the memory between two rows is never touched
@@ -101,6 +105,7 @@ def test_offsets_pass_two_to_the_31(variant: str) -> None:
     assert all(torch.equal(a, b) for a, b in zip(found, near, strict=True))
 
 
+@pytest.mark.exhaustive("shapes beyond its cases")
 def test_rows_too_long_for_one_pass() -> None:
     x = torch.zeros(1, 32_769, dtype=torch.float16, device=DEVICE)
     with pytest.raises(ValueError, match=r"rows of 65538 bytes .* = 32768 \(forward\)"):

@@ -28,6 +28,7 @@ def close(x: torch.Tensor, truth: torch.Tensor, error: float = 5e-6) -> bool:
     return float((x.double() - truth).norm()) <= error * float(truth.norm())
 
 
+@pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("activation", [None, "silu"])
 def test_operators_keep_the_rules_of_operators(activation: str | None) -> None:
@@ -39,6 +40,7 @@ def test_operators_keep_the_rules_of_operators(activation: str | None) -> None:
     torch.library.opcheck(matmul.slope, (dc, z, "relu"), test_utils=tests)
 
 
+@pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 @pytest.mark.parametrize("activation", matmul.ACTIVATIONS)
 def test_gradients_of_all_operands_arrive(activation: str | None) -> None:
     leaves = operands()
@@ -51,6 +53,7 @@ def test_gradients_of_all_operands_arrive(activation: str | None) -> None:
         assert close(leaf.grad, due.grad)
 
 
+@pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 def test_a_gradient_of_a_gradient_is_a_product_too() -> None:
     a, b = operands()[:2]
     (da,) = torch.autograd.grad(matmul.matmul(a, b).sum(), a, create_graph=True)
@@ -60,6 +63,7 @@ def test_a_gradient_of_a_gradient_is_a_product_too() -> None:
     assert close(db, due)
 
 
+@pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 def test_only_what_a_gradient_needs_is_kept() -> None:
     a, b, bias, residual = operands()
     kept = matmul.operator(a, b, bias, residual, "silu", True)[1]
@@ -80,6 +84,7 @@ def test_what_is_kept_by_descriptors() -> None:
     assert close(c, F.gelu(truth, approximate="tanh") + residual.double(), 1e-3)
 
 
+@pytest.mark.exhaustive("shapes beyond its cases: offsets past 2**31")
 @pytest.mark.parametrize("how", ["naive", "grouped", "persistent"])
 def test_rows_and_columns_that_lie_beyond_two_to_the_31(how: str) -> None:
     far = 2**30 + 8  # elements from row to row; what lies between is never touched

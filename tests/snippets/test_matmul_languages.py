@@ -123,6 +123,7 @@ def test_the_same_loop_in_each_language(target: str, monkeypatch: pytest.MonkeyP
             assert "load shared 16" not in kinds  # the matrix unit reads shared memory
 
 
+@pytest.mark.exhaustive("test_snippets.py shows each demo")
 def test_demo_finds_every_language_right(capsys: pytest.CaptureFixture[str]) -> None:
     ours.demo("cpu")
     text = capsys.readouterr().out

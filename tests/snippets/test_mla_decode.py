@@ -36,6 +36,7 @@ def parts_of_a_layer(t: int, dtype: torch.dtype) -> tuple:
     )
 
 
+@pytest.mark.exhaustive("shapes beyond its cases")
 @pytest.mark.parametrize("t", [1, 3])
 def test_in_float64_absorbed_is_unabsorbed(t: int) -> None:
     q_nope, q_rope, rows, w_uk, w_uv = parts_of_a_layer(t, torch.float64)
@@ -53,6 +54,7 @@ def test_in_float64_absorbed_is_unabsorbed(t: int) -> None:
     assert not close(mla.lift(out, w_uv.flip(0)), wanted, 1e-3)
 
 
+@pytest.mark.exhaustive("shapes beyond its cases")
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_the_kernels_give_what_expanded_keys_and_values_give(way: dict) -> None:
     exact = parts_of_a_layer(2, torch.float64)
@@ -65,12 +67,14 @@ def test_the_kernels_give_what_expanded_keys_and_values_give(way: dict) -> None:
     assert close(mla.lift(out, w_uv), wanted, 1e-5)
 
 
+@pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
 def test_the_operator_keeps_the_rules_of_operators() -> None:
     tests = ("test_schema", "test_faketensor")
     told = (*drawn(), SCALE, ROPE, 80)
     torch.library.opcheck(mla.attention, told, test_utils=tests)
 
 
+@pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
 def test_the_operator_gives_what_the_kernels_give() -> None:
     told = drawn()
     out, lse = mla.mla_decode(*told, SCALE, ROPE)
@@ -80,6 +84,7 @@ def test_the_operator_gives_what_the_kernels_give() -> None:
     assert not out[2].any()  # the sequence without rows
 
 
+@pytest.mark.exhaustive("the same bits again, under other schedules")
 def test_the_same_inputs_give_the_same_bits() -> None:
     told = drawn()
     first, second = (mla.decode(*told, SCALE, ROPE, chunk=64) for _ in range(2))
@@ -96,6 +101,7 @@ def test_lengths_past_the_longest_count_as_it_and_negative_ones_as_none(way: dic
     assert not out[2].any() and (lse[2] == float("-inf")).all()
 
 
+@pytest.mark.exhaustive("shapes beyond its cases: offsets past 2**31")
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_pages_further_apart_than_32_bits_count(way: dict) -> None:
     q, cache, table, lengths = drawn()

@@ -59,6 +59,7 @@ def test_counters_are_zero_after_every_launch() -> None:
         assert all(not held.any() for held in ours.COUNTERS.values())
 
 
+@pytest.mark.exhaustive("the same bits again, under other schedules")
 def test_the_same_bits_each_time_and_by_the_chain() -> None:
     x, weights = draw(3, 150), [draw(70, 150), draw(130, 70), draw(20, 130)]
     first = ours.forward(x, weights, programs=3)
@@ -66,6 +67,7 @@ def test_the_same_bits_each_time_and_by_the_chain() -> None:
         assert torch.equal(first, ours.forward(x, weights, (), "relu", variant, 3))
 
 
+@pytest.mark.exhaustive("shapes beyond its cases")
 @pytest.mark.parametrize("programs", [1, 2])
 def test_any_number_of_programs_does(programs: int) -> None:
     x, weights = draw(3, 150), [draw(70, 150), draw(130, 70), draw(20, 130)]
@@ -85,6 +87,7 @@ def test_large_values(activation: str) -> None:
     assert torch.equal(found + 0.0, torch.where(x > 0, kept, 0.0))
 
 
+@pytest.mark.exhaustive("shapes beyond its cases: offsets past 2**31")
 def test_weights_whose_rows_lie_far_apart() -> None:
     """Offsets that do not fit into 32 bits."""
     step = 2**30 + 8
@@ -97,6 +100,7 @@ def test_weights_whose_rows_lie_far_apart() -> None:
         assert torch.equal(found, ours.forward(x, [far.clone(), last], (), "relu"))
 
 
+@pytest.mark.exhaustive("shapes beyond its cases")
 @pytest.mark.parametrize("shape", [(150,), (2, 3, 150), (0, 150), (2, 0, 150)])
 def test_any_number_of_dimensions(shape: tuple[int, ...]) -> None:
     x, weights = draw(*shape), [draw(70, 150), draw(20, 70)]
@@ -106,6 +110,7 @@ def test_any_number_of_dimensions(shape: tuple[int, ...]) -> None:
     assert torch.allclose(found, due, atol=1e-5)
 
 
+@pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
 def test_operator() -> None:
     weights, biases = [draw(40, 30), draw(5, 20)], [draw(40), draw(5)]
     torch.library.opcheck(ours.mlp, (draw(2, 30), weights, biases, "swiglu"))

@@ -24,6 +24,7 @@ def close(x: torch.Tensor, truth: torch.Tensor, error: float = 5e-6) -> bool:
     return float((x - truth).norm()) <= error * float(truth.norm())
 
 
+@pytest.mark.exhaustive("shapes beyond its cases")
 @pytest.mark.parametrize(
     ("row", "first", "second"),
     [
@@ -77,6 +78,7 @@ def test_the_loss_of_switch_is_least_when_all_is_even() -> None:
     assert abs(float(routing.balance_loss(skewed, mean)) - 2.8) < 1e-6
 
 
+@pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 @pytest.mark.parametrize("gate", ["switch", "mixtral", "grouped"])
 def test_gradient_of_the_gate_against_float64(gate: str) -> None:
     logits = drawn(13, 24).requires_grad_()
@@ -91,6 +93,7 @@ def test_gradient_of_the_gate_against_float64(gate: str) -> None:
     assert close(logits.grad, exact.grad)
 
 
+@pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 def test_a_layer_and_its_gradients_against_float64() -> None:
     """Route, sort with a capacity, an expert that doubles by its number, come back."""
     x, logits = drawn(29, 40).requires_grad_(), drawn(29, 6).requires_grad_()
@@ -129,6 +132,7 @@ def test_there_and_back_is_the_identity() -> None:
         first = end
 
 
+@pytest.mark.exhaustive("shapes beyond its cases")
 @pytest.mark.parametrize("capacity", [None, 0, 3])
 def test_all_tokens_on_one_expert(capacity: int | None) -> None:
     experts = torch.full((300, 1), 2, dtype=torch.int32, device=DEVICE)
@@ -164,6 +168,7 @@ def test_a_local_step_chooses_among_own_experts_by_the_gate() -> None:
     assert torch.equal(experts.long(), due)
 
 
+@pytest.mark.exhaustive("shapes beyond its cases: offsets past 2**31")
 @pytest.mark.skipif(DEVICE == "cuda", reason="a GPU has no memory to waste")
 def test_rows_that_lie_beyond_two_to_the_31() -> None:
     far = 2**30 + 8  # elements from row to row; what lies between is never touched
@@ -182,6 +187,7 @@ def test_rows_that_lie_beyond_two_to_the_31() -> None:
     )
 
 
+@pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_operators_keep_the_rules_of_operators() -> None:
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")

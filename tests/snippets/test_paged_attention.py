@@ -24,11 +24,13 @@ def close(out: torch.Tensor, truth: torch.Tensor, limit: float = 1e-3) -> bool:
     return float((out.double() - truth).norm()) <= limit * float(truth.norm())
 
 
+@pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
 def test_the_operator_keeps_the_rules_of_operators() -> None:
     tests = ("test_schema", "test_faketensor")
     torch.library.opcheck(paged.attention, (*drawn(), 0.125, 80), test_utils=tests)
 
 
+@pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
 def test_the_operator_gives_what_the_kernels_give() -> None:
     told = drawn()
     out, lse = paged.paged_attention(*told)
@@ -38,6 +40,7 @@ def test_the_operator_gives_what_the_kernels_give() -> None:
     assert not out[2].any()  # the sequence without keys
 
 
+@pytest.mark.exhaustive("the same bits again, under other schedules")
 def test_the_same_inputs_give_the_same_bits() -> None:
     told = drawn()
     first, second = (paged.decode(*told, chunk=64) for _ in range(2))
@@ -59,6 +62,7 @@ def test_a_negative_length_is_no_key(way: dict) -> None:
     assert not out.any() and (lse == float("-inf")).all()
 
 
+@pytest.mark.exhaustive("shapes beyond its cases: offsets past 2**31")
 @pytest.mark.parametrize("way", [{"by_head": True}, {"chunk": 2**30}, {"chunk": 64}], ids=str)
 def test_pages_further_apart_than_32_bits_count(way: dict) -> None:
     q, k, v, table, lengths = drawn()

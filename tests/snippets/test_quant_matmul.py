@@ -111,6 +111,7 @@ def test_a_column_past_the_last_counts_for_nothing() -> None:
         assert torch.equal(ours.quant_matmul(x[:m], wild), ours.quant_matmul(x[:m], bare))
 
 
+@pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 def test_gradient_of_x_is_the_product_with_the_weights() -> None:
     form = packed(6, 128, 3, 64)
     truth = ours.dequantise(form, 128, torch.float64)
@@ -122,6 +123,7 @@ def test_gradient_of_x_is_the_product_with_the_weights() -> None:
     assert (dx.double() - due).norm() <= 1e-3 * due.norm()
 
 
+@pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
 def test_operators_obey_the_rules_of_torch() -> None:
     form = packed(6, 64)
     x = torch.randn(3, 64, device=DEVICE, dtype=torch.float16, requires_grad=True)

@@ -26,6 +26,7 @@ def close(x: torch.Tensor, truth: torch.Tensor, error: float = 5e-6) -> bool:
     return float((x.double() - truth).norm()) <= error * float(truth.norm())
 
 
+@pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_operators_keep_the_rules_of_operators() -> None:
     x, gates = drawn(40).requires_grad_(), drawn(40, seed=1).requires_grad_()
@@ -40,6 +41,7 @@ def test_operators_keep_the_rules_of_operators() -> None:
         torch.library.opcheck(operator, told, test_utils=tests)
 
 
+@pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 def test_the_gradient_of_a_segment_sum_is_spread_over_it() -> None:
     x, cuts = drawn(N).requires_grad_(), offsets(3, 5, 5, 4096, 8000)
     dy = drawn(4, seed=1).requires_grad_()
@@ -53,6 +55,7 @@ def test_the_gradient_of_a_segment_sum_is_spread_over_it() -> None:
     assert close(ddy, torch.stack([part.sum() for part in parts]))
 
 
+@pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("cut", [None, (0, 11, 11, 2048, 4095, N), (5, 7000)])
 def test_gradients_of_a_scan_are_those_of_a_float64_twin(gated: bool, cut) -> None:
@@ -125,12 +128,14 @@ def test_of_nothing_and_of_one(n: int, cut: tuple) -> None:
     assert torch.equal(reduce_scan.scan(x, None, cuts), x)
 
 
+@pytest.mark.exhaustive("the same bits again, under other schedules")
 def test_the_same_inputs_give_the_same_bits() -> None:
     x, cuts = drawn(N), offsets(0, 6000, N)
     for run in (reduce_scan.segment_sum, lambda x, cuts: reduce_scan.scan(x, x, cuts)):
         assert torch.equal(run(x, cuts), run(x, cuts))
 
 
+@pytest.mark.exhaustive("shapes beyond its cases: offsets past 2**31")
 @pytest.mark.parametrize("variant", cases.VARIANTS)
 def test_offsets_pass_two_to_the_31(variant: str) -> None:
     far = 2**31 + 64  # elements; the memory between two rows is never touched
@@ -142,6 +147,7 @@ def test_offsets_pass_two_to_the_31(variant: str) -> None:
         assert all(torch.equal(a, b) for a, b in zip(y, near, strict=True))
 
 
+@pytest.mark.exhaustive("shapes beyond its cases: offsets past 2**31")
 def test_a_segment_past_two_to_the_31_alone() -> None:
     start = 2**31 + 8
     x = torch.empty(start + 40, dtype=torch.bfloat16, device=DEVICE)

@@ -26,6 +26,7 @@ def close(x: torch.Tensor, truth: torch.Tensor, error: float = 5e-6) -> bool:
     return float((x.double() - truth).norm()) <= error * float(truth.norm())
 
 
+@pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("weighted", [True, False])
 def test_operators_keep_the_rules_of_operators(weighted: bool) -> None:
@@ -40,6 +41,7 @@ def test_operators_keep_the_rules_of_operators(weighted: bool) -> None:
     torch.library.opcheck(rms_norm.normed_backward, given, test_utils=tests)
 
 
+@pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 @pytest.mark.parametrize("variant", cases.VARIANTS)
 @pytest.mark.parametrize("weighted", [True, False])
 def test_gradients_are_those_of_a_float64_twin(weighted: bool, variant: str) -> None:
@@ -59,6 +61,7 @@ def test_gradients_are_those_of_a_float64_twin(weighted: bool, variant: str) -> 
     assert all(close(x, due) for x, due in zip(told, wanted, strict=False))
 
 
+@pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 def test_both_results_of_the_sum_have_gradients() -> None:
     sources = [drawn(4, 40, seed=seed) for seed in range(2)] + [drawn(40, seed=2)]
     dy, dtotal = drawn(4, 40, seed=3), drawn(4, 40, seed=4)
@@ -73,6 +76,7 @@ def test_both_results_of_the_sum_have_gradients() -> None:
     assert all(close(x, due) for x, due in zip(found, wanted, strict=True))
 
 
+@pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 def test_gradients_have_the_dtype_of_what_they_are_of() -> None:
     x = drawn(3, 24, dtype=torch.bfloat16).requires_grad_()
     residual, weight = (drawn(*shape).requires_grad_() for shape in ((3, 24), (24,)))
@@ -84,6 +88,7 @@ def test_gradients_have_the_dtype_of_what_they_are_of() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.exhaustive("the same bits again, under other schedules")
 def test_the_same_inputs_give_the_same_bits() -> None:
     x, weight, dy = drawn(70, 96), drawn(96, seed=1), drawn(70, 96, seed=2)
     for variant in cases.VARIANTS:
@@ -94,6 +99,7 @@ def test_the_same_inputs_give_the_same_bits() -> None:
         assert torch.equal(y, rms_norm.forward(x, weight, 1e-6, variant=variant)[0])
 
 
+@pytest.mark.exhaustive("shapes beyond its cases: offsets past 2**31")
 @pytest.mark.parametrize("variant", cases.VARIANTS)
 def test_offsets_pass_two_to_the_31(variant: str) -> None:
     far = 2**31 + 64  # elements; the memory between two rows is never touched
@@ -108,6 +114,7 @@ def test_offsets_pass_two_to_the_31(variant: str) -> None:
     assert torch.equal(dx, near[0]) and torch.equal(dweight, near[1])
 
 
+@pytest.mark.exhaustive("shapes beyond its cases")
 def test_rows_too_long_for_one_pass() -> None:
     x = torch.zeros(1, 32_769, dtype=torch.float16, device=DEVICE)
     with pytest.raises(ValueError, match=r"rows of 65538 bytes .* = 65536 \(forward\)"):

@@ -107,6 +107,7 @@ def test_positions_as_int32_with_strides() -> None:
     assert error(rope.turn(q, k, turns), q, k, turns) < 1e-6
 
 
+@pytest.mark.exhaustive("shapes beyond its cases: offsets past 2**31")
 def test_rows_far_apart() -> None:
     """Tokens of one allocation whose offsets do not fit into 32 bits."""
     step = 2**30 + 8
@@ -121,6 +122,7 @@ def test_rows_far_apart() -> None:
         far.copy_(near)
 
 
+@pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
 @pytest.mark.parametrize("given", [Turns(), Turns(interleaved=True, rotary_dim=4)])
 def test_operator(given: Turns) -> None:
     q, k = draw(1, 3, 2, 8).requires_grad_(), draw(1, 3, 1, 8).requires_grad_()

@@ -100,6 +100,7 @@ def test_peer_computes_in_full_float32_and_leaves_the_setting(monkeypatch):
         matmul.fp32_precision = before
 
 
+@pytest.mark.exhaustive("test_snippets.py shows each demo")
 def test_demo_finds_every_rung_within_its_error(capsys):
     sgemm.demo("cpu")
     lines = capsys.readouterr().out.splitlines()

@@ -12,6 +12,7 @@ from snippets.softmax import cases, softmax  # noqa: E402
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
+@pytest.mark.exhaustive("shapes beyond its cases")
 def test_rows_too_long_for_one_pass() -> None:
     x = torch.zeros(1, softmax.MAX_N + 1, device=DEVICE)
     with pytest.raises(ValueError, match=r"N = 32769 exceeds MAX_N = 32768 \(forward\)"):
@@ -29,6 +30,7 @@ def test_refuses_what_has_no_rows_or_another_dtype(name: str) -> None:
         cases.VARIANTS[name]("forward", torch.zeros((), device=DEVICE))
 
 
+@pytest.mark.exhaustive("shapes beyond its cases")
 @pytest.mark.parametrize("name", cases.VARIANTS)
 def test_more_dimensions_are_rows(name: str) -> None:
     x = torch.randn(2, 3, 33, device=DEVICE).transpose(0, 1)
@@ -37,6 +39,7 @@ def test_more_dimensions_are_rows(name: str) -> None:
     assert torch.allclose(y, torch.softmax(x, -1), atol=1e-6)
 
 
+@pytest.mark.exhaustive("shapes beyond its cases")
 def test_every_variant_meets_both_passes_and_every_dtype_it_can() -> None:
     met = {
         (name, case["pass"], case["dtype"])

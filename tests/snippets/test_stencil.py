@@ -76,6 +76,7 @@ def test_the_result_is_a_grid_of_its_own(way, steps):
         assert ours.advance(empty, steps, C0, C1, way).shape == empty.shape
 
 
+@pytest.mark.exhaustive("the same bits again, under other schedules")
 @pytest.mark.parametrize("steps", [1, 4, 7])
 def test_every_way_gives_the_same_bits(steps):
     x = torch.randn(14, 33, 126, generator=torch.Generator().manual_seed(3))
@@ -108,6 +109,7 @@ def test_a_march_ends_when_no_other_ends_sooner(z, tiles):
         assert turns <= -(-tiles // room) * (z + 2 * depth)
 
 
+@pytest.mark.exhaustive("shapes beyond its cases: offsets past 2**31")
 @pytest.mark.parametrize("kernel", ["naive", "tiled", "marching", *DEPTHS])
 def test_cells_past_2_to_the_31_are_reached(kernel):
     """One block of a grid so large, in memory of which only its own cells are touched."""
@@ -209,6 +211,7 @@ def test_instructions_a_cell_beside_hotspot_are_what_the_page_says():
         assert (asks + loop["store shared 16"]) / cells <= 7 / 6
 
 
+@pytest.mark.exhaustive("test_snippets.py shows each demo")
 def test_demo_finds_the_same_bits(capsys):
     ours.demo("cpu")
     lines = capsys.readouterr().out.splitlines()

@@ -45,6 +45,7 @@ def test_large_gates_are_finite(variant: str, dtype: str) -> None:
     assert torch.equal(dgate + 0.0, positive)
 
 
+@pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 @pytest.mark.parametrize("shape", [(3, 70), (2, 2500)])
 def test_gradients_may_take_the_place_of_gate_and_up(shape: tuple[int, int]) -> None:
     gate, up, dy = draw(*shape), draw(*shape), draw(*shape)
@@ -66,6 +67,7 @@ def test_refuses_to_write_where_elements_share_memory() -> None:
         swiglu.backward(dy, draw(3, 8), wide, into=(draw(3, 8), wide))
 
 
+@pytest.mark.exhaustive("shapes beyond its cases: offsets past 2**31")
 def test_rows_far_apart() -> None:
     """Rows of one allocation whose offsets do not fit into 32 bits."""
     step = 2**30 + 8
@@ -79,6 +81,7 @@ def test_rows_far_apart() -> None:
         )
 
 
+@pytest.mark.exhaustive("shapes beyond its cases")
 def test_more_dimensions() -> None:
     x = draw(2, 3, 34).transpose(0, 1)
     y = swiglu.swiglu(x)
@@ -87,6 +90,7 @@ def test_more_dimensions() -> None:
     assert torch.allclose(y, truth, atol=1e-5)
 
 
+@pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
 def test_operators() -> None:
     gate, up = draw(3, 20).requires_grad_(), draw(3, 20).requires_grad_()
     torch.library.opcheck(swiglu.gated, (gate, up))
@@ -94,6 +98,7 @@ def test_operators() -> None:
     torch.library.opcheck(swiglu.packed, (draw(3, 40)[:, ::2].requires_grad_(),))
 
 
+@pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 @pytest.mark.parametrize("packed", [False, True])
 def test_gradients_against_float64(packed: bool) -> None:
     x, dy = draw(5, 2 * 33), draw(5, 33)
@@ -107,6 +112,7 @@ def test_gradients_against_float64(packed: bool) -> None:
     assert error < 5e-7
 
 
+@pytest.mark.exhaustive("shapes beyond its cases")
 def test_every_variant_meets_both_passes_and_every_dtype() -> None:
     met = {(case["pass"], case["packed"], case["dtype"]) for case in cases.CASES}
     assert {which for which, _, _ in met} == {"forward", "backward"}

@@ -109,6 +109,7 @@ def test_shared_memory_takes_the_cycles_that_the_page_predicts():
     assert found["turned"] == 2 * 128 * 128 * 2 // 128  # written and read, 2 bytes each
 
 
+@pytest.mark.exhaustive("test_snippets.py shows each demo")
 def test_demo_finds_every_way_right(capsys):
     ours.demo("cpu")
     lines = capsys.readouterr().out.splitlines()

@@ -89,6 +89,7 @@ def test_a_tile_has_as_many_rows_as_fit(n, kernel):
     assert y[1].tolist() == torch.ones(n).cumsum(0).tolist()
 
 
+@pytest.mark.exhaustive("shapes beyond its cases: offsets past 2**31")
 def test_a_row_past_2_to_the_31_is_reached():
     """Two rows farther apart than 2**31 elements, in memory of which only they are touched."""
     far = 2**31 + 64
@@ -98,6 +99,7 @@ def test_a_row_past_2_to_the_31_is_reached():
         assert ours.run("scan", way, x)[1].tolist() == list(range(2, 130, 2))
 
 
+@pytest.mark.exhaustive("test_snippets.py shows each demo")
 def test_demo_finds_every_way_right(capsys):
     ours.demo("cpu")
     lines = capsys.readouterr().out.splitlines()

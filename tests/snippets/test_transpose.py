@@ -60,6 +60,7 @@ def test_rows_of_one_element_may_lie_anywhere():
         assert torch.equal(transpose.transpose(x.as_strided((8, 1), (5, 7), 3), way), x.t())
 
 
+@pytest.mark.exhaustive("shapes beyond its cases: offsets past 2**31")
 @pytest.mark.parametrize("way", WAYS)
 def test_offsets_past_an_int_are_reached(way, tmp_path: Path):
     """Eight rows that begin 2**29 elements apart, in a file of holes, so that it takes no room."""
@@ -144,6 +145,7 @@ def test_compiled_loads_are_wide_and_all_on_their_way_at_once(arch, tmp_path):
         assert kinds[8:] == [f"LDS{wide}", f"STG{wide}"] * 4
 
 
+@pytest.mark.exhaustive("test_snippets.py shows each demo")
 def test_demo_finds_every_way_right(capsys):
     transpose.demo("cpu")
     lines = capsys.readouterr().out.splitlines()

@@ -64,6 +64,7 @@ def test_as_many_bins_as_there_may_be():
         assert counts.nonzero().flatten().tolist() == [0, ours.MAX_BINS - 1]
 
 
+@pytest.mark.exhaustive("the same bits again, under other schedules")
 @pytest.mark.parametrize("way", cases.FLOATS)
 def test_a_sum_is_the_same_bits_whatever_the_schedule(way, monkeypatch):
     """On several blocks, and on one of as many multiprocessors as a GPU has."""
