@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import math
 import os
 import sys
@@ -10,7 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpshelf.core.files import DEEPEST, LARGEST_INTEGER, dump, flaw, write_atomically
+from warpshelf.core.files import (
+    DEEPEST,
+    LARGEST_INTEGER,
+    dump,
+    flaw,
+    laid,
+    packed,
+    sections,
+    unpacked,
+    with_section,
+    write_atomically,
+)
 
 PLAIN = st.recursive(
     st.none()
@@ -172,3 +184,51 @@ def test_only_what_must_last_waits_for_the_disk(
     assert synced == [] and (tmp_path / "fragment.md").read_text() == "one\n"
     assert write_atomically(tmp_path / "cpu.json", "one\n") is True
     assert len(synced) == 1
+
+
+def test_a_line_holds_what_belongs_together() -> None:
+    value = {
+        "name": "softmax",
+        "few": ["a", "b"],
+        "many": [f"row {at}" for at in range(30)],
+        "cases": [{"m": 1, "results": [{"x": 1}, {"x": [1, 2]}]}, {"m": 2, "results": []}],
+        "cells": [[1, 2], [3, 4]],
+        "nothing": {},
+    }
+    text = laid(value)
+    assert json.loads(text) == value and list(json.loads(text)) == list(value)
+    assert text.splitlines()[0] == '{"name": "softmax",'
+    assert '  {"m": 1, "results": [\n   {"x": 1},\n   {"x": [1, 2]}]},\n  {"m": 2, ' in text
+    assert ' "cells": [\n  [1, 2],\n  [3, 4]],\n "nothing": {}}\n' in text
+    assert text.count("\n") == 1 + 1 + 31 + 5 + 3 + 1
+    assert laid({}) == "{}\n"
+    assert laid({"a": {"b": {"c": [{}]}}}) == '{"a": {"b": {"c": [\n  {}]}}}\n'
+
+
+def test_what_is_packed_is_the_same_bytes_and_comes_back(tmp_path: Path) -> None:
+    value = {"views": ["ä" * 1000, 1.5, None]}
+    assert packed(value) == packed(json.loads(json.dumps(value)))
+    assert unpacked(packed(value)) == value
+    path = tmp_path / "cpu.xz"
+    assert sections(path) == {}
+    path.write_bytes(with_section(path, "b", [1]) or b"")
+    path.write_bytes(with_section(path, "a", [2]) or b"")
+    assert list(sections(path).items()) == [("a", [2]), ("b", [1])]
+    path.write_bytes(with_section(path, "b", None) or b"")
+    assert sections(path) == {"a": [2]} and with_section(path, "a", {}) is None
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"no archive at all", "is no file of xz"),
+        (packed([1])[:-1], "is cut off"),
+        (packed([1]) + b"more", "is cut off"),
+        (lzma.compress(bytes(65 * 2**20), preset=0), "holds more than"),
+        (lzma.compress(b"[" * 100_000), "nests too deep"),
+        (lzma.compress(b"[1, "), "Expecting value"),
+    ],
+)
+def test_what_was_not_packed_here_is_refused(data: bytes, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        unpacked(data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,9 @@ import synthetic
 from checkouts import Checkout
 
 from warpshelf.contract.snippet import Snippet
+from warpshelf.core import files
 from warpshelf.core.files import dump
-from warpshelf.records import store
+from warpshelf.records import schema, store
 
 
 @pytest.fixture
@@ -56,14 +58,115 @@ def test_the_text_is_stable(checkout: Checkout, softmax: Snippet) -> None:
     made = checkout.record()
     store.put(softmax, shuffled(made))
     text = store.path_of(softmax, "imaginary-g9-80gb").read_text()
-    assert text == dump(made)
-    assert text.endswith("}\n")
+    assert text == schema.text(made) and json.loads(text) == made
+    assert [line for line in text.splitlines() if '"name": "online"' in line] != []
+    keys = [key.rstrip("?") for key in schema.RECORD]
+    assert sorted(json.loads(text), key=keys.index) == list(json.loads(text))
 
-    def in_order(pairs: list[tuple[str, object]]) -> dict:
-        assert [key for key, _ in pairs] == sorted(key for key, _ in pairs)
-        return dict(pairs)
 
-    json.loads(text, object_pairs_hook=in_order)
+def cpu(checkout: Checkout, **more: object) -> dict:
+    """A record of a CPU with a case that it cannot check, and one that is timed elsewhere."""
+    rows = synthetic.ladder()
+    skipped = synthetic.case(5, 5, [synthetic.result("online", verdict="skipped", reason="none")])
+    del skipped["results"][0]["tolerance"]
+    due = synthetic.due([*rows[:2], skipped, rows[2]])
+    return checkout.cpu() | {"cases": [*rows[:2], skipped], "due": due} | more
+
+
+def test_the_file_of_a_cpu_is_short_and_says_as_much(checkout: Checkout, softmax: Snippet) -> None:
+    made = cpu(checkout)
+    store.put(softmax, shuffled(made))
+    path = store.path_of(softmax, "cpu")
+    assert store.load(checkout.project, path) == made
+    text = path.read_text()
+    filed = json.loads(text)
+    # What follows from the cases is left out, and what does not, stays.
+    assert [row[0]["m"] for row in filed["due"]] == [5, 4096]
+    results = [row for case in made["cases"] for row in case["results"]]
+    rows = [*results, *made["facts"], *made["compiled"], *made["cases"], *made["due"][2:]]
+    assert len(text.splitlines()) <= len(rows) + 20
+    assert len(text) < 0.8 * len(schema.text(made))
+    assert not list(path.parent.glob("*.xz"))
+
+
+def test_a_file_that_has_rows_with_names_is_read_as_well(
+    checkout: Checkout, softmax: Snippet
+) -> None:
+    made = cpu(checkout)
+    path = store.path_of(softmax, "cpu")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(dump(made))
+    assert store.load(checkout.project, path) == made
+
+
+LARGE = {"grids": [synthetic.grids()[0] | {"caption": "c" * store.BULK}]}
+
+
+def test_what_is_bulky_lies_packed_beside_it(checkout: Checkout, softmax: Snippet) -> None:
+    made = cpu(checkout, **LARGE, timelines=synthetic.timelines())
+    store.put(softmax, made)
+    path, pack = store.path_of(softmax, "cpu"), store.pack_of(softmax.results)
+    filed = json.loads(path.read_text())
+    assert filed["packed"] == ["grids"] and "timelines" in filed and "grids" not in filed
+    assert store.load(checkout.project, path) == made
+    before = pack.read_bytes()
+    pack.unlink()
+    store.put(softmax, made | {"demo": "other\n"})
+    assert pack.read_bytes() == before, "the same is packed to the same bytes"
+    # Views that others keep there stay, and what a record no longer has goes.
+    pack.write_bytes(files.packed({**files.sections(pack), "views": {"digest": ""}}))
+    store.put(softmax, cpu(checkout))
+    assert files.sections(pack) == {"views": {"digest": ""}}
+    store.put(softmax, checkout.record() | LARGE)
+    gpu = json.loads(store.path_of(softmax, "imaginary-g9-80gb").read_text())
+    assert gpu["grids"] == LARGE["grids"]
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (None, "is not of the code that its record is of"),
+        (b"no archive at all", "is no file of xz"),
+        (files.packed({"record": {"digest": "sha256:" + "0" * 64, **LARGE}}), "is not of the code"),
+        (files.packed({"record": {"digest": "OWN"}}), "lacks the 'grids' of its record"),
+        (files.packed({"record": {"digest": "OWN"}})[:-4], "is cut off"),
+    ],
+)
+def test_a_packed_file_that_is_not_its_records_is_told(
+    checkout: Checkout, softmax: Snippet, data: bytes | None, says: str
+) -> None:
+    store.put(softmax, cpu(checkout, **LARGE))
+    pack = store.pack_of(softmax.results)
+    if data is None:
+        pack.unlink()
+    elif data.startswith(b"\xfd") and says.startswith("lacks"):
+        pack.write_bytes(files.packed({"record": {"digest": softmax.digest}}))
+    else:
+        pack.write_bytes(data)
+    records, (finding,) = store.load_all(softmax)
+    assert records == {} and finding.path.endswith("results/cpu.xz") and says in finding.what
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda filed: filed["facts"][0].append(1),
+        lambda filed: filed["columns"].pop("facts"),
+        lambda filed: filed.update(columns=[]),
+        lambda filed: filed.update(cases=[7]),
+        lambda filed: filed.update(facts=7),
+    ],
+)
+def test_rows_that_are_not_of_their_columns_are_told(
+    checkout: Checkout, softmax: Snippet, change: Callable[[dict], object]
+) -> None:
+    store.put(softmax, cpu(checkout))
+    path = store.path_of(softmax, "cpu")
+    filed = json.loads(path.read_text())
+    change(filed)
+    path.write_text(json.dumps(filed))
+    records, (finding,) = store.load_all(softmax)
+    assert records == {} and "rows that are not of its columns" in finding.what
 
 
 @pytest.mark.parametrize("key", ["date", "commit", "command"])
