@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -339,6 +342,20 @@ def test_digests_of_all_snippets_are_quick_once_their_files_were_read(shelf: Pat
     started = time.process_time()
     assert all_digests(shelf) == before
     assert time.process_time() - started < 0.5
+
+
+def test_the_order_of_sets_changes_no_digest(shelf: Path) -> None:
+    """Some modules of this one count whole after names of theirs did, or before."""
+    folder = shelf / "snippets" / "simulator"
+    code = "import sys, pathlib; from warpshelf.contract import digest; "
+    code += "print(digest.of_folder(*map(pathlib.Path, sys.argv[1:])))"
+    found = set()
+    for seed in "12":
+        known = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+        words = [sys.executable, "-c", code, str(shelf), str(folder)]
+        done = subprocess.run(words, env=known, capture_output=True, text=True, check=True)
+        found.add(done.stdout.strip())
+    assert found == {digests.of_folder(shelf, folder)}
 
 
 def test_what_files_come_to_is_kept_and_what_is_damaged_is_made_anew(root: Path) -> None:

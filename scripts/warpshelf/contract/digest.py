@@ -128,7 +128,9 @@ class _Reached:
                 self._part(path, name)
         if self.untold:  # a file can tell its comments or lines: all count by their bytes
             return {self._name(path): _by_bytes(path) for path in files(self.root, self.folder)}
-        return self.found
+        # Of a file that counts whole, names came first or not as the order of sets had it.
+        whole = self.found.keys()
+        return {k: said for k, said in self.found.items() if k.partition(":")[0] not in whole - {k}}
 
     def _name(self, path: Path) -> str:
         return path.relative_to(self.root).as_posix()
