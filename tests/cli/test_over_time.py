@@ -10,7 +10,7 @@ from synthetic import facts, honest, record
 from versioned import NAME, SLUG, Repository, times
 
 from warpshelf.core.files import dump
-from warpshelf.records import bundle, reasons
+from warpshelf.records import bundle, history
 
 OLD = "sha256:" + "1" * 64
 HISTORY = ("history", NAME)
@@ -154,7 +154,7 @@ def test_a_reason_needs_something_to_explain(repository: Repository) -> None:
     assert repository.place().read_bytes() == before
     done = trial.shelf(*HISTORY, "--because", "why", "--machine", key, "--json")
     assert json.loads(done.stdout)["written"] == "snippets/sound/slower.yml"
-    [reason] = reasons.load(repository.project, NAME).items()
+    [reason] = history.load(repository.project, NAME).items()
     assert reason == ((key, "2032-01-01T00:00:00Z"), "why")
 
 

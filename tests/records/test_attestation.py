@@ -16,7 +16,7 @@ from signing import NOW, RUN, Sigstore, statement
 
 from warpshelf.core.files import dump
 from warpshelf.core.findings import ShelfError
-from warpshelf.records import attestation, signatures, store
+from warpshelf.records import attestation, store
 from warpshelf.records.attestation import checksum
 
 KEY = "imaginary-g9-80gb"
@@ -51,7 +51,7 @@ def made(checked: Checkout, name: str = "softmax", **more: object) -> dict:
 
 def test_a_statement_of_our_job_is_verified(sigstore: Sigstore, root: Path, tmp_path: Path) -> None:
     path = written(tmp_path, sigstore.bundle(statement(["ab" * 32])))
-    found = signatures.verified(path, root)
+    found = attestation.verified(path, root)
     assert (found.digests, found.job) == ({"ab" * 32}, RUN)
     assert json.loads(found.text) == json.loads(path.read_text())
 
@@ -163,7 +163,7 @@ def test_what_does_not_hold_is_refused(
 ) -> None:
     path = written(tmp_path, make(sigstore, statement(["ab" * 32])))
     with pytest.raises(ShelfError, match=rf"attestation\.json: does not hold: .*{says}") as refused:
-        signatures.verified(path, root)
+        attestation.verified(path, root)
     assert len(one_line_each(refused.value)) == 1
 
 
@@ -211,9 +211,9 @@ def test_the_public_root_comes_with_the_library_and_knows_none_of_ours(
 ) -> None:
     path = written(tmp_path, sigstore.bundle(statement(["ab" * 32])))
     with pytest.raises(ShelfError, match="does not hold"):
-        signatures.verified(path)
+        attestation.verified(path)
     with pytest.raises(ShelfError, match="is no trusted root"):
-        signatures.verified(path, path)
+        attestation.verified(path, path)
 
 
 # --- beside records
@@ -221,7 +221,7 @@ def test_the_public_root_comes_with_the_library_and_knows_none_of_ours(
 
 def attested(checked: Checkout, sigstore: Sigstore, root: Path, *records: dict) -> dict:
     path = written(root.parent, sigstore.bundle(statement([checksum(one) for one in records])))
-    return {"attested": signatures.verified(path, root)}
+    return {"attested": attestation.verified(path, root)}
 
 
 def findings(checked: Checkout) -> list[str]:
@@ -347,7 +347,7 @@ def broken(root: Path, trusted_root: Path | None = None) -> list[str]:
     found = []
     for path in sorted(root.glob("snippets/*/results/attestations/*.json")):
         try:
-            signatures.verified(path, trusted_root)
+            attestation.verified(path, trusted_root)
         except ShelfError as error:
             found += one_line_each(error)
     return found

@@ -16,7 +16,7 @@ from synthetic import steady
 
 from warpshelf.core.files import dump
 from warpshelf.core.findings import ShelfError
-from warpshelf.records import bundle, origin, store
+from warpshelf.records import attestation, bundle, store
 
 
 @pytest.fixture
@@ -375,7 +375,7 @@ def test_a_record_older_than_its_commit_is_refused(
     checked: Checkout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later = datetime(2026, 11, 23, 12, tzinfo=UTC)
-    monkeypatch.setattr(origin, "committed", lambda root, commit: later)
+    monkeypatch.setattr(attestation, "committed", lambda root, commit: later)
     checked.refuses([checked.record()], "before the commit abc1234 that it ran")
     assert checked.take([checked.record(date="2026-11-23T13:00:00Z")])[0]
 

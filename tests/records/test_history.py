@@ -18,7 +18,7 @@ from warpshelf.core import git as git_room
 from warpshelf.core.files import dump
 from warpshelf.core.findings import ShelfError
 from warpshelf.core.project import Project
-from warpshelf.records import history, reasons, versions
+from warpshelf.records import history
 
 OLD = "sha256:" + "1" * 64
 PLACE = (NAME, SLUG)
@@ -93,10 +93,10 @@ def test_words_about_a_measurement_are_no_other_one(repository: Repository) -> N
     for words in ({"origin": {"who": "Ada"}}, {"demo": "else\n"}):
         repository.put(record | words)
         repository.commit()
-    reasons.add(repository.project, *PLACE, record["date"], "hot")
+    history.add(repository.project, *PLACE, record["date"], "hot")
     repository.commit()
-    reasons.add(repository.project, *PLACE, record["date"], "hotter")
-    reasons.add(repository.project, *PLACE, "2030-01-01T00:00:00Z", "of another measurement")
+    history.add(repository.project, *PLACE, record["date"], "hotter")
+    history.add(repository.project, *PLACE, "2030-01-01T00:00:00Z", "of another measurement")
     [only] = history.read(repository.project).of[PLACE]
     assert only.commit == first and only.slower == "hotter"
 
@@ -114,15 +114,15 @@ def test_words_about_a_measurement_are_no_other_one(repository: Repository) -> N
 def test_a_file_of_reasons_that_is_none_says_so(
     repository: Repository, text: str, says: str
 ) -> None:
-    path = reasons.place(repository.project, "sound")
+    path = history.place(repository.project, "sound")
     path.write_text(text)
     with pytest.raises(ShelfError, match=re.escape(says)) as raised:
-        reasons.load(repository.project, "sound")
+        history.load(repository.project, "sound")
     assert str(raised.value).startswith("snippets/sound/slower.yml")
     assert "--because" in str(raised.value)
     assert path.read_text() == text
     with pytest.raises(ShelfError):  # nothing is overwritten that could not be read
-        reasons.add(repository.project, *PLACE, "2031-05-06T07:08:09Z", "hot")
+        history.add(repository.project, *PLACE, "2031-05-06T07:08:09Z", "hot")
     assert path.read_text() == text
 
 
@@ -233,7 +233,7 @@ def test_a_project_below_the_top_of_a_repository(tmp_path: Path) -> None:
         git(tmp_path, "commit", "-q", "-m", "Measure")
     assert medians(history.read(repository.project)) == pytest.approx([0.0001, 0.0002])
     place = repository.project.relative(repository.place())
-    assert versions.one(repository.project, "HEAD~1", place) is not None
+    assert history.one(repository.project, "HEAD~1", place) is not None
 
 
 def test_slower_is_ours_alone_and_beyond_both_spreads(repository: Repository) -> None:
@@ -256,8 +256,8 @@ def test_any_answer_of_git_is_read(text: str) -> None:
         f"{raw}M\t{text}",
         f"{raw}R9\t{text}\t{text}",
     ):
-        for place, steps in versions._steps(answer).items():
-            assert versions.place_of(f"snippets/{place[0]}/results/{place[1]}.json") == place
+        for place, steps in history._steps(answer).items():
+            assert history.place_of(f"snippets/{place[0]}/results/{place[1]}.json") == place
             assert steps
 
 
@@ -265,4 +265,4 @@ def test_any_answer_of_git_is_read(text: str) -> None:
 @given(st.binary())
 def test_any_version_is_read_or_said_to_be_damaged(data: bytes) -> None:
     assert isinstance(history.kept(data), str)
-    assert all(isinstance(found, bytes) for _, found in versions._objects(data))
+    assert all(isinstance(found, bytes) for _, found in history._objects(data))

@@ -19,8 +19,8 @@ from warpshelf.core.findings import Finding, install
 from warpshelf.look import kept
 from warpshelf.look.view import View
 from warpshelf.records import agreement
-from warpshelf.records.printed import agree as agree
-from warpshelf.records.printed import difference
+from warpshelf.records.likeness import agree as agree
+from warpshelf.records.likeness import difference
 from warpshelf.records.schema import SCHEMA, Record
 from warpshelf.worker.task import Task
 

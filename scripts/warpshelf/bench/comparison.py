@@ -14,7 +14,7 @@ from warpshelf.contract.snippet import Snippet
 from warpshelf.core import units
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.project import Project
-from warpshelf.records import neighbours, store
+from warpshelf.records import pairing, store
 from warpshelf.records.schema import Record
 
 HERE = "here"
@@ -64,7 +64,7 @@ def compare(
         fresh["machine"]["device"],
         (HERE, *current),
         tuple(rows(fresh, current)),
-        (*map(str, findings), *withheld, *neighbours.lines(snippet)),
+        (*map(str, findings), *withheld, *pairing.lines(snippet)),
     )
 
 

@@ -22,10 +22,9 @@ from warpshelf.contract.snippet import Snippet
 from warpshelf.core import units
 from warpshelf.core.findings import Finding, ShelfError, visible
 from warpshelf.core.project import Project
-from warpshelf.records import conditions, history, named, pairing, reasons
+from warpshelf.records import conditions, history, pairing
 from warpshelf.records.history import History
-from warpshelf.records.named import Named
-from warpshelf.records.pairing import Row
+from warpshelf.records.pairing import Named, Row
 from warpshelf.records.siblings import slug_of
 from warpshelf.render import histories
 from warpshelf.render.histories import Line
@@ -67,8 +66,8 @@ def show_two(snippet: Snippet, names: Sequence[str], as_json: bool) -> None:
     """
     if len(names) > TWO:
         raise typer.BadParameter(f"--with: {len(names)} records; two are set side by side")
-    found = [named.find(snippet, name) for name in names]
-    first, second = found if len(found) == TWO else (named.beside(snippet, found[0]), found[0])
+    found = [pairing.find(snippet, name) for name in names]
+    first, second = found if len(found) == TWO else (pairing.beside(snippet, found[0]), found[0])
     rows = pairing.rows(first.record, second.record)
     if as_json:
         print(json.dumps(_two_data(snippet, first, second, rows), indent=1))
@@ -268,6 +267,6 @@ def explain(snippet: Snippet, because: str, machine: str | None, as_json: bool) 
         what = f"several records are slower: {', '.join(one.key for one in lame)}"
         raise ShelfError(Finding(where, None, what, "name one by --machine"))
     date = lame[0].versions[-1].record["date"]
-    path = reasons.add(snippet.project, snippet.id, lame[0].key, date, words)
+    path = history.add(snippet.project, snippet.id, lame[0].key, date, words)
     shown = snippet.project.relative(path)
     print(json.dumps({"written": shown, "slower": words}) if as_json else f"wrote {shown}")

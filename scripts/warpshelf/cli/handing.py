@@ -16,14 +16,14 @@ import typer
 
 from warpshelf.core.findings import ShelfError
 from warpshelf.core.project import Project
-from warpshelf.records import origin as origins
+from warpshelf.records import attestation as origins
 from warpshelf.records import plausibility, store
 from warpshelf.records.machine import CPU
 
 if TYPE_CHECKING:
     from warpshelf.contract.snippet import Snippet
+    from warpshelf.records.attestation import Origin
     from warpshelf.records.bundle import Imported, Terms
-    from warpshelf.records.origin import Origin
     from warpshelf.records.schema import Record
 
 
@@ -65,9 +65,9 @@ def terms(
         raise typer.BadParameter("goes with --attestation", param_hint="--trusted-root")
     statement = None
     if attested is not None:
-        from warpshelf.records import signatures
+        from warpshelf.records import attestation
 
-        statement = signatures.verified(attested, trusted_root)
+        statement = attestation.verified(attested, trusted_root)
     return Terms(skip_stale, named(by), origins.user(project.root), statement)
 
 

@@ -144,7 +144,7 @@ def import_(
     """Put the records of another machine in place: all of them, or none."""
     from warpshelf.cli import handing
     from warpshelf.contract import snippet as snippets
-    from warpshelf.records import bundle, neighbours
+    from warpshelf.records import bundle, pairing
 
     project = projects.find()
     terms = handing.terms(project, skip_stale, by, attestation, trusted_root)
@@ -160,7 +160,7 @@ def import_(
     for name in names:
         print(f"wrote {name}")
     folders = {path.parent for path in done.written}
-    for line in neighbours.of_all(one for one in known if one.results in folders):
+    for line in pairing.of_all(one for one in known if one.results in folders):
         print(line)
     for name in done.left:
         print(f"left out {name}: made from other code")

@@ -1,8 +1,10 @@
-"""Attestations: signed statements in which a job of this project names the records that it made.
+"""Who made a record of a GPU: a person by name, or a job of this project, which signs what it made.
 
-Enters: a Sigstore bundle, as GitHub's action attest writes it. Leaves: the digests and the job that
-it states, and where that does not fit the records in place. Whether its signature holds is another
-matter, see signatures.py: this module needs nothing but the standard library.
+Enters: a name, the environment of a process, or a Sigstore bundle, as GitHub's action attest writes
+it. Leaves: what stands under `origin` in a record; the digests and the job that a statement names,
+and where that does not fit the records in place. The record of a CPU has no origin: anyone can make
+it again. Whether a signature holds is seen with the library sigstore, the extra `trust`, and no
+network; all else needs the standard library alone.
 """
 
 from __future__ import annotations
@@ -11,17 +13,60 @@ import base64
 import binascii
 import hashlib
 import json
+import logging
 import re
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from warpshelf.contract.snippet import Snippet
-from warpshelf.core import shapes
+from warpshelf.core import git, shapes
 from warpshelf.core.files import dump
-from warpshelf.core.findings import Finding, ShelfError
+from warpshelf.core.findings import Finding, ShelfError, install
 from warpshelf.records import schema, store
-from warpshelf.records.schema import JOB, Record
+from warpshelf.records.schema import JOB, PERSON, Record
+
+Origin = dict[str, str]  # {"who": a name} or {"job": the address of a job's log}
+
+
+def person(name: str) -> Origin:
+    """The origin of records that a person made.
+
+    Raises:
+        ValueError: it is no name.
+    """
+    if not PERSON.fullmatch(name):
+        raise ValueError(f"{name!r:.60} is no name: up to 80 characters on a line, without < and >")
+    return {"who": name}
+
+
+def job(environment: Mapping[str, str]) -> Origin | None:
+    """The origin of what this process makes, where it is a job of GitHub Actions."""
+    if environment.get("GITHUB_ACTIONS") != "true":
+        return None
+    parts = [environment.get(f"GITHUB_{key}", "") for key in ("SERVER_URL", "REPOSITORY", "RUN_ID")]
+    address = f"{parts[0]}/{parts[1]}/actions/runs/{parts[2]}"
+    return {"job": address} if JOB.fullmatch(address) else None
+
+
+def user(root: Path) -> Origin | None:
+    """The origin of what the user of a checkout makes, by the name that git has of them."""
+    name = git.line(root, "config", "user.name") or ""
+    return {"who": name} if PERSON.fullmatch(name) else None
+
+
+def words(origin: Origin) -> str:
+    """An origin as it is told: a name, or a job by its address."""
+    return origin.get("who") or f"the job {origin['job']}"
+
+
+def committed(root: Path, commit: str) -> datetime | None:
+    """When a commit was made; None where this checkout does not have it."""
+    name = commit.removesuffix("+changes")
+    told = git.line(root, "show", "--no-patch", "--format=%ct", f"{name}^{{commit}}")
+    return datetime.fromtimestamp(int(told), UTC) if told and told.isdigit() else None
+
 
 REPOSITORY = "warpshelf/warpshelf"
 WORKFLOW = ".github/workflows/gpu.yml"  # whose jobs measure
@@ -135,3 +180,52 @@ def check(snippet: Snippet, records: Mapping[str, Record]) -> Iterator[Finding]:
         record = records.get(path.stem, {})
         if path.suffix != ".json" or "job" not in record.get("origin", {}):
             yield Finding(relative(path), None, "attests no record", "remove it")
+
+
+def verified(path: Path, trusted_root: Path | None = None) -> Statement:
+    """What the bundle at `path` states, once its signature has been seen to hold.
+
+    The certificate must be of Fulcio, chain to the trusted root, be logged, and name this project's
+    GPU workflow on main and the run that the statement names; the signature must be of its key and
+    in the transparency log, at a time at which the certificate was valid.
+
+    Raises:
+        ShelfError: any of this fails, or sigstore is not installed.
+    """
+    shown = path.as_posix()
+    statement = read(path, shown)
+    try:
+        from sigstore.errors import Error
+        from sigstore.models import Bundle, TrustedRoot
+        from sigstore.verify import Verifier, policy
+    except ModuleNotFoundError:
+        what = "cannot be verified: sigstore is not installed in this environment"
+        raise ShelfError(Finding(shown, None, what, install("trust"))) from None
+    logging.getLogger("sigstore").setLevel(logging.ERROR)  # that it is offline is no news
+    identity = policy.AllOf(
+        [
+            policy.Identity(identity=IDENTITY, issuer=ISSUER),
+            policy.OIDCRunInvocationURI(statement.invocation),
+        ]
+    )
+    try:
+        if trusted_root is None:
+            verifier = Verifier.production(offline=True)
+        else:
+            verifier = Verifier(trusted_root=TrustedRoot.from_file(str(trusted_root)))
+    except (Error, ValueError, OSError) as error:
+        where = shown if trusted_root is None else trusted_root.as_posix()
+        what = f"is no trusted root: {_line(error)}"
+        raise ShelfError(Finding(where, None, what, "name one of Sigstore's")) from None
+    try:
+        kind, _ = verifier.verify_dsse(Bundle.from_json(statement.text), identity)
+        if kind != PAYLOAD:
+            raise ValueError(f"its payload is {kind!r:.60}")
+    except (Error, ValueError) as error:
+        what = f"does not hold: {_line(error)}"
+        raise ShelfError(Finding(shown, None, what, MEND)) from None
+    return statement
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:400]

@@ -16,10 +16,9 @@ from warpshelf.core.batches import Batch
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.project import Project
 from warpshelf.records import agreement, attestation, intake, schema, store
-from warpshelf.records import origin as origins
-from warpshelf.records.attestation import Statement
+from warpshelf.records import attestation as origins
+from warpshelf.records.attestation import Origin, Statement
 from warpshelf.records.machine import CPU
-from warpshelf.records.origin import Origin
 from warpshelf.records.schema import SCHEMA, Record
 
 LARGEST = 2**30  # bytes of one to read: that of a fleet holds thousands of records

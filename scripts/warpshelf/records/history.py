@@ -1,24 +1,206 @@
 """How the times of a record changed: its earlier versions, newest last, and what is slower now.
 
 Enters: the records of GPUs in a checkout and in its version control. Leaves: for each what a
-comparison needs of every version. Where nothing of a GPU is on record, git is not even asked.
+comparison needs of every version. Where nothing of a GPU is on record, git is not even asked; else
+one `git log` and one `git cat-file` read all there is, however many commits there are. The line of
+first parents is followed, so a branch that was merged counts as one step.
+
+Why a record may be slower than the one before it, a person says in slower.yml beside a snippet,
+apart from what machines wrote: a record stays byte for byte what its machine made and, where a job
+made it, what the job signed. Each reason names its record by key and date, so words about one
+measurement never excuse the next.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from warpshelf.core import shapes
-from warpshelf.core.findings import ShelfError
+from warpshelf.contract.digest import SLOWER_FILE
+from warpshelf.contract.snippet import ID
+from warpshelf.core import git, shapes
+from warpshelf.core.files import write_atomically
+from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.project import Project
-from warpshelf.records import reasons, siblings, versions
-from warpshelf.records.schema import RECORD, Record
-from warpshelf.records.siblings import Difference
-from warpshelf.records.versions import Place
+from warpshelf.records import siblings
+from warpshelf.records.machine import CPU
+from warpshelf.records.schema import DATE, RECORD, Record
+from warpshelf.records.siblings import Difference, slug_of
+
+RECORDS = (":(glob)snippets/*/results/*.json", f":(exclude,glob)snippets/*/results/{CPU}.json")
+COMMIT = "commit "
+RAW = re.compile(r":\d+ \d+ [0-9a-f]+ (?P<blob>[0-9a-f]+) (?P<what>[A-Z])\d*\t(?P<paths>.+)")
+PLACE = re.compile(r"snippets/(?P<id>[^/]+)/results/(?P<key>[^/]+)\.json")
+OBJECT = re.compile(rb"(?P<blob>[0-9a-f]+) blob (?P<size>\d+)")
+
+Place = tuple[str, str]  # the id of a snippet and the key of a record
+
+
+class Step(NamedTuple):
+    """A version of a file: the commit that put it there, its blob, and its path back then."""
+
+    commit: str
+    blob: str
+    path: str
+
+
+class Log(NamedTuple):
+    """The versions of every record, newest first; `shallow` where the clone lacks older ones."""
+
+    steps: Mapping[Place, list[Step]]
+    shallow: bool
+    text: str  # that it was read from
+
+
+def place_of(path: str) -> Place | None:
+    """The snippet and the key whose record a path is; None for any other file, and for a CPU's."""
+    match = PLACE.fullmatch(path)
+    if not match or not ID.fullmatch(match["id"]) or slug_of(match["key"]) in (None, CPU):
+        return None
+    return match["id"], match["key"]
+
+
+def present(project: Project) -> dict[Place, Path]:
+    """The records of GPUs that lie in the checkout."""
+    found = {}
+    for path in sorted(project.snippets.glob("*/results/*.json")):
+        if place := place_of(project.relative(path)):
+            found[place] = path
+    return found
+
+
+def log(project: Project) -> Log | None:
+    """What version control knows of the records of GPUs; None where there is none."""
+    words = ("log", "--first-parent", "-m", "--raw", "--no-abbrev", "--find-renames", "--relative")
+    text = _git(project.root, *words, f"--format={COMMIT}%H", "--", *RECORDS)
+    if text is None:
+        return None
+    said = _git(project.root, "rev-parse", "--is-shallow-repository")
+    told = text.decode("utf-8", "replace")
+    return Log(_steps(told), (said or b"").strip() == b"true", told)
+
+
+def _steps(text: str) -> dict[Place, list[Step]]:
+    steps: dict[Place, list[Step]] = {}
+    now: dict[str, Place] = {}  # where what stood at a path then is today, if it was renamed since
+    commit = ""
+    for row in text.splitlines():
+        if row.startswith(COMMIT):
+            commit = row.removeprefix(COMMIT)
+        elif match := RAW.fullmatch(row):
+            old, _, new = match["paths"].partition("\t")
+            path = new or old
+            place = now.get(path) or place_of(path)
+            if place is None or match["what"] == "D":
+                continue
+            steps.setdefault(place, []).append(Step(commit, match["blob"], path))
+            if match["what"] == "R" and _renamed(old, path):
+                now[old] = place
+                now.pop(path, None)
+    return steps
+
+
+def _renamed(old: str, new: str) -> bool:
+    """Whether a snippet was renamed: its record has the same key in another folder."""
+    before, after = place_of(old), place_of(new)
+    return before is not None and after is not None and before[1] == after[1]
+
+
+def contents(project: Project, blobs: Iterable[str]) -> dict[str, bytes]:
+    """The bytes of blobs; one that this clone lacks is left out."""
+    asked = "".join(f"{blob}\n" for blob in dict.fromkeys(blobs))
+    if not asked:
+        return {}
+    return dict(_objects(_git(project.root, "cat-file", "--batch", given=asked.encode()) or b""))
+
+
+def _objects(answer: bytes) -> Iterator[tuple[str, bytes]]:
+    at = 0
+    while at < len(answer):
+        head, _, _ = answer[at : at + 200].partition(b"\n")
+        at += len(head) + 1
+        if match := OBJECT.fullmatch(head):
+            size = int(match["size"])
+            yield match["blob"].decode(), answer[at : at + size]
+            at += size + 1
+
+
+def one(project: Project, commit: str, path: str) -> tuple[str, bytes] | None:
+    """The commit that a name means, and a file as it was there; None where either is not there."""
+    asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^{{commit}}")
+    full = (_git(project.root, *asked) or b"").decode().strip()
+    data = _git(project.root, "cat-file", "blob", f"{full}:./{path}") if full else None
+    return None if data is None else (full, data)
+
+
+def _git(root: Path, *words: str, given: bytes = b"") -> bytes | None:
+    """What git prints; None where it fails, or is not there."""
+    settings = ("-c", "core.quotePath=false", "-c", "log.diffMerges=separate")
+    return git.ask(root, *settings, *words, given=given)
+
+
+Reasons = Mapping[tuple[str, str], str]  # by the key and the date of a record
+
+ROWS = [{"record": str, "date": DATE, "because": str}]
+MEND = "write `record`, `date` and `because` of each, or let `shelf history ID --because` do it"
+
+
+def place(project: Project, snippet: str) -> Path:
+    """Where the reasons of a snippet stand."""
+    return project.snippets / snippet / SLOWER_FILE
+
+
+def load(project: Project, snippet: str) -> Reasons:
+    """The reasons of a snippet; none where there is no file.
+
+    Raises:
+        ShelfError: the file is no list of them.
+    """
+    path = place(project, snippet)
+    if not path.is_file():
+        return {}
+    import yaml  # takes a while, and hardly any snippet has such a file
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _refused(project, path, None, f"cannot be read: {error}") from None
+    try:
+        rows = yaml.load(text, yaml.BaseLoader)  # dates stay text
+    except (yaml.YAMLError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        raise _refused(project, path, mark and mark.line + 1, "is not YAML") from None
+    if wrong := shapes.problem(rows or [], ROWS, "slower"):
+        raise _refused(project, path, None, wrong)
+    return {(row["record"], row["date"]): row["because"] for row in rows or []}
+
+
+def add(project: Project, snippet: str, key: str, date: str, because: str) -> Path:
+    """Write down why the record of `key` and `date` is slower; the file's path.
+
+    Raises:
+        ShelfError: the file that is there is no list of reasons.
+    """
+    import yaml
+
+    reasons = {**load(project, snippet), (key, date): because}
+    rows = [
+        {"record": record, "date": made, "because": words}
+        for (record, made), words in sorted(reasons.items())
+    ]
+    path = place(project, snippet)
+    write_atomically(path, yaml.safe_dump(rows, sort_keys=False, allow_unicode=True, width=88))
+    return path
+
+
+def _refused(project: Project, path: Path, line: int | None, what: str) -> ShelfError:
+    return ShelfError(Finding(project.relative(path), line, what, MEND))
+
 
 # What is kept of a version. Other parts may have been shaped in other ways at their time.
 KEPT = (
@@ -67,9 +249,9 @@ class History:
 
 def mark(project: Project) -> str:
     """What changes with the history of the records that there are; empty without any of a GPU."""
-    if not versions.present(project):
+    if not present(project):
         return ""
-    found = versions.log(project)
+    found = log(project)
     told = "none" if found is None else f"{found.shallow} {found.text}"
     return hashlib.sha256(told.encode()).hexdigest()
 
@@ -82,15 +264,15 @@ def read(
     Of the snippets in `ids` records are found as well that only version control has. With `newest`
     no more than so many versions of each are read.
     """
-    here = versions.present(project)
+    here = present(project)
     if ids is None and not here:
         return History()
-    found = versions.log(project)
+    found = log(project)
     steps = dict(found.steps) if found else {}
     every = {*here, *steps}
     places = set(here) if ids is None else {place for place in every if place[0] in ids}
     wanted = {place: steps.get(place, [])[:newest] for place in sorted(places)}
-    texts = versions.contents(project, (step.blob for own in wanted.values() for step in own))
+    texts = contents(project, (step.blob for own in wanted.values() for step in own))
     known: dict[Place, list[Version]] = {}
     damaged: dict[Place, list[str]] = {}
     for place, own in wanted.items():
@@ -117,7 +299,7 @@ def read(
 def _explained(project: Project, place: Place, own: list[Version]) -> list[Version]:
     """Versions with the words that people have put beside them."""
     try:
-        found = reasons.load(project, place[0])
+        found = load(project, place[0])
     except ShelfError:
         return own  # a finding of its own
     key = place[1]

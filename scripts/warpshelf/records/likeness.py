@@ -1,17 +1,17 @@
 """What is the same on every machine: compiled figures, facts, predictions, pictures, demos.
 
-Enters: a record, and that of the CPU, both of the present code. Leaves: in what they differ that
-does not depend on the machine, in words.
+Enters: a record, and that of the CPU, both of the present code; or what two runs of a demo()
+printed. Leaves: in what they differ that does not depend on the machine, in words.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from warpshelf.contract.snippet import Snippet
-from warpshelf.records import printed
 from warpshelf.records.schema import Record
 
 EXPECTED = 1e-6  # by which what a fact expects, a formula's value, may differ between machines
@@ -31,12 +31,12 @@ def faults(claim: Record, truth: Record, snippet: Snippet) -> Iterator[str]:
 
 
 def _demo(claim: Record, truth: Record, snippet: Snippet) -> Iterator[str]:
-    """What a demo printed: the same on every machine, see `printed.agree`."""
+    """What a demo printed: the same on every machine, see `agree`."""
     ran = snippet.cannot_run(claim["machine"]["sm"], claim["machine"]["gpus"]) is None
     if not ran and claim["demo"]:
         yield "has the output of a demo, though the snippet does not run there"
-    if ran and truth["demo"] and not printed.agree(truth["demo"], claim["demo"]):
-        where = printed.difference(truth["demo"], claim["demo"])
+    if ran and truth["demo"] and not agree(truth["demo"], claim["demo"]):
+        where = difference(truth["demo"], claim["demo"])
         yield f"its demo printed other than on a CPU: {where}"
 
 
@@ -84,7 +84,7 @@ def _facts(claim: Record, truth: Record) -> Iterator[str]:
         yield f"has the prediction {name!r}, which is not due so"
     for row in sorted(figures.keys() & told.keys()):
         ours, theirs = figures[row]["predicted"], told[row]["predicted"]
-        if not math.isclose(ours, theirs, rel_tol=printed.RELATIVE):
+        if not math.isclose(ours, theirs, rel_tol=RELATIVE):
             yield f"predicts {theirs} of {row[0]!r}, not {ours}"
     if claim.get("goals") != truth.get("goals"):
         yield "asks for other goals of its predictions"
@@ -96,3 +96,30 @@ def _row(row: Mapping[str, Any]) -> tuple[str, str, float, str, str, bool]:
 
 def _fact(fact: Mapping[str, Any]) -> tuple[str, float, str, str]:
     return fact["name"], fact["tolerance"], fact["unit"], fact["source"]
+
+
+NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+RELATIVE = 1e-3  # by which a number may differ from machine to machine
+
+
+def agree(first: str, second: str) -> bool:
+    """Whether two texts are the same but for numbers that are close.
+
+    Blanks beside a number do not count: a column has one more where 10.001 becomes 9.999.
+    """
+    old, new = ([part.strip(" \t") for part in NUMBER.split(text)] for text in (first, second))
+    if old != new:
+        return False
+    pairs = zip(NUMBER.findall(first), NUMBER.findall(second), strict=True)
+    return all(a == b or math.isclose(float(a), float(b), rel_tol=RELATIVE) for a, b in pairs)
+
+
+def difference(first: str, second: str) -> str:
+    """The first line in which two texts differ, from both."""
+    old, new = first.splitlines(), second.splitlines()
+    for index in range(max(len(old), len(new))):
+        a = old[index] if index < len(old) else "nothing"
+        b = new[index] if index < len(new) else "nothing"
+        if a != b:
+            return f"line {index + 1} is {b!r:.80} where {a!r:.80} stood"
+    return "the line ends differ"

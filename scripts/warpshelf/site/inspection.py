@@ -16,16 +16,7 @@ from warpshelf.live import runtime
 from warpshelf.look import kept
 from warpshelf.readings import crosscheck, editors, model
 from warpshelf.readings.entries import nearest
-from warpshelf.records import (
-    agreement,
-    attestation,
-    conditions,
-    history,
-    intake,
-    neighbours,
-    reasons,
-    store,
-)
+from warpshelf.records import agreement, attestation, conditions, history, intake, pairing, store
 from warpshelf.records.history import History
 from warpshelf.records.machine import CPU
 from warpshelf.records.schema import Record
@@ -62,7 +53,7 @@ def report(project: Project) -> tuple[list[Finding], list[str]]:
     drawn = {one.id: _drawn(one) for one in held.snippets if one.id in pictured}
     findings.extend(_pages(project, ids, held.shelf, held.pages, drawn))
     findings.extend(editors.check(project))
-    return sorted(set(findings)), neighbours.of_all(held.snippets)
+    return sorted(set(findings)), pairing.of_all(held.snippets)
 
 
 def _snippet(one: Snippet, shelf: model.Shelf, shown: dict[str, str]) -> Iterator[Finding]:
@@ -152,7 +143,7 @@ def _views(one: Snippet, record: Record | None) -> Iterator[Finding]:
 def _slower(one: Snippet, past: History) -> Iterator[Finding]:
     """A finding for each variant of a present record that takes longer than in the one before."""
     try:
-        reasons.load(one.project, one.id)
+        history.load(one.project, one.id)
     except ShelfError as error:
         yield from error.findings
     for (name, key), versions in past.of.items():
