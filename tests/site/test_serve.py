@@ -200,7 +200,7 @@ def test_the_reference_names_sound_snippets_and_all_modules(shelf: Trial) -> Non
     build.render(project(shelf))
     folder = shelf.root / "build/fragments/reference"
     sorts = {path.stem: path.read_text() for path in (folder / "snippets").iterdir()}
-    assert sorts.pop("triton") == "::: snippets.sound.sound\n"
+    assert sorts.pop("triton") == "::: sound\n"
     assert sorts == dict.fromkeys(("cuda", "models", "programs"), "\n")
     assert "<summary><code>pool</code>: " in (folder / "tooling.md").read_text()
 

@@ -146,7 +146,7 @@ def _references(snippets: Iterable[Snippet]) -> dict[str, str]:
     found: dict[str, list[str]] = {sort: [] for sort in SORTS}
     for one in snippets:
         if not one.findings:
-            found[_sort(one)].append(f"::: snippets.{one.id}.{one.id}")
+            found[_sort(one)].append(f"::: {one.id}")
     texts = {f"reference/snippets/{sort}.md": "\n\n".join(found[sort]) + "\n" for sort in SORTS}
     return texts | {"reference/tooling.md": reference.rooms(Path(__file__).parents[1]) + "\n"}
 
