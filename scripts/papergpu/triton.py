@@ -323,7 +323,7 @@ def compiling(sm: int) -> Undo:
     # Of what compiles so already, the compiler that it has put there stays.
     if not hasattr(before.compiler, "papergpu"):
         backends[name] = Backend(compiler=_compiler(before.compiler), driver=before.driver)
-    if manager is None and not triton.knobs.compilation.use_ir_loc:
+    if manager is None and not getattr(triton.knobs.compilation, "use_ir_loc", None):
         knobs.manager_class = Cache
 
     def undo() -> None:
