@@ -189,7 +189,10 @@ def installs(calls: list[str]) -> list[str]:
 @needs_make
 def test_make_installs_once(checkout: Checkout) -> None:
     assert checkout.make("pages").returncode == 0
-    assert installs(checkout.calls()) == [".[pages]"]
+    calls = checkout.calls()
+    assert installs(calls) == [".[pages]"]
+    [pip, bytecode] = [call for call in calls if "pip install" in call or "compileall" in call]
+    assert "--no-compile" in pip and "-j 0 .venv" in bytecode
     assert checkout.make("pages").returncode == 0
     assert checkout.calls() == ["shelf site"]
 
