@@ -18,7 +18,7 @@ from warpshelf.bench.pool import Job, Outcome, Pool
 from warpshelf.bench.run import Options, Plan, Run, Verdict
 from warpshelf.contract import snippet
 from warpshelf.core.project import Project
-from warpshelf.records import machine
+from warpshelf.records import machine, store
 from warpshelf.site import inspection
 from warpshelf.worker.task import Task
 
@@ -262,8 +262,9 @@ def test_what_only_compiles_on_a_cpu_is_compiled_once(
     [compiling] = [job for job in simulated.asked if job.do is Task.COMPILE]
     assert not compiling.on_gpu  # it takes no share of the GPU: it is compiled ahead of time
     assert compiling.details["environment"]["CUDA_VISIBLE_DEVICES"] == ""
+    project = Project(trial.root)
     gpu, cpu = (
-        json.loads((path.parent / "results" / f"{name}.json").read_text()) for name in (SLUG, "cpu")
+        store.load(project, path.parent / "results" / f"{name}.json") for name in (SLUG, "cpu")
     )
     assert gpu["compiled"] == cpu["compiled"] != []
 
