@@ -125,7 +125,7 @@ const kinds = (found) =>
     .map(([kind, count]) => `${number(count)} ${kind.replace(/ (\d+)$/, " of $1 B")}`)
     .join(", ");
 
-/* A control code, as its notation has it and in words; bits as scripts/warpshelf/look/control.py. */
+/* A control code, as its notation has it and in words; bits as scripts/warpshelf/look/binary.py. */
 function control(code) {
   const [write, read, waits] = [(code >> 5) & 7, (code >> 8) & 7, (code >> 11) & 63];
   const [stall, yields] = [code & 15, !((code >> 4) & 1)];

@@ -13,7 +13,7 @@ from looking import view
 from warpshelf.contract import snippet
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.project import Project
-from warpshelf.look import kept, rivalry
+from warpshelf.look import builds, kept
 from warpshelf.site import exhibits
 
 pytest.importorskip("triton")
@@ -132,14 +132,14 @@ def test_a_kernel_is_compiled_kept_and_current(trial: Trial, sound: Snippet, clo
 def test_what_cannot_be_compiled_is_told_and_nothing_is_lost(
     trial: Trial, sound: Snippet, clones: Path, old: str, new: str, says: str
 ) -> None:
-    before = {"sha256:" + "0" * 64: rivalry.Answer("Triton 1", {})}
-    rivalry.write(sound.folder, before)
+    before = {"sha256:" + "0" * 64: builds.Answer("Triton 1", {})}
+    builds.write(sound.folder, before)
     change(sound, old, new)
     done = trial.shelf("rivals", "transpose", "--checkouts", str(clones))
     assert done.returncode == 1
     (told,) = done.stderr.splitlines()
     assert told.startswith("snippets/transpose/rivals.yml:") and says in told
-    assert rivalry.load(sound.folder, "")[0] == before
+    assert builds.load(sound.folder, "")[0] == before
 
 
 def test_a_commit_that_is_not_there_and_a_snippet_without_entries(
@@ -223,10 +223,10 @@ def test_a_file_that_is_broken_is_told(sound: Snippet, change_to, says: str) -> 
         "products": 0,
         "bytes": 8,
     }
-    answers = {"sha256:" + "0" * 64: rivalry.Answer("Triton 1", {"sm_90": build})}
-    rivalry.write(sound.folder, answers)
-    path = sound.folder / rivalry.FILE
+    answers = {"sha256:" + "0" * 64: builds.Answer("Triton 1", {"sm_90": build})}
+    builds.write(sound.folder, answers)
+    path = sound.folder / builds.FILE
     path.write_text(change_to(json.loads(path.read_text())))
-    found, (finding,) = rivalry.load(sound.folder, "snippets/transpose")
+    found, (finding,) = builds.load(sound.folder, "snippets/transpose")
     assert found == {}
     assert finding.path == "snippets/transpose/rivals.json" and says in finding.what

@@ -26,8 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from warpshelf.look.bound import Bound, bound
-from warpshelf.look.merged import with_widths
-from warpshelf.look.work import Row, Work, work
+from warpshelf.look.work import Row, Work, with_widths, work
 
 TABLE = Path(__file__).with_suffix(".toml")
 FILE = Path(__file__).with_suffix(".json")

@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 
 from warpshelf.core import shapes
 from warpshelf.look import view
-from warpshelf.look.bound import NOTHING, Bound, Done, Pipe, bound, faster, places
-from warpshelf.look.merged import machine_width, with_widths
-from warpshelf.look.pipes import ARCHS
-from warpshelf.look.work import Row, Work, work
+from warpshelf.look.bound import ARCHS, NOTHING, Bound, Done, Pipe, bound, faster, places
+from warpshelf.look.work import Row, Work, machine_width, with_widths, work
 
 archs = st.sampled_from(ARCHS)
 runs = st.integers(0, 1 << 20)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpshelf.look.control import MASK, SHIFT, code_of, control
+from warpshelf.look.binary import MASK, SHIFT, code_of, control
 
 
 def test_a_load_that_is_waited_for_says_so() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from warpshelf.look.kinds import KINDS, NAMES, group, kind
+from warpshelf.look.figures import KINDS, NAMES, group, kind
 
 
 @pytest.mark.parametrize(

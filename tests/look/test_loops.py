@@ -1,6 +1,6 @@
 """Loops found in machine code that is written down here."""
 
-from warpshelf.look.disassembly import Code, Instruction
+from warpshelf.look.binary import Code, Instruction
 from warpshelf.look.loops import following, loops
 
 PLAIN = 0x7F1  # stalls for a cycle, sets and awaits nothing

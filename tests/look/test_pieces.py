@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpshelf.look.pieces import pieces
+from warpshelf.look.view import pieces
 
 PYTHON = """\
 import triton

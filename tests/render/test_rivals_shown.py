@@ -10,8 +10,8 @@ from looking import view
 from synthetic import case, exhibit, measured, record, result, verified
 
 from warpshelf.look import builds
+from warpshelf.look.builds import Answer
 from warpshelf.look.kept import Kept, of
-from warpshelf.look.rivalry import Answer
 from warpshelf.readings.published import Rival, read_rivals
 from warpshelf.render import rivals
 from warpshelf.render.exhibit import MachineState

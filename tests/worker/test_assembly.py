@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from warpshelf.look import disassembly, elf
+from warpshelf.look import binary
 from warpshelf.worker import assembly
 
 SOURCE = """
@@ -34,7 +34,7 @@ def test_cuda_is_assembled_by_nvrtc(
     target = request.node.callspec.params["compiled"].removesuffix("a")
     made = assembly.assembled(ptx, symbol, target)
     assert made.language == "CUDA C++" and made.compiler.startswith("NVRTC 13.")
-    code = disassembly.disassembled(made.binary, symbol)
+    code = binary.disassembled(made.binary, symbol)
     assert code.instructions[-1].opcode in ("EXIT", "BRA")
     # Every instruction comes from a line of PTX, and each store from the store that is there.
     lines = ptx.splitlines()
@@ -51,7 +51,7 @@ def test_other_ptx_is_told_apart(compiled: tuple[str, str]) -> None:
     from papergpu import nvrtc
 
     ptx, symbol = compiled
-    made = elf.ptx(nvrtc.binary(ptx))
+    made = binary.ptx(nvrtc.binary(ptx))
     assert assembly.same(made, ptx.splitlines())
     assert not assembly.same(made, ptx.replace("mul.f32", "add.f32").splitlines())
     assert not assembly.same(made, ptx.splitlines()[1:])
@@ -59,7 +59,7 @@ def test_other_ptx_is_told_apart(compiled: tuple[str, str]) -> None:
     with pytest.raises(ValueError, match="was not made from CUDA"):
         nvrtc.binary(ptx + "\n")
     with pytest.raises(ValueError, match="no kernel nothing"):
-        elf.code(nvrtc.binary(ptx), "nothing")
+        binary.code(nvrtc.binary(ptx), "nothing")
     assert symbol in ptx
 
 
@@ -87,10 +87,10 @@ def test_triton_is_assembled_by_the_ptxas_it_brings(target: str) -> None:
 """
     made = assembly.assembled(ptx, "half", target)
     assert made.language == "Triton" and made.compiler.startswith("Triton 3.")
-    code = disassembly.disassembled(made.binary, "half")
+    code = binary.disassembled(made.binary, "half")
     names = [one.opcode.split(".")[0] for one in code.instructions]
     assert names.count("FMUL") == names.count("LDG") == names.count("STG") == 1
     # The header of ptxas before CUDA 13 is changed for nvdisasm alone, and nothing behind it.
-    shown = elf.readable(made.binary)
-    assert elf.code(shown, "half") == elf.code(made.binary, "half")
+    shown = binary.readable(made.binary)
+    assert binary.code(shown, "half") == binary.code(made.binary, "half")
     assert len(shown) == len(made.binary)

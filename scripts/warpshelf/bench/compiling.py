@@ -28,8 +28,8 @@ from warpshelf.bench.pool import AHEAD, Job, Outcome, Pool
 from warpshelf.contract import architectures
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding
-from warpshelf.look import rivalry
-from warpshelf.look.rivalry import Answer
+from warpshelf.look import builds
+from warpshelf.look.builds import Answer
 from warpshelf.records import machine
 from warpshelf.worker.task import Task
 
@@ -218,7 +218,7 @@ def _answer(job: Mapping[str, Any]) -> Answer:
         raise ValueError(f"left with exit status {done.returncode}: {last}") from None
     if "error" in answer:
         raise ValueError(answer["error"])
-    if wrong := rivalry.problem(answer):
+    if wrong := builds.answer_problem(answer):
         raise ValueError(f"gave no figures: {wrong}")
     return Answer(answer["compiler"], answer["builds"])
 

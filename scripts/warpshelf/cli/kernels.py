@@ -24,8 +24,8 @@ from warpshelf.cli.console import Reporter
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core import units
 from warpshelf.core.findings import Finding, ShelfError
-from warpshelf.look import rivalry
-from warpshelf.look.rivalry import Answer
+from warpshelf.look import builds
+from warpshelf.look.builds import Answer
 from warpshelf.readings import published
 from warpshelf.readings.published import Rival
 
@@ -163,8 +163,8 @@ def compile_rivals(snippet: Snippet, checkouts: Path | None) -> None:
             findings.append(Finding(where, one.line, f"{one.kernel}: {error}", mend))
     if findings:
         raise ShelfError(findings)
-    changed = rivalry.write(snippet.folder, answers)
-    print(f"{'wrote' if changed else 'nothing changed in'} {shown}/{rivalry.FILE}")
+    changed = builds.write(snippet.folder, answers)
+    print(f"{'wrote' if changed else 'nothing changed in'} {shown}/{builds.FILE}")
 
 
 def _compiled(one: Rival, folder: Path, checkouts: Path | None) -> Answer:

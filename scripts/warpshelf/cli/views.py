@@ -15,8 +15,8 @@ from rich.table import Table
 
 from warpshelf.cli.printing import columns, cut, put, say, title
 from warpshelf.core import units
+from warpshelf.look.binary import control
 from warpshelf.look.bound import DIFFERENT, places
-from warpshelf.look.control import control
 from warpshelf.look.differences import Change, Difference, sources
 from warpshelf.look.figures import over_ideal, products
 from warpshelf.look.patterns import pattern

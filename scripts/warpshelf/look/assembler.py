@@ -16,7 +16,7 @@ from typing import Any
 
 from warpshelf.contract import architectures
 from warpshelf.look import binary, ptx
-from warpshelf.look.disassembly import disassembled
+from warpshelf.look.binary import disassembled
 from warpshelf.look.loops import loops
 
 TOOLS = ("ptxas", "ptxas-blackwell")  # as Triton's wheel calls them

@@ -1,22 +1,156 @@
-"""What a compiled GPU binary says of itself: registers, spills, shared memory, matrix units.
+"""What a compiled GPU binary says of itself: what a kernel takes, its machine code, what is live.
 
 `cuobjdump -res-usage` gives registers, stack and static shared memory of each function. The
 bytes spilled are those that the disassembly stores to local memory (`STL`), each instruction
 counted once: for register spills the figure that `ptxas -v` calls "bytes spill stores". A local
 array that did not fit registers counts too. Both are the same for Triton and CUDA C++.
+
+nvdisasm reads machine code: instructions, where they came from, what is live at them. The binaries
+of ptxas before CUDA 13 have another ABI in their header than later ones. nvdisasm 13 reads them,
+and analyses no flow in them unless the header says what its own release would write; the code is
+the same byte for byte.
+
+Control codes are what the assembler tells the scheduler about each machine instruction. Since Volta
+an instruction has 128 bits, of which bits 105 to 125 say how it is issued: how many cycles the warp
+stalls after it, whether it is better to go on with another warp, which of six scoreboards its
+result (write) or its operands (read) hold until they are done with, on which it waits before it
+starts, and which operands are kept for the next instruction. Source: arXiv 1903.07486, section 2.1;
+the notation is CuAssembler's, `B0-----:R-:W2:Y:S04`.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import os
 import re
 import shutil
+import struct
 import subprocess
 import tempfile
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
+from typing import Any
+
+OS_ABI, ABI_VERSION, FLAGS = 7, 8, 48  # bytes of the header
+OLD, NEW = 51, (65, 8)  # OS ABI before CUDA 13; OS ABI and ABI version of it
+RELEASE, WIDE = 0x6 << 24, 0x4  # of the flags: the ABI's own, and addresses of 64 bits
+PTX, LINES = ".nv_debug_ptx_txt", ".nv_debug_line_sass"
+SIZED, REGISTERS = 4, 0x2F  # an attribute of .nv.info with its size; registers by symbol
+COUNTED = 254  # registers at most of a kernel whose live ones nvdisasm counts
+
+
+def readable(cubin: bytes) -> bytes:
+    """The same binary with a header that nvdisasm 13 analyses."""
+    if cubin[OS_ABI] != OLD:
+        return cubin
+    header = bytearray(cubin)
+    (flags,) = struct.unpack_from("<I", header, FLAGS)
+    header[OS_ABI], header[ABI_VERSION] = NEW
+    struct.pack_into("<I", header, FLAGS, RELEASE | (flags & 0xFF) << 8 | WIDE)
+    return bytes(header)
+
+
+def countable(cubin: bytes) -> bytes:
+    """The same binary with no kernel of more registers than nvdisasm counts the live ones of.
+
+    A thread has 255 at most, and nvdisasm 13 takes 254 at most. The code stays as it is.
+    """
+    from elftools.elf.elffile import ELFFile
+
+    made = bytearray(cubin)
+    found = ELFFile(BytesIO(cubin)).get_section_by_name(".nv.info")
+    if found is None:
+        return cubin
+    data, at = found.data(), 0
+    while at + 4 <= len(data):
+        form, attribute, size = struct.unpack_from("<BBH", data, at)
+        if (form, attribute, size) == (SIZED, REGISTERS, 8):
+            (count,) = struct.unpack_from("<I", data, at + 8)
+            struct.pack_into("<I", made, found["sh_offset"] + at + 8, min(count, COUNTED))
+        at += 4 + (size if form == SIZED else 0)
+    return bytes(made)
+
+
+def section(cubin: bytes, name: str) -> bytes:
+    """The bytes of a section; none where there is no such section."""
+    from elftools.elf.elffile import ELFFile
+
+    found = ELFFile(BytesIO(cubin)).get_section_by_name(name)
+    return bytes(found.data()) if found is not None else b""
+
+
+def code(cubin: bytes, symbol: str) -> bytes:
+    """The machine code of a kernel.
+
+    Raises:
+        ValueError: the binary has no such kernel.
+    """
+    if found := section(cubin, f".text.{symbol}"):
+        return found
+    raise ValueError(f"the binary has no kernel {symbol}")
+
+
+def ptx(cubin: bytes) -> list[str]:
+    """The lines of PTX that a binary says it was made of; none without line information."""
+    return section(cubin, PTX).decode(errors="replace").split("\0")[:-1]
+
+
+def lines(cubin: bytes, symbol: str) -> list[tuple[int, int]]:
+    """Where a kernel's instructions come from: an address in it, and the line of PTX from there on.
+
+    None without information on lines.
+    """
+    from elftools.dwarf.dwarfinfo import DebugSectionDescriptor, DwarfConfig, DWARFInfo
+    from elftools.elf.elffile import ELFFile
+    from elftools.elf.relocation import RelocationSection
+
+    file, data = ELFFile(BytesIO(cubin)), section(cubin, LINES)
+    named = (file.get_section_by_name(f"{kind}{LINES}") for kind in (".rela", ".rel"))
+    moved = next((one for one in named if one is not None), None)
+    if not data or not isinstance(moved, RelocationSection):
+        return []
+    symbols: Any = file.get_section(moved["sh_link"])
+    # A sequence a kernel, and a relocation that says of which.
+    kernels = [
+        file.get_section(symbols.get_symbol(one["r_info_sym"])["st_shndx"]).name
+        for one in sorted(moved.iter_relocations(), key=lambda one: one["r_offset"])
+    ]
+    whole = DebugSectionDescriptor(BytesIO(data), LINES, 0, len(data), 0)
+    names = inspect.signature(DWARFInfo).parameters.keys() - {"config"}
+    found = DWARFInfo(
+        config=DwarfConfig(True, "CUDA", 8), **dict.fromkeys(names) | {"debug_line_sec": whole}
+    )
+    at, sequence, rows = 0, 0, []
+    while at < len(data):
+        program = found._parse_line_program_at_offset(at, found.structs)
+        for state in (entry.state for entry in program.get_entries() if entry.state):
+            if kernels[sequence] == f".text.{symbol}":
+                rows.append((state.address, state.line))
+            sequence += state.end_sequence
+        at += program["unit_length"] + 4
+    return rows
+
+
+def number(cubin: bytes, symbol: str) -> int:
+    """The index of a kernel in the table of symbols, by which nvdisasm chooses it.
+
+    Raises:
+        ValueError: the binary has no such kernel.
+    """
+    from elftools.elf.elffile import ELFFile
+    from elftools.elf.sections import SymbolTableSection
+
+    table = ELFFile(BytesIO(cubin)).get_section_by_name(".symtab")
+    symbols = table.iter_symbols() if isinstance(table, SymbolTableSection) else ()
+    for index, one in enumerate(symbols):
+        if one.name == symbol and one["st_info"]["type"] == "STT_FUNC":
+            return index
+    raise ValueError(f"the binary has no kernel {symbol}")
+
 
 RESERVED_SHARED = 1024  # bytes that the system takes of each block from sm_90 on
 MATRIX_SASS = re.compile(r"\b(?:H|I|D|Q|HG|QG|IG|BG|UTC\w*|O)MMA\b")
@@ -120,3 +254,163 @@ def usage(cubin: bytes, ptx: str | None = None) -> dict[str, Usage]:
         static = max(0, int(shared) - reserved)
         found[name] = Usage(int(registers), spilled(body), static, matrix is not None)
     return found
+
+
+SHIFT, MASK = 41, (1 << 21) - 1  # of the upper 64 bits
+NONE = 7  # stands for no scoreboard
+BARRIERS = 6
+
+
+@dataclass(frozen=True)
+class Control:
+    """A control code, read. `stall` is in cycles; scoreboards are numbered from 0 to 5.
+
+    `writes` is set until the result is there, `reads` until the operands were read; None is none.
+    `reuses` has a bit for each operand that is kept.
+    """
+
+    stall: int
+    yields: bool
+    writes: int | None
+    reads: int | None
+    waits: tuple[int, ...]
+    reuses: int
+
+    def __str__(self) -> str:
+        waits = "".join(str(one) if one in self.waits else "-" for one in range(BARRIERS))
+        read = "-" if self.reads is None else str(self.reads)
+        write = "-" if self.writes is None else str(self.writes)
+        turn = "Y" if self.yields else "-"
+        return f"B{waits}:R{read}:W{write}:{turn}:S{self.stall:02}"
+
+
+def code_of(upper: int) -> int:
+    """The control code, a number of 21 bits, of an instruction's upper 64 bits."""
+    return upper >> SHIFT & MASK
+
+
+def control(code: int) -> Control:
+    """A control code, read: from the low bits stall, yield, write, read, waits, reuse."""
+    write, read, waits = code >> 5 & 7, code >> 8 & 7, code >> 11 & 63
+    return Control(
+        stall=code & 15,
+        yields=not code >> 4 & 1,  # the bit is set to stay with this warp
+        writes=None if write == NONE else write,
+        reads=None if read == NONE else read,
+        waits=tuple(one for one in range(BARRIERS) if waits >> one & 1),
+        reuses=code >> 17 & 15,
+    )
+
+
+ADDRESS = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(.*?)\s*(?:/\*|//|$)")
+UPPER = re.compile(r"^\s+/\* 0x([0-9a-f]{16}) \*/\s*(?://\s*\|\s*(\d*).*)?$")
+LABEL = re.compile(r"^([.$\w]+):\s*(?://.*)?$")
+TARGET = re.compile(r"`\(([^)]+)\)")
+BYTES = 16  # of an instruction
+FIRST = "/*0000*/"  # stands before the first one
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One machine instruction: `text` as it is read, such as `@!P0 LDG.E R2, [R4.64]`.
+
+    `ptx` is the line of PTX, from 1, that the assembler made it from, 0 where it does not say;
+    `live` the registers of a thread that hold a value at it; `control` its control code.
+    """
+
+    text: str
+    ptx: int
+    live: int
+    control: int
+
+    @property
+    def opcode(self) -> str:
+        """Its name with all modifiers: `LDG.E.128`."""
+        words = self.text.split(None, 2)
+        return words[1] if words[0].startswith("@") else words[0]
+
+    @property
+    def guarded(self) -> bool:
+        """Whether a predicate decides if it is done; one that is always true does not."""
+        return self.text.startswith("@") and not self.text.startswith("@!UPT")
+
+    @property
+    def target(self) -> str | None:
+        """The label that it names, if any."""
+        found = TARGET.search(self.text)
+        return found[1] if found else None
+
+
+@dataclass(frozen=True)
+class Code:
+    """The machine code of one kernel; `labels` name the instruction that they stand in front of."""
+
+    instructions: tuple[Instruction, ...]
+    labels: dict[str, int]
+
+
+def disassembled(cubin: bytes, symbol: str) -> Code:
+    """The machine code of the kernel `symbol`, without the padding behind it.
+
+    Raises:
+        RuntimeError: no nvdisasm reads it, with what each one said.
+        ValueError: the binary has no such kernel.
+    """
+    cubin = countable(readable(cubin))
+    # Its start takes half a second, so it is asked once, and where lines come from is read here.
+    options = ("-c", "-fun", str(number(cubin, symbol)), "-hex", "-lrm", "count")
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        text = said("nvdisasm", options, file.name, FIRST)
+    return read(text, lines(cubin, symbol))
+
+
+def read(text: str, lines: Sequence[tuple[int, int]] = ()) -> Code:
+    """Code from what nvdisasm prints with `-hex -lrm count`.
+
+    `lines` are addresses, and the line of PTX from there on.
+
+    Raises:
+        ValueError: an instruction lacks its encoding, or what is live at it.
+    """
+    live: list[int | None] = []
+    found: list[tuple[str, int]] = []  # text, line of PTX
+    uppers: list[int] = []
+    labels: dict[str, int] = {}
+    origin, coming = 0, deque(sorted(lines, key=lambda one: one[0]))
+    for line in text.splitlines():
+        if match := ADDRESS.match(line):
+            if int(match[1], 16) != BYTES * len(found):
+                break  # the code of another section
+            while coming and coming[0][0] <= BYTES * len(found):
+                origin = coming.popleft()[1]
+            found.append((match[2].rstrip(" ;"), origin))
+        elif match := UPPER.match(line):
+            uppers.append(int(match[1], 16))
+            live.append(int(match[2] or 0) if match[2] is not None else None)
+        elif match := LABEL.match(line):
+            labels.setdefault(match[1], len(found))
+    if len(uppers) < len(found):
+        raise ValueError(f"nvdisasm printed {len(found)} instructions, {len(uppers)} encodings")
+    made = [
+        Instruction(re.sub(r"\s+", " ", one), ptx, live[at] or 0, code_of(uppers[at]))
+        for at, (one, ptx) in enumerate(found)
+    ]
+    end = _padded(made, labels)
+    if missing := next((at for at in range(end) if live[at] is None), None):
+        raise ValueError(f"nvdisasm does not say what is live at {BYTES * missing:#x}")
+    kept = {name: at for name, at in labels.items() if at < end}
+    named = {one.target for one in made[:end]}
+    return Code(tuple(made[:end]), {name: at for name, at in kept.items() if name in named})
+
+
+def _padded(made: list[Instruction], labels: dict[str, int]) -> int:
+    """Where the padding begins: NOPs, and a branch to itself in front of them."""
+    end = len(made)
+    while end and made[end - 1].opcode == "NOP":
+        end -= 1
+    last = made[end - 1] if end else None
+    if last and last.opcode == "BRA" and labels.get(last.target or "") == end - 1:
+        end -= 1
+    return end

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from warpshelf.look import figures
-from warpshelf.look.kinds import KINDS, group
+from warpshelf.look.figures import KINDS, group
 from warpshelf.look.view import View
 
 COUNTED = ("sectors", "ideal_sectors", "wavefronts", "ideal_wavefronts")

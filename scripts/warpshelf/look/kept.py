@@ -27,7 +27,7 @@ from warpshelf.contract.snippet import Snippet
 from warpshelf.core import files
 from warpshelf.core.files import flaw
 from warpshelf.core.findings import Finding, ShelfError
-from warpshelf.look import builds, pieces, ptx, view
+from warpshelf.look import builds, ptx, view
 from warpshelf.look.builds import Build
 from warpshelf.look.view import NUMBERS, View
 
@@ -300,7 +300,7 @@ def _places(folder: Path, change: Callable[..., Any]) -> Callable[[str], str]:
         if not colon:
             return at
         if file not in texts:
-            texts[file] = pieces.text(folder, file)
+            texts[file] = view.text(folder, file)
         text = texts[file]
         suffix = Path(file).suffix
         if text is None or suffix not in (".py", *anchors.CPP_SUFFIXES):
@@ -325,8 +325,8 @@ def _place(folder: Path, value: View) -> None:
         for file, colon, number in [str(line.get("at")).rpartition(":")]
         if colon and number.isdecimal()
     ]
-    texts = pieces.texts(folder, {file for file, _ in where})
-    value["source"] = pieces.pieces(texts, where)
+    texts = view.texts(folder, {file for file, _ in where})
+    value["source"] = view.pieces(texts, where)
 
 
 def _check(value: View, *, whole: bool) -> None:

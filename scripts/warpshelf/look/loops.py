@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from warpshelf.look.control import control
-from warpshelf.look.disassembly import Code, Instruction
-from warpshelf.look.kinds import group, kind, width
+from warpshelf.look.binary import Code, Instruction, control
+from warpshelf.look.figures import group, kind, width
 
 LEAVES = {"EXIT", "RET", "KILL", "BRX", "BRXU", "JMX", "JMXU"}
 LANES = 32

@@ -17,7 +17,7 @@ Every count is one that machine code cannot go below. These are the rules:
   its different bytes, 128 for a wavefront, or by its sectors, 16 for the four lines whose tags are
   looked up at once, whichever is most. Neighbours may become one access of 16 bytes a lane, so a
   narrower one counts for its share of 16 bytes; of 32 bytes in global memory from sm_100 on. Where
-  machine code is at hand (look/merged.py), for its share of the access that it may have become.
+  machine code is at hand (`with_widths`), for its share of the access that it may have become.
 - An atomic counts by its requests: those of one warp to one address may be added up first.
 - An asynchronous copy, in bulk or by lanes, counts by its bytes in shared memory, 128 for a
   wavefront.
@@ -25,13 +25,19 @@ Every count is one that machine code cannot go below. These are the rules:
 
 What these suppose: that PTX is what an optimising compiler left, with nothing in a loop that need
 not be there, nothing loaded twice and nothing unused; an assembler has little of that left to do.
+
+Which loads and stores of PTX the assembler may have made into one is told from machine code. An
+access that stands in machine code once for each copy of its block is not merged, and as wide as it
+is there. Any other may be part of the widest access of its kind. How many copies there are (the
+assembler unrolls loops) is seen at instructions that run as often and become one each.
 """
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 LANES = 32
 WIDEST = 16  # bytes of a lane in one access
@@ -205,3 +211,54 @@ def width_of(modifiers: list[str]) -> int:
     kind = _TYPE.fullmatch(modifiers[-1]) if modifiers else None
     bits = int(kind[1]) * int(kind[2] or 1) if kind else 8
     return vector * bits // 8
+
+
+# Machine instructions for the spaces of PTX; a generic address may have been found to be in either.
+LOADS = {"shared": ("LDS", "LD"), "global": ("LDG", "LD"), "": ("LD", "LDS", "LDG")}
+STORES = {"shared": ("STS", "ST"), "global": ("STG", "ST"), "": ("ST", "STS", "STG")}
+ACCESSES = frozenset(("LD", "LDS", "LDG", "ST", "STS", "STG"))
+# What one instruction of PTX becomes one of, in each copy.
+SINGLE = ACCESSES | {"FFMA", "FADD", "FMUL", "DFMA", "DADD", "DMUL", "HFMA2", "SHFL", "HMMA"}
+WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32}
+
+
+def with_widths(rows: Iterable[Row], code: Iterable[tuple[int, str]]) -> list[Row]:
+    """Rows with their `width`, by machine code made from the same PTX.
+
+    `rows` have their lines of PTX, and `executed` in their tallies. `code` are machine
+    instructions, each the line of PTX that the assembler says it made it from, and its opcode with
+    modifiers (`LDS.128`).
+    """
+    copies: dict[int, int] = defaultdict(int)
+    own: dict[int, int] = defaultdict(int)  # the widest access made from a line
+    widest: dict[str, int] = defaultdict(int)  # of any line, by its name
+    for line, opcode in code:
+        name = opcode.partition(".")[0]
+        copies[line] += name in SINGLE
+        if name in ACCESSES:
+            width = machine_width(opcode)
+            own[line] = max(own[line], width)
+            widest[name] = max(widest[name], width)
+    known = list(rows)
+    most: dict[int, int] = defaultdict(int)
+    for row in known:
+        run = row.tally.get("executed", 0)
+        most[run] = max(most[run], copies[row.line])
+    found = []
+    for row in known:
+        opcode, *modifiers = row.form.split(".")
+        if opcode in MERGED:
+            width = own[row.line]
+            if not width or copies[row.line] < most[row.tally.get("executed", 0)]:
+                names = (STORES if opcode == "st" else LOADS).get(space_of(modifiers), ())
+                width = max((widest[name] for name in names), default=0)
+                # With none wider to be part of, what lacks a copy was not merged but taken out.
+                width = width if width > width_of(modifiers) else -1
+            row = replace(row, width=width)
+        found.append(row)
+    return found
+
+
+def machine_width(opcode: str) -> int:
+    """Bytes of a lane that a load or store of machine code moves: 16 of `LDG.E.128`."""
+    return next((WIDTHS[one] for one in opcode.split(".") if one in WIDTHS), 4)

@@ -9,9 +9,8 @@ from typing import NamedTuple
 from warpshelf.contract import architectures
 from warpshelf.core import units
 from warpshelf.core.markup import attribute, escape
-from warpshelf.look.builds import Build
+from warpshelf.look.builds import Answer, Build
 from warpshelf.look.kept import Kept
-from warpshelf.look.rivalry import Answer
 from warpshelf.readings.published import Rival
 from warpshelf.records.schema import Record
 from warpshelf.render import tables

@@ -15,7 +15,7 @@ from warpshelf.contract import architectures
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding
 from warpshelf.core.pages import Page
-from warpshelf.look import kept, rivalry
+from warpshelf.look import builds, kept
 from warpshelf.look.kept import Kept
 from warpshelf.readings import published
 from warpshelf.readings.entries import nearest
@@ -261,7 +261,7 @@ def paired(snippet: Snippet, views: Iterable[Kept]) -> tuple[list[Pair], list[Fi
     """Each public kernel that was compiled as its entry now has it, and ours of `views`."""
     shown = snippet.project.relative(snippet.folder)
     known, findings = published.load_rivals(snippet.folder, shown)
-    answers, wrong = rivalry.load(snippet.folder, shown)
+    answers, wrong = builds.load(snippet.folder, shown)
     views = list(views)
     found = [
         Pair(one, answers[one.digest], ours(views, one)) for one in known if one.digest in answers
@@ -284,9 +284,9 @@ def check_rivals(snippet: Snippet) -> Iterator[Finding]:
         if rival.digest not in done:
             what = f"{rival.kernel} is not compiled as its entry has it"
             yield Finding(where, rival.line, what, again)
-    if extra := rivalry.load(snippet.folder, shown)[0].keys() - {one.digest for one in known}:
+    if extra := builds.load(snippet.folder, shown)[0].keys() - {one.digest for one in known}:
         what = f"has {len(extra)} of kernels that {published.RIVALS} does not name"
-        yield Finding(f"{shown}/{rivalry.FILE}", None, what, again)
+        yield Finding(f"{shown}/{builds.FILE}", None, what, again)
     by = {(one.view["variant"], one.view["kernel"]): one.view["compiler"] for one in views}
     for pair in found if views else ():  # without current views there is no telling
         beside = (pair.rival.beside.variant, pair.rival.beside.kernel)

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from warpshelf.contract import architectures
 from warpshelf.contract.values import Case
-from warpshelf.look import bound, occupancy, pieces, ptx
-from warpshelf.look.binary import Usage, usage
-from warpshelf.look.disassembly import Code, disassembled
+from warpshelf.look import bound, occupancy, ptx
+from warpshelf.look.binary import Code, Usage, disassembled, usage
 from warpshelf.look.loops import loops
-from warpshelf.look.merged import with_widths
-from warpshelf.look.view import SCHEMA, View
-from warpshelf.look.work import Row
+from warpshelf.look.view import SCHEMA, View, pieces, texts
+from warpshelf.look.work import Row, with_widths
 from warpshelf.worker import counts
 from warpshelf.worker.assembly import Assembled, assembled
 
@@ -136,7 +134,7 @@ def view(one: Chosen, target: str, folder: Path) -> View:
 
 
 def _source(folder: Path, where: list[Where]) -> list[dict[str, Any]]:
-    return pieces.pieces(pieces.texts(folder, {file for file, _ in where}), where)
+    return pieces(texts(folder, {file for file, _ in where}), where)
 
 
 def figures(one: Chosen, target: str, snippet: str) -> dict[str, float]:
