@@ -137,6 +137,21 @@ def test_nothing_changed_runs_nothing(trial: Trial) -> None:
     assert (record.read_bytes(), record.stat().st_mtime_ns) == before
 
 
+def test_a_quick_run_tells_right_from_wrong_and_records_nothing(trial: Trial) -> None:
+    trial.snippet("sound", sound_snippet())
+    trial.snippet("bad", sound_snippet().replace("b, out=out)", "b, out=out) + 1"))
+    good = trial.shelf("run", "sound", "--quick")
+    assert good.returncode == 0 and good.stderr == ""
+    assert good.stdout.startswith("sound: right on ")
+    assert "nothing is recorded, `shelf run sound` verifies all" in good.stdout
+    both = trial.shelf("run", "--quick", "--json")
+    bad, sound = json.loads(both.stdout)
+    assert both.returncode == 1 and sound["findings"] == [] and sound["ran"]
+    assert "variant 'product' is wrong on case" in bad["findings"][0]["what"]
+    assert not list((trial.root / "snippets").glob("*/results"))
+    assert not (trial.root / ".shelf" / "ledger.json").exists()
+
+
 def committed(trial: Trial, text: str, **changes: object) -> Path:
     """The record that `text` leaves, made other by `changes`, in a checkout that ran nothing."""
     trial.snippet("sound", text)

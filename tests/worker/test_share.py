@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from warpshelf.contract.values import Obligations
-from warpshelf.worker.share import Share
+from warpshelf.worker.share import Share, telling
 
 # Four cases that kill, and three that are counted, of which one kills as well.
 PROOF = Obligations(
@@ -22,7 +22,7 @@ PROOF = Obligations(
         (Share(counted=False, views=3, single=True), [0, 1, 2, 3, 5], [0, 3, 6]),
         (Share(cases=[0, 4, 5, 90], views=0), [0, 4, 5], []),
         (Share(cases=range(1, 1000, 2), counted=False), [1, 3, 5], [0, 1, 2, 3, 4, 5, 6]),
-        (Share(counted=False, views=0, telling=2), [2, 5], []),
+        (Share(counted=False, views=0, telling=2), [2, 3], []),
     ],
 )
 def test_a_share_chooses_cases_and_those_that_are_viewed(
@@ -37,3 +37,9 @@ def test_only_what_leaves_nothing_out_is_whole() -> None:
     parts = ({"cases": [0]}, {"counted": False}, {"telling": 9}, {"views": 2}, {"single": True})
     for part in parts:
         assert not Share(**part).whole
+
+
+def test_cases_go_by_what_those_before_them_do_not_reject() -> None:
+    assert telling(PROOF, range(7)) == [2, 3, 5, 1, 0, 6, 4]
+    assert telling(PROOF, [0, 1]) == [1, 0]
+    assert telling(PROOF, []) == []

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +14,8 @@ from warpshelf.cli.shared import By, Ids, Json, chosen, tell
 from warpshelf.core import project as projects
 
 # What a command needs it imports itself: one with nothing to do is over in a moment.
+if TYPE_CHECKING:
+    from warpshelf.contract.snippet import Snippet
 
 
 def run(
@@ -35,6 +38,14 @@ def run(
     force: Annotated[
         bool,
         typer.Option("--force", help="The same, those included, and write all records anew."),
+    ] = False,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help="Only say within seconds whether it is right: one architecture, the cases that "
+            "tell most; write no record.",
+        ),
     ] = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Children at a time.")] = None,
     plan: Annotated[
@@ -70,6 +81,9 @@ def run(
         raise typer.BadParameter(f"{only}: write gpu or cpu", param_hint="--only")
     if kinds is not None and on is None:
         raise typer.BadParameter("is of a cluster; name one by --on", param_hint="--kinds")
+    if quick:
+        _quick(chosen(projects.find(), ids), workers, as_json)
+        return
     from warpshelf.bench import run as runs
     from warpshelf.bench import stopping
     from warpshelf.cli import console as consoles
@@ -116,6 +130,21 @@ def run(
         sys.stderr.write(f"{line}\n")
     if status or any(verdict.state == "failed" for verdict in verdicts):
         raise typer.Exit(status or 1)
+
+
+def _quick(picked: list[Snippet], workers: int | None, as_json: bool) -> None:
+    from warpshelf.bench import quick
+
+    glances = []
+    for glance in quick.over(picked, workers):
+        glances.append(glance)
+        tell(glance.findings)
+        if not as_json:
+            print(glance, flush=True)
+    if as_json:
+        print(json.dumps([asdict(glance) for glance in glances], indent=1))
+    if any(glance.findings for glance in glances):
+        raise typer.Exit(1)
 
 
 def machine() -> None:

@@ -31,15 +31,15 @@ def chosen(project: Project, ids: list[str] | None) -> list[Snippet]:
     """The snippets of `ids`, all where there is none; an unknown id is wrong usage."""
     from warpshelf.contract import snippet as snippets
 
-    found = snippets.discover(project)
     if not ids:
-        return found
-    by_id = {snippet.id: snippet for snippet in found}
+        return snippets.discover(project)
+    folders = {folder.name: folder for folder in snippets.folders(project)}
     for name in ids:
-        if name not in by_id:
+        if name not in folders:
             from difflib import get_close_matches
 
-            near = get_close_matches(name, by_id, 1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(by_id) or 'none'}"
+            near = get_close_matches(name, folders, 1)
+            names = ", ".join(folders) or "none"
+            hint = f"did you mean {near[0]}?" if near else f"there are {names}"
             raise typer.BadParameter(f"{name}: no such snippet; {hint}")
-    return [by_id[name] for name in dict.fromkeys(ids)]
+    return [snippets.read(project, folders[name]) for name in dict.fromkeys(ids)]

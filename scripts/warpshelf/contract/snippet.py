@@ -129,12 +129,13 @@ class Snippet:
 
 def discover(project: Project) -> list[Snippet]:
     """Every snippet of the project, by id. Broken ones are among them, with their findings."""
-    folders = (
-        path
-        for path in sorted(project.snippets.iterdir())
-        if path.is_dir() and not path.name.startswith((".", "__"))
-    )
-    return [read(project, folder) for folder in folders]
+    return [read(project, folder) for folder in folders(project)]
+
+
+def folders(project: Project) -> list[Path]:
+    """The folder of every snippet, by id."""
+    every = sorted(project.snippets.iterdir())
+    return [path for path in every if path.is_dir() and not path.name.startswith((".", "__"))]
 
 
 def read(project: Project, folder: Path) -> Snippet:

@@ -14,7 +14,7 @@ from warpshelf.contract import predictions, values
 from warpshelf.contract.grids import grids_problem
 from warpshelf.contract.timelines import timelines_problem
 from warpshelf.contract.values import Obligations
-from warpshelf.worker import due, times
+from warpshelf.worker import due, share, times
 from warpshelf.worker.checks import Checks, Rejected
 from warpshelf.worker.context import Context, JobError, cpu_seconds, failure
 from warpshelf.worker.task import Task
@@ -80,6 +80,38 @@ def _verified(context: Context, proof: Obligations) -> dict[str, Any]:
     found = _views(context, checks) if job.get("viewed") else {}
     wanted = checks.share.whole and job["due"]
     return {**answer, **found, "due": due.rows(checks) if wanted else []}
+
+
+def glance_at_snippet(context: Context) -> dict[str, Any]:
+    """The facts, or telling cases of a kernel until the job's seconds are spent; one at least.
+
+    Of several children each has a `turn`, and every so many-th case.
+    """
+    proof = context.proof
+    if context.job["kind"] != "kernel":
+        found = _facts(context)
+        return {"facts": len(found["facts"]), "failures": found["failures"]}
+    checks = Checks(context, times.device(), hasty=True)
+    turn, turns = context.job["turn"]
+    wanted = share.Share(counted=False, views=0).chosen(proof)
+    ran: list[int] = []
+    failures: list[dict[str, Any]] = []
+    for index in share.telling(proof, wanted)[turn::turns]:
+        if ran and cpu_seconds() > context.job["seconds"]:
+            break
+        try:
+            checks.case(index, proof.cases[index], timed=False)
+        except Rejected as rejected:
+            failures.append(failure(str(rejected), "", context.place("VARIANTS")))
+            break
+        ran.append(index)
+    return {
+        "ran": ran,
+        "cases": len(proof.cases),
+        "kills": sorted({name for index in ran for name in proof.kills[index]}),
+        "mutants": len({name for names in proof.kills for name in names}),
+        "failures": failures,
+    }
 
 
 def judge_snippet(context: Context) -> dict[str, Any]:
@@ -242,6 +274,7 @@ DOES: dict[Task, Callable[[Context], dict[str, Any]]] = {
     Task.DUE: list_due,
     Task.DEMO: show_demo,
     Task.VERIFY: verify_snippet,
+    Task.GLANCE: glance_at_snippet,
     Task.JUDGE: judge_snippet,
     Task.TIME: times.time_snippet,
     Task.COMPILE: compile_snippet,

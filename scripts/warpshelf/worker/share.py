@@ -18,8 +18,9 @@ class Share:
     """Everything, unless it says otherwise.
 
     Of the cases those whose numbers are in `cases`; without `counted`, none that kills nothing and
-    is there only to be counted. Of these so many as are `telling`: those that reject the most
-    mutants, small ones first. Views of one case in `views` (0: of none); of these a `single` one.
+    is there only to be counted. Of these so many as are `telling`: those that together reject the
+    most mutants, small ones first. Views of one case in `views` (0: of none); of these a `single`
+    one.
     """
 
     cases: Collection[int] | None = None
@@ -34,14 +35,7 @@ class Share:
         wanted = [index for index in every if self.cases is None or index in self.cases]
         if not self.counted:
             wanted = [index for index in wanted if index not in proof.counted or proof.kills[index]]
-        if self.telling is None:
-            return wanted
-
-        def rank(index: int) -> tuple[int, int]:
-            sides = (side for side in proof.cases[index].values() if isinstance(side, int) and side)
-            return -len(proof.kills[index]), math.prod(sides)
-
-        return sorted(sorted(wanted, key=rank)[: self.telling])
+        return wanted if self.telling is None else sorted(telling(proof, wanted)[: self.telling])
 
     def viewed(self, index: int) -> bool:
         """Whether views are drawn of case number `index`."""
@@ -51,3 +45,23 @@ class Share:
     def whole(self) -> bool:
         """Whether it leaves nothing out, so that a record may rest on it."""
         return self == Share()
+
+
+def telling(proof: Obligations, among: Collection[int]) -> list[int]:
+    """Numbers of cases by what each tells that those before it do not; of equals the smaller.
+
+    Each rejects as many mutants as it can that no case before it does.
+    """
+    left, known, order = set(among), set[str](), []
+
+    def rank(index: int) -> tuple[int, int, int]:
+        sides = (side for side in proof.cases[index].values() if isinstance(side, int) and side)
+        kills = proof.kills[index]
+        return -len({*kills} - known), -len(kills), math.prod(sides)
+
+    while left:
+        best = min(sorted(left), key=rank)
+        left.remove(best)
+        known.update(proof.kills[best])
+        order.append(best)
+    return order

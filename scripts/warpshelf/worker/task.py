@@ -13,6 +13,7 @@ class Task(StrEnum):
     DUE = "list_due"
     DEMO = "show_demo"
     VERIFY = "verify_snippet"
+    GLANCE = "glance_at_snippet"
     JUDGE = "judge_snippet"
     TIME = "time_snippet"
     COMPILE = "compile_snippet"
