@@ -12,7 +12,6 @@ from warpshelf.bench import assemble
 from warpshelf.contract import snippet
 from warpshelf.core.project import Project
 from warpshelf.records import agreement, machine
-from warpshelf.worker import jobs
 from warpshelf.worker.context import Context
 
 TARGETS = agreement.TARGETS
@@ -79,6 +78,8 @@ def verified(
     folder: Path, monkeypatch: pytest.MonkeyPatch, code: str, cases: str = CASES, **more: object
 ) -> dict[str, Any]:
     """What verifying a CUDA snippet in this process answers."""
+    from warpshelf.worker import jobs
+
     home = folder / "snippets" / "trial"
     home.mkdir(parents=True)
     for name, text in (("trial.py", MODULE), ("cases.py", cases), ("trial.cu", code)):

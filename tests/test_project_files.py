@@ -24,7 +24,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from warpshelf.contract import needs
-from warpshelf.worker import accuracy
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = Path(sysconfig.get_path("scripts"))
@@ -325,6 +324,8 @@ POWERS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 
 
 def test_documented_tolerances_are_those_of_the_verifier() -> None:
+    from warpshelf.worker import accuracy
+
     rows = re.findall(
         r"^\| (.+?) \| (?:(\d+) × )?10([⁻⁰-⁹¹²³]+) \|$", read("docs/about/numbers.md"), re.M
     )

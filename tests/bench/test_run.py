@@ -1,4 +1,6 @@
-"""A run on sound and wrong snippets, as a user would start it."""
+"""A run on sound and wrong snippets, as a user would start it.
+Takes 20 s, as most tests run a command.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
 """axe, which looks for what shuts people out, finds nothing on any kind of page.
+Takes 40 s, as it is first to need the site, and builds it.
 
 Two widths, both colour schemes, both builders. What is many times alike on a page (tokens of code,
 rows of a list) is thinned out first: axe takes seconds for thousands of colours.

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from executing import HEAD, execute
 from papergpu.launch import Settings
 
@@ -18,6 +17,8 @@ WIDTHS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8"
 
 def encoded(values: Reals, kind: str) -> npt.NDArray[np.uint64]:
     """Each number as the bits of a type; what it cannot hold is not asked for."""
+    import torch
+
     if kind == "f64":
         return values.astype(np.float64).view(np.uint64)
     if kind == "f16":

@@ -1,4 +1,6 @@
-"""papergpu.cuda: a .cu file on tensors and arrays of the CPU, from its text to what it finds."""
+"""papergpu.cuda: a .cu file on tensors and arrays of the CPU, from its text to what it finds.
+Takes 10 s, as NVRTC compiles each kernel.
+"""
 
 import ctypes
 import re
@@ -7,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import papergpu
 import pytest
-import torch
 from papergpu.arguments import parameter
 from papergpu.cuda import CompileError, Finding, Memory, Source, Unsupported, matching, qualified
 from papergpu.hostcode import device_part
@@ -67,6 +68,8 @@ def basic() -> Source:
 
 
 def test_a_template_is_named_as_in_cpp_and_takes_a_tensor(basic):
+    import torch
+
     x = torch.arange(10, dtype=torch.float32)
     basic.launch("scale<float>", 3, 4, x, 1.5, 9)
     assert x.tolist() == [3.0 * k for k in range(9)] + [9.0]
@@ -99,6 +102,8 @@ def test_instances_are_compiled_together_only_where_they_share_variables():
 
 
 def test_every_kind_of_argument_becomes_its_parameter(basic):
+    import torch
+
     class Pair(ctypes.Structure):
         _fields_ = [("first", ctypes.c_int), ("second", ctypes.c_float)]
 
@@ -158,6 +163,8 @@ def test_variables_are_read_and_written_and_live_from_launch_to_launch(basic):
 
 
 def test_settings_and_callbacks_hold_for_cuda_as_for_triton(basic):
+    import torch
+
     x, seen = torch.ones(4), []
     with papergpu.settings(profile=True, seed=3), papergpu.on_launch(seen.append):
         basic.launch("scale<float>", (2, 1), 2, x, 3.0, 4)
@@ -194,6 +201,8 @@ def test_memory_behind_a_pointer_in_a_structure_is_declared(basic):
 
 
 def test_a_finding_names_the_line_of_the_file_and_the_argument(tmp_path):
+    import torch
+
     path = tmp_path / "beyond.cu"
     path.write_text("// one\n__global__ void beyond(float* p) {\n    p[threadIdx.x + 1] = 1;\n}\n")
     with pytest.raises(Finding) as found:
@@ -491,6 +500,8 @@ def test_cub_and_the_barriers_of_libcudacxx_work():
 
 
 def test_wmma_and_small_formats_on_every_target():
+    import torch
+
     text = r"""
     #include <mma.h>
     #include <cuda_fp16.h>

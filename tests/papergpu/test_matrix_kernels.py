@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-import torch
 from apart import python
 from executing import kernel, launch
 from papergpu.errors import Finding
 from papergpu.launch import Settings, aligned
+
+if TYPE_CHECKING:
+    import torch
 
 COMPILED = """
 import json
@@ -60,8 +63,8 @@ CASES = [
         (90, "fp8e4nv", "across", 4), (80, "i8", "whole", 4), (90, "i8", "whole", 4),
     )
 ]  # fmt: skip
-TYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32,
-         "fp8e4nv": torch.float8_e4m3fn, "i8": torch.int8}  # fmt: skip
+TYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp8e4nv": "float8_e4m3fn",
+         "i8": "int8"}  # as torch names them  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +81,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def memory(values: torch.Tensor) -> np.ndarray:
     """A tensor's bytes where their address is a multiple of 128."""
+    import torch
+
     raw = values.contiguous().view(torch.uint8).numpy().reshape(-1)
     room = aligned(raw.size)
     room[:] = raw
@@ -86,10 +91,13 @@ def memory(values: torch.Tensor) -> np.ndarray:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
 def test_what_triton_compiles(written: Path, case: tuple[str, int, str, str, int]) -> None:
+    import torch
+
     name, _, kind, how, warps = case
     m, n, k = 128, 64, 96
     torch.manual_seed(len(name))
-    a, b = (torch.randint(-4, 5, shape).to(TYPES[kind]) for shape in ((m, k), (k, n)))
+    of = getattr(torch, TYPES[kind])
+    a, b = (torch.randint(-4, 5, shape).to(of) for shape in ((m, k), (k, n)))
     exact, other = a.to(torch.float64).numpy(), b.to(torch.float64).numpy()
     expected = exact @ other
     if how == "registers":

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-import torch
 from papergpu.formats import FORMATS
 from papergpu.scalar import evaluate
 from patterns import values
@@ -110,6 +109,8 @@ def test_what_lies_about_every_half_is_rounded_to_it(source: str) -> None:
 
 
 def test_what_lies_about_every_brain_float_is_rounded_to_it() -> None:
+    import torch
+
     given = around("bf16", "f32")
     found = over(["cvt.rn.bf16.f32", "cvt.rn.bf16x2.f32"], [[given], [given, given[::-1]]])
     number = torch.from_numpy(given.astype(np.uint32).view(np.float32).copy())
@@ -140,13 +141,15 @@ def test_other_roundings_take_the_number_beside(kind: str, mode: str) -> None:
     assert between[inexact].all()
 
 
-EIGHT = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
+EIGHT = {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}  # as torch names them
 
 
 @pytest.mark.parametrize("kind", EIGHT)
 def test_every_byte_is_torchs(kind: str) -> None:
+    import torch
+
     (got,) = over([f"cvt.rn.f16x2.{kind}x2"], [[BYTES | BYTES[::-1] << np.uint64(8)]])
-    number = torch.arange(256, dtype=torch.uint8).view(EIGHT[kind]).float().numpy()
+    number = torch.arange(256, dtype=torch.uint8).view(getattr(torch, EIGHT[kind])).float().numpy()
     want = patterns("f16", number.astype(np.float64))
     assert (got == (want | want[::-1] << np.uint64(16))).all()
 
@@ -154,13 +157,15 @@ def test_every_byte_is_torchs(kind: str) -> None:
 @pytest.mark.parametrize("kind", EIGHT)
 def test_every_half_becomes_torchs_byte(kind: str) -> None:
     """torch does not saturate: what is beyond the largest is made that before."""
+    import torch
+
     wide = (doubles("f16", ALL).astype(np.float32).view(np.uint32)).astype(np.uint64)
     zeros = np.zeros_like(ALL)
     found = over([f"cvt.rn.satfinite.{kind}x2.f16x2", f"cvt.rn.satfinite.{kind}x2.f32"],
                  [[ALL | ALL[::-1] << np.uint64(16)], [zeros, wide]])  # fmt: skip
     top = {"e4m3": 448.0, "e5m2": 57344.0}[kind]
     number = torch.from_numpy(doubles("f16", ALL)).float().clamp(-top, top)
-    want = number.to(EIGHT[kind]).view(torch.uint8).numpy().astype(np.uint64)
+    want = number.to(getattr(torch, EIGHT[kind])).view(torch.uint8).numpy().astype(np.uint64)
     want = np.where(np.isnan(doubles("f16", ALL)), np.uint64(0x7F), want)
     assert (found[0] == (want | want[::-1] << np.uint64(8))).all()
     assert (found[1] == want).all()
@@ -232,6 +237,8 @@ def test_random_bits_carry_as_a_gpu_adds_them(kind: str) -> None:
 
 
 def test_every_scale_is_torchs() -> None:
+    import torch
+
     (got,) = over(["cvt.rn.bf16x2.ue8m0x2"], [[BYTES | BYTES[::-1] << np.uint64(8)]])
     number = torch.arange(256, dtype=torch.uint8).view(torch.float8_e8m0fnu).float()
     want = number.to(torch.bfloat16).view(torch.int16).numpy().astype(np.uint16).astype(np.uint64)

@@ -7,7 +7,6 @@ from simulated import Fake, posix, smi
 
 from warpshelf.core import shapes
 from warpshelf.records import machine, schema
-from warpshelf.worker import gpu
 
 __all__ = ["smi"]
 
@@ -35,6 +34,8 @@ def test_every_slug_is_one_that_a_record_may_have(device: str) -> None:
 
 
 def test_this_machine_is_described_as_a_record_has_it() -> None:
+    from warpshelf.worker import gpu
+
     found = gpu.describe()
     assert shapes.problem(found, schema.MACHINE_SHAPE, "machine") is None
     assert (found["gpus"] == 0) == (found["slug"] == "cpu")

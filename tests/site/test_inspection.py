@@ -1,4 +1,6 @@
-"""What `shelf check` finds without running anything."""
+"""What `shelf check` finds without running anything.
+Takes 12 s, as all of this repository is checked.
+"""
 
 from __future__ import annotations
 

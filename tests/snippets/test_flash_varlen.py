@@ -72,6 +72,7 @@ def test_gradients_of_out_and_lse_arrive_through_autograd(qkv: list) -> None:
     assert all(close(x.grad, due.grad) for x, due in zip(qkv, truth, strict=True))
 
 
+@pytest.mark.exhaustive("shapes beyond its cases")
 @pytest.mark.parametrize("descriptors", [False, True], ids=["pointers", "descriptors"])
 def test_a_sequence_is_not_touched_by_its_neighbours(descriptors: bool) -> None:
     q, k, v, dout = drawn(2, 1, 1, 2, d=64, dtype=torch.float16)

@@ -65,6 +65,7 @@ def test_the_naive_form_is_the_same_function() -> None:
     assert close(given, cases.truth(21, 0.25, 7, starts(), aims(), bias, *qkv), 1e-12)
 
 
+@pytest.mark.exhaustive("shapes beyond its cases")
 @pytest.mark.parametrize("descriptors", [False, True], ids=["pointers", "descriptors"])
 def test_a_sequence_is_not_touched_by_its_neighbours(descriptors: bool) -> None:
     *qkv, dout = drawn(64, 64, 64, 64, dtype=torch.float16)

@@ -51,6 +51,7 @@ def test_refuses_programs_that_cannot_all_be_resident(programs: int) -> None:
         ours.forward(draw(2, 8), [draw(6, 8)], programs=programs)
 
 
+@pytest.mark.exhaustive("each form of it compiled anew")
 def test_counters_are_zero_after_every_launch() -> None:
     x, weights = draw(3, 150), [draw(70, 150), draw(130, 70), draw(20, 130)]
     for variant in cases.VARIANTS:
@@ -76,6 +77,7 @@ def test_any_number_of_programs_does(programs: int) -> None:
     assert (found.double() - due).norm() < 5e-6 * due.norm()
 
 
+@pytest.mark.exhaustive("each form of it compiled anew")
 @pytest.mark.parametrize("activation", ["relu", "silu", "gelu_tanh", "swiglu"])
 def test_large_values(activation: str) -> None:
     """What overflows in exp is 0 or the value itself, never NaN."""
