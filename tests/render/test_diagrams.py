@@ -16,7 +16,7 @@ from synthetic import timelines as invented
 
 from snippets.pipeline_schedules import cases
 from snippets.pipeline_schedules import pipeline_schedules as schedules
-from warpshelf.contract.timelines import PASS_KINDS
+from warpshelf.contract.pictures import PASS_KINDS
 from warpshelf.render import diagrams, svg
 from warpshelf.render.diagrams import HEIGHT, Timeline, grid, grids
 from warpshelf.render.exhibit import MachineState

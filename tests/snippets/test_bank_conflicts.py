@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from snippets.bank_conflicts import bank_conflicts as banks
 from snippets.bank_conflicts import cases
 from warpshelf.contract import syntax
-from warpshelf.contract.grids import grids_problem
+from warpshelf.contract.pictures import grids_problem
 from warpshelf.contract.values import fact_problem
 
 LANE = range(32)

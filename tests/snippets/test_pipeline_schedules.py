@@ -26,7 +26,7 @@ from snippets.pipeline_schedules.pipeline_schedules import (
     timed,
 )
 from warpshelf.contract import syntax, values
-from warpshelf.contract.timelines import timelines_problem
+from warpshelf.contract.pictures import timelines_problem
 
 RANKS = st.integers(1, 6)
 BATCHES = st.integers(1, 14)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from snippets.sectors import cases, sectors
 from warpshelf.contract import syntax
-from warpshelf.contract.grids import grids_problem
+from warpshelf.contract.pictures import grids_problem
 from warpshelf.contract.values import fact_problem
 
 WIDTHS = st.sampled_from((4, 8, 16))

@@ -13,7 +13,7 @@ from snippets.stream_k import cases
 from snippets.stream_k import stream_k as streams
 from snippets.stream_k.stream_k import Schedule, Share
 from warpshelf.contract import syntax
-from warpshelf.contract.grids import grids_problem
+from warpshelf.contract.pictures import grids_problem
 from warpshelf.contract.values import fact_problem
 
 SIZE = st.integers(1, 24)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from snippets.tile_order import cases
 from snippets.tile_order import tile_order as tiles
 from warpshelf.contract import syntax
-from warpshelf.contract.grids import grids_problem
+from warpshelf.contract.pictures import grids_problem
 from warpshelf.contract.values import fact_problem
 
 SIDE, RESIDENT = st.integers(1, 12), st.integers(1, 40)

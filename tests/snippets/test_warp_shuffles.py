@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from snippets.warp_shuffles import cases
 from snippets.warp_shuffles import warp_shuffles as shuffles
 from warpshelf.contract import syntax
-from warpshelf.contract.grids import grids_problem
+from warpshelf.contract.pictures import grids_problem
 from warpshelf.contract.values import fact_problem
 
 VALUES = st.integers(0, 5).flatmap(

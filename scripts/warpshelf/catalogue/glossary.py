@@ -25,9 +25,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from warpshelf.core import shapes
-from warpshelf.core.anchors import anchors, slug
 from warpshelf.core.findings import Finding
-from warpshelf.core.pages import Page
+from warpshelf.core.pages import Page, anchors, slug
 from warpshelf.core.places import OnPage, out
 from warpshelf.core.project import Project
 from warpshelf.readings.entries import Entry, Reader, nearest

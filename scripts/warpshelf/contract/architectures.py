@@ -1,13 +1,18 @@
 """The GPU architectures that a kernel is for, as SM versions: `90`, `[90, 100]`, `">=80"`.
 
-What NEEDS says enters; whether a GPU is among them, and in which words not, leaves.
+What NEEDS says enters, and what the language of a snippet asks by itself, which stands here once,
+so that thirty snippets need not say the same; whether a GPU is among them, and why not, leaves.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
+
+from warpshelf.contract import syntax
+from warpshelf.contract.syntax import Parsed
 
 FORMS = '90, [90, 100], ">=80" or "80-90"'
 # Those of which the site says what runs there, each with cards that have it, as NVIDIA lists them
@@ -89,7 +94,7 @@ def compiled_for(needs: dict[str, Any]) -> str:
 def of(needs: dict[str, Any], variant: str | None = None) -> tuple[Architectures, ...]:
     """What NEEDS asks of a GPU for the snippet and, where given, one of its variants: all hold.
 
-    What the snippet's language asks, as contract/floors.py has it, is among it.
+    What the snippet's language asks is among it: see `floor`.
     """
     parts = (needs, needs.get(LANGUAGE, {}), needs.get("variants", {}).get(variant, {}))
     return tuple(
@@ -102,3 +107,37 @@ def of(needs: dict[str, Any], variant: str | None = None) -> tuple[Architectures
 def covered(needs: dict[str, Any], variant: str | None, sm: int) -> bool:
     """Whether NEEDS lets the variant run on a GPU of SM version `sm`."""
     return all(each.covers(sm) for each in of(needs, variant))
+
+
+LEAST = 80
+TILES = {"sm": f">={LEAST}", "why": "Triton multiplies tiles from there on"}
+GLUON = {"sm": f">={LEAST}", "why": "Gluon compiles from there on"}
+PRODUCT = re.compile(r"\btl\.dot(_scaled)?\(")
+
+
+def floor(root: Path, parsed: Parsed) -> dict[str, str] | None:
+    """The need that the language of a snippet brings, itself and through others of snippets/.
+
+    Triton names SM 80 as the least that it supports (its README, "Supported Hardware"). What it
+    still compiles for SM 75 was looked at with 3.7: kernels without products of tiles pass;
+    those with `tl.dot` have no matrix instructions there since 3.3 (triton-lang/triton, pull
+    request 5066) and are spelled out in scalar products, which takes minutes to compile and may
+    not fit; Gluon's layouts name instructions that LLVM cannot select there, which ends the
+    process.
+    """
+    pending, seen = [parsed], {parsed.path}
+    while pending:
+        one = pending.pop()
+        if any(name.startswith("triton.experimental.gluon") for name in one.imports):
+            return dict(GLUON)
+        if PRODUCT.search(one.text):
+            return dict(TILES)
+        for name in one.imports:
+            path = root.joinpath(*name.split(".")).with_suffix(".py")
+            if name.startswith("snippets.") and path.is_file() and path not in seen:
+                seen.add(path)
+                try:
+                    pending.append(syntax.parse(path))
+                except (SyntaxError, ValueError, OSError, RecursionError, MemoryError):
+                    continue
+    return None

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from warpshelf.contract import architectures, demands, digest, floors, syntax
+from warpshelf.contract import architectures, demands, digest, syntax
 from warpshelf.contract.demands import CASES_FILE, KERNEL_NAMES, PROOF, SECTIONS, Row
 from warpshelf.contract.needs import problems
 from warpshelf.contract.syntax import Parsed
@@ -170,7 +170,7 @@ def read(project: Project, folder: Path) -> Snippet:
     title, sections = split_docstring(parsed.docstring)
     needs, wrong = _needs(cases)
     uses_triton = any(name.split(".")[0] == "triton" for name in parsed.imports)
-    if kind == "kernel" and (floor := floors.of(project.root, parsed)):
+    if kind == "kernel" and (floor := architectures.floor(project.root, parsed)):
         needs[architectures.LANGUAGE] = floor
     bare = Snippet(
         project, bare.id, folder, kind, title, sections, needs, uses_triton, parsed, cases

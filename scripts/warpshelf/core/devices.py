@@ -1,8 +1,8 @@
-"""GPUs as people and drivers name them: whether two names may mean one kind of device.
+"""GPUs as people and drivers name them, and what a device of a known model has.
 
 A driver says `NVIDIA H100 80GB HBM3`, a paper `H100 SXM5`: the same. `NVIDIA H100 PCIe` is another,
 with less bandwidth, and so is an A100 with other memory. Where one of two names leaves something
-open, it may mean the other.
+open, it may mean the other. A model that is not listed is held to what every GPU obeys.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from typing import NamedTuple
 
 MODEL = re.compile(r"(?<![A-Za-z0-9])(?:[A-Za-z]{1,3}\d{1,4}[A-Za-z]{0,2}|\d{4})(?![A-Za-z0-9])")
-PART = re.compile(r"(?:HBM|SXM|OAM|DDR|CC|SM)\d\w*", re.IGNORECASE)  # no model, but looks like one
+NO_MODEL = re.compile(r"(?:HBM|SXM|OAM|DDR|CC|SM)\d\w*", re.IGNORECASE)  # looks like one
 MEMORY = re.compile(r"(\d+) ?GB", re.IGNORECASE)
 COUNT = re.compile(r"\s*(\d+) ?[x×*] ?(?=\D)")
 
@@ -29,7 +29,7 @@ def kind(name: str) -> Kind | None:
     if (several := COUNT.match(name)) and int(several[1]) != 1:
         return None
     plain = COUNT.sub("", name, count=1) if several else name
-    models = [found for found in MODEL.findall(plain) if not PART.fullmatch(found)]
+    models = [found for found in MODEL.findall(plain) if not NO_MODEL.fullmatch(found)]
     if not models:
         return None
     memory = MEMORY.search(plain)
@@ -52,3 +52,62 @@ def alike(one: str, other: str) -> bool:
         return False
     pairs = ((first.form, second.form), (first.memory, second.memory))
     return all(a is None or b is None or a == b for a, b in pairs)
+
+
+# Compute capabilities that there are, from Pascal to Blackwell.
+SM_VERSIONS = (60, 61, 70, 72, 75, 80, 86, 87, 89, 90, 100, 101, 103, 110, 120, 121)
+
+MOST_GPUS = 16  # of one machine that NVIDIA has built, the HGX-2
+MOST_SMS = 192  # of a whole GB202, the largest die; two dies of a B200 have 160
+MOST_MEGAHERTZ = 3600.0  # of SMs; GeForce boards say up to 3200
+MOST_BYTES_PER_SECOND = 8.2e12  # of a B300
+
+# In the name of a part of a GPU, MIG or virtual, which has less of everything.
+PART = re.compile(r"\bMIG\b|\bGRID\b|-\d+[ABCQ]\b")
+
+
+class Chip(NamedTuple):
+    """A model: its SM version, the most SMs, memory in GiB from least to most, bytes a second."""
+
+    sm: int
+    sms: int
+    least_gib: float
+    most_gib: float
+    bytes_per_second: float
+
+
+# From NVIDIA's data sheets. One name stands for several boards: an H100 for SXM, PCIe and NVL; the
+# figures are those of the largest, and the least memory that of the smallest as a driver counts it.
+CHIPS = {
+    "P100": Chip(60, 56, 11, 16, 7.32e11),
+    "V100": Chip(70, 80, 15, 32, 1.134e12),
+    "T4": Chip(75, 40, 14, 16, 3.2e11),
+    "A100": Chip(80, 108, 38, 80, 2.039e12),
+    "A800": Chip(80, 108, 38, 80, 2.039e12),
+    "A30": Chip(80, 56, 22, 24, 9.33e11),
+    "A10": Chip(86, 72, 21, 24, 6.0e11),
+    "A10G": Chip(86, 80, 21, 24, 6.0e11),
+    "A40": Chip(86, 84, 43, 48, 6.96e11),
+    "A6000": Chip(86, 84, 43, 48, 7.68e11),
+    "3090": Chip(86, 84, 22, 24, 1.008e12),
+    "L4": Chip(89, 60, 21, 24, 3.0e11),
+    "L40": Chip(89, 142, 43, 48, 8.64e11),
+    "L40S": Chip(89, 142, 43, 48, 8.64e11),
+    "4090": Chip(89, 128, 15, 24, 1.008e12),
+    "H20": Chip(90, 132, 92, 144, 4.8e12),
+    "H100": Chip(90, 132, 62, 96, 3.9e12),
+    "H800": Chip(90, 132, 78, 96, 3.9e12),
+    "H200": Chip(90, 132, 135, 144, 4.8e12),
+    "GH200": Chip(90, 132, 92, 144, 4.9e12),
+    "B200": Chip(100, 160, 172, 192, 8.0e12),
+    "GB200": Chip(100, 160, 180, 192, 8.0e12),
+    "B300": Chip(103, 160, 255, 288, 8.0e12),
+    "GB300": Chip(103, 160, 255, 288, 8.0e12),
+    "5090": Chip(120, 170, 22, 32, 1.792e12),
+}
+
+
+def chip(device: str) -> Chip | None:
+    """What is known of a device by its name; None where its model is not listed."""
+    found = kind(device)
+    return CHIPS.get(found.model) if found else None

@@ -16,7 +16,7 @@ from typing import Any
 
 from warpshelf.contract import digest
 from warpshelf.contract.snippet import Snippet
-from warpshelf.core import chips, devices
+from warpshelf.core import devices
 from warpshelf.records import limits, space
 from warpshelf.records.limits import FEWEST, MOST, MOST_VOID, ROUNDING
 from warpshelf.records.machine import slug
@@ -28,8 +28,8 @@ WAITED = re.compile(
 )
 # Of what is read off a GPU under load, the least and most that there can be.
 READ = {
-    "sm_mhz": (1, chips.MOST_MEGAHERTZ),
-    "sm_mhz_lowest": (1, chips.MOST_MEGAHERTZ),
+    "sm_mhz": (1, devices.MOST_MEGAHERTZ),
+    "sm_mhz_lowest": (1, devices.MOST_MEGAHERTZ),
     "memory_mhz": (1, 20_000),
     "celsius_highest": (1, 130),
     "watts": (0, 2_000),
@@ -62,12 +62,12 @@ def measured(claim: Record) -> Iterator[str]:
 def fastest(claim: Record) -> dict[str, Any]:
     """The rates that no device of this name passes, as `limits.least_seconds` takes them."""
     machine = claim["machine"]
-    known = chips.chip(machine["device"])
-    rate = known.bytes_per_second if known else chips.MOST_BYTES_PER_SECOND
+    known = devices.chip(machine["device"])
+    rate = known.bytes_per_second if known else devices.MOST_BYTES_PER_SECOND
     found: dict[str, Any] = {"peak_bytes_per_second": (1 + BOARD) * rate}
     if machine["sm"] in limits.FLOPS_PER_CLOCK and machine["sms"]:
         rates = limits.FLOPS_PER_CLOCK[machine["sm"]]
-        hertz = chips.MOST_MEGAHERTZ * 1e6 * machine["sms"]
+        hertz = devices.MOST_MEGAHERTZ * 1e6 * machine["sms"]
         found["peak_flops_per_second"] = {unit: rate * hertz for unit, rate in rates.items()}
     return found
 
@@ -108,7 +108,7 @@ def _products(
             yield f"has peaks of other units than those of SM {machine['sm']}: {', '.join(odd)}"
             return
         clocks = [peaks[unit] / (rates[unit] * machine["sms"] * 1e6) for unit in rates]
-        if not 0 < max(clocks) <= (1 + ROUNDING) * chips.MOST_MEGAHERTZ:
+        if not 0 < max(clocks) <= (1 + ROUNDING) * devices.MOST_MEGAHERTZ:
             yield f"has peaks at {max(clocks):.0f} MHz, which no GPU reaches"
         elif min(clocks) < (1 - 2 * ROUNDING) * max(clocks):
             yield f"has peaks at {min(clocks):.0f} and at {max(clocks):.0f} MHz, not at one clock"
@@ -229,20 +229,20 @@ def _gpu(machine: Mapping[str, Any]) -> Iterator[str]:
     device = machine["device"]
     if machine["slug"] != (due := slug(device)):
         yield f"is filed under {machine['slug']}, but the slug of {device!r:.60} is {due}"
-    if machine["gpus"] > chips.MOST_GPUS:
-        yield f"has {machine['gpus']} GPUs; no machine has over {chips.MOST_GPUS}"
+    if machine["gpus"] > devices.MOST_GPUS:
+        yield f"has {machine['gpus']} GPUs; no machine has over {devices.MOST_GPUS}"
     sm, sms, memory = machine["sm"], machine["sms"], machine["memory_bytes"]
-    if sm not in chips.SM_VERSIONS:
+    if sm not in devices.SM_VERSIONS:
         yield f"is of SM version {sm}, which there is not"
         return
-    if sms is None or not 1 <= sms <= chips.MOST_SMS:
+    if sms is None or not 1 <= sms <= devices.MOST_SMS:
         yield f"has {sms} SMs, which no GPU has"
         return
     if memory is None or memory <= 0:
         yield f"has {memory} bytes of memory"
         return
     gib = memory / 2**30
-    known, kind = chips.chip(device), devices.kind(device)
+    known, kind = devices.chip(device), devices.kind(device)
     if known is None:
         if kind and kind.memory and gib > kind.memory:
             yield f"has {gib:.0f} GiB of memory, though a {device} has {kind.memory} GB"
@@ -251,7 +251,7 @@ def _gpu(machine: Mapping[str, Any]) -> Iterator[str]:
         yield f"is of SM version {sm}, though a {device} is SM {known.sm}"
     if sms > known.sms:
         yield f"has {sms} SMs, though a {device} has at most {known.sms}"
-    least = 0.0 if chips.PART.search(device) else known.least_gib
+    least = 0.0 if devices.PART.search(device) else known.least_gib
     if not least <= gib <= known.most_gib:
         most = known.most_gib
         yield f"has {gib:.0f} GiB of memory, though a {device} has from {least:g} to {most:g}"

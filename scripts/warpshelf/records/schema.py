@@ -7,11 +7,16 @@ import re
 from datetime import datetime
 from typing import Any
 
-from warpshelf.contract.grids import cell_problem, grids_problem, legend_problem
-from warpshelf.contract.pictures import NAME
+from warpshelf.contract.pictures import (
+    NAME,
+    PASS_KINDS,
+    cell_problem,
+    grids_problem,
+    legend_problem,
+    timelines_problem,
+)
 from warpshelf.contract.predictions import goals_problem, reached, rows_problem
 from warpshelf.contract.snippet import ID
-from warpshelf.contract.timelines import PASS_KINDS, timelines_problem
 from warpshelf.contract.values import fact_holds
 from warpshelf.core import shapes
 from warpshelf.core.files import laid

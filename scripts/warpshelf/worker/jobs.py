@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from warpshelf.contract import predictions, values
-from warpshelf.contract.grids import grids_problem
-from warpshelf.contract.timelines import timelines_problem
+from warpshelf.contract.pictures import grids_problem, timelines_problem
 from warpshelf.contract.values import Obligations
 from warpshelf.worker import due, share, times
 from warpshelf.worker.checks import Checks, Rejected

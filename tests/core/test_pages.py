@@ -10,7 +10,7 @@ from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warpshelf.core.anchors import anchors, slug
+from warpshelf.core.pages import anchors, slug
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 EXTENSIONS = ["attr_list", "toc", "pymdownx.superfences"]
