@@ -6,8 +6,8 @@ import pytest
 from simulated import Fake, posix, smi
 
 from warpshelf.core.files import dump, flaw
-from warpshelf.worker import driver
-from warpshelf.worker.driver import Driver, Watch
+from warpshelf.worker import gpu
+from warpshelf.worker.gpu import Driver, Watch
 
 __all__ = ["smi"]
 
@@ -75,7 +75,7 @@ def test_an_nvidia_smi_that_gives_no_answer_is_none(smi: Fake, script: str) -> N
     for before in ("", lists):
         smi.does(f"{before}\n{script}")
         found = Driver(FIRST)
-        assert found.query(*driver.FIELDS) is None
+        assert found.query(*gpu.FIELDS) is None
         assert found.highest_clocks() == (None, None)
 
 
@@ -90,7 +90,7 @@ def test_a_watch_that_hears_nothing_says_nothing(smi: Fake, script: str) -> None
 
 @posix
 def test_an_nvidia_smi_that_hangs_is_none(smi: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "PATIENCE", 0.2)
+    monkeypatch.setattr(gpu, "PATIENCE", 0.2)
     smi.does("exec /bin/sleep 30")
     started = time.monotonic()
     assert Driver(FIRST).version() is None
@@ -185,7 +185,7 @@ def test_conditions_are_numbers_or_unknown(smi: Fake) -> None:
     ],
 )  # fmt: skip
 def test_the_reasons_of_lower_clocks(bits: str, names: list[str]) -> None:
-    assert driver.reasons(bits) == names
+    assert gpu.reasons(bits) == names
 
 
 def test_only_whole_readings_under_load_count() -> None:

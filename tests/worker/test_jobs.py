@@ -20,9 +20,9 @@ from warpshelf.contract.values import Obligations
 from warpshelf.core.project import Project
 from warpshelf.records import schema, space
 from warpshelf.render import figures
-from warpshelf.worker import driver, jobs
+from warpshelf.worker import gpu, jobs
 from warpshelf.worker.context import Context, JobError
-from warpshelf.worker.driver import Driver
+from warpshelf.worker.gpu import Driver
 from warpshelf.worker.task import Task
 from warpshelf.worker.timing import Sample
 
@@ -108,7 +108,7 @@ def timed(
 @posix
 def test_what_passes_is_timed_and_makes_a_sound_record(monkeypatch, tmp_path, smi) -> None:
     smi.machine([UUID], "1980, 2619, 64, 512.5, 0x0000000000000004")
-    monkeypatch.setattr(driver, "INTERVAL", 20)
+    monkeypatch.setattr(gpu, "INTERVAL", 20)
     clock = Clock(1e-3)
     clock.held = lambda call: not time.sleep(0.004)  # so that the driver is read meanwhile
     one, answer = timed(monkeypatch, tmp_path, TWO, clock)

@@ -10,7 +10,7 @@ import torch
 from warpshelf.contract import architectures, values
 from warpshelf.contract.values import Case
 from warpshelf.records import agreement
-from warpshelf.worker import accuracy, costs, memory, verify, views
+from warpshelf.worker import accuracy, costs, memory, verify
 from warpshelf.worker.accuracy import Wrong
 from warpshelf.worker.context import Context, JobError, failure, raised
 from warpshelf.worker.counts import Counts
@@ -296,7 +296,7 @@ class Checks:
     ) -> None:
         """Call a variant on every view of a case; what it refuses goes into its result."""
         refuses: dict[str, str] = {}
-        drawn = views.drawn(
+        drawn = memory.drawn(
             self.proof, self.draw, name, case, index, given, single=self.share.single
         )
         for view, of, inputs, refs in drawn:

@@ -1,17 +1,226 @@
-"""The GPU's side of timing: events, a cold cache, and the ceilings measured in the same run."""
+"""A GPU: what NVIDIA's driver says of it, how a call on it is timed, and its ceilings.
+
+The driver is only read, through nvidia-smi, and never set. A call is timed by events, with a cold
+cache, and the ceilings are measured in the same run.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import math
+import os
+import re
+import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
+from statistics import median
+from types import TracebackType
 from typing import Any
 
 import torch
 
 from warpshelf.records import limits, machine
 from warpshelf.worker import timing
-from warpshelf.worker.driver import Driver
 from warpshelf.worker.timing import Sample, Summary
+
+PATIENCE = 20.0  # seconds for nvidia-smi, which may hang where a driver is ill
+INTERVAL = 200  # milliseconds between two readings under load
+LISTED = re.compile(r"\(UUID: (?:MIG-GPU|GPU|MIG)-(?P<uuid>[0-9a-fA-F-]+)")
+REASON_FIELDS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")  # since R535; old
+FIELDS = ("clocks.sm", "clocks.mem", "temperature.gpu", "power.draw")
+
+
+def ask(*words: str) -> list[str] | None:
+    """The lines of an answer of nvidia-smi; None where it is not there or does not answer."""
+    try:
+        answer = subprocess.run(
+            ["nvidia-smi", *words],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=PATIENCE,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip().splitlines()
+
+
+def number(text: str) -> float | None:
+    """A finite number, or None."""
+    try:
+        found = float(text)
+    except ValueError:
+        return None
+    return found if math.isfinite(found) else None
+
+
+def reasons(text: str) -> list[str]:
+    """The names of the reasons in a bit mask such as 0x0000000000000004."""
+    try:
+        bits = int(text, 16)
+    except ValueError:
+        return []
+    return [name for bit, name in limits.REASONS.items() if bits & bit]
+
+
+class Driver:
+    """What nvidia-smi says of the GPU whose uuid CUDA gives, with or without its prefix.
+
+    nvidia-smi counts all GPUs of the machine, CUDA only those that CUDA_VISIBLE_DEVICES leaves, and
+    maybe in another order; a uuid means the same to both. That of a MIG slice leads to its GPU,
+    which alone has clocks. A GPU that nvidia-smi does not list is not asked about.
+    """
+
+    def __init__(self, uuid: str) -> None:
+        self.uuid = re.sub(r"^(?:MIG-GPU|GPU|MIG)-", "", uuid.strip()).lower()
+
+    @cached_property
+    def gpu(self) -> str | None:
+        """The name of the GPU to nvidia-smi: GPU-…"""
+        parent = None
+        for line in ask("-L") or ():
+            found = LISTED.search(line)
+            if found is None:
+                continue
+            if line.startswith("GPU "):
+                parent = f"GPU-{found['uuid']}"
+            if found["uuid"].lower() == self.uuid:
+                return parent
+        return None
+
+    def query(self, *fields: str) -> list[str] | None:
+        """The values of some fields; None where the driver does not say."""
+        if self.gpu is None:
+            return None
+        lines = ask("-i", self.gpu, *_query(fields)) or [""]
+        return _values(lines[0], len(fields))
+
+    def version(self) -> str | None:
+        """The driver's version."""
+        answer = self.query("driver_version")
+        return answer[0] if answer else None
+
+    def highest_clocks(self) -> tuple[float | None, float | None]:
+        """The highest clocks of the SMs and of the memory in MHz, each None where not known."""
+        sm, memory = map(number, self.query("clocks.max.sm", "clocks.max.mem") or ("", ""))
+        return sm, memory
+
+    def reasons_field(self) -> str | None:
+        """The field of the reasons for lower clocks, whose name depends on the driver."""
+        return next((name for name in REASON_FIELDS if self.query(name)), None)
+
+
+def _query(fields: tuple[str, ...]) -> list[str]:
+    return [f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
+
+
+def _values(line: str, count: int) -> list[str] | None:
+    values = [value.strip() for value in line.split(",")]
+    return values if len(values) == count and any(values) else None
+
+
+class Watch:
+    """Reads clocks, temperature and power every INTERVAL, by a process that a context keeps.
+
+    Only what was read inside `load()` counts: an idle GPU lowers its clocks and cools down.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        self.fields: tuple[str, ...] = FIELDS
+        self.spans: list[tuple[int, int]] = []  # of the file's bytes, written under load
+        self.process: subprocess.Popen[bytes] | None = None
+        self.text = b""
+
+    def __enter__(self) -> Watch:
+        self.file = tempfile.TemporaryFile()
+        if self.driver.gpu is None:
+            return self
+        if field := self.driver.reasons_field():
+            self.fields = (*FIELDS, field)
+        words = ["-i", self.driver.gpu, "-lms", str(INTERVAL), *_query(self.fields)]
+        with contextlib.suppress(OSError):
+            self.process = subprocess.Popen(
+                ["nvidia-smi", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=self.file,
+                stderr=subprocess.DEVNULL,
+            )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.process is not None:
+            self.process.terminate()
+            try:
+                self.process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self.file.seek(0)
+        self.text = self.file.read()
+        self.file.close()
+
+    @contextlib.contextmanager
+    def load(self) -> Iterator[None]:
+        """The GPU works while this is open."""
+        start = self._written()
+        try:
+            yield
+        finally:
+            self.spans.append((start, self._written()))
+
+    def _written(self) -> int:
+        return os.fstat(self.file.fileno()).st_size
+
+    def _readings(self) -> list[list[str]]:
+        found = []
+        for start, end in self.spans:
+            # A line that was begun before the load, or ended after it, is left out.
+            begun = self.text.rfind(b"\n", 0, start) + 1
+            first = start if begun == start else self.text.find(b"\n", start, end) + 1 or end
+            whole = self.text[first : self.text.rfind(b"\n", first, end) + 1]
+            for line in whole.decode(errors="replace").splitlines():
+                if values := _values(line, len(self.fields)):
+                    found.append(values)
+        return found
+
+    def conditions(self) -> dict[str, Any]:
+        """What a record has of the readings under load: `load` and, if any, `slowed_by`.
+
+        Clocks in MHz and power in watts as medians, with the lowest SM clock; the highest
+        temperature in Celsius; how many readings there were. Empty where there was none.
+        """
+        readings = self._readings()
+        if not readings:
+            return {}
+        columns = [
+            [value for text in column if (value := number(text)) is not None]
+            for column in list(zip(*readings, strict=True))[: len(FIELDS)]
+        ]
+        sm, memory, celsius, watts = columns
+        load = {
+            "sm_mhz": median(sm) if sm else None,
+            "sm_mhz_lowest": min(sm, default=None),
+            "memory_mhz": median(memory) if memory else None,
+            "celsius_highest": max(celsius, default=None),
+            "watts": round(median(watts), 1) if watts else None,
+            "readings": len(readings),
+        }
+        found: dict[str, Any] = {"load": load}
+        if len(self.fields) > len(FIELDS):
+            names = {name for values in readings for name in reasons(values[-1])}
+            if names:
+                found["slowed_by"] = [name for name in limits.REASONS.values() if name in names]
+        return found
+
 
 FLUSH = 256 * 2**20  # bytes read between calls: at least twice the largest L2
 MOST_PASSES = 32  # of the flush, while the host takes longer to enqueue a call

@@ -13,7 +13,7 @@ from typing import Any
 from warpshelf.contract import predictions, values
 from warpshelf.contract.pictures import grids_problem, timelines_problem
 from warpshelf.contract.values import Obligations
-from warpshelf.worker import due, share, times
+from warpshelf.worker import costs, share, times
 from warpshelf.worker.checks import Checks, Rejected
 from warpshelf.worker.context import Context, JobError, cpu_seconds, failure
 from warpshelf.worker.task import Task
@@ -32,7 +32,7 @@ def check_contract(context: Context) -> dict[str, Any]:
 
 def list_due(context: Context) -> dict[str, Any]:
     """What every record of a kernel must show, of one that cannot be verified here."""
-    return {"due": due.rows(Checks(context, times.device()))}
+    return {"due": costs.due(Checks(context, times.device()))}
 
 
 def show_demo(context: Context) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def _verified(context: Context, proof: Obligations) -> dict[str, Any]:
         return answer
     found = _views(context, checks) if job.get("viewed") else {}
     wanted = checks.share.whole and job["due"]
-    return {**answer, **found, "due": due.rows(checks) if wanted else []}
+    return {**answer, **found, "due": costs.due(checks) if wanted else []}
 
 
 def glance_at_snippet(context: Context) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from warpshelf.records import limits
 from warpshelf.worker import costs, gpu, space, timing
 from warpshelf.worker.checks import Checks
 from warpshelf.worker.context import Context
-from warpshelf.worker.driver import Watch
+from warpshelf.worker.gpu import Watch
 from warpshelf.worker.timing import Summary, Untimed
 
 

@@ -7,7 +7,7 @@ import json
 import torch
 
 from warpshelf.contract.values import Obligations
-from warpshelf.worker import due
+from warpshelf.worker import costs
 from warpshelf.worker.checks import Checks
 from warpshelf.worker.context import Context
 
@@ -38,7 +38,7 @@ def rows(device: str = "cpu", **more: object) -> list[dict]:
     job["share"] = {}
     context = Context(job, lambda message: None)
     context.proof = Obligations(**(given | more))
-    return due.rows(Checks(context, device))
+    return costs.due(Checks(context, device))
 
 
 def test_every_case_is_listed_even_one_that_is_skipped_here() -> None:
