@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Trial
+from conftest import ROOT, Trial, exhaustive
 
 from warpshelf.bench import compiling
 from warpshelf.contract import architectures, snippet
@@ -212,7 +212,9 @@ SAMPLE = (
 )
 
 
-@pytest.mark.parametrize(("name", "arch"), SAMPLE)
+@pytest.mark.parametrize(
+    ("name", "arch"), exhaustive(SAMPLE, "a sample of all GPUs and snippets", light=2)
+)
 def test_no_launch_fails_that_needs_admits(name: str, arch: str) -> None:
     one = snippet.read(Project(ROOT), ROOT / "snippets" / name)
     [found] = compiling.reach([one], [arch], largest=True)

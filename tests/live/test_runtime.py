@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 import trialcalc
-from conftest import ROOT, Trial
+from conftest import ROOT, Trial, exhaustive
 from trialcalc import variations
 
 from warpshelf.core.project import Project
@@ -108,7 +108,7 @@ def test_models_keep_to_what_every_machine_rounds_alike(name: str) -> None:
     assert rough(ast.parse(MODELS[name].read_text(encoding="utf-8"))) == []
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", exhaustive(NAMES, "the models of all calculators", light=3))
 def test_no_floats_are_added_by_sum(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """From Python 3.12 on it rounds otherwise than before, and a browser has a later one."""
     found: set[str] = set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from conftest import exhaustive
 
 from warpshelf.look.assembler import Module, built, module, written
 
@@ -75,7 +76,7 @@ def test_what_no_assembler_takes_is_told_with_the_reason() -> None:
         built([Module("a.ptx", own, "scale")], "sm_100")
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize("arch", exhaustive(["sm_90", "sm_80", "sm_100"], "all architectures"))
 def test_live_registers_are_counted_of_a_kernel_that_has_all_there_are(arch: str) -> None:
     names = [f"%f{number}" for number in range(250)]
     loads = "".join(f"ld.volatile.global.f32 {one}, [%rd1 + {4 * at}];\n"

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import exhaustive
 from executing import launch
 from papergpu.errors import Finding
 from papergpu.launch import Settings
@@ -136,7 +137,9 @@ def arrays() -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("architecture", ["compute_80", "compute_90"])
+@pytest.mark.parametrize(
+    "architecture", exhaustive(["compute_90", "compute_80"], "all architectures")
+)
 def test_real_headers_copy_rightly(name: str, architecture: str) -> None:
     if name == "bulk" and architecture == "compute_80":
         architecture = "compute_100"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from apart import cases, outcomes
 
+pytestmark = pytest.mark.exhaustive("all architectures: Triton's kernels for sm_100")
 SCRIPT = "blackwell_cases.py"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 
 import pytest
-from conftest import snippets_of_the_shelf
+from conftest import exhaustive, snippets_of_the_shelf
 
 from warpshelf.contract.snippet import Snippet
 from warpshelf.records import agreement, intake, limits, machine, plausibility, schema, store
@@ -83,7 +83,7 @@ def on(device: str, cpu: dict, one: Snippet) -> dict:
     return made | {"skips": [{"what": what, "reason": why} for what, why in skips.items()]}
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", exhaustive(DEVICES, "every device", light=2))
 def test_an_honest_record_of_a_gpu_is_taken(device: str) -> None:
     found: dict[str, list[str]] = {}
     for one in SNIPPETS:

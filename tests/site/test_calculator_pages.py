@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import trialcalc
-from conftest import LIST, ROOT, TOPIC, Trial
+from conftest import LIST, ROOT, TOPIC, Trial, exhaustive
 
 from warpshelf.core.project import Project
 from warpshelf.live import form, runtime
@@ -173,7 +173,14 @@ def test_each_line_has_a_formula_a_source_and_a_test_that_is_there(
         assert band["set"] in sets
 
 
-@pytest.mark.parametrize("name", NAMES)
+# One whose form takes a search for each answer.
+ASKED = sorted(NAMES, key=lambda name: name == "parallel_planner")
+each_asked = pytest.mark.parametrize(
+    "name", exhaustive(ASKED, "a search for each answer", light=len(ASKED) - 1)
+)
+
+
+@each_asked
 def test_whatever_a_form_takes_is_answered_or_refused_in_a_line(name: str) -> None:
     answered = 0
     for given in trialcalc.extremes(name):

@@ -20,7 +20,6 @@ def told(way: str = "none", dtype: torch.dtype = torch.bfloat16) -> dict[str, An
     return ours.on_rank(0, 1, False, way, dtype, SIZES)
 
 
-@pytest.mark.exhaustive("`shelf run` holds it as facts")
 def test_a_layer_keeps_what_the_formula_says() -> None:
     assert told()["bytes"] == 34 * BLOCK + 5 * SQUARE
     assert told()["statistics"] == 2 * 4 * SIZES.s * SIZES.b

@@ -78,6 +78,7 @@ def test_gradients_of_a_scan_are_those_of_a_float64_twin(gated: bool, cut) -> No
     assert all(close(a, b) for a, b in zip(found, wanted, strict=True))
 
 
+@pytest.mark.exhaustive("shapes beyond its cases")
 def test_a_scan_of_rows_begins_anew_in_each() -> None:
     x, gates = drawn(3, 2, 50).requires_grad_(), drawn(3, 2, 50, seed=1).sigmoid()
     gates.requires_grad_()
@@ -91,6 +92,7 @@ def test_a_scan_of_rows_begins_anew_in_each() -> None:
         assert all(close(b, a[i, 1].double()) for a, b in zip(found, wanted, strict=True))
 
 
+@pytest.mark.exhaustive("shapes beyond its cases")
 def test_an_infinity_stays_in_its_segment() -> None:
     x, cuts = drawn(N), offsets(0, 100, 5000, N)
     x[50], x[2000] = float("inf"), float("nan")

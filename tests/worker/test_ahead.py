@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 LOOK = """
 import os, sys, threading
@@ -35,6 +37,7 @@ def test_the_compilers_are_there_and_the_gpu_is_untouched() -> None:
     assert said() == "['torch._dynamo', 'triton', 'papergpu.triton'] 0 False 1"
 
 
+@pytest.mark.exhaustive("a process for each compiler that may be missing")
 def test_what_is_missing_is_done_without() -> None:
     assert said("sys.modules['triton'] = None") == "['torch._dynamo'] 0 False 1"
     assert said("sys.modules['torch._dynamo'] = sys.modules['triton'] = None") == "[] 0 False 1"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from conftest import exhaustive
 
 from warpshelf.look import binary
 from warpshelf.worker import assembly
@@ -26,7 +27,9 @@ def compiled(request: pytest.FixtureRequest) -> tuple[str, str]:
     return made.ptx, made.symbols["scale<3>"]
 
 
-@pytest.mark.parametrize("compiled", ["sm_80", "sm_90a", "sm_100a"], indirect=True)
+@pytest.mark.parametrize(
+    "compiled", exhaustive(["sm_90a", "sm_80", "sm_100a"], "all architectures"), indirect=True
+)
 def test_cuda_is_assembled_by_nvrtc(
     compiled: tuple[str, str], request: pytest.FixtureRequest
 ) -> None:
@@ -63,7 +66,7 @@ def test_other_ptx_is_told_apart(compiled: tuple[str, str]) -> None:
     assert symbol in ptx
 
 
-@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize("target", exhaustive(["sm_90", "sm_80", "sm_100"], "all architectures"))
 def test_triton_is_assembled_by_the_ptxas_it_brings(target: str) -> None:
     ptx = f"""\
 .version 8.6

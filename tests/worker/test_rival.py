@@ -130,6 +130,7 @@ def test_one_in_cuda_is_compiled_without_its_host(tmp_path: Path) -> None:
         assert says in wrong["error"] and "\n" not in wrong["error"]
 
 
+@pytest.mark.exhaustive("public kernels, compiled by their own means")
 def test_its_figures_are_those_of_its_machine_code(checkout: Path) -> None:
     found = answer(checkout)
     assert found["compiler"].startswith("Triton 3.")
@@ -177,6 +178,7 @@ def binary(arch):
 """
 
 
+@pytest.mark.exhaustive("public kernels, compiled by their own means")
 def test_one_in_a_language_of_its_own_compiles_itself(tmp_path: Path) -> None:
     (tmp_path / "in_own.py").write_text(OWN)
     job = {"file": "in_own.py", "kernel": "scale", "package": "triton", "targets": [80, 90]}
