@@ -6,17 +6,23 @@ Triton: each child does so for itself, once its environment says how.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from warpshelf.contract import predictions, values
 from warpshelf.contract.pictures import grids_problem, timelines_problem
 from warpshelf.contract.values import Obligations
-from warpshelf.worker import costs, share, times
+from warpshelf.records import limits
+from warpshelf.worker import costs, gpu, share, space, timing
 from warpshelf.worker.checks import Checks, Rejected
 from warpshelf.worker.context import Context, JobError, cpu_seconds, failure
+from warpshelf.worker.gpu import Watch
 from warpshelf.worker.task import Task
+from warpshelf.worker.timing import Summary, Untimed
 
 
 def check_contract(context: Context) -> dict[str, Any]:
@@ -32,7 +38,7 @@ def check_contract(context: Context) -> dict[str, Any]:
 
 def list_due(context: Context) -> dict[str, Any]:
     """What every record of a kernel must show, of one that cannot be verified here."""
-    return {"due": costs.due(Checks(context, times.device()))}
+    return {"due": costs.due(Checks(context, _device()))}
 
 
 def show_demo(context: Context) -> dict[str, Any]:
@@ -43,7 +49,7 @@ def show_demo(context: Context) -> dict[str, Any]:
 
 def _demos(context: Context, turns: int) -> float:
     """Run demo() so often, each between two marks; the seconds of CPU that the first took."""
-    device, began, first = times.device(), cpu_seconds(), 0.0
+    device, began, first = _device(), cpu_seconds(), 0.0
     for turn in range(1, turns + 1):
         context.at("in demo()")
         context.mark(f"demo {turn}")
@@ -64,7 +70,7 @@ def verify_snippet(context: Context) -> dict[str, Any]:
 
 
 def _verified(context: Context, proof: Obligations) -> dict[str, Any]:
-    job, device = context.job, times.device()
+    job, device = context.job, _device()
     if job["kind"] != "kernel":
         found = _facts(context)
         predicted = _predictions(context)
@@ -90,7 +96,7 @@ def glance_at_snippet(context: Context) -> dict[str, Any]:
     if context.job["kind"] != "kernel":
         found = _facts(context)
         return {"facts": len(found["facts"]), "failures": found["failures"]}
-    checks = Checks(context, times.device(), hasty=True)
+    checks = Checks(context, _device(), hasty=True)
     turn, turns = context.job["turn"]
     wanted = share.Share(counted=False, views=0).chosen(proof)
     ran: list[int] = []
@@ -118,7 +124,7 @@ def judge_snippet(context: Context) -> dict[str, Any]:
 
     A case that rejects nothing has None; one of which no variant can run here is left out.
     """
-    proof, device = context.proof, times.device()
+    proof, device = context.proof, _device()
     found: dict[str, str | None] = {}
     for index in context.job["cases"]:
         checks = Checks(context, device, hasty=True)
@@ -222,7 +228,7 @@ def view_snippet(context: Context) -> dict[str, Any]:
 
     Of the job's `variants` where it names some; with `whole` the PTX of each is told as well.
     """
-    checks = Checks(context, times.device())
+    checks = Checks(context, _device())
     checks.count(context.job.get("variants"))
     return {**_views(context, checks), "variants": list(context.proof.variants)}
 
@@ -247,9 +253,7 @@ def _views(context: Context, checks: Checks) -> dict[str, Any]:
 
 def survey_space(context: Context) -> dict[str, Any]:
     """Every configuration of the snippet's SPACE, on the job's target."""
-    from warpshelf.worker import space
-
-    return space.compiled(Checks(context, times.device()), context.job["target"])
+    return space.compiled(Checks(context, _device()), context.job["target"])
 
 
 def reach_architecture(context: Context) -> dict[str, Any]:
@@ -267,15 +271,109 @@ def _limited(context: Context, broken: Sequence[str]) -> list[dict[str, Any]]:
     ]
 
 
+def describe_machine(context: Context) -> dict[str, Any]:
+    """This machine, as a record has it."""
+    return {"machine": gpu.describe()}
+
+
+def _device() -> str:
+    """The device to verify on: "cuda" where there is one."""
+    if torch.cuda.is_available():
+        return "cuda"
+    torch.set_num_threads(1)  # one core a child; and sums always in one order
+    return "cpu"
+
+
+def time_snippet(context: Context) -> dict[str, Any]:
+    """Verify and time each TIMED case on the GPU, with the ceilings of this very run."""
+    proof, job = context.proof, context.job
+    clock = gpu.CudaClock()
+    checks = Checks(context, _device())
+    units = {costs.guess(proof, case)["unit"] for case in proof.timed}
+    context.at("while measuring the ceilings")
+    ceilings = gpu.ceilings(clock, job["machine"], units) if proof.timed else {}
+    deadline = time.monotonic() + 0.9 * job["limit"]
+    with Watch(gpu.driver()) as watch:
+        for index, case in enumerate(proof.timed):
+            row = checks.case(index, case, timed=True)
+            if row["results"]:
+                times = _times(checks, index, case, row, clock, watch, deadline)
+                _keep(checks, case, row, times, ceilings)
+        searched: dict[str, Any] = {"failures": []}
+        if context.proof.space is not None and not checks.failures:
+            with watch.load():
+                searched = space.timed(checks, clock, ceilings, deadline)
+    answer = checks.answer()
+    return {
+        **answer,
+        **searched,
+        "failures": answer["failures"] + searched["failures"],
+        "ceilings": ceilings,
+        "conditions": watch.conditions(),
+    }
+
+
+def _passed(row: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {result["name"]: result for result in row["results"] if result["verdict"] == "passed"}
+
+
+def _times(
+    checks: Checks,
+    index: int,
+    case: dict[str, Any],
+    row: dict[str, Any],
+    clock: timing.Clock,
+    watch: Watch,
+    deadline: float,
+) -> dict[str, Summary | Untimed]:
+    """Time whatever passed a case."""
+    functions = {**checks.proof.variants, **checks.proof.peers}
+    inputs = checks.draw(case, index, 2)
+    calls = {name: (lambda f=functions[name]: f(*inputs)) for name in _passed(row)}
+    checks.context.at(f"while timing {case}")
+    with watch.load():
+        return timing.interleave(calls, clock, deadline=deadline)
+
+
+def _keep(
+    checks: Checks,
+    case: dict[str, Any],
+    row: dict[str, Any],
+    times: dict[str, Summary | Untimed],
+    ceilings: dict[str, Any],
+) -> None:
+    """Put the times into a case's row, or why there is none.
+
+    A time that the hardware cannot reach fails a variant. A peer is untrusted: it is recorded as
+    failed, and the run goes on.
+    """
+    results = _passed(row)
+    least = limits.least_seconds(row, ceilings)
+    for name, found in times.items():
+        result = results[name]
+        if isinstance(found, Untimed):
+            result["untimed"] = found.reason
+            continue
+        try:
+            timing.refuse_impossible(name, found, least)
+        except timing.Impossible as error:
+            if result["role"] == "variant":
+                checks.fail(name, f"{error} on case {case}", "look for a wrong cost()")
+            else:
+                result |= {"verdict": "failed", "reason": str(error)}
+            continue
+        result["time"] = found.as_dict()
+
+
 DOES: dict[Task, Callable[[Context], dict[str, Any]]] = {
-    Task.DESCRIBE: times.describe_machine,
+    Task.DESCRIBE: describe_machine,
     Task.LOOK: check_contract,
     Task.DUE: list_due,
     Task.DEMO: show_demo,
     Task.VERIFY: verify_snippet,
     Task.GLANCE: glance_at_snippet,
     Task.JUDGE: judge_snippet,
-    Task.TIME: times.time_snippet,
+    Task.TIME: time_snippet,
     Task.COMPILE: compile_snippet,
     Task.VIEW: view_snippet,
     Task.SPACE: survey_space,
