@@ -8,6 +8,7 @@ import math
 import os
 import tempfile
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -106,16 +107,21 @@ def unpacked(data: bytes) -> object:
         ValueError: these are no such bytes, or they hold more than LARGEST_PACKED.
     """
     try:
+        return json.loads(_decompressed(data))
+    except RecursionError:
+        raise ValueError("nests too deep") from None
+
+
+@lru_cache(maxsize=4)  # what is asked of one file is mostly asked several times in a row
+def _decompressed(data: bytes) -> bytes:
+    try:
         reader = lzma.LZMADecompressor(lzma.FORMAT_XZ)
         text = reader.decompress(data, LARGEST_PACKED)
     except lzma.LZMAError as error:
         raise ValueError(f"is no file of xz: {error}") from None
     if not reader.eof or reader.unused_data:
         raise ValueError(f"is cut off, or holds more than {LARGEST_PACKED} bytes")
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("nests too deep") from None
+    return text
 
 
 def sections(path: Path) -> dict[str, Any]:
