@@ -93,7 +93,7 @@ class Result:
     """What a launch did: warp-instructions in all, and counts for each instruction if asked.
 
     `samples`, if asked as well, are the worst requests of instructions, in order: those of global
-    memory, and those of shared memory; `papergpu.samples` says which they are and reads them.
+    memory, and those of shared memory; `papergpu.records` says which they are and reads them.
     `printed` is what its threads printed, which has been written to stdout.
     """
 

@@ -95,7 +95,7 @@ def test_of_each_kernel_its_largest_case_is_kept(monkeypatch: pytest.MonkeyPatch
          "triton/language/standard.py"),
         ("/usr/lib/python3/dist-packages/nvidia/cu13/include/cuda_fp16.hpp",
          "nvidia/cu13/include/cuda_fp16.hpp"),
-        ("/home/a/shelf/scripts/papergpu/headers/cub/cub.cuh", "papergpu/headers/cub/cub.cuh"),
+        ("/home/a/shelf/scripts/papergpu/deep/tile.cuh", "papergpu/deep/tile.cuh"),
         ("/opt/else/where.cuh", "where.cuh"),
         ("bare.cu", "bare.cu"),
     ],
