@@ -230,7 +230,7 @@ def serve(one: Clone) -> float:
         server = subprocess.Popen(words, cwd=one.root, env=one.environment, stdout=log, stderr=log,
                                   start_new_session=True)  # fmt: skip
     try:
-        awaited(url, "", 120)
+        awaited(url, "", 300)
         time.sleep(2)  # all that a start does is done
         sentence = "This sentence was not here before."
         with (one.root / "docs" / "about" / "measure.md").open("a", encoding="utf-8") as page:
