@@ -27,12 +27,12 @@ import warpshelf
 from warpshelf.bench import assemble
 from warpshelf.bench.run import Verdict
 from warpshelf.contract.snippet import Snippet
-from warpshelf.core.files import flaw, write_atomically
+from warpshelf.core.files import dump, flaw, write_atomically
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.project import Project
 from warpshelf.fleet.cluster import Lost
 from warpshelf.fleet.queue import Item
-from warpshelf.records import bundle, schema
+from warpshelf.records import bundle
 from warpshelf.records.schema import Record, contradiction, problem
 
 TOOLING = Path(warpshelf.__file__).parents[1]
@@ -78,7 +78,7 @@ class Spool:
         self.reads = reads
         self.folder = out.with_name(f"{out.name}.parts")
         self.full = False
-        self.texts: dict[Key, str] = {}  # of the bundle, as `schema.text` writes each
+        self.texts: dict[Key, str] = {}  # of the bundle, as `dump` writes each
         self.parts: dict[Key, Path] = {}
         self.made: dict[str, dict[str, tuple[str, str]]] = {}  # digest and date, by both
 
@@ -89,7 +89,7 @@ class Spool:
             ShelfError: the file is no bundle, or one in the folder is no record.
         """
         for record in bundle.read(self.out) if self.out.exists() else ():
-            self.texts[self._note(record)] = schema.text(record)
+            self.texts[self._note(record)] = dump(record)
         for path in sorted(self.folder.glob("[a-z]*.json")):
             self.parts[self._note(self._read(path))] = path
         return self
@@ -117,7 +117,7 @@ class Spool:
         slug = record["machine"]["slug"]
         path = self.folder / f"{record['snippet']}.{slug}.json"
         with self._writing(path):
-            write_atomically(path, schema.text(record))
+            write_atomically(path, dump(record))
         self.parts[self._note(record)] = path
 
     def _merge(self) -> None:

@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.batches import Batch
+from warpshelf.core.files import dump
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.project import Project
-from warpshelf.records import agreement, attestation, intake, schema, store
+from warpshelf.records import agreement, attestation, intake, store
 from warpshelf.records import attestation as origins
 from warpshelf.records.attestation import Origin, Statement
 from warpshelf.records.machine import CPU
@@ -28,13 +29,14 @@ AGAIN = "make it again with `shelf run`"
 
 def text(records: Iterable[Record]) -> str:
     """The records of a run as the text of one file, for `shelf import`."""
-    return text_of(map(schema.text, records))
+    return dump({"schema": SCHEMA, "records": list(records)})
 
 
 def text_of(texts: Iterable[str]) -> str:
-    """The same, of records as `schema.text` writes each: thousands need not be in memory."""
-    inner = ",\n".join(one.rstrip("\n") for one in texts)
-    return f'{{"schema": {SCHEMA},\n "records": [{inner}]}}\n'
+    """The same, of records as `dump` writes each: thousands need not be in memory as objects."""
+    inner = ",\n".join("  " + one.rstrip("\n").replace("\n", "\n  ") for one in texts)
+    records = f"[\n{inner}\n ]" if inner else "[]"
+    return f'{{\n "records": {records},\n "schema": {SCHEMA}\n}}\n'
 
 
 def _items(path: Path, shown: str) -> list[object]:
