@@ -28,7 +28,7 @@ RECORDS = ":(exclude)snippets/*/results/*"  # what a run itself changes
 TARGETS = agreement.TARGETS
 TRAVELS_WITH = Path(".shelf") / "commit"  # in a copy of a checkout that has no version control
 DEMO_LINES = 30  # that a demo may print
-SPACE_SECONDS = 1800.0  # to compile and execute every configuration of a space
+SPACE_SECONDS = 3600.0  # to compile and execute every configuration of a space
 
 
 @dataclass
