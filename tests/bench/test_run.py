@@ -152,6 +152,8 @@ def test_a_quick_run_tells_right_from_wrong_and_records_nothing(trial: Trial) ->
     assert "variant 'product' is wrong on case" in bad["findings"][0]["what"]
     assert not list((trial.root / "snippets").glob("*/results"))
     assert not (trial.root / ".shelf" / "ledger.json").exists()
+    wrong = trial.shelf("run", "--quick", "--force")
+    assert wrong.returncode == 2 and "records nothing" in wrong.stderr
 
 
 def committed(trial: Trial, text: str, **changes: object) -> Path:

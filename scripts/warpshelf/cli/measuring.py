@@ -82,6 +82,9 @@ def run(
     if kinds is not None and on is None:
         raise typer.BadParameter("is of a cluster; name one by --on", param_hint="--kinds")
     if quick:
+        if plan or force or all_ or out or on or only or budget is not None:
+            what = "goes with --workers and --json alone: it plans nothing and records nothing"
+            raise typer.BadParameter(what, param_hint="--quick")
         _quick(chosen(projects.find(), ids), workers, as_json)
         return
     from warpshelf.bench import run as runs
