@@ -6,13 +6,14 @@ dimension, with no columns beyond where the kernel can be told so: some kernels 
 behind their tile, and blocks at the edge less of it. Any other column does at least as much, so
 that the counts of one times the columns are a bound of those of the whole product.
 The PTX is assembled for the devices' sm_86, to see which loads and stores were merged. Prints a
-line for each kernel; `--record` keeps the counts in published_sgemm.json, from which a test makes
-the bounds anew. Run by hand, with CUDA's ptxas and nvdisasm: nothing of the checkouts is kept here.
+line for each kernel; `--record` keeps the counts in published_sgemm.json.xz, from which a test
+makes the bounds anew. Run by hand, with ptxas and nvdisasm: nothing of the checkouts is kept.
 """
 
 from __future__ import annotations
 
 import json
+import lzma
 import os
 import re
 import shutil
@@ -29,7 +30,7 @@ from warpshelf.look.bound import Bound, bound
 from warpshelf.look.work import Row, Work, with_widths, work
 
 TABLE = Path(__file__).with_suffix(".toml")
-FILE = Path(__file__).with_suffix(".json")
+FILE = Path(__file__).with_suffix(".json.xz")
 TARGET, ARCH = "sm_80", "sm_86"  # whose PTX is executed, and where it was timed
 ONES = 8  # of each row of a, the rest zeros, so that half precision is exact
 SECTION = re.compile(r"\s*\.section\s+\.text\.([^,\s]+)")
@@ -86,7 +87,7 @@ def timing(kernel: Data, rows: Iterable[Row]) -> Timing:
 
 def kept(kernel: Data) -> list[Row]:
     """The rows of a kernel that are kept in FILE."""
-    for one in json.loads(FILE.read_text(encoding="utf-8"))["kernels"]:
+    for one in json.loads(lzma.decompress(FILE.read_bytes()))["kernels"]:
         if (one["repository"], one["name"]) == (kernel["repository"], kernel["name"]):
             return [Row(row["form"], row["counts"], width=row["width"]) for row in one["rows"]]
     raise KeyError(f"{kernel['name']}: not in {FILE.name}; run {Path(__file__).name} --record")
@@ -231,7 +232,7 @@ def main(arguments: list[str]) -> int:
     if "--record" in arguments:
         rows = [json.dumps(one, separators=(",", ":"), sort_keys=True) for one in made]
         text = f'{{"arch":"{ARCH}","kernels":[\n' + ",\n".join(rows) + "\n]}\n"
-        FILE.write_text(text, encoding="utf-8")
+        FILE.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
     return 0
 
 

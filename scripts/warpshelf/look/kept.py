@@ -38,7 +38,7 @@ NAME = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+\.sm_[0-9]+")
 SIDES = ("ptx", "sass")
 DIFFERENCES = (("sass", "ptx"), ("sass", "live"), ("ptx", "line"))
 HERE = ("schema", "snippet", "digest")  # of a view, said once for all that are kept together
-SHORT = 1000  # machine instructions of a view that is kept to show another way
+SHORT = 900  # machine instructions of a view that is kept to show another way
 MOST = 80 * 1024  # bytes of what a page loads at once
 # How machine code multiplies matrices: a warp, four warps together, or the tensor core by itself.
 WAYS = {
