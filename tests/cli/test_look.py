@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Trial, sound_snippet
-from looking import view
+from looking import FIRST, SOURCE, view
 
 from warpshelf.bench import looking
 from warpshelf.contract import snippet
@@ -27,7 +27,9 @@ def keep(trial: Trial, *views: View) -> None:
 @pytest.fixture
 def made(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> Trial:
     """A project whose views are kept, where none can be made."""
-    trial.snippet("transpose", sound_snippet())
+    folder = trial.snippet("transpose", sound_snippet()).parent
+    text = "\n" * (FIRST - 1) + "\n".join(SOURCE) + "\n"
+    (folder / "transpose.cu").write_text(text, encoding="utf-8")
     keep(trial, *(view(name, arch) for name in ("naive", "tiled") for arch in ("sm_80", "sm_90")))
     monkeypatch.setattr(looking, "_made", None)
     monkeypatch.setenv("COLUMNS", "100")
@@ -50,10 +52,10 @@ def test_without_a_variant_all_stand_in_a_table(made: Trial) -> None:
 
 
 def test_a_variant_is_shown_line_by_line(made: Trial) -> None:
-    done = made.shelf("look", "transpose", "--variant", "naive", "--arch", "sm_80")
+    done = made.shelf("look", "transpose", "--variant", "naive")
     assert done.returncode == 0, done.stderr
     text = done.stdout
-    assert text.startswith("\nnaive: transpose_naive on sm_80\n64 × 64 float32; 2 × 2 blocks of 32")
+    assert text.startswith("\nnaive: transpose_naive on sm_90\n64 × 64 float32; 2 × 2 blocks of 32")
     assert "Occupancy: 64 of 64 warps (8 blocks), limited by threads" in text
     assert "with 40 registers: 48 of 64 warps (6 blocks), limited by registers" in text
     assert "Lower bound: 4,096 SM cycles, by load and store; no time" in text
@@ -130,7 +132,7 @@ def test_a_commit_is_compared_variant_by_variant(made: Trial) -> None:
     path = made.root / "snippets/transpose/transpose.py"
     path.write_text(f"{path.read_text()}\nCHANGED = 1\n")
     now = view("naive", registers=40)
-    now["lines"][2]["sectors"] = now["total"]["sectors"] = 640
+    now["lines"][4]["sectors"] = now["total"]["sectors"] = 640
     keep(made, now, view("tiled"))
     done = made.shelf("look", "transpose", "--against", "HEAD")
     assert done.returncode == 0, done.stderr

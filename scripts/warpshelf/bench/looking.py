@@ -83,11 +83,14 @@ def look(asked: Asked, tell: Callable[[Job], None] = lambda job: None, whole: bo
         raise ShelfError(snippet.findings)
     if snippet.kind != "kernel":
         raise _error(snippet, f"is a {snippet.kind} and has no kernel", "look at one that has")
-    ready = [one.view for one in kept.views_of(snippet)[0] if one.view["arch"] == asked.arch]
-    if ready and not whole:
-        names = list(dict.fromkeys(one["variant"] for one in ready))
-        variant = None if asked.variant is None else named(asked.variant, names, "variant")
-        seen = Seen([one for one in ready if variant in (None, one["variant"])])
+    known = [one for one in kept.summaries_of(snippet)[0] if one.view["arch"] == asked.arch]
+    wanted = {one.name: one.whole for one in known}
+    if known and asked.variant is not None:
+        names = list(dict.fromkeys(one.view["variant"] for one in known))
+        named(asked.variant, names, "variant")
+        wanted = {one.name: one.whole for one in known if one.view["variant"] == asked.variant}
+    if wanted and all(wanted.values()) and not whole:
+        seen = Seen([one.view for one in kept.views_of(snippet)[0] if one.name in wanted])
     else:
         seen = _made(asked, tell, whole)
     return _of_kernel(seen, asked.kernel)
