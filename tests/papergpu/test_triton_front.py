@@ -6,18 +6,38 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import papergpu
 import pytest
-from apart import HERE, cases, outcomes, python
+from apart import HERE, cases, outcomes, python, wrong
+from apart import SCRIPTS as SOURCES
 from conftest import exhaustive
 
-CASES = "front_cases.py"
-TARGETS = exhaustive(("sm_90", "sm_80"), "all architectures")
+# Scripts of cases, and the targets that each is run for; the first of them stands for all.
+SCRIPTS = {"front_cases.py": ["sm_90", "sm_80"], "descriptor_cases.py": ["sm_90", "sm_100"]}
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("case", cases(CASES))
-def test_kernel(case: str, target: str) -> None:
-    wrong = outcomes(CASES, target)[case]
+def every(script: str, *targets: str) -> list[object]:
+    """The cases of a script, for each target."""
+    return [(script, case, target) for target in targets for case in cases(script)]
+
+
+FIRST = [one for script, (first, _) in SCRIPTS.items() for one in every(script, first)]
+LATER = [one for script, (_, *more) in SCRIPTS.items() for one in every(script, *more)]
+
+
+@pytest.mark.parametrize(
+    ("script", "case", "target"),
+    exhaustive([*FIRST, *LATER], "all architectures", light=len(FIRST)),
+)
+def test_kernel(script: str, case: str, target: str) -> None:
+    wrong = outcomes(script, target)[case]
+    assert not wrong, wrong
+
+
+@pytest.mark.exhaustive("all architectures: what Triton has for sm_100 alone")
+@pytest.mark.parametrize("case", cases("blackwell_cases.py"))
+def test_kernel_for_blackwell(case: str) -> None:
+    wrong = outcomes("blackwell_cases.py")[case]
     assert not wrong, wrong
 
 
@@ -72,3 +92,46 @@ def test_a_command_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
     assert gone.returncode == 1 and "gone.py: there is no such script" in gone.stderr
     old = python("-m", "papergpu", "run", "--target", "sm_70", str(tmp_path / "gone.py"))
     assert old.returncode == 2 and "'sm_70' is no target that is executed" in old.stderr
+
+
+# Processes apart, in which the kernels above are run.
+
+
+def test_the_package_is_never_the_folder_of_its_tests() -> None:
+    assert Path(papergpu.__file__ or "").parent == SOURCES / "papergpu"
+    done = python("-c", "import papergpu; print(papergpu.__file__)")
+    assert done.stdout.strip() == str(SOURCES / "papergpu" / "__init__.py"), done.stderr
+    assert not (HERE / "__init__.py").exists()
+
+
+APART = """
+import json, os, sys
+from apart import cases, wrong
+
+def case_right(word): pass
+def case_wrong(word): raise ValueError(word)
+def helper(): pass
+
+if sys.argv[1] == "fail":
+    sys.exit("it cannot go on")
+print("something else")
+print(json.dumps({name: wrong(globals()[name], sys.argv[1]) for name in cases(__file__)}))
+"""
+
+
+def test_what_is_wrong_comes_back_by_case(tmp_path: Path) -> None:
+    path = tmp_path / "some_cases.py"
+    path.write_text(APART)
+    assert cases(str(path)) == ["case_right", "case_wrong"]
+    found = outcomes(str(path), "mend it")
+    assert found["case_right"] == "" and found["case_wrong"].endswith("ValueError: mend it\n")
+    with pytest.raises(AssertionError, match="it cannot go on"):
+        outcomes(str(path), "fail")
+
+
+def test_an_interrupt_is_no_outcome() -> None:
+    def stopped() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        wrong(stopped)

@@ -7,6 +7,7 @@ import re
 import papergpu
 import pytest
 import torch
+from conftest import exhaustive
 
 from snippets.bulk_copy import bulk_copy as ours
 from snippets.bulk_copy import cases
@@ -237,7 +238,7 @@ def machine_code(way: str, target: str) -> str:
     return " ".join(word for word in words if word.startswith(KEPT))
 
 
-@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize("target", exhaustive(["sm_90", "sm_80", "sm_100"], "all architectures"))
 def test_loads_are_on_their_way_before_anyone_waits_for_room(target, monkeypatch):
     """And room is given back before anything is computed."""
     monkeypatch.setenv("PAPERGPU_TARGET", target)

@@ -8,6 +8,7 @@ from pathlib import Path
 import papergpu
 import pytest
 import torch
+from conftest import exhaustive
 
 from snippets.matmul_languages import matmul_languages as ours
 from warpshelf.worker import code
@@ -103,7 +104,7 @@ def loops(language: str, target: str) -> tuple[dict[str, int], str]:
     )
 
 
-@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize("target", exhaustive(["sm_90", "sm_80", "sm_100"], "all architectures"))
 def test_the_same_loop_in_each_language(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where each says mma.sync it is the same; Triton alone changes with the architecture."""
     monkeypatch.setenv("PAPERGPU_TARGET", target)  # of CUDA C++; Triton is told apart

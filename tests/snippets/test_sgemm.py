@@ -6,6 +6,7 @@ import re
 
 import pytest
 import torch
+from conftest import exhaustive
 
 from snippets.sgemm import cases, sgemm
 from warpshelf.look import binary
@@ -45,7 +46,7 @@ def test_rows_that_overlap_are_read_where_they_are(monkeypatch):
         assert torch.equal(sgemm.multiply(a, torch.eye(9), rung), a)
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize("arch", exhaustive(["sm_90", "sm_80", "sm_100"], "all architectures"))
 def test_compiled_rungs_load_as_predicted(arch, tmp_path):
     """Loads from shared memory by multiply-add, and barriers, in the machine code itself."""
     rungs = [sgemm.RUNGS[name] for name in ("float4", "warp tiles", "double buffered")]

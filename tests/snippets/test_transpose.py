@@ -8,6 +8,7 @@ from pathlib import Path
 import papergpu
 import pytest
 import torch
+from conftest import exhaustive
 
 from snippets import cuda
 from snippets.transpose import transpose
@@ -128,7 +129,7 @@ def test_16_bytes_are_moved_where_they_can_be(x, kernel):
     assert one.name == kernel
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize("arch", exhaustive(["sm_90", "sm_80", "sm_100"], "all architectures"))
 def test_compiled_loads_are_wide_and_all_on_their_way_at_once(arch, tmp_path):
     """In the machine code: four loads before the first store into the tile."""
     code, symbols = transpose.KERNELS.cubin([way.kernel for way in WAYS.values()], arch)

@@ -47,6 +47,7 @@ def test_more_blocks_than_a_grid_has_are_refused(way, monkeypatch):
         ours.compact(torch.ones(2 * size + 1), 0.0, way)
 
 
+@pytest.mark.exhaustive("shapes beyond its cases")
 def test_nothing_is_summed_kept_and_counted():
     for way in ours.SUMS:
         assert ours.total(torch.empty(0, dtype=torch.int32), way) == 0
@@ -105,6 +106,7 @@ def test_words_of_integers_wrap():
         assert ours.total(x, way).item() == 2**30  # 5 * 2**30 less 2**32
 
 
+@pytest.mark.exhaustive("what libraries of CUDA compile to")
 def test_libraries_choose_one_instruction_for_integers_and_shuffles_for_floats(tmp_path):
     """What the page says of the machine code, and of ours beside it."""
     ways = {way: f"sum_of<{method}, {{}}>" for way, method in ours.SUMS.items()}

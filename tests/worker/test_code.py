@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, exhaustive
 
 from warpshelf.bench import assemble
 from warpshelf.bench.pool import Job, Pool
@@ -18,7 +18,7 @@ from warpshelf.worker.task import Task
 SIDE = 512  # of the matrix that is counted
 
 
-@pytest.fixture(scope="module", params=agreement.TARGETS)
+@pytest.fixture(scope="module", params=exhaustive(agreement.TARGETS, "all architectures"))
 def views(request: pytest.FixtureRequest) -> dict[str, view.View]:
     """The views of `transpose` by variant, made here for each target in turn."""
     project = Project(ROOT)

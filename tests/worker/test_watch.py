@@ -9,6 +9,7 @@ import numpy as np
 import papergpu
 import pytest
 import torch
+from conftest import exhaustive
 from cudasnippet import CASES, SOUND, TARGETS, verified
 from papergpu import session
 
@@ -49,7 +50,7 @@ def test_three_calls_meet_every_schedule(rank: int, counted: bool) -> None:
 
 
 @pytest.mark.parametrize("needs", ["", "NEEDS"])
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", exhaustive(TARGETS, "all architectures"))
 def test_every_case_meets_every_schedule_on_its_first_target_and_what_is_counted_on_each(
     needs: str, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,7 +104,7 @@ def test_settings_end_with_the_call() -> None:
     assert watch.under == ' on sm_90 under papergpu.settings(schedule="robin", seed=0)'
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", exhaustive(TARGETS, "all architectures"))
 def test_a_sound_kernel_passes_under_every_schedule(
     target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
