@@ -16,6 +16,7 @@ from conftest import ROOT, Trial, exhaustive, new_trial
 from warpshelf.bench import mutants as judging
 from warpshelf.contract import mutants, scaffold, snippet
 from warpshelf.core.project import Project
+from warpshelf.records import store
 
 # The id of each kind's example, and the first line that its demo prints.
 KINDS = {
@@ -81,7 +82,7 @@ def test_every_kind_passes(made: Made) -> None:
 def test_the_record_holds_what_was_checked(made: Made, kind: str) -> None:
     name, first = KINDS[kind]
     [path] = (made.trial.root / "snippets" / name / "results").glob("*.json")
-    record = json.loads(path.read_text())
+    record = store.load(Project(made.trial.root), path)
     assert record["demo"].splitlines()[0] == first
     if kind in ("triton", "cuda"):
         verdicts = [row["verdict"] for case in record["cases"] for row in case["results"]]
