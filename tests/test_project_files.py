@@ -314,7 +314,7 @@ def test_files_that_a_document_links_exist(path: Path) -> None:
 
 
 def test_documented_files_exist() -> None:
-    shown = typed(r"\b(?:tests|scripts|snippets)/[\w/]+\.\w+")
+    shown = typed(r"\b(?:tests|scripts|snippets)/[\w/]+(?:\.\w+)+")
     made = {path for path in shown if "softmax_online" in path}
     assert shown > made
     assert [path for path in sorted(shown - made) if not (ROOT / path).exists()] == []

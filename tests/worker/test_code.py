@@ -48,7 +48,7 @@ def line_with(found: view.View, *words: str) -> dict[str, Any]:
 def test_each_is_shaped_and_kept(views: dict[str, view.View]) -> None:
     for one in views.values():
         assert view.problem({**one, "digest": "sha256:" + "0" * 64}) is None
-        assert kept.files_of({**one, "digest": "sha256:" + "0" * 64})
+        assert kept.page({**one, "digest": "sha256:" + "0" * 64})
 
 
 def test_a_naive_store_touches_32_sectors(views: dict[str, view.View]) -> None:

@@ -53,11 +53,12 @@ def files(root: Path, folder: Path) -> list[Path]:
             pending.extend(_module_files(root, path.parent, name))
         if path.name == CASES_FILE:
             reads = definitions.of(root, path.read_bytes(), ".py").reads
-            found |= dict.fromkeys(_records(root, reads))
+            found |= dict.fromkeys(records_read(root, reads))
     return sorted(found)
 
 
-def _records(root: Path, names: Iterable[str]) -> Iterator[Path]:
+def records_read(root: Path, names: Iterable[str]) -> Iterator[Path]:
+    """The files with the records of the snippets of these names, which a snippet may read."""
     for name in names:
         results = root / "snippets" / name / "results"
         yield from (path for path in results.glob("*") if path.suffix in (".json", ".xz"))
@@ -118,7 +119,7 @@ class _Reached:
             for use in {*source.uses(), *source.script.uses}:
                 self._follow(path, use, own=True)
             if path.endswith(f"/{CASES_FILE}"):
-                for record in _records(self.root, source.reads):
+                for record in records_read(self.root, source.reads):
                     self._whole(self._name(record))
         seen = set()
         while self.pending:

@@ -26,6 +26,7 @@ from typing import Any
 import warpshelf
 from warpshelf.bench import assemble
 from warpshelf.bench.run import Verdict
+from warpshelf.contract import digest
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.files import dump, flaw, write_atomically
 from warpshelf.core.findings import Finding, ShelfError
@@ -50,11 +51,11 @@ def packed(project: Project, snippets: Iterable[Snippet]) -> Iterator[Path]:
         # Views and records are most of a checkout's bytes, and a run there starts from none.
         without = shutil.ignore_patterns("__pycache__", ".*", "results")
         shutil.copytree(project.snippets, folder / "snippets", ignore=without)
-        for id_ in {id_ for one in snippets for id_ in one.needs.get("records", ())}:
-            for path in sorted((project.snippets / id_ / "results").glob("*.json")):
-                target = folder / path.relative_to(project.root)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, target)
+        read = {id_ for one in snippets for id_ in one.needs.get("records", ())}
+        for path in digest.records_read(project.root, read):
+            target = folder / path.relative_to(project.root)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
         shutil.copyfile(project.root / "mkdocs.yml", folder / "mkdocs.yml")
         if commit := assemble.commit(project.root):
             note = folder / assemble.TRAVELS_WITH
