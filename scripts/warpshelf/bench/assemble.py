@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib.util import find_spec
@@ -108,10 +108,10 @@ class Gathered:
         kernel = viewed and self.on_cpu and self.snippet.kind == "kernel"
         views = kernel and (force or not self.old_is_current or not self._has_views)
         if self._executes:
-            seconds = self.snippet.seconds + (compile_seconds if views else 0.0)
             for target in self.targets:
-                job = self._job(Task.VERIFY, seconds, target)
+                job = self._job(Task.VERIFY, self.snippet.seconds, target)
                 if target is not None and views:
+                    job = replace(job, then=compile_seconds)
                     job.details["viewed"] = True
                 jobs.append(job)
         elif self.on_cpu and self.snippet.kind == "kernel":  # what is due is to be known anyway

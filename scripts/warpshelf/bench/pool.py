@@ -46,6 +46,7 @@ def most_on_gpu(machine: Mapping[str, Any]) -> int:
 class Job:
     """One piece of work: what to do, for which snippet, within how many seconds.
 
+    `then` are the seconds that a child has from where it says that its first part is done.
     `on_gpu` says that it holds a share of the GPU, `alone` that nothing else may run meanwhile.
     """
 
@@ -55,6 +56,7 @@ class Job:
     details: dict[str, Any] = field(default_factory=dict)
     on_gpu: bool = False
     alone: bool = False
+    then: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -241,9 +243,14 @@ class _Child:
         self.process.start()
         # Not before: the first child waits until the fork server has imported torch.
         self.started = time.monotonic()
-        self.limit = self.started + job.seconds
+        self.seconds = job.seconds  # that it has in all
         theirs.close()
         printing.close()
+
+    @property
+    def limit(self) -> float:
+        """When it has run too long."""
+        return self.started + self.seconds
 
     def handles(self) -> list[Connection | int]:
         return [*self.open, self.process.sentinel]
@@ -263,7 +270,7 @@ class _Child:
             return self._outcome(self.answer, None if self.answer else self._exit())
         if time.monotonic() >= self.limit:
             self.end()
-            return self._outcome(None, f"still running after {self.job.seconds:g} s")
+            return self._outcome(None, f"still running after {self.seconds:.4g} s")
         return None
 
     def _read_output(self, everything: bool) -> None:
@@ -286,6 +293,8 @@ class _Child:
                 return
             self.place = message.get("at", self.place)
             self.answer = message.get("answer", self.answer)
+            if message.get("goes on") and self.seconds == self.job.seconds:
+                self.seconds = time.monotonic() - self.started + self.job.then
             if not everything:
                 return
 

@@ -82,9 +82,12 @@ def _verified(context: Context, proof: Obligations) -> dict[str, Any]:
     answer = checks.answer()
     if checks.failures:  # what failed leaves no record, and so nothing to hold against what is due
         return answer
-    found = _views(context, checks) if job.get("viewed") else {}
+    viewed: dict[str, Any] = {}
+    if job.get("viewed"):
+        context.say({"goes on": True})
+        viewed = _views(context, checks)
     wanted = checks.share.whole and job["due"]
-    return {**answer, **found, "due": costs.due(checks) if wanted else []}
+    return {**answer, **viewed, "due": costs.due(checks) if wanted else []}
 
 
 def glance_at_snippet(context: Context) -> dict[str, Any]:
