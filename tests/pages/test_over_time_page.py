@@ -183,6 +183,7 @@ def test_results_have_every_record_and_count_a_kind_once(visit: Visit) -> None:
     assert said == f"of 6 times, {HERE[0]} is faster in 1, slower in 1, tied in 4"
 
 
+@pytest.mark.exhaustive("pages whose kinds are looked at without several records")
 @pytest.mark.parametrize("page", ["kernel/", "results/"])
 def test_axe_finds_nothing(visit: Visit, page: str) -> None:
     tab = visit.go(page)

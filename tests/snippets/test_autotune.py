@@ -63,6 +63,7 @@ def test_the_record_has_every_configuration_and_none_beats_the_multiply_adds() -
         assert all(row.figures[4] >= least for row in rows)
 
 
+@pytest.mark.exhaustive("configurations that a survey has compiled and counted")
 def test_some_configurations_are_made_again_as_they_are_on_record() -> None:
     """On the main architecture, three of them: all take minutes."""
     record = store.load(Project(ROOT), RECORD)
