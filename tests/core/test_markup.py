@@ -13,7 +13,17 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from warpshelf.core.markup import attribute, escape, href, plain, preformatted, prose
+from warpshelf.core.markup import (
+    MARKS,
+    attribute,
+    escape,
+    href,
+    passed_on,
+    plain,
+    preformatted,
+    prose,
+    unmarked,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 HOSTILE = [
@@ -276,3 +286,21 @@ def test_prose_is_inert_too(text: str) -> None:
     shown = prose(f"`{text}`")
     inside = shown.replace("<code>", "").replace("</code>", "")
     assert not re.search(r"[<>`*_\[\]{}]", inside)
+
+
+TABLE = '<table class="a" data-search-exclude="yes">\n<tr><td>*1*</td></tr>\n\n</table>'
+
+
+def test_what_no_search_reads_is_passed_on_and_the_rest_is_read() -> None:
+    text = f"<div>\n{TABLE} <p>{TABLE}</p>\n<table><tr><td>2</td></tr></table>\n</div>\n\n*b*\n"
+    marked = passed_on(text)
+    assert marked.count(TABLE.join(MARKS)) == marked.count(MARKS[0]) == 2
+    assert unmarked(marked) == text
+    made = markdown.markdown(marked, extensions=["md_in_html"])
+    assert unmarked(made) == markdown.markdown(text, extensions=["md_in_html"])
+
+
+def test_the_theme_takes_out_the_marks() -> None:
+    theme = (ROOT / "docs/overrides/theme/main.html").read_text(encoding="utf-8")
+    shown = theme[theme.index("{% block content %}") :]
+    assert all(f"replace('{mark}', \"\")" in shown for mark in MARKS)

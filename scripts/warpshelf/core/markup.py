@@ -103,3 +103,24 @@ def preformatted(text: str, classes: Sequence[str] = ()) -> str:
     shown = shown.replace("\n", "&#10;").replace("\t", "&#9;")
     # The HTML parser drops a line break right after <pre>; <code> stands between, so none is lost.
     return f"<pre{attributes}><code>{shown}</code></pre>"
+
+
+# What no search reads, Markdown and a builder's other parsers need not read either, which was half
+# of a build's time. They pass on unread what stands in a script; docs/overrides/theme/main.html
+# takes these marks out of each page.
+MARKS = ('<script type="text/html">', "</script >")
+UNSEARCHED = re.compile(
+    r'<(?P<tag>table|svg)\b[^>]* data-search-exclude="yes".*?</(?P=tag)>', re.DOTALL
+)
+
+
+def passed_on(text: str) -> str:
+    """Markdown whose tables and pictures that no search reads are marked to be passed on unread."""
+    return UNSEARCHED.sub(lambda found: found[0].join(MARKS), text)
+
+
+def unmarked(text: str) -> str:
+    """The text before `passed_on`."""
+    for mark in MARKS:
+        text = text.replace(mark, "")
+    return text

@@ -22,6 +22,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from warpshelf.core.findings import Finding, ShelfError
+from warpshelf.core.markup import unmarked
 from warpshelf.core.places import address
 from warpshelf.core.project import Project
 from warpshelf.live import runtime
@@ -194,7 +195,7 @@ def _expanded(text: str, fragments: Path) -> list[str]:
         found = INCLUDE.fullmatch(line)
         path = fragments / found["name"] if found else None
         if found and path and path.is_file():
-            inner = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
+            inner = unmarked(path.read_text(encoding="utf-8")).rstrip("\n").split("\n")
             lines += [found["indent"] + row if row else row for row in inner]
         else:
             lines.append(line)

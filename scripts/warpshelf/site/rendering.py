@@ -11,6 +11,7 @@ from warpshelf.contract import snippet
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.files import write_atomically
 from warpshelf.core.findings import Finding
+from warpshelf.core.markup import passed_on
 from warpshelf.core.project import Project
 from warpshelf.look import kept
 from warpshelf.records import attestation, history, ledger, schema
@@ -67,7 +68,7 @@ def render(project: Project) -> tuple[list[Finding], int]:
     findings += live.findings
     texts |= live.fragments
     texts |= _references(held.snippets)
-    changed = _mirror(project.fragments, texts)
+    changed = _mirror(project.fragments, {name: passed_on(text) for name, text in texts.items()})
     changed += _mirror(project.published_records, published)
     views, wrong = _views(held.snippets)
     findings += wrong
@@ -146,9 +147,20 @@ def _references(snippets: Iterable[Snippet]) -> dict[str, str]:
     found: dict[str, list[str]] = {sort: [] for sort in SORTS}
     for one in snippets:
         if not one.findings:
-            found[_sort(one)].append(f"::: {one.id}")
-    texts = {f"reference/snippets/{sort}.md": "\n\n".join(found[sort]) + "\n" for sort in SORTS}
+            found[_sort(one)].append(one.id)
+    texts = {f"reference/snippets/{sort}.md": _contracts(found[sort]) for sort in SORTS}
     return texts | {"reference/tooling.md": reference.rooms(Path(__file__).parents[1]) + "\n"}
+
+
+def _contracts(names: list[str]) -> str:
+    """What mkdocstrings makes the contracts of.
+
+    It looks through all folders for what it has not read yet, so the first one has it read all.
+    """
+    blocks = [f"::: {name}\n" for name in names]
+    if names[1:]:
+        blocks[0] += f"    options:\n      preload_modules: [{', '.join(names)}]\n"
+    return "\n".join(blocks) or "\n"
 
 
 def _sort(one: Snippet) -> str:
