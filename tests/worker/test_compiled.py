@@ -456,6 +456,23 @@ def test_values_are_drawn_where_a_wrapper_reads_them_or_integers_lead() -> None:
         if not x.any().item():
             raise ValueError("zeros")
 
+    def multiplies(kind: str, x: torch.Tensor, lengths: torch.Tensor | None) -> None:
+        y = x @ x.T
+        y *= 2
+        y[0] = 1
+        seen.append(y)
+        assert y.shape == (len(x), len(x)) and y.is_contiguous() and y.data_ptr() % 16 == 0
+        assert y.T.untyped_storage().data_ptr() == y.data_ptr() and y[1:].argmax(-1).eq(0).all()
+
     assert not called(8, False, takes).any()
     assert called(8, True, takes).any() and called(8, False, reads).any()
     assert not called(8192, True, takes).any()  # large beside the integers
+    assert not called(8192, True, multiplies)[:2].any()  # nobody computes with these
+
+
+def test_beside_large_tensors_small_ones_are_computed_with() -> None:
+    with compiled.Hollow():
+        large, small = torch.randn(2**11, 2**11), torch.arange(4.0)
+        assert not (large * 2 + 1).any() and (small + 1).tolist() == [1, 2, 3, 4]
+        assert large[0].add_(1) is not None and not large.any()
+        assert (large.requires_grad_() + 1).sum().backward() is None and large.grad is not None

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from warpshelf.contract.architectures import covered
 from warpshelf.contract.values import OF_VIEWS, Case, Obligations, form
@@ -146,25 +147,71 @@ class Read(Exception):
     """A wrapper asks for a value of its inputs."""
 
 
-class _Unread(TorchFunctionMode):
-    """Nothing asks for a value."""
+class Hollow(TorchFunctionMode):
+    """Large floating-point numbers are zeros, in memory that nobody has touched.
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if getattr(func, "__name__", "") in READS:
-            raise Read
-        return func(*args, **(kwargs or {}))
+    So is what follows from them, which has its layout and is not computed. What is not of floating
+    point, such as an index, is. Where `unread`, asking for a value raises Read.
+    """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.unread = False
+        self._held: dict[int, torch.Tensor] = {}  # by address, at which nothing else begins then
 
-class _Undrawn(TorchFunctionMode):
-    """Large random numbers are zeros, in memory that nobody has touched."""
+    def like(self, layout: torch.Tensor) -> torch.Tensor:
+        """A hollow tensor of this layout."""
+        made = untouched(layout)
+        self._held[made.untyped_storage().data_ptr()] = made
+        return made
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         told = kwargs or {}
-        if func in (torch.randn, torch.rand):
-            shape = func(*args, **{**told, "device": "meta", "generator": None})
+        if self.unread and getattr(func, "__name__", "") in READS:
+            raise Read
+        if func in (torch.randn, torch.rand, torch.zeros):
+            undrawn = {"device": "meta"} | dict.fromkeys({"generator"} & {*told})
+            shape = func(*args, **(told | undrawn))
             if shape.is_floating_point() and shape.untyped_storage().nbytes() >= DRAWN_BYTES:
-                return untouched(shape)
+                return self.like(shape)
+        elif found := self._following(func, args, told):
+            return found[0]
         return func(*args, **told)
+
+    def _following(self, func: Any, args: Any, told: Any) -> tuple[Any] | None:
+        """What a function makes of hollow tensors; None where it has to be called."""
+        given, form = tree_flatten((args, told))
+        tensors = [one for one in given if isinstance(one, torch.Tensor)]
+        own = isinstance(func, torch._ops.OpOverload | torch._ops.OpOverloadPacket)  # may launch
+        learns = any(one.requires_grad for one in tensors)
+        hollow = any(one.untyped_storage().data_ptr() in self._held for one in tensors)
+        if own or learns or not hollow:
+            return None
+        bare: list[Any] = [_bare(one) for one in given]
+        try:
+            of, by_name = tree_unflatten(bare, form)
+            made = func(*of, **by_name)
+        except Exception:  # whatever needs data
+            return None
+        if func is torch.Tensor.__setitem__:
+            return (None,) if given[0].is_floating_point() else None
+        for one, other in zip(given, bare, strict=True):
+            if isinstance(one, torch.Tensor) and made is other:  # which it changed, or left
+                return None if made.requires_grad or not one.is_floating_point() else (one,)
+        parts, form = tree_flatten(made)
+        places = {one.untyped_storage()._cdata for one in bare if isinstance(one, torch.Tensor)}
+        for one in parts:
+            fresh = isinstance(one, torch.Tensor) and one.is_meta and one.is_floating_point()
+            if not fresh or one.untyped_storage()._cdata in places:  # a view is made by asking
+                return None
+        return (tree_unflatten([self.like(one) for one in parts], form),) if parts else None
+
+
+def _bare(item: object) -> object:
+    """The layout of a tensor, without data; anything else as it is, but that nothing is drawn."""
+    if isinstance(item, torch.Tensor):
+        return torch.empty_strided(item.shape, item.stride(), dtype=item.dtype, device="meta")
+    return None if isinstance(item, torch.Generator) else item
 
 
 def untouched(like: torch.Tensor) -> torch.Tensor:
@@ -187,6 +234,7 @@ class Inputs:
     def __init__(self, proof: Obligations, case: Case) -> None:
         assert proof.inputs is not None
         self._make, self._case = proof.inputs, case
+        self._hollow = Hollow()
         self._bare = self._layouts()
         self._real: Sequence[object] | None = None
 
@@ -198,21 +246,23 @@ class Inputs:
         tensors = [item for item in made if isinstance(item, torch.Tensor)]
         if not all(item.is_floating_point() and item.is_meta for item in tensors):
             return None
-        return [untouched(item) if isinstance(item, torch.Tensor) else item for item in made]
+        return [self._hollow.like(one) if isinstance(one, torch.Tensor) else one for one in made]
 
     def call(self, function: Callable[..., object]) -> None:
         """Call a function on them."""
         if self._bare is not None:
             try:
-                with _Unread():
+                self._hollow.unread = True
+                with self._hollow:
                     function(*self._bare)
                 return
             except Exception:  # if it is the wrapper's own, it comes again
                 self._bare = None
-        if self._real is None:
-            with _Undrawn():
+        self._hollow.unread = False
+        with self._hollow:
+            if self._real is None:
                 self._real = self._make(self._case, "cpu", torch.Generator("cpu").manual_seed(0))
-        function(*self._real)
+            function(*self._real)
 
 
 def sm(arch: str) -> int:
