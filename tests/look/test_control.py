@@ -1,9 +1,12 @@
-"""Control codes of machine instructions."""
+"""Control codes of machine instructions, and the lines of PTX that these come from."""
 
+import struct
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpshelf.look.binary import MASK, SHIFT, code_of, control
+from warpshelf.look.binary import MASK, SHIFT, code_of, control, program, sections
 
 
 def test_a_load_that_is_waited_for_says_so() -> None:
@@ -28,3 +31,36 @@ def test_nothing_of_a_code_is_lost(upper: int) -> None:
     )  # fmt: skip
     assert back == code == upper >> SHIFT & MASK
     assert len(str(one)) == len("B------:R-:W-:-:S00")
+
+
+def lines_told(opcodes: bytes, version: int = 2) -> bytes:
+    """A program of lines: instructions of one byte, lines -5 to 8 and 10 opcodes, as NVRTC's."""
+    head = struct.pack("<BBbBB", 1, 1, -5, 14, 10) + bytes([0, 1, 1, 1, 1, 0, 0, 0, 1]) + b"\0\0"
+    rest = struct.pack("<HI", version, len(head)) + head + opcodes
+    return struct.pack("<I", len(rest)) + rest
+
+
+def test_each_opcode_of_a_program_of_lines_is_read() -> None:
+    told = lines_told(
+        b"\x00\x09\x02" + (0x100).to_bytes(8, "little")  # at address 0x100
+        + b"\x03\xff\x00\x01"  # 127 lines on, told
+        + b"\x03\x7f\x02\x80\x01\x01"  # a line back and 128 bytes on, told
+        + b"\x04\x02\x05\x07\x06\x07\x00\x05\x90\x01\x02\x03\x04"  # what tells no line
+        + b"\x08\x09\x10\x00" + bytes([10 + 14 * 2 + 5 + 3])  # 17, 16 and 2 bytes on; 3 lines
+        + b"\x00\x01\x01" + bytes([10 + 6])  # the end; of the next one a line
+    )  # fmt: skip
+    at = 0x100 + 128
+    assert list(program(b"before" + told, 6)) == [
+        (0x100, 128, False),
+        (at, 127, False),
+        (at + 17 + 16 + 2, 130, False),
+        (at + 17 + 16 + 2, 130, True),
+        (0, 2, False),
+    ]
+
+
+def test_what_is_no_binary_and_lines_of_another_version_are_refused() -> None:
+    with pytest.raises(ValueError, match="no ELF file of 64 bits"):
+        sections(b"\x7fELF\x01" + bytes(60))
+    with pytest.raises(ValueError, match="DWARF 5, of which 2 and 3 are read"):
+        list(program(lines_told(b"", version=5), 0))

@@ -134,9 +134,7 @@ def test_of_other_architectures_the_totals_are_kept_but_for_another_way_to_multi
         "tiled.transpose-tiled.sm_90",
         "very-long.transpose-naive.sm_90",
     ]
-    assert [one.name for one in kept.views_of(sound)[0]] == [
-        one.name for one in every if one.whole
-    ]
+    assert [one.name for one in kept.views_of(sound)[0]] == [one.name for one in every if one.whole]
 
 
 def test_a_summary_is_the_view_without_its_lists(sound: Snippet) -> None:
@@ -148,8 +146,7 @@ def test_a_summary_is_the_view_without_its_lists(sound: Snippet) -> None:
     assert all(problem(one.view, SUMMARY) is None for one in every)
     assert every[0].view["sass"] == {"live": [max(full[0].view["sass"]["live"])]}
     assert [one.build for one in every] == [
-        kept.of(one).build
-        for one in (larger(3), view("naive", "sm_80"), view("naive"))
+        kept.of(one).build for one in (larger(3), view("naive", "sm_80"), view("naive"))
     ]
 
 

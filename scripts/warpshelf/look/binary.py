@@ -21,7 +21,6 @@ the notation is CuAssembler's, `B0-----:R-:W2:Y:S04`.
 from __future__ import annotations
 
 import importlib.util
-import inspect
 import os
 import re
 import shutil
@@ -29,17 +28,17 @@ import struct
 import subprocess
 import tempfile
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 OS_ABI, ABI_VERSION, FLAGS = 7, 8, 48  # bytes of the header
 OLD, NEW = 51, (65, 8)  # OS ABI before CUDA 13; OS ABI and ABI version of it
 RELEASE, WIDE = 0x6 << 24, 0x4  # of the flags: the ABI's own, and addresses of 64 bits
 PTX, LINES = ".nv_debug_ptx_txt", ".nv_debug_line_sass"
 SIZED, REGISTERS = 4, 0x2F  # an attribute of .nv.info with its size; registers by symbol
+SYMBOL, FUNCTION_SYMBOL = 24, 2  # bytes of a row of the table of symbols; its type of a function
 COUNTED = 254  # registers at most of a kernel whose live ones nvdisasm counts
 
 
@@ -59,28 +58,58 @@ def countable(cubin: bytes) -> bytes:
 
     A thread has 255 at most, and nvdisasm 13 takes 254 at most. The code stays as it is.
     """
-    from elftools.elf.elffile import ELFFile
-
-    made = bytearray(cubin)
-    found = ELFFile(BytesIO(cubin)).get_section_by_name(".nv.info")
-    if found is None:
-        return cubin
-    data, at = found.data(), 0
-    while at + 4 <= len(data):
-        form, attribute, size = struct.unpack_from("<BBH", data, at)
+    made, (found, _) = bytearray(cubin), named(cubin, ".nv.info")
+    at, end = (found.offset, found.offset + found.size) if found else (0, 0)
+    while at + 4 <= end:
+        form, attribute, size = struct.unpack_from("<BBH", cubin, at)
         if (form, attribute, size) == (SIZED, REGISTERS, 8):
-            (count,) = struct.unpack_from("<I", data, at + 8)
-            struct.pack_into("<I", made, found["sh_offset"] + at + 8, min(count, COUNTED))
+            (count,) = struct.unpack_from("<I", cubin, at + 8)
+            struct.pack_into("<I", made, at + 8, min(count, COUNTED))
         at += 4 + (size if form == SIZED else 0)
     return bytes(made)
 
 
+class Section(NamedTuple):
+    """A section of a binary: its name, where it lies, and the section that it is linked to."""
+
+    name: str
+    offset: int
+    size: int
+    link: int
+
+
+def sections(cubin: bytes) -> list[Section]:
+    """The sections of a binary, in order.
+
+    Raises:
+        ValueError: it is no ELF file of 64 bits.
+    """
+    if cubin[:5] != b"\x7fELF\x02":
+        raise ValueError("the binary is no ELF file of 64 bits")
+    (table,) = struct.unpack_from("<Q", cubin, 40)
+    size, count, names = struct.unpack_from("<HHH", cubin, 58)
+    found = [struct.unpack_from("<IIQQQQI", cubin, table + size * at) for at in range(count)]
+    texts = found[names][4] if found else 0
+
+    def name(at: int) -> str:
+        return cubin[at : cubin.index(b"\0", at)].decode()
+
+    # A section of type 8 has a size, and no bytes in the file.
+    return [
+        Section(name(texts + one[0]), one[4], 0 if one[1] == 8 else one[5], one[6]) for one in found
+    ]
+
+
+def named(cubin: bytes, *names: str) -> tuple[Section | None, list[Section]]:
+    """The first section of one of these names, None without one; and all sections."""
+    every = sections(cubin)
+    return next((one for one in every if one.name in names), None), every
+
+
 def section(cubin: bytes, name: str) -> bytes:
     """The bytes of a section; none where there is no such section."""
-    from elftools.elf.elffile import ELFFile
-
-    found = ELFFile(BytesIO(cubin)).get_section_by_name(name)
-    return bytes(found.data()) if found is not None else b""
+    found, _ = named(cubin, name)
+    return cubin[found.offset : found.offset + found.size] if found else b""
 
 
 def code(cubin: bytes, symbol: str) -> bytes:
@@ -104,35 +133,80 @@ def lines(cubin: bytes, symbol: str) -> list[tuple[int, int]]:
 
     None without information on lines.
     """
-    from elftools.dwarf.dwarfinfo import DebugSectionDescriptor, DwarfConfig, DWARFInfo
-    from elftools.elf.elffile import ELFFile
-    from elftools.elf.relocation import RelocationSection
-
-    file, data = ELFFile(BytesIO(cubin)), section(cubin, LINES)
-    named = (file.get_section_by_name(f"{kind}{LINES}") for kind in (".rela", ".rel"))
-    moved = next((one for one in named if one is not None), None)
-    if not data or not isinstance(moved, RelocationSection):
+    data = section(cubin, LINES)
+    moved, every = named(cubin, f".rela{LINES}", f".rel{LINES}")
+    if not data or moved is None:
         return []
-    symbols: Any = file.get_section(moved["sh_link"])
     # A sequence a kernel, and a relocation that says of which.
+    step = 24 if moved.name.startswith(".rela") else 16
+    places = range(moved.offset, moved.offset + moved.size, step)
+    entries = sorted(struct.unpack_from("<QII", cubin, at) for at in places)  # where, type, symbol
+    table = every[moved.link].offset
     kernels = [
-        file.get_section(symbols.get_symbol(one["r_info_sym"])["st_shndx"]).name
-        for one in sorted(moved.iter_relocations(), key=lambda one: one["r_offset"])
+        every[struct.unpack_from("<H", cubin, table + SYMBOL * one + 6)[0]].name
+        for _, _, one in entries
     ]
-    whole = DebugSectionDescriptor(BytesIO(data), LINES, 0, len(data), 0)
-    names = inspect.signature(DWARFInfo).parameters.keys() - {"config"}
-    found = DWARFInfo(
-        config=DwarfConfig(True, "CUDA", 8), **dict.fromkeys(names) | {"debug_line_sec": whole}
-    )
     at, sequence, rows = 0, 0, []
     while at < len(data):
-        program = found._parse_line_program_at_offset(at, found.structs)
-        for state in (entry.state for entry in program.get_entries() if entry.state):
+        for address, line, ends in program(data, at):
             if kernels[sequence] == f".text.{symbol}":
-                rows.append((state.address, state.line))
-            sequence += state.end_sequence
-        at += program["unit_length"] + 4
+                rows.append((address, line))
+            sequence += ends
+        at += struct.unpack_from("<I", data, at)[0] + 4
     return rows
+
+
+def program(data: bytes, at: int) -> Iterator[tuple[int, int, bool]]:
+    """What DWARF's program of lines at a place says: an address, a line, whether a sequence ends.
+
+    Raises:
+        ValueError: it is of another version than 2 or 3.
+    """
+    size, version, header = struct.unpack_from("<IHI", data, at)
+    if version not in (2, 3):
+        raise ValueError(f"lines are told by DWARF {version}, of which 2 and 3 are read")
+    least, _, base, span, first = struct.unpack_from("<BBbBB", data, at + 10)
+    operands = data[at + 15 : at + 14 + first]  # of each standard opcode how many numbers follow
+    end, at = at + 4 + size, at + 10 + header
+
+    def number(signed: bool = False) -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte, at = data[at], at + 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value - (1 << shift) if signed and byte & 64 else value
+
+    address, line = 0, 1
+    while at < end:
+        opcode, at = data[at], at + 1
+        if opcode >= first:
+            address += least * ((opcode - first) // span)
+            line += base + (opcode - first) % span
+            yield address, line, False
+        elif opcode == 0:  # an extended one, behind its length
+            length = number()
+            kind, at = data[at], at + length
+            if kind == 1:
+                yield address, line, True
+                address, line = 0, 1
+            elif kind == 2:
+                address = int.from_bytes(data[at - length + 1 : at], "little")
+        elif opcode == 1:
+            yield address, line, False
+        elif opcode == 2:
+            address += least * number()
+        elif opcode == 3:
+            line += number(signed=True)
+        elif opcode == 8:
+            address += least * ((255 - first) // span)
+        elif opcode == 9:
+            address, at = address + struct.unpack_from("<H", data, at)[0], at + 2
+        else:
+            for _ in range(operands[opcode - 1]):
+                number()
 
 
 def number(cubin: bytes, symbol: str) -> int:
@@ -141,13 +215,12 @@ def number(cubin: bytes, symbol: str) -> int:
     Raises:
         ValueError: the binary has no such kernel.
     """
-    from elftools.elf.elffile import ELFFile
-    from elftools.elf.sections import SymbolTableSection
-
-    table = ELFFile(BytesIO(cubin)).get_section_by_name(".symtab")
-    symbols = table.iter_symbols() if isinstance(table, SymbolTableSection) else ()
-    for index, one in enumerate(symbols):
-        if one.name == symbol and one["st_info"]["type"] == "STT_FUNC":
+    table, every = named(cubin, ".symtab")
+    for index in range(table.size // SYMBOL if table else 0):
+        assert table is not None
+        name, info = struct.unpack_from("<IB", cubin, table.offset + SYMBOL * index)
+        at = every[table.link].offset + name
+        if info & 15 == FUNCTION_SYMBOL and cubin[at : cubin.index(b"\0", at)] == symbol.encode():
             return index
     raise ValueError(f"the binary has no kernel {symbol}")
 
