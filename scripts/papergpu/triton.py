@@ -6,8 +6,10 @@ launch is executed by the engine. Nothing of the kernel changes.
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Any
 
 import torch
 import triton
+from triton._C.libtriton import llvm
 from triton.backends import Backend, backends
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
@@ -305,6 +308,48 @@ def _compiler(real: Any) -> Any:
     return type(real.__name__, (real,), {"make_cubin": make_cubin, "hash": hash_, "papergpu": True})
 
 
+LIBRARIES = 1 << 20  # bytes that are kept of what kernels ask of libraries
+_ENTRY = re.compile(
+    r"^(?:define [^\n]*?(@[\w.$]+)\(.*?^\}|declare [^\n]*?(@[\w.$]+)\([^\n]*|"
+    r"([@%][\w.$]+|!\d+) = [^\n]*|attributes (#\d+)[^\n]*)$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def _linking(link: Callable[[Any, Sequence[str]], None]) -> Callable[[Any, Sequence[str]], None]:
+    """`link` for kernels, which reads all of a library once for all that ask the same of it.
+
+    To read libdevice takes longer than to optimise a kernel. What is linked is the same.
+    """
+
+    def linking(module: Any, paths: Sequence[str]) -> None:
+        lacking = sorted(one.name for one in module.get_functions() if one.is_declaration())
+        asked = [name for name in lacking if not name.startswith("llvm.")]
+        files = [(path, os.stat(path).st_size, os.stat(path).st_mtime_ns) for path in paths]
+        told = repr((triton.__version__, files, asked)).encode()
+        name = hashlib.blake2b(told, digest_size=20).hexdigest()
+        kept_one = build.kept() / "libraries" / f"{name}.ll"
+        if kept_one.exists():
+            link(module, [str(kept_one)])
+            return
+        link(module, paths)
+        store.write(kept_one, functions_of(str(module), asked).encode(), LIBRARIES)
+
+    return linking
+
+
+def functions_of(module: str, names: Iterable[str]) -> str:
+    """A module of LLVM that has those functions of another, and what they refer to, for linking."""
+    entries = {next(filter(None, one.groups())): one[0] for one in _ENTRY.finditer(module)}
+    waiting, found = [f"@{name}" for name in names], dict[str, str]()
+    while waiting:
+        name = waiting.pop()
+        if name in entries and name not in found:
+            found[name] = entries[name].replace("define internal ", "define ", 1)
+            waiting += re.findall(r"[@%][\w.$]+|[#!]\d+", entries[name])
+    return "\n".join(found[name] for name in entries if name in found) + "\n"
+
+
 def compiling(sm: int) -> Undo:
     """From here on Triton compiles for CUDA to PTX alone, and keeps that in a `Cache`.
 
@@ -319,15 +364,17 @@ def compiling(sm: int) -> Undo:
         raise ValueError("this Triton has no compiler for CUDA: install one that has")
     name, before = names[0], backends[names[0]]
     knobs = triton.knobs.cache
-    manager = knobs.manager_class
+    manager, link = knobs.manager_class, llvm.link_extern_libs
     # Of what compiles so already, the compiler that it has put there stays.
     if not hasattr(before.compiler, "papergpu"):
         backends[name] = Backend(compiler=_compiler(before.compiler), driver=before.driver)
+        llvm.link_extern_libs = _linking(link)
     if manager is None and not getattr(triton.knobs.compilation, "use_ir_loc", None):
         knobs.manager_class = Cache
 
     def undo() -> None:
         backends[name], knobs.manager_class = before, manager
+        llvm.link_extern_libs = link
 
     return Undo(undo)
 

@@ -11,6 +11,7 @@ import pytest
 from apart import HERE, cases, outcomes, python, wrong
 from apart import SCRIPTS as SOURCES
 from conftest import exhaustive
+from papergpu import build
 
 # Scripts of cases, and the targets that each is run for; the first of them stands for all.
 SCRIPTS = {"front_cases.py": ["sm_90", "sm_80"], "descriptor_cases.py": ["sm_90", "sm_100"]}
@@ -135,3 +136,39 @@ def test_an_interrupt_is_no_outcome() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         wrong(stopped)
+
+
+LINKED = """
+import torch, triton, triton.language as tl
+from papergpu import build, triton as paper
+from triton.language.extra import libdevice
+
+@triton.jit
+def turned(x, y, B: tl.constexpr):
+    at = tl.arange(0, B)
+    tl.store(y + at, libdevice.sin(tl.load(x + at)) + libdevice.tanh(tl.load(x + at)))
+
+triton.knobs.compilation.always_compile = True
+made, linking, x = [], paper._linking, torch.rand(64)
+for linking in (lambda link: link, linking, linking):
+    paper._linking = linking
+    turned.device_caches.clear()
+    with paper.active("sm_90"):
+        y = torch.empty(64)
+        made.append(turned[1,](x, y, 64).asm["ptx"])
+    assert torch.allclose(y, x.sin() + x.tanh(), atol=1e-6)
+assert made[0] == made[1] == made[2]
+(kept,) = (build.kept() / "libraries").iterdir()
+text = kept.read_text()
+assert "@__nv_sinf" in text and "@__nv_tanhf" in text and "@turned" not in text
+"""
+
+
+def test_of_a_library_only_what_is_asked_for_is_kept_and_links_the_same(tmp_path: Path) -> None:
+    script = tmp_path / "linked.py"
+    script.write_text(LINKED)
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "core").symlink_to(build.built().parent)
+    caches = {"TRITON_CACHE_DIR": str(tmp_path), "PAPERGPU_CACHE": str(tmp_path / "kept")}
+    done = python(str(script), **caches)
+    assert done.returncode == 0, done.stderr
