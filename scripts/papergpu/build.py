@@ -90,7 +90,7 @@ def built() -> Path:
     cxx = compiler()
     flags = (*FLAGS, *os.environ.get("PAPERGPU_CXXFLAGS", "").split())
     headers = b"".join(path.read_bytes() for path in sorted(SOURCES.glob("*.hpp")))
-    base = hashlib.sha256(_machine(cxx) + " ".join((cxx, *flags)).encode() + headers)
+    base = hashlib.sha256(_machine(cxx) + f"{cxx} {' '.join(flags)} {EASIER}".encode() + headers)
     folder = kept() / "core"
     folder.mkdir(parents=True, exist_ok=True)
     objects: dict[Path, Path] = {}
@@ -114,8 +114,14 @@ def built() -> Path:
 
 
 # Seconds of one core that a source takes where that is not two; the longest are begun first.
-SECONDS = {"loads": 5, "integers": 4, "conversions": 4, "approximate": 3, "matrix_group": 3,
-           "halves": 3, "calls": 3, "turn": 1, "counters": 1, "barriers": 1}  # fmt: skip
+SECONDS = {"loads": 5, "integers": 4, "conversions": 3, "approximate": 3} | dict.fromkeys(
+    ("addresses", "async", "barriers", "copies", "counters", "global_races", "mbarriers",
+     "shared_races", "small", "tcgen05_issue", "tcgen05_mma", "tensor_memory", "tensors", "turn"),
+    1)  # fmt: skip
+# Sources that are no faster with more work of the compiler: what runs once a launch, a copy or a
+# barrier, not once a lane. Time `tests/papergpu/benchmark.py` before another is put here.
+EASIER = {"-O1": ("async", "barriers", "launch", "mbarriers", "tcgen05_issue", "tensor_memory"),
+          "-O2": ("calls", "copies", "tensors")}  # fmt: skip
 FIRST = 4  # sources: of fewer, as where one has changed, nothing is said
 
 
@@ -135,17 +141,20 @@ def _compile(cxx: str, flags: tuple[str, ...], objects: dict[Path, Path], librar
         _say(f"compiling the engine for this processor by {cxx}, which is done once: {over}")
     # Written aside and moved into place, so that nobody finds half a file.
     with TemporaryDirectory(dir=library.parent) as aside:
-        common = _precompiled(cxx, flags, Path(aside)) if told else []
 
         def compile_one(source: Path) -> Path:
             fresh = Path(aside) / objects[source].name
-            given = common if source.stem != WIDER else []
-            _run([cxx, *flags, *given, "-c", str(source), "-o", str(fresh)])
+            given = common.result() if source.stem != WIDER else []
+            level = next((one for one, names in EASIER.items() if source.stem in names), "-O3")
+            ours = [level if flag == "-O3" else flag for flag in flags]
+            _run([cxx, *ours, *given, "-c", str(source), "-o", str(fresh)])
             fresh.replace(objects[source])
             return source
 
         with ThreadPoolExecutor(cores) as pool:
-            order = sorted(missing, key=missing.__getitem__, reverse=True)
+            common = pool.submit(_precompiled, cxx, flags, Path(aside), told)
+            # The one that does not wait for it, then the longest.
+            order = sorted(missing, key=lambda one: (one.stem != WIDER, -missing[one]))
             quarter = 1
             for future in as_completed([pool.submit(compile_one, one) for one in order]):
                 done += missing[future.result()]
@@ -162,9 +171,9 @@ def _compile(cxx: str, flags: tuple[str, ...], objects: dict[Path, Path], librar
 WIDER = "approximate"  # its vectors are wider than what is precompiled
 
 
-def _precompiled(cxx: str, flags: tuple[str, ...], aside: Path) -> list[str]:
-    """Options by which g++ reads the header of all sources once; other compilers get none."""
-    if "clang" in Path(cxx).name:
+def _precompiled(cxx: str, flags: tuple[str, ...], aside: Path, many: bool) -> list[str]:
+    """Options by which g++ reads the header of `many` sources once; other compilers get none."""
+    if not many or "clang" in Path(cxx).name:
         return []
     header = aside / "core.hpp"
     header.write_text(f'#include "{SOURCES / "core.hpp"}"\n#include <algorithm>\n')
