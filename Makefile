@@ -63,17 +63,18 @@ pages: $(FOR_PAGES)
 # Then what may run side by side, then what watches the clock or forks. `test` has what keeps a
 # change safe; `test-rest` what proves it again, or tries all there is: see `exhaustive` in tests/.
 PYTEST := $(BIN)/python -m pytest -q --durations=10 --durations-min=1
+ALONE = $(PYTEST) $$(grep -rl --include='*.py' 'mark[.]alone' tests)
 SIDE_BY_SIDE := $(PYTEST) -n auto --maxprocesses 8 --dist loadgroup --no-loadscope-reorder
 
 test: $(FULL)
 	-@$(BIN)/python -c "from papergpu.build import built; built()"
 	$(SIDE_BY_SIDE) -m "not exhaustive and not alone"
-	$(PYTEST) -m "not exhaustive and alone"
+	$(ALONE) -m "not exhaustive and alone"
 
 test-rest: $(FULL)
 	-@$(BIN)/python -c "from papergpu.build import built; built()"
 	$(SIDE_BY_SIDE) -m "exhaustive and not alone"
-	$(PYTEST) -m "exhaustive and alone"
+	$(ALONE) -m "exhaustive and alone"
 
 test-all: test test-rest
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import re
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+# Ten thousand tests are collected, and stay: they are not searched for garbage, then or later.
+gc.disable()
 
 # Tests import from here by this name, whatever pytest calls it.
 sys.modules.setdefault("conftest", sys.modules[__name__])
@@ -147,6 +151,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         item.add_marker(pytest.mark.xdist_group(group_of(item)))
     items.sort(key=takes, reverse=True)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

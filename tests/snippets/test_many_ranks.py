@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from torch.distributed.tensor.debug import CommDebugMode
 
 from snippets import ranks
 from snippets.collectives import Library
@@ -49,6 +48,8 @@ def test_a_call_knows_what_a_ring_sends_for_it() -> None:
 
 def counted_twice(at: int, count: int) -> tuple[dict[str, int], dict[str, int]]:
     """A step under both, on a rank of 4,096: CommDebugMode's counts, and ours."""
+    from torch.distributed.tensor.debug import CommDebugMode  # 3 s, which collection need not take
+
     dist.destroy_process_group()
     with many_ranks.pretend(77, 4096):
         mesh = many_ranks.mesh_of(4096, 8)
