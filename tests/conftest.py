@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import httpx
+import hypothesis
 import pytest
 from filelock import FileLock
 from loopback import Detour, Web, serving
@@ -37,6 +38,12 @@ if TYPE_CHECKING:
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+# Property tests share two slow cores with others: only what they find counts, not their pace.
+hypothesis.settings.register_profile(
+    "steady", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("steady")
 
 # Ten thousand tests are collected, and stay: they are not searched for garbage, then or later.
 gc.disable()

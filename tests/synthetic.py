@@ -6,16 +6,11 @@ import copy
 import random
 from pathlib import Path
 
-from hypothesis import HealthCheck, settings
-
 from warpshelf.contract.digest import METHOD
 from warpshelf.records.limits import FLOPS_PER_CLOCK
 from warpshelf.records.space import COMPILED, TIMES, written
 from warpshelf.render.exhibit import Credit, Exhibit, MachineState
 from warpshelf.render.listings import Listing
-
-# Property tests share two slow cores with others: only what they find counts, not their pace.
-steady = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 TODAY = "2026-11-22T07:08:09Z"  # a day on which records could be made
 GPU = "Imaginary G9 80GB"

@@ -257,7 +257,7 @@ def test_what_is_left_alone(text: str) -> None:
     assert "<abbr" not in marked(f"{text}\n", SM)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(says=st.text(max_size=60), form=st.text(max_size=12))
 @example(says="a & b \" ' # - 1. x", form="1F1B")
 @example(says="~ ^ _x_ [^1]: y".replace("[", "("), form="Little's law")

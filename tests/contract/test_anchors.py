@@ -79,7 +79,7 @@ def docstrings(text: str) -> list[ast.stmt]:
     ]
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.sampled_from(PYTHON), st.integers(0, 10**6))
 def test_comments_and_docstrings_move_no_anchor_of_python(name: str, seed: int) -> None:
     dice, text = random.Random(seed), read(name)
@@ -118,7 +118,7 @@ def test_another_layout_moves_no_anchor_of_python(name: str) -> None:
             assert after.line(before.of(line)) in twins[line]
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.sampled_from(CPP), st.integers(0, 10**6))
 def test_comments_and_layout_move_no_anchor_of_cpp(name: str, seed: int) -> None:
     dice, text = random.Random(seed), read(name)

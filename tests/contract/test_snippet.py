@@ -10,7 +10,6 @@ import pytest
 from conftest import CUT, new_trial, sound_snippet, write_snippet
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import steady
 
 from warpshelf.contract.demands import NEEDED, SECTIONS
 from warpshelf.contract.snippet import Snippet, discover, read, split_docstring
@@ -438,7 +437,6 @@ def test_hidden_folders_are_no_snippets(project: Project) -> None:
     assert discover(project) == []
 
 
-@steady
 @given(st.text())
 def test_any_text_splits(text: str) -> None:
     title, sections = split_docstring(text)
@@ -450,7 +448,6 @@ WORDS = st.text("abcxyz09(),*/-> ", min_size=1, max_size=30).map(str.strip).filt
 PARTS = st.dictionaries(st.sampled_from(SECTIONS), st.lists(WORDS, min_size=1, max_size=3))
 
 
-@steady
 @given(WORDS, PARTS)
 def test_sections_come_back_as_written(title: str, parts: dict[str, list[str]]) -> None:
     body = [

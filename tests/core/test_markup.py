@@ -162,7 +162,7 @@ def test_escaped_text_is_inert(place: str, text: str) -> None:
     assert not page.others
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(TEXTS)
 @example("&#60;b&#62;")
 def test_any_text_comes_back_from_a_paragraph(text: str) -> None:
@@ -171,7 +171,7 @@ def test_any_text_comes_back_from_a_paragraph(text: str) -> None:
     assert page.tags == {"p": 2} and not page.attributes and not page.others
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(TEXTS)
 def test_any_text_comes_back_from_inside_html(text: str) -> None:
     shown = f"<span title={attribute(text)}>X{escape(text)}Y</span>"
@@ -200,7 +200,7 @@ def inside_pre(page_source: str) -> str:
 
 
 @pytest.mark.parametrize("place", BLOCKS)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(text=TEXTS)
 def test_any_output_comes_back_from_a_block(place: str, text: str) -> None:
     template, tags = BLOCKS[place]

@@ -34,7 +34,7 @@ def test_every_heading_of_our_pages_is_named_as_the_build_names_it() -> None:
 WORDS = st.text("abC -.,:12()'é", max_size=20).map(lambda text: f"x{text}y")
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(WORDS, max_size=6))
 def test_any_heading(words: list[str]) -> None:
     text = "\n\n".join(f"## {word}" for word in words)

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import steady
 
 from warpshelf.core.files import LARGEST_INTEGER
 from warpshelf.core.findings import visible
@@ -65,7 +64,6 @@ JSON = st.recursive(
 )
 
 
-@steady
 @given(JSON, st.sampled_from(sorted(SHAPES)))
 def test_of_any_value_one_thing_is_said(value: object, name: str) -> None:
     said = problem(value, SHAPES[name][0], "it")

@@ -6,7 +6,6 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import steady
 
 from warpshelf.core import units
 
@@ -86,7 +85,6 @@ def test_days_are_read_from_a_record_and_nothing_else() -> None:
     assert units.day("<b>") == units.minute(None) == "an unknown date"
 
 
-@steady
 @given(ANY)
 def test_no_formatter_shows_nan_infinity_or_minus_zero(value: object) -> None:
     shown = [
@@ -103,20 +101,17 @@ def test_no_formatter_shows_nan_infinity_or_minus_zero(value: object) -> None:
         assert not re.search(r"nan|inf|-0(?![.\d])|e-?0\d", text, re.IGNORECASE), text
 
 
-@steady
 @given(st.floats(min_value=1e-290, max_value=1e290))
 def test_significant_digits_are_within_half_a_unit(value: float) -> None:
     assert float(units.significant(value)) == pytest.approx(value, rel=0.0051)
 
 
-@steady
 @given(st.floats(min_value=1e-12, max_value=1e6))
 def test_seconds_read_back(value: float) -> None:
     digits, unit = units.seconds(value).split(" ")
     assert float(digits) * 10.0 ** dict(units.TIMES)[unit] == pytest.approx(value, rel=0.0051)
 
 
-@steady
 @given(ANY, ANY)
 def test_division_gives_a_finite_number_or_none(above: object, below: object) -> None:
     found = units.divided(above, below)
@@ -153,7 +148,6 @@ VALUES = st.one_of(
 )
 
 
-@steady
 @given(st.lists(st.dictionaries(st.sampled_from(["m", "n", "dtype", "x y", ""]), VALUES)))
 def test_labels_never_raise_and_keep_the_order(cases: list[dict]) -> None:
     assert len(units.labels(cases)) == len(cases)

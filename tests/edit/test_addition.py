@@ -431,7 +431,7 @@ def test_a_date_is_a_text_in_quotes() -> None:
     assert Reader("a", text.encode()).entries[0].fields["added"] == "2026-11-21"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(text=st.one_of(
     st.text(st.characters(codec="utf-8", exclude_categories=["C"]), min_size=1, max_size=120),
     st.text("-:#'\"[]{}&*!|>%@`~?, \\ayno01.\t", min_size=1, max_size=20),

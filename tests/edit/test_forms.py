@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from bookcase import BASIC, FIELDS, TICKED, URL, add, files, make, parts, written
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from warpshelf.core.findings import Finding, ShelfError
@@ -235,7 +235,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make(tmp_path_factory.mktemp("shelf"))
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=400)
 @given(st.lists(st.sampled_from(PIECES) | st.text(max_size=5), max_size=40).map("".join))
 def test_a_hostile_text_is_read_or_refused(shared: Path, text: str) -> None:
     """Nothing but ShelfError is raised, and a dry run says what would be written."""
@@ -255,7 +255,7 @@ WHOLE = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(WHOLE)
 def test_hostile_answers_are_an_entry_or_refused(shared: Path, given_: dict[str, str]) -> None:
     try:

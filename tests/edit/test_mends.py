@@ -10,7 +10,7 @@ import pytest
 from conftest import ROOT, Trial
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import library, steady
+from synthetic import library
 
 from warpshelf.core.findings import Finding
 from warpshelf.edit import mends
@@ -313,7 +313,6 @@ SAFE = re.compile(
 )
 
 
-@steady
 @given(lists(), st.sampled_from(["\n", "\r\n"]))
 def test_any_list_is_mended_whole(text: str, newline: str) -> None:
     after, done = mended(text, newline)
@@ -330,7 +329,6 @@ def test_any_list_is_mended_whole(text: str, newline: str) -> None:
     assert mended(text, newline)[0].endswith(f"\n{clean}")
 
 
-@steady
 @given(st.lists(st.sampled_from([
     "- ", "  ", "id: a", "lang: cn", "title: ' x '", "url: http://arxiv.org/abs/1805.02867v1", "\n",
     "\r\n", "\r", "\x85", "\u2028", ": ", "# c", "|\n", ">+\n", "  x\n", "? ", "{", "}", "[", "]",

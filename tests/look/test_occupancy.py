@@ -113,7 +113,7 @@ def test_it_is_what_nvidias_header_says(tmp_path: Path) -> None:
     assert len(seen) > 10  # several limiters at once as well
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(arch=archs, use=uses)
 def test_the_changes_are_the_nearest_that_change_it(arch: str, use: Use) -> None:
     now = resident(arch, use)
@@ -134,7 +134,7 @@ def test_the_changes_are_the_nearest_that_change_it(arch: str, use: Use) -> None
         assert resident(arch, before).blocks == now.blocks
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(arch=archs, use=uses)
 def test_it_has_the_shape_of_a_view(arch: str, use: Use) -> None:
     shown = occupancy.occupancy(arch, use)

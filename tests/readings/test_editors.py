@@ -15,7 +15,7 @@ from conftest import ROOT, Trial
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from synthetic import library, steady
+from synthetic import library
 
 from tests.readings.test_identity import FORMS, KEPT
 from tests.readings.test_model import GOOD, NEXT, TRAPS, WRONG, small
@@ -190,7 +190,6 @@ VALUES = {
 FIELDS = {"id": "a", "title": "A", "url": "https://x.org/a", "kind": "post", "why": "Says so."}
 
 
-@steady
 @given(st.fixed_dictionaries({}, optional=VALUES))
 def test_nothing_is_refused_that_the_check_accepts(more: dict[str, object]) -> None:
     fields = FIELDS | more
@@ -203,7 +202,6 @@ def test_nothing_is_refused_that_the_check_accepts(more: dict[str, object]) -> N
         jsonschema.Draft7Validator(SCHEMA).validate([fields])
 
 
-@steady
 @given(st.sampled_from(sorted(VALUES)), st.data())
 def test_one_value_is_refused_by_both_or_accepted_by_both(key: str, data: st.DataObject) -> None:
     fields = FIELDS | {key: data.draw(VALUES[key])}

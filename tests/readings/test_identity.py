@@ -8,7 +8,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import steady
 
 from warpshelf.readings.identity import (
     SECURE,
@@ -409,7 +408,6 @@ URLS = st.builds(
 )
 
 
-@steady
 @given(URLS, st.booleans())
 def test_a_form_is_of_the_same_work_and_final(url: str, main: bool) -> None:
     try:

@@ -465,7 +465,7 @@ YAML_LIKE = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(YAML_LIKE)
 def test_no_bytes_break_the_reader(data: bytes) -> None:
     shelf = Shelf()

@@ -11,7 +11,6 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from synthetic import steady
 
 from warpshelf.readings import published
 from warpshelf.readings.published import Figure, load_rivals, read_figures, read_rivals
@@ -145,7 +144,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(steady, max_examples=80)
+@settings(max_examples=80)
 @given(
     st.lists(
         st.dictionaries(st.sampled_from(published.FIGURE_KEYS) | st.text(max_size=3), VALUES),
@@ -159,7 +158,7 @@ def test_any_values_give_figures_or_findings(rows: list[dict]) -> None:
     assert len(figures) == len(rows) or findings
 
 
-@settings(steady, max_examples=80)
+@settings(max_examples=80)
 @given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
 def test_any_bytes_give_figures_or_findings(data: bytes) -> None:
     figures, findings = read_figures(b"- figure: 1\n  " + data, "r.yml")

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import steady, titles
+from synthetic import titles
 
 from warpshelf.readings.model import FIRST_YEAR
 from warpshelf.readings.titles import (
@@ -141,7 +141,6 @@ def test_titles_without_words_are_compared_as_they_are() -> None:
 WORDS = st.text("abcdfghjklmnopqrtvwxz", min_size=8, max_size=14)
 
 
-@steady
 @given(st.lists(WORDS, min_size=1, max_size=6, unique=True), st.data())
 def test_one_slip_in_a_long_word_is_found(words: list[str], data: st.DataObject) -> None:
     text = " ".join(words)
@@ -161,7 +160,6 @@ def test_one_slip_in_a_long_word_is_found(words: list[str], data: st.DataObject)
     assert how(text, f"{wrong} 2") is None
 
 
-@steady
 @given(st.lists(st.text(max_size=30), max_size=8))
 def test_any_texts_are_compared(texts: list[str]) -> None:
     found = list(pairs([title(text, 1) for text in texts]))

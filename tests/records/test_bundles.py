@@ -12,7 +12,6 @@ import synthetic
 from checkouts import Checkout, one_line_each
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from synthetic import steady
 
 from warpshelf.core.files import dump
 from warpshelf.core.findings import ShelfError
@@ -95,7 +94,7 @@ def test_every_truncated_bundle_is_refused(checkout: Checkout) -> None:
     assert len(checkout.take(whole)[0]) == 1
 
 
-@settings(steady, max_examples=40)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_a_cut_of_a_real_bundle_is_refused(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -117,7 +116,7 @@ def test_two_bundles_one_after_the_other_are_refused(checked: Checkout) -> None:
         assert len(checked.refuses(torn, "is not the JSON of a record")) == 1
 
 
-@settings(steady, max_examples=40)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_interleaved_writes_are_refused_or_one_of_the_two(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -138,7 +137,7 @@ def test_interleaved_writes_are_refused_or_one_of_the_two(
     assert [one for one in records if one not in json.loads(first)["records"]] == []
 
 
-@settings(steady, max_examples=40)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_a_page_of_nothing_in_a_bundle_is_refused(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import machine, record, steady
+from synthetic import machine, record
 
 from warpshelf.records import conditions
 
@@ -45,7 +45,6 @@ def test_several_conditions_where_none_does_alone() -> None:
     assert apart(made(), made()) == ["record 1", "record 2"]
 
 
-@steady
 @given(
     st.lists(
         st.fixed_dictionaries({key: st.sampled_from(["1", "2", None]) for key in SOFTWARE}),

@@ -17,7 +17,6 @@ import synthetic
 from checkouts import Checkout
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import steady
 
 from tests.records.test_schema import places
 from warpshelf.core.findings import ShelfError
@@ -314,7 +313,6 @@ VALUES = (
 )  # fmt: skip
 
 
-@steady
 @given(
     way=st.sampled_from(WAYS),
     value=VALUES,

@@ -11,7 +11,6 @@ import pytest
 from conftest import Trial
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import steady
 from versioned import NAME, SLUG, Repository, git, times
 
 from warpshelf.core import git as git_room
@@ -245,7 +244,6 @@ def test_slower_is_ours_alone_and_beyond_both_spreads(repository: Repository) ->
     assert history.slower(before, two) == []
 
 
-@steady
 @given(st.text())
 def test_any_answer_of_git_is_read(text: str) -> None:
     raw = f":100644 100644 {'a' * 40} {'b' * 40} "
@@ -261,7 +259,6 @@ def test_any_answer_of_git_is_read(text: str) -> None:
             assert steps
 
 
-@steady
 @given(st.binary())
 def test_any_version_is_read_or_said_to_be_damaged(data: bytes) -> None:
     assert isinstance(history.kept(data), str)

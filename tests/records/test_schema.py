@@ -127,7 +127,6 @@ def test_an_unknown_key_is_a_problem_everywhere_but_where_any_may_stand() -> Non
             assert "unknown key 'extra'" in (problem(more) or "")
 
 
-@synthetic.steady
 @given(st.sampled_from(WAYS), st.sampled_from([None, True, 7, 1.5, "x", [], [0], {}, {"x": []}]))
 def test_a_value_of_another_type_is_a_problem_which_names_its_place(
     way: tuple, value: object
@@ -315,7 +314,6 @@ SMALL = st.recursive(
 )  # fmt: skip
 
 
-@synthetic.steady
 @given(st.sampled_from(WAYS), SMALL)
 def test_no_value_anywhere_breaks_the_check(way: tuple, value: object) -> None:
     record = at(FULL, way, lambda place, key: place.__setitem__(key, value))

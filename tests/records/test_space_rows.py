@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import record, steady
+from synthetic import record
 from synthetic import space as space_of
 
 from warpshelf.records import schema, space
@@ -18,14 +18,12 @@ WORDS = st.text("abcdefghijklmnopqrstuvwxyz0123456789_.-", min_size=1, max_size=
 FIGURES = st.lists(st.floats(0, 1e12).map(lambda one: float(f"{one:.6g}")), max_size=6)
 
 
-@steady
 @given(st.lists(WORDS, min_size=1, max_size=5), FIGURES)
 def test_a_row_is_read_as_it_was_written(values: list[str], figures: list[float]) -> None:
     if figures:
         assert space.read(space.written(values, figures)) == (tuple(values), tuple(figures))
 
 
-@steady
 @given(st.text(max_size=40))
 def test_a_line_that_is_no_row_is_a_value_error(line: str) -> None:
     try:

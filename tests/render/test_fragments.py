@@ -21,7 +21,6 @@ from synthetic import (
     measured,
     record,
     result,
-    steady,
     sweep,
     verified,
 )
@@ -369,7 +368,7 @@ TEXT = st.one_of(
 )
 
 
-@settings(steady, max_examples=30)
+@settings(max_examples=30)
 @given(TEXT, TEXT)
 def test_no_text_breaks_the_page(render, text: str, lines: str) -> None:
     made = fragments(hostile_exhibit(text, lines))
@@ -431,7 +430,7 @@ def texts(value: object) -> Iterator[str]:
             yield from texts(inner)
 
 
-@settings(steady, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.lists(CASES, max_size=6),
     st.lists(FACTS, max_size=2),

@@ -8,7 +8,7 @@ from html import unescape
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from synthetic import case, exhibit, machine, measured, record, result, steady, verified
+from synthetic import case, exhibit, machine, measured, record, result, verified
 
 from warpshelf.records.history import Version
 from warpshelf.records.siblings import keys
@@ -202,7 +202,7 @@ def test_the_fragment_is_one_of_the_keys() -> None:
     assert "history" in KEYS and set(KEYS) == set(fragments(exhibit(verified())))
 
 
-@settings(steady, max_examples=40)
+@settings(max_examples=40)
 @given(
     st.lists(
         st.tuples(st.floats(1e-9, 1e9), st.integers(0, 2**62), st.sampled_from(["1", "2", None])),

@@ -16,7 +16,7 @@ import pytest
 from conftest import ROOT, exhaustive, snippets_of_the_shelf
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import CODE, CUDA, steady
+from synthetic import CODE, CUDA
 
 from warpshelf.core.project import Project
 from warpshelf.records import store
@@ -81,7 +81,6 @@ PIECES = [
 ]
 
 
-@steady
 @given(st.lists(st.lists(st.sampled_from(PIECES), max_size=8).map("".join), max_size=6))
 def test_no_line_vanishes_changes_or_includes(lines: list[str]) -> None:
     kept = [line for line in lines if not listings.MARKER.fullmatch(line)]
@@ -89,7 +88,6 @@ def test_no_line_vanishes_changes_or_includes(lines: list[str]) -> None:
     assert text == "\n".join(["first", *kept, "last"])
 
 
-@steady
 @given(st.text("`~a\n", max_size=60))
 def test_the_fence_is_longer_than_any_inside(text: str) -> None:
     fenced = listings.fence(text, "python", "x.py")

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from synthetic import case, ladder, record, result, steady, sweep
+from synthetic import case, ladder, record, result, sweep
 
 from warpshelf.render import plots, svg
 from warpshelf.render.svg import Scale
@@ -35,7 +35,6 @@ def test_labels_apart_stay_where_they_are_and_close_ones_share_the_move() -> Non
     assert svg.spread([99, 98], 12, 0, 100) == [100, 88]
 
 
-@steady
 @given(st.lists(st.floats(0, 200), min_size=1, max_size=12))
 def test_labels_never_overlap_and_keep_their_order(heights: list[float]) -> None:
     placed = svg.spread(heights, 12, 0, 200)
@@ -69,7 +68,6 @@ def test_the_area_lies_between_its_margins() -> None:
     assert (y(0), y(1)) == (svg.TOP + svg.AREA, svg.TOP)
 
 
-@steady
 @given(RATES)
 def test_steps_are_round_few_and_reach_the_most(most: float) -> None:
     step, top = svg.rounded(most)
@@ -78,7 +76,6 @@ def test_steps_are_round_few_and_reach_the_most(most: float) -> None:
     assert most <= top * (1 + 1e-9) and 2 <= round(top / step) <= 7
 
 
-@steady
 @given(RATES, st.floats(1.5, 30))
 def test_decades_are_on_their_scale_and_few(low: float, wide: float) -> None:
     scale = svg.upwards(low, low * 10**wide, log=True)
@@ -259,7 +256,7 @@ def test_names_cannot_act() -> None:
 TIMES = st.floats(min_value=1e-12, max_value=1e6)
 
 
-@settings(steady, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.lists(TIMES, min_size=1, max_size=10),
     st.integers(0, 2**62),

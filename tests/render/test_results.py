@@ -8,7 +8,7 @@ from html import unescape
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from synthetic import case, exhibit, facts, measured, record, result, steady, verified
+from synthetic import case, exhibit, facts, measured, record, result, verified
 
 from warpshelf.contract import architectures
 from warpshelf.render import pairs, results
@@ -177,7 +177,7 @@ def test_hostile_names_do_nothing() -> None:
     assert bad in unescape(html)
 
 
-@settings(steady, max_examples=40)
+@settings(max_examples=40)
 @given(
     st.lists(st.sampled_from(STATES), max_size=3),
     st.integers(0, 2**62),

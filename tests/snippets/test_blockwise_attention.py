@@ -41,14 +41,12 @@ def near(x: tuple, y: tuple, limit: float = 1e-11) -> bool:
     return all(bool((each <= limit * 1e4).all()) for each in apart)
 
 
-@settings(deadline=None)
 @given(side, side, side)
 def test_the_merge_is_associative_up_to_rounding(a, b, c) -> None:
     a, b, c = map(tensors, (a, b, c))
     assert near(merge(*merge(*a, *b), *c), merge(*a, *merge(*b, *c)))
 
 
-@settings(deadline=None)
 @given(side, side)
 def test_the_merge_is_commutative_to_the_last_bit(a, b) -> None:
     a, b = map(tensors, (a, b))
@@ -56,7 +54,6 @@ def test_the_merge_is_commutative_to_the_last_bit(a, b) -> None:
         assert torch.equal(x, y)
 
 
-@settings(deadline=None)
 @given(side)
 def test_a_side_without_keys_is_neutral_to_the_last_bit(a) -> None:
     none = tensors(([0.0] * 3, -math.inf))
@@ -66,7 +63,6 @@ def test_a_side_without_keys_is_neutral_to_the_last_bit(a) -> None:
         assert all(torch.equal(x, y) for x, y in zip(merged, expected, strict=True))
 
 
-@settings(deadline=None)
 @given(st.lists(finite, min_size=2, max_size=12), st.data())
 def test_merged_parts_of_a_row_are_its_softmax(scores, data) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(scores)), max_size=4)))
@@ -81,7 +77,7 @@ def test_merged_parts_of_a_row_are_its_softmax(scores, data) -> None:
     assert near(found, ((torch.softmax(s, 0) @ v)[None], torch.logsumexp(s, 0)[None]))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.tuples(side, side), min_size=1, max_size=9))
 def test_the_kernel_keeps_the_same_laws(pairs) -> None:
     """All rows in one launch; float32, so that rounding is a part in 10**7 of the largest."""
@@ -234,7 +230,6 @@ def test_merge_refuses_in_one_clear_line(change, error: type, said: str) -> None
     assert "\n" not in str(raised.value)
 
 
-@settings(deadline=None)
 @given(
     st.integers(0, 40), st.integers(0, 40), st.integers(1, 45), st.integers(1, 45), st.booleans()
 )

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import steady
 
 from snippets.comm_model import cases
 from snippets.comm_model import comm_model as model
@@ -94,7 +93,6 @@ def test_what_was_fitted_is_a_hundred_with_its_own_rows() -> None:
     assert abs(mean) < 0.005
 
 
-@steady
 @given(groups(), SIZES, SIZES, st.sampled_from(model.COLLECTIVES))
 def test_more_bytes_take_no_less_time(group: Group, one: float, two: float, what: str) -> None:
     small, large = sorted((one, two))
@@ -102,14 +100,12 @@ def test_more_bytes_take_no_less_time(group: Group, one: float, two: float, what
     assert model.all_to_all(small, group).total <= model.all_to_all(large, group).total
 
 
-@steady
 @given(groups(), SIZES)
 def test_an_all_reduce_takes_its_two_halves_or_less(group: Group, size: float) -> None:
     halves = [model.best(what, size, group).total for what in ("reduce_scatter", "all_gather")]
     assert model.best("all_reduce", size, group).total <= sum(halves) * (1 + 1e-12)
 
 
-@steady
 @given(groups(), st.floats(1e6, 1e11))
 def test_no_ring_beats_its_links(group: Group, size: float) -> None:
     if group.ranks == 1:
@@ -120,7 +116,6 @@ def test_no_ring_beats_its_links(group: Group, size: float) -> None:
     assert 0 < rate < links
 
 
-@steady
 @given(st.integers(1, 8), st.integers(1, 4), st.integers(1, 4))
 def test_a_token_reaches_at_most_as_many_places_as_experts(
     chosen: int, most: int, nodes: int

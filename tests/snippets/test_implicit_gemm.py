@@ -23,7 +23,7 @@ def broken() -> list[str]:
     return [row["name"] for row in cases.facts() if row["value"] != row["expected"]]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(SIZES)
 def test_the_product_is_the_convolution(sizes: tuple[int, ...]) -> None:
     _, _, h, w, _, r, s, _, pad = sizes

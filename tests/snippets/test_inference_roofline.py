@@ -188,7 +188,7 @@ def test_experts_that_wake_are_those_of_a_count() -> None:
 lengths = st.integers(1, 400)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     batch=st.integers(1, 512), prompt=lengths, answer=lengths,
     window=st.integers(0, 500), windowed=st.integers(0, 32), guesses=st.integers(0, 3),
@@ -204,7 +204,7 @@ def test_the_middle_of_a_piece_stands_for_all_its_steps(
     assert told.throughput == pytest.approx(batch * answer / told.total)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     name=st.sampled_from(sorted(MODELS)), batch=st.integers(1, 300), keys=st.integers(1, 5000),
     tensor=st.sampled_from([1, 2, 4, 8]),

@@ -161,7 +161,7 @@ plans = st.builds(
     sequence_parallel=st.booleans(), flash=st.booleans(), dropout=st.booleans(),
     recompute=st.sampled_from(["none", "selective", "full"]),
 )  # fmt: skip
-quick = settings(deadline=None, max_examples=60)
+quick = settings(max_examples=60)
 
 
 @quick

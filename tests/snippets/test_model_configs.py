@@ -219,7 +219,7 @@ values = st.recursive(
     max_leaves=12,
 )  # fmt: skip
 changes = st.dictionaries(st.sampled_from(NAMES), values, max_size=5)
-quick = settings(deadline=None, max_examples=100)
+quick = settings(max_examples=100)
 
 
 def refused_or_read(text: str) -> None:

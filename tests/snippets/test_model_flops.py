@@ -106,7 +106,7 @@ def decoders(mixture: Any, latent: Any) -> Any:
 dense = decoders(st.none(), st.none())
 mixtures = decoders(experts, st.none() | latents)
 anything = st.one_of(dense, mixtures, decoders(st.none(), latents))
-quick = settings(deadline=None, max_examples=60)
+quick = settings(max_examples=60)
 
 
 @quick

@@ -106,7 +106,7 @@ def planned(plan: Any, costs: Table, cluster: Cluster, batch: int) -> float:
         return float("inf")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(costs=tables, gpus=st.integers(1, 4), batch=st.sampled_from([1, 2, 4, 6]),
        memory=st.integers(6, 60))  # fmt: skip
 def test_no_plan_is_better_than_its_own(costs: Table, gpus: int, batch: int, memory: int) -> None:
@@ -120,7 +120,7 @@ def test_no_plan_is_better_than_its_own(costs: Table, gpus: int, batch: int, mem
 seconds = st.floats(0.1, 9, allow_nan=False)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(seconds, min_size=1, max_size=5), st.floats(0.1, 0.9), st.integers(1, 10))
 def test_a_step_takes_no_longer_than_the_formula_says(
     times: list[float], forward: float, m: int

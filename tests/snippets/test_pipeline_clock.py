@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import steady
 
 from snippets.pipeline_schedules import automatic as search
 from snippets.pipeline_schedules import calculator, cases, clock, measured
@@ -47,7 +46,6 @@ def of(costs: Costs) -> Times:
     return Times(costs.forward, costs.input, costs.weight)
 
 
-@steady
 @given(NAMES, SIZES, COSTS)
 def test_without_messages_the_clock_agrees_with_the_table(
     name: str, sizes: tuple[int, int], costs: Costs
@@ -71,7 +69,6 @@ def starts(made: Run, kind: Kind) -> dict[tuple[int, int, int], tuple[float, flo
     }
 
 
-@steady
 @given(NAMES, SIZES, TIMES, TRANSFER, st.booleans())
 def test_no_pass_starts_before_its_message_has_come(
     name: str, sizes: tuple[int, int], times: Times, transfer: float, blocks: bool
@@ -92,7 +89,6 @@ def test_no_pass_starts_before_its_message_has_come(
             assert made.ends[after] - made.lengths[after] >= made.ends[before] - slack
 
 
-@steady
 @given(NAMES, SIZES, TIMES, st.floats(0.1, 5))
 def test_messages_cost_and_those_that_block_cost_no_less(
     name: str, sizes: tuple[int, int], times: Times, transfer: float
@@ -105,7 +101,6 @@ def test_messages_cost_and_those_that_block_cost_no_less(
     assert free < beside <= blocked + 1e-9 * blocked
 
 
-@steady
 @given(NAMES, SIZES, TIMES, TRANSFER, st.integers(0, 40))
 def test_a_longer_pass_never_shortens_a_step(
     name: str, sizes: tuple[int, int], times: Times, transfer: float, which: int
@@ -164,7 +159,6 @@ def test_steps_that_wait_for_nobody_follow_each_other_at_the_span() -> None:
     assert last == pytest.approx(max(ends) + 5 * span)
 
 
-@steady
 @given(
     st.integers(1, 6), st.integers(1, 16), TIMES, TRANSFER,
     st.sampled_from([1.0, 1.5, 2.0, 4.0]), st.sampled_from([0.0, 0.37, 1.0]), st.booleans(),
@@ -178,7 +172,6 @@ def test_searched_orders_are_whole_and_keep_to_their_memory(
     assert max(made.held()) <= most * p + 1e-6
 
 
-@steady
 @given(st.integers(2, 4), st.integers(0, 6), TRANSFER)
 def test_the_search_finds_what_is_written_by_hand(p: int, more: int, transfer: float) -> None:
     """Times as profiled: a weight pass is the shortest."""

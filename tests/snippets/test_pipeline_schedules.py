@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import steady
 
 from snippets.pipeline_schedules import cases
 from snippets.pipeline_schedules import pipeline_schedules as schedules
@@ -85,7 +84,6 @@ def found(schedule: Schedule) -> dict[tuple[Kind, int, int, int], Pass]:
     return table
 
 
-@steady
 @given(any_schedule())
 def test_every_micro_batch_passes_every_stage_once_each_way(made) -> None:
     schedule, paths = made
@@ -97,7 +95,6 @@ def test_every_micro_batch_passes_every_stage_once_each_way(made) -> None:
     assert all(sorted(each) in (whole, split) for each in kinds.values())
 
 
-@steady
 @given(any_schedule())
 def test_no_pass_starts_before_what_it_needs_is_done(made) -> None:
     schedule, paths = made
@@ -117,7 +114,6 @@ def test_no_pass_starts_before_what_it_needs_is_done(made) -> None:
             assert gradient(j, here).start >= gradient(j, there).end
 
 
-@steady
 @given(any_schedule())
 def test_a_rank_does_one_thing_at_a_time_or_a_pair_of_opposites(made) -> None:
     schedule, _ = made
@@ -130,7 +126,6 @@ def test_a_rank_does_one_thing_at_a_time_or_a_pair_of_opposites(made) -> None:
             assert {a.kind, b.kind} == {Kind.FORWARD, Kind.BACKWARD} and a.chunk != b.chunk
 
 
-@steady
 @given(any_schedule())
 def test_passes_take_what_they_cost_and_idle_time_is_the_rest(made) -> None:
     schedule, paths = made
@@ -145,7 +140,6 @@ def test_passes_take_what_they_cost_and_idle_time_is_the_rest(made) -> None:
     assert min(one.start for one in schedule.passes) == 0
 
 
-@steady
 @given(RANKS, BATCHES, COSTS)
 def test_gpipe_holds_every_micro_batch_and_idles_p_minus_1(p: int, m: int, costs: Costs) -> None:
     made = schedules.gpipe(p, m, costs)
@@ -154,7 +148,6 @@ def test_gpipe_holds_every_micro_batch_and_idles_p_minus_1(p: int, m: int, costs
     assert [made.held(rank) for rank in range(p)] == [m] * p
 
 
-@steady
 @given(RANKS, BATCHES, COSTS)
 def test_1f1b_takes_as_long_and_holds_p_minus_i(p: int, m: int, costs: Costs) -> None:
     made = schedules.one_f_one_b(p, m, costs)
@@ -163,7 +156,6 @@ def test_1f1b_takes_as_long_and_holds_p_minus_i(p: int, m: int, costs: Costs) ->
     assert [made.held(rank) for rank in range(p)] == [min(p - rank, m) for rank in range(p)]
 
 
-@steady
 @given(RANKS, st.integers(1, 4), st.integers(1, 4), COSTS)
 def test_interleaving_divides_the_bubble_by_v(p: int, groups: int, v: int, costs: Costs) -> None:
     m = p * groups
@@ -181,7 +173,6 @@ def test_one_chunk_is_as_long_as_1f1b(p: int, groups: int) -> None:
     assert schedules.interleaved(p, p * groups, 1).makespan == plain.makespan
 
 
-@steady
 @given(RANKS, st.integers(0, 10), mild())
 def test_zb_h1_idles_less_and_holds_no_more_than_p(p: int, more: int, costs: Costs) -> None:
     m = p + more
@@ -191,7 +182,6 @@ def test_zb_h1_idles_less_and_holds_no_more_than_p(p: int, more: int, costs: Cos
     assert made.bubble == bubble and made.peak == p
 
 
-@steady
 @given(RANKS, st.integers(0, 10), mild())
 def test_zb_h2_idles_least_and_holds_the_most(p: int, more: int, costs: Costs) -> None:
     made = schedules.zero_bubble_h2(p, 2 * p - 1 + more, costs)
@@ -208,7 +198,6 @@ def test_zb_v_has_no_bubble_where_all_passes_take_as_long(p: int, more: int, tim
     assert made.makespan == (6 * m + p - 1) * time  # no sooner: the last rank starts so late
 
 
-@steady
 @given(any_schedule())
 def test_the_bubble_leaves_out_the_time_before_a_rank_starts_and_after_it_ends(made) -> None:
     schedule, _ = made
@@ -221,7 +210,6 @@ def test_the_bubble_leaves_out_the_time_before_a_rank_starts_and_after_it_ends(m
     assert min(inside) >= 0 and schedule.bubble == max(inside)
 
 
-@steady
 @given(st.integers(1, 5), st.integers(0, 6), st.integers(1, 6), st.data())
 def test_dualpipe_idles_and_holds_what_its_authors_say(
     half: int, more: int, forward: int, data: st.DataObject
@@ -235,7 +223,6 @@ def test_dualpipe_idles_and_holds_what_its_authors_say(
     assert made.bubble == bubble and made.peak == p + 1 and made.copies == 2
 
 
-@steady
 @given(st.integers(1, 5), st.integers(0, 5), st.integers(1, 6), st.data())
 def test_dualpipe_v_idles_and_holds_as_dualpipe_on_twice_the_ranks(
     p: int, more: int, forward: int, data: st.DataObject
@@ -254,7 +241,6 @@ def test_dualpipe_overlaps_most_of_its_passes() -> None:
     assert len(paired) == 2 * (2 * (10 - 8 + 1) + 3)
 
 
-@steady
 @given(RANKS, st.integers(0, 10), COSTS)
 def test_a_long_weight_pass_costs_zb_h1_its_excess_on_every_hop(
     p: int, more: int, costs: Costs

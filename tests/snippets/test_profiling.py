@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from conftest import ROOT
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snippets.profiling import blame, cases, critical, step
@@ -72,7 +72,6 @@ LAUNCHED = st.tuples(st.integers(0, 200), st.integers(0, 60), st.integers(1, 60)
 WAITS = st.tuples(st.integers(0, 200), st.integers(1, 40))
 
 
-@settings(deadline=None)
 @given(st.lists(LAUNCHED, min_size=1, max_size=10), st.lists(WAITS, max_size=3))
 def test_gaps_and_path_cover_the_step_whatever_it_holds(
     launched: list[tuple[int, int, int, int]], waits: list[tuple[int, int]]

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import steady
 
 from snippets.ring_orders import cases
 from snippets.ring_orders import ring_orders as orders
@@ -19,7 +18,6 @@ HALVES = st.integers(1, 4)  # tokens in a chunk of zigzag
 ORDER = st.sampled_from(orders.ORDERS)
 
 
-@steady
 @given(ORDER, RANKS, HALVES)
 def test_each_token_has_one_rank(order: str, ranks: int, half: int) -> None:
     tokens = 2 * ranks * half
@@ -28,7 +26,6 @@ def test_each_token_has_one_rank(order: str, ranks: int, half: int) -> None:
     assert {len(each) for each in held} == {2 * half}
 
 
-@steady
 @given(ORDER, RANKS, HALVES, st.booleans())
 def test_each_pair_is_computed_once(order: str, ranks: int, half: int, causal: bool) -> None:
     tokens = 2 * ranks * half
@@ -42,7 +39,6 @@ def test_each_pair_is_computed_once(order: str, ranks: int, half: int, causal: b
     assert set(found) == every and set(found.values()) == {1}
 
 
-@steady
 @given(RANKS)
 def test_each_block_visits_each_rank_and_comes_from_the_rank_before(ranks: int) -> None:
     for rank in range(ranks):
@@ -52,7 +48,6 @@ def test_each_block_visits_each_rank_and_comes_from_the_rank_before(ranks: int) 
         assert owners[1:] == [orders.owner(before, step, ranks) for step in range(ranks - 1)]
 
 
-@steady
 @given(RANKS, HALVES)
 def test_zigzag_is_even_at_every_step_and_no_order_is_faster(ranks: int, half: int) -> None:
     tokens = 2 * ranks * half

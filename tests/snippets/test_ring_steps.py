@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import steady
 
 from snippets.ring_steps import cases
 from snippets.ring_steps import ring_steps as steps
@@ -32,7 +31,6 @@ def all_reduce(draw) -> Collective:
     return trees(draw(RANKS), draw(st.integers(1, 5)))
 
 
-@steady
 @given(all_reduce())
 def test_every_rank_ends_with_every_part_once(made: Collective) -> None:
     ends = made.run(steps.letters(made.ranks, made.chunks))
@@ -42,7 +40,6 @@ def test_every_rank_ends_with_every_part_once(made: Collective) -> None:
     assert len(ends) == len(made.steps) + 1
 
 
-@steady
 @given(all_reduce(), st.data())
 def test_a_message_lost_is_a_part_lost(made: Collective, data: st.DataObject) -> None:
     places = [(i, j) for i, step in enumerate(made.steps) for j in range(len(step))]
@@ -54,7 +51,6 @@ def test_a_message_lost_is_a_part_lost(made: Collective, data: st.DataObject) ->
     assert cases.whole(made) == made.ranks > cases.whole(broken)
 
 
-@steady
 @given(all_reduce())
 def test_a_rank_sends_one_message_and_gets_one_in_a_step(made: Collective) -> None:
     for step in made.steps:
@@ -64,7 +60,6 @@ def test_a_rank_sends_one_message_and_gets_one_in_a_step(made: Collective) -> No
         assert all(one.source != one.target for one in step)
 
 
-@steady
 @given(RANKS, st.integers(0, 10_000))
 def test_a_ring_sends_the_least_there_is(p: int, n: int) -> None:
     sent = steps.ring(p).sent(n)
@@ -73,7 +68,6 @@ def test_a_ring_sends_the_least_there_is(p: int, n: int) -> None:
     assert steps.ring(p).hops == len(steps.ring(p).steps) == 2 * (p - 1)
 
 
-@steady
 @given(RANKS, st.integers(1, 500), st.floats(0, 1e-4), st.floats(1e6, 1e12))
 def test_the_time_of_a_ring_is_its_formula(p: int, each: int, latency: float, rate: float) -> None:
     n = p * each
@@ -104,7 +98,6 @@ def test_parents_make_one_shallow_binary_tree(p: int) -> None:
         assert depth <= (p - 1).bit_length()
 
 
-@steady
 @given(st.integers(2, 16), st.integers(1, 4))
 def test_two_trees_ask_no_rank_for_more_than_twice_the_array(p: int, pieces: int) -> None:
     n = 2 * pieces * 30

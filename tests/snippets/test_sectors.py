@@ -14,7 +14,7 @@ from warpshelf.contract.pictures import grids_problem
 from warpshelf.contract.values import fact_problem
 
 WIDTHS = st.sampled_from((4, 8, 16))
-quick = settings(deadline=None, max_examples=60)
+quick = settings(max_examples=60)
 
 
 def broken() -> list[str]:

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import steady
 
 from snippets.pipeline_schedules.clock import Times
 from snippets.simulator import cases, checkpoints, events
@@ -52,7 +51,6 @@ def plans(draw: Any) -> tuple[Plan, dict[Rank, float]]:
     return replace(plan, transfer=tuple(waits)), slow
 
 
-@steady
 @given(plans())
 def test_the_longest_path_is_what_happens_event_by_event(
     made: tuple[Plan, dict[Rank, float]],
@@ -61,7 +59,6 @@ def test_the_longest_path_is_what_happens_event_by_event(
     assert simulate(plan, slow).step == pytest.approx(events.step(plan, slow), rel=1e-12)
 
 
-@steady
 @given(plans())
 def test_idle_time_is_what_ranks_do_not_compute(made: tuple[Plan, dict[Rank, float]]) -> None:
     plan, slow = made
@@ -74,7 +71,6 @@ def test_idle_time_is_what_ranks_do_not_compute(made: tuple[Plan, dict[Rank, flo
     assert found.timed <= found.stands_for
 
 
-@steady
 @given(plans(), st.data())
 def test_a_slower_rank_never_shortens_a_step(
     made: tuple[Plan, dict[Rank, float]], data: Any
@@ -142,7 +138,6 @@ def test_a_job_fails_as_often_as_its_ranks_do() -> None:
     assert minutes == pytest.approx(480_000 + beside, rel=0.001)
 
 
-@steady
 @given(st.floats(0.01, 20), st.floats(0, 60), st.floats(60, 1e5))
 def test_the_best_interval_is_one(save: float, restart: float, mean: float) -> None:
     best = checkpoints.best(save, restart, mean)

@@ -18,7 +18,7 @@ from warpshelf.contract.values import fact_problem
 
 SIZE = st.integers(1, 24)
 BUILDERS = (streams.data_parallel, streams.stream_k, streams.hybrid)
-quick = settings(deadline=None, max_examples=60)
+quick = settings(max_examples=60)
 
 
 def broken() -> list[str]:

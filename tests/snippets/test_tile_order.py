@@ -15,7 +15,7 @@ from warpshelf.contract.pictures import grids_problem
 from warpshelf.contract.values import fact_problem
 
 SIDE, RESIDENT = st.integers(1, 12), st.integers(1, 40)
-quick = settings(deadline=None, max_examples=60)
+quick = settings(max_examples=60)
 
 
 def broken() -> list[str]:

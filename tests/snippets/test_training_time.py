@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import steady
 
 from snippets.model_flops.model_flops import MODELS
 from snippets.training_time import calculator, cases, layers
@@ -142,7 +141,6 @@ def plans(draw) -> Plan:
     )  # fmt: skip
 
 
-@steady
 @given(plans(), st.sampled_from(sorted(STACKS)))
 def test_terms_are_no_less_than_nothing_and_sum_up(plan: Plan, name: str) -> None:
     made = model.step(LLAMA, plan, STACKS[name])
@@ -152,14 +150,12 @@ def test_terms_are_no_less_than_nothing_and_sum_up(plan: Plan, name: str) -> Non
     assert 0 < model.mfu(LLAMA, plan, STACKS[name], made.total) < 2  # fp8 against bf16's peak
 
 
-@steady
 @given(plans(), st.floats(0.1, 0.9))
 def test_a_larger_share_is_never_slower(plan: Plan, share: float) -> None:
     slow, fast = (cases.replace_share(BRIDGE, one) for one in (share, share * 1.1))
     assert model.step(LLAMA, plan, fast).total < model.step(LLAMA, plan, slow).total
 
 
-@steady
 @given(plans())
 def test_recomputing_more_takes_longer(plan: Plan) -> None:
     ways = [replace(plan, recompute=way) for way in ("none", "half", "full")]

@@ -17,7 +17,7 @@ from warpshelf.contract.values import fact_problem
 VALUES = st.integers(0, 5).flatmap(
     lambda steps: st.lists(st.integers(-99, 99), min_size=2**steps, max_size=2**steps)
 )
-quick = settings(deadline=None, max_examples=60)
+quick = settings(max_examples=60)
 
 
 def broken() -> list[str]:
