@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from browsing import NARROW, WIDE, Visit, open_context
+from conftest import exhaustive
 from playwright.sync_api import Browser
 
 PATH, OTHER = "paths/serving/", "paths/flash-attention/"
@@ -62,7 +63,10 @@ def test_all_done_is_said(visit: Visit) -> None:
     assert said == f"{steps} of {steps} steps done, all done"
 
 
-@pytest.mark.parametrize("value", ["{", "7", "null", '{"a": 1}', '["<b>", 7, null]', "[[]]"])
+@pytest.mark.parametrize(
+    "value",
+    exhaustive(['["<b>", 7, null]', "{", "7", "null", '{"a": 1}', "[[]]"], "more of what is kept"),
+)
 def test_what_somebody_else_kept_does_no_harm(visit: Visit, value: str) -> None:
     tab = visit.go(PATH)
     tab.evaluate("value => localStorage.setItem('warpshelf.done', value)", value)

@@ -15,6 +15,7 @@ import numpy as np
 import papergpu
 import pytest
 import torch
+from conftest import exhaustive
 
 from snippets import cuda
 from snippets.stream import cases, stream
@@ -751,7 +752,9 @@ def test_demo_finds_no_wrong_element(capsys):
 
 
 @pytest.mark.parametrize(
-    "path", sorted(Path(cuda.__file__).parent.glob("*/*.cu")), ids=lambda p: p.stem
+    "path",
+    exhaustive(sorted(Path(cuda.__file__).parent.glob("*/*.cu")), "a second compiler"),
+    ids=lambda path: path.stem,
 )
 def test_nvcc_takes_each_file_as_it_is(path, tmp_path):
     """The line that stands below each listing, for an architecture that need not be here."""

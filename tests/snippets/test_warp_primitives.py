@@ -100,6 +100,7 @@ def test_a_tile_looks_back_to_the_first_sum_that_is_known(known):
     assert bool((y[:before] == -1).all()) and bool((y[before + kept[-1] :] == -1).all())
 
 
+@pytest.mark.exhaustive("values beyond its cases, for which each way is compiled anew")
 def test_words_of_integers_wrap():
     x = torch.full((5,), 2**30, dtype=torch.int32)
     for way in ours.SUMS:
