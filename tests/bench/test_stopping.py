@@ -12,14 +12,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Trial
+from conftest import ROOT, Trial, exhaustive
 
 from warpshelf.bench import stopping
 
-pytestmark = [
-    pytest.mark.alone,
-    pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc"),
-]
+pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
 
 MODEL = '''"""What waits for a file, if it is told to.
 
@@ -133,12 +130,16 @@ def states(run: subprocess.CompletedProcess[str]) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("name", "words", "status"),
-    [
-        ("SIGINT", ("--out", "records.json"), 130),
-        ("SIGTERM", ("--force", "--out", "records.json"), 143),
-        ("SIGHUP", (), 129),
-        ("SIGTERM", ("--force",), 143),
-    ],
+    exhaustive(
+        [
+            ("SIGINT", ("--out", "records.json"), 130),
+            ("SIGTERM", ("--force",), 143),
+            ("SIGTERM", ("--force", "--out", "records.json"), 143),
+            ("SIGHUP", (), 129),
+        ],
+        "every signal",
+        light=2,
+    ),
 )
 def test_a_stopped_run_keeps_what_passed_and_goes_on(
     stage: Stage, name: str, words: tuple[str, ...], status: int
@@ -147,7 +148,7 @@ def test_a_stopped_run_keeps_what_passed_and_goes_on(
     process = stage.start(*words, "--json")
     until(lambda: stage.done("first", "second", out=out))
     process.send_signal(signal.Signals[name])
-    printed, said = process.communicate(timeout=60)
+    printed, said = process.communicate(timeout=120)
     assert process.returncode == status, said
     assert "Traceback" not in said
     assert f"left on cpu, since it was stopped by {name}: third" in said.splitlines()
@@ -174,7 +175,7 @@ def test_what_nohup_has_ignored_stops_nothing(stage: Stage) -> None:
     process.send_signal(signal.SIGHUP)
     time.sleep(0.3)
     stage.file.touch()
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=120)
     assert (process.returncode, stage.done("first", "second", "third", out="records.json")) == (
         0, True
     ), said  # fmt: skip
@@ -184,7 +185,7 @@ def test_a_run_killed_outright_leaves_a_whole_file_that_the_next_goes_on_with(st
     process = stage.start("--force", "--out", "records.json")
     until(lambda: stage.done("first", "second", out="records.json"))
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
     until(lambda: not stage.processes(), 20)
     stage.file.touch()
     before = stage.times()
