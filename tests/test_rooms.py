@@ -82,6 +82,9 @@ def typed(*files: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.exhaustive(
+    "all types, and torch's; of a pull request they are checked by a step of its own"
+)
 def test_the_types_hold() -> None:
     done = typed()
     assert done.returncode == 0, done.stdout + done.stderr
