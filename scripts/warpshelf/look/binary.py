@@ -38,7 +38,8 @@ OLD, NEW = 51, (65, 8)  # OS ABI before CUDA 13; OS ABI and ABI version of it
 RELEASE, WIDE = 0x6 << 24, 0x4  # of the flags: the ABI's own, and addresses of 64 bits
 PTX, LINES = ".nv_debug_ptx_txt", ".nv_debug_line_sass"
 SIZED, REGISTERS = 4, 0x2F  # an attribute of .nv.info with its size; registers by symbol
-SYMBOL, FUNCTION_SYMBOL = 24, 2  # bytes of a row of the table of symbols; its type of a function
+EMPTY = 8  # the type of a section that has a size, and no bytes in the file
+SECTION, SYMBOL = "<IIQQQQIIQQ", "<IBBHQQ"  # a row of the table of sections, and of symbols
 COUNTED = 254  # registers at most of a kernel whose live ones nvdisasm counts
 
 
@@ -70,12 +71,21 @@ def countable(cubin: bytes) -> bytes:
 
 
 class Section(NamedTuple):
-    """A section of a binary: its name, where it lies, and the section that it is linked to."""
+    """A section of a binary: its name, where its bytes lie, the section that it is linked to.
+
+    `row` is its row in the table of sections, as it stands there.
+    """
 
     name: str
     offset: int
     size: int
     link: int
+    row: tuple[int, ...]
+
+    @property
+    def step(self) -> int:
+        """Bytes of a relocation, in a section of these."""
+        return 24 if self.name.startswith(".rela") else 16
 
 
 def sections(cubin: bytes) -> list[Section]:
@@ -88,15 +98,11 @@ def sections(cubin: bytes) -> list[Section]:
         raise ValueError("the binary is no ELF file of 64 bits")
     (table,) = struct.unpack_from("<Q", cubin, 40)
     size, count, names = struct.unpack_from("<HHH", cubin, 58)
-    found = [struct.unpack_from("<IIQQQQI", cubin, table + size * at) for at in range(count)]
-    texts = found[names][4] if found else 0
-
-    def name(at: int) -> str:
-        return cubin[at : cubin.index(b"\0", at)].decode()
-
-    # A section of type 8 has a size, and no bytes in the file.
+    rows = [struct.unpack_from(SECTION, cubin, table + size * at) for at in range(count)]
+    texts = rows[names][4] if rows else 0
     return [
-        Section(name(texts + one[0]), one[4], 0 if one[1] == 8 else one[5], one[6]) for one in found
+        Section(_text(cubin, texts + row[0]), row[4], 0 if row[1] == EMPTY else row[5], row[6], row)
+        for row in rows
     ]
 
 
@@ -138,14 +144,10 @@ def lines(cubin: bytes, symbol: str) -> list[tuple[int, int]]:
     if not data or moved is None:
         return []
     # A sequence a kernel, and a relocation that says of which.
-    step = 24 if moved.name.startswith(".rela") else 16
-    places = range(moved.offset, moved.offset + moved.size, step)
+    places = range(moved.offset, moved.offset + moved.size, moved.step)
     entries = sorted(struct.unpack_from("<QII", cubin, at) for at in places)  # where, type, symbol
-    table = every[moved.link].offset
-    kernels = [
-        every[struct.unpack_from("<H", cubin, table + SYMBOL * one + 6)[0]].name
-        for _, _, one in entries
-    ]
+    table = symbols(cubin)
+    kernels = [every[table[one].section].name for _, _, one in entries]
     at, sequence, rows = 0, 0, []
     while at < len(data):
         for address, line, ends in program(data, at):
@@ -209,18 +211,51 @@ def program(data: bytes, at: int) -> Iterator[tuple[int, int, bool]]:
                 number()
 
 
+class Symbol(NamedTuple):
+    """A row of a binary's table of symbols; `section` is the index of the one that it is in."""
+
+    name: str
+    info: int
+    other: int
+    section: int
+    value: int
+    size: int
+
+    @property
+    def is_function(self) -> bool:
+        """Whether it is a kernel, or what one calls."""
+        return self.info & 15 == 2
+
+    @property
+    def is_object(self) -> bool:
+        """Whether it is a variable."""
+        return self.info & 15 == 1
+
+
+def symbols(cubin: bytes) -> list[Symbol]:
+    """The table of symbols of a binary."""
+    table, every = named(cubin, ".symtab")
+    if table is None:
+        return []
+    texts, found = every[table.link].offset, []
+    for at in range(table.offset, table.offset + table.size, struct.calcsize(SYMBOL)):
+        name, *rest = struct.unpack_from(SYMBOL, cubin, at)
+        found.append(Symbol(_text(cubin, texts + name), *rest))
+    return found
+
+
+def _text(data: bytes, at: int) -> str:
+    return data[at : data.index(b"\0", at)].decode()
+
+
 def number(cubin: bytes, symbol: str) -> int:
     """The index of a kernel in the table of symbols, by which nvdisasm chooses it.
 
     Raises:
         ValueError: the binary has no such kernel.
     """
-    table, every = named(cubin, ".symtab")
-    for index in range(table.size // SYMBOL if table else 0):
-        assert table is not None
-        name, info = struct.unpack_from("<IB", cubin, table.offset + SYMBOL * index)
-        at = every[table.link].offset + name
-        if info & 15 == FUNCTION_SYMBOL and cubin[at : cubin.index(b"\0", at)] == symbol.encode():
+    for index, one in enumerate(symbols(cubin)):
+        if one.is_function and one.name == symbol:
             return index
     raise ValueError(f"the binary has no kernel {symbol}")
 
@@ -437,6 +472,153 @@ def disassembled(cubin: bytes, symbol: str) -> Code:
         file.flush()
         text = said("nvdisasm", options, file.name, FIRST)
     return read(text, lines(cubin, symbol))
+
+
+def disassembled_together(wanted: Sequence[tuple[bytes, str]]) -> list[Code]:
+    """The machine code of kernels, each of a binary and its symbol, as `disassembled` has each.
+
+    nvdisasm takes half a second to start, so it gets in one binary what has one header. One that
+    calls functions goes alone: beside others, other registers would be live at the calls.
+    """
+    found: dict[int, Code] = {}
+    alike: dict[object, list[int]] = {}
+    for at, (cubin, symbol) in enumerate(wanted):
+        head = readable(cubin)
+        alone = at if _calls(cubin, symbol) else None
+        alike.setdefault((head[:18], head[FLAGS : FLAGS + 4], alone), []).append(at)
+    for places in alike.values():
+        if len(places) == 1:
+            found[places[0]] = disassembled(*wanted[places[0]])
+            continue
+        with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+            file.write(joined([countable(readable(wanted[at][0])) for at in places]))
+            file.flush()
+            parts = PART.split(said("nvdisasm", ("-c", "-hex", "-lrm", "count"), file.name, FIRST))
+        texts = dict(zip(parts[1::2], parts[2::2], strict=True))
+        for turn, at in enumerate(places):
+            cubin, symbol = wanted[at]
+            text = texts[symbol + _mark(turn)].replace(_mark(turn), "")
+            found[at] = read(_numbered(text), lines(cubin, symbol))
+    return [found[at] for at in range(len(wanted))]
+
+
+def _numbered(text: str) -> str:
+    """The code of a function whose branches count from 0, as where it is disassembled alone.
+
+    Through a file they count on, and behind them all come the ends of functions.
+    """
+    ends = set(ENDS.findall(text))
+    least = min((int(one) for one in BRANCH.findall(text) if one not in ends), default=0)
+    return BRANCH.sub(lambda one: f".L_x_{int(one[1]) - least}", text)
+
+
+PART = re.compile(r"^//-+ \.text\.(\S+)\s+-+$", re.MULTILINE)
+BRANCH, ENDS = re.compile(r"\.L_x_(\d+)"), re.compile(r"\.size\s+\S+,\(\.L_x_(\d+) - ")
+JOINED = re.compile(
+    r"\.text\.|\.nv\.(?:constant\d|info\.|shared|global)|\.rela?\.(?:text|nv\.constant)"
+)
+NAMING = (0x0A, 0x11, 0x12, 0x23, REGISTERS)  # attributes of .nv.info that begin with a symbol
+
+
+def _mark(turn: int) -> str:
+    """Behind the names of the binary of that number, for each to have its own."""
+    return f"$of{turn}$"
+
+
+def _calls(cubin: bytes, symbol: str) -> bool:
+    """Whether a kernel has functions in its section, beside itself."""
+    functions = [one for one in symbols(cubin) if one.is_function]
+    home = {one.section for one in functions if one.name == symbol}
+    return sum(one.section in home for one in functions) > 1
+
+
+def joined(cubins: Sequence[bytes]) -> bytes:
+    """One binary that has the code of several of one header, to be read and not to be run.
+
+    What only a debugger asks for is left out, and variables that nothing refers to.
+    """
+    texts, names = bytearray(1), bytearray(1)
+    rows, bodies = [[0] * 10], [b""]
+    table: list[tuple[bool, bytes]] = [(True, bytes(struct.calcsize(SYMBOL)))]  # local, row
+
+    def put(pool: bytearray, name: str) -> int:
+        pool += name.encode() + b"\0"
+        return len(pool) - len(name.encode()) - 1
+
+    moved: list[tuple[bytes, list[Section], dict[int, int], dict[int, int]]] = []
+    for turn, cubin in enumerate(cubins):
+        every, places, numbers = sections(cubin), dict[int, int](), dict[int, int]()
+        for index, one in enumerate(every):
+            if JOINED.match(one.name):
+                places[index] = len(rows)
+                rows.append([put(texts, one.name + _mark(turn)), *one.row[1:]])
+                bodies.append(cubin[one.offset : one.offset + one.size])
+        used = {
+            struct.unpack_from("<I", cubin, at + 12)[0]
+            for index, one in enumerate(every)
+            if index in places and one.name.startswith(".rel")
+            for at in range(one.offset, one.offset + one.size, one.step)
+        }
+        for index, row in enumerate(symbols(cubin)[1:], 1):
+            absent = 0 < row.section < 0xFF00 and row.section not in places
+            if absent or (row.is_object and index not in used):
+                continue
+            numbers[index] = len(table)
+            kept = row._replace(section=places.get(row.section, row.section))
+            packed = struct.pack(SYMBOL, put(names, row.name + _mark(turn)), *kept[1:])
+            table.append((row.info < 16, packed))
+        moved.append((cubin, every, places, numbers))
+    order = sorted(range(len(table)), key=lambda index: not table[index][0])  # local ones first
+    final = {old: new for new, old in enumerate(order)}
+    home, about = len(rows), b""
+
+    def attributes(data: bytes, numbers: dict[int, int]) -> bytes:
+        made, at = bytearray(data), 0
+        while at + 4 <= len(made):
+            form, attribute, size = struct.unpack_from("<BBH", made, at)
+            if form == SIZED and attribute in NAMING and size == 8:
+                (symbol,) = struct.unpack_from("<I", made, at + 4)
+                struct.pack_into("<I", made, at + 4, final[numbers.get(symbol, 0)])
+            at += 4 + (size if form == SIZED else 0)
+        return bytes(made)
+
+    for cubin, every, places, numbers in moved:
+        about += attributes(section(cubin, ".nv.info"), numbers)
+        for old, new in places.items():
+            line, one = rows[new], every[old]
+            if one.name.startswith(".text."):
+                kernel = final[numbers.get(line[7] & 0xFFFFFF, 0)]
+                line[6:8] = home, line[7] & 0xFF000000 | kernel
+            elif one.name.startswith(".rel"):
+                line[6:8], data = (home, places.get(line[7], 0)), bytearray(bodies[new])
+                for at in range(12, len(data), one.step):
+                    (symbol,) = struct.unpack_from("<I", data, at)
+                    struct.pack_into("<I", data, at, final[numbers.get(symbol, 0)])
+                bodies[new] = bytes(data)
+            else:
+                line[7] = places.get(line[7], 0)
+                if one.name.startswith(".nv.info."):
+                    line[6], bodies[new] = home, attributes(bodies[new], numbers)
+    local, size = sum(one for one, _ in table), struct.calcsize(SYMBOL)
+    for name, kind, link, info, align, entry, body in (
+        (".symtab", 2, home + 1, local, 8, size, b"".join(table[index][1] for index in order)),
+        (".strtab", 3, 0, 0, 1, 0, bytes(names)),
+        (".nv.info", 0x70000000, home, 0, 4, 0, about),
+        (".shstrtab", 3, 0, 0, 1, 0, b""),
+    ):
+        rows.append([put(texts, name), kind, 0, 0, 0, 0, link, info, align, entry])
+        bodies.append(body)
+    bodies[-1] = bytes(texts)
+    whole = bytearray(cubins[0][:64])
+    for line, body in zip(rows[1:], bodies[1:], strict=True):
+        whole += bytes(-len(whole) % max(1, line[8]))
+        line[4] = len(whole)
+        line[5] = line[5] if line[1] == EMPTY else len(body)
+        whole += body
+    whole += bytes(-len(whole) % 8)
+    struct.pack_into("<QQ", whole, 32, 0, len(whole))  # no table of what is loaded
+    struct.pack_into("<HHHHH", whole, 54, 0, 0, 64, len(rows), len(rows) - 1)
+    return bytes(whole) + b"".join(struct.pack(SECTION, *line) for line in rows)
 
 
 def read(text: str, lines: Sequence[tuple[int, int]] = ()) -> Code:

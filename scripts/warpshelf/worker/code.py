@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from warpshelf.contract import architectures
 from warpshelf.contract.values import Case
 from warpshelf.look import bound, occupancy, ptx
-from warpshelf.look.binary import Code, Usage, disassembled, usage
+from warpshelf.look.binary import Code, Usage, disassembled_together, usage
 from warpshelf.look.loops import loops
 from warpshelf.look.view import SCHEMA, View, pieces, texts
 from warpshelf.look.work import Row, with_widths
@@ -62,17 +62,21 @@ def _run(one: Launched) -> int:
     return int(one.result.counts["run"].sum()) if one.result.counts is not None else 0
 
 
-def view(one: Chosen, target: str, folder: Path) -> View:
-    """What became of a kernel, and what its launches did; all but the snippet's digest.
+def views(several: Sequence[Chosen], target: str, folder: Path) -> list[View]:
+    """What became of kernels, and what their launches did; all but the snippet's digest.
 
     `folder` is the snippet's.
 
     Raises:
-        RuntimeError: its machine code is not that of the PTX which was executed.
+        RuntimeError: the machine code of one is not that of the PTX which was executed.
     """
+    made = _made(several, target, folder.name)
+    return [_view(one, of_one, folder) for one, of_one in zip(several, made, strict=True)]
+
+
+def _view(one: Chosen, made: Made, folder: Path) -> View:
     variant, case, launched = one
     first = launched[0]
-    made = _made(one, target, folder.name)
     did, code = made.did, made.code
     text = first.ptx.splitlines()
     symbol = made.symbol
@@ -143,7 +147,7 @@ def figures(one: Chosen, target: str, snippet: str) -> dict[str, float]:
     Raises:
         RuntimeError: its machine code is not that of the PTX which was executed.
     """
-    made = _made(one, target, snippet)
+    (made,) = _made([one], target, snippet)
     numbers = (
         made.used.registers,
         made.used.spilled_bytes,
@@ -171,17 +175,28 @@ class Made(NamedTuple):
         return bound.bound(with_widths(self.did.rows, made_of), self.arch)
 
 
-def _made(one: Chosen, target: str, snippet: str) -> Made:
-    first = one.launched[0]
-    did = Did(one.launched, snippet)
-    symbol = ptx.kernel(first.ptx.splitlines(), did.somewhere)
-    made = assembled(first.ptx, symbol, target)
-    used = usage(made.binary, first.ptx)[symbol]  # the PTX spares a slow disassembly
-    threads = first.block[0] * first.block[1] * first.block[2]
-    dynamic = max(0, first.shared - used.shared_bytes)
-    takes = occupancy.Use(used.registers, threads, used.shared_bytes, dynamic)
-    arch = f"sm_{architectures.number(target)}"
-    return Made(did, symbol, made, disassembled(made.binary, symbol), used, arch, takes)
+def _made(several: Sequence[Chosen], target: str, snippet: str) -> list[Made]:
+    done = [Did(one.launched, snippet) for one in several]
+    firsts = [one.launched[0] for one in several]
+    symbols = [
+        ptx.kernel(first.ptx.splitlines(), did.somewhere)
+        for first, did in zip(firsts, done, strict=True)
+    ]
+    binaries = [
+        assembled(first.ptx, symbol, target) for first, symbol in zip(firsts, symbols, strict=True)
+    ]
+    pairs = [(made.binary, symbol) for made, symbol in zip(binaries, symbols, strict=True)]
+    found = []
+    for did, first, symbol, made, code in zip(
+        done, firsts, symbols, binaries, disassembled_together(pairs), strict=True
+    ):
+        used = usage(made.binary, first.ptx)[symbol]  # the PTX spares a slow disassembly
+        threads = first.block[0] * first.block[1] * first.block[2]
+        dynamic = max(0, first.shared - used.shared_bytes)
+        takes = occupancy.Use(used.registers, threads, used.shared_bytes, dynamic)
+        arch = f"sm_{architectures.number(target)}"
+        found.append(Made(did, symbol, made, code, used, arch, takes))
+    return found
 
 
 class Did:

@@ -245,7 +245,7 @@ def _views(context: Context, checks: Checks) -> dict[str, Any]:
     context.at("while reading its machine code")
     folder = Path(job["path"]).parent
     chosen = list(code.chosen(checks.counts.kept()))
-    found = [code.view(one, job["target"], folder) for one in chosen]
+    found = code.views(chosen, job["target"], folder)
     broken = limits.broken(found, context.proof.limits)
     return {
         "views": found,
