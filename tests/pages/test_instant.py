@@ -122,6 +122,7 @@ def test_a_tag_leads_to_all_that_have_it(visit: Visit) -> None:
     assert tags and all(name in own for own in tags)
 
 
+@pytest.mark.exhaustive("all that goes along, from page to page")
 def test_what_is_typed_last_stays_on_its_page(visit: Visit) -> None:
     """The address is the next page's as soon as a link is clicked."""
     tab = begin(visit, "kernels/gemm/")
@@ -136,6 +137,7 @@ def test_what_is_typed_last_stays_on_its_page(visit: Visit) -> None:
     assert tab.locator(".ws-finder-words").input_value() == ""
 
 
+@pytest.mark.exhaustive("all that goes along, from page to page")
 def test_formulas_are_set_on_each_page(visit: Visit, site: Path) -> None:
     files = sorted(site.rglob("index.html"))
     pages = [f"{path.parent.relative_to(site).as_posix()}/" for path in files
@@ -152,6 +154,7 @@ def test_formulas_are_set_on_each_page(visit: Visit, site: Path) -> None:
         assert tab.locator(".arithmatex:not([data-shown])").count() == 0
 
 
+@pytest.mark.exhaustive("all that goes along, from page to page")
 def test_a_link_in_prose_shows_where_it_leads(visit: Visit) -> None:
     tab = begin(visit, "paths/")
     tab.locator("article a[href$='/paths/serving/']").first.hover()
@@ -199,6 +202,7 @@ def test_only_calculators_ask_for_their_parts(site: Path) -> None:
         assert "calculators.css" in asked if own else not asked, path
 
 
+@pytest.mark.exhaustive("all that goes along, from page to page")
 def test_ticks_of_a_path_go_along(visit: Visit) -> None:
     tab = begin(visit, "paths/serving/")
     shared = tab.locator("[data-step='page:kernels/attention']").get_by_role("checkbox")

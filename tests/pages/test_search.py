@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from browsing import WIDE, Visit, open_context
+from conftest import exhaustive
 from playwright.sync_api import Browser, Page
 
 # What is typed, and the pages that explain it: each of them is right.
@@ -101,12 +102,15 @@ def test_the_page_that_explains_a_thing_is_found(visit: Visit, builder: str) -> 
 
 @pytest.mark.parametrize(
     ("text", "right"),
-    [
-        ("flashattention", "kernels/attention/"),
-        ("__shfl_sync", "kernels/warp-primitives/"),
-        ("cuBLAS", "kernels/gemm/"),
-        ("blackwell", "kernels/blackwell/"),
-    ],
+    exhaustive(
+        [
+            ("flashattention", "kernels/attention/"),
+            ("__shfl_sync", "kernels/warp-primitives/"),
+            ("cuBLAS", "kernels/gemm/"),
+            ("blackwell", "kernels/blackwell/"),
+        ],
+        "more names",
+    ),
 )
 def test_names_of_code_are_found_as_they_are_written(visit: Visit, text: str, right: str) -> None:
     tab = visit.go("about/links/")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from conftest import exhaustive
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -141,16 +142,19 @@ def test_stages_whose_forward_takes_another_share_can_take_longer() -> None:
 
 @pytest.mark.parametrize(
     ("where", "wrong"),
-    [
-        # fewest stages first in flight: memory of the last stage for all
-        ("placed", lambda *a: PLACED(*a[:4], 1, a[5])),
-        # the slowest stage left out of what is compared
-        ("insert", lambda labels, new: labels.append(new) if not labels else None),
-        # every layer recomputed, or none
-        ("placed", lambda cost, *a: PLACED(cost._replace(layers=0), *a)),
-        # the exchange of gradients forgotten in the choice
-        ("undominated", lambda stages: UNDOMINATED(s._replace(sync=0.0) for s in stages)),
-    ],
+    exhaustive(
+        [
+            # fewest stages first in flight: memory of the last stage for all
+            ("placed", lambda *a: PLACED(*a[:4], 1, a[5])),
+            # the slowest stage left out of what is compared
+            ("insert", lambda labels, new: labels.append(new) if not labels else None),
+            # every layer recomputed, or none
+            ("placed", lambda cost, *a: PLACED(cost._replace(layers=0), *a)),
+            # the exchange of gradients forgotten in the choice
+            ("undominated", lambda stages: UNDOMINATED(s._replace(sync=0.0) for s in stages)),
+        ],
+        "all usual mistakes",
+    ),
 )
 def test_a_usual_mistake_breaks_a_fact(
     where: str, wrong: Any, monkeypatch: pytest.MonkeyPatch
