@@ -8,7 +8,6 @@ import json
 import os
 import re
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -252,20 +251,19 @@ def _compile(one: Unit, names: Sequence[str], also: str = "") -> Compiled:
     raise CompileError(said)
 
 
-_asked: Counter[tuple[str, tuple[str, ...]]] = Counter()  # texts and options, in this process
-
-
 def _precompiled(one: Unit) -> tuple[str, ...]:
-    """Options by which NVRTC keeps the headers of a text as it has parsed them.
+    """Options by which NVRTC keeps the headers of a text as it has parsed them, for this process.
 
-    Only in one process, and from its second kernel on: of a single one it would take longer. What
-    NVRTC writes is the same.
+    To keep them takes a tenth longer, and another kernel then a fifth. What is written is the same.
     """
-    _asked[one.text, one.options] += 1
-    once = _asked[one.text, one.options] == 1 or not _INCLUDE.search(one.text)
-    if once or tuple(bindings().nvrtcVersion()[1:]) < (12, 8):
+    if not _INCLUDE.search(one.text) or tuple(bindings().nvrtcVersion()[1:]) < (12, 8):
         return ()
-    return "--pch", f"--pch-dir={scratch()}"
+    digest = hashlib.sha256()  # for NVRTC sees no change of a header within a second
+    for path in included(one.text, one.own):
+        digest.update(path.read_bytes() + b"\0")
+    folder = scratch() / digest.hexdigest()[:16]
+    folder.mkdir(exist_ok=True)
+    return "--pch", f"--pch-dir={folder}"
 
 
 def _once(
