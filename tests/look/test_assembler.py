@@ -119,7 +119,9 @@ DIVIDES = "ld.global.u64 %rd4, [%rd1+8];\ndiv.u64 %rd3, %rd4, %rd2;\n"
 TABLE = "ld.global.u32 %r1, [table+8];\ncvt.u64.u32 %rd3, %r1;\n"
 
 
-def test_binaries_that_are_read_together_read_as_alone(tmp_path: Path) -> None:
+def test_binaries_that_are_read_together_read_as_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     texts = [("k", LOOP), ("k", LOOP + LOOP.replace("next", "on")), ("d", DIVIDES), ("t", TABLE)]
     wanted = []
     for arch in ("sm_80", "sm_90"):
@@ -131,8 +133,11 @@ def test_binaries_that_are_read_together_read_as_alone(tmp_path: Path) -> None:
             wanted.append((made.read_bytes(), name))
     alone = [binary.disassembled(*one) for one in wanted]
     assert binary.disassembled_together(wanted) == alone
+    assert len(binary._texts([binary.readable(one) for one, _ in wanted[:2]])) == 2
     assert len(alone[1].labels) > len(alone[0].labels) > 0
     assert any("CALL" in one.text for one in alone[2].instructions)
     whole = binary.joined([one for one, _ in wanted[:2]])
     names = [one.name for one in binary.symbols(whole) if one.is_function]
     assert len(names) == len(set(names)) == 2
+    monkeypatch.setattr(binary, "joined", lambda cubins: b"no binary")  # which nvdisasm refuses
+    assert binary.disassembled_together(wanted[:2]) == alone[:2]

@@ -487,19 +487,29 @@ def disassembled_together(wanted: Sequence[tuple[bytes, str]]) -> list[Code]:
         alone = at if _calls(cubin, symbol) else None
         alike.setdefault((head[:18], head[FLAGS : FLAGS + 4], alone), []).append(at)
     for places in alike.values():
-        if len(places) == 1:
-            found[places[0]] = disassembled(*wanted[places[0]])
-            continue
-        with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-            file.write(joined([countable(readable(wanted[at][0])) for at in places]))
-            file.flush()
-            parts = PART.split(said("nvdisasm", ("-c", "-hex", "-lrm", "count"), file.name, FIRST))
-        texts = dict(zip(parts[1::2], parts[2::2], strict=True))
+        texts = _texts([countable(readable(wanted[at][0])) for at in places])
         for turn, at in enumerate(places):
+            if not texts:
+                found[at] = disassembled(*wanted[at])
+                continue
             cubin, symbol = wanted[at]
             text = texts[symbol + _mark(turn)].replace(_mark(turn), "")
             found[at] = read(_numbered(text), lines(cubin, symbol))
     return [found[at] for at in range(len(wanted))]
+
+
+def _texts(cubins: Sequence[bytes]) -> dict[str, str]:
+    """What nvdisasm prints of several binaries, by section; nothing if it takes them one by one."""
+    if len(cubins) < 2:
+        return {}
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(joined(cubins))
+        file.flush()
+        try:
+            parts = PART.split(said("nvdisasm", ("-c", "-hex", "-lrm", "count"), file.name, FIRST))
+        except RuntimeError:  # another release may miss what is left out
+            return {}
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def _numbered(text: str) -> str:
