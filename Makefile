@@ -64,7 +64,7 @@ pages: $(FOR_PAGES)
 # change safe; `test-rest` what proves it again, or tries all there is: see `exhaustive` in tests/.
 PYTEST := $(BIN)/python -m pytest -q --durations=10 --durations-min=1
 ALONE = $(PYTEST) $$(grep -rl --include='*.py' 'mark[.]alone' tests)
-SIDE_BY_SIDE := $(PYTEST) -n auto --maxprocesses 8 --dist loadgroup --no-loadscope-reorder
+SIDE_BY_SIDE := $(PYTEST) -n auto --maxprocesses 8 --dist loadscope --no-loadscope-reorder
 
 test: $(FULL)
 	-@$(BIN)/python -c "from papergpu.build import built; built()"

@@ -88,14 +88,6 @@ def snippets_of_the_shelf() -> list[Snippet]:
     return snippet.discover(Project(ROOT))
 
 
-def group_of(item: pytest.Item) -> str:
-    """What keeps a test on one worker with others: the snippet that it executes, or its file."""
-    callspec = getattr(item, "callspec", None)
-    one = callspec.params.get("one") if callspec else None
-    executes = item.path.parent.name == "snippets" and hasattr(one, "id")
-    return one.id if executes else item.path.stem
-
-
 # Of the pages that a test goes through, every so many-th under Zensical: both builders make the
 # same pages of the same Markdown, and what differs is the theme, which a page of each kind shows.
 ZENSICAL_EVERY = 4
@@ -149,15 +141,28 @@ def refuse_what_waits_without_reason(items: list[pytest.Item]) -> None:
                 )
 
 
-# Before xdist looks which tests stay on one worker.
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Group the tests, and let the longest files begin: no worker is left alone with one."""
+    """Let the longest files begin: no worker is left alone with one."""
     refuse_what_waits_without_reason(items)
     spare_zensical(config, items)
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(group_of(item)))
     items.sort(key=takes, reverse=True)
+
+
+def scope_of(nodeid: str) -> str:
+    """What keeps a test on one worker with others: its file, or the snippet that it executes."""
+    one = re.match(r"tests/snippets/test_(?:snippets|mutants)\.py::\w+\[(\w+)", nodeid)
+    return one[1] if one else nodeid.partition("::")[0]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Have a file prepare what its tests share on one worker alone."""
+    from xdist.scheduler.loadscope import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        _split_scope = staticmethod(scope_of)
+
+    return ByFile(config, log)
 
 
 def pytest_collection_finish() -> None:

@@ -356,6 +356,18 @@ def test_each_test_is_in_one_of_two_suites(checkout: Checkout) -> None:
     assert ran[-2:] == ["make test", "make test-rest"]
 
 
+@pytest.mark.parametrize(
+    ("test", "scope"),
+    [
+        ("tests/core/test_units.py::test_a_unit[a/b::c]", "tests/core/test_units.py"),
+        ("tests/snippets/test_snippets.py::test_every_case[softmax-sm_80]", "softmax"),
+        ("tests/snippets/test_snippets.py::test_a_case", "tests/snippets/test_snippets.py"),
+    ],
+)
+def test_tests_of_a_file_or_a_snippet_stay_together(test: str, scope: str) -> None:
+    assert conftest.scope_of(test) == scope
+
+
 def test_a_test_that_waits_says_why() -> None:
     def item(mark: pytest.MarkDecorator) -> pytest.Item:
         made = SimpleNamespace(nodeid="tests/test_it.py::test", iter_markers=lambda _: [mark.mark])

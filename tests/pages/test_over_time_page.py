@@ -20,10 +20,11 @@ from tests.pages.test_axe import AXE, COLOURS, LOOK, RULES, THIN
 
 OLD = "sha256:" + "1" * 64
 WHY = "The new driver spills registers"
-THEME = """theme:
+THEME = f"""theme:
   name: material
+  custom_dir: {ROOT / "docs" / "overrides" / "theme"}
   font: false
-  palette: [{scheme: default}]
+  palette: [{{scheme: default}}]
 extra_css: [assets/warpshelf.css, assets/site.css]
 extra_javascript: [assets/results.js]
 """
@@ -77,7 +78,7 @@ def build(root: Path) -> Path:
     theme = "theme: {name: material, font: false}\n"
     assert theme in MKDOCS
     (root / "mkdocs.yml").write_text(MKDOCS.replace(theme, THEME), encoding="utf-8")
-    for name in ("warpshelf.css", "site.css", "results.js"):
+    for name in ("warpshelf.css", "site.css", "results.js", "logo.svg"):
         (root / "docs" / "assets").mkdir(exist_ok=True)
         shutil.copy(ROOT / "docs" / "assets" / name, root / "docs" / "assets" / name)
     trial.page("index.md", HOME)

@@ -233,7 +233,7 @@ def machine_code(way: str, target: str) -> str:
     launched: list[papergpu.Launched] = []
     with papergpu.settings(profile=True, threads=1), papergpu.on_launch(launched.append):
         ours.series(torch.ones(1, ours.TILE), 8, way)
-    made = code.view(code.Chosen(way, {}, launched), target, ours.KERNELS.path.parent)
+    [made] = code.views([code.Chosen(way, {}, launched)], target, ours.KERNELS.path.parent)
     words = [re.sub(r"^@\S+ +", "", one).split()[0] for one in made["sass"]["text"]]
     return " ".join(word for word in words if word.startswith(KEPT))
 

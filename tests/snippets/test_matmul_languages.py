@@ -98,7 +98,7 @@ def loops(language: str, target: str) -> tuple[dict[str, int], str]:
     launched: list[papergpu.Launched] = []
     with papergpu.settings(profile=True, threads=1), papergpu.on_launch(launched.append):
         ours.product(A, B, language)
-    made = code.view(code.Chosen(language, {}, launched), target, ours.KERNELS.path.parent)
+    [made] = code.views([code.Chosen(language, {}, launched)], target, ours.KERNELS.path.parent)
     return max((one["kinds"] for one in made["loops"]), key=lambda one: one.get("matrix", 0)), (
         launched[0].ptx
     )
