@@ -66,18 +66,19 @@ LIST = """\
   why: What a product is.
 """
 MKDOCS = """\
+INHERIT: build/fragments/glossary/abbreviations.yml
 site_name: Trial
 theme: {name: material, font: false}
 plugins: [search]
 markdown_extensions:
-  - attr_list
-  - md_in_html
-  - tables
-  - pymdownx.details
-  - pymdownx.highlight
-  - pymdownx.snippets: {base_path: [build/fragments, snippets], check_paths: true}
-  - pymdownx.superfences
-  - pymdownx.tabbed: {alternate_style: true}
+  attr_list: {}
+  md_in_html: {}
+  tables: {}
+  pymdownx.details: {}
+  pymdownx.highlight: {}
+  pymdownx.snippets: {base_path: [build/fragments, snippets], check_paths: true}
+  pymdownx.superfences: {}
+  pymdownx.tabbed: {alternate_style: true}
 validation: {links: {absolute_links: relative_to_docs}}
 """
 

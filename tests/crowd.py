@@ -82,13 +82,13 @@ def write(root: Path, readings: int, topics: int) -> None:
 
 
 def settings() -> str:
-    """This site's mkdocs.yml, without its navigation and the reference of its modules."""
+    """This site's mkdocs.yml, without its navigation, its glossary and the reference of modules."""
 
     class Loader(yaml.SafeLoader):
         pass
 
     Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda *_: None)
     site = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), Loader)
-    del site["nav"]
+    del site["nav"], site["INHERIT"]
     site["plugins"] = ["search", "tags"]
     return yaml.safe_dump(site)

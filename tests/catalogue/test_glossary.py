@@ -199,12 +199,19 @@ def fragments(*found: Term) -> dict[str, str]:
 
 
 def marked(text: str, *found: Term) -> str:
-    """A page's text as it is built with the abbreviations below it."""
-    extensions = ["abbr", "tables", "attr_list", "md_in_html", "toc", "footnotes", "def_list",
+    """A page's text as it is built with these terms."""
+    inherited = yaml.safe_load(fragments(*found)["glossary/abbreviations.yml"])
+    extensions = ["tables", "attr_list", "md_in_html", "toc", "footnotes", "def_list",
                   "pymdownx.superfences", "pymdownx.arithmatex"]  # fmt: skip
-    chosen = {"pymdownx.arithmatex": {"generic": True}}
-    whole = f"{text}\n\n{glossary.abbreviations(found)}"
-    return markdown.markdown(whole, extensions=extensions, extension_configs=chosen)
+    chosen = {"pymdownx.arithmatex": {"generic": True}, **inherited["markdown_extensions"]}
+    return markdown.markdown(text, extensions=["abbr", *extensions], extension_configs=chosen)
+
+
+def sentences(texts: dict[str, str]) -> dict[str, str]:
+    """What each spelling shows."""
+    inherited = yaml.safe_load(texts["glossary/abbreviations.yml"])
+    shown: dict[str, str] = inherited["markdown_extensions"]["abbr"]["glossary"]
+    return shown
 
 
 def test_the_list() -> None:
@@ -224,23 +231,21 @@ def test_the_list() -> None:
 
 
 def test_without_terms() -> None:
-    assert fragments() == {
-        "glossary/terms.md": glossary.EMPTY,
-        "glossary/abbreviations.md": "",
+    assert fragments()["glossary/terms.md"] == glossary.EMPTY
+    assert sentences(fragments()) == {}
+    assert marked("A warp.") == "<p>A warp.</p>"
+
+
+def test_each_spelling_has_its_sentence() -> None:
+    assert sentences(fragments(WARP, SM)) == {
+        "SM": "streaming multiprocessor: A part & more.",
+        "Streaming multiprocessors": "A part & more.",
+        "Warp": SAYS,
+        "Warps": SAYS,
+        "streaming multiprocessors": "A part & more.",
+        "warp": SAYS,
+        "warps": SAYS,
     }
-
-
-def test_each_spelling_has_a_line_of_its_own_block() -> None:
-    blocks = fragments(WARP, SM)["glossary/abbreviations.md"].strip().split("\n\n")
-    assert blocks == [
-        "*[SM]: streaming multiprocessor: A part & more.",
-        "*[Streaming multiprocessors]: A part & more.",
-        f"*[Warp]: {SAYS}",
-        f"*[Warps]: {SAYS}",
-        "*[streaming multiprocessors]: A part & more.",
-        f"*[warp]: {SAYS}",
-        f"*[warps]: {SAYS}",
-    ]
 
 
 def test_what_is_marked() -> None:
@@ -266,8 +271,6 @@ def test_any_sound_sentence_is_shown_as_it_is(says: str, form: str) -> None:
     sound = len(form) > 1 and FORM.fullmatch(form) and not UNFIT.search(says + form)
     if not sound or not says or says in ("''", '""'):
         return
-    text = marked("Nothing.\n", Term("x", "device", says, "a.md", "", (form,)))
-    assert text == "<p>Nothing.</p>"  # no line of the definition is left as text
     text = marked(f"| a |\n| - |\n| {form} |\n", Term("x", "device", says, "a.md", "", (form,)))
     titles = [html.unescape(one) for one in re.findall(r'<abbr title="([^"]*)"', text)]
     assert set(titles) <= {says}
@@ -283,12 +286,11 @@ def test_ours_make_one_entry_each_and_every_link_is_whole() -> None:
     assert len(ids) == len(set(ids)) == len(found.terms)
     assert text.count(">In <a href=") == len(ids)
     assert set(re.findall(r'href="#([^"]+)"', text)) == set(ids)
-    lines = texts["glossary/abbreviations.md"].strip().split("\n\n")
-    assert len(lines) == len({line.partition("]")[0] for line in lines}) > 300
-    assert max(map(len, lines)) < 330
+    assert len(shown := sentences(texts)) > 300
+    assert max(map(len, shown.values())) < 300
 
 
-def test_the_site_appends_them() -> None:
+def test_the_site_inherits_them() -> None:
     site = Path(ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    assert "auto_append: [glossary/abbreviations.md]" in site
-    assert "- content.tooltips\n" in site and "  - abbr\n" in site
+    assert "\nINHERIT: build/fragments/glossary/abbreviations.yml " in site
+    assert "- content.tooltips\n" in site

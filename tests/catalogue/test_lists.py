@@ -154,10 +154,9 @@ def build(root: Path, pages: dict[str, str], around: Surroundings) -> dict[str, 
     Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda *_: None)
     site = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), Loader)
     kept = {key: site[key] for key in ("site_name", "markdown_extensions", "validation")}
-    for item in kept["markdown_extensions"]:
-        if isinstance(item, dict) and "pymdownx.snippets" in item:
-            assert item["pymdownx.snippets"]["check_paths"] is True
-            item["pymdownx.snippets"]["base_path"] = ["fragments"]
+    included = kept["markdown_extensions"]["pymdownx.snippets"]
+    assert included["check_paths"] is True
+    included["base_path"] = ["fragments"]
     # mkdocstrings reads `:::` and `[x][y]`, so it must be there for them not to act.
     kept["plugins"] = ["search", "tags", {"mkdocstrings": {"default_handler": "python"}}]
     config = {**kept, "theme": {"name": "material", "font": False}, "strict": True}

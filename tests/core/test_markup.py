@@ -79,15 +79,10 @@ def extensions() -> tuple[list[str], dict[str, dict[str, object]]]:
 
     Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda *_: None)
     site = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), Loader)
-    names, settings_of = [], {}
-    for item in site["markdown_extensions"]:
-        name, given_settings = next(iter(item.items())) if isinstance(item, dict) else (item, {})
-        if name == PREVIEWS:
-            continue
-        names.append(name)
-        settings_of[name] = given_settings or {}
+    settings_of = site["markdown_extensions"]
+    del settings_of[PREVIEWS]
     settings_of["pymdownx.snippets"] = {"base_path": [str(ROOT / "tests")], "check_paths": True}
-    return names, settings_of
+    return list(settings_of), settings_of
 
 
 NAMES, SETTINGS = extensions()

@@ -13,7 +13,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from html import unescape
 from pathlib import Path
@@ -39,6 +39,10 @@ The first words.
 --8<-- "readings/{TOPIC}.md"
 
 --8<-- "sound/whole.md"
+"""
+GLOSSARY = f"""\
+- {{term: word, group: tools, forms: [words], at: {TOPIC}.md,
+   says: What a text of ours is made of.}}
 """
 DEADLINE = 90  # seconds after which a change will never arrive, however busy the machine is
 
@@ -337,14 +341,16 @@ def served(trial: Trial) -> Iterator[tuple[str, subprocess.Popen, Path]]:
         process.wait()
 
 
-def arrives(url: str, words: str, log: Path, seconds: float = DEADLINE) -> None:
-    """Wait until the page at `url` holds `words`."""
+def arrives(
+    url: str, words: str, log: Path, seconds: float = DEADLINE, of: Callable[[str], str] = text_of
+) -> None:
+    """Wait until the page at `url` holds `words` in what `of` takes from it."""
     deadline = time.monotonic() + seconds
     text = ""
     while time.monotonic() < deadline:
         try:
             with urllib.request.urlopen(url, timeout=5) as answer:
-                text = text_of(answer.read().decode())
+                text = of(answer.read().decode())
         except (urllib.error.URLError, OSError):
             text = ""
         if words in text:
@@ -368,6 +374,8 @@ def test_every_change_arrives_on_the_served_page(shelf: Trial) -> None:
         # As many editors save: the new file is moved over the old one.
         write_atomically(shelf.root / f"docs/{TOPIC}.yml", LIST.replace("A paper on", "Notes on"))
         arrives(page, "Notes on products", log)
+        shelf.page("glossary.yml", GLOSSARY)  # which becomes settings of the site
+        arrives(page, '<abbr title="What a text of ours is made of.">words</abbr>', log, of=str)
         text = (shelf.root / "snippets/sound/sound.py").read_text()
         shelf.snippet("sound", text.replace("torch.ones(2, 2)", "torch.ones(2, 3)"))
         arrives(page, "1.0, 1.0, 1.0", log)  # what its demo prints now, so it has run again

@@ -12,9 +12,9 @@
 stand for, `at` where a page of ours explains it, `reading` the id of a work that defines it.
 
 They become two fragments. `glossary/terms.md` is the list of its page. It is HTML alone, so that no
-term is marked inside its own entry. `glossary/abbreviations.md` has a line `*[form]: sentence` for
-each spelling; mkdocs.yml appends it to every page, and Markdown then marks the spelling wherever
-prose has it, never in code.
+term is marked inside its own entry. `glossary/abbreviations.yml` has the sentence of each spelling;
+mkdocs.yml inherits it, and Markdown then marks the spelling wherever prose has it, never in code.
+Written below every page as `*[form]: sentence` they would be read anew a page, a tenth of a build.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from warpshelf.core import shapes
+from warpshelf.core.files import dump
 from warpshelf.core.findings import Finding
 from warpshelf.core.pages import Page, anchors, slug
 from warpshelf.core.places import OnPage, out
@@ -46,7 +47,7 @@ GROUPS = {
     "tools": "Tools and measures",
 }
 SHORTEST, LONGEST = 30, 240  # characters of a sentence; it must fit a tooltip
-# A sentence and a form stand in a line of Markdown `*[form]: sentence` and in an attribute.
+# A sentence and a form stand in Markdown, in YAML and in an attribute.
 UNFIT = re.compile(r"[<>`\\$|*\[\]{}]|[^ -~\u00a0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 SHAPE: dict[str, shapes.Shape] = {
     "term": str, "long": str, "group": tuple(GROUPS), "forms": [str], "says": str, "at": str,
@@ -228,21 +229,19 @@ def fragments(glossary: Glossary, shelf: Shelf, pages: Mapping[str, Page]) -> di
     """Both fragments; without terms there is nothing to hover over."""
     return {
         "glossary/terms.md": _list(glossary.terms, shelf, pages) if glossary.terms else EMPTY,
-        "glossary/abbreviations.md": abbreviations(glossary.terms),
+        "glossary/abbreviations.yml": dump(extension(glossary.terms)),
     }
 
 
-def abbreviations(terms: Iterable[Term]) -> str:
-    """A line for each spelling, and for the same with a capital, as a sentence begins with it."""
+def extension(terms: Iterable[Term]) -> dict[str, Any]:
+    """Settings that mark each spelling, and the same with a capital, as sentences begin with it."""
     texts: dict[str, str] = {}
     for term in terms:
         for form in term.forms:
             texts.setdefault(form, _hover(term, form))
     for form, text in list(texts.items()):
         texts.setdefault(form[0].upper() + form[1:], text)
-    # A block each: Markdown tries every rule on a block, and on one of all lines as often as it has
-    # lines.
-    return "\n".join(f"*[{form}]: {text}\n" for form, text in sorted(texts.items()))
+    return {"markdown_extensions": {"abbr": {"glossary": texts}}}
 
 
 def _hover(term: Term, form: str) -> str:

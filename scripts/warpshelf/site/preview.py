@@ -124,7 +124,7 @@ def included(text: str, config: MkDocsConfig) -> Iterator[str]:
     """The texts that pymdownx.snippets puts into `text`, and those that these name."""
     given = config.mdx_configs.get("pymdownx.snippets", {})
     bases = [Path(base) for base in given.get("base_path", ())]
-    names = [*INCLUDE.findall(text), *given.get("auto_append", ())]
+    names = INCLUDE.findall(text)
     for name in names:  # which grows
         path = next((base / name for base in bases if (base / name).is_file()), None)
         inner = path.read_text("utf-8") if path else ""
@@ -133,10 +133,10 @@ def included(text: str, config: MkDocsConfig) -> Iterator[str]:
 
 
 def settings(config: MkDocsConfig) -> list[bytes]:
-    """What every page depends on: the settings, and our templates."""
+    """What every page depends on: the settings, those inherited too, and our templates."""
     theme = Path(str(config.theme.custom_dir or "nowhere"))
     paths = [Path(config.config_file_path), *sorted(theme.rglob("*.html"))]
-    return [path.read_bytes() for path in paths]
+    return [repr(config.mdx_configs).encode(), *(path.read_bytes() for path in paths)]
 
 
 def digest(parts: list[bytes]) -> str:
