@@ -106,7 +106,10 @@ def _mkdocs(project: Project, target: Path) -> int:
     other languages are searched.
     """
     words = [sys.executable, "-c", MKDOCS, "build", "--strict", "--site-dir", str(target)]
-    status = subprocess.run(words, cwd=project.root, env=environment(), check=False).returncode
+    # What reads the reference asks Git three times a module where its source may lie on the web;
+    # no page shows that, and where it finds no repository it asks once.
+    around = {**environment(), "GIT_DIR": os.devnull}
+    status = subprocess.run(words, cwd=project.root, env=around, check=False).returncode
     if status == 0:
         shutil.rmtree(target / "assets" / "javascripts" / "lunr", ignore_errors=True)
         for path in (target / "assets").rglob("*.map"):
