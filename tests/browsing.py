@@ -29,6 +29,8 @@ from playwright.sync_api import (
 )
 
 WIDE, NARROW, WIDEST = 1280, 390, 1920
+# Why a test waits for `make test-all`: others show that the page's script works at all.
+MORE = "more that a reader may do with a page"
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import crowd
 import peak
 import pytest
-from browsing import NARROW, WIDE, Visit, open_context, served
+from browsing import MORE, NARROW, WIDE, Visit, open_context, served
 from conftest import ROOT, Trial, sound_snippet
 from playwright.sync_api import Browser, Locator, Page
 
@@ -201,6 +201,7 @@ def test_everything_is_narrowed_to_what_fits(
 
 
 @pytest.mark.parametrize(("query", "fits"), QUESTIONS, ids=question)
+@pytest.mark.exhaustive(MORE)
 def test_a_topic_is_narrowed_to_what_fits(
     visit: Visit, readings: list[Reading], query: dict[str, str], fits: Fits
 ) -> None:
@@ -242,6 +243,7 @@ def order_name(tab: Page) -> str:
     return control(tab, "Order").locator("option").first.inner_text()
 
 
+@pytest.mark.exhaustive(MORE)
 def test_who_has_the_words_in_its_title_comes_first(visit: Visit) -> None:
     tab = visit.go("everything/?words=ring+attention")
     assert shown(tab) == ["ring", "talk", "beside"]  # listed the other way round
@@ -253,6 +255,7 @@ def test_who_has_the_words_in_its_title_comes_first(visit: Visit) -> None:
     assert ids.index("beside") < ids.index("ring") and order_name(tab) == "As listed"
 
 
+@pytest.mark.exhaustive(MORE)
 def test_stop_words_ask_for_nothing_unless_they_are_alone(
     visit: Visit, readings: list[Reading]
 ) -> None:
@@ -281,18 +284,21 @@ def test_one_typing_error_is_forgiven(visit: Visit, typed: str, read: str) -> No
 
 
 @pytest.mark.parametrize("typed", ["atenton", "rnig xq", "qqqq", "zzz", "q.*", "a|b", "((((", "\\"])
+@pytest.mark.exhaustive(MORE)
 def test_two_are_not_and_signs_are_letters(visit: Visit, typed: str) -> None:
     tab = visit.go(f"everything/?{urlencode({'words': typed})}")
     assert shown(tab) == []
     assert tab.locator(".ws-finder-none").is_visible()
 
 
+@pytest.mark.exhaustive(MORE)
 def test_a_word_that_is_there_is_not_taken_for_another(visit: Visit) -> None:
     tab = visit.go("everything/?words=second")
     assert shown(tab)[0] == "second"
     assert "read as" not in tab.locator(".ws-finder-count").inner_text()
 
 
+@pytest.mark.exhaustive(MORE)
 def test_an_option_tells_how_many_there_would_be(visit: Visit, readings: list[Reading]) -> None:
     tab = visit.go("everything/?level=advanced&kind=paper")
     options = control(tab, "Kind").locator("option").all_inner_texts()
@@ -344,6 +350,7 @@ def test_clear_shows_all_again(visit: Visit, readings: list[Reading]) -> None:
     assert tab.get_by_role("status").inner_text() == f"{len(readings)} readings"
 
 
+@pytest.mark.exhaustive(MORE)
 def test_where_nothing_fits_it_is_said(visit: Visit) -> None:
     tab = visit.go(f"{HERE}/?words=no+such+thing")
     assert shown(tab) == []
@@ -379,6 +386,7 @@ def test_an_entry_that_is_linked_to_is_shown(visit: Visit, readings: list[Readin
     assert tab.locator(f"#reading-{last.id}:target").count() == 1
 
 
+@pytest.mark.exhaustive(MORE)
 def test_a_row_leads_to_the_work_and_to_its_entry(visit: Visit, readings: list[Reading]) -> None:
     tab = visit.go("everything/?words=work+1")
     tab = visit.go("everything/")
@@ -389,6 +397,7 @@ def test_a_row_leads_to_the_work_and_to_its_entry(visit: Visit, readings: list[R
     assert tab.locator(f"#{readings[0].anchor}").is_visible()
 
 
+@pytest.mark.exhaustive(MORE)
 def test_unknown_values_are_ignored(visit: Visit, readings: list[Reading]) -> None:
     query = {"kind": "papers", "topic": "part-1", "level": "", "lang": "xx", "rating": "9",
              "from": "1", "to": "MMX", "tag": "no-such", "runs": "no", "sort": "constructor",
@@ -436,6 +445,7 @@ def test_every_control_has_a_name_and_a_key(visit: Visit, readings: list[Reading
     assert not control(tab, "Kind").is_visible()
 
 
+@pytest.mark.exhaustive(MORE)
 def test_a_tag_that_no_reading_has_is_marked(visit: Visit, readings: list[Reading]) -> None:
     tab = visit.go("everything/")
     field = control(tab, "Tag")
@@ -447,6 +457,7 @@ def test_a_tag_that_no_reading_has_is_marked(visit: Visit, readings: list[Readin
     assert field.get_attribute("aria-invalid") is None and shown(tab) == ["hostile"]
 
 
+@pytest.mark.exhaustive(MORE)
 def test_only_what_differs_can_be_chosen(visit: Visit) -> None:
     tab = visit.go(f"{HERE}/")
     labels = tab.locator(".ws-finder [aria-label]").evaluate_all("all => all.map(e => e.ariaLabel)")
@@ -460,6 +471,7 @@ def test_a_short_list_has_no_finder(visit: Visit) -> None:
     assert tab.locator(".ws-finder").count() == 0
 
 
+@pytest.mark.exhaustive(MORE)
 def test_on_a_phone_the_choices_are_folded(browser: Browser, origin: str) -> None:
     context = open_context(browser, NARROW)
     tab = Visit(context.new_page(), origin).go("everything/?kind=paper")
@@ -486,6 +498,7 @@ def test_without_scripts_the_whole_list_is_there(
     context.close()
 
 
+@pytest.mark.exhaustive(MORE)
 def test_it_works_from_a_disk(browser: Browser, root: Path, readings: list[Reading]) -> None:
     context = open_context(browser, WIDE)
     tab = context.new_page()
@@ -501,6 +514,7 @@ def test_it_works_from_a_disk(browser: Browser, root: Path, readings: list[Readi
     context.close()
 
 
+@pytest.mark.exhaustive(MORE)
 def test_a_citation_can_be_copied(browser: Browser, origin: str) -> None:
     context = open_context(browser, WIDE, permissions=["clipboard-read", "clipboard-write"])
     tab = Visit(context.new_page(), origin).go(f"{HERE}/")

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from browsing import NARROW, WIDE, Visit, open_context
+from browsing import MORE, NARROW, WIDE, Visit, open_context
 from conftest import ROOT, exhaustive
 from playwright.sync_api import Browser
 
@@ -62,6 +62,7 @@ def test_hover_shows_the_sentence(browser: Browser, origin: str, scheme: str) ->
     context.close()
 
 
+@pytest.mark.exhaustive(MORE)
 def test_a_finger_shows_it_too(browser: Browser, origin: str, builder: str) -> None:
     context = open_context(browser, NARROW, has_touch=True, is_mobile=True)
     tab = Visit(context.new_page(), origin).go(TOPIC)

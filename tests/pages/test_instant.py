@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from browsing import WIDE, Visit, open_context
+from browsing import MORE, WIDE, Visit, open_context
 from conftest import ROOT
 from playwright.sync_api import Browser, Page, expect
 
@@ -111,6 +111,7 @@ def test_the_finder_goes_along(visit: Visit) -> None:
     assert tab.locator(".ws-finder").count() == 1
 
 
+@pytest.mark.exhaustive(MORE)
 def test_a_tag_leads_to_all_that_have_it(visit: Visit) -> None:
     tab = begin(visit, "kernels/gemm/")
     tag = tab.locator("a.ws-tag").first
@@ -122,7 +123,7 @@ def test_a_tag_leads_to_all_that_have_it(visit: Visit) -> None:
     assert tags and all(name in own for own in tags)
 
 
-@pytest.mark.exhaustive("all that goes along, from page to page")
+@pytest.mark.exhaustive(MORE)
 def test_what_is_typed_last_stays_on_its_page(visit: Visit) -> None:
     """The address is the next page's as soon as a link is clicked."""
     tab = begin(visit, "kernels/gemm/")
@@ -137,7 +138,7 @@ def test_what_is_typed_last_stays_on_its_page(visit: Visit) -> None:
     assert tab.locator(".ws-finder-words").input_value() == ""
 
 
-@pytest.mark.exhaustive("all that goes along, from page to page")
+@pytest.mark.exhaustive(MORE)
 def test_formulas_are_set_on_each_page(visit: Visit, site: Path) -> None:
     files = sorted(site.rglob("index.html"))
     pages = [f"{path.parent.relative_to(site).as_posix()}/" for path in files
@@ -154,7 +155,7 @@ def test_formulas_are_set_on_each_page(visit: Visit, site: Path) -> None:
         assert tab.locator(".arithmatex:not([data-shown])").count() == 0
 
 
-@pytest.mark.exhaustive("all that goes along, from page to page")
+@pytest.mark.exhaustive(MORE)
 def test_a_link_in_prose_shows_where_it_leads(visit: Visit) -> None:
     tab = begin(visit, "paths/")
     tab.locator("article a[href$='/paths/serving/']").first.hover()
@@ -164,6 +165,7 @@ def test_a_link_in_prose_shows_where_it_leads(visit: Visit) -> None:
     tab.mouse.move(0, 0)
 
 
+@pytest.mark.exhaustive(MORE)
 def test_a_calculator_starts_and_stops_with_its_page(visit: Visit) -> None:
     tab = begin(visit, "calculators/")
     follow(tab, "calculators/arithmetic/")
@@ -202,7 +204,7 @@ def test_only_calculators_ask_for_their_parts(site: Path) -> None:
         assert "calculators.css" in asked if own else not asked, path
 
 
-@pytest.mark.exhaustive("all that goes along, from page to page")
+@pytest.mark.exhaustive(MORE)
 def test_ticks_of_a_path_go_along(visit: Visit) -> None:
     tab = begin(visit, "paths/serving/")
     shared = tab.locator("[data-step='page:kernels/attention']").get_by_role("checkbox")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import axe_playwright_python
 import pytest
-from browsing import NARROW, WIDE, Visit, choose, code_row, open_context, served, source_row
+from browsing import MORE, NARROW, WIDE, Visit, choose, code_row, open_context, served, source_row
 from conftest import ROOT
 from looking import ARCHS, larger, view
 from playwright.sync_api import Browser, Locator, Page, expect
@@ -175,6 +175,7 @@ def test_a_line_is_followed_to_its_machine_code_and_back(visit: Visit) -> None:
     sound(visit)
 
 
+@pytest.mark.exhaustive(MORE)
 def test_the_pointer_lights_both_sides(browser: Browser, origin: str) -> None:
     context = open_context(browser, WIDE)
     visit = Visit(context.new_page(), origin)
@@ -210,6 +211,7 @@ def test_lanes_are_seen_to_meet_in_a_bank(visit: Visit) -> None:
     sound(visit)
 
 
+@pytest.mark.exhaustive(MORE)
 def test_lanes_are_seen_in_their_sectors(visit: Visit) -> None:
     tab = opened(visit)
     code_row(tab, "st.global").locator(".ws-passes").click()
@@ -222,6 +224,7 @@ def test_lanes_are_seen_in_their_sectors(visit: Visit) -> None:
     sound(visit)
 
 
+@pytest.mark.exhaustive(MORE)
 def test_control_codes_and_loops_are_told_in_words(visit: Visit) -> None:
     tab = opened(visit, side="SASS")
     control = code_row(tab, "LDG").locator(".ws-control")
@@ -250,6 +253,7 @@ def test_bound_and_occupancy_say_what_they_rest_on(visit: Visit) -> None:
     sound(visit)
 
 
+@pytest.mark.exhaustive(MORE)
 def test_all_of_it_by_keyboard(visit: Visit) -> None:
     tab = visit.go("page/index.html")
     keys, now = tab.keyboard, "document.activeElement"
@@ -287,6 +291,7 @@ def test_all_of_it_by_keyboard(visit: Visit) -> None:
     sound(visit)
 
 
+@pytest.mark.exhaustive(MORE)
 def test_no_line_of_source_is_cut_off(visit: Visit) -> None:
     tab = opened(visit, "tiled.transpose-tiled.sm_90")
     pane = tab.locator(".ws-of-Source")
@@ -294,6 +299,7 @@ def test_no_line_of_source_is_cut_off(visit: Visit) -> None:
     sound(visit)
 
 
+@pytest.mark.exhaustive(MORE)
 def test_on_a_phone_each_count_has_its_name(browser: Browser, origin: str) -> None:
     context = open_context(browser, NARROW)
     tab = opened(Visit(context.new_page(), origin), "tiled.transpose-tiled.sm_90")
@@ -302,6 +308,7 @@ def test_on_a_phone_each_count_has_its_name(browser: Browser, origin: str) -> No
     context.close()
 
 
+@pytest.mark.exhaustive(MORE)
 def test_axe_finds_nothing_in_the_table(visit: Visit) -> None:
     tab = visit.go("page/index.html")
     tab.evaluate(AXE)
@@ -310,6 +317,7 @@ def test_axe_finds_nothing_in_the_table(visit: Visit) -> None:
 
 
 @pytest.mark.parametrize("side", ["PTX", "SASS"])
+@pytest.mark.exhaustive(MORE)
 def test_axe_finds_nothing(visit: Visit, side: str) -> None:
     tab = opened(visit, "tiled.transpose-tiled.sm_90", side)
     tab.evaluate(AXE)
@@ -321,6 +329,7 @@ def test_axe_finds_nothing(visit: Visit, side: str) -> None:
         tab.keyboard.press("Escape")
 
 
+@pytest.mark.exhaustive(MORE)
 def test_a_long_kernel_opens_at_once(browser: Browser, origin: str) -> None:
     """Some 2,500 instructions; what is out of sight is not laid out."""
     context = open_context(browser, WIDE)
@@ -348,6 +357,7 @@ def test_a_long_kernel_opens_at_once(browser: Browser, origin: str) -> None:
     context.close()
 
 
+@pytest.mark.exhaustive(MORE)
 def test_accesses_that_are_alike_are_drawn_once(browser: Browser, origin: str) -> None:
     context = open_context(browser, WIDE)
     tab = opened(Visit(context.new_page(), origin), "long.transpose-long.sm_90")
@@ -357,6 +367,7 @@ def test_accesses_that_are_alike_are_drawn_once(browser: Browser, origin: str) -
     context.close()
 
 
+@pytest.mark.exhaustive(MORE)
 def test_what_cannot_be_loaded_is_said(browser: Browser, origin: str) -> None:
     context = open_context(browser, WIDE)
     tab = Visit(context.new_page(), origin).go("page/index.html")
@@ -367,6 +378,7 @@ def test_what_cannot_be_loaded_is_said(browser: Browser, origin: str) -> None:
     context.close()
 
 
+@pytest.mark.exhaustive(MORE)
 def test_it_works_again_after_an_instant_navigation(browser: Browser, origin: str) -> None:
     context = open_context(browser, WIDE)
     visit = Visit(context.new_page(), origin)

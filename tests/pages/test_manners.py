@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 import yaml
-from browsing import NARROW, WIDE, Visit, open_context
+from browsing import MORE, NARROW, WIDE, Visit, open_context
 from conftest import BASE, ROOT, exhaustive
 from playwright.sync_api import Browser
 
@@ -156,6 +156,7 @@ def test_missing_page_offers_what_is_most_like_it(
 @pytest.mark.parametrize(
     "address", exhaustive(["%3Cb%3Ex/", "zzzqqqxxx/", "%E0%A4%A/", "-/_/!"], "more words")
 )
+@pytest.mark.exhaustive(MORE)
 def test_missing_page_of_no_likeness(browser: Browser, published: str, address: str) -> None:
     context = open_context(browser, NARROW)
     visit = Visit(context.new_page(), published)
@@ -168,6 +169,7 @@ def test_missing_page_of_no_likeness(browser: Browser, published: str, address: 
     context.close()
 
 
+@pytest.mark.exhaustive(MORE)
 def test_missing_page_puts_the_words_into_the_search(
     browser: Browser, published: str, builder: str
 ) -> None:
@@ -184,6 +186,7 @@ def test_missing_page_puts_the_words_into_the_search(
     context.close()
 
 
+@pytest.mark.exhaustive(MORE)
 def test_missing_page_has_its_links_without_scripts(browser: Browser, published: str) -> None:
     context = open_context(browser, WIDE, java_script_enabled=False)
     tab = Visit(context.new_page(), published).go("kernels/sofmax/")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browsing import NARROW, WIDE, Visit, open_context, served
+from browsing import MORE, NARROW, WIDE, Visit, open_context, served
 from conftest import MKDOCS, ROOT, new_trial
 from playwright.sync_api import Browser, Page, expect
 from versioned import NAME, SLUG, Repository, times
@@ -137,6 +137,7 @@ def test_their_disagreement_stands_above_the_times(visit: Visit) -> None:
     assert tabs and above and above["y"] + above["height"] <= tabs["y"]
 
 
+@pytest.mark.exhaustive(MORE)
 def test_what_became_slower_has_its_reason(visit: Visit) -> None:
     said = visit.go("kernel/").locator(".ws-slower").first
     text = " ".join(said.inner_text().split())
@@ -200,6 +201,7 @@ def test_axe_finds_nothing(visit: Visit, page: str) -> None:
     assert {where: wrong for where, wrong in found.items() if wrong} == {}
 
 
+@pytest.mark.exhaustive(MORE)
 def test_on_a_phone_only_tables_scroll(browser: Browser, origin: str) -> None:
     context = open_context(browser, NARROW)
     tab = Visit(context.new_page(), origin).go("kernel/")

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from browsing import NARROW, WIDE, Visit, open_context
+from browsing import MORE, NARROW, WIDE, Visit, open_context
 from conftest import exhaustive
 from playwright.sync_api import Browser
 
@@ -54,6 +54,7 @@ def test_ticks_stay_and_are_shared(visit: Visit) -> None:
     assert not tab.get_by_role("button", name="Untick all").is_visible()
 
 
+@pytest.mark.exhaustive(MORE)
 def test_all_done_is_said(visit: Visit) -> None:
     tab = visit.go(PATH)
     for box in tab.get_by_role("checkbox").all():
@@ -67,6 +68,7 @@ def test_all_done_is_said(visit: Visit) -> None:
     "value",
     exhaustive(['["<b>", 7, null]', "{", "7", "null", '{"a": 1}', "[[]]"], "more of what is kept"),
 )
+@pytest.mark.exhaustive(MORE)
 def test_what_somebody_else_kept_does_no_harm(visit: Visit, value: str) -> None:
     tab = visit.go(PATH)
     tab.evaluate("value => localStorage.setItem('warpshelf.done', value)", value)
@@ -76,6 +78,7 @@ def test_what_somebody_else_kept_does_no_harm(visit: Visit, value: str) -> None:
     assert tab.locator(".ws-walked [role=status]").inner_text().startswith("1 of")
 
 
+@pytest.mark.exhaustive(MORE)
 def test_where_nothing_may_be_kept_ticks_last_as_long_as_the_page(
     browser: Browser, origin: str
 ) -> None:
@@ -101,6 +104,7 @@ def test_without_scripts_a_path_is_a_plain_list(browser: Browser, origin: str) -
     context.close()
 
 
+@pytest.mark.exhaustive(MORE)
 def test_on_a_phone_ticks_are_large_enough_and_nothing_scrolls(
     browser: Browser, origin: str
 ) -> None:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from browsing import Visit, choose, code_row, source_row
+from browsing import MORE, Visit, choose, code_row, source_row
 from conftest import exhaustive, snippets_of_the_shelf
 from playwright.sync_api import Page, expect
 
@@ -63,6 +63,7 @@ def test_a_count_is_the_one_worked_out_by_hand(
     assert not wavefronts or wavefronts in cells
 
 
+@pytest.mark.exhaustive(MORE)
 def test_a_line_is_followed_to_its_machine_code_and_back(wide: Visit) -> None:
     tab = opened(wide, "tiled", "sm_90")
     choose(tab, "SASS")
@@ -79,6 +80,7 @@ def test_a_line_is_followed_to_its_machine_code_and_back(wide: Visit) -> None:
     expect(own).to_have_attribute("aria-selected", "true")
 
 
+@pytest.mark.exhaustive(MORE)
 def test_the_worst_request_is_drawn(narrow: Visit) -> None:
     tab = opened(narrow, "tiled", "sm_90")
     source_row(tab, "= tile[Tile::at(lane, own)]").get_by_text("32 / 1").click()

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from browsing import WIDE, Visit, open_context
+from browsing import MORE, WIDE, Visit, open_context
 from conftest import exhaustive
 from playwright.sync_api import Browser, Page
 
@@ -112,6 +112,7 @@ def test_the_page_that_explains_a_thing_is_found(visit: Visit, builder: str) -> 
         "more names",
     ),
 )
+@pytest.mark.exhaustive(MORE)
 def test_names_of_code_are_found_as_they_are_written(visit: Visit, text: str, right: str) -> None:
     tab = visit.go("about/links/")
     assert right in found(tab, visit.origin, text)[:3]
@@ -129,6 +130,7 @@ def test_what_is_no_page_to_read_is_not_in_the_index(site: Path, builder: str) -
         assert index["config"]["fields"]["tags"]["boost"] == 0
 
 
+@pytest.mark.exhaustive(MORE)
 def test_the_finder_forgives_a_reader(visit: Visit) -> None:
     tab = visit.go("everything/?words=that+ring+atention+paper")
     first = tab.locator("[data-finder] > li a").first.inner_text()

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
-from browsing import WIDE, Visit, open_context, served
+from browsing import MORE, WIDE, Visit, open_context, served
 from conftest import ROOT
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
@@ -107,6 +107,7 @@ def test_the_viewer_gets_every_byte_once_it_listens(visit: Visit) -> None:
     assert (visit.failed, visit.console) == ([], [])
 
 
+@pytest.mark.exhaustive(MORE)
 def test_a_pong_of_another_is_none_of_the_viewers(visit: Visit) -> None:
     tab = visit.go("index.html")
     tab.context.unroute(f"{VIEWER}/**")
@@ -126,6 +127,7 @@ def test_a_pong_of_another_is_none_of_the_viewers(visit: Visit) -> None:
     )
 
 
+@pytest.mark.exhaustive(MORE)
 def test_a_viewer_that_never_answers_is_given_up(visit: Visit) -> None:
     tab = visit.tab
     tab.clock.install()
@@ -147,6 +149,7 @@ def test_a_trace_that_is_missing_is_told(visit: Visit) -> None:
     expect(tab.get_by_role("status").nth(1)).to_contain_text("the trace is not to be had (404)")
 
 
+@pytest.mark.exhaustive(MORE)
 def test_a_tab_that_may_not_open_is_told(visit: Visit) -> None:
     tab = visit.go("blocked.html")
     button(tab).press("Enter")
@@ -154,6 +157,7 @@ def test_a_tab_that_may_not_open_is_told(visit: Visit) -> None:
     assert len(tab.context.pages) == 1
 
 
+@pytest.mark.exhaustive(MORE)
 def test_a_page_that_comes_twice_has_each_button_once(visit: Visit) -> None:
     """With instant navigation the theme tells of each page, and may tell twice of one."""
     tab = visit.go("themed.html")
@@ -161,6 +165,7 @@ def test_a_page_that_comes_twice_has_each_button_once(visit: Visit) -> None:
     assert tab.get_by_role("button", name="open in Perfetto").count() == 2
 
 
+@pytest.mark.exhaustive(MORE)
 def test_a_page_on_a_disk_has_only_the_links(browser: Browser, tmp_path: Path) -> None:
     (tmp_path / "assets").mkdir()
     shutil.copy(ROOT / "docs/assets/perfetto.js", tmp_path / "assets")
