@@ -41,7 +41,10 @@ if hasattr(signal, "SIGHUP"):
 
 # Property tests share two slow cores with others: only what they find counts, not their pace.
 hypothesis.settings.register_profile(
-    "steady", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "steady",
+    deadline=None,
+    max_examples=int(os.environ.get("EXAMPLES", "40")),  # by night more
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("steady")
 

@@ -86,6 +86,7 @@ def change(one: Snippet, old: str, new: str) -> None:
     path.write_text(path.read_text().replace(old, new))
 
 
+@pytest.mark.exhaustive("public kernels, compiled by their own means")
 def test_a_kernel_is_compiled_kept_and_current(trial: Trial, sound: Snippet, clones: Path) -> None:
     (told,) = said(sound)
     assert "rivals.yml:1: scale is not compiled as its entry has it; run `shelf rivals" in told

@@ -70,6 +70,7 @@ def test_every_kind_is_sound_as_written(made: Made) -> None:
     assert all(one.readings == (scaffold.PLACEHOLDER,) for one in found.values())
 
 
+@pytest.mark.exhaustive("every kind of a new snippet, verified whole")
 def test_every_kind_passes(made: Made) -> None:
     verdicts = {one["snippet"]: one for one in json.loads(made.run.stdout)}
     assert {name: one["findings"] for name, one in verdicts.items() if one["findings"]} == {}

@@ -483,6 +483,7 @@ __global__ void staged(const int* in, int* out) {
 """
 
 
+@pytest.mark.exhaustive("headers of a library")
 def test_cub_and_the_barriers_of_libcudacxx_work():
     source = Source(LIBRARIES)
     values = np.random.default_rng(1).integers(-999, 999, 128).astype(np.int32)

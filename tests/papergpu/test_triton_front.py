@@ -71,6 +71,7 @@ def test_a_script_is_run(tmp_path: Path) -> None:
     assert line.endswith("of x_ptr, which has 800: mask it, or mend the offset")
 
 
+@pytest.mark.exhaustive("a script once more, counted")
 def test_a_script_is_counted(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)

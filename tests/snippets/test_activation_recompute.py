@@ -29,6 +29,7 @@ def test_a_layer_keeps_what_the_formula_says() -> None:
     assert told(dtype=torch.float64)["bytes"] == (4 * 32 + 2) * BLOCK + (4 * 4 + 1) * SQUARE
 
 
+@pytest.mark.exhaustive("`shelf run` holds all facts")
 def test_recomputing_changes_no_bit() -> None:
     truth = told(dtype=torch.float64)
     for way in ("selective", "full"):

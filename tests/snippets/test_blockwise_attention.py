@@ -264,6 +264,7 @@ def qkv() -> list:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
 def test_attention_operators_keep_the_rules_of_operators() -> None:
     told = (*qkv(), True, 0.125, 32, 24)
     torch.library.opcheck(blockwise.attention, told, test_utils=RULES)

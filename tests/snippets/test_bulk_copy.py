@@ -239,6 +239,7 @@ def machine_code(way: str, target: str) -> str:
 
 
 @pytest.mark.parametrize("target", exhaustive(["sm_90", "sm_80", "sm_100"], "all architectures"))
+@pytest.mark.exhaustive("what each way compiles to")
 def test_loads_are_on_their_way_before_anyone_waits_for_room(target, monkeypatch):
     """And room is given back before anything is computed."""
     monkeypatch.setenv("PAPERGPU_TARGET", target)

@@ -212,6 +212,7 @@ def test_experts_are_divided_over_ranks() -> None:
     assert all(8 % one.expert == 0 and one.gpus <= 8 for one in ways)
 
 
+@pytest.mark.exhaustive("`shelf run` holds its facts, and a large cluster")
 def test_a_large_cluster_is_planned_in_seconds() -> None:
     cluster = Cluster(10_000)
     start = time.process_time()

@@ -47,6 +47,7 @@ def test_rows_that_overlap_are_read_where_they_are(monkeypatch):
 
 
 @pytest.mark.parametrize("arch", exhaustive(["sm_90", "sm_80", "sm_100"], "all architectures"))
+@pytest.mark.exhaustive("what each rung compiles to")
 def test_compiled_rungs_load_as_predicted(arch, tmp_path):
     """Loads from shared memory by multiply-add, and barriers, in the machine code itself."""
     rungs = [sgemm.RUNGS[name] for name in ("float4", "warp tiles", "double buffered")]

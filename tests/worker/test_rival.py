@@ -108,6 +108,7 @@ int main() {
 """
 
 
+@pytest.mark.exhaustive("public kernels, compiled by their own means")
 def test_one_in_cuda_is_compiled_without_its_host(tmp_path: Path) -> None:
     (tmp_path / "src" / "include").mkdir(parents=True)
     (tmp_path / "src" / "scale.cu").write_text(CUDA)

@@ -54,6 +54,8 @@ def main(job: dict[str, Any], answers: Connection, output: Connection) -> None:
 
     from warpshelf.worker import jobs  # and torch with it, once the environment stands
 
+    # Two edits within a second may have one size, by which Python tells whether a .pyc is current.
+    sys.dont_write_bytecode = True
     random.seed(0)
     context = Context(job, say)
     folder = str(Path(job["path"]).parent) if "path" in job else "\0"
