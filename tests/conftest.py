@@ -103,7 +103,7 @@ def spare_zensical(config: pytest.Config, items: list[pytest.Item]) -> None:
     kept, left = [], []
     for item in items:
         given = item.callspec.params if hasattr(item, "callspec") else {}
-        if given.get("builder") == "zensical" and given.keys() & {"page", "topic"}:
+        if given.get("builder") == "zensical" and given.keys() & {"page", "topic", "kind"}:
             function = item.nodeid.partition("[")[0]
             seen[function] += 1
             if seen[function] % ZENSICAL_EVERY != 1:

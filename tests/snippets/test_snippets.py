@@ -1,7 +1,7 @@
 """Every snippet on this machine: `pytest tests/snippets -k softmax`. Takes 150 s, as each compiles.
 
 One that is as its record says is verified by the case that rejects the most mutants; one that was
-changed since, or of a model, whole. With `-m ""` all are, for every architecture.
+changed since, or of a model, whole. `make verify` verifies all, for every architecture.
 """
 
 from __future__ import annotations
@@ -77,11 +77,6 @@ def spare_what_runs_elsewhere(one: Snippet) -> None:
         pytest.skip(why)
 
 
-def is_as_recorded(one: Snippet) -> bool:
-    """Whether `shelf run` has verified what it is now, whole, and left a record that says so."""
-    return store.current(one, "cpu") is not None
-
-
 LONG = 3  # seconds that facts may take; of a program that takes longer its demo is enough
 TELLING = {"counted": False, "views": 0, "telling": 1}
 WHOLE = {"counted": False, "views": 10, "single": True}
@@ -102,34 +97,6 @@ def test_as_recorded_by_what_tells_most_and_changed_by_all(one: Snippet) -> None
         assert assemble.agree(record["demo"], assemble.checked_demo(shown, shown))
     else:
         verified(one, target, share=TELLING)
-
-
-def share(turn: int) -> dict[str, object]:
-    """What is executed for an architecture: every case for the first, what is counted for others.
-
-    `shelf run` draws all views, and without a record of that `shelf check` fails.
-    """
-    if turn == 0:
-        return {"share": WHOLE}
-    return {"demo": False}
-
-
-WHERE = [
-    pytest.param(one, turn, id=f"{one.id}-{assemble.TARGETS[turn]}" if turn else one.id)
-    for one in SNIPPETS
-    for turn in range(3 if one.uses_triton or one.cuda_path is not None else 1)
-]
-
-
-@pytest.mark.exhaustive("every case on every architecture, which `shelf run` verifies too")
-@pytest.mark.parametrize(("one", "turn"), WHERE)
-def test_every_case_or_fact(one: Snippet, turn: int) -> None:
-    spare_what_runs_elsewhere(one)
-    if turn >= len(targets(one)):
-        pytest.skip("it is for no other architecture, or a GPU is here, which has one")
-    if turn == 0 and not is_as_recorded(one):
-        pytest.skip("changed since its record, and so verified whole by `make test`")
-    verified(one, targets(one)[turn], **share(turn))
 
 
 def test_a_failing_case_is_seen() -> None:
