@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import exhaustive
 
-from warpshelf.look import binary
+from warpshelf.look import binary, elf
 from warpshelf.look.assembler import Module, built, module, written
 
 PTX = """\
@@ -136,8 +136,8 @@ def test_binaries_that_are_read_together_read_as_alone(
     assert len(binary._texts([binary.readable(one) for one, _ in wanted[:2]])) == 2
     assert len(alone[1].labels) > len(alone[0].labels) > 0
     assert any("CALL" in one.text for one in alone[2].instructions)
-    whole = binary.joined([one for one, _ in wanted[:2]])
-    names = [one.name for one in binary.symbols(whole) if one.is_function]
+    whole = elf.joined([one for one, _ in wanted[:2]])
+    names = [one.name for one in elf.Elf(whole).symbols if one.is_function]
     assert len(names) == len(set(names)) == 2
     monkeypatch.setattr(binary, "joined", lambda cubins: b"no binary")  # which nvdisasm refuses
     assert binary.disassembled_together(wanted[:2]) == alone[:2]

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpshelf.look.binary import MASK, SHIFT, code_of, control, program, sections
+from warpshelf.look.binary import MASK, SHIFT, code_of, control
+from warpshelf.look.elf import Elf, program
 
 
 def test_a_load_that_is_waited_for_says_so() -> None:
@@ -61,6 +62,6 @@ def test_each_opcode_of_a_program_of_lines_is_read() -> None:
 
 def test_what_is_no_binary_and_lines_of_another_version_are_refused() -> None:
     with pytest.raises(ValueError, match="no ELF file of 64 bits"):
-        sections(b"\x7fELF\x01" + bytes(60))
+        Elf(b"\x7fELF\x01" + bytes(60))
     with pytest.raises(ValueError, match="DWARF 5, of which 2 and 3 are read"):
         list(program(lines_told(b"", version=5), 0))

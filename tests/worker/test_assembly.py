@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from conftest import exhaustive
 
-from warpshelf.look import binary
+from warpshelf.look import binary, elf
 from warpshelf.worker import assembly
 
 SOURCE = """
@@ -54,7 +54,7 @@ def test_other_ptx_is_told_apart(compiled: tuple[str, str]) -> None:
     from papergpu import nvrtc
 
     ptx, symbol = compiled
-    made = binary.ptx(nvrtc.binary(ptx))
+    made = elf.ptx(nvrtc.binary(ptx))
     assert assembly.same(made, ptx.splitlines())
     assert not assembly.same(made, ptx.replace("mul.f32", "add.f32").splitlines())
     assert not assembly.same(made, ptx.splitlines()[1:])
@@ -62,7 +62,7 @@ def test_other_ptx_is_told_apart(compiled: tuple[str, str]) -> None:
     with pytest.raises(ValueError, match="was not made from CUDA"):
         nvrtc.binary(ptx + "\n")
     with pytest.raises(ValueError, match="no kernel nothing"):
-        binary.code(nvrtc.binary(ptx), "nothing")
+        elf.code(nvrtc.binary(ptx), "nothing")
     assert symbol in ptx
 
 
@@ -95,5 +95,5 @@ def test_triton_is_assembled_by_the_ptxas_it_brings(target: str) -> None:
     assert names.count("FMUL") == names.count("LDG") == names.count("STG") == 1
     # The header of ptxas before CUDA 13 is changed for nvdisasm alone, and nothing behind it.
     shown = binary.readable(made.binary)
-    assert binary.code(shown, "half") == binary.code(made.binary, "half")
+    assert elf.code(shown, "half") == elf.code(made.binary, "half")
     assert len(shown) == len(made.binary)

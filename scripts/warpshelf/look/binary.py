@@ -28,18 +28,15 @@ import struct
 import subprocess
 import tempfile
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+
+from warpshelf.look.elf import INFO, REGISTERS, Elf, attributes, joined, lines, mark
 
 OS_ABI, ABI_VERSION, FLAGS = 7, 8, 48  # bytes of the header
 OLD, NEW = 51, (65, 8)  # OS ABI before CUDA 13; OS ABI and ABI version of it
 RELEASE, WIDE = 0x6 << 24, 0x4  # of the flags: the ABI's own, and addresses of 64 bits
-PTX, LINES = ".nv_debug_ptx_txt", ".nv_debug_line_sass"
-SIZED, REGISTERS = 4, 0x2F  # an attribute of .nv.info with its size; registers by symbol
-EMPTY = 8  # the type of a section that has a size, and no bytes in the file
-SECTION, SYMBOL = "<IIQQQQIIQQ", "<IBBHQQ"  # a row of the table of sections, and of symbols
 COUNTED = 254  # registers at most of a kernel whose live ones nvdisasm counts
 
 
@@ -59,205 +56,14 @@ def countable(cubin: bytes) -> bytes:
 
     A thread has 255 at most, and nvdisasm 13 takes 254 at most. The code stays as it is.
     """
-    made, (found, _) = bytearray(cubin), named(cubin, ".nv.info")
-    at, end = (found.offset, found.offset + found.size) if found else (0, 0)
-    while at + 4 <= end:
-        form, attribute, size = struct.unpack_from("<BBH", cubin, at)
-        if (form, attribute, size) == (SIZED, REGISTERS, 8):
-            (count,) = struct.unpack_from("<I", cubin, at + 8)
-            struct.pack_into("<I", made, at + 8, min(count, COUNTED))
-        at += 4 + (size if form == SIZED else 0)
+    elf, made = Elf(cubin), bytearray(cubin)
+    found = elf.section(INFO)
+    for at, attribute, size in attributes(elf.body(found)):
+        if found and (attribute, size) == (REGISTERS, 8):
+            count = found.offset + at + 4
+            (registers,) = struct.unpack_from("<I", cubin, count)
+            struct.pack_into("<I", made, count, min(registers, COUNTED))
     return bytes(made)
-
-
-class Section(NamedTuple):
-    """A section of a binary: its name, where its bytes lie, the section that it is linked to.
-
-    `row` is its row in the table of sections, as it stands there.
-    """
-
-    name: str
-    offset: int
-    size: int
-    link: int
-    row: tuple[int, ...]
-
-    @property
-    def step(self) -> int:
-        """Bytes of a relocation, in a section of these."""
-        return 24 if self.name.startswith(".rela") else 16
-
-
-def sections(cubin: bytes) -> list[Section]:
-    """The sections of a binary, in order.
-
-    Raises:
-        ValueError: it is no ELF file of 64 bits.
-    """
-    if cubin[:5] != b"\x7fELF\x02":
-        raise ValueError("the binary is no ELF file of 64 bits")
-    (table,) = struct.unpack_from("<Q", cubin, 40)
-    size, count, names = struct.unpack_from("<HHH", cubin, 58)
-    rows = [struct.unpack_from(SECTION, cubin, table + size * at) for at in range(count)]
-    texts = rows[names][4] if rows else 0
-    return [
-        Section(_text(cubin, texts + row[0]), row[4], 0 if row[1] == EMPTY else row[5], row[6], row)
-        for row in rows
-    ]
-
-
-def named(cubin: bytes, *names: str) -> tuple[Section | None, list[Section]]:
-    """The first section of one of these names, None without one; and all sections."""
-    every = sections(cubin)
-    return next((one for one in every if one.name in names), None), every
-
-
-def section(cubin: bytes, name: str) -> bytes:
-    """The bytes of a section; none where there is no such section."""
-    found, _ = named(cubin, name)
-    return cubin[found.offset : found.offset + found.size] if found else b""
-
-
-def code(cubin: bytes, symbol: str) -> bytes:
-    """The machine code of a kernel.
-
-    Raises:
-        ValueError: the binary has no such kernel.
-    """
-    if found := section(cubin, f".text.{symbol}"):
-        return found
-    raise ValueError(f"the binary has no kernel {symbol}")
-
-
-def ptx(cubin: bytes) -> list[str]:
-    """The lines of PTX that a binary says it was made of; none without line information."""
-    return section(cubin, PTX).decode(errors="replace").split("\0")[:-1]
-
-
-def lines(cubin: bytes, symbol: str) -> list[tuple[int, int]]:
-    """Where a kernel's instructions come from: an address in it, and the line of PTX from there on.
-
-    None without information on lines.
-    """
-    data = section(cubin, LINES)
-    moved, every = named(cubin, f".rela{LINES}", f".rel{LINES}")
-    if not data or moved is None:
-        return []
-    # A sequence a kernel, and a relocation that says of which.
-    places = range(moved.offset, moved.offset + moved.size, moved.step)
-    entries = sorted(struct.unpack_from("<QII", cubin, at) for at in places)  # where, type, symbol
-    table = symbols(cubin)
-    kernels = [every[table[one].section].name for _, _, one in entries]
-    at, sequence, rows = 0, 0, []
-    while at < len(data):
-        for address, line, ends in program(data, at):
-            if kernels[sequence] == f".text.{symbol}":
-                rows.append((address, line))
-            sequence += ends
-        at += struct.unpack_from("<I", data, at)[0] + 4
-    return rows
-
-
-def program(data: bytes, at: int) -> Iterator[tuple[int, int, bool]]:
-    """What DWARF's program of lines at a place says: an address, a line, whether a sequence ends.
-
-    Raises:
-        ValueError: it is of another version than 2 or 3.
-    """
-    size, version, header = struct.unpack_from("<IHI", data, at)
-    if version not in (2, 3):
-        raise ValueError(f"lines are told by DWARF {version}, of which 2 and 3 are read")
-    least, _, base, span, first = struct.unpack_from("<BBbBB", data, at + 10)
-    operands = data[at + 15 : at + 14 + first]  # of each standard opcode how many numbers follow
-    end, at = at + 4 + size, at + 10 + header
-
-    def number(signed: bool = False) -> int:
-        nonlocal at
-        value = shift = 0
-        while True:
-            byte, at = data[at], at + 1
-            value |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return value - (1 << shift) if signed and byte & 64 else value
-
-    address, line = 0, 1
-    while at < end:
-        opcode, at = data[at], at + 1
-        if opcode >= first:
-            address += least * ((opcode - first) // span)
-            line += base + (opcode - first) % span
-            yield address, line, False
-        elif opcode == 0:  # an extended one, behind its length
-            length = number()
-            kind, at = data[at], at + length
-            if kind == 1:
-                yield address, line, True
-                address, line = 0, 1
-            elif kind == 2:
-                address = int.from_bytes(data[at - length + 1 : at], "little")
-        elif opcode == 1:
-            yield address, line, False
-        elif opcode == 2:
-            address += least * number()
-        elif opcode == 3:
-            line += number(signed=True)
-        elif opcode == 8:
-            address += least * ((255 - first) // span)
-        elif opcode == 9:
-            address, at = address + struct.unpack_from("<H", data, at)[0], at + 2
-        else:
-            for _ in range(operands[opcode - 1]):
-                number()
-
-
-class Symbol(NamedTuple):
-    """A row of a binary's table of symbols; `section` is the index of the one that it is in."""
-
-    name: str
-    info: int
-    other: int
-    section: int
-    value: int
-    size: int
-
-    @property
-    def is_function(self) -> bool:
-        """Whether it is a kernel, or what one calls."""
-        return self.info & 15 == 2
-
-    @property
-    def is_object(self) -> bool:
-        """Whether it is a variable."""
-        return self.info & 15 == 1
-
-
-def symbols(cubin: bytes) -> list[Symbol]:
-    """The table of symbols of a binary."""
-    table, every = named(cubin, ".symtab")
-    if table is None:
-        return []
-    texts, found = every[table.link].offset, []
-    for at in range(table.offset, table.offset + table.size, struct.calcsize(SYMBOL)):
-        name, *rest = struct.unpack_from(SYMBOL, cubin, at)
-        found.append(Symbol(_text(cubin, texts + name), *rest))
-    return found
-
-
-def _text(data: bytes, at: int) -> str:
-    return data[at : data.index(b"\0", at)].decode()
-
-
-def number(cubin: bytes, symbol: str) -> int:
-    """The index of a kernel in the table of symbols, by which nvdisasm chooses it.
-
-    Raises:
-        ValueError: the binary has no such kernel.
-    """
-    for index, one in enumerate(symbols(cubin)):
-        if one.is_function and one.name == symbol:
-            return index
-    raise ValueError(f"the binary has no kernel {symbol}")
 
 
 RESERVED_SHARED = 1024  # bytes that the system takes of each block from sm_90 on
@@ -466,7 +272,7 @@ def disassembled(cubin: bytes, symbol: str) -> Code:
     """
     cubin = countable(readable(cubin))
     # Its start takes half a second, so it is asked once, and where lines come from is read here.
-    options = ("-c", "-fun", str(number(cubin, symbol)), "-hex", "-lrm", "count")
+    options = ("-c", "-fun", str(Elf(cubin).number(symbol)), "-hex", "-lrm", "count")
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
@@ -484,7 +290,7 @@ def disassembled_together(wanted: Sequence[tuple[bytes, str]]) -> list[Code]:
     alike: dict[object, list[int]] = {}
     for at, (cubin, symbol) in enumerate(wanted):
         head = readable(cubin)
-        alone = at if _calls(cubin, symbol) else None
+        alone = at if Elf(cubin).calls(symbol) else None
         alike.setdefault((head[:18], head[FLAGS : FLAGS + 4], alone), []).append(at)
     for places in alike.values():
         texts = _texts([countable(readable(wanted[at][0])) for at in places])
@@ -493,7 +299,7 @@ def disassembled_together(wanted: Sequence[tuple[bytes, str]]) -> list[Code]:
                 found[at] = disassembled(*wanted[at])
                 continue
             cubin, symbol = wanted[at]
-            text = texts[symbol + _mark(turn)].replace(_mark(turn), "")
+            text = texts[symbol + mark(turn)].replace(mark(turn), "")
             found[at] = read(_numbered(text), lines(cubin, symbol))
     return [found[at] for at in range(len(wanted))]
 
@@ -524,111 +330,6 @@ def _numbered(text: str) -> str:
 
 PART = re.compile(r"^//-+ \.text\.(\S+)\s+-+$", re.MULTILINE)
 BRANCH, ENDS = re.compile(r"\.L_x_(\d+)"), re.compile(r"\.size\s+\S+,\(\.L_x_(\d+) - ")
-JOINED = re.compile(
-    r"\.text\.|\.nv\.(?:constant\d|info\.|shared|global)|\.rela?\.(?:text|nv\.constant)"
-)
-NAMING = (0x0A, 0x11, 0x12, 0x23, REGISTERS)  # attributes of .nv.info that begin with a symbol
-
-
-def _mark(turn: int) -> str:
-    """Behind the names of the binary of that number, for each to have its own."""
-    return f"$of{turn}$"
-
-
-def _calls(cubin: bytes, symbol: str) -> bool:
-    """Whether a kernel has functions in its section, beside itself."""
-    functions = [one for one in symbols(cubin) if one.is_function]
-    home = {one.section for one in functions if one.name == symbol}
-    return sum(one.section in home for one in functions) > 1
-
-
-def joined(cubins: Sequence[bytes]) -> bytes:
-    """One binary that has the code of several of one header, to be read and not to be run.
-
-    What only a debugger asks for is left out, and variables that nothing refers to.
-    """
-    texts, names = bytearray(1), bytearray(1)
-    rows, bodies = [[0] * 10], [b""]
-    table: list[tuple[bool, bytes]] = [(True, bytes(struct.calcsize(SYMBOL)))]  # local, row
-
-    def put(pool: bytearray, name: str) -> int:
-        pool += name.encode() + b"\0"
-        return len(pool) - len(name.encode()) - 1
-
-    moved: list[tuple[bytes, list[Section], dict[int, int], dict[int, int]]] = []
-    for turn, cubin in enumerate(cubins):
-        every, places, numbers = sections(cubin), dict[int, int](), dict[int, int]()
-        for index, one in enumerate(every):
-            if JOINED.match(one.name):
-                places[index] = len(rows)
-                rows.append([put(texts, one.name + _mark(turn)), *one.row[1:]])
-                bodies.append(cubin[one.offset : one.offset + one.size])
-        used = {
-            struct.unpack_from("<I", cubin, at + 12)[0]
-            for index, one in enumerate(every)
-            if index in places and one.name.startswith(".rel")
-            for at in range(one.offset, one.offset + one.size, one.step)
-        }
-        for index, row in enumerate(symbols(cubin)[1:], 1):
-            absent = 0 < row.section < 0xFF00 and row.section not in places
-            if absent or (row.is_object and index not in used):
-                continue
-            numbers[index] = len(table)
-            kept = row._replace(section=places.get(row.section, row.section))
-            packed = struct.pack(SYMBOL, put(names, row.name + _mark(turn)), *kept[1:])
-            table.append((row.info < 16, packed))
-        moved.append((cubin, every, places, numbers))
-    order = sorted(range(len(table)), key=lambda index: not table[index][0])  # local ones first
-    final = {old: new for new, old in enumerate(order)}
-    home, about = len(rows), b""
-
-    def attributes(data: bytes, numbers: dict[int, int]) -> bytes:
-        made, at = bytearray(data), 0
-        while at + 4 <= len(made):
-            form, attribute, size = struct.unpack_from("<BBH", made, at)
-            if form == SIZED and attribute in NAMING and size == 8:
-                (symbol,) = struct.unpack_from("<I", made, at + 4)
-                struct.pack_into("<I", made, at + 4, final[numbers.get(symbol, 0)])
-            at += 4 + (size if form == SIZED else 0)
-        return bytes(made)
-
-    for cubin, every, places, numbers in moved:
-        about += attributes(section(cubin, ".nv.info"), numbers)
-        for old, new in places.items():
-            line, one = rows[new], every[old]
-            if one.name.startswith(".text."):
-                kernel = final[numbers.get(line[7] & 0xFFFFFF, 0)]
-                line[6:8] = home, line[7] & 0xFF000000 | kernel
-            elif one.name.startswith(".rel"):
-                line[6:8], data = (home, places.get(line[7], 0)), bytearray(bodies[new])
-                for at in range(12, len(data), one.step):
-                    (symbol,) = struct.unpack_from("<I", data, at)
-                    struct.pack_into("<I", data, at, final[numbers.get(symbol, 0)])
-                bodies[new] = bytes(data)
-            else:
-                line[7] = places.get(line[7], 0)
-                if one.name.startswith(".nv.info."):
-                    line[6], bodies[new] = home, attributes(bodies[new], numbers)
-    local, size = sum(one for one, _ in table), struct.calcsize(SYMBOL)
-    for name, kind, link, info, align, entry, body in (
-        (".symtab", 2, home + 1, local, 8, size, b"".join(table[index][1] for index in order)),
-        (".strtab", 3, 0, 0, 1, 0, bytes(names)),
-        (".nv.info", 0x70000000, home, 0, 4, 0, about),
-        (".shstrtab", 3, 0, 0, 1, 0, b""),
-    ):
-        rows.append([put(texts, name), kind, 0, 0, 0, 0, link, info, align, entry])
-        bodies.append(body)
-    bodies[-1] = bytes(texts)
-    whole = bytearray(cubins[0][:64])
-    for line, body in zip(rows[1:], bodies[1:], strict=True):
-        whole += bytes(-len(whole) % max(1, line[8]))
-        line[4] = len(whole)
-        line[5] = line[5] if line[1] == EMPTY else len(body)
-        whole += body
-    whole += bytes(-len(whole) % 8)
-    struct.pack_into("<QQ", whole, 32, 0, len(whole))  # no table of what is loaded
-    struct.pack_into("<HHHHH", whole, 54, 0, 0, 64, len(rows), len(rows) - 1)
-    return bytes(whole) + b"".join(struct.pack(SECTION, *line) for line in rows)
 
 
 def read(text: str, lines: Sequence[tuple[int, int]] = ()) -> Code:

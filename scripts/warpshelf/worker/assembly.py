@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from warpshelf.contract import architectures
-from warpshelf.look import binary
+from warpshelf.look import elf
 from warpshelf.look.binary import release
 
 FORMAT = 1  # of what is kept: raise it where it would be made otherwise today
@@ -63,13 +63,13 @@ def assembled(ptx: str, symbol: str, target: str) -> Assembled:
         executed = ptx.splitlines()
         made = fitting(
             True,
-            lambda one: same(binary.ptx(one), executed),
+            lambda one: same(elf.ptx(one), executed),
             f"its binary for {target} was made of other PTX",
         )
-        code = binary.code(made, symbol)
+        code = elf.code(made, symbol)
         fitting(
             False,
-            lambda one: binary.code(one, symbol) == code,
+            lambda one: elf.code(one, symbol) == code,
             f"{target}: no code without line information is like it",
         )
         return made

@@ -1,0 +1,353 @@
+"""A compiled GPU binary as a file: its sections and symbols, and where its code comes from.
+
+It is an ELF file of 64 bits. `.text.K` has the code of a kernel K, `.nv.info` attributes of all of
+them, `.nv_debug_ptx_txt` the PTX that they were made of, and `.nv_debug_line_sass` of each
+instruction the line of that, as a program of DWARF's. pyelftools reads the same twenty times slower
+and cannot write, as `joined` does.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+PTX, LINES = ".nv_debug_ptx_txt", ".nv_debug_line_sass"
+INFO = ".nv.info"
+SIZED, REGISTERS = 4, 0x2F  # an attribute of it with its size; registers by symbol
+NAMING = (0x0A, 0x11, 0x12, 0x23, REGISTERS)  # attributes that begin with a symbol
+EMPTY = 8  # the type of a section that has a size, and no bytes in the file
+SECTION, SYMBOL = "<IIQQQQIIQQ", "<IBBHQQ"  # a row of the table of sections, and of symbols
+RESERVED = 0xFF00  # from which on the index of a section stands for none
+JOINED = re.compile(
+    r"\.text\.|\.nv\.(?:constant\d|info\.|shared|global)|\.rela?\.(?:text|nv\.constant)"
+)
+
+
+class Section(NamedTuple):
+    """A section: its name, and its row in the table of sections, as it stands there."""
+
+    name: str
+    row: tuple[int, ...]
+
+    @property
+    def offset(self) -> int:
+        """Where its bytes begin."""
+        return self.row[4]
+
+    @property
+    def size(self) -> int:
+        """Bytes of it that the file has."""
+        return 0 if self.row[1] == EMPTY else self.row[5]
+
+    @property
+    def step(self) -> int:
+        """Bytes of a relocation, in a section of these."""
+        return 24 if self.name.startswith(".rela") else 16
+
+
+class Symbol(NamedTuple):
+    """A row of the table of symbols; `section` is the index of the one that it is in."""
+
+    name: str
+    info: int
+    other: int
+    section: int
+    value: int
+    size: int
+
+    @property
+    def is_function(self) -> bool:
+        """Whether it is a kernel, or what one calls."""
+        return self.info & 15 == 2
+
+    @property
+    def is_object(self) -> bool:
+        """Whether it is a variable."""
+        return self.info & 15 == 1
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it stands before those that other files may ask for."""
+        return self.info < 16
+
+
+class Elf:
+    """A binary, read.
+
+    Raises:
+        ValueError: it is no ELF file of 64 bits.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        if data[:5] != b"\x7fELF\x02":
+            raise ValueError("the binary is no ELF file of 64 bits")
+        self.data = data
+
+    @cached_property
+    def sections(self) -> list[Section]:
+        """All sections, in order."""
+        (table,) = struct.unpack_from("<Q", self.data, 40)
+        size, count, names = struct.unpack_from("<HHH", self.data, 58)
+        rows = [struct.unpack_from(SECTION, self.data, table + size * at) for at in range(count)]
+        return [Section(self._text(rows[names][4] + row[0]), row) for row in rows]
+
+    @cached_property
+    def symbols(self) -> list[Symbol]:
+        """The table of symbols."""
+        table = self.section(".symtab")
+        if table is None:
+            return []
+        texts = self.sections[table.row[6]].offset
+        rows = struct.iter_unpack(SYMBOL, self.body(table))
+        return [Symbol(self._text(texts + name), *rest) for name, *rest in rows]
+
+    def section(self, *names: str) -> Section | None:
+        """The first section of one of these names."""
+        return next((one for one in self.sections if one.name in names), None)
+
+    def body(self, one: Section | None) -> bytes:
+        """The bytes of a section; none of none."""
+        return self.data[one.offset : one.offset + one.size] if one else b""
+
+    def relocations(self, one: Section) -> list[tuple[int, int]]:
+        """Of a section of relocations the address of each, and the index of its symbol."""
+        body = self.body(one)
+        found = (struct.unpack_from("<QII", body, at) for at in range(0, len(body), one.step))
+        return [(address, symbol) for address, _, symbol in found]
+
+    def number(self, symbol: str) -> int:
+        """The index of a kernel in the table of symbols, by which nvdisasm chooses it.
+
+        Raises:
+            ValueError: the binary has no such kernel.
+        """
+        for index, one in enumerate(self.symbols):
+            if one.is_function and one.name == symbol:
+                return index
+        raise ValueError(f"the binary has no kernel {symbol}")
+
+    def calls(self, symbol: str) -> bool:
+        """Whether a kernel has functions in its section, beside itself."""
+        home = self.symbols[self.number(symbol)].section
+        return sum(one.is_function and one.section == home for one in self.symbols) > 1
+
+    def _text(self, at: int) -> str:
+        return self.data[at : self.data.index(b"\0", at)].decode()
+
+
+def code(cubin: bytes, symbol: str) -> bytes:
+    """The machine code of a kernel.
+
+    Raises:
+        ValueError: the binary has no such kernel.
+    """
+    elf = Elf(cubin)
+    if found := elf.body(elf.section(f".text.{symbol}")):
+        return found
+    raise ValueError(f"the binary has no kernel {symbol}")
+
+
+def ptx(cubin: bytes) -> list[str]:
+    """The lines of PTX that a binary says it was made of; none without line information."""
+    elf = Elf(cubin)
+    return elf.body(elf.section(PTX)).decode(errors="replace").split("\0")[:-1]
+
+
+def attributes(info: bytes | bytearray) -> Iterator[tuple[int, int, int]]:
+    """Of attributes with a size: where the value of each begins, its number, its bytes."""
+    at = 0
+    while at + 4 <= len(info):
+        form, attribute, size = struct.unpack_from("<BBH", info, at)
+        at += 4
+        if form == SIZED:
+            yield at, attribute, size
+            at += size
+
+
+def lines(cubin: bytes, symbol: str) -> list[tuple[int, int]]:
+    """Where a kernel's instructions come from: an address in it, and the line of PTX from there on.
+
+    None without information on lines.
+    """
+    elf = Elf(cubin)
+    data = elf.body(elf.section(LINES))
+    moved = elf.section(f".rela{LINES}", f".rel{LINES}")
+    if not data or moved is None:
+        return []
+    # A sequence a kernel, and a relocation that says of which.
+    numbers = [number for _, number in sorted(elf.relocations(moved))]
+    kernels = [elf.sections[elf.symbols[number].section].name for number in numbers]
+    at, sequence, rows = 0, 0, []
+    while at < len(data):
+        for address, line, ends in program(data, at):
+            if kernels[sequence] == f".text.{symbol}":
+                rows.append((address, line))
+            sequence += ends
+        at += struct.unpack_from("<I", data, at)[0] + 4
+    return rows
+
+
+def program(data: bytes, at: int) -> Iterator[tuple[int, int, bool]]:
+    """What DWARF's program of lines at a place says: an address, a line, whether a sequence ends.
+
+    Raises:
+        ValueError: it is of another version than 2 or 3.
+    """
+    size, version, header = struct.unpack_from("<IHI", data, at)
+    if version not in (2, 3):
+        raise ValueError(f"lines are told by DWARF {version}, of which 2 and 3 are read")
+    least, _, base, span, first = struct.unpack_from("<BBbBB", data, at + 10)
+    operands = data[at + 15 : at + 14 + first]  # of each standard opcode how many numbers follow
+    end, at = at + 4 + size, at + 10 + header
+
+    def number(signed: bool = False) -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte, at = data[at], at + 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value - (1 << shift) if signed and byte & 64 else value
+
+    address, line = 0, 1
+    while at < end:
+        opcode, at = data[at], at + 1
+        if opcode >= first:
+            address += least * ((opcode - first) // span)
+            line += base + (opcode - first) % span
+            yield address, line, False
+        elif opcode == 0:  # an extended one, behind its length
+            length = number()
+            kind, at = data[at], at + length
+            if kind == 1:
+                yield address, line, True
+                address, line = 0, 1
+            elif kind == 2:
+                address = int.from_bytes(data[at - length + 1 : at], "little")
+        elif opcode == 1:
+            yield address, line, False
+        elif opcode == 2:
+            address += least * number()
+        elif opcode == 3:
+            line += number(signed=True)
+        elif opcode == 8:
+            address += least * ((255 - first) // span)
+        elif opcode == 9:
+            address, at = address + struct.unpack_from("<H", data, at)[0], at + 2
+        else:
+            for _ in range(operands[opcode - 1]):
+                number()
+
+
+def mark(turn: int) -> str:
+    """Behind the names of the binary of that number, for each of `joined` to have its own."""
+    return f"$of{turn}$"
+
+
+def joined(cubins: Sequence[bytes]) -> bytes:
+    """One binary that has the code of several of one header, to be read and not to be run.
+
+    What only a debugger asks for is left out, and variables that nothing refers to.
+    """
+    every = [Elf(cubin) for cubin in cubins]
+    chosen = [
+        (turn, index)
+        for turn, elf in enumerate(every)
+        for index, one in enumerate(elf.sections)
+        if JOINED.match(one.name)
+    ]
+    places = {old: new for new, old in enumerate(chosen, 1)}
+    table = [one for turn, elf in enumerate(every) for one in _kept(elf, turn, places)]
+    table.sort(key=lambda one: not one[1].is_local)
+    numbers = {old: new for new, (old, _) in enumerate(table, 1)}
+    home = len(chosen) + 1  # of the table of symbols, behind all that it names
+    texts, names = bytearray(1), bytearray(1)
+
+    def put(pool: bytearray, name: str) -> int:
+        pool += name.encode() + b"\0"
+        return len(pool) - len(name.encode()) - 1
+
+    rows, bodies = [[0] * 10], [b""]
+    for turn, index in chosen:
+        one = every[turn].sections[index]
+        body, row = bytearray(every[turn].body(one)), [*one.row]
+        row[0] = put(texts, one.name + mark(turn))
+        if one.name.startswith(".text."):
+            kernel = numbers.get((turn, row[7] & 0xFFFFFF), 0)
+            row[6:8] = home, row[7] & 0xFF000000 | kernel
+        else:
+            row[7] = places.get((turn, row[7]), 0)
+        if one.name.startswith(".rel"):
+            row[6] = home
+            _renumber(body, range(12, len(body), one.step), turn, numbers)
+        elif one.name.startswith(INFO):
+            row[6] = home
+            _renumber(body, _naming(body), turn, numbers)
+        rows.append(row)
+        bodies.append(bytes(body))
+    symbols, about = bytes(struct.calcsize(SYMBOL)), bytearray()
+    for (turn, _), one in table:
+        symbols += struct.pack(SYMBOL, put(names, one.name + mark(turn)), *one[1:])
+    for turn, elf in enumerate(every):
+        body = bytearray(elf.body(elf.section(INFO)))
+        _renumber(body, _naming(body), turn, numbers)
+        about += body
+    local = 1 + sum(one.is_local for _, one in table)
+    for name, kind, link, info, align, entry, given in (
+        (".symtab", 2, home + 1, local, 8, struct.calcsize(SYMBOL), symbols),
+        (".strtab", 3, 0, 0, 1, 0, bytes(names)),
+        (INFO, 0x70000000, home, 0, 4, 0, bytes(about)),
+        (".shstrtab", 3, 0, 0, 1, 0, b""),
+    ):
+        rows.append([put(texts, name), kind, 0, 0, 0, 0, link, info, align, entry])
+        bodies.append(given)
+    bodies[-1] = bytes(texts)
+    return _file(cubins[0][:64], rows, bodies)
+
+
+Old = tuple[int, int]  # the number of a binary, and an index in it
+
+
+def _kept(elf: Elf, turn: int, places: dict[Old, int]) -> Iterator[tuple[Old, Symbol]]:
+    """The symbols of a binary that are joined, in the sections that these have then."""
+    used = {
+        symbol
+        for index, one in enumerate(elf.sections)
+        if (turn, index) in places and one.name.startswith(".rel")
+        for _, symbol in elf.relocations(one)
+    }
+    for index, one in enumerate(elf.symbols[1:], 1):
+        place = places.get((turn, one.section))
+        absent = 0 < one.section < RESERVED and place is None
+        if not absent and (index in used or not one.is_object):
+            yield (turn, index), one._replace(section=place or one.section)
+
+
+def _naming(info: bytearray) -> list[int]:
+    """Where attributes name a symbol."""
+    return [at for at, attribute, size in attributes(info) if attribute in NAMING and size == 8]
+
+
+def _renumber(body: bytearray, at: Sequence[int], turn: int, numbers: dict[Old, int]) -> None:
+    """Have the indices of symbols at these places be those of the joined table."""
+    for place in at:
+        (symbol,) = struct.unpack_from("<I", body, place)
+        struct.pack_into("<I", body, place, numbers.get((turn, symbol), 0))
+
+
+def _file(header: bytes, rows: Sequence[list[int]], bodies: Sequence[bytes]) -> bytes:
+    """A header, the sections, and the table of these, whose last one has their names."""
+    whole = bytearray(header)
+    for row, body in zip(rows[1:], bodies[1:], strict=True):
+        whole += bytes(-len(whole) % max(1, row[8]))
+        row[4] = len(whole)
+        row[5] = row[5] if row[1] == EMPTY else len(body)
+        whole += body
+    whole += bytes(-len(whole) % 8)
+    struct.pack_into("<QQ", whole, 32, 0, len(whole))  # no table of what is loaded
+    struct.pack_into("<HHHHH", whole, 54, 0, 0, 64, len(rows), len(rows) - 1)
+    return bytes(whole) + b"".join(struct.pack(SECTION, *row) for row in rows)
