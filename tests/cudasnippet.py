@@ -77,8 +77,15 @@ SOUND = """extern "C" __global__ void k(const int* x, int* y, int* turn, int n) 
 def verified(
     folder: Path, monkeypatch: pytest.MonkeyPatch, code: str, cases: str = CASES, **more: object
 ) -> dict[str, Any]:
-    """What verifying a CUDA snippet in this process answers."""
-    from warpshelf.worker import jobs
+    """What verifying a CUDA snippet in this process answers, and with it what was counted."""
+    from warpshelf.worker import checks, counts, jobs
+
+    counted: list[counts.Counts] = []
+
+    class Watched(counts.Counts):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            counted.append(self)
 
     home = folder / "snippets" / "trial"
     home.mkdir(parents=True)
@@ -90,4 +97,17 @@ def verified(
     details = {**assemble.details(one, machine.plain(), target), "token": "x", "demo": False}
     monkeypatch.setenv("PAPERGPU_TARGET", target)
     monkeypatch.setattr(sys, "path", ["", *sys.path])
-    return jobs.verify_snippet(Context({**details, **more}, lambda message: None))
+    monkeypatch.setattr(checks, "Counts", Watched)
+    answer = jobs.verify_snippet(Context({**details, **more}, lambda message: None))
+    rows = [
+        {
+            "variant": name,
+            "kernel": done[0].name,
+            "case": dict(case),
+            "launches": len(done),
+            "lines": counts.lines(done, "trial"),
+        }
+        for one in counted
+        for name, case, done in one.kept()
+    ]
+    return {**answer, "counts": rows}

@@ -30,7 +30,7 @@ def test_the_largest_case_of_each_form_is_counted() -> None:
         {"m": 1, "n": 2, "dtype": "float32", "scale": 1e9},
         {"m": 1000, "n": 1000, "dtype": "float16", "variants": ["b"]},
     )
-    both = counts.Counts(proof(*cases, variants=("a", "b")), "trial")
+    both = counts.Counts(proof(*cases, variants=("a", "b")))
     assert [index for index in range(5) if both.wants("a", index)] == [1, 3]
     assert [index for index in range(5) if both.wants("b", index)] == [3, 4]
     assert counts.size({"m": 0, "n": 7, "scale": 3, "head": 5}) == 7
@@ -48,7 +48,7 @@ def test_cases_that_are_there_to_be_counted_are_the_only_ones() -> None:
         counted=range(2, 4),
         variants=dict.fromkeys("abc", lambda: None),
     )
-    found = counts.Counts(told, "trial")
+    found = counts.Counts(told)
     wanted = {name: [index for index in range(4) if found.wants(name, index)] for name in "abc"}
     assert wanted == {"a": [2], "b": [2, 3], "c": [0]}
 
@@ -68,16 +68,15 @@ def test_a_run_counts_what_it_is_told_to(tmp_path: Path, monkeypatch: pytest.Mon
     assert "is wrong on case {'m': 32}" in failure["what"]
 
 
-def test_of_each_kernel_its_largest_case_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counts, "lines", lambda done, snippet: [len(done)])
-    kept = counts.Counts(proof({"m": 4}, variants=("b", "a")), "trial")
+def test_of_each_kernel_its_largest_case_is_kept() -> None:
+    kept = counts.Counts(proof({"m": 4}, variants=("b", "a")))
     first, second = LAUNCH(name="first"), LAUNCH(name="second")
     kept.keep("b", {"m": 2}, [first, second, first])
     kept.keep("b", {"m": 5}, [first])
     kept.keep("b", {"m": 3}, [second])
     kept.keep("a", {"m": 1}, [second])
     kept.keep("a", {"m": 1}, [second, second])
-    found = [(row["variant"], row["kernel"], row["case"], row["launches"]) for row in kept.rows()]
+    found = [(name, done[0].name, case, len(done)) for name, case, done in kept.kept()]
     assert found == [
         ("a", "second", {"m": 1}, 1),
         ("b", "first", {"m": 5}, 1),

@@ -290,8 +290,8 @@ def joined(cubins: Sequence[bytes]) -> bytes:
         rows.append(row)
         bodies.append(bytes(body))
     symbols, about = bytes(struct.calcsize(SYMBOL)), bytearray()
-    for (turn, _), one in table:
-        symbols += struct.pack(SYMBOL, put(names, one.name + mark(turn)), *one[1:])
+    for (turn, _), symbol in table:
+        symbols += struct.pack(SYMBOL, put(names, symbol.name + mark(turn)), *symbol[1:])
     for turn, elf in enumerate(every):
         body = bytearray(elf.body(elf.section(INFO)))
         _renumber(body, _naming(body), turn, numbers)

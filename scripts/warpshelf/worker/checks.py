@@ -43,7 +43,7 @@ class Checks:
         self.sm = architectures.number(target) if target else context.job["machine"].get("sm") or 0
         self.place = ""  # what is being called, on which case
         self.watch = Watch(target, lambda under: context.at(f"{self.place}{under}"))
-        self.counts = Counts(self.proof, context.job["id"])
+        self.counts = Counts(self.proof)
         self.rows: list[dict[str, Any]] = []
         self.skips: dict[str, str] = {}
         self.failures: dict[str, dict[str, Any]] = {}
@@ -55,7 +55,6 @@ class Checks:
             "cases": self.rows,
             "skips": [{"what": what, "reason": why} for what, why in self.skips.items()],
             "failures": list(self.failures.values()),
-            "counts": self.counts.rows(),
         }
 
     def fail(self, name: str, what: str, mend: str = "") -> None:

@@ -176,26 +176,20 @@ class Made(NamedTuple):
 
 
 def _made(several: Sequence[Chosen], target: str, snippet: str) -> list[Made]:
-    done = [Did(one.launched, snippet) for one in several]
-    firsts = [one.launched[0] for one in several]
-    symbols = [
-        ptx.kernel(first.ptx.splitlines(), did.somewhere)
-        for first, did in zip(firsts, done, strict=True)
-    ]
-    binaries = [
-        assembled(first.ptx, symbol, target) for first, symbol in zip(firsts, symbols, strict=True)
-    ]
-    pairs = [(made.binary, symbol) for made, symbol in zip(binaries, symbols, strict=True)]
+    parts = []
+    for _, _, launched in several:
+        did, source = Did(launched, snippet), launched[0].ptx
+        symbol = ptx.kernel(source.splitlines(), did.somewhere)
+        parts.append((did, symbol, assembled(source, symbol, target)))
+    codes = disassembled_together([(made.binary, symbol) for _, symbol, made in parts])
     found = []
-    for did, first, symbol, made, code in zip(
-        done, firsts, symbols, binaries, disassembled_together(pairs), strict=True
-    ):
+    for (_, _, launched), part, code in zip(several, parts, codes, strict=True):
+        first, (_, symbol, made) = launched[0], part
         used = usage(made.binary, first.ptx)[symbol]  # the PTX spares a slow disassembly
         threads = first.block[0] * first.block[1] * first.block[2]
         dynamic = max(0, first.shared - used.shared_bytes)
         takes = occupancy.Use(used.registers, threads, used.shared_bytes, dynamic)
-        arch = f"sm_{architectures.number(target)}"
-        found.append(Made(did, symbol, made, code, used, arch, takes))
+        found.append(Made(*part, code, used, f"sm_{architectures.number(target)}", takes))
     return found
 
 

@@ -1,4 +1,4 @@
-"""What a kernel's launches did, line by line of the snippet, as its record has it.
+"""What a kernel's launches did, line by line of the snippet, as its views have it.
 
 Of a variant the cases of COUNTED are counted, and where none of them is for it, of the others the
 largest of each form. Of what they launch the largest of each kernel is kept.
@@ -31,8 +31,7 @@ At = tuple[str, int, int]
 class Counts:
     """The counts of a snippet's variants, on one target."""
 
-    def __init__(self, proof: Obligations, snippet: str) -> None:
-        self._snippet = snippet
+    def __init__(self, proof: Obligations) -> None:
         self._wanted = {name: wanted(proof, name) for name in proof.variants}
         self._kept: dict[tuple[str, str], tuple[Case, list[papergpu.Launched]]] = {}
 
@@ -54,19 +53,6 @@ class Counts:
         """By variant and kernel: the variant, the case, and the launches that are counted."""
         kept = sorted(self._kept.items(), key=lambda one: one[0])
         return [(name, *one) for (name, _), one in kept]
-
-    def rows(self) -> list[dict[str, Any]]:
-        """By variant and kernel: the case, how many launches it was, and their lines."""
-        return [
-            {
-                "variant": name,
-                "kernel": kernel,
-                "case": dict(case),
-                "launches": len(done),
-                "lines": lines(done, self._snippet),
-            }
-            for (name, kernel), (case, done) in sorted(self._kept.items(), key=lambda one: one[0])
-        ]
 
 
 def size(case: Case) -> int:
