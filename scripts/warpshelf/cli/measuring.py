@@ -145,6 +145,7 @@ def _quick(picked: list[Snippet], workers: int | None, as_json: bool) -> None:
         if not as_json:
             print(glance, flush=True)
     if as_json:
+        glances.sort(key=lambda glance: glance.snippet)  # they come as they end
         print(json.dumps([asdict(glance) for glance in glances], indent=1))
     if any(glance.findings for glance in glances):
         raise typer.Exit(1)
