@@ -226,6 +226,15 @@ COLOURED = """async () => {
 }"""
 
 
+def test_on_a_phone_no_name_covers_another_column(narrow: Visit) -> None:
+    names = narrow.go("results/").locator(".ws-results th[scope=row] code")
+    beyond = names.evaluate_all(
+        """all => all.filter(code => code.getBoundingClientRect().right
+          > code.closest('th').getBoundingClientRect().right + 1).map(code => code.textContent)"""
+    )
+    assert names.count() > 50 and beyond == []
+
+
 @pytest.mark.parametrize("page", ["kernels/softmax/", "training/fp8/"])
 def test_code_is_coloured_and_stays_what_it_is(wide: Visit, page: str) -> None:
     tab = wide.go(page)
