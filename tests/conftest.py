@@ -159,6 +159,12 @@ def scope_of(nodeid: str) -> str:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One more than there are cores: some tests wait for a clock, a browser or a child."""
+    return (os.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """Have a file prepare what its tests share on one worker alone."""
     from xdist.scheduler.loadscope import LoadScopeScheduling

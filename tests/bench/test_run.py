@@ -285,6 +285,7 @@ def test_a_spent_budget_leaves_the_rest_for_the_next_run(trial: Trial) -> None:
     assert json.loads(run.stdout)[0]["state"] == "left"
 
 
+@pytest.mark.exhaustive("kills at many moments")
 def test_a_run_killed_at_any_moment_leaves_whole_records(trial: Trial) -> None:
     names = [f"sound_{index}" for index in range(6)]
     for name in names:

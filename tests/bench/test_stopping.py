@@ -169,6 +169,7 @@ def test_a_stopped_run_keeps_what_passed_and_goes_on(
     assert not (stage.trial.root / ".shelf" / "repeated.json").exists()
 
 
+@pytest.mark.exhaustive("one more signal")
 def test_what_nohup_has_ignored_stops_nothing(stage: Stage) -> None:
     process = stage.start("--out", "records.json", ignored=True)
     until(lambda: stage.done("first", "second", out="records.json"))

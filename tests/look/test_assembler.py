@@ -119,6 +119,7 @@ DIVIDES = "ld.global.u64 %rd4, [%rd1+8];\ndiv.u64 %rd3, %rd4, %rd2;\n"
 TABLE = "ld.global.u32 %r1, [table+8];\ncvt.u64.u32 %rd3, %r1;\n"
 
 
+@pytest.mark.exhaustive("every kind of binary")
 def test_binaries_that_are_read_together_read_as_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,7 +120,7 @@ def look(tab: Page, scheme: str, given: dict[str, Any], builder: str) -> list[st
     return found
 
 
-@pytest.mark.parametrize("kind", exhaustive(KINDS, "all kinds of pages", light=2))
+@pytest.mark.parametrize("kind", exhaustive(KINDS, "all kinds of pages"))
 def test_axe_finds_nothing(kind: str, tab: Visit, builder: str, published: str) -> None:
     page, prepare = KINDS[kind]
     tab.tab.set_viewport_size({"width": WIDE, "height": HIGH})

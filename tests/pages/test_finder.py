@@ -14,7 +14,7 @@ import crowd
 import peak
 import pytest
 from browsing import MORE, NARROW, WIDE, Visit, open_context, served
-from conftest import ROOT, Trial, sound_snippet
+from conftest import ROOT, Trial, exhaustive, sound_snippet
 from playwright.sync_api import Browser, Locator, Page
 
 from warpshelf.catalogue.lists import FEWEST
@@ -187,7 +187,7 @@ def question(value: object) -> str:
     return str(value)[:60] if isinstance(value, dict) else "fits"
 
 
-@pytest.mark.parametrize(("query", "fits"), QUESTIONS, ids=question)
+@pytest.mark.parametrize(("query", "fits"), exhaustive(QUESTIONS, MORE, light=4), ids=question)
 def test_everything_is_narrowed_to_what_fits(
     visit: Visit, readings: list[Reading], query: dict[str, str], fits: Fits
 ) -> None:
@@ -224,7 +224,9 @@ ORDERS: list[tuple[str, Callable[[Reading], object]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("order", "key"), ORDERS, ids=[order for order, _ in ORDERS])
+@pytest.mark.parametrize(
+    ("order", "key"), exhaustive(ORDERS, MORE), ids=[order for order, _ in ORDERS]
+)
 def test_everything_is_put_in_order(
     visit: Visit, readings: list[Reading], order: str, key: Callable[[Reading], object]
 ) -> None:
@@ -277,6 +279,7 @@ def test_stop_words_ask_for_nothing_unless_they_are_alone(
         ("blokwi", "blockwise"),  # a word's beginning, while it is typed
     ],
 )
+@pytest.mark.exhaustive(MORE)
 def test_one_typing_error_is_forgiven(visit: Visit, typed: str, read: str) -> None:
     tab = visit.go(f"everything/?{urlencode({'words': f'that ring {typed} paper'})}")
     assert shown(tab)[0] == "ring"
@@ -340,6 +343,7 @@ def test_the_address_follows_and_back_undoes(visit: Visit, readings: list[Readin
     assert shown(tab) == narrowed
 
 
+@pytest.mark.exhaustive(MORE)
 def test_clear_shows_all_again(visit: Visit, readings: list[Reading]) -> None:
     tab = visit.go("everything/?kind=paper&words=softmax&sort=year")
     button = tab.locator(".ws-finder").get_by_role("button", name="Clear")
@@ -362,6 +366,7 @@ def test_where_nothing_fits_it_is_said(visit: Visit) -> None:
     assert tab.locator(".ws-finder-none").inner_text() == "No reading here fits all of that."
 
 
+@pytest.mark.exhaustive(MORE)
 def test_a_tag_leads_to_all_that_have_it(visit: Visit, readings: list[Reading]) -> None:
     tab = visit.go(f"{HERE}/")
     tag = tab.locator("a.ws-tag").first
@@ -371,6 +376,7 @@ def test_a_tag_leads_to_all_that_have_it(visit: Visit, readings: list[Reading]) 
     assert shown(tab) == [reading.id for reading in readings if name in reading.tags]
 
 
+@pytest.mark.exhaustive(MORE)
 def test_an_entry_that_is_linked_to_is_shown(visit: Visit, readings: list[Reading]) -> None:
     own = [reading for reading in readings if reading.where == HERE]
     last = own[-1]

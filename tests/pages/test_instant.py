@@ -87,6 +87,7 @@ GO = """page => {
 }"""
 
 
+@pytest.mark.exhaustive(MORE)
 def test_the_finder_goes_along(visit: Visit) -> None:
     tab = begin(visit, "kernels/gemm/")
     finder_works(tab)

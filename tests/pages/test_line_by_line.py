@@ -191,6 +191,7 @@ def test_the_pointer_lights_both_sides(browser: Browser, origin: str) -> None:
     context.close()
 
 
+@pytest.mark.exhaustive(MORE)
 def test_lanes_are_seen_to_meet_in_a_bank(visit: Visit) -> None:
     tab = opened(visit, "tiled.transpose-tiled.sm_90")
     source_row(tab, "tile[threadIdx.x][").locator(".ws-wavefronts").click()
@@ -242,6 +243,7 @@ def test_control_codes_and_loops_are_told_in_words(visit: Visit) -> None:
     sound(visit)
 
 
+@pytest.mark.exhaustive(MORE)
 def test_bound_and_occupancy_say_what_they_rest_on(visit: Visit) -> None:
     tab = opened(visit)
     tab.get_by_role("button", name="At least 4096 SM cycles").click()

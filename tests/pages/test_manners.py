@@ -112,6 +112,7 @@ def test_icons(heads: dict[str, Head], site: Path) -> None:
         assert struct.unpack(">II", (site / "assets" / name).read_bytes()[16:24]) == (side, side)
 
 
+@pytest.mark.exhaustive(MORE)
 def test_no_marks_of_paragraphs_on_the_front_page(wide: Visit) -> None:
     seen = "marks => marks.filter(mark => mark.checkVisibility()).length"
     assert wide.go("").eval_on_selector_all(".headerlink", seen) == 0

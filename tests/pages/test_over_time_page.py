@@ -109,6 +109,7 @@ def whole(tab: Page) -> list[str]:
     return tab.locator(f"[data-tabs^='ws-{NAME}-whole'] > .tabbed-labels label").all_inner_texts()
 
 
+@pytest.mark.exhaustive(MORE)
 def test_two_records_of_a_device_are_told_apart(visit: Visit) -> None:
     tab = visit.go("kernel/")
     assert whole(tab) == [Z1, *HERE, "CPU"]
@@ -124,6 +125,7 @@ def test_two_records_of_a_device_are_told_apart(visit: Visit) -> None:
     assert (visit.foreign, visit.failed, visit.console) == ([], [], [])
 
 
+@pytest.mark.exhaustive(MORE)
 def test_their_disagreement_stands_above_the_times(visit: Visit) -> None:
     tab = visit.go("kernel/")
     said = tab.locator(".ws-apart").first
@@ -145,6 +147,7 @@ def test_what_became_slower_has_its_reason(visit: Visit) -> None:
     assert "driver 550.1 → 580.2" in text
 
 
+@pytest.mark.exhaustive(MORE)
 def test_the_history_is_drawn_with_its_changes_and_its_table(visit: Visit) -> None:
     tab = visit.go("kernel/")
     tab.locator(f"[data-tabs^='ws-{NAME}-whole'] label", has_text=HERE[1]).first.click()
@@ -169,6 +172,7 @@ def test_the_history_is_drawn_with_its_changes_and_its_table(visit: Visit) -> No
     assert own.all_inner_texts() == [Z1, HERE[1]]
 
 
+@pytest.mark.exhaustive(MORE)
 def test_results_have_every_record_and_count_a_kind_once(visit: Visit) -> None:
     tab = visit.go("")
     assert "3 machines" in " ".join(tab.locator(".ws-counts").inner_text().split())

@@ -24,6 +24,7 @@ def opened(visit: Visit, variant: str, arch: str) -> Page:
     return tab
 
 
+@pytest.mark.exhaustive(MORE)
 def test_every_view_that_is_kept_whole_can_be_opened(site: Path) -> None:
     pages = "".join(path.read_text(encoding="utf-8") for path in site.glob("*/*/index.html"))
     shown = re.findall(r'<tr data-look="([\w-]+)/([^"]+)"', pages)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browsing import NARROW, WIDE, Visit, open_context, served
+from browsing import MORE, NARROW, WIDE, Visit, open_context, served
 from conftest import ROOT
 from playwright.sync_api import Browser, Page
 from synthetic import case, exhibit, measured, record, result, verified
@@ -135,6 +135,7 @@ def test_other_machines_are_chosen_and_compared(visit: Visit) -> None:
     sound(visit)
 
 
+@pytest.mark.exhaustive(MORE)
 def test_it_works_again_after_an_instant_navigation(visit: Visit) -> None:
     tab = visit.go("instant.html")
     assert tab.locator(".ws-sort").count() > 5
@@ -173,6 +174,7 @@ def test_without_scripts_the_tables_stand(browser: Browser, origin: str) -> None
     context.close()
 
 
+@pytest.mark.exhaustive(MORE)
 def test_on_a_phone_nothing_but_the_tables_scrolls(browser: Browser, origin: str) -> None:
     context = open_context(browser, NARROW)
     narrow = Visit(context.new_page(), origin)
@@ -185,6 +187,7 @@ def test_on_a_phone_nothing_but_the_tables_scrolls(browser: Browser, origin: str
     context.close()
 
 
+@pytest.mark.exhaustive(MORE)
 def test_on_paper_every_fold_is_open(visit: Visit) -> None:
     tab = visit.go("folds.html")
     closed = tab.locator("details.ws-errors:not([open])")

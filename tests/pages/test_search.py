@@ -87,6 +87,7 @@ def shadowed(tab: Page, text: str) -> list[str]:
     return tab.evaluate(SHADOWS)
 
 
+@pytest.mark.exhaustive(MORE)
 def test_the_page_that_explains_a_thing_is_found(visit: Visit, builder: str) -> None:
     tab = visit.go("about/links/")
     places = {}

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 import pytest
 import yaml
-from browsing import NARROW, WIDE, WIDEST, Visit, open_context
+from browsing import MORE, NARROW, WIDE, WIDEST, Visit, open_context
 from conftest import exhaustive
 from playwright.sync_api import Browser, Page
 
@@ -140,6 +140,7 @@ def scheme(tab: Page) -> str:
     return tab.evaluate("document.body.getAttribute('data-md-color-scheme')")
 
 
+@pytest.mark.exhaustive(MORE)
 def test_colours_follow_the_system(browser: Browser, origin: str) -> None:
     for system, expected in (("light", "default"), ("dark", "slate")):
         context = open_context(browser, WIDE, color_scheme=system)
@@ -177,7 +178,7 @@ CONTRAST = """selector => {
 }"""
 
 
-@pytest.mark.parametrize("system", ["light", "dark"])
+@pytest.mark.parametrize("system", exhaustive(["dark", "light"], "both schemes"))
 def test_text_stands_out(browser: Browser, origin: str, system: str) -> None:
     """WCAG's AAA for text and AA for links, in both colour schemes."""
     context = open_context(browser, WIDE, color_scheme=system)
@@ -189,6 +190,7 @@ def test_text_stands_out(browser: Browser, origin: str, system: str) -> None:
     context.close()
 
 
+@pytest.mark.exhaustive(MORE)
 def test_code_can_be_copied(browser: Browser, origin: str) -> None:
     context = open_context(browser, WIDE, permissions=["clipboard-read", "clipboard-write"])
     tab = Visit(context.new_page(), origin).go("about/contributing/")
@@ -235,7 +237,7 @@ def test_on_a_phone_no_name_covers_another_column(narrow: Visit) -> None:
     assert names.count() > 50 and beyond == []
 
 
-@pytest.mark.parametrize("page", ["kernels/softmax/", "training/fp8/"])
+@pytest.mark.parametrize("page", exhaustive(["training/fp8/", "kernels/softmax/"], "more code"))
 def test_code_is_coloured_and_stays_what_it_is(wide: Visit, page: str) -> None:
     tab = wide.go(page)
     tab.evaluate(UNFOLD)
@@ -257,6 +259,7 @@ def test_pages_write_no_longer_lines_of_code() -> None:
     assert long == []
 
 
+@pytest.mark.exhaustive(MORE)
 def test_prose_is_no_wider_for_it(wide: Visit) -> None:
     tab = wide.go("kernels/softmax/")
     box = "element => element.getBoundingClientRect().width / element.parentElement.clientWidth"

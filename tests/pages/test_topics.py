@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from browsing import Visit
+from browsing import MORE, Visit
 from conftest import exhaustive
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,6 +63,7 @@ def test_a_topic_explains_before_it_lists(topic: str, wide: Visit) -> None:
 # Formulas are seen on every page by test_site.py, and read by test_formulas.py.
 
 
+@pytest.mark.exhaustive(MORE)
 def test_katex_stays_away_where_there_is_nothing_to_set(wide: Visit) -> None:
     asked: list[str] = []
     tab = wide.tab
@@ -76,6 +77,7 @@ def test_katex_stays_away_where_there_is_nothing_to_set(wide: Visit) -> None:
 # What scrolls on a phone says so.
 
 
+@pytest.mark.exhaustive(MORE)
 def test_a_wide_picture_scrolls_in_its_own_box_and_shows_it(narrow: Visit) -> None:
     tab = narrow.go("training/pipeline-parallelism/")
     box = tab.locator(".ws-diagram .ws-scroll").first

@@ -142,6 +142,7 @@ def test_a_viewer_that_never_answers_is_given_up(visit: Visit) -> None:
     expect(status).to_contain_text("it does not answer. Download the trace")
 
 
+@pytest.mark.exhaustive(MORE)
 def test_a_trace_that_is_missing_is_told(visit: Visit) -> None:
     tab = visit.go("index.html")
     with tab.expect_popup():

@@ -154,12 +154,14 @@ def test_real_headers_copy_rightly(name: str, architecture: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "change", "said"),
-    [("barrier", ("bar.wait(bar.arrive());", "(void)bar.arrive();"), "not yet delivered|nobody in"),
+    exhaustive([
+     ("barrier", ("bar.wait(bar.arrive());", "(void)bar.arrive();"), "not yet delivered|nobody in"),
      ("bulk", ("cuda::ptx::fence_proxy_async(cuda::ptx::space_shared);\n  __s", "__s"),
       "add fence.proxy.async"),
      ("group", ("cg::wait_prior<1>", "cg::wait_prior<2>"), "not yet delivered"),
      ("thread", ("wait_prior<1>", "wait_prior<2>"), "not yet delivered"),
-     ("roles", ("pipe.producer_commit();", ""), "not yet delivered")],
+     ("roles", ("pipe.producer_commit();", ""), "not yet delivered"),
+    ], "a compilation with CUDA's own headers each", light=2),
 )  # fmt: skip
 def test_planted_faults_are_found(name: str, change: tuple[str, str], said: str) -> None:
     body = CASES[name][0]

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from conftest import LIST, ROOT, TOPIC, Trial, sound_snippet
+from conftest import LIST, ROOT, TOPIC, Trial, exhaustive, sound_snippet
 from looking import view
 from synthetic import record
 
@@ -386,7 +386,11 @@ def test_every_change_arrives_on_the_served_page(shelf: Trial) -> None:
 
 
 @proc
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM], ids=["interrupt", "terminate"])
+@pytest.mark.parametrize(
+    "end",
+    exhaustive([signal.SIGTERM, signal.SIGINT], "each of the signals"),
+    ids=lambda end: end.name,
+)
 def test_a_run_under_way_ends_with_the_server(shelf: Trial, end: int) -> None:
     with served(shelf) as (root, process, log):
         arrives(f"{root}{TOPIC}/", "The first words.", log, 40)

@@ -237,6 +237,7 @@ __global__ void turn(float* x) {
     __shared__ float tile[64];
     float kept[N];
     for (int i = 0; i < N; i++) kept[i] = x[threadIdx.x + 64 * i];
+    #pragma unroll 1
     for (int k = 0; k < 9; k++)
         for (int i = 0; i < N; i++) kept[i] = kept[i] * kept[(i + 7) % N] + x[k];
     tile[threadIdx.x] = kept[0];
