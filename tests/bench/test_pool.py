@@ -213,6 +213,7 @@ def test_past_the_deadline_nothing_starts(trial: Trial) -> None:
 
 
 @ends
+@pytest.mark.exhaustive("waits until a deadline is over")
 def test_a_deadline_ends_children_and_yields_nothing(trial: Trial, tmp_path: Path) -> None:
     jobs = [job(trial, f"{leave_number(tmp_path, n)}\n{LOOP}", n) for n in ("one", "two")]
     with Pool(2) as children:
@@ -321,6 +322,7 @@ def test_what_wants_the_machine_alone_has_it(trial: Trial, tmp_path: Path) -> No
         assert not any(overlap(times[name], times[one]) for one in times if one != name)
 
 
+@pytest.mark.exhaustive("waits until a deadline is over")
 def test_no_timing_begins_before_a_killed_child_is_gone(
     trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -342,6 +344,7 @@ def test_no_timing_begins_before_a_killed_child_is_gone(
     assert began["timed"] >= gone_at[0]
 
 
+@pytest.mark.exhaustive("waits until a deadline is over")
 def test_while_a_killed_child_will_not_end_nothing_is_timed(
     trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -277,6 +277,7 @@ def test_out_writes_one_file_that_import_puts_in_place(trial: Trial) -> None:
     assert not (trial.root / "snippets" / "zeros" / "results").exists()
 
 
+@pytest.mark.exhaustive("a budget of seconds, spent by the clock")
 def test_a_spent_budget_leaves_the_rest_for_the_next_run(trial: Trial) -> None:
     slow = wrong_snippet(OVERLAYS["infinite_loop"]).replace('"seconds": 2', '"seconds": 600')
     trial.snippet("endless", slow)
@@ -305,6 +306,7 @@ def test_a_run_killed_at_any_moment_leaves_whole_records(trial: Trial) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
+@pytest.mark.exhaustive("a run is killed, and its processes are waited for")
 def test_no_process_outlives_a_killed_run(trial: Trial) -> None:
     text = wrong_snippet(OVERLAYS["infinite_loop"])
     trial.snippet("endless", text.replace('"seconds": 2', '"seconds": 600'))

@@ -337,6 +337,7 @@ def test_an_edit_of_a_shared_file_makes_stale_what_uses_the_changed_name(shelf: 
     assert not users & {"training_time", "parallel_planner"}  # these use others of its functions
 
 
+@pytest.mark.exhaustive("a figure of budgets.py")
 def test_digests_of_all_snippets_are_quick_once_their_files_were_read(shelf: Path) -> None:
     before = all_digests(shelf)
     started = time.process_time()

@@ -103,7 +103,7 @@ def test_its_cases_kill_the_mutants_that_they_claim(made: Made, kind: str) -> No
     assert len(found.mutants) >= mutants.FEWEST
 
 
-@pytest.mark.parametrize("kind", exhaustive(KINDS, "every kind of a new snippet, run"))
+@pytest.mark.parametrize("kind", exhaustive(KINDS, "every kind of a new snippet, run", light=0))
 def test_it_runs_by_itself_from_anywhere(made: Made, kind: str, tmp_path: Path) -> None:
     name, first = KINDS[kind]
     path = made.trial.root / "snippets" / name / f"{name}.py"

@@ -100,6 +100,7 @@ LASTS = (
 
 
 @pytest.mark.alone
+@pytest.mark.exhaustive("waits until a deadline is over")
 def test_a_runner_that_hangs_is_ended_with_all_that_it_started(copy: Path) -> None:
     runner(copy, LASTS)
     answer = node.run(TASK | {"seconds": 2.0})

@@ -141,6 +141,7 @@ def test_axe_finds_nothing(kind: str, tab: Visit, builder: str, published: str) 
     assert {where: wrong for where, wrong in found.items() if wrong} == {}
 
 
+@pytest.mark.exhaustive("the tool itself")
 def test_axe_would_find_it(tab: Visit) -> None:
     """The test above is not blind: each of what it was written for is seen when it is put in."""
     shown = tab.go("about/numbers/")
@@ -156,7 +157,7 @@ def test_axe_would_find_it(tab: Visit) -> None:
     assert rules >= {"color-contrast", "aria-dialog-name", "target-size", "empty-table-header"}
 
 
-@pytest.mark.parametrize("scheme", ["default", "slate"])
+@pytest.mark.parametrize("scheme", exhaustive(["default", "slate"], "both schemes"))
 def test_every_colour_of_code_stands_out(tab: Visit, scheme: str) -> None:
     """Of tokens that no page shows today as well."""
     shown = tab.go("about/contributing/")

@@ -89,6 +89,7 @@ def test_without_scripts_the_sentence_is_the_title(site: Path) -> None:
     assert contents and "abbr" not in contents[0]
 
 
+@pytest.mark.exhaustive(MORE)
 def test_the_search_knows_no_sentence_but_the_glossary_s_own(site: Path, builder: str) -> None:
     name, entries = {"mkdocs": ("search/search_index.json", "docs")}.get(
         builder, ("search.json", "items")

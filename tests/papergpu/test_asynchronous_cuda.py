@@ -136,7 +136,9 @@ def arrays() -> tuple[Any, Any]:
     return x, y
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", exhaustive(CASES, "a compilation with CUDA's own headers each", light=3)
+)
 @pytest.mark.parametrize(
     "architecture", exhaustive(["compute_90", "compute_80"], "all architectures")
 )

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from blackwell import execute
+from conftest import exhaustive
 from executing import launch
 from papergpu.errors import Finding
 from papergpu.launch import Settings, aligned
@@ -111,7 +112,7 @@ BULK = r"""__shared__ alignas(16) int mine[32]; mine[threadIdx.x] = v;
     "r"(mapa(SHARED(&bar), to)) : "memory");"""
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", exhaustive([0, 1, 2], "other schedules"))
 @pytest.mark.parametrize(
     ("arrivals", "send", "after"),
     [

@@ -310,9 +310,8 @@ print(*sorted(called))
 """
 
 
-@pytest.mark.parametrize(
-    "name", exhaustive(["softmax.py", "flash_attention.py"], "each compiles its kernels anew")
-)
+@pytest.mark.exhaustive("each compiles its kernels anew")
+@pytest.mark.parametrize("name", ["softmax.py", "flash_attention.py"])
 def test_the_calls_below_a_source_reach_every_kernel(name: str, tmp_path: Path) -> None:
     """As Compiler Explorer does: no GPU, tensors without values, and a call only compiles."""
     pytest.importorskip("triton")

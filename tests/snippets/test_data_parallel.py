@@ -138,6 +138,7 @@ def test_a_watch_names_who_is_behind() -> None:
 
 
 @pytest.mark.alone
+@pytest.mark.exhaustive("waits until a deadline is over")
 def test_the_lost_rank_is_named_in_time_by_all_others() -> None:
     told = planted.run("dies", 3, 1, 2)
     assert told.outside == 1 and sorted(told.notes) == [0, 2]

@@ -33,6 +33,7 @@ def facts() -> list[dict[str, Any]]:
     return cases.facts()
 
 
+@pytest.mark.exhaustive("facts and goals, which make verify holds as well")
 def test_facts_hold_and_goals_are_met(facts: list[dict[str, Any]]) -> None:
     assert broken(facts) == []
     assert len({row["name"] for row in facts}) == len(facts)

@@ -144,6 +144,7 @@ def test_a_failure_names_its_rank_and_ends_all(
     assert capfd.readouterr().err == "", "more was said than the error"
 
 
+@pytest.mark.exhaustive("waits until a deadline is over")
 def test_a_rank_that_hangs_is_named_and_ended(tmp_path: Path) -> None:
     with pytest.raises(ranks.RankError, match="rank 1 did not return within 6 s") as caught:
         ranks.run(hangs, 3, str(tmp_path), seconds=6)
