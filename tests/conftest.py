@@ -43,7 +43,7 @@ if hasattr(signal, "SIGHUP"):
 hypothesis.settings.register_profile(
     "steady",
     deadline=None,
-    max_examples=int(os.environ.get("EXAMPLES", "40")),  # by night more
+    max_examples=int(os.environ.get("EXAMPLES", "25")),  # by night more
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("steady")

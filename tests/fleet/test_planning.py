@@ -205,6 +205,7 @@ def test_without_ray_one_line_says_what_to_install(
     )
 
 
+@pytest.mark.exhaustive("processes of their own")
 def test_other_commands_leave_ray_alone(trial: Trial) -> None:
     trial.snippet("one", PLAIN)
     text = (

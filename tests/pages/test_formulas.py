@@ -6,6 +6,7 @@ import html
 import re
 from pathlib import Path
 
+import pytest
 from browsing import Visit
 from conftest import ROOT
 
@@ -51,6 +52,7 @@ def formulas(site: Path) -> dict[str, str]:
     return found
 
 
+@pytest.mark.exhaustive("all formulas; the ten pages show theirs")
 def test_every_formula_can_be_set(wide: Visit, site: Path) -> None:
     found = formulas(site)
     assert len(found) > 300

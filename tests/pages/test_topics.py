@@ -36,7 +36,7 @@ def source(topic: str) -> str:
     return (DOCS / f"{topic}.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("topic", exhaustive(TOPICS, "all topics", light=3))
+@pytest.mark.parametrize("topic", exhaustive(TOPICS, "all topics"))
 def test_a_topic_explains_before_it_lists(topic: str, wide: Visit) -> None:
     tab = wide.go(f"{topic}/")
     headings = tab.eval_on_selector_all(

@@ -137,7 +137,7 @@ def arrays() -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize(
-    "name", exhaustive(CASES, "a compilation with CUDA's own headers each", light=3)
+    "name", exhaustive(CASES, "a compilation with CUDA's own headers each", light=2)
 )
 @pytest.mark.parametrize(
     "architecture", exhaustive(["compute_90", "compute_80"], "all architectures")
@@ -163,7 +163,7 @@ def test_real_headers_copy_rightly(name: str, architecture: str) -> None:
      ("group", ("cg::wait_prior<1>", "cg::wait_prior<2>"), "not yet delivered"),
      ("thread", ("wait_prior<1>", "wait_prior<2>"), "not yet delivered"),
      ("roles", ("pipe.producer_commit();", ""), "not yet delivered"),
-    ], "a compilation with CUDA's own headers each", light=2),
+    ], "a compilation with CUDA's own headers each"),
 )  # fmt: skip
 def test_planted_faults_are_found(name: str, change: tuple[str, str], said: str) -> None:
     body = CASES[name][0]

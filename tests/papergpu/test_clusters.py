@@ -47,7 +47,7 @@ def run(text: str, *arguments: Any, blocks: Any, cluster: Any, block: int = 32, 
 CLUSTERS = [((2,), (2,)), ((8,), (4,)), ((8,), (8,)), ((4, 4), (2, 2)), ((2, 2, 4), (2, 1, 2))]
 
 
-@pytest.mark.parametrize(("blocks", "cluster"), CLUSTERS)
+@pytest.mark.parametrize(("blocks", "cluster"), exhaustive(CLUSTERS, "other shapes", light=2))
 @pytest.mark.parametrize("schedule", ["robin", "random"])
 def test_shared_memory_of_other_blocks(blocks: Any, cluster: Any, schedule: str) -> None:
     text = r"""

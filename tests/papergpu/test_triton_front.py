@@ -165,6 +165,7 @@ assert "@__nv_sinf" in text and "@__nv_tanhf" in text and "@turned" not in text
 """
 
 
+@pytest.mark.exhaustive("compiles with and without what is kept")
 def test_of_a_library_only_what_is_asked_for_is_kept_and_links_the_same(tmp_path: Path) -> None:
     script = tmp_path / "linked.py"
     script.write_text(LINKED)

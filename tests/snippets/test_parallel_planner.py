@@ -248,6 +248,7 @@ def test_what_cannot_be_planned_is_refused(make: Any, message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.exhaustive("all facts, computed again")
 def test_the_calculator_says_what_the_planner_says(facts: list[dict[str, Any]]) -> None:
     made = calculator.calculate()
     values = {row["name"]: row["value"] for row in made["rows"]}

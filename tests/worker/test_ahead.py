@@ -33,6 +33,7 @@ def said(before: str = "") -> str:
     ).stdout.strip()
 
 
+@pytest.mark.exhaustive("all that is loaded ahead, in a process of its own")
 def test_the_compilers_are_there_and_the_gpu_is_untouched() -> None:
     assert said() == "['torch._dynamo', 'triton', 'papergpu.triton'] 0 False 1"
 

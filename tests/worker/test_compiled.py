@@ -320,6 +320,7 @@ def test_cuda_launches_are_compiled_and_not_run(tmp_path: Path) -> None:
 
 
 @needs_triton
+@pytest.mark.exhaustive("a process of its own for one line")
 def test_the_interpreter_is_refused(tmp_path: Path) -> None:
     code = """
         import triton
