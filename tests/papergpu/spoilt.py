@@ -96,8 +96,10 @@ def arguments(test: Callable[..., None]) -> Iterator[Mapping[str, Any]]:
         names, values = mark.args
         single = isinstance(names, str) and "," not in names
         split = [one.strip() for one in names.split(",")] if isinstance(names, str) else names
-        choices.append([dict(zip(split, [value] if single else value, strict=True))
-                        for value in values])  # fmt: skip
+        # One that waits for `make test-all` has a mark beside its values.
+        bare = [one.values if isinstance(one, pytest.ParameterSet) else [one] if single else one
+                for one in values]  # fmt: skip
+        choices.append([dict(zip(split, one, strict=True)) for one in bare])
     for chosen in product(*choices):
         yield {name: value for one in chosen for name, value in one.items()}
 

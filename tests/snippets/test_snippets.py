@@ -1,4 +1,4 @@
-"""Every snippet on this machine: `pytest tests/snippets -k softmax`. Takes 150 s, as each compiles.
+"""Every snippet on this machine: `pytest tests/snippets -k softmax`. Takes 90 s, as each compiles.
 
 One that is as its record says is verified by the case that rejects the most mutants; one that was
 changed since, or of a model, whole. `make verify` verifies all, for every architecture.
