@@ -208,6 +208,7 @@ def test_a_forced_run_that_ended_begins_anew(stage: Stage) -> None:
         assert stage.times() == count
 
 
+@pytest.mark.exhaustive("a budget, spent by the clock")
 def test_what_a_budget_left_out_is_named_with_how_to_go_on(stage: Stage) -> None:
     run = stage.trial.shelf("run", "--budget", "4", "--workers", "3", "--out", "records.json")
     assert run.returncode == 0

@@ -14,7 +14,7 @@ import crowd
 import peak
 import pytest
 from browsing import MORE, NARROW, WIDE, Visit, open_context, served
-from conftest import ROOT, Trial, exhaustive, sound_snippet
+from conftest import ROOT, Trial, sound_snippet
 from playwright.sync_api import Browser, Locator, Page
 
 from warpshelf.catalogue.lists import FEWEST
@@ -58,6 +58,9 @@ EXTRA = f"""\
 IDS = """selector => [...document.querySelectorAll(selector)].filter(e => e.offsetParent).map(
   e => (e.querySelector('[id^=reading-]')?.id || e.querySelector('a[href*="#reading-"]').hash)
     .replace(/^#?reading-/, ''))"""
+
+
+pytestmark = pytest.mark.exhaustive(MORE)
 
 
 def built(root: Path) -> Path:
@@ -187,7 +190,7 @@ def question(value: object) -> str:
     return str(value)[:60] if isinstance(value, dict) else "fits"
 
 
-@pytest.mark.parametrize(("query", "fits"), exhaustive(QUESTIONS, MORE, light=4), ids=question)
+@pytest.mark.parametrize(("query", "fits"), QUESTIONS, ids=question)
 def test_everything_is_narrowed_to_what_fits(
     visit: Visit, readings: list[Reading], query: dict[str, str], fits: Fits
 ) -> None:
@@ -201,7 +204,6 @@ def test_everything_is_narrowed_to_what_fits(
 
 
 @pytest.mark.parametrize(("query", "fits"), QUESTIONS, ids=question)
-@pytest.mark.exhaustive(MORE)
 def test_a_topic_is_narrowed_to_what_fits(
     visit: Visit, readings: list[Reading], query: dict[str, str], fits: Fits
 ) -> None:
@@ -224,9 +226,7 @@ ORDERS: list[tuple[str, Callable[[Reading], object]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("order", "key"), exhaustive(ORDERS, MORE), ids=[order for order, _ in ORDERS]
-)
+@pytest.mark.parametrize(("order", "key"), ORDERS, ids=[order for order, _ in ORDERS])
 def test_everything_is_put_in_order(
     visit: Visit, readings: list[Reading], order: str, key: Callable[[Reading], object]
 ) -> None:
@@ -245,7 +245,6 @@ def order_name(tab: Page) -> str:
     return control(tab, "Order").locator("option").first.inner_text()
 
 
-@pytest.mark.exhaustive(MORE)
 def test_who_has_the_words_in_its_title_comes_first(visit: Visit) -> None:
     tab = visit.go("everything/?words=ring+attention")
     assert shown(tab) == ["ring", "talk", "beside"]  # listed the other way round
@@ -257,7 +256,6 @@ def test_who_has_the_words_in_its_title_comes_first(visit: Visit) -> None:
     assert ids.index("beside") < ids.index("ring") and order_name(tab) == "As listed"
 
 
-@pytest.mark.exhaustive(MORE)
 def test_stop_words_ask_for_nothing_unless_they_are_alone(
     visit: Visit, readings: list[Reading]
 ) -> None:
@@ -279,7 +277,6 @@ def test_stop_words_ask_for_nothing_unless_they_are_alone(
         ("blokwi", "blockwise"),  # a word's beginning, while it is typed
     ],
 )
-@pytest.mark.exhaustive(MORE)
 def test_one_typing_error_is_forgiven(visit: Visit, typed: str, read: str) -> None:
     tab = visit.go(f"everything/?{urlencode({'words': f'that ring {typed} paper'})}")
     assert shown(tab)[0] == "ring"
@@ -287,21 +284,18 @@ def test_one_typing_error_is_forgiven(visit: Visit, typed: str, read: str) -> No
 
 
 @pytest.mark.parametrize("typed", ["atenton", "rnig xq", "qqqq", "zzz", "q.*", "a|b", "((((", "\\"])
-@pytest.mark.exhaustive(MORE)
 def test_two_are_not_and_signs_are_letters(visit: Visit, typed: str) -> None:
     tab = visit.go(f"everything/?{urlencode({'words': typed})}")
     assert shown(tab) == []
     assert tab.locator(".ws-finder-none").is_visible()
 
 
-@pytest.mark.exhaustive(MORE)
 def test_a_word_that_is_there_is_not_taken_for_another(visit: Visit) -> None:
     tab = visit.go("everything/?words=second")
     assert shown(tab)[0] == "second"
     assert "read as" not in tab.locator(".ws-finder-count").inner_text()
 
 
-@pytest.mark.exhaustive(MORE)
 def test_an_option_tells_how_many_there_would_be(visit: Visit, readings: list[Reading]) -> None:
     tab = visit.go("everything/?level=advanced&kind=paper")
     options = control(tab, "Kind").locator("option").all_inner_texts()
@@ -343,7 +337,6 @@ def test_the_address_follows_and_back_undoes(visit: Visit, readings: list[Readin
     assert shown(tab) == narrowed
 
 
-@pytest.mark.exhaustive(MORE)
 def test_clear_shows_all_again(visit: Visit, readings: list[Reading]) -> None:
     tab = visit.go("everything/?kind=paper&words=softmax&sort=year")
     button = tab.locator(".ws-finder").get_by_role("button", name="Clear")
@@ -354,7 +347,6 @@ def test_clear_shows_all_again(visit: Visit, readings: list[Reading]) -> None:
     assert tab.get_by_role("status").inner_text() == f"{len(readings)} readings"
 
 
-@pytest.mark.exhaustive(MORE)
 def test_where_nothing_fits_it_is_said(visit: Visit) -> None:
     tab = visit.go(f"{HERE}/?words=no+such+thing")
     assert shown(tab) == []
@@ -366,7 +358,6 @@ def test_where_nothing_fits_it_is_said(visit: Visit) -> None:
     assert tab.locator(".ws-finder-none").inner_text() == "No reading here fits all of that."
 
 
-@pytest.mark.exhaustive(MORE)
 def test_a_tag_leads_to_all_that_have_it(visit: Visit, readings: list[Reading]) -> None:
     tab = visit.go(f"{HERE}/")
     tag = tab.locator("a.ws-tag").first
@@ -376,7 +367,6 @@ def test_a_tag_leads_to_all_that_have_it(visit: Visit, readings: list[Reading]) 
     assert shown(tab) == [reading.id for reading in readings if name in reading.tags]
 
 
-@pytest.mark.exhaustive(MORE)
 def test_an_entry_that_is_linked_to_is_shown(visit: Visit, readings: list[Reading]) -> None:
     own = [reading for reading in readings if reading.where == HERE]
     last = own[-1]
@@ -392,7 +382,6 @@ def test_an_entry_that_is_linked_to_is_shown(visit: Visit, readings: list[Readin
     assert tab.locator(f"#reading-{last.id}:target").count() == 1
 
 
-@pytest.mark.exhaustive(MORE)
 def test_a_row_leads_to_the_work_and_to_its_entry(visit: Visit, readings: list[Reading]) -> None:
     tab = visit.go("everything/?words=work+1")
     tab = visit.go("everything/")
@@ -403,7 +392,6 @@ def test_a_row_leads_to_the_work_and_to_its_entry(visit: Visit, readings: list[R
     assert tab.locator(f"#{readings[0].anchor}").is_visible()
 
 
-@pytest.mark.exhaustive(MORE)
 def test_unknown_values_are_ignored(visit: Visit, readings: list[Reading]) -> None:
     query = {"kind": "papers", "topic": "part-1", "level": "", "lang": "xx", "rating": "9",
              "from": "1", "to": "MMX", "tag": "no-such", "runs": "no", "sort": "constructor",
@@ -451,7 +439,6 @@ def test_every_control_has_a_name_and_a_key(visit: Visit, readings: list[Reading
     assert not control(tab, "Kind").is_visible()
 
 
-@pytest.mark.exhaustive(MORE)
 def test_a_tag_that_no_reading_has_is_marked(visit: Visit, readings: list[Reading]) -> None:
     tab = visit.go("everything/")
     field = control(tab, "Tag")
@@ -463,7 +450,6 @@ def test_a_tag_that_no_reading_has_is_marked(visit: Visit, readings: list[Readin
     assert field.get_attribute("aria-invalid") is None and shown(tab) == ["hostile"]
 
 
-@pytest.mark.exhaustive(MORE)
 def test_only_what_differs_can_be_chosen(visit: Visit) -> None:
     tab = visit.go(f"{HERE}/")
     labels = tab.locator(".ws-finder [aria-label]").evaluate_all("all => all.map(e => e.ariaLabel)")
@@ -477,7 +463,6 @@ def test_a_short_list_has_no_finder(visit: Visit) -> None:
     assert tab.locator(".ws-finder").count() == 0
 
 
-@pytest.mark.exhaustive(MORE)
 def test_on_a_phone_the_choices_are_folded(browser: Browser, origin: str) -> None:
     context = open_context(browser, NARROW)
     tab = Visit(context.new_page(), origin).go("everything/?kind=paper")
@@ -504,7 +489,6 @@ def test_without_scripts_the_whole_list_is_there(
     context.close()
 
 
-@pytest.mark.exhaustive(MORE)
 def test_it_works_from_a_disk(browser: Browser, root: Path, readings: list[Reading]) -> None:
     context = open_context(browser, WIDE)
     tab = context.new_page()
@@ -520,7 +504,6 @@ def test_it_works_from_a_disk(browser: Browser, root: Path, readings: list[Readi
     context.close()
 
 
-@pytest.mark.exhaustive(MORE)
 def test_a_citation_can_be_copied(browser: Browser, origin: str) -> None:
     context = open_context(browser, WIDE, permissions=["clipboard-read", "clipboard-write"])
     tab = Visit(context.new_page(), origin).go(f"{HERE}/")
@@ -559,7 +542,6 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, flo
     return root / "site", json.loads(usage.read_text())
 
 
-@pytest.mark.exhaustive("a site of ten thousand readings")
 def test_ten_thousand_readings_are_built_in_time(large: tuple[Path, dict[str, float]]) -> None:
     site, usage = large
     assert usage["seconds"] < CORE_SECONDS and usage["bytes"] < BYTES
@@ -584,7 +566,6 @@ TIMED = """async ([label, value]) => {
 }"""
 
 
-@pytest.mark.exhaustive("a site of ten thousand readings")
 def test_ten_thousand_readings_are_found_at_the_speed_of_typing(
     browser: Browser, large: tuple[Path, object]
 ) -> None:  # fmt: skip

@@ -30,6 +30,7 @@ def kept(visit: Visit) -> list[str]:
     return found
 
 
+@pytest.mark.exhaustive(MORE)
 def test_ticks_stay_and_are_shared(visit: Visit) -> None:
     tab = visit.go(PATH)
     steps = tab.locator("[data-step]").count()

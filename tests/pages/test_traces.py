@@ -90,6 +90,7 @@ def test_nothing_is_asked_of_the_viewer_before_the_button_is_pressed(visit: Visi
     assert (visit.failed, visit.console) == ([], [])
 
 
+@pytest.mark.exhaustive(MORE)
 def test_the_viewer_gets_every_byte_once_it_listens(visit: Visit) -> None:
     tab = visit.go("index.html")
     viewer = opened(tab)
@@ -178,6 +179,7 @@ def test_a_page_on_a_disk_has_only_the_links(browser: Browser, tmp_path: Path) -
     context.close()
 
 
+@pytest.mark.exhaustive(MORE)
 def test_the_site_has_the_traces_as_they_are_kept(wide: Visit) -> None:
     tab = wide.go("tools/profiling/")
     links = tab.locator("a[data-perfetto]")

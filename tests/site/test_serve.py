@@ -207,6 +207,7 @@ def test_the_reference_names_sound_snippets_and_all_modules(shelf: Trial) -> Non
     assert "<summary><code>pool</code>: " in (folder / "tooling.md").read_text()
 
 
+@pytest.mark.exhaustive("a site, built twice")
 def test_a_site_is_not_built_again_unless_something_changed(shelf: Trial) -> None:
     same = "site/ is as it was built: nothing that it shows has changed\n"
     page = shelf.root / f"site/{TOPIC}/index.html"
