@@ -161,7 +161,8 @@ def scope_of(nodeid: str) -> str:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """One more than there are cores: some tests wait for a clock, a browser or a child."""
-    return (os.cpu_count() or 1) + 1
+    cores = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0)
+    return len(cores) + 1
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -115,8 +115,9 @@ def test_as_recorded_by_what_tells_most_and_changed_by_all(one: Snippet) -> None
 def test_its_demo_prints_what_the_record_says(one: Snippet) -> None:
     spare_what_runs_elsewhere(one)
     record = store.current(one, "cpu")
-    if record is not None and not only_shown(one, record):
-        shown(one, record, targets(one)[0])
+    if record is None or only_shown(one, record):
+        pytest.skip("the test above runs it")
+    shown(one, record, targets(one)[0])
 
 
 def test_a_failing_case_is_seen() -> None:
