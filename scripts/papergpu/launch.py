@@ -59,6 +59,7 @@ class Settings:
     it is not 0, seeds an error within what is documented for approximate instructions. `order` is
     the one in which products of matrices are summed along k, forward or backward: PTX leaves it
     open. `fuse` makes one of products and sums that do not say how they are rounded, as ptxas may.
+    Without `specialize` Triton compiles one kernel for all integers and alignments.
     """
 
     checks: bool = True
@@ -70,6 +71,7 @@ class Settings:
     perturb: int = 0
     order: str = "forward"
     fuse: bool = False
+    specialize: bool = True
 
 
 class Options(TypedDict, total=False):

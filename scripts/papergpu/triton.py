@@ -177,6 +177,39 @@ class Launcher:
         return allocate(programs * size, align, stream)
 
 
+UNSPECIALIZED = 1000  # added to the number of a device for which nothing is specialized
+
+
+def _unspecialized(kind: Any, key: Any, value: Any) -> tuple[Any, Any]:
+    """What Triton takes an argument to be, less that it is 1, divides by 16 or is aligned."""
+    if isinstance(kind, tuple):
+        each = list(map(_unspecialized, kind, key, value))
+        return tuple(one for one, _ in each), tuple(one for _, one in each)
+    if kind == "constexpr" and type(value) is int:
+        kind, key = "i32", ""
+    return kind, "" if key == "D" else key
+
+
+def _binding(bind: Callable[..., Any]) -> Callable[..., Any]:
+    """Triton's `bind`, which makes of a kernel's parameters what tells its arguments apart."""
+
+    def binding(signature: Any, parameters: Sequence[Any], backend: Any) -> Any:
+        bound = bind(signature, parameters, backend)
+        if session.current().specialize:
+            return bound
+
+        def plain(*given: Any, **named: Any) -> Any:
+            values, told, options = bound(*given, **named)
+            several = zip(parameters, told, values.values(), strict=True)
+            told = [(kind, key) if one.is_constexpr else _unspecialized(kind, key, value)
+                    for one, (kind, key), value in several]  # fmt: skip
+            return values, told, options
+
+        return plain
+
+    return binding
+
+
 class Driver:
     """Stands where Triton's driver of CUDA would."""
 
@@ -195,8 +228,8 @@ class Driver:
         return GPUTarget("cuda", self.sm, 32)
 
     def get_current_device(self) -> int:
-        # Triton keeps what it compiled by this number, and each target compiles for itself.
-        return self.sm
+        # Triton keeps what it compiled, and how it tells arguments apart, by this number.
+        return self.sm + (0 if session.current().specialize else UNSPECIALIZED)
 
     def set_current_device(self, device: int) -> None:
         """There is but one."""
@@ -447,3 +480,5 @@ def _patches(driver: Driver) -> Iterator[tuple[Any, str, Any]]:
     yield torch.cuda, "current_device", lambda: 0
     yield torch.cuda, "synchronize", lambda device=None: None
     yield triton.testing, "do_bench_cudagraph", driver.get_benchmarker()
+    bind = triton.runtime.jit.create_function_from_signature
+    yield triton.runtime.jit, "create_function_from_signature", _binding(bind)

@@ -158,6 +158,21 @@ def case_tuples(target: str) -> None:
     assert "of more[0][0], which has 124" in said, said
 
 
+def case_unspecialized(target: str) -> None:
+    compiled: dict[bool, set[str]] = {True: set(), False: set()}
+    for specialize, seen in compiled.items():
+        hear = lambda one, seen=seen: seen.add(one.ptx)  # noqa: E731
+        with papergpu.settings(specialize=specialize), papergpu.on_launch(hear):
+            for step in (1, 7, 16):
+                x, y = torch.arange(520.0), torch.empty(32)
+                for given in (x, x[1:]):
+                    kernels.strided[(1,)](given, y, step, N=32)
+                    assert torch.equal(y, given[::step][:32])
+                kernels.tuples[(1,)]((x[1:], step), ((y, 1), None), SCALE=1, N=32)
+                assert torch.equal(y, x[1:33] + 1 + step)
+    assert len(compiled[True]) > len(compiled[False]) == 2, {k: len(v) for k, v in compiled.items()}
+
+
 def case_grid(target: str) -> None:
     out = torch.empty(2, 3, 4, dtype=torch.int64)
     kernels.whole_grid[(4, 3, 2)](out, 2**40, -5)

@@ -104,6 +104,14 @@ def test_settings_end_with_the_call() -> None:
     assert watch.under == ' on sm_90 under papergpu.settings(schedule="robin", seed=0)'
 
 
+def test_a_call_that_is_not_specialized_says_so() -> None:
+    watch = Watch("sm_90")
+    watch.begin(1)
+    with watch.call(specialize=False):
+        assert not session.current().specialize
+    assert watch.under.endswith("seed=0, specialize=False)")
+
+
 @pytest.mark.parametrize("target", exhaustive(TARGETS, "all architectures"))
 def test_a_sound_kernel_passes_under_every_schedule(
     target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -8,6 +8,7 @@ pipe. The parent imports this module as well, so torch stays out of it.
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import random
@@ -57,6 +58,7 @@ def main(job: dict[str, Any], answers: Connection, output: Connection) -> None:
     # Two edits within a second may have one size, by which Python tells whether a .pyc is current.
     sys.dont_write_bytecode = True
     random.seed(0)
+    gc.set_threshold(10_000)  # a compiler leaves little of what it allocates as garbage
     context = Context(job, say)
     folder = str(Path(job["path"]).parent) if "path" in job else "\0"
     try:

@@ -242,6 +242,7 @@ VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
     "expanded": _expanded,
 }
 NEW_VALUES = ("expanded",)  # whose truth is not that of the case
+ALIGNED = ("padded rows",)  # in which strides divide and pointers align as in the case
 
 
 def _differs(tensor: Tensor, view: Tensor) -> bool:

@@ -168,7 +168,8 @@ def check_once(
     refs: Sequence[torch.Tensor],
     case: Case,
     allowed: Callable[[torch.dtype], float],
-    watch: Watch | None = None,
+    watch: Watch,
+    specialize: bool = True,
 ) -> None:
     """Call one of ours on inputs in some layout, once, and compare the result with the truth.
 
@@ -177,7 +178,7 @@ def check_once(
     """
     dtypes = due(case, inputs, refs)
     before = copies(inputs)
-    outs = _call(function, inputs, POISON, watch)
+    outs = _call(function, inputs, POISON, watch, specialize)
     check_untouched(inputs, before)
     _compare_all(outs, refs, dtypes, allowed(first_floating(dtypes)))
 
@@ -195,11 +196,15 @@ def due(case: Case, inputs: Sequence[object], refs: Sequence[torch.Tensor]) -> l
 
 
 def _call(
-    function: Function, inputs: Sequence[object], byte: int | None, watch: Watch | None = None
+    function: Function,
+    inputs: Sequence[object],
+    byte: int | None,
+    watch: Watch | None = None,
+    specialize: bool = True,
 ) -> tuple[torch.Tensor, ...]:
     with contextlib.ExitStack() as around:
         if watch is not None:
-            around.enter_context(watch.call())
+            around.enter_context(watch.call(specialize))
         if byte is not None:
             around.enter_context(Poison(byte, marks=watch is not None and watch.executes))
         outs = tensors_of(function(*inputs), "it")

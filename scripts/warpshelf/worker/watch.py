@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,9 +28,11 @@ class Turn:
 
     schedule: str
     seed: int
+    specialize: bool = True
 
     def __str__(self) -> str:
-        return f'papergpu.settings(schedule="{self.schedule}", seed={self.seed})'
+        more = "" if self.specialize else ", specialize=False"
+        return f'papergpu.settings(schedule="{self.schedule}", seed={self.seed}{more})'
 
 
 def turn(index: int, call: int, rank: int, counted: bool = False) -> Turn:
@@ -80,8 +82,8 @@ class Watch:
         self.launched.clear()
 
     @contextlib.contextmanager
-    def call(self) -> Iterator[None]:
-        """Around one call."""
+    def call(self, specialize: bool = True) -> Iterator[None]:
+        """Around one call, for whose integers and alignments Triton may `specialize` a kernel."""
         if not self.executes:
             yield
             return
@@ -89,12 +91,11 @@ class Watch:
 
         index, rank, counted = self._begun
         counts = counted and self._calls == 0
-        self._turn = now = turn(index, self._calls, rank, counted)
+        now = replace(turn(index, self._calls, rank, counted), specialize=specialize)
+        self._turn = now
         self._calls += 1
         self._tell(self.under)
-        chosen = papergpu.settings(
-            schedule=now.schedule, seed=now.seed, profile=counts, threads=int(counts)
-        )
+        chosen = papergpu.settings(**asdict(now), profile=counts, threads=int(counts))
 
         def hear(launched: papergpu.Launched) -> None:
             self._met.add(now.schedule)
