@@ -178,6 +178,24 @@ def test_views_come_after_all_variants(verified, monkeypatch: pytest.MonkeyPatch
     assert plain == list(range(len(plain))) and len(plain) < len(of_second)
 
 
+ALIGNS = """
+def kernel(a, b):
+    from papergpu import session
+
+    if not session.current().specialize or a.storage_offset():
+        raise RuntimeError("PassManager::run failed")
+    return a @ b
+"""
+
+
+def test_what_must_be_aligned_meets_a_layout_as_it_comes(verified) -> None:
+    [failure] = verified(wrong_snippet(ALIGNS), target="sm_90")["failures"]
+    assert ", misaligned on sm_90" in failure["what"]
+    assert failure["what"].endswith("raised RuntimeError: PassManager::run failed")
+    aligned = wrong_snippet(ALIGNS.replace(" or a.storage_offset()", ""))
+    assert verified(aligned, target="sm_90")["failures"] == []
+
+
 # --- costs
 
 
