@@ -173,7 +173,7 @@ def engine(one: Clone) -> float:
 def edit(text: str, language: str) -> str:
     """The code of a snippet with one more statement in its first kernel, or function."""
     if language == ".cu":
-        head, line = r"__global__[^{]*\)\s*\{", ' asm volatile("");'
+        head, line = r"__global__[^{]*\)\s*\{", '\n    asm volatile("");'
     elif "@triton.jit" in text:
         head, line = r"@triton\.jit.*?:\n(?=    )", "    tl.static_assert(True)\n"
     else:

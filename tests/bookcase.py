@@ -10,7 +10,7 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 
-from warpshelf.edit.addition import Added, Addition
+from warpshelf.edit.add_reading import AddedReading, NewReading
 from warpshelf.edit.forms import LABELS
 
 FIRST = """\
@@ -40,9 +40,9 @@ def make(root: Path) -> Path:
     return root
 
 
-def add(root: Path, topic: str, url: str, **more: Any) -> Added:
+def add(root: Path, topic: str, url: str, **more: Any) -> AddedReading:
     """Add one reading: `Addition.add` with `more`."""
-    return Addition(root, topic, url).add(**more)
+    return NewReading(root, topic, url).add_entry(**more)
 
 
 def listed(root: Path, name: str = "softmax") -> str:

@@ -12,7 +12,7 @@ from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import ShelfError
 from warpshelf.core.project import Project
 from warpshelf.records import bundle, store
-from warpshelf.records.bundle import Terms
+from warpshelf.records.bundle import ImportTerms
 
 IDS = ("softmax", "stream")
 
@@ -44,7 +44,7 @@ class Checkout:
     def checked(self) -> Checkout:
         """With the records of the CPU in place, which every other is checked against."""
         for snippet in self.snippets:
-            store.put(snippet, self.cpu(snippet.id))
+            store.save_record(snippet, self.cpu(snippet.id))
         return self
 
     def take(self, content: object, **terms: object) -> tuple[list[str], list[str]]:
@@ -54,8 +54,8 @@ class Checkout:
         data = content.encode() if isinstance(content, str) else content
         assert isinstance(data, bytes)
         self.bundle.write_bytes(data)
-        taken = bundle.import_all(self.project, self.snippets, self.bundle, Terms(**terms))
-        return [self.project.relative(path) for path in taken.written], taken.left
+        taken = bundle.import_bundle(self.project, self.snippets, self.bundle, ImportTerms(**terms))
+        return [self.project.relative_path(path) for path in taken.written], taken.left
 
     def refuses(self, content: object, says: str = "", **terms: object) -> list[str]:
         """See that a bundle is refused and that nothing is written; the lines that say why."""

@@ -89,7 +89,7 @@ validation: {links: {absolute_links: relative_to_docs}}
 @cache
 def snippets_of_the_shelf() -> list[Snippet]:
     """The snippets of this repository, read once for all tests."""
-    return snippet.discover(Project(ROOT))
+    return snippet.discover_snippets(Project(ROOT))
 
 
 # Of the pages that a test goes through, every so many-th under Zensical: both builders make the
@@ -369,7 +369,7 @@ def web() -> Iterator[Web]:
 @pytest.fixture
 def client() -> Iterator[httpx.Client]:
     """The client that asks the web, with all its limits."""
-    with fetch.client() as made:
+    with fetch.create_client() as made:
         yield made
 
 

@@ -11,10 +11,10 @@ import pytest
 from warpshelf.bench import assemble
 from warpshelf.contract import snippet
 from warpshelf.core.project import Project
-from warpshelf.records import agreement, machine
-from warpshelf.worker.context import Context
+from warpshelf.records import claim_check, machine
+from warpshelf.worker.context import JobContext
 
-TARGETS = agreement.TARGETS
+TARGETS = claim_check.TARGETS
 MODULE = '''"""A kernel in CUDA C++.
 
 Shapes  x (M,) int32 -> y (M,) int32
@@ -82,7 +82,7 @@ def verified(
 
     counted: list[counts.Counts] = []
 
-    class Watched(counts.Counts):
+    class Watched(counts.LaunchCounts):
         def __init__(self, *given: Any) -> None:
             super().__init__(*given)
             counted.append(self)
@@ -91,23 +91,27 @@ def verified(
     home.mkdir(parents=True)
     for name, text in (("trial.py", MODULE), ("cases.py", cases), ("trial.cu", code)):
         (home / name).write_text(text)
-    one = snippet.read(Project(folder), home)
+    one = snippet.read_snippet(Project(folder), home)
     assert not one.findings, one.findings
     target = str(more.pop("target", TARGETS[0]))
-    details = {**assemble.details(one, machine.plain(), target), "token": "x", "demo": False}
+    details = {
+        **assemble.job_details(one, machine.describe_host(), target),
+        "token": "x",
+        "demo": False,
+    }
     monkeypatch.setenv("PAPERGPU_TARGET", target)
     monkeypatch.setattr(sys, "path", ["", *sys.path])
-    monkeypatch.setattr(checks, "Counts", Watched)
-    answer = jobs.verify_snippet(Context({**details, **more}, lambda message: None))
+    monkeypatch.setattr(checks, "LaunchCounts", Watched)
+    answer = jobs.verify_snippet(JobContext({**details, **more}, lambda message: None))
     rows = [
         {
             "variant": name,
             "kernel": done[0].name,
             "case": dict(case),
             "launches": len(done),
-            "lines": counts.lines(done, "trial"),
+            "lines": counts.line_counts(done, "trial"),
         }
         for one in counted
-        for name, case, done in one.kept()
+        for name, case, done in one.counted_launches()
     ]
     return {**answer, "counts": rows}

@@ -20,7 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from warpshelf.links import liveness
-from warpshelf.links.survey import Means
+from warpshelf.links.check_links import CheckServices
 from warpshelf.web.services import Endpoints
 
 ANSWERS = Path(__file__).parent / "answers"
@@ -153,19 +153,19 @@ class Detour:
         """How often `url` was asked for."""
         return sum(path == self.path(url) for path, _, _ in self.web.asked)
 
-    def asker(self, **changes: object) -> liveness.Web:
+    def asker(self, **changes: object) -> liveness.WebConfig:
         """What asks through this detour, in a hurry."""
         settings: dict = {"timeout": 1.0, "pause": 0.0, "retries": 0, **changes}
-        return liveness.Web(
+        return liveness.WebConfig(
             there=self.there, back=self.back, resolves=lambda host: self.known.get(host, True),
             **settings,
         )  # fmt: skip
 
-    def means(self, today: str, **changes: object) -> Means:
+    def means(self, today: str, **changes: object) -> CheckServices:
         """Everything that a survey asks, here; the canaries answer."""
         for url in CANARIES:
             self.put(url)
-        return Means(
+        return CheckServices(
             web=self.asker(**changes), canaries=CANARIES,
             endpoints=self.web.endpoints, pauses={"arxiv": 0.0, "doi": 0.0, "github": 0.0},
             today=date.fromisoformat(today),

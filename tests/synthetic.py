@@ -8,9 +8,9 @@ from pathlib import Path
 
 from warpshelf.contract.digest import METHOD
 from warpshelf.records.limits import FLOPS_PER_CLOCK
-from warpshelf.records.space import COMPILED, TIMES, written
-from warpshelf.render.exhibit import Credit, Exhibit, MachineState
+from warpshelf.records.space import COMPILED, TIMES, format_row
 from warpshelf.render.listings import Listing
+from warpshelf.render.snippet_page import MachineState, SnippetPage, SourceLink
 
 TODAY = "2026-11-22T07:08:09Z"  # a day on which records could be made
 GPU = "Imaginary G9 80GB"
@@ -193,7 +193,7 @@ def sweep(names: tuple[str, ...] = ("one pass", "online"), sizes: int = 6) -> li
     return found
 
 
-def exhibit(*states: MachineState, **more: object) -> Exhibit:
+def exhibit(*states: MachineState, **more: object) -> SnippetPage:
     """The exhibit of a kernel with the given states."""
     given: dict = {
         "id": "softmax",
@@ -211,11 +211,13 @@ def exhibit(*states: MachineState, **more: object) -> Exhibit:
             Listing("CUDA C++", "cuda", "softmax.cu", CUDA),
         ],
         "sources": [
-            Credit("Online normalizer calculation", "/kernels/softmax.md#reading-online-softmax")
+            SourceLink(
+                "Online normalizer calculation", "/kernels/softmax.md#reading-online-softmax"
+            )
         ],
         "states": states,
     }
-    return Exhibit(**given | more)
+    return SnippetPage(**given | more)
 
 
 def measured(found: dict | None = None) -> MachineState:
@@ -291,7 +293,7 @@ def space(gpus: int = 0, **more: object) -> dict:
         "figures": list(TIMES if gpus else COMPILED),
         "rows": {
             target: [
-                written((t, o), (2e-3, 1e-3, 3e-3, 15) if gpus else (32, 0, 64, 48, 9.5 * t))
+                format_row((t, o), (2e-3, 1e-3, 3e-3, 15) if gpus else (32, 0, 64, 48, 9.5 * t))
                 for t in (16, 32)
                 for o in (0, 1)
             ]

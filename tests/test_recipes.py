@@ -181,7 +181,7 @@ def test_the_notebook_ends_with_its_file_though_there_is_no_gpu(
     assert told.startswith("records.json: 0 records, none of a GPU: choose a runtime that has one")
     links = [part["data"].get("text/html", "") for part in said["download"] if "data" in part]
     assert any("records.json" in link for link in links)
-    assert bundle.read(tmp_path / "records.json") == []
+    assert bundle.read_bundle(tmp_path / "records.json") == []
     assert (tmp_path / "warpshelf" / "scripts" / "build.py").is_file()
 
 
@@ -194,7 +194,7 @@ def test_the_notebook_names_the_gpu_and_hands_the_file_out(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     measured = record()
-    Path("records.json").write_text(bundle.text([measured]), encoding="utf-8")
+    Path("records.json").write_text(bundle.bundle_text([measured]), encoding="utf-8")
     taken: list[str] = []
     google = types.SimpleNamespace(files=types.SimpleNamespace(download=taken.append))
     monkeypatch.setitem(sys.modules, "google", types.ModuleType("google"))

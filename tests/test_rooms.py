@@ -39,14 +39,14 @@ def test_rooms_import_from_lower_rooms_alone() -> None:
     ("module", "line", "said"),
     [
         ("core/findings", "from warpshelf.readings import model", "core.findings -> "),
-        ("links/survey", "from warpshelf.render import svg", "links.survey -> "),
+        ("links/check_links", "from warpshelf.render import svg", "links.check_links -> "),
         (
             "readings/entries",
             "def late():\n    from warpshelf.readings import model",
             "allowed in warpshelf.readings.",
         ),
         (
-            "edit/addition",
+            "edit/add_reading",
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import warpshelf.edit.forms",
             "allowed in warpshelf.edit.",
         ),
@@ -93,9 +93,9 @@ def test_the_types_hold() -> None:
 def test_types_that_do_not_hold_are_found(tmp_path: Path) -> None:
     bad = tmp_path / "bad.py"
     bad.write_text(
-        "from warpshelf.core.project import find\n"
+        "from warpshelf.core.project import find_project\n"
         "def count(names):\n    return len(names)\n"
-        "root: int = find().root\n"
+        "root: int = find_project().root\n"
         "rows: dict = {}\n",
         encoding="utf-8",
     )

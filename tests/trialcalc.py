@@ -152,7 +152,7 @@ def extremes(name: str) -> list[dict[str, str]]:
     for one in importlib.import_module(f"snippets.{name}.calculator").INPUTS:
         ends: list[str] = list(one.get("choices", ()))
         if one["kind"] in ("integer", "number"):
-            ends = [quantities.text_of(one, one[key]) for key in ("least", "most")]
+            ends = [quantities.format_input(one, one[key]) for key in ("least", "most")]
         found += [{one["name"]: end} for end in ends]
     return found
 
@@ -171,5 +171,5 @@ def variations(name: str) -> list[dict[str, str]]:
             found += [{one["name"]: text} for text in configs("gemma-2-9b", "DeepSeek-V3")]
         else:
             more = one["default"] * 2 or (1 if one["kind"] == "integer" else 0.5)
-            found.append({one["name"]: quantities.text_of(one, min(more, one["most"]))})
+            found.append({one["name"]: quantities.format_input(one, min(more, one["most"]))})
     return found

@@ -11,7 +11,7 @@ from synthetic import case, due, machine, record, result
 
 from warpshelf.contract import snippet
 from warpshelf.contract.snippet import Snippet
-from warpshelf.core.files import dump
+from warpshelf.core.files import dump_json
 from warpshelf.core.project import Project
 
 SLUG = "imaginary-g9-80gb"
@@ -50,7 +50,7 @@ class Repository:
 
     @property
     def snippet(self) -> Snippet:
-        return snippet.read(self.project, self.root / "snippets" / NAME)
+        return snippet.read_snippet(self.project, self.root / "snippets" / NAME)
 
     def commit(self, message: str = "Measure") -> str:
         git(self.root, "add", "-A")
@@ -77,7 +77,7 @@ class Repository:
         """Write a record, and leave it uncommitted."""
         path = self.place(key)
         path.parent.mkdir(exist_ok=True)
-        path.write_text(dump(found), encoding="utf-8")
+        path.write_text(dump_json(found), encoding="utf-8")
         return path
 
     def measure(self, *cases: dict, key: str = SLUG, **more: object) -> str:

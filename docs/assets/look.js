@@ -25,7 +25,7 @@ const raws = new Map();
 let side = "PTX"; // as it was last chosen
 
 // A view is one compressed file. Some of its lists have each number as the difference from the one
-// before, and PTX its registers so: scripts/warpshelf/look/kept.py.
+// before, and PTX its registers so: scripts/warpshelf/look/view_store.py.
 async function load(url) {
   if (!fetched.has(url)) {
     const answer = await fetch(url);

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from warpshelf.bench import assemble
 from warpshelf.bench.assemble import (
     DEMO_LINES,
-    Unfit,
-    agree,
-    between_marks,
-    checked_demo,
-    difference,
+    DemoError,
+    first_difference,
+    split_output,
+    texts_agree,
+    validate_demo,
 )
 from warpshelf.bench.pool import Outcome
 from warpshelf.contract import snippet
@@ -32,14 +32,14 @@ RESULT = {"name": "ours", "role": "variant", "verdict": "passed", "error": 0.0, 
 CASE = {"m": 7}
 
 
-def gathered(trial: Trial) -> assemble.Gathered:
+def gathered(trial: Trial) -> assemble.SnippetRun:
     home = trial.root / "snippets" / "trial"
     home.mkdir(parents=True)
     for name, text in (("trial.py", MODULE), ("cases.py", CASES), ("trial.cu", SOUND)):
         (home / name).write_text(text)
-    one = snippet.read(Project(trial.root), home)
+    one = snippet.read_snippet(Project(trial.root), home)
     assert not one.findings, one.findings
-    return assemble.Gathered(one, machine.plain(), None)
+    return assemble.SnippetRun(one, machine.describe_host(), None)
 
 
 def answer() -> dict[str, Any]:
@@ -48,15 +48,15 @@ def answer() -> dict[str, Any]:
 
 
 def test_one_child_lists_what_is_due(trial: Trial) -> None:
-    jobs = [job for job in gathered(trial).jobs(1.0) if job.do is Task.VERIFY]
+    jobs = [job for job in gathered(trial).untimed_jobs(1.0) if job.do is Task.VERIFY]
     assert {job.details["target"]: job.details["due"] for job in jobs} == {
         "sm_90": True,
         "sm_80": False,
         "sm_100": False,
     }
     trial.sound()
-    plain = snippet.read(Project(trial.root), trial.root / "snippets" / "sound")
-    assert assemble.details(plain, machine.plain())["due"]
+    plain = snippet.read_snippet(Project(trial.root), trial.root / "snippets" / "sound")
+    assert assemble.job_details(plain, machine.describe_host())["due"]
 
 
 @pytest.mark.parametrize(
@@ -80,12 +80,12 @@ def test_a_snippet_is_executed_for_what_it_is_for(
 SPACE = '\nSPACE = {"parameters": {"tile": (16, 32)}}\n'
 
 
-def spanned(trial: Trial) -> assemble.Gathered:
+def spanned(trial: Trial) -> assemble.SnippetRun:
     work = gathered(trial)
     cases = work.snippet.cases_path
     cases.write_text(cases.read_text() + SPACE)
-    one = snippet.read(Project(trial.root), work.snippet.folder)
-    return assemble.Gathered(one, machine.plain(), None)
+    one = snippet.read_snippet(Project(trial.root), work.snippet.folder)
+    return assemble.SnippetRun(one, machine.describe_host(), None)
 
 
 def space_of(target: str | None) -> dict[str, Any]:
@@ -98,13 +98,13 @@ def space_of(target: str | None) -> dict[str, Any]:
     }
 
 
-def run(work: assemble.Gathered) -> list[Task]:
+def run(work: assemble.SnippetRun) -> list[Task]:
     """Have imagined children do all jobs of a run; what they were, in order."""
-    jobs = work.jobs(1.0)
+    jobs = work.untimed_jobs(1.0)
     for job in jobs:
         target = job.details["target"]
         found = {"space": space_of(target), "failures": []} if job.do is Task.SPACE else answer()
-        work.take(Outcome(job, found, None, "", DEMO.format(token="t").encode(), "t", 1.0))
+        work.add_outcome(Outcome(job, found, None, "", DEMO.format(token="t").encode(), "t", 1.0))
     return [job.do for job in jobs]
 
 
@@ -113,26 +113,28 @@ def test_a_space_is_surveyed_for_each_target_and_kept_while_the_code_is_the_same
 ) -> None:
     work = spanned(trial)
     assert run(work).count(Task.SPACE) == 3
-    record = work.record()
+    record = work.build_record()
     assert sorted(record["space"]["rows"]) == ["sm_100", "sm_80", "sm_90"]
-    assert schema.problem(record) is None and schema.contradiction(record) is None
+    assert schema.shape_problem(record) is None and schema.validation_error(record) is None
 
-    later = assemble.Gathered(work.snippet, machine.plain(), record)
+    later = assemble.SnippetRun(work.snippet, machine.describe_host(), record)
     assert Task.SPACE not in run(later)
-    assert later.record()["space"] == record["space"]
+    assert later.build_record()["space"] == record["space"]
 
     old = {**record, "digest": "sha256:" + "0" * 64}
-    stale = assemble.Gathered(work.snippet, machine.plain(), old)
+    stale = assemble.SnippetRun(work.snippet, machine.describe_host(), old)
     assert run(stale).count(Task.SPACE) == 3
-    forced = assemble.Gathered(work.snippet, machine.plain(), record)
-    assert [job.do for job in forced.jobs(1.0, force=True)].count(Task.SPACE) == 3
+    forced = assemble.SnippetRun(work.snippet, machine.describe_host(), record)
+    assert [job.do for job in forced.untimed_jobs(1.0, force=True)].count(Task.SPACE) == 3
 
 
 def test_a_survey_that_fails_is_a_finding(trial: Trial) -> None:
     work = spanned(trial)
-    for job in work.jobs(1.0):
+    for job in work.untimed_jobs(1.0):
         if job.do is Task.SPACE:
-            work.take(Outcome(job, None, "was killed", "in the configuration", b"", "t", 1.0))
+            work.add_outcome(
+                Outcome(job, None, "was killed", "in the configuration", b"", "t", 1.0)
+            )
     assert len(work.findings) == 3 and "was killed" in str(work.findings[0])
 
 
@@ -166,11 +168,11 @@ def output(*parts: bytes) -> bytes:
 
 @given(st.tuples(*[st.binary(max_size=50)] * 4))
 def test_the_two_demos_are_cut_out_of_what_a_child_prints(parts: tuple[bytes, ...]) -> None:
-    assert between_marks(output(*parts), TOKEN) == parts[1:3]
+    assert split_output(output(*parts), TOKEN) == parts[1:3]
 
 
 def test_a_demo_that_prints_nothing_lies_between_its_marks() -> None:
-    assert between_marks(output(b"", b"", b"", b""), TOKEN) == (b"", b"")
+    assert split_output(output(b"", b"", b"", b""), TOKEN) == (b"", b"")
 
 
 @pytest.mark.parametrize(
@@ -184,14 +186,14 @@ def test_a_demo_that_prints_nothing_lies_between_its_marks() -> None:
     ],
 )
 def test_marks_that_are_missing_or_too_many_are_unfit(cut: bytes) -> None:
-    with pytest.raises(Unfit):
-        between_marks(cut, TOKEN)
+    with pytest.raises(DemoError):
+        split_output(cut, TOKEN)
 
 
 def test_what_was_printed_twice_is_published() -> None:
-    assert checked_demo("µ = 1.5\n".encode(), "µ = 1.5\n".encode()) == "µ = 1.5\n"
+    assert validate_demo("µ = 1.5\n".encode(), "µ = 1.5\n".encode()) == "µ = 1.5\n"
     longest = b"x\n" * DEMO_LINES
-    assert checked_demo(longest, longest) == longest.decode()
+    assert validate_demo(longest, longest) == longest.decode()
 
 
 @pytest.mark.parametrize(
@@ -214,15 +216,15 @@ def test_what_was_printed_twice_is_published() -> None:
     ],
 )
 def test_what_cannot_be_published_is_unfit(first: bytes, second: bytes, says: str) -> None:
-    with pytest.raises(Unfit, match=re.escape(says)):
-        checked_demo(first, second)
+    with pytest.raises(DemoError, match=re.escape(says)):
+        validate_demo(first, second)
 
 
 @given(st.binary(max_size=80), st.binary(max_size=80) | st.none())
 def test_a_check_ends_in_text_or_in_unfit(first: bytes, second: bytes | None) -> None:
     try:
-        text = checked_demo(first, first if second is None else second)
-    except Unfit as unfit:
+        text = validate_demo(first, first if second is None else second)
+    except DemoError as unfit:
         assert str(unfit)
     else:
         assert text.encode() == first
@@ -245,8 +247,8 @@ def test_a_check_ends_in_text_or_in_unfit(first: bytes, second: bytes | None) ->
     ],
 )
 def test_numbers_may_be_close(first: str, second: str) -> None:
-    assert agree(first, second)
-    assert agree(second, first)
+    assert texts_agree(first, second)
+    assert texts_agree(second, first)
 
 
 @pytest.mark.parametrize(
@@ -268,18 +270,18 @@ def test_numbers_may_be_close(first: str, second: str) -> None:
     ],
 )
 def test_all_else_must_be_the_same(first: str, second: str) -> None:
-    assert not agree(first, second)
-    assert not agree(second, first)
+    assert not texts_agree(first, second)
+    assert not texts_agree(second, first)
 
 
 @given(st.text())
 def test_a_text_agrees_with_itself(text: str) -> None:
-    assert agree(text, text)
+    assert texts_agree(text, text)
 
 
 @given(st.text("a1.-+e \n5", max_size=12), st.text("a1.-+e \n5", max_size=12))
 def test_agreement_goes_both_ways(first: str, second: str) -> None:
-    assert agree(first, second) == agree(second, first)
+    assert texts_agree(first, second) == texts_agree(second, first)
 
 
 @given(WORDS, NUMBERS, WORDS, st.integers(0, 40), st.sampled_from("xyzµ,;#"))
@@ -289,7 +291,7 @@ def test_a_changed_word_never_agrees(
     text = f"{head} {number!r} {tail}"
     place %= len(text)
     changed = text[:place] + letter + text[place:]
-    assert not agree(text, changed)
+    assert not texts_agree(text, changed)
 
 
 @given(st.floats(1e-300, 1e300), st.floats(-9e-4, 9e-4), st.sampled_from([1, -1]))
@@ -297,13 +299,13 @@ def test_a_number_within_the_tolerance_agrees_and_one_beyond_it_does_not(
     number: float, off: float, sign: int
 ) -> None:
     text = f"row sums {sign * number!r}, {sign * number!r}\n"
-    assert agree(text, f"row sums {sign * number!r}, {sign * number * (1 + off)!r}\n")
-    assert not agree(text, f"row sums {sign * number!r}, {sign * number * 1.0011!r}\n")
+    assert texts_agree(text, f"row sums {sign * number!r}, {sign * number * (1 + off)!r}\n")
+    assert not texts_agree(text, f"row sums {sign * number!r}, {sign * number * 1.0011!r}\n")
 
 
 @given(st.text("ab\n\r1", max_size=12), st.text("ab\n\r1", max_size=12))
 def test_the_difference_names_a_line_that_differs(first: str, second: str) -> None:
-    said = difference(first, second)
+    said = first_difference(first, second)
     old, new = first.splitlines(), second.splitlines()
     if old == new:
         assert said == "the line ends differ"
@@ -316,6 +318,6 @@ def test_the_difference_names_a_line_that_differs(first: str, second: str) -> No
 
 
 def test_a_difference_is_one_short_line() -> None:
-    said = difference("a" * 5000, "b\x1b[31m" * 5000)
+    said = first_difference("a" * 5000, "b\x1b[31m" * 5000)
     assert len(said) < 200
     assert said.isprintable()

@@ -9,8 +9,8 @@ import pytest
 from conftest import Trial, sound_snippet
 from synthetic import case, facts, record, result
 
-from warpshelf.bench.comparison import rows
-from warpshelf.core.files import dump
+from warpshelf.bench.comparison import comparison_rows
+from warpshelf.core.files import dump_json
 
 LARGE = "dtype: float32, m: 4096, n: 4096, scale: 1.0"
 SMALL = "dtype: float32, m: 1, n: 1, scale: 1.0"
@@ -26,27 +26,27 @@ def values(found: list[dict]) -> dict[tuple[str, str, str], dict[str, str]]:
 def test_times_stand_beside_each_other_where_there_are_any() -> None:
     other = record()
     other["cases"][2]["results"][1]["time"]["median"] = 9.9e-5
-    table = values(rows(record(), {"older-g8": other}))
+    table = values(comparison_rows(record(), {"older-g8": other}))
     assert {quantity for *_, quantity in table} == {"median"}
     assert table[LARGE, "one pass", "median"] == {"here": "49.1 µs", "older-g8": "99.0 µs"}
     assert (LARGE, "fancy", "median") not in table
 
 
 def test_without_times_it_is_the_errors() -> None:
-    table = values(rows(record(0), {"cpu": record(0)}))
+    table = values(comparison_rows(record(0), {"cpu": record(0)}))
     assert {quantity for *_, quantity in table} == {"error"}
     assert table[SMALL, "online", "error"] == {"here": "3.10e-8", "cpu": "3.10e-8"}
 
 
 def test_a_cpu_beside_a_gpu_shows_the_times_that_there_are() -> None:
-    table = values(rows(record(0), {"imaginary-g9-80gb": record()}))
+    table = values(comparison_rows(record(0), {"imaginary-g9-80gb": record()}))
     assert table[LARGE, "online", "median"] == {"imaginary-g9-80gb": "49.3 µs"}
     assert all("here" not in machines for machines in table.values())
 
 
 def test_a_case_of_one_side_only_has_one_value() -> None:
     mine = record(cases=[case(2, 3, [result("new", 1e-3)], timed=True)])
-    table = values(rows(mine, {"g9": record()}))
+    table = values(comparison_rows(mine, {"g9": record()}))
     assert table["dtype: float32, m: 2, n: 3, scale: 1.0", "new", "median"] == {"here": "1.00 ms"}
     assert table[LARGE, "online", "median"] == {"g9": "49.3 µs"}
 
@@ -54,7 +54,7 @@ def test_a_case_of_one_side_only_has_one_value() -> None:
 def test_facts_stand_beside_each_other() -> None:
     fresh = record(0, cases=[], facts=facts())
     other = record(0, cases=[], facts=[facts()[0] | {"unit": "B"}])
-    table = values(rows(fresh, {"cpu": other}))
+    table = values(comparison_rows(fresh, {"cpu": other}))
     assert table["", "parameters", "value"] == {"here": "6\u202f738\u202f415\u202f616"}
     assert table["", "parameters", "B"].keys() == {"cpu"}
     assert table["", "FLOPs", "value"].keys() == {"here"}
@@ -66,7 +66,7 @@ def test_facts_stand_beside_each_other() -> None:
 def put(trial: Trial, found: dict) -> Path:
     path = trial.root / "snippets" / "sound" / "results" / f"{found['machine']['slug']}.json"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(dump(found))
+    path.write_text(dump_json(found))
     return path
 
 
@@ -86,7 +86,7 @@ def test_comparing_touches_no_record(sound: Trial) -> None:
     path = sound.root / "snippets" / "sound" / "results" / "cpu.json"
     aged = json.loads(path.read_text())
     aged["machine"]["python"] = "3.11.0"
-    path.write_text(dump(aged))
+    path.write_text(dump_json(aged))
     before = path.read_bytes(), path.stat().st_mtime_ns
     done = sound.shelf("compare", "sound", "--json")
     assert done.returncode == 0

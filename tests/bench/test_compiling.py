@@ -175,8 +175,8 @@ def test_registers_and_instructions_that_are_not_there_are_told(trial: Trial) ->
 
 def test_a_compiler_that_dies_costs_one_variant(trial: Trial) -> None:
     planted(trial, "dies", "slim")
-    one = snippet.read(Project(trial.root), trial.root / "snippets" / "planted")
-    [found] = compiling.reach([one], ["sm_80"])
+    one = snippet.read_snippet(Project(trial.root), trial.root / "snippets" / "planted")
+    [found] = compiling.compile_for_archs([one], ["sm_80"])
     [finding] = found.findings
     assert "sm_80: the compiler was ended by SIGABRT in variant 'dies' on case" in finding.what
     assert finding.mend.startswith("mend it, or leave 80 out by NEEDS = ")
@@ -216,13 +216,13 @@ SAMPLE = (
     ("name", "arch"), exhaustive(SAMPLE, "a sample of all GPUs and snippets", light=2)
 )
 def test_no_launch_fails_that_needs_admits(name: str, arch: str) -> None:
-    one = snippet.read(Project(ROOT), ROOT / "snippets" / name)
-    [found] = compiling.reach([one], [arch], largest=True)
+    one = snippet.read_snippet(Project(ROOT), ROOT / "snippets" / name)
+    [found] = compiling.compile_for_archs([one], [arch], largest=True)
     assert found.findings == []
     assert found.refusal is None and found.fits
     admitted = {
         variant
         for variant in (*found.fits, *found.skips)
-        if architectures.covered(one.needs, variant, architectures.number(arch))
+        if architectures.is_covered(one.needs, variant, architectures.sm_version(arch))
     }
     assert found.fits.keys() == admitted

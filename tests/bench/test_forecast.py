@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import machine as imaginary
 
-from warpshelf.bench.assemble import Gathered
-from warpshelf.bench.forecast import (
+from warpshelf.bench.assemble import SnippetRun
+from warpshelf.bench.eta import (
     ALIKE,
     CALL,
     CEILING,
@@ -28,14 +28,14 @@ from warpshelf.bench.forecast import (
     RECORD,
     START,
     Estimator,
-    Expected,
-    Load,
-    Outlook,
+    Eta,
+    JobEstimate,
+    JobLoad,
     Ratio,
     Round,
-    by_method,
-    ends,
-    key_of,
+    end_times,
+    estimate_by_method,
+    job_key,
 )
 from warpshelf.bench.pool import Job, Outcome
 from warpshelf.contract import snippet
@@ -44,7 +44,7 @@ from warpshelf.records import ledger, machine
 from warpshelf.worker import timing
 from warpshelf.worker.task import Task
 
-CPU = machine.plain()
+CPU = machine.describe_host()
 GPU = imaginary()
 VERIFY, TIME = Job(Task.VERIFY, "sound", 120), Job(Task.TIME, "sound", 120)
 COMPILE = Job(Task.COMPILE, "sound", 300)
@@ -63,14 +63,14 @@ def project(trial: Trial) -> Project:
     return Project(trial.root)
 
 
-def work_of(project: Project, where: dict) -> Gathered:
-    return Gathered(snippet.read(project, project.snippets / "sound"), where, None)
+def work_of(project: Project, where: dict) -> SnippetRun:
+    return SnippetRun(snippet.read_snippet(project, project.snippets / "sound"), where, None)
 
 
 def expect(project: Project, where: dict, *jobs: Job, **records: dict) -> list[tuple[float, str]]:
     named = {name.replace("_", "-"): record for name, record in records.items()}
-    estimator = Estimator(project, ledger.load(project))
-    found = estimator.expected(work_of(project, where), jobs, named)
+    estimator = Estimator(project, ledger.load_ledger(project))
+    found = estimator.estimate_jobs(work_of(project, where), jobs, named)
     assert [one.job for one in found] == list(jobs)
     return [(one.seconds, one.basis) for one in found]
 
@@ -82,7 +82,7 @@ def write(project: Project, name: str, slug: str, text: str) -> None:
 
 
 def test_what_it_took_here_is_known_best(project: Project) -> None:
-    ledger.load(project).note("sound", "cpu", "d", None, {"verify": 8.0})
+    ledger.load_ledger(project).save_verdict("sound", "cpu", "d", None, {"verify": 8.0})
     record = {"seconds": {"verify": 50.0, "compile": 6.0}}
     assert expect(project, CPU, VERIFY, COMPILE, cpu=record) == [(8.0, HERE), (6.0, RECORD)]
 
@@ -110,7 +110,7 @@ def test_snippets_in_the_same_language_speak_for_each_other(project: Project) ->
     write(project, "other", "cpu", json.dumps({"kind": "kernel", "seconds": {"verify": 10}}))
     write(project, "third", "cpu", json.dumps({"kind": "model", "seconds": {"verify": 90}}))
     assert expect(project, CPU, VERIFY) == [(10.0, ALIKE)]
-    ledger.load(project).note("other", "cpu", "d", None, {"verify": 30.0})
+    ledger.load_ledger(project).save_verdict("other", "cpu", "d", None, {"verify": 30.0})
     assert expect(project, CPU, VERIFY) == [(30.0, ALIKE)]
     for row in ({"language": "Triton"}, ["product", "Triton"]):  # as a record of a CPU has it
         triton = {"kind": "kernel", "compiled": [row], "seconds": {"verify": 10}}
@@ -129,52 +129,59 @@ def test_a_record_that_says_nothing_of_use_is_passed_over(project: Project, text
 
 def test_what_was_never_timed_follows_from_the_method(project: Project) -> None:
     found = expect(project, GPU, VERIFY, TIME, cpu={"due": DUE})
-    assert found == [(by_method(Task.VERIFY, DUE), METHOD), (by_method(Task.TIME, DUE), METHOD)]
+    assert found == [
+        (estimate_by_method(Task.VERIFY, DUE), METHOD),
+        (estimate_by_method(Task.TIME, DUE), METHOD),
+    ]
     assert {basis for _, basis in expect(project, GPU, VERIFY, TIME)} == {GUESS}
 
 
 def test_the_method_counts_functions_calls_and_ceilings() -> None:
     first = START + 3 * FIRST  # a, b and torch are compiled at their first call
-    assert by_method(Task.VERIFY, DUE) == pytest.approx(first + 5 * CALL)
+    assert estimate_by_method(Task.VERIFY, DUE) == pytest.approx(first + 5 * CALL)
     each = timing.WARM_UP + timing.SAMPLING + LARGE_CALL
-    assert by_method(Task.TIME, DUE) == pytest.approx(first + 3 * CEILING + 4 * each)
+    assert estimate_by_method(Task.TIME, DUE) == pytest.approx(first + 3 * CEILING + 4 * each)
 
 
 LOADS = st.lists(
-    st.builds(Load, st.integers(0, 50).map(float), st.booleans(), st.just(False)), max_size=12
+    st.builds(JobLoad, st.integers(0, 50).map(float), st.booleans(), st.just(False)), max_size=12
 )
 
 
 def test_as_many_go_at_a_time_as_there_are_workers() -> None:
-    four = [Load(seconds) for seconds in (3, 1, 1, 2)]
-    assert ends(four, 1, 1) == [3, 4, 5, 7]
-    assert ends(four, 2, 1) == [3, 1, 2, 4]
-    assert ends(four, 9, 1, start=10) == [13, 11, 11, 12]
-    assert ends([], 2, 1) == []
+    four = [JobLoad(seconds) for seconds in (3, 1, 1, 2)]
+    assert end_times(four, 1, 1) == [3, 4, 5, 7]
+    assert end_times(four, 2, 1) == [3, 1, 2, 4]
+    assert end_times(four, 9, 1, start=10) == [13, 11, 11, 12]
+    assert end_times([], 2, 1) == []
 
 
 def test_a_gpu_is_shared_by_few_while_others_go_on() -> None:
-    gpu, host = Load(4, on_gpu=True), Load(1)
-    assert ends([gpu, gpu, host, host], 3, 1) == [4, 8, 1, 1]
-    assert ends([gpu, gpu, gpu], 3, 2) == [4, 4, 8]
+    gpu, host = JobLoad(4, on_gpu=True), JobLoad(1)
+    assert end_times([gpu, gpu, host, host], 3, 1) == [4, 8, 1, 1]
+    assert end_times([gpu, gpu, gpu], 3, 2) == [4, 4, 8]
 
 
 def test_what_runs_alone_waits_for_all_others_and_goes_by_itself() -> None:
-    loads = [Load(5, alone=True), Load(3), Load(4), Load(2, alone=True)]
-    assert ends(loads, 2, 1) == [9, 3, 4, 11]
+    loads = [JobLoad(5, alone=True), JobLoad(3), JobLoad(4), JobLoad(2, alone=True)]
+    assert end_times(loads, 2, 1) == [9, 3, 4, 11]
 
 
 def test_what_has_begun_keeps_its_place() -> None:
-    assert ends([Load(1), Load(2, begun=True), Load(3, begun=True)], 2, 1) == [3, 2, 3]
-    assert ends([Load(1, on_gpu=True), Load(2, on_gpu=True, begun=True)], 4, 1) == [3, 2]
-    assert ends([Load(7, alone=True, begun=True), Load(1, alone=True)], 4, 1) == [7, 8]
+    assert end_times([JobLoad(1), JobLoad(2, begun=True), JobLoad(3, begun=True)], 2, 1) == [
+        3,
+        2,
+        3,
+    ]
+    assert end_times([JobLoad(1, on_gpu=True), JobLoad(2, on_gpu=True, begun=True)], 4, 1) == [3, 2]
+    assert end_times([JobLoad(7, alone=True, begun=True), JobLoad(1, alone=True)], 4, 1) == [7, 8]
 
 
 @given(LOADS, st.integers(1, 4), st.integers(1, 3))
 def test_it_takes_no_less_than_the_work_and_no_more_than_one_after_another(
-    loads: list[Load], workers: int, most: int
+    loads: list[JobLoad], workers: int, most: int
 ) -> None:
-    done = ends(loads, workers, most)
+    done = end_times(loads, workers, most)
     work = sum(load.seconds for load in loads)
     on_gpu = sum(load.seconds for load in loads if load.on_gpu)
     longest = max((load.seconds for load in loads), default=0)
@@ -201,9 +208,9 @@ def doing(name: str, do: Task = Task.VERIFY, limit: float = 600) -> Job:
     return Job(do, name, limit, {"machine": CPU}, alone=do is Task.TIME)
 
 
-def part(name: str, seconds: float, timing: float | None = None) -> list[Expected]:
-    timed = [] if timing is None else [Expected(doing(name, Task.TIME), timing, METHOD)]
-    return [Expected(doing(name), seconds, HERE), *timed]
+def part(name: str, seconds: float, timing: float | None = None) -> list[JobEstimate]:
+    timed = [] if timing is None else [JobEstimate(doing(name, Task.TIME), timing, METHOD)]
+    return [JobEstimate(doing(name), seconds, HERE), *timed]
 
 
 @pytest.fixture
@@ -211,8 +218,8 @@ def clock() -> Clock:
     return Clock()
 
 
-def outlook(clock: Clock, *parts: list[Expected], workers: int = 1) -> Outlook:
-    return Outlook([Round([one for part in parts for one in part], workers, 1)], clock)
+def outlook(clock: Clock, *parts: list[JobEstimate], workers: int = 1) -> Eta:
+    return Eta([Round([one for part in parts for one in part], workers, 1)], clock)
 
 
 def ended(one: Job, seconds: float, failed: bool = False) -> Outcome:
@@ -222,31 +229,31 @@ def ended(one: Job, seconds: float, failed: bool = False) -> Outcome:
 
 def test_before_it_starts_all_is_left(clock: Clock) -> None:
     parts = [part(name, 10, 5) for name in ("a", "b")]
-    assert outlook(clock, *parts).left() == 30
-    assert outlook(clock, *parts, workers=2).left() == 20  # timings go one at a time
-    assert outlook(clock).left() == 0
+    assert outlook(clock, *parts).seconds_left() == 30
+    assert outlook(clock, *parts, workers=2).seconds_left() == 20  # timings go one at a time
+    assert outlook(clock).seconds_left() == 0
 
 
 def test_what_runs_needs_what_it_has_not_run_yet(clock: Clock) -> None:
     view = outlook(clock, part("a", 10), part("b", 20))
-    view.began(doing("a"))
+    view.job_started(doing("a"))
     clock.now += 4
-    assert view.left() == 26
+    assert view.seconds_left() == 26
     clock.now += 16  # twice what was expected: it may take some more
-    assert view.left() == pytest.approx(0.1 * 20 + 20)
-    view.ended(ended(doing("a"), 20))
+    assert view.seconds_left() == pytest.approx(0.1 * 20 + 20)
+    view.job_ended(ended(doing("a"), 20))
     prior = view.weight
     overall = (prior + 20) / (prior + 10)
-    assert view.left() == pytest.approx(20 * (prior * overall + 20) / (prior + 10))
+    assert view.seconds_left() == pytest.approx(20 * (prior * overall + 20) / (prior + 10))
 
 
 def test_nothing_is_expected_beyond_its_limit(clock: Clock) -> None:
     view = outlook(clock, part("a", 10))
-    view.began(doing("a", limit=600))
+    view.job_started(doing("a", limit=600))
     clock.now += 599
-    assert view.left() == pytest.approx(1.0)
+    assert view.seconds_left() == pytest.approx(1.0)
     clock.now += 50
-    assert view.left() == 0
+    assert view.seconds_left() == 0
 
 
 @pytest.mark.parametrize("slower", [0.5, 1.0, 2.0, 3.0])
@@ -254,38 +261,38 @@ def test_a_slower_machine_shows_it_after_a_few(clock: Clock, slower: float) -> N
     names = [f"s{number}" for number in range(20)]
     view = outlook(clock, *(part(name, 60) for name in names))
     for name in names[:5]:
-        view.began(doing(name))
+        view.job_started(doing(name))
         clock.now += 60 * slower
-        view.ended(ended(doing(name), 60 * slower))
-    assert view.left() == pytest.approx(15 * 60 * slower, rel=0.12)
+        view.job_ended(ended(doing(name), 60 * slower))
+    assert view.seconds_left() == pytest.approx(15 * 60 * slower, rel=0.12)
 
 
 def test_one_kind_of_job_says_little_of_another(clock: Clock) -> None:
     parts = [part(f"s{number}", 60, 100) for number in range(10)]
     view = outlook(clock, *parts)
     for one in parts:
-        view.ended(ended(one[0].job, 60))
-    view.ended(ended(parts[0][1].job, 300))
+        view.job_ended(ended(one[0].job, 60))
+    view.job_ended(ended(parts[0][1].job, 300))
     # What the method promised was wrong, not the pace of the machine.
-    assert view.seconds(parts[1][1]) > 200
-    assert view.seconds(Expected(doing("new"), 60, HERE)) == pytest.approx(60, rel=0.05)
+    assert view.expected_seconds(parts[1][1]) > 200
+    assert view.expected_seconds(JobEstimate(doing("new"), 60, HERE)) == pytest.approx(60, rel=0.05)
 
 
 def test_the_ratio_is_drawn_to_what_was_known_before() -> None:
-    assert Ratio(PRIOR).over(1.0) == 1.0
-    assert Ratio(PRIOR, 2 * PRIOR, PRIOR).over(1.0) == pytest.approx(1.5)
-    assert Ratio(PRIOR, 2e6, 1e6).over(1.0) == pytest.approx(2.0, rel=1e-3)
+    assert Ratio(PRIOR).shrink_to(1.0) == 1.0
+    assert Ratio(PRIOR, 2 * PRIOR, PRIOR).shrink_to(1.0) == pytest.approx(1.5)
+    assert Ratio(PRIOR, 2e6, 1e6).shrink_to(1.0) == pytest.approx(2.0, rel=1e-3)
 
 
 def test_a_failure_teaches_nothing_and_drops_the_rest(clock: Clock) -> None:
     view = outlook(clock, part("a", 10, 100), part("b", 20, 5))
-    view.began(doing("a"))
-    view.ended(ended(doing("a"), 0.1, failed=True))
-    view.settled("a", "cpu")
-    assert (view.left(), view.all.expected) == (25, 0)
-    view.ended(ended(doing("unheard"), 3))
-    view.settled("unheard", "cpu")
-    assert view.left() == 25
+    view.job_started(doing("a"))
+    view.job_ended(ended(doing("a"), 0.1, failed=True))
+    view.snippet_settled("a", "cpu")
+    assert (view.seconds_left(), view.all.expected) == (25, 0)
+    view.job_ended(ended(doing("unheard"), 3))
+    view.snippet_settled("unheard", "cpu")
+    assert view.seconds_left() == 25
 
 
 class Simulation:
@@ -298,13 +305,15 @@ class Simulation:
     def __init__(self, clock: Clock, seed: int, slower: float, scale: float) -> None:
         chance = random.Random(seed)
         drawn = sorted((scale * chance.lognormvariate(0, 1) for _ in range(71)), reverse=True)
-        self.jobs = [Expected(doing(f"s{n}"), seconds, RECORD) for n, seconds in enumerate(drawn)]
+        self.jobs = [
+            JobEstimate(doing(f"s{n}"), seconds, RECORD) for n, seconds in enumerate(drawn)
+        ]
         self.took = [slower * one.seconds * 1.5 ** chance.gauss(0, 1) for one in self.jobs]
-        self.clock, self.view = clock, Outlook([Round(self.jobs, 2, 1)], clock)
+        self.clock, self.view = clock, Eta([Round(self.jobs, 2, 1)], clock)
 
     def forecasts(self) -> list[tuple[float, float]]:
         """At the end of each job the share of the run that is over, and its forecast over it."""
-        begun, done = self.clock.now, ends([Load(seconds) for seconds in self.took], 2, 1)
+        begun, done = self.clock.now, end_times([JobLoad(seconds) for seconds in self.took], 2, 1)
         total, found = max(done), []
         begins = [end - seconds for end, seconds in zip(done, self.took, strict=True)]
         for at, place, over in sorted(
@@ -313,10 +322,10 @@ class Simulation:
         ):
             self.clock.now = begun + at
             if over:
-                self.view.ended(ended(self.jobs[place].job, self.took[place]))
-                found.append((at / total, (at + self.view.left()) / total))
+                self.view.job_ended(ended(self.jobs[place].job, self.took[place]))
+                found.append((at / total, (at + self.view.seconds_left()) / total))
             else:
-                self.view.began(self.jobs[place].job)
+                self.view.job_started(self.jobs[place].job)
         return found
 
 
@@ -338,4 +347,4 @@ def test_what_runs_is_told_apart_by_machine_task_and_target() -> None:
         Job(Task.DEMO, "a", 1, {"machine": CPU, "target": "sm_90"}),
         Job(Task.VERIFY, "b", 1, {"machine": CPU, "target": "sm_90"}),
     ]
-    assert len({key_of(one) for one in (first, *others)}) == 5
+    assert len({job_key(one) for one in (first, *others)}) == 5

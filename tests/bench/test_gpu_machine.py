@@ -13,7 +13,7 @@ from synthetic import result
 
 from warpshelf.bench import pool
 from warpshelf.bench import run as runs
-from warpshelf.bench.forecast import Outlook
+from warpshelf.bench.eta import Eta
 from warpshelf.bench.pool import Job, Outcome, Pool
 from warpshelf.bench.run import Options, Plan, Run, Verdict
 from warpshelf.contract import snippet
@@ -165,7 +165,9 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> type[Simulated]:
 def run(trial: Trial, events: list[object] | None = None, **options: object) -> list[Verdict]:
     project = Project(trial.root)
     heard = events if events is not None else []
-    return Run(project, Options(**options), heard.append).over(snippet.discover(project))
+    return Run(project, Options(**options), heard.append).run_stale(
+        snippet.discover_snippets(project)
+    )
 
 
 def states(verdicts: list[Verdict]) -> dict[tuple[str, str], str]:
@@ -187,7 +189,7 @@ def test_a_plain_run_makes_the_records_of_gpu_and_cpu(
     }
     plan, outlook = events[:2]
     assert isinstance(plan, Plan) and plan.verdicts == 3
-    assert isinstance(outlook, Outlook) and outlook.left() == 0  # all of it is over
+    assert isinstance(outlook, Eta) and outlook.seconds_left() == 0  # all of it is over
     folder = trial.root / "snippets" / "sound" / "results"
     gpu, cpu = (json.loads((folder / f"{name}.json").read_text()) for name in (SLUG, "cpu"))
     assert gpu["machine"] == GPU and gpu["cases"][-1]["results"][0]["time"]
@@ -195,7 +197,7 @@ def test_a_plain_run_makes_the_records_of_gpu_and_cpu(
     assert cpu["machine"]["gpus"] == 0 and not any(case["timed"] for case in cpu["cases"])
     assert "time" not in json.dumps(cpu["cases"]).replace('"timed"', "")
     # So that the mend which `shelf check` names works here: it finds no record missing or stale.
-    found = [str(one) for one in inspection.check(Project(trial.root))]
+    found = [str(one) for one in inspection.check_project(Project(trial.root))]
     assert not [line for line in found if "record" in line or "stale" in line]
     assert states(run(trial)) == dict.fromkeys(states(verdicts), "current")
 
@@ -264,7 +266,8 @@ def test_what_only_compiles_on_a_cpu_is_compiled_once(
     assert compiling.details["environment"]["CUDA_VISIBLE_DEVICES"] == ""
     project = Project(trial.root)
     gpu, cpu = (
-        store.load(project, path.parent / "results" / f"{name}.json") for name in (SLUG, "cpu")
+        store.load_record(project, path.parent / "results" / f"{name}.json")
+        for name in (SLUG, "cpu")
     )
     assert gpu["compiled"] == cpu["compiled"] != []
 

@@ -11,7 +11,7 @@ from synthetic import machine as imaginary
 
 from tests.bench.test_gpu_machine import MODEL, TRITON, Simulated
 from warpshelf.bench import run as runs
-from warpshelf.bench.forecast import GUESSES, METHOD, by_method
+from warpshelf.bench.eta import GUESSES, METHOD, estimate_by_method
 from warpshelf.bench.plan import CHANGED, FORCED, NEVER, REPEATED, TRUSTED, Options
 from warpshelf.bench.pool import Job, Outcome
 from warpshelf.bench.run import Run
@@ -35,7 +35,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> type[Simulated]:
 
 def planning(trial: Trial, **options: object) -> runs.Plan:
     project = Project(trial.root)
-    return Run(project, Options(**options)).plan(snippet.discover(project))
+    return Run(project, Options(**options)).make_plan(snippet.discover_snippets(project))
 
 
 def test_a_machine_with_a_gpu_is_planned_by_one_look_at_it(
@@ -73,12 +73,14 @@ def test_timings_that_nobody_made_are_judged_by_the_method(
     monkeypatch.setattr(machine, "may_have_gpu", lambda: False)
     assert trial.shelf("run").returncode == 0
     path = trial.root / "snippets/sound/results/cpu.json"
-    due = store.load(Project(trial.root), path)["due"]
+    due = store.load_record(Project(trial.root), path)["due"]
     monkeypatch.setattr(machine, "may_have_gpu", lambda: True)
     [part] = planning(trial).turns[0].parts
     found = {one.job.do: one.seconds for one in part.jobs}
     tasks = (Task.VERIFY, Task.TIME)
-    assert found == {task: min(by_method(task, due), part.work.snippet.seconds) for task in tasks}
+    assert found == {
+        task: min(estimate_by_method(task, due), part.work.snippet.seconds) for task in tasks
+    }
     assert part.basis == METHOD
 
 
@@ -87,11 +89,11 @@ def test_the_budget_is_held_against_when_each_is_done(
 ) -> None:
     for name in ("one", "two", "three"):
         trial.snippet(name, MODEL)
-    book = ledger.load(Project(trial.root))
+    book = ledger.load_ledger(Project(trial.root))
     for name, seconds in (("one", 10.0), ("three", 20.0), ("two", 40.0)):
-        book.note(name, "cpu", "d", None, {"verify": seconds})
+        book.save_verdict(name, "cpu", "d", None, {"verify": seconds})
     plan = planning(trial, budget=35.0, workers=1)
-    assert plan.ends == {("one", "cpu"): 10.0, ("three", "cpu"): 30.0, ("two", "cpu"): 70.0}
+    assert plan.end_times == {("one", "cpu"): 10.0, ("three", "cpu"): 30.0, ("two", "cpu"): 70.0}
     assert plan.left == [("two", "cpu")]
     assert console.plan_lines(plan)[-1] == "a budget of 35 s is likely to leave out 1 of 3: two"
     assert planning(trial, budget=35.0, workers=3).left == [("two", "cpu")]
@@ -104,14 +106,14 @@ def test_what_takes_longest_begins_where_no_budget_runs_out(
     monkeypatch.setattr(machine, "may_have_gpu", lambda: False)
     for name in ("one", "two", "three"):
         trial.snippet(name, MODEL)
-    book = ledger.load(Project(trial.root))
+    book = ledger.load_ledger(Project(trial.root))
     for name, seconds in (("one", 10.0), ("two", 40.0), ("three", 20.0)):
-        book.note(name, "cpu", "d", None, {"verify": seconds})
+        book.save_verdict(name, "cpu", "d", None, {"verify": seconds})
     plan = planning(trial, workers=2)
-    assert [part.id for part in plan.turns[0].batches()[0]] == ["two", "three", "one"]
+    assert [part.id for part in plan.turns[0].split_batches()[0]] == ["two", "three", "one"]
     assert plan.seconds == 40.0
     budgeted = planning(trial, workers=2, budget=90.0)
-    assert [part.id for part in budgeted.turns[0].batches()[0]] == ["one", "three", "two"]
+    assert [part.id for part in budgeted.turns[0].split_batches()[0]] == ["one", "three", "two"]
     asked: list[Job] = []
 
     def noted(self: Simulated, jobs: list[Job], *more: object) -> Iterator[Outcome]:
@@ -120,7 +122,7 @@ def test_what_takes_longest_begins_where_no_budget_runs_out(
 
     monkeypatch.setattr(Simulated, "run", noted)
     project = Project(trial.root)
-    Run(project, Options(workers=2)).over(snippet.discover(project))
+    Run(project, Options(workers=2)).run_stale(snippet.discover_snippets(project))
     assert [job.key for job in asked] == ["two", "three", "one"]
 
 
@@ -130,8 +132,8 @@ def test_batches_keep_a_gpu_s_timings_near_their_checks(
     for number in range(9):
         trial.snippet(f"s{number}", sound_snippet())
     gpu, cpu = planning(trial, workers=1).turns
-    assert [len(batch) for batch in gpu.batches()] == [4, 4, 1]
-    assert [len(batch) for batch in cpu.batches()] == [9]
+    assert [len(batch) for batch in gpu.split_batches()] == [4, 4, 1]
+    assert [len(batch) for batch in cpu.split_batches()] == [9]
 
 
 def test_the_reason_is_told(trial: Trial) -> None:

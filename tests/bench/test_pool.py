@@ -362,7 +362,7 @@ def test_while_a_killed_child_will_not_end_nothing_is_timed(
             r"was not begun: process \d+ of hangs was killed and has not ended", one.cause or ""
         )
     snippet = Snippet(Project(trial.root), "timed", trial.root / "snippets" / "timed")
-    [line] = assemble.findings_of(snippet, found[1])
+    [line] = assemble.outcome_findings(snippet, found[1])
     assert "process" in line.what and line.mend.startswith("restart the machine")
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from conftest import MKDOCS, ROOT, WRONG, Trial, new_trial, sound_snippet, wrong_snippet
 
-from warpshelf.bench.assemble import Gathered
+from warpshelf.bench.assemble import SnippetRun
 from warpshelf.bench.pool import AHEAD, Pool
 from warpshelf.contract import snippet
 from warpshelf.core.project import Project
@@ -189,13 +189,13 @@ def test_a_demo_of_a_trusted_record_needs_no_cases(trial: Trial) -> None:
     trial.snippet("sound", sound_snippet())
     cases = trial.root / "snippets" / "sound" / "cases.py"
     cases.write_text(cases.read_text() + "\nraise RuntimeError('imported')\n")
-    one = snippet.read(Project(trial.root), cases.parent)
-    work = Gathered(one, machine.plain(), None, trusted=True)
+    one = snippet.read_snippet(Project(trial.root), cases.parent)
+    work = SnippetRun(one, machine.describe_host(), None, trusted=True)
     with Pool(1) as children:
-        [outcome] = children.run(work.jobs(1.0))
+        [outcome] = children.run(work.untimed_jobs(1.0))
     assert outcome.answer is not None and outcome.answer["failures"] == []
-    work.take(outcome)
-    assert (work.verdict(), work.demo) == ([], "[[1.0, 1.0], [1.0, 1.0]]\n")
+    work.add_outcome(outcome)
+    assert (work.final_findings(), work.demo) == ([], "[[1.0, 1.0], [1.0, 1.0]]\n")
 
 
 def test_a_demo_that_lacks_a_library_is_skipped_and_named(trial: Trial) -> None:
@@ -204,7 +204,7 @@ def test_a_demo_that_lacks_a_library_is_skipped_and_named(trial: Trial) -> None:
     )
     cases = trial.root / "snippets" / "sound" / "cases.py"
     cases.write_text(cases.read_text().replace('["json"]', '["no_such_library"]'))
-    one = snippet.read(Project(trial.root), cases.parent)
+    one = snippet.read_snippet(Project(trial.root), cases.parent)
     record.write_text(json.dumps({**json.loads(record.read_text()), "digest": one.digest}))
     run = trial.shelf("run")
     assert run.returncode == 0
@@ -443,8 +443,8 @@ def test_the_fork_server_loads_ahead_what_kernels_on_a_cpu_need(
     path = trial.sound()
     if cuda:
         path.with_suffix(".cu").write_text("")
-    one = snippet.read(Project(trial.root), path.parent)
+    one = snippet.read_snippet(Project(trial.root), path.parent)
     with pytest.raises(Stop):
         changed = dataclasses.replace(one, uses_triton=triton)
-        run.Run(Project(trial.root), run.Options()).over([changed])
+        run.Run(Project(trial.root), run.Options()).run_stale([changed])
     assert asked == [expected]

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from synthetic import exhibit, measured, record, verified
 
 from warpshelf.catalogue import exports
-from warpshelf.catalogue.exports import bibtex, csl
+from warpshelf.catalogue.exports import csl_item, format_bibtex
 from warpshelf.readings import model
-from warpshelf.readings.model import Reading, Shelf, load
-from warpshelf.render.exhibit import MachineState
+from warpshelf.readings.model import Reading, Shelf, load_shelf
+from warpshelf.render.snippet_page import MachineState
 
 TEXT = st.text(st.characters(exclude_categories=["C"]), min_size=1, max_size=60).filter(str.strip)
 
@@ -49,7 +49,7 @@ def parsed(text: str) -> dict[str, str]:
 
 def test_a_paper_at_a_conference() -> None:
     found = parsed(
-        bibtex(
+        format_bibtex(
             reading(
                 authors=["Ada Lovelace", "Ben van Werkhoven", "and others"],
                 year=2018,
@@ -94,12 +94,12 @@ def test_the_type_follows_kind_and_venue(
     kind: str, venue: str | None, form: str, field: str | None, shown: str | None, csl_type: str
 ) -> None:
     one = reading(kind=kind, venue=venue)
-    found = parsed(bibtex(one))
+    found = parsed(format_bibtex(one))
     assert found["ENTRYTYPE"] == form
     if field:
         assert found[field] == shown or found[field] == venue
-    assert csl(one)["type"] == csl_type
-    assert csl(one).get("container-title") == venue
+    assert csl_item(one)["type"] == csl_type
+    assert csl_item(one).get("container-title") == venue
 
 
 @pytest.mark.parametrize(
@@ -122,13 +122,13 @@ def test_the_type_follows_kind_and_venue(
 )
 def test_names(name: str, tex: str, item: dict[str, str]) -> None:
     one = reading(authors=["Ada Lovelace", name])
-    assert parsed(bibtex(one))["author"] == f"Ada Lovelace and {tex}"
-    assert csl(one)["author"][1] == item
+    assert parsed(format_bibtex(one))["author"] == f"Ada Lovelace and {tex}"
+    assert csl_item(one)["author"][1] == item
 
 
 def test_special_characters_cannot_break_out() -> None:
     hostile = r"50% of A_B & C# {x}} \input{y} $z$ ~ ^"
-    found = parsed(bibtex(reading(title=hostile, url="https://example.org/a%7Db#c?d={e}")))
+    found = parsed(format_bibtex(reading(title=hostile, url="https://example.org/a%7Db#c?d={e}")))
     assert found["title"] == (
         r"{50\% of A\_B \& C\# \textbraceleft{}x\textbraceright{}\textbraceright{} "
         r"\textbackslash{}input\textbraceleft{}y\textbraceright{} \$z\$"
@@ -139,8 +139,8 @@ def test_special_characters_cannot_break_out() -> None:
 
 def test_a_title_in_another_language_keeps_its_english() -> None:
     one = reading(title="矩阵乘", title_en="Products", lang="zh")
-    assert parsed(bibtex(one))["note"] == "Products"
-    assert (csl(one)["title"], csl(one)["language"], csl(one)["note"]) == (
+    assert parsed(format_bibtex(one))["note"] == "Products"
+    assert (csl_item(one)["title"], csl_item(one)["language"], csl_item(one)["note"]) == (
         "矩阵乘",
         "zh",
         "Products",
@@ -153,16 +153,16 @@ def test_any_text_is_read_back_as_one_entry(title: str, venue: str, authors: lis
         one = reading(title=title, title_en=title, lang="zh", venue=venue, authors=authors)
     except ValueError:
         return
-    found = parsed(bibtex(one))
+    found = parsed(format_bibtex(one))
     assert found["ID"] == "a-paper"
     assert found["url"] == "https://arxiv.org/abs/1805.02867"
-    assert set(csl(one)) >= {"id", "type", "title", "URL"}
+    assert set(csl_item(one)) >= {"id", "type", "title", "URL"}
 
 
 def test_the_whole_shelf_is_valid(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
-    shelf = load(ROOT)
-    library = bibtexparser.parse_string("\n".join(map(bibtex, shelf.readings.values())))
+    shelf = load_shelf(ROOT)
+    library = bibtexparser.parse_string("\n".join(map(format_bibtex, shelf.readings.values())))
     assert library.failed_blocks == []
     assert {entry.key for entry in library.entries} == set(shelf.readings)
     assert caplog.records == []
@@ -213,14 +213,14 @@ def shelf(trial: Trial) -> Shelf:
     for path in LISTS:
         where = path.removeprefix("docs/").removesuffix(".yml")
         trial.page(f"{where}.md", f'# Products\n\n--8<-- "readings/{where}.md"\n')
-    found = model.load(trial.root, instead={p: t.encode() for p, t in LISTS.items()})
+    found = model.load_shelf(trial.root, instead={p: t.encode() for p, t in LISTS.items()})
     assert found.findings == []
     return found
 
 
 @pytest.fixture
 def files(shelf: Shelf) -> dict[str, str]:
-    return exports.files(shelf, [], SITE, "Trial", SAID)
+    return exports.export_files(shelf, [], SITE, "Trial", SAID)
 
 
 def test_each_topic_and_everything_has_each_format(files: dict[str, str]) -> None:
@@ -308,7 +308,7 @@ def test_measurements_name_machine_and_record() -> None:
 
 
 def test_text_for_language_models(shelf: Shelf, files: dict[str, str]) -> None:
-    overview = exports.overview(shelf, SITE, "Trial", SAID)
+    overview = exports.llms_overview(shelf, SITE, "Trial", SAID)
     assert overview.startswith("# Trial\n\n> A shelf.\n")
     row = f"- [Products]({SITE}exports/kernels/products.txt): What a product costs."
     assert row in overview.splitlines()
@@ -322,10 +322,10 @@ def test_text_for_language_models(shelf: Shelf, files: dict[str, str]) -> None:
 def test_what_nobody_could_open_says_so(trial: Trial) -> None:
     entry = "- {id: lost, title: Lost, url: https://example.org/lost, kind: post, why: Listed."
     trial.page("kernels/a.md", '# A\n\n--8<-- "readings/kernels/a.md"\n')
-    found = model.load(
+    found = model.load_shelf(
         trial.root, instead={"docs/kernels/a.yml": f"{entry}, unread: true}}\n".encode()}
     )
-    texts = exports.files(found, [], SITE, "Trial", SAID)
+    texts = exports.export_files(found, [], SITE, "Trial", SAID)
     assert texts["all.txt"].rstrip().endswith("Listed. (post, nobody here could open it)")
     assert json.loads(texts["all.json"])["readings"][0]["unread"] is True
 
@@ -362,8 +362,8 @@ def test_the_site_serves_them(trial: Trial) -> None:
 
 
 def test_the_real_shelf_keeps_to_its_schema() -> None:
-    shelf = model.load(ROOT)
-    found = exports.files(shelf, [], SITE, "Warpshelf", {})
+    shelf = model.load_shelf(ROOT)
+    found = exports.export_files(shelf, [], SITE, "Warpshelf", {})
     everything = json.loads(found["all.json"])
     jsonschema.validate(everything, json.loads(found["schema.json"]))
     assert {one["id"] for one in everything["readings"]} == set(shelf.readings)

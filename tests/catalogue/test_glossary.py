@@ -38,7 +38,7 @@ def entry(**change: Any) -> dict[str, Any]:
 
 
 def read(*entries: dict[str, Any]) -> Glossary:
-    return glossary.read(yaml.safe_dump(list(entries), allow_unicode=True).encode())
+    return glossary.parse_glossary(yaml.safe_dump(list(entries), allow_unicode=True).encode())
 
 
 def test_a_sound_entry() -> None:
@@ -95,14 +95,15 @@ def test_terms_and_forms_that_are_there_twice() -> None:
 def test_dead_links(trial: Trial) -> None:
     trial.page("kernels/a.md", "# A\n\n## The parts\n")
     trial.page("kernels/a.yml", "- {id: guide, title: G, url: 'https://a.org', kind: post, why: W}")
-    written, _ = pages.load(Project(trial.root))
-    shelf = model.load(trial.root)
+    written, _ = pages.load_pages(Project(trial.root))
+    shelf = model.load_shelf(trial.root)
 
     def lines(**change: Any) -> list[str]:
         found = read(entry(**change))
         assert found.findings == []
         return [
-            str(one) for one in glossary.check(found, written, shelf, {"kernels/a": {"snippet"}})
+            str(one)
+            for one in glossary.check_glossary(found, written, shelf, {"kernels/a": {"snippet"}})
         ]
 
     assert lines() == lines(at="kernels/a.md") == lines(at="kernels/a.md#snippet") == []
@@ -123,9 +124,9 @@ def test_the_check_reads_the_glossary_and_the_shelf_does_not(trial: Trial) -> No
 
 
 def test_without_a_file_there_is_no_term(trial: Trial) -> None:
-    assert glossary.load(Project(trial.root)) == Glossary()
+    assert glossary.load_glossary(Project(trial.root)) == Glossary()
     (trial.root / "docs" / "glossary.yml").mkdir()
-    [finding] = glossary.load(Project(trial.root)).findings
+    [finding] = glossary.load_glossary(Project(trial.root)).findings
     assert "cannot be read" in str(finding)
 
 
@@ -141,7 +142,7 @@ PIECES = st.sampled_from(
 @given(st.lists(PIECES, max_size=9).map("\n".join) | st.text(max_size=60) | st.binary(max_size=40))
 def test_anything_is_read_or_refused_in_clear_lines(given: str | bytes) -> None:
     data = given if isinstance(given, bytes) else given.encode("utf-8", "surrogatepass")
-    found = glossary.read(data)
+    found = glossary.parse_glossary(data)
     for finding in found.findings:
         assert finding.path == "docs/glossary.yml" and finding.what and finding.mend
         assert "\n" not in str(finding)
@@ -153,7 +154,7 @@ def test_anything_is_read_or_refused_in_clear_lines(given: str | bytes) -> None:
 
 
 def ours() -> list[Term]:
-    found = glossary.load(Project(ROOT))
+    found = glossary.load_glossary(Project(ROOT))
     assert found.findings == []
     return found.terms
 
@@ -195,7 +196,7 @@ def shelf() -> Shelf:
 
 
 def fragments(*found: Term) -> dict[str, str]:
-    return glossary.fragments(Glossary(list(found)), shelf(), WRITTEN)
+    return glossary.render_glossary(Glossary(list(found)), shelf(), WRITTEN)
 
 
 def marked(text: str, *found: Term) -> str:
@@ -278,9 +279,9 @@ def test_any_sound_sentence_is_shown_as_it_is(says: str, form: str) -> None:
 
 def test_ours_make_one_entry_each_and_every_link_is_whole() -> None:
     project = Project(ROOT)
-    found = glossary.load(project)
-    written, _ = pages.load(project)
-    texts = glossary.fragments(found, model.load(ROOT, pages=written), written)
+    found = glossary.load_glossary(project)
+    written, _ = pages.load_pages(project)
+    texts = glossary.render_glossary(found, model.load_shelf(ROOT, pages=written), written)
     text = texts["glossary/terms.md"]
     ids = re.findall(r'<div id="([^"]+)" class="ws-term"><h3>', text)
     assert len(ids) == len(set(ids)) == len(found.terms)

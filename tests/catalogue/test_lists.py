@@ -13,23 +13,23 @@ import pytest
 import yaml
 from conftest import LIST, TOPIC, Trial
 
-from warpshelf.catalogue import glossary, lists
-from warpshelf.catalogue.exports import FORMATS, bibtex
+from warpshelf.catalogue import glossary, reading_lists
+from warpshelf.catalogue.exports import FORMATS, format_bibtex
 from warpshelf.catalogue.glossary import Glossary
-from warpshelf.catalogue.lists import (
+from warpshelf.catalogue.reading_lists import (
     EMPTY,
     FEWEST,
     MOST_NEXT,
     UNREAD,
-    Surroundings,
-    contents,
-    fragments,
+    ReadingContext,
     reading_targets,
-    singles,
-    starts,
+    render_contents,
+    render_lists,
+    single_entries,
+    start_blocks,
 )
 from warpshelf.links.health import Health
-from warpshelf.readings.model import Also, Reading, Shelf, Topic, load
+from warpshelf.readings.model import Also, Reading, Shelf, Topic, load_shelf
 
 ROOT = Path(__file__).resolve().parents[2]
 SOFTMAX = """\
@@ -140,12 +140,12 @@ def article(source: str) -> str:
     return found[1]
 
 
-def surroundings(shelf: Shelf, **known: Health) -> Surroundings:
+def surroundings(shelf: Shelf, **known: Health) -> ReadingContext:
     health = {shelf.readings[name.replace("_", "-")].url: found for name, found in known.items()}
-    return Surroundings(shelf, PAGES, health, EVERY)
+    return ReadingContext(shelf, PAGES, health, EVERY)
 
 
-def build(root: Path, pages: dict[str, str], around: Surroundings) -> dict[str, str]:
+def build(root: Path, pages: dict[str, str], around: ReadingContext) -> dict[str, str]:
     """Build `pages` with the site's own settings, strictly; the HTML of each page's article."""
 
     class Loader(yaml.SafeLoader):
@@ -162,17 +162,17 @@ def build(root: Path, pages: dict[str, str], around: Surroundings) -> dict[str, 
     config = {**kept, "theme": {"name": "material", "font": False}, "strict": True}
     (root / "mkdocs.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
     written = {
-        **fragments(around, REPOSITORY, exports=True),
-        **singles(around, around.shelf.readings),
-        lists.EVERY_FRAGMENT: lists.every_row(around, exports=True),
-        "readings/all.md": contents(around.shelf),
-        **glossary.fragments(Glossary(), around.shelf, {}),
+        **render_lists(around, REPOSITORY, exports=True),
+        **single_entries(around, around.shelf.readings),
+        reading_lists.EVERY_FRAGMENT: reading_lists.all_readings_list(around, exports=True),
+        "readings/all.md": render_contents(around.shelf),
+        **glossary.render_glossary(Glossary(), around.shelf, {}),
         "secret.txt": "SECRET",
     }
     for name, text in written.items():
         (root / "fragments" / name).parent.mkdir(parents=True, exist_ok=True)
         (root / "fragments" / name).write_text(text, encoding="utf-8")
-    every = {"everything.md": f'# Every\n\n--8<-- "{lists.EVERY_FRAGMENT}"\n\nend\n'}
+    every = {"everything.md": f'# Every\n\n--8<-- "{reading_lists.EVERY_FRAGMENT}"\n\nend\n'}
     for name, text in {**pages, **every}.items():
         (root / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
         (root / "docs" / name).write_text(text, encoding="utf-8")
@@ -206,7 +206,7 @@ def site(root: Path) -> dict[str, str]:
         (root / "docs" / name).write_text(text, encoding="utf-8")
     (root / "docs/kernels/softmax.yml").write_text(SOFTMAX, encoding="utf-8")
     (root / "docs/models/roofline.yml").write_text(MODELS, encoding="utf-8")
-    shelf = load(root)
+    shelf = load_shelf(root)
     assert not shelf.findings
     return build(root, pages, surroundings(shelf))
 
@@ -256,8 +256,8 @@ def test_an_entry_shows_all_it_has(site: dict[str, str], where: str) -> None:
 
 def test_a_citation_keeps_its_lines(site: dict[str, str]) -> None:
     shelf = Shelf()
-    shelf.add(SOFTMAX.encode(), "docs/kernels/softmax.yml", "kernels/softmax")
-    expected = bibtex(shelf.readings["online-softmax"]).strip()
+    shelf.add_file(SOFTMAX.encode(), "docs/kernels/softmax.yml", "kernels/softmax")
+    expected = format_bibtex(shelf.readings["online-softmax"]).strip()
     for where in ("kernels/softmax.md", SINGLE):
         assert expected in Page(site[where]).text
     assert Page(site["kernels/softmax.md"]).text.count("@") == 1  # a post without a year has none
@@ -376,7 +376,7 @@ def test_a_row_knows_the_words_that_it_does_not_show(site: dict[str, str]) -> No
 
 def make(*entries: str, where: str = "kernels/softmax") -> Shelf:
     shelf = Shelf(topics={where: Topic(where, "T", page=True, shown=True)})
-    shelf.add("".join(entries).encode(), f"docs/{where}.yml", where)
+    shelf.add_file("".join(entries).encode(), f"docs/{where}.yml", where)
     assert not shelf.findings
     return shelf
 
@@ -387,8 +387,8 @@ def plain_entry(name: str, *more: str) -> str:
     return "- " + "\n  ".join(lines) + "\n"
 
 
-def one_list(around: Surroundings, **more: bool) -> str:
-    return fragments(around, **more)["readings/kernels/softmax.md"]
+def one_list(around: ReadingContext, **more: bool) -> str:
+    return render_lists(around, **more)["readings/kernels/softmax.md"]
 
 
 def test_only_a_list_worth_filtering_has_a_finder() -> None:
@@ -396,18 +396,18 @@ def test_only_a_list_worth_filtering_has_a_finder() -> None:
     assert "data-finder" not in one_list(surroundings(make(*few)))
     enough = one_list(surroundings(make(*few, plain_entry("last"))))
     assert '<ul class="ws-readings" data-finder="../../everything/">' in enough
-    assert 'data-finder=""' in one_list(Surroundings(make(*few, plain_entry("last"))))
+    assert 'data-finder=""' in one_list(ReadingContext(make(*few, plain_entry("last"))))
 
 
 def test_a_page_says_what_to_start_with() -> None:
-    around = Surroundings(make(plain_entry("one", "start: true"), plain_entry("two")))
-    text = starts(around)["start/kernels/softmax.md"]
+    around = ReadingContext(make(plain_entry("one", "start: true"), plain_entry("two")))
+    text = start_blocks(around)["start/kernels/softmax.md"]
     assert 'href="https://example.org/one"' in text and "Because." in text
     assert "example.org/two" not in text
     assert '<a href="#readings">All 2 readings</a>' in text
     assert (
         "Start with"
-        not in starts(Surroundings(make(plain_entry("one"))))["start/kernels/softmax.md"]
+        not in start_blocks(ReadingContext(make(plain_entry("one"))))["start/kernels/softmax.md"]
     )
 
 
@@ -420,7 +420,7 @@ def test_what_nobody_could_open_stands_apart() -> None:
     assert 'id="reading-lost"' in apart and "reading-lost" not in shown.partition("<li")[2]
     assert shown.count('<li class="ws-reading"') == FEWEST
     assert "Read next" not in shown  # it is no step for anybody
-    assert lists.every_row(around).count(lists.UNOPENED) == 1
+    assert reading_lists.all_readings_list(around).count(reading_lists.UNOPENED) == 1
     assert UNREAD not in one_list(surroundings(make(*many)))
     alone = one_list(surroundings(make(lost.replace("r0", "lost-too"))))
     assert alone.startswith(f'<p class="ws-unread">{UNREAD}</p>')
@@ -468,22 +468,24 @@ def test_an_archived_copy_is_linked_once() -> None:
 
 def test_what_has_no_page_is_named_without_a_link() -> None:
     shelf = make(plain_entry("one", "needs: [two]", "tags: [a-tag]"))
-    shelf.add(plain_entry("two").encode(), "docs/kernels/lost.yml", "kernels/lost")
-    text = one_list(Surroundings(shelf))
+    shelf.add_file(plain_entry("two").encode(), "docs/kernels/lost.yml", "kernels/lost")
+    text = one_list(ReadingContext(shelf))
     assert "Read first:</span> Title two</p>" in text
     assert '<span class="ws-tag">a-tag</span>' in text  # nor is there a page of all readings
-    assert '<span class="ws-topic">kernels/lost</span>' in lists.every_row(Surroundings(shelf))
+    assert '<span class="ws-topic">kernels/lost</span>' in reading_lists.all_readings_list(
+        ReadingContext(shelf)
+    )
 
 
 @pytest.mark.parametrize(
-    "fragment", [f"readings/{TOPIC}.md", f"start/{TOPIC}.md", lists.EVERY_FRAGMENT]
+    "fragment", [f"readings/{TOPIC}.md", f"start/{TOPIC}.md", reading_lists.EVERY_FRAGMENT]
 )
 def test_a_list_stands_on_its_own_page_only(trial: Trial, fragment: str) -> None:
     """Elsewhere its links would lead astray."""
     own = f'# Own\n\n--8<-- "readings/{TOPIC}.md"\n'
     trial.page(f"{TOPIC}.yml", LIST)
     trial.page(f"{TOPIC}.md", own)
-    trial.page(lists.EVERY_PAGE, f'# All\n\n--8<-- "{lists.EVERY_FRAGMENT}"\n')
+    trial.page(reading_lists.EVERY_PAGE, f'# All\n\n--8<-- "{reading_lists.EVERY_FRAGMENT}"\n')
     assert trial.shelf("check").stderr == ""
     trial.page("other.md", f'# Other\n\n--8<-- "{fragment}"\n')
     found = trial.shelf("check")
@@ -493,7 +495,7 @@ def test_a_list_stands_on_its_own_page_only(trial: Trial, fragment: str) -> None
 
 def test_an_empty_topic_says_so(site: dict[str, str]) -> None:
     assert f'<p class="ws-empty">{EMPTY}</p>' in site["models/empty.md"]
-    assert EMPTY in lists.every_row(Surroundings(Shelf()))
+    assert EMPTY in reading_lists.all_readings_list(ReadingContext(Shelf()))
 
 
 def test_the_contents_count_every_topic(site: dict[str, str]) -> None:
@@ -507,7 +509,7 @@ def test_the_contents_count_every_topic(site: dict[str, str]) -> None:
 
 def test_targets_are_those_of_the_anchors() -> None:
     shelf = Shelf()
-    shelf.add(SOFTMAX.encode(), "docs/kernels/softmax.yml", "kernels/softmax")
+    shelf.add_file(SOFTMAX.encode(), "docs/kernels/softmax.yml", "kernels/softmax")
     assert reading_targets(shelf) == {
         "online-softmax": "/kernels/softmax.md#reading-online-softmax",
         "flash": "/kernels/softmax.md#reading-flash",
@@ -516,15 +518,15 @@ def test_targets_are_those_of_the_anchors() -> None:
 
 def test_a_topic_without_a_page_is_not_in_the_contents() -> None:
     shelf = Shelf()
-    shelf.add(SOFTMAX.encode(), "docs/kernels/softmax.yml", "kernels/softmax")
-    assert "softmax" not in contents(shelf) and "0 readings in all" in contents(shelf)
-    assert list(fragments(Surroundings(shelf))) == ["readings/kernels/softmax.md"]
+    shelf.add_file(SOFTMAX.encode(), "docs/kernels/softmax.yml", "kernels/softmax")
+    assert "softmax" not in render_contents(shelf) and "0 readings in all" in render_contents(shelf)
+    assert list(render_lists(ReadingContext(shelf))) == ["readings/kernels/softmax.md"]
 
 
 def test_a_need_that_is_not_on_the_shelf_is_named_without_a_link() -> None:
     shelf = Shelf()
-    shelf.add(SOFTMAX.encode(), "docs/kernels/softmax.yml", "kernels/softmax")
-    assert "Read first:</span> roofline</p>" in one_list(Surroundings(shelf))
+    shelf.add_file(SOFTMAX.encode(), "docs/kernels/softmax.yml", "kernels/softmax")
+    assert "Read first:</span> roofline</p>" in one_list(ReadingContext(shelf))
 
 
 def test_hostile_texts_show_and_do_not_act(tmp_path: Path) -> None:
@@ -548,7 +550,7 @@ def test_hostile_texts_show_and_do_not_act(tmp_path: Path) -> None:
         "kernels/within.md": f"# X\n\n<div markdown>\n\n{singled}</div>\n",
         "kernels/single.md": f"# X\n\n{singled}",
     }
-    built = build(tmp_path, pages, Surroundings(shelf, PAGES, {}, EVERY))
+    built = build(tmp_path, pages, ReadingContext(shelf, PAGES, {}, EVERY))
     index = Page(built.pop("index.md"))
     assert HOSTILE[0] in index.text and "script" not in {tag for tag, _ in index.elements}
     for name, source in built.items():

@@ -10,17 +10,17 @@ from conftest import ROOT, Trial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpshelf.catalogue import paths
-from warpshelf.catalogue.lists import REFUSED
-from warpshelf.catalogue.paths import Stage
+from warpshelf.catalogue import learning_paths
+from warpshelf.catalogue.learning_paths import Stage
+from warpshelf.catalogue.reading_lists import REFUSED
 from warpshelf.core import pages
 from warpshelf.core.findings import Finding
 from warpshelf.core.pages import Page
 from warpshelf.core.project import Project
 from warpshelf.readings import model
 from warpshelf.readings.model import Kind, Reading, Shelf
-from warpshelf.render.exhibit import Exhibit
 from warpshelf.render.listings import Listing
+from warpshelf.render.snippet_page import SnippetPage
 
 
 def shelf(needs: dict[str, list[str]], snippets: dict[str, list[str]] | None = None) -> Shelf:
@@ -47,7 +47,7 @@ def order(stages: list[Stage]) -> list[str]:
 
 def build(on: Shelf, *goals: list[str]) -> list[Stage]:
     given = [{"stage": f"Stage {n}", "goals": names} for n, names in enumerate(goals, 1)]
-    built, findings = paths.paths(page(given), on)
+    built, findings = learning_paths.build_paths(page(given), on)
     assert findings == []
     return built["paths/a"]
 
@@ -74,10 +74,10 @@ def test_a_snippet_runs_after_the_first_reading_that_names_it() -> None:
     on = shelf({"a": [], "b": ["a"]}, {"a": ["stream"], "b": ["stream", "softmax"]})
     stages = build(on, ["b"])
     assert [step.snippets for step in stages[0].steps] == [("stream",), ("softmax",)]
-    text = paths.fragments(
+    text = learning_paths.render_paths(
         {"paths/a": stages},
         {"stream": "/kernels/bandwidth.md#snippet-stream"},
-        [Exhibit("stream", "kernel", "Copy *it*")],
+        [SnippetPage("stream", "kernel", "Copy *it*")],
     )["paths/a.md"]
     assert "2 readings, 2 snippets to run: about 1 h 5 min" in text
     assert "[stream](/kernels/bandwidth.md#snippet-stream)" in text
@@ -87,7 +87,7 @@ def test_a_snippet_runs_after_the_first_reading_that_names_it() -> None:
 
 def test_numbers_go_on_from_stage_to_stage() -> None:
     on = shelf({"a": [], "b": [], "c": []})
-    text = paths.fragments({"paths/a": build(on, ["a", "b"], ["c"])}, {})["paths/a.md"]
+    text = learning_paths.render_paths({"paths/a": build(on, ["a", "b"], ["c"])}, {})["paths/a.md"]
     assert re.findall(r'start="(\d)"', text) == ["1", "3"]
 
 
@@ -98,9 +98,9 @@ def test_pages_of_ours_are_steps_and_come_first_in_their_stage() -> None:
     )
     given = [{"stage": "One", "goals": ["a"], "pages": ["kernels/x"]},
              {"stage": "Two", "goals": ["b"]}]  # fmt: skip
-    built, findings = paths.paths({**page(given), "kernels/x": own}, on)
+    built, findings = learning_paths.build_paths({**page(given), "kernels/x": own}, on)
     assert findings == []
-    text = paths.fragments(built, {})["paths/a.md"]
+    text = learning_paths.render_paths(built, {})["paths/a.md"]
     assert "1 page here, 2 readings: about 1 h" in text and 'data-walk="62"' in text
     assert "[The &#42;x&#42;](/kernels/x.md)" in text and "page here · 2 min" in text
     steps = re.findall(r'data-step="(\S+)" data-minutes="(\d+)"', text)
@@ -129,17 +129,19 @@ CODE = "a = 1\n# --8<-- [start:kernel]\n" + "b = 2\n\n" * 30 + "# --8<-- [end:ke
 )
 def test_minutes_of_a_page_are_those_of_its_words_and_code(text: str, expected: int) -> None:
     code = [Listing("Python", "python", "x.py", CODE)]
-    shown = {"x": Exhibit("x", "kernel", "Title", code=code)}
-    assert paths.minutes_of_page(Page("a", "docs/a.md", {}, text), shown) == expected
+    shown = {"x": SnippetPage("x", "kernel", "Title", code=code)}
+    assert learning_paths.minutes_of_page(Page("a", "docs/a.md", {}, text), shown) == expected
 
 
 def test_minutes_of_a_reading_are_its_own_or_those_of_its_kind() -> None:
     reading = shelf({"a": []}).readings["a"]
-    assert paths.minutes_of_reading(reading) == paths.MINUTES["post"]
-    assert paths.minutes_of_reading(reading.model_copy(update={"minutes": 7})) == 7
-    rule = paths.minutes_rule()
-    assert all(paths.minutes_told(number) in rule for number in paths.MINUTES.values())
-    assert set(paths.MINUTES) == set(get_args(Kind))
+    assert learning_paths.minutes_of_reading(reading) == learning_paths.MINUTES["post"]
+    assert learning_paths.minutes_of_reading(reading.model_copy(update={"minutes": 7})) == 7
+    rule = learning_paths.minutes_rule()
+    assert all(
+        learning_paths.format_minutes(number) in rule for number in learning_paths.MINUTES.values()
+    )
+    assert set(learning_paths.MINUTES) == set(get_args(Kind))
 
 
 @pytest.mark.parametrize(
@@ -148,7 +150,7 @@ def test_minutes_of_a_reading_are_its_own_or_those_of_its_kind() -> None:
      (90, "1 h 30 min"), (599, "10 h"), (1250, "21 h"), (0, "0 min"), (58, "1 h")],
 )  # fmt: skip
 def test_minutes_are_told_as_exactly_as_they_are_known(number: int, told: str) -> None:
-    assert paths.minutes_told(number) == told
+    assert learning_paths.format_minutes(number) == told
 
 
 @given(st.data())
@@ -176,38 +178,38 @@ def test_a_circle_of_needs_ends() -> None:
 @pytest.mark.parametrize(
     ("path", "what", "mend"),
     [
-        ([], "path is no list of stages", paths.MEND),
-        ("softmax", "path is no list of stages", paths.MEND),
-        (["a"], "stage 1 of path is no object", paths.MEND),
-        ([{"stage": "A"}], "stage 1 of path lacks 'goals'", paths.MEND),
-        ([{"stage": 3, "goals": ["a"]}], "stage 1 of path.stage is 3", paths.MEND),
-        ([{"stage": "A", "goals": []}], "stage 1 of path has no goals", paths.MEND),
+        ([], "path is no list of stages", learning_paths.MEND),
+        ("softmax", "path is no list of stages", learning_paths.MEND),
+        (["a"], "stage 1 of path is no object", learning_paths.MEND),
+        ([{"stage": "A"}], "stage 1 of path lacks 'goals'", learning_paths.MEND),
+        ([{"stage": 3, "goals": ["a"]}], "stage 1 of path.stage is 3", learning_paths.MEND),
+        ([{"stage": "A", "goals": []}], "stage 1 of path has no goals", learning_paths.MEND),
         ([{"stage": "A", "goals": ["alpah"]}], "path names 'alpah', which no reading has as its id",
          "write alpha"),
-        ([{"stage": "A", "goals": "a"}], "stage 1 of path.goals is no list", paths.MEND),
-        ([{"stage": "A", "goals": [7]}], "stage 1 of path.goals[0] is 7", paths.MEND),
+        ([{"stage": "A", "goals": "a"}], "stage 1 of path.goals is no list", learning_paths.MEND),
+        ([{"stage": "A", "goals": [7]}], "stage 1 of path.goals[0] is 7", learning_paths.MEND),
         ([{"stage": "A", "goals": ["a"], "aim": 1}], "stage 1 of path has the unknown key 'aim'",
-         paths.MEND),
+         learning_paths.MEND),
         ([{"stage": "A", "goals": ["alpha", "alpha"]}], "names 'alpha' twice", "remove one"),
         ([{"stage": "A", "goals": ["a"], "pages": ["paths/b"]}],
          "path names 'paths/b', which is no page below docs/", "write paths/a"),
         ([{"stage": "A", "goals": ["a"], "pages": ["paths/a", "paths/a"]}],
          "names 'paths/a' twice", "remove one"),
         ([{"stage": "A", "goals": ["a"], "pages": "paths/a"}], "stage 1 of path.pages is no list",
-         paths.MEND),
+         learning_paths.MEND),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said(path: object, what: str, mend: str) -> None:
-    built, [finding] = paths.paths(page(path), shelf({"alpha": [], "a": []}))
+    built, [finding] = learning_paths.build_paths(page(path), shelf({"alpha": [], "a": []}))
     assert built == {"paths/a": []}
-    assert paths.ABSENT in paths.fragments(built, {})["paths/a.md"]
+    assert learning_paths.ABSENT in learning_paths.render_paths(built, {})["paths/a.md"]
     assert (finding.path, finding.what, finding.mend) == ("docs/paths/a.md", what, mend)
     assert finding.line is not None and finding.line >= 3
 
 
 def test_a_path_stands_among_the_paths() -> None:
     given = [{"stage": "A", "goals": ["a"]}]
-    _, [finding] = paths.paths(page(given, "kernels/a"), shelf({"a": []}))
+    _, [finding] = learning_paths.build_paths(page(given, "kernels/a"), shelf({"a": []}))
     assert finding == Finding(
         "docs/kernels/a.md",
         3,
@@ -238,13 +240,15 @@ def test_a_fault_costs_its_own_place_on_a_page_and_no_more(trial: Trial) -> None
     )
     built = trial.shelf("site")
     assert built.returncode == 1 and "docs/paths/a.md:4" in built.stderr
-    for page, note in (("session", REFUSED), ("paths/a", paths.ABSENT)):
+    for page, note in (("session", REFUSED), ("paths/a", learning_paths.ABSENT)):
         assert note in (trial.root / "site" / page / "index.html").read_text()
 
 
 def test_every_path_of_ours_is_whole() -> None:
     project = Project(ROOT)
-    built, findings = paths.paths(pages.load(project)[0], model.load(ROOT))
+    built, findings = learning_paths.build_paths(
+        pages.load_pages(project)[0], model.load_shelf(ROOT)
+    )
     assert findings == [] and len(built) == 4
     for where, stages in built.items():
         steps = [step for stage in stages for step in stage.steps]

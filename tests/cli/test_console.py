@@ -11,11 +11,11 @@ import pytest
 from conftest import ROOT
 from rich.console import Console
 
-from warpshelf.bench.forecast import Outlook
+from warpshelf.bench.eta import Eta
 from warpshelf.bench.pool import Job
 from warpshelf.bench.run import Plan, Verdict
 from warpshelf.cli import commands
-from warpshelf.cli.console import NOTEBOOKS, Reporter, summary
+from warpshelf.cli.console import NOTEBOOKS, Reporter, summary_lines
 from warpshelf.cli.links import links_app
 from warpshelf.core.findings import Finding
 from warpshelf.worker.task import Task
@@ -131,7 +131,7 @@ def old(day: str, commit: str | None = "2b9b864012e4") -> tuple[str, str | None]
 def test_the_end_says_what_ran_what_is_trusted_and_what_was_verified(
     verdicts: list[Verdict], lines: list[str]
 ) -> None:
-    assert summary(verdicts) == lines
+    assert summary_lines(verdicts) == lines
 
 
 def test_it_is_quiet_where_it_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,13 +144,13 @@ class Ten(Plan):
     verdicts = 10
 
 
-class Hour(Outlook):
+class Hour(Eta):
     """An hour is left."""
 
     def __init__(self) -> None:
         super().__init__()
 
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         return 3600.0
 
 

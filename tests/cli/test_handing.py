@@ -11,12 +11,12 @@ import synthetic
 from conftest import LIST, TOPIC, Trial, sound_snippet
 from signing import RUN, Sigstore, statement
 
-from warpshelf.cli import handing
+from warpshelf.cli import hand_in
 from warpshelf.contract import snippet
-from warpshelf.core.files import dump
+from warpshelf.core.files import dump_json
 from warpshelf.core.project import Project
 from warpshelf.records import bundle, schema, store
-from warpshelf.records.attestation import REPOSITORY, checksum
+from warpshelf.records.attestation import REPOSITORY, record_checksum
 from warpshelf.site import rendering
 
 KEY = "imaginary-g9-80gb"
@@ -34,21 +34,21 @@ def checked(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> Trial:
     trial.snippet("sound", sound_snippet().replace("Source  none", "Source  a-paper"))
     trial.page(f"{TOPIC}.yml", LIST)
     trial.page(f"{TOPIC}.md", f'# X\n\n--8<-- "readings/{TOPIC}.md"\n\n--8<-- "sound/whole.md"\n')
-    one = snippet.read(Project(trial.root), trial.root / "snippets/sound")
+    one = snippet.read_snippet(Project(trial.root), trial.root / "snippets/sound")
     found = synthetic.record(0, snippet="sound", digest=one.digest)
     del found["targets"]  # it has no views
-    store.put(one, synthetic.honest(found))
+    store.save_record(one, synthetic.honest(found))
     return trial
 
 
 def made(trial: Trial, **more: object) -> dict:
-    one = snippet.read(Project(trial.root), trial.root / "snippets/sound")
+    one = snippet.read_snippet(Project(trial.root), trial.root / "snippets/sound")
     return synthetic.honest(synthetic.record(snippet="sound", digest=one.digest)) | more
 
 
 def brought(trial: Trial, *records: dict) -> str:
     path = trial.root / "records.json"
-    path.write_text(bundle.text(records))
+    path.write_text(bundle.bundle_text(records))
     return str(path)
 
 
@@ -70,7 +70,7 @@ def test_a_nameless_record_asks_for_a_name(checked: Trial) -> None:
 def test_what_is_placed_by_hand_without_a_name_is_a_finding(checked: Trial) -> None:
     nameless = made(checked)
     del nameless["origin"]
-    (checked.root / PLACE).write_text(dump(nameless))
+    (checked.root / PLACE).write_text(dump_json(nameless))
     [line] = checked.shelf("check").stderr.splitlines()
     assert line.startswith(f"{PLACE}: does not say who made it; ")
 
@@ -108,7 +108,7 @@ def test_a_job_hands_in_by_its_attestation(checked: Trial, tmp_path: Path) -> No
     file, root, signed = brought(checked, record), tmp_path / "root.json", tmp_path / "a.json"
     root.write_text(sigstore.trusted_root())
     told = checked.shelf("checksums", file)
-    assert told.stdout == f"{checksum(record)}  {PLACE}\n"
+    assert told.stdout == f"{record_checksum(record)}  {PLACE}\n"
     digest, _, _ = told.stdout.partition(" ")
     signed.write_text(json.dumps(sigstore.bundle(statement([digest]))))
 
@@ -121,10 +121,10 @@ def test_a_job_hands_in_by_its_attestation(checked: Trial, tmp_path: Path) -> No
     assert done.returncode == 0 and done.stderr == f"handed in by the job {RUN}\n"
 
     # The very bytes that the job summed up are those that stand in the checkout.
-    assert (checked.root / PLACE).read_bytes() == schema.text(record).encode()
+    assert (checked.root / PLACE).read_bytes() == schema.record_text(record).encode()
     assert checked.shelf("check").returncode == 0
     project = Project(checked.root)
-    findings, _ = rendering.render(project)
+    findings, _ = rendering.render_project(project)
     assert findings == []
     page = unescape((project.fragments / "sound/provenance.md").read_text())
     assert f'<a href="{RUN}">run 17</a>' in page
@@ -144,13 +144,13 @@ def test_a_run_is_of_who_is_named_else_the_job_else_the_user(
     checked: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = Project(checked.root)
-    monkeypatch.setattr(handing.origins, "user", lambda root: {"who": "Grace Hopper"})
-    assert handing.of_run(project, "Ada", None) == {"who": "Ada"}
-    assert handing.of_run(project, None, None) == {"who": "Grace Hopper"}
-    assert handing.of_run(project, None, Path("records.json")) is None
+    monkeypatch.setattr(hand_in.origins, "user_origin", lambda root: {"who": "Grace Hopper"})
+    assert hand_in.run_origin(project, "Ada", None) == {"who": "Ada"}
+    assert hand_in.run_origin(project, None, None) == {"who": "Grace Hopper"}
+    assert hand_in.run_origin(project, None, Path("records.json")) is None
     server, _, run = RUN.partition(f"/{REPOSITORY}/actions/runs/")
     job = {"ACTIONS": "true", "SERVER_URL": server, "REPOSITORY": REPOSITORY, "RUN_ID": run}
     for name, value in job.items():
         monkeypatch.setenv(f"GITHUB_{name}", value)
-    assert handing.of_run(project, None, Path("records.json")) == {"job": RUN}
-    assert handing.of_run(project, "Ada", None) == {"who": "Ada"}
+    assert hand_in.run_origin(project, None, Path("records.json")) == {"job": RUN}
+    assert hand_in.run_origin(project, "Ada", None) == {"who": "Ada"}

@@ -20,7 +20,7 @@ from loopback import Web, serving
 from typer.testing import CliRunner
 
 from warpshelf.cli import commands, links
-from warpshelf.readings.model import load
+from warpshelf.readings.model import load_shelf
 from warpshelf.web import fetch
 
 FLAGS = ["--title", FIELDS["title"], "--kind", "post", "--why", FIELDS["why"]]
@@ -52,7 +52,7 @@ def test_the_command_line_starts_without_the_extras() -> None:
 
 
 def test_flags_are_enough_offline(shelf: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch, "client", lambda: pytest.fail("the web was asked"))
+    monkeypatch.setattr(fetch, "create_client", lambda: pytest.fail("the web was asked"))
     flags = ["--year", "2024", "--author", "Ada", "--author", "Bob", "--tag", "gpu", "--rating",
              "3", "--snippet", "softmax", "--level", "beginner", "--needs", "online-softmax",
              "--venue", "A blog", "--also", "code=https://github.com/a/b.git", "--also",
@@ -61,7 +61,7 @@ def test_flags_are_enough_offline(shelf: Trial, monkeypatch: pytest.MonkeyPatch)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("docs/kernels/softmax.yml:7: added 'how-a-gpu-waits'\n- id: how")
     assert done.stdout.endswith(listed(shelf.root).removeprefix(FIRST))
-    reading = load(shelf.root).readings["how-a-gpu-waits"]
+    reading = load_shelf(shelf.root).readings["how-a-gpu-waits"]
     assert (reading.authors, reading.tags, reading.year) == (["Ada", "Bob"], ["gpu"], 2024)
     assert (reading.snippets, reading.needs, reading.rating) == (["softmax"], ["online-softmax"], 3)
     assert [(version.what, version.url) for version in reading.also] == [
@@ -90,7 +90,7 @@ def test_without_a_network_the_flags_are_enough(shelf: Trial, web: Web) -> None:
     assert done.stderr == (
         "note: nothing was looked up: 127.0.0.1 answers 503 Service Unavailable\n"
     )
-    assert "how-a-gpu-waits" in load(shelf.root).readings
+    assert "how-a-gpu-waits" in load_shelf(shelf.root).readings
 
 
 def test_an_address_that_tells_nothing_is_no_trouble(shelf: Trial, web: Web) -> None:
@@ -111,7 +111,10 @@ def test_a_repository_that_moved_is_added_where_it_is(shelf: Trial, web: Web) ->
     done = add(shelf, "https://github.com/RRZE/gpu-benches", "--why", "W.")
     assert done.returncode == 0
     assert "that is taken: https://github.com/te42kyfo/gpu-benches\n" in done.stderr
-    assert load(shelf.root).readings["gpu-benches"].url == "https://github.com/te42kyfo/gpu-benches"
+    assert (
+        load_shelf(shelf.root).readings["gpu-benches"].url
+        == "https://github.com/te42kyfo/gpu-benches"
+    )
 
 
 def test_what_the_web_says_cannot_colour_the_terminal(shelf: Trial, web: Web) -> None:
@@ -158,7 +161,7 @@ runner = CliRunner()
 def answer(
     shelf: Trial, monkeypatch: pytest.MonkeyPatch, url: str, answers: list[str], *words: str
 ) -> tuple[int, str]:
-    monkeypatch.setattr(links, "_terminal", lambda: True)
+    monkeypatch.setattr(links, "_is_interactive", lambda: True)
     monkeypatch.chdir(shelf.root)
     asked = ["links", "add", url, "--topic", "kernels/softmax", *words]
     given = "".join(f"{line}\n" for line in answers)
@@ -171,7 +174,7 @@ def test_enter_accepts_what_was_found(
 ) -> None:
     status, said = answer(shelf, monkeypatch, PAPER, ["", "", "", "", "SOSP 2023", "", "", "W."])
     assert status == 0, said
-    reading = load(shelf.root).readings["efficient-memory-management-for-large"]
+    reading = load_shelf(shelf.root).readings["efficient-memory-management-for-large"]
     assert (reading.venue, reading.year, reading.level) == ("SOSP 2023", 2023, None)
     assert reading.authors == ["Woosuk Kwon", "Zhuohan Li", "Siyuan Zhuang"] and reading.also
     assert "Kind (paper, post, talk, code, docs, course, book, tool, site) [paper]: " in said
@@ -192,7 +195,7 @@ def test_a_wrong_answer_is_asked_for_again(
         "  tags 1 is 'GPU'", "  an entry needs why", "  why has 301 characters, over the limit",
     ):  # fmt: skip
         assert line in said
-    [reading] = load(shelf.root).topics["kernels/softmax"].readings[1:]
+    [reading] = load_shelf(shelf.root).topics["kernels/softmax"].readings[1:]
     assert (reading.authors, reading.year, reading.venue) == ([], None, "arXiv")
     assert (reading.level, reading.tags, reading.why) == ("advanced", ["gpu", "memory"], "W.")
 
@@ -203,7 +206,7 @@ def test_flags_are_not_asked_for(shelf: Trial, monkeypatch: pytest.MonkeyPatch) 
     assert status == 0, said
     asked = re.findall(r"^(Title|Kind|Authors|Year|Venue|Level|Tags|Why)\b", said, re.MULTILINE)
     assert asked == ["Venue", "Level"]
-    assert load(shelf.root).readings["how-a-gpu-waits"].level == "beginner"
+    assert load_shelf(shelf.root).readings["how-a-gpu-waits"].level == "beginner"
 
 
 def test_a_title_in_another_script_asks_for_its_language(
@@ -214,7 +217,7 @@ def test_a_title_in_another_script_asks_for_its_language(
     status, said = answer(shelf, monkeypatch, URL, answers)
     assert status == 0, said
     assert "  title is not in English; set lang" in said and "  an entry needs title_en" in said
-    reading = load(shelf.root).readings["pipelines"]
+    reading = load_shelf(shelf.root).readings["pipelines"]
     assert (reading.title, reading.lang, reading.title_en) == ("流水线并行", "zh", "Pipelines")
 
 
@@ -275,5 +278,5 @@ def test_a_terminal(shelf: Trial, web: Web) -> None:
                     said += "\n"
     assert process.wait(10) == 0, said
     os.close(ours)
-    [reading] = load(shelf.root).topics["kernels/softmax"].readings[1:]
+    [reading] = load_shelf(shelf.root).topics["kernels/softmax"].readings[1:]
     assert (reading.why, reading.year) == ("How pages help.", 2023)

@@ -11,17 +11,17 @@ import pytest
 from conftest import ROOT, Trial, sound_snippet
 from looking import FIRST, SOURCE, view
 
-from warpshelf.bench import looking
+from warpshelf.bench import make_views
 from warpshelf.contract import snippet
 from warpshelf.core.project import Project
-from warpshelf.look import kept
+from warpshelf.look import view_store
 from warpshelf.look.view import View
 
 
 def keep(trial: Trial, *views: View) -> None:
     """Keep views as those of the snippet `transpose` of a trial project."""
-    one = snippet.read(Project(trial.root), trial.root / "snippets" / "transpose")
-    kept.write(one, views)
+    one = snippet.read_snippet(Project(trial.root), trial.root / "snippets" / "transpose")
+    view_store.write_views(one, views)
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def made(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> Trial:
     text = "\n" * (FIRST - 1) + "\n".join(SOURCE) + "\n"
     (folder / "transpose.cu").write_text(text, encoding="utf-8")
     keep(trial, *(view(name, arch) for name in ("naive", "tiled") for arch in ("sm_80", "sm_90")))
-    monkeypatch.setattr(looking, "_made", None)
+    monkeypatch.setattr(make_views, "_make_views", None)
     monkeypatch.setenv("COLUMNS", "100")
     return trial
 

@@ -9,7 +9,7 @@ from conftest import Trial
 from synthetic import facts, honest, record
 from versioned import NAME, SLUG, Repository, times
 
-from warpshelf.core.files import dump
+from warpshelf.core.files import dump_json
 from warpshelf.records import bundle, history
 
 OLD = "sha256:" + "1" * 64
@@ -154,7 +154,7 @@ def test_a_reason_needs_something_to_explain(repository: Repository) -> None:
     assert repository.place().read_bytes() == before
     done = trial.shelf(*HISTORY, "--because", "why", "--machine", key, "--json")
     assert json.loads(done.stdout)["written"] == "snippets/sound/slower.yml"
-    [reason] = history.load(repository.project, NAME).items()
+    [reason] = history.load_reasons(repository.project, NAME).items()
     assert reason == ((key, "2032-01-01T00:00:00Z"), "why")
 
 
@@ -182,7 +182,7 @@ def test_one_record_beside_the_newest_of_its_kind_or_of_any_gpu(
 
 def test_any_two_records(repository: Repository) -> None:
     file = repository.root / "mine.json"
-    file.write_text(dump(repository.made(times(2), times(1, n=64))))
+    file.write_text(dump_json(repository.made(times(2), times(1, n=64))))
     done = repository.trial.shelf(
         *COMPARE, "--with", "imaginary-z1", "--with", "mine.json", "--json"
     )
@@ -201,18 +201,18 @@ def test_a_record_in_a_bundle(repository: Repository) -> None:
     cpu = record(0, snippet=NAME)
     foreign = record()
     file = repository.root / "records.json"
-    file.write_text(bundle.text([foreign, cpu, mine]))
+    file.write_text(bundle.bundle_text([foreign, cpu, mine]))
     compare = (*COMPARE, "--with", "records.json")
     assert "records.json#imaginary-g9-80gb" in repository.trial.shelf(*compare).stdout
     assert "records.json#cpu" in repository.trial.shelf(
         *COMPARE, "--with", "records.json#cpu", "--with", SLUG
     ).stdout  # fmt: skip
-    file.write_text(bundle.text([cpu, mine, other]))
+    file.write_text(bundle.bundle_text([cpu, mine, other]))
     done = repository.trial.shelf(*compare)
     assert done.returncode == 1 and "has 3 records of sound: cpu, " in done.stderr
     named = (*COMPARE, "--with", "records.json#imaginary-z1")
     assert "then records.json#imaginary-z1" in repository.trial.shelf(*named).stdout
-    file.write_text(bundle.text([foreign]))
+    file.write_text(bundle.bundle_text([foreign]))
     assert "has no record of sound" in repository.trial.shelf(*compare).stderr
 
 
@@ -247,7 +247,7 @@ def test_errors_and_facts_where_there_are_no_times(repository: Repository) -> No
     one = record(0, snippet=NAME, facts=facts())
     other = record(0, snippet=NAME, facts=facts()[:1])
     for name, found in (("one.json", one), ("other.json", other)):
-        (repository.root / name).write_text(dump(found))
+        (repository.root / name).write_text(dump_json(found))
     text = repository.trial.shelf(*COMPARE, "--with", "one.json", "--with", "other.json").stdout
     assert "Nothing else was different" in text and "3.10e-8" in text and "FLOPs" in text
 
@@ -270,7 +270,7 @@ def test_import_says_why_a_record_is_put_beside_another(repository: Repository) 
     repository.put(honest(repository.cpu(times(1))), "cpu")
     file = repository.root / "records.json"
     small = repository.cpu()["cases"][0]
-    file.write_text(bundle.text([honest(repository.made(small, times(3)))]))
+    file.write_text(bundle.bundle_text([honest(repository.made(small, times(3)))]))
     done = repository.trial.shelf("import", "records.json", "--by", "Ada Lovelace")
     assert done.returncode == 0, done.stderr
     written, told = done.stdout.splitlines()

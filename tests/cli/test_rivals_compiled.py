@@ -13,8 +13,8 @@ from looking import view
 from warpshelf.contract import snippet
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.project import Project
-from warpshelf.look import builds, kept
-from warpshelf.site import exhibits
+from warpshelf.look import builds, view_store
+from warpshelf.site import build_snippet_pages
 
 pytest.importorskip("triton")
 
@@ -65,8 +65,8 @@ def sound(trial: Trial, clones: Path) -> Snippet:
     folder = trial.snippet("transpose", sound_snippet()).parent
     commit = git(clones / "owner" / "library", "rev-parse", "HEAD")
     (folder / "rivals.yml").write_text(ENTRY.format(commit=commit))
-    one = snippet.read(Project(trial.root), folder)
-    kept.write(one, [view("naive") | {"compiler": compiler()}])
+    one = snippet.read_snippet(Project(trial.root), folder)
+    view_store.write_views(one, [view("naive") | {"compiler": compiler()}])
     return one
 
 
@@ -77,7 +77,7 @@ def compiler() -> str:
 
 
 def said(one: Snippet) -> list[str]:
-    return [str(finding) for finding in exhibits.check_rivals(one)]
+    return [str(finding) for finding in build_snippet_pages.check_rivals(one)]
 
 
 def change(one: Snippet, old: str, new: str) -> None:
@@ -98,19 +98,19 @@ def test_a_kernel_is_compiled_kept_and_current(trial: Trial, sound: Snippet, clo
         "nothing changed in snippets/transpose/rivals.json\n"
     )
     assert said(sound) == []
-    kept_view = kept.summaries_of(sound)[0][0]
-    ((pair,), findings) = exhibits.paired(sound, [kept_view])
+    kept_view = view_store.load_summaries(sound)[0][0]
+    ((pair,), findings) = build_snippet_pages.pair_rivals(sound, [kept_view])
     assert findings == [] and pair.archs == ["sm_90"] and pair.answer.compiler == compiler()
     assert pair.answer.builds["sm_90"]["loop"] == {}
     assert pair.answer.builds["sm_90"]["bytes"] == 8  # one load and one store of 4 bytes a lane
     # It is none of what a record is bound to.
-    assert snippet.read(sound.project, sound.folder).digest == sound.digest
+    assert snippet.read_snippet(sound.project, sound.folder).digest == sound.digest
 
     change(sound, "BLOCK: 128", "BLOCK: 256")
     stale = said(sound)
     assert len(stale) == 2 and "not compiled as its entry has it" in stale[0]
     assert "rivals.json: has 1 of kernels that rivals.yml does not name" in stale[1]
-    assert exhibits.paired(sound, [kept_view])[0] == []
+    assert build_snippet_pages.pair_rivals(sound, [kept_view])[0] == []
     change(sound, "BLOCK: 256", "BLOCK: 128")
     change(sound, "transpose_naive", "transpose_tiled")
     (told,) = said(sound)
@@ -133,14 +133,14 @@ def test_a_kernel_is_compiled_kept_and_current(trial: Trial, sound: Snippet, clo
 def test_what_cannot_be_compiled_is_told_and_nothing_is_lost(
     trial: Trial, sound: Snippet, clones: Path, old: str, new: str, says: str
 ) -> None:
-    before = {"sha256:" + "0" * 64: builds.Answer("Triton 1", {})}
-    builds.write(sound.folder, before)
+    before = {"sha256:" + "0" * 64: builds.CompiledRival("Triton 1", {})}
+    builds.write_rivals(sound.folder, before)
     change(sound, old, new)
     done = trial.shelf("rivals", "transpose", "--checkouts", str(clones))
     assert done.returncode == 1
     (told,) = done.stderr.splitlines()
     assert told.startswith("snippets/transpose/rivals.yml:") and says in told
-    assert builds.load(sound.folder, "")[0] == before
+    assert builds.load_rivals(sound.folder, "")[0] == before
 
 
 def test_a_commit_that_is_not_there_and_a_snippet_without_entries(
@@ -187,8 +187,8 @@ def test_a_language_of_its_own_needs_no_clone(trial: Trial, sound: Snippet) -> N
     assert (done.returncode, done.stderr) == (0, "")
     assert "compiling scale of triton" in done.stdout
     assert said(sound) == []
-    kept_view = kept.summaries_of(sound)[0][0]
-    ((pair,), _) = exhibits.paired(sound, [kept_view])
+    kept_view = view_store.load_summaries(sound)[0][0]
+    ((pair,), _) = build_snippet_pages.pair_rivals(sound, [kept_view])
     assert pair.answer.compiler.startswith("triton 3.")
     assert pair.answer.builds["sm_90"]["bytes"] == 8
     (sound.folder / "in_own.py").write_text(KERNEL + BINARY + "# changed\n")
@@ -224,10 +224,10 @@ def test_a_file_that_is_broken_is_told(sound: Snippet, change_to, says: str) -> 
         "products": 0,
         "bytes": 8,
     }
-    answers = {"sha256:" + "0" * 64: builds.Answer("Triton 1", {"sm_90": build})}
-    builds.write(sound.folder, answers)
+    answers = {"sha256:" + "0" * 64: builds.CompiledRival("Triton 1", {"sm_90": build})}
+    builds.write_rivals(sound.folder, answers)
     path = sound.folder / builds.FILE
     path.write_text(change_to(json.loads(path.read_text())))
-    found, (finding,) = builds.load(sound.folder, "snippets/transpose")
+    found, (finding,) = builds.load_rivals(sound.folder, "snippets/transpose")
     assert found == {}
     assert finding.path == "snippets/transpose/rivals.json" and says in finding.what

@@ -42,20 +42,20 @@ def read(name: str) -> str:
 def test_an_anchor_names_the_function_and_counts_within_it() -> None:
     text = "import math\n\n\ndef f(x):\n    def g():\n        return 1\n    return g\n"
     anchors = Anchors(text, ".py")
-    assert [anchors.of(n) for n in (1, 4, 5, 6, 7)] == ["+0", "f+0", "f.g+0", "f.g+1", "f+2"]
-    assert anchors.of(2) == anchors.of(3) == anchors.of(1)
-    assert anchors.of(99) == anchors.of(7)
+    assert [anchors.anchor_at(n) for n in (1, 4, 5, 6, 7)] == ["+0", "f+0", "f.g+0", "f.g+1", "f+2"]
+    assert anchors.anchor_at(2) == anchors.anchor_at(3) == anchors.anchor_at(1)
+    assert anchors.anchor_at(99) == anchors.anchor_at(7)
 
 
 def test_decorators_belong_to_what_they_decorate() -> None:
     anchors = Anchors("@jit\ndef f():\n    pass\n@jit\nclass F:\n    x = 1\n", ".py")
-    assert [anchors.of(n)[:2] for n in range(1, 7)] == ["f+"] * 3 + ["F+"] * 3
-    assert anchors.line(anchors.of(1)) == 1
+    assert [anchors.anchor_at(n)[:2] for n in range(1, 7)] == ["f+"] * 3 + ["F+"] * 3
+    assert anchors.find_line(anchors.anchor_at(1)) == 1
 
 
 def test_kernels_of_cpp_are_found_by_name() -> None:
     anchors = Anchors(KERNELS, ".cu")
-    names = [anchors.of(n).rpartition("+")[0] for n in (1, 3, 6, 8, 10, 11, 12, 15)]
+    names = [anchors.anchor_at(n).rpartition("+")[0] for n in (1, 3, 6, 8, 10, 11, 12, 15)]
     inner = ["namespace.Pack", "namespace.Pack.sum", "namespace"]
     assert names == ["", *inner, "twice", "twice~2", "scale", "scale"]
 
@@ -68,7 +68,7 @@ def test_each_line_on_which_something_starts_comes_back(name: str) -> None:
     else:
         lines = {node.lineno for node in ast.walk(ast.parse(text)) if isinstance(node, ast.stmt)}
         lines -= {node.lineno for node in docstrings(text)}
-    assert {line for line in lines if anchors.line(anchors.of(line)) != line} == set()
+    assert {line for line in lines if anchors.find_line(anchors.anchor_at(line)) != line} == set()
 
 
 def docstrings(text: str) -> list[ast.stmt]:
@@ -100,8 +100,8 @@ def test_comments_and_docstrings_move_no_anchor_of_python(name: str, seed: int) 
         moved += len(instead) - 1
     after = Anchors("\n".join(each for one in told.values() for each in one), ".py")
     for line in set(starts) - wordy:
-        assert after.of(now[line]) == before.of(line)
-        assert after.line(before.of(line)) == now[line]
+        assert after.anchor_at(now[line]) == before.anchor_at(line)
+        assert after.find_line(before.anchor_at(line)) == now[line]
 
 
 @pytest.mark.parametrize("name", PYTHON)
@@ -114,8 +114,8 @@ def test_another_layout_moves_no_anchor_of_python(name: str) -> None:
             twins.setdefault(node.lineno, set()).add(twin.lineno)  # type: ignore[attr-defined]
     before, after = Anchors(text, ".py"), Anchors(new, ".py")
     for line in {n.lineno for n in ast.walk(old) if isinstance(n, ast.stmt)}:
-        if before.line(before.of(line)) == line:
-            assert after.line(before.of(line)) in twins[line]
+        if before.find_line(before.anchor_at(line)) == line:
+            assert after.find_line(before.anchor_at(line)) in twins[line]
 
 
 @settings(max_examples=12)
@@ -136,15 +136,15 @@ def test_comments_and_layout_move_no_anchor_of_cpp(name: str, seed: int) -> None
     for (_, was), there in zip(old, now, strict=True):
         first.setdefault(was, there)
     for was, there in first.items():
-        assert after.line(before.of(was)) == there
+        assert after.find_line(before.anchor_at(was)) == there
 
 
 def test_what_is_no_place_of_a_file_is_told() -> None:
     anchors = Anchors("def f():\n    pass\n", ".py")
     for anchor in ("g+0", "f+99", "f", "f+x", ""):
         with pytest.raises(LookupError, match="run its snippet again"):
-            anchors.line(anchor)
-    assert anchors.line("f+0") == 1
+            anchors.find_line(anchor)
+    assert anchors.find_line("f+0") == 1
     with pytest.raises(ValueError, match="Python and C"):
         Anchors("x", ".rs")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from warpshelf.contract import architectures, syntax
-from warpshelf.records import agreement
+from warpshelf.records import claim_check
 
 KNOWN = (75, 80, 86, 89, 90, 100, 103, 120)
 
@@ -26,11 +26,11 @@ KNOWN = (75, 80, 86, 89, 90, 100, 103, 120)
     ],
 )
 def test_a_form_covers_what_it_says(value: object, covered: set[int], said: str) -> None:
-    found = architectures.parse(value)
+    found = architectures.parse_architectures(value)
     assert {sm for sm in KNOWN if found.covers(sm)} == covered
     assert str(found) == said
-    assert found.refusal(75) == f"needs {said}; this GPU is SM 75"
-    assert all(found.refusal(sm) is None for sm in covered)
+    assert found.refusal_reason(75) == f"needs {said}; this GPU is SM 75"
+    assert all(found.refusal_reason(sm) is None for sm in covered)
 
 
 def test_the_known_architectures_have_cards() -> None:
@@ -40,9 +40,9 @@ def test_the_known_architectures_have_cards() -> None:
 
 def test_the_reason_is_part_of_the_refusal() -> None:
     needs = {"sm": ">=80", "why": "bf16", "variants": {"a": {"sm": 90, "why": "wgmma"}}}
-    whole, own = architectures.of(needs, "a")
-    assert whole.refusal(75) == "needs SM 80 or above (bf16); this GPU is SM 75"
-    assert own.refusal(80) == "needs SM 90 (wgmma); this GPU is SM 80"
+    whole, own = architectures.required_architectures(needs, "a")
+    assert whole.refusal_reason(75) == "needs SM 80 or above (bf16); this GPU is SM 75"
+    assert own.refusal_reason(80) == "needs SM 90 (wgmma); this GPU is SM 80"
 
 
 @pytest.mark.parametrize(
@@ -52,18 +52,18 @@ def test_the_reason_is_part_of_the_refusal() -> None:
 )  # fmt: skip
 def test_anything_else_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match=r"none of 90, \[90, 100\], "):
-        architectures.parse(value)
+        architectures.parse_architectures(value)
 
 
 def test_a_variant_must_suit_the_snippet_and_itself() -> None:
     needs = {"sm": ">=80", "variants": {"wgmma": {"sm": 90}, "plain": {"cpu": "no"}}}
     covered = {
-        name: [sm for sm in KNOWN if architectures.covered(needs, name, sm)]
+        name: [sm for sm in KNOWN if architectures.is_covered(needs, name, sm)]
         for name in ("wgmma", "plain", None)
     }
     assert covered["wgmma"] == [90]
     assert covered["plain"] == covered[None] == [80, 86, 89, 90, 100, 103, 120]
-    assert architectures.covered({}, "any", 75)
+    assert architectures.is_covered({}, "any", 75)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_variant_must_suit_the_snippet_and_itself() -> None:
     ],
 )
 def test_a_kernel_for_one_architecture_is_compiled_for_it(needs: dict, arch: str) -> None:
-    assert architectures.compiled_for(needs) == arch
+    assert architectures.nvcc_target(needs) == arch
 
 
 def floor(root: Path, text: str, **others: str) -> dict[str, str] | None:
@@ -87,7 +87,7 @@ def floor(root: Path, text: str, **others: str) -> dict[str, str] | None:
     folder.mkdir(parents=True)
     for name, body in {"one": text, **others}.items():
         (folder / f"{name}.py").write_text(body)
-    return architectures.floor(root, syntax.parse(folder / "one.py"))
+    return architectures.language_minimum(root, syntax.parse_python(folder / "one.py"))
 
 
 @pytest.mark.parametrize(
@@ -116,13 +116,15 @@ def test_what_a_snippet_imports_of_another_counts(tmp_path: Path) -> None:
 
 def test_it_holds_beside_what_needs_says() -> None:
     needs = {"sm": "75-90", architectures.LANGUAGE: dict(architectures.TILES)}
-    assert [sm for sm in architectures.KNOWN if architectures.covered(needs, None, sm)] == [
+    assert [sm for sm in architectures.KNOWN if architectures.is_covered(needs, None, sm)] == [
         80, 86, 89, 90,
     ]  # fmt: skip
-    said = [each.refusal(75) for each in architectures.of(needs)]
+    said = [each.refusal_reason(75) for each in architectures.required_architectures(needs)]
     assert said == [
         None,
         "needs SM 80 or above (Triton multiplies tiles from there on); this GPU is SM 75",
     ]
-    assert agreement.excuse(needs, "any", 75) == said[1]  # so a record from there may skip it
-    assert agreement.excuse(needs, "any", 86) is None
+    assert (
+        claim_check.skip_reason(needs, "any", 75) == said[1]
+    )  # so a record from there may skip it
+    assert claim_check.skip_reason(needs, "any", 86) is None

@@ -63,11 +63,11 @@ def root(tmp_path: Path) -> Path:
 
 
 def digest(root: Path) -> str:
-    return digests.of_folder(root, root / "snippets" / "mine")
+    return digests.folder_digest(root, root / "snippets" / "mine")
 
 
 def test_the_files_that_count(root: Path) -> None:
-    found = digests.files(root, root / "snippets" / "mine")
+    found = digests.dependency_files(root, root / "snippets" / "mine")
     assert {path.relative_to(root).as_posix() for path in found} == COUNTED
     assert found == sorted(found)
 
@@ -304,7 +304,7 @@ def shelf(tmp_path: Path) -> Path:
 
 def all_digests(root: Path) -> dict[str, str]:
     folders = sorted(path.parent for path in root.glob("snippets/*/cases.py"))
-    return {folder.name: digests.of_folder(root, folder) for folder in folders}
+    return {folder.name: digests.folder_digest(root, folder) for folder in folders}
 
 
 def test_an_edit_of_a_shared_file_makes_stale_what_uses_the_changed_name(shelf: Path) -> None:
@@ -349,14 +349,14 @@ def test_the_order_of_sets_changes_no_digest(shelf: Path) -> None:
     """Some modules of this one count whole after names of theirs did, or before."""
     folder = shelf / "snippets" / "simulator"
     code = "import sys, pathlib; from warpshelf.contract import digest; "
-    code += "print(digest.of_folder(*map(pathlib.Path, sys.argv[1:])))"
+    code += "print(digest.folder_digest(*map(pathlib.Path, sys.argv[1:])))"
     found = set()
     for seed in "12":
         known = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
         words = [sys.executable, "-c", code, str(shelf), str(folder)]
         done = subprocess.run(words, env=known, capture_output=True, text=True, check=True)
         found.add(done.stdout.strip())
-    assert found == {digests.of_folder(shelf, folder)}
+    assert found == {digests.folder_digest(shelf, folder)}
 
 
 def test_what_files_come_to_is_kept_and_what_is_damaged_is_made_anew(root: Path) -> None:
@@ -365,12 +365,12 @@ def test_what_files_come_to_is_kept_and_what_is_damaged_is_made_anew(root: Path)
     lines = kept.read_text().splitlines()
     assert len(lines) == len(COUNTED - {"snippets/tiles/table.txt"})
     kept.write_text("\n".join((lines[0][:40], "[]", "[[], 1]", '["a", {}]', *lines[1:], "")))
-    definitions.kept_of.cache_clear()
+    definitions.cached_sources.cache_clear()
     assert digest(root) == before
     assert len(kept.read_text().splitlines()) == len(lines) + 4
     kept.unlink()
     kept.mkdir()  # which cannot be written to
-    definitions.kept_of.cache_clear()
+    definitions.cached_sources.cache_clear()
     assert digest(root) == before
 
 
@@ -381,7 +381,7 @@ def test_a_file_comes_to_the_same_under_every_python(tmp_path: Path) -> None:
         "    return f'a{a!r:>{c}}' 'b' f'{{{b=}', {**d, 1e400: u'é'}, b''[...:2j], -1\n"
         "class C(A, b=1):\n    x: int\n"
     )
-    made = definitions.of(tmp_path, text.encode(), ".py")
+    made = definitions.digest_source(tmp_path, text.encode(), ".py")
     assert made.whole == "82dea853d2a77778219b64c1fc2296e2"
 
 

@@ -27,13 +27,13 @@ def told(trial: Trial) -> Callable[..., list[str]]:
             text = file.read_text()
             assert old in text
             file.write_text(text.replace(old, new, 1))
-        return [str(finding) for finding in mutants.check(one(trial))]
+        return [str(finding) for finding in mutants.check_mutants(one(trial))]
 
     return edited
 
 
 def one(trial: Trial) -> Snippet:
-    found = snippet.read(Project(trial.root), trial.root / "snippets" / "sound")
+    found = snippet.read_snippet(Project(trial.root), trial.root / "snippets" / "sound")
     assert not found.findings
     return found
 
@@ -44,14 +44,14 @@ def test_a_sound_list_has_no_finding(told) -> None:
 
 def test_a_mutant_changes_every_place(trial: Trial) -> None:
     trial.sound()
-    made, findings = mutants.load(one(trial))
+    made, findings = mutants.load_mutants(one(trial))
     assert findings == []
     assert [mutant.name for mutant in made] == [
         "writes nothing", "adds one", "leaves a term out", "doubles its input"
     ]  # fmt: skip
     assert [mutant.line for mutant in made] == [1, 4, 7, 10]
     change = mutants.Mutant("x", "a", "bb", "sound.py", 2)
-    assert change.of("banana") == "bbbnbbnbb"
+    assert change.mutate_text("banana") == "bbbnbbnbb"
 
 
 @pytest.mark.parametrize(
@@ -130,5 +130,5 @@ def test_a_function_that_makes_rows_may_take_the_names_as_it_likes(told) -> None
 def test_only_kernels_have_mutants(trial: Trial, kind: str) -> None:
     (trial.root / "README.md").write_text("")
     trial.shelf("new", "given", "--kind", kind)
-    found = snippet.read(Project(trial.root), trial.root / "snippets" / "given")
-    assert not found.findings and mutants.check(found) == []
+    found = snippet.read_snippet(Project(trial.root), trial.root / "snippets" / "given")
+    assert not found.findings and mutants.check_mutants(found) == []

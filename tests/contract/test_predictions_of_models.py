@@ -87,13 +87,15 @@ def test_whatever_comes_back_is_judged(value: object) -> None:
 
 
 def test_errors_are_told_by_set_and_fitted_rows_do_not_count() -> None:
-    assert [one.words for one in rules.by_set(predictions())] == [
+    assert [one.words for one in rules.errors_by_set(predictions())] == [
         "Paper, table 1: 2 rows, 1 fitted, mean 5.0 %, median 5.0 %, worst 6.0 %; "
         "1 within 5 %, 2 within 10 %",
         "Blog: 1 row, mean 50.0 %, median 50.0 %, worst 50.0 %; 0 within 5 %, 0 within 10 %",
     ]
     fitted = [predictions()[0]]
-    assert [one.words for one in rules.by_set(fitted)] == ["Paper, table 1: no rows, 1 fitted"]
+    assert [one.words for one in rules.errors_by_set(fitted)] == [
+        "Paper, table 1: no rows, 1 fitted"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -109,11 +111,11 @@ def test_errors_are_told_by_set_and_fitted_rows_do_not_count() -> None:
     ],
 )
 def test_a_goal_is_met_by_the_rows_of_its_sets(asked: dict, met: bool, told: str) -> None:
-    assert rules.reached(asked, predictions()) == (met, told)
+    assert rules.judge_goal(asked, predictions()) == (met, told)
 
 
 def test_what_a_goal_asks_for_is_said() -> None:
-    assert [rules.asked(one) for one in goals()] == [
+    assert [rules.describe_goal(one) for one in goals()] == [
         "100 % of rows within 10 %",
         "median error at most 6 %",
     ]
@@ -128,5 +130,5 @@ def test_a_looser_goal_is_met_wherever_a_stricter_one_is(pairs: list[tuple[float
     ]  # fmt: skip
     if all(fitted for _, fitted in pairs):
         return
-    told = [rules.reached(goal(sets=["s"], within=limit), rows)[0] for limit in (0.1, 0.3, 1.0)]
+    told = [rules.judge_goal(goal(sets=["s"], within=limit), rows)[0] for limit in (0.1, 0.3, 1.0)]
     assert told == sorted(told) and told[-1]

@@ -61,7 +61,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 @pytest.mark.exhaustive("every kind of a new snippet, verified whole")
 def test_every_kind_is_sound_as_written(made: Made) -> None:
-    found = {one.id: one for one in snippet.discover(Project(made.trial.root))}
+    found = {one.id: one for one in snippet.discover_snippets(Project(made.trial.root))}
     assert {one.id: one.findings for one in found.values()} == {
         name: () for name, _ in KINDS.values()
     }
@@ -83,7 +83,7 @@ def test_every_kind_passes(made: Made) -> None:
 def test_the_record_holds_what_was_checked(made: Made, kind: str) -> None:
     name, first = KINDS[kind]
     [path] = (made.trial.root / "snippets" / name / "results").glob("*.json")
-    record = store.load(Project(made.trial.root), path)
+    record = store.load_record(Project(made.trial.root), path)
     assert record["demo"].splitlines()[0] == first
     if kind in ("triton", "cuda"):
         verdicts = [row["verdict"] for case in record["cases"] for row in case["results"]]
@@ -96,9 +96,9 @@ def test_the_record_holds_what_was_checked(made: Made, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["triton", "cuda"])
 def test_its_cases_kill_the_mutants_that_they_claim(made: Made, kind: str) -> None:
     project = Project(made.trial.root)
-    one = snippet.read(project, project.snippets / KINDS[kind][0])
-    assert mutants.check(one) == []
-    found = judging.matrix(one)
+    one = snippet.read_snippet(project, project.snippets / KINDS[kind][0])
+    assert mutants.check_mutants(one) == []
+    found = judging.run_mutants(one)
     assert found.findings() == []
     assert len(found.mutants) >= mutants.FEWEST
 

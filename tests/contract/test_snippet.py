@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warpshelf.contract.demands import NEEDED, SECTIONS
-from warpshelf.contract.snippet import Snippet, discover, read, split_docstring
+from warpshelf.contract.snippet import Snippet, discover_snippets, read_snippet, split_docstring
 from warpshelf.core.project import Project
 
 PROGRAM = '''"""Averaging over ranks.
@@ -54,7 +54,7 @@ def given_source(project: Project, text: str | bytes, name: str = "given") -> Sn
     write_snippet(folder, PROGRAM if isinstance(text, bytes) else text)
     if isinstance(text, bytes):
         (folder / f"{name}.py").write_bytes(text)
-    return read(project, folder)
+    return read_snippet(project, folder)
 
 
 def lines(project: Project, text: str | bytes) -> list[str]:
@@ -141,7 +141,7 @@ def test_a_missing_demo_is_told(project: Project, text: str) -> None:
 def test_both_files_must_be_there(project: Project, missing: str) -> None:
     folder = given_source(project, sound_snippet()).folder
     (folder / missing).unlink()
-    [found] = read(project, folder).findings
+    [found] = read_snippet(project, folder).findings
     assert str(found).startswith(f"snippets/given/{missing}: is missing; ")
 
 
@@ -207,7 +207,7 @@ def test_a_line_too_wide_to_be_shown_is_told(project: Project, name: str) -> Non
     path = folder / name
     before = path.read_text() if path.exists() else ""
     path.write_text(f"{before}# {'x' * 86}\n# {'x' * 87}\n")
-    [found] = read(project, folder).findings
+    [found] = read_snippet(project, folder).findings
     number = before.count("\n") + 2
     assert str(found) == f"snippets/given/{name}:{number}: is 89 columns wide; keep it to 88"
 
@@ -217,7 +217,7 @@ def test_the_path_is_left_alone(project: Project, file: str) -> None:
     folder = given_source(project, PROGRAM).folder
     path = folder / file
     path.write_text(f"{path.read_text()}\n\nimport sys\n\nsys.path.insert(0, '')\n")
-    [found] = read(project, folder).findings
+    [found] = read_snippet(project, folder).findings
     assert f"{file}:{len(path.read_text().splitlines())}: touches sys.path; " in str(found)
 
 
@@ -378,7 +378,7 @@ def test_a_snippet_that_does_nothing_when_run_is_told(project: Project) -> None:
 @pytest.mark.parametrize("name", ["Given", "2d", "_given", "a-b", "a b", "\u00e9tude", "a.b"])
 def test_bad_folder_names_are_told(project: Project, name: str) -> None:
     (project.snippets / name).mkdir()
-    [found] = [one for one in discover(project) if one.id == name]
+    [found] = [one for one in discover_snippets(project) if one.id == name]
     [line] = map(str, found.findings)
     assert line == (
         f"snippets/{name}/{name}.py: {name!r} is no snippet id; "
@@ -397,7 +397,7 @@ def test_a_name_with_another_meaning_is_told(project: Project, name: str) -> Non
 def test_a_missing_module_is_told(project: Project) -> None:
     folder = given_source(project, PROGRAM).folder
     (folder / "given.py").rename(folder / "other.py")
-    [found] = discover(project)
+    [found] = discover_snippets(project)
     [line] = map(str, found.findings)
     assert line == "snippets/given/given.py: is missing; name the snippet's module given.py"
 
@@ -421,7 +421,7 @@ def test_what_is_no_python_is_told_and_harms_no_other(
     whole = text if isinstance(text, bytes) else text + CUT + PROGRAM.partition(CUT)[2]
     [line] = lines(project, whole)
     assert says in line
-    assert [bool(one.findings) for one in discover(project)] == [True, False]
+    assert [bool(one.findings) for one in discover_snippets(project)] == [True, False]
 
 
 def test_hostile_values_stay_on_one_line(project: Project) -> None:
@@ -434,7 +434,7 @@ def test_hidden_folders_are_no_snippets(project: Project) -> None:
     for name in (".git", "__pycache__"):
         (project.snippets / name).mkdir()
     (project.snippets / "cuda.py").write_text("")
-    assert discover(project) == []
+    assert discover_snippets(project) == []
 
 
 @given(st.text())

@@ -17,23 +17,23 @@ def test_what_the_source_says(tmp_path: Path) -> None:
         'if __name__ == "__main__":\n    f()\n',
         encoding="utf-8",
     )
-    parsed = syntax.parse(path)
+    parsed = syntax.parse_python(path)
     assert parsed.names == {
         "math": 2, "p": 3, "NEEDS": 4, "A": 5, "B": 5, "C": 5, "D": 6, "E": 7, "f": 9
     }  # fmt: skip
     assert parsed.functions.keys() == {"f"}
-    assert parsed.literal("NEEDS") == {"sm": 90}
-    assert parsed.literal("D") == 4
+    assert parsed.read_literal("NEEDS") == {"sm": 90}
+    assert parsed.read_literal("D") == 4
     assert parsed.has_main
     assert syntax.standard_library_only(parsed.imports)
     with pytest.raises(ValueError, match="G is not assigned"):
-        parsed.literal("G")
+        parsed.read_literal("G")
     path.write_text("import torch\nNEEDS = dict(sm=90)\n")
-    parsed = syntax.parse(path)
+    parsed = syntax.parse_python(path)
     assert not parsed.has_main
     assert not syntax.standard_library_only(parsed.imports)
     with pytest.raises(ValueError):
-        parsed.literal("NEEDS")
+        parsed.read_literal("NEEDS")
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ def test_how_many_arguments_a_function_takes(
     tmp_path: Path, arguments: str, counts: set[int]
 ) -> None:
     (tmp_path / "f.py").write_text(f"def f({arguments}):\n    pass\n")
-    parsed = syntax.parse(tmp_path / "f.py")
-    assert {count for count in range(4) if parsed.takes("f", count)} == counts
+    parsed = syntax.parse_python(tmp_path / "f.py")
+    assert {count for count in range(4) if parsed.accepts_count("f", count)} == counts
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_how_many_arguments_a_function_takes(
 )
 def test_a_change_of_the_path_is_seen(tmp_path: Path, text: str, line: int | None) -> None:
     (tmp_path / "f.py").write_text(text)
-    assert syntax.parse(tmp_path / "f.py").changes_path == line
+    assert syntax.parse_python(tmp_path / "f.py").changes_path == line
 
 
 def test_long_lines_are_counted_in_characters() -> None:

@@ -47,8 +47,8 @@ def module(**changed: object) -> SimpleNamespace:
 
 def rows(needs: dict | None = None, **changed: object) -> list[tuple[str, str, str]]:
     try:
-        values.obligations(module(**changed), "kernel", needs or {})
-    except values.Malformed as malformed:
+        values.read_obligations(module(**changed), "kernel", needs or {})
+    except values.MalformedCases as malformed:
         return [tuple(problem) for problem in malformed.problems]
     return []
 
@@ -58,42 +58,45 @@ def test_a_sound_kernel_has_no_problem() -> None:
     assert rows({"variants": {"online": {"sm": 90}, "torch": {"cpu": "no"}}}) == []
     bare = module()
     del bare.TOLERANCE, bare.LIMITS
-    found = values.obligations(bare, "kernel", {})
+    found = values.read_obligations(bare, "kernel", {})
     assert (found.tolerance, found.limits, found.cost) == ({}, {}, None)
     assert rows(TIMED=()) == []
 
 
 @pytest.mark.parametrize("kind", ["program", "model"])
 def test_only_kernels_have_cases(kind: str) -> None:
-    found = values.obligations(SimpleNamespace(facts=kernel), kind, {})
+    found = values.read_obligations(SimpleNamespace(facts=kernel), kind, {})
     assert found == values.Obligations(facts=kernel)
 
 
 def test_what_a_case_kills_is_no_property_of_it() -> None:
-    found = values.obligations(module(), "kernel", {})
+    found = values.read_obligations(module(), "kernel", {})
     assert found.cases == ({"m": 1, "dtype": "float32"}, {"m": 37, "variants": ["one pass"]})
     assert found.kills == ((), ("a",))
-    assert [found.applies(case) for case in found.cases] == [["one pass", "online"], ["one pass"]]
+    assert [found.variants_for(case) for case in found.cases] == [
+        ["one pass", "online"],
+        ["one pass"],
+    ]
 
 
 def test_cases_to_count_are_verified_after_the_others() -> None:
     more = ({"m": 512, "variants": ["online"]}, {"m": 256, "kills": ["b", "c"]})
-    found = values.obligations(module(COUNTED=more), "kernel", {})
+    found = values.read_obligations(module(COUNTED=more), "kernel", {})
     assert [case["m"] for case in found.cases] == [1, 37, 512, 256]
     assert found.kills == ((), ("a",), (), ("b", "c"))
     assert found.counted == range(2, 4)
     assert found.timed == ({"m": 4096},)
-    assert found.applies(found.cases[2]) == ["online"]
+    assert found.variants_for(found.cases[2]) == ["online"]
     assert "kills" not in found.cases[3]
     for none in (module(), module(COUNTED=())):
-        assert len(values.obligations(none, "kernel", {}).counted) == 0
+        assert len(values.read_obligations(none, "kernel", {}).counted) == 0
 
 
 def test_forms_and_sides_of_a_case() -> None:
     case = {"m": 3, "n": 0, "scale": 2.5, "heads": 4, "b": True, "dtype": "float16", "out": "int8"}
-    assert values.sides(case) == ["m", "n"]
-    assert values.form(case) == (("b", "True"), ("dtype", "float16"), ("out", "int8"))
-    assert values.form({**case, "m": 9, "variants": ["x"]}) == values.form(case)
+    assert values.side_keys(case) == ["m", "n"]
+    assert values.case_form(case) == (("b", "True"), ("dtype", "float16"), ("out", "int8"))
+    assert values.case_form({**case, "m": 9, "variants": ["x"]}) == values.case_form(case)
 
 
 LOOP: list[object] = []

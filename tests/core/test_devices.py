@@ -23,7 +23,7 @@ from warpshelf.core import devices
     ],
 )
 def test_names_that_may_mean_one_device(one: str, other: str) -> None:
-    assert devices.alike(one, other) and devices.alike(other, one)
+    assert devices.same_device(one, other) and devices.same_device(other, one)
 
 
 @pytest.mark.parametrize(
@@ -44,10 +44,10 @@ def test_names_that_may_mean_one_device(one: str, other: str) -> None:
     ],
 )
 def test_names_that_do_not(one: str, other: str) -> None:
-    assert not devices.alike(one, other) and not devices.alike(other, one)
+    assert not devices.same_device(one, other) and not devices.same_device(other, one)
 
 
 @given(st.text(max_size=40), st.text(max_size=40))
 def test_any_names_are_compared(one: str, other: str) -> None:
-    assert devices.alike(one, other) == devices.alike(other, one)
-    assert devices.alike(one, one) == (devices.kind(one) is not None)
+    assert devices.same_device(one, other) == devices.same_device(other, one)
+    assert devices.same_device(one, one) == (devices.parse_device(one) is not None)

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from warpshelf.core.files import (
     DEEPEST,
     LARGEST_INTEGER,
-    dump,
-    flaw,
-    laid,
-    packed,
-    sections,
-    unpacked,
-    with_section,
+    dump_json,
+    json_flaw,
+    pack_json,
+    pretty_json,
+    read_sections,
+    replace_section,
+    unpack_json,
     write_atomically,
 )
 
@@ -106,21 +106,21 @@ def test_text_that_has_no_bytes_creates_nothing(tmp_path: Path) -> None:
 
 
 def test_json_has_sorted_keys_one_item_a_line_and_letters_as_they_are() -> None:
-    assert dump({"b": [1, 2.5], "a": "µ"}) == '{\n "a": "µ",\n "b": [\n  1,\n  2.5\n ]\n}\n'
+    assert dump_json({"b": [1, 2.5], "a": "µ"}) == '{\n "a": "µ",\n "b": [\n  1,\n  2.5\n ]\n}\n'
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_json_has_no_nan(value: float) -> None:
     with pytest.raises(ValueError):
-        dump({"a": value})
+        dump_json({"a": value})
 
 
 @given(PLAIN)
 def test_what_has_no_flaw_comes_back_from_json(value: object) -> None:
-    assert flaw(value) is None
-    text = dump(value)
+    assert json_flaw(value) is None
+    text = dump_json(value)
     assert json.loads(text) == value
-    assert dump(json.loads(text)) == text
+    assert dump_json(json.loads(text)) == text
 
 
 def nest(levels: int, item: object = 0) -> object:
@@ -147,7 +147,7 @@ def nest(levels: int, item: object = 0) -> object:
     ],
 )
 def test_a_flaw_is_named(value: object, says: str) -> None:
-    assert says in (flaw(value) or "nothing")
+    assert says in (json_flaw(value) or "nothing")
 
 
 @pytest.mark.parametrize("wrong", [LARGEST_INTEGER, -LARGEST_INTEGER, "\udfff", math.nan, b""])
@@ -155,24 +155,24 @@ def test_a_flaw_is_named(value: object, says: str) -> None:
 def test_a_flaw_is_found_wherever_it_stands_in_a_list(
     wrong: object, items: list[object], data: st.DataObject
 ) -> None:
-    assert flaw(items) is None
+    assert json_flaw(items) is None
     at = data.draw(st.integers(0, len(items)))
-    assert flaw([*items[:at], wrong, *items[at:]]) is not None
+    assert json_flaw([*items[:at], wrong, *items[at:]]) is not None
 
 
 def test_halves_of_a_pair_are_flaws_side_by_side() -> None:
-    assert "surrogate" in (flaw(["\ud83d", "\ude00"]) or "nothing")
+    assert "surrogate" in (json_flaw(["\ud83d", "\ude00"]) or "nothing")
 
 
 def test_the_limits_themselves_are_no_flaw() -> None:
-    assert flaw(nest(DEEPEST)) is None
-    assert flaw([LARGEST_INTEGER - 1, 1 - LARGEST_INTEGER, True, ("a", None)]) is None
+    assert json_flaw(nest(DEEPEST)) is None
+    assert json_flaw([LARGEST_INTEGER - 1, 1 - LARGEST_INTEGER, True, ("a", None)]) is None
 
 
 def test_what_holds_itself_is_a_flaw() -> None:
     loop: list[object] = []
     loop.append(loop)
-    assert flaw(loop) is not None
+    assert json_flaw(loop) is not None
 
 
 def test_only_what_must_last_waits_for_the_disk(
@@ -195,35 +195,35 @@ def test_a_line_holds_what_belongs_together() -> None:
         "cells": [[1, 2], [3, 4]],
         "nothing": {},
     }
-    text = laid(value)
+    text = pretty_json(value)
     assert json.loads(text) == value and list(json.loads(text)) == list(value)
     assert text.splitlines()[0] == '{"name": "softmax",'
     assert '  {"m": 1, "results": [\n   {"x": 1},\n   {"x": [1, 2]}]},\n  {"m": 2, ' in text
     assert ' "cells": [\n  [1, 2],\n  [3, 4]],\n "nothing": {}}\n' in text
     assert text.count("\n") == 1 + 1 + 31 + 5 + 3 + 1
-    assert laid({}) == "{}\n"
-    assert laid({"a": {"b": {"c": [{}]}}}) == '{"a": {"b": {"c": [\n  {}]}}}\n'
+    assert pretty_json({}) == "{}\n"
+    assert pretty_json({"a": {"b": {"c": [{}]}}}) == '{"a": {"b": {"c": [\n  {}]}}}\n'
 
 
 def test_what_is_packed_is_the_same_bytes_and_comes_back(tmp_path: Path) -> None:
     value = {"views": ["ä" * 1000, 1.5, None]}
-    assert packed(value) == packed(json.loads(json.dumps(value)))
-    assert unpacked(packed(value)) == value
+    assert pack_json(value) == pack_json(json.loads(json.dumps(value)))
+    assert unpack_json(pack_json(value)) == value
     path = tmp_path / "cpu.xz"
-    assert sections(path) == {}
-    path.write_bytes(with_section(path, "b", [1]) or b"")
-    path.write_bytes(with_section(path, "a", [2]) or b"")
-    assert list(sections(path).items()) == [("a", [2]), ("b", [1])]
-    path.write_bytes(with_section(path, "b", None) or b"")
-    assert sections(path) == {"a": [2]} and with_section(path, "a", {}) is None
+    assert read_sections(path) == {}
+    path.write_bytes(replace_section(path, "b", [1]) or b"")
+    path.write_bytes(replace_section(path, "a", [2]) or b"")
+    assert list(read_sections(path).items()) == [("a", [2]), ("b", [1])]
+    path.write_bytes(replace_section(path, "b", None) or b"")
+    assert read_sections(path) == {"a": [2]} and replace_section(path, "a", {}) is None
 
 
 @pytest.mark.parametrize(
     ("data", "says"),
     [
         (b"no archive at all", "is no file of xz"),
-        (packed([1])[:-1], "is cut off"),
-        (packed([1]) + b"more", "is cut off"),
+        (pack_json([1])[:-1], "is cut off"),
+        (pack_json([1]) + b"more", "is cut off"),
         (lzma.compress(bytes(65 * 2**20), preset=0), "holds more than"),
         (lzma.compress(b"[" * 100_000), "nests too deep"),
         (lzma.compress(b"[1, "), "Expecting value"),
@@ -231,4 +231,4 @@ def test_what_is_packed_is_the_same_bytes_and_comes_back(tmp_path: Path) -> None
 )
 def test_what_was_not_packed_here_is_refused(data: bytes, says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        unpacked(data)
+        unpack_json(data)

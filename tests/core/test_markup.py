@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 
 from warpshelf.core.markup import (
     MARKS,
-    attribute,
-    escape,
-    href,
-    passed_on,
-    plain,
-    preformatted,
-    prose,
-    unmarked,
+    escape_markdown,
+    escape_prose,
+    mark_unread,
+    plain_text,
+    preformatted_block,
+    quote_attribute,
+    quote_href,
+    remove_marks,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -124,7 +124,7 @@ def render(source: str) -> Page:
 
 
 def one_line(text: str) -> str:
-    return " ".join(plain(text).replace("\t", " ").split("\n")).strip()
+    return " ".join(plain_text(text).replace("\t", " ").split("\n")).strip()
 
 
 PLACES = {
@@ -145,7 +145,7 @@ PLACES = {
 @pytest.mark.parametrize("text", HOSTILE)
 def test_escaped_text_is_inert(place: str, text: str) -> None:
     template, tags = PLACES[place]
-    page = render(template.format(escape(text)))
+    page = render(template.format(escape_markdown(text)))
     assert one_line(text) in page.text.replace("\n", " ")
     harmless = render(template.format("harmless"))
     assert page.tags == harmless.tags
@@ -161,7 +161,7 @@ def test_escaped_text_is_inert(place: str, text: str) -> None:
 @given(TEXTS)
 @example("&#60;b&#62;")
 def test_any_text_comes_back_from_a_paragraph(text: str) -> None:
-    page = render(f"X{escape(text)}Y\n\nend")
+    page = render(f"X{escape_markdown(text)}Y\n\nend")
     assert page.text.strip() == f"X{one_line(text)}Y\nend"
     assert page.tags == {"p": 2} and not page.attributes and not page.others
 
@@ -169,7 +169,7 @@ def test_any_text_comes_back_from_a_paragraph(text: str) -> None:
 @settings(max_examples=200)
 @given(TEXTS)
 def test_any_text_comes_back_from_inside_html(text: str) -> None:
-    shown = f"<span title={attribute(text)}>X{escape(text)}Y</span>"
+    shown = f"<span title={quote_attribute(text)}>X{escape_markdown(text)}Y</span>"
     page = render(f'<div markdown>\n<p class="ws-why" markdown>{shown}</p>\n</div>\n\nend')
     assert page.tags == {"div": 1, "p": 2, "span": 1}
     assert page.text.split() == f"X{one_line(text)}Y end".split()
@@ -200,9 +200,9 @@ def inside_pre(page_source: str) -> str:
 def test_any_output_comes_back_from_a_block(place: str, text: str) -> None:
     template, tags = BLOCKS[place]
     CONVERTER.reset()
-    source = CONVERTER.convert(template.format(preformatted(text, ["ws-output"])))
-    assert inside_pre(source) == plain(text)
-    page, harmless = Page(source), render(template.format(preformatted("x", ["ws-output"])))
+    source = CONVERTER.convert(template.format(preformatted_block(text, ["ws-output"])))
+    assert inside_pre(source) == plain_text(text)
+    page, harmless = Page(source), render(template.format(preformatted_block("x", ["ws-output"])))
     assert page.tags == harmless.tags and page.attributes == harmless.attributes
     assert tags is None or dict(page.tags) == tags
     assert not page.others
@@ -212,13 +212,13 @@ def test_any_output_comes_back_from_a_block(place: str, text: str) -> None:
 def test_hostile_output_stays_in_its_block(text: str) -> None:
     for template, _ in BLOCKS.values():
         CONVERTER.reset()
-        source = CONVERTER.convert(template.format(preformatted(text)))
-        assert inside_pre(source) == plain(text)
+        source = CONVERTER.convert(template.format(preformatted_block(text)))
+        assert inside_pre(source) == plain_text(text)
         assert "<script" not in source and "<img" not in source
 
 
 def test_a_block_is_one_line_and_never_blank() -> None:
-    block = preformatted('a\n\n\n--8<-- "x"\n    b\n')
+    block = preformatted_block('a\n\n\n--8<-- "x"\n    b\n')
     assert "\n" not in block and "--8<--" not in block
     assert block == (
         "<pre><code>a&#10;&#10;&#10;&#45;&#45;8&#60;&#45;&#45; &#34;x&#34;&#10;    b&#10;"
@@ -227,19 +227,19 @@ def test_a_block_is_one_line_and_never_blank() -> None:
 
 
 def test_plain_drops_what_is_not_seen_and_keeps_the_rest() -> None:
-    assert plain("\x1b[1;31mred\x1b[0m\x07 \x1b]0;title\x1b\\end") == "red end"
-    assert plain("a\r\nb\rc\u2029d\te") == "a\nb\nc\nd\te"
-    assert plain("\u202eabc\u200f\ud800\x00") == "abc"
-    assert plain("流水线 é ★ 👍") == "流水线 é ★ 👍"
+    assert plain_text("\x1b[1;31mred\x1b[0m\x07 \x1b]0;title\x1b\\end") == "red end"
+    assert plain_text("a\r\nb\rc\u2029d\te") == "a\nb\nc\nd\te"
+    assert plain_text("\u202eabc\u200f\ud800\x00") == "abc"
+    assert plain_text("流水线 é ★ 👍") == "流水线 é ★ 👍"
 
 
 def test_escape_leaves_no_ascii_punctuation() -> None:
-    assert escape("a*b") == "a&#42;b"
+    assert escape_markdown("a*b") == "a&#42;b"
     assert not re.search(
-        r"[!-/:-@\[-`{-~]", re.sub(r"&#\d+;", "", escape("".join(map(chr, range(128)))))
+        r"[!-/:-@\[-`{-~]", re.sub(r"&#\d+;", "", escape_markdown("".join(map(chr, range(128)))))
     )
-    assert escape(" a\n\tb ") == "a  b"
-    assert escape(" a\n\tb ", keep_newlines=True) == " a\n\tb "
+    assert escape_markdown(" a\n\tb ") == "a  b"
+    assert escape_markdown(" a\n\tb ", keep_newlines=True) == " a\n\tb "
 
 
 @pytest.mark.parametrize(
@@ -254,31 +254,31 @@ def test_escape_leaves_no_ascii_punctuation() -> None:
 )  # fmt: skip
 def test_href_refuses_all_but_web_addresses(url: str) -> None:
     with pytest.raises(ValueError, match="URL"):
-        href(url)
+        quote_href(url)
 
 
 def test_href_keeps_the_address() -> None:
     url = "https://example.org/a(b)_c?x=1&copy=2#d'e"
-    page = render(f"X <a href={href(url)}>x</a>")
+    page = render(f"X <a href={quote_href(url)}>x</a>")
     assert page.attributes == [("a", "href", url)]
-    assert not render(f"X <a href={href(url)}>x</a>").others
+    assert not render(f"X <a href={quote_href(url)}>x</a>").others
 
 
 def test_classes_are_names() -> None:
     with pytest.raises(ValueError, match="plain name"):
-        preformatted("x", ['a" onclick="x'])
+        preformatted_block("x", ['a" onclick="x'])
 
 
 def test_prose_shows_what_stands_between_backticks_as_code() -> None:
-    assert prose("a `b` c") == "a <code>b</code> c"
-    assert prose("`a` and `b`").count("<code>") == 2
+    assert escape_prose("a `b` c") == "a <code>b</code> c"
+    assert escape_prose("`a` and `b`").count("<code>") == 2
     for text in ("a ` b", "``", "no code"):
-        assert prose(text) == escape(text)
+        assert escape_prose(text) == escape_markdown(text)
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_prose_is_inert_too(text: str) -> None:
-    shown = prose(f"`{text}`")
+    shown = escape_prose(f"`{text}`")
     inside = shown.replace("<code>", "").replace("</code>", "")
     assert not re.search(r"[<>`*_\[\]{}]", inside)
 
@@ -288,11 +288,11 @@ TABLE = '<table class="a" data-search-exclude="yes">\n<tr><td>*1*</td></tr>\n\n<
 
 def test_what_no_search_reads_is_passed_on_and_the_rest_is_read() -> None:
     text = f"<div>\n{TABLE} <p>{TABLE}</p>\n<table><tr><td>2</td></tr></table>\n</div>\n\n*b*\n"
-    marked = passed_on(text)
+    marked = mark_unread(text)
     assert marked.count(TABLE.join(MARKS)) == marked.count(MARKS[0]) == 2
-    assert unmarked(marked) == text
+    assert remove_marks(marked) == text
     made = markdown.markdown(marked, extensions=["md_in_html"])
-    assert unmarked(made) == markdown.markdown(text, extensions=["md_in_html"])
+    assert remove_marks(made) == markdown.markdown(text, extensions=["md_in_html"])
 
 
 def test_the_theme_takes_out_the_marks() -> None:

@@ -10,7 +10,7 @@ from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warpshelf.core.pages import anchors, slug
+from warpshelf.core.pages import heading_slug, page_anchors
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 EXTENSIONS = ["attr_list", "toc", "pymdownx.superfences"]
@@ -26,7 +26,7 @@ def test_every_heading_of_our_pages_is_named_as_the_build_names_it() -> None:
     assert len(PAGES) > 60
     for page in PAGES:
         text = re.sub(r"\A---\n.*?\n---\n", "", page.read_text(encoding="utf-8"), flags=re.S)
-        missing = built(text) - anchors(text)
+        missing = built(text) - page_anchors(text)
         assert not missing, f"{page}: {missing}"
 
 
@@ -38,7 +38,7 @@ WORDS = st.text("abC -.,:12()'é", max_size=20).map(lambda text: f"x{text}y")
 @given(st.lists(WORDS, max_size=6))
 def test_any_heading(words: list[str]) -> None:
     text = "\n\n".join(f"## {word}" for word in words)
-    assert anchors(text) == built(text)
+    assert page_anchors(text) == built(text)
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ def test_any_heading(words: list[str]) -> None:
     ],
 )
 def test_what_counts(text: str, found: set[str]) -> None:
-    assert anchors(text) == found
+    assert page_anchors(text) == found
 
 
 def test_slug() -> None:
-    assert slug("What `n` decides: Überlauf, 2-D") == "what-n-decides-uberlauf-2-d"
+    assert heading_slug("What `n` decides: Überlauf, 2-D") == "what-n-decides-uberlauf-2-d"

@@ -6,7 +6,7 @@ from urllib.parse import urljoin
 
 import pytest
 
-from warpshelf.core.places import OnPage, address, whole_address
+from warpshelf.core.places import OnPage, page_address, whole_address
 
 SITE = "https://example.org/shelf"
 
@@ -24,9 +24,9 @@ SITE = "https://example.org/shelf"
     ],
 )
 def test_a_page_has_one_address(where: str, wanted: str) -> None:
-    assert address(f"{where}.md") == wanted
+    assert page_address(f"{where}.md") == wanted
     for site in (SITE, f"{SITE}/"):
         assert whole_address(where, site) == f"{SITE}/{wanted}"
     for here in ("index", "kernels/other", "sessions/index"):
-        link = OnPage(f"{here}.md").to(f"/{where}.md#part")
+        link = OnPage(f"{here}.md").relative_link(f"/{where}.md#part")
         assert urljoin(whole_address(here, SITE), link) == f"{SITE}/{wanted}#part"

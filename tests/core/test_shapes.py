@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warpshelf.core.files import LARGEST_INTEGER
-from warpshelf.core.findings import visible
-from warpshelf.core.shapes import NUMBER, Shape, problem
+from warpshelf.core.findings import printable_line
+from warpshelf.core.shapes import NUMBER, Shape, shape_problem
 
 
 def odd(value: object) -> str | None:
@@ -52,9 +52,9 @@ SHAPES: dict[str, tuple[Shape, list[Any], list[tuple[Any, str]]]] = {
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_shape(name: str) -> None:
     shape, good, bad = SHAPES[name]
-    assert [problem(value, shape, "it") for value in good] == [None] * len(good)
+    assert [shape_problem(value, shape, "it") for value in good] == [None] * len(good)
     for value, said in bad:
-        assert said in (problem(value, shape, "it") or ""), value
+        assert said in (shape_problem(value, shape, "it") or ""), value
 
 
 JSON = st.recursive(
@@ -66,8 +66,8 @@ JSON = st.recursive(
 
 @given(JSON, st.sampled_from(sorted(SHAPES)))
 def test_of_any_value_one_thing_is_said(value: object, name: str) -> None:
-    said = problem(value, SHAPES[name][0], "it")
-    assert said is None or (said.startswith("it") and "\n" not in visible(said))
+    said = shape_problem(value, SHAPES[name][0], "it")
+    assert said is None or (said.startswith("it") and "\n" not in printable_line(said))
 
 
 @pytest.mark.parametrize(
@@ -86,4 +86,4 @@ def test_of_any_value_one_thing_is_said(value: object, name: str) -> None:
 def test_long_lists_of_one_type_are_told_as_others_are(
     value: list[object], shape: object, said: str | None
 ) -> None:
-    assert problem(value, shape, "it") == said
+    assert shape_problem(value, shape, "it") == said

@@ -30,7 +30,7 @@ ANY = st.one_of(
     ],
 )
 def test_seconds_pick_the_unit_after_rounding(value: object, shown: str) -> None:
-    assert units.seconds(value) == shown
+    assert units.format_seconds(value) == shown
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_seconds_pick_the_unit_after_rounding(value: object, shown: str) -> None
      (80 * 2**30, "80 GiB"), (2**60, "1.05e6 TiB"), (1000, "1000 B"), (None, "unknown")],
 )  # fmt: skip
 def test_sizes_are_binary_and_exact_where_they_can_be(value: object, shown: str) -> None:
-    assert units.size(value) == shown
+    assert units.format_bytes(value) == shown
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_sizes_are_binary_and_exact_where_they_can_be(value: object, shown: str)
      (1.07e15, "FLOP/s", "1.07 PFLOP/s"), (950.4, "B/s", "950 B/s"), (math.nan, "B/s", "unknown")],
 )  # fmt: skip
 def test_rates_are_decimal(value: object, unit: str, shown: str) -> None:
-    assert units.rate(value, unit) == shown
+    assert units.format_rate(value, unit) == shown
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_rates_are_decimal(value: object, unit: str, shown: str) -> None:
      (3.1e-8, "3.10e-8"), (1.5e300, "1.50e300"), (-2.5, "-2.50")],
 )  # fmt: skip
 def test_three_significant_digits(value: float, shown: str) -> None:
-    assert units.significant(value) == shown
+    assert units.format_significant(value) == shown
 
 
 @pytest.mark.parametrize(
@@ -67,35 +67,35 @@ def test_three_significant_digits(value: float, shown: str) -> None:
      (123456.7, "123457"), (-12345, f"-12{units.THIN}345")],
 )  # fmt: skip
 def test_numbers_are_shown_whole_or_to_six_digits(value: object, shown: str) -> None:
-    assert units.number(value) == shown
+    assert units.format_number(value) == shown
 
 
 def test_shares_ratios_and_errors() -> None:
-    assert units.share(0.8431) == "84.3 %"
-    assert units.share(1e307) == "unknown"
-    assert units.ratio(1.234) == "1.23×"
-    assert units.error(3.14159e-8) == "3.14e-8"
-    assert units.error(0.0) == "0"
-    assert units.error(None) == "unknown"
+    assert units.format_percent(0.8431) == "84.3 %"
+    assert units.format_percent(1e307) == "unknown"
+    assert units.format_ratio(1.234) == "1.23×"
+    assert units.format_error(3.14159e-8) == "3.14e-8"
+    assert units.format_error(0.0) == "0"
+    assert units.format_error(None) == "unknown"
 
 
 def test_days_are_read_from_a_record_and_nothing_else() -> None:
-    assert units.day("2026-11-21T01:02:03Z") == "21 Nov 2026"
-    assert units.minute("2026-01-02T03:04:05Z") == "2 Jan 2026, 03:04 UTC"
-    assert units.day("<b>") == units.minute(None) == "an unknown date"
+    assert units.format_date("2026-11-21T01:02:03Z") == "21 Nov 2026"
+    assert units.format_datetime("2026-01-02T03:04:05Z") == "2 Jan 2026, 03:04 UTC"
+    assert units.format_date("<b>") == units.format_datetime(None) == "an unknown date"
 
 
 @given(ANY)
 def test_no_formatter_shows_nan_infinity_or_minus_zero(value: object) -> None:
     shown = [
-        units.significant(value),
-        units.seconds(value),
-        units.size(value),
-        units.share(value),
-        units.error(value),
-        units.ratio(value),
-        units.number(value),
-        units.rate(value, "B/s"),
+        units.format_significant(value),
+        units.format_seconds(value),
+        units.format_bytes(value),
+        units.format_percent(value),
+        units.format_error(value),
+        units.format_ratio(value),
+        units.format_number(value),
+        units.format_rate(value, "B/s"),
     ]
     for text in shown:
         assert not re.search(r"nan|inf|-0(?![.\d])|e-?0\d", text, re.IGNORECASE), text
@@ -103,18 +103,18 @@ def test_no_formatter_shows_nan_infinity_or_minus_zero(value: object) -> None:
 
 @given(st.floats(min_value=1e-290, max_value=1e290))
 def test_significant_digits_are_within_half_a_unit(value: float) -> None:
-    assert float(units.significant(value)) == pytest.approx(value, rel=0.0051)
+    assert float(units.format_significant(value)) == pytest.approx(value, rel=0.0051)
 
 
 @given(st.floats(min_value=1e-12, max_value=1e6))
 def test_seconds_read_back(value: float) -> None:
-    digits, unit = units.seconds(value).split(" ")
+    digits, unit = units.format_seconds(value).split(" ")
     assert float(digits) * 10.0 ** dict(units.TIMES)[unit] == pytest.approx(value, rel=0.0051)
 
 
 @given(ANY, ANY)
 def test_division_gives_a_finite_number_or_none(above: object, below: object) -> None:
-    found = units.divided(above, below)
+    found = units.safe_divide(above, below)
     assert found is None or math.isfinite(found)
 
 
@@ -123,24 +123,24 @@ def test_labels_leave_out_what_all_cases_share() -> None:
         {"m": 37, "n": 781, "scale": 1.0, "dtype": "float32"},
         {"m": 37, "n": 16, "scale": 1.0, "dtype": "bfloat16"},
     ]
-    assert units.labels(cases) == ["37 × 781 float32", "37 × 16 bfloat16"]
-    assert units.sides(cases) == "m × n"
+    assert units.case_labels(cases) == ["37 × 781 float32", "37 × 16 bfloat16"]
+    assert units.dimension_names(cases) == "m × n"
 
 
 def test_labels_of_one_side_name_it_and_flags_read_as_words() -> None:
     cases = [{"n": 1, "strided": True}, {"n": 12, "strided": False}, {"n": 12, "pad": "left"}]
-    assert units.labels(cases) == ["n = 1 strided", "n = 12 no strided", "n = 12 pad left"]
-    assert units.sides(cases) == ""
+    assert units.case_labels(cases) == ["n = 1 strided", "n = 12 no strided", "n = 12 pad left"]
+    assert units.dimension_names(cases) == ""
 
 
 def test_the_only_case_is_labelled_in_full() -> None:
-    assert units.labels([{"m": 2, "n": 3, "dtype": "float32"}]) == ["2 × 3 float32"]
-    assert units.labels([{}]) == ["no parameters"]
-    assert units.labels([]) == []
+    assert units.case_labels([{"m": 2, "n": 3, "dtype": "float32"}]) == ["2 × 3 float32"]
+    assert units.case_labels([{}]) == ["no parameters"]
+    assert units.case_labels([]) == []
 
 
 def test_cases_with_other_sides_name_every_side() -> None:
-    assert units.labels([{"m": 2, "n": 3}, {"n": 3}]) == ["m = 2", "n = 3"]
+    assert units.case_labels([{"m": 2, "n": 3}, {"n": 3}]) == ["m = 2", "n = 3"]
 
 
 VALUES = st.one_of(
@@ -150,12 +150,12 @@ VALUES = st.one_of(
 
 @given(st.lists(st.dictionaries(st.sampled_from(["m", "n", "dtype", "x y", ""]), VALUES)))
 def test_labels_never_raise_and_keep_the_order(cases: list[dict]) -> None:
-    assert len(units.labels(cases)) == len(cases)
+    assert len(units.case_labels(cases)) == len(cases)
 
 
 def test_the_variants_of_a_case_are_not_in_its_label() -> None:
     cases = [{"m": 2, "n": 3}, {"m": 2, "n": 5, "variants": ["online"]}]
-    assert units.labels(cases) == ["2 \u00d7 3", "2 \u00d7 5"]
+    assert units.case_labels(cases) == ["2 \u00d7 3", "2 \u00d7 5"]
 
 
 @pytest.mark.parametrize(
@@ -164,4 +164,4 @@ def test_the_variants_of_a_case_are_not_in_its_label() -> None:
      (5369, "89 min"), (5400, "1 h 30 min"), (7300, "2 h"), (7799, "2 h 10 min"), (90000, "25 h")],
 )  # fmt: skip
 def test_a_time_to_wait_for_is_coarse(seconds: float, words: str) -> None:
-    assert units.duration(seconds) == words
+    assert units.format_duration(seconds) == words

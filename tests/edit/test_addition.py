@@ -16,11 +16,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from warpshelf.core.findings import ShelfError
-from warpshelf.edit import addition
-from warpshelf.edit.addition import Addition, dump, extended
-from warpshelf.readings.crosscheck import check
-from warpshelf.readings.entries import Reader
-from warpshelf.readings.model import load
+from warpshelf.edit import add_reading
+from warpshelf.edit.add_reading import NewReading, append_entry, dump_entry
+from warpshelf.readings.crosscheck import check_shelf
+from warpshelf.readings.entries import EntryReader
+from warpshelf.readings.model import load_shelf
 from warpshelf.web.services import Metadata
 
 TODAY = "2026-11-20"
@@ -30,7 +30,7 @@ FOUND = Metadata("How a GPU waits", URL)
 @pytest.fixture(autouse=True)
 def _the_same_day(monkeypatch: pytest.MonkeyPatch) -> None:
     """Midnight may pass while a test runs."""
-    monkeypatch.setattr(addition, "today", lambda: TODAY)
+    monkeypatch.setattr(add_reading, "utc_date", lambda: TODAY)
 
 
 @pytest.fixture
@@ -62,8 +62,8 @@ def test_an_entry_is_appended_and_the_rest_stays(root: Path) -> None:
     )
     assert (entry.path, entry.line, entry.notes) == ("docs/kernels/softmax.yml", 7, [])
     assert entry.reading.id == "how-a-gpu-waits" and entry.text in listed(root)
-    shelf = load(root)
-    assert not shelf.findings and not check(shelf, {"softmax"}) and len(shelf.readings) == 2
+    shelf = load_shelf(root)
+    assert not shelf.findings and not check_shelf(shelf, {"softmax"}) and len(shelf.readings) == 2
     assert {path.name for path in (root / "docs/kernels").iterdir() if path.suffix == ".yml"} == {
         "softmax.yml"
     }
@@ -83,10 +83,10 @@ def test_every_field_is_written_in_the_order_of_the_schema(root: Path) -> None:
     entry = add(root, "kernels/softmax", "https://arxiv.org/abs/2309.06180", fields=fields)
     assert listed(root).startswith(FIRST + "- id: paging\n")
     assert max(map(len, listed(root).splitlines())) <= 100
-    reading = load(root).readings["paging"]
+    reading = load_shelf(root).readings["paging"]
     said = reading.model_dump(exclude_defaults=True)
     assert said == {**fields, "kind": "paper", "url": "https://arxiv.org/abs/2309.06180"}
-    assert not check(load(root), {"stream"}) and entry.reading.id == "paging"
+    assert not check_shelf(load_shelf(root), {"stream"}) and entry.reading.id == "paging"
 
 
 def test_nothing_is_written_when_it_is_dry(root: Path) -> None:
@@ -212,7 +212,7 @@ def test_what_is_wrong_elsewhere_does_not_stand_in_the_way(root: Path) -> None:
     (root / "docs/kernels/gemm.yml").write_text("- id: [\n")
     (root / "docs/kernels/softmax.yml").write_text(FIRST + "  needs: [gone]\n")
     add(root, "kernels/softmax", URL, fields=FIELDS)
-    assert "how-a-gpu-waits" in load(root).readings
+    assert "how-a-gpu-waits" in load_shelf(root).readings
 
 
 def test_missing_fields_are_named_at_once(root: Path) -> None:
@@ -325,28 +325,33 @@ def test_what_an_entry_cannot_hold_was_not_found(root: Path) -> None:
 
 
 def test_a_work_that_has_moved_is_taken_where_it_is_now(root: Path) -> None:
-    new = Addition(root, "kernels/gemm", "https://github.com/old/name")
-    assert not new.moved(replace(FOUND, url="https://github.com/Old/name"))
-    assert not new.moved(replace(FOUND, url="http://x.org"))
-    assert not new.moved(replace(FOUND, url="nonsense"))
-    assert not new.moved(replace(FOUND, url="https://localhost/x"))
-    assert new.moved(replace(FOUND, url="https://github.com/new/name.git"))
+    new = NewReading(root, "kernels/gemm", "https://github.com/old/name")
+    assert not new.follow_move(replace(FOUND, url="https://github.com/Old/name"))
+    assert not new.follow_move(replace(FOUND, url="http://x.org"))
+    assert not new.follow_move(replace(FOUND, url="nonsense"))
+    assert not new.follow_move(replace(FOUND, url="https://localhost/x"))
+    assert new.follow_move(replace(FOUND, url="https://github.com/new/name.git"))
     assert (new.url, new.work) == ("https://github.com/new/name", "github:new/name")
     with pytest.raises(ShelfError, match="leads there; see docs/kernels/softmax.yml:2"):
-        new.moved(replace(FOUND, url="https://arxiv.org/abs/1805.02867"))
+        new.follow_move(replace(FOUND, url="https://arxiv.org/abs/1805.02867"))
 
 
 def test_another_title_at_the_address_is_told(root: Path) -> None:
-    new = Addition(root, "kernels/gemm", URL)
-    assert new.mismatch(FOUND, "HOW A GPU WAITS!") is None
-    assert new.mismatch(FOUND, None) is None
-    said = new.mismatch(FOUND, "Ring attention")
+    new = NewReading(root, "kernels/gemm", URL)
+    assert new.title_mismatch(FOUND, "HOW A GPU WAITS!") is None
+    assert new.title_mismatch(FOUND, None) is None
+    said = new.title_mismatch(FOUND, "Ring attention")
     assert said == "the title is given as 'Ring attention', and there as 'How a GPU waits'"
-    assert Addition(root, "kernels/gemm", "https://github.com/a/b").mismatch(FOUND, "X") is None
+    assert (
+        NewReading(root, "kernels/gemm", "https://github.com/a/b").title_mismatch(FOUND, "X")
+        is None
+    )
 
 
 def test_one_who_asks_gives_all_that_is_written(root: Path) -> None:
-    def ask(new: Addition, known: Mapping[str, Any], offered: Mapping[str, Any]) -> dict[str, Any]:
+    def ask(
+        new: NewReading, known: Mapping[str, Any], offered: Mapping[str, Any]
+    ) -> dict[str, Any]:
         assert (new.url, known) == (URL, {"year": 2023}) and offered["venue"] == "A Blog"
         return {**known, **FIELDS, "venue": ""}
 
@@ -369,7 +374,7 @@ def test_one_who_asks_gives_all_that_is_written(root: Path) -> None:
 def test_an_answer_is_looked_at_alone(
     root: Path, fields: dict[str, Any], words: str | None
 ) -> None:
-    said = Addition(root, "kernels/gemm", URL).refusal(**fields)
+    said = NewReading(root, "kernels/gemm", URL).field_error(**fields)
     assert said is None if words is None else words in (said or "")
 
 
@@ -398,14 +403,14 @@ OTHER = FIRST.replace("online", "on").replace("1805", "1905")
 def test_what_stood_there_stays_byte_for_byte(before: str, start: str, newline: str) -> None:
     old = before.replace("\n", newline).encode()
     newline = newline if b"\n" in old else "\n"
-    data, text = extended("docs/a.yml", old, ENTRY)
+    data, text = append_entry("docs/a.yml", old, ENTRY)
     assert data == (start + TEXT).replace("\n", newline).encode()
     assert text == TEXT.replace("\n", newline)
 
 
 def test_an_indented_list_stays_indented() -> None:
     indented = "".join(f"  {line}\n" for line in FIRST.splitlines())
-    data, text = extended("docs/a.yml", indented.encode(), ENTRY)
+    data, text = append_entry("docs/a.yml", indented.encode(), ENTRY)
     assert data.decode() == indented + text and text.startswith("  - id: b\n    title: B\n")
 
 
@@ -421,14 +426,14 @@ def test_an_indented_list_stays_indented() -> None:
 )
 def test_a_list_that_cannot_take_an_entry(text: str, words: str) -> None:
     with pytest.raises(ShelfError) as caught:
-        extended("docs/a.yml", text.encode(), ENTRY)
+        append_entry("docs/a.yml", text.encode(), ENTRY)
     assert str(caught.value).startswith("docs/a.yml") and words in str(caught.value)
 
 
 def test_a_date_is_a_text_in_quotes() -> None:
-    text = dump({**ENTRY, "added": "2026-11-21"}, 0, "\n")
+    text = dump_entry({**ENTRY, "added": "2026-11-21"}, 0, "\n")
     assert text.endswith('\n  added: "2026-11-21"\n')
-    assert Reader("a", text.encode()).entries[0].fields["added"] == "2026-11-21"
+    assert EntryReader("a", text.encode()).entries[0].fields["added"] == "2026-11-21"
 
 
 @settings(max_examples=150)
@@ -445,7 +450,7 @@ def test_any_text_is_written_as_it_is_meant(text: str) -> None:
         "also": [{"what": "code", "url": text}],
     }
     for newline in ("\n", "\r\n"):
-        data = dump(values, 2, newline).encode()
-        reader = Reader("docs/a.yml", data)
+        data = dump_entry(values, 2, newline).encode()
+        reader = EntryReader("docs/a.yml", data)
         assert not reader.findings and reader.indent == 2 and not reader.untidy
         assert [entry.fields for entry in reader.entries] == [values]

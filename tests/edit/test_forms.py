@@ -18,8 +18,16 @@ from hypothesis import strategies as st
 
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.edit import forms
-from warpshelf.edit.addition import Added
-from warpshelf.edit.forms import LABELS, MOST, accepted, answers, fenced, read, refused
+from warpshelf.edit.add_reading import AddedReading
+from warpshelf.edit.forms import (
+    LABELS,
+    MOST,
+    fence_lines,
+    parse_answers,
+    parse_form,
+    pull_request,
+    refusal_comment,
+)
 from warpshelf.web.services import Metadata
 
 FORM = Path(__file__).parents[2] / ".github" / "ISSUE_TEMPLATE" / "link.yml"
@@ -27,12 +35,12 @@ FORM = Path(__file__).parents[2] / ".github" / "ISSUE_TEMPLATE" / "link.yml"
 
 def refusal(text: str | dict[str, str]) -> str:
     with pytest.raises(ShelfError) as caught:
-        read(text if isinstance(text, str) else written({**BASIC, **text}))
+        parse_form(text if isinstance(text, str) else written({**BASIC, **text}))
     return str(caught.value)
 
 
 def fields(**given: str) -> dict[str, Any]:
-    return read(written({**BASIC, **given})).fields
+    return parse_form(written({**BASIC, **given})).fields
 
 
 def test_the_labels_are_those_of_the_form() -> None:
@@ -47,7 +55,7 @@ def test_the_labels_are_those_of_the_form() -> None:
 
 
 def test_a_form() -> None:
-    form = read(written({
+    form = parse_form(written({
         **BASIC, "title_en": "T", "authors": "Ada Lovelace, Charles\nBabbage; and others",
         "year": "2024", "venue": "A blog", "level": "beginner", "lang": "zh",
         "tags": "softmax, gpu-memory", "snippets": "`softmax`", "needs": "- online-softmax",
@@ -73,7 +81,7 @@ def test_what_was_left_out_is_left_out() -> None:
 @pytest.mark.parametrize("end", ["\r\n", "\r", "\n"])
 def test_line_ends(end: str) -> None:
     text = written({**BASIC, "why": "One.\nTwo."})
-    assert read(text.replace("\n", end)).fields["why"] == "One. Two."
+    assert parse_form(text.replace("\n", end)).fields["why"] == "One. Two."
 
 
 def test_headings_that_are_not_the_form_s_belong_to_the_answer() -> None:
@@ -147,11 +155,11 @@ def test_what_is_no_form() -> None:
 def test_a_text_or_an_event(tmp_path: Path) -> None:
     text, event = tmp_path / "form.md", tmp_path / "event.json"
     text.write_bytes(b"a\r\n\xff")
-    assert forms.issue(text) == (None, "a\r\n\ufffd")
+    assert forms.read_issue(text) == (None, "a\r\n\ufffd")
     event.write_text(json.dumps({"action": "labeled", "issue": {"number": 7, "body": "b"}}))
-    assert forms.issue(event) == (7, "b")
+    assert forms.read_issue(event) == (7, "b")
     event.write_text(json.dumps({"issue": {"number": 7, "body": None}}))
-    assert forms.issue(event) == (7, "")
+    assert forms.read_issue(event) == (7, "")
 
 
 @pytest.mark.parametrize(
@@ -162,9 +170,9 @@ def test_a_text_or_an_event(tmp_path: Path) -> None:
 def test_what_is_no_event(tmp_path: Path, text: str) -> None:
     (tmp_path / "event.json").write_text(text)
     with pytest.raises(ShelfError, match="is no event of an issue"):
-        forms.issue(tmp_path / "event.json")
+        forms.read_issue(tmp_path / "event.json")
     with pytest.raises(ShelfError, match="cannot be read"):
-        forms.issue(tmp_path / "gone.json")
+        forms.read_issue(tmp_path / "gone.json")
 
 
 # Onto the shelf.
@@ -180,20 +188,24 @@ def root(tmp_path: Path) -> Path:
 )
 def test_a_form_adds_to_a_list_that_is_there(root: Path, topic: str) -> None:
     with pytest.raises(ShelfError) as caught:
-        read(written({**BASIC, "topic": topic})).addition(root)
+        parse_form(written({**BASIC, "topic": topic})).new_reading(root)
     assert str(caught.value) == f"topic: is {topic!r}, no list; write one of kernels/softmax"
 
 
 def test_an_address_on_the_shelf_is_refused(root: Path) -> None:
     with pytest.raises(ShelfError, match="^url: arxiv:1805.02867 is on the shelf already, as"):
-        read(written({**BASIC, "url": "<https://arxiv.org/abs/1805.02867v2>"})).addition(root)
+        parse_form(written({**BASIC, "url": "<https://arxiv.org/abs/1805.02867v2>"})).new_reading(
+            root
+        )
 
 
 def test_what_a_person_should_look_at(root: Path) -> None:
-    form = read(written(BASIC))
-    new = form.addition(root)
-    assert form.notes(new, None) == form.notes(new, Metadata(FIELDS["title"], URL)) == []
-    assert form.notes(new, Metadata("Another work", "https://elsewhere.org/a")) == [
+    form = parse_form(written(BASIC))
+    new = form.new_reading(root)
+    assert (
+        form.review_notes(new, None) == form.review_notes(new, Metadata(FIELDS["title"], URL)) == []
+    )
+    assert form.review_notes(new, Metadata("Another work", "https://elsewhere.org/a")) == [
         "the title is given as 'How a GPU waits', and there as 'Another work'",
         "the address leads to https://elsewhere.org/a",
     ]
@@ -215,10 +227,10 @@ def test_any_answers_come_back(given_: dict[str, str]) -> None:
         forms.HEADING.fullmatch(line) for answer in given_.values() for line in answer.split("\n")
     ):
         with pytest.raises(ShelfError):
-            answers(text)
+            parse_answers(text)
         return
     wanted = {label: given_.get(label, "") or "_No response_" for label in LABELS}
-    assert answers(text) == {label: answer.strip() for label, answer in wanted.items()}
+    assert parse_answers(text) == {label: answer.strip() for label, answer in wanted.items()}
 
 
 PIECES = (
@@ -241,8 +253,8 @@ def test_a_hostile_text_is_read_or_refused(shared: Path, text: str) -> None:
     """Nothing but ShelfError is raised, and a dry run says what would be written."""
     before = files(shared)
     try:
-        form = read(text)
-        entry = form.addition(shared).add(fields=form.fields, dry=True)
+        form = parse_form(text)
+        entry = form.new_reading(shared).add_entry(fields=form.fields, dry=True)
     except ShelfError as error:
         assert error.findings and all(str(finding).isprintable() for finding in error.findings)
     else:
@@ -259,8 +271,8 @@ WHOLE = st.fixed_dictionaries(
 @given(WHOLE)
 def test_hostile_answers_are_an_entry_or_refused(shared: Path, given_: dict[str, str]) -> None:
     try:
-        form = read(written({**BASIC, **given_}))
-        entry = form.addition(shared).add(fields=form.fields, dry=True)
+        form = parse_form(written({**BASIC, **given_}))
+        entry = form.new_reading(shared).add_entry(fields=form.fields, dry=True)
     except ShelfError as error:
         assert error.findings
     else:
@@ -274,24 +286,24 @@ HOSTILE = (
 
 
 @pytest.fixture
-def entry(tmp_path: Path) -> Added:
+def entry(tmp_path: Path) -> AddedReading:
     fields = {**FIELDS, "title": "@all fixes #1: on `x`"}
     return add(make(tmp_path), "kernels/softmax", URL, fields=fields)
 
 
-def test_a_pull_request_holds_no_word_of_others(entry: Added) -> None:
-    assert accepted(entry, 12) == {
+def test_a_pull_request_holds_no_word_of_others(entry: AddedReading) -> None:
+    assert pull_request(entry, 12) == {
         "ok": True,
         "path": "docs/kernels/softmax.yml",
         "title": "Add the reading all-fixes-1 to kernels/softmax",
         "body": "Adds the reading `all-fixes-1` to `docs/kernels/softmax.yml`, as the form asks "
         "for.\n\nCloses #12\n",
     }
-    assert "#" not in accepted(entry, None)["body"]
+    assert "#" not in pull_request(entry, None)["body"]
 
 
-def test_what_to_look_at_stands_in_a_fence(entry: Added) -> None:
-    said = accepted(entry, 12, [f"the title is {HOSTILE}"])
+def test_what_to_look_at_stands_in_a_fence(entry: AddedReading) -> None:
+    said = pull_request(entry, 12, [f"the title is {HOSTILE}"])
     [block], around = parts(said["body"])
     assert "@all" in block and block.count("\n") == 1 and "\x1b" not in block
     assert "@" not in around and around.count("#") == 1
@@ -303,7 +315,7 @@ def test_the_findings_stand_in_a_fence() -> None:
         Finding("year", None, "is 'x'", "write it"),
         Finding("docs/other.yml", 3, "circle", "remove it"),
     ]
-    said = refused(findings, "docs/a/b.yml")
+    said = refusal_comment(findings, "docs/a/b.yml")
     assert said["ok"] is False
     [block], around = parts(said["comment"])
     lines = block.splitlines()
@@ -314,7 +326,7 @@ def test_the_findings_stand_in_a_fence() -> None:
 
 def test_many_findings_are_cut() -> None:
     for letter in ("w", "\U000e0041"):  # the second is spelled out in ten
-        said = refused([Finding("x", n, letter * 5000, "m") for n in range(500)])["comment"]
+        said = refusal_comment([Finding("x", n, letter * 5000, "m") for n in range(500)])["comment"]
         assert f"and {500 - MOST} more\n" in said and len(said) < 65_536
 
 
@@ -322,6 +334,6 @@ def test_many_findings_are_cut() -> None:
 @example(["  ````", "x", "```"])
 @given(st.lists(st.text() | st.text("`~ \n>#-\t", max_size=12), max_size=5))
 def test_no_line_closes_the_fence(lines: list[str]) -> None:
-    blocks, around = parts(f"Before\n\n{fenced(lines)}\n\nAfter\n")
+    blocks, around = parts(f"Before\n\n{fence_lines(lines)}\n\nAfter\n")
     assert len(blocks) == 1 and around == "Before\nAfter"
     assert blocks[0].count("\n") == len(lines)

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from synthetic import library
 
 from warpshelf.core.findings import Finding
-from warpshelf.edit import mends
-from warpshelf.edit.mends import fix, mend
-from warpshelf.readings.crosscheck import check
-from warpshelf.readings.entries import Reader
+from warpshelf.edit import autofix
+from warpshelf.edit.autofix import fix_list, fix_lists
+from warpshelf.readings.crosscheck import check_shelf
+from warpshelf.readings.entries import EntryReader
 from warpshelf.readings.model import KEYS, Shelf
 
 PATH = "docs/kernels/softmax.yml"
@@ -62,9 +62,9 @@ TEXT = """\
 def mended(text: str, newline: str = "\n") -> tuple[str, list[str]]:
     """The text after its mends, in the line ends given, and what was said of each."""
     data = text.replace("\n", newline).encode()
-    after, done, left = mend(PATH, data)
+    after, done, left = fix_list(PATH, data)
     assert left is None
-    assert mend(PATH, after) == (after, [], None)
+    assert fix_list(PATH, after) == (after, [], None)
     assert after.decode().count("\n") == after.decode().count(newline)
     return after.decode().replace(newline, "\n"), [str(one) for one in done]
 
@@ -150,7 +150,7 @@ def test_quotes_are_put_around_what_yaml_reads_otherwise() -> None:
 
 def test_of_a_key_written_twice_the_first_is_mended() -> None:
     data = b"- id: a\n  lang: cn\n  lang: fr\n"
-    assert mend(PATH, data)[0] == data.replace(b"cn", b"zh")
+    assert fix_list(PATH, data)[0] == data.replace(b"cn", b"zh")
 
 
 LEFT = {
@@ -179,16 +179,16 @@ LEFT = {
 @pytest.mark.parametrize("name", LEFT)
 def test_what_is_not_surely_right_is_left_alone(name: str) -> None:
     data = LEFT[name].encode()
-    assert mend(PATH, data) == (data, [], None)
+    assert fix_list(PATH, data) == (data, [], None)
 
 
 def test_bytes_that_are_no_text_are_left_alone() -> None:
     for data in (b"- id: caf\xe9\n  lang: cn\n", "- lang: cn\n".encode("utf-16")):
-        assert mend(PATH, data) == (data, [], None)
+        assert fix_list(PATH, data) == (data, [], None)
 
 
 def test_a_byte_order_mark_stays() -> None:
-    after, done, _ = mend(PATH, b"\xef\xbb\xbf- id: a\n  lang: cn\n")
+    after, done, _ = fix_list(PATH, b"\xef\xbb\xbf- id: a\n  lang: cn\n")
     assert after == b"\xef\xbb\xbf- id: a\n  lang: zh\n" and len(done) == 1
 
 
@@ -197,17 +197,17 @@ def test_a_file_that_would_read_otherwise_is_left_alone(
 ) -> None:
     good = trial.page("a.yml", TEXT.replace("lang: zh", "lang: cn"))
     bad = trial.page("b.yml", TEXT.replace("lang: zh", "lang: jp"))
-    whole = mends.values
+    whole = autofix.value_edits
 
-    def greedy(path: str, text: str, reader: Reader) -> list[mends.Edit]:
+    def greedy(path: str, text: str, reader: EntryReader) -> list[autofix.TextEdit]:
         found = list(whole(path, text, reader))
         if path == "docs/b.yml":
-            found.append(mends.Edit(len(text) - 60, len(text) - 50, "", found[0].mend))
+            found.append(autofix.TextEdit(len(text) - 60, len(text) - 50, "", found[0].mend))
         return found
 
-    monkeypatch.setattr(mends, "values", greedy)
+    monkeypatch.setattr(autofix, "value_edits", greedy)
     before = bad.read_bytes()
-    done, left = fix(trial.root)
+    done, left = fix_lists(trial.root)
     assert [str(one) for one in done] == ["docs/a.yml:33: mended lang: zh, which was cn"]
     assert left == [
         Finding("docs/b.yml", 33, "would not read the same with its mends, so it was left alone",
@@ -227,7 +227,7 @@ def test_a_killed_write_leaves_the_old_list(trial: Trial, monkeypatch: pytest.Mo
 
     monkeypatch.setattr("os.replace", broken)
     with pytest.raises(KeyboardInterrupt):
-        fix(trial.root)
+        fix_lists(trial.root)
     assert page.read_bytes() == before
     assert sorted(path.name for path in page.parent.iterdir()) == ["a.yml", "index.md"]
 
@@ -239,14 +239,14 @@ def test_hidden_and_linked_files_are_left_alone(trial: Trial) -> None:
     outside.write_text(text)
     (trial.root / "docs" / "linked.yml").symlink_to(outside)
     (trial.root / "docs" / "lost.yml").symlink_to("nowhere.yml")
-    assert fix(trial.root) == ([], [])
+    assert fix_lists(trial.root) == ([], [])
     assert hidden.read_text() == outside.read_text() == text
 
 
 def test_lists_with_nothing_to_mend_are_not_written(tmp_path: Path) -> None:
     library(tmp_path, readings=200, topics=4)
     stamps = {path: path.stat() for path in tmp_path.rglob("*.yml")}
-    assert fix(tmp_path) == ([], [])
+    assert fix_lists(tmp_path) == ([], [])
     assert all(path.stat().st_mtime_ns == was.st_mtime_ns for path, was in stamps.items())
 
 
@@ -254,9 +254,9 @@ def test_the_lists_of_the_shelf_are_mended_safely() -> None:
     """Our own lists, each with spaces and trackers in it: only those go."""
     for path in sorted((ROOT / "docs").glob("*/**/*.yml")):
         good = path.read_text(encoding="utf-8")
-        good = mend(PATH, good.encode())[0].decode()
+        good = fix_list(PATH, good.encode())[0].decode()
         bad = re.sub(r"(?m)^(  url: https://arxiv\.org/abs/\S+)$", r"\1?utm_source=x ", good)
-        after, done, left = mend(PATH, bad.encode())
+        after, done, left = fix_list(PATH, bad.encode())
         assert left is None and after.decode() == good
         assert bool(done) == (bad != good)
 
@@ -303,8 +303,8 @@ def lists(draw: st.DrawFn) -> str:
 
 def said(text: str) -> set[str]:
     shelf = Shelf()
-    shelf.add(text.encode(), PATH, "kernels/softmax")
-    return {finding.what for finding in (*shelf.findings, *check(shelf))}
+    shelf.add_file(text.encode(), PATH, "kernels/softmax")
+    return {finding.what for finding in (*shelf.findings, *check_shelf(shelf))}
 
 
 SAFE = re.compile(
@@ -316,7 +316,7 @@ SAFE = re.compile(
 @given(lists(), st.sampled_from(["\n", "\r\n"]))
 def test_any_list_is_mended_whole(text: str, newline: str) -> None:
     after, done = mended(text, newline)
-    reader, again = Reader(PATH, text.encode()), Reader(PATH, after.encode())
+    reader, again = EntryReader(PATH, text.encode()), EntryReader(PATH, after.encode())
     assert not [what for what in said(after) if SAFE.search(what)], after
     assert bool(done) == (after != text)
     assert [list(e.fields) for e in reader.entries] == [list(e.fields) for e in again.entries]
@@ -336,8 +336,8 @@ def test_any_list_is_mended_whole(text: str, newline: str) -> None:
 ]), max_size=30).map("".join))  # fmt: skip
 def test_no_text_breaks_the_mends(text: str) -> None:
     data = text.encode()
-    after, done, left = mend(PATH, data)
+    after, done, left = fix_list(PATH, data)
     assert after == data or (done and not left)
-    again = Reader(PATH, after)
-    assert len(again.entries) == len(Reader(PATH, data).entries)
-    assert left or mend(PATH, after) == (after, [], None)
+    again = EntryReader(PATH, after)
+    assert len(again.entries) == len(EntryReader(PATH, data).entries)
+    assert left or fix_list(PATH, after) == (after, [], None)

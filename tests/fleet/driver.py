@@ -26,7 +26,7 @@ def main() -> None:
     from warpshelf.contract import snippet
     from warpshelf.core.findings import ShelfError
     from warpshelf.core.project import Project
-    from warpshelf.fleet.drive import Fleet, Said
+    from warpshelf.fleet.run_cluster import Fleet, Said
 
     order = json.loads(sys.argv[1])
     project = Project(Path(order["root"]))
@@ -64,13 +64,13 @@ def main() -> None:
     if (writes := order.get("writes")) is not None:
         fill_disk_after(writes)
     end: dict = {}
-    chosen_snippets = snippet.discover(project)
+    chosen_snippets = snippet.discover_snippets(project)
     times["discovered"] = time.monotonic()
     try:
-        with stopping.raised():
-            fleet.over(chosen_snippets, order["address"])
+        with stopping.raise_on_signal():
+            fleet.run_stale(chosen_snippets, order["address"])
     except stopping.Stopped as stop:
-        fleet.leave(f"it was stopped by {stop.name}")
+        fleet.mark_left(f"it was stopped by {stop.name}")
     except ShelfError as error:
         end["error"] = str(error)
     times["end"] = time.monotonic()

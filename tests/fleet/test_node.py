@@ -18,9 +18,9 @@ from conftest import ROOT, Trial
 from warpshelf.bench import assemble
 from warpshelf.contract import snippet
 from warpshelf.core.project import Project
-from warpshelf.fleet import bundle, node
-from warpshelf.fleet.bundle import outcome
-from warpshelf.fleet.queue import Item, cpu
+from warpshelf.fleet import checkout_bundle, node
+from warpshelf.fleet.checkout_bundle import judge_answer
+from warpshelf.fleet.queue import Item, cpu_kind
 
 TASK = {"key": "one on cpu", "snippet": "one", "only": "cpu", "workers": 1, "seconds": 20.0}
 ROW = {"snippet": "one", "state": "passed"}
@@ -126,15 +126,15 @@ def test_a_node_says_what_it_lacks(copy: Path) -> None:
     question = {"key": "describe", "gpus": 0}
     runner(copy, f"import json; print(json.dumps({machine!r}))")
     said = "torch and triton is not installed in the Python of Ray"
-    assert node.describe(question) == {"unfit": said}
+    assert node.describe_machine(question) == {"unfit": said}
     machine |= {"torch": "2.13.0", "triton": "3.7.1"}
     runner(copy, f"import json; print(json.dumps({machine!r}))")
-    assert node.describe(question) == {"machine": machine}
-    assert node.describe(question | {"gpus": 2}) == {
+    assert node.describe_machine(question) == {"machine": machine}
+    assert node.describe_machine(question | {"gpus": 2}) == {
         "unfit": "Ray counts 2 GPUs, and torch sees none"
     }
     runner(copy, "import typer_is_missing")
-    assert node.describe(question) == {
+    assert node.describe_machine(question) == {
         "unfit": "ModuleNotFoundError: No module named 'typer_is_missing'"
     }
 
@@ -144,18 +144,18 @@ def packed(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The copy of a project with one sound snippet, which this process is in."""
     trial.sound()
     project = Project(trial.root)
-    with bundle.packed(project, snippet.discover(project)) as folder:
+    with checkout_bundle.pack_checkout(project, snippet.discover_snippets(project)) as folder:
         monkeypatch.chdir(folder)
         yield folder
 
 
 def test_a_check_over_there_is_the_one_here(trial: Trial, packed: Path) -> None:
-    [sound] = snippet.discover(Project(trial.root))
+    [sound] = snippet.discover_snippets(Project(trial.root))
     (packed / ".shelf").mkdir(exist_ok=True)
     (packed / ".shelf" / "commit").write_text("0123456789ab\n")
-    item = Item(sound, cpu(works.look({"gpus": 0})["machine"]))
-    answer = works.check(item.task())
-    found = outcome(item, answer, "there")
+    item = Item(sound, cpu_kind(works.look({"gpus": 0})["machine"]))
+    answer = works.check(item.task_details())
+    found = judge_answer(item, answer, "there")
     assert found.verdict is not None and found.verdict.state == "passed"
     assert found.record is not None
     assert (found.record["digest"], found.record["commit"]) == (sound.digest, "0123456789ab")
@@ -177,9 +177,9 @@ def test_what_travels_is_what_a_run_reads(tmp_path: Path) -> None:
         shutil.copytree(ROOT / "snippets" / name, snippets / name)
     shutil.copy(ROOT / "mkdocs.yml", root)
     project = Project(root)
-    chosen = snippet.discover(project)
-    with bundle.packed(project, chosen) as folder:
-        there = snippet.discover(Project(folder))
+    chosen = snippet.discover_snippets(project)
+    with checkout_bundle.pack_checkout(project, chosen) as folder:
+        there = snippet.discover_snippets(Project(folder))
         assert [one.digest for one in there] == [one.digest for one in chosen]
         records = {path.relative_to(folder).parts[1] for path in folder.rglob("results/*")}
         assert records == {"autotune"}  # the others are read by none
@@ -190,6 +190,6 @@ def test_what_travels_is_what_a_run_reads(tmp_path: Path) -> None:
 
 def test_the_commit_goes_along(packed: Path) -> None:
     assert not (packed / assemble.TRAVELS_WITH).exists()  # the trial has none
-    with bundle.packed(Project(ROOT), []) as folder:
-        told = assemble.commit(folder)
-        assert told is not None and told == assemble.commit(ROOT)
+    with checkout_bundle.pack_checkout(Project(ROOT), []) as folder:
+        told = assemble.checkout_commit(folder)
+        assert told is not None and told == assemble.checkout_commit(ROOT)

@@ -17,16 +17,16 @@ from conftest import Trial
 from ground import ENVIRONMENT, LIGHT, PLAIN
 
 from warpshelf.contract import snippet
-from warpshelf.core.files import dump
+from warpshelf.core.files import dump_json
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.project import Project
 from warpshelf.fleet import cluster
-from warpshelf.fleet.bundle import Spool, outcome
-from warpshelf.fleet.cluster import Lost, Node
-from warpshelf.fleet.queue import Agenda, Item, Kind, Muster, agenda, cpu
+from warpshelf.fleet.checkout_bundle import ResultQueue, judge_answer
+from warpshelf.fleet.cluster import NoAnswer, Node
+from warpshelf.fleet.queue import Agenda, Inventory, Item, Kind, cpu_kind, plan_items
 from warpshelf.records import bundle
 
-CPU = cpu(works.look({"gpus": 0})["machine"])
+CPU = cpu_kind(works.look({"gpus": 0})["machine"])
 
 
 def kind(name: str, sm: int = 90, gpus: int = 1) -> Kind:
@@ -35,12 +35,14 @@ def kind(name: str, sm: int = 90, gpus: int = 1) -> Kind:
 
 
 def planned(trial: Trial, *kinds: Kind, **more: Any) -> Agenda:
-    return agenda(snippet.discover(Project(trial.root)), list(kinds), more.pop("held", {}), **more)
+    return plan_items(
+        snippet.discover_snippets(Project(trial.root)), list(kinds), more.pop("held", {}), **more
+    )
 
 
 def made(trial: Trial, name: str, slug: str) -> dict[str, Any]:
     """A record of a snippet of the project, made up."""
-    [one] = [one for one in snippet.discover(Project(trial.root)) if one.id == name]
+    [one] = [one for one in snippet.discover_snippets(Project(trial.root)) if one.id == name]
     return works.made_up({"snippet": name, "digest": one.digest, "slug": slug})["record"]
 
 
@@ -73,7 +75,7 @@ def test_what_is_current_by_a_record_in_place_or_in_the_bundle_is_not_due(trial:
     assert len(planned(trial, CPU, held=old).items) == 1
     place = trial.root / "snippets" / "one" / "results" / "cpu.json"
     place.parent.mkdir()
-    place.write_text(dump(record))
+    place.write_text(dump_json(record))
     assert planned(trial, CPU, held=old).items == []
     assert len(planned(trial, CPU, force=True).items) == 1
 
@@ -87,7 +89,7 @@ def test_the_stalest_go_first_and_an_item_has_its_share_of_cores(trial: Trial) -
     due = planned(trial, wide, held=held)
     assert [item.snippet.id for item in due.items] == ["never", "older", "fresh"]
     item = due.items[0]
-    assert (item.gpus, item.cpus, item.task()["workers"]) == (2, 8, 8)
+    assert (item.gpus, item.cpus, item.task_details()["workers"]) == (2, 8, 8)
     assert item.limit == 180 + 60 + 10
 
 
@@ -96,16 +98,18 @@ def node(id_: str, accelerator: str | None = None, gpus: int = 0, cpus: int = 4)
 
 
 def test_two_devices_of_one_accelerator_are_two_kinds_that_share_no_node() -> None:
-    there = Muster(slugs={"a": "pcie", "b": "sxm"})
-    there.see([node("a", "H", 1), node("b", "H", 2), node("c")])
+    there = Inventory(slugs={"a": "pcie", "b": "sxm"})
+    there.update_nodes([node("a", "H", 1), node("b", "H", 2), node("c")])
     pcie = Kind("H", {"slug": "pcie"})
-    assert there.avoid(pcie) == {"b"} and [one.id for one in there.on(pcie)] == ["a"]
-    assert there.avoid(CPU) == set()
-    assert there.exclude("a", "No space left on device: 0 MiB free") == Finding(
+    assert there.excluded_nodes(pcie) == {"b"} and [one.id for one in there.fit_nodes(pcie)] == [
+        "a"
+    ]
+    assert there.excluded_nodes(CPU) == set()
+    assert there.exclude_node("a", "No space left on device: 0 MiB free") == Finding(
         "node host-a", None, "No space left on device: 0 MiB free", "free some space there"
     )
-    assert there.exclude("a", "again") is None
-    assert there.on(pcie) == [] and "a" in there.avoid(CPU)
+    assert there.exclude_node("a", "again") is None
+    assert there.fit_nodes(pcie) == [] and "a" in there.excluded_nodes(CPU)
 
 
 @pytest.fixture
@@ -116,35 +120,35 @@ def item(trial: Trial) -> Item:
 
 
 def answer(item: Item, **changes: Any) -> dict[str, Any]:
-    return works.made_up(item.task() | changes)
+    return works.made_up(item.task_details() | changes)
 
 
 def test_a_record_is_kept_only_if_it_is_what_was_asked_for(item: Item) -> None:
-    good = outcome(item, answer(item), "there")
+    good = judge_answer(item, answer(item), "there")
     assert good.verdict is not None and good.verdict.state == "passed" and good.record
-    other = outcome(item, answer(item, digest="sha256:" + "0" * 64), "there")
+    other = judge_answer(item, answer(item, digest="sha256:" + "0" * 64), "there")
     assert other.record is None and other.verdict is not None
     assert "node there ran other code than this checkout's" in str(other.verdict.findings[0])
     spoilt = answer(item)
     spoilt["record"]["facts"][0]["value"] = float("nan")
-    bad = outcome(item, spoilt, "there")
+    bad = judge_answer(item, spoilt, "there")
     assert bad.record is None and bad.verdict is not None and bad.verdict.state == "failed"
-    wrong = outcome(item, answer(item, slug="imaginary-b2"), "there")
+    wrong = judge_answer(item, answer(item, slug="imaginary-b2"), "there")
     assert wrong.verdict is None and wrong.slug == "imaginary-b2"
-    none = outcome(item, answer(item) | {"record": None}, "there")
+    none = judge_answer(item, answer(item) | {"record": None}, "there")
     assert none.verdict is not None and none.verdict.state == "failed"
 
 
 def test_a_finding_comes_home_as_the_line_that_it_was(item: Item) -> None:
     lines = ["snippets/one/one.py:7: is wrong: x; y; mend it", "a: b", "no place at all"]
     row = {**answer(item)["row"], "state": "failed", "findings": lines}
-    found = outcome(item, {"row": row, "record": None}, "there").verdict
+    found = judge_answer(item, {"row": row, "record": None}, "there").verdict
     assert found is not None and found.note == "node there"
     assert [str(one) for one in found.findings] == [*lines[:2], f"node: {lines[2]}"]
 
 
 def test_what_ray_lost_is_tried_again_or_left(item: Item) -> None:
-    again, ended = (outcome(item, Lost("why", more), "") for more in (True, False))
+    again, ended = (judge_answer(item, NoAnswer("why", more), "") for more in (True, False))
     assert again.verdict is None
     assert ended.verdict is not None and (ended.verdict.state, ended.verdict.note) == (
         "left",
@@ -155,20 +159,20 @@ def test_what_ray_lost_is_tried_again_or_left(item: Item) -> None:
 def test_a_spool_takes_up_what_is_there_and_leaves_one_file(trial: Trial) -> None:
     trial.snippet("one", PLAIN)
     out = trial.root / "out.json"
-    with Spool(out) as spool:
+    with ResultQueue(out) as spool:
         assert spool.made == {}
     assert json.loads(out.read_text()) == {"records": [], "schema": 1}
     first, second, newer = (made(trial, "one", slug) for slug in ("cpu", "gpu", "cpu"))
     newer["demo"] = "two\u2028three\n"  # a line's end to some, and inside a string
-    with Spool(out) as spool:
-        spool.keep(first)
-        spool.keep(second)
-    with Spool(out) as spool:
+    with ResultQueue(out) as spool:
+        spool.save_record(first)
+        spool.save_record(second)
+    with ResultQueue(out) as spool:
         assert sorted(spool.made["one"]) == ["cpu", "gpu"]
-        spool.keep(newer)
+        spool.save_record(newer)
         assert len(list(spool.folder.iterdir())) == 1
-    assert out.read_text() == bundle.text([newer, second])
-    assert bundle.read(out) == [newer, second] and not spool.folder.exists()
+    assert out.read_text() == bundle.bundle_text([newer, second])
+    assert bundle.read_bundle(out) == [newer, second] and not spool.folder.exists()
 
 
 def test_a_torn_file_in_the_folder_is_named(trial: Trial) -> None:
@@ -178,7 +182,7 @@ def test_a_torn_file_in_the_folder_is_named(trial: Trial) -> None:
     part.write_text('{"schema": 1')
     with (
         pytest.raises(ShelfError, match=r"one\.cpu\.json: is not a record: .*; remove it"),
-        Spool(out),
+        ResultQueue(out),
     ):
         pass
     assert part.exists() and not out.exists()
@@ -198,7 +202,7 @@ def test_without_ray_one_line_says_what_to_install(
     monkeypatch.setitem(sys.modules, "ray", types.ModuleType("ray"))
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(ShelfError) as refused:
-        cluster._ray("ray://host:1")
+        cluster._import_ray("ray://host:1")
     assert str(refused.value) == (
         f"{package}: is not installed in this environment; "
         "install the extra: `.venv/bin/pip install -c constraints.txt -e '.[fleet]'`"
@@ -233,7 +237,7 @@ def test_other_commands_leave_ray_alone(trial: Trial) -> None:
     ],
 )
 def test_a_refused_connection_is_one_line(text: str, said: str) -> None:
-    line = str(cluster._refused("host:6379", RuntimeError(text)))
+    line = str(cluster._connection_finding("host:6379", RuntimeError(text)))
     assert line.startswith(f"host:6379: {said}") and "\n" not in line
 
 

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from warpshelf.fleet.node import describe as describe_for_real
+from warpshelf.fleet.node import describe_machine as describe_for_real
 from warpshelf.fleet.node import run
 
 FOLDER = "/nowhere"  # of a test, where works leave word; the driver sets it

@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 
 from warpshelf.core.findings import ShelfError
 from warpshelf.links import health
-from warpshelf.links.health import Health, Redirect, address, barrier, load, moved, save
+from warpshelf.links.health import (
+    Health,
+    Redirect,
+    address_problem,
+    is_barrier,
+    load_health,
+    permanent_target,
+    save_health,
+)
 
 URL = "https://example.org/a"
 LINKS = {
@@ -36,24 +44,24 @@ def put(root: Path, text: str | bytes) -> None:
 
 def refusal(root: Path) -> str:
     with pytest.raises(ShelfError) as caught:
-        load(root)
+        load_health(root)
     [finding] = caught.value.findings
     assert finding.path == "docs/links.json" and "\n" not in str(finding)
     return str(finding)
 
 
 def test_no_file_is_nothing_known(tmp_path: Path) -> None:
-    assert load(tmp_path) == {}
+    assert load_health(tmp_path) == {}
 
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
-    assert save(tmp_path, LINKS) and load(tmp_path) == LINKS
-    assert not save(tmp_path, dict(reversed(LINKS.items())))  # in whichever order
+    assert save_health(tmp_path, LINKS) and load_health(tmp_path) == LINKS
+    assert not save_health(tmp_path, dict(reversed(LINKS.items())))  # in whichever order
     assert [path.name for path in (tmp_path / "docs").iterdir()] == ["links.json"]
 
 
 def test_the_file_is_sorted_with_one_item_a_line(tmp_path: Path) -> None:
-    save(tmp_path, {"https://b.org": LINKS[URL], "https://a.org": LINKS[URL]})
+    save_health(tmp_path, {"https://b.org": LINKS[URL], "https://a.org": LINKS[URL]})
     assert (tmp_path / "docs" / "links.json").read_text() == (
         '{\n "links": {\n'
         '  "https://a.org": {\n   "last_alive": "2026-11-01",\n   "state": "alive"\n  },\n'
@@ -63,15 +71,15 @@ def test_the_file_is_sorted_with_one_item_a_line(tmp_path: Path) -> None:
 
 
 def test_a_killed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save(tmp_path, LINKS)
+    save_health(tmp_path, LINKS)
 
     def broken(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("os.replace", broken)
     with pytest.raises(KeyboardInterrupt):
-        save(tmp_path, {})
-    assert load(tmp_path) == LINKS and len(list((tmp_path / "docs").iterdir())) == 1
+        save_health(tmp_path, {})
+    assert load_health(tmp_path) == LINKS and len(list((tmp_path / "docs").iterdir())) == 1
 
 
 @pytest.mark.parametrize(
@@ -151,7 +159,9 @@ def test_an_entry_that_is_no_object(tmp_path: Path) -> None:
 
 def test_nothing_is_saved_that_could_not_be_loaded(tmp_path: Path) -> None:
     with pytest.raises(ShelfError):
-        save(tmp_path, {URL: Health("failing", since="2026-11-01", archived="https://evil.org/")})
+        save_health(
+            tmp_path, {URL: Health("failing", since="2026-11-01", archived="https://evil.org/")}
+        )
     assert not (tmp_path / "docs").exists()
 
 
@@ -170,17 +180,17 @@ def test_any_json_is_loaded_or_refused_in_one_line(
     root = tmp_path_factory.mktemp("any")
     put(root, json.dumps({"schema": 1, "links": entries}))
     try:
-        found = load(root)
+        found = load_health(root)
     except ShelfError as error:
         assert len(error.findings) == 1 and "\n" not in str(error)
     else:
-        assert save(root, found) in (True, False) and load(root) == found
+        assert save_health(root, found) in (True, False) and load_health(root) == found
 
 
 @given(st.text(max_size=700))
 def test_a_title_is_kept_as_it_will_be_loaded(text: str) -> None:
-    kept = health.kept_title(text)
-    assert kept is None or (health.kept_title(kept) == kept and len(kept) <= health.LONGEST)
+    kept = health.clean_title(text)
+    assert kept is None or (health.clean_title(kept) == kept and len(kept) <= health.LONGEST)
 
 
 HERE = "https://docs.example.org/guide/tiles.html"
@@ -226,7 +236,7 @@ HERE = "https://docs.example.org/guide/tiles.html"
     ],
 )
 def test_moved(url: str, steps: list[tuple[str, int]], target: str | None) -> None:
-    assert moved(url, [Redirect(*step) for step in steps]) == target
+    assert permanent_target(url, [Redirect(*step) for step in steps]) == target
 
 
 @pytest.mark.parametrize(
@@ -245,12 +255,12 @@ def test_moved(url: str, steps: list[tuple[str, int]], target: str | None) -> No
     ],
 )
 def test_barrier(url: str, before: bool) -> None:
-    assert barrier(url) is before
+    assert is_barrier(url) is before
 
 
 @given(st.text(max_size=60), st.sampled_from([301, 302, 308]))
 def test_any_target_is_an_https_address_or_none(text: str, code: int) -> None:
     for target in (text, f"https://{text}", f"https://example.com/{text}"):
-        found = moved(HERE, [Redirect(target, code)])
-        assert found is None or address(found) is None
-        assert barrier(target) in (True, False)
+        found = permanent_target(HERE, [Redirect(target, code)])
+        assert found is None or address_problem(found) is None
+        assert is_barrier(target) in (True, False)

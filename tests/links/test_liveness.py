@@ -26,7 +26,16 @@ from loopback import Detour, closed_port, needs_lychee, serving
 from warpshelf.core.findings import ShelfError
 from warpshelf.links import health, liveness
 from warpshelf.links.health import Health, Redirect
-from warpshelf.links.liveness import ROW, SPAN, Outcome, Seen, Web, follow, judge, outcomes
+from warpshelf.links.liveness import (
+    ROW,
+    SPAN,
+    LinkResponse,
+    Outcome,
+    WebConfig,
+    check_urls,
+    judge_response,
+    next_state,
+)
 
 PUZZLE = "<title>Just a moment...</title>"
 AT = "https://site.example.org"
@@ -98,7 +107,7 @@ def played() -> Iterator[tuple[dict[str, Outcome], dict[str, int]]]:
         odd = f"{AT}/%61%20(b)/%E6%B5%81?x=1&y=%3C2%3E"
         urls.append(detour.put(odd))
         urls += [f"https://{name}.example.org/x" for name in ("refused", "lost", "unsure", "tls")]
-        found = outcomes(urls, detour.asker(), 60)
+        found = check_urls(urls, detour.asker(), 60)
         over.set()
         assert set(found) == set(urls)
         yield found, sent
@@ -172,7 +181,7 @@ def test_a_certificate_of_its_own_is_refused(detour: Detour, tmp_path: Path) -> 
     try:
         base = f"https://localhost:{server.server_port}/https"
         detour.elsewhere["own.example.org"] = base
-        found = outcomes(["https://own.example.org/"], detour.asker(), 20)
+        found = check_urls(["https://own.example.org/"], detour.asker(), 20)
     finally:
         server.shutdown()
         thread.join()
@@ -195,7 +204,7 @@ def test_a_host_is_asked_a_few_times_at_once_and_with_pauses(detour: Detour) -> 
     urls = [f"{AT}/{number}" for number in range(4)]
     for url in urls:
         detour.web.answers[detour.path(url)] = note
-    found = outcomes(urls, detour.asker(pause=0.25), 20)
+    found = check_urls(urls, detour.asker(pause=0.25), 20)
     assert {answer.kind for answer in found.values()} == {"alive"}
     pauses = [after - before for before, after in zip(moments, moments[1:], strict=False)]
     assert len(pauses) == 3 and sum(pauses) > 0.6  # each alone is at the mercy of the scheduler
@@ -215,7 +224,9 @@ def test_retry_after_is_waited_for(detour: Detour) -> None:
         handler.end_headers()
 
     detour.web.answers[detour.path(f"{AT}/busy")] = busy
-    assert outcomes([f"{AT}/busy"], detour.asker(retries=1), 20) == {f"{AT}/busy": Outcome("alive")}
+    assert check_urls([f"{AT}/busy"], detour.asker(retries=1), 20) == {
+        f"{AT}/busy": Outcome("alive")
+    }
     assert moments[1] - moments[0] >= 3
 
 
@@ -231,7 +242,7 @@ def test_a_host_that_asks_for_an_hour_holds_up_nobody_else(
     for url in busy:
         detour.put(url, 429, retry_after="3600")
     others = [detour.put(f"{AT}/{number}") for number in range(5)]
-    found = outcomes([*busy, *others, f"{AT}/gone"], detour.asker(), 30)
+    found = check_urls([*busy, *others, f"{AT}/gone"], detour.asker(), 30)
     assert {url: answer.kind for url, answer in found.items() if url not in busy} == {
         **dict.fromkeys(others, "alive"), f"{AT}/gone": "gone"
     }  # fmt: skip
@@ -246,7 +257,7 @@ def test_the_budget_ends_a_check(detour: Detour, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(liveness, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     urls = [detour.put(f"{AT}/{number}") for number in range(30)]
     heard: list[int] = []
-    found = outcomes(urls, detour.asker(), 20, heard.append)
+    found = check_urls(urls, detour.asker(), 20, heard.append)
     assert 0 < len(found) < 30 and heard[-1] == len(found)
     assert list(found) == urls[: len(found)]  # those whose turn it was first
 
@@ -255,7 +266,7 @@ def test_batches_have_few_of_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(liveness, "BATCH", 5)
     monkeypatch.setattr(liveness, "PER_HOST", 2)
     urls = [f"https://www.a.org/{n}" for n in range(5)] + [f"https://b.org/{n}" for n in range(4)]
-    batches = list(liveness.batches(urls))
+    batches = list(liveness.batch_urls(urls))
     assert sorted(url for batch in batches for url in batch) == sorted(urls)
     assert [len(batch) for batch in batches] == [4, 4, 1]
 
@@ -263,7 +274,7 @@ def test_batches_have_few_of_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_lychee_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(liveness.shutil, "which", lambda *_, **__: None)
     with pytest.raises(ShelfError) as caught:
-        outcomes([AT], Web(), 5)
+        check_urls([AT], WebConfig(), 5)
     assert str(caught.value) == (
         "lychee: is not installed in this environment; "
         "install the extra: `.venv/bin/pip install -c constraints.txt -e '.[links]'`"
@@ -279,25 +290,34 @@ def test_what_lychee_cannot_have_said_is_one_line(
         f"#!{sys.executable}\nprint({said!r})\nraise SystemExit('broken \\x1b[1m')\n"
     )
     program.chmod(0o755)
-    monkeypatch.setattr(liveness, "_program", lambda: str(program))
+    monkeypatch.setattr(liveness, "_find_lychee", lambda: str(program))
     with pytest.raises(ShelfError) as caught:
-        outcomes([AT], Web(), 5)
+        check_urls([AT], WebConfig(), 5)
     assert "ended with 1, and not with an answer that can be read" in str(caught.value)
     assert "it said: broken \\x1b[1m" in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_a_name_is_looked_up_only_where_it_may_be_at_fault() -> None:
-    lost = Seen(trouble=liveness.UNRESOLVED)
-    assert judge(AT, lost, resolves=False).kind == "gone"
-    assert judge(AT, lost, resolves=None).kind == judge(AT, lost).kind == "unreachable"
-    assert judge(AT, Seen(trouble="timed out"), resolves=False).kind == "unreachable"
-    assert liveness._resolves("a" * 64 + ".example.org") is not True
+    lost = LinkResponse(trouble=liveness.UNRESOLVED)
+    assert judge_response(AT, lost, resolves=False).kind == "gone"
+    assert (
+        judge_response(AT, lost, resolves=None).kind
+        == judge_response(AT, lost).kind
+        == "unreachable"
+    )
+    assert (
+        judge_response(AT, LinkResponse(trouble="timed out"), resolves=False).kind == "unreachable"
+    )
+    assert liveness._host_resolves("a" * 64 + ".example.org") is not True
 
 
 def test_a_permanent_redirect_to_a_refusal_is_no_move() -> None:
     there = (Redirect("https://new.example.org/", 301),)
-    assert judge(AT + "/x", Seen(403, "", there)).kind == "blocked"
-    assert judge(AT + "/x", Seen(200, "", there)).moved_to == "https://new.example.org/"
+    assert judge_response(AT + "/x", LinkResponse(403, "", there)).kind == "blocked"
+    assert (
+        judge_response(AT + "/x", LinkResponse(200, "", there)).moved_to
+        == "https://new.example.org/"
+    )
 
 
 URL = "https://example.org/x"
@@ -315,7 +335,7 @@ def after(story: str, days: list[int]) -> Health:
     """The state after the answers of `story`, given on `days` after the first."""
     state = None
     for letter, day in zip(story, days, strict=True):
-        state = follow(state, KINDS[letter], FIRST + timedelta(days=day))
+        state = next_state(state, KINDS[letter], FIRST + timedelta(days=day))
     assert state is not None
     return state
 
@@ -357,7 +377,7 @@ def test_rows(story: str, days: list[int], state: str, since: int | None) -> Non
 def test_another_target_begins_anew() -> None:
     state = after("m", [0])
     other = Outcome("moved", None, "https://newer.example.org/x")
-    found = follow(state, other, FIRST + timedelta(days=7))
+    found = next_state(state, other, FIRST + timedelta(days=7))
     assert (found.moved_to, found.since) == (other.moved_to, "2026-11-08")
 
 
@@ -375,18 +395,18 @@ def test_a_settled_state_stays_as_it_is() -> None:
     """Or the file would change at every check."""
     gone, lost = after("ggg", [0, 7, 14]), after("uuu", [0, 7, 14])
     for day in (21, 28, 400):
-        assert follow(gone, KINDS["g"], FIRST + timedelta(days=day)) == gone
-        assert follow(lost, KINDS["u"], FIRST + timedelta(days=day)) == lost
+        assert next_state(gone, KINDS["g"], FIRST + timedelta(days=day)) == gone
+        assert next_state(lost, KINDS["u"], FIRST + timedelta(days=day)) == lost
     assert after("aaaa", [0, 7, 14, 21]) == after("a", [0])
 
 
 def test_what_else_is_known_stays() -> None:
     known = Health("alive", last_alive="2026-11-01", title_there="A title")
-    failing = follow(known, KINDS["g"], FIRST)
+    failing = next_state(known, KINDS["g"], FIRST)
     assert failing.title_there == "A title" and failing.last_alive == "2026-11-01"
     kept = Health("failing", since="2026-11-01", archived="https://web.archive.org/x", failures=1)
-    assert follow(kept, KINDS["g"], FIRST + timedelta(days=1)).archived == kept.archived
-    assert follow(kept, KINDS["a"], FIRST + timedelta(days=1)).archived is None
+    assert next_state(kept, KINDS["g"], FIRST + timedelta(days=1)).archived == kept.archived
+    assert next_state(kept, KINDS["a"], FIRST + timedelta(days=1)).archived is None
 
 
 def test_a_clock_set_back_counts_nothing() -> None:
@@ -399,9 +419,9 @@ def test_gone_takes_a_row_and_refusals_never_count(steps: list[tuple[str, int]])
     day, state, row = FIRST, None, []
     for letter, wait in steps:
         day += timedelta(days=wait)
-        state = follow(state, KINDS[letter], day)
+        state = next_state(state, KINDS[letter], day)
         row = [*row, (letter, day)] if letter in "gu" else []
-        assert health._entry(URL, health.written(state)) == state
+        assert health._parse_entry(URL, health.health_entry(state)) == state
         absent = {when for kind, when in row if kind == "g"}
         if state.state == "gone":
             assert len(absent) >= ROW and (row[-1][1] - row[0][1]).days >= SPAN

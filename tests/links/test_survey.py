@@ -12,9 +12,9 @@ from loopback import CANARIES, Detour, closed_port, needs_lychee
 
 from warpshelf.cli import links as commands
 from warpshelf.core.findings import ShelfError
-from warpshelf.links import health, survey
-from warpshelf.links.health import Health, load
-from warpshelf.links.survey import Options, Survey, take
+from warpshelf.links import check_links, health
+from warpshelf.links.check_links import CheckOptions, CheckResult, run_check
+from warpshelf.links.health import Health, load_health
 
 PAGED = "Efficient Memory Management for Large Language Model Serving with PagedAttention"
 WRONG = "DeepSeek-R1: Incentivizing Reasoning Capability in LLMs via Reinforcement Learning"
@@ -47,8 +47,8 @@ def kept(trial: Trial) -> dict:
     return json.loads((trial.root / "docs" / "links.json").read_text())["links"]
 
 
-def look(trial: Trial, detour: Detour, today: str = "2026-11-01", **options: object) -> Survey:
-    return take(trial.root, Options(**{"budget": 60, **options}), detour.means(today))
+def look(trial: Trial, detour: Detour, today: str = "2026-11-01", **options: object) -> CheckResult:
+    return run_check(trial.root, CheckOptions(**{"budget": 60, **options}), detour.means(today))
 
 
 @needs_lychee
@@ -80,7 +80,7 @@ def test_the_states_are_recorded(trial: Trial, detour: Detour) -> None:
         urls["Down"]: {**failing, "says": "answered 500"},
     }  # fmt: skip
     assert (found.asked, found.fresh, found.left, len(found.links)) == (6, 0, 0, 6)
-    assert load(trial.root) == found.health
+    assert load_health(trial.root) == found.health
     # The answers of two more weeks settle it; from then on the file stays as it is.
     look(trial, detour, "2026-11-08")
     assert kept(trial)[urls["Gone"]]["state"] == "failing"
@@ -177,7 +177,7 @@ def test_those_that_fail_come_first_then_new_ones_then_the_oldest() -> None:
         "failing": Health("failing", since="2026-10-01"),
         "blocked": Health("blocked", since="2026-10-01"),
     }
-    order = sorted([*states, "new"], key=lambda name: survey._turn(states.get(name)))
+    order = sorted([*states, "new"], key=lambda name: check_links._check_priority(states.get(name)))
     assert order == ["failing", "new", "blocked", "older", "alive"]
 
 
@@ -201,7 +201,7 @@ def test_with_no_network_nothing_is_recorded(trial: Trial, detour: Detour, when:
 
         means.tell = gone
     with pytest.raises(ShelfError) as caught:
-        take(trial.root, Options(budget=60, force=True), means)
+        run_check(trial.root, CheckOptions(budget=60, force=True), means)
     answered = 0 if when == "before" else 1
     assert str(caught.value) == (
         f"links: no network: {answered} of {', '.join(CANARIES)} answered; nothing was recorded; "
@@ -246,7 +246,7 @@ def test_what_the_readings_say_is_not_touched(trial: Trial, detour: Detour) -> N
 @pytest.fixture
 def command(trial: Trial, detour: Detour, monkeypatch: pytest.MonkeyPatch) -> Trial:
     """A project whose `shelf links check` asks the server here."""
-    monkeypatch.setattr(commands, "means", lambda tell: detour.means("2026-11-01"))
+    monkeypatch.setattr(commands, "check_services", lambda tell: detour.means("2026-11-01"))
     return trial
 
 
@@ -313,12 +313,12 @@ def test_the_command_says_in_one_line_what_is_wrong(command: Trial, detour: Deto
 
 
 def test_the_real_means_are_the_real_web() -> None:
-    means = commands.means(print)
+    means = commands.check_services(print)
     assert means.tell is print and means.web.there(AT) == means.web.back(AT) == AT
     assert means.today is None and not means.endpoints.private
     assert all(url.startswith("https://") for url in (*means.canaries, means.endpoints.archive))
-    assert means.web.pause >= 1 and len(means.canaries) >= survey.QUORUM
+    assert means.web.pause >= 1 and len(means.canaries) >= check_links.QUORUM
 
 
 def test_the_committed_states_can_be_read() -> None:
-    health.load(Path(__file__).resolve().parents[2])
+    health.load_health(Path(__file__).resolve().parents[2])

@@ -14,8 +14,16 @@ import pytest
 from loopback import Web
 
 from warpshelf.core.findings import ShelfError
-from warpshelf.links import survey
-from warpshelf.links.survey import Link, ask, due, fits, known_to_github, listed, since
+from warpshelf.links import check_links
+from warpshelf.links.check_links import (
+    Link,
+    authorize_github,
+    fetch_titles,
+    list_links,
+    needs_title,
+    title_fits,
+    urls_since,
+)
 from warpshelf.readings import model
 
 LIST = """\
@@ -53,7 +61,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_each_address_is_listed_once_with_its_places(root: Path) -> None:
-    links = listed(model.load(root))
+    links = list_links(model.load_shelf(root))
     assert list(links) == [
         "https://example.org/one",
         "https://example.org/slides",
@@ -70,30 +78,30 @@ def test_each_address_is_listed_once_with_its_places(root: Path) -> None:
 def test_an_address_belongs_to_the_entry_that_is_about_it(root: Path) -> None:
     path = root / "docs" / "kernels" / "tiles.yml"
     path.write_text(LIST.replace("https://example.org/two", "https://example.org/slides"))
-    link = listed(model.load(root))["https://example.org/slides"]
+    link = list_links(model.load_shelf(root))["https://example.org/slides"]
     assert (link.reading.id, link.role, link.where[1]) == ("two", "url", 11)
     assert [reading.id for reading, _ in link.places] == ["one", "two"]
 
 
 def test_what_a_revision_does_not_have_is_new(root: Path) -> None:
-    assert since(root, "HEAD") == set()
+    assert urls_since(root, "HEAD") == set()
     path = root / "docs" / "kernels" / "tiles.yml"
     path.write_text(LIST.replace("/slides", "/new-slides").replace("title: Two", "title: 2"))
     (root / "docs" / "more.yml").write_text(LIST.replace("example.org", "example.com"))
-    found = since(root, "HEAD")
+    found = urls_since(root, "HEAD")
     assert found == {
         "https://example.org/new-slides",
         *(f"https://example.com/{name}" for name in ("one", "two", "slides", "shared")),
     }
     git(root, "add", ".")
     git(root, "commit", "--quiet", "--message", "Second")
-    assert since(root, "HEAD") == set() and since(root, "HEAD^") == found
+    assert urls_since(root, "HEAD") == set() and urls_since(root, "HEAD^") == found
 
 
 def test_an_address_that_only_changed_its_list_is_not_new(root: Path) -> None:
     docs = root / "docs"
     (docs / "kernels" / "tiles.yml").rename(docs / "tiles.yml")
-    assert since(root, "HEAD") == set()
+    assert urls_since(root, "HEAD") == set()
 
 
 def test_a_list_that_could_not_be_read_then_is_new(root: Path) -> None:
@@ -102,13 +110,13 @@ def test_a_list_that_could_not_be_read_then_is_new(root: Path) -> None:
         path.write_text(broken)
         git(root, "commit", "--all", "--quiet", "--message", "Broken")
         path.write_text(LIST)
-        assert len(since(root, "HEAD")) == 4
+        assert len(urls_since(root, "HEAD")) == 4
 
 
 @pytest.mark.parametrize("name", ["origin/nowhere", "--output=x", "", "HEAD:docs", "a\nb"])
 def test_another_revision_is_one_clear_line(root: Path, name: str) -> None:
     with pytest.raises(ShelfError) as caught:
-        since(root, name)
+        urls_since(root, name)
     assert "is no commit of this repository; fetch it, or name another" in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -118,10 +126,10 @@ def test_a_folder_without_history_is_one_clear_line(
 ) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     with pytest.raises(ShelfError, match="is no commit of this repository"):
-        since(tmp_path, "HEAD")
+        urls_since(tmp_path, "HEAD")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ShelfError, match="^git: cannot be run"):
-        since(tmp_path, "HEAD")
+        urls_since(tmp_path, "HEAD")
 
 
 PAGED = "Efficient Memory Management for Large Language Model Serving with PagedAttention"
@@ -159,13 +167,13 @@ TITLED = f"""\
 def links(tmp_path: Path) -> dict[str, Link]:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "tiles.yml").write_text(TITLED)
-    shelf = model.load(tmp_path)
+    shelf = model.load_shelf(tmp_path)
     assert not shelf.findings
-    return listed(shelf)
+    return list_links(shelf)
 
 
 def test_what_has_a_title_of_its_own(links: dict[str, Link]) -> None:
-    asked = [url for url, link in links.items() if due(link, None)]
+    asked = [url for url, link in links.items() if needs_title(link, None)]
     assert asked == [
         "https://arxiv.org/abs/2309.06180",
         "https://doi.org/10.1145/3600006.3613165",
@@ -175,7 +183,7 @@ def test_what_has_a_title_of_its_own(links: dict[str, Link]) -> None:
 
 def test_a_known_title_is_asked_for_again_only_where_it_differs(links: dict[str, Link]) -> None:
     link = links["https://arxiv.org/abs/2309.06180"]
-    assert not due(link, PAGED) and due(link, R1)
+    assert not needs_title(link, PAGED) and needs_title(link, R1)
 
 
 def test_titles_are_asked_for_and_kept(
@@ -189,15 +197,15 @@ def test_titles_are_asked_for_and_kept(
         "description": "of\u0007 x",
     }
     web.put("/repos/tiles/softmax-tiles", json.dumps(repository), "application/json")
-    asked = [link for link in links.values() if due(link, None)]
+    asked = [link for link in links.values() if needs_title(link, None)]
     pauses = dict.fromkeys(("arxiv", "doi", "github"), 0.0)
-    found = ask(asked, client, web.endpoints, pauses)
+    found = fetch_titles(asked, client, web.endpoints, pauses)
     assert found == {
         "https://arxiv.org/abs/2309.06180": PAGED,
         "https://github.com/tiles/softmax-tiles": "Tiles/Softmax-Tiles: of x",
     }
-    assert all(fits(links[url], title) for url, title in found.items())
-    assert ask(asked, client, web.endpoints, pauses, lambda done: done == 1) == {
+    assert all(title_fits(links[url], title) for url, title in found.items())
+    assert fetch_titles(asked, client, web.endpoints, pauses, lambda done: done == 1) == {
         "https://arxiv.org/abs/2309.06180": PAGED
     }
 
@@ -207,8 +215,8 @@ def test_a_source_that_fails_is_left_in_peace(
 ) -> None:
     web.put("/arxiv", "Rate exceeded.", status=429)
     link = links["https://arxiv.org/abs/2309.06180"]
-    assert ask([link] * 9, client, web.endpoints, {"arxiv": 0.0}) == {}
-    assert len(web.asked) == survey.PATIENCE
+    assert fetch_titles([link] * 9, client, web.endpoints, {"arxiv": 0.0}) == {}
+    assert len(web.asked) == check_links.PATIENCE
 
 
 def test_the_token_is_shown_to_github_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,8 +227,8 @@ def test_the_token_is_shown_to_github_alone(monkeypatch: pytest.MonkeyPatch) -> 
         "https://api.github.com.example.org/": False,
         "https://export.arxiv.org/api": False,
     }.items():
-        request = known_to_github(httpx.Request("GET", url))
+        request = authorize_github(httpx.Request("GET", url))
         assert ("Authorization" in request.headers) is shown, url
     monkeypatch.delenv("GITHUB_TOKEN")
-    request = known_to_github(httpx.Request("GET", "https://api.github.com/repos/a/b"))
+    request = authorize_github(httpx.Request("GET", "https://api.github.com/repos/a/b"))
     assert "Authorization" not in request.headers

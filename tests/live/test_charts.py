@@ -34,7 +34,7 @@ ALL = [BARS, LINES, TIMES]
 
 def drawn(*found: list[dict[str, Any]]) -> list[ElementTree.Element]:
     names = [""] if len(found) == 1 else ["first", "second"]
-    return [ElementTree.fromstring(text) for text in charts.figures(list(found), names)]
+    return [ElementTree.fromstring(text) for text in charts.draw_charts(list(found), names)]
 
 
 def words(figure: ElementTree.Element) -> str:
@@ -125,7 +125,7 @@ def test_flat_and_single_lines_are_drawn(points: list[list[float]]) -> None:
 def test_the_ends_of_a_line_name_a_unit_once(
     first: float, last: float, unit: str, said: str
 ) -> None:
-    assert charts.span_of(first, last, unit) == said
+    assert charts.format_span(first, last, unit) == said
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_the_ends_of_a_line_name_a_unit_once(
      ("memory a GPU (B)", "B"), ("output tokens/s of a GPU", "")],
 )  # fmt: skip
 def test_a_label_tells_its_unit(label: str, unit: str) -> None:
-    assert charts.unit_of(label) == unit
+    assert charts.axis_unit(label) == unit
 
 
 def test_empty_plots_leave_no_trace() -> None:
@@ -147,6 +147,6 @@ def test_no_name_acts() -> None:
     evil = "<script>x</script>&\"'"
     for plot in ALL:
         bad = {**plot, "title": evil, "series": [{**plot["series"][0], "name": evil}]}
-        [text] = charts.figures([[bad]], [""])
+        [text] = charts.draw_charts([[bad]], [""])
         assert "<script" not in text
         assert evil in words(ElementTree.fromstring(text))

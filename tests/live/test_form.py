@@ -36,7 +36,7 @@ def doubled(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def ask(*configurations: dict[str, str], **more: Any) -> dict[str, Any]:
     question = {"id": "doubled", "root": "../../", "context": AROUND, **more}
-    return form.respond({**question, "configurations": list(configurations)})
+    return form.answer_question({**question, "configurations": list(configurations)})
 
 
 @pytest.mark.usefixtures("doubled")
@@ -102,6 +102,6 @@ class TestAnswers:
         assert "<img" not in found["details"]
 
     def test_a_calculator_describes_itself(self) -> None:
-        found = form.described("doubled")
+        found = form.describe_calculator("doubled")
         assert found["faults"] == [] and found["result"]["answer"] == "4 B of plain things"
         assert [one["name"] for one in found["inputs"]][:2] == ["number", "often"]

@@ -26,7 +26,7 @@ SPEC = [LAYERS, TIME, STAGE, TIED, PASTED]
 
 
 def read(one: dict[str, Any], text: str) -> Any:
-    return quantities.typed([one], {one["name"]: text})[one["name"]]
+    return quantities.parse_inputs([one], {one["name"]: text})[one["name"]]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_text_that_means_none_is_named(one: dict[str, Any], text: str, line: s
 
 
 def test_what_is_not_given_is_as_the_calculator_has_it() -> None:
-    assert quantities.typed(SPEC, {"layers": "2", "unknown": "7"}) == {
+    assert quantities.parse_inputs(SPEC, {"layers": "2", "unknown": "7"}) == {
         "layers": 2, "time": 2.5, "stage": "0", "tied": False, "pasted": "",
     }  # fmt: skip
 
@@ -77,7 +77,7 @@ def test_no_text_does_worse_than_being_refused(one: dict[str, Any], text: str) -
         assert "\n" not in str(error) and len(str(error)) < 300
     else:
         assert (
-            read(one, quantities.text_of(one, value)) == value
+            read(one, quantities.format_input(one, value)) == value
         )  # what a form shows means the same
 
 
@@ -146,7 +146,7 @@ RESULT: dict[str, Any] = {
     ],
 )
 def test_values_are_shown_with_their_unit(value: object, unit: str, shown: str) -> None:
-    assert quantities.shown(value, unit) == shown
+    assert quantities.format_value(value, unit) == shown
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_values_are_shown_with_their_unit(value: object, unit: str, shown: str) 
     [(2, 1, "2.00×"), (1, 1, "same"), (1, 0, "differs"), ("a", "b", "differs"), (0, 3, "0×")],
 )
 def test_a_second_value_is_set_against_the_first(second: object, first: object, shown: str) -> None:
-    assert quantities.against(second, first) == shown
+    assert quantities.compare_values(second, first) == shown
 
 
 def test_a_sound_result_has_no_fault() -> None:
@@ -197,7 +197,7 @@ def test_no_result_at_all() -> None:
 
 def test_csv_has_every_value_in_full() -> None:
     other = {**RESULT, "rows": [{**ROW, "value": 1 / 3}, {**ROW, "name": "more", "value": "a,b"}]}
-    rows = list(csv.reader(io.StringIO(quantities.table([RESULT, other], ["first", "second"]))))
+    rows = list(csv.reader(io.StringIO(quantities.csv_table([RESULT, other], ["first", "second"]))))
     assert rows[0][:3] == ["quantity", "first", "second"]
     assert rows[1][:4] == ["weights", "1500000000.0", "0.3333333333333333", "B"]
     assert rows[2][:3] == ["more", "", "a,b"]  # what only one has

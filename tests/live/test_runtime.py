@@ -25,11 +25,11 @@ from trialcalc import variations
 
 from warpshelf.core.project import Project
 from warpshelf.live import form, runtime
-from warpshelf.live.runtime import Described
+from warpshelf.live.runtime import CalculatorSpec
 
 PROJECT = Project(ROOT)
-NAMES = runtime.calculators(PROJECT)
-MODELS = {name: path for one in NAMES for name, path in runtime.models(PROJECT, one).items()}
+NAMES = runtime.list_calculators(PROJECT)
+MODELS = {name: path for one in NAMES for name, path in runtime.model_files(PROJECT, one).items()}
 # Functions of the library of C, whose last digit differs between machines.
 ROUGH = {
     "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cos", "cosh", "erf",
@@ -40,7 +40,7 @@ ROUGH = {
 
 def test_there_are_calculators() -> None:
     assert "model_flops" in NAMES
-    assert set(runtime.models(PROJECT, "model_flops")) == {
+    assert set(runtime.model_files(PROJECT, "model_flops")) == {
         "snippets/model_flops/calculator.py", "snippets/model_flops/model_flops.py",
     }  # fmt: skip
 
@@ -125,7 +125,7 @@ def test_no_floats_are_added_by_sum(name: str, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(builtins, "sum", watched)
     for given in variations(name):
-        form.respond({"id": name, "configurations": [given]})
+        form.answer_question({"id": name, "configurations": [given]})
     assert sorted(found) == [], "use math.fsum"
 
 
@@ -155,16 +155,16 @@ def test_sources_follow_imports_and_packages(tmp_path: Path) -> None:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    found = runtime.sources(tmp_path, [tmp_path / "snippets/a/calculator.py"], "snippets")
+    found = runtime.import_closure(tmp_path, [tmp_path / "snippets/a/calculator.py"], "snippets")
     assert list(found) == [
         "snippets/a/calculator.py", "snippets/b/__init__.py", "snippets/b/b.py",
         "snippets/shared.py",
     ]  # fmt: skip
 
 
-def described(trial: Trial, text: str = trialcalc.CALCULATOR) -> Described:
+def described(trial: Trial, text: str = trialcalc.CALCULATOR) -> CalculatorSpec:
     trialcalc.lay(trial, text)
-    return runtime.ask(Project(trial.root), ["doubled"])["doubled"]
+    return runtime.describe_calculators(Project(trial.root), ["doubled"])["doubled"]
 
 
 def test_the_defaults_are_computed(trial: Trial) -> None:
@@ -224,8 +224,10 @@ def npm(calls: Path, does: str) -> None:
 
 
 def test_without_npm_the_reason_is_said(trial: Trial, calls: Path) -> None:
-    with pytest.raises(runtime.Missing, match="there is no npm on this machine; install Node, or"):
-        runtime.ready(Project(trial.root))
+    with pytest.raises(
+        runtime.MissingRuntimeError, match="there is no npm on this machine; install Node, or"
+    ):
+        runtime.ensure_runtime(Project(trial.root))
 
 
 def test_node_and_npm_of_the_python_package_serve_as_well(
@@ -238,13 +240,13 @@ def test_node_and_npm_of_the_python_package_serve_as_well(
         path.write_text("")
     monkeypatch.setattr(sys, "path", ["/nowhere", str(calls.parent)])
     node = str(package / "bin" / "node")
-    assert runtime._node() == [node]
-    assert runtime._npm() == [node, str(script)]
+    assert runtime._node_command() == [node]
+    assert runtime._npm_command() == [node, str(script)]
 
 
 def test_a_project_without_calculators_asks_for_nothing(trial: Trial, calls: Path) -> None:
     npm(calls, "exit 1")
-    assert runtime.prepare(Project(trial.root)) is None
+    assert runtime.prepare_runtime(Project(trial.root)) is None
     assert calls.read_text() == ""
 
 
@@ -256,12 +258,12 @@ def test_npm_that_reaches_nothing_is_asked_again_after_a_while(
     project = Project(trial.root)
     npm(calls, "echo 'npm error network' >&2; exit 1")
     says = f"npm has no pyodide@{runtime.VERSION} to give: npm error network"
-    assert runtime.prepare(project) == runtime.prepare(project) == says
+    assert runtime.prepare_runtime(project) == runtime.prepare_runtime(project) == says
     assert calls.read_text().count("called") == 1
     monkeypatch.setattr(runtime, "PAUSE", -1.0)
-    assert runtime.prepare(project) == says
+    assert runtime.prepare_runtime(project) == says
     assert calls.read_text().count("called") == 2
-    assert runtime.kept(project) is None
+    assert runtime.cached_runtime(project) is None
 
 
 @pytest.mark.skipif(os.name == "nt", reason="the npm of this test is a shell script")
@@ -278,14 +280,14 @@ def test_another_package_than_the_known_one_is_refused(trial: Trial, calls: Path
         "place = sys.argv[sys.argv.index('--pack-destination') + 1]\n"
         f"pathlib.Path(place, 'p.tgz').write_bytes({content!r})\n"
     )
-    with pytest.raises(runtime.Missing, match="npm gave another pyodide@"):
-        runtime.ready(Project(trial.root))
+    with pytest.raises(runtime.MissingRuntimeError, match="npm gave another pyodide@"):
+        runtime.ensure_runtime(Project(trial.root))
 
 
 def test_what_was_packed_once_needs_neither(trial: Trial, calls: Path) -> None:
     project = Project(trial.root)
-    place = runtime.folder(project)
+    place = runtime.runtime_dir(project)
     place.mkdir(parents=True)
     (place / runtime.MANIFEST).write_text('{"weight": 5}')
-    assert runtime.ready(project) == runtime.kept(project) == place
-    assert runtime.weight(place) == 5
+    assert runtime.ensure_runtime(project) == runtime.cached_runtime(project) == place
+    assert runtime.transfer_bytes(place) == 5

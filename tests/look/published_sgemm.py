@@ -26,8 +26,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from warpshelf.look.bound import Bound, bound
-from warpshelf.look.work import Row, Work, with_widths, work
+from warpshelf.look.bound import Bound, cycle_bound
+from warpshelf.look.work import ExecutedInstruction, Work, assign_widths, count_work
 
 TABLE = Path(__file__).with_suffix(".toml")
 FILE = Path(__file__).with_suffix(".json.xz")
@@ -70,12 +70,12 @@ def blocks(kernel: Data) -> tuple[int, int]:
     return down, across
 
 
-def timing(kernel: Data, rows: Iterable[Row]) -> Timing:
+def timing(kernel: Data, rows: Iterable[ExecutedInstruction]) -> Timing:
     """A kernel's published timing, and its bound from the counts of one column of blocks.
 
     The bound is that of a device at its highest clock, all of its SMs at work to the end.
     """
-    found: Bound = bound(rows, ARCH)
+    found: Bound = cycle_bound(rows, ARCH)
     times = blocks(kernel)[1]
     device = kernel["on"]
     least = found.cycles * times / device["sms"] / (device["mhz"] * 1e3)
@@ -85,15 +85,18 @@ def timing(kernel: Data, rows: Iterable[Row]) -> Timing:
     )
 
 
-def kept(kernel: Data) -> list[Row]:
+def kept(kernel: Data) -> list[ExecutedInstruction]:
     """The rows of a kernel that are kept in FILE."""
     for one in json.loads(lzma.decompress(FILE.read_bytes()))["kernels"]:
         if (one["repository"], one["name"]) == (kernel["repository"], kernel["name"]):
-            return [Row(row["form"], row["counts"], width=row["width"]) for row in one["rows"]]
+            return [
+                ExecutedInstruction(row["form"], row["counts"], width=row["width"])
+                for row in one["rows"]
+            ]
     raise KeyError(f"{kernel['name']}: not in {FILE.name}; run {Path(__file__).name} --record")
 
 
-def executed(kernel: Data, checkouts: Path, scratch: Path) -> list[Row]:
+def executed(kernel: Data, checkouts: Path, scratch: Path) -> list[ExecutedInstruction]:
     """What one column of a kernel's blocks did, instruction by instruction of PTX."""
     import numpy as np
     import papergpu
@@ -131,17 +134,17 @@ def executed(kernel: Data, checkouts: Path, scratch: Path) -> list[Row]:
     (launched,) = launches
     ptx = source.ptx
     symbol = _symbol(ptx, launched.program.name)
-    return with_widths(_rows(launched), _code(ptx, symbol, scratch))
+    return assign_widths(_rows(launched), _code(ptx, symbol, scratch))
 
 
-def _rows(launched: Any) -> Iterator[Row]:
+def _rows(launched: Any) -> Iterator[ExecutedInstruction]:
     counts = launched.result.counts
     program = launched.program
     for form, one, count in zip(program.forms, program.instructions, counts, strict=True):
         if form and count["run"]:
             tally = {name: int(count[name]) for name in counts.dtype.names if count[name]}
             tally["executed"] = tally.pop("run")
-            yield Row(form, tally, program.places[int(one["place"])][1])
+            yield ExecutedInstruction(form, tally, program.places[int(one["place"])][1])
 
 
 def _symbol(ptx: str, name: str) -> str:
@@ -182,11 +185,11 @@ def _said(tool: str, *words: str) -> str:
     raise FileNotFoundError(f"there is no {tool}: install CUDA's toolkit or Triton")
 
 
-def together(rows: Iterable[Row]) -> list[Row]:
+def together(rows: Iterable[ExecutedInstruction]) -> list[ExecutedInstruction]:
     """Rows that matter to the bound; those alike in all but how often they ran are added up."""
-    found: dict[tuple[Any, ...], Row] = {}
+    found: dict[tuple[Any, ...], ExecutedInstruction] = {}
     for row in rows:
-        if work([row], ARCH) == Work():
+        if count_work([row], ARCH) == Work():
             continue
         runs = row.tally["executed"]
         key = (row.form, row.width, *(sorted((n, c / runs) for n, c in row.tally.items())))
@@ -223,7 +226,7 @@ def main(arguments: list[str]) -> int:
             "size": kernel["of"]["size"],
             "gflops": kernel["gflops"],
             "columns_of_blocks": blocks(kernel)[1],
-            "cycles": bound(rows, ARCH).as_dict()["cycles"],
+            "cycles": cycle_bound(rows, ARCH).as_dict()["cycles"],
             "rows": [
                 {"form": row.form, "width": row.width, "counts": dict(sorted(row.tally.items()))}
                 for row in rows

@@ -9,7 +9,7 @@ import pytest
 from conftest import exhaustive
 
 from warpshelf.look import binary, elf
-from warpshelf.look.assembler import Module, built, module, written
+from warpshelf.look.assembler import PtxModule, assemble_modules, format_ptx, parse_module
 
 PTX = """\
 .version 7.0
@@ -41,12 +41,12 @@ TEXT = PTX.format(target="sm_80")
 
 
 def test_a_kernel_is_found_by_its_name_or_by_the_mark_of_who_saved_it() -> None:
-    assert module("a.ptx", TEXT, "scale").symbol == "scale"
-    marked = written(Module("one, nothing", TEXT, "nothing"))
+    assert parse_module("a.ptx", TEXT, "scale").symbol == "scale"
+    marked = format_ptx(PtxModule("one, nothing", TEXT, "nothing"))
     assert marked.splitlines()[1:] == TEXT.splitlines()
-    assert module("a.ptx", marked, "scale").symbol == "nothing"
+    assert parse_module("a.ptx", marked, "scale").symbol == "nothing"
     alone = TEXT.partition(".visible .entry nothing")[0]
-    assert module("a.ptx", alone, "another_name").symbol == "scale"
+    assert parse_module("a.ptx", alone, "another_name").symbol == "scale"
 
 
 @pytest.mark.parametrize(
@@ -59,13 +59,13 @@ def test_a_kernel_is_found_by_its_name_or_by_the_mark_of_who_saved_it() -> None:
 )
 def test_what_has_no_such_kernel_is_refused(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        module("a.ptx", text, "tiled")
+        parse_module("a.ptx", text, "tiled")
 
 
 def test_both_builds_are_assembled_by_one_assembler() -> None:
     twice = TEXT.replace("mul.f32 %f2, %f1, 0f40000000", "add.f32 %f2, %f1, %f1")
-    who, (scale, nothing) = built(
-        [Module("a.ptx", twice, "scale"), Module("b.ptx", TEXT, "nothing")], "sm_90"
+    who, (scale, nothing) = assemble_modules(
+        [PtxModule("a.ptx", twice, "scale"), PtxModule("b.ptx", TEXT, "nothing")], "sm_90"
     )
     assert who.startswith("ptxas ")
     names = [text.split()[0] for text in scale["sass"]["text"]]
@@ -77,7 +77,7 @@ def test_both_builds_are_assembled_by_one_assembler() -> None:
 def test_what_no_assembler_takes_is_told_with_the_reason() -> None:
     own = PTX.format(target="sm_90a").replace(".version 7.0", ".version 8.0")
     with pytest.raises(ValueError, match=r"no assembler takes it for sm_100 \(ptxas [\d.]+: .*90a"):
-        built([Module("a.ptx", own, "scale")], "sm_100")
+        assemble_modules([PtxModule("a.ptx", own, "scale")], "sm_100")
 
 
 @pytest.mark.parametrize("arch", exhaustive(["sm_90", "sm_80", "sm_100"], "all architectures"))
@@ -91,7 +91,7 @@ def test_live_registers_are_counted_of_a_kernel_that_has_all_there_are(arch: str
         ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry many(.param .u64 p)\n{\n"
         f".reg .f32 %f<250>;\n.reg .b64 %rd<2>;\nld.param.u64 %rd1, [p];\n{loads}{stores}ret;\n}}\n"
     )
-    _, (made,) = built((Module("many", text, "many"),), arch)
+    _, (made,) = assemble_modules((PtxModule("many", text, "many"),), arch)
     assert (made["registers"], made["spilled_bytes"]) == (255, 0)
     assert 250 < max(made["sass"]["live"]) <= 255
 
@@ -130,15 +130,17 @@ def test_binaries_that_are_read_together_read_as_alone(
             source, made = tmp_path / f"{at}.ptx", tmp_path / f"{at}.cubin"
             source.write_text(kernel(name, body))
             options = ("-lineinfo", f"--gpu-name={arch}", str(source), "-o", str(made))
-            subprocess.run([binary.tools("ptxas")[0], *options], check=True)
+            subprocess.run([binary.find_tools("ptxas")[0], *options], check=True)
             wanted.append((made.read_bytes(), name))
-    alone = [binary.disassembled(*one) for one in wanted]
-    assert binary.disassembled_together(wanted) == alone
-    assert len(binary._texts([binary.readable(one) for one, _ in wanted[:2]])) == 2
+    alone = [binary.disassemble_kernel(*one) for one in wanted]
+    assert binary.disassemble_batch(wanted) == alone
+    assert len(binary._disassemble_joined([binary.patch_header(one) for one, _ in wanted[:2]])) == 2
     assert len(alone[1].labels) > len(alone[0].labels) > 0
     assert any("CALL" in one.text for one in alone[2].instructions)
-    whole = elf.joined([one for one, _ in wanted[:2]])
+    whole = elf.join_binaries([one for one, _ in wanted[:2]])
     names = [one.name for one in elf.Elf(whole).symbols if one.is_function]
     assert len(names) == len(set(names)) == 2
-    monkeypatch.setattr(binary, "joined", lambda cubins: b"no binary")  # which nvdisasm refuses
-    assert binary.disassembled_together(wanted[:2]) == alone[:2]
+    monkeypatch.setattr(
+        binary, "join_binaries", lambda cubins: b"no binary"
+    )  # which nvdisasm refuses
+    assert binary.disassemble_batch(wanted[:2]) == alone[:2]

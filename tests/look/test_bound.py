@@ -10,37 +10,48 @@ from hypothesis import strategies as st
 
 from warpshelf.core import shapes
 from warpshelf.look import view
-from warpshelf.look.bound import ARCHS, NOTHING, Bound, Done, Pipe, bound, faster, places
-from warpshelf.look.work import Row, Work, machine_width, with_widths, work
+from warpshelf.look.bound import (
+    ARCHS,
+    NOTHING,
+    Bound,
+    Pipe,
+    VariantCost,
+    cycle_bound,
+    is_faster,
+    rank_variants,
+)
+from warpshelf.look.work import ExecutedInstruction, Work, assign_widths, count_work, machine_width
 
 archs = st.sampled_from(ARCHS)
 runs = st.integers(0, 1 << 20)
 
 
-def cycles(rows: list[Row], arch: str = "sm_80") -> dict[str, float]:
-    return {one.pipe: one.cycles for one in bound(rows, arch).pipes}
+def cycles(rows: list[ExecutedInstruction], arch: str = "sm_80") -> dict[str, float]:
+    return {one.pipe: one.cycles for one in cycle_bound(rows, arch).pipes}
 
 
-def lanes(form: str, count: int) -> Row:
-    return Row(form, {"executed": count, "lanes": 32 * count})
+def lanes(form: str, count: int) -> ExecutedInstruction:
+    return ExecutedInstruction(form, {"executed": count, "lanes": 32 * count})
 
 
-def shared(form: str, count: int, wavefronts: int = 1) -> Row:
+def shared(form: str, count: int, wavefronts: int = 1) -> ExecutedInstruction:
     tally = {"executed": count, "shared_requests": count, "wavefronts": count * wavefronts}
-    return Row(form, tally)
+    return ExecutedInstruction(form, tally)
 
 
-def memory(form: str, count: int, sectors: int, ideal: int) -> Row:
+def memory(form: str, count: int, sectors: int, ideal: int) -> ExecutedInstruction:
     tally = {
         "executed": count, "requests": count, "sectors": count * sectors,
         "ideal_sectors": count * ideal,
     }  # fmt: skip
-    return Row(form, tally)
+    return ExecutedInstruction(form, tally)
 
 
 def test_a_loop_of_multiply_adds_by_hand() -> None:
     """128 lanes make 4 instructions of a warp in a cycle."""
-    found = bound([lanes("fma.rn.f32", 1 << 20), shared("ld.shared.v4.f32", 1 << 17, 4)], "sm_90a")
+    found = cycle_bound(
+        [lanes("fma.rn.f32", 1 << 20), shared("ld.shared.v4.f32", 1 << 17, 4)], "sm_90a"
+    )
     assert found == Bound(
         "load and store",
         1 << 19,
@@ -82,20 +93,22 @@ def test_a_thousand_instructions(form: str, arch: str, pipe: str, least: float) 
     ],
 )  # fmt: skip
 def test_what_may_vanish_does_not_count(form: str) -> None:
-    row = Row(form, {"executed": 64, "lanes": 2048, "requests": 64, "sectors": 256})
-    assert work([row], "sm_90") == Work()
-    assert bound([row], "sm_90") == Bound(NOTHING, 0, ())
+    row = ExecutedInstruction(form, {"executed": 64, "lanes": 2048, "requests": 64, "sectors": 256})
+    assert count_work([row], "sm_90") == Work()
+    assert cycle_bound([row], "sm_90") == Bound(NOTHING, 0, ())
 
 
 def test_local_memory_and_hints_do_not_count() -> None:
     local = memory("ld.local.v4.f32", 64, 16, 16)
-    hint = Row("cp.async.bulk.prefetch.L2.global", {"bytes": 1 << 20, "lanes": 1})
-    assert work([local, hint], "sm_90") == Work()
+    hint = ExecutedInstruction("cp.async.bulk.prefetch.L2.global", {"bytes": 1 << 20, "lanes": 1})
+    assert count_work([local, hint], "sm_90") == Work()
 
 
 def test_a_bulk_copy_passes_shared_memory() -> None:
-    bulk = Row("cp.async.bulk.shared::cluster.global", {"bytes": 1 << 20, "lanes": 1})
-    assert work([bulk], "sm_90") == Work(shared=(1 << 20) / 128)
+    bulk = ExecutedInstruction(
+        "cp.async.bulk.shared::cluster.global", {"bytes": 1 << 20, "lanes": 1}
+    )
+    assert count_work([bulk], "sm_90") == Work(shared=(1 << 20) / 128)
 
 
 @given(multiplies=runs, adds=runs, fused=runs, share=st.floats(0, 1), arch=archs)
@@ -137,10 +150,10 @@ def test_more_work_takes_no_less_and_all_of_it_takes_most(
     rows = [lanes(form, count) for form, count in counts]
     before = 0.0
     for end in range(len(rows) + 1):
-        found = bound(rows[:end], arch)
+        found = cycle_bound(rows[:end], arch)
         assert found.cycles >= before
         assert found.cycles == max((one.cycles for one in found.pipes), default=0)
-        assert shapes.problem(found.as_dict(), view.BOUND, "bound") is None
+        assert shapes.shape_problem(found.as_dict(), view.BOUND, "bound") is None
         assert found.as_dict()["cycles"] <= found.cycles
         before = found.cycles
 
@@ -158,12 +171,12 @@ def test_more_work_takes_no_less_and_all_of_it_takes_most(
         (shared("ld.shared.v4.b32", 8, 4), 32),
         (shared("ld.shared.u8", 16), 1),
         (shared("ldmatrix.sync.aligned.m8n8.x4.shared.b16", 8, 4), 32),
-        (Row("cp.async.ca.shared.global", {"bytes": 4096, "lanes": 256}), 32),
-        (Row("atom.shared.add.u32", {"shared_requests": 8, "wavefronts": 256}), 8),
-        (Row("red.global.add.f32", {"requests": 8, "sectors": 256}), 8),
+        (ExecutedInstruction("cp.async.ca.shared.global", {"bytes": 4096, "lanes": 256}), 32),
+        (ExecutedInstruction("atom.shared.add.u32", {"shared_requests": 8, "wavefronts": 256}), 8),
+        (ExecutedInstruction("red.global.add.f32", {"requests": 8, "sectors": 256}), 8),
     ],
 )
-def test_accesses_by_hand(row: Row, wavefronts: float) -> None:
+def test_accesses_by_hand(row: ExecutedInstruction, wavefronts: float) -> None:
     assert cycles([row])["load and store"] == wavefronts
 
 
@@ -183,12 +196,12 @@ def test_accesses_by_hand(row: Row, wavefronts: float) -> None:
     ],
 )
 def test_matrix_instructions_by_their_operands(form: str, arch: str, least: float) -> None:
-    rows = [Row(form, {"executed": 1, "lanes": 32, "operations": 1 << 21})]
+    rows = [ExecutedInstruction(form, {"executed": 1, "lanes": 32, "operations": 1 << 21})]
     assert cycles(rows, arch)["matrix"] == least
 
 
 def test_operands_without_a_rate_are_left_out() -> None:
-    row = Row("mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.xor.popc",
+    row = ExecutedInstruction("mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.xor.popc",
               {"executed": 1, "lanes": 32, "operations": 1 << 21})  # fmt: skip
     assert "matrix" not in cycles([row])
 
@@ -201,21 +214,24 @@ def test_a_root_and_a_reciprocal_may_be_one() -> None:
 def test_machine_code_says_what_was_merged() -> None:
     """Of a loop unrolled twice: line 1 alone in both copies, 2 to 5 in one of 16 bytes, 6 gone."""
     rows = [
-        Row(form, {"executed": 8, "lanes": 256}, line)
+        ExecutedInstruction(form, {"executed": 8, "lanes": 256}, line)
         for line, form in enumerate(["ld.shared.f32"] * 6 + ["fma.rn.f32", "ld.global.f32"], 1)
     ]
     code = [(7, "FFMA"), (7, "FFMA"), (1, "LDS"), (1, "LDS"), (2, "LDS.128"), (2, "LDS.128")]
-    widths = [row.width for row in with_widths(rows, code)]
+    widths = [row.width for row in assign_widths(rows, code)]
     assert widths == [4, 16, 16, 16, 16, 16, 0, -1]
-    assert work([Row("ld.global.f32", {"requests": 8}, width=-1)], "sm_80") == Work()
+    assert (
+        count_work([ExecutedInstruction("ld.global.f32", {"requests": 8}, width=-1)], "sm_80")
+        == Work()
+    )
 
 
 def test_with_copies_missing_it_may_be_merged_in_those() -> None:
     """Merged in the first copy of a loop, on its own in the second."""
     forms = ("ld.shared.b32", "ld.shared.b32", "fma.rn.f32")
-    rows = [Row(form, {"executed": 8}, line) for line, form in enumerate(forms, 1)]
+    rows = [ExecutedInstruction(form, {"executed": 8}, line) for line, form in enumerate(forms, 1)]
     code = [(3, "FFMA"), (1, "LDS.64"), (3, "FFMA"), (1, "LDS"), (2, "LDS")]
-    assert [row.width for row in with_widths(rows, code)] == [8, 8, 0]
+    assert [row.width for row in assign_widths(rows, code)] == [8, 8, 0]
 
 
 @pytest.mark.parametrize(
@@ -227,33 +243,44 @@ def test_widths_of_machine_code(opcode: str, width: int) -> None:
 
 
 def test_variants_are_told_apart_only_by_more_than_a_third() -> None:
-    done = {"naive": Done(1400), "tiled": Done(1000), "swizzled": Done(1200), "bad": Done(4000)}
-    assert list(places(done).items()) == [
+    done = {
+        "naive": VariantCost(1400),
+        "tiled": VariantCost(1000),
+        "swizzled": VariantCost(1200),
+        "bad": VariantCost(4000),
+    }
+    assert list(rank_variants(done).items()) == [
         ("tiled", (1, 2)), ("swizzled", (1, 3)), ("naive", (2, 3)), ("bad", (4, 4)),
     ]  # fmt: skip
-    assert not faster(Done(1.0), Done(1.3))
-    assert faster(Done(1.0), Done(1.31))
+    assert not is_faster(VariantCost(1.0), VariantCost(1.3))
+    assert is_faster(VariantCost(1.0), VariantCost(1.31))
 
 
 def test_a_lower_bound_with_more_sectors_says_nothing() -> None:
     """As of a naive transpose: L1 takes its scattered sectors quickly, and L2 does not."""
-    done = {"naive": Done(24, 45), "tiled": Done(287, 10), "padded": Done(33, 10)}
-    assert places(done) == {"padded": (1, 2), "naive": (1, 3), "tiled": (2, 3)}
-    assert Done(1, 2) + Done(3, 4) == Done(4, 6)
+    done = {
+        "naive": VariantCost(24, 45),
+        "tiled": VariantCost(287, 10),
+        "padded": VariantCost(33, 10),
+    }
+    assert rank_variants(done) == {"padded": (1, 2), "naive": (1, 3), "tiled": (2, 3)}
+    assert VariantCost(1, 2) + VariantCost(3, 4) == VariantCost(4, 6)
 
 
-@given(st.lists(st.builds(Done, st.floats(0, 1e6), st.integers(0, 9)), min_size=1, max_size=9))
-def test_a_place_claims_no_more_than_the_bounds_allow(them: list[Done]) -> None:
+@given(
+    st.lists(st.builds(VariantCost, st.floats(0, 1e6), st.integers(0, 9)), min_size=1, max_size=9)
+)
+def test_a_place_claims_no_more_than_the_bounds_allow(them: list[VariantCost]) -> None:
     done = {str(number): one for number, one in enumerate(them)}
-    found = places(done)
+    found = rank_variants(done)
     for one, own in done.items():
         for other, its in done.items():
-            if faster(own, its):
+            if is_faster(own, its):
                 assert found[one][0] < found[other][0] and found[one][1] < found[other][1]
-            elif not faster(its, own):
+            elif not is_faster(its, own):
                 assert found[one][0] <= found[other][1]  # they may be level
 
 
 def test_an_architecture_without_rates_is_an_error() -> None:
     with pytest.raises(ValueError, match="no rates are known for sm_120"):
-        bound([], "sm_120")
+        cycle_bound([], "sm_120")

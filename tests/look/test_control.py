@@ -6,24 +6,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpshelf.look.binary import MASK, SHIFT, code_of, control
-from warpshelf.look.elf import Elf, program
+from warpshelf.look.binary import MASK, SHIFT, control_bits, decode_control
+from warpshelf.look.elf import Elf, run_line_program
 
 
 def test_a_load_that_is_waited_for_says_so() -> None:
     """The upper halves of an LDG and of the FADD that waits for it, as nvdisasm prints them."""
-    load = control(code_of(0x000EA8000C1E1900))
+    load = decode_control(control_bits(0x000EA8000C1E1900))
     assert (load.stall, load.writes, load.reads, load.waits) == (4, 2, None, ())
     assert str(load) == "B------:R-:W2:-:S04"
-    add = control(code_of(0x004FC80000010000))
+    add = decode_control(control_bits(0x004FC80000010000))
     assert (add.stall, add.writes, add.waits, add.yields) == (4, None, (2,), True)
     assert str(add) == "B--2---:R-:W-:Y:S04"
 
 
 @given(st.integers(0, 2**64 - 1))
 def test_nothing_of_a_code_is_lost(upper: int) -> None:
-    code = code_of(upper)
-    one = control(code)
+    code = control_bits(upper)
+    one = decode_control(code)
     waits = sum(1 << board for board in one.waits)
     boards = [7 if board is None else board for board in (one.writes, one.reads)]
     back = (
@@ -51,7 +51,7 @@ def test_each_opcode_of_a_program_of_lines_is_read() -> None:
         + b"\x00\x01\x01" + bytes([10 + 6])  # the end; of the next one a line
     )  # fmt: skip
     at = 0x100 + 128
-    assert list(program(b"before" + told, 6)) == [
+    assert list(run_line_program(b"before" + told, 6)) == [
         (0x100, 128, False),
         (at, 127, False),
         (at + 17 + 16 + 2, 130, False),
@@ -64,4 +64,4 @@ def test_what_is_no_binary_and_lines_of_another_version_are_refused() -> None:
     with pytest.raises(ValueError, match="no ELF file of 64 bits"):
         Elf(b"\x7fELF\x01" + bytes(60))
     with pytest.raises(ValueError, match="DWARF 5, of which 2 and 3 are read"):
-        list(program(lines_told(b"", version=5), 0))
+        list(run_line_program(lines_told(b"", version=5), 0))

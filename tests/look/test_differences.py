@@ -6,11 +6,11 @@ import copy
 
 from looking import view
 
-from warpshelf.look.differences import Change, changes, difference, pairs
+from warpshelf.look.differences import FigureChange, changed_figures, compare_views, pair_views
 
 
 def test_a_view_does_not_differ_from_itself() -> None:
-    found = difference(view(), copy.deepcopy(view()))
+    found = compare_views(view(), copy.deepcopy(view()))
     assert (found.figures, found.lines, found.counts) == ((), (), True)
 
 
@@ -22,7 +22,7 @@ def test_figures_loops_and_lines_that_differ_are_named() -> None:
     store = next(one for one in now["lines"] if "ideal_sectors" in one)
     store["sectors"] += 100
     now["total"]["sectors"] += 100
-    found = difference(view(), now)
+    found = compare_views(view(), now)
     named = {one.figure: (one.before, one.after) for one in found.figures}
     assert named["registers"] == (24, 32)
     assert named["main loop: integer"] == (3, 5)
@@ -41,31 +41,31 @@ def test_lines_are_told_apart_by_their_text() -> None:
     for line in now["lines"]:
         file, _, number = line["at"].rpartition(":")
         line["at"] = f"{file}:{int(number) + 7}"
-    assert difference(view(), now).lines == ()
+    assert compare_views(view(), now).lines == ()
 
 
 def test_counts_of_another_case_are_not_compared() -> None:
     now = view(case={"m": 128, "n": 64, "dtype": "float32"})
     now["total"]["sectors"] += 100
     now["lines"][-1]["lanes"] += 1
-    found = difference(view(), now)
+    found = compare_views(view(), now)
     assert (found.counts, found.figures, found.lines) == (False, (), ())
 
 
 def test_without_a_loop_there_is_no_figure_of_one() -> None:
     with_loop = {"main loop: instructions": 7.0, "main loop: integer": 3.0}
-    assert changes({}, with_loop) == (
-        Change("main loop: instructions", None, 7.0),
-        Change("main loop: integer", None, 3.0),
+    assert changed_figures({}, with_loop) == (
+        FigureChange("main loop: instructions", None, 7.0),
+        FigureChange("main loop: integer", None, 3.0),
     )
 
 
 def test_kernels_are_paired_by_name_and_what_is_left_over_by_variant() -> None:
     now, tiled = view(kernel="transpose_naive<64>"), view("tiled")
-    found = pairs([view(kernel="transpose_naive<32>"), tiled], [now, view("tiled")])
+    found = pair_views([view(kernel="transpose_naive<32>"), tiled], [now, view("tiled")])
     assert [(was and was["kernel"], is_ and is_["kernel"]) for was, is_ in found] == [
         ("transpose_naive<32>", "transpose_naive<64>"),
         ("transpose_tiled", "transpose_tiled"),
     ]
-    alone = pairs([tiled], [now])
+    alone = pair_views([tiled], [now])
     assert alone == [(None, now), (tiled, None)]

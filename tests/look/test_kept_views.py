@@ -18,8 +18,8 @@ from warpshelf.contract.snippet import Snippet
 from warpshelf.core import files
 from warpshelf.core.findings import ShelfError
 from warpshelf.core.project import Project
-from warpshelf.look import kept
-from warpshelf.look.view import SUMMARY, View, problem, summary
+from warpshelf.look import view_store
+from warpshelf.look.view import SUMMARY, View, summarize_view, view_problem
 
 
 @pytest.fixture
@@ -34,19 +34,19 @@ def write_source(folder: Path, text: str) -> None:
 
 
 def read(trial: Trial) -> Snippet:
-    return snippet.read(Project(trial.root), trial.root / "snippets" / "transpose")
+    return snippet.read_snippet(Project(trial.root), trial.root / "snippets" / "transpose")
 
 
 def pack(one: Snippet) -> Path:
-    return one.results / kept.PACK
+    return one.results / view_store.PACK
 
 
 def edit(one: Snippet, change: Any) -> None:
     """Change the rows of what is kept."""
-    section = files.sections(pack(one))["views"]
+    section = files.read_sections(pack(one))["views"]
     rows = change(section["views"])
     section["views"] = section["views"] if rows is None else rows
-    pack(one).write_bytes(files.packed({"views": section}))
+    pack(one).write_bytes(files.pack_json({"views": section}))
 
 
 def of(one: Snippet, *views: View) -> list[View]:
@@ -55,38 +55,38 @@ def of(one: Snippet, *views: View) -> list[View]:
 
 def test_what_is_kept_is_read_again(sound: Snippet) -> None:
     made = [view("naive"), view("tiled"), larger(3) | {"variant": "large"}]
-    assert kept.write(sound, made)
-    found, findings = kept.views_of(sound)
+    assert view_store.write_views(sound, made)
+    found, findings = view_store.load_views(sound)
     assert findings == []
     assert [one.name for one in found] == [
         "large.transpose-naive.sm_90",
         "naive.transpose-naive.sm_90",
         "tiled.transpose-tiled.sm_90",
     ]
-    assert all(problem(one.view) is None for one in found)
+    assert all(view_problem(one.view) is None for one in found)
     assert [one.view for one in found] == of(sound, made[2], made[0], made[1])
     # A second time nothing is written; what is no longer there is taken away.
     before = pack(sound).read_bytes()
-    assert not kept.write(sound, made)
+    assert not view_store.write_views(sound, made)
     assert pack(sound).read_bytes() == before
-    assert kept.write(sound, made[:1]) and len(kept.views_of(sound)[0]) == 1
-    assert kept.write(sound, []) and not pack(sound).exists()
+    assert view_store.write_views(sound, made[:1]) and len(view_store.load_views(sound)[0]) == 1
+    assert view_store.write_views(sound, []) and not pack(sound).exists()
 
 
 def test_the_same_views_are_the_same_bytes_in_whatever_order(sound: Snippet) -> None:
     made = [view("naive"), view("tiled"), view("naive", "sm_80")]
-    kept.write(sound, made)
+    view_store.write_views(sound, made)
     before = pack(sound).read_bytes()
     pack(sound).unlink()
-    kept.write(sound, made[::-1])
+    view_store.write_views(sound, made[::-1])
     assert pack(sound).read_bytes() == before
 
 
 def test_neither_source_nor_lines_are_kept_and_both_come_back_as_they_are_now(
     sound: Snippet, trial: Trial
 ) -> None:
-    kept.write(sound, [view("tiled")])
-    (row,) = files.sections(pack(sound))["views"]["views"]
+    view_store.write_views(sound, [view("tiled")])
+    (row,) = files.read_sections(pack(sound))["views"]["views"]
     assert "source" not in row
     assert {line["at"].partition("+")[0] for line in row["lines"]} == {"transpose.cu:tiled"}
     before = pack(sound).read_bytes()
@@ -95,14 +95,14 @@ def test_neither_source_nor_lines_are_kept_and_both_come_back_as_they_are_now(
     write_source(sound.folder, text.replace("  __syncthreads", "  // all of it\n  __syncthreads"))
     now = read(trial)
     assert now.digest == sound.digest, "a comment is no other code"
-    (one,) = kept.views_of(now)[0]
+    (one,) = view_store.load_views(now)[0]
     due = [int(line["at"].partition(":")[2]) for line in view("tiled")["lines"]]
     barrier = FIRST + SOURCE.index("  __syncthreads();")
     assert [int(line["at"].partition(":")[2]) for line in one.view["lines"]] == [
         at + 3 + (at >= barrier) for at in due
     ]
     assert "  // all of it" in one.view["source"][0]["text"]
-    assert not kept.write(now, [one.view]) and pack(sound).read_bytes() == before
+    assert not view_store.write_views(now, [one.view]) and pack(sound).read_bytes() == before
 
 
 def test_of_other_architectures_the_totals_are_kept_but_for_another_way_to_multiply(
@@ -122,8 +122,10 @@ def test_of_other_architectures_the_totals_are_kept_but_for_another_way_to_multi
             ("sm_100", "UTCHMMA gdesc[UR4], gdesc[UR6], tmem[UR8]"),
         )
     ]
-    kept.write(sound, [*made, view("tiled"), view("tiled", "sm_80"), view("naive", "sm_80")])
-    every, findings = kept.summaries_of(sound)
+    view_store.write_views(
+        sound, [*made, view("tiled"), view("tiled", "sm_80"), view("naive", "sm_80")]
+    )
+    every, findings = view_store.load_summaries(sound)
     assert findings == [] and len(every) == 12
     assert [one.name for one in every if one.whole] == [
         "long.transpose-naive.sm_90",
@@ -134,28 +136,33 @@ def test_of_other_architectures_the_totals_are_kept_but_for_another_way_to_multi
         "tiled.transpose-tiled.sm_90",
         "very-long.transpose-naive.sm_90",
     ]
-    assert [one.name for one in kept.views_of(sound)[0]] == [one.name for one in every if one.whole]
+    assert [one.name for one in view_store.load_views(sound)[0]] == [
+        one.name for one in every if one.whole
+    ]
 
 
 def test_a_summary_is_the_view_without_its_lists(sound: Snippet) -> None:
-    kept.write(sound, [view("naive"), larger(3) | {"variant": "large"}, view("naive", "sm_80")])
-    every, findings = kept.summaries_of(sound)
+    view_store.write_views(
+        sound, [view("naive"), larger(3) | {"variant": "large"}, view("naive", "sm_80")]
+    )
+    every, findings = view_store.load_summaries(sound)
     assert findings == []
-    full = kept.views_of(sound)[0]
-    assert [one.view for one in every if one.whole] == [summary(one.view) for one in full]
-    assert all(problem(one.view, SUMMARY) is None for one in every)
+    full = view_store.load_views(sound)[0]
+    assert [one.view for one in every if one.whole] == [summarize_view(one.view) for one in full]
+    assert all(view_problem(one.view, SUMMARY) is None for one in every)
     assert every[0].view["sass"] == {"live": [max(full[0].view["sass"]["live"])]}
     assert [one.build for one in every] == [
-        kept.of(one).build for one in (larger(3), view("naive", "sm_80"), view("naive"))
+        view_store.stored_view(one).build
+        for one in (larger(3), view("naive", "sm_80"), view("naive"))
     ]
 
 
 def test_a_page_loads_one_compressed_file_a_view(sound: Snippet) -> None:
-    kept.write(sound, [view("tiled"), view("tiled", "sm_80")])
-    pages, findings = kept.pages(sound)
+    view_store.write_views(sound, [view("tiled"), view("tiled", "sm_80")])
+    pages, findings = view_store.page_files(sound)
     assert findings == [] and list(pages) == ["tiled.transpose-tiled.sm_90.json.gz"]
     (data,) = pages.values()
-    assert kept.pages(sound)[0] == pages  # the same bytes at another time
+    assert view_store.page_files(sound)[0] == pages  # the same bytes at another time
     loaded = json.loads(gzip.decompress(data))
     assert loaded["lines"] == view("tiled")["lines"]
     assert loaded["source"] == view("tiled")["source"]
@@ -163,17 +170,17 @@ def test_a_page_loads_one_compressed_file_a_view(sound: Snippet) -> None:
 
 
 def test_a_summary_finds_what_is_wrong_with_it_and_nothing_else(sound: Snippet) -> None:
-    kept.write(sound, [view()])
+    view_store.write_views(sound, [view()])
     edit(sound, lambda rows: rows[0].update(accesses=[{"addresses": 1}]))
-    assert kept.views_of(sound)[1] and not kept.summaries_of(sound)[1]
+    assert view_store.load_views(sound)[1] and not view_store.load_summaries(sound)[1]
     edit(sound, lambda rows: rows[0].update(threads="many"))
-    assert "threads" in kept.summaries_of(sound)[1][0].what
+    assert "threads" in view_store.load_summaries(sound)[1][0].what
 
 
 def test_views_of_other_code_are_not_shown_and_no_error(sound: Snippet, trial: Trial) -> None:
-    kept.write(sound, [view()])
+    view_store.write_views(sound, [view()])
     write_source(sound.folder, "\n".join(SOURCE).replace("row += 8", "row += 4"))
-    assert kept.views_of(read(trial)) == ([], [])
+    assert view_store.load_views(read(trial)) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -191,9 +198,9 @@ def test_views_of_other_code_are_not_shown_and_no_error(sound: Snippet, trial: T
     ],
 )
 def test_a_view_that_is_broken_is_told(sound: Snippet, change: Any, said: str) -> None:
-    kept.write(sound, [view(), view("tiled")])
+    view_store.write_views(sound, [view(), view("tiled")])
     edit(sound, change)
-    found, (finding,) = kept.views_of(sound)
+    found, (finding,) = view_store.load_views(sound)
     assert len(found) == (0 if "object" in said else 1)
     assert finding.path.endswith("results/cpu.xz") and said in finding.what
     assert "shelf run transpose --force" in finding.mend
@@ -203,30 +210,33 @@ def test_a_view_that_is_broken_is_told(sound: Snippet, change: Any, said: str) -
     ("data", "said"),
     [
         (b"these are no views", "is no file of xz"),
-        (files.packed([1]), "holds no object"),
-        (files.packed({"views": [1]}), "holds no views where they should be"),
-        (files.packed({"views": {"views": []}})[:-9], "is cut off"),
+        (files.pack_json([1]), "holds no object"),
+        (files.pack_json({"views": [1]}), "holds no views where they should be"),
+        (files.pack_json({"views": {"views": []}})[:-9], "is cut off"),
     ],
 )
 def test_a_packed_file_that_is_broken_is_told(sound: Snippet, data: bytes, said: str) -> None:
     sound.results.mkdir(exist_ok=True)
     pack(sound).write_bytes(data)
-    found, (finding,) = kept.views_of(sound)
+    found, (finding,) = view_store.load_views(sound)
     assert found == [] and said in finding.what
 
 
 def test_views_called_the_same_and_those_too_large_are_refused(sound: Snippet) -> None:
-    kept.write(sound, [view()])
+    view_store.write_views(sound, [view()])
     before = pack(sound).read_bytes()
     with pytest.raises(ShelfError, match="would be of two views"):
-        kept.write(sound, [view(variant="naive"), view() | {"variant": "Naive?"}])
+        view_store.write_views(sound, [view(variant="naive"), view() | {"variant": "Naive?"}])
     noise = [f"MOV R{at * at * 7919 % 100_003}, {at * 104_729 % 65_537:#x}" for at in range(20_000)]
     sass = {**view()["sass"], "text": noise}
     with pytest.raises(ShelfError, match="bytes when compressed, and 81920 are the limit"):
-        kept.write(sound, [view() | {"sass": sass}])
+        view_store.write_views(sound, [view() | {"sass": sass}])
     assert pack(sound).read_bytes() == before
 
 
 @given(st.lists(st.none() | st.integers(0, 2**40)))
 def test_differences_and_back(numbers: list[int | None]) -> None:
-    assert kept._sums(json.loads(json.dumps(kept._differences(numbers)))) == numbers
+    assert (
+        view_store._delta_decode(json.loads(json.dumps(view_store._delta_encode(numbers))))
+        == numbers
+    )

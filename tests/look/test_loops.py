@@ -1,12 +1,12 @@
 """Loops found in machine code that is written down here."""
 
-from warpshelf.look.binary import Code, Instruction
-from warpshelf.look.loops import following, loops
+from warpshelf.look.binary import Instruction, MachineCode
+from warpshelf.look.loops import find_loops, find_successors
 
 PLAIN = 0x7F1  # stalls for a cycle, sets and awaits nothing
 
 
-def code(text: str) -> Code:
+def code(text: str) -> MachineCode:
     """Code from lines; `name:` is a label, `W2` behind a line sets scoreboard 2, `B2` awaits it."""
     made, labels = [], {}
     for line in text.strip().splitlines():
@@ -22,11 +22,11 @@ def code(text: str) -> Code:
             else:
                 control |= 1 << 11 + int(one[1])
         made.append(Instruction(words, 1, 1, control))
-    return Code(tuple(made), labels)
+    return MachineCode(tuple(made), labels)
 
 
 def test_a_loop_in_a_loop() -> None:
-    found = loops(
+    found = find_loops(
         code("""
         S2R R0, SR_TID.X
         outer:
@@ -52,13 +52,13 @@ def test_a_branch_forward_is_no_loop() -> None:
         behind:
         EXIT
     """)
-    assert loops(made) == []
-    assert following(made) == [[1, 2], [2], []]
+    assert find_loops(made) == []
+    assert find_successors(made) == [[1, 2], [2], []]
 
 
 def test_a_way_back_that_is_also_entered_elsewhere_is_no_natural_loop() -> None:
     assert (
-        loops(
+        find_loops(
             code("""
         @P0 BRA `(middle)
         head:
@@ -74,7 +74,7 @@ def test_a_way_back_that_is_also_entered_elsewhere_is_no_natural_loop() -> None:
 
 
 def test_two_branches_to_one_head_are_one_loop() -> None:
-    (found,) = loops(
+    (found,) = find_loops(
         code("""
         head:
         FADD R1, R1, R1
@@ -96,11 +96,11 @@ def test_a_branch_on_an_operand_goes_on_as_well() -> None:
         BRA `(head)
         EXIT
     """)
-    assert following(made) == [[1, 0], [2, 0], [0], []]
+    assert find_successors(made) == [[1, 0], [2, 0], [0], []]
 
 
 def test_bytes_in_flight_are_those_asked_for_before_the_first_is_awaited() -> None:
-    (found,) = loops(
+    (found,) = find_loops(
         code("""
         head:
         LDG.E.128 R4, [R2.64]  W0
@@ -117,7 +117,7 @@ def test_bytes_in_flight_are_those_asked_for_before_the_first_is_awaited() -> No
 
 
 def test_a_load_for_the_next_round_is_in_flight_over_the_whole_round() -> None:
-    (found,) = loops(
+    (found,) = find_loops(
         code("""
         head:
         FFMA R1, R4, R8, R1  B0
@@ -132,7 +132,7 @@ def test_a_load_for_the_next_round_is_in_flight_over_the_whole_round() -> None:
 
 
 def test_copies_wait_by_groups() -> None:
-    (found,) = loops(
+    (found,) = find_loops(
         code("""
         head:
         LDGSTS.E.BYPASS.128 [R5], [R2.64]

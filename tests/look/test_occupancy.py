@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 
 from warpshelf.core import shapes
 from warpshelf.look import occupancy, view
-from warpshelf.look.occupancy import KIB, SMS, Change, Resident, Use, changes, resident
+from warpshelf.look.occupancy import (
+    KIB,
+    SMS,
+    BlockUsage,
+    OccupancyChange,
+    Residency,
+    compute_residency,
+    occupancy_changes,
+)
 
 DRIVER = Path(__file__).with_name("occupancy_driver.cpp")
 CONFIGURATIONS = 50_000
@@ -25,7 +33,7 @@ FACTORS = {
 }  # fmt: skip
 
 uses = st.builds(
-    Use,
+    BlockUsage,
     registers=st.integers(0, 260),
     threads=st.integers(1, 1100),
     static=st.integers(0, 48 * KIB),
@@ -54,7 +62,7 @@ def compiler() -> str:
     return found
 
 
-def configurations(count: int) -> list[tuple[str, Use]]:
+def configurations(count: int) -> list[tuple[str, BlockUsage]]:
     """As many as that, half near where something changes; the same at every run."""
     some = random.Random(20)
     found = []
@@ -70,11 +78,11 @@ def configurations(count: int) -> list[tuple[str, Use]]:
         fixed = some.randint(0, min(shared, 48 * KIB))
         barriers = some.choice((0, 1, 1, 1, some.randint(2, 16)))
         registers = some.randint(0, 257)
-        found.append((arch, Use(registers, threads, fixed, shared - fixed, barriers)))
+        found.append((arch, BlockUsage(registers, threads, fixed, shared - fixed, barriers)))
     return found
 
 
-def line(arch: str, use: Use) -> str:
+def line(arch: str, use: BlockUsage) -> str:
     has = SMS[arch]
     version = int(arch.removeprefix("sm_"))
     of = (
@@ -100,7 +108,7 @@ def test_it_is_what_nvidias_header_says(tmp_path: Path) -> None:
     seen: set[tuple[str, ...]] = set()
     for (arch, use), answer in zip(given_ones, answers, strict=True):
         numbers = [int(word) for word in answer.split()]
-        got = resident(arch, use)
+        got = compute_residency(arch, use)
         seen.add(got.limiters)
         assert got.blocks == numbers[0], (arch, use, answer)
         bind = {name for name, (_, at) in FACTORS.items() if numbers[at] == numbers[0]}
@@ -115,9 +123,9 @@ def test_it_is_what_nvidias_header_says(tmp_path: Path) -> None:
 
 @settings(max_examples=60)
 @given(arch=archs, use=uses)
-def test_the_changes_are_the_nearest_that_change_it(arch: str, use: Use) -> None:
-    now = resident(arch, use)
-    for one in changes(arch, use):
+def test_the_changes_are_the_nearest_that_change_it(arch: str, use: BlockUsage) -> None:
+    now = compute_residency(arch, use)
+    for one in occupancy_changes(arch, use):
         shown, unit = one.change.split(" ", 1)
         number = int(shown.replace(",", ""))
         if unit == "threads":
@@ -127,36 +135,36 @@ def test_the_changes_are_the_nearest_that_change_it(arch: str, use: Use) -> None
         count = use.registers if unit == "registers" else use.static + use.dynamic
         step = 1 if number < count else -1
         before = (
-            Use(number + step, use.threads, use.static, use.dynamic, use.barriers)
+            BlockUsage(number + step, use.threads, use.static, use.dynamic, use.barriers)
             if unit == "registers"
-            else Use(use.registers, use.threads, 0, number + step, use.barriers)
+            else BlockUsage(use.registers, use.threads, 0, number + step, use.barriers)
         )
-        assert resident(arch, before).blocks == now.blocks
+        assert compute_residency(arch, before).blocks == now.blocks
 
 
 @settings(max_examples=60)
 @given(arch=archs, use=uses)
-def test_it_has_the_shape_of_a_view(arch: str, use: Use) -> None:
-    shown = occupancy.occupancy(arch, use)
-    assert shapes.problem(shown, view.OCCUPANCY, "occupancy") is None
+def test_it_has_the_shape_of_a_view(arch: str, use: BlockUsage) -> None:
+    shown = occupancy.describe_occupancy(arch, use)
+    assert shapes.shape_problem(shown, view.OCCUPANCY, "occupancy") is None
     assert shown["warps"] <= shown["most"]
 
 
 def test_a_kernel_whose_registers_and_threads_bind() -> None:
     """64 registers a thread, 256 threads: 65,536 / (64 * 256) = 4 blocks of an sm_90."""
-    use = Use(registers=64, threads=256, static=16 * KIB)
-    assert resident("sm_90a", use) == Resident(4, 32, 64, ("registers",))
+    use = BlockUsage(registers=64, threads=256, static=16 * KIB)
+    assert compute_residency("sm_90a", use) == Residency(4, 32, 64, ("registers",))
     # A warp is given 256 registers at a time, 8 a thread: 56 let a fifth block in, 72 put one out.
-    assert changes("sm_90", use)[:2] == (
-        Change("48 registers", Resident(5, 40, 64, ("registers",))),
-        Change("65 registers", Resident(3, 24, 64, ("registers",))),
+    assert occupancy_changes("sm_90", use)[:2] == (
+        OccupancyChange("48 registers", Residency(5, 40, 64, ("registers",))),
+        OccupancyChange("65 registers", Residency(3, 24, 64, ("registers",))),
     )
 
 
 def test_what_cannot_be_is_an_error() -> None:
     with pytest.raises(ValueError, match="nothing is known of sm_61's SM"):
-        resident("sm_61", Use(32, 128))
+        compute_residency("sm_61", BlockUsage(32, 128))
     with pytest.raises(ValueError, match="at least 1"):
-        Use(32, 0)
+        BlockUsage(32, 0)
     with pytest.raises(ValueError, match="dynamic = -1"):
-        Use(32, 32, dynamic=-1)
+        BlockUsage(32, 32, dynamic=-1)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from warpshelf.look.patterns import pattern
+from warpshelf.look.patterns import describe_pattern
 
 LANES = range(32)
 
@@ -44,14 +44,16 @@ def access(addresses: list[int | None], size: int = 4, **more: object) -> dict[s
     ],
 )
 def test_steps_are_said(addresses: list[int | None], size: int, said: str) -> None:
-    assert pattern(access(addresses, size)) == said
+    assert describe_pattern(access(addresses, size)) == said
 
 
 def test_what_makes_it_worse_is_said() -> None:
     apart = [128 * lane for lane in LANES]
     shared = access(apart, space="shared", passes=32, ideal=1)
-    assert pattern(shared) == "at a stride of 128 bytes, all lanes in bank 0"
+    assert describe_pattern(shared) == "at a stride of 128 bytes, all lanes in bank 0"
     twice = access([8 * lane for lane in LANES], space="shared", passes=2, ideal=1)
-    assert pattern(twice).endswith("16 of 32 banks used, bank 0 has 2 different words to give")
+    assert describe_pattern(twice).endswith(
+        "16 of 32 banks used, bank 0 has 2 different words to give"
+    )
     naive = access([32 * lane for lane in LANES], passes=32, ideal=4)
-    assert pattern(naive).endswith("32 of the 256 words of 32 sectors used")
+    assert describe_pattern(naive).endswith("32 of the 256 words of 32 sectors used")

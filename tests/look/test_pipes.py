@@ -13,7 +13,7 @@ from warpshelf.look import bound
 def test_peaks_are_a_power_of_two_in_each_cycle(arch: str) -> None:
     for peak in bound.PEAKS[arch]:
         for kind in peak.tera:
-            found = bound.matrix(arch, kind)
+            found = bound.matrix_rate(arch, kind)
             assert found is not None
             assert found.amount == pytest.approx(peak.rate(kind), rel=0.01)
             assert math.log2(found.amount).is_integer()
@@ -33,22 +33,22 @@ def test_peaks_are_a_power_of_two_in_each_cycle(arch: str) -> None:
     ],
 )
 def test_matrix_rates(arch: str, kind: str, multiply_adds: int) -> None:
-    found = bound.matrix(arch, kind)
+    found = bound.matrix_rate(arch, kind)
     assert found is not None
     assert found.amount == multiply_adds
 
 
 @pytest.mark.parametrize("arch", bound.ARCHS)
 def test_what_is_not_published_is_left_out(arch: str) -> None:
-    assert bound.matrix(arch, "b1") is None
-    assert (bound.matrix(arch, "f8") is None) == (arch in ("sm_80", "sm_86"))
-    assert (bound.matrix(arch, "f64") is None) == (arch not in ("sm_80", "sm_90"))
+    assert bound.matrix_rate(arch, "b1") is None
+    assert (bound.matrix_rate(arch, "f8") is None) == (arch in ("sm_80", "sm_86"))
+    assert (bound.matrix_rate(arch, "f64") is None) == (arch not in ("sm_80", "sm_90"))
 
 
 @pytest.mark.parametrize("arch", bound.ARCHS)
 def test_every_rate_has_its_source(arch: str) -> None:
     for pipe in bound.PIPES:
-        found = bound.lanes(arch, pipe)
+        found = bound.lane_rate(arch, pipe)
         assert found.amount > 0
         assert found.source.startswith("https://docs.nvidia.com/")
     for one in (bound.WAVEFRONTS, bound.BYTES, bound.TAGS, bound.ISSUE):
@@ -60,10 +60,10 @@ def test_the_rates_give_the_published_peak_of_fp32() -> None:
     for arch, at, tera in (("sm_80", 0, 19.5), ("sm_86", 0, 38.7), ("sm_89", 0, 82.6),
                            ("sm_90", 1, 66.9)):  # fmt: skip
         peak = bound.PEAKS[arch][at]
-        flops = 2 * bound.lanes(arch, "FP32").amount * peak.sms * peak.mhz * 1e6
+        flops = 2 * bound.lane_rate(arch, "FP32").amount * peak.sms * peak.mhz * 1e6
         assert flops == pytest.approx(tera * 1e12, rel=0.01), arch
 
 
 def test_an_architecture_without_rates_is_an_error() -> None:
     with pytest.raises(ValueError, match="no rates are known for sm_75; there are those of sm_80"):
-        bound.lanes("sm_75", "FP32")
+        bound.lane_rate("sm_75", "FP32")

@@ -46,14 +46,14 @@ $L__func_end0:
 
 
 def test_bodies_reach_from_head_to_brace() -> None:
-    found = ptx.bodies(MODULE)
+    found = ptx.function_ranges(MODULE)
     assert list(found) == ["helper", "scale", "other"]
     assert MODULE[found["scale"][0] - 1].startswith(".visible .entry scale")
     assert MODULE[found["scale"][-1] - 1] == "}"
 
 
 def test_a_kernel_is_shown_without_what_is_for_debuggers() -> None:
-    shown = ptx.shown(MODULE, "scale")
+    shown = ptx.kernel_lines(MODULE, "scale")
     assert [text for _, text in shown] == [
         ".visible .entry scale(",
         ".param .u64 scale_param_0",
@@ -75,15 +75,15 @@ def test_a_kernel_is_shown_without_what_is_for_debuggers() -> None:
 
 def test_functions_that_it_reaches_are_shown_with_it() -> None:
     inside = MODULE.index("\tret;") + 1
-    assert ptx.kernel(MODULE, inside) == "helper"
-    assert ptx.shown(MODULE, "scale", [inside])[0][1].startswith(".func")
+    assert ptx.enclosing_kernel(MODULE, inside) == "helper"
+    assert ptx.kernel_lines(MODULE, "scale", [inside])[0][1].startswith(".func")
 
 
 def test_what_is_not_there_is_said() -> None:
     with pytest.raises(ValueError, match="line 1 of the PTX stands in no kernel"):
-        ptx.kernel(MODULE, 1)
+        ptx.enclosing_kernel(MODULE, 1)
     with pytest.raises(KeyError):
-        ptx.shown(MODULE, "scales")
+        ptx.kernel_lines(MODULE, "scales")
 
 
 WORDS = st.sampled_from(
@@ -93,11 +93,11 @@ WORDS = st.sampled_from(
 
 @given(st.lists(st.lists(WORDS).map(" ".join)))
 def test_registers_by_their_distance_and_back(lines: list[str]) -> None:
-    assert ptx.absolute(ptx.relative(lines)) == lines
+    assert ptx.decode_registers(ptx.encode_registers(lines)) == lines
 
 
 def test_a_register_more_changes_one_line() -> None:
     before = ["add %r4, %r2, %r3;", "mul %r5, %r4, %r4;", "st [%rd1+4], %r5;"]
     after = ["mov %r5, %r3;", "mul %r6, %r5, %r5;", "st [%rd1+4], %r6;"]
-    assert ptx.relative(before)[0] == "add %r+4, %r-2, %r+1;"
-    assert ptx.relative(after)[1:] == ["mul %r+3, %r-1, %r+0;", "st [%rd+1+4], %r+1;"]
+    assert ptx.encode_registers(before)[0] == "add %r+4, %r-2, %r+1;"
+    assert ptx.encode_registers(after)[1:] == ["mul %r+3, %r-1, %r+0;", "st [%rd+1+4], %r+1;"]

@@ -16,8 +16,8 @@ import published_sgemm
 import pytest
 from published_sgemm import Timing, table
 
-from warpshelf.look.bound import Done, bound, faster
-from warpshelf.look.work import Row, work
+from warpshelf.look.bound import VariantCost, cycle_bound, is_faster
+from warpshelf.look.work import ExecutedInstruction, count_work
 
 KERNELS = table()["kernels"]
 # In the wrong order: the second reads 512 rows where 64 are its tile's, its lanes 8 KiB apart. What
@@ -40,22 +40,22 @@ ACROSS = {
 }  # fmt: skip
 
 
-def timings(seen: Callable[[Row], Row]) -> list[Timing]:
+def timings(seen: Callable[[ExecutedInstruction], ExecutedInstruction]) -> list[Timing]:
     return [
         published_sgemm.timing(one, map(seen, published_sgemm.kept(one))) for one in KERNELS
     ]  # fmt: skip
 
 
-def products(rows: list[Row]) -> float:
+def products(rows: list[ExecutedInstruction]) -> float:
     """Multiply-adds, by whatever does them."""
-    done = work(rows, published_sgemm.ARCH)
-    return sum(map(done.floats, ("FP32", "FP16"))) + sum(done.products.values())
+    done = count_work(rows, published_sgemm.ARCH)
+    return sum(map(done.float_results, ("FP32", "FP16"))) + sum(done.products.values())
 
 
 def differ(one: float, other: float) -> bool:
     """Whether two bounds are far enough apart."""
     low, high = sorted((one, other))
-    return faster(Done(low), Done(high))
+    return is_faster(VariantCost(low), VariantCost(high))
 
 
 def judged(found: list[Timing], alike: bool = True) -> tuple[int, set[tuple[str, str]]]:
@@ -90,7 +90,7 @@ def test_all_are_kept_as_they_were_published() -> None:
     for one, kernel in zip(found, KERNELS, strict=True):
         assert one["columns_of_blocks"] == published_sgemm.blocks(kernel)[1]
         rows = published_sgemm.kept(kernel)
-        assert bound(rows, published_sgemm.ARCH).as_dict()["cycles"] == one["cycles"]
+        assert cycle_bound(rows, published_sgemm.ARCH).as_dict()["cycles"] == one["cycles"]
         size, columns = kernel["of"]["size"], kernel["tile"][1]
         assert size**2 * columns <= products(rows) <= 1.001 * size**2 * columns, one["name"]
 

@@ -8,7 +8,7 @@ import pytest
 from looking import view
 
 from warpshelf.contract.values import OF_VIEWS
-from warpshelf.look.limits import LIMITS, broken
+from warpshelf.look.limits import LIMITS, limit_violations
 from warpshelf.look.view import View
 
 FFMA = {"multiply-add": 64, "integer": 8, "load shared 16": 4, "control": 1}
@@ -48,20 +48,20 @@ def test_there_is_a_figure_for_every_key() -> None:
 def test_a_limit_that_is_not_kept_to_is_told(
     name: str, one: View, kept: float, not_kept: float, said: str
 ) -> None:
-    assert broken([one], {"*": {name: kept}}) == []
-    (line,) = broken([one], {one["kernel"]: {name: not_kept}})
+    assert limit_violations([one], {"*": {name: kept}}) == []
+    (line,) = limit_violations([one], {one["kernel"]: {name: not_kept}})
     assert line.startswith(f"{one['kernel']} ({one['variant']}) on sm_90: {name} ")
     assert said in line and line.endswith(", or change LIMITS")
 
 
 def test_a_figure_that_is_not_there_breaks_its_limit() -> None:
-    (line,) = broken([view()], {"*": {"instructions_per_fma": 2}})
+    (line,) = limit_violations([view()], {"*": {"instructions_per_fma": 2}})
     assert "instructions_per_fma it has none, where the limit is 2; " in line
 
 
 def test_a_limit_is_for_the_kernels_that_its_key_names() -> None:
     both = [view(), view("tiled", kernel="transpose_tiled<Plain>")]
     limits = {"transpose_tiled": {"wavefronts_over_ideal": 1, "registers": 1}}
-    (line,) = broken(both, limits)
+    (line,) = limit_violations(both, limits)
     assert line.startswith("transpose_tiled<Plain> (tiled)")
-    assert len(broken(both, {"*": {"warps": 65}})) == 2
+    assert len(limit_violations(both, {"*": {"warps": 65}})) == 2

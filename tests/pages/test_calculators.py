@@ -65,8 +65,8 @@ PATIENCE = 90_000  # ms that Python may take to start, on a machine that is busy
 def packed() -> Path:
     """Python for the browser."""
     try:
-        return runtime.ready(PROJECT)
-    except runtime.Missing as missing:
+        return runtime.ensure_runtime(PROJECT)
+    except runtime.MissingRuntimeError as missing:
         if os.environ.get("CI") == "true":
             pytest.fail(str(missing))
         pytest.skip(str(missing))
@@ -85,17 +85,19 @@ def folder(packed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(packed, site / "runtime" / "python")
     own = Project(trial.root)
     models = json.loads(
-        runtime.models_text(PROJECT, {name: {} for name in runtime.calculators(PROJECT)})
+        runtime.models_text(PROJECT, {name: {} for name in runtime.list_calculators(PROJECT)})
     )
     added = json.loads(runtime.models_text(own, {"doubled": AROUND}))
     for key in ("files", "contexts"):
         models[key] |= added[key]
     (site / "runtime" / "models.json").write_text(json.dumps(models), encoding="utf-8")
-    told = runtime.ask(own, ["doubled"])["doubled"]
+    told = runtime.describe_calculators(own, ["doubled"])["doubled"]
     (site / "page").mkdir()
     live = {"models": "runtime/models.json", "python": "runtime/python/"}
     for name, files, stub in (("index", live, ""), ("instant", live, INSTANT), ("shut", {}, "")):
-        text = form.page("doubled", told.inputs, told.result, AROUND, "../", files, 5_000_000)
+        text = form.render_calculator(
+            "doubled", told.inputs, told.result, AROUND, "../", files, 5_000_000
+        )
         (site / "page" / f"{name}.html").write_text(
             HTML.format(stub=stub, body=text), encoding="utf-8"
         )
@@ -415,7 +417,7 @@ def test_all_of_it_is_had_with_the_keys(visit: Visit) -> None:
 
 # The same numbers as here.
 
-NAMES = runtime.calculators(PROJECT)
+NAMES = runtime.list_calculators(PROJECT)
 ASK = """async ([python, models, questions]) => {
   const worker = new Worker(new URL('../assets/calculators-worker.js', location.href),
     { type: 'module' });
@@ -472,7 +474,7 @@ def test_answers_are_those_of_cpython(browser: Browser, origin: str) -> None:
     answered = 0
     for question, answer in zip(asked, told, strict=True):
         assert "failed" not in answer, f"{question}: {answer}"
-        here: dict[str, Any] = form.respond(question)
+        here: dict[str, Any] = form.answer_question(question)
         there = answer["answer"]
         if "errors" in here:  # what cannot be is refused in the same words
             assert there == here, question

@@ -17,8 +17,8 @@ from browsing import MORE, NARROW, WIDE, Visit, open_context, served
 from conftest import ROOT, Trial, sound_snippet
 from playwright.sync_api import Browser, Locator, Page
 
-from warpshelf.catalogue.lists import FEWEST
-from warpshelf.readings.model import Reading, load
+from warpshelf.catalogue.reading_lists import FEWEST
+from warpshelf.readings.model import Reading, load_shelf
 
 MANY, TOPICS = 120, 10
 HERE = "part-0/topic-000"
@@ -89,7 +89,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def readings(root: Path) -> list[Reading]:
     """All readings in the order of the page of all."""
-    return list(load(root).readings.values())
+    return list(load_shelf(root).readings.values())
 
 
 @pytest.fixture(scope="module")

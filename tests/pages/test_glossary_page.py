@@ -16,7 +16,7 @@ from warpshelf.catalogue import glossary
 from warpshelf.core.project import Project
 
 TOPIC = "kernels/gpu-architecture/"
-SAID = {one.says for one in glossary.load(Project(ROOT)).terms}
+SAID = {one.says for one in glossary.load_glossary(Project(ROOT)).terms}
 SHOWN = ".md-tooltip2--active"
 LIGHT = """selector => {
   const [r, g, b] = getComputedStyle(document.querySelector(selector)).color.match(/[\\d.]+/g);

@@ -18,9 +18,9 @@ from looking import ARCHS, larger, view
 from playwright.sync_api import Browser, Locator, Page, expect
 from synthetic import exhibit, verified
 
-from warpshelf.look.kept import of
-from warpshelf.look.kept import page as page_of
-from warpshelf.render.fragments import fragments
+from warpshelf.look.view_store import compress_view as page_of
+from warpshelf.look.view_store import stored_view
+from warpshelf.render.fragments import build_fragments
 
 ASSETS = ROOT / "docs" / "assets"
 LAZY = ("look.js", "lanes.js", "look.css")
@@ -54,14 +54,16 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     for name in (*LAZY, "warpshelf.css", "site.css", "opener.js"):
         (folder / "assets" / name).write_bytes((ASSETS / name).read_bytes())
     made = [view(variant, arch) for variant in ("naive", "tiled") for arch in ARCHS]
-    views = [of(one) for one in [*made, larger(180) | LONG]]
+    views = [stored_view(one) for one in [*made, larger(180) | LONG]]
     lost = view(variant="tiled") | {"variant": "lost"}
     (folder / "views" / "softmax").mkdir(parents=True)
     for kept in views:
         place = folder / "views" / "softmax" / f"{kept.name}.json.gz"
         place.write_bytes(page_of(kept.view))
-    views.append(of(lost))
-    text = fragments(exhibit(verified(), views=views))["look"].replace("<details", "<details open")
+    views.append(stored_view(lost))
+    text = build_fragments(exhibit(verified(), views=views))["look"].replace(
+        "<details", "<details open"
+    )
     (folder / "page").mkdir()
     for name, stub in (("index", ""), ("instant", INSTANT)):
         page = HTML.format(stub=stub, body=text)

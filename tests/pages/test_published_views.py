@@ -10,7 +10,7 @@ from browsing import MORE, Visit, choose, code_row, source_row
 from conftest import snippets_of_the_shelf
 from playwright.sync_api import Page, expect
 
-from warpshelf.look import kept
+from warpshelf.look import view_store
 
 PAGE = "kernels/bank-conflicts/"
 
@@ -29,12 +29,12 @@ def test_every_view_that_is_kept_whole_can_be_opened(site: Path) -> None:
     pages = "".join(path.read_text(encoding="utf-8") for path in site.glob("*/*/index.html"))
     shown = re.findall(r'<tr data-look="([\w-]+)/([^"]+)"', pages)
     for one in snippets_of_the_shelf():
-        views, findings = kept.views_of(one)
+        views, findings = view_store.load_views(one)
         assert findings == []
         mine = [name for snippet, name in shown if snippet == one.id]
         assert sorted(mine) == [view.name for view in views]
-        usual = {view.view["variant"] for view in views if view.view["arch"] == kept.USUAL}
-        assert usual == {view.view["variant"] for view in kept.summaries_of(one)[0]}
+        usual = {view.view["variant"] for view in views if view.view["arch"] == view_store.USUAL}
+        assert usual == {view.view["variant"] for view in view_store.load_summaries(one)[0]}
     for snippet, name in shown:
         assert (site / "views" / snippet / f"{name}.json.gz").is_file()
 

@@ -15,15 +15,15 @@ from conftest import ROOT
 from playwright.sync_api import Browser, Page
 from synthetic import case, exhibit, measured, record, result, verified
 
-from warpshelf.render import pairs, results
-from warpshelf.render.exhibit import Exhibit
-from warpshelf.render.fragments import fragments
+from warpshelf.render import machine_comparison, results
+from warpshelf.render.fragments import build_fragments
+from warpshelf.render.snippet_page import SnippetPage
 
 ASSETS = ROOT / "docs" / "assets"
 SPEEDS = {"g7": 1.0, "g9": 2.0, "z9": 0.5}  # made up
 
 
-def kernel(name: str, base: float) -> Exhibit:
+def kernel(name: str, base: float) -> SnippetPage:
     """A kernel on three made-up GPUs and the CPU, with times that differ by machine and name."""
     states = []
     for slug, speed in SPEEDS.items():
@@ -57,12 +57,16 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     for name in ("warpshelf.css", "results.js"):
         (folder / name).write_bytes((ASSETS / name).read_bytes())
     shown = [kernel("softmax", 6e-5), kernel("scan", 2e-4)]
-    body = results.summary(shown) + results.overview(shown, {}) + pairs.side_by_side(shown)
+    body = (
+        results.render_counts(shown)
+        + results.results_table(shown, {})
+        + machine_comparison.side_by_side(shown)
+    )
     (folder / "index.html").write_text(HTML.format(stub="", body=body), encoding="utf-8")
     (folder / "instant.html").write_text(HTML.format(stub=INSTANT, body=body), encoding="utf-8")
-    whole = fragments(kernel("softmax", 6e-5))["accuracy"].partition("\n\n")[0]
+    whole = build_fragments(kernel("softmax", 6e-5))["accuracy"].partition("\n\n")[0]
     many = [case(1, n, [result(f"rung {i}") for i in range(6)]) for n in (1, 2)]
-    folded = fragments(exhibit(verified(record(0, many))))["accuracy"].partition("\n\n")[0]
+    folded = build_fragments(exhibit(verified(record(0, many))))["accuracy"].partition("\n\n")[0]
     (folder / "folds.html").write_text(HTML.format(stub="", body=whole + folded), encoding="utf-8")
     with served(folder) as address:
         yield address

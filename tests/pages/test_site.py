@@ -14,7 +14,7 @@ from browsing import MORE, NARROW, WIDE, WIDEST, Visit, open_context
 from conftest import exhaustive
 from playwright.sync_api import Browser, Page
 
-from warpshelf.core.places import address
+from warpshelf.core.places import page_address
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
@@ -37,7 +37,7 @@ TEN = (
     "models/transformer-arithmetic/", "calculators/memory/", "paths/flash-attention/",
     "sessions/02-flash-attention/", "reference/tooling/",
 )  # fmt: skip
-PAGES = [address(source) for source in sources(CONFIG["nav"])]
+PAGES = [page_address(source) for source in sources(CONFIG["nav"])]
 PAGES.sort(key=lambda page: page not in TEN)
 each_page = pytest.mark.parametrize(
     "page", exhaustive(PAGES, "all pages", light=len(TEN)), ids=lambda page: page or "home"

@@ -467,14 +467,14 @@ def snippet(wanted: Sequence[str] = ()) -> Figures:
     """A snippet of this site, all its cases and views, by a child that imports little by itself."""
     from warpshelf.bench import assemble
     from warpshelf.bench.pool import AHEAD, Job, Pool
-    from warpshelf.contract.snippet import read
+    from warpshelf.contract.snippet import read_snippet
     from warpshelf.core.project import Project
     from warpshelf.records import machine
     from warpshelf.worker.task import Task
 
     project = Project(figures.ROOT)
-    softmax = read(project, figures.ROOT / "snippets" / "softmax")
-    details = assemble.details(softmax, machine.plain(), "sm_90")
+    softmax = read_snippet(project, figures.ROOT / "snippets" / "softmax")
+    details = assemble.job_details(softmax, machine.describe_host(), "sm_90")
     seconds = []
     with Pool(1, preload=AHEAD) as pool:
         for _ in range(5):

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from warpshelf.readings.identity import (
     SECURE,
     SHORTENERS,
-    canonical,
-    clean,
-    identity,
-    problems,
-    tracking,
+    canonical_url,
+    strip_tracking,
+    tracking_params,
+    url_problems,
+    work_identity,
 )
 
 ONE_WORK = {
@@ -138,7 +138,7 @@ ONE_WORK = {
     ("name", "url"), [(name, url) for name, urls in ONE_WORK.items() for url in urls]
 )
 def test_the_addresses_of_a_work_share_its_name(name: str, url: str) -> None:
-    assert identity(url) == name
+    assert work_identity(url) == name
 
 
 def test_different_works_have_different_names() -> None:
@@ -165,7 +165,7 @@ def test_different_works_have_different_names() -> None:
         "https://ieeexplore.ieee.org/browse",
         "https://huggingface.co/papers",
     ]
-    assert len({identity(url) for url in different}) == len(different)
+    assert len({work_identity(url) for url in different}) == len(different)
 
 
 @pytest.mark.parametrize(
@@ -184,9 +184,9 @@ def test_different_works_have_different_names() -> None:
 def test_tracking_parameters_are_named_and_removed(
     url: str, names: list[str], cleaned: str
 ) -> None:
-    assert tracking(url) == names
-    assert clean(url) == cleaned
-    assert identity(clean(url)) == identity(url)
+    assert tracking_params(url) == names
+    assert strip_tracking(url) == cleaned
+    assert work_identity(strip_tracking(url)) == work_identity(url)
 
 
 @pytest.mark.parametrize(
@@ -196,17 +196,17 @@ def test_tracking_parameters_are_named_and_removed(
 )  # fmt: skip
 def test_what_is_no_web_address_has_no_name(url: str) -> None:
     with pytest.raises(ValueError, match=r"URL|host|[Pp]ort"):
-        identity(url)
+        work_identity(url)
 
 
 @given(st.text(max_size=60), st.sampled_from(["", "https://", "https://github.com/", "https://x."]))
 def test_any_text_has_a_stable_name_or_a_value_error(text: str, start: str) -> None:
     url = start + text
     try:
-        name = identity(url)
+        name = work_identity(url)
     except ValueError:
         return
-    assert identity(clean(url)) == name
+    assert work_identity(strip_tracking(url)) == name
     assert "\n" not in name and name.partition(":")[2]
 
 
@@ -316,20 +316,20 @@ KEPT = [
     ("form", "url"), [(form, url) for form, urls in FORMS.items() for url in urls]
 )
 def test_an_address_is_written_in_its_usual_form(form: str, url: str) -> None:
-    assert canonical(url) == form
-    said = " ".join(mend for _, mend in problems(url))
+    assert canonical_url(url) == form
+    said = " ".join(mend for _, mend in url_problems(url))
     assert f"write {form}" in said or form.startswith("http:")
 
 
 @pytest.mark.parametrize("url", KEPT)
 def test_an_address_in_its_form_is_left_alone(url: str) -> None:
-    assert canonical(url) == url
-    assert [what for what, _ in problems(url) if "is http" not in what] == []
+    assert canonical_url(url) == url
+    assert [what for what, _ in url_problems(url) if "is http" not in what] == []
 
 
 def test_the_place_within_a_page_is_kept() -> None:
     url = "https://github.com/a/b/blob/main/README.md#L3"
-    assert canonical(url) == "https://github.com/a/b#L3"
+    assert canonical_url(url) == "https://github.com/a/b#L3"
 
 
 @pytest.mark.parametrize(
@@ -343,8 +343,8 @@ def test_the_place_within_a_page_is_kept() -> None:
     ],
 )
 def test_beside_the_work_another_form_of_it_may_stand(url: str) -> None:
-    assert canonical(url, main=False) == url and not list(problems(url, main=False))
-    assert canonical(url) != url
+    assert canonical_url(url, main=False) == url and not list(url_problems(url, main=False))
+    assert canonical_url(url) != url
 
 
 def test_beside_the_work_other_addresses_keep_their_form_too() -> None:
@@ -353,7 +353,7 @@ def test_beside_the_work_other_addresses_keep_their_form_too() -> None:
         "https://github.com/Ekondis/GPU-benches",
     ):
         for url in FORMS[form]:
-            assert canonical(url, main=False) == form
+            assert canonical_url(url, main=False) == form
 
 
 @pytest.mark.parametrize(
@@ -373,14 +373,14 @@ def test_beside_the_work_other_addresses_keep_their_form_too() -> None:
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_once_with_its_mend(url: str, said: str) -> None:
-    [(what, mend)] = problems(url)
+    [(what, mend)] = url_problems(url)
     assert f"{what}; {mend}".startswith(said)
 
 
 def test_what_is_no_search_is_left_alone() -> None:
     for url in ("https://huggingface.co/models", "https://huggingface.co/blog?search=x",
                 "https://x.com/search-engines"):  # fmt: skip
-        assert list(problems(url)) == []
+        assert list(url_problems(url)) == []
 
 
 def test_known_hosts_are_names_without_a_part_too_many() -> None:
@@ -390,7 +390,7 @@ def test_known_hosts_are_names_without_a_part_too_many() -> None:
 
 def test_what_is_no_address_has_no_form() -> None:
     with pytest.raises(ValueError, match="does not start with https"):
-        canonical("arxiv.org/abs/2309.06180")
+        canonical_url("arxiv.org/abs/2309.06180")
 
 
 PIECES = ["arxiv.org", "www.", "doi.org", "github.com", "youtu.be", "youtube.com", "x.org", "/abs/",
@@ -411,11 +411,11 @@ URLS = st.builds(
 @given(URLS, st.booleans())
 def test_a_form_is_of_the_same_work_and_final(url: str, main: bool) -> None:
     try:
-        name = identity(url)
+        name = work_identity(url)
     except ValueError:
         return
-    form = canonical(url, main)
-    assert identity(form) == name
-    assert canonical(form, main) == form
-    said = [mend for _, mend in problems(url, main) if mend == f"write {form}"]
+    form = canonical_url(url, main)
+    assert work_identity(form) == name
+    assert canonical_url(form, main) == form
+    said = [mend for _, mend in url_problems(url, main) if mend == f"write {form}"]
     assert len(said) == (form != url)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warpshelf.core.findings import Finding, ShelfError, visible
-from warpshelf.readings.crosscheck import check
-from warpshelf.readings.entries import LARGEST, Reader
-from warpshelf.readings.model import KEYS, Reading, Shelf, load
+from warpshelf.core.findings import Finding, ShelfError, printable_line
+from warpshelf.readings.crosscheck import check_shelf
+from warpshelf.readings.entries import LARGEST, EntryReader
+from warpshelf.readings.model import KEYS, Reading, Shelf, load_shelf
 
 GOOD = """\
 - id: online-softmax
@@ -72,7 +72,7 @@ def shelf_of(*texts: str) -> Shelf:
     shelf = Shelf()
     for number, text in enumerate(texts):
         name = "abcdefgh"[number]
-        shelf.add(text.encode(), f"docs/kernels/{name}.yml", f"kernels/{name}")
+        shelf.add_file(text.encode(), f"docs/kernels/{name}.yml", f"kernels/{name}")
         shelf.topics[f"kernels/{name}"].page = shelf.topics[f"kernels/{name}"].shown = True
     return shelf
 
@@ -83,8 +83,8 @@ def only(findings: list[Finding]) -> str:
 
 
 def test_a_good_list_is_read_whole(tmp_path: Path) -> None:
-    shelf = load(project(tmp_path, softmax=GOOD))
-    assert shelf.findings == [] and check(shelf, {"softmax"}) == []
+    shelf = load_shelf(project(tmp_path, softmax=GOOD))
+    assert shelf.findings == [] and check_shelf(shelf, {"softmax"}) == []
     assert list(shelf.readings) == ["online-softmax", "roofline"]
     reading = shelf.readings["online-softmax"]
     assert reading.authors == ["Maxim Milakov", "Natalia Gimelshein"]
@@ -99,7 +99,7 @@ def test_a_good_list_is_read_whole(tmp_path: Path) -> None:
 
 
 def test_line_ends_of_windows_are_read(tmp_path: Path) -> None:
-    shelf = load(project(tmp_path, softmax=GOOD.replace("\n", "\r\n")))
+    shelf = load_shelf(project(tmp_path, softmax=GOOD.replace("\n", "\r\n")))
     assert not shelf.findings and shelf.readings["roofline"].line == 20
 
 
@@ -140,7 +140,7 @@ BAD_FILES = {
 @pytest.mark.parametrize("name", BAD_FILES)
 def test_a_file_that_cannot_be_read_says_why(tmp_path: Path, name: str) -> None:
     data, line, words = BAD_FILES[name]
-    shelf = load(project(tmp_path, softmax=data))
+    shelf = load_shelf(project(tmp_path, softmax=data))
     said = only(shelf.findings)
     place = "docs/kernels/softmax.yml" + (f":{line}: " if line else ": ")
     assert said.startswith(place) and words in said and "; " in said
@@ -148,29 +148,29 @@ def test_a_file_that_cannot_be_read_says_why(tmp_path: Path, name: str) -> None:
 
 
 def test_a_file_over_the_limit_is_not_read(tmp_path: Path) -> None:
-    shelf = load(project(tmp_path, softmax=b"#" * (LARGEST + 1)))
+    shelf = load_shelf(project(tmp_path, softmax=b"#" * (LARGEST + 1)))
     assert f"holds {LARGEST + 1} bytes, over the limit of {LARGEST}" in only(shelf.findings)
 
 
 def test_an_empty_list_is_a_topic_without_readings(tmp_path: Path) -> None:
-    shelf = load(project(tmp_path, softmax="[]\n"))
+    shelf = load_shelf(project(tmp_path, softmax="[]\n"))
     assert not shelf.findings and shelf.topics["kernels/softmax"].readings == []
 
 
 def test_a_byte_order_mark_is_named_and_the_list_read(tmp_path: Path) -> None:
-    shelf = load(project(tmp_path, softmax=b"\xef\xbb\xbf" + GOOD.encode()))
+    shelf = load_shelf(project(tmp_path, softmax=b"\xef\xbb\xbf" + GOOD.encode()))
     assert "byte order mark" in only(shelf.findings) and len(shelf.readings) == 2
 
 
 def test_the_wrong_ending_is_named(tmp_path: Path) -> None:
     project(tmp_path, softmax=GOOD)
     (tmp_path / "docs/kernels/gemm.yaml").write_text(GOOD)
-    assert "rename it to gemm.yml" in only(load(tmp_path).findings)
+    assert "rename it to gemm.yml" in only(load_shelf(tmp_path).findings)
 
 
 def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
     (project(tmp_path, softmax=GOOD) / "docs/kernels/lost.yml").symlink_to("nowhere.yml")
-    shelf = load(tmp_path)
+    shelf = load_shelf(tmp_path)
     assert only(shelf.findings).startswith("docs/kernels/lost.yml: cannot be read")
     assert len(shelf.readings) == 2
 
@@ -292,11 +292,13 @@ def test_one_wrong_entry_leaves_the_others() -> None:
     shelf = shelf_of(small("a", more="year: soon") + small("b", more="needs: [a]"))
     assert "year is 'soon'; write a whole number" in only(shelf.findings)
     assert list(shelf.readings) == ["b"] and shelf.refused == {"a"}
-    assert check(shelf, ()) == []  # a is there, only not readable
+    assert check_shelf(shelf, ()) == []  # a is there, only not readable
 
 
 def test_an_id_used_twice_names_the_first() -> None:
-    findings = check(shelf_of(small("a"), small("b") + small("a", "Other", "https://x.org/2")))
+    findings = check_shelf(
+        shelf_of(small("a"), small("b") + small("a", "Other", "https://x.org/2"))
+    )
     said = "docs/kernels/b.yml:6: id 'a' is used twice; rename one (first at docs/kernels/a.yml:1)"
     assert only(findings) == said
 
@@ -310,24 +312,24 @@ def test_an_id_used_twice_names_the_first() -> None:
     ],
 )
 def test_one_work_stands_once(second: str) -> None:
-    said = only(check(shelf_of(small("a", url="https://arxiv.org/abs/2309.06180"), second)))
+    said = only(check_shelf(shelf_of(small("a", url="https://arxiv.org/abs/2309.06180"), second)))
     assert "arxiv:2309.06180 is on the shelf already, as 'On a'" in said
     assert "first at docs/kernels/a.yml:1" in said
 
 
 def test_code_and_recordings_of_a_work_may_stand_on_their_own() -> None:
     more = "also: [{what: code, url: https://x.org/a}]"
-    assert check(shelf_of(small("a") + small("b", more=more))) == []
+    assert check_shelf(shelf_of(small("a") + small("b", more=more))) == []
 
 
 def test_a_version_that_is_the_entry_itself_is_named() -> None:
     more = "also: [{what: preprint, url: https://www.x.org/a/}]"
-    assert "is the entry's own url; remove it" in only(check(shelf_of(small("a", more=more))))
+    assert "is the entry's own url; remove it" in only(check_shelf(shelf_of(small("a", more=more))))
 
 
 def test_one_title_has_one_identity() -> None:
     text = small("a", "Flash, Attention!") + small("b", "flash attention")
-    said = only(check(shelf_of(text)))
+    said = only(check_shelf(shelf_of(text)))
     assert said.startswith("docs/kernels/a.yml:7: the title 'flash attention' also stands at")
     assert "for url:x.org/a" in said
 
@@ -346,26 +348,26 @@ def test_one_title_has_one_identity() -> None:
 )  # fmt: skip
 def test_a_reference_to_nothing_is_named(more: str, words: str) -> None:
     shelf = shelf_of(small("a", more=more) + small("online-softmax"))
-    said = only(check(shelf, {"softmax"}))
+    said = only(check_shelf(shelf, {"softmax"}))
     assert words in said and said.startswith("docs/kernels/a.yml:6: ")
 
 
 def test_snippets_are_unchecked_where_none_are_given() -> None:
-    assert check(shelf_of(small("a", more="snippets: [softmax]"))) == []
+    assert check_shelf(shelf_of(small("a", more="snippets: [softmax]"))) == []
 
 
 def test_a_circle_of_needs_is_named_once() -> None:
     text = small("a", more="needs: [b]") + small("b", more="needs: [c]")
     text += small("c", more="needs: [b]") + small("d", more="needs: [a, b, c]")
-    said = only(check(shelf_of(text)))
+    said = only(check_shelf(shelf_of(text)))
     assert said == ("docs/kernels/a.yml:18: needs goes in a circle: b -> c -> b; remove 'b' here")
     text = small("a", more="superseded_by: b") + small("b", more="superseded_by: a")
-    assert "superseded_by goes in a circle: a -> b -> a" in only(check(shelf_of(text)))
+    assert "superseded_by goes in a circle: a -> b -> a" in only(check_shelf(shelf_of(text)))
 
 
 def test_shared_needs_are_no_circle() -> None:
     text = small("a", more="needs: [b, c]") + small("b", more="needs: [d]")
-    assert check(shelf_of(text + small("c", more="needs: [d]") + small("d"))) == []
+    assert check_shelf(shelf_of(text + small("c", more="needs: [d]") + small("d"))) == []
 
 
 @pytest.mark.parametrize(
@@ -388,9 +390,9 @@ def test_shared_needs_are_no_circle() -> None:
     ],
 )  # fmt: skip
 def test_an_address_that_should_be_another_is_named(url: str, words: str) -> None:
-    assert words in only(check(shelf_of(small("a", url=f'"{url}"'))))
+    assert words in only(check_shelf(shelf_of(small("a", url=f'"{url}"'))))
     more = f'also: [{{what: annotated, url: "{url}"}}]'
-    said = only(check(shelf_of(small("a", more=more))))
+    said = only(check_shelf(shelf_of(small("a", more=more))))
     assert words in said and said.startswith("docs/kernels/a.yml:6: ")
 
 
@@ -402,21 +404,21 @@ def test_a_good_address_is_left_alone() -> None:
         "https://github.com/google/search",
         "https://developers.google.com/search/docs",
     ):
-        assert check(shelf_of(small("a", url=url))) == []
+        assert check_shelf(shelf_of(small("a", url=url))) == []
 
 
 @given(st.permutations(small("a", more="year: 2020\nauthors: [Ada]").strip()[2:].split("\n")))
 def test_keys_may_stand_in_any_order(lines: list[str]) -> None:
     text = "- " + "\n  ".join(line.strip() for line in lines) + "\n"
     shelf = shelf_of(text)
-    assert [*shelf.findings, *check(shelf)] == []
+    assert [*shelf.findings, *check_shelf(shelf)] == []
 
 
 def test_a_list_without_a_page_or_unseen_on_it_is_named(tmp_path: Path) -> None:
     project(tmp_path, softmax=small("a"), gemm=small("b"))
     (tmp_path / "docs/kernels/softmax.md").unlink()
     (tmp_path / "docs/kernels/gemm.md").write_text("# GEMM\n")
-    said = [str(finding) for finding in check(load(tmp_path))]
+    said = [str(finding) for finding in check_shelf(load_shelf(tmp_path))]
     assert said == [
         "docs/kernels/gemm.md: does not show its reading list; "
         'add --8<-- "readings/kernels/gemm.md"',
@@ -428,21 +430,21 @@ def test_a_list_without_a_page_or_unseen_on_it_is_named(tmp_path: Path) -> None:
 def test_a_page_may_name_a_list_that_is_not_there_yet(tmp_path: Path) -> None:
     project(tmp_path, softmax=small("a"))
     (tmp_path / "docs/kernels/softmax.yml").unlink()
-    shelf = load(tmp_path)
-    assert shelf.topics["kernels/softmax"].readings == [] and check(shelf) == []
+    shelf = load_shelf(tmp_path)
+    assert shelf.topics["kernels/softmax"].readings == [] and check_shelf(shelf) == []
 
 
 def test_other_bytes_can_be_read_in_place_of_a_file(tmp_path: Path) -> None:
     project(tmp_path, softmax=small("a"))
-    shelf = load(tmp_path, instead={"docs/kernels/softmax.yml": small("b").encode()})
+    shelf = load_shelf(tmp_path, instead={"docs/kernels/softmax.yml": small("b").encode()})
     assert list(shelf.readings) == ["b"]
-    assert list(load(tmp_path).readings) == ["a"]
+    assert list(load_shelf(tmp_path).readings) == ["a"]
 
 
 def test_hidden_files_are_left_alone(tmp_path: Path) -> None:
     project(tmp_path, softmax=small("a"))
     (tmp_path / "docs/.meta.yml").write_text("hello: 1\n")
-    assert load(tmp_path).findings == []
+    assert load_shelf(tmp_path).findings == []
 
 
 def test_a_finding_is_one_line_and_in_order() -> None:
@@ -454,7 +456,7 @@ def test_a_finding_is_one_line_and_in_order() -> None:
     error = ShelfError([finding, *unsorted])
     assert len(str(error).split("\n")) == 4 and len(error.findings) == 4
     assert ShelfError(finding).findings == [finding]
-    assert len(visible("x" * 5000)) == 1001
+    assert len(printable_line("x" * 5000)) == 1001
 
 
 PIECES = [*"[]{}'\"#|>~1\t\n", "- ", "id: a", "  ", "&a ", "*a", "!!x ", ": ", "? ", "no", "\r\n"]
@@ -469,11 +471,11 @@ YAML_LIKE = st.one_of(
 @given(YAML_LIKE)
 def test_no_bytes_break_the_reader(data: bytes) -> None:
     shelf = Shelf()
-    shelf.add(data, "docs/a.yml", "a")
-    check(shelf, ())
+    shelf.add_file(data, "docs/a.yml", "a")
+    check_shelf(shelf, ())
     for finding in shelf.findings:
         assert len(str(finding).splitlines()) == 1 and finding.mend
-    reader = Reader("docs/a.yml", data)
+    reader = EntryReader("docs/a.yml", data)
     assert reader.findings or all(entry.line >= 1 for entry in reader.entries)
 
 

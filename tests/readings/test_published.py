@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warpshelf.readings import published
-from warpshelf.readings.published import Figure, load_rivals, read_figures, read_rivals
+from warpshelf.readings.published import PublishedFigure, load_rivals, read_figures, read_rivals
 
 GOOD = """\
 # looked up
@@ -66,7 +66,7 @@ def test_a_good_file_is_read_with_the_lines_of_its_entries() -> None:
     assert (first.figure, first.unit, first.line, first.line_of("case")) == (3.01, "TB/s", 2, 10)
     assert first.case == {"m": 4096, "dtype": "float32", "causal": False, "out": ["a", 1]}
     assert (second.figure, second.share_of, second.variant) == (85, "torch", None)
-    assert list(Figure.model_fields) == list(published.FIGURE_KEYS)
+    assert list(PublishedFigure.model_fields) == list(published.FIGURE_KEYS)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_a_good_entry_is_read() -> None:
     assert findings == []
     assert one.url == f"https://github.com/owner/name/blob/{one.commit}/src/ops/softmax.py"
     assert one.targets == [80, 90, 100]
-    assert one.build()["constants"] == {"BLOCK": 4096, "FAST": True, "SCALE": 0.5,
+    assert one.compile_request()["constants"] == {"BLOCK": 4096, "FAST": True, "SCALE": 0.5,
                                         "KIND": "tl.bfloat16"}  # fmt: skip
 
 
@@ -246,7 +246,10 @@ def test_the_digest_is_of_what_decides_the_code() -> None:
 def test_one_in_cuda_is_read_and_its_flags_decide_the_code() -> None:
     (one,), findings = read_rivals(CUDA.encode(), "r.yml")
     assert findings == [] and one.is_cuda
-    assert one.build()["flags"] == ["-DWIDE=1", "-Isrc/include"] and one.build()["shared"] == 1024
+    assert (
+        one.compile_request()["flags"] == ["-DWIDE=1", "-Isrc/include"]
+        and one.compile_request()["shared"] == 1024
+    )
     for old, new in (("WIDE=1", "WIDE=0"), ("1024", "2048"), ("4, true", "8, true")):
         ((other,), _) = read_rivals(CUDA.replace(old, new, 1).encode(), "r.yml")
         assert other.digest != one.digest, old
@@ -310,8 +313,8 @@ def test_one_in_a_language_of_its_own_is_told_apart_by_its_text(tmp_path: Path) 
         path.write_text(text)
         (one,), findings = load_rivals(tmp_path, "here")
         assert findings == [] and one.source == text
-        assert one.build() == {"package": "a-language", "file": path.name, "kernel": "softmax",
-                               "targets": [80, 90, 100]}  # fmt: skip
+        assert one.compile_request() == {"package": "a-language", "file": path.name,
+                               "kernel": "softmax", "targets": [80, 90, 100]}  # fmt: skip
         digests.add(one.digest)
     assert len(digests) == 2
     path.write_bytes(b"\xff")

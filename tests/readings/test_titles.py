@@ -20,18 +20,18 @@ from warpshelf.readings.titles import (
     NEAR,
     PART,
     SAME,
-    alike,
-    named,
-    pairs,
-    title,
-    year_meant,
-    years_named,
+    expected_years,
+    names_repository,
+    parse_title,
+    same_work,
+    similar_pairs,
+    venue_years,
 )
 
 
 def how(a: str, b: str, headed: int = 0) -> str | None:
     """How two titles are alike, whichever stands first."""
-    found = [[pair.how for pair in pairs([title(x, headed), title(y, headed)])]
+    found = [[pair.how for pair in similar_pairs([parse_title(x, headed), parse_title(y, headed)])]
              for x, y in ((a, b), (b, a))]  # fmt: skip
     assert found[0] == found[1] and len(found[0]) < 2
     return found[0][0] if found[0] else None
@@ -162,7 +162,7 @@ def test_one_slip_in_a_long_word_is_found(words: list[str], data: st.DataObject)
 
 @given(st.lists(st.text(max_size=30), max_size=8))
 def test_any_texts_are_compared(texts: list[str]) -> None:
-    found = list(pairs([title(text, 1) for text in texts]))
+    found = list(similar_pairs([parse_title(text, 1) for text in texts]))
     assert all(pair.first < pair.second < len(texts) for pair in found)
     assert {(a, b) for b in range(len(texts)) for a in range(b) if texts[a] == texts[b]} <= {
         (pair.first, pair.second) for pair in found
@@ -191,7 +191,7 @@ def crowd(kind: str) -> list[str]:
 def test_ten_thousand_titles_are_compared_in_time(kind: str, most: int) -> None:
     texts = crowd(kind)
     start = time.process_time()
-    found = sum(1 for _ in pairs([title(text, 1) for text in texts]))
+    found = sum(1 for _ in similar_pairs([parse_title(text, 1) for text in texts]))
     assert time.process_time() - start < 10
     assert found <= most
 
@@ -220,7 +220,7 @@ R1 = "DeepSeek-R1: Incentivizing Reasoning Capability in LLMs via Reinforcement 
     ],
 )
 def test_one_work_written_in_two_ways(ours: str, there: str) -> None:
-    assert alike([ours], there)
+    assert same_work([ours], there)
 
 
 @pytest.mark.parametrize(
@@ -239,19 +239,19 @@ def test_one_work_written_in_two_ways(ours: str, there: str) -> None:
     ],
 )
 def test_two_works(ours: str, there: str) -> None:
-    assert not alike([ours], there)
+    assert not same_work([ours], there)
 
 
 def test_the_english_title_counts_as_well() -> None:
-    assert alike(["流水线并行", "Pipeline parallelism"], "Pipeline Parallelism")
-    assert not alike(["流水线并行"], "Pipeline Parallelism")
+    assert same_work(["流水线并行", "Pipeline parallelism"], "Pipeline Parallelism")
+    assert not same_work(["流水线并行"], "Pipeline Parallelism")
 
 
 def test_a_publication_may_be_worded_otherwise() -> None:
     ours = "PipeDream: Fast and Efficient Pipeline Parallel DNN Training"
     there = "PipeDream: generalized pipeline parallelism for DNN training"
-    assert alike([ours], there, version=True) and not alike([ours], there)
-    assert not alike([PAGED], R1, version=True)
+    assert same_work([ours], there, version=True) and not same_work([ours], there)
+    assert not same_work([PAGED], R1, version=True)
 
 
 @pytest.mark.parametrize(
@@ -270,15 +270,15 @@ def test_a_publication_may_be_worded_otherwise() -> None:
     ],
 )  # fmt: skip
 def test_repositories(ours: str, repository: str, says: str, right: bool) -> None:
-    assert named([ours], repository, says) is right
+    assert names_repository([ours], repository, says) is right
 
 
 @given(st.text(max_size=80), st.text(max_size=80))
 def test_any_titles_can_be_compared(one: str, other: str) -> None:
-    assert alike([one], one)
-    assert named([one], other, one) in (True, False)
+    assert same_work([one], one)
+    assert names_repository([one], other, one) in (True, False)
     for version in (True, False):
-        assert alike([one], other, version=version) in (True, False)
+        assert same_work([one], other, version=version) in (True, False)
 
 
 NEXT = datetime.now(UTC).year + 1
@@ -309,7 +309,7 @@ PREPRINT = "https://arxiv.org/abs/2307.08691"
     ],
 )
 def test_a_venue_names_its_years(venue: str, years: list[int]) -> None:
-    assert years_named(venue) == years
+    assert venue_years(venue) == years
 
 
 @pytest.mark.parametrize(
@@ -328,21 +328,21 @@ def test_a_venue_names_its_years(venue: str, years: list[int]) -> None:
     ],
 )
 def test_who_says_which_year(url: str, venue: str | None, years: list[int] | None) -> None:
-    told = year_meant(url, venue)
+    told = expected_years(url, venue)
     assert (told and told[0]) == years
 
 
 def test_an_address_that_is_none_is_said_to_be() -> None:
     with pytest.raises(ValueError, match="does not start with"):
-        year_meant("example.org", "arXiv")
+        expected_years("example.org", "arXiv")
 
 
 @given(st.text(max_size=80))
 def test_any_venue_can_be_asked(venue: str) -> None:
-    found = years_named(venue)
+    found = venue_years(venue)
     assert len(found) == len(set(found)) and all(FIRST_YEAR <= year <= NEXT for year in found)
 
 
 @given(st.integers(FIRST_YEAR, NEXT), st.from_regex(r"[A-Z]{2,8}", fullmatch=True))
 def test_a_conference_and_its_year_name_it(year: int, conference: str) -> None:
-    assert years_named(f"{conference} {year}") == years_named(f"{conference}{year}") == [year]
+    assert venue_years(f"{conference} {year}") == venue_years(f"{conference}{year}") == [year]

@@ -12,10 +12,10 @@ import synthetic
 from conftest import Trial, sound_snippet
 
 from warpshelf.contract.snippet import Snippet
-from warpshelf.core.files import dump
+from warpshelf.core.files import dump_json
 from warpshelf.core.project import Project
-from warpshelf.records import agreement, bundle, schema, store
-from warpshelf.records.agreement import COST
+from warpshelf.records import bundle, claim_check, schema, store
+from warpshelf.records.claim_check import COST
 from warpshelf.records.schema import Record
 
 SMALL, TIMED = 1, 2  # cases of synthetic.ladder()
@@ -31,8 +31,8 @@ def record(gpus: int = 1, **more: object) -> Record:
 
 def faults(claim: Record, truth: Record | None = None, **more: object) -> list[str]:
     for one in (claim, truth or record(0)):
-        assert schema.problem(one) is None and schema.contradiction(one) is None
-    return agreement.faults(claim, truth or record(0), snippet(**more))
+        assert schema.shape_problem(one) is None and schema.validation_error(one) is None
+    return claim_check.claim_errors(claim, truth or record(0), snippet(**more))
 
 
 def results(claim: Record, case: int) -> list[dict]:
@@ -264,7 +264,7 @@ def checked(trial: Trial) -> Trial:
 
 def of_gpu(trial: Trial) -> Record:
     """An honest record of a GPU."""
-    cpu = store.load(Project(trial.root), trial.root / "snippets/sound/results/cpu.json")
+    cpu = store.load_record(Project(trial.root), trial.root / "snippets/sound/results/cpu.json")
     checked = {str(row["case"]): row for row in cpu["cases"]}
     rows = [
         {
@@ -293,21 +293,21 @@ def test_a_forged_record_is_not_imported(checked: Trial) -> None:
     place = checked.root / "snippets/sound/results/imaginary-g9-80gb.json"
     forged = of_gpu(checked)
     del forged["cases"][2]
-    path.write_text(bundle.text([forged]))
+    path.write_text(bundle.bundle_text([forged]))
     refused = checked.shelf("import", "bundle.json")
     assert refused.returncode == 1 and not place.exists()
     assert 'sound on imaginary-g9-80gb: leaves out the case {"k": 18' in refused.stderr
-    path.write_text(bundle.text([of_gpu(checked)]))
+    path.write_text(bundle.bundle_text([of_gpu(checked)]))
     assert checked.shelf("import", "bundle.json").returncode == 0 and place.exists()
 
 
 def test_a_forged_record_does_not_pass_a_check(checked: Trial) -> None:
     place = checked.root / "snippets/sound/results/imaginary-g9-80gb.json"
-    place.write_text(dump(of_gpu(checked)))
+    place.write_text(dump_json(of_gpu(checked)))
     assert "imaginary" not in checked.shelf("check").stderr
     forged = of_gpu(checked)
     forged["cases"][0]["results"][0]["tolerance"] = 1.0
-    place.write_text(dump(forged))
+    place.write_text(dump_json(forged))
     [line] = [one for one in checked.shelf("check").stderr.splitlines() if "imaginary" in one]
     assert line.startswith("snippets/sound/results/imaginary-g9-80gb.json: allows the variant")
     assert line.endswith("make it again with `shelf run sound`")

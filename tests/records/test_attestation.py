@@ -14,10 +14,10 @@ from checkouts import Checkout, one_line_each
 from conftest import ROOT
 from signing import NOW, RUN, Sigstore, statement
 
-from warpshelf.core.files import dump
+from warpshelf.core.files import dump_json
 from warpshelf.core.findings import ShelfError
 from warpshelf.records import attestation, store
-from warpshelf.records.attestation import checksum
+from warpshelf.records.attestation import record_checksum
 
 KEY = "imaginary-g9-80gb"
 
@@ -51,7 +51,7 @@ def made(checked: Checkout, name: str = "softmax", **more: object) -> dict:
 
 def test_a_statement_of_our_job_is_verified(sigstore: Sigstore, root: Path, tmp_path: Path) -> None:
     path = written(tmp_path, sigstore.bundle(statement(["ab" * 32])))
-    found = attestation.verified(path, root)
+    found = attestation.verify_statement(path, root)
     assert (found.digests, found.job) == ({"ab" * 32}, RUN)
     assert json.loads(found.text) == json.loads(path.read_text())
 
@@ -163,7 +163,7 @@ def test_what_does_not_hold_is_refused(
 ) -> None:
     path = written(tmp_path, make(sigstore, statement(["ab" * 32])))
     with pytest.raises(ShelfError, match=rf"attestation\.json: does not hold: .*{says}") as refused:
-        attestation.verified(path, root)
+        attestation.verify_statement(path, root)
     assert len(one_line_each(refused.value)) == 1
 
 
@@ -182,7 +182,7 @@ def test_another_statement_is_refused(stated: object, says: str, tmp_path: Path)
     envelope = {"payloadType": attestation.PAYLOAD, "payload": payload}
     path = written(tmp_path, {"dsseEnvelope": envelope})
     with pytest.raises(ShelfError) as refused:
-        attestation.read(path, "a.json")
+        attestation.read_statement(path, "a.json")
     [line] = one_line_each(refused.value)
     assert line.startswith("a.json: is no attestation of a job: ") and says in line
 
@@ -202,7 +202,7 @@ def test_another_file_is_refused(content: str, tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(content)
     with pytest.raises(ShelfError) as refused:
-        attestation.read(path, "a.json")
+        attestation.read_statement(path, "a.json")
     assert len(one_line_each(refused.value)) == 1
 
 
@@ -211,22 +211,24 @@ def test_the_public_root_comes_with_the_library_and_knows_none_of_ours(
 ) -> None:
     path = written(tmp_path, sigstore.bundle(statement(["ab" * 32])))
     with pytest.raises(ShelfError, match="does not hold"):
-        attestation.verified(path)
+        attestation.verify_statement(path)
     with pytest.raises(ShelfError, match="is no trusted root"):
-        attestation.verified(path, path)
+        attestation.verify_statement(path, path)
 
 
 # --- beside records
 
 
 def attested(checked: Checkout, sigstore: Sigstore, root: Path, *records: dict) -> dict:
-    path = written(root.parent, sigstore.bundle(statement([checksum(one) for one in records])))
-    return {"attested": attestation.verified(path, root)}
+    path = written(
+        root.parent, sigstore.bundle(statement([record_checksum(one) for one in records]))
+    )
+    return {"attested": attestation.verify_statement(path, root)}
 
 
 def findings(checked: Checkout) -> list[str]:
     one = checked.snippets[0]
-    return [str(found) for found in attestation.check(one, store.load_all(one)[0])]
+    return [str(found) for found in attestation.check_attestations(one, store.load_records(one)[0])]
 
 
 def test_an_attested_record_comes_home_with_its_attestation(
@@ -236,13 +238,13 @@ def test_an_attested_record_comes_home_with_its_attestation(
     terms = attested(checked, sigstore, root, record)
     assert checked.take([record], **terms)[0] == [f"snippets/softmax/results/{KEY}.json"]
     one = checked.snippets[0]
-    kept = store.attestation_of(one, KEY)
+    kept = store.attestation_path(one, KEY)
     assert kept == one.results / "attestations" / f"{KEY}.json"
     assert json.loads(kept.read_text()) == json.loads(
         (root.parent / "attestation.json").read_text()
     )
-    assert attestation.checksums([record, checked.cpu()]) == (
-        f"{checksum(record)}  snippets/softmax/results/{KEY}.json\n"
+    assert attestation.checksum_lines([record, checked.cpu()]) == (
+        f"{record_checksum(record)}  snippets/softmax/results/{KEY}.json\n"
     )
     assert findings(checked) == []
     before = checked.files()
@@ -270,17 +272,19 @@ def test_an_attestation_goes_with_its_record(
 ) -> None:
     record = made(checked)
     checked.take([record], **attested(checked, sigstore, root, record))
-    kept = store.attestation_of(checked.snippets[0], KEY)
+    kept = store.attestation_path(checked.snippets[0], KEY)
     later = made(checked, date="2026-11-23T00:00:00Z", conditions={"load": {"watts": 300}})
     checked.take([later], **attested(checked, sigstore, root, later))
-    assert store.load_all(checked.snippets[0])[0][KEY] == later and findings(checked) == []
+    assert store.load_records(checked.snippets[0])[0][KEY] == later and findings(checked) == []
     mine = checked.record() | {"date": "2026-11-24T00:00:00Z"}
     assert checked.take([mine]) == ([], [])  # a person's that agrees says nothing new
-    assert store.load_all(checked.snippets[0])[0][KEY] == later and kept.exists()
+    assert store.load_records(checked.snippets[0])[0][KEY] == later and kept.exists()
     old = later | {"digest": "sha256:" + "0" * 64}
-    store.path_of(checked.snippets[0], KEY).write_text(dump(old))  # as if the code had changed
+    store.record_path(checked.snippets[0], KEY).write_text(
+        dump_json(old)
+    )  # as if the code had changed
     checked.take([mine])
-    assert store.load_all(checked.snippets[0])[0][KEY] == mine
+    assert store.load_records(checked.snippets[0])[0][KEY] == mine
     assert not kept.exists()
 
 
@@ -290,7 +294,7 @@ def test_a_check_sees_what_does_not_belong_together(
     record = made(checked)
     checked.take([record], **attested(checked, sigstore, root, record))
     one = checked.snippets[0]
-    place, kept = store.path_of(one, KEY), store.attestation_of(one, KEY)
+    place, kept = store.record_path(one, KEY), store.attestation_path(one, KEY)
     good, signed = place.read_text(), kept.read_text()
     place.write_text(good.replace('"watts": 320', '"watts": 321'))
     assert any("changed since" in line for line in findings(checked))
@@ -347,7 +351,7 @@ def broken(root: Path, trusted_root: Path | None = None) -> list[str]:
     found = []
     for path in sorted(root.glob("snippets/*/results/attestations/*.json")):
         try:
-            attestation.verified(path, trusted_root)
+            attestation.verify_statement(path, trusted_root)
         except ShelfError as error:
             found += one_line_each(error)
     return found

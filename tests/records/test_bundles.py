@@ -13,7 +13,7 @@ from checkouts import Checkout, one_line_each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warpshelf.core.files import dump
+from warpshelf.core.files import dump_json
 from warpshelf.core.findings import ShelfError
 from warpshelf.records import attestation, bundle, store
 
@@ -42,12 +42,14 @@ def test_a_bundle_puts_its_records_in_place(checkout: Checkout) -> None:
         "snippets/stream/results/cpu.json",
     ]
     before = checkout.files()
-    assert checkout.take(bundle.text(made)) == (names, [])
-    assert bundle.read(checkout.bundle) == made
+    assert checkout.take(bundle.bundle_text(made)) == (names, [])
+    assert bundle.read_bundle(checkout.bundle) == made
     after = checkout.files()
     assert after.keys() - before.keys() == {f"checkout/{name}" for name in names}
-    assert [store.load(checkout.project, checkout.project.root / name) for name in names] == made
-    assert checkout.take(bundle.text(made)) == ([], [])
+    assert [
+        store.load_record(checkout.project, checkout.project.root / name) for name in names
+    ] == made
+    assert checkout.take(bundle.bundle_text(made)) == ([], [])
     assert checkout.files() == after
 
 
@@ -56,7 +58,7 @@ def test_without_a_record_of_the_cpu_none_of_a_gpu_is_taken(checkout: Checkout) 
     assert "records[1]: stream: there is no current record of the CPU" in line
     assert "run `shelf run stream` first" in line
     stale = checkout.cpu("stream") | {"digest": "sha256:" + "00" * 32}
-    store.put(checkout.snippets[1], stale)
+    store.save_record(checkout.snippets[1], stale)
     assert checkout.refuses([checkout.record("stream")], "no current record of the CPU")
 
 
@@ -88,7 +90,7 @@ def test_every_truncated_bundle_is_refused(checkout: Checkout) -> None:
     for length in range(len(whole)):
         checkout.bundle.write_bytes(whole[:length])
         with pytest.raises(ShelfError) as refused:
-            bundle.import_all(checkout.project, checkout.snippets, checkout.bundle)
+            bundle.import_bundle(checkout.project, checkout.snippets, checkout.bundle)
         assert len(one_line_each(refused.value)) == 1
     assert checkout.files() == before
     assert len(checkout.take(whole)[0]) == 1
@@ -100,14 +102,14 @@ def test_a_cut_of_a_real_bundle_is_refused(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     checked = Checkout(tmp_path_factory.mktemp("cut")).checked()
-    whole = bundle.text([checked.record(), checked.record("stream")]).rstrip()
+    whole = bundle.bundle_text([checked.record(), checked.record("stream")]).rstrip()
     length = data.draw(st.integers(0, len(whole) - 1))
     assert len(checked.refuses(whole[:length])) == 1
 
 
 def two(checked: Checkout) -> tuple[str, str]:
     first, second = checked.record(), checked.record("stream")
-    return bundle.text([first, second]), bundle.text([second])
+    return bundle.bundle_text([first, second]), bundle.bundle_text([second])
 
 
 def test_two_bundles_one_after_the_other_are_refused(checked: Checkout) -> None:
@@ -191,7 +193,7 @@ def test_a_bundle_without_records_writes_nothing(checked: Checkout) -> None:
 def test_a_file_that_is_not_there_or_a_folder_is_refused(checked: Checkout) -> None:
     for path in (checked.bundle, checked.project.root, Path("a\0b")):
         with pytest.raises(ShelfError) as refused:
-            bundle.import_all(checked.project, checked.snippets, path)
+            bundle.import_bundle(checked.project, checked.snippets, path)
         assert len(one_line_each(refused.value)) == 1
 
 
@@ -209,14 +211,14 @@ def test_a_file_too_large_is_refused_without_reading_it(
     monkeypatch.setattr(Path, "read_text", read)
     monkeypatch.setattr(Path, "read_bytes", read)
     with pytest.raises(ShelfError, match="is larger than 1073741824 bytes"):
-        bundle.import_all(checked.project, checked.snippets, checked.bundle)
+        bundle.import_bundle(checked.project, checked.snippets, checked.bundle)
 
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="there is no /dev/zero")
 def test_a_file_without_end_is_refused(checked: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bundle, "LARGEST", 2**20)
     with pytest.raises(ShelfError, match="is larger than 1048576 bytes"):
-        bundle.import_all(checked.project, checked.snippets, Path("/dev/zero"))
+        bundle.import_bundle(checked.project, checked.snippets, Path("/dev/zero"))
 
 
 def test_a_bundle_of_very_many_records_is_refused(checked: Checkout) -> None:
@@ -292,10 +294,10 @@ def test_a_newer_schema_asks_for_a_newer_checkout(checked: Checkout) -> None:
     [line] = checked.refuses([checked.record(schema=2, news=[])])
     assert line.endswith(later)
     assert "records[0]" in line
-    path = store.path_of(checked.snippets[0], "imaginary-g9-80gb")
-    path.write_text(dump(checked.record(schema=2)))
+    path = store.record_path(checked.snippets[0], "imaginary-g9-80gb")
+    path.write_text(dump_json(checked.record(schema=2)))
     with pytest.raises(ShelfError, match="update this checkout"):
-        store.load(checked.project, path)
+        store.load_record(checked.project, path)
 
 
 def test_a_record_of_other_code_is_refused(checked: Checkout) -> None:
@@ -309,14 +311,14 @@ def test_records_of_other_code_can_be_left_out(checked: Checkout) -> None:
     stale = checked.record("stream", digest="sha256:" + "00" * 32)
     names = ["snippets/softmax/results/imaginary-g9-80gb.json"]
     assert checked.take([checked.record(), stale], skip_stale=True) == (names, ["stream"])
-    assert not store.path_of(checked.snippets[1], "imaginary-g9-80gb").exists()
+    assert not store.record_path(checked.snippets[1], "imaginary-g9-80gb").exists()
 
 
 def test_leaving_out_the_stale_excuses_nothing_else(checked: Checkout) -> None:
     stale = checked.record("stream", digest="sha256:" + "00" * 32)
     with pytest.raises(ShelfError, match="unknown key"):
         checked.take([checked.record(), stale, checked.record(extra=1)], skip_stale=True)
-    assert not store.path_of(checked.snippets[0], "imaginary-g9-80gb").exists()
+    assert not store.record_path(checked.snippets[0], "imaginary-g9-80gb").exists()
 
 
 def test_two_records_of_one_machine_are_refused(checked: Checkout) -> None:
@@ -326,7 +328,7 @@ def test_two_records_of_one_machine_are_refused(checked: Checkout) -> None:
 
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_one_bad_record_among_good_ones_writes_nothing(checkout: Checkout, place: int) -> None:
-    store.put(checkout.snippets[1], checkout.cpu("stream"))
+    store.save_record(checkout.snippets[1], checkout.cpu("stream"))
     good = [checkout.record(), checkout.record("stream"), checkout.cpu()]
     bad = checkout.record(machine=synthetic.machine(gpus=0))  # with times of a GPU
     [line] = checkout.refuses([*good[:place], bad, *good[place:]])
@@ -353,13 +355,13 @@ def test_a_record_of_a_gpu_is_refused_until_it_says_who_made_it(checked: Checkou
     [line] = checked.refuses([nameless], "softmax on imaginary-g9-80gb: does not say who made it")
     assert "--by NAME" in line
     assert checked.take([nameless], otherwise={"who": "Grace Hopper"})[0]
-    place = store.path_of(checked.snippets[0], "imaginary-g9-80gb")
+    place = store.record_path(checked.snippets[0], "imaginary-g9-80gb")
     assert json.loads(place.read_text()) == nameless | {"origin": {"who": "Grace Hopper"}}
 
 
 def test_a_name_that_a_record_has_goes_before_that_of_the_checkout(checked: Checkout) -> None:
     checked.take([checked.record()], otherwise={"who": "Grace Hopper"})
-    place = store.path_of(checked.snippets[0], "imaginary-g9-80gb")
+    place = store.record_path(checked.snippets[0], "imaginary-g9-80gb")
     assert json.loads(place.read_text())["origin"] == {"who": "Ada Lovelace"}
     checked.take([checked.record()], by={"who": "Grace Hopper"})
     assert json.loads(place.read_text())["origin"] == {"who": "Grace Hopper"}
@@ -367,14 +369,14 @@ def test_a_name_that_a_record_has_goes_before_that_of_the_checkout(checked: Chec
 
 def test_the_record_of_a_cpu_gets_no_name(checkout: Checkout) -> None:
     checkout.take([checkout.cpu()], by={"who": "Ada"})
-    assert "origin" not in store.load_all(checkout.snippets[0])[0]["cpu"]
+    assert "origin" not in store.load_records(checkout.snippets[0])[0]["cpu"]
 
 
 def test_a_record_older_than_its_commit_is_refused(
     checked: Checkout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later = datetime(2026, 11, 23, 12, tzinfo=UTC)
-    monkeypatch.setattr(attestation, "committed", lambda root, commit: later)
+    monkeypatch.setattr(attestation, "commit_time", lambda root, commit: later)
     checked.refuses([checked.record()], "before the commit abc1234 that it ran")
     assert checked.take([checked.record(date="2026-11-23T13:00:00Z")])[0]
 

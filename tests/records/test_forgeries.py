@@ -209,7 +209,7 @@ def test_the_sound_record_is_taken(tmp_path: Path) -> None:
 def searching(checked: Checkout, **more: object) -> dict:
     """A record of a GPU with the times of a space, which the CPU's has as well."""
     one = checked.snippets[1]
-    store.put(one, checked.cpu("stream") | {"space": synthetic.space()})
+    store.save_record(one, checked.cpu("stream") | {"space": synthetic.space()})
     return checked.record("stream") | {"space": synthetic.space(1) | more}
 
 
@@ -237,7 +237,7 @@ def test_a_space_is_no_faster_than_its_gpu(tmp_path: Path) -> None:
     checked = Checkout(tmp_path).checked()
     cost = {"bytes": 2**30, "flops": 1, "unit": "fp32"}
     cpu = checked.cpu("stream") | {"space": synthetic.space() | cost}
-    store.put(checked.snippets[1], cpu)
+    store.save_record(checked.snippets[1], cpu)
     fair = checked.record("stream") | {"space": synthetic.space(1, **cost)}
     assert checked.take([fair])[0]
     fair["space"]["rows"] = rows("16 0: 2e-6 1e-6 3e-6 15")
@@ -340,7 +340,9 @@ def test_a_mutated_bundle_is_refused_or_claims_the_same(
         assert all(str(finding).isprintable() for finding in error.findings)
         assert checked.files() == before
         return
-    [taken] = [one for key, one in store.load_all(checked.snippets[0])[0].items() if key != "cpu"]
-    store.path_of(checked.snippets[0], taken["machine"]["slug"]).unlink()
+    [taken] = [
+        one for key, one in store.load_records(checked.snippets[0])[0].items() if key != "cpu"
+    ]
+    store.record_path(checked.snippets[0], taken["machine"]["slug"]).unlink()
     expected = claims(sound | {"origin": taken["origin"]})
     assert claims(taken) == expected

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from versioned import NAME, SLUG, Repository, git, times
 
 from warpshelf.core import git as git_room
-from warpshelf.core.files import dump
+from warpshelf.core.files import dump_json
 from warpshelf.core.findings import ShelfError
 from warpshelf.core.project import Project
 from warpshelf.records import history
@@ -55,13 +55,15 @@ def test_versions_are_read_newest_last_by_a_few_processes(
     ]
     repository.measure(times(1), key="imaginary-z1", slug="imaginary-z1", device="Imaginary Z1")
     started.clear()
-    found = history.read(repository.project)
+    found = history.read_history(repository.project)
     assert [one.split()[7] for one in started] == ["log", "rev-parse", "cat-file"]
     assert medians(found) == pytest.approx([0.0001, 0.00011, 0.00012])
     assert [one.commit for one in found.of[PLACE]] == commits
     assert list(found.of) == [PLACE, (NAME, "imaginary-z1")]
-    assert found.remarks() == [] and not found.damaged
-    assert medians(history.read(repository.project, newest=2)) == pytest.approx([0.00011, 0.00012])
+    assert found.missing_remarks() == [] and not found.damaged
+    assert medians(history.read_history(repository.project, newest=2)) == pytest.approx(
+        [0.00011, 0.00012]
+    )
 
 
 def test_without_a_record_of_a_gpu_git_is_not_asked(
@@ -69,21 +71,23 @@ def test_without_a_record_of_a_gpu_git_is_not_asked(
 ) -> None:
     repository.put(repository.made(), "cpu")
     started.clear()
-    assert history.read(repository.project).of == {}
-    assert history.mark(repository.project) == "" and started == []
+    assert history.read_history(repository.project).of == {}
+    assert history.history_fingerprint(repository.project) == "" and started == []
 
 
 def test_what_is_not_committed_yet_is_the_newest(repository: Repository) -> None:
     repository.measure(times(1))
-    before = history.mark(repository.project)
+    before = history.history_fingerprint(repository.project)
     repository.put(repository.made(times(2), date="2032-01-01T00:00:00Z"))
-    found = history.read(repository.project)
+    found = history.read_history(repository.project)
     assert medians(found) == pytest.approx([0.0001, 0.0002])
     assert found.of[PLACE][-1].commit is None
-    assert history.mark(repository.project) == before  # the file itself is among the sources
+    assert (
+        history.history_fingerprint(repository.project) == before
+    )  # the file itself is among the sources
     repository.commit()
-    assert history.mark(repository.project) != before
-    assert history.read(repository.project).of[PLACE][-1].commit is not None
+    assert history.history_fingerprint(repository.project) != before
+    assert history.read_history(repository.project).of[PLACE][-1].commit is not None
 
 
 def test_words_about_a_measurement_are_no_other_one(repository: Repository) -> None:
@@ -92,11 +96,11 @@ def test_words_about_a_measurement_are_no_other_one(repository: Repository) -> N
     for words in ({"origin": {"who": "Ada"}}, {"demo": "else\n"}):
         repository.put(record | words)
         repository.commit()
-    history.add(repository.project, *PLACE, record["date"], "hot")
+    history.add_reason(repository.project, *PLACE, record["date"], "hot")
     repository.commit()
-    history.add(repository.project, *PLACE, record["date"], "hotter")
-    history.add(repository.project, *PLACE, "2030-01-01T00:00:00Z", "of another measurement")
-    [only] = history.read(repository.project).of[PLACE]
+    history.add_reason(repository.project, *PLACE, record["date"], "hotter")
+    history.add_reason(repository.project, *PLACE, "2030-01-01T00:00:00Z", "of another measurement")
+    [only] = history.read_history(repository.project).of[PLACE]
     assert only.commit == first and only.slower == "hotter"
 
 
@@ -113,15 +117,15 @@ def test_words_about_a_measurement_are_no_other_one(repository: Repository) -> N
 def test_a_file_of_reasons_that_is_none_says_so(
     repository: Repository, text: str, says: str
 ) -> None:
-    path = history.place(repository.project, "sound")
+    path = history.reasons_path(repository.project, "sound")
     path.write_text(text)
     with pytest.raises(ShelfError, match=re.escape(says)) as raised:
-        history.load(repository.project, "sound")
+        history.load_reasons(repository.project, "sound")
     assert str(raised.value).startswith("snippets/sound/slower.yml")
     assert "--because" in str(raised.value)
     assert path.read_text() == text
     with pytest.raises(ShelfError):  # nothing is overwritten that could not be read
-        history.add(repository.project, *PLACE, "2031-05-06T07:08:09Z", "hot")
+        history.add_reason(repository.project, *PLACE, "2031-05-06T07:08:09Z", "hot")
     assert path.read_text() == text
 
 
@@ -130,15 +134,15 @@ def test_a_snippet_that_was_renamed_keeps_its_history(repository: Repository) ->
     git(repository.root, "mv", "snippets/sound", "snippets/louder")
     moved = repository.root / "snippets" / "louder" / "results" / f"{SLUG}.json"
     record = json.loads(moved.read_text()) | {"snippet": "louder", "date": "2032-01-01T00:00:00Z"}
-    moved.write_text(dump(record))
+    moved.write_text(dump_json(record))
     second = repository.commit("Rename")
-    [old, new] = history.read(repository.project).of["louder", SLUG]
+    [old, new] = history.read_history(repository.project).of["louder", SLUG]
     assert (old.commit, new.commit) == (first, second)
     assert old.path == f"snippets/sound/results/{SLUG}.json" and "louder" in new.path
     # A snippet of the old name that comes later has no part in it.
     repository.trial.snippet(NAME, repository.root.joinpath("docs/index.md").read_text())
     repository.measure(times(3))
-    found = history.read(repository.project)
+    found = history.read_history(repository.project)
     assert len(found.of["louder", SLUG]) == 2 and len(found.of[PLACE]) == 1
 
 
@@ -149,7 +153,7 @@ def test_a_record_that_becomes_another_machines_is_no_history(repository: Reposi
     made = repository.made(times(1), slug="imaginary-z1", device="Imaginary Z1")
     repository.put(made, "imaginary-z1")
     repository.commit()
-    found = history.read(repository.project, [NAME])
+    found = history.read_history(repository.project, [NAME])
     assert len(found.of[NAME, "imaginary-z1"]) == 1 == len(found.of[PLACE])
     assert found.here == {(NAME, "imaginary-z1")}
 
@@ -162,14 +166,14 @@ def test_damaged_versions_are_left_out_and_said(repository: Repository) -> None:
         b"{",
         b"[]",
         b"\xff",
-        dump(repository.made() | {"cases": [{"timed": True}]}).encode(),
-        dump(repository.made(impossible)).encode(),
+        dump_json(repository.made() | {"cases": [{"timed": True}]}).encode(),
+        dump_json(repository.made(impossible)).encode(),
     )
     for data in damaged:
         repository.place().write_bytes(data)
         repository.commit()
     repository.measure(times(1.5), date="2032-01-01T00:00:00Z")
-    found = history.read(repository.project)
+    found = history.read_history(repository.project)
     assert medians(found) == pytest.approx([0.0001, 0.00015])
     assert len(found.damaged[PLACE]) == len(damaged)
     assert "no possible time" in found.damaged[PLACE][-1]
@@ -179,7 +183,7 @@ def test_other_parts_of_an_old_record_may_have_any_shape(repository: Repository)
     repository.put(repository.made() | {"schema": 0, "demo": ["once", "a list"], "gone": 1})
     repository.commit()
     repository.measure(times(1.5))
-    assert len(history.read(repository.project).of[PLACE]) == 2
+    assert len(history.read_history(repository.project).of[PLACE]) == 2
 
 
 def test_a_shallow_clone_says_what_it_lacks(repository: Repository, tmp_path: Path) -> None:
@@ -187,9 +191,9 @@ def test_a_shallow_clone_says_what_it_lacks(repository: Repository, tmp_path: Pa
         repository.measure(times(one), date=f"2031-01-0{number}T00:00:00Z")
     clone = tmp_path / "clone"
     git(tmp_path, "clone", "-q", "--depth=1", f"file://{repository.root}", str(clone))
-    found = history.read(Project(clone))
+    found = history.read_history(Project(clone))
     assert medians(found) == pytest.approx([0.0002])
-    assert found.remarks() == [history.SHALLOW]
+    assert found.missing_remarks() == [history.SHALLOW]
 
 
 def test_without_git_the_present_is_all_there_is(
@@ -199,10 +203,10 @@ def test_without_git_the_present_is_all_there_is(
     repository.measure(times(1))
     repository.put(repository.made(times(2)))
     monkeypatch.setenv("PATH", "/nowhere")
-    found = history.read(trial_project := repository.project)
+    found = history.read_history(trial_project := repository.project)
     assert medians(found) == pytest.approx([0.0002])
-    assert found.remarks() == [history.UNVERSIONED]
-    assert history.mark(trial_project) != ""
+    assert found.missing_remarks() == [history.UNVERSIONED]
+    assert history.history_fingerprint(trial_project) != ""
 
 
 def test_a_branch_that_was_merged_is_one_step(repository: Repository) -> None:
@@ -214,7 +218,7 @@ def test_a_branch_that_was_merged_is_one_step(repository: Repository) -> None:
     (repository.root / "other").write_text("meanwhile")
     repository.commit("Meanwhile")
     git(repository.root, "merge", "-q", "--no-ff", "-m", "Merge", "faster")
-    found = history.read(repository.project)
+    found = history.read_history(repository.project)
     assert medians(found) == pytest.approx([0.0001, 8e-5])
     assert found.of[PLACE][-1].commit == git(repository.root, "rev-parse", "HEAD")
 
@@ -230,18 +234,18 @@ def test_a_project_below_the_top_of_a_repository(tmp_path: Path) -> None:
         repository.put(repository.made(times(one), date=f"2031-01-0{number}T00:00:00Z"))
         git(tmp_path, "add", "inner")
         git(tmp_path, "commit", "-q", "-m", "Measure")
-    assert medians(history.read(repository.project)) == pytest.approx([0.0001, 0.0002])
-    place = repository.project.relative(repository.place())
-    assert history.one(repository.project, "HEAD~1", place) is not None
+    assert medians(history.read_history(repository.project)) == pytest.approx([0.0001, 0.0002])
+    place = repository.project.relative_path(repository.place())
+    assert history.read_version(repository.project, "HEAD~1", place) is not None
 
 
 def test_slower_is_ours_alone_and_beyond_both_spreads(repository: Repository) -> None:
     before, after = repository.made(times(1)), repository.made(times(1.02, 1.5, 2.0))
-    [found] = history.slower(before, after)
+    [found] = history.slower_results(before, after)
     assert (found.name, found.role) == ("online", "variant") and found.factor == pytest.approx(1.5)
-    assert history.slower(after, before) == []
+    assert history.slower_results(after, before) == []
     two = after | {"machine": after["machine"] | {"gpus": 2}}
-    assert history.slower(before, two) == []
+    assert history.slower_results(before, two) == []
 
 
 @given(st.text())
@@ -254,12 +258,12 @@ def test_any_answer_of_git_is_read(text: str) -> None:
         f"{raw}M\t{text}",
         f"{raw}R9\t{text}\t{text}",
     ):
-        for place, steps in history._steps(answer).items():
-            assert history.place_of(f"snippets/{place[0]}/results/{place[1]}.json") == place
+        for place, steps in history._parse_log(answer).items():
+            assert history.record_place(f"snippets/{place[0]}/results/{place[1]}.json") == place
             assert steps
 
 
 @given(st.binary())
 def test_any_version_is_read_or_said_to_be_damaged(data: bytes) -> None:
-    assert isinstance(history.kept(data), str)
-    assert all(isinstance(found, bytes) for _, found in history._objects(data))
+    assert isinstance(history.parse_kept(data), str)
+    assert all(isinstance(found, bytes) for _, found in history._parse_objects(data))

@@ -11,7 +11,15 @@ import pytest
 from conftest import exhaustive, snippets_of_the_shelf
 
 from warpshelf.contract.snippet import Snippet
-from warpshelf.records import agreement, intake, limits, machine, plausibility, schema, store
+from warpshelf.records import (
+    claim_check,
+    limits,
+    machine,
+    plausibility,
+    schema,
+    store,
+    validate_import,
+)
 
 GIB = 2**30
 # Name, SM version, SMs, memory, MHz of SMs and memory, width of the bus: of real devices.
@@ -36,7 +44,7 @@ def on(device: str, cpu: dict, one: Snippet) -> dict:
     sm, sms, memory, sm_mhz, memory_mhz, bus = DEVICES[device]
     made = {k: v for k, v in copy.deepcopy(cpu).items() if k not in ("due", "targets", "counts")}
     made["machine"] |= {
-        "slug": machine.slug(device), "device": device, "gpus": 1, "sm": sm, "sms": sms,
+        "slug": machine.device_slug(device), "device": device, "gpus": 1, "sm": sm, "sms": sms,
         "memory_bytes": int(memory * GIB), "driver": "580.95.05", "cuda": "13.0",
         "torch": "2.11.0", "triton": "3.6.0", "python": "3.12.3",
     }  # fmt: skip
@@ -46,7 +54,7 @@ def on(device: str, cpu: dict, one: Snippet) -> dict:
     if why := one.cannot_run(sm, 1):
         made = {k: v for k, v in made.items() if k != "cases"}
         return made | {"demo": "", "skips": [{"what": "everything", "reason": why}]}
-    peaks = limits.peaks(made["machine"], bus, sm_mhz, memory_mhz)
+    peaks = limits.peak_rates(made["machine"], bus, sm_mhz, memory_mhz)
     made["ceilings"] = {
         **peaks,
         "copy_bytes_per_second": 0.9 * peaks["peak_bytes_per_second"],
@@ -61,14 +69,14 @@ def on(device: str, cpu: dict, one: Snippet) -> dict:
         row = {"case": due["case"], "timed": due["timed"], "results": []}
         known = checked.get(str(due["case"]), {})
         cost = due if due["timed"] else known
-        row |= {key: cost[key] for key in agreement.COST if key in cost}
+        row |= {key: cost[key] for key in claim_check.COST if key in cost}
         least = limits.least_seconds(row, peaks) if "bytes" in row else 0
         time = {"median": 2 * least + 1e-5, "p20": 2 * least + 1e-5, "p80": 2 * least + 1.1e-5}
         for role, name in [("variant", n) for n in due["variants"]] + [
             ("peer", n) for n in due["peers"]
         ]:
             result = {"name": name, "role": role}
-            if why := agreement.excuse(one.needs, name, sm):
+            if why := claim_check.skip_reason(one.needs, name, sm):
                 row["results"].append(result | {"verdict": "skipped", "reason": why})
                 if role == "variant":
                     skips[name] = why
@@ -87,12 +95,12 @@ def on(device: str, cpu: dict, one: Snippet) -> dict:
 def test_an_honest_record_of_a_gpu_is_taken(device: str) -> None:
     found: dict[str, list[str]] = {}
     for one in SNIPPETS:
-        cpu = store.current(one, machine.CPU)
+        cpu = store.current_record(one, machine.CPU)
         if cpu is None or "space" in cpu:
             continue  # whose times of configurations are made up in test_space_rows.py
         made = on(device, cpu, one)
-        wrong = schema.problem(made) or schema.contradiction(made)
-        found[one.id] = [*filter(None, [wrong]), *intake.faults(made, one)]
-        found[one.id] += agreement.faults(made, cpu, one)
-        plausibility.doubts(made, [cpu])
+        wrong = schema.shape_problem(made) or schema.validation_error(made)
+        found[one.id] = [*filter(None, [wrong]), *validate_import.record_errors(made, one)]
+        found[one.id] += claim_check.claim_errors(made, cpu, one)
+        plausibility.plausibility_warnings(made, [cpu])
     assert len(found) > 25 and {name: told for name, told in found.items() if told} == {}

@@ -22,42 +22,42 @@ def project(tmp_path: Path) -> Project:
 
 
 def test_without_a_file_nothing_is_known(project: Project) -> None:
-    book = ledger.load(project)
+    book = ledger.load_ledger(project)
     assert book.entries == {}
-    assert not book.passed("softmax", "cpu", NEW)
-    assert book.failure("softmax", "cpu", NEW) is None
-    assert book.machines("softmax") == []
+    assert not book.has_passed("softmax", "cpu", NEW)
+    assert book.failure_line("softmax", "cpu", NEW) is None
+    assert book.tried_machines("softmax") == []
     assert not project.ledger.exists()
 
 
 def test_a_pass_is_of_this_very_code_on_this_machine(project: Project) -> None:
-    ledger.load(project).note("softmax", "cpu", NEW, None)
-    book = ledger.load(project)
-    assert book.passed("softmax", "cpu", NEW)
-    assert not book.passed("softmax", "cpu", OLD)
-    assert not book.passed("softmax", "gpu", NEW)
-    assert not book.passed("stream", "cpu", NEW)
-    assert book.failure("softmax", "cpu", NEW) is None
+    ledger.load_ledger(project).save_verdict("softmax", "cpu", NEW, None)
+    book = ledger.load_ledger(project)
+    assert book.has_passed("softmax", "cpu", NEW)
+    assert not book.has_passed("softmax", "cpu", OLD)
+    assert not book.has_passed("softmax", "gpu", NEW)
+    assert not book.has_passed("stream", "cpu", NEW)
+    assert book.failure_line("softmax", "cpu", NEW) is None
 
 
 def test_a_failure_is_of_this_very_code_on_this_machine(project: Project) -> None:
-    ledger.load(project).note("softmax", "cpu", NEW, "line 3: wrong")
-    book = ledger.load(project)
-    assert not book.passed("softmax", "cpu", NEW)
-    assert book.failure("softmax", "cpu", NEW) == "line 3: wrong"
-    assert book.failure("softmax", "cpu", OLD) is None
-    assert book.failure("softmax", "gpu", NEW) is None
+    ledger.load_ledger(project).save_verdict("softmax", "cpu", NEW, "line 3: wrong")
+    book = ledger.load_ledger(project)
+    assert not book.has_passed("softmax", "cpu", NEW)
+    assert book.failure_line("softmax", "cpu", NEW) == "line 3: wrong"
+    assert book.failure_line("softmax", "cpu", OLD) is None
+    assert book.failure_line("softmax", "gpu", NEW) is None
 
 
 def test_the_last_verdict_counts(project: Project) -> None:
-    book = ledger.load(project)
-    book.note("softmax", "cpu", NEW, "line 3: wrong")
-    book.note("softmax", "gpu", NEW, None)
-    book.note("softmax", "cpu", NEW, None)
-    assert ledger.load(project).passed("softmax", "cpu", NEW)
-    assert sorted(ledger.load(project).machines("softmax")) == ["cpu", "gpu"]
-    book.note("softmax", "cpu", NEW, "line 4: wrong")
-    assert not ledger.load(project).passed("softmax", "cpu", NEW)
+    book = ledger.load_ledger(project)
+    book.save_verdict("softmax", "cpu", NEW, "line 3: wrong")
+    book.save_verdict("softmax", "gpu", NEW, None)
+    book.save_verdict("softmax", "cpu", NEW, None)
+    assert ledger.load_ledger(project).has_passed("softmax", "cpu", NEW)
+    assert sorted(ledger.load_ledger(project).tried_machines("softmax")) == ["cpu", "gpu"]
+    book.save_verdict("softmax", "cpu", NEW, "line 4: wrong")
+    assert not ledger.load_ledger(project).has_passed("softmax", "cpu", NEW)
 
 
 @pytest.mark.parametrize(
@@ -83,28 +83,28 @@ def test_the_last_verdict_counts(project: Project) -> None:
 def test_a_damaged_file_is_an_empty_ledger(project: Project, text: str) -> None:
     project.ledger.parent.mkdir()
     project.ledger.write_text(text)
-    assert ledger.load(project).entries == {}
+    assert ledger.load_ledger(project).entries == {}
 
 
 def test_a_ledger_of_other_bytes_or_a_folder_is_empty(project: Project) -> None:
     project.ledger.parent.mkdir()
     project.ledger.write_bytes(b"\xff\xfe{}")
-    assert ledger.load(project).entries == {}
+    assert ledger.load_ledger(project).entries == {}
     project.ledger.unlink()
     project.ledger.mkdir()
-    assert ledger.load(project).entries == {}
+    assert ledger.load_ledger(project).entries == {}
 
 
 def test_a_sound_file_is_read(project: Project) -> None:
     project.ledger.parent.mkdir()
     project.ledger.write_text(SOUND)
-    assert ledger.load(project).passed("softmax", "cpu", "d")
+    assert ledger.load_ledger(project).has_passed("softmax", "cpu", "d")
 
 
 def test_a_damaged_file_is_replaced_by_the_next_verdict(project: Project) -> None:
     project.ledger.parent.mkdir()
     project.ledger.write_text("{")
-    ledger.load(project).note("softmax", "cpu", NEW, None)
+    ledger.load_ledger(project).save_verdict("softmax", "cpu", NEW, None)
     assert json.loads(project.ledger.read_text()) == {"softmax": {"cpu": {"digest": NEW}}}
 
 
@@ -123,22 +123,22 @@ def test_whatever_was_read_can_be_asked(
     project = Project(tmp_path_factory.getbasetemp())
     project.ledger.parent.mkdir(exist_ok=True)
     project.ledger.write_text(json.dumps(value))
-    book = ledger.load(project)
-    for machine in [*book.machines("softmax"), "cpu"]:
-        assert book.passed("softmax", machine, "d") in (True, False)
-        assert isinstance(book.failure("softmax", machine, "d"), str | None)
+    book = ledger.load_ledger(project)
+    for machine in [*book.tried_machines("softmax"), "cpu"]:
+        assert book.has_passed("softmax", machine, "d") in (True, False)
+        assert isinstance(book.failure_line("softmax", machine, "d"), str | None)
 
 
 def test_a_verdict_on_the_demo_alone_is_told_apart(project: Project) -> None:
-    book = ledger.load(project)
+    book = ledger.load_ledger(project)
     for failure in (None, "line 3: wrong"):
-        book.note("softmax", "cpu", NEW, failure, demo_alone=True)
-        book = ledger.load(project)
+        book.save_verdict("softmax", "cpu", NEW, failure, demo_alone=True)
+        book = ledger.load_ledger(project)
         assert book.demo_alone("softmax", "cpu", NEW)
         assert not book.demo_alone("softmax", "cpu", OLD)
-        assert book.passed("softmax", "cpu", NEW) == (failure is None)
-    book.note("softmax", "cpu", NEW, None)
-    assert book.passed("softmax", "cpu", NEW) and not book.demo_alone("softmax", "cpu", NEW)
+        assert book.has_passed("softmax", "cpu", NEW) == (failure is None)
+    book.save_verdict("softmax", "cpu", NEW, None)
+    assert book.has_passed("softmax", "cpu", NEW) and not book.demo_alone("softmax", "cpu", NEW)
 
 
 NAMES = ["b", "a"]
@@ -146,22 +146,22 @@ NAMES = ["b", "a"]
 
 @pytest.fixture
 def begun(project: Project) -> Project:
-    carried(project, now=1000.0).add("a", "cpu", "sha256:1")
+    carried(project, now=1000.0).add_passed("a", "cpu", "sha256:1")
     return project
 
 
 def carried(
     project: Project, names: list[str] = NAMES, now: float = 1000.0, what: str = "all"
-) -> ledger.Repeated:
-    return ledger.carry_on(project, what, names, now)
+) -> ledger.RepeatProgress:
+    return ledger.resume_repeat(project, what, names, now)
 
 
 def test_what_repeats_goes_on_over_the_same_snippets(begun: Project) -> None:
     again = carried(begun, ["a", "b"], 5000.0)
-    assert again.has("a", "cpu", "sha256:1")
+    assert again.has_passed("a", "cpu", "sha256:1")
     for other in (("b", "cpu", "sha256:1"), ("a", "gpu", "sha256:1"), ("a", "cpu", "sha256:2")):
-        assert not again.has(*other)
-    again.add("b", "cpu", "sha256:3")
+        assert not again.has_passed(*other)
+    again.add_passed("b", "cpu", "sha256:3")
     third = carried(begun, NAMES, 5000.0)
     assert (third.began, len(third.done)) == (1000.0, 2)
 

@@ -11,7 +11,7 @@ BUS_BITS = 5120
 
 
 def test_the_peaks_of_an_h100() -> None:
-    found = limits.peaks(H100, BUS_BITS, 1980, 2619)
+    found = limits.peak_rates(H100, BUS_BITS, 1980, 2619)
     assert found["peak_bytes_per_second"] == pytest.approx(3.352e12, rel=1e-3)
     rates = found["peak_flops_per_second"]
     assert rates["bf16"] == rates["fp16"] == pytest.approx(1.0705e15, rel=1e-3)
@@ -34,7 +34,7 @@ def test_the_peaks_of_an_h100() -> None:
 def test_the_peaks_are_those_that_are_stated(
     sm: int, sms: int, mhz: float, unit: str, stated: float
 ) -> None:
-    rates = limits.peaks({"sm": sm, "sms": sms}, None, mhz, None)["peak_flops_per_second"]
+    rates = limits.peak_rates({"sm": sm, "sms": sms}, None, mhz, None)["peak_flops_per_second"]
     assert rates[unit] == pytest.approx(stated, rel=1e-2)
 
 
@@ -61,7 +61,7 @@ def test_a_rate_that_is_not_known_is_absent(
     bus_bits: int | None,
     known: set[str],
 ) -> None:
-    assert limits.peaks(gpu, bus_bits, sm_mhz, memory_mhz).keys() == known
+    assert limits.peak_rates(gpu, bus_bits, sm_mhz, memory_mhz).keys() == known
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def test_a_rate_that_is_not_known_is_absent(
 )
 def test_times_tie_where_their_spreads_overlap(first: tuple, second: tuple, tied: bool) -> None:
     a, b = ({"p20": p20, "p80": p80} for p20, p80 in (first, second))
-    assert limits.tie(a, b) is tied
-    assert limits.tie(b, a) is tied
+    assert limits.times_tie(a, b) is tied
+    assert limits.times_tie(b, a) is tied
 
 
 @pytest.mark.parametrize(

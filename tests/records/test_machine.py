@@ -25,22 +25,22 @@ __all__ = ["smi"]
     ],
 )
 def test_a_slug_is_a_file_name(device: str, slug: str) -> None:
-    assert machine.slug(device) == slug
+    assert machine.device_slug(device) == slug
 
 
 @given(st.text(max_size=200))
 def test_every_slug_is_one_that_a_record_may_have(device: str) -> None:
-    assert schema.MACHINE.fullmatch(machine.slug(device))
+    assert schema.MACHINE.fullmatch(machine.device_slug(device))
 
 
 def test_this_machine_is_described_as_a_record_has_it() -> None:
     from warpshelf.worker import gpu
 
-    found = gpu.describe()
-    assert shapes.problem(found, schema.MACHINE_SHAPE, "machine") is None
+    found = gpu.machine_description()
+    assert shapes.shape_problem(found, schema.MACHINE_SHAPE, "machine") is None
     assert (found["gpus"] == 0) == (found["slug"] == "cpu")
     cpu = machine.without_gpu(found)
-    assert shapes.problem(cpu, schema.MACHINE_SHAPE, "machine") is None
+    assert shapes.shape_problem(cpu, schema.MACHINE_SHAPE, "machine") is None
     assert (cpu["slug"], cpu["device"], cpu["gpus"], cpu["sm"]) == ("cpu", "CPU", 0, None)
     assert cpu["torch"] == found["torch"]
 

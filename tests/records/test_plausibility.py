@@ -10,7 +10,7 @@ import pytest
 import synthetic
 
 from warpshelf.records import plausibility
-from warpshelf.records.plausibility import doubts
+from warpshelf.records.plausibility import plausibility_warnings
 
 TIMED = 2
 
@@ -36,14 +36,14 @@ def slower(found: dict, result: int, factor: float) -> None:
 
 
 def test_an_ordinary_record_raises_no_doubt() -> None:
-    assert doubts(record(), others()) == []
-    assert doubts(record(), []) == []
+    assert plausibility_warnings(record(), others()) == []
+    assert plausibility_warnings(record(), []) == []
 
 
 def test_what_has_no_times_raises_none() -> None:
-    assert doubts(synthetic.honest(synthetic.record(0)), others()) == []
+    assert plausibility_warnings(synthetic.honest(synthetic.record(0)), others()) == []
     odd = record(cases=synthetic.ladder(False), conditions={"load": {"celsius_highest": 99}})
-    assert doubts(odd, others()) == []
+    assert plausibility_warnings(odd, others()) == []
 
 
 def over_the_copy(found: dict) -> None:
@@ -138,7 +138,7 @@ DOUBTED: list[tuple[Callable[[dict], None], str]] = [
 def test_what_is_odd_is_said(change: Callable[[dict], None], says: str) -> None:
     found = record()
     change(found)
-    lines = [str(doubt) for doubt in doubts(found, others())]
+    lines = [str(doubt) for doubt in plausibility_warnings(found, others())]
     assert any(re.search(says, line) for line in lines), lines
     assert all(line.isprintable() and "; " in line for line in lines)
     assert len(lines) <= 4
@@ -147,18 +147,18 @@ def test_what_is_odd_is_said(change: Callable[[dict], None], says: str) -> None:
 def test_others_are_of_the_same_kind_of_device() -> None:
     found = record()
     peer_slow(found)
-    assert len(doubts(found, others())) == 1
+    assert len(plausibility_warnings(found, others())) == 1
     apart = [
         synthetic.honest(synthetic.record(device="Imaginary G7", slug="imaginary-g7")),
         synthetic.honest(synthetic.record(0)),
     ]
-    assert doubts(found, apart) == []
+    assert plausibility_warnings(found, apart) == []
 
 
 def test_peers_are_compared_where_the_code_is_the_same() -> None:
     found = record()
     peer_slow(found)
-    assert doubts(found, [record(digest="sha256:" + "00" * 32)]) == []
+    assert plausibility_warnings(found, [record(digest="sha256:" + "00" * 32)]) == []
 
 
 def test_short_times_may_vary_by_the_tick_of_the_clock() -> None:
@@ -166,12 +166,12 @@ def test_short_times_may_vary_by_the_tick_of_the_clock() -> None:
     time = times(found, 0)
     time |= {"median": 2e-6, "p20": 1.8e-6, "p80": 2.4e-6, "cv": 0.2}
     found["cases"][TIMED] |= {"bytes": 8, "flops": 8}
-    assert doubts(found, []) == []
+    assert plausibility_warnings(found, []) == []
     assert 0.3 * time["median"] > plausibility.TICK
 
 
 def test_doubts_change_nothing() -> None:
     found = record()
     before = copy.deepcopy(found)
-    doubts(found, others())
+    plausibility_warnings(found, others())
     assert found == before

@@ -14,8 +14,8 @@ from warpshelf.core.files import LARGEST_INTEGER
 from warpshelf.records.schema import (
     LONGEST_SLUG,
     RECORD,
-    contradiction,
-    problem,
+    shape_problem,
+    validation_error,
 )
 
 # Every key of a record, each at few places, since a test goes through all of them.
@@ -78,8 +78,8 @@ BY_TARGET = ("space", "rows")  # has any architecture as a key
 @pytest.mark.parametrize("gpus", [0, 1, 8])
 def test_a_sound_record_has_no_problem(gpus: int) -> None:
     record = changed(gpus)
-    assert problem(record) is None
-    assert contradiction(record) is None
+    assert shape_problem(record) is None
+    assert validation_error(record) is None
 
 
 @pytest.mark.parametrize("name", sorted(RECORD.keys() - {"schema"}))
@@ -91,7 +91,7 @@ def test_a_key_must_be_there_unless_it_may_be_absent(name: str) -> None:
         "seconds": {"verify": 1.5},
     }
     del record[name.rstrip("?")]
-    said = problem(record)
+    said = shape_problem(record)
     if name.endswith("?"):
         assert said is None
     else:
@@ -109,7 +109,7 @@ def test_a_missing_key_is_a_problem_unless_it_may_be_absent() -> None:
         fixed = fixed or (way[0] == "due" and way[-1] == "tolerance")
         may_lack = free or (way[-1] in OPTIONAL and (not fixed or way[-1] in ("other", "legend")))
         lacking = at(FULL, way, lambda place, key: place.pop(key))
-        said = problem(lacking)
+        said = shape_problem(lacking)
         assert (said is None) if may_lack else f"lacks {way[-1]!r}" in str(said), way
 
 
@@ -122,9 +122,9 @@ def test_an_unknown_key_is_a_problem_everywhere_but_where_any_may_stand() -> Non
             continue
         more = at(FULL, way, lambda place, key: place[key].update({"extra": 1}))
         if any(key in FREE for key in way):
-            assert problem(more) is None
+            assert shape_problem(more) is None
         else:
-            assert "unknown key 'extra'" in (problem(more) or "")
+            assert "unknown key 'extra'" in (shape_problem(more) or "")
 
 
 @given(st.sampled_from(WAYS), st.sampled_from([None, True, 7, 1.5, "x", [], [0], {}, {"x": []}]))
@@ -145,7 +145,7 @@ def test_a_value_of_another_type_is_a_problem_which_names_its_place(
     }  # fmt: skip
     if both_numbers or may_be_none:
         return
-    said = problem(at(FULL, way, lambda place, key: place.__setitem__(key, value)))
+    said = shape_problem(at(FULL, way, lambda place, key: place.__setitem__(key, value)))
     assert said is not None
     names = [key for key in way if isinstance(key, str)]
     assert names[-1] in said or names[0] in said
@@ -210,7 +210,7 @@ def test_a_value_of_another_type_is_a_problem_which_names_its_place(
     ],
 )  # fmt: skip
 def test_a_shape_that_no_run_writes_is_a_problem(record: object) -> None:
-    said = problem(record)
+    said = shape_problem(record)
     assert said
     assert len(said) < 300
 
@@ -280,8 +280,8 @@ def timed(**more: object) -> dict:
     ],
 )
 def test_a_claim_that_no_run_makes_is_a_contradiction(record: dict, says: str) -> None:
-    assert problem(record) is None
-    assert says in (contradiction(record) or "nothing")
+    assert shape_problem(record) is None
+    assert says in (validation_error(record) or "nothing")
 
 
 @pytest.mark.parametrize(
@@ -301,8 +301,8 @@ def test_a_claim_that_no_run_makes_is_a_contradiction(record: dict, says: str) -
     ],
 )
 def test_what_a_run_may_write_is_no_contradiction(record: dict) -> None:
-    assert problem(record) is None
-    assert contradiction(record) is None
+    assert shape_problem(record) is None
+    assert validation_error(record) is None
 
 
 SMALL = st.recursive(
@@ -317,7 +317,7 @@ SMALL = st.recursive(
 @given(st.sampled_from(WAYS), SMALL)
 def test_no_value_anywhere_breaks_the_check(way: tuple, value: object) -> None:
     record = at(FULL, way, lambda place, key: place.__setitem__(key, value))
-    for said in (problem(record), problem(record) or contradiction(record)):
+    for said in (shape_problem(record), shape_problem(record) or validation_error(record)):
         assert said is None or (isinstance(said, str) and said)
 
 
@@ -347,5 +347,5 @@ def test_a_sound_record_survives_json() -> None:
 )
 def test_an_origin_is_a_name_or_the_log_of_a_job(origin: dict, says: str | None) -> None:
     record = changed() | {"origin": origin}
-    said = problem(record) or contradiction(record)
+    said = shape_problem(record) or validation_error(record)
     assert said is None if says is None else says in str(said)

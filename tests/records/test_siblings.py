@@ -22,39 +22,39 @@ def timed(factor: float = 1.0, **more: object) -> dict:
 
 
 def test_the_names_of_records_and_no_others() -> None:
-    assert list(siblings.keys(SLUG))[:3] == [SLUG, f"{SLUG}.2", f"{SLUG}.3"]
-    assert len(list(siblings.keys(SLUG))) == siblings.MOST
-    assert list(siblings.keys("cpu")) == ["cpu"]
-    assert all(siblings.slug_of(key) == SLUG for key in siblings.keys(SLUG))
+    assert list(siblings.record_keys(SLUG))[:3] == [SLUG, f"{SLUG}.2", f"{SLUG}.3"]
+    assert len(list(siblings.record_keys(SLUG))) == siblings.MOST
+    assert list(siblings.record_keys("cpu")) == ["cpu"]
+    assert all(siblings.key_slug(key) == SLUG for key in siblings.record_keys(SLUG))
     for strange in ("cpu.2", f"{SLUG}.1", f"{SLUG}.", f"{SLUG}.22", f"{SLUG}.sigstore", "A", ""):
-        assert siblings.slug_of(strange) is None
+        assert siblings.key_slug(strange) is None
 
 
 @given(st.text(max_size=12))
 def test_any_name_is_taken_or_refused(name: str) -> None:
-    slug = siblings.slug_of(name)
-    assert slug is None or name in siblings.keys(slug)
+    slug = siblings.key_slug(name)
+    assert slug is None or name in siblings.record_keys(slug)
 
 
 def test_times_differ_only_by_more_than_both_spreads() -> None:
     def time(median: float, spread: float) -> dict:
         return {"median": median, "p20": median - spread / 2, "p80": median + spread / 2}
 
-    assert limits.apart(time(100.0, 4.0), time(110.0, 4.0))
-    assert not limits.apart(time(100.0, 4.0), time(107.0, 4.0))
-    assert not limits.apart(time(100.0, 0.0), time(100.9, 0.0))  # below what clocks do
-    assert limits.apart(time(101.1, 0.0), time(100.0, 0.0))
+    assert limits.times_differ(time(100.0, 4.0), time(110.0, 4.0))
+    assert not limits.times_differ(time(100.0, 4.0), time(107.0, 4.0))
+    assert not limits.times_differ(time(100.0, 0.0), time(100.9, 0.0))  # below what clocks do
+    assert limits.times_differ(time(101.1, 0.0), time(100.0, 0.0))
 
 
 def test_what_agrees_is_renewed_and_what_disagrees_stands_beside() -> None:
     known = {SLUG: timed()}
-    assert siblings.place(timed(1.01, date=LATER), known) == SLUG
-    assert siblings.place(timed(1.5, date=LATER), known) == f"{SLUG}.2"
-    assert siblings.place(timed(0.5, date=LATER), known) == f"{SLUG}.2"
+    assert siblings.choose_key(timed(1.01, date=LATER), known) == SLUG
+    assert siblings.choose_key(timed(1.5, date=LATER), known) == f"{SLUG}.2"
+    assert siblings.choose_key(timed(0.5, date=LATER), known) == f"{SLUG}.2"
     known[f"{SLUG}.2"] = timed(1.5)
-    assert siblings.place(timed(1.51, date=LATER), known) == f"{SLUG}.2"
-    assert siblings.place(timed(2.5, date=LATER), known) == f"{SLUG}.3"
-    [found] = siblings.differences(timed(), timed(1.5))
+    assert siblings.choose_key(timed(1.51, date=LATER), known) == f"{SLUG}.2"
+    assert siblings.choose_key(timed(2.5, date=LATER), known) == f"{SLUG}.3"
+    [found] = siblings.time_differences(timed(), timed(1.5))
     assert found.name == "one pass"
     assert (found.first["median"], found.second["median"]) == pytest.approx((5e-5, 7.5e-5))
 
@@ -62,37 +62,37 @@ def test_what_agrees_is_renewed_and_what_disagrees_stands_beside() -> None:
 def test_who_measures_again_replaces_their_own_record() -> None:
     ada, grace = ({"who": name} for name in ("Ada Lovelace", "Grace Hopper"))
     known = {SLUG: timed(origin=grace), f"{SLUG}.2": timed(1.5, origin=ada)}
-    assert siblings.place(timed(2.5, origin=ada), known) == f"{SLUG}.2"
-    assert siblings.place(timed(2.5), known) == f"{SLUG}.3"
+    assert siblings.choose_key(timed(2.5, origin=ada), known) == f"{SLUG}.2"
+    assert siblings.choose_key(timed(2.5), known) == f"{SLUG}.3"
     job = {"job": "https://github.com/warpshelf/warpshelf/actions/runs/1"}
     known[f"{SLUG}.3"] = timed(4.0, origin=job)
     other = {"job": "https://github.com/warpshelf/warpshelf/actions/runs/2"}
-    assert siblings.place(timed(2.5, origin=other), known) == f"{SLUG}.3"
+    assert siblings.choose_key(timed(2.5, origin=other), known) == f"{SLUG}.3"
 
 
 def test_what_a_job_has_signed_gives_way_to_no_person_who_agrees() -> None:
     job = {"job": "https://github.com/warpshelf/warpshelf/actions/runs/1"}
     ada = {"who": "Ada Lovelace"}
-    assert siblings.outranked(timed(1.01, origin=ada), timed(origin=job))
-    assert not siblings.outranked(timed(1.01, origin=job), timed(origin=job))
-    assert not siblings.outranked(timed(1.01, origin=job), timed(origin=ada))
-    assert not siblings.outranked(timed(1.5, origin=ada), timed(origin=job))  # stands beside it
+    assert siblings.is_outranked(timed(1.01, origin=ada), timed(origin=job))
+    assert not siblings.is_outranked(timed(1.01, origin=job), timed(origin=job))
+    assert not siblings.is_outranked(timed(1.01, origin=job), timed(origin=ada))
+    assert not siblings.is_outranked(timed(1.5, origin=ada), timed(origin=job))  # stands beside it
     other = {"digest": "sha256:" + "0" * 64}
-    assert not siblings.outranked(timed(origin=ada), timed(origin=job, **other))
+    assert not siblings.is_outranked(timed(origin=ada), timed(origin=job, **other))
 
 
 def test_records_of_other_code_make_room() -> None:
     old = {"digest": "sha256:" + "0" * 64}
     known = {SLUG: timed(**old), f"{SLUG}.2": timed(1.5, **old)}
-    assert siblings.place(timed(), known) == SLUG
-    assert siblings.outdated(timed(), known) == [SLUG, f"{SLUG}.2"]
+    assert siblings.choose_key(timed(), known) == SLUG
+    assert siblings.outdated_keys(timed(), known) == [SLUG, f"{SLUG}.2"]
     known[SLUG] = timed()
-    assert siblings.place(timed(3.0), known) == f"{SLUG}.2"
+    assert siblings.choose_key(timed(3.0), known) == f"{SLUG}.2"
 
 
 def test_there_is_an_end_to_disagreement() -> None:
-    known = {key: timed(1.5**n) for n, key in enumerate(siblings.keys(SLUG))}
+    known = {key: timed(1.5**n) for n, key in enumerate(siblings.record_keys(SLUG))}
     before = copy.deepcopy(known)
-    with pytest.raises(siblings.Full):
-        siblings.place(timed(0.1), known)
+    with pytest.raises(siblings.NoPlaceLeft):
+        siblings.choose_key(timed(0.1), known)
     assert known == before

@@ -21,13 +21,13 @@ FIGURES = st.lists(st.floats(0, 1e12).map(lambda one: float(f"{one:.6g}")), max_
 @given(st.lists(WORDS, min_size=1, max_size=5), FIGURES)
 def test_a_row_is_read_as_it_was_written(values: list[str], figures: list[float]) -> None:
     if figures:
-        assert space.read(space.written(values, figures)) == (tuple(values), tuple(figures))
+        assert space.parse_row(space.format_row(values, figures)) == (tuple(values), tuple(figures))
 
 
 @given(st.text(max_size=40))
 def test_a_line_that_is_no_row_is_a_value_error(line: str) -> None:
     try:
-        row = space.read(line)
+        row = space.parse_row(line)
     except ValueError as error:
         assert len(str(error).splitlines()) <= 1
     else:
@@ -37,8 +37,8 @@ def test_a_line_that_is_no_row_is_a_value_error(line: str) -> None:
 @pytest.mark.parametrize("gpus", [0, 1])
 def test_a_sound_space_is_taken(gpus: int) -> None:
     found = record(gpus, space=space_of(gpus))
-    assert schema.problem(found) is None
-    assert schema.contradiction(found) is None
+    assert schema.shape_problem(found) is None
+    assert schema.validation_error(found) is None
 
 
 def lines(of: dict[str, Any]) -> list[str]:
@@ -49,8 +49,8 @@ def change(what: Callable[[dict[str, Any]], object], gpus: int = 0) -> str:
     made = space_of(gpus)
     what(made)
     found = record(gpus, space=made)
-    assert schema.problem(found) is None
-    return schema.contradiction(found) or ""
+    assert schema.shape_problem(found) is None
+    return schema.validation_error(found) or ""
 
 
 def put(line: str) -> Callable[[dict[str, Any]], object]:
@@ -84,8 +84,8 @@ def test_a_time_that_cannot_be_is_refused(figures: str) -> None:
 
 
 def test_an_honest_space_has_no_fault() -> None:
-    assert list(space.faults({"space": space_of(1)}, {"space": space_of()})) == []
-    assert list(space.faults({}, {})) == []
+    assert list(space.space_errors({"space": space_of(1)}, {"space": space_of()})) == []
+    assert list(space.space_errors({}, {})) == []
 
 
 @pytest.mark.parametrize(
@@ -97,12 +97,12 @@ def test_an_honest_space_has_no_fault() -> None:
     ],
 )
 def test_a_space_that_leaves_out_what_is_due_is_found(claim: dict, says: str) -> None:
-    assert says in next(space.faults(claim, {"space": space_of()}))
+    assert says in next(space.space_errors(claim, {"space": space_of()}))
 
 
 def test_a_space_that_adds_is_found() -> None:
     less = space_of(rows={"sm_90": space_of()["rows"]["sm_90"][:3]})
     assert "1 configurations that are not due" in next(
-        space.faults({"space": space_of(1)}, {"space": less})
+        space.space_errors({"space": space_of(1)}, {"space": less})
     )
-    assert next(space.faults({"space": space_of(1)}, {})) == "has a space, which is not due"
+    assert next(space.space_errors({"space": space_of(1)}, {})) == "has a space, which is not due"

@@ -14,7 +14,7 @@ from checkouts import Checkout
 
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core import files
-from warpshelf.core.files import dump
+from warpshelf.core.files import dump_json
 from warpshelf.records import schema, store
 
 
@@ -38,11 +38,11 @@ def softmax(checkout: Checkout) -> Snippet:
 
 def test_what_is_written_is_read_again(checkout: Checkout, softmax: Snippet) -> None:
     made = checkout.record()
-    assert store.put(softmax, made) is not None
-    path = store.path_of(softmax, "imaginary-g9-80gb")
+    assert store.save_record(softmax, made) is not None
+    path = store.record_path(softmax, "imaginary-g9-80gb")
     assert path == softmax.folder / "results" / "imaginary-g9-80gb.json"
-    assert store.load(checkout.project, path) == made
-    assert store.load_all(softmax) == ({"imaginary-g9-80gb": made}, [])
+    assert store.load_record(checkout.project, path) == made
+    assert store.load_records(softmax) == ({"imaginary-g9-80gb": made}, [])
 
 
 def shuffled(value: object) -> object:
@@ -56,9 +56,9 @@ def shuffled(value: object) -> object:
 
 def test_the_text_is_stable(checkout: Checkout, softmax: Snippet) -> None:
     made = checkout.record()
-    store.put(softmax, shuffled(made))
-    text = store.path_of(softmax, "imaginary-g9-80gb").read_text()
-    assert text == schema.text(made) and json.loads(text) == made
+    store.save_record(softmax, shuffled(made))
+    text = store.record_path(softmax, "imaginary-g9-80gb").read_text()
+    assert text == schema.record_text(made) and json.loads(text) == made
     assert [line for line in text.splitlines() if '"name": "online"' in line] != []
     keys = [key.rstrip("?") for key in schema.RECORD]
     assert sorted(json.loads(text), key=keys.index) == list(json.loads(text))
@@ -75,9 +75,9 @@ def cpu(checkout: Checkout, **more: object) -> dict:
 
 def test_the_file_of_a_cpu_is_short_and_says_as_much(checkout: Checkout, softmax: Snippet) -> None:
     made = cpu(checkout)
-    store.put(softmax, shuffled(made))
-    path = store.path_of(softmax, "cpu")
-    assert store.load(checkout.project, path) == made
+    store.save_record(softmax, shuffled(made))
+    path = store.record_path(softmax, "cpu")
+    assert store.load_record(checkout.project, path) == made
     text = path.read_text()
     filed = json.loads(text)
     # What follows from the cases is left out, and what does not, stays.
@@ -85,7 +85,7 @@ def test_the_file_of_a_cpu_is_short_and_says_as_much(checkout: Checkout, softmax
     results = [row for case in made["cases"] for row in case["results"]]
     rows = [*results, *made["facts"], *made["compiled"], *made["cases"], *made["due"][2:]]
     assert len(text.splitlines()) <= len(rows) + 20
-    assert len(text) < 0.8 * len(schema.text(made))
+    assert len(text) < 0.8 * len(schema.record_text(made))
     assert not list(path.parent.glob("*.xz"))
 
 
@@ -93,10 +93,10 @@ def test_a_file_that_has_rows_with_names_is_read_as_well(
     checkout: Checkout, softmax: Snippet
 ) -> None:
     made = cpu(checkout)
-    path = store.path_of(softmax, "cpu")
+    path = store.record_path(softmax, "cpu")
     path.parent.mkdir(exist_ok=True)
-    path.write_text(dump(made))
-    assert store.load(checkout.project, path) == made
+    path.write_text(dump_json(made))
+    assert store.load_record(checkout.project, path) == made
 
 
 LARGE = {"grids": [synthetic.grids()[0] | {"caption": "c" * store.BULK}]}
@@ -104,21 +104,21 @@ LARGE = {"grids": [synthetic.grids()[0] | {"caption": "c" * store.BULK}]}
 
 def test_what_is_bulky_lies_packed_beside_it(checkout: Checkout, softmax: Snippet) -> None:
     made = cpu(checkout, **LARGE, timelines=synthetic.timelines())
-    store.put(softmax, made)
-    path, pack = store.path_of(softmax, "cpu"), store.pack_of(softmax.results)
+    store.save_record(softmax, made)
+    path, pack = store.record_path(softmax, "cpu"), store.pack_path(softmax.results)
     filed = json.loads(path.read_text())
     assert filed["packed"] == ["grids"] and "timelines" in filed and "grids" not in filed
-    assert store.load(checkout.project, path) == made
+    assert store.load_record(checkout.project, path) == made
     before = pack.read_bytes()
     pack.unlink()
-    store.put(softmax, made | {"demo": "other\n"})
+    store.save_record(softmax, made | {"demo": "other\n"})
     assert pack.read_bytes() == before, "the same is packed to the same bytes"
     # Views that others keep there stay, and what a record no longer has goes.
-    pack.write_bytes(files.packed({**files.sections(pack), "views": {"digest": ""}}))
-    store.put(softmax, cpu(checkout))
-    assert files.sections(pack) == {"views": {"digest": ""}}
-    store.put(softmax, checkout.record() | LARGE)
-    gpu = json.loads(store.path_of(softmax, "imaginary-g9-80gb").read_text())
+    pack.write_bytes(files.pack_json({**files.read_sections(pack), "views": {"digest": ""}}))
+    store.save_record(softmax, cpu(checkout))
+    assert files.read_sections(pack) == {"views": {"digest": ""}}
+    store.save_record(softmax, checkout.record() | LARGE)
+    gpu = json.loads(store.record_path(softmax, "imaginary-g9-80gb").read_text())
     assert gpu["grids"] == LARGE["grids"]
 
 
@@ -127,23 +127,26 @@ def test_what_is_bulky_lies_packed_beside_it(checkout: Checkout, softmax: Snippe
     [
         (None, "is not of the code that its record is of"),
         (b"no archive at all", "is no file of xz"),
-        (files.packed({"record": {"digest": "sha256:" + "0" * 64, **LARGE}}), "is not of the code"),
-        (files.packed({"record": {"digest": "OWN"}}), "lacks the 'grids' of its record"),
-        (files.packed({"record": {"digest": "OWN"}})[:-4], "is cut off"),
+        (
+            files.pack_json({"record": {"digest": "sha256:" + "0" * 64, **LARGE}}),
+            "is not of the code",
+        ),
+        (files.pack_json({"record": {"digest": "OWN"}}), "lacks the 'grids' of its record"),
+        (files.pack_json({"record": {"digest": "OWN"}})[:-4], "is cut off"),
     ],
 )
 def test_a_packed_file_that_is_not_its_records_is_told(
     checkout: Checkout, softmax: Snippet, data: bytes | None, says: str
 ) -> None:
-    store.put(softmax, cpu(checkout, **LARGE))
-    pack = store.pack_of(softmax.results)
+    store.save_record(softmax, cpu(checkout, **LARGE))
+    pack = store.pack_path(softmax.results)
     if data is None:
         pack.unlink()
     elif data.startswith(b"\xfd") and says.startswith("lacks"):
-        pack.write_bytes(files.packed({"record": {"digest": softmax.digest}}))
+        pack.write_bytes(files.pack_json({"record": {"digest": softmax.digest}}))
     else:
         pack.write_bytes(data)
-    records, (finding,) = store.load_all(softmax)
+    records, (finding,) = store.load_records(softmax)
     assert records == {} and finding.path.endswith("results/cpu.xz") and says in finding.what
 
 
@@ -160,20 +163,20 @@ def test_a_packed_file_that_is_not_its_records_is_told(
 def test_rows_that_are_not_of_their_columns_are_told(
     checkout: Checkout, softmax: Snippet, change: Callable[[dict], object]
 ) -> None:
-    store.put(softmax, cpu(checkout))
-    path = store.path_of(softmax, "cpu")
+    store.save_record(softmax, cpu(checkout))
+    path = store.record_path(softmax, "cpu")
     filed = json.loads(path.read_text())
     change(filed)
     path.write_text(json.dumps(filed))
-    records, (finding,) = store.load_all(softmax)
+    records, (finding,) = store.load_records(softmax)
     assert records == {} and "rows that are not of its columns" in finding.what
 
 
 @pytest.mark.parametrize("key", ["date", "commit", "command"])
 def test_what_passes_alone_rewrites_nothing(checkout: Checkout, softmax: Snippet, key: str) -> None:
-    store.put(softmax, checkout.record())
+    store.save_record(softmax, checkout.record())
     before = checkout.files()
-    assert store.put(softmax, checkout.record(**{key: "2032-01-01T00:00:00Z"})) is None
+    assert store.save_record(softmax, checkout.record(**{key: "2032-01-01T00:00:00Z"})) is None
     assert checkout.files() == before
 
 
@@ -189,25 +192,25 @@ def test_what_passes_alone_rewrites_nothing(checkout: Checkout, softmax: Snippet
     ],
 )
 def test_any_other_change_rewrites(checkout: Checkout, softmax: Snippet, change: dict) -> None:
-    store.put(softmax, checkout.record())
+    store.save_record(softmax, checkout.record())
     later = checkout.record(date="2032-01-01T00:00:00Z", **change)
-    assert store.put(softmax, later) is not None
-    [(found, _)] = [store.load_all(softmax)]
+    assert store.save_record(softmax, later) is not None
+    [(found, _)] = [store.load_records(softmax)]
     assert found == {"imaginary-g9-80gb": later}
 
 
 def test_what_is_no_record_is_replaced(checkout: Checkout, softmax: Snippet) -> None:
-    path = store.path_of(softmax, "imaginary-g9-80gb")
+    path = store.record_path(softmax, "imaginary-g9-80gb")
     path.parent.mkdir()
     path.write_text("{")
-    assert store.put(softmax, checkout.record()) is not None
-    assert store.load(checkout.project, path) == checkout.record()
+    assert store.save_record(softmax, checkout.record()) is not None
+    assert store.load_record(checkout.project, path) == checkout.record()
 
 
 def test_a_writer_that_dies_leaves_the_old_record(
     checkout: Checkout, softmax: Snippet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.put(softmax, checkout.record())
+    store.save_record(softmax, checkout.record())
     before = checkout.files()
 
     def die(*paths: object) -> None:
@@ -215,21 +218,21 @@ def test_a_writer_that_dies_leaves_the_old_record(
 
     monkeypatch.setattr(os, "replace", die)
     with pytest.raises(KeyboardInterrupt):
-        store.put(softmax, checkout.record(demo="new\n"))
+        store.save_record(softmax, checkout.record(demo="new\n"))
     assert checkout.files() == before
 
 
 def test_the_files_of_a_folder_that_hold_no_record_are_found(
     checkout: Checkout, softmax: Snippet
 ) -> None:
-    store.put(softmax, checkout.record())
+    store.save_record(softmax, checkout.record())
     results = softmax.results
     (results / "broken.json").write_text("{")
-    (results / "moved.json").write_text(dump(checkout.record()))
-    (results / "foreign.json").write_text(dump(checkout.record("stream")))
+    (results / "moved.json").write_text(dump_json(checkout.record()))
+    (results / "foreign.json").write_text(dump_json(checkout.record("stream")))
     (results / ".half.json").write_text("{")  # a writer that was killed
     (results / "notes.txt").write_text("{")
-    records, findings = store.load_all(softmax)
+    records, findings = store.load_records(softmax)
     assert list(records) == ["imaginary-g9-80gb"]
     lines = sorted(map(str, findings))
     assert len(lines) == 3
@@ -239,4 +242,4 @@ def test_the_files_of_a_folder_that_hold_no_record_are_found(
 
 
 def test_a_snippet_never_run_has_no_record(softmax: Snippet) -> None:
-    assert store.load_all(softmax) == ({}, [])
+    assert store.load_records(softmax) == ({}, [])

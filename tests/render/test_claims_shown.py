@@ -9,10 +9,10 @@ from html import unescape
 import pytest
 from synthetic import case, exhibit, goals, measured, predictions, record, result, verified
 
-from warpshelf.readings.published import Figure
-from warpshelf.render.claims import matches, reported
-from warpshelf.render.exhibit import Claim, Credit, MachineState
-from warpshelf.render.fragments import fragments
+from warpshelf.readings.published import PublishedFigure
+from warpshelf.render.claims import matches_case, render_claims
+from warpshelf.render.fragments import build_fragments
+from warpshelf.render.snippet_page import Claim, MachineState, SourceLink
 
 LINK = "/kernels/softmax.md#reading-a"
 
@@ -28,7 +28,9 @@ def claim(title: str = "A paper", **more: object) -> Claim:
         "place": "Table 2",
         "case": {"m": 4096, "dtype": "float32"},
     }
-    return Claim(Figure(**given | more), Credit(title, LINK), "https://example.org/a?b=1&c=2")
+    return Claim(
+        PublishedFigure(**given | more), SourceLink(title, LINK), "https://example.org/a?b=1&c=2"
+    )
 
 
 def words(html: str) -> str:
@@ -36,7 +38,7 @@ def words(html: str) -> str:
 
 
 def shown(*states: MachineState, claims: tuple[Claim, ...] = ()) -> str:
-    return reported(exhibit(*states, reported=claims or (claim(),)))
+    return render_claims(exhibit(*states, reported=claims or (claim(),)))
 
 
 def test_a_figure_stands_with_its_device_setting_and_place() -> None:
@@ -64,14 +66,14 @@ def test_a_figure_is_written_as_it_is_stated(figure: float, unit: str, said: str
 
 
 def test_without_figures_nothing_is_shown() -> None:
-    assert reported(exhibit(verified())) == ""
-    parts = fragments(exhibit(verified()))
+    assert render_claims(exhibit(verified())) == ""
+    parts = build_fragments(exhibit(verified()))
     assert "No figure that others state" in parts["reported"]
     assert "No figure that others state" not in parts["whole"]
 
 
 def test_it_stands_on_the_page_apart_from_what_was_measured() -> None:
-    whole = fragments(exhibit(verified(), reported=(claim(),)))["whole"]
+    whole = build_fragments(exhibit(verified(), reported=(claim(),)))["whole"]
     ours, apart = whole.split('<details class="ws-fold ws-claims"')
     assert "Their softmax" in apart and "Their softmax" not in ours
     assert "errors" in ours
@@ -148,9 +150,9 @@ def test_many_figures_are_folded_and_grouped_by_their_source() -> None:
 
 def test_a_case_is_named_by_some_of_its_values() -> None:
     ours = {"m": 1, "causal": True, "out": ["a", "b"], "d": 128}
-    assert matches({"m": 1, "causal": True}, ours) and matches({"out": ["a", "b"]}, ours)
-    assert not matches({"m": True}, ours) and not matches({"causal": 1}, ours)
-    assert not matches({"k": 1}, ours) and not matches({"out": ["a"]}, ours)
+    assert matches_case({"m": 1, "causal": True}, ours) and matches_case({"out": ["a", "b"]}, ours)
+    assert not matches_case({"m": True}, ours) and not matches_case({"causal": 1}, ours)
+    assert not matches_case({"k": 1}, ours) and not matches_case({"out": ["a"]}, ours)
 
 
 def test_hostile_words_do_nothing() -> None:
@@ -171,7 +173,7 @@ def seen(text: str) -> str:
 
 
 def test_errors_stand_by_set_with_what_they_are_held_to() -> None:
-    page = seen(fragments(exhibit(predicted(), kind="model"))["predictions"])
+    page = seen(build_fragments(exhibit(predicted(), kind="model"))["predictions"])
     assert "Rows Mean error Median Worst Within 5 % Within 10 %" in page
     assert "Paper, table 1 and 1 fitted 2 5.0 % 5.0 % 6.0 % 1 of 2 2 of 2" in page
     assert "Blog 1 50.0 % 50.0 % 50.0 % 0 of 1 0 of 1" in page
@@ -180,14 +182,14 @@ def test_errors_stand_by_set_with_what_they_are_held_to() -> None:
 
 
 def test_every_row_stands_beside_what_was_published() -> None:
-    page = seen(fragments(exhibit(predicted(), kind="model"))["whole"])
+    page = seen(build_fragments(exhibit(predicted(), kind="model"))["whole"])
     assert "small fitted on it 101 TFLOP/s 100 TFLOP/s +1.0 % Online normalizer" in page
     assert "middle 96 TFLOP/s 100 TFLOP/s −4.0 %" in page
     assert "a <b> node 0.75 TFLOP/s 0.5 TFLOP/s +50.0 %" in page
 
 
 def test_the_plot_has_a_mark_for_each_row_and_says_the_sets() -> None:
-    text = fragments(exhibit(predicted(), kind="model"))["predictions"]
+    text = build_fragments(exhibit(predicted(), kind="model"))["predictions"]
     plot = re.search(r"<svg.*?</svg>", text, re.DOTALL)
     assert plot
     drawn = plot.group()
@@ -203,17 +205,19 @@ def test_the_plot_has_a_mark_for_each_row_and_says_the_sets() -> None:
 
 def test_without_fitted_rows_none_is_called_hollow() -> None:
     rows = [one | {"fitted": False} for one in predictions()]
-    assert "hollow" not in fragments(exhibit(predicted(predictions=rows)))["predictions"]
+    assert "hollow" not in build_fragments(exhibit(predicted(predictions=rows)))["predictions"]
 
 
 def test_a_set_of_fitted_rows_alone_has_no_errors() -> None:
     rows = [one | {"fitted": one["set"] == "Blog"} for one in predictions()]
-    page = seen(fragments(exhibit(predicted(predictions=rows, goals=goals()[:1])))["predictions"])
+    page = seen(
+        build_fragments(exhibit(predicted(predictions=rows, goals=goals()[:1])))["predictions"]
+    )
     assert "Blog and 1 fitted 0 none none none none none" in page
 
 
 def test_a_stale_record_shows_no_prediction() -> None:
     stale = MachineState(predicted().record, "stale", "cpu")
-    page = seen(fragments(exhibit(stale, kind="model"))["predictions"])
+    page = seen(build_fragments(exhibit(stale, kind="model"))["predictions"])
     assert "5.0 %" not in page
     assert "No predictions are recorded for the present code." in page

@@ -18,14 +18,14 @@ from snippets.pipeline_schedules import cases
 from snippets.pipeline_schedules import pipeline_schedules as schedules
 from warpshelf.contract.pictures import PASS_KINDS
 from warpshelf.render import diagrams, svg
-from warpshelf.render.diagrams import HEIGHT, Timeline, grid, grids
-from warpshelf.render.exhibit import MachineState
-from warpshelf.render.fragments import pictures
+from warpshelf.render.diagrams import HEIGHT, Timeline, draw_grid, draw_grids
+from warpshelf.render.fragments import render_pictures
+from warpshelf.render.snippet_page import MachineState
 
 NS = "{http://www.w3.org/2000/svg}"
 CSS = (Path(__file__).resolve().parents[2] / "docs" / "assets" / "site.css").read_text("utf-8")
 ROWS = {row["name"]: row for row in cases.timelines()}
-DRAWN = diagrams.timelines(ROWS.values())
+DRAWN = diagrams.draw_timelines(ROWS.values())
 each_name = pytest.mark.parametrize("name", ROWS)
 
 
@@ -93,7 +93,7 @@ def test_idle_time_is_drawn_as_long_as_it_is(name: str) -> None:
     shown, tree = picture(name)
     lines = [node for node in tree.iter(f"{NS}line") if "ws-grid" in node.get("class", "")]
     drawn = sum(number(node, "x2") - number(node, "x1") for node in lines)
-    idle = sum(shown.idle(rank) for rank in range(shown.ranks))
+    idle = sum(shown.idle_time(rank) for rank in range(shown.ranks))
     assert drawn == pytest.approx(idle * diagrams.UNIT / shown.unit, abs=0.11 * len(lines))
 
 
@@ -132,21 +132,23 @@ def test_captions_say_what_the_schedule_says() -> None:
     [(Fraction(0), "0"), (Fraction(7, 2), "3½"), (Fraction(1, 2), "½"), (Fraction(7, 3), "2 1/3")],
 )
 def test_numbers_are_written_as_people_do(value: Fraction, words: str) -> None:
-    assert diagrams._mixed(value) == words
+    assert diagrams._format_fraction(value) == words
 
 
 def test_times_are_told_in_the_unit_of_the_row() -> None:
     made = schedules.gpipe(2, 2, schedules.Costs(3, 2, 1))
     row = cases.timeline("gpipe", made)
-    assert Timeline(row).units(made.makespan) == 6
-    assert "takes 6 units" in diagrams.timeline(Timeline(row), Fraction(10))
+    assert Timeline(row).to_units(made.makespan) == 6
+    assert "takes 6 units" in diagrams.draw_timeline(Timeline(row), Fraction(10))
 
 
 def test_idle_time_is_that_of_the_schedule() -> None:
     for build in (schedules.one_f_one_b, schedules.zero_bubble_h1, schedules.dualpipe):
         made = build(4, 8)
         shown = Timeline(cases.timeline("x", made))
-        assert [shown.idle(rank) for rank in range(4)] == [made.idle(rank) for rank in range(4)]
+        assert [shown.idle_time(rank) for rank in range(4)] == [
+            made.idle(rank) for rank in range(4)
+        ]
 
 
 def test_every_kind_that_the_contract_knows_is_drawn() -> None:
@@ -156,23 +158,23 @@ def test_every_kind_that_the_contract_knows_is_drawn() -> None:
 def test_hostile_words_stay_words() -> None:
     words = '<script>alert(1)</script> "q" \'p\' `c`\n\n--8<-- "x.md"\n&lt; \x1b[31m'
     row = invented()[1] | {"title": words, "note": words, "other": words}
-    [html] = diagrams.timelines([row]).values()
+    [html] = diagrams.draw_timelines([row]).values()
     assert "<script" not in html and "--8<--" not in html and "`" not in html
     assert tree_of(html).findtext(f"{NS}title")
 
 
 def test_only_the_present_code_is_drawn() -> None:
     found = record(0, timelines=invented())
-    drawn = pictures(exhibit(verified(found)), ["timelines/pair", "timelines/zb-h3"])
+    drawn = render_pictures(exhibit(verified(found)), ["timelines/pair", "timelines/zb-h3"])
     assert set(drawn) == {f"timelines/{name}" for name in ("one-by-one", "pair", "zb-h3")}
     assert drawn["timelines/pair"].startswith("<figure")
     gone = [drawn["timelines/zb-h3"]]
     for state in ("stale", "failed"):
-        withheld = pictures(exhibit(MachineState(found, state, "cpu")), ["timelines/pair"])
+        withheld = render_pictures(exhibit(MachineState(found, state, "cpu")), ["timelines/pair"])
         assert set(withheld) == {"timelines/pair"}
         gone.append(withheld["timelines/pair"].replace("pair", "zb-h3"))
     absent = exhibit(MachineState(None, "not measured", "cpu"))
-    gone.append(pictures(absent, ["timelines/zb-h3"])["timelines/zb-h3"])
+    gone.append(render_pictures(absent, ["timelines/zb-h3"])["timelines/zb-h3"])
     for text in gone:
         assert "The picture zb-h3 is withheld" in unescape(text) and "shelf run softmax" in text
         assert "<svg" not in text
@@ -182,7 +184,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def drawn(row: dict) -> ET.Element:
-    return ET.fromstring(re.search(r"<svg.*</svg>", grid(row), re.S)[0])
+    return ET.fromstring(re.search(r"<svg.*</svg>", draw_grid(row), re.S)[0])
 
 
 def cells_of(row: dict) -> list[tuple[float, ...]]:
@@ -193,7 +195,7 @@ def cells_of(row: dict) -> list[tuple[float, ...]]:
 
 
 def test_each_grid_has_its_picture() -> None:
-    assert list(grids(synthetic.grids())) == ["padded", "single"]
+    assert list(draw_grids(synthetic.grids())) == ["padded", "single"]
 
 
 def test_every_cell_is_drawn_and_told() -> None:
@@ -226,4 +228,4 @@ def test_nothing_leaves_the_picture() -> None:
 def test_what_a_model_says_is_data() -> None:
     hostile = "</svg><script>alert(1)</script>"
     row = synthetic.grids()[0] | {"caption": hostile, "across": hostile, "legend": [[1, hostile]]}
-    assert "<script" not in grid(row)
+    assert "<script" not in draw_grid(row)

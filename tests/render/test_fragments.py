@@ -25,10 +25,10 @@ from synthetic import (
     verified,
 )
 
-from warpshelf.render.exhibit import STATES, Credit, Exhibit, MachineState
-from warpshelf.render.fragments import KEYS, fragments
-from warpshelf.render.listings import Listing, section
-from warpshelf.render.notices import badges
+from warpshelf.render.fragments import KEYS, build_fragments
+from warpshelf.render.listings import Listing, extract_section
+from warpshelf.render.notices import render_badges
+from warpshelf.render.snippet_page import STATES, MachineState, SnippetPage, SourceLink
 
 ROOT = Path(__file__).resolve().parents[2]
 VOID = {"input", "br", "hr", "img"}
@@ -121,13 +121,13 @@ def only_compiled() -> MachineState:
 
 
 def test_every_key_is_there_and_none_is_empty_for_a_measured_kernel() -> None:
-    parts = fragments(exhibit(measured(), verified()))
+    parts = build_fragments(exhibit(measured(), verified()))
     assert tuple(parts) == KEYS
     assert all(text.strip() for text in parts.values())
 
 
 def test_a_measured_page_shows_numbers_plot_and_provenance(render) -> None:
-    page = render(fragments(exhibit(measured(), verified()))["whole"])
+    page = render(build_fragments(exhibit(measured(), verified()))["whole"])
     assert "49.1 µs" in page.words and "3.10e-8" in page.words and "svg" in page.tags
     assert f"Measured on {GPU}, 6 May 2031, commit abc1234" in page.words
     assert "1980 MHz SM" in page.words and "sha256:5a5a5a5a5a5a" in page.words
@@ -141,7 +141,7 @@ def test_a_measured_page_shows_numbers_plot_and_provenance(render) -> None:
 
 def test_each_part_stands_alone(render) -> None:
     second = record(slug="g7", device="Imaginary G7", date="2030-01-01T00:00:00Z")
-    parts = fragments(exhibit(measured(), measured(second), verified()))
+    parts = build_fragments(exhibit(measured(), measured(second), verified()))
     # Page asserts that ids differ; `whole` brings the idea along, as `folded` does.
     page = render(*(parts[key] for key in KEYS if key not in ("idea", "folded")))
     assert page.words.endswith("The end of the page.")
@@ -154,7 +154,7 @@ def test_each_part_stands_alone(render) -> None:
 def test_folded_is_the_whole_without_open_code(render) -> None:
     both = exhibit(measured(), verified())
     shown = replace(both, code=both.code[:1])
-    parts = fragments(shown)
+    parts = build_fragments(shown)
     whole, folded = parts["whole"], parts["folded"]
     assert folded.count('??? abstract "All of ') == 1
     opened = re.search(r"\n\n```python title=.*?\n```(?=\n\n)", whole, re.S)
@@ -165,8 +165,8 @@ def test_folded_is_the_whole_without_open_code(render) -> None:
 def test_a_file_without_sections_is_folded_whole() -> None:
     bare = replace(exhibit(verified()), code=[Listing("Python", "python", "x.py", "a = 1\n", "")])
     fold = 'All of x.py"\n\n    ```{ .python title="x.py" data-search-exclude="yes" }\n'
-    assert fold in fragments(bare)["folded"]
-    assert "\n```python" in fragments(bare)["whole"]
+    assert fold in build_fragments(bare)["folded"]
+    assert "\n```python" in build_fragments(bare)["whole"]
 
 
 def test_a_verified_page_has_errors_and_output_and_no_times(render) -> None:
@@ -175,7 +175,7 @@ def test_a_verified_page_has_errors_and_output_and_no_times(render) -> None:
         for entry in item["results"]:
             entry["time"] = {"median": 7.77e-5, "p20": 7.77e-5, "p80": 7.77e-5, "n": 777}
         item["timed"] = True
-    parts = fragments(exhibit(verified(found)))
+    parts = build_fragments(exhibit(verified(found)))
     for key, text in parts.items():
         page = render(text)
         assert "svg" not in page.tags and "77" not in page.words.replace("777×", ""), key
@@ -188,7 +188,7 @@ def test_a_verified_page_has_errors_and_output_and_no_times(render) -> None:
 
 
 def test_a_compiled_page_has_figures_and_the_reason(render) -> None:
-    page = render(fragments(exhibit(only_compiled()))["whole"])
+    page = render(build_fragments(exhibit(only_compiled()))["whole"])
     assert "Compiled only, not run on CPU: TMA has no host execution." in page.words
     assert "registers 32 32 32" in page.words.replace("\n", " ")
     assert "3.10e-8" not in page.words and "prints" not in page.words.split("Compiled ahead")[0]
@@ -196,7 +196,7 @@ def test_a_compiled_page_has_figures_and_the_reason(render) -> None:
 
 def test_a_page_of_nothing_says_what_would_measure_it(render) -> None:
     for states in ((), (MachineState(None, "not measured", "gpu", "no GPU was here"),)):
-        parts = fragments(exhibit(*states))
+        parts = build_fragments(exhibit(*states))
         page = render(parts["whole"])
         assert "Not measured on a GPU yet" in page.words and "shelf run softmax" in page.words
         assert "def softmax" in page.words and "not measured on a GPU" in page.words
@@ -206,17 +206,17 @@ def test_a_page_of_nothing_says_what_would_measure_it(render) -> None:
 
 def test_a_second_gpu_without_a_record_is_named(render) -> None:
     absent = MachineState(None, "not measured", "imaginary-g7", "never lent")
-    page = render(fragments(exhibit(measured(), absent))["whole"])
+    page = render(build_fragments(exhibit(measured(), absent))["whole"])
     assert "Not measured on imaginary-g7 yet: never lent. There, shelf run softmax" in page.words
     assert "Not measured on a GPU yet" not in page.words
 
 
 def test_an_unchecked_cpu_says_so(render) -> None:
     absent = MachineState(None, "not measured", "cpu", "Triton is not for this system")
-    page = render(fragments(exhibit(absent))["whole"])
+    page = render(build_fragments(exhibit(absent))["whole"])
     said = "Not checked on a CPU: Triton is not for this system."
     assert f"{said} On a machine without a GPU, shelf run softmax does it." in page.words
-    page = render(fragments(exhibit(absent, needs={"gpus": 2}))["whole"])
+    page = render(build_fragments(exhibit(absent, needs={"gpus": 2}))["whole"])
     assert said in page.words and "without a GPU" not in page.words
 
 
@@ -236,8 +236,8 @@ def test_withheld_numbers_reach_no_page(state: str) -> None:
         command="shelf run --force",
     )
     made = [exhibit(MachineState(r, state, r["machine"]["slug"], "why")) for r in (record(), other)]
-    assert fragments(made[0]) == fragments(made[1])
-    assert badges(made[0]) == badges(made[1])
+    assert build_fragments(made[0]) == build_fragments(made[1])
+    assert render_badges(made[0]) == render_badges(made[1])
 
 
 def test_no_digits_of_stale_times_anywhere(render) -> None:
@@ -245,7 +245,7 @@ def test_no_digits_of_stale_times_anywhere(render) -> None:
         cases=[case(4096, 4096, [result("one pass", 7.654321e-5, error=8.7654e-9)], timed=True)],
         date="2030-01-02T03:04:05Z",
     )
-    parts = fragments(exhibit(stale(old), verified()))
+    parts = build_fragments(exhibit(stale(old), verified()))
     for text in parts.values():
         assert not re.search(r"7[.]?6[.]?5|8[.]?7[.]?6[.]?5|4096", text)
     page = render(parts["whole"])
@@ -258,7 +258,7 @@ def test_no_digits_of_stale_times_anywhere(render) -> None:
 def test_a_failed_run_shows_its_line_and_nothing_else(render) -> None:
     line = "one pass: error 3e-2 over 5e-6 <at m = 37>"
     state = MachineState(None, "failed", "imaginary-g9-80gb", line)
-    page = render(fragments(exhibit(state))["whole"])
+    page = render(build_fragments(exhibit(state))["whole"])
     assert f"The last run here failed (imaginary-g9-80gb): {line}. Nothing of it" in page.words
     assert "not measured" not in page.words.lower()
 
@@ -267,21 +267,21 @@ def test_several_machines_stand_in_tabs_newest_gpu_first(render) -> None:
     old = record(slug="g7", device="Imaginary G7", date="2030-01-01T00:00:00Z")
     newer_cpu = record(0, date="2032-01-01T00:00:00Z")
     given_states = (verified(newer_cpu), measured(old), measured())
-    parts = fragments(exhibit(*given_states))
+    parts = build_fragments(exhibit(*given_states))
     labels = re.findall(r"<label[^>]*>(.*?)</label>", parts["whole"])
     assert labels == [GPU, "Imaginary G7", "CPU"]
     assert parts["timing"].count("<label") == 2
     page = render(parts["whole"])
     inputs = [v for k, v in page.attributes if k == "name" and (v or "").startswith("ws-softmax")]
     assert len(inputs) == 3 and len(set(inputs)) == 1
-    assert "<label" not in fragments(exhibit(measured()))["whole"]
+    assert "<label" not in build_fragments(exhibit(measured()))["whole"]
 
 
 def test_the_idea_carries_its_anchor_sections_and_sources(render) -> None:
-    sources = [Credit("A [title](x)", "/kernels/softmax.md#reading-a"), Credit("Unlisted")]
+    sources = [SourceLink("A [title](x)", "/kernels/softmax.md#reading-a"), SourceLink("Unlisted")]
     needs = {"sm": ">=90", "gpus": 2, "cpu": "no TMA"}
     needs["variants"] = {"bulk": {"sm": [90, 100], "why": "TMA", "cpu": "x"}}
-    page = render(fragments(exhibit(sources=sources, needs=needs))["idea"])
+    page = render(build_fragments(exhibit(sources=sources, needs=needs))["idea"])
     assert ("id", "snippet-softmax") in page.attributes
     assert page.links()[-1] == "/kernels/softmax.md#reading-a"
     assert "Source: A [title](x); Unlisted" in page.words
@@ -291,34 +291,34 @@ def test_the_idea_carries_its_anchor_sections_and_sources(render) -> None:
 
 
 def test_code_opens_at_its_section_with_the_whole_file_below(render) -> None:
-    parts = fragments(exhibit())
+    parts = build_fragments(exhibit())
     page = render(parts["code"])
     assert page.words.index("def softmax") < page.words.index("All of softmax.py")
     assert "8<" not in page.words and "import triton" in page.words
     assert "__global__ void softmax" in page.words
-    assert section(CODE, "kernel").startswith("@triton.jit")
+    assert extract_section(CODE, "kernel").startswith("@triton.jit")
 
 
 def test_a_model_has_facts_and_is_not_expected_on_a_gpu(render) -> None:
     found = record(0, [], facts=facts(), compiled=[], skips=[], kind="model")
     made = exhibit(verified(found), kind="model")
-    page = render(fragments(made)["whole"])
+    page = render(build_fragments(made)["whole"])
     assert "Online normalizer calculation" in page.words and "6 738 415 616" in page.words
     assert "GPU" not in page.words.replace("times on a GPU", "")
 
 
 def test_skips_are_listed_with_their_reasons(render) -> None:
-    page = render(fragments(exhibit(verified()))["accuracy"])
+    page = render(build_fragments(exhibit(verified()))["accuracy"])
     assert "Not run here: bulk copy: needs SM 90 or above; this GPU is SM 80" in page.words
 
 
 def test_the_commands_are_shown(render) -> None:
-    page = render(fragments(exhibit())["reproduce"])
+    page = render(build_fragments(exhibit())["reproduce"])
     for command in ("python snippets/softmax/softmax.py", "shelf run softmax", "shelf compare"):
         assert command in page.words
 
 
-def hostile_exhibit(text: str, lines: str) -> Exhibit:
+def hostile_exhibit(text: str, lines: str) -> SnippetPage:
     found = record(demo=lines, device=text, commit=text, command=text)
     for item in found["cases"]:
         item["case"]["dtype"] = text
@@ -335,14 +335,14 @@ def hostile_exhibit(text: str, lines: str) -> Exhibit:
         MachineState(None, "not measured", "cpu", text),
         title=text,
         sections={"Shapes": text, text: lines},
-        sources=[Credit(text, "/kernels/softmax.md#reading-a"), Credit(text)],
+        sources=[SourceLink(text, "/kernels/softmax.md#reading-a"), SourceLink(text)],
         needs={"cpu": text, "variants": {text: {"cpu": text}}},
         code=[Listing(text, "python", "softmax.py", CODE + lines + text + "\n" + lines)],
     )
 
 
 def test_hostile_text_is_shown_and_does_nothing(render) -> None:
-    parts = fragments(hostile_exhibit(HOSTILE, LINES))
+    parts = build_fragments(hostile_exhibit(HOSTILE, LINES))
     for key, text in parts.items():
         page = render(text)
         assert not {"script", "img", "strong>b"} & set(page.tags), key
@@ -367,9 +367,9 @@ TEXT = st.one_of(
 @settings(max_examples=30)
 @given(TEXT, TEXT)
 def test_no_text_breaks_the_page(render, text: str, lines: str) -> None:
-    made = fragments(hostile_exhibit(text, lines))
+    made = build_fragments(hostile_exhibit(text, lines))
     page = render(made["whole"], made["accuracy"], made["provenance"])
-    calm = fragments(hostile_exhibit("word", lines and "word\n"))
+    calm = build_fragments(hostile_exhibit("word", lines and "word\n"))
     expected = render(calm["whole"], calm["accuracy"], calm["provenance"])
     assert {t for t in page.tags if t != "span"} <= {t for t in expected.tags} | {"dl", "dt", "dd"}
     assert page.words.endswith("The end of the page.")
@@ -438,7 +438,7 @@ def test_any_record_gives_a_sound_page(
     render, cases: list[dict], rows: list[dict], state: str, gpus: int, date: str
 ) -> None:
     found = record(gpus, cases, facts=rows, date=date)
-    made = fragments(exhibit(MachineState(found, state, found["machine"]["slug"])))
+    made = build_fragments(exhibit(MachineState(found, state, found["machine"]["slug"])))
     page = render(made["whole"])
     unread = re.compile(r"(?<![\w/])(nan|inf|None|-0)(?![\w.])")
     if not unread.search(" ".join(texts([cases, rows, date]))):  # such a text is shown as it is
@@ -452,7 +452,7 @@ def test_any_record_gives_a_sound_page(
         ({"id": "../x"}, "is no snippet id"),
         ({"kind": "essay"}, "is none of kernel, program, model"),
         ({"code": [Listing("x", "python", 'a" onclick="b', "")]}, "is no plain file name"),
-        ({"sources": [Credit("x", "javascript:alert(1)")]}, "is not docs-absolute"),
+        ({"sources": [SourceLink("x", "javascript:alert(1)")]}, "is not docs-absolute"),
     ],
 )
 def test_what_goes_into_paths_and_links_is_checked(more: dict, said: str) -> None:

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from synthetic import case, exhibit, machine, measured, record, result, verified
 
 from warpshelf.records.history import Version
-from warpshelf.records.siblings import keys
-from warpshelf.render import histories, pairs, results
-from warpshelf.render.exhibit import Exhibit, MachineState
-from warpshelf.render.fragments import KEYS, fragments
-from warpshelf.render.histories import Line
-from warpshelf.render.pairs import disagreements
+from warpshelf.records.siblings import record_keys
+from warpshelf.render import histories, machine_comparison, results
+from warpshelf.render.fragments import KEYS, build_fragments
+from warpshelf.render.histories import RecordHistory
+from warpshelf.render.machine_comparison import render_disagreements
+from warpshelf.render.snippet_page import MachineState, SnippetPage
 from warpshelf.site import home
 
 SLUG = "imaginary-g9-80gb"
@@ -33,16 +33,16 @@ def made(*factors: float, n: int = 1, date: str = "2031-05-06T07:08:09Z", **more
     return record(cases=cases, date=date, **more) | {"machine": machine() | software}
 
 
-def beside(*records: dict, apart: tuple[str, ...] = DRIVERS) -> Exhibit:
+def beside(*records: dict, apart: tuple[str, ...] = DRIVERS) -> SnippetPage:
     """An exhibit of one machine with several records, told apart by such words."""
     states = [
         MachineState(found, "measured", key, apart=words)
-        for found, key, words in zip(records, keys(SLUG), apart, strict=False)
+        for found, key, words in zip(records, record_keys(SLUG), apart, strict=False)
     ]
     return exhibit(*states, verified())
 
 
-def over_time(*records: dict, slower: str = "", **more: object) -> Exhibit:
+def over_time(*records: dict, slower: str = "", **more: object) -> SnippetPage:
     """An exhibit of one machine, whose versions are `records`, the newest last."""
     path = f"snippets/softmax/results/{SLUG}.json"
     versions = [Version(one, f"{at:040x}", path) for at, one in enumerate(records)]
@@ -59,7 +59,7 @@ def words(html: str) -> str:
 
 def test_where_records_disagree_is_said_above_the_times() -> None:
     shown = beside(made(1.0, 1.0), made(1.3, 1.02))
-    text = words(disagreements(shown))
+    text = words(render_disagreements(shown))
     assert text.startswith("Two records of Imaginary G9 80GB disagree by more than the spread of")
     assert "in 1 of 3 times. Neither is thrown away" in text
     assert (
@@ -67,7 +67,7 @@ def test_where_records_disagree_is_said_above_the_times() -> None:
         in text
     )
     assert "way 1" not in text and text.count("SM clock 1980 MHz") == 2
-    parts = fragments(shown)
+    parts = build_fragments(shown)
     for key in ("timing", "plot"):
         assert parts[key].startswith('<div class="ws-notice ws-apart">')
     assert parts["whole"].index("ws-apart") < parts["whole"].index("ws-plots")
@@ -75,7 +75,7 @@ def test_where_records_disagree_is_said_above_the_times() -> None:
 
 
 def test_many_disagreements_fold_and_many_records_are_all_there() -> None:
-    html = disagreements(beside(made(1.0, n=5), made(1.3, n=5), made(2.0, n=5)))
+    html = render_disagreements(beside(made(1.0, n=5), made(1.3, n=5), made(2.0, n=5)))
     assert '<details class="ws-fold ws-apart"><summary>' in html
     text = words(html)
     assert "Three records" in text and "None is thrown away" in text and "in 5 of 10 times" in text
@@ -83,30 +83,30 @@ def test_many_disagreements_fold_and_many_records_are_all_there() -> None:
 
 
 def test_records_that_agree_by_now_say_so() -> None:
-    text = words(disagreements(beside(made(1.0), made(1.001))))
+    text = words(render_disagreements(beside(made(1.0), made(1.001))))
     assert "Two records of Imaginary G9 80GB agree within the spread of both" in text
-    assert disagreements(beside(made(1.0))) == ""
+    assert render_disagreements(beside(made(1.0))) == ""
     stale = MachineState(made(3.0), "stale", f"{SLUG}.2", apart="driver 2")
-    assert disagreements(exhibit(measured(made(1.0)), stale)) == ""
+    assert render_disagreements(exhibit(measured(made(1.0)), stale)) == ""
 
 
 def test_a_kind_of_machine_counts_once() -> None:
     shown = [beside(made(1.0), made(1.3))]
-    assert results.tally(shown).gpus == ("Imaginary G9 80GB",)
+    assert results.count_snippets(shown).gpus == ("Imaginary G9 80GB",)
     from warpshelf.readings.model import Shelf
 
-    assert "<strong>2</strong> machines" in home.counts(Shelf(), shown)
+    assert "<strong>2</strong> machines" in home.render_counts(Shelf(), shown)
 
 
 def test_columns_are_named_by_what_all_their_records_share() -> None:
     first = beside(made(1.0), made(1.3))
     other = beside(made(1.0), made(1.3), apart=("made by Ada", "made by Grace"))
     alone = exhibit(measured(made(1.0)), id="alone")
-    names = [one.name for one in pairs.machines([first])]
+    names = [one.name for one in machine_comparison.rank_machines([first])]
     assert names == ["Imaginary G9 80GB, driver 1", "Imaginary G9 80GB, driver 2"]
-    names = [one.name for one in pairs.machines([first, other, alone])]
+    names = [one.name for one in machine_comparison.rank_machines([first, other, alone])]
     assert names == ["Imaginary G9 80GB", "Imaginary G9 80GB, second record"]
-    html = pairs.side_by_side([first, other])
+    html = machine_comparison.side_by_side([first, other])
     assert 'data-name="Imaginary G9 80GB, second record"' in unescape(html)
     assert "Imaginary G9 80GB, second record <small>made by Grace</small>" in unescape(html)
 
@@ -118,37 +118,37 @@ def test_two_versions_are_drawn_and_one_is_not() -> None:
     first = made(1.0, 1.0, software={"driver": "550.1"})
     again = made(0.8, 1.001, date="2031-09-01T00:00:00Z")
     shown = over_time(first, again)
-    html = fragments(shown)["history"]
+    html = build_fragments(shown)["history"]
     assert html.count("<figure") == 1 and html.count('class="ws-changed"') == 2
     text = words(html)
     assert "2: driver 550.1 → 999.1" in text and "A dotted line is a change" in text
     assert "of 3 times of the last one 0 are slower than before, 1 faster" in text
     assert "80.0 µs 1.68 TB/s 1.25× faster" in text
     assert "from 6 May 2031 to 1 Sep 2031" in text and "commit 00000000" in text
-    assert "ws-history" in fragments(shown)["whole"]
-    alone = fragments(over_time(again))
+    assert "ws-history" in build_fragments(shown)["whole"]
+    alone = build_fragments(over_time(again))
     assert "There is no history yet" in words(alone["history"])
     assert "ws-history" not in alone["whole"]
 
 
 def test_an_axis_that_does_not_start_at_0_says_so() -> None:
-    near = fragments(over_time(made(1.0), made(1.05)))["history"]
+    near = build_fragments(over_time(made(1.0), made(1.05)))["history"]
     assert "The axis starts at 1.20 TB/s" in words(near)
-    far = fragments(over_time(made(1.0), made(3.0)))["history"]
+    far = build_fragments(over_time(made(1.0), made(3.0)))["history"]
     assert "The axis starts" not in words(far) and "dotted" not in far
 
 
 def test_earlier_times_stand_in_no_ones_place() -> None:
     stale = MachineState(made(1.0), "stale", SLUG)
     versions = [Version(made(one), None, "x") for one in (1.0, 2.0)]
-    parts = fragments(exhibit(stale, verified(), history={SLUG: versions}))
+    parts = build_fragments(exhibit(stale, verified(), history={SLUG: versions}))
     assert all("µs" not in parts[key] for key in ("history", "whole", "timing"))
 
 
 def test_what_changed_most_is_drawn_and_the_table_has_all() -> None:
     first, last = made(1.0, n=5), made(1.0, n=5)
     last["cases"][3]["results"][0]["time"] = result("x", 3e-4)["time"]
-    html = histories.history(shown := over_time(first, last), shown.states[0])
+    html = histories.render_history(shown := over_time(first, last), shown.states[0])
     assert html.count("<figure") == histories.FIGURES == 2
     assert "over time, 4096 × 4099" in words(html.partition("</figure>")[0])
     assert html.count('scope="rowgroup"') == 5
@@ -156,13 +156,13 @@ def test_what_changed_most_is_drawn_and_the_table_has_all() -> None:
 
 def test_many_changes_do_not_fill_the_legend() -> None:
     several = [made(1.0, software={"driver": str(at)}) for at in range(20)]
-    html = fragments(over_time(*several))["history"]
+    html = build_fragments(over_time(*several))["history"]
     assert "further changes: see below" in words(html)
     assert words(html).count("driver 18 → 19") == 2  # told to who sees no plot, and in the table
 
 
 def test_a_function_that_came_later_has_no_earlier_time() -> None:
-    html = fragments(over_time(made(1.0), made(1.0, 1.0)))["history"]
+    html = build_fragments(over_time(made(1.0), made(1.0, 1.0)))["history"]
     assert words(html).count("no time") == 1
 
 
@@ -171,18 +171,18 @@ def test_a_case_without_a_cost_has_a_table_alone() -> None:
     for one in (first, last):
         for key in ("bytes", "flops", "unit"):
             del one["cases"][0][key]
-    html = fragments(over_time(first, last))["history"]
+    html = build_fragments(over_time(first, last))["history"]
     assert "<figure" not in html and "2.00× slower" in words(html)
 
 
 def test_slower_has_its_reason_or_the_lack_of_one() -> None:
     first, last = made(1.0, 1.0), made(1.3, 1.6)
-    unsaid = words(fragments(over_time(first, last))["timing"])
+    unsaid = words(build_fragments(over_time(first, last))["timing"])
     assert "Slower than before on Imaginary G9 80GB : nobody has said why yet. way 1," in unsaid
     assert "100 µs (98.0 µs to 103 µs) against 160 µs" in unsaid and "and 1 more" in unsaid
-    said = words(fragments(over_time(first, last, slower="It spills"))["timing"])
+    said = words(build_fragments(over_time(first, last, slower="It spills"))["timing"])
     assert "Slower than before on Imaginary G9 80GB : It spills. way 1," in said
-    faster = fragments(over_time(last, first, slower="no more"))["timing"]
+    faster = build_fragments(over_time(last, first, slower="no more"))["timing"]
     assert "ws-slower" not in faster
 
 
@@ -191,15 +191,15 @@ def test_hostile_words_do_nothing() -> None:
     last = made(2.0, origin={"who": BAD})
     last["cases"][0]["results"][0]["name"] = first["cases"][0]["results"][0]["name"] = BAD
     shown = over_time(first, last, slower=BAD)
-    html = "".join(fragments(shown)[key] for key in ("history", "timing"))
-    html += disagreements(beside(first, last, apart=(BAD, BAD)))
-    html += pairs.side_by_side([beside(first, last, apart=(BAD, BAD))])
+    html = "".join(build_fragments(shown)[key] for key in ("history", "timing"))
+    html += render_disagreements(beside(first, last, apart=(BAD, BAD)))
+    html += machine_comparison.side_by_side([beside(first, last, apart=(BAD, BAD))])
     assert "<script" not in html and "--8<--" not in html and "](b)" not in html
     assert BAD in unescape(html)
 
 
 def test_the_fragment_is_one_of_the_keys() -> None:
-    assert "history" in KEYS and set(KEYS) == set(fragments(exhibit(verified())))
+    assert "history" in KEYS and set(KEYS) == set(build_fragments(exhibit(verified())))
 
 
 @settings(max_examples=40)
@@ -216,11 +216,11 @@ def test_any_versions_give_sound_pieces(rows: list[tuple[float, int, str | None]
         | {"machine": machine() | {"driver": driver}}
         for median, size, driver in rows
     ]
-    html = histories.history(shown := over_time(*several), shown.states[0])
-    html += histories.slower(shown, shown.states[0])
+    html = histories.render_history(shown := over_time(*several), shown.states[0])
+    html += histories.slowdown_notice(shown, shown.states[0])
     assert not re.search(r"(?<![\w/])(nan|inf|None)(?![\w.])", words(html))
     assert html.count("<tr") == html.count("</tr>") and "\n\n" not in html
     for number in re.findall(r' (?:x|y|x1|y1|x2|y2)="([^"]*)"', html):
         assert -1 <= float(number) <= 2000
-    told = Line(SLUG, shown.history[SLUG], True).told()
+    told = RecordHistory(SLUG, shown.history[SLUG], True).describe_versions()
     assert len(told) == len(rows) and told[0]["changed"] == ""

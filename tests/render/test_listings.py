@@ -22,7 +22,7 @@ from warpshelf.core.project import Project
 from warpshelf.records import store
 from warpshelf.render import listings
 from warpshelf.render.listings import Listing
-from warpshelf.site import exhibits
+from warpshelf.site import build_snippet_pages
 
 HOSTILE = [
     '--8<-- "/etc/passwd"',
@@ -61,7 +61,7 @@ def shown(fenced: str) -> str:
 
 @pytest.mark.parametrize("line", HOSTILE)
 def test_a_line_for_the_snippet_extension_is_shown_as_it_is(line: str) -> None:
-    assert shown(listings.fence(f"a\n{line}\nb", "python", "x.py")) == f"a\n{line}\nb"
+    assert shown(listings.code_fence(f"a\n{line}\nb", "python", "x.py")) == f"a\n{line}\nb"
 
 
 PIECES = [
@@ -84,13 +84,13 @@ PIECES = [
 @given(st.lists(st.lists(st.sampled_from(PIECES), max_size=8).map("".join), max_size=6))
 def test_no_line_vanishes_changes_or_includes(lines: list[str]) -> None:
     kept = [line for line in lines if not listings.MARKER.fullmatch(line)]
-    text = shown(listings.fence("\n".join(["first", *lines, "last"]), "python", "x.py"))
+    text = shown(listings.code_fence("\n".join(["first", *lines, "last"]), "python", "x.py"))
     assert text == "\n".join(["first", *kept, "last"])
 
 
 @given(st.text("`~a\n", max_size=60))
 def test_the_fence_is_longer_than_any_inside(text: str) -> None:
-    fenced = listings.fence(text, "python", "x.py")
+    fenced = listings.code_fence(text, "python", "x.py")
     ticks = re.match("`+", fenced)
     assert ticks is not None
     inside = re.findall("`+", fenced[ticks.end() : -ticks.end()])
@@ -101,37 +101,41 @@ def test_the_fence_is_longer_than_any_inside(text: str) -> None:
 def test_sections_are_found_and_their_marks_left_out() -> None:
     text = "a\n# --8<-- [start:kernel]\nb\n  # --8<-- [start:copy]\nc\n# --8<-- [end:copy]\n\n# --8<-- [end:kernel]\nd"  # noqa: E501
     assert listings.section_names(text) == ["kernel", "copy"]
-    assert listings.section(text, "kernel") == "b\nc"
-    assert listings.section(text, "copy") == "c"
-    assert listings.section(CUDA, "kernel").startswith("__global__")
-    assert listings.section(CODE.replace("\n", "\r\n"), "kernel") == listings.section(
-        CODE, "kernel"
-    )
+    assert listings.extract_section(text, "kernel") == "b\nc"
+    assert listings.extract_section(text, "copy") == "c"
+    assert listings.extract_section(CUDA, "kernel").startswith("__global__")
+    assert listings.extract_section(
+        CODE.replace("\n", "\r\n"), "kernel"
+    ) == listings.extract_section(CODE, "kernel")
 
 
 def test_a_section_that_is_not_there_names_those_that_are() -> None:
     with pytest.raises(ValueError, match=r"no section 'copy', only kernel; mark it with"):
-        listings.section(CODE, "copy")
+        listings.extract_section(CODE, "copy")
     assert listings.section_names("# [start:kernel]\n--8<-- [start:kernel] x") == []
 
 
 def test_one_file_has_no_tab_and_two_have() -> None:
     one = listings.Listing("Triton", "python", "softmax.py", CODE)
     two = listings.Listing("CUDA C++", "cuda", "softmax.cu", CUDA)
-    assert "===" not in listings.listings([one], "kernel")
-    both = listings.listings([one, two], "kernel")
+    assert "===" not in listings.render_listings([one], "kernel")
+    both = listings.render_listings([one, two], "kernel")
     assert both.count('=== "') == 2 and "```c++ " in both
-    assert listings.listings([], "kernel") == ""
+    assert listings.render_listings([], "kernel") == ""
 
 
 def test_the_section_named_by_the_kind_opens_first_and_the_whole_file_is_folded() -> None:
     text = "# --8<-- [start:a]\nfirst\n# --8<-- [end:a]\n# --8<-- [start:kernel]\nsecond\n"
-    opened, fold = listings.listing(Listing("x", "python", "x.py", text), "kernel").split("???")
+    opened, fold = listings.render_listing(Listing("x", "python", "x.py", text), "kernel").split(
+        "???"
+    )
     assert "second" in opened and "first" not in opened
     assert "first" in fold and "8<" not in fold
-    opened, _ = listings.listing(Listing("x", "python", "x.py", text), "model").split("???")
+    opened, _ = listings.render_listing(Listing("x", "python", "x.py", text), "model").split("???")
     assert "first" in opened
-    assert "???" not in listings.listing(Listing("x", "python", "x.py", "plain = 1"), "kernel")
+    assert "???" not in listings.render_listing(
+        Listing("x", "python", "x.py", "plain = 1"), "kernel"
+    )
 
 
 class Rison:
@@ -210,12 +214,12 @@ values = st.recursive(
 
 @given(values)
 def test_rison_is_read_back(value: Any) -> None:
-    assert Rison(listings.rison(value)).value() == value
+    assert Rison(listings.to_rison(value)).value() == value
 
 
 @given(st.text(max_size=80).filter(lambda text: "\ud800" not in text))
 def test_any_source_is_found_in_its_link(text: str) -> None:
-    link = listings.triton("x.py", text)
+    link = listings.triton_link("x.py", text)
     assert link and re.fullmatch(r"https://godbolt\.org/#[A-Za-z0-9%._~-]+", link)
     assert panes(link)["codeEditor"]["source"] == text
 
@@ -225,12 +229,12 @@ def links() -> dict[str, tuple[Listing, str]]:
     """The link of each file of ours that has one."""
     found = {}
     for one in snippets_of_the_shelf():
-        record = store.load(one.project, one.results / "cpu.json")
+        record = store.load_record(one.project, one.results / "cpu.json")
         rows = [
             row["kernel"] for row in record.get("compiled", ()) if row["language"] == "CUDA C++"
         ]
-        for listing in exhibits.code(one):
-            link = listings.explored(listing, sorted(set(rows)), one.calls)
+        for listing in build_snippet_pages.code_listings(one):
+            link = listings.explorer_link(listing, sorted(set(rows)), one.calls)
             if link:
                 found[listing.name] = (listing, link)
     return found
@@ -242,8 +246,8 @@ def test_the_kernels_and_the_programs_of_python_alone_have_a_link() -> None:
     # These need the shared module beside them, or torch: there they would not run.
     assert not {"sgemm.py", "stream.py", "ring_attention.py"} & links().keys()
     assert "warp_primitives.cu" not in links()  # headers of libraries may not be there
-    assert listings.cuda("x.cu", "// no #include\n__global__ void k() {}\n") is not None
-    assert listings.cuda("x.cu", "  # include <cub/cub.cuh>\n__global__ void k() {}\n") is None
+    assert listings.cuda_link("x.cu", "// no #include\n__global__ void k() {}\n") is not None
+    assert listings.cuda_link("x.cu", "  # include <cub/cub.cuh>\n__global__ void k() {}\n") is None
 
 
 def test_a_link_carries_the_file() -> None:
@@ -293,7 +297,9 @@ def test_the_source_in_a_link_has_every_instance_compiled(name: str) -> None:
     ptx = b" " * nvrtc.nvrtcGetPTXSize(program)[1]
     nvrtc.nvrtcGetPTX(program, ptx)
     entries = set(re.findall(rb"\.entry (\w+)", ptx))
-    record = store.load(Project(ROOT), ROOT / "snippets" / name[:-3] / "results" / "cpu.json")
+    record = store.load_record(
+        Project(ROOT), ROOT / "snippets" / name[:-3] / "results" / "cpu.json"
+    )
     assert len(entries) == len({row["kernel"] for row in record["compiled"]}) > 1
 
 
@@ -323,29 +329,31 @@ def test_the_calls_below_a_source_reach_every_kernel(name: str, tmp_path: Path) 
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    record = store.load(Project(ROOT), ROOT / "snippets" / name[:-3] / "results" / "cpu.json")
+    record = store.load_record(
+        Project(ROOT), ROOT / "snippets" / name[:-3] / "results" / "cpu.json"
+    )
     assert set(done.stdout.split()) == {row["kernel"] for row in record["compiled"]}
 
 
 def test_what_is_too_long_or_does_nothing_there_has_no_link() -> None:
-    assert listings.python("x.py", "x = 1\n" * listings.LONGEST) is None
-    assert listings.python("x.py", "import json, torch") is None
-    assert listings.python("x.py", "from . import near") is None
-    assert listings.python("x.py", "def (") is None
-    assert listings.python("x.py", "from os import path\nimport json") is not None
+    assert listings.python_link("x.py", "x = 1\n" * listings.LONGEST) is None
+    assert listings.python_link("x.py", "import json, torch") is None
+    assert listings.python_link("x.py", "from . import near") is None
+    assert listings.python_link("x.py", "def (") is None
+    assert listings.python_link("x.py", "from os import path\nimport json") is not None
     plain = Listing("Triton", "python", "x.py", "import triton")
-    assert listings.explored(plain) is None  # nothing calls its kernels
+    assert listings.explorer_link(plain) is None  # nothing calls its kernels
 
 
 def test_the_line_below_a_listing_says_where_the_file_is() -> None:
-    line = listings.ways(
+    line = listings.source_links(
         "softmax", "softmax.py", "https://github.com/o/r", "https://godbolt.org/#x"
     )
     assert "](/sources/softmax/softmax.py){ download=softmax.py }" in line
     assert "(https://github.com/o/r/blob/main/snippets/softmax/softmax.py)" in line
     assert "`git clone https://github.com/o/r`" in line and "(https://godbolt.org/#x)" in line
-    bare = listings.ways("softmax", "softmax.py", None, None)
+    bare = listings.source_links("softmax", "softmax.py", None, None)
     assert "clone" not in bare and "godbolt" not in bare and "nvcc" not in bare
-    line = listings.ways("sgemm", "sgemm.cu", None, None)
+    line = listings.source_links("sgemm", "sgemm.cu", None, None)
     assert "`nvcc -std=c++17 -arch=native -c sgemm.cu`" in line  # tests/snippets/test_cuda.py
-    assert "-arch=sm_90a -c a.cu" in listings.ways("a", "a.cu", None, None, "sm_90a")
+    assert "-arch=sm_90a -c a.cu" in listings.source_links("a", "a.cu", None, None, "sm_90a")

@@ -17,27 +17,27 @@ from warpshelf.render.svg import Scale
 
 
 def test_coordinates_are_short_and_never_minus_zero() -> None:
-    assert [svg.at(v) for v in (1.0, 1.26, -0.01, 120.0, 0.0)] == ["1", "1.3", "0", "120", "0"]
+    assert [svg.coord(v) for v in (1.0, 1.26, -0.01, 120.0, 0.0)] == ["1", "1.3", "0", "120", "0"]
 
 
 def test_words_are_cut_to_the_room_they_have() -> None:
-    assert svg.shortened("one pass", 400) == "one pass"
-    cut = svg.shortened("three passes over the row", 100)
+    assert svg.fit_text("one pass", 400) == "one pass"
+    cut = svg.fit_text("three passes over the row", 100)
     assert cut.endswith("…") and len(cut) * svg.TEXT * svg.BROAD <= 100
-    assert len(svg.shortened("数" * 40, 100)) < len(svg.shortened("a" * 40, 100))
-    assert svg.shortened("abc", 0) == "…"
+    assert len(svg.fit_text("数" * 40, 100)) < len(svg.fit_text("a" * 40, 100))
+    assert svg.fit_text("abc", 0) == "…"
 
 
 def test_labels_apart_stay_where_they_are_and_close_ones_share_the_move() -> None:
-    assert svg.spread([10, 50, 90], 12, 0, 100) == [10, 50, 90]
-    assert svg.spread([50, 50], 12, 0, 100) == [44, 56]
-    assert svg.spread([2, 3], 12, 0, 100) == [0, 12]
-    assert svg.spread([99, 98], 12, 0, 100) == [100, 88]
+    assert svg.spread_labels([10, 50, 90], 12, 0, 100) == [10, 50, 90]
+    assert svg.spread_labels([50, 50], 12, 0, 100) == [44, 56]
+    assert svg.spread_labels([2, 3], 12, 0, 100) == [0, 12]
+    assert svg.spread_labels([99, 98], 12, 0, 100) == [100, 88]
 
 
 @given(st.lists(st.floats(0, 200), min_size=1, max_size=12))
 def test_labels_never_overlap_and_keep_their_order(heights: list[float]) -> None:
-    placed = svg.spread(heights, 12, 0, 200)
+    placed = svg.spread_labels(heights, 12, 0, 200)
     order = sorted(range(len(heights)), key=lambda i: heights[i])
     ranked = [placed[i] for i in order]
     assert all(b - a >= 12 - 1e-6 for a, b in zip(ranked, ranked[1:], strict=False))
@@ -45,7 +45,9 @@ def test_labels_never_overlap_and_keep_their_order(heights: list[float]) -> None
 
 
 def test_a_legend_cuts_the_name_and_keeps_the_value() -> None:
-    parts, end = svg.legend(100, [svg.Entry(0, "name " * 30, ", 12 TB")], [("ws-peak", "peak")])
+    parts, end = svg.draw_legend(
+        100, [svg.LegendEntry(0, "name " * 30, ", 12 TB")], [("ws-peak", "peak")]
+    )
     assert "12 TB" in parts[1] and "…" in parts[1]
     assert end == 100 + 2 * svg.LINE
 
@@ -63,14 +65,14 @@ def test_a_scale_has_its_ends_where_they_are_said_to_be() -> None:
 
 
 def test_the_area_lies_between_its_margins() -> None:
-    x, y = svg.across(0, 1), svg.upwards(0, 1)
+    x, y = svg.x_scale(0, 1), svg.y_scale(0, 1)
     assert (x(0), x(1)) == (svg.LEFT, svg.WIDTH - svg.RIGHT)
     assert (y(0), y(1)) == (svg.TOP + svg.AREA, svg.TOP)
 
 
 @given(RATES)
 def test_steps_are_round_few_and_reach_the_most(most: float) -> None:
-    step, top = svg.rounded(most)
+    step, top = svg.nice_step(most)
     lead = step / 10 ** math.floor(math.log10(step) + 1e-9)
     assert min(abs(lead - f) for f in (1, 2, 5, 10)) < 1e-6
     assert most <= top * (1 + 1e-9) and 2 <= round(top / step) <= 7
@@ -78,27 +80,27 @@ def test_steps_are_round_few_and_reach_the_most(most: float) -> None:
 
 @given(RATES, st.floats(1.5, 30))
 def test_decades_are_on_their_scale_and_few(low: float, wide: float) -> None:
-    scale = svg.upwards(low, low * 10**wide, log=True)
-    found = svg.decades(scale)
+    scale = svg.y_scale(low, low * 10**wide, log=True)
+    found = svg.decade_ticks(scale)
     assert 1 <= len(found) <= svg.MOST
     assert all(scale.low / 1.001 <= value <= scale.high * 1.001 for value in found)
 
 
 def test_labels_are_in_the_units_of_the_axis() -> None:
-    assert svg.labelled([0, 5e11, 1e12], svg.prefix("TB/s")) == [
+    assert svg.label_ticks([0, 5e11, 1e12], svg.prefix_factor("TB/s")) == [
         (0, "0"),
         (5e11, "0.5"),
         (1e12, "1"),
     ]
-    assert [svg.prefix(unit) for unit in ("B/s", "kB/s", "PFLOP/s")] == [1.0, 1e3, 1e15]
+    assert [svg.prefix_factor(unit) for unit in ("B/s", "kB/s", "PFLOP/s")] == [1.0, 1e3, 1e15]
 
 
 def test_labels_that_would_touch_are_left_out_but_the_name_never() -> None:
-    x = svg.across(1, 1000, log=True)
+    x = svg.x_scale(1, 1000, log=True)
     ticks = [(float(n), str(n)) for n in range(900, 1001, 10)]
-    drawn = list(svg.sizes(x, ticks, "n"))
+    drawn = list(svg.draw_x_labels(x, ticks, "n"))
     assert len(drawn) < len(ticks) / 2 and ">900<" in drawn[0] and ">n<" in drawn[-1]
-    assert len(list(svg.columns(x, ticks, "n"))) == 2 * len(ticks) + 1
+    assert len(list(svg.draw_x_grid(x, ticks, "n"))) == 2 * len(ticks) + 1
 
 
 NS = "{http://www.w3.org/2000/svg}"
@@ -107,7 +109,7 @@ NS = "{http://www.w3.org/2000/svg}"
 def drawings(found: dict) -> list[ElementTree.Element]:
     """The SVG of each figure, parsed as XML."""
     trees = []
-    for html in plots.plots(found):
+    for html in plots.draw_plots(found):
         assert "\n\n" not in html and html.startswith("<figure")
         trees.append(ElementTree.fromstring(html[html.index("<svg") : html.index("</svg>") + 6]))
     return trees
@@ -173,7 +175,7 @@ def test_a_failed_peer_is_named_with_its_reason_and_has_no_mark() -> None:
     ):
         found = record(cases=cases)
         first, roofline = drawings(found)
-        for html in plots.plots(found):
+        for html in plots.draw_plots(found):
             assert "Not drawn: fancy (failed: error 3e-2)." in unescape(html)
         assert not [w for w in words(roofline) if "fancy" in w]
         shown = [w for w in words(first) if "fancy" in w or "no time" in w]
@@ -202,9 +204,9 @@ def test_there_is_no_roofline_without_flops_or_without_their_limit() -> None:
 
 
 def test_nothing_timed_draws_nothing() -> None:
-    assert plots.plots(record(0)) == []
-    assert plots.plots(record(cases=[])) == []
-    assert plots.plots(record(cases=[case(1, 1, [result("x")], timed=True)])) == []
+    assert plots.draw_plots(record(0)) == []
+    assert plots.draw_plots(record(cases=[])) == []
+    assert plots.draw_plots(record(cases=[case(1, 1, [result("x")], timed=True)])) == []
 
 
 def test_pictures_are_accessible_and_follow_the_page() -> None:
@@ -248,7 +250,7 @@ def test_names_cannot_act() -> None:
         for entry in item["results"]:
             entry["name"] += bad
     for found in (record(cases=cases), record(cases=ladder(), device=bad)):
-        for html in plots.plots(found):
+        for html in plots.draw_plots(found):
             assert "<script" not in html and "`" not in html
         assert drawings(found)
 

@@ -12,8 +12,8 @@ from synthetic import GPU, case, compiled, exhibit, facts, ladder, record, resul
 from warpshelf.records import space
 from warpshelf.records.space import COMPILED, TIMES
 from warpshelf.render import claims, figures, provenance, tables
-from warpshelf.render.exhibit import MachineState
-from warpshelf.render.fragments import fragments
+from warpshelf.render.fragments import build_fragments
+from warpshelf.render.snippet_page import MachineState
 
 
 def rows(html: str) -> list[list[str]]:
@@ -39,7 +39,7 @@ def test_the_summary_shows_the_worst_case_of_each_variant() -> None:
         case(37, 781, [result("one pass", error=4e-6, tolerance=5e-6)]),
         case(16, 16, [result("one pass", error=5e-6, tolerance=1e-3)]),
     ]
-    summary = figures.accuracy(record(0, cases)).split("<details")[1]
+    summary = figures.render_accuracy(record(0, cases)).split("<details")[1]
     assert row_of(summary, "one") == [
         "one pass",
         "4.00e-6",
@@ -53,12 +53,12 @@ def test_the_summary_shows_the_worst_case_of_each_variant() -> None:
 
 def test_an_error_of_zero_is_exact_and_worse_than_nothing() -> None:
     cases = [case(1, 1, [result("copy", error=0.0, tolerance=0.0, max_error=0.0)])]
-    html = figures.accuracy(record(0, cases))
+    html = figures.render_accuracy(record(0, cases))
     assert row_of(html, "copy")[1:4] == ["0", "0", "exact"]
 
 
 def test_every_case_is_in_the_fold_with_its_largest_error() -> None:
-    fold = figures.accuracy(record(0)).split("<details")[2]
+    fold = figures.render_accuracy(record(0)).split("<details")[2]
     assert row_of(fold, "torch", 1)[-2:] == ["1.25e-9", "4.00e-9"]
     assert [row for row in rows(fold) if row == ["37 × 781"]]
 
@@ -69,7 +69,7 @@ def test_skips_and_failures_show_their_reason_and_no_error() -> None:
         case(1, 1, [result("one pass"), skip]),
         case(2, 2, [result("one pass") | {"verdict": "skipped", "reason": "bfloat16"}, skip]),
     ]
-    html = figures.accuracy(record(0, cases))
+    html = figures.render_accuracy(record(0, cases))
     _, summary, fold = html.split("<details")
     assert row_of(summary, "bulk") == ["bulk", "skipped: no host execution"]
     assert row_of(summary, "one")[-1] == "1 of 2 (skipped: bfloat16)"
@@ -77,14 +77,14 @@ def test_skips_and_failures_show_their_reason_and_no_error() -> None:
 
 
 def test_a_record_without_cases_has_no_accuracy_and_no_times() -> None:
-    assert figures.accuracy(record(0, [])) == ""
-    assert figures.timing(record(1, [])) == ""
-    assert figures.timing(record(0)) == ""
+    assert figures.render_accuracy(record(0, [])) == ""
+    assert figures.render_timing(record(1, [])) == ""
+    assert figures.render_timing(record(0)) == ""
 
 
 def test_times_give_rate_shares_and_speed() -> None:
     # 8 * 4096 * 4096 bytes in 50 µs are 2.684 TB/s.
-    html = figures.timing(timed(result("one pass", 50e-6), result("torch", 100e-6, "peer")))
+    html = figures.render_timing(timed(result("one pass", 50e-6), result("torch", 100e-6, "peer")))
     assert row_of(html, "one") == [
         "one pass fastest", "50.0 µs", "49.0 µs to 51.5 µs", "120", "2.68 TB/s", "80.1 %", "89.5 %",
         "2.00×",
@@ -94,7 +94,7 @@ def test_times_give_rate_shares_and_speed() -> None:
 
 
 def test_overlapping_intervals_are_ties_in_words() -> None:
-    html = figures.timing(
+    html = figures.render_timing(
         timed(result("one pass", 50e-6), result("online", 51e-6), result("torch", 51e-6, "peer"))
     )
     assert row_of(html, "one")[0] == "one pass tied for fastest"
@@ -102,19 +102,12 @@ def test_overlapping_intervals_are_ties_in_words() -> None:
     assert row_of(html, "one")[-1] == row_of(html, "online")[-1] == "tie"
 
 
-def test_intervals_that_touch_tie_and_those_that_do_not_do_not() -> None:
-    first = {"median": 2.0, "p20": 1.0, "p80": 3.0, "n": 9}
-    assert figures.ties(first, {"median": 4.0, "p20": 3.0, "p80": 5.0, "n": 9})
-    assert figures.ties({"median": 4.0, "p20": 3.0, "p80": 5.0, "n": 9}, first)
-    assert not figures.ties(first, {"median": 4.0, "p20": 3.1, "p80": 5.0, "n": 9})
-
-
 def test_what_slowed_the_gpu_down_is_said_beside_the_times() -> None:
     plain = record()
-    assert "slowed" not in figures.timing(plain)  # a power cap is where large products run
+    assert "slowed" not in figures.render_timing(plain)  # a power cap is where large products run
     hot = record()
     hot["conditions"]["slowed_by"] = ["software power cap", "hardware thermal slowdown"]
-    said = unescape(figures.timing(hot))
+    said = unescape(figures.render_timing(hot))
     assert "the GPU was slowed down meanwhile: hardware thermal slowdown" in said
     assert "power cap" not in said
 
@@ -122,8 +115,8 @@ def test_what_slowed_the_gpu_down_is_said_beside_the_times() -> None:
 def test_void_samples_are_counted_beside_those_that_hold() -> None:
     found = record()
     found["cases"][2]["results"][0]["time"]["void"] = 3
-    assert "120 (3 void)" in unescape(figures.timing(found))
-    assert figures.timing(record()).count("void") == 0
+    assert "120 (3 void)" in unescape(figures.render_timing(found))
+    assert figures.render_timing(record()).count("void") == 0
 
 
 def test_a_yardstick_without_time_is_called_untimed() -> None:
@@ -131,25 +124,25 @@ def test_a_yardstick_without_time_is_called_untimed() -> None:
     peer = found["cases"][2]["results"][3]
     del peer["time"]
     peer["untimed"] = "the GPU may have waited for the host in 15 of 15 samples"
-    said = unescape(figures.timing(found))
+    said = unescape(figures.render_timing(found))
     assert "torch untimed" in said and "waited for the host in 15 of 15" in said
 
 
 def test_a_single_time_is_not_called_fastest() -> None:
-    assert row_of(figures.timing(timed(result("copy", 1e-5))), "copy")[0] == "copy"
-    assert row_of(figures.timing(timed(result("copy", 1e-5))), "copy")[-1] == "no peer"
+    assert row_of(figures.render_timing(timed(result("copy", 1e-5))), "copy")[0] == "copy"
+    assert row_of(figures.render_timing(timed(result("copy", 1e-5))), "copy")[-1] == "no peer"
 
 
 def test_a_failed_peer_shows_no_time_even_if_it_has_one() -> None:
     bad = result("torch", 1e-6, "peer", verdict="failed", reason="error 3e-2 over 5e-3")
-    html = figures.timing(timed(result("one pass", 50e-6), bad))
+    html = figures.render_timing(timed(result("one pass", 50e-6), bad))
     assert row_of(html, "torch") == ["torch peer", "failed: error 3e-2 over 5e-3"]
     assert row_of(html, "one")[0] == "one pass"
     assert row_of(html, "one")[-1] == "torch failed"
 
 
 def test_a_variant_without_time_says_so() -> None:
-    html = figures.timing(timed(result("one pass"), result("online", 5e-5)))
+    html = figures.render_timing(timed(result("one pass"), result("online", 5e-5)))
     assert row_of(html, "one") == ["one pass", "passed, but was not timed"]
 
 
@@ -167,56 +160,56 @@ def test_a_variant_without_time_says_so() -> None:
 def test_a_case_is_bound_by_what_takes_longer(
     size: int, flops: int, unit: str, expected: str
 ) -> None:
-    found = tables.bound(record(), case(1, 1, [], bytes=size, flops=flops, unit=unit))
+    found = tables.case_bound(record(), case(1, 1, [], bytes=size, flops=flops, unit=unit))
     assert found is not None
     assert found.unit == expected
 
 
 def test_a_case_without_cost_has_no_rate() -> None:
-    assert tables.bound(record(), case(1, 1, [], bytes=0, flops=0)) is None
-    html = figures.timing(timed(result("one pass", 5e-5), bytes=0, flops=0))
+    assert tables.case_bound(record(), case(1, 1, [], bytes=0, flops=0)) is None
+    html = figures.render_timing(timed(result("one pass", 5e-5), bytes=0, flops=0))
     assert row_of(html, "one")[4:7] == ["cost not stated", "unknown", "unknown"]
 
 
 def test_compile_figures_stand_by_architecture() -> None:
     found = [compiled("sm_100", registers=40), compiled("sm_90"), compiled("sm_90", registers=64)]
     found.append(compiled("sm_90", "other", spilled_bytes=8, matrix_instructions=True))
-    html = figures.compiled(record(0, compiled=found))
+    html = figures.render_compiled(record(0, compiled=found))
     assert rows(html)[0] == ["Kernel", "sm_90", "sm_100"]
     assert row_of(html, "registers", 1) == ["registers", "32, 64", "40"]
     assert row_of(html, "spilled", 0) == ["spilled", "8 B", "not compiled"]
     assert row_of(html, "shared", 0) == ["shared memory", "48 KiB", "not compiled"]
     assert row_of(html, "matrix", 0) == ["matrix instructions", "yes", "not compiled"]
     assert "Triton 3.7.1" in unescape(html)
-    assert figures.compiled(record(compiled=[])) == ""
+    assert figures.render_compiled(record(compiled=[])) == ""
 
 
 def test_facts_show_differences_and_keep_large_integers_exact() -> None:
-    html = claims.facts(record(0, facts=facts()), {"online-softmax": "The title"})
+    html = claims.render_facts(record(0, facts=facts()), {"online-softmax": "The title"})
     thin = "\u202f"
     large = f"6{thin}738{thin}415{thin}616"
     assert row_of(html, "parameters") == ["parameters", large, large, "none", "exact", "The title"]
     assert row_of(html, "FLOPs")[3:5] == ["0.0500 %", "1.00 %"]
     off = facts()[:1]
     off[0] |= {"value": 2**60 + 1, "expected": 2**60}
-    assert row_of(claims.facts(record(0, facts=off)), "parameters")[3] == "8.67e-17 %"
+    assert row_of(claims.render_facts(record(0, facts=off)), "parameters")[3] == "8.67e-17 %"
     off[0] |= {"value": 3, "expected": 0}
-    assert row_of(claims.facts(record(0, facts=off)), "parameters")[3] == "3"
-    assert claims.facts(record(0, facts=[])) == ""
+    assert row_of(claims.render_facts(record(0, facts=off)), "parameters")[3] == "3"
+    assert claims.render_facts(record(0, facts=[])) == ""
 
 
 def test_tables_have_captions_scopes_and_a_box_to_scroll_in() -> None:
     for html in (
-        figures.accuracy(record()),
-        figures.timing(record()),
-        figures.compiled(record()),
-        claims.facts(record(0, facts=facts())),
+        figures.render_accuracy(record()),
+        figures.render_timing(record()),
+        figures.render_compiled(record()),
+        claims.render_facts(record(0, facts=facts())),
     ):
         assert html.count("<caption>") == html.count('<div class="ws-scroll"') > 0
         assert html.count('tabindex="0"') == html.count("<table ")
         assert not re.findall(r"<th(?! scope=\"(?:col|row|rowgroup)\")[^e]", html)
         assert "\n\n" not in html
-    assert f"{GPU}, 6 May 2031, commit abc1234" in unescape(figures.timing(record()))
+    assert f"{GPU}, 6 May 2031, commit abc1234" in unescape(figures.render_timing(record()))
 
 
 def test_names_cannot_act() -> None:
@@ -229,22 +222,24 @@ def test_names_cannot_act() -> None:
             entry["reason"] = bad
     found = [compiled(bad, bad, variant=bad, language=bad, compiler=bad)]
     made = record(cases=cases, compiled=found, commit=bad, device=bad)
-    text = figures.accuracy(made) + figures.timing(made) + figures.compiled(made)
+    text = (
+        figures.render_accuracy(made) + figures.render_timing(made) + figures.render_compiled(made)
+    )
     assert "<script" not in text and "**" not in text and "|" not in text
     assert bad in unescape(text)
 
 
 def test_many_facts_are_folded() -> None:
     many = [{**facts()[0], "name": f"fact {index}"} for index in range(claims.MOST + 1)]
-    assert claims.facts(record(0, facts=many[:-1])).startswith("<div")
-    html = claims.facts(record(0, facts=many))
+    assert claims.render_facts(record(0, facts=many[:-1])).startswith("<div")
+    html = claims.render_facts(record(0, facts=many))
     assert f"<summary>All {len(many)} facts, each within what is allowed</summary>" in html
     assert html.count("<tr>") == len(many) + 1
 
 
 def test_a_tolerance_about_zero_is_absolute() -> None:
     fact = {**facts()[0], "value": 1e-15, "expected": 0, "tolerance": 1e-12}
-    assert row_of(claims.facts(record(0, facts=[fact])), fact["name"])[4] == "1.00e-12"
+    assert row_of(claims.render_facts(record(0, facts=[fact])), fact["name"])[4] == "1.00e-12"
 
 
 def answers(html: str) -> list[tuple[bool, str]]:
@@ -254,14 +249,14 @@ def answers(html: str) -> list[tuple[bool, str]]:
 
 
 def test_the_line_above_the_errors_gives_the_answer() -> None:
-    html = figures.accuracy(record(0, ladder(False)))
+    html = figures.render_accuracy(record(0, ladder(False)))
     said = "2 cases, 2 variants: all within tolerance; largest error 3.10e-8 of 5.00e-6"
     assert answers(html) == [
         (True, f"{said}; the peer fancy is wrong in one case"),
         (False, "All cases"),
     ]
     worse = result("online", error=4e-6)
-    html = figures.accuracy(record(0, [case(1, 1, [result("one pass"), worse])]))
+    html = figures.render_accuracy(record(0, [case(1, 1, [result("one pass"), worse])]))
     assert answers(html)[0] == (
         True,
         "one case, 2 variants: all within tolerance; largest error 4.00e-6 of 5.00e-6",
@@ -270,28 +265,28 @@ def test_the_line_above_the_errors_gives_the_answer() -> None:
 
 def test_the_line_above_the_errors_claims_no_more_than_ran() -> None:
     skip = {"name": "bulk", "role": "variant", "verdict": "skipped", "reason": "no host execution"}
-    html = figures.accuracy(record(0, [case(1, 1, [result("one pass"), skip])]))
+    html = figures.render_accuracy(record(0, [case(1, 1, [result("one pass"), skip])]))
     assert answers(html)[0][1].startswith("one case, one variant: all within tolerance;")
     assert answers(html)[0][1].endswith("; bulk did not run here")
-    only = figures.accuracy(record(0, [case(1, 1, [skip, result("torch", role="peer")])]))
+    only = figures.render_accuracy(record(0, [case(1, 1, [skip, result("torch", role="peer")])]))
     assert answers(only)[0][1] == "one case, 0 variants; bulk did not run here"
     failed = skip | {"verdict": "failed"}
-    html = figures.accuracy(record(0, [case(1, 1, [result("one pass"), failed])]))
+    html = figures.render_accuracy(record(0, [case(1, 1, [result("one pass"), failed])]))
     assert "within tolerance" not in answers(html)[0][1] and "one check failed" in html
 
 
 def test_a_table_of_more_than_a_few_rows_is_folded() -> None:
     few = [case(1, 1, [result(f"rung {i}") for i in range(4)])]
     many = [case(1, 1, [result(f"rung {i}") for i in range(5)])]
-    assert answers(figures.accuracy(record(0, few)))[0][0]
-    assert not answers(figures.accuracy(record(0, many)))[0][0]
-    assert answers(figures.compiled(record(0)))[0][0]
+    assert answers(figures.render_accuracy(record(0, few)))[0][0]
+    assert not answers(figures.render_accuracy(record(0, many)))[0][0]
+    assert answers(figures.render_compiled(record(0)))[0][0]
     two = [compiled("sm_90"), compiled("sm_90", "softmax_online")]
-    assert not answers(figures.compiled(record(0, compiled=two)))[0][0]
+    assert not answers(figures.render_compiled(record(0, compiled=two)))[0][0]
 
 
 def test_the_line_above_the_compile_figures_gives_the_answer() -> None:
-    [(_, said)] = answers(figures.compiled(record(0)))
+    [(_, said)] = answers(figures.render_compiled(record(0)))
     assert said == (
         "Compiled for sm_80, sm_90, sm_100: one kernel, at most 32 registers, no spills"
     )
@@ -299,7 +294,7 @@ def test_the_line_above_the_compile_figures_gives_the_answer() -> None:
         compiled("sm_80", registers=255, spilled_bytes=1536),
         compiled("sm_90", "other", spilled_bytes=8),
     ]
-    [(_, said)] = answers(figures.compiled(record(0, compiled=spilt)))
+    [(_, said)] = answers(figures.render_compiled(record(0, compiled=spilt)))
     worst = "at most 1.50 KiB spilled, by softmax_one_pass on sm_80"
     assert said == f"Compiled for sm_80, sm_90: 2 kernels, at most 255 registers, {worst}"
 
@@ -316,7 +311,7 @@ def surveyed(measured: bool) -> dict:
         found = (cost * 1e-9, cost * 0.9e-9, cost * 1.1e-9, 15) if measured else (
             90 + place, 4 * (place == 29), 16_640, 16, cost,
         )  # fmt: skip
-        rows.append(space.written((place, place % 2), found))
+        rows.append(space.format_row((place, place % 2), found))
     rows = rows[15:] + rows[:15]  # in the order of the parameters, not of the cost
     return {
         "parameters": [
@@ -340,7 +335,7 @@ def state(gpus: int, measured: bool | None = None) -> MachineState:
 
 
 def text(*states: MachineState) -> str:
-    return fragments(exhibit(states=list(states)))["space"]
+    return build_fragments(exhibit(states=list(states)))["space"]
 
 
 def plain(shown: str) -> str:
@@ -369,7 +364,7 @@ def test_a_measured_space_takes_the_place_of_a_compiled_one() -> None:
 
 
 def test_a_snippet_without_a_space_says_so() -> None:
-    shown = fragments(exhibit(MachineState(record(0), "verified", "cpu")))
+    shown = build_fragments(exhibit(MachineState(record(0), "verified", "cpu")))
     assert "No space of configurations of the present code is recorded." in shown["space"]
     assert "configurations" not in shown["whole"]
 
@@ -383,7 +378,7 @@ def test_a_stale_space_is_withheld() -> None:
 
 @pytest.mark.parametrize("key", ["whole", "folded"])
 def test_the_space_is_part_of_the_whole(key: str) -> None:
-    assert 'class="ws-fold ws-space"' in fragments(exhibit(states=[state(0)]))[key]
+    assert 'class="ws-fold ws-space"' in build_fragments(exhibit(states=[state(0)]))[key]
 
 
 JOB = "https://github.com/warpshelf/warpshelf/actions/runs/17"
@@ -391,17 +386,19 @@ JOB = "https://github.com/warpshelf/warpshelf/actions/runs/17"
 
 def test_the_line_names_machine_day_commit_and_who_made_it() -> None:
     known = f"{GPU}, 6 May 2031, commit abc1234"
-    assert provenance.line(record(origin={"who": "Ada Lovelace"})) == (
+    assert provenance.origin_line(record(origin={"who": "Ada Lovelace"})) == (
         f"{known}, handed in by Ada Lovelace"
     )
-    assert provenance.line(record(origin={"job": JOB})) == f"{known}, by a job of this project"
-    assert provenance.line(record()) == f"{known}, handed in by nobody who is named"
-    assert provenance.line(record(0, commit=None)) == "CPU, 6 May 2031"
-    assert provenance.line(record(4)).startswith(f"4 × {GPU}")
+    assert (
+        provenance.origin_line(record(origin={"job": JOB})) == f"{known}, by a job of this project"
+    )
+    assert provenance.origin_line(record()) == f"{known}, handed in by nobody who is named"
+    assert provenance.origin_line(record(0, commit=None)) == "CPU, 6 May 2031"
+    assert provenance.origin_line(record(4)).startswith(f"4 × {GPU}")
 
 
 def test_the_pairs_hold_the_full_provenance() -> None:
-    found = dict(provenance.pairs(record()))
+    found = dict(provenance.origin_pairs(record()))
     assert found["Machine"] == f"{GPU}, 80 GiB, SM 90, 128 SMs"
     assert found["Driver"] == "999.1" and found["CUDA"] == "99.0"
     assert found["PyTorch"] == "2.13.0" and found["Triton"] == "3.7.1"
@@ -417,21 +414,23 @@ def test_the_pairs_hold_the_full_provenance() -> None:
 
 
 def test_the_pairs_say_who_made_it() -> None:
-    by = dict(provenance.pairs(record(origin={"who": "Ada <b>"})))
+    by = dict(provenance.origin_pairs(record(origin={"who": "Ada <b>"})))
     assert by["Handed in by"] == "Ada <b>" and "Measured by" not in by
-    job = dict(provenance.pairs(record(origin={"job": JOB})))
+    job = dict(provenance.origin_pairs(record(origin={"job": JOB})))
     assert job["Measured by"] == f"a job of this project, {JOB}" and "Handed in by" not in job
-    assert dict(provenance.pairs(record()))["Handed in by"] == "nobody who is named"
-    assert not {"Handed in by", "Measured by"} & dict(provenance.pairs(record(0))).keys()
+    assert dict(provenance.origin_pairs(record()))["Handed in by"] == "nobody who is named"
+    assert not {"Handed in by", "Measured by"} & dict(provenance.origin_pairs(record(0))).keys()
 
 
 def test_what_is_not_known_is_left_out() -> None:
-    names = [name for name, _ in provenance.pairs(record(0, commit=None))]
+    names = [name for name, _ in provenance.origin_pairs(record(0, commit=None))]
     assert names == [
         "Machine", "PyTorch", "Triton", "Python", "System", "Date", "Command", "Method", "Digest"
     ]  # fmt: skip
 
 
 def test_unknown_conditions_come_last_under_their_own_name() -> None:
-    found = dict(provenance.pairs(record(conditions={"load": {"fan": 3, "watts": 9, "x": None}})))
+    found = dict(
+        provenance.origin_pairs(record(conditions={"load": {"fan": 3, "watts": 9, "x": None}}))
+    )
     assert found["Under load"] == "9 W, 3 fan"

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from synthetic import case, exhibit, facts, measured, record, result, verified
 
 from warpshelf.contract import architectures
-from warpshelf.render import pairs, results
-from warpshelf.render.exhibit import STATES, Exhibit, MachineState
+from warpshelf.render import machine_comparison, results
+from warpshelf.render.snippet_page import STATES, MachineState, SnippetPage
 
 LINKS = {"softmax": "/kernels/softmax.md#snippet-softmax"}
 G7 = {"slug": "imaginary-g7", "device": "Imaginary G7"}
@@ -27,7 +27,7 @@ def rows(html: str) -> list[list[str]]:
     return [[words(cell) for cell in re.findall(r"<t[hd].*?</t[hd]>", row)] for row in found]
 
 
-def model() -> Exhibit:
+def model() -> SnippetPage:
     found = record(0, [], facts=facts(), compiled=[], skips=[], kind="model")
     return exhibit(verified(found), id="arithmetic", kind="model")
 
@@ -44,15 +44,15 @@ def timed(median: float, name: str = "one pass", **more: object) -> dict:
 
 def test_without_a_gpu_the_page_says_so_in_words() -> None:
     shown = [exhibit(verified()), model()]
-    assert results.tally(shown) == results.Tally(2, 0, 2, 0, 0, 0, 0, ())
-    said = words(results.summary(shown))
+    assert results.count_snippets(shown) == results.SnippetCounts(2, 0, 2, 0, 0, 0, 0, ())
+    said = words(results.render_counts(shown))
     assert said.startswith("No snippet has been measured on a GPU yet: no time of ours stands")
     assert "0 measured on a GPU 2 checked with no GPU 0 compiled only" in said
-    table = results.overview(shown, {})
+    table = results.results_table(shown, {})
     assert "any GPU not measured" in words(table) and "Of its limit" not in words(table)
-    side = words(pairs.side_by_side(shown))
+    side = words(machine_comparison.side_by_side(shown))
     assert "No machine has times yet" in side and "shelf run" in side
-    assert 'note "No GPU has been measured yet"' in results.note(shown)
+    assert 'note "No GPU has been measured yet"' in results.gpu_note(shown)
 
 
 def test_each_snippet_counts_once_by_the_most_that_is_claimed_of_it() -> None:
@@ -64,19 +64,19 @@ def test_each_snippet_counts_once_by_the_most_that_is_claimed_of_it() -> None:
         exhibit(other("failed")),
         exhibit(),
     ]
-    found = results.tally(shown)
+    found = results.count_snippets(shown)
     assert (found.measured, found.checked, found.compiled, found.nothing) == (1, 1, 1, 2)
     assert (found.stale, found.failed, found.gpus) == (1, 1, ("Imaginary G9 80GB",))
-    said = words(results.summary(shown))
+    said = words(results.render_counts(shown))
     assert said.startswith("1 of 5 snippets is measured on a GPU: Imaginary G9 80GB.")
-    assert "measured on a GPU: Imaginary G9 80GB" in words(results.note(shown))
-    assert "No GPU" not in results.note(shown)
+    assert "measured on a GPU: Imaginary G9 80GB" in words(results.gpu_note(shown))
+    assert "No GPU" not in results.gpu_note(shown)
 
 
 def test_a_measured_row_has_its_best_time_its_share_and_the_record() -> None:
     # 134 MB in 60 µs are 2.24 TB/s, 74.6 % of the 3 TB/s that a copy reached.
     made = exhibit(measured(timed(6e-5)), verified())
-    html = results.overview([made], LINKS)
+    html = results.results_table([made], LINKS)
     head, gpu, cpu = rows(html)
     assert head[5:8] == ["Fastest of ours", "Of its limit", "Against the peer"]
     assert gpu[:4] == ["softmax kernel", "Imaginary G9 80GB", "measured", "1"]
@@ -93,22 +93,26 @@ def test_the_best_time_is_the_one_closest_to_its_limit() -> None:
     slow = case(4096, 4096, [result("slow", 1e-4)], timed=True)
     fast = case(2048, 4096, [result("fast", 3e-5)], timed=True)
     peer = case(1024, 4096, [result("torch", 1.2e-5, "peer")], timed=True)
-    found = results.best(record(cases=[slow, fast, peer]))
+    found = results.best_time(record(cases=[slow, fast, peer]))
     assert found is not None and (found.name, found.against) == ("fast", None)
-    assert results.best(record(0)) is None
+    assert results.best_time(record(0)) is None
 
 
 @pytest.mark.parametrize("state", ["stale", "failed"])
 def test_numbers_that_are_withheld_are_not_here_either(state: str) -> None:
     found = timed(7.654321e-5)
     shown = [exhibit(MachineState(found, state, "imaginary-g9-80gb"), verified())]
-    html = results.overview(shown, LINKS) + pairs.side_by_side(shown) + results.summary(shown)
+    html = (
+        results.results_table(shown, LINKS)
+        + machine_comparison.side_by_side(shown)
+        + results.render_counts(shown)
+    )
     assert not re.search(r"1[.]75|76[.]?5|imaginary-g9-80gb[.]json", unescape(html))
     assert "withheld, of 6 May 2031" in words(html) and state in words(html)
 
 
 def test_every_cell_says_what_it_is_sorted_by() -> None:
-    html = results.overview([exhibit(measured(timed(6e-5)), verified()), model()], LINKS)
+    html = results.results_table([exhibit(measured(timed(6e-5)), verified()), model()], LINKS)
     keys = [re.findall(r'data-sort="([^"]*)"', row) for row in html.split("<tr>")[2:]]
     model_row, gpu, cpu = (list(map(unescape, row)) for row in keys)
     assert model_row[:4] == ["arithmetic", "CPU", "verified", "2"]
@@ -117,12 +121,12 @@ def test_every_cell_says_what_it_is_sorted_by() -> None:
     assert cpu[-1] == "2031-05-06T07:08:09Z"
 
 
-def two(first: float = 6e-5, second: float = 3e-5) -> list[Exhibit]:
+def two(first: float = 6e-5, second: float = 3e-5) -> list[SnippetPage]:
     return [exhibit(measured(timed(first)), measured(timed(second, **G7)))]
 
 
 def test_two_machines_stand_side_by_side() -> None:
-    html = pairs.side_by_side(two())
+    html = machine_comparison.side_by_side(two())
     table = rows(html)
     assert table[0] == ["Function", "Imaginary G7", "Imaginary G9 80GB", "Second against first"]
     shares = ["4.47 TB/s 149 % of its limit", "2.24 TB/s 74.6 % of its limit"]
@@ -133,14 +137,14 @@ def test_two_machines_stand_side_by_side() -> None:
 
 
 def test_times_that_overlap_are_a_tie() -> None:
-    html = pairs.side_by_side(two(6e-5, 6.1e-5))
+    html = machine_comparison.side_by_side(two(6e-5, 6.1e-5))
     assert [row[-1] for row in rows(html)[2:]] == ["tie", "tie"]
     assert "faster in 0, slower in 0, tied in 2" in words(html)
 
 
 def test_a_third_machine_is_there_and_hidden() -> None:
     third = measured(timed(1e-5, slug="z9", device="Imaginary Z9"))
-    html = pairs.side_by_side([exhibit(*two()[0].states, third)])
+    html = machine_comparison.side_by_side([exhibit(*two()[0].states, third)])
     assert len(re.findall(r'data-machine="z9"(?: data-name="[^"]+")? hidden', html)) == 3
     assert rows(html)[0][3] == "Imaginary Z9" and rows(html)[2][-1] == "0.500×"
 
@@ -148,20 +152,20 @@ def test_a_third_machine_is_there_and_hidden() -> None:
 def test_the_machines_that_measured_most_are_shown_first() -> None:
     both = two()
     again = exhibit(measured(), id="other")
-    assert [one.slug for one in pairs.machines([*both, again])] == [
+    assert [one.slug for one in machine_comparison.rank_machines([*both, again])] == [
         "imaginary-g9-80gb", "imaginary-g7"
     ]  # fmt: skip
 
 
 def test_what_only_one_machine_has_is_said() -> None:
     shown = [exhibit(measured(timed(6e-5)), measured(timed(3e-5, "online", **G7)))]
-    found = {row[0]: row[1:] for row in rows(pairs.side_by_side(shown))[2:]}
+    found = {row[0]: row[1:] for row in rows(machine_comparison.side_by_side(shown))[2:]}
     assert found["one pass"][0] == "no time" and found["one pass"][2] == "on one only"
     assert found["torch peer"][2] == "0.500×"
 
 
 def test_one_machine_alone_has_its_times_and_waits_for_another() -> None:
-    html = pairs.side_by_side([exhibit(measured(timed(6e-5)))])
+    html = machine_comparison.side_by_side([exhibit(measured(timed(6e-5)))])
     assert "One machine has times: Imaginary G9 80GB." in words(html)
     assert "2 times on Imaginary G9 80GB" in words(html)
     assert rows(html)[0] == ["Function", "Imaginary G9 80GB"]
@@ -171,8 +175,12 @@ def test_hostile_names_do_nothing() -> None:
     bad = '<script>alert(1)</script> "x" --8<-- "y" [a](b)'
     found = timed(6e-5, bad, device=bad)
     shown = [exhibit(measured(found), measured(timed(3e-5, bad, slug="g7", device=bad)))]
-    html = results.overview(shown, {}) + pairs.side_by_side(shown) + results.summary(shown)
-    html += results.note(shown)
+    html = (
+        results.results_table(shown, {})
+        + machine_comparison.side_by_side(shown)
+        + results.render_counts(shown)
+    )
+    html += results.gpu_note(shown)
     assert "<script" not in html and "--8<--" not in html and "](b)" not in html
     assert bad in unescape(html)
 
@@ -197,7 +205,11 @@ def test_any_records_give_sound_pieces(
         for i, state in enumerate(states)
     ]
     shown = [exhibit(*made, kind=kind)]
-    html = results.overview(shown, LINKS) + pairs.side_by_side(shown) + results.summary(shown)
+    html = (
+        results.results_table(shown, LINKS)
+        + machine_comparison.side_by_side(shown)
+        + results.render_counts(shown)
+    )
     assert not re.search(r"(?<![\w/])(nan|inf|None)(?![\w.])", words(html))
     assert html.count("<tr") == html.count("</tr>") and "\n\n" not in html
 
@@ -206,7 +218,7 @@ DUE = [{"case": {"m": 1}, "timed": False, "variants": ["plain", "wide"], "peers"
         "tolerance": 0.0}]  # fmt: skip
 
 
-def kernel(name: str, **needs: object) -> Exhibit:
+def kernel(name: str, **needs: object) -> SnippetPage:
     return exhibit(verified(record(0, due=DUE)), id=name, needs=needs)
 
 
@@ -225,7 +237,7 @@ SHOWN = [
 
 
 def test_kernels_are_counted_whole_in_part_and_skipped() -> None:
-    text = results.table(SHOWN, {})
+    text = results.architecture_tables(SHOWN, {})
     assert [int(cell) for cell in cells(text, "SM 75")[2:]] == [1, 1, 2]
     assert [int(cell) for cell in cells(text, "SM 80")[2:]] == [2, 1, 1]
     assert [int(cell) for cell in cells(text, "SM 90")[2:]] == [4, 0, 0]
@@ -235,7 +247,7 @@ def test_kernels_are_counted_whole_in_part_and_skipped() -> None:
 
 
 def test_what_is_skipped_stands_beside_its_reason() -> None:
-    text = results.table(SHOWN, {"hopper": "/kernels/gemm.md#snippet-hopper"})
+    text = results.architecture_tables(SHOWN, {"hopper": "/kernels/gemm.md#snippet-hopper"})
     lines = {tuple(line.strip("| ").split(" | ")) for line in text.splitlines()[11:]}
     dot = "&#46;"
     assert lines >= {

@@ -10,14 +10,14 @@ from looking import view
 from synthetic import case, exhibit, measured, record, result, verified
 
 from warpshelf.look import builds
-from warpshelf.look.builds import Answer
-from warpshelf.look.kept import Kept, of
+from warpshelf.look.builds import CompiledRival
+from warpshelf.look.view_store import StoredView, stored_view
 from warpshelf.readings.published import Rival, read_rivals
 from warpshelf.render import rivals
-from warpshelf.render.exhibit import MachineState
-from warpshelf.render.fragments import fragments
+from warpshelf.render.fragments import build_fragments
 from warpshelf.render.listings import Listing
-from warpshelf.render.rivals import Pair, ours
+from warpshelf.render.rivals import RivalComparison, our_builds
+from warpshelf.render.snippet_page import MachineState
 
 ENTRY = """\
 - name: A <b>library</b>
@@ -39,25 +39,25 @@ def rival() -> Rival:
 
 def build(**changed: object) -> builds.Build:
     one = view("naive")
-    return {**builds.of_view(one, one["sass"]["text"]), **changed}  # type: ignore[dict-item]
+    return {**builds.build_from_view(one, one["sass"]["text"]), **changed}  # type: ignore[dict-item]
 
 
-def kept(variant: str, arch: str) -> Kept:
+def kept(variant: str, arch: str) -> StoredView:
     one = view(variant, arch)
-    return of(one)
+    return stored_view(one)
 
 
 def text(*theirs: builds.Build) -> str:
     views = [kept("naive", "sm_80"), kept("naive", "sm_90"), kept("tiled", "sm_90")]
     pairs = [
-        Pair(
+        RivalComparison(
             rival(),
-            Answer("Triton 3.7.1", {"sm_90": one, "sm_100": one}),
-            ours(views, rival()),
+            CompiledRival("Triton 3.7.1", {"sm_90": one, "sm_100": one}),
+            our_builds(views, rival()),
         )
         for one in theirs
     ]
-    shown = fragments(exhibit(rivals=pairs))["beside"]
+    shown = build_fragments(exhibit(rivals=pairs))["beside"]
     shown = re.sub(r"</tr>|</summary>|</caption>", "\n", re.sub(r"</t[hd]>", "|", shown))
     return html.unescape(re.sub(r"<[^>]*>", "", shown))
 
@@ -104,7 +104,7 @@ def test_what_cannot_be_compared_is_not_counted() -> None:
     ],
 )
 def test_products_are_told_by_names(name: str, products: int) -> None:
-    assert builds._products([name, "EXIT"]) == (products, int(products > 0))
+    assert builds._matrix_products([name, "EXIT"]) == (products, int(products > 0))
 
 
 def test_the_main_loop_is_the_inner_one_where_the_outer_begins_and_ends_a_tile() -> None:
@@ -115,19 +115,21 @@ def test_the_main_loop_is_the_inner_one_where_the_outer_begins_and_ends_a_tile()
     inner = loop(20, 40, 2, {"matrix": 4, "integer": 17})
     epilogue = loop(60, 70, 2, {"integer": 11})
     other = loop(100, 110, 1, {"multiply-add": 5})
-    assert builds._main([outer, inner, epilogue, other]) is inner
-    assert builds._main([outer | {"kinds": {"matrix": 40}}, inner]) == outer | {
+    assert builds._hot_loop([outer, inner, epilogue, other]) is inner
+    assert builds._hot_loop([outer | {"kinds": {"matrix": 40}}, inner]) == outer | {
         "kinds": {"matrix": 40}
     }
-    assert builds._main([other, epilogue]) is other
-    assert builds._main([]) is None
+    assert builds._hot_loop([other, epilogue]) is other
+    assert builds._hot_loop([]) is None
 
 
 def test_products_between_the_ends_of_a_loop_that_are_not_its_own_are_left_out() -> None:
     name = "HMMA.16816.F32 R4, R8, R12, R4"
     kinds = {"matrix": 2, "integer": 1}
     main = {"first": 0, "last": 4, "depth": 1, "kinds": kinds, "loads": 0}
-    found = builds._did([name, name, name, "IADD3 R1, R1, 1, RZ", "BRA `(.L)"], [main])
+    found = builds._instruction_figures(
+        [name, name, name, "IADD3 R1, R1, 1, RZ", "BRA `(.L)"], [main]
+    )
     assert found["products"] == 2 * 16 * 8 * 16 and found["loop"] == kinds
 
 
@@ -138,8 +140,8 @@ def test_scalar_multiply_adds_are_told_where_they_are_most_of_a_loop() -> None:
 
 
 def test_without_any_it_says_so() -> None:
-    assert "No public kernel is compiled beside it." in fragments(exhibit())["beside"]
-    assert "ompiled beside" not in fragments(exhibit())["whole"]
+    assert "No public kernel is compiled beside it." in build_fragments(exhibit())["beside"]
+    assert "ompiled beside" not in build_fragments(exhibit())["whole"]
 
 
 IN_OWN = """\
@@ -177,17 +179,17 @@ transpose_naive(float* out,
 def language_rival() -> Rival:
     (one,), findings = read_rivals(IN_OWN.encode(), "r.yml")
     assert findings == []
-    return one.saying(OWN)
+    return one.with_source(OWN)
 
 
 def rows(*states: MachineState) -> tuple[str, list[list[str]]]:
     views = [kept("naive", "sm_80"), kept("naive", "sm_90"), kept("tiled", "sm_90")]
     build = views[0].build
-    answer = Answer("own 1.5", {"sm_90": build | {"registers": 99}, "sm_100": build})
-    pair = Pair(language_rival(), answer, ours(views, language_rival()))
+    answer = CompiledRival("own 1.5", {"sm_90": build | {"registers": 99}, "sm_100": build})
+    pair = RivalComparison(language_rival(), answer, our_builds(views, language_rival()))
     code = [Listing("CUDA C++", "cuda", "transpose.cu", CODE)]
     shown = exhibit(*states, rivals=[pair], views=views, code=code)
-    text = fragments(shown)["beside"]
+    text = build_fragments(shown)["beside"]
     plain = html.unescape(re.sub(r"<(?!/?t[rhd])[^>]*>", "", text))
     found = [re.findall(r"<t[hd]\b[^>]*>(.*?)</t[hd]>", one) for one in plain.split("</tr>")]
     return plain, [one for one in found if one]
@@ -235,8 +237,8 @@ def by_arch(found: list[list[str]]) -> list[tuple[str, list[str]]]:
     [("transpose_naive", 6), ("transpose_naive<4>", 6), ("turn", 3), ("naive", 0), ("other", 0)],
 )
 def test_the_lines_are_those_of_the_section_that_defines_it(kernel: str, lines: int) -> None:
-    assert rivals.length([OWN, CODE], kernel) == lines
+    assert rivals.count_lines([OWN, CODE], kernel) == lines
 
 
 def test_without_a_language_of_its_own_there_is_no_such_table() -> None:
-    assert rivals.languages([], [], []) == ""
+    assert rivals.languages_table([], [], []) == ""

@@ -9,21 +9,21 @@ import pytest
 from looking import ARCHS, CASE, view
 from synthetic import case, exhibit, record, result, verified
 
-from warpshelf.look.bound import Done
-from warpshelf.look.kept import Kept, of
-from warpshelf.look.view import summary
+from warpshelf.look.bound import VariantCost
+from warpshelf.look.view import summarize_view
+from warpshelf.look.view_store import StoredView, stored_view
 from warpshelf.render import views
-from warpshelf.render.exhibit import Exhibit
-from warpshelf.render.fragments import fragments
+from warpshelf.render.fragments import build_fragments
+from warpshelf.render.snippet_page import SnippetPage
 
 
-def kept(**changes: object) -> list[Kept]:
+def kept(**changes: object) -> list[StoredView]:
     """Both kernels on each architecture, with changes by variant: `naive={"registers": 40}`."""
     found = []
     for variant in ("naive", "tiled"):
         for arch in ARCHS:
             one = view(variant, arch, **changes.get(variant, {}))  # type: ignore[arg-type]
-            found.append(of(one))
+            found.append(stored_view(one))
     return found
 
 
@@ -36,9 +36,9 @@ def bounds(naive: float, tiled: float) -> dict[str, dict[str, object]]:
     }
 
 
-def shown(one: Exhibit) -> str:
+def shown(one: SnippetPage) -> str:
     """The text of the table, a line for each row, its cells parted by bars."""
-    text = re.sub(r"</t[hd]>", "|", fragments(one)["look"])
+    text = re.sub(r"</t[hd]>", "|", build_fragments(one)["look"])
     text = re.sub(r"</tr>|</summary>|</caption>", "\n", text)
     return html.unescape(re.sub(r"<[^>]*>", "", text))
 
@@ -107,9 +107,9 @@ def test_variants_are_ordered_and_told_apart_only_where_bounds_are(
 def test_a_variant_of_two_kernels_counts_with_both() -> None:
     first, second = kept(**bounds(1000, 4224))[::2]
     again = {**second.view, "variant": "naive"}
-    both = [first, of(again)]
+    both = [first, stored_view(again)]
     sectors = first.view["total"]["sectors"] + second.view["total"]["sectors"]
-    assert views.totals(one.view for one in both) == {"naive": Done(5224, sectors)}
+    assert views.variant_totals(one.view for one in both) == {"naive": VariantCost(5224, sectors)}
 
 
 def test_several_cases_stand_apart() -> None:
@@ -120,18 +120,18 @@ def test_several_cases_stand_apart() -> None:
 
 
 def test_it_is_part_of_the_whole_and_says_where_it_is_missing() -> None:
-    with_views = fragments(exhibit(verified(), views=kept()))
+    with_views = build_fragments(exhibit(verified(), views=kept()))
     assert with_views["look"] in with_views["whole"]
-    without = fragments(exhibit(verified()))
+    without = build_fragments(exhibit(verified()))
     assert "No view of the present code is recorded." in without["look"]
     assert "ws-look" not in without["whole"]
 
 
 def test_each_row_names_its_view_where_that_is_whole() -> None:
     first, *others = kept()
-    slim = first._replace(whole=False, view=summary(first.view))
-    text = fragments(exhibit(views=[slim, *others]))["look"]
+    slim = first._replace(whole=False, view=summarize_view(first.view))
+    text = build_fragments(exhibit(views=[slim, *others]))["look"]
     named = re.findall(r'data-look="softmax/([^"]*)"', text)
     assert sorted(named) == sorted(one.name for one in others)
-    whole = fragments(exhibit(views=kept()))["look"]
+    whole = build_fragments(exhibit(views=kept()))["look"]
     assert text == whole.replace(f' data-look="softmax/{first.name}"', "")

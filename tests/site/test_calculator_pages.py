@@ -11,7 +11,7 @@ import pytest
 import trialcalc
 from conftest import LIST, ROOT, TOPIC, Trial, exhaustive
 
-from warpshelf.core.markup import unmarked
+from warpshelf.core.markup import remove_marks
 from warpshelf.core.project import Project
 from warpshelf.live import form, runtime
 from warpshelf.records import store
@@ -33,7 +33,7 @@ def project(trial: Trial) -> Project:
 
 def packed(project: Project) -> Path:
     """Something in the place of Python for the browser."""
-    place = runtime.folder(project)
+    place = runtime.runtime_dir(project)
     place.mkdir(parents=True)
     (place / "wasm.packed").write_bytes(b"\x1f\x8b\x00")
     (place / runtime.MANIFEST).write_text('{"weight": 5042823}')
@@ -42,7 +42,7 @@ def packed(project: Project) -> Path:
 
 def rendered(project: Project) -> tuple[str, list[str]]:
     """The fragment, and what was found wrong."""
-    findings, _ = rendering.render(project)
+    findings, _ = rendering.render_project(project)
     path = project.fragments / "calculators" / "doubled.md"
     return path.read_text(encoding="utf-8") if path.is_file() else "", list(map(str, findings))
 
@@ -65,7 +65,7 @@ def test_the_defaults_stand_there_with_source_and_test(project: Project) -> None
 
 def test_without_python_the_form_is_shut_and_says_so(project: Project) -> None:
     text, _ = rendered(project)
-    assert "<script" not in unmarked(text) and "data-python" not in text
+    assert "<script" not in remove_marks(text) and "data-python" not in text
     assert text.count("<fieldset disabled>") == 2
     assert "This build has no Python for the browser" in words(text)
     assert list(project.published_runtime.glob("*/*")) == []
@@ -135,10 +135,10 @@ def test_bands_are_of_rows_that_nothing_was_fitted_on() -> None:
         record = {"predictions": rows}
 
     class Shown:
-        def shown(self, *states: str) -> list[type[One]]:
+        def select_states(self, *states: str) -> list[type[One]]:
             return [One]
 
-    found = calculators.bands(Shown())["a"]  # type: ignore[arg-type]
+    found = calculators.error_bands(Shown())["a"]  # type: ignore[arg-type]
     assert found["count"] == 9
     assert found["half"] == pytest.approx(0.05) and found["worst"] == pytest.approx(0.09)
     assert found["most"] == pytest.approx(0.09)
@@ -146,21 +146,21 @@ def test_bands_are_of_rows_that_nothing_was_fitted_on() -> None:
 
 # The project's own.
 
-NAMES = runtime.calculators(Project(ROOT))
+NAMES = runtime.list_calculators(Project(ROOT))
 
 
 @pytest.fixture(scope="module")
-def own() -> dict[str, runtime.Described]:
-    return runtime.ask(Project(ROOT), NAMES)
+def own() -> dict[str, runtime.CalculatorSpec]:
+    return runtime.describe_calculators(Project(ROOT), NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_line_has_a_formula_a_source_and_a_test_that_is_there(
-    name: str, own: dict[str, runtime.Described]
+    name: str, own: dict[str, runtime.CalculatorSpec]
 ) -> None:
     told = own[name]
     assert told.faults == ()
-    record = store.load(Project(ROOT), ROOT / "snippets" / name / "results" / "cpu.json")
+    record = store.load_record(Project(ROOT), ROOT / "snippets" / name / "results" / "cpu.json")
     facts = {
         row["name"] for key in ("facts", "predictions", "goals") for row in record.get(key, ())
     }
@@ -185,7 +185,7 @@ each_asked = pytest.mark.parametrize(
 def test_whatever_a_form_takes_is_answered_or_refused_in_a_line(name: str) -> None:
     answered = 0
     for given in trialcalc.extremes(name):
-        told = form.respond({"id": name, "configurations": [given]})
+        told = form.answer_question({"id": name, "configurations": [given]})
         answered += "answer" in told
         for error in told.get("errors", ()):
             assert 10 < len(error["line"]) < 300, given
@@ -195,7 +195,7 @@ def test_whatever_a_form_takes_is_answered_or_refused_in_a_line(name: str) -> No
 PASTED = [
     (name, one["name"])
     for name in NAMES
-    for one in form.calculator(name).INPUTS
+    for one in form.load_calculator(name).INPUTS
     if one["kind"] == "config"
 ]
 
@@ -203,10 +203,10 @@ PASTED = [
 @pytest.mark.parametrize(("name", "field"), PASTED)
 def test_a_pasted_configuration_is_taken_and_its_unknown_field_named(name: str, field: str) -> None:
     [text] = trialcalc.configs("gemma-2-9b")
-    told = form.respond({"id": name, "configurations": [{field: text}]})
+    told = form.answer_question({"id": name, "configurations": [{field: text}]})
     assert "made_up_field" in unescape(told["details"])
-    assert told["answer"] != form.respond({"id": name, "configurations": [{}]})["answer"]
-    [error] = form.respond({"id": name, "configurations": [{field: "{"}]})["errors"]
+    assert told["answer"] != form.answer_question({"id": name, "configurations": [{}]})["answer"]
+    [error] = form.answer_question({"id": name, "configurations": [{field: "{"}]})["errors"]
     assert error["line"] and "\n" not in error["line"]
 
 

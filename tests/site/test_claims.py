@@ -11,11 +11,11 @@ from synthetic import record
 
 from warpshelf.contract import snippet
 from warpshelf.contract.snippet import Snippet
-from warpshelf.core.files import dump
+from warpshelf.core.files import dump_json
 from warpshelf.core.project import Project
 from warpshelf.readings import model
 from warpshelf.records import ledger
-from warpshelf.site import exhibits, inspection
+from warpshelf.site import build_snippet_pages, inspection
 
 FIGURE = """\
 - figure: 2.5
@@ -35,10 +35,10 @@ def sound(trial: Trial) -> Snippet:
     project = Project(trial.root)
     trial.page(f"{TOPIC}.yml", LIST)
     trial.page(f"{TOPIC}.md", f'# Products\n\n--8<-- "readings/{TOPIC}.md"\n')
-    one = snippet.read(project, trial.snippet("sound", sound_snippet()).parent)
+    one = snippet.read_snippet(project, trial.snippet("sound", sound_snippet()).parent)
     one.results.mkdir()
     found = record(0, snippet="sound", digest=one.digest)
-    (one.results / "cpu.json").write_text(dump(found))
+    (one.results / "cpu.json").write_text(dump_json(found))
     return one
 
 
@@ -50,22 +50,24 @@ def state(one: Snippet, text: str) -> Path:
 
 def faults(one: Snippet, text: str) -> list[str]:
     state(one, text)
-    shelf = model.load(one.project.root)
-    return [str(finding) for finding in exhibits.check_claims(one, shelf)]
+    shelf = model.load_shelf(one.project.root)
+    return [str(finding) for finding in build_snippet_pages.check_claims(one, shelf)]
 
 
 def test_a_sound_figure_is_shown_with_the_reading_that_states_it(sound: Snippet) -> None:
     assert faults(sound, FIGURE) == []
-    shelf = model.load(sound.project.root)
+    shelf = model.load_shelf(sound.project.root)
     targets = {"a-paper": shelf.readings["a-paper"].target}
-    shown, findings = exhibits.exhibit(sound, shelf, targets, ledger.load(sound.project))
+    shown, findings = build_snippet_pages.build_snippet_page(
+        sound, shelf, targets, ledger.load_ledger(sound.project)
+    )
     [claim] = shown.reported
     assert findings == []
     assert claim.source == ("A paper on products", f"/{TOPIC}.md#reading-a-paper")
     assert claim.url == "https://example.org/products"
     address = "https://example.org/here"
     state(sound, f"{FIGURE}  url: {address}\n")
-    [claim] = exhibits.claims(sound, shelf, targets)[0]
+    [claim] = build_snippet_pages.load_claims(sound, shelf, targets)[0]
     assert claim.url == address
 
 
@@ -97,7 +99,7 @@ def test_a_case_that_fits_several_is_said(sound: Snippet) -> None:
     due = record(0)["due"]
     timed = {**due[0], "case": {"m": 4096, "n": 2}, "timed": True}
     found = record(0, snippet="sound", digest=sound.digest)
-    path.write_text(dump(found | {"due": [timed, {**timed, "case": {"m": 4096, "n": 3}}]}))
+    path.write_text(dump_json(found | {"due": [timed, {**timed, "case": {"m": 4096, "n": 3}}]}))
     [line] = faults(sound, FIGURE)
     assert "case fits 2 of the 2 timed cases, not one" in line
 
@@ -116,13 +118,13 @@ def test_it_changes_no_digest_and_leaves_the_records_current(sound: Snippet) -> 
     before = sound.digest
     state(sound, FIGURE)
     project = sound.project
-    again = snippet.read(project, sound.folder)
+    again = snippet.read_snippet(project, sound.folder)
     assert again.digest == before
-    [found] = exhibits.states(again, ledger.load(project))[0]
+    [found] = build_snippet_pages.snippet_states(again, ledger.load_ledger(project))[0]
     assert found.state == "verified"
 
 
 def test_the_check_of_a_project_reads_the_figures(sound: Snippet) -> None:
     state(sound, FIGURE.replace("TB/s", "TB"))
-    said = [str(finding) for finding in inspection.check(sound.project)]
+    said = [str(finding) for finding in inspection.check_project(sound.project)]
     assert any(line.startswith("snippets/sound/reported.yml:2: unit is 'TB'") for line in said)

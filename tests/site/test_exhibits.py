@@ -12,14 +12,14 @@ from synthetic import compiled, record
 from warpshelf.contract import snippet
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core import pages
-from warpshelf.core.files import dump
+from warpshelf.core.files import dump_json
 from warpshelf.core.project import Project
 from warpshelf.readings.model import Shelf
 from warpshelf.records import ledger
 from warpshelf.records.ledger import Ledger
 from warpshelf.render import listings
-from warpshelf.render.fragments import fragments
-from warpshelf.site import exhibits
+from warpshelf.render.fragments import build_fragments
+from warpshelf.site import build_snippet_pages
 
 SLUG = "imaginary-g9-80gb"
 
@@ -27,7 +27,7 @@ SLUG = "imaginary-g9-80gb"
 @pytest.fixture
 def sound(trial: Trial) -> Snippet:
     project = Project(trial.root)
-    return snippet.read(project, trial.snippet("sound", sound_snippet()).parent)
+    return snippet.read_snippet(project, trial.snippet("sound", sound_snippet()).parent)
 
 
 def made(one: Snippet, gpus: int = 1, **more: object) -> dict:
@@ -37,24 +37,26 @@ def made(one: Snippet, gpus: int = 1, **more: object) -> dict:
 
 def put(one: Snippet, found: dict) -> None:
     one.results.mkdir(exist_ok=True)
-    (one.results / f"{found['machine']['slug']}.json").write_text(dump(found))
+    (one.results / f"{found['machine']['slug']}.json").write_text(dump_json(found))
 
 
 def known(one: Snippet) -> dict[str, str]:
     """The state by machine, with nothing found wrong."""
-    states, findings = exhibits.states(one, ledger.load(one.project))
+    states, findings = build_snippet_pages.snippet_states(one, ledger.load_ledger(one.project))
     assert findings == []
     return {state.machine: state.state for state in states}
 
 
 def test_a_current_gpu_record_is_measured(sound: Snippet) -> None:
-    state = exhibits.state_of(sound, SLUG, made(sound), Ledger(sound.project))
+    state = build_snippet_pages.machine_state(sound, SLUG, made(sound), Ledger(sound.project))
     assert (state.state, state.machine) == ("measured", SLUG)
 
 
 def test_a_current_cpu_record_is_verified(sound: Snippet) -> None:
     for more in ({}, {"cases": [], "facts": [{"name": "a"}]}):
-        state = exhibits.state_of(sound, "cpu", made(sound, 0, **more), Ledger(sound.project))
+        state = build_snippet_pages.machine_state(
+            sound, "cpu", made(sound, 0, **more), Ledger(sound.project)
+        )
         assert (state.state, state.machine) == ("verified", "cpu")
 
 
@@ -68,8 +70,8 @@ def test_a_page_says_what_this_checkout_did_beside_the_record(
 ) -> None:
     put(sound, made(sound, 0))
     book = Ledger(sound.project)
-    book.note("sound", "cpu", code or sound.digest, None, demo_alone=demo_alone)
-    drawn = fragments(exhibits.exhibit(sound, Shelf(), {}, book)[0])
+    book.save_verdict("sound", "cpu", code or sound.digest, None, demo_alone=demo_alone)
+    drawn = build_fragments(build_snippet_pages.build_snippet_page(sound, Shelf(), {}, book)[0])
     origin = f"CPU, 6 May 2031, commit abc1234{said}"
     assert f"Checked on {origin}</summary>" in unescape(drawn["provenance"])
     assert f"({origin})" in unescape(drawn["output"])
@@ -82,7 +84,7 @@ def test_a_cpu_record_of_which_nothing_ran_is_compiled_only(sound: Snippet) -> N
     skips = [{"what": name, "reason": "no host"} for name in ("product", "other")]
     skips.append({"what": "third", "reason": "no clusters"})
     found = made(sound, 0, cases=cases, skips=skips, compiled=[compiled("sm_90")])
-    state = exhibits.state_of(sound, SLUG, found, Ledger(sound.project))
+    state = build_snippet_pages.machine_state(sound, SLUG, found, Ledger(sound.project))
     assert (state.state, state.reason) == ("compiled", "no host; no clusters")
 
 
@@ -90,20 +92,23 @@ def test_a_cpu_record_of_which_nothing_ran_is_compiled_only(sound: Snippet) -> N
 def test_a_record_of_other_code_is_stale(sound: Snippet, gpus: int) -> None:
     found = made(sound, gpus)
     sound.path.write_text(sound.path.read_text().replace("eye(2)", "eye(3)"))
-    changed = snippet.read(sound.project, sound.folder)
-    assert exhibits.state_of(changed, SLUG, found, Ledger(sound.project)).state == "stale"
+    changed = snippet.read_snippet(sound.project, sound.folder)
+    assert (
+        build_snippet_pages.machine_state(changed, SLUG, found, Ledger(sound.project)).state
+        == "stale"
+    )
 
 
 def test_a_failure_of_the_present_code_here_goes_before_its_record(sound: Snippet) -> None:
     book = Ledger(sound.project)
-    book.note("sound", SLUG, sound.digest, "sound.py: NaN")
-    state = exhibits.state_of(sound, SLUG, made(sound), book)
+    book.save_verdict("sound", SLUG, sound.digest, "sound.py: NaN")
+    state = build_snippet_pages.machine_state(sound, SLUG, made(sound), book)
     assert (state.state, state.reason) == ("failed", "sound.py: NaN")
-    assert exhibits.state_of(sound, "cpu", made(sound, 0), book).state == "verified"
-    book.note("sound", SLUG, sound.digest, None)
-    assert exhibits.state_of(sound, SLUG, made(sound), book).state == "measured"
-    book.note("sound", SLUG, "sha256:" + "0" * 64, "of other code")
-    assert exhibits.state_of(sound, SLUG, made(sound), book).state == "measured"
+    assert build_snippet_pages.machine_state(sound, "cpu", made(sound, 0), book).state == "verified"
+    book.save_verdict("sound", SLUG, sound.digest, None)
+    assert build_snippet_pages.machine_state(sound, SLUG, made(sound), book).state == "measured"
+    book.save_verdict("sound", SLUG, "sha256:" + "0" * 64, "of other code")
+    assert build_snippet_pages.machine_state(sound, SLUG, made(sound), book).state == "measured"
 
 
 def test_without_records_it_is_not_measured(sound: Snippet) -> None:
@@ -112,8 +117,8 @@ def test_without_records_it_is_not_measured(sound: Snippet) -> None:
 
 def test_why_it_is_not_measured_on_a_cpu_is_told(trial: Trial) -> None:
     text = sound_snippet().replace('{"seconds": 20}', '{"cpu": "clusters need a GPU"}')
-    one = snippet.read(Project(trial.root), trial.snippet("sound", text).parent)
-    [state], _ = exhibits.states(one, Ledger(one.project))
+    one = snippet.read_snippet(Project(trial.root), trial.snippet("sound", text).parent)
+    [state], _ = build_snippet_pages.snippet_states(one, Ledger(one.project))
     assert (state.state, state.reason) == ("not measured", "clusters need a GPU")
 
 
@@ -126,7 +131,7 @@ def test_every_machine_has_its_state(sound: Snippet) -> None:
 
 
 def test_a_failure_without_a_record_is_known(sound: Snippet) -> None:
-    ledger.load(sound.project).note("sound", "cpu", sound.digest, "NaN")
+    ledger.load_ledger(sound.project).save_verdict("sound", "cpu", sound.digest, "NaN")
     assert known(sound) == {"cpu": "failed"}
 
 
@@ -134,7 +139,7 @@ def test_a_damaged_record_is_told_and_shown_nowhere(sound: Snippet) -> None:
     put(sound, made(sound))
     path = sound.results / f"{SLUG}.json"
     path.write_text(path.read_text()[:-9])
-    states, findings = exhibits.states(sound, Ledger(sound.project))
+    states, findings = build_snippet_pages.snippet_states(sound, Ledger(sound.project))
     assert [(state.machine, state.state) for state in states] == [("cpu", "not measured")]
     assert [finding.path for finding in findings] == [f"snippets/sound/results/{SLUG}.json"]
 
@@ -143,30 +148,34 @@ def test_a_broken_snippet_publishes_nothing(sound: Snippet) -> None:
     found = made(sound, 0, demo="never to be seen\n")
     put(sound, found)
     sound.path.write_text(sound.path.read_text().replace("def demo", "def shown"))
-    broken = snippet.read(sound.project, sound.folder)
-    exhibit, findings = exhibits.exhibit(broken, Shelf(), {}, Ledger(sound.project))
+    broken = snippet.read_snippet(sound.project, sound.folder)
+    exhibit, findings = build_snippet_pages.build_snippet_page(
+        broken, Shelf(), {}, Ledger(sound.project)
+    )
     assert [finding.what for finding in findings] == ["demo is missing"]
     assert exhibit.code == []
     assert [(state.state, state.record) for state in exhibit.states] == [("failed", None)]
-    for text in fragments(exhibit).values():
+    for text in build_fragments(exhibit).values():
         assert "never to be seen" not in text and "torch.matmul" not in text
 
 
 def test_the_code_has_the_kernels_language_first(sound: Snippet) -> None:
-    assert [row[:3] for row in exhibits.code(sound)] == [("Python", "python", "sound.py")]
+    assert [row[:3] for row in build_snippet_pages.code_listings(sound)] == [
+        ("Python", "python", "sound.py")
+    ]
     (sound.folder / "sound.cu").write_text("__global__ void f() {}\n")
-    rows = exhibits.code(sound)
+    rows = build_snippet_pages.code_listings(sound)
     assert [row[0] for row in rows] == ["CUDA C++", "Python"]
     assert rows[0][:4] == ("CUDA C++", "cuda", "sound.cu", "__global__ void f() {}\n")
     assert "](/sources/sound/sound.cu){ download=sound.cu }" in rows[0].ways
     text = sound.path.read_text()
     sound.path.write_text(text.replace("import torch\n", "import torch\nimport triton\n"))
-    both = snippet.read(sound.project, sound.folder)
-    assert [row[0] for row in exhibits.code(both)] == ["Triton", "CUDA C++"]
+    both = snippet.read_snippet(sound.project, sound.folder)
+    assert [row[0] for row in build_snippet_pages.code_listings(both)] == ["Triton", "CUDA C++"]
 
 
 def test_a_source_that_is_no_reading_is_named_without_a_link(sound: Snippet) -> None:
-    exhibit, _ = exhibits.exhibit(sound, Shelf(), {}, Ledger(sound.project))
+    exhibit, _ = build_snippet_pages.build_snippet_page(sound, Shelf(), {}, Ledger(sound.project))
     assert exhibit.sources == [("none", None)]
 
 
@@ -174,12 +183,12 @@ def test_no_page_shows_a_section_twice() -> None:
     """What a page quotes stands open no more below it: there it includes `folded.md`."""
     twice, seen = [], 0
     project = Project(ROOT)
-    ones = {one.id: one for one in snippet.discover(project)}
-    for page in pages.load(project)[0].values():
+    ones = {one.id: one for one in snippet.discover_snippets(project)}
+    for page in pages.load_pages(project)[0].values():
         wholes = re.findall(r'^\s*--8<-- "(\w+)/whole\.md"', page.text, re.M)
         for one in (ones[name] for name in wholes):
-            for item in exhibits.code(one):
-                opened = f"{one.id}/{item.name}:{listings.opening(item.text, one.kind)}"
+            for item in build_snippet_pages.code_listings(one):
+                opened = f"{one.id}/{item.name}:{listings.open_section(item.text, one.kind)}"
                 twice += [f"{page.where}: {opened}"] if f'"{opened}"' in page.text else []
                 seen += 1
     assert twice == [] and seen > 20
@@ -191,7 +200,7 @@ def test_pages_are_found_by_what_they_embed(trial: Trial) -> None:
     trial.page("d.md", '--8<-- "both/whole.md"\n\n;--8<-- "escaped/whole.md"\n')
     trial.page("e.md", 'Write `--8<-- "inline/whole.md"`.\n\n--8<-- "unknown/whole.md"\n')
     ids = ("part", "both", "idea", "escaped", "inline", "nowhere")
-    assert exhibits.pages(pages.load(Project(trial.root))[0], ids) == {
+    assert build_snippet_pages.snippet_links(pages.load_pages(Project(trial.root))[0], ids) == {
         "part": "/a.md",
         "both": "/b/c.md#snippet-both",
         "idea": "/b/c.md#snippet-idea",

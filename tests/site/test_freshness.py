@@ -29,7 +29,7 @@ def shelf(trial: Trial) -> Trial:
     trial.snippet("sound", sound_snippet().replace("Source  none", "Source  a-paper"))
     trial.page(f"{TOPIC}.yml", LIST)
     trial.page(f"{TOPIC}.md", f'# P\n\n--8<-- "readings/{TOPIC}.md"\n\n--8<-- "sound/whole.md"\n')
-    build.render(Project(trial.root))
+    build.update_fragments(Project(trial.root))
     return trial
 
 
@@ -37,13 +37,13 @@ def shelf(trial: Trial) -> Trial:
 def count(monkeypatch: pytest.MonkeyPatch) -> list[Project]:
     """The projects rendered from now on."""
     seen: list[Project] = []
-    real = rendering.render
+    real = rendering.render_project
 
     def render(project: Project) -> object:
         seen.append(project)
         return real(project)
 
-    monkeypatch.setattr(rendering, "render", render)
+    monkeypatch.setattr(rendering, "render_project", render)
     return seen
 
 
@@ -98,12 +98,12 @@ CHANGES = {
 def test_whatever_changes_is_rendered(
     shelf: Trial, count: list[Project], change: Callable[[Trial], None]
 ) -> None:
-    assert build.render(Project(shelf.root)).changed == 0
+    assert build.update_fragments(Project(shelf.root)).changed == 0
     assert count == []
     change(shelf)
-    first = build.render(Project(shelf.root))
+    first = build.update_fragments(Project(shelf.root))
     assert len(count) == 1
-    again = build.render(Project(shelf.root))
+    again = build.update_fragments(Project(shelf.root))
     assert len(count) == 1 and again.findings == first.findings
 
 
@@ -114,25 +114,25 @@ def test_other_versions_of_a_record_are_rendered(trial: Trial, count: list[Proje
     first = repository.made(times(1), date="2031-01-01T00:00:00Z")
     last = repository.made(times(2), date="2032-01-01T00:00:00Z")
     repository.put(last)
-    build.render(repository.project)
-    assert build.render(repository.project).changed == 0 and len(count) == 1
+    build.update_fragments(repository.project)
+    assert build.update_fragments(repository.project).changed == 0 and len(count) == 1
     for found in (first, last):
         repository.put(found)
         repository.commit()
     whole = repository.project.fragments / "sound" / "whole.md"
     assert "Over time" not in whole.read_text()
-    build.render(repository.project)
+    build.update_fragments(repository.project)
     assert len(count) == 2 and "Over time" in whole.read_text()
     (trial.root / "other").write_text("a commit of something else")
     repository.commit()
-    assert build.render(repository.project).changed == 0 and len(count) == 2
+    assert build.update_fragments(repository.project).changed == 0 and len(count) == 2
 
 
 def test_a_note_of_other_findings_is_no_proof(shelf: Trial, count: list[Project]) -> None:
     """A note made by hand for other sources is as good as none."""
     note = json.loads((shelf.root / NOTE).read_text())
     (shelf.root / NOTE).write_text(json.dumps({**note, "inputs": "0" * 64}))
-    assert build.render(Project(shelf.root)).findings == [] and len(count) == 1
+    assert build.update_fragments(Project(shelf.root)).findings == [] and len(count) == 1
 
 
 def test_findings_are_said_again(shelf: Trial, count: list[Project]) -> None:
@@ -146,11 +146,13 @@ def test_a_check_is_repeated_only_where_something_changed(
     shelf: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count = []
-    real = inspection.report
-    monkeypatch.setattr(inspection, "report", lambda project: count.append(0) or real(project))
+    real = inspection.inspect_project
+    monkeypatch.setattr(
+        inspection, "inspect_project", lambda project: count.append(0) or real(project)
+    )
     project = Project(shelf.root)
-    first = freshness.check(project)
-    assert freshness.check(project) == first and len(count) == 1
+    first = freshness.cached_check(project)
+    assert freshness.cached_check(project) == first and len(count) == 1
     changes = (
         edit(f"docs/{TOPIC}.yml", "kind: paper", "kind: papier"),
         edit("snippets/sound/sound.py", '"""', '"""More. '),
@@ -163,15 +165,15 @@ def test_a_check_is_repeated_only_where_something_changed(
     )
     for number, change in enumerate(changes, 2):
         change(shelf)
-        found = freshness.check(project)
+        found = freshness.cached_check(project)
         assert len(count) == number
-        assert freshness.check(project) == found and len(count) == number
-        assert found[0] == inspection.check(project)
+        assert freshness.cached_check(project) == found and len(count) == number
+        assert found[0] == inspection.check_project(project)
         count.pop()
     assert any("kind is 'papier'" in finding.what for finding in found[0])
 
 
-@pytest.mark.parametrize("command", [rendering.render, inspection.check])
+@pytest.mark.parametrize("command", [rendering.render_project, inspection.check_project])
 def test_each_page_is_read_once(
     shelf: Trial, monkeypatch: pytest.MonkeyPatch, command: Callable[[Project], object]
 ) -> None:

@@ -18,8 +18,8 @@ from warpshelf.core import pages
 from warpshelf.core.project import Project
 from warpshelf.records import ledger
 from warpshelf.render import results
-from warpshelf.render.exhibit import Exhibit
-from warpshelf.site import exhibits, home
+from warpshelf.render.snippet_page import SnippetPage
+from warpshelf.site import build_snippet_pages, home
 
 DENIAL = "No GPU has been measured yet"
 # Pages that speak of this project's own results; what others measured is told on the topic pages.
@@ -79,12 +79,12 @@ def test_what_is_no_claim_is_none(text: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def shown() -> list[Exhibit]:
+def shown() -> list[SnippetPage]:
     """The snippets of this repository with their committed records; no checkout's own failures."""
     project = Project(ROOT)
     found = []
-    for one in snippet.discover(project):
-        states, _ = exhibits.states(one, ledger.Ledger(project))
+    for one in snippet.discover_snippets(project):
+        states, _ = build_snippet_pages.snippet_states(one, ledger.Ledger(project))
         found.append(exhibit(*states, id=one.id, kind=one.kind))
     return found
 
@@ -93,9 +93,11 @@ def sources() -> list[Path]:
     return sorted({path for pattern in OURS for path in ROOT.glob(pattern)})
 
 
-def test_the_readme_and_our_pages_claim_no_result_that_is_not_there(shown: list[Exhibit]) -> None:
+def test_the_readme_and_our_pages_claim_no_result_that_is_not_there(
+    shown: list[SnippetPage],
+) -> None:
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    if results.tally(shown).gpus:
+    if results.count_snippets(shown).gpus:
         assert DENIAL not in readme, "a GPU has been measured: say so in README.md"
         return
     assert DENIAL in readme
@@ -106,7 +108,7 @@ def test_the_readme_and_our_pages_claim_no_result_that_is_not_there(shown: list[
 
 def test_no_page_has_typed_what_is_computed() -> None:
     """It would go on denying results after the first one."""
-    written, _ = pages.load(Project(ROOT))
+    written, _ = pages.load_pages(Project(ROOT))
     typed = re.compile(
         r"no (?:GPU|kernel|snippet)(?: here)? (?:has|have) (?:yet )?been (?:measured|timed)|"
         r"no (?:time|record of a GPU) is (?:recorded|there)",
@@ -120,15 +122,20 @@ def test_no_page_has_typed_what_is_computed() -> None:
             assert f'--8<-- "{piece}.md"' in written[where].text
 
 
-def test_the_home_page_and_the_numbers_follow_the_records(shown: list[Exhibit]) -> None:
+def test_the_home_page_and_the_numbers_follow_the_records(shown: list[SnippetPage]) -> None:
     without, with_one = [exhibit(verified())], [exhibit(measured(), verified())]
-    assert "no GPU has been measured yet" in home.machines(without)
-    assert "hand in the first" in home.invitation(without)
-    for piece in (home.machines, home.invitation, results.note, results.summary):
+    assert "no GPU has been measured yet" in home.render_machines(without)
+    assert "hand in the first" in home.render_invitation(without)
+    for piece in (
+        home.render_machines,
+        home.render_invitation,
+        results.gpu_note,
+        results.render_counts,
+    ):
         assert "no gpu has" not in piece(with_one).lower()
         assert "yet" not in piece(with_one) and "first" not in piece(with_one)
-    for piece in (home.machines, results.note, results.summary):
+    for piece in (home.render_machines, results.gpu_note, results.render_counts):
         assert "Imaginary G9 80GB" in piece(with_one)
-    ours = results.tally(shown)
-    assert bool(ours.gpus) != ("no GPU has been measured yet" in home.machines(shown))
+    ours = results.count_snippets(shown)
+    assert bool(ours.gpus) != ("no GPU has been measured yet" in home.render_machines(shown))
     assert ours.measured + ours.checked + ours.compiled + ours.nothing == ours.snippets

@@ -15,9 +15,9 @@ from conftest import LIST, ROOT, TOPIC, Trial, sound_snippet
 from synthetic import grids, honest, record, timelines
 
 from warpshelf.contract import snippet
-from warpshelf.core.files import dump
+from warpshelf.core.files import dump_json
 from warpshelf.core.project import Project
-from warpshelf.readings import editors
+from warpshelf.readings import editor_schema
 from warpshelf.site import build, inspection
 
 PAGE = f"""\
@@ -43,13 +43,13 @@ See [home](../index.md), [the same](/index.md#trial), [elsewhere](https://exampl
 def put(trial: Trial, found: dict, name: str = "cpu.json") -> Path:
     path = trial.root / "snippets" / "sound" / "results" / name
     path.parent.mkdir(exist_ok=True)
-    path.write_text(dump(found))
+    path.write_text(dump_json(found))
     return path
 
 
 def cpu_record(trial: Trial) -> dict:
     project = Project(trial.root)
-    digest = snippet.read(project, project.snippets / "sound").digest
+    digest = snippet.read_snippet(project, project.snippets / "sound").digest
     found = honest(record(0, snippet="sound", digest=digest))
     del found["targets"]  # nothing was executed for any, so it has no views
     return found
@@ -94,13 +94,13 @@ def test_a_picture_stands_until_its_record_is_stale(shelf: Trial, kind: str, nam
     put(shelf, cpu_record(shelf) | {"timelines": timelines(), "grids": grids()})
     shelf.page("index.md", f'# Trial\n\n--8<-- "sound/{kind}/{name}.md"\n')
     assert shelf.shelf("check").returncode == 0
-    assert build.render(Project(shelf.root)).findings == []
+    assert build.update_fragments(Project(shelf.root)).findings == []
     fragment = shelf.root / f"build/fragments/sound/{kind}/{name}.md"
     assert "<svg" in fragment.read_text()
     stale(shelf)
     [line] = shelf.shelf("check").stderr.splitlines()
     assert "is stale" in line
-    build.render(Project(shelf.root))
+    build.update_fragments(Project(shelf.root))
     assert "is withheld" in fragment.read_text() and "<svg" not in fragment.read_text()
 
 
@@ -200,7 +200,9 @@ def timeline_of_no_snippet(trial: Trial) -> None:
 
 
 def old_schema(trial: Trial) -> None:
-    trial.page("assets/readings.schema.json", editors.text().replace("draft-07", "draft-04"))
+    trial.page(
+        "assets/readings.schema.json", editor_schema.schema_text().replace("draft-07", "draft-04")
+    )
 
 
 def lost_schema(trial: Trial) -> None:
@@ -306,7 +308,7 @@ def test_the_repository_itself_is_well() -> None:
     started = time.process_time()
     found = [
         str(finding)
-        for finding in inspection.check(Project(ROOT))
+        for finding in inspection.check_project(Project(ROOT))
         if not finding.what.startswith(("is stale", "has no record"))
     ]
     assert found == []

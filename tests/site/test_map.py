@@ -38,8 +38,10 @@ def test_the_map_shows_every_room_on_its_layer(page: str) -> None:
 
 
 def test_every_room_has_its_modules_in_the_reference() -> None:
-    text = reference.rooms(ROOT / "scripts" / "warpshelf")
+    text = reference.render_reference(ROOT / "scripts" / "warpshelf")
     assert set(re.findall(r"^## \S+ \{ #(\w+) \.doc-heading \}$", text, re.M)) == ROOMS
     assert "<summary><code>rendering</code>: The fragments&#58; all that pages include" in text
-    assert "<li><code>render</code>: Write every fragment and every published record&#59;" in text
+    assert (
+        "<li><code>render_project</code>: Write every fragment and every published record" in text
+    )
     assert "_mirror" not in text and "_&#95;mirror" not in text

@@ -26,9 +26,9 @@ from synthetic import record
 
 from warpshelf.contract import snippet
 from warpshelf.core import files as files_of
-from warpshelf.core.files import dump, write_atomically
+from warpshelf.core.files import dump_json, write_atomically
 from warpshelf.core.project import Project
-from warpshelf.look import kept
+from warpshelf.look import view_store
 from warpshelf.site import build, serve
 
 PAGE = f"""\
@@ -62,10 +62,10 @@ def project(trial: Trial) -> Project:
 
 def put(trial: Trial, gpus: int = 1, **more: object) -> None:
     """Lay down a record, of the present code unless `more` says otherwise."""
-    one = snippet.read(project(trial), trial.root / "snippets" / "sound")
+    one = snippet.read_snippet(project(trial), trial.root / "snippets" / "sound")
     found = record(gpus, **{"snippet": "sound", "digest": one.digest, **more})
     one.results.mkdir(exist_ok=True)
-    (one.results / f"{found['machine']['slug']}.json").write_text(dump(found))
+    (one.results / f"{found['machine']['slug']}.json").write_text(dump_json(found))
 
 
 def files(trial: Trial) -> dict[str, int]:
@@ -85,21 +85,21 @@ def text_of(html: str) -> str:
 
 def test_a_second_rendering_writes_nothing(shelf: Trial) -> None:
     put(shelf)
-    first = build.render(project(shelf))
+    first = build.update_fragments(project(shelf))
     before = files(shelf)
     assert first.findings == [] and first.changed == len(before) > 12
-    assert build.render(project(shelf)).changed == 0
+    assert build.update_fragments(project(shelf)).changed == 0
     assert files(shelf) == before
 
 
 def test_what_is_no_longer_due_is_removed(shelf: Trial) -> None:
     put(shelf)
     other = shelf.snippet("other", sound_snippet())
-    build.render(project(shelf))
+    build.update_fragments(project(shelf))
     kept = {name for name in files(shelf) if "/other/" not in name}
     assert kept < files(shelf).keys()
     shutil.rmtree(other.parent)
-    assert build.render(project(shelf)).changed >= 11
+    assert build.update_fragments(project(shelf)).changed >= 11
     assert files(shelf).keys() == kept
     assert not (shelf.root / "build" / "fragments" / "other").exists()
 
@@ -108,7 +108,7 @@ def test_only_current_records_are_published(shelf: Trial) -> None:
     put(shelf)
     put(shelf, 0)
     put(shelf, slug="older-g8", digest="sha256:" + "0" * 64)
-    build.render(project(shelf))
+    build.update_fragments(project(shelf))
     published = shelf.root / "docs" / "records" / "sound"
     assert sorted(path.name for path in published.iterdir()) == [
         "cpu.json",
@@ -121,22 +121,24 @@ def test_only_current_records_are_published(shelf: Trial) -> None:
 
 
 def test_current_views_are_published_one_by_one_and_compressed(shelf: Trial) -> None:
-    one = snippet.read(project(shelf), shelf.root / "snippets" / "sound")
+    one = snippet.read_snippet(project(shelf), shelf.root / "snippets" / "sound")
     made = [view(variant, snippet="sound", source=[]) for variant in ("naive", "tiled")]
-    kept.write(one, [*made, view("tiled", "sm_80")])
-    assert build.render(project(shelf)).findings == []
+    view_store.write_views(one, [*made, view("tiled", "sm_80")])
+    assert build.update_fragments(project(shelf)).findings == []
     published = {path.name: path for path in (shelf.root / "docs/views/sound").iterdir()}
     assert sorted(published) == [
         "naive.transpose-naive.sm_90.json.gz",
         "tiled.transpose-tiled.sm_90.json.gz",
     ]
-    assert {name: path.read_bytes() for name, path in published.items()} == kept.pages(one)[0]
+    assert {name: path.read_bytes() for name, path in published.items()} == view_store.page_files(
+        one
+    )[0]
     whole = (shelf.root / "build/fragments/sound/whole.md").read_text()
     assert 'data-look="sound/tiled.transpose-tiled.sm_90"' in whole
-    section = files_of.sections(one.results / kept.PACK)["views"]
+    section = files_of.read_sections(one.results / view_store.PACK)["views"]
     section["views"][0]["ptx"]["text"] = ""
-    (one.results / kept.PACK).write_bytes(files_of.packed({"views": section}))
-    [finding] = build.render(project(shelf)).findings
+    (one.results / view_store.PACK).write_bytes(files_of.pack_json({"views": section}))
+    [finding] = build.update_fragments(project(shelf)).findings
     assert finding.path.endswith("results/cpu.xz") and "lists of ptx" in finding.what
     assert len(list((shelf.root / "docs/views/sound").iterdir())) == 1
 
@@ -144,24 +146,24 @@ def test_current_views_are_published_one_by_one_and_compressed(shelf: Trial) -> 
 def test_a_trace_beside_a_snippet_is_published_as_it_is(shelf: Trial) -> None:
     kept = shelf.root / "snippets/sound/one.trace.json"
     kept.write_text('{"traceEvents": [\n{"name": "é"}\n]}\n', encoding="utf-8")
-    build.render(project(shelf))
+    build.update_fragments(project(shelf))
     published = shelf.root / "docs/sources/sound/one.trace.json"
     assert published.read_bytes() == kept.read_bytes()
     kept.unlink()
-    build.render(project(shelf))
+    build.update_fragments(project(shelf))
     assert not published.exists() and (shelf.root / "docs/sources/sound/sound.py").exists()
 
 
 def test_a_changed_source_withdraws_what_was_published(shelf: Trial) -> None:
     put(shelf)
-    one = snippet.read(project(shelf), shelf.root / "snippets" / "sound")
-    kept.write(one, [view(snippet="sound")])
-    build.render(project(shelf))
+    one = snippet.read_snippet(project(shelf), shelf.root / "snippets" / "sound")
+    view_store.write_views(one, [view(snippet="sound")])
+    build.update_fragments(project(shelf))
     assert (shelf.root / "docs" / "views" / "sound").is_dir()
     whole = shelf.root / "build/fragments/sound/whole.md"
     assert "row sums" in whole.read_text()
     shelf.snippet("sound", sound_snippet().replace("eye(2)", "eye(3)"))
-    build.render(project(shelf))
+    build.update_fragments(project(shelf))
     assert not (shelf.root / "docs" / "records" / "sound").exists()
     assert not (shelf.root / "docs" / "views" / "sound").exists()
     assert "row sums" not in whole.read_text() and "withheld" in whole.read_text()
@@ -199,7 +201,7 @@ def test_a_folder_that_is_no_snippet_costs_nothing_else(shelf: Trial) -> None:
 
 def test_the_reference_names_sound_snippets_and_all_modules(shelf: Trial) -> None:
     shelf.snippet("broken", "x = (\n")
-    build.render(project(shelf))
+    build.update_fragments(project(shelf))
     folder = shelf.root / "build/fragments/reference"
     sorts = {path.stem: path.read_text() for path in (folder / "snippets").iterdir()}
     assert sorts.pop("triton") == "::: sound\n"
@@ -282,11 +284,11 @@ def test_prose_waits_until_its_page_is_shown(shelf: Trial) -> None:
 def test_a_half_saved_file_ends_no_watching(
     shelf: Trial, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(_: Project) -> build.Rendered:
+    def fail(_: Project) -> build.RenderResult:
         raise FileNotFoundError("gone while it was read")
 
-    monkeypatch.setattr(build, "render", fail)
-    serve.Watcher(project(shelf)).take_up({shelf.root / f"docs/{TOPIC}.yml"})
+    monkeypatch.setattr(build, "update_fragments", fail)
+    serve.Watcher(project(shelf)).handle_changes({shelf.root / f"docs/{TOPIC}.yml"})
     assert capsys.readouterr().err == "not rendered: gone while it was read\n"
 
 

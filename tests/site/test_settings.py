@@ -6,20 +6,20 @@ import pytest
 from conftest import ROOT, Trial
 
 from warpshelf.core.project import Project
-from warpshelf.site import holdings
-from warpshelf.site.holdings import Settings
+from warpshelf.site import project_content
+from warpshelf.site.project_content import Settings
 
 SITE = "https://example.org/shelf/"
 
 
 def read(trial: Trial, text: str) -> tuple[Settings, list[str]]:
     (trial.root / "mkdocs.yml").write_text(text, encoding="utf-8")
-    found, findings = holdings.read_settings(Project(trial.root))
+    found, findings = project_content.read_settings(Project(trial.root))
     return found, [str(finding) for finding in findings]
 
 
 def test_the_project_s_own() -> None:
-    found, findings = holdings.read_settings(Project(ROOT))
+    found, findings = project_content.read_settings(Project(ROOT))
     assert findings == []
     assert found.name == "Warpshelf"
     assert found.address and found.address.startswith("https://")

@@ -10,7 +10,7 @@ from conftest import Trial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpshelf.core.places import OnPage, address
+from warpshelf.core.places import OnPage, page_address
 from warpshelf.site import build
 
 ORIGIN = "https://example.org/base/"
@@ -33,7 +33,7 @@ ENDS = st.sampled_from(["", "#reading-x", "?tag=a&b=c", "?tag=a#x"])
 
 def read_by_zensical(link: str, page: str) -> str:
     """Where Zensical leads a link in the HTML of a page: it starts at the page's source."""
-    here = urljoin(ORIGIN, address(page))
+    here = urljoin(ORIGIN, page_address(page))
     if link.startswith(("#", "?")):
         return urljoin(here, link)
     return urljoin(here, link if page.rpartition("/")[2] == "index.md" else f"../{link}")
@@ -43,9 +43,9 @@ def read_by_zensical(link: str, page: str) -> str:
 def test_links_in_html_lead_where_they_led(page: str, target: str, end: str) -> None:
     html = OnPage(page).link("x & y", target + end, "ws-tag")
     before = html.partition('href="')[2].partition('"')[0].replace("&amp;", "&")
-    text = build.relinked(html, page)
+    text = build.relink_line(html, page)
     after = text.partition('href="')[2].partition('"')[0].replace("&amp;", "&")
-    assert read_by_zensical(after, page) == urljoin(urljoin(ORIGIN, address(page)), before)
+    assert read_by_zensical(after, page) == urljoin(urljoin(ORIGIN, page_address(page)), before)
     assert text.replace(after.replace("&", "&amp;"), "") == html.replace(
         before.replace("&", "&amp;"), ""
     )
@@ -69,7 +69,7 @@ def test_links_in_html_lead_where_they_led(page: str, target: str, end: str) -> 
     ],
 )  # fmt: skip
 def test_a_line(page: str, line: str, expected: str | None) -> None:
-    assert build.relinked(line, page) == (line if expected is None else expected)
+    assert build.relink_line(line, page) == (line if expected is None else expected)
 
 
 def test_pieces_are_written_out_and_code_is_let_alone(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_pieces_are_written_out_and_code_is_let_alone(tmp_path: Path) -> None:
         '# T\n\n--8<-- "x/list.md"\n\n    --8<-- "x/list.md"\n\n--8<-- "x/none.md"\n'
         '```md\n--8<-- "x.py:kernel"\n[m](/m.md)\n```\n[m](/m.md)\n'
     )
-    assert build.ported(text, "k/s.md", tmp_path) == (
+    assert build.port_page(text, "k/s.md", tmp_path) == (
         '# T\n\n<a href="../e/">e</a>\n\n[m](../m.md)\n\n'
         '    <a href="../e/">e</a>\n\n    [m](../m.md)\n\n--8<-- "x/none.md"\n'
         '```md\n--8<-- "x.py:kernel"\n[m](/m.md)\n```\n[m](../m.md)\n'
@@ -88,7 +88,7 @@ def test_pieces_are_written_out_and_code_is_let_alone(tmp_path: Path) -> None:
 
 @given(st.text("ab/.?#\"'<>`~[]()=-8 \n&;href", max_size=80))
 def test_any_text_is_read(text: str) -> None:
-    found = build.ported(text, "a/b.md", Path("nowhere"))
+    found = build.port_page(text, "a/b.md", Path("nowhere"))
     assert found == "" or found.endswith("\n")
     assert len(found.splitlines()) == len(text.splitlines()) or "`" in text
 

@@ -52,11 +52,11 @@ def test_what_is_not_finite_stays_where_it_is() -> None:
 
 
 def test_the_record_has_every_configuration_and_none_beats_the_multiply_adds() -> None:
-    found = store.load(Project(ROOT), RECORD)["space"]
+    found = store.load_record(Project(ROOT), RECORD)["space"]
     declared = Space(**cases.SPACE).configurations()
     names = [tuple(map(str, one.values())) for one in declared]
     for lines in found["rows"].values():
-        rows = [space.read(line) for line in lines]
+        rows = [space.parse_row(line) for line in lines]
         assert [row.values for row in rows] == names
         # No SM can do its share of multiply-adds in less, at 128 of them a cycle.
         least = cases.SIDE**3 / (128 * cases.SMS)
@@ -66,11 +66,13 @@ def test_the_record_has_every_configuration_and_none_beats_the_multiply_adds() -
 @pytest.mark.exhaustive("configurations that a survey has compiled and counted")
 def test_some_configurations_are_made_again_as_they_are_on_record() -> None:
     """On the main architecture, three of them: all take minutes."""
-    record = store.load(Project(ROOT), RECORD)
+    record = store.load_record(Project(ROOT), RECORD)
     known = dict(line.split(": ") for line in record["space"]["rows"]["sm_90"])
     one = next(s for s in snippets_of_the_shelf() if s.id == "autotune")
     chosen = random.Random(0).sample(sorted(known), 3)
-    details = assemble.details(one, machine.plain(), "sm_90") | {"configurations": chosen}
+    details = assemble.job_details(one, machine.describe_host(), "sm_90") | {
+        "configurations": chosen
+    }
     with Pool(1) as pool:
         [outcome] = pool.run([Job(Task.SPACE, one.id, 300, details)])
     assert outcome.answer is not None and outcome.answer["failures"] == [], outcome.cause

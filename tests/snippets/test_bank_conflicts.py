@@ -198,5 +198,5 @@ def test_pictures_are_of_the_model() -> None:
 
 
 def test_it_needs_the_standard_library_alone() -> None:
-    parsed = syntax.parse(Path(banks.__file__))
+    parsed = syntax.parse_python(Path(banks.__file__))
     assert syntax.standard_library_only(parsed.imports)

@@ -110,7 +110,7 @@ def test_executed_code_moves_the_bytes_of_the_formula(job, way):
     found: list[papergpu.Launched] = []
     with papergpu.settings(profile=True, threads=1), papergpu.on_launch(found.append):
         getattr(ours, name)(*given, way)
-    rows = counts.lines(found, "blas_fusion")
+    rows = counts.line_counts(found, "blas_fusion")
     sectors = sum(line["sectors"] for line in rows if line.get("sectors"))
     tiles, strips, _ = ours.shares(m, n, 4)
     assert (tiles, strips) == (2, 4) or job == "axpydot"

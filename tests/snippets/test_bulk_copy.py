@@ -11,7 +11,7 @@ from conftest import exhaustive
 
 from snippets.bulk_copy import bulk_copy as ours
 from snippets.bulk_copy import cases
-from warpshelf.worker import code, counts
+from warpshelf.worker import counts, kernel_views
 
 X = torch.arange(24.0).view(3, 8)
 SOURCE = ours.KERNELS.path.read_text()
@@ -157,7 +157,7 @@ def counted(way: str, degree: int) -> dict[str, int]:
     with papergpu.settings(profile=True, threads=1), papergpu.on_launch(launched.append):
         ours.series(torch.ones(12, ours.TILE), degree, way)
     total: dict[str, int] = {}
-    for line in counts.lines(launched, "bulk_copy"):
+    for line in counts.line_counts(launched, "bulk_copy"):
         own = {name: line.get(name) or 0 for name in ("sectors", "wavefronts")}
         for name, number in (own | line["classes"]).items():
             total[name] = total.get(name, 0) + number
@@ -233,7 +233,9 @@ def machine_code(way: str, target: str) -> str:
     launched: list[papergpu.Launched] = []
     with papergpu.settings(profile=True, threads=1), papergpu.on_launch(launched.append):
         ours.series(torch.ones(1, ours.TILE), 8, way)
-    [made] = code.views([code.Chosen(way, {}, launched)], target, ours.KERNELS.path.parent)
+    [made] = kernel_views.build_views(
+        [kernel_views.KernelLaunches(way, {}, launched)], target, ours.KERNELS.path.parent
+    )
     words = [re.sub(r"^@\S+ +", "", one).split()[0] for one in made["sass"]["text"]]
     return " ".join(word for word in words if word.startswith(KEPT))
 

@@ -172,7 +172,7 @@ def sectors_of(call) -> int:
     found: list[papergpu.Launched] = []
     with papergpu.settings(profile=True, threads=1), papergpu.on_launch(found.append):
         call()
-    return sum(line.get("sectors") or 0 for line in counts.lines(found, "conv1d"))
+    return sum(line.get("sectors") or 0 for line in counts.line_counts(found, "conv1d"))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

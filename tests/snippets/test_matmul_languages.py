@@ -11,7 +11,7 @@ import torch
 from conftest import exhaustive
 
 from snippets.matmul_languages import matmul_languages as ours
-from warpshelf.worker import code
+from warpshelf.worker import kernel_views
 
 A, B = torch.ones(128, 32).half(), torch.ones(32, 128).half()
 LOOPS = {"sm_80": "mma.sync", "sm_90": "wgmma.mma_async", "sm_100": "tcgen05.mma"}
@@ -98,7 +98,9 @@ def loops(language: str, target: str) -> tuple[dict[str, int], str]:
     launched: list[papergpu.Launched] = []
     with papergpu.settings(profile=True, threads=1), papergpu.on_launch(launched.append):
         ours.product(A, B, language)
-    [made] = code.views([code.Chosen(language, {}, launched)], target, ours.KERNELS.path.parent)
+    [made] = kernel_views.build_views(
+        [kernel_views.KernelLaunches(language, {}, launched)], target, ours.KERNELS.path.parent
+    )
     return max((one["kinds"] for one in made["loops"]), key=lambda one: one.get("matrix", 0)), (
         launched[0].ptx
     )

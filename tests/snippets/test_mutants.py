@@ -24,7 +24,7 @@ def runs_here(one: Snippet) -> str | None:
 @pytest.mark.parametrize("one", KERNELS, ids=lambda one: one.id)
 def test_the_lists_are_sound(one: Snippet) -> None:
     assert not one.findings, one.findings
-    assert mutants.check(one) == []
+    assert mutants.check_mutants(one) == []
 
 
 @pytest.mark.exhaustive("all mutants of each snippet")
@@ -32,7 +32,7 @@ def test_the_lists_are_sound(one: Snippet) -> None:
 def test_every_claim_holds_and_every_mutant_is_killed(one: Snippet) -> None:
     if why := runs_here(one):
         pytest.skip(why)
-    found = judging.matrix(one, claims_alone=True)
+    found = judging.run_mutants(one, claims_alone=True)
     assert found.findings() == []
     judged = [words for of in found.judged.values() for words in of.values()]
     assert judged and all(judged)
@@ -47,7 +47,7 @@ def claims(trial: Trial, *kills: str) -> Snippet:
         old = ["writes nothing", "adds one", "leaves a term out", "doubles its input"][number]
         text = text.replace(f'"kills": ["{old}"]', f'"kills": ["{name}"]')
     cases.write_text(text)
-    return snippet.read(Project(trial.root), path.parent)
+    return snippet.read_snippet(Project(trial.root), path.parent)
 
 
 def test_the_whole_matrix_of_a_sound_snippet(trial: Trial) -> None:
@@ -63,7 +63,7 @@ def test_the_whole_matrix_of_a_sound_snippet(trial: Trial) -> None:
 
 def test_a_false_claim_is_told(trial: Trial) -> None:
     one = claims(trial, "writes nothing", "leaves a term out", "adds one", "spoils m = 64")
-    path = mutants.path_of(one.project, one.id)
+    path = mutants.mutants_path(one.project, one.id)
     text = path.read_text()
     path.write_text(
         f"{text}- name: spoils m = 64\n"
@@ -78,9 +78,9 @@ def test_a_false_claim_is_told(trial: Trial) -> None:
 
 def test_a_mutant_that_survives_and_a_case_that_kills_none_are_told(trial: Trial) -> None:
     one = claims(trial)
-    path = mutants.path_of(one.project, one.id)
+    path = mutants.mutants_path(one.project, one.id)
     path.write_text(path.read_text() + "- name: none\n  find: eye(2)\n  replace: eye(3)\n")
-    found = [str(finding) for finding in judging.matrix(one).findings()]
+    found = [str(finding) for finding in judging.run_mutants(one).findings()]
     where = f"tests/snippets/mutants/{one.id}.yml"
     assert found == [
         f"{where}:{len(path.read_text().splitlines()) - 2}: mutant 'none' survives every case; "
@@ -93,15 +93,17 @@ def test_a_case_that_is_there_to_be_counted_need_not_kill(trial: Trial) -> None:
     text = one.cases_path.read_text()
     counted = '({"m": 64, "n": 64, "k": 64}, {"m": 8, "n": 8, "k": 8, "kills": ["adds one"]})'
     one.cases_path.write_text(f"{text}\n\nCOUNTED = {counted}\n")
-    one = snippet.read(one.project, one.folder)
-    found = judging.matrix(one)
+    one = snippet.read_snippet(one.project, one.folder)
+    found = judging.run_mutants(one)
     assert found.findings() == []
     first = len(found.cases) - 2
     assert found.counted == [first, first + 1]
     assert all(first not in judged for judged in found.judged.values())  # it is not asked
     assert found.judged["adds one"][first + 1] is not None
     one.cases_path.write_text(f"{text}\n\nCOUNTED = {counted.replace('adds one', 'adds two')}\n")
-    [told] = judging.matrix(snippet.read(one.project, one.folder), claims_alone=True).findings()
+    [told] = judging.run_mutants(
+        snippet.read_snippet(one.project, one.folder), claims_alone=True
+    ).findings()
     line = len(text.splitlines()) + 3
     assert str(told).startswith(f"snippets/sound/cases.py:{line}: COUNTED[1] {{'m': 8, ")
     assert "kills 'adds two', which is no mutant" in str(told)
@@ -117,10 +119,10 @@ def test_a_case_that_is_there_to_be_counted_need_not_kill(trial: Trial) -> None:
 )
 def test_whatever_a_mutant_does_is_a_rejection(trial: Trial, body: str, says: str) -> None:
     one = claims(trial)
-    path = mutants.path_of(one.project, one.id)
+    path = mutants.mutants_path(one.project, one.id)
     text = path.read_text().replace("torch.matmul(a, b, out=out).add_(1)", "None")
     path.write_text(text.replace("replace: return None", f"replace: {body}"))
-    found = judging.matrix(one, claims_alone=True)
+    found = judging.run_mutants(one, claims_alone=True)
     assert found.findings() == []
     [words] = found.judged["adds one"].values()
     assert words is not None and words.startswith(says)
@@ -129,20 +131,20 @@ def test_whatever_a_mutant_does_is_a_rejection(trial: Trial, body: str, says: st
 @pytest.mark.parametrize("body", ["return absent", "raise CompilationError('at 3:1')"])
 def test_a_mutant_that_does_not_compile_is_none(trial: Trial, body: str) -> None:
     one = claims(trial)
-    path = mutants.path_of(one.project, one.id)
+    path = mutants.mutants_path(one.project, one.id)
     text = path.read_text().replace("torch.matmul(a, b, out=out).add_(1)", "None")
     if "CompilationError" in body:
         body = "from triton.compiler.errors import CompilationError; " + body
         body = body.replace("'at 3:1'", "'', None, 'at 3:1'")
     path.write_text(text.replace("replace: return None", f'replace: "{body}"'))
-    [found] = judging.matrix(one, claims_alone=True).findings()
+    [found] = judging.run_mutants(one, claims_alone=True).findings()
     assert str(found).startswith(f"tests/snippets/mutants/{one.id}.yml:")
     assert "mutant 'adds one' does not compile, so no case rejects it: raised " in str(found)
 
 
 def test_a_mutant_must_be_imported(trial: Trial) -> None:
     one = claims(trial)
-    path = mutants.path_of(one.project, one.id)
+    path = mutants.mutants_path(one.project, one.id)
     path.write_text(path.read_text() + "- name: none\n  find: import torch\n  replace: import\n")
     with pytest.raises(ShelfError, match="mutant 'none': raised SyntaxError"):
-        judging.matrix(one)
+        judging.run_mutants(one)

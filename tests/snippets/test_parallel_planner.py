@@ -44,7 +44,7 @@ def test_facts_hold_and_goals_are_met(facts: list[dict[str, Any]]) -> None:
     found = cases.predictions()
     assert told.rows_problem(found) is None
     assert told.goals_problem(cases.GOALS, found) is None
-    assert all(told.reached(goal, found)[0] for goal in cases.GOALS)
+    assert all(told.judge_goal(goal, found)[0] for goal in cases.GOALS)
     assert sum(row["fitted"] for row in found) == 1
 
 

@@ -212,10 +212,10 @@ def test_predictions_keep_to_their_goals(monkeypatch: pytest.MonkeyPatch) -> Non
     rows = cases.predictions()
     assert predicted.rows_problem(rows) is None
     assert predicted.goals_problem(cases.GOALS, rows) is None
-    assert [predicted.reached(goal, rows)[0] for goal in cases.GOALS] == [True] * 3
+    assert [predicted.judge_goal(goal, rows)[0] for goal in cases.GOALS] == [True] * 3
     fitted = [row["name"] for row in rows if row["fitted"] and row["set"] == measured.RATE]
     assert len(fitted) == 3  # one constant a model
-    closed = next(one for one in predicted.by_set(rows) if one.name == measured.CLOSED)
+    closed = next(one for one in predicted.errors_by_set(rows) if one.name == measured.CLOSED)
     assert closed.measures["worst"] > 0.4  # what executing the table is for
 
 
@@ -279,7 +279,7 @@ def test_without_the_look_ahead_the_search_is_worse(monkeypatch: pytest.MonkeyPa
 
 def test_the_models_need_the_standard_library_alone() -> None:
     for module in (clock, search, calculator):
-        parsed = syntax.parse(Path(inspect.getfile(module)))
+        parsed = syntax.parse_python(Path(inspect.getfile(module)))
         local = [name for name in parsed.imports if name.startswith("snippets")]
         assert syntax.standard_library_only(set(parsed.imports) - set(local))
 

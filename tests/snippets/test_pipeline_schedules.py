@@ -424,7 +424,7 @@ def test_timelines_are_those_of_the_schedules() -> None:
 
 
 def test_it_needs_the_standard_library_alone() -> None:
-    parsed = syntax.parse(Path(schedules.__file__))
+    parsed = syntax.parse_python(Path(schedules.__file__))
     assert syntax.standard_library_only(parsed.imports)
 
 

@@ -90,4 +90,4 @@ def test_the_picture_counts_each_lane_once() -> None:
 
 
 def test_it_needs_the_standard_library_alone() -> None:
-    assert syntax.standard_library_only(syntax.parse(Path(sectors.__file__)).imports)
+    assert syntax.standard_library_only(syntax.parse_python(Path(sectors.__file__)).imports)

@@ -53,7 +53,7 @@ def test_compiled_rungs_load_as_predicted(arch, tmp_path):
     rungs = [sgemm.RUNGS[name] for name in ("float4", "warp tiles", "double buffered")]
     code, symbols = sgemm.KERNELS.cubin([rung.instance() for rung in rungs], arch)
     (tmp_path / "sgemm.cubin").write_bytes(code)
-    text = binary.dump("-sass", str(tmp_path / "sgemm.cubin"))
+    text = binary.run_cuobjdump("-sass", str(tmp_path / "sgemm.cubin"))
     parts = re.split(r"Function : (\S+)", text)
     bodies = dict(zip(parts[1::2], parts[2::2], strict=True))
     for rung in rungs:
@@ -62,7 +62,7 @@ def test_compiled_rungs_load_as_predicted(arch, tmp_path):
         assert count["LDS"] / count["FFMA"] == sgemm.shared_loads(rung)
         assert "LDS.128" in body and not re.search(r"\sLDS(?!\.128)", body)
         assert count["BAR"] == 2  # of a slab; double buffered: one before the loop, one in it
-        used = binary.usage(code)[symbols[rung.instance()]]
+        used = binary.function_usage(code)[symbols[rung.instance()]]
         limits = cases.LIMITS["*"]
         assert used.registers <= limits["registers"] and used.spilled_bytes == 0
         assert used.shared_bytes <= limits["shared_bytes"]

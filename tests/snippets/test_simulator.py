@@ -206,7 +206,7 @@ def test_a_mistake_in_the_events_is_seen(
 
 def test_only_the_events_need_more_than_python() -> None:
     for module in (ours, checkpoints):
-        parsed = syntax.parse(Path(inspect.getfile(module)))
+        parsed = syntax.parse_python(Path(inspect.getfile(module)))
         assert syntax.standard_library_only(
             name for name in parsed.imports if not name.startswith("snippets")
         )

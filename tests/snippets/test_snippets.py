@@ -44,30 +44,30 @@ def machine_of(one: Snippet) -> dict:
 
 def job(one: Snippet, do: Task, **details: object) -> Job:
     """A job on a snippet, as a run would ask it."""
-    common = assemble.details(one, machine_of(one))
+    common = assemble.job_details(one, machine_of(one))
     return Job(do, one.id, one.seconds, {**common, **details})
 
 
 def targets(one: Snippet) -> tuple[str | None, ...]:
     """The architectures whose PTX is executed here; None for the machine itself."""
-    return assemble.Gathered(one, machine_of(one), None).targets
+    return assemble.SnippetRun(one, machine_of(one), None).targets
 
 
 def failures(one: Snippet, outcome: Outcome) -> list[str]:
     """What a child found wrong, as a run would say it."""
-    return [str(finding) for finding in assemble.findings_of(one, outcome)]
+    return [str(finding) for finding in assemble.outcome_findings(one, outcome)]
 
 
 def verified(one: Snippet, target: str | None, **details: object) -> None:
     """Verify a snippet in a child: nothing fails, something was done, what is shown prints."""
-    common = assemble.details(one, machine_of(one), target) | details
+    common = assemble.job_details(one, machine_of(one), target) | details
     outcome = ask(Job(Task.VERIFY, one.id, one.seconds, common))
     assert not failures(one, outcome)
     assert outcome.answer is not None
     rows = outcome.answer.get("cases", []) + outcome.answer.get("facts", [])
     assert rows, outcome.answer["skips"]
     if common["demo"]:
-        assert assemble.checked_demo(*assemble.between_marks(outcome.output, outcome.token)).strip()
+        assert assemble.validate_demo(*assemble.split_output(outcome.output, outcome.token)).strip()
 
 
 def spare_what_runs_elsewhere(one: Snippet) -> None:
@@ -85,11 +85,11 @@ WHOLE = {"counted": False, "views": 10, "single": True}
 
 def shown(one: Snippet, record: Record, target: str | None) -> None:
     """See that a snippet's demo prints what its record says."""
-    common = assemble.details(one, machine_of(one), target)
+    common = assemble.job_details(one, machine_of(one), target)
     outcome = ask(Job(Task.DEMO, one.id, one.seconds, common))
     assert not failures(one, outcome)
-    [said] = assemble.between_marks(outcome.output, outcome.token, runs=1)
-    assert assemble.agree(record["demo"], assemble.checked_demo(said, said))
+    [said] = assemble.split_output(outcome.output, outcome.token, runs=1)
+    assert assemble.texts_agree(record["demo"], assemble.validate_demo(said, said))
 
 
 def only_shown(one: Snippet, record: Record) -> bool:
@@ -100,7 +100,7 @@ def only_shown(one: Snippet, record: Record) -> bool:
 @pytest.mark.parametrize("one", SNIPPETS, ids=lambda one: one.id)
 def test_as_recorded_by_what_tells_most_and_changed_by_all(one: Snippet) -> None:
     spare_what_runs_elsewhere(one)
-    record = store.current(one, "cpu")
+    record = store.current_record(one, "cpu")
     target = targets(one)[0]
     if record is None:
         verified(one, target, share=WHOLE)
@@ -114,7 +114,7 @@ def test_as_recorded_by_what_tells_most_and_changed_by_all(one: Snippet) -> None
 @pytest.mark.parametrize("one", SNIPPETS, ids=lambda one: one.id)
 def test_its_demo_prints_what_the_record_says(one: Snippet) -> None:
     spare_what_runs_elsewhere(one)
-    record = store.current(one, "cpu")
+    record = store.current_record(one, "cpu")
     if record is None or only_shown(one, record):
         pytest.skip("the test above runs it")
     shown(one, record, targets(one)[0])

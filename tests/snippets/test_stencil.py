@@ -137,7 +137,7 @@ def sectors_of(n: int, tile: int, halo: int) -> int:
 def counted(launched: list[papergpu.Launched]) -> dict[str, int]:
     """Sectors, wavefronts, and warp instructions by class, of all lines together."""
     total: dict[str, int] = {}
-    for line in counts.lines(launched, "stencil"):
+    for line in counts.line_counts(launched, "stencil"):
         own = {name: line.get(name, 0) for name in ("sectors", "wavefronts")}
         for name, number in (own | line["classes"]).items():
             total[name] = total.get(name, 0) + number

@@ -100,4 +100,4 @@ def test_pictures_are_of_the_model() -> None:
 
 
 def test_it_needs_the_standard_library_alone() -> None:
-    assert syntax.standard_library_only(syntax.parse(Path(tiles.__file__)).imports)
+    assert syntax.standard_library_only(syntax.parse_python(Path(tiles.__file__)).imports)

@@ -91,7 +91,7 @@ def test_each_way_asks_of_the_memories_what_is_predicted(way):
     [one] = launched(x, way)
     text = Path(transpose.KERNELS.path).read_text().splitlines()
     found = {"load": {}, "store": {}}
-    for line in counts.lines([one], "transpose"):
+    for line in counts.line_counts([one], "transpose"):
         if "requests" not in line and "shared_requests" not in line:
             continue
         classes, number = line["classes"], int(line["at"].partition(":")[2])
@@ -134,7 +134,7 @@ def test_compiled_loads_are_wide_and_all_on_their_way_at_once(arch, tmp_path):
     """In the machine code: four loads before the first store into the tile."""
     code, symbols = transpose.KERNELS.cubin([way.kernel for way in WAYS.values()], arch)
     (tmp_path / "transpose.cubin").write_bytes(code)
-    text = binary.dump("-sass", str(tmp_path / "transpose.cubin"))
+    text = binary.run_cuobjdump("-sass", str(tmp_path / "transpose.cubin"))
     parts = re.split(r"Function : (\S+)", text)
     bodies = dict(zip(parts[1::2], parts[2::2], strict=True))
     for name in ("tiled", "padded", "swizzled", "float4"):

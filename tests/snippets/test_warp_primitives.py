@@ -114,7 +114,7 @@ def test_libraries_choose_one_instruction_for_integers_and_shuffles_for_floats(t
     names = [ways[way].format(t) for way in ("groups", "cub", "shuffle") for t in ("int", "float")]
     code, symbols = ours.LIBRARIES.cubin(names, "sm_90")
     (tmp_path / "sums.cubin").write_bytes(code)
-    text = binary.dump("-sass", str(tmp_path / "sums.cubin"))
+    text = binary.run_cuobjdump("-sass", str(tmp_path / "sums.cubin"))
     parts = re.split(r"Function : (\S+)", text)
     bodies = dict(zip(parts[1::2], parts[2::2], strict=True))
     for way, one in (("groups", "int"), ("cub", "int")):

@@ -86,4 +86,4 @@ def test_pictures_show_who_takes_from_whom() -> None:
 
 
 def test_it_needs_the_standard_library_alone() -> None:
-    assert syntax.standard_library_only(syntax.parse(Path(shuffles.__file__)).imports)
+    assert syntax.standard_library_only(syntax.parse_python(Path(shuffles.__file__)).imports)

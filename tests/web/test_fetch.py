@@ -12,12 +12,12 @@ import pytest
 from loopback import Web, serving
 
 from warpshelf.web import fetch
-from warpshelf.web.fetch import Unreachable, get
+from warpshelf.web.fetch import Unreachable, fetch_url
 
 
 def refusal(url: str, client: httpx.Client, **options: object) -> str:
     with pytest.raises(Unreachable) as caught:
-        get(url, client, **options)
+        fetch_url(url, client, **options)
     said = str(caught.value)
     assert said.isprintable() and len(said) <= 301
     return said
@@ -25,7 +25,7 @@ def refusal(url: str, client: httpx.Client, **options: object) -> str:
 
 def test_an_answer(web: Web, client: httpx.Client) -> None:
     web.put("/a", b"\xe9", "text/html; charset=ISO-8859-1")
-    answer = get(f"{web.base}/a", client, private=True, accept="text/html")
+    answer = fetch_url(f"{web.base}/a", client, private=True, accept="text/html")
     assert answer == fetch.Answer(f"{web.base}/a", "text/html", "iso-8859-1", b"\xe9", True)
     assert web.asked[0][2]["Accept"] == "text/html"
 
@@ -35,7 +35,7 @@ def test_only_permanent_moves_name_another_address(web: Web, client: httpx.Clien
     web.move("/b", f"{web.base}/c", 302)
     web.move("/c", "/d", 308)
     web.put("/d", "here")
-    answer = get(f"{web.base}/a", client, private=True)
+    answer = fetch_url(f"{web.base}/a", client, private=True)
     assert (answer.url, answer.data) == (f"{web.base}/b", b"here")
 
 
@@ -63,8 +63,8 @@ def test_a_redirect_leads_to_the_web_or_nowhere(web: Web, client: httpx.Client, 
 def test_a_name_with_a_private_address_is_refused(
     client: httpx.Client, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
-    monkeypatch.setattr(fetch, "_addresses", lambda *_: ["93.184.215.14", address])
-    monkeypatch.setattr(fetch, "_by_proxy", lambda *_: False)
+    monkeypatch.setattr(fetch, "_resolve_host", lambda *_: ["93.184.215.14", address])
+    monkeypatch.setattr(fetch, "_uses_proxy", lambda *_: False)
     assert refusal("https://x.org/", client) == "x.org is not on the public internet"
 
 
@@ -77,7 +77,7 @@ def test_a_name_with_a_private_address_is_refused(
 def test_an_address_that_is_not_public_is_refused_even_behind_a_proxy(
     client: httpx.Client, monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
-    monkeypatch.setattr(fetch, "_by_proxy", lambda *_: True)
+    monkeypatch.setattr(fetch, "_uses_proxy", lambda *_: True)
     monkeypatch.setattr(client, "stream", lambda *_, **__: pytest.fail("it was asked for"))
     assert refusal(url, client)
 
@@ -86,8 +86,8 @@ def test_a_name_that_answers_differently_the_next_time(
     web: Web, client: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was looked up is not trusted: the connection's own end is looked at as well."""
-    monkeypatch.setattr(fetch, "_addresses", lambda *_: ["93.184.215.14"])
-    monkeypatch.setattr(fetch, "_by_proxy", lambda *_: False)
+    monkeypatch.setattr(fetch, "_resolve_host", lambda *_: ["93.184.215.14"])
+    monkeypatch.setattr(fetch, "_uses_proxy", lambda *_: False)
     monkeypatch.setattr(fetch, "PUBLIC_PORTS", (int(web.base.rpartition(":")[2]),))
     web.put("/a", "secret")
     url = web.base.replace("127.0.0.1", "localhost") + "/a"
@@ -100,14 +100,14 @@ def test_a_redirect_to_a_private_address_is_refused(
     public = httpx.MockTransport(
         lambda _: httpx.Response(302, headers={"location": f"{web.base}/"})
     )
-    monkeypatch.setattr(fetch, "_addresses", lambda *_: ["93.184.215.14"])
+    monkeypatch.setattr(fetch, "_resolve_host", lambda *_: ["93.184.215.14"])
     with httpx.Client(transport=public, trust_env=False) as client:
         assert "no public address" in refusal("https://x.org/", client)
     assert not web.asked
 
 
 def test_a_name_that_nobody_has(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch, "_by_proxy", lambda *_: False)
+    monkeypatch.setattr(fetch, "_uses_proxy", lambda *_: False)
     for host in ("no-such-host.invalid", "x" * 64 + ".org"):
         assert "cannot be found" in refusal(f"https://{host}/", client)
 
@@ -124,15 +124,15 @@ def test_no_server(client: httpx.Client) -> None:
 def test_another_status(web: Web, client: httpx.Client, status: int, words: str) -> None:
     web.put("/a", "no", status=status)
     with pytest.raises(Unreachable, match=f"127.0.0.1 answers {words}") as caught:
-        get(f"{web.base}/a", client, private=True)
+        fetch_url(f"{web.base}/a", client, private=True)
     assert caught.value.status == status
 
 
 def test_a_long_answer_is_cut(web: Web, client: httpx.Client) -> None:
     web.put("/a", b"x" * 5000)
-    answer = get(f"{web.base}/a", client, private=True, largest=1000)
+    answer = fetch_url(f"{web.base}/a", client, private=True, largest=1000)
     assert (len(answer.data), answer.whole) == (1000, False)
-    answer = get(f"{web.base}/a", client, private=True, largest=5000)
+    answer = fetch_url(f"{web.base}/a", client, private=True, largest=5000)
     assert (len(answer.data), answer.whole) == (5000, True)
 
 
@@ -140,10 +140,10 @@ def test_a_packed_answer_is_unpacked_no_further_than_the_limit(
     web: Web, client: httpx.Client
 ) -> None:
     web.put("/a", gzip.compress(b"hello" * 100), content_encoding="gzip")
-    assert get(f"{web.base}/a", client, private=True).data == b"hello" * 100
+    assert fetch_url(f"{web.base}/a", client, private=True).data == b"hello" * 100
     web.put("/a", gzip.compress(bytes(100 * 1024 * 1024), 9), content_encoding="gzip")
     tracemalloc.start()
-    answer = get(f"{web.base}/a", client, private=True)
+    answer = fetch_url(f"{web.base}/a", client, private=True)
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert (len(answer.data), answer.whole) == (fetch.LARGEST, False)
@@ -197,6 +197,6 @@ def test_a_proxy_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("https_proxy", "http://proxy.example:3128")
     with httpx.Client() as trusting, httpx.Client(trust_env=False) as own:
-        assert fetch._by_proxy("https", "x.org", trusting)
-        assert not fetch._by_proxy("http", "x.org", trusting)
-        assert not fetch._by_proxy("https", "x.org", own)
+        assert fetch._uses_proxy("https", "x.org", trusting)
+        assert not fetch._uses_proxy("http", "x.org", trusting)
+        assert not fetch._uses_proxy("https", "x.org", own)

@@ -25,7 +25,7 @@ URL = "https://blog.example.org/2024/waits"
 
 
 def page(head: str, url: str = URL) -> Metadata:
-    found = lookup.read(f"<!doctype html><html><head>{head}</head><body>".encode(), url)
+    found = lookup.parse_page(f"<!doctype html><html><head>{head}</head><body>".encode(), url)
     assert found
     return found
 
@@ -54,14 +54,14 @@ def test_title(head: str, title: str) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"<p>no head", b"<title> </title>", b"\x00", b"<title>"])
 def test_a_page_without_a_title_tells_nothing(data: bytes) -> None:
-    assert lookup.read(data, URL) is None
+    assert lookup.parse_page(data, URL) is None
 
 
 def test_what_stands_in_the_body_does_not_count() -> None:
     body = "<html><body><title>No</title><meta name=author content='Ada Lovelace'>"
-    assert lookup.read(body.encode(), URL) is None
+    assert lookup.parse_page(body.encode(), URL) is None
     late = "<head><title>Yes</title></head><meta name=author content='Ada Lovelace'>"
-    assert (found := lookup.read(late.encode(), URL)) and found.authors == ()
+    assert (found := lookup.parse_page(late.encode(), URL)) and found.authors == ()
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_versions() -> None:
     ],
 )  # fmt: skip
 def test_encoding(data: bytes, charset: str | None, title: str) -> None:
-    assert (found := lookup.read(data, URL, charset)) and found.title == title
+    assert (found := lookup.parse_page(data, URL, charset)) and found.title == title
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_hostile_page_takes_no_time(piece: str) -> None:
     for start in ("<title>T</title>", "<title>T</title><meta "):
         data = (start + piece * (512 * 1024 // len(piece)))[: 512 * 1024]
         before = time.process_time()
-        lookup.read(data.encode(), URL)
+        lookup.parse_page(data.encode(), URL)
         assert time.process_time() - before < 1.5
 
 
@@ -184,13 +184,13 @@ TAGS = st.sampled_from(
 @settings(max_examples=300)
 @given(st.lists(TAGS, max_size=40).map("".join), st.none() | st.text(max_size=12))
 def test_no_page_breaks_the_reader(text: str, charset: str | None) -> None:
-    found = lookup.read(text.encode("utf-8", "replace"), URL, charset)
+    found = lookup.parse_page(text.encode("utf-8", "replace"), URL, charset)
     assert found is None or (found.title and found.title.isprintable() or found)
 
 
 @given(st.binary(max_size=300))
 def test_no_bytes_break_the_reader(data: bytes) -> None:
-    lookup.read(b"<title>x" + data, URL)
+    lookup.parse_page(b"<title>x" + data, URL)
 
 
 PAGED = "Efficient Memory Management for Large Language Model Serving with PagedAttention"
@@ -198,7 +198,7 @@ PAGED = "Efficient Memory Management for Large Language Model Serving with Paged
 
 def test_arxiv(web: Web, client: httpx.Client) -> None:
     web.record("/arxiv", "arxiv.xml", "application/atom+xml")
-    found = lookup.lookup("https://arxiv.org/pdf/2309.06180v1.pdf", client, web.endpoints)
+    found = lookup.lookup_work("https://arxiv.org/pdf/2309.06180v1.pdf", client, web.endpoints)
     assert found == Metadata(
         title=PAGED,
         url="https://arxiv.org/abs/2309.06180",
@@ -217,27 +217,27 @@ def test_arxiv(web: Web, client: httpx.Client) -> None:
 def test_an_arxiv_doi_is_asked_of_arxiv(web: Web, client: httpx.Client) -> None:
     web.record("/arxiv", "arxiv.xml", "application/atom+xml")
     url = "https://doi.org/10.48550/arXiv.2309.06180"
-    assert (found := lookup.lookup(url, client, web.endpoints)) and found.title == PAGED
+    assert (found := lookup.lookup_work(url, client, web.endpoints)) and found.title == PAGED
 
 
 def test_arxiv_names_another_paper(web: Web, client: httpx.Client) -> None:
     """Neither the error that arXiv hands out as an entry nor another paper is the work."""
     web.record("/arxiv", "arxiv_error.xml", "application/atom+xml")
-    assert lookup.lookup("https://arxiv.org/abs/2309.06180", client, web.endpoints) is None
+    assert lookup.lookup_work("https://arxiv.org/abs/2309.06180", client, web.endpoints) is None
     web.record("/arxiv", "arxiv.xml", "application/atom+xml")
-    assert lookup.lookup("https://arxiv.org/abs/2309.06181", client, web.endpoints) is None
+    assert lookup.lookup_work("https://arxiv.org/abs/2309.06181", client, web.endpoints) is None
 
 
 def test_arxiv_asks_to_slow_down(web: Web, client: httpx.Client) -> None:
     web.put("/arxiv", "Rate exceeded.", "text/plain")
     with pytest.raises(Unreachable, match="^the answer is no Atom feed"):
-        lookup.lookup("https://arxiv.org/abs/2309.06180", client, web.endpoints)
+        lookup.lookup_work("https://arxiv.org/abs/2309.06180", client, web.endpoints)
 
 
 def test_crossref(web: Web, client: httpx.Client) -> None:
     web.record("/works/10.1145%2F3341301.3359646", "crossref.json", "application/json")
     url = "https://dl.acm.org/doi/abs/10.1145/3341301.3359646"
-    assert lookup.lookup(url, client, web.endpoints) == Metadata(
+    assert lookup.lookup_work(url, client, web.endpoints) == Metadata(
         title="PipeDream: generalized pipeline parallelism for DNN training",
         url="https://doi.org/10.1145/3341301.3359646",
         authors=("Deepak Narayanan", "Aaron Harlap", "The Fiddle & Co Project", "Matei Zaharia"),
@@ -253,18 +253,18 @@ def test_crossref(web: Web, client: httpx.Client) -> None:
 def test_a_doi_that_crossref_lacks_is_read_from_its_page(web: Web, client: httpx.Client) -> None:
     web.put("/pages/doi.org/10.5281/zenodo.42", "<title>A data set</title>")
     url = "https://doi.org/10.5281/zenodo.42"
-    found = lookup.lookup(url, client, web.endpoints)
+    found = lookup.lookup_work(url, client, web.endpoints)
     assert found and (found.title, found.url) == ("A data set", url)
     web.put("/works/10.5281%2Fzenodo.42", "", status=503)
     with pytest.raises(Unreachable, match="answers 503 Service Unavailable") as caught:
-        lookup.lookup(url, client, web.endpoints)
+        lookup.lookup_work(url, client, web.endpoints)
     assert caught.value.status == 503
 
 
 def test_github(web: Web, client: httpx.Client) -> None:
     web.record("/repositories/1", "github.json", "application/json")
     web.move("/repos/rrze/gpu-benches", f"{web.base}/repositories/1")
-    found = lookup.lookup("https://github.com/RRZE/gpu-benches.git", client, web.endpoints)
+    found = lookup.lookup_work("https://github.com/RRZE/gpu-benches.git", client, web.endpoints)
     assert found == Metadata(
         title="gpu-benches",
         url="https://github.com/te42kyfo/gpu-benches",
@@ -281,7 +281,7 @@ def test_github(web: Web, client: httpx.Client) -> None:
 def test_github_tells_nothing_of_what_is_no_repository(
     web: Web, client: httpx.Client, url: str
 ) -> None:
-    assert lookup.lookup(url, client, web.endpoints) is None
+    assert lookup.lookup_work(url, client, web.endpoints) is None
     assert not web.asked
 
 
@@ -295,7 +295,7 @@ def test_github_tells_nothing_of_what_is_no_repository(
 )  # fmt: skip
 def test_youtube(web: Web, client: httpx.Client, url: str, asked: str) -> None:
     web.record("/oembed", "youtube.json", "application/json")
-    found = lookup.lookup(url, client, web.endpoints)
+    found = lookup.lookup_work(url, client, web.endpoints)
     title = "How to Build an LLM from Scratch | An Overview"
     assert found == Metadata(title, asked, venue="Shaw Talebi", kind="talk")
     assert web.asked[0][1] == {"url": [asked], "format": ["json"]}
@@ -304,7 +304,7 @@ def test_youtube(web: Web, client: httpx.Client, url: str, asked: str) -> None:
 def test_a_paper_s_page(web: Web, client: httpx.Client) -> None:
     url = "https://proceedings.mlr.press/v202/kim23l.html"
     web.record("/pages/proceedings.mlr.press/v202/kim23l.html", "paper.html", "text/html")
-    assert lookup.lookup(url, client, web.endpoints) == Metadata(
+    assert lookup.lookup_work(url, client, web.endpoints) == Metadata(
         title="BPipe: Memory-Balanced Pipeline Parallelism for Training Large Language Models",
         url=url,
         authors=("Taebum Kim", "Hyoungjoo Kim", "Gyeong-In Yu"),
@@ -320,7 +320,9 @@ def test_a_post_and_where_it_moved(web: Web, client: httpx.Client) -> None:
     web.move(f"/pages/devblogs.nvidia.com/{slug}",
              f"{web.base}/pages/developer.nvidia.com/blog/{slug}/")  # fmt: skip
     web.record(f"/pages/developer.nvidia.com/blog/{slug}/", "post.html", "text/html; charset=UTF-8")
-    assert lookup.lookup(f"https://devblogs.nvidia.com/{slug}", client, web.endpoints) == Metadata(
+    assert lookup.lookup_work(
+        f"https://devblogs.nvidia.com/{slug}", client, web.endpoints
+    ) == Metadata(
         title="CUDA Pro Tip: Increase Performance with Vectorized Memory Access",
         url=f"https://developer.nvidia.com/blog/{slug}/",
         authors=("Justin Luitjens",),
@@ -336,7 +338,7 @@ def test_a_post_and_where_it_moved(web: Web, client: httpx.Client) -> None:
 @pytest.mark.parametrize("kind", ["application/pdf", "text/plain", "", "image/svg+xml"])
 def test_what_is_no_page_tells_nothing(web: Web, client: httpx.Client, kind: str) -> None:
     web.put("/pages/x.org/a.pdf", "<title>No</title>", kind)
-    assert lookup.lookup("https://x.org/a.pdf", client, web.endpoints) is None
+    assert lookup.lookup_work("https://x.org/a.pdf", client, web.endpoints) is None
 
 
 @pytest.mark.parametrize(
@@ -347,29 +349,29 @@ def test_an_answer_of_another_form(web: Web, client: httpx.Client, url: str, bod
     for path in ("/works/10.1145%2F1", "/repos/a/b", "/oembed"):
         web.put(path, body, "application/json")
     with pytest.raises(Unreachable, match="^the answer is no JSON object of "):
-        lookup.lookup(url, client, web.endpoints)
+        lookup.lookup_work(url, client, web.endpoints)
 
 
 def test_an_answer_that_is_too_long(web: Web, client: httpx.Client) -> None:
     web.put("/oembed", b" " * 600_000 + b"{}", "application/json")
     with pytest.raises(Unreachable, match="answers more than 524288 bytes"):
-        lookup.lookup("https://youtu.be/ZLbVdvOoTKM", client, web.endpoints)
+        lookup.lookup_work("https://youtu.be/ZLbVdvOoTKM", client, web.endpoints)
 
 
 def test_only_addresses_of_the_web_are_looked_up(client: httpx.Client) -> None:
     for url in ("file:///etc/passwd", "example.org/a", "javascript:alert(1)"):
         with pytest.raises(ValueError):
-            lookup.lookup(url, client)
+            lookup.lookup_work(url, client)
 
 
 def test_private_addresses_are_refused(web: Web, client: httpx.Client) -> None:
     """Neither a page nor an endpoint is asked for on this machine unless the endpoints say so."""
     for url in (f"{web.base}/", "http://localhost/", "https://169.254.169.254/latest/meta-data/"):
         with pytest.raises(Unreachable, match=r"no public address|not on the public internet"):
-            lookup.lookup(url, client)
+            lookup.lookup_work(url, client)
     here = Endpoints(youtube=f"{web.base}/oembed")
     with pytest.raises(Unreachable, match="no public address"):
-        lookup.lookup("https://youtu.be/ZLbVdvOoTKM", client, here)
+        lookup.lookup_work("https://youtu.be/ZLbVdvOoTKM", client, here)
     assert not web.asked
 
 
@@ -377,9 +379,9 @@ LIVE = "https://example.org/a?b=1&c=2"
 
 
 def asked(web: Web, base: str | None = None) -> str | None:
-    with fetch.client() as client:
+    with fetch.create_client() as client:
         endpoints = replace(web.endpoints, archive=base or web.endpoints.archive)
-        return lookup.archived(LIVE, client, endpoints)
+        return lookup.archived_copy(LIVE, client, endpoints)
 
 
 def answer(url: object, available: object = True) -> str:
@@ -425,4 +427,4 @@ def test_no_answer_is_no_copy(web: Web) -> None:
 def test_whatever_is_found_can_be_kept(web: Web) -> None:
     web.put("/available", answer("http://web.archive.org/web/2020/http://example.org/<x>&'\""))
     found = asked(web)
-    assert found is None or health.address(found) is None
+    assert found is None or health.address_problem(found) is None

@@ -34,7 +34,7 @@ ANY = st.one_of(st.text(), st.text("a \n\t\u200b\u202e\x00\ufeff…<>&;", max_si
     ],
 )  # fmt: skip
 def test_text(value: object, wanted: str) -> None:
-    assert services.text(value) == wanted
+    assert services.clean_text(value) == wanted
 
 
 @pytest.mark.parametrize(
@@ -47,15 +47,15 @@ def test_text(value: object, wanted: str) -> None:
     ],
 )
 def test_marked(value: str, wanted: str) -> None:
-    assert services.marked(value) == wanted
+    assert services.clean_markup(value) == wanted
 
 
 @given(ANY)
 def test_any_text_fits_an_entry(value: str) -> None:
-    for said in (services.text(value), services.marked(value)):
+    for said in (services.clean_text(value), services.clean_markup(value)):
         if said:
             assert TypeAdapter(model.Sentence).validate_python(said) == said
-    if name := services.name(value):
+    if name := services.clean_name(value):
         assert TypeAdapter(model.Name).validate_python(name) == name
 
 
@@ -77,16 +77,17 @@ def test_the_limits_are_those_of_an_entry() -> None:
      (None, None), (True, None), (3.5, None), ("120230912", None), ("20239", None), (10**80, None)],
 )  # fmt: skip
 def test_year(value: object, wanted: int | None) -> None:
-    assert services.year(value) == wanted
+    assert services.parse_year(value) == wanted
 
 
 def test_authors() -> None:
-    assert services.authors([" Ada\nLovelace", "", None, "Ada Lovelace", "ada@x.org", "x" * 121,
-                          "https://x.org", "…", "Bob"]) == ("Ada Lovelace", "Bob")  # fmt: skip
-    assert services.authors(f"A{n}" for n in range(12))[-1] == "A11"
-    assert services.authors(f"A{n}" for n in range(13))[10:] == ("A10", "A11", "and others")
-    assert services.forward("Lovelace, Ada") == "Ada Lovelace"
-    assert services.forward("Ada Lovelace") == "Ada Lovelace"
+    assert services.clean_authors([" Ada\nLovelace", "", None, "Ada Lovelace", "ada@x.org",
+                          "x" * 121, "https://x.org", "…", "Bob"]
+                         ) == ("Ada Lovelace", "Bob")  # fmt: skip
+    assert services.clean_authors(f"A{n}" for n in range(12))[-1] == "A11"
+    assert services.clean_authors(f"A{n}" for n in range(13))[10:] == ("A10", "A11", "and others")
+    assert services.given_name_first("Lovelace, Ada") == "Ada Lovelace"
+    assert services.given_name_first("Ada Lovelace") == "Ada Lovelace"
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ def test_authors() -> None:
      ("zh-CN", "流水线の", "zh"), (None, "어텐션", "ko")],
 )  # fmt: skip
 def test_language(code: object, title: str, wanted: str | None) -> None:
-    assert services.language(code, title) == wanted
+    assert services.detect_language(code, title) == wanted
 
 
 WORK = "arxiv:2309.06180"
@@ -107,7 +108,7 @@ DOI = "doi:10.1145/3341301.3359646"
 
 def crossref(**fields: Any) -> services.Metadata:
     said = {key: value for key, value in {**PAPER, **fields}.items() if value is not None}
-    found = services.crossref(json.dumps({"message": said}).encode(), DOI)
+    found = services.parse_crossref(json.dumps({"message": said}).encode(), DOI)
     assert found
     return found
 
@@ -117,30 +118,32 @@ def test_an_entity_is_refused_not_expanded() -> None:
         "<feed ", '<!DOCTYPE feed [<!ENTITY a "aaaaaaaa"><!ENTITY b "&a;&a;">]>\n<feed ', 1
     ).replace("Efficient", "&b;")
     with pytest.raises(Unreadable, match="a document type"):
-        services.arxiv(bomb.encode(), WORK)
+        services.parse_arxiv(bomb.encode(), WORK)
 
 
 def test_a_document_type_is_refused() -> None:
     """It could name a file or an address to read on."""
     other = FEED.replace("<feed ", '<!DOCTYPE feed SYSTEM "file:///etc/passwd">\n<feed ', 1)
     with pytest.raises(Unreadable, match="a document type"):
-        services.arxiv(other.encode(), WORK)
+        services.parse_arxiv(other.encode(), WORK)
 
 
 def test_a_deep_feed_is_refused() -> None:
     deep = FEED.replace("<summary>", "<a>" * 30 + "</a>" * 30 + "<summary>")
     with pytest.raises(Unreadable, match="nested over 20 deep"):
-        services.arxiv(deep.encode(), WORK)
+        services.parse_arxiv(deep.encode(), WORK)
 
 
 def test_only_the_entry_s_own_elements_are_read() -> None:
     """Neither the feed's title, nor one in another namespace or inside another element."""
     odd = '<title xmlns="urn:x">Not this</title><x><title>Nor this</title></x>'
     other = FEED.replace("<title>Efficient", f"{odd}<title>Efficient")
-    found = services.arxiv(other.encode(), WORK)
-    assert found == services.arxiv(FEED.encode(), WORK)
+    found = services.parse_arxiv(other.encode(), WORK)
+    assert found == services.parse_arxiv(FEED.encode(), WORK)
     assert (
-        services.arxiv(FEED.replace("<entry>", "<x>").replace("</entry>", "</x>").encode(), WORK)
+        services.parse_arxiv(
+            FEED.replace("<entry>", "<x>").replace("</entry>", "</x>").encode(), WORK
+        )
         is None
     )
 
@@ -152,14 +155,14 @@ def test_a_journal_s_reference_and_arxiv_s_own_doi() -> None:
     more = more.replace(
         "<summary>", "<arxiv:journal_ref>J. Systems 12\n (2025)</arxiv:journal_ref><summary>"
     )
-    found = services.arxiv(more.encode(), WORK)
+    found = services.parse_arxiv(more.encode(), WORK)
     assert found and found.venue == "J. Systems 12 (2025)" and found.also == ()
 
 
 def test_many_authors() -> None:
     names = "".join(f"<author><name>Ada {n}</name></author>" for n in range(40))
     more = FEED.replace("<arxiv:comment>", f"{names}<arxiv:comment>")
-    found = services.arxiv(more.encode(), WORK)
+    found = services.parse_arxiv(more.encode(), WORK)
     assert found and found.authors[-2:] == ("Ada 11", "and others") and len(found.authors) == 13
 
 
@@ -192,7 +195,7 @@ def test_title() -> None:
     assert crossref(title=["On x: a"], subtitle=["a"]).title == "On x: a"
     for nothing in ([], None, "text", [""], [{}]):
         said = json.dumps({"message": {**PAPER, "title": nothing}}).encode()
-        assert services.crossref(said, DOI) is None
+        assert services.parse_crossref(said, DOI) is None
 
 
 def test_relations() -> None:
@@ -220,7 +223,7 @@ def test_a_repository_elsewhere_is_not_believed() -> None:
         None,
         "https://github.com.x.org/a",
     ):
-        assert services.github(json.dumps({**said, "html_url": url}).encode()) is None
+        assert services.parse_github(json.dumps({**said, "html_url": url}).encode()) is None
 
 
 @pytest.mark.parametrize(
@@ -235,7 +238,7 @@ def test_a_repository_elsewhere_is_not_believed() -> None:
     ],
 )  # fmt: skip
 def test_doi(value: object, wanted: str | None) -> None:
-    assert services.doi(value) == wanted
+    assert services.doi_url(value) == wanted
 
 
 JSON = st.recursive(
@@ -252,9 +255,9 @@ KEYS = ["title", "subtitle", "DOI", "author", "event", "container-title", "insti
 def test_no_json_breaks_a_reader(said: dict[str, Any]) -> None:
     titled = {"title": ["T"], "name": "T", "html_url": "https://github.com/a/b", **said}
     for fields in (said, titled):
-        services.crossref(json.dumps({"message": fields}).encode(), DOI)
-        services.github(json.dumps(fields).encode())
-        services.youtube(json.dumps(fields).encode(), "https://www.youtube.com/watch?v=x")
+        services.parse_crossref(json.dumps({"message": fields}).encode(), DOI)
+        services.parse_github(json.dumps(fields).encode())
+        services.parse_youtube(json.dumps(fields).encode(), "https://www.youtube.com/watch?v=x")
 
 
 @given(
@@ -263,8 +266,8 @@ def test_no_json_breaks_a_reader(said: dict[str, Any]) -> None:
 )
 def test_no_bytes_break_a_reader(data: bytes) -> None:
     for read in (
-        lambda: services.arxiv(data, WORK), lambda: services.crossref(data, DOI),
-        lambda: services.github(data), lambda: services.youtube(data, "https://x.org"),
+        lambda: services.parse_arxiv(data, WORK), lambda: services.parse_crossref(data, DOI),
+        lambda: services.parse_github(data), lambda: services.parse_youtube(data, "https://x.org"),
     ):  # fmt: skip
         try:
             assert read() is None

@@ -13,7 +13,7 @@ SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 LOOK = """
 import os, sys, threading
 {before}
-import warpshelf.worker.ahead
+import warpshelf.worker.preload
 import torch
 found = [one for one in ("torch._dynamo", "triton", "papergpu.triton") if sys.modules.get(one)]
 print(found, os.environ["TRITON_INTERPRET"],

@@ -35,9 +35,9 @@ def test_cuda_is_assembled_by_nvrtc(
 ) -> None:
     ptx, symbol = compiled
     target = request.node.callspec.params["compiled"].removesuffix("a")
-    made = assembly.assembled(ptx, symbol, target)
+    made = assembly.assemble_kernel(ptx, symbol, target)
     assert made.language == "CUDA C++" and made.compiler.startswith("NVRTC 13.")
-    code = binary.disassembled(made.binary, symbol)
+    code = binary.disassemble_kernel(made.binary, symbol)
     assert code.instructions[-1].opcode in ("EXIT", "BRA")
     # Every instruction comes from a line of PTX, and each store from the store that is there.
     lines = ptx.splitlines()
@@ -54,15 +54,15 @@ def test_other_ptx_is_told_apart(compiled: tuple[str, str]) -> None:
     from papergpu import nvrtc
 
     ptx, symbol = compiled
-    made = elf.ptx(nvrtc.binary(ptx))
-    assert assembly.same(made, ptx.splitlines())
-    assert not assembly.same(made, ptx.replace("mul.f32", "add.f32").splitlines())
-    assert not assembly.same(made, ptx.splitlines()[1:])
-    assert not assembly.same([], ptx.splitlines())
+    made = elf.embedded_ptx(nvrtc.binary(ptx))
+    assert assembly.same_ptx(made, ptx.splitlines())
+    assert not assembly.same_ptx(made, ptx.replace("mul.f32", "add.f32").splitlines())
+    assert not assembly.same_ptx(made, ptx.splitlines()[1:])
+    assert not assembly.same_ptx([], ptx.splitlines())
     with pytest.raises(ValueError, match="was not made from CUDA"):
         nvrtc.binary(ptx + "\n")
     with pytest.raises(ValueError, match="no kernel nothing"):
-        elf.code(nvrtc.binary(ptx), "nothing")
+        elf.kernel_code(nvrtc.binary(ptx), "nothing")
     assert symbol in ptx
 
 
@@ -88,12 +88,12 @@ def test_triton_is_assembled_by_the_ptxas_it_brings(target: str) -> None:
 \tret;
 }}
 """
-    made = assembly.assembled(ptx, "half", target)
+    made = assembly.assemble_kernel(ptx, "half", target)
     assert made.language == "Triton" and made.compiler.startswith("Triton 3.")
-    code = binary.disassembled(made.binary, "half")
+    code = binary.disassemble_kernel(made.binary, "half")
     names = [one.opcode.split(".")[0] for one in code.instructions]
     assert names.count("FMUL") == names.count("LDG") == names.count("STG") == 1
     # The header of ptxas before CUDA 13 is changed for nvdisasm alone, and nothing behind it.
-    shown = binary.readable(made.binary)
-    assert elf.code(shown, "half") == elf.code(made.binary, "half")
+    shown = binary.patch_header(made.binary)
+    assert elf.kernel_code(shown, "half") == elf.kernel_code(made.binary, "half")
     assert len(shown) == len(made.binary)

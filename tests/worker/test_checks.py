@@ -15,9 +15,9 @@ from warpshelf.contract import snippet
 from warpshelf.core.project import Project
 from warpshelf.records import machine, schema
 from warpshelf.worker import jobs, memory
-from warpshelf.worker.child import Context
+from warpshelf.worker.child import JobContext
 
-CPU = {**machine.plain(), "gpus": 0}
+CPU = {**machine.describe_host(), "gpus": 0}
 
 
 def answer(
@@ -25,11 +25,11 @@ def answer(
 ) -> dict[str, Any]:
     """The answer of the verifying job on a snippet, in this process."""
     path = write_snippet(folder / "snippets" / "trial", text)
-    one = snippet.read(Project(folder), path.parent)
+    one = snippet.read_snippet(Project(folder), path.parent)
     assert not one.findings, one.findings
     monkeypatch.setattr(sys, "path", ["", *sys.path])
-    details = {**assemble.details(one, CPU), "token": "x", "demo": False, **more}
-    return jobs.verify_snippet(Context(details, lambda message: None))
+    details = {**assemble.job_details(one, CPU), "token": "x", "demo": False, **more}
+    return jobs.verify_snippet(JobContext(details, lambda message: None))
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_refusals_are_recorded_by_view(verified) -> None:
     from warpshelf.core import shapes
 
     for row in found["cases"]:
-        assert shapes.problem(row, schema.CASE, "case") is None
+        assert shapes.shape_problem(row, schema.CASE, "case") is None
 
 
 @pytest.mark.parametrize(
@@ -125,14 +125,14 @@ PEERS = {{"torch": lambda a, b: a.mean(1, keepdim=True)}}
 
 def test_each_form_of_a_case_is_emptied_once(verified, monkeypatch) -> None:
     seen: list[str] = []
-    at = Context.at
+    at = JobContext.report_place
 
-    def heard(self: Context, place: str) -> None:
+    def heard(self: JobContext, place: str) -> None:
         if "empty" in place:
             seen.append(place)
         at(self, place)
 
-    monkeypatch.setattr(Context, "at", heard)
+    monkeypatch.setattr(JobContext, "report_place", heard)
     text = sound_snippet().replace('"k": 16,', '"k": 16, "form": "other",')
     verified(text)
     assert [place.rpartition(", ")[2] for place in seen] == ["m empty", "n empty", "k empty"] * 2
@@ -152,11 +152,11 @@ def test_a_share_has_one_view_of_a_case_and_leaves_out_what_is_there_to_be_count
 ) -> None:
     seen: list[str] = []
 
-    def heard(self: Context, place: str) -> None:
+    def heard(self: JobContext, place: str) -> None:
         if "in variant 'product'" in place:
             seen.append(place.partition(" on case ")[2].partition("}")[2].removeprefix(", "))
 
-    monkeypatch.setattr(Context, "at", heard)
+    monkeypatch.setattr(JobContext, "report_place", heard)
     text = sound_snippet().replace(
         "TIMED =",
         'COUNTED = ({"m": 8, "n": 8, "k": 8}, {"m": 8, "n": 8, "k": 9, "kills": ["x"]})\nTIMED =',
@@ -171,7 +171,7 @@ def test_a_share_has_one_view_of_a_case_and_leaves_out_what_is_there_to_be_count
 
 def test_views_come_after_all_variants(verified, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
-    monkeypatch.setattr(Context, "at", lambda self, place: seen.append(place))
+    monkeypatch.setattr(JobContext, "report_place", lambda self, place: seen.append(place))
     verified(f'{sound_snippet()}\n\nVARIANTS = {{**VARIANTS, "again": VARIANTS["product"]}}\n')
     of_second = [one for one in seen if "'m': 17" in one and "in variant" in one]
     plain = [place for place, one in enumerate(of_second) if one.endswith("}")]
@@ -227,7 +227,7 @@ def test_the_unit_of_an_input_is_that_of_its_dtype() -> None:
     from warpshelf.worker import costs
 
     def of(*dtypes: torch.dtype) -> str:
-        return costs.unit([None, 3, *(torch.zeros(1, dtype=dtype) for dtype in dtypes)])
+        return costs.input_unit([None, 3, *(torch.zeros(1, dtype=dtype) for dtype in dtypes)])
 
     assert of(torch.float16, torch.float32) == "fp16"
     assert of(torch.int64, torch.bfloat16) == "bf16"

@@ -11,19 +11,19 @@ from warpshelf.bench import assemble
 from warpshelf.bench.pool import Job, Pool
 from warpshelf.contract import snippet
 from warpshelf.core.project import Project
-from warpshelf.look import kept, view
-from warpshelf.records import agreement, machine
+from warpshelf.look import view, view_store
+from warpshelf.records import claim_check, machine
 from warpshelf.worker.task import Task
 
 SIDE = 512  # of the matrix that is counted
 
 
-@pytest.fixture(scope="module", params=exhaustive(agreement.TARGETS, "all architectures"))
+@pytest.fixture(scope="module", params=exhaustive(claim_check.TARGETS, "all architectures"))
 def views(request: pytest.FixtureRequest) -> dict[str, view.View]:
     """The views of `transpose` by variant, made here for each target in turn."""
     project = Project(ROOT)
-    one = snippet.read(project, project.snippets / "transpose")
-    details = assemble.details(one, machine.plain(), request.param)
+    one = snippet.read_snippet(project, project.snippets / "transpose")
+    details = assemble.job_details(one, machine.describe_host(), request.param)
     with Pool(1) as pool:  # in a child, since the kernels that a process has loaded stay
         [outcome] = pool.run([Job(Task.VIEW, one.id, one.seconds, details)])
     answer = outcome.answer
@@ -47,8 +47,8 @@ def line_with(found: view.View, *words: str) -> dict[str, Any]:
 
 def test_each_is_shaped_and_kept(views: dict[str, view.View]) -> None:
     for one in views.values():
-        assert view.problem({**one, "digest": "sha256:" + "0" * 64}) is None
-        assert kept.page({**one, "digest": "sha256:" + "0" * 64})
+        assert view.view_problem({**one, "digest": "sha256:" + "0" * 64}) is None
+        assert view_store.compress_view({**one, "digest": "sha256:" + "0" * 64})
 
 
 def test_a_naive_store_touches_32_sectors(views: dict[str, view.View]) -> None:

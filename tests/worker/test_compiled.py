@@ -42,9 +42,9 @@ def rows_of(path: Path, *, has_cuda: bool = False, archs: tuple[str, ...] = comp
         from warpshelf.contract import values
         from warpshelf.worker import compiled
         needs = getattr(cases, "NEEDS", {{}})
-        proof = values.obligations(cases, "kernel", needs)
+        proof = values.read_obligations(cases, "kernel", needs)
         try:
-            rows = compiled.figures(
+            rows = compiled.compile_figures(
                 proof, {path.stem!r}, has_cuda={has_cuda}, archs={archs}, needs=needs
             )
             broken = compiled.broken_limits(rows, proof.limits)
@@ -327,7 +327,7 @@ def test_the_interpreter_is_refused(tmp_path: Path) -> None:
         from warpshelf.contract.values import Obligations
         from warpshelf.worker import compiled
         try:
-            compiled.figures(Obligations(), "x", has_cuda=False, needs={})
+            compiled.compile_figures(Obligations(), "x", has_cuda=False, needs={})
         except RuntimeError as error:
             print(error)
     """
@@ -393,8 +393,8 @@ SASS = """
 
 
 def test_spilled_bytes_are_those_stored_to_local_memory() -> None:
-    code = binary.functions(SASS)
-    assert {name: binary.spilled(text) for name, text in code.items()} == {
+    code = binary.split_functions(SASS)
+    assert {name: binary.count_spill_bytes(text) for name, text in code.items()} == {
         "_Z4turnPf": 16 + 8 + 4 + 1,
         "other": 0,
     }
@@ -431,7 +431,7 @@ def test_other_ptx_is_not_taken_for_it(text: str) -> None:
 @needs_triton
 def test_a_file_that_is_no_binary_is_refused() -> None:
     with pytest.raises(RuntimeError, match="cuobjdump -res-usage read nothing"):
-        binary.usage(b"not a cubin")
+        binary.function_usage(b"not a cubin")
 
 
 def test_values_are_drawn_where_a_wrapper_reads_them_or_integers_lead() -> None:
@@ -444,7 +444,7 @@ def test_values_are_drawn_where_a_wrapper_reads_them_or_integers_lead() -> None:
 
     def called(m: int, lengths: bool, function: Callable[..., object]) -> torch.Tensor:
         proof = Obligations(inputs=inputs)
-        compiled.Inputs(proof, {"m": m, "lengths": lengths}).call(function)
+        compiled.CompileInputs(proof, {"m": m, "lengths": lengths}).call_function(function)
         return seen[-1]
 
     def takes(kind: str, x: torch.Tensor, lengths: torch.Tensor | None) -> None:
@@ -473,7 +473,7 @@ def test_values_are_drawn_where_a_wrapper_reads_them_or_integers_lead() -> None:
 
 
 def test_beside_large_tensors_small_ones_are_computed_with() -> None:
-    with compiled.Hollow():
+    with compiled.HollowTensors():
         large, small = torch.randn(2**11, 2**11), torch.arange(4.0)
         assert not (large * 2 + 1).any() and (small + 1).tolist() == [1, 2, 3, 4]
         assert large[0].add_(1) is not None and not large.any()

@@ -9,7 +9,7 @@ import torch
 from warpshelf.contract.values import Obligations
 from warpshelf.worker import costs
 from warpshelf.worker.checks import Checks
-from warpshelf.worker.context import Context
+from warpshelf.worker.context import JobContext
 
 BFLOAT = {"m": 3, "dtype": "bfloat16"}
 
@@ -36,9 +36,9 @@ def rows(device: str = "cpu", **more: object) -> list[dict]:
     }
     job = {"needs": {}, "machine": {"sm": None}, "places": {}, "uses_triton": True, "id": "x"}
     job["share"] = {}
-    context = Context(job, lambda message: None)
+    context = JobContext(job, lambda message: None)
     context.proof = Obligations(**(given | more))
-    return costs.due(Checks(context, device))
+    return costs.due_rows(Checks(context, device))
 
 
 def test_every_case_is_listed_even_one_that_is_skipped_here() -> None:

@@ -9,9 +9,9 @@ import pytest
 import torch
 from simulated import Fake, Timeline, Torch, posix, smi
 
-from warpshelf.core.files import dump, flaw
+from warpshelf.core.files import dump_json, json_flaw
 from warpshelf.worker import gpu, timing
-from warpshelf.worker.gpu import MOST_PASSES, CudaClock, Driver, Watch
+from warpshelf.worker.gpu import MOST_PASSES, CudaClock, LoadMonitor, NvidiaDriver
 from warpshelf.worker.timing import FEWEST, Summary, Untimed
 
 __all__ = ["smi"]
@@ -60,14 +60,14 @@ def test_a_call_that_waits_for_the_device_is_never_held(line: Timeline) -> None:
         line.enqueue(1e-5, 5e-5)
 
     clock = CudaClock()
-    found = timing.interleave({"waits": call}, clock, warm_up=0)
+    found = timing.time_interleaved({"waits": call}, clock, warm_up=0)
     assert isinstance(found["waits"], Untimed)
     assert clock.passes == MOST_PASSES
 
 
 def test_every_published_sample_is_held(line: Timeline) -> None:
     calls = {"quick": kernels(line, 1, 1e-5, 5e-5), "many": kernels(line, 40, 2e-5, 1e-6)}
-    found = timing.interleave(calls, CudaClock(), warm_up=0)
+    found = timing.time_interleaved(calls, CudaClock(), warm_up=0)
     quick, many = found["quick"], found["many"]
     assert isinstance(quick, Summary) and isinstance(many, Summary)
     assert quick.median == pytest.approx(5e-5) and many.median == pytest.approx(4e-5)
@@ -85,7 +85,7 @@ def test_the_flush_only_reads(line: Timeline) -> None:
 @posix
 def test_the_machine_is_described_by_the_gpu_that_torch_uses(line: Timeline, smi: Fake) -> None:
     smi.machine(["11111111-d72c-4106-c12f-20bd9faed9f6", UUID], "570.1")
-    found = gpu.describe()
+    found = gpu.machine_description()
     assert (found["driver"], found["slug"], found["sm"]) == ("570.1", "imaginary-g9", 90)
     assert f"-i GPU-{UUID}" in smi.arguments and "-i 0" not in smi.arguments
 
@@ -131,8 +131,8 @@ ANSWER = "1980, 2619, 64, 512.5, 0x0000000000000004"
 @pytest.mark.parametrize("written", [SECOND, f"GPU-{SECOND}", f"GPU-{SECOND.upper()}\n"])
 def test_the_gpu_is_asked_by_its_uuid_whatever_its_number(smi: Fake, written: str) -> None:
     smi.machine([FIRST, SECOND], "570.1")
-    found = Driver(written)
-    assert found.version() == "570.1"
+    found = NvidiaDriver(written)
+    assert found.driver_version() == "570.1"
     asked = [line for line in smi.arguments.splitlines() if line != "-L"]
     assert asked == [f"-i GPU-{SECOND} --query-gpu=driver_version --format=csv,noheader,nounits"]
 
@@ -145,25 +145,25 @@ def test_a_slice_leads_to_its_gpu(smi: Fake, listed: str) -> None:
         f"GPU 1: Imaginary (UUID: GPU-{SECOND})\n"
         f"  MIG 1g.10gb     Device  0: (UUID: {listed})"
     )
-    assert Driver(SLICE).gpu == f"GPU-{SECOND}"
-    assert Driver(FIRST).gpu == f"GPU-{FIRST}"
+    assert NvidiaDriver(SLICE).gpu == f"GPU-{SECOND}"
+    assert NvidiaDriver(FIRST).gpu == f"GPU-{FIRST}"
 
 
 @posix
 def test_a_gpu_that_is_not_listed_is_not_asked_about(smi: Fake) -> None:
     smi.machine([FIRST], "570.1")
-    assert Driver(SECOND).version() is None
+    assert NvidiaDriver(SECOND).driver_version() is None
     assert smi.arguments.splitlines() == ["-L"]
 
 
 @posix
 def test_the_highest_clocks(smi: Fake) -> None:
     smi.machine([FIRST], "1980, [N/A]")
-    assert Driver(FIRST).highest_clocks() == (1980, None)
+    assert NvidiaDriver(FIRST).highest_clocks() == (1980, None)
     smi.machine([FIRST], "nan, inf")
-    assert Driver(FIRST).highest_clocks() == (None, None)
+    assert NvidiaDriver(FIRST).highest_clocks() == (None, None)
     smi.machine([FIRST], "1980")
-    assert Driver(FIRST).highest_clocks() == (None, None)
+    assert NvidiaDriver(FIRST).highest_clocks() == (None, None)
 
 
 SILENT = [
@@ -184,8 +184,8 @@ def test_an_nvidia_smi_that_gives_no_answer_is_none(smi: Fake, script: str) -> N
     lists = f'[ "$*" = -L ] && echo "GPU 0: Imaginary (UUID: GPU-{FIRST})" && exit'
     for before in ("", lists):
         smi.does(f"{before}\n{script}")
-        found = Driver(FIRST)
-        assert found.query(*gpu.FIELDS) is None
+        found = NvidiaDriver(FIRST)
+        assert found.query_fields(*gpu.FIELDS) is None
         assert found.highest_clocks() == (None, None)
 
 
@@ -193,9 +193,9 @@ def test_an_nvidia_smi_that_gives_no_answer_is_none(smi: Fake, script: str) -> N
 @pytest.mark.parametrize("script", SILENT)
 def test_a_watch_that_hears_nothing_says_nothing(smi: Fake, script: str) -> None:
     smi.does(f'[ "$*" = -L ] && echo "GPU 0: Imaginary (UUID: GPU-{FIRST})" && exit\n{script}')
-    with Watch(Driver(FIRST)) as watch, watch.load():
+    with LoadMonitor(NvidiaDriver(FIRST)) as watch, watch.under_load():
         time.sleep(0.1)
-    assert watch.conditions() == {}
+    assert watch.load_conditions() == {}
 
 
 @posix
@@ -203,24 +203,24 @@ def test_an_nvidia_smi_that_hangs_is_none(smi: Fake, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(gpu, "PATIENCE", 0.2)
     smi.does("exec /bin/sleep 30")
     started = time.monotonic()
-    assert Driver(FIRST).version() is None
+    assert NvidiaDriver(FIRST).driver_version() is None
     assert time.monotonic() - started < 10
     assert smi.arguments.splitlines() == ["-L"]
 
 
 def test_without_nvidia_smi_nothing_is_known(smi: Fake) -> None:
-    found = Driver(FIRST)
-    assert (found.version(), found.highest_clocks()) == (None, (None, None))
-    with Watch(found) as watch, watch.load():
+    found = NvidiaDriver(FIRST)
+    assert (found.driver_version(), found.highest_clocks()) == (None, (None, None))
+    with LoadMonitor(found) as watch, watch.under_load():
         pass
-    assert watch.conditions() == {}
+    assert watch.load_conditions() == {}
 
 
 @posix
 def test_an_nvidia_smi_that_may_not_be_run_is_none(smi: Fake) -> None:
     smi.path.write_text("\x7fELF no program")
     smi.path.chmod(0o755)
-    assert Driver(FIRST).version() is None
+    assert NvidiaDriver(FIRST).driver_version() is None
 
 
 # Under load.
@@ -228,14 +228,14 @@ def test_an_nvidia_smi_that_may_not_be_run_is_none(smi: Fake) -> None:
 
 def readings(smi: Fake, answer: str, valid: str = "event") -> dict:
     smi.machine([FIRST], answer, valid)
-    with Watch(Driver(FIRST)) as watch:
-        with watch.load():
+    with LoadMonitor(NvidiaDriver(FIRST)) as watch:
+        with watch.under_load():
             deadline = time.monotonic() + 10
-            while watch._written() < 3 * len(answer) and time.monotonic() < deadline:
+            while watch._bytes_written() < 3 * len(answer) and time.monotonic() < deadline:
                 time.sleep(0.02)
         found = watch.process
     assert found is not None and found.poll() is not None  # it is gone
-    return watch.conditions()
+    return watch.load_conditions()
 
 
 @posix
@@ -262,9 +262,9 @@ def test_conditions_are_read_while_the_gpu_works(smi: Fake, valid: str) -> None:
 def test_a_driver_that_gives_no_reasons_still_gives_clocks(smi: Fake) -> None:
     smi.machine([FIRST], "1980, 2619, 64, 512.5")
     smi.does(smi.path.read_text().replace("*clocks_throttle_reasons*", "*_reasons*"))
-    with Watch(Driver(FIRST)) as watch, watch.load():
+    with LoadMonitor(NvidiaDriver(FIRST)) as watch, watch.under_load():
         time.sleep(0.5)
-    found = watch.conditions()
+    found = watch.load_conditions()
     assert found["load"]["sm_mhz"] == 1980 and "slowed_by" not in found
 
 
@@ -279,7 +279,7 @@ def test_conditions_are_numbers_or_unknown(smi: Fake) -> None:
         "watts": None,
         "readings": 0,
     }
-    assert flaw(found) is None and "NaN" not in dump(found)
+    assert json_flaw(found) is None and "NaN" not in dump_json(found)
 
 
 @pytest.mark.parametrize(
@@ -295,20 +295,20 @@ def test_conditions_are_numbers_or_unknown(smi: Fake) -> None:
     ],
 )  # fmt: skip
 def test_the_reasons_of_lower_clocks(bits: str, names: list[str]) -> None:
-    assert gpu.reasons(bits) == names
+    assert gpu.decode_reasons(bits) == names
 
 
 def test_only_whole_readings_under_load_count() -> None:
     """Written in three spans: idle, under load, idle again; the spans cut two lines in two."""
     idle, busy = "300, 400, 30, 70.0\n", "1980, 2619, 64, 512.5\n"
-    watch = Watch(Driver(FIRST))
+    watch = LoadMonitor(NvidiaDriver(FIRST))
     watch.text = (idle * 2 + busy * 3 + idle).encode()
     start, end = len(idle * 2), len(idle * 2 + busy * 3)
     for first, last in ((start, end), (start - 5, end + 7)):
         watch.spans = [(first, last)]
-        load = watch.conditions()["load"]
+        load = watch.load_conditions()["load"]
         assert (load["readings"], load["sm_mhz_lowest"]) == (3, 1980)
     watch.spans = [(start + 3, start + 3 + len(busy))]
-    assert watch.conditions() == {}  # no whole line lies inside
+    assert watch.load_conditions() == {}  # no whole line lies inside
     watch.spans = [(start, start + len(busy)), (end - len(busy), end)]
-    assert watch.conditions()["load"]["readings"] == 2
+    assert watch.load_conditions()["load"]["readings"] == 2

@@ -21,8 +21,8 @@ from warpshelf.core.project import Project
 from warpshelf.records import schema, space
 from warpshelf.render import figures
 from warpshelf.worker import gpu, jobs
-from warpshelf.worker.context import Context, JobError
-from warpshelf.worker.gpu import Driver
+from warpshelf.worker.context import JobContext, JobError
+from warpshelf.worker.gpu import NvidiaDriver
 from warpshelf.worker.task import Task
 from warpshelf.worker.timing import Sample
 
@@ -95,14 +95,14 @@ def timed(
     from warpshelf.worker import gpu
 
     path = write_snippet(folder / "snippets" / "trial", wrong_snippet(overlay))
-    one = snippet.read(Project(folder), path.parent)
+    one = snippet.read_snippet(Project(folder), path.parent)
     assert not one.findings
     monkeypatch.setattr(gpu, "CudaClock", lambda: clock)
-    monkeypatch.setattr(gpu, "ceilings", lambda clock, machine, units: CEILINGS)
-    monkeypatch.setattr(gpu, "driver", lambda: Driver(UUID))
+    monkeypatch.setattr(gpu, "measure_ceilings", lambda clock, machine, units: CEILINGS)
+    monkeypatch.setattr(gpu, "current_driver", lambda: NvidiaDriver(UUID))
     monkeypatch.setattr("sys.path", ["", *__import__("sys").path])
-    details = {**assemble.details(one, GPU), "token": "x"}
-    return one, jobs.DOES[Task.TIME](Context(details, lambda message: None))
+    details = {**assemble.job_details(one, GPU), "token": "x"}
+    return one, jobs.DOES[Task.TIME](JobContext(details, lambda message: None))
 
 
 @posix
@@ -125,8 +125,8 @@ def test_what_passes_is_timed_and_makes_a_sound_record(monkeypatch, tmp_path, sm
         assert "relative error" in results["half"]["reason"]
         assert "time" not in results["half"]
     record = record_of(one, answer)
-    assert schema.problem(record) is None
-    assert schema.contradiction(record) is None
+    assert schema.shape_problem(record) is None
+    assert schema.validation_error(record) is None
     assert record["ceilings"] == CEILINGS
     load = record["conditions"]["load"]
     assert (load["sm_mhz"], load["celsius_highest"]) == (1980, 64)
@@ -135,14 +135,16 @@ def test_what_passes_is_timed_and_makes_a_sound_record(monkeypatch, tmp_path, sm
 
 def record_of(one: snippet.Snippet, answer: dict) -> dict:
     """The record of a run on the imaginary GPU whose timing job answered so."""
-    work = assemble.Gathered(one, GPU, None)
-    for job in work.jobs(60):
-        work.take(Outcome(job, {"cases": [], "failures": []}, None, "", _demo("t"), "t", 1.0))
+    work = assemble.SnippetRun(one, GPU, None)
+    for job in work.untimed_jobs(60):
+        work.add_outcome(
+            Outcome(job, {"cases": [], "failures": []}, None, "", _demo("t"), "t", 1.0)
+        )
     timing_job = work.timing_job()
     assert timing_job is not None and timing_job.do is Task.TIME
-    work.take(Outcome(timing_job, answer, None, "", b"", "", 2.0))
+    work.add_outcome(Outcome(timing_job, answer, None, "", b"", "", 2.0))
     assert work.verified and not work.findings
-    return work.record()
+    return work.build_record()
 
 
 def _demo(token: str) -> bytes:
@@ -179,8 +181,8 @@ def test_a_peer_with_an_impossible_time_is_recorded_as_failed(monkeypatch, tmp_p
         assert peer["verdict"] == "failed" and "time" not in peer
         assert "% of what the hardware allows" in peer["reason"]
     found = record_of(one, answer)
-    assert schema.problem(found) is None and schema.contradiction(found) is None
-    shown = unescape(figures.timing(found))
+    assert schema.shape_problem(found) is None and schema.validation_error(found) is None
+    shown = unescape(figures.render_timing(found))
     assert "failed: 'torch' took" in shown and "torch failed" in shown
 
 
@@ -197,17 +199,17 @@ def test_a_function_that_waits_for_the_host_has_a_reason_in_place_of_a_time(
         assert results["slow"]["verdict"] == "passed" and "time" not in results["slow"]
         assert "waited for the host" in results["slow"]["untimed"]
     found = record_of(one, answer)
-    assert schema.problem(found) is None and schema.contradiction(found) is None
-    assert "waited for the host" in figures.timing(found)
+    assert schema.shape_problem(found) is None and schema.validation_error(found) is None
+    assert "waited for the host" in figures.render_timing(found)
 
 
 def test_a_gpu_times_kernels_alone(tmp_path) -> None:
     path = write_snippet(tmp_path / "snippets" / "trial", sound_snippet())
-    one = snippet.read(Project(tmp_path), path.parent)
-    work = assemble.Gathered(one, {**GPU, "gpus": 0, "slug": "cpu"}, None)
+    one = snippet.read_snippet(Project(tmp_path), path.parent)
+    work = assemble.SnippetRun(one, {**GPU, "gpus": 0, "slug": "cpu"}, None)
     assert work.timing_job() is None
-    assert [job.do for job in work.jobs(60)] == [Task.VERIFY]
-    assert isinstance(work.jobs(60)[0], Job)
+    assert [job.do for job in work.untimed_jobs(60)] == [Task.VERIFY]
+    assert isinstance(work.untimed_jobs(60)[0], Job)
 
 
 PREDICTS = f"""
@@ -242,10 +244,10 @@ def facts():
 def verified(tmp_path: Path, text: str) -> dict:
     """What comes of verifying a model's text."""
     path = write_snippet(tmp_path / "snippets" / "trial", text)
-    one = snippet.read(Project(tmp_path), path.parent)
+    one = snippet.read_snippet(Project(tmp_path), path.parent)
     assert not one.findings
-    details = {**assemble.details(one, GPU | {"slug": "cpu", "gpus": 0}), "token": "x"}
-    answer: dict = jobs.DOES[Task.VERIFY](Context(details, lambda message: None))
+    details = {**assemble.job_details(one, GPU | {"slug": "cpu", "gpus": 0}), "token": "x"}
+    answer: dict = jobs.DOES[Task.VERIFY](JobContext(details, lambda message: None))
     return answer
 
 
@@ -277,7 +279,7 @@ def test_a_prediction_that_is_no_number_is_told(tmp_path) -> None:
 
 def test_pictures_are_asked_of_a_module_that_has_some() -> None:
     said: list[dict] = []
-    context = Context({"places": {"timelines": ["cases.py", 7]}}, said.append)
+    context = JobContext({"places": {"timelines": ["cases.py", 7]}}, said.append)
     context.proof = Obligations()
     assert jobs.pictures_of(context) == {} and said == []
     context.proof = Obligations(timelines=timelines)
@@ -296,13 +298,13 @@ def test_pictures_of_a_run_are_recorded(tmp_path) -> None:
     path.parent.mkdir(parents=True)
     path.write_text(sound_snippet())
     here = GPU | {"slug": "cpu", "gpus": 0}
-    work = assemble.Gathered(snippet.read(Project(tmp_path), path.parent), here, None)
-    for job in work.jobs(60):
+    work = assemble.SnippetRun(snippet.read_snippet(Project(tmp_path), path.parent), here, None)
+    for job in work.untimed_jobs(60):
         answer = {"failures": [], "timelines": timelines(), "grids": grids()}
-        work.take(Outcome(job, answer, None, "", _demo("t"), "t", 1.0))
-    record = work.record()
+        work.add_outcome(Outcome(job, answer, None, "", _demo("t"), "t", 1.0))
+    record = work.build_record()
     assert record["timelines"] == timelines() and record["grids"] == grids()
-    assert schema.problem(record) is None and schema.contradiction(record) is None
+    assert schema.shape_problem(record) is None and schema.validation_error(record) is None
 
 
 SPANNED = f"""{TWO}
@@ -329,10 +331,10 @@ def test_every_configuration_of_a_space_is_verified_and_timed(monkeypatch, tmp_p
     one, answer = timed(monkeypatch, tmp_path, overlay, Clock(1e-3))
     assert answer["failures"] == []
     record = record_of(one, answer)
-    assert schema.problem(record) is None and schema.contradiction(record) is None
+    assert schema.shape_problem(record) is None and schema.validation_error(record) is None
     found = record["space"]
     assert [each["name"] for each in found["parameters"]] == ["tile", "order"]
-    rows = [space.read(line) for line in found["rows"]["sm_90"]]
+    rows = [space.parse_row(line) for line in found["rows"]["sm_90"]]
     assert [row.values for row in rows] == [
         (str(tile), order) for tile in range(40) for order in ("rows", "columns")
     ]

@@ -10,7 +10,7 @@ import torch
 from warpshelf.bench.compiling import ARCHS
 from warpshelf.look import occupancy
 from warpshelf.worker import memory
-from warpshelf.worker.reach import MOST, Launch, little_memory
+from warpshelf.worker.launch_limits import MOST, Launch, limit_memory
 
 # The most shared memory of a block, in KiB, from the CUDA C++ Programming Guide's table of
 # technical specifications by compute capability.
@@ -27,8 +27,8 @@ def test_every_architecture_has_its_limit() -> None:
 @pytest.mark.parametrize("arch", ARCHS)
 def test_a_block_may_have_so_much_shared_memory_and_no_byte_more(arch: str) -> None:
     most = MOST_SHARED[arch] * 1024
-    assert Launch("k", 128, most).refusal(arch) is None
-    said = Launch("k", 128, most + 1).refusal(arch)
+    assert Launch("k", 128, most).refusal_reason(arch) is None
+    said = Launch("k", 128, most + 1).refusal_reason(arch)
     assert said == (
         f"k takes {most + 1:,} bytes of shared memory a block, and {arch} gives at most {most:,}"
     )
@@ -47,12 +47,12 @@ def test_a_block_may_have_so_much_shared_memory_and_no_byte_more(arch: str) -> N
     ],
 )
 def test_registers_threads_and_tensor_memory(launch: Launch, said: str | None) -> None:
-    found = launch.refusal("sm_100")
+    found = launch.refusal_reason("sm_100")
     assert found is None if said is None else re.search(said, found or "")
 
 
 def test_inputs_beyond_the_limit_are_not_made() -> None:
-    with little_memory():
+    with limit_memory():
         torch.empty(2**20)
         with pytest.raises(RuntimeError) as caught:
             torch.empty(MOST + 2**26, dtype=torch.uint8)

@@ -76,7 +76,7 @@ def checkout(tmp_path: Path) -> Path:
 
 def answer(root: Path, **changed: object) -> dict:
     done = subprocess.run(
-        [sys.executable, "-m", "warpshelf.worker.rival"],
+        [sys.executable, "-m", "warpshelf.worker.public_kernel"],
         input=json.dumps({**JOB, "root": str(root), **changed}),
         capture_output=True,
         text=True,

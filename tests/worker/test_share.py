@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from warpshelf.contract.values import Obligations
-from warpshelf.worker.share import Share, telling
+from warpshelf.worker.share import Share, rank_cases
 
 # Four cases that kill, and three that are counted, of which one kills as well.
 PROOF = Obligations(
@@ -28,8 +28,8 @@ PROOF = Obligations(
 def test_a_share_chooses_cases_and_those_that_are_viewed(
     share: Share, cases: list[int], viewed: list[int]
 ) -> None:
-    assert share.chosen(PROOF) == cases
-    assert [index for index in range(7) if share.viewed(index)] == viewed
+    assert share.chosen_cases(PROOF) == cases
+    assert [index for index in range(7) if share.draws_views(index)] == viewed
 
 
 def test_only_what_leaves_nothing_out_is_whole() -> None:
@@ -40,6 +40,6 @@ def test_only_what_leaves_nothing_out_is_whole() -> None:
 
 
 def test_cases_go_by_what_those_before_them_do_not_reject() -> None:
-    assert telling(PROOF, range(7)) == [2, 3, 5, 1, 0, 6, 4]
-    assert telling(PROOF, [0, 1]) == [1, 0]
-    assert telling(PROOF, []) == []
+    assert rank_cases(PROOF, range(7)) == [2, 3, 5, 1, 0, 6, 4]
+    assert rank_cases(PROOF, [0, 1]) == [1, 0]
+    assert rank_cases(PROOF, []) == []

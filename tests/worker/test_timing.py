@@ -13,7 +13,7 @@ from warpshelf.worker.timing import (
     FEWEST,
     MOST,
     WARM_CALLS,
-    Impossible,
+    ImpossibleTime,
     Sample,
     Summary,
     Untimed,
@@ -55,7 +55,7 @@ def test_percentiles_are_numpy_s(samples: list[float], share: float) -> None:
 
 @given(st.lists(SECONDS, min_size=1, max_size=40))
 def test_a_summary_is_of_the_samples_in_any_order(samples: list[float]) -> None:
-    summary = timing.summarize(samples)
+    summary = timing.summarize_samples(samples)
     p20, median, p80 = numpy.percentile(samples, [20, 50, 80])
     assert (summary.p20, summary.median, summary.p80) == pytest.approx((p20, median, p80))
     assert summary.n == len(samples)
@@ -71,7 +71,7 @@ def test_a_summary_is_written_to_four_digits() -> None:
 
 
 def test_the_spread_of_all_samples_is_kept_beside_the_percentiles() -> None:
-    assert timing.summarize([1.0, 1.0, 1.0, 5.0]).cv == pytest.approx(3**0.5 / 2)
+    assert timing.summarize_samples([1.0, 1.0, 1.0, 5.0]).cv == pytest.approx(3**0.5 / 2)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_the_spread_of_all_samples_is_kept_beside_the_percentiles() -> None:
 )  # fmt: skip
 def test_samples_that_no_clock_gives_are_refused(samples: list[float]) -> None:
     with pytest.raises(ValueError):
-        timing.summarize(samples)
+        timing.summarize_samples(samples)
 
 
 WARM = 1 + WARM_CALLS  # calls before the first sample, where no time of warm-up is asked for
@@ -94,7 +94,7 @@ def sampled(clock: Invented, functions: int) -> list[list[str]]:
 
 def test_functions_take_turns() -> None:
     clock = Invented()
-    found = timing.interleave(calls(a=1.0, b=2.0, c=3.0), clock, warm_up=0, sampling=0)
+    found = timing.time_interleaved(calls(a=1.0, b=2.0, c=3.0), clock, warm_up=0, sampling=0)
     rounds = sampled(clock, 3)
     assert [sorted(one) for one in rounds] == [["a", "b", "c"]] * FEWEST
     assert found == {
@@ -105,7 +105,9 @@ def test_functions_take_turns() -> None:
 def test_the_order_of_a_round_is_drawn_anew_and_the_same_at_every_run() -> None:
     clocks = [Invented(), Invented(), Invented()]
     for clock, seed in zip(clocks, (0, 0, 1), strict=True):
-        timing.interleave(calls(a=1.0, b=1.0, c=1.0), clock, warm_up=0, sampling=60, seed=seed)
+        timing.time_interleaved(
+            calls(a=1.0, b=1.0, c=1.0), clock, warm_up=0, sampling=60, seed=seed
+        )
     rounds = sampled(clocks[0], 3)
     assert len(rounds) == 60
     assert len({tuple(one) for one in rounds}) == 6  # every order comes up
@@ -114,7 +116,7 @@ def test_the_order_of_a_round_is_drawn_anew_and_the_same_at_every_run() -> None:
 
 def test_each_is_warmed_up_by_its_own_time_before_any_is_sampled() -> None:
     clock = Invented()
-    timing.interleave(calls(fast=0.01, slow=0.06), clock, warm_up=0.1, sampling=0)
+    timing.time_interleaved(calls(fast=0.01, slow=0.06), clock, warm_up=0.1, sampling=0)
     warm = clock.order[: -2 * FEWEST]
     assert warm == ["fast"] * warm.count("fast") + ["slow"] * warm.count("slow")
     assert 11 <= warm.count("fast") <= 12  # ten hundredths do not add up to a tenth exactly
@@ -124,21 +126,23 @@ def test_each_is_warmed_up_by_its_own_time_before_any_is_sampled() -> None:
 def test_a_slow_first_call_is_not_the_warm_up() -> None:
     times = iter([5.0] + [0.01] * 1000)  # it compiles
     clock = Invented()
-    timing.interleave({"a": lambda: ("a", next(times))}, clock, warm_up=0.1, sampling=0)
+    timing.time_interleaved({"a": lambda: ("a", next(times))}, clock, warm_up=0.1, sampling=0)
     assert 1 + 10 <= len(clock.order) - FEWEST <= 1 + 11
 
 
 def test_warm_up_leaves_no_sample() -> None:
     times = iter([9.0] * 4 + [1.0] * 1000)
     clock = Invented()
-    found = timing.interleave({"a": lambda: ("a", next(times))}, clock, warm_up=20, sampling=0)
+    found = timing.time_interleaved(
+        {"a": lambda: ("a", next(times))}, clock, warm_up=20, sampling=0
+    )
     assert found["a"] == Summary(1.0, 1.0, 1.0, FEWEST)
 
 
 def test_a_clock_that_stands_still_ends_the_warm_up_and_is_refused() -> None:
     clock = Invented()
     with pytest.raises(ValueError):
-        timing.interleave(calls(a=0.0), clock)
+        timing.time_interleaved(calls(a=0.0), clock)
     assert len(clock.order) == 1 + 2 * MOST
 
 
@@ -146,7 +150,7 @@ def test_void_samples_are_left_out_and_counted() -> None:
     clock = Invented()
     turns = iter(range(10_000))
     clock.held = lambda name: name == "b" or next(turns) % 4 != 0
-    found = timing.interleave(calls(a=1.0, b=1.0), clock, warm_up=0, sampling=0)
+    found = timing.time_interleaved(calls(a=1.0, b=1.0), clock, warm_up=0, sampling=0)
     a, b = found["a"], found["b"]
     assert isinstance(a, Summary) and isinstance(b, Summary)
     assert a.n == FEWEST and 4 <= a.void <= 6  # it went on until there were enough
@@ -157,7 +161,7 @@ def test_void_samples_are_left_out_and_counted() -> None:
 def test_what_was_never_held_is_untimed_with_its_reason() -> None:
     clock = Invented()
     clock.held = lambda name: name != "waits"
-    found = timing.interleave(calls(good=1.0, waits=1.0), clock, warm_up=0, sampling=0)
+    found = timing.time_interleaved(calls(good=1.0, waits=1.0), clock, warm_up=0, sampling=0)
     assert found["good"] == Summary(1.0, 1.0, 1.0, FEWEST)
     untimed = found["waits"]
     assert isinstance(untimed, Untimed)
@@ -168,28 +172,28 @@ def test_too_large_a_share_of_void_samples_is_untimed() -> None:
     clock = Invented()
     turns = iter(range(10_000))
     clock.held = lambda name: next(turns) % 5 < 2
-    found = timing.interleave(calls(a=0.1), clock, warm_up=0, sampling=20)
+    found = timing.time_interleaved(calls(a=0.1), clock, warm_up=0, sampling=20)
     assert isinstance(found["a"], Untimed)  # although more than FEWEST were held
 
 
 def test_the_slowest_decides_how_many_samples_there_are() -> None:
-    found = timing.interleave(calls(a=0.001, b=0.01), Invented(), warm_up=0, sampling=0.5)
+    found = timing.time_interleaved(calls(a=0.001, b=0.01), Invented(), warm_up=0, sampling=0.5)
     assert found["a"].n == found["b"].n
     assert 50 <= found["b"].n <= 51
 
 
 def test_there_are_never_more_than_the_most() -> None:
-    assert timing.interleave(calls(a=1e-6), Invented(), warm_up=0)["a"].n == MOST
+    assert timing.time_interleaved(calls(a=1e-6), Invented(), warm_up=0)["a"].n == MOST
 
 
 def test_a_slow_function_still_gets_the_fewest() -> None:
-    assert timing.interleave(calls(a=10.0), Invented(), warm_up=0)["a"].n == FEWEST
+    assert timing.time_interleaved(calls(a=10.0), Invented(), warm_up=0)["a"].n == FEWEST
 
 
 def test_a_deadline_before_the_fewest_rounds_is_an_error() -> None:
     clock = Invented()
     with pytest.raises(TimeoutError, match=f"of {FEWEST} rounds"):
-        timing.interleave(
+        timing.time_interleaved(
             calls(a=1.0), clock, warm_up=0, sampling=99, now=clock.now, deadline=WARM + FEWEST - 1.5
         )
     assert len(clock.order) == WARM + FEWEST - 1
@@ -197,14 +201,14 @@ def test_a_deadline_before_the_fewest_rounds_is_an_error() -> None:
 
 def test_a_deadline_after_them_ends_the_sampling() -> None:
     clock = Invented()
-    found = timing.interleave(
+    found = timing.time_interleaved(
         calls(a=1.0), clock, warm_up=0, sampling=99, now=clock.now, deadline=WARM + FEWEST + 4.5
     )
     assert found["a"].n == FEWEST + 5
 
 
 def test_nothing_to_time_is_nothing() -> None:
-    assert timing.interleave({}, Invented(), deadline=0, now=lambda: 1) == {}
+    assert timing.time_interleaved({}, Invented(), deadline=0, now=lambda: 1) == {}
 
 
 def slowing(now: float) -> float:
@@ -214,19 +218,19 @@ def slowing(now: float) -> float:
 
 def test_drift_hits_all_alike() -> None:
     both = calls(a=0.1, b=0.1)
-    found = timing.interleave(both, Invented(slowing), warm_up=0.2, sampling=20)
+    found = timing.time_interleaved(both, Invented(slowing), warm_up=0.2, sampling=20)
     assert found["a"].median == pytest.approx(found["b"].median, rel=0.02)
     # The same one after the other on one clock: the second looks far slower.
     clock = Invented(slowing)
     a, b = (
-        timing.interleave({name: both[name]}, clock, warm_up=0.2, sampling=20)[name]
+        timing.time_interleaved({name: both[name]}, clock, warm_up=0.2, sampling=20)[name]
         for name in both
     )
     assert b.median > 1.5 * a.median
 
 
 def test_more_than_what_the_hardware_allows_is_refused() -> None:
-    with pytest.raises(Impossible, match=r"'fast' took 5e-06 s, 200 % .* \(1e-05 s at best\)"):
+    with pytest.raises(ImpossibleTime, match=r"'fast' took 5e-06 s, 200 % .* \(1e-05 s at best\)"):
         timing.refuse_impossible("fast", Summary(5e-6, 4e-6, 2e-5, 20), 1e-5)
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from snippets import cuda
-from warpshelf.worker.memory import Poison
+from warpshelf.worker.memory import PoisonMode
 
 Tensor = torch.Tensor
 KERNELS = """__global__ void read(const float* x, float* y, int n) {
@@ -63,14 +63,14 @@ def inferred() -> Tensor:
 
 @pytest.mark.parametrize("made", FRESH)
 def test_reading_what_nobody_wrote_is_found_with_its_line(source: cuda.Source, made: str) -> None:
-    with Poison(marks=True):
+    with PoisonMode(marks=True):
         x = FRESH[made]()
         with pytest.raises(papergpu.Finding, match=r"read at kernels.cu:3, .*argument 0.*nobody"):
             read(source, x)
 
 
 def test_what_a_kernel_wrote_may_be_read_and_no_more(source: cuda.Source) -> None:
-    with Poison(marks=True):
+    with PoisonMode(marks=True):
         x = torch.empty(N)
         source.launch("even", 1, 32, x, np.int32(N))
         with pytest.raises(papergpu.Finding, match=r"thread \(1, 0, 0\): reads"):
@@ -79,7 +79,7 @@ def test_what_a_kernel_wrote_may_be_read_and_no_more(source: cuda.Source) -> Non
 
 
 def test_without_marks_poison_is_all(source: cuda.Source) -> None:
-    with Poison():
+    with PoisonMode():
         assert read(source, torch.empty(N)).isnan().all()
 
 
@@ -112,28 +112,28 @@ def in_inference_mode(x: Tensor) -> None:
 
 @pytest.mark.parametrize("how", WRITES)
 def test_what_torch_may_have_written_is_no_alarm(source: cuda.Source, how: str) -> None:
-    with Poison(marks=True):
+    with PoisonMode(marks=True):
         x = torch.empty(N)
         WRITES[how](x)
         read(source, x)
     if how == "dlpack":
         return  # tensors of inference mode are not handed on
-    with Poison(marks=True), torch.inference_mode():
+    with PoisonMode(marks=True), torch.inference_mode():
         x = torch.empty(N)  # counts no writes
         WRITES[how](x)
         read(source, x)
 
 
 def test_memory_that_is_kept_may_be_written_between_calls(source: cuda.Source) -> None:
-    with Poison(marks=True):
+    with PoisonMode(marks=True):
         x = torch.empty(N)
     x.fill_(1)
-    with Poison(marks=True):
+    with PoisonMode(marks=True):
         assert read(source, x).sum() == N
 
 
 def test_nothing_and_meta_tensors_are_left_alone() -> None:
-    with Poison(marks=True):
+    with PoisonMode(marks=True):
         assert torch.empty(0, 3).shape == (0, 3)
         assert torch.empty(2, device="meta").shape == (2,)
         assert torch.add(torch.empty(2, device="meta"), 1).shape == (2,)

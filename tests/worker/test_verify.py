@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from warpshelf.worker import accuracy, memory, verify
-from warpshelf.worker.accuracy import Errors, Wrong
+from warpshelf.worker.accuracy import Errors, WrongResult
 
 Tensor = torch.Tensor
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
@@ -42,8 +42,10 @@ def check(
     ours: bool = True,
     tolerance: float = 5e-6,
 ) -> tuple[Errors, torch.dtype]:
-    given = verify.Given(draw, reference)
-    return verify.check(function, given, case or {}, ours=ours, tolerance=lambda dtype: tolerance)
+    given = verify.CaseData(draw, reference)
+    return verify.check_function(
+        function, given, case or {}, ours=ours, tolerance=lambda dtype: tolerance
+    )
 
 
 def test_a_sound_function_passes() -> None:
@@ -91,7 +93,7 @@ def test_errors_are_the_worse_of_both_calls() -> None:
 )
 @pytest.mark.parametrize("ours", [True, False])
 def test_a_wrong_result_is_refused(function: Callable[..., object], says: str, ours: bool) -> None:
-    with pytest.raises(Wrong, match=says) as wrong:
+    with pytest.raises(WrongResult, match=says) as wrong:
         check(function, ours=ours)
     assert "second" not in str(wrong.value)
     assert "\n" not in str(wrong.value)
@@ -102,17 +104,17 @@ def test_an_error_may_reach_the_tolerance_and_no_further() -> None:
     off = 2.0**-20
     case = dict(draw=lambda turn: exact, reference=lambda x: x.clone())
     assert check(lambda x: x + off, **case, tolerance=off)[0].relative == off
-    with pytest.raises(Wrong, match="over"):
+    with pytest.raises(WrongResult, match="over"):
         check(lambda x: x + off, **case, tolerance=0.99 * off)
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, torch.float8_e4m3fn, torch.float8_e5m2])
 def test_poison_is_nan_in_each_floating_dtype(dtype: torch.dtype) -> None:
-    with memory.Poison():
+    with memory.PoisonMode():
         out = torch.empty(3, dtype=dtype)
     assert torch.isnan(out).all()
-    with pytest.raises(Wrong, match="never wrote 3 of 3"):
-        accuracy.compare(out, torch.zeros(3, dtype=torch.float64), dtype)
+    with pytest.raises(WrongResult, match="never wrote 3 of 3"):
+        accuracy.compare_output(out, torch.zeros(3, dtype=torch.float64), dtype)
 
 
 FACTORIES = {
@@ -144,7 +146,7 @@ def test_every_element_must_be_written(factory: str, dtype: torch.dtype) -> None
     says = r"never wrote 1 of 35 elements, the first at \(0, 0\)"
     if not dtype.is_floating_point:
         says = r"differs from the truth in 1 of 35 elements, the first at \(0, 0\)"
-    with pytest.raises(Wrong, match=says):
+    with pytest.raises(WrongResult, match=says):
         check(leaves_one, inputs, truth)
     check(lambda x: FACTORIES[factory](x).copy_(x), inputs, truth)
 
@@ -155,18 +157,18 @@ def test_no_one_truth_hides_an_element_that_was_never_written(
     dtype: torch.dtype, value: int
 ) -> None:
     inputs = (torch.full((4,), value).to(dtype),)
-    with pytest.raises(Wrong, match="differs"):
+    with pytest.raises(WrongResult, match="differs"):
         check(torch.empty_like, lambda turn: inputs, lambda x: x.clone())
 
 
 def test_what_lies_beside_a_strided_result_is_poisoned_too() -> None:
-    with memory.Poison():
+    with memory.PoisonMode():
         out = torch.empty_strided((2, 2), (4, 1))
     assert torch.isnan(torch.as_strided(out, (6,), (1,))).all()
 
 
 def test_poison_leaves_nothing_and_shapes_alone() -> None:
-    with memory.Poison():
+    with memory.PoisonMode():
         assert torch.empty(0, 3).shape == (0, 3)
         assert torch.empty(2, device="meta").shape == (2,)
         assert torch.zeros(3).tolist() == [0, 0, 0]
@@ -193,64 +195,67 @@ def test_infinities_are_where_the_truth_has_them(
 ) -> None:
     pair = torch.tensor(out), torch.tensor(ref, dtype=torch.float64)
     if says is None:
-        errors = accuracy.compare(*pair, torch.float32)
+        errors = accuracy.compare_output(*pair, torch.float32)
         assert errors == Errors(0.0, 0.0, 1.0)
         return
-    with pytest.raises(Wrong, match=says):
-        accuracy.compare(*pair, torch.float32)
+    with pytest.raises(WrongResult, match=says):
+        accuracy.compare_output(*pair, torch.float32)
 
 
 def test_an_error_beside_an_infinity_counts() -> None:
     out = torch.tensor([math.inf, 1.5])
     ref = torch.tensor([math.inf, 1.0], dtype=torch.float64)
-    assert accuracy.compare(out, ref, torch.float32) == Errors(0.5, 0.5, 1.0)
+    assert accuracy.compare_output(out, ref, torch.float32) == Errors(0.5, 0.5, 1.0)
 
 
 def test_a_truth_of_zeros_allows_zeros_alone() -> None:
     zeros = torch.zeros(3, dtype=torch.float64)
-    assert accuracy.compare(torch.zeros(3), zeros, torch.float32).relative == 0
-    assert accuracy.compare(-torch.zeros(3), zeros, torch.float32).relative == 0
-    assert accuracy.compare(torch.tensor([0, 1e-45, 0]), zeros, torch.float32).relative == math.inf
+    assert accuracy.compare_output(torch.zeros(3), zeros, torch.float32).relative == 0
+    assert accuracy.compare_output(-torch.zeros(3), zeros, torch.float32).relative == 0
+    assert (
+        accuracy.compare_output(torch.tensor([0, 1e-45, 0]), zeros, torch.float32).relative
+        == math.inf
+    )
 
 
 def test_nothing_is_compared_by_its_shape() -> None:
     empty = torch.zeros(0, 3, dtype=torch.float64)
-    assert accuracy.compare(torch.zeros(0, 3), empty, torch.float32) == Errors(0, 0, 0)
-    with pytest.raises(Wrong, match="shape"):
-        accuracy.compare(torch.zeros(3, 0), empty, torch.float32)
-    with pytest.raises(Wrong, match="dtype"):
-        accuracy.compare(torch.zeros(0, 3), empty, torch.float16)
+    assert accuracy.compare_output(torch.zeros(0, 3), empty, torch.float32) == Errors(0, 0, 0)
+    with pytest.raises(WrongResult, match="shape"):
+        accuracy.compare_output(torch.zeros(3, 0), empty, torch.float32)
+    with pytest.raises(WrongResult, match="dtype"):
+        accuracy.compare_output(torch.zeros(0, 3), empty, torch.float16)
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-200, 1.0, 1e200, 1e307])
 def test_no_magnitude_hides_an_error(scale: float) -> None:
     ref = torch.tensor([3.0, 4.0], dtype=torch.float64) * scale
     out = torch.tensor([3.0, 4.5], dtype=torch.float64) * scale
-    errors = accuracy.compare(out, ref, torch.float64)
+    errors = accuracy.compare_output(out, ref, torch.float64)
     assert errors.relative == pytest.approx(0.1)
     assert errors.largest == pytest.approx(0.5 * scale)
     assert errors.scale == 4 * scale
-    assert accuracy.compare(-ref, ref, torch.float64).relative == pytest.approx(2)
+    assert accuracy.compare_output(-ref, ref, torch.float64).relative == pytest.approx(2)
 
 
 @pytest.mark.parametrize("dtype", [*INTEGERS, torch.bool])
 def test_integers_are_exact(dtype: torch.dtype) -> None:
     ref = torch.tensor([0, 1, 1]).to(dtype)
-    assert accuracy.compare(ref.clone(), ref, dtype) == Errors(0, 0, 0)
-    with pytest.raises(Wrong, match=r"differs from the truth in 1 of 3 .* at \(1,\)"):
-        accuracy.compare(torch.tensor([0, 0, 1]).to(dtype), ref, dtype)
+    assert accuracy.compare_output(ref.clone(), ref, dtype) == Errors(0, 0, 0)
+    with pytest.raises(WrongResult, match=r"differs from the truth in 1 of 3 .* at \(1,\)"):
+        accuracy.compare_output(torch.tensor([0, 0, 1]).to(dtype), ref, dtype)
 
 
 def test_large_integers_are_exact() -> None:
     ref = torch.tensor([2**62])
-    with pytest.raises(Wrong, match="differs"):
-        accuracy.compare(ref + 1, ref, torch.int64)
+    with pytest.raises(WrongResult, match="differs"):
+        accuracy.compare_output(ref + 1, ref, torch.int64)
 
 
 def test_an_integer_truth_of_a_floating_result_is_not_rounded() -> None:
     ref = torch.tensor([2**24 + 1])
     out = torch.tensor([2.0**24], dtype=torch.float32)
-    assert accuracy.compare(out, ref, torch.float32).largest == 1
+    assert accuracy.compare_output(out, ref, torch.float32).largest == 1
 
 
 @st.composite
@@ -272,7 +277,7 @@ def pairs(draw: st.DrawFn) -> tuple[torch.dtype, Tensor, Tensor]:
 def test_the_errors_are_numpy_s(pair: tuple[torch.dtype, Tensor, Tensor]) -> None:
     dtype, out, ref = pair
     assume(bool(torch.isfinite(out).all()))
-    errors = accuracy.compare(out, ref, dtype)
+    errors = accuracy.compare_output(out, ref, dtype)
     exact, truth = out.double().numpy().ravel(), ref.numpy().ravel()
     if not truth.size:
         assert errors == Errors(0, 0, 0)
@@ -308,20 +313,20 @@ def and_back(x: Tensor) -> Tensor:
 @pytest.mark.parametrize("function", [in_place, one_element, and_back])
 @pytest.mark.parametrize("ours", [True, False])
 def test_inputs_are_left_as_they_were(function: Callable[..., object], ours: bool) -> None:
-    with pytest.raises(Wrong, match=r"^changed its input 0$"):
+    with pytest.raises(WrongResult, match=r"^changed its input 0$"):
         check(function, ours=ours)
 
 
 def test_the_sign_of_a_zero_and_the_payload_of_a_nan_are_part_of_an_input() -> None:
     before = (torch.tensor([0.0, 1.0]), torch.tensor([math.nan]), 3)
-    kept = memory.copies(before)
+    kept = memory.input_fingerprints(before)
     memory.check_untouched(before, kept)
     before[0][0] = -0.0
-    with pytest.raises(Wrong, match="input 0"):
+    with pytest.raises(WrongResult, match="input 0"):
         memory.check_untouched(before, kept)
     before[0][0] = 0.0
     before[1].view(torch.int32)[0] += 1
-    with pytest.raises(Wrong, match="input 1"):
+    with pytest.raises(WrongResult, match="input 1"):
         memory.check_untouched(before, kept)
 
 
@@ -336,7 +341,7 @@ def past_the_view(x: Tensor) -> Tensor:
 
 def test_memory_beside_a_view_is_left_as_it_was() -> None:
     check(sound, views)
-    with pytest.raises(Wrong, match="changed its input 0"):
+    with pytest.raises(WrongResult, match="changed its input 0"):
         check(past_the_view, views)
 
 
@@ -348,7 +353,7 @@ def test_the_second_input_is_looked_at_as_well() -> None:
         y.add_(1)
         return sound(x)
 
-    with pytest.raises(Wrong, match="changed its input 2"):
+    with pytest.raises(WrongResult, match="changed its input 2"):
         check(spoils, pair, lambda x, factor, y: twice(x))
 
 
@@ -415,7 +420,7 @@ def spoils_later() -> Callable[[Tensor], Tensor]:
 def test_a_second_call_is_as_right_as_the_first(
     make: Callable[[], Callable[[Tensor], Tensor]], says: str
 ) -> None:
-    with pytest.raises(Wrong, match=says):
+    with pytest.raises(WrongResult, match=says):
         check(make())
 
 
@@ -446,7 +451,7 @@ def test_a_second_draw_lands_in_the_same_memory() -> None:
 
 def test_strided_inputs_are_filled_in_place_and_keep_their_strides() -> None:
     old, new = (x.T for (x,) in (draw(0), draw(1)))
-    again = verify.refill((old, 2.0, None), (new, 2.0, None))
+    again = verify.refill_inputs((old, 2.0, None), (new, 2.0, None))
     assert again[0] is old
     assert old.stride() == (1, 5)
     assert torch.equal(old, new)
@@ -464,13 +469,13 @@ def test_strided_inputs_are_filled_in_place_and_keep_their_strides() -> None:
     ],
 )
 def test_inputs_that_cannot_be_filled_are_replaced(inputs: tuple, fresh: tuple) -> None:
-    assert verify.refill(inputs, fresh) is fresh
+    assert verify.refill_inputs(inputs, fresh) is fresh
     assert not inputs[0].any()  # none was filled halfway
 
 
 def test_a_nan_among_the_scalars_is_the_same_scalar() -> None:
     inputs = (torch.zeros(2), math.nan)
-    assert verify.refill(inputs, (torch.ones(2), math.nan)) is inputs
+    assert verify.refill_inputs(inputs, (torch.ones(2), math.nan)) is inputs
 
 
 def test_expanded_inputs_are_checked() -> None:
@@ -478,7 +483,7 @@ def test_expanded_inputs_are_checked() -> None:
         return (draw(turn)[0][:1].expand(7, 5),)
 
     check(sound, rows)
-    with pytest.raises(Wrong, match="right on its first call"):
+    with pytest.raises(WrongResult, match="right on its first call"):
         check(stale(), rows)
 
 
@@ -490,13 +495,13 @@ def test_each_output_is_compared() -> None:
         return x.double().amax(1), x.argmax(1)
 
     assert check(lambda x: (x.amax(1), x.argmax(1)), reference=truth)[1] is torch.float32
-    with pytest.raises(Wrong, match="output 1: differs from the truth in"):
+    with pytest.raises(WrongResult, match="output 1: differs from the truth in"):
         check(lambda x: (x.amax(1), x.argmin(1)), reference=truth)
-    with pytest.raises(Wrong, match="output 0: relative error"):
+    with pytest.raises(WrongResult, match="output 0: relative error"):
         check(lambda x: (x.amin(1), x.argmax(1)), reference=truth)
-    with pytest.raises(Wrong, match="output 1: dtype int32 where int64 is due"):
+    with pytest.raises(WrongResult, match="output 1: dtype int32 where int64 is due"):
         check(lambda x: (x.amax(1), x.argmax(1).int()), reference=truth)
-    with pytest.raises(Wrong, match="returned 1 tensors where 2 are due"):
+    with pytest.raises(WrongResult, match="returned 1 tensors where 2 are due"):
         check(lambda x: x.amax(1), reference=truth)
 
 
@@ -514,7 +519,9 @@ def test_the_first_floating_output_decides_the_tolerance() -> None:
         return x.argmax(1), x.half().double()
 
     case = {"out": ["int64", "float16"]}
-    found = verify.check(both, verify.Given(draw, truth), case, ours=True, tolerance=tolerance)
+    found = verify.check_function(
+        both, verify.CaseData(draw, truth), case, ours=True, tolerance=tolerance
+    )
     assert found[1] is torch.float16
     assert set(asked) == {torch.float16}
     assert check(lambda x: x.argmax(1), reference=lambda x: x.argmax(1))[1] is torch.int64
@@ -546,14 +553,14 @@ def test_an_out_that_is_no_dtype_is_refused(out: object) -> None:
     if out == "float":  # torch knows it by that name, too
         assert accuracy.expected_dtypes({"out": out}, (F32,), (TRUTH,)) == [torch.float32]
         return
-    with pytest.raises(Wrong, match="names no torch dtype"):
+    with pytest.raises(WrongResult, match="names no torch dtype"):
         accuracy.expected_dtypes({"out": out}, (F32,), (TRUTH,))
 
 
 def test_an_out_for_each_output() -> None:
-    with pytest.raises(Wrong, match="names 2 dtypes for 1 outputs"):
+    with pytest.raises(WrongResult, match="names 2 dtypes for 1 outputs"):
         check(sound, case={"out": ["float32", "float32"]})
-    with pytest.raises(Wrong, match="dtype float32 where bfloat16 is due"):
+    with pytest.raises(WrongResult, match="dtype float32 where bfloat16 is due"):
         check(sound, case={"out": "bfloat16"})
     assert check(lambda x: (2 * x).bfloat16(), case={"out": "bfloat16"}, tolerance=5e-3)
 
@@ -573,13 +580,13 @@ def test_an_out_for_each_output() -> None:
     ],
 )
 def test_a_truth_that_is_none_is_refused(reference: Callable[..., object], says: str) -> None:
-    with pytest.raises(Wrong, match=rf"reference\(\) {says}"):
+    with pytest.raises(WrongResult, match=rf"reference\(\) {says}"):
         check(sound, reference=reference)
 
 
 def test_a_truth_may_hold_integers_and_infinities() -> None:
     endless = torch.tensor([math.inf], dtype=torch.float64)
-    assert verify.truth_of(lambda: (endless, INDEX), ()) == (endless, INDEX)
+    assert verify.reference_truth(lambda: (endless, INDEX), ()) == (endless, INDEX)
 
 
 # --- limits
@@ -614,7 +621,7 @@ def test_an_override_is_of_its_dtype_alone() -> None:
 
 
 def test_a_dtype_without_tolerance_is_refused() -> None:
-    with pytest.raises(Wrong, match="no tolerance is known for float8_e4m3fn; give one"):
+    with pytest.raises(WrongResult, match="no tolerance is known for float8_e4m3fn; give one"):
         accuracy.tolerance_of(torch.float8_e4m3fn, "fp8", {"float32": (1e-4, "why")})
 
 
@@ -652,15 +659,15 @@ def test_pieces_find_what_the_whole_does(chunk: int, transposed: bool) -> None:
     out = ref.float()
     if transposed:
         out = out.T.contiguous().T
-    assert accuracy.compare(out, ref, torch.float32) == Errors(0.0, 0.0, 35.0)
+    assert accuracy.compare_output(out, ref, torch.float32) == Errors(0.0, 0.0, 35.0)
     out[3, 2] += 0.5
     out[6, 4] -= 1.0
-    errors = accuracy.compare(out, ref, torch.float32)
+    errors = accuracy.compare_output(out, ref, torch.float32)
     assert errors.largest == 1.0
     assert errors.relative == pytest.approx(math.sqrt(1.25) / float(ref.norm()))
     out[5, 1] = out[2, 3] = math.nan
-    with pytest.raises(Wrong, match=r"NaN in 2 of 35 elements, the first at \(2, 3\)"):
-        accuracy.compare(out, ref, torch.float32)
+    with pytest.raises(WrongResult, match=r"NaN in 2 of 35 elements, the first at \(2, 3\)"):
+        accuracy.compare_output(out, ref, torch.float32)
 
 
 def test_pieces_of_integers(chunk: int) -> None:
@@ -668,8 +675,8 @@ def test_pieces_of_integers(chunk: int) -> None:
     out = ref.clone()
     out[1, 0, 2] += 1
     out[1, 2, 3] += 1
-    with pytest.raises(Wrong, match=r"in 2 of 24 elements, the first at \(1, 0, 2\)"):
-        accuracy.compare(out, ref, torch.int64)
+    with pytest.raises(WrongResult, match=r"in 2 of 24 elements, the first at \(1, 0, 2\)"):
+        accuracy.compare_output(out, ref, torch.int64)
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS, torch.bool, torch.float8_e5m2])
@@ -678,25 +685,25 @@ def test_a_fingerprint_sees_every_change(
 ) -> None:
     monkeypatch.setattr(memory, "COPIED", 0)
     tensor = (torch.arange(21) % 2).to(dtype)
-    kept = memory.keep(tensor)
+    kept = memory.take_fingerprint(tensor)
     assert isinstance(kept, tuple) and len(kept) == -(-21 // chunk)
-    assert memory.unchanged(tensor, kept)
+    assert memory.is_unchanged(tensor, kept)
     for index in range(21):
         changed = tensor.clone()
         changed[index] = 1 - float(tensor[index])
-        assert not memory.unchanged(changed, kept)
-    assert not memory.unchanged(tensor.roll(1), kept)
-    assert memory.unchanged(tensor, kept)  # to look is not to touch
+        assert not memory.is_unchanged(changed, kept)
+    assert not memory.is_unchanged(tensor.roll(1), kept)
+    assert memory.is_unchanged(tensor, kept)  # to look is not to touch
 
 
 def test_large_inputs_are_watched_as_small_ones_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "COPIED", 0)
     check(sound)
     for function in (in_place, one_element, and_back):
-        with pytest.raises(Wrong, match="changed its input 0"):
+        with pytest.raises(WrongResult, match="changed its input 0"):
             check(function)
     for make in (stale, first_call_only, spoils_later, shared_buffer):
-        with pytest.raises(Wrong):
+        with pytest.raises(WrongResult):
             check(make())
 
 
@@ -707,12 +714,12 @@ def test_small_inputs_are_drawn_once_and_handed_out_as_copies() -> None:
         turns.append(turn)
         return draw(turn)
 
-    given = verify.Given(drawn, twice)
-    first, second = given.inputs(0), given.inputs(0)
-    truth = given.truth(0, first)
+    given = verify.CaseData(drawn, twice)
+    first, second = given.turn_inputs(0), given.turn_inputs(0)
+    truth = given.turn_truth(0, first)
     first[0].zero_()
     assert torch.equal(second[0], draw(0)[0])
-    assert given.truth(0, second) is truth
+    assert given.turn_truth(0, second) is truth
     assert turns == [0]
 
 
@@ -736,9 +743,9 @@ def reference(a, b):
     return b.double().mul_(0.75).add_(a)
 
 small = [part[:100].clone() for part in draw(0)]
-verify.check(triad, verify.Given(lambda turn: small, reference), {}, ours=True)
+verify.check_function(triad, verify.CaseData(lambda turn: small, reference), {}, ours=True)
 before = peak()
-verify.check(triad, verify.Given(draw, reference), {}, ours=True)
+verify.check_function(triad, verify.CaseData(draw, reference), {}, ours=True)
 after = peak()
 print((after - before) / (2 * 4 * n + 4 * n + 8 * n))
 """

@@ -14,8 +14,8 @@ from cudasnippet import CASES, SOUND, TARGETS, verified
 from papergpu import session
 
 from snippets import cuda
-from warpshelf.worker.context import Context
-from warpshelf.worker.watch import SCHEDULES, Watch, turn
+from warpshelf.worker.context import JobContext
+from warpshelf.worker.watch import SCHEDULES, CallWatch, settings_for_call
 
 # Right where the warps come in order, and no race: a warp takes the part whose turn it is.
 IN_ORDER = """extern "C" __global__ void k(const int* x, int* y, int* turn, int n) {
@@ -39,14 +39,14 @@ READS = SOUND.replace("y[i] = x[i]", "y[i] = x[i] + 0 * y[i]").replace("int* y",
 @pytest.mark.parametrize("counted", [False, True])
 @pytest.mark.parametrize("rank", range(3))
 def test_three_calls_meet_every_schedule(rank: int, counted: bool) -> None:
-    watch = Watch("sm_90")
-    watch.begin(3, rank, counted)
+    watch = CallWatch("sm_90")
+    watch.begin_case(3, rank, counted)
     found = []
     for _ in SCHEDULES:
-        with watch.call():
+        with watch.watch_call():
             found.append(session.current().schedule)
     assert sorted(found) == sorted(SCHEDULES)
-    assert not watch.left()  # nothing was launched, and perhaps never is
+    assert not watch.schedules_left()  # nothing was launched, and perhaps never is
 
 
 @pytest.mark.parametrize("needs", ["", "NEEDS"])
@@ -58,7 +58,7 @@ def test_every_case_meets_every_schedule_on_its_first_target_and_what_is_counted
     alone = f'NEEDS = {{"variants": {{"ours": {{"sm": {sm}}}}}}}\n' if needs else ""
     told: dict[str, set[str]] = {}
     places: list[str] = []
-    monkeypatch.setattr(Context, "at", lambda self, place: places.append(place))
+    monkeypatch.setattr(JobContext, "report_place", lambda self, place: places.append(place))
 
     def hear(one: papergpu.Launched) -> None:
         told.setdefault(places[-1].partition(" on sm_")[0], set()).add(one.settings.schedule)
@@ -75,29 +75,41 @@ def test_every_case_meets_every_schedule_on_its_first_target_and_what_is_counted
 
 
 def test_seeds_differ_and_the_first_call_of_the_main_target_is_in_order() -> None:
-    turns = [turn(index, call, rank) for index in (0, 1, 9) for call in range(9) for rank in (0, 1)]
-    assert turn(4, 0, 0) == turn(4, 0, 2, counted=True) == turn(0, 0, 0)
-    assert str(turn(4, 0, 0)) == 'papergpu.settings(schedule="robin", seed=0)'
+    turns = [
+        settings_for_call(index, call, rank)
+        for index in (0, 1, 9)
+        for call in range(9)
+        for rank in (0, 1)
+    ]
+    assert (
+        settings_for_call(4, 0, 0)
+        == settings_for_call(4, 0, 2, counted=True)
+        == settings_for_call(0, 0, 0)
+    )
+    assert str(settings_for_call(4, 0, 0)) == 'papergpu.settings(schedule="robin", seed=0)'
     seeds = [one.seed for one in turns if one.seed]
     assert len(seeds) == len(set(seeds)) == len(turns) - 3
     assert turns == [
-        turn(index, call, rank) for index in (0, 1, 9) for call in range(9) for rank in (0, 1)
+        settings_for_call(index, call, rank)
+        for index in (0, 1, 9)
+        for call in range(9)
+        for rank in (0, 1)
     ]
 
 
 def test_a_machine_with_a_gpu_is_left_alone() -> None:
-    watch = Watch(None)
+    watch = CallWatch(None)
     before = session.current()
-    with watch.call():
+    with watch.watch_call():
         assert session.current() is before
-    assert (watch.under, watch.left(), watch.executes) == ("", False, False)
+    assert (watch.under, watch.schedules_left(), watch.executes) == ("", False, False)
 
 
 def test_settings_end_with_the_call() -> None:
-    watch = Watch("sm_90")
-    watch.begin(1)
+    watch = CallWatch("sm_90")
+    watch.begin_case(1)
     before = session.current()
-    with pytest.raises(RuntimeError), watch.call():
+    with pytest.raises(RuntimeError), watch.watch_call():
         assert session.current() is not before
         raise RuntimeError
     assert session.current() is before
@@ -105,9 +117,9 @@ def test_settings_end_with_the_call() -> None:
 
 
 def test_a_call_that_is_not_specialized_says_so() -> None:
-    watch = Watch("sm_90")
-    watch.begin(1)
-    with watch.call(specialize=False):
+    watch = CallWatch("sm_90")
+    watch.begin_case(1)
+    with watch.watch_call(specialize=False):
         assert not session.current().specialize
     assert watch.under.endswith("seed=0, specialize=False)")
 
@@ -124,9 +136,9 @@ def test_a_sound_kernel_passes_under_every_schedule(
 @pytest.fixture
 def by_turns(monkeypatch: pytest.MonkeyPatch):
     """Has every call run as the first does."""
-    in_order = turn(0, 0, 0)
+    in_order = settings_for_call(0, 0, 0)
     with monkeypatch.context() as patch:
-        patch.setattr("warpshelf.worker.watch.turn", lambda *given: in_order)
+        patch.setattr("warpshelf.worker.watch.settings_for_call", lambda *given: in_order)
         yield
 
 
@@ -150,7 +162,7 @@ def test_a_race_under_another_schedule_is_rejected_and_can_be_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    monkeypatch.setattr(Context, "at", lambda self, place: said.append(place))
+    monkeypatch.setattr(JobContext, "report_place", lambda self, place: said.append(place))
     with pytest.raises(papergpu.Finding, match=r"k at trial.cu:\d+"):
         verified(tmp_path, monkeypatch, RACES)
     assert said[-1].startswith("in variant 'ours' on case {'m': ")

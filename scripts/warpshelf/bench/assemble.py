@@ -15,24 +15,24 @@ from warpshelf.contract import architectures, digest
 from warpshelf.contract.needs import EXTRAS
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core import git
-from warpshelf.core.findings import Finding, install
-from warpshelf.look import kept
+from warpshelf.core.findings import Finding, install_hint
+from warpshelf.look import view_store
 from warpshelf.look.view import View
-from warpshelf.records import agreement
-from warpshelf.records.likeness import agree as agree
-from warpshelf.records.likeness import difference
+from warpshelf.records import claim_check
+from warpshelf.records.reproducibility import first_difference
+from warpshelf.records.reproducibility import texts_agree as texts_agree
 from warpshelf.records.schema import SCHEMA, Record
 from warpshelf.worker.task import Task
 
 RECORDS = ":(exclude)snippets/*/results/*"  # what a run itself changes
-TARGETS = agreement.TARGETS
+TARGETS = claim_check.TARGETS
 TRAVELS_WITH = Path(".shelf") / "commit"  # in a copy of a checkout that has no version control
 DEMO_LINES = 30  # that a demo may print
 SPACE_SECONDS = 3600.0  # to compile and execute every configuration of a space
 
 
 @dataclass
-class Gathered:
+class SnippetRun:
     """What the children found out about one snippet on this machine so far."""
 
     snippet: Snippet
@@ -77,25 +77,27 @@ class Gathered:
             return "without a GPU its PTX is executed, which needs Linux"
         for module in self.snippet.needs.get("modules", ()):
             if find_spec(module) is None:
-                mend = install(EXTRAS.get(module, "run"))
+                mend = install_hint(EXTRAS.get(module, "run"))
                 return f"{module} is not installed in this environment; {mend}"
-        return None if self._compiles else self.only_compiled()
+        return None if self._can_compile else self.only_compiled()
 
     def only_compiled(self) -> str | None:
         """Why it is compiled on this machine and not executed; None where it is executed."""
         return self.snippet.cannot_run(self.machine["sm"], self.machine["gpus"])
 
     @property
-    def _compiles(self) -> bool:
+    def _can_compile(self) -> bool:
         # ptxas and cuobjdump, which read the binaries of either language, come with Triton.
         compiled = self.snippet.uses_triton or self.snippet.cuda_path is not None
         return compiled and self.machine["triton"] is not None
 
     @property
-    def _executes(self) -> bool:
+    def _can_execute(self) -> bool:
         return self.only_compiled() is None
 
-    def jobs(self, compile_seconds: float, force: bool = False, viewed: bool = False) -> list[Job]:
+    def untimed_jobs(
+        self, compile_seconds: float, force: bool = False, viewed: bool = False
+    ) -> list[Job]:
         """What to do before any timing. A current record's compile figures are kept on a CPU.
 
         With `viewed` the views of its kernels are made as well, where PTX is executed, unless those
@@ -103,45 +105,45 @@ class Gathered:
         """
         if self.trusted:
             self.awaited = {(Task.DEMO, self.targets[0])}
-            return [self._job(Task.DEMO, self.snippet.seconds, self.targets[0])]
+            return [self._make_job(Task.DEMO, self.snippet.seconds, self.targets[0])]
         jobs = []
         kernel = viewed and self.on_cpu and self.snippet.kind == "kernel"
         views = kernel and (force or not self.old_is_current or not self._has_views)
-        if self._executes:
+        if self._can_execute:
             for target in self.targets:
-                job = self._job(Task.VERIFY, self.snippet.seconds, target)
+                job = self._make_job(Task.VERIFY, self.snippet.seconds, target)
                 if target is not None and views:
                     job = replace(job, then=compile_seconds)
                     job.details["viewed"] = True
                 jobs.append(job)
         elif self.on_cpu and self.snippet.kind == "kernel":  # what is due is to be known anyway
-            jobs.append(self._job(Task.DUE, self.snippet.seconds))
+            jobs.append(self._make_job(Task.DUE, self.snippet.seconds))
         has_figures = self.old_is_current and (self.old or {}).get("compiled")
         # What only compiles here has nothing else to do, and must do something to be current.
-        spared = has_figures and self.on_cpu and self._executes and not force
-        if self._compiles and not spared and Task.COMPILE not in self.parts:
-            jobs.append(self._job(Task.COMPILE, compile_seconds))
-        if self._surveys(force):
-            for target in self._executed():
-                jobs.append(self._job(Task.SPACE, SPACE_SECONDS, target))
+        spared = has_figures and self.on_cpu and self._can_execute and not force
+        if self._can_compile and not spared and Task.COMPILE not in self.parts:
+            jobs.append(self._make_job(Task.COMPILE, compile_seconds))
+        if self._executes_space(force):
+            for target in self._executed_targets():
+                jobs.append(self._make_job(Task.SPACE, SPACE_SECONDS, target))
         self.awaited = {(job.do, job.details["target"]) for job in jobs}
         return jobs
 
     @cached_property
     def _has_views(self) -> bool:
-        return bool(kept.views_of(self.snippet)[0])
+        return bool(view_store.load_views(self.snippet)[0])
 
-    def _surveys(self, force: bool) -> bool:
+    def _executes_space(self, force: bool) -> bool:
         """Whether the configurations of a SPACE are executed; a current record's are kept."""
-        if not self.on_cpu or not self._executes or "SPACE" not in self.snippet.places:
+        if not self.on_cpu or not self._can_execute or "SPACE" not in self.snippet.places:
             return False
         return force or not self.old_is_current or "space" not in (self.old or {})
 
     def timing_job(self) -> Job | None:
         """The job that times it, where there is something to time and a GPU."""
-        if self.on_cpu or self.snippet.kind != "kernel" or not self._executes:
+        if self.on_cpu or self.snippet.kind != "kernel" or not self._can_execute:
             return None
-        return self._job(Task.TIME, self.snippet.seconds)
+        return self._make_job(Task.TIME, self.snippet.seconds)
 
     @property
     def targets(self) -> tuple[str | None, ...]:
@@ -151,35 +153,36 @@ class Gathered:
         """
         if not self.on_cpu or not (self.snippet.uses_triton or self.snippet.cuda_path is not None):
             return (None,)
-        covers = [each.covers for each in architectures.of(self.snippet.needs)]
+        covers = [each.covers for each in architectures.required_architectures(self.snippet.needs)]
         return tuple(
             one
             for one in TARGETS
-            if one == agreement.MAIN or all(each(architectures.number(one)) for each in covers)
+            if one == claim_check.MAIN
+            or all(each(architectures.sm_version(one)) for each in covers)
         )
 
-    def _executed(self) -> list[str]:
+    def _executed_targets(self) -> list[str]:
         targets = [target for target in self.targets if target is not None]
-        return sorted(targets, key=architectures.number)
+        return sorted(targets, key=architectures.sm_version)
 
-    def _job(self, do: Task, seconds: float, target: str | None = None) -> Job:
-        known = details(self.snippet, self.machine, target)
+    def _make_job(self, do: Task, seconds: float, target: str | None = None) -> Job:
+        known = job_details(self.snippet, self.machine, target)
         if do is Task.COMPILE:  # ahead of time: it needs no GPU, and takes no share of one
             known["environment"]["CUDA_VISIBLE_DEVICES"] = ""
         shares = do is Task.VERIFY and not self.on_cpu
         return Job(do, self.snippet.id, seconds, known, on_gpu=shares, alone=do is Task.TIME)
 
-    def take(self, outcome: Outcome) -> None:
+    def add_outcome(self, outcome: Outcome) -> None:
         """Keep the answer of a child, or the finding that stands for it."""
         self.seconds += outcome.seconds
         if outcome.answer and not outcome.answer.get("failures"):
             task = outcome.job.do.name.lower()
-            self.spent[task] = round(self.spent.get(task, 0.0) + self._took(outcome), 1)
+            self.spent[task] = round(self.spent.get(task, 0.0) + self._outcome_seconds(outcome), 1)
             if "demo_seconds" in outcome.answer and outcome.job.details.get("due"):
                 self.spent["demo"] = outcome.answer["demo_seconds"]
         target = outcome.job.details.get("target")
         self.awaited.discard((outcome.job.do, target))
-        self.findings.extend(findings_of(self.snippet, outcome))
+        self.findings.extend(outcome_findings(self.snippet, outcome))
         if outcome.job.do is Task.DEMO:
             self._take_demo(outcome, 1)
             return
@@ -198,10 +201,10 @@ class Gathered:
         if not outcome.answer or self.findings:
             return
         try:
-            printed = between_marks(outcome.output, outcome.token, runs)
-            self.demo = checked_demo(printed[0], printed[-1])
-        except Unfit as unfit:
-            self.find(str(unfit), "seed it, and keep it short and plain", "demo")
+            printed = split_output(outcome.output, outcome.token, runs)
+            self.demo = validate_demo(printed[0], printed[-1])
+        except DemoError as unfit:
+            self.add_finding(str(unfit), "seed it, and keep it short and plain", "demo")
             return
         self._compare_demo()
 
@@ -209,57 +212,59 @@ class Gathered:
         if not self.old_is_current or self.old is None:
             return
         before = self.old["demo"]
-        if agree(before, self.demo):
+        if texts_agree(before, self.demo):
             self.demo = before
         else:
-            changed = difference(before, self.demo)
+            changed = first_difference(before, self.demo)
             what = f"demo() prints other than its record of {self.old['date'][:10]}: {changed}"
-            self.find(what, "make it the same on every run and machine", "demo")
+            self.add_finding(what, "make it the same on every run and machine", "demo")
 
-    def _took(self, outcome: Outcome) -> float:
+    def _outcome_seconds(self, outcome: Outcome) -> float:
         """Seconds that tell of the next run: of CPU where no GPU was waited for."""
         taken: float = (outcome.answer or {}).get("cpu_seconds", outcome.seconds)
         return taken if self.on_cpu else outcome.seconds
 
-    def find(self, what: str, mend: str, name: str | None = None) -> None:
+    def add_finding(self, what: str, mend: str, name: str | None = None) -> None:
         """Keep a finding at the line where `name` is defined."""
         file, line = self.snippet.places.get(name or "", (self.snippet.path.name, None))
-        path = self.snippet.project.relative(self.snippet.folder / file)
+        path = self.snippet.project.relative_path(self.snippet.folder / file)
         self.findings.append(Finding(path, line, what, mend))
 
-    def verdict(self) -> list[Finding]:
+    def final_findings(self) -> list[Finding]:
         """What is wrong, once everything is in."""
         if self.findings:
             return self.findings
         if self.trusted:
-            return self._unless_changed()
-        figures = self.on_cpu and self._compiled()
+            return self._check_unchanged()
+        figures = self.on_cpu and self._compiled_figures()
         if self.snippet.kind == "kernel" and not self._anything_executed() and not figures:
-            self.find("nothing was executed: every variant was skipped", "see NEEDS", "NEEDS")
-        return self._unless_changed()
+            self.add_finding(
+                "nothing was executed: every variant was skipped", "see NEEDS", "NEEDS"
+            )
+        return self._check_unchanged()
 
-    def _unless_changed(self) -> list[Finding]:
-        if self.digest_now() != self.digest:
-            self.find("changed while it ran", "run it again")
+    def _check_unchanged(self) -> list[Finding]:
+        if self.current_digest() != self.digest:
+            self.add_finding("changed while it ran", "run it again")
         return self.findings
 
-    def digest_now(self) -> str:
+    def current_digest(self) -> str:
         """The digest of the files as they are, which an editor may have changed since."""
-        return digest.of_folder(self.snippet.project.root, self.snippet.folder)
+        return digest.folder_digest(self.snippet.project.root, self.snippet.folder)
 
-    def _compiled(self) -> list[dict[str, Any]]:
+    def _compiled_figures(self) -> list[dict[str, Any]]:
         fresh = self.parts.get(Task.COMPILE, {}).get("compiled")
         kept = self.old.get("compiled") if self.old and self.old_is_current else None
         return fresh or kept or []
 
-    def _space(self) -> dict[str, Any] | None:
+    def _merge_spaces(self) -> dict[str, Any] | None:
         if not self.spaces:
             kept = self.old.get("space") if self.old and self.old_is_current else None
             return kept if self.on_cpu else None
         rows = {target: lines for one in self.spaces for target, lines in one["rows"].items()}
         return {**self.spaces[0], "rows": rows}
 
-    def _seconds(self) -> dict[str, float]:
+    def _seconds_by_task(self) -> dict[str, float]:
         """What each task took, also one whose result is kept of the record in place."""
         kept = self.old.get("seconds", {}) if self.old and self.old_is_current else {}
         return {**kept, **self.spent}
@@ -272,7 +277,7 @@ class Gathered:
             for result in row["results"]
         )
 
-    def record(self) -> Record:
+    def build_record(self) -> Record:
         """The record of a run that found nothing wrong."""
         verified = self.parts.get(Task.VERIFY, {})
         timed = self.parts.get(Task.TIME, {})
@@ -290,11 +295,11 @@ class Gathered:
             "grids": verified.get("grids", []),
             "ceilings": timed.get("ceilings"),
             "conditions": timed.get("conditions"),
-            "compiled": self._compiled(),
+            "compiled": self._compiled_figures(),
             "skips": list(skips.values()),
-            "targets": self._executed() if verified else None,
-            "space": timed.get("space") or self._space(),
-            "seconds": self._seconds(),
+            "targets": self._executed_targets() if verified else None,
+            "space": timed.get("space") or self._merge_spaces(),
+            "seconds": self._seconds_by_task(),
         }
         return {
             "schema": SCHEMA,
@@ -303,7 +308,7 @@ class Gathered:
             "kind": self.snippet.kind,
             "digest": self.digest,
             "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "commit": commit(self.snippet.project.root),
+            "commit": checkout_commit(self.snippet.project.root),
             "command": f"shelf run {self.snippet.id}",
             "machine": self.machine,
             "demo": self.demo,
@@ -311,7 +316,9 @@ class Gathered:
         }
 
 
-def details(snippet: Snippet, machine: dict[str, Any], target: str | None = None) -> dict[str, Any]:
+def job_details(
+    snippet: Snippet, machine: dict[str, Any], target: str | None = None
+) -> dict[str, Any]:
     """What a child must know of the snippet that it works on.
 
     `target` is the architecture whose PTX it executes, on a machine without a GPU.
@@ -334,17 +341,17 @@ def details(snippet: Snippet, machine: dict[str, Any], target: str | None = None
         "places": snippet.places,
         "machine": machine,
         "target": target,
-        "due": target in (None, agreement.MAIN),
-        "demo": target in (None, agreement.MAIN),
+        "due": target in (None, claim_check.MAIN),
+        "demo": target in (None, claim_check.MAIN),
         "share": {},  # of its cases and views; all of them
         "limit": snippet.seconds,
         "environment": environment,
     }
 
 
-def findings_of(snippet: Snippet, outcome: Outcome) -> list[Finding]:
+def outcome_findings(snippet: Snippet, outcome: Outcome) -> list[Finding]:
     """What a child found wrong, or what became of the child, as findings on the snippet."""
-    path = snippet.project.relative(snippet.path)
+    path = snippet.project.relative_path(snippet.path)
     place = f" {outcome.place}" if outcome.place else ""
     if outcome.cause:
         mend = outcome.mend or f"run `python {path}` to see it alone"
@@ -356,12 +363,12 @@ def findings_of(snippet: Snippet, outcome: Outcome) -> list[Finding]:
         what = failure["what"] + (place if failure.get("raised") else "")
         mend = failure["mend"] or f"mend it and run `shelf run {snippet.id}`"
         file = failure.get("file") or snippet.path.name
-        place = snippet.project.relative(snippet.folder / file)
+        place = snippet.project.relative_path(snippet.folder / file)
         found.append(Finding(place, failure["line"], what, mend))
     return found
 
 
-def commit(root: Path) -> str | None:
+def checkout_commit(root: Path) -> str | None:
     """The checkout's commit, with `+changes` where the tree differs from it.
 
     A copy without version control has it in a file, written where the copy was made.
@@ -369,18 +376,18 @@ def commit(root: Path) -> str | None:
     if not (root / ".git").exists() and (note := root / TRAVELS_WITH).is_file():
         return note.read_text(encoding="utf-8").strip() or None
 
-    name = git.line(root, "rev-parse", "--short=12", "HEAD")
-    changed = git.line(root, "status", "--porcelain", "--", ".", RECORDS)
+    name = git.git_line(root, "rev-parse", "--short=12", "HEAD")
+    changed = git.git_line(root, "status", "--porcelain", "--", ".", RECORDS)
     if name is None or changed is None:
         return None
     return f"{name}+changes" if changed else name
 
 
-class Unfit(Exception):
+class DemoError(Exception):
     """A demo's output cannot be published; the text says why."""
 
 
-def between_marks(output: bytes, token: str, runs: int = 2) -> tuple[bytes, ...]:
+def split_output(output: bytes, token: str, runs: int = 2) -> tuple[bytes, ...]:
     """The output of each of the runs of demo(), between the marks that the child printed.
 
     Raises:
@@ -388,11 +395,11 @@ def between_marks(output: bytes, token: str, runs: int = 2) -> tuple[bytes, ...]
     """
     parts = re.split(rb"\n" + token.encode() + rb" [a-z0-9 ]+\n", output)
     if len(parts) != runs + 2:
-        raise Unfit("demo() printed nothing that could be read")
+        raise DemoError("demo() printed nothing that could be read")
     return tuple(parts[1:-1])
 
 
-def checked_demo(first: bytes, second: bytes) -> str:
+def validate_demo(first: bytes, second: bytes) -> str:
     """The text to publish.
 
     Raises:
@@ -404,13 +411,17 @@ def checked_demo(first: bytes, second: bytes) -> str:
             texts.append(printed.decode("utf-8"))
         except UnicodeDecodeError as error:
             byte = printed[error.start]
-            raise Unfit(f"demo() printed the byte 0x{byte:02x}, which is not UTF-8") from None
+            raise DemoError(f"demo() printed the byte 0x{byte:02x}, which is not UTF-8") from None
     if not texts[0].strip():
-        raise Unfit("demo() printed nothing")
+        raise DemoError("demo() printed nothing")
     if (count := len(texts[0].splitlines())) > DEMO_LINES:
-        raise Unfit(f"demo() printed {count} lines; the limit is {DEMO_LINES}")
+        raise DemoError(f"demo() printed {count} lines; the limit is {DEMO_LINES}")
     if len(texts[0]) > 200 * DEMO_LINES:
-        raise Unfit(f"demo() printed {len(texts[0])} characters; the limit is {200 * DEMO_LINES}")
+        raise DemoError(
+            f"demo() printed {len(texts[0])} characters; the limit is {200 * DEMO_LINES}"
+        )
     if texts[0] != texts[1]:
-        raise Unfit(f"demo() printed something else the second time: {difference(*texts)}")
+        raise DemoError(
+            f"demo() printed something else the second time: {first_difference(*texts)}"
+        )
     return texts[0]

@@ -14,7 +14,7 @@ from warpshelf.contract.snippet import Snippet
 from warpshelf.core import units
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.project import Project
-from warpshelf.records import pairing, store
+from warpshelf.records import record_comparison, store
 from warpshelf.records.schema import Record
 
 HERE = "here"
@@ -39,7 +39,7 @@ class Comparison:
     remarks: tuple[str, ...]  # a line on each record that is withheld or damaged
 
 
-def compare(
+def compare_here(
     project: Project, snippet: Snippet, tell: Callable[[object], None] = lambda event: None
 ) -> Comparison:
     """Run `snippet` here without touching its records; `tell` hears each start of a job.
@@ -49,11 +49,11 @@ def compare(
     """
     with tempfile.TemporaryDirectory() as folder:
         run = Run(project, Options(force=True, out=Path(folder) / "records.json", both=False), tell)
-        verdict = run.over([snippet])[0]
+        verdict = run.run_stale([snippet])[0]
         if verdict.state != "passed":
-            raise ShelfError(verdict.findings or _not_here(snippet, verdict))
+            raise ShelfError(verdict.findings or _not_run_finding(snippet, verdict))
         fresh = next(iter(run.records.values()))
-    published, findings = store.load_all(snippet)
+    published, findings = store.load_records(snippet)
     current = {k: v for k, v in published.items() if v["digest"] == snippet.digest}
     withheld = [
         f"{name}: withheld, the source has changed since {old['date'][:10]}"
@@ -63,35 +63,39 @@ def compare(
     return Comparison(
         fresh["machine"]["device"],
         (HERE, *current),
-        tuple(rows(fresh, current)),
-        (*map(str, findings), *withheld, *pairing.lines(snippet)),
+        tuple(comparison_rows(fresh, current)),
+        (*map(str, findings), *withheld, *record_comparison.disagreement_lines(snippet)),
     )
 
 
-def _not_here(snippet: Snippet, verdict: Verdict) -> Finding:
-    where = snippet.project.relative(snippet.path)
+def _not_run_finding(snippet: Snippet, verdict: Verdict) -> Finding:
+    where = snippet.project.relative_path(snippet.path)
     return Finding(where, None, f"is {verdict.state}: {verdict.note}", "compare where it can run")
 
 
-def rows(fresh: Record, published: dict[str, Record]) -> list[Row]:
+def comparison_rows(fresh: Record, published: dict[str, Record]) -> list[Row]:
     """One row a case, function and quantity: the value here and on each published machine."""
     found: dict[tuple[str, str, str], dict[str, str]] = {}
 
-    def put(machine: str, key: tuple[str, str, str], value: str) -> None:
+    def set_value(machine: str, key: tuple[str, str, str], value: str) -> None:
         found.setdefault(key, {})[machine] = value
 
     for machine, one in {HERE: fresh, **published}.items():
         for case in one.get("cases", ()):
-            label = _label(case["case"])
+            label = _case_label(case["case"])
             for result in case["results"]:
                 if "time" in result:
-                    seconds = units.seconds(result["time"]["median"])
-                    put(machine, (label, result["name"], "median"), seconds)
+                    seconds = units.format_seconds(result["time"]["median"])
+                    set_value(machine, (label, result["name"], "median"), seconds)
                 if "error" in result:
-                    put(machine, (label, result["name"], "error"), units.error(result["error"]))
+                    set_value(
+                        machine,
+                        (label, result["name"], "error"),
+                        units.format_error(result["error"]),
+                    )
         for fact in one.get("facts", ()):
             key = ("", fact["name"], fact["unit"] or "value")
-            put(machine, key, units.number(fact["value"]))
+            set_value(machine, key, units.format_number(fact["value"]))
     timed = any(key[2] == "median" for key in found)
     return [
         {"case": case, "name": name, "quantity": quantity, "values": values}
@@ -100,5 +104,5 @@ def rows(fresh: Record, published: dict[str, Record]) -> list[Row]:
     ]
 
 
-def _label(case: dict[str, Any]) -> str:
+def _case_label(case: dict[str, Any]) -> str:
     return json.dumps(case, sort_keys=True)[1:-1].replace('"', "")

@@ -29,7 +29,7 @@ from warpshelf.contract import architectures
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding
 from warpshelf.look import builds
-from warpshelf.look.builds import Answer
+from warpshelf.look.builds import CompiledRival
 from warpshelf.records import machine
 from warpshelf.worker.task import Task
 
@@ -68,7 +68,7 @@ class Reach:
         }
 
 
-def compilable(snippets: Iterable[Snippet]) -> list[Snippet]:
+def compilable_snippets(snippets: Iterable[Snippet]) -> list[Snippet]:
     """Those that have something to compile."""
     return [
         one
@@ -77,7 +77,7 @@ def compilable(snippets: Iterable[Snippet]) -> list[Snippet]:
     ]
 
 
-def reach(
+def compile_for_archs(
     snippets: Iterable[Snippet],
     archs: Sequence[str] = ARCHS,
     workers: int = 1,
@@ -90,13 +90,13 @@ def reach(
     """
     jobs: list[Job] = []
     known: dict[str, Reach] = {}
-    for snippet in compilable(snippets):
+    for snippet in compilable_snippets(snippets):
         for arch in archs:
-            found = Reach(snippet, arch, snippet.cannot_run(architectures.number(arch), 99))
+            found = Reach(snippet, arch, snippet.cannot_run(architectures.sm_version(arch), 99))
             if found.refusal:
                 yield found
                 continue
-            job = _job(snippet, arch, largest)
+            job = _reach_job(snippet, arch, largest)
             known[job.key] = found
             jobs.append(job)
     with Pool(workers, preload=AHEAD) as pool:
@@ -104,30 +104,30 @@ def reach(
             again = []
             for outcome in pool.run(jobs, began=began):
                 found = known[outcome.job.key]
-                if job_again := _taken(found, outcome):
+                if job_again := _apply_outcome(found, outcome):
                     again.append(job_again)
                 else:
                     yield found
             jobs = again
 
 
-def _job(snippet: Snippet, arch: str, largest: bool) -> Job:
-    details = assemble.details(snippet, machine.plain())
+def _reach_job(snippet: Snippet, arch: str, largest: bool) -> Job:
+    details = assemble.job_details(snippet, machine.describe_host())
     details |= {"arch": arch, "largest": largest, "without": []}
     return Job(Task.REACH, f"{snippet.id} for {arch}", SECONDS, details)
 
 
-def _taken(found: Reach, outcome: Outcome) -> Job | None:
+def _apply_outcome(found: Reach, outcome: Outcome) -> Job | None:
     """Take in what a child answers; the job that goes on where a compiler died of a variant."""
     snippet, job = found.snippet, outcome.job
-    path = snippet.project.relative(snippet.cases_path)
+    path = snippet.project.relative_path(snippet.cases_path)
     line = snippet.places.get("VARIANTS", ("", None))[1]
     answer = outcome.answer or {}
     if outcome.cause:
         what = f"{found.arch}: the compiler {outcome.cause} {outcome.place}"
         died = VARIANT.search(outcome.place)
         name = ast.literal_eval(died["name"]) if died else None
-        found.findings.append(Finding(path, line, what, _mend(found, name)))
+        found.findings.append(Finding(path, line, what, _variant_mend(found, name)))
         if name is None or name in job.details["without"]:
             return None
         without = [*job.details["without"], name]
@@ -135,26 +135,30 @@ def _taken(found: Reach, outcome: Outcome) -> Job | None:
     for failure in answer.get("failures", ()):
         if "variant" in failure:
             found.findings.append(
-                Finding(path, line, failure["what"], _mend(found, failure["variant"]))
+                Finding(path, line, failure["what"], _variant_mend(found, failure["variant"]))
             )
         else:  # of its source: it cannot be imported, or is malformed
-            found.findings += assemble.findings_of(snippet, replace(outcome, answer={
+            found.findings += assemble.outcome_findings(snippet, replace(outcome, answer={
                 "failures": [failure]
             }))  # fmt: skip
     found.fits, found.unseen = answer.get("fits", {}), answer.get("unseen", [])
-    sm = architectures.number(found.arch)
+    sm = architectures.sm_version(found.arch)
     for name in answer.get("variants", ()):
-        refusals = (each.refusal(sm) for each in architectures.of(snippet.needs, name))
+        refusals = (
+            each.refusal_reason(sm)
+            for each in architectures.required_architectures(snippet.needs, name)
+        )
         if why := next(filter(None, refusals), None):
             found.skips[name] = why
     return None
 
 
-def _mend(found: Reach, variant: str | None) -> str:
+def _variant_mend(found: Reach, variant: str | None) -> str:
     if variant is None:
-        return f"run `python {found.snippet.project.relative(found.snippet.path)}` to see it alone"
+        path = found.snippet.project.relative_path(found.snippet.path)
+        return f"run `python {path}` to see it alone"
     own = f'"variants": {{{json.dumps(variant)}: {{"sm": ..., "why": ...}}}}'
-    return f"mend it, or leave {architectures.number(found.arch)} out by NEEDS = {{{own}}}"
+    return f"mend it, or leave {architectures.sm_version(found.arch)} out by NEEDS = {{{own}}}"
 
 
 ENDINGS = (".py", ".cu", ".cuh", ".h", ".hpp", ".inl")  # of code that a kernel may need
@@ -170,8 +174,8 @@ class Source:
     file: str
 
 
-def compiled(source: Source, build: Mapping[str, Any], checkouts: Path) -> Answer:
-    """What a kernel is compiled to; `build` is what `warpshelf.worker.rival` is told of it.
+def compile_from_clone(source: Source, build: Mapping[str, Any], checkouts: Path) -> CompiledRival:
+    """What a kernel is compiled to; `build` is what `warpshelf.worker.public_kernel` is told of it.
 
     `checkouts` holds the repositories, as `owner/name`, `owner+name` or `name`, each a clone of
     whatever kind.
@@ -179,29 +183,29 @@ def compiled(source: Source, build: Mapping[str, Any], checkouts: Path) -> Answe
     Raises:
         ValueError: the commit is not there, or the kernel is not compiled.
     """
-    with _checkout(checkouts, source) as root:
+    with _extract_commit(checkouts, source) as root:
         if not (root / source.file).is_file():
             raise ValueError(f"{source.repository} has no {source.file} at {source.commit:.12}")
-        return _answer({**build, "root": str(root)})
+        return _run_compiler({**build, "root": str(root)})
 
 
-def compiled_here(folder: Path, build: Mapping[str, Any]) -> Answer:
+def compile_with_package(folder: Path, build: Mapping[str, Any]) -> CompiledRival:
     """What a kernel that lies in `folder` is compiled to, by the package that `build` names.
 
     Raises:
         ValueError: the package is not installed, or the kernel is not compiled.
     """
-    return _answer({**build, "root": str(folder)})
+    return _run_compiler({**build, "root": str(folder)})
 
 
-def _answer(job: Mapping[str, Any]) -> Answer:
+def _run_compiler(job: Mapping[str, Any]) -> CompiledRival:
     paths = os.pathsep.join(path for path in sys.path if path)
     with tempfile.TemporaryDirectory() as cache:
         environment = {**os.environ, "PYTHONPATH": paths, "TRITON_CACHE_DIR": cache}
         environment.pop("TRITON_INTERPRET", None)
         try:
             done = subprocess.run(
-                [sys.executable, "-m", "warpshelf.worker.rival"],
+                [sys.executable, "-m", "warpshelf.worker.public_kernel"],
                 input=json.dumps(job),
                 capture_output=True,
                 text=True,
@@ -218,23 +222,23 @@ def _answer(job: Mapping[str, Any]) -> Answer:
         raise ValueError(f"left with exit status {done.returncode}: {last}") from None
     if "error" in answer:
         raise ValueError(answer["error"])
-    if wrong := builds.answer_problem(answer):
+    if wrong := builds.rival_problem(answer):
         raise ValueError(f"gave no figures: {wrong}")
-    return Answer(answer["compiler"], answer["builds"])
+    return CompiledRival(answer["compiler"], answer["builds"])
 
 
 @contextmanager
-def _checkout(checkouts: Path, one: Source) -> Iterator[Path]:
+def _extract_commit(checkouts: Path, one: Source) -> Iterator[Path]:
     """The code of a repository at a commit, in a folder that is removed afterwards."""
-    repository = _repository(checkouts, one)
-    listed = _git(repository, "ls-tree", "-r", "--name-only", "-z", one.commit)
+    repository = _find_clone(checkouts, one)
+    listed = _run_git(repository, "ls-tree", "-r", "--name-only", "-z", one.commit)
     if listed.returncode:
         raise ValueError(f"{repository} has no commit {one.commit}")
     names = [name for name in listed.stdout.decode(errors="replace").split("\0")
              if name.endswith(ENDINGS)]  # fmt: skip
     top = one.file.split("/")[0] if "/" in one.file else ""  # it may need any of them
     wanted = [name for name in names if top in ("", name.split("/")[0])]
-    packed = _git(repository, "archive", "--format=tar", one.commit, "--", *wanted)
+    packed = _run_git(repository, "archive", "--format=tar", one.commit, "--", *wanted)
     if packed.returncode or not wanted:
         raise ValueError(f"{one.repository} has no {one.file} at {one.commit:.12}")
     with tempfile.TemporaryDirectory() as folder:
@@ -243,16 +247,16 @@ def _checkout(checkouts: Path, one: Source) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _repository(checkouts: Path, one: Source) -> Path:
+def _find_clone(checkouts: Path, one: Source) -> Path:
     owner, name = one.repository.split("/")
     for place in (f"{owner}/{name}", f"{owner}+{name}", name):
         for folder in (checkouts / place, checkouts / place / "repo"):
-            if folder.is_dir() and not _git(folder, "rev-parse", "--git-dir").returncode:
+            if folder.is_dir() and not _run_git(folder, "rev-parse", "--git-dir").returncode:
                 return folder
     raise ValueError(f"{checkouts} has no clone {owner}/{name}; make one there")
 
 
-def _git(folder: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
+def _run_git(folder: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
     # A ceiling, or a folder inside some other checkout would pass for a clone.
     ceiling = {"GIT_CEILING_DIRECTORIES": str(folder.resolve().parent)}
     try:

@@ -29,7 +29,7 @@ NEVER_RAN = tuple(
 
 
 @dataclass
-class Matrix:
+class KillMatrix:
     """What became of the mutants of a snippet.
 
     `counted` are the numbers of the cases of COUNTED, which need not kill: one that claims no
@@ -46,17 +46,19 @@ class Matrix:
 
     def findings(self) -> list[Finding]:
         """Every claim that is false, every case that kills none, every mutant that none kills."""
-        found = list(self._claims())
+        found = list(self._check_claims())
         for index, words in self.judged.get(UNCHANGED, {}).items():
             if words is not None:
-                found.append(self._of_case(index, f"rejects the source itself: {words}", "mend it"))
+                found.append(
+                    self._case_finding(index, f"rejects the source itself: {words}", "mend it")
+                )
         ran = {index for judged in self.judged.values() for index in judged}
         for index in sorted(ran):
             if all(self.judged[one.name].get(index) is None for one in self.mutants):
                 mend = "drop it, or list the mutant for which it is there"
-                found.append(self._of_case(index, "rejects no mutant", mend))
+                found.append(self._case_finding(index, "rejects no mutant", mend))
         project = self.snippet.project
-        where = project.relative(mutants.path_of(project, self.snippet.id))
+        where = project.relative_path(mutants.mutants_path(project, self.snippet.id))
         for mutant in self.mutants:
             judged = self.judged[mutant.name].values()
             if words := next((one for one in judged if one and one.startswith(NEVER_RAN)), None):
@@ -67,21 +69,23 @@ class Matrix:
                 found.append(Finding(where, mutant.line, what, "add the case that rejects it"))
         return found
 
-    def _claims(self) -> Iterator[Finding]:
+    def _check_claims(self) -> Iterator[Finding]:
         names = {mutant.name for mutant in self.mutants}
         for index, claimed in enumerate(self.kills):
             if not claimed and index not in self.counted:
                 mend = "name in kills a mutant that it rejects, or drop the case"
-                yield self._of_case(index, "kills no mutant", mend)
+                yield self._case_finding(index, "kills no mutant", mend)
             for name in claimed:
                 if name not in names:
-                    yield self._of_case(index, f"kills {name!r}, which is no mutant", "mend it")
+                    yield self._case_finding(
+                        index, f"kills {name!r}, which is no mutant", "mend it"
+                    )
                 elif self.judged[name].get(index, "cannot run here") is None:
                     mend = "take the name out of kills"
-                    yield self._of_case(index, f"does not reject the mutant {name!r}", mend)
+                    yield self._case_finding(index, f"does not reject the mutant {name!r}", mend)
 
-    def _of_case(self, index: int, what: str, mend: str) -> Finding:
-        path = self.snippet.project.relative(self.snippet.cases_path)
+    def _case_finding(self, index: int, what: str, mend: str) -> Finding:
+        path = self.snippet.project.relative_path(self.snippet.cases_path)
         name, place = (
             ("COUNTED", self.counted.index(index)) if index in self.counted else ("CASES", index)
         )
@@ -98,34 +102,34 @@ class Matrix:
         }
 
 
-def matrix(
+def run_mutants(
     snippet: Snippet,
     claims_alone: bool = False,
     workers: int | None = None,
     began: Callable[[Job], None] = lambda job: None,
-) -> Matrix:
+) -> KillMatrix:
     """Judge every mutant of a snippet by every case on this machine, or by those that claim it.
 
     Raises:
         ShelfError: the list of mutants or the snippet is malformed, a mutant cannot be imported,
             or nothing of the snippet can run here.
     """
-    made, findings = mutants.load(snippet)
+    made, findings = mutants.load_mutants(snippet)
     if not made and not findings:
-        findings = mutants.check(snippet)
+        findings = mutants.check_mutants(snippet)
     if snippet.findings or findings:
         raise ShelfError([*snippet.findings, *findings])
     ahead = () if machine.may_have_gpu() else AHEAD
     many = workers or os.cpu_count() or 1
     with Pool(many, preload=ahead) as pool, tempfile.TemporaryDirectory() as folder:
-        here = _here(pool, snippet)
+        here = _local_machine(pool, snippet)
         pool.most_on_gpu = most_on_gpu(here)
         if why := snippet.cannot_run(here["sm"], here["gpus"]):
-            where = snippet.project.relative(snippet.path)
+            where = snippet.project.relative_path(snippet.path)
             raise ShelfError(Finding(where, None, f"cannot run here: {why}", "use another machine"))
-        asked = _job(snippet, snippet.project.root, here, Task.LOOK)
-        offered = _answer(snippet, pool, asked)
-        found = Matrix(snippet, made, offered["cases"], offered["kills"], offered["counted"])
+        asked = _mutant_job(snippet, snippet.project.root, here, Task.LOOK)
+        offered = _run_job(snippet, pool, asked)
+        found = KillMatrix(snippet, made, offered["cases"], offered["kills"], offered["counted"])
         everything = [i for i, claims in enumerate(found.kills) if claims or i not in found.counted]
         wanted = {UNCHANGED: everything} if not claims_alone else {}
         for mutant in made:
@@ -137,15 +141,15 @@ def matrix(
             found.judged[name] = {}
             if not cases:
                 continue
-            root = _copy(snippet, changes[name], Path(folder) / str(number))
-            jobs.append(_job(snippet, root, here, Task.JUDGE, key=name, cases=cases))
-        again = _judge(found, snippet, pool.run(jobs, began=began))
+            root = _copy_project(snippet, changes[name], Path(folder) / str(number))
+            jobs.append(_mutant_job(snippet, root, here, Task.JUDGE, key=name, cases=cases))
+        again = _apply_outcomes(found, snippet, pool.run(jobs, began=began))
         # A child that died or hung tells of none of its cases: each gets one of its own.
-        _judge(found, snippet, pool.run(again, began=began))
+        _apply_outcomes(found, snippet, pool.run(again, began=began))
     return found
 
 
-def _judge(found: Matrix, snippet: Snippet, outcomes: Iterable[Outcome]) -> list[Job]:
+def _apply_outcomes(found: KillMatrix, snippet: Snippet, outcomes: Iterable[Outcome]) -> list[Job]:
     """Take in what children answer; the jobs of those that must be asked case by case."""
     again: list[Job] = []
     for outcome in outcomes:
@@ -160,44 +164,46 @@ def _judge(found: Matrix, snippet: Snippet, outcomes: Iterable[Outcome]) -> list
             for index in cases:
                 again.append(replace(job, details={**job.details, "cases": [index]}))
         else:
-            [first, *_] = assemble.findings_of(snippet, outcome)
+            [first, *_] = assemble.outcome_findings(snippet, outcome)
             what = f"mutant {job.key!r}: {first.what}"
             raise ShelfError(Finding(first.path, first.line, what, "let a mutant be imported"))
     return again
 
 
-def _here(pool: Pool, snippet: Snippet) -> dict[str, Any]:
+def _local_machine(pool: Pool, snippet: Snippet) -> dict[str, Any]:
     if not snippet.wants_gpu or not machine.may_have_gpu():
-        return machine.plain()
+        return machine.describe_host()
     job = Job(Task.DESCRIBE, "machine", MACHINE_SECONDS, {"root": str(snippet.project.root)})
-    return dict(_answer(snippet, pool, job)["machine"])
+    return dict(_run_job(snippet, pool, job)["machine"])
 
 
-def _answer(snippet: Snippet, pool: Pool, job: Job) -> dict[str, Any]:
+def _run_job(snippet: Snippet, pool: Pool, job: Job) -> dict[str, Any]:
     [outcome] = pool.run([job])
-    if findings := assemble.findings_of(snippet, outcome):
+    if findings := assemble.outcome_findings(snippet, outcome):
         raise ShelfError(findings)
     return outcome.answer or {}
 
 
-def _job(
+def _mutant_job(
     snippet: Snippet, root: Path, here: dict[str, Any], do: Task, key: str = "", **more: object
 ) -> Job:
     target = assemble.TARGETS[0] if here["gpus"] == 0 else None
-    details = assemble.details(snippet, here, target)
+    details = assemble.job_details(snippet, here, target)
     details |= {"root": str(root), "path": str(root / "snippets" / snippet.id / snippet.path.name)}
     details |= {"demo": False, **more}
     return Job(do, key or snippet.id, snippet.seconds, details, on_gpu=here["gpus"] > 0)
 
 
-def _copy(snippet: Snippet, mutant: Mutant | None, root: Path) -> Path:
+def _copy_project(snippet: Snippet, mutant: Mutant | None, root: Path) -> Path:
     """A project in the folder `root` of what the snippet computes from, changed by a mutant."""
     project = snippet.project.root
-    for path in digest.files(project, snippet.folder):
+    for path in digest.dependency_files(project, snippet.folder):
         target = root / path.relative_to(project)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
     if mutant is not None:
         changed = root / snippet.folder.relative_to(project) / mutant.file
-        changed.write_text(mutant.of(changed.read_text(encoding="utf-8")), encoding="utf-8")
+        changed.write_text(
+            mutant.mutate_text(changed.read_text(encoding="utf-8")), encoding="utf-8"
+        )
     return root

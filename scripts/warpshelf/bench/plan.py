@@ -17,8 +17,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from warpshelf.bench.assemble import Gathered
-from warpshelf.bench.forecast import BASES, Estimator, Expected, Round
+from warpshelf.bench.assemble import SnippetRun
+from warpshelf.bench.eta import BASES, Estimator, JobEstimate, Round
 from warpshelf.bench.pool import most_on_gpu
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding, ShelfError
@@ -73,10 +73,10 @@ class Part:
     `only` says why it is compiled there and not executed.
     """
 
-    work: Gathered
+    work: SnippetRun
     why: str
-    before: list[Expected] = field(default_factory=list)
-    timing: Expected | None = None
+    before: list[JobEstimate] = field(default_factory=list)
+    timing: JobEstimate | None = None
     only: str | None = None
 
     @property
@@ -85,7 +85,7 @@ class Part:
         return self.work.snippet.id
 
     @property
-    def jobs(self) -> list[Expected]:
+    def jobs(self) -> list[JobEstimate]:
         """All of its jobs, in the order in which they may start."""
         return [*self.before, *([self.timing] if self.timing else [])]
 
@@ -115,7 +115,7 @@ class Turn:
         """The machine's name in a record."""
         return str(self.where["slug"])
 
-    def batches(self) -> list[list[Part]]:
+    def split_batches(self) -> list[list[Part]]:
         """What is verified together, and timed after that; all at once if nothing is timed."""
         least, most = BATCH
         size = max(least, min(most, 2 * self.workers))
@@ -126,17 +126,17 @@ class Turn:
             return [parts] if parts else []
         return [self.parts[at : at + size] for at in range(0, len(self.parts), size)]
 
-    def round(self, batch: Iterable[Part]) -> Round:
+    def make_round(self, batch: Iterable[Part]) -> Round:
         """The jobs of a batch, on this machine."""
         jobs = [one for part in batch for one in part.jobs]
         return Round(jobs, self.workers, most_on_gpu(self.where))
 
-    def ends(self, start: float = 0.0) -> dict[str, float]:
+    def end_times(self, start: float = 0.0) -> dict[str, float]:
         """When each snippet of the turn is done, in seconds, if it begins at `start`."""
         found: dict[str, float] = {}
-        for batch in self.batches():
-            one_round = self.round(batch)
-            done = one_round.ends(start)
+        for batch in self.split_batches():
+            one_round = self.make_round(batch)
+            done = one_round.end_times(start)
             for part in batch:  # one with nothing left to do is done at once
                 found[part.id] = start
             for one, end in zip(one_round.jobs, done, strict=True):
@@ -158,30 +158,30 @@ class Plan:
         return sum(len(turn.parts) for turn in self.turns)
 
     @cached_property
-    def ends(self) -> dict[tuple[str, str], float]:
+    def end_times(self) -> dict[tuple[str, str], float]:
         """When each snippet is done on each machine, in seconds from the start."""
         found: dict[tuple[str, str], float] = {}
         for turn in self.turns:
             start = max(found.values(), default=0.0)
-            found |= {(name, turn.slug): end for name, end in turn.ends(start).items()}
+            found |= {(name, turn.slug): end for name, end in turn.end_times(start).items()}
         return found
 
     @property
     def seconds(self) -> float:
         """What all of it will take."""
-        return max(self.ends.values(), default=0.0)
+        return max(self.end_times.values(), default=0.0)
 
     @property
     def left(self) -> list[tuple[str, str]]:
         """What the budget will leave out, by snippet and machine."""
         if self.budget is None:
             return []
-        return [key for key, end in self.ends.items() if end > self.budget]
+        return [key for key, end in self.end_times.items() if end > self.budget]
 
     @property
     def rounds(self) -> list[Round]:
         """All jobs, in rounds one after another."""
-        return [turn.round(batch) for turn in self.turns for batch in turn.batches()]
+        return [turn.make_round(batch) for turn in self.turns for batch in turn.split_batches()]
 
     @property
     def bases(self) -> Counter[str]:
@@ -205,13 +205,13 @@ class Planner:
     done: Callable[[str, str, str], bool] = lambda snippet, slug, digest: False
     _found: dict[str, dict[str, Record]] = field(default_factory=dict)
 
-    def records(self, snippet: Snippet) -> dict[str, Record]:
+    def load_records(self, snippet: Snippet) -> dict[str, Record]:
         """The records in place of a snippet, as they were when first asked for."""
         if snippet.id not in self._found:
-            self._found[snippet.id] = store.load_all(snippet)[0]
+            self._found[snippet.id] = store.load_records(snippet)[0]
         return self._found[snippet.id]
 
-    def turns(self, here: dict[str, Any], snippets: list[Snippet]) -> list[Turn]:
+    def plan_turns(self, here: dict[str, Any], snippets: list[Snippet]) -> list[Turn]:
         """What to run as on which machine: the GPU first, since it may be borrowed.
 
         Raises:
@@ -223,31 +223,33 @@ class Planner:
             what, mend = "torch sees none on this machine", "run it where there is one"
             raise ShelfError(Finding("GPU", None, what, mend))
         if not here["gpus"] or only == "cpu":
-            return [self.turn(cpu, snippets)]
-        gpu = self.turn(here, [snippet for snippet in snippets if snippet.wants_gpu])
+            return [self.plan_turn(cpu, snippets)]
+        gpu = self.plan_turn(here, [snippet for snippet in snippets if snippet.wants_gpu])
         compiled = {
             part.id for part in gpu.parts if any(one.job.do is Task.COMPILE for one in part.before)
         }
         if only == "gpu":
             return [gpu]
         on_cpu = [one for one in snippets if self.options.both or not one.wants_gpu]
-        return [gpu, self.turn(cpu, on_cpu, compiled)]
+        return [gpu, self.plan_turn(cpu, on_cpu, compiled)]
 
-    def turn(
+    def plan_turn(
         self, where: dict[str, Any], snippets: Iterable[Snippet], compiled: Set[str] = frozenset()
     ) -> Turn:
         """What to do on one machine; what another turn has `compiled` is not compiled again."""
         turn = Turn(where, self.workers, longest_first=self.options.budget is None)
         stale: list[tuple[str, str, Snippet, str]] = []
         for snippet in snippets:
-            if why := self.why(snippet, turn.slug):
-                old = self.old(snippet, turn.slug)
+            if why := self.staleness_reason(snippet, turn.slug):
+                old = self.old_record(snippet, turn.slug)
                 stale.append((old["date"] if old else "", snippet.id, snippet, why))
             else:
                 turn.current.append(snippet)
         for *_, snippet, why in sorted(stale, key=lambda row: row[:2]):
-            known = store.newest(self.records(snippet), turn.slug, snippet.digest)
-            work = Gathered(snippet, where, known, trusted=self.trusts(snippet, turn.slug, why))
+            known = store.newest_record(self.load_records(snippet), turn.slug, snippet.digest)
+            work = SnippetRun(
+                snippet, where, known, trusted=self.runs_demo_only(snippet, turn.slug, why)
+            )
             if reason := work.cannot_run():
                 turn.skipped.append((snippet, reason))
                 continue
@@ -255,52 +257,52 @@ class Planner:
                 turn.current.append(snippet)  # nothing of it is executed here: it has no demo
                 continue
             part = Part(work, why, only=work.only_compiled())
-            jobs = self.jobs(work)
+            jobs = self.untimed_jobs(work)
             if snippet.id in compiled:
                 jobs = [job for job in jobs if job.do is not Task.COMPILE]
-            records = self.records(snippet)
-            part.before = self.estimator.expected(work, jobs, records)
+            records = self.load_records(snippet)
+            part.before = self.estimator.estimate_jobs(work, jobs, records)
             if job := work.timing_job():
-                [part.timing] = self.estimator.expected(work, [job], records)
+                [part.timing] = self.estimator.estimate_jobs(work, [job], records)
             turn.parts.append(part)
         return turn
 
-    def jobs(self, work: Gathered) -> list[Any]:
+    def untimed_jobs(self, work: SnippetRun) -> list[Any]:
         """What a snippet has to do before it is timed."""
         viewed = self.options.out is None and work.on_cpu
-        return work.jobs(COMPILE_SECONDS, self.options.force, viewed)
+        return work.untimed_jobs(COMPILE_SECONDS, self.options.force, viewed)
 
-    def old(self, snippet: Snippet, slug: str) -> Record | None:
+    def old_record(self, snippet: Snippet, slug: str) -> Record | None:
         """The record that there is, in the file of `--out` or in place."""
-        kept = store.newest(self.records(snippet), slug, snippet.digest)
+        kept = store.newest_record(self.load_records(snippet), slug, snippet.digest)
         return self.brought.get((snippet.id, slug)) or kept
 
-    def why(self, snippet: Snippet, slug: str) -> str | None:
+    def staleness_reason(self, snippet: Snippet, slug: str) -> str | None:
         """Why a snippet must run on a machine; None where its record is current."""
         brought = self.brought.get((snippet.id, slug))
-        if self.book.failure(snippet.id, slug, snippet.digest):
+        if self.book.failure_line(snippet.id, slug, snippet.digest):
             return FAILED
         if self.options.out is not None and brought and brought["digest"] == snippet.digest:
             return None  # this run's own, even where it is forced: another file begins another run
-        why = self._stale(snippet, slug)
+        why = self._record_staleness(snippet, slug)
         if (again := self.options.repeats) and why in (None, TRUSTED):
             return None if self.done(snippet.id, slug, snippet.digest) else again
         return why
 
-    def trusts(self, snippet: Snippet, slug: str, why: str | None) -> bool:
+    def runs_demo_only(self, snippet: Snippet, slug: str, why: str | None) -> bool:
         """Whether what runs for `why` is the demo alone: also one that failed in nothing else."""
-        if why == FAILED and self._stale(snippet, slug) in (None, TRUSTED):
+        if why == FAILED and self._record_staleness(snippet, slug) in (None, TRUSTED):
             demo_alone = self.book.demo_alone(snippet.id, slug, snippet.digest)
             return demo_alone and not self.options.repeats
         return why == TRUSTED
 
-    def _stale(self, snippet: Snippet, slug: str) -> str | None:
-        old = self.old(snippet, slug)
+    def _record_staleness(self, snippet: Snippet, slug: str) -> str | None:
+        old = self.old_record(snippet, slug)
         if old is None:
             return NEVER
         if old["digest"] != snippet.digest:
             return CHANGED
         # A demo on the CPU is cheap: every checkout runs it once.
         cheap = slug == machine.CPU and self.options.out is None
-        unchecked = cheap and not self.book.passed(snippet.id, slug, snippet.digest)
+        unchecked = cheap and not self.book.has_passed(snippet.id, slug, snippet.digest)
         return TRUSTED if unchecked else None

@@ -34,7 +34,7 @@ DYING = 60.0  # seconds that a job which wants the machine for itself waits for 
 GPU_SHARE = 12 * 2**30  # bytes
 MOST_ON_GPU = 4
 LOOK_SECONDS = 60.0  # to import torch and look at the GPU, with a cold disk
-AHEAD = ("warpshelf.worker.ahead",)  # to preload where children verify kernels without a GPU
+AHEAD = ("warpshelf.worker.preload",)  # to preload where children verify kernels without a GPU
 
 
 def most_on_gpu(machine: Mapping[str, Any]) -> int:
@@ -111,7 +111,7 @@ class Pool:
 
     def __exit__(self, *_: object) -> None:
         for one in self.running:
-            one.end()
+            one.kill_tree()
         self.running.clear()
 
     def run(
@@ -131,16 +131,16 @@ class Pool:
             if late:
                 self.__exit__()
                 return
-            while (job := self._next(pending)) is not None:
+            while (job := self._next_job(pending)) is not None:
                 if job.alone and (stuck := self._wait_for_dying(deadline)):
                     yield _not_started(job, stuck)
                     continue
                 began(job)
                 self.running.append(_Child(self.processes, job, self.environment))
             if self.running:
-                yield from self._step(deadline)
+                yield from self._collect_outcomes(deadline)
 
-    def _next(self, pending: list[Job]) -> Job | None:
+    def _next_job(self, pending: list[Job]) -> Job | None:
         """Take the first job that may start now."""
         if len(self.running) >= self.workers or any(one.job.alone for one in self.running):
             return None
@@ -156,25 +156,25 @@ class Pool:
         if deadline is not None:
             until = min(until, deadline)
         while self.dying:
-            self.dying = [one for one in self.dying if not one.gone()]
+            self.dying = [one for one in self.dying if not one.has_ended()]
             if self.dying and time.monotonic() >= until:
                 return self.dying[0]
             if self.dying:
                 time.sleep(0.05)
         return None
 
-    def _step(self, deadline: float | None) -> Iterator[Outcome]:
+    def _collect_outcomes(self, deadline: float | None) -> Iterator[Outcome]:
         now = time.monotonic()
         until = min(one.limit for one in self.running)
         if deadline is not None:
             until = min(until, deadline)
-        handles = [handle for one in self.running for handle in one.handles()]
+        handles = [handle for one in self.running for handle in one.wait_handles()]
         ready = set(wait(handles, timeout=max(0.0, until - now)))
         for one in list(self.running):
-            outcome = one.advance(ready)
+            outcome = one.poll_outcome(ready)
             if outcome is not None:
                 self.running.remove(one)
-                if not one.gone():
+                if not one.has_ended():
                     self.dying.append(one)
                 yield outcome
 
@@ -239,7 +239,7 @@ class _Child:
             "do": job.do,
             "token": self.token,
         }
-        self.process = processes.Process(target=child.main, args=(details, theirs, printing))
+        self.process = processes.Process(target=child.run_job, args=(details, theirs, printing))
         self.process.start()
         # Not before: the first child waits until the fork server has imported torch.
         self.started = time.monotonic()
@@ -252,10 +252,10 @@ class _Child:
         """When it has run too long."""
         return self.started + self.seconds
 
-    def handles(self) -> list[Connection | int]:
+    def wait_handles(self) -> list[Connection | int]:
         return [*self.open, self.process.sentinel]
 
-    def advance(self, ready: Set[object]) -> Outcome | None:
+    def poll_outcome(self, ready: Set[object]) -> Outcome | None:
         """Take in what is ready; the outcome once there is one."""
         ended = self.process.sentinel in ready
         if self.printed in ready or ended:
@@ -263,14 +263,14 @@ class _Child:
         if self.answers in ready or ended:
             self._read_answers(everything=ended)
         if len(self.output) > MOST_OUTPUT:
-            self.end()
-            return self._outcome(None, f"printed more than {MOST_OUTPUT} bytes")
+            self.kill_tree()
+            return self._make_outcome(None, f"printed more than {MOST_OUTPUT} bytes")
         if ended:
-            self.end()
-            return self._outcome(self.answer, None if self.answer else self._exit())
+            self.kill_tree()
+            return self._make_outcome(self.answer, None if self.answer else self._exit_cause())
         if time.monotonic() >= self.limit:
-            self.end()
-            return self._outcome(None, f"still running after {self.seconds:.4g} s")
+            self.kill_tree()
+            return self._make_outcome(None, f"still running after {self.seconds:.4g} s")
         return None
 
     def _read_output(self, everything: bool) -> None:
@@ -298,19 +298,19 @@ class _Child:
             if not everything:
                 return
 
-    def _exit(self) -> str:
+    def _exit_cause(self) -> str:
         code = self.process.exitcode
         if code is not None and code < 0:
             with contextlib.suppress(ValueError):
                 return f"was ended by {signal.Signals(-code).name}"
         return f"left with exit status {code} before it was done"
 
-    def _outcome(self, answer: dict[str, Any] | None, cause: str | None) -> Outcome:
+    def _make_outcome(self, answer: dict[str, Any] | None, cause: str | None) -> Outcome:
         seconds = time.monotonic() - self.started
         output = bytes(self.output)
         return Outcome(self.job, answer, cause, self.place, output, self.token, seconds)
 
-    def end(self) -> None:
+    def kill_tree(self) -> None:
         """End the child and whatever it started, and reap it."""
         if self.process.pid is not None:
             # The child leads its own process group, so its own children go with it.
@@ -322,7 +322,7 @@ class _Child:
         self.answers.close()
         self.printed.close()
 
-    def gone(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether the child and all that it started have ended, and hold nothing any more."""
         number = self.process.pid
         return number is None or not (self.process.is_alive() or _any_of_group(number))
@@ -342,7 +342,7 @@ def _any_of_group(group: int) -> bool:
     return False
 
 
-def describe(pool: Pool, project: Project) -> dict[str, Any]:
+def describe_machine(pool: Pool, project: Project) -> dict[str, Any]:
     """The machine as a record has it.
 
     Raises:
@@ -353,29 +353,29 @@ def describe(pool: Pool, project: Project) -> dict[str, Any]:
         if outcome.answer and "machine" in outcome.answer:
             found: dict[str, Any] = outcome.answer["machine"]
             return found
-        raise ShelfError(_nothing(outcome))
+        raise ShelfError(_no_answer_finding(outcome))
     raise AssertionError("a pool without a deadline yields every outcome")
 
 
-def look_here(project: Project) -> dict[str, Any]:
+def local_machine(project: Project) -> dict[str, Any]:
     """The same, in a pool of its own; as a machine without a GPU where torch is missing.
 
     Raises:
         ShelfError: torch or the GPU gave no answer.
     """
     if find_spec("torch") is None or not machine.may_have_gpu():
-        return machine.plain()
+        return machine.describe_host()
     with Pool(1) as pool:
-        return describe(pool, project)
+        return describe_machine(pool, project)
 
 
-def _nothing(outcome: Outcome) -> Finding:
+def _no_answer_finding(outcome: Outcome) -> Finding:
     failures = (outcome.answer or {}).get("failures", [{}])
     what = outcome.cause or failures[0].get("what", "gave no answer")
     return Finding("torch", None, what, "see that `import torch` works in this environment")
 
 
-def need_torch() -> None:
+def require_torch() -> None:
     """See that torch is there.
 
     Raises:

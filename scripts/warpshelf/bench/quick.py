@@ -23,7 +23,7 @@ PRELOADED = ("triton", "papergpu.triton", "papergpu.decode")
 
 
 @dataclass
-class Glance:
+class QuickResult:
     """What a quick look at a snippet came to; `skipped` says why there was none.
 
     `ran` are numbers of cases, of `cases` in all; `kills` the mutants, of `mutants`, that those
@@ -56,19 +56,19 @@ class Glance:
         )
 
 
-def over(chosen: Iterable[Snippet], workers: int | None = None) -> Iterator[Glance]:
+def check_snippets(chosen: Iterable[Snippet], workers: int | None = None) -> Iterator[QuickResult]:
     """A quick look at each snippet; one alone is shared out among all cores."""
-    here, glances, jobs = machine.plain(), {}, []
+    here, glances, jobs = machine.describe_host(), {}, []
     snippets = list(chosen)
     workers = workers or os.cpu_count() or 1
     for one in snippets:
-        work = assemble.Gathered(one, here, None)
-        glance = glances[one.id] = Glance(one.id, work.targets[0], findings=[*one.findings])
+        work = assemble.SnippetRun(one, here, None)
+        glance = glances[one.id] = QuickResult(one.id, work.targets[0], findings=[*one.findings])
         glance.skipped = one.cannot_run(here["sm"], here["gpus"])
         if glance.findings or glance.skipped:
             continue
         turns = workers if one.kind == "kernel" and len(snippets) == 1 else 1
-        known = assemble.details(one, here, glance.target)
+        known = assemble.job_details(one, here, glance.target)
         for turn in range(turns):
             details = {**known, "turn": (turn, turns), "seconds": SECONDS}
             jobs.append(Job(Task.GLANCE, one.id, one.seconds, details))
@@ -82,15 +82,15 @@ def over(chosen: Iterable[Snippet], workers: int | None = None) -> Iterator[Glan
     with Pool(workers, preload=PRELOADED if executes else ()) as pool:
         for outcome in pool.run(jobs):
             glance = glances[outcome.job.key]
-            _take(glance, by_id[glance.snippet], outcome)
+            _add_outcome(glance, by_id[glance.snippet], outcome)
             awaited[glance.snippet] -= 1
             if not awaited[glance.snippet]:
                 yield glance
 
 
-def _take(glance: Glance, snippet: Snippet, outcome: Outcome) -> None:
+def _add_outcome(glance: QuickResult, snippet: Snippet, outcome: Outcome) -> None:
     answer = outcome.answer or {}
-    found = assemble.findings_of(snippet, outcome)
+    found = assemble.outcome_findings(snippet, outcome)
     glance.findings += [one for one in found if one not in glance.findings]
     glance.ran = sorted({*glance.ran, *answer.get("ran", ())})
     glance.kills = sorted({*glance.kills, *answer.get("kills", ())})

@@ -14,8 +14,8 @@ from typing import Any
 
 from warpshelf.bench import pool as pools
 from warpshelf.bench import stopping
-from warpshelf.bench.assemble import Gathered
-from warpshelf.bench.forecast import Estimator, Outlook, key_of
+from warpshelf.bench.assemble import SnippetRun
+from warpshelf.bench.eta import Estimator, Eta, job_key
 from warpshelf.bench.plan import Options, Part, Plan, Planner, Turn
 from warpshelf.bench.pool import AHEAD, Job, Pool, most_on_gpu
 from warpshelf.contract import predictions
@@ -23,8 +23,8 @@ from warpshelf.contract.snippet import Snippet
 from warpshelf.core.files import write_atomically
 from warpshelf.core.findings import Finding
 from warpshelf.core.project import Project
-from warpshelf.look import kept
-from warpshelf.records import agreement, bundle, ledger, machine, store
+from warpshelf.look import view_store
+from warpshelf.records import bundle, claim_check, ledger, machine, store
 from warpshelf.records.schema import Record
 from warpshelf.worker.task import Task
 
@@ -74,28 +74,28 @@ class Run:
     records: dict[tuple[str, str], Record] = field(default_factory=dict)
     here: dict[str, Any] = field(default_factory=dict)
     planned: Plan = field(default_factory=lambda: Plan([]))
-    outlook: Outlook = field(default_factory=Outlook)
-    repeated: ledger.Repeated | None = None
+    outlook: Eta = field(default_factory=Eta)
+    repeated: ledger.RepeatProgress | None = None
     # Compiled figures by snippet and digest: made ahead of time, they are the same on the CPU.
     compiled: dict[tuple[str, str], list[dict[str, Any]]] = field(default_factory=dict)
 
-    def plan(self, chosen: Iterable[Snippet]) -> Plan:
+    def make_plan(self, chosen: Iterable[Snippet]) -> Plan:
         """What a run over these would do. Nothing is run, but for a look at a GPU.
 
         Raises:
             ShelfError: the GPU cannot be asked, or the file of `--out` cannot be carried on.
         """
         sound = [snippet for snippet in chosen if not snippet.findings]
-        planner = self._planner(sound)
+        planner = self._make_planner(sound)
         if not machine.may_have_gpu():
-            self.here = machine.plain()
+            self.here = machine.describe_host()
         else:
-            pools.need_torch()
+            pools.require_torch()
             with Pool(1) as pool:
-                self.here = pools.describe(pool, self.project)
-        return Plan(planner.turns(self.here, sound), self.options.budget)
+                self.here = pools.describe_machine(pool, self.project)
+        return Plan(planner.plan_turns(self.here, sound), self.options.budget)
 
-    def over(self, chosen: Iterable[Snippet]) -> list[Verdict]:
+    def run_stale(self, chosen: Iterable[Snippet]) -> list[Verdict]:
         """Run whatever is stale among the snippets; every verdict, in the order reached.
 
         Whatever ends it early, be it an exception that a signal raises, its children are ended and
@@ -110,85 +110,85 @@ class Run:
         sound = []
         for snippet in chosen:
             if snippet.findings:
-                self._end(Verdict(snippet.id, "failed", "not run", snippet.findings))
+                self._add_verdict(Verdict(snippet.id, "failed", "not run", snippet.findings))
             else:
                 sound.append(snippet)
-        planner = self._planner(sound)
+        planner = self._make_planner(sound)
         out = self.options.out
         if out is not None and not out.exists():
-            write_atomically(out, bundle.text([]))  # who waits for it finds one in any case
+            write_atomically(out, bundle.bundle_text([]))  # who waits for it finds one in any case
         ahead: tuple[str, ...] = ()
         if not machine.may_have_gpu():
-            self.here = machine.plain()
-            self.planned = Plan(planner.turns(self.here, sound), budget)
+            self.here = machine.describe_host()
+            self.planned = Plan(planner.plan_turns(self.here, sound), budget)
             runs = [part.work.snippet for turn in self.planned.turns for part in turn.parts]
             if not runs:
                 for turn in self.planned.turns:
-                    self._spare(turn, planner)
+                    self._report_not_run(turn, planner)
                 return self.verdicts
             if any(snippet.uses_triton or snippet.cuda_path for snippet in runs):
                 ahead = AHEAD  # of a GPU's children few have a use for it
-        pools.need_torch()
+        pools.require_torch()
         if ahead:
             _build_engine()
         with Pool(self.options.workers or os.cpu_count() or 1, preload=ahead) as pool:
             if not self.here:
-                self.here = pools.describe(pool, self.project)
-                self.planned = Plan(planner.turns(self.here, sound), budget)
+                self.here = pools.describe_machine(pool, self.project)
+                self.planned = Plan(planner.plan_turns(self.here, sound), budget)
             pool.most_on_gpu = most_on_gpu(self.here)
             if self.planned.verdicts:
-                self.outlook = Outlook(self.planned.rounds)
+                self.outlook = Eta(self.planned.rounds)
                 self.tell(self.planned)
                 self.tell(self.outlook)
             for turn in self.planned.turns:
-                self._spare(turn, planner)
-                self._work(pool, turn, planner, deadline)
+                self._report_not_run(turn, planner)
+                self._run_turn(pool, turn, planner, deadline)
         if self.repeated and not any(verdict.state == "left" for verdict in self.verdicts):
             self.repeated.finish()
         return self.verdicts
 
-    def leave(self, note: str) -> None:
+    def mark_left(self, note: str) -> None:
         """Have a verdict on all that was planned and not reached."""
         for turn in self.planned.turns:
-            self._leave(turn, note)
+            self._mark_turn_left(turn, note)
 
-    def _planner(self, chosen: list[Snippet]) -> Planner:
+    def _make_planner(self, chosen: list[Snippet]) -> Planner:
         options = self.options
         if options.out is not None and options.out.exists():
-            for item in bundle.read(options.out):
+            for item in bundle.read_bundle(options.out):
                 self.records[item["snippet"], item["machine"]["slug"]] = item
         if options.repeats and options.out is None:
             names = [snippet.id for snippet in chosen]
-            self.repeated = ledger.carry_on(self.project, options.repeats, names)
-        book = ledger.load(self.project)
+            self.repeated = ledger.resume_repeat(self.project, options.repeats, names)
+        book = ledger.load_ledger(self.project)
         return Planner(
             options,
             book,
             Estimator(self.project, book),
             options.workers or os.cpu_count() or 1,
             dict(self.records),
-            self.repeated.has if self.repeated else (lambda *_: False),
+            self.repeated.has_passed if self.repeated else (lambda *_: False),
         )
 
-    def _spare(self, turn: Turn, planner: Planner) -> None:
+    def _report_not_run(self, turn: Turn, planner: Planner) -> None:
         """The verdicts on all that a turn does not run."""
         for snippet in turn.current:
-            old, book = planner.old(snippet, turn.slug) or {}, planner.book
+            old, book = planner.old_record(snippet, turn.slug) or {}, planner.book
             key = snippet.id, turn.slug, snippet.digest
             here = self.options.out is None and turn.slug == machine.CPU and bool(old)
-            verified = here and book.passed(*key) and not book.demo_alone(*key)
-            trusted = _origin(old) if here and not verified else None
-            done = Verdict(snippet.id, "current", machine=turn.slug, told=_told(old))
-            self._end(replace(done, trusted=trusted, verified=verified))
+            verified = here and book.has_passed(*key) and not book.demo_alone(*key)
+            trusted = _record_origin(old) if here and not verified else None
+            done = Verdict(snippet.id, "current", machine=turn.slug, told=_prediction_lines(old))
+            self._add_verdict(replace(done, trusted=trusted, verified=verified))
         for snippet, why in turn.skipped:
-            self._end(Verdict(snippet.id, "skipped", why, machine=turn.slug))
+            self._add_verdict(Verdict(snippet.id, "skipped", why, machine=turn.slug))
 
-    def _work(self, pool: Pool, turn: Turn, planner: Planner, deadline: float | None) -> None:
-        for batch in turn.batches():
-            self._batch(pool, batch, planner, deadline)
-        self._leave(turn, SPENT)
+    def _run_turn(self, pool: Pool, turn: Turn, planner: Planner, deadline: float | None) -> None:
+        for batch in turn.split_batches():
+            self._run_batch(pool, batch, planner, deadline)
+        self._mark_turn_left(turn, SPENT)
 
-    def _batch(
+    def _run_batch(
         self, pool: Pool, batch: list[Part], planner: Planner, deadline: float | None
     ) -> None:
         gathered = {part.id: part.work for part in batch}
@@ -196,114 +196,118 @@ class Run:
         for work in gathered.values():
             if figures := self.compiled.get((work.snippet.id, work.digest)):
                 work.parts[Task.COMPILE] = {"compiled": figures}
-            mine = planner.jobs(work)
+            mine = planner.untimed_jobs(work)
             jobs.extend(mine)
             if not mine:
-                self._finish(work, planner.book)
+                self._finish_snippet(work, planner.book)
         if not any(part.timing for part in batch):  # the longest of a snippet's jobs first
-            due = {key_of(one.job): one.seconds for part in batch for one in part.before}
+            due = {job_key(one.job): one.seconds for part in batch for one in part.before}
             place = {name: at for at, name in enumerate(gathered)}
-            jobs.sort(key=lambda job: (place[job.key], -due.get(key_of(job), 0.0)))
+            jobs.sort(key=lambda job: (place[job.key], -due.get(job_key(job), 0.0)))
         waiting: list[Job] = []
-        for work in self._outcomes(pool, jobs, gathered, deadline):
+        for work in self._run_jobs(pool, jobs, gathered, deadline):
             if not work.verified:
                 continue
             if not work.findings and (job := work.timing_job()):
                 waiting.append(job)
             else:
-                self._finish(work, planner.book)
+                self._finish_snippet(work, planner.book)
         # One at a time, and only when nothing else runs: a neighbour would show in the times.
         order = {name: place for place, name in enumerate(gathered)}
         waiting.sort(key=lambda job: order[job.key])
-        for work in self._outcomes(pool, waiting, gathered, deadline):
-            self._finish(work, planner.book)
+        for work in self._run_jobs(pool, waiting, gathered, deadline):
+            self._finish_snippet(work, planner.book)
 
-    def _outcomes(
+    def _run_jobs(
         self,
         pool: Pool,
         jobs: list[Job],
-        gathered: dict[str, Gathered],
+        gathered: dict[str, SnippetRun],
         deadline: float | None,
-    ) -> Iterator[Gathered]:
+    ) -> Iterator[SnippetRun]:
         """Run jobs, and yield what is gathered of a snippet whenever one of its jobs has ended."""
-        for outcome in pool.run(jobs, deadline, self._began):
-            self.outlook.ended(outcome)
+        for outcome in pool.run(jobs, deadline, self._on_job_start):
+            self.outlook.job_ended(outcome)
             work = gathered[outcome.job.key]
-            work.take(outcome)
+            work.add_outcome(outcome)
             yield work
 
-    def _began(self, job: Job) -> None:
-        self.outlook.began(job)
+    def _on_job_start(self, job: Job) -> None:
+        self.outlook.job_started(job)
         self.tell(job)
 
-    def _leave(self, turn: Turn, note: str) -> None:
+    def _mark_turn_left(self, turn: Turn, note: str) -> None:
         done = {one.snippet for one in self.verdicts if one.machine == turn.slug}
         for part in turn.parts:
             if part.id not in done:
-                self._end(Verdict(part.id, "left", note, machine=turn.slug))
+                self._add_verdict(Verdict(part.id, "left", note, machine=turn.slug))
 
-    def _finish(self, work: Gathered, book: ledger.Ledger) -> None:
+    def _finish_snippet(self, work: SnippetRun, book: ledger.Ledger) -> None:
         """Keep what came of a snippet, and its verdict: both of them, or neither."""
-        with stopping.held():
-            self._keep(work, book)
+        with stopping.defer_signals():
+            self._save_result(work, book)
 
-    def _keep(self, work: Gathered, book: ledger.Ledger) -> None:
+    def _save_result(self, work: SnippetRun, book: ledger.Ledger) -> None:
         snippet, slug = work.snippet, work.machine["slug"]
         if work.trusted:
-            self._trust(work, book)
+            self._save_trusted(work, book)
             return
-        new = {} if work.verdict() else work.record()
+        new = {} if work.final_findings() else work.build_record()
         if new and slug != machine.CPU and self.options.origin:
             new["origin"] = self.options.origin
         spared = self.options.out is None and slug == machine.CPU and not self.options.force
         if new and spared and work.old_is_current:
-            self._compare(work, new)
+            self._compare_records(work, new)
         if work.findings:
-            book.note(snippet.id, slug, work.digest_now(), str(work.findings[0]), work.spent)
+            book.save_verdict(
+                snippet.id, slug, work.current_digest(), str(work.findings[0]), work.spent
+            )
             found = tuple(work.findings)
-            self._end(Verdict(snippet.id, "failed", "", found, work.seconds, slug))
+            self._add_verdict(Verdict(snippet.id, "failed", "", found, work.seconds, slug))
             return
         self.compiled[snippet.id, work.digest] = new.get("compiled", [])
         if self.options.out is not None:
             self.records[snippet.id, slug] = new
-            write_atomically(self.options.out, bundle.text(self.records.values()))
+            write_atomically(self.options.out, bundle.bundle_text(self.records.values()))
             note = ""
         else:
-            written = not (spared and work.old_is_current) and store.put(snippet, new) is not None
+            written = (
+                not (spared and work.old_is_current) and store.save_record(snippet, new) is not None
+            )
             note = "" if written else "agrees with its record"
             if work.views:
-                kept.write(snippet, work.views)
-        book.note(snippet.id, slug, work.digest, None, work.spent)
+                view_store.write_views(snippet, work.views)
+        book.save_verdict(snippet.id, slug, work.digest, None, work.spent)
         if self.repeated:
-            self.repeated.add(snippet.id, slug, work.digest)
-        told = _told(new)
+            self.repeated.add_passed(snippet.id, slug, work.digest)
+        told = _prediction_lines(new)
         done = Verdict(snippet.id, "passed", note, seconds=work.seconds, machine=slug, told=told)
-        self._end(replace(done, verified=self.options.out is None))
+        self._add_verdict(replace(done, verified=self.options.out is None))
 
-    def _trust(self, work: Gathered, book: ledger.Ledger) -> None:
+    def _save_trusted(self, work: SnippetRun, book: ledger.Ledger) -> None:
         """Keep what the demo of a trusted record came to."""
         name, slug, old = work.snippet.id, work.machine["slug"], work.old or {}
-        found = tuple(work.verdict())
+        found = tuple(work.final_findings())
         failure = str(found[0]) if found else None
-        book.note(name, slug, work.digest_now(), failure, work.spent, demo_alone=True)
+        book.save_verdict(name, slug, work.current_digest(), failure, work.spent, demo_alone=True)
         if found:
-            self._end(Verdict(name, "failed", "", found, work.seconds, slug))
+            self._add_verdict(Verdict(name, "failed", "", found, work.seconds, slug))
             return
-        date, commit = origin = _origin(old)
+        date, commit = origin = _record_origin(old)
         note = f"prints what its record of {date} has" + (f", commit {commit}" if commit else "")
-        done = Verdict(name, "trusted", note, (), work.seconds, slug, _told(old))
-        self._end(replace(done, trusted=origin))
+        done = Verdict(name, "trusted", note, (), work.seconds, slug, _prediction_lines(old))
+        self._add_verdict(replace(done, trusted=origin))
 
-    def _compare(self, work: Gathered, new: Record) -> None:
+    def _compare_records(self, work: SnippetRun, new: Record) -> None:
         """See that the record in place, which is kept, claims what this run would claim."""
         assert work.old is not None
-        where = self.project.relative(store.path_of(work.snippet, work.machine["slug"]))
+        where = self.project.relative_path(store.record_path(work.snippet, work.machine["slug"]))
         mend = f"write what holds by `shelf run --force {work.snippet.id}`"
-        for fault in agreement.faults(work.old, new, work.snippet):
+        for fault in claim_check.claim_errors(work.old, new, work.snippet):
             work.findings.append(Finding(where, None, fault, mend))
 
-    def _end(self, verdict: Verdict) -> None:
-        self.outlook.settled(verdict.snippet, verdict.machine)
+    def _add_verdict(self, verdict: Verdict) -> None:
+        self.outlook.snippet_settled(verdict.snippet, verdict.machine)
         self.verdicts.append(verdict)
         self.tell(verdict)
 
@@ -317,10 +321,10 @@ def _build_engine() -> None:
         built()
 
 
-def _origin(record: Record) -> tuple[str, str | None]:
+def _record_origin(record: Record) -> tuple[str, str | None]:
     """The day and the commit of a record."""
     return record["date"][:10], record.get("commit")
 
 
-def _told(record: Record) -> tuple[str, ...]:
-    return tuple(one.words for one in predictions.by_set(record.get("predictions", ())))
+def _prediction_lines(record: Record) -> tuple[str, ...]:
+    return tuple(one.words for one in predictions.errors_by_set(record.get("predictions", ())))

@@ -16,7 +16,7 @@ from typing import Any
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows lacks the last
 
 
-_holding: list[bool] = []  # as many as there are blocks of `held` around what runs
+_holding: list[bool] = []  # as many as there are blocks of `defer_signals` around what runs
 _held: list[int] = []  # the signal that came meanwhile
 
 
@@ -30,7 +30,7 @@ class Stopped(BaseException):
 
 
 @contextmanager
-def held() -> Iterator[None]:
+def defer_signals() -> Iterator[None]:
     """Keep `Stopped` back until the block is done: what belongs together is kept together.
 
     Raises:
@@ -46,7 +46,7 @@ def held() -> Iterator[None]:
 
 
 @contextmanager
-def raised() -> Iterator[None]:
+def raise_on_signal() -> Iterator[None]:
     """Have the first signal raise `Stopped` inside the block.
 
     Raises:
@@ -57,14 +57,14 @@ def raised() -> Iterator[None]:
         return
     before: dict[signal.Signals, Any] = {}
 
-    def stop(number: int, frame: FrameType | None) -> None:
-        restore()  # a second signal, from someone who will not wait, ends the process
+    def handle_signal(number: int, frame: FrameType | None) -> None:
+        restore_handlers()  # a second signal, from someone who will not wait, ends the process
         if _holding:
             _held.append(number)
         else:
             raise Stopped(number)
 
-    def restore() -> None:
+    def restore_handlers() -> None:
         while before:
             one, handler = before.popitem()
             signal.signal(one, handler)
@@ -74,8 +74,8 @@ def raised() -> Iterator[None]:
         handler = signal.getsignal(one) if one else None
         if one is not None and handler not in (None, signal.SIG_IGN):
             before[one] = handler
-            signal.signal(one, stop)
+            signal.signal(one, handle_signal)
     try:
         yield
     finally:
-        restore()
+        restore_handlers()

@@ -13,11 +13,11 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from warpshelf.core.markup import plain
+from warpshelf.core.markup import plain_text
 from warpshelf.core.places import whole_address
-from warpshelf.readings.identity import identity
+from warpshelf.readings.identity import work_identity
 from warpshelf.readings.model import OTHER_SCRIPT, Reading, Shelf, Topic
-from warpshelf.render.exhibit import Exhibit
+from warpshelf.render.snippet_page import SnippetPage
 
 # What ends a list of authors too long to give.
 OTHERS = "and others"
@@ -48,7 +48,7 @@ CSL_TYPES = {
 }  # fmt: skip
 
 
-def bibtex(reading: Reading) -> str:
+def format_bibtex(reading: Reading) -> str:
     """The reading as one BibTeX entry, whose key is its id; UTF-8, as biber and bibtex8 read it.
 
     A paper without a venue is an `@misc` that names its archive. Titles are in double braces, so
@@ -56,14 +56,14 @@ def bibtex(reading: Reading) -> str:
     """
     form, where = _bibtex_form(reading)
     fields = {
-        "title": f"{{{_tex(reading.title)}}}",
+        "title": f"{{{_escape_tex(reading.title)}}}",
         "author": " and ".join(map(_bibtex_name, reading.authors)),
         "year": str(reading.year or ""),
-        where: _tex(_place(reading.venue or "")) if where else "",
+        where: _escape_tex(_venue_name(reading.venue or "")) if where else "",
         **_bibtex_identifiers(reading),
         "url": "".join(IN_URL.get(character, character) for character in reading.url),
         "language": reading.lang if reading.lang != "en" else "",
-        "note": _tex(reading.title_en or ""),
+        "note": _escape_tex(reading.title_en or ""),
         "keywords": ", ".join(reading.tags),
     }
     width = max(len(name) for name, value in fields.items() if value)
@@ -71,7 +71,7 @@ def bibtex(reading: Reading) -> str:
     return f"@{form}{{{reading.id},\n" + ",\n".join(lines) + "\n}\n"
 
 
-def csl(reading: Reading) -> dict[str, Any]:
+def csl_item(reading: Reading) -> dict[str, Any]:
     """The reading as an item of CSL-JSON 1.0, as citation managers and Pandoc read it."""
     item: dict[str, Any] = {
         "id": reading.id,
@@ -80,13 +80,13 @@ def csl(reading: Reading) -> dict[str, Any]:
         "author": [_csl_name(name) for name in reading.authors],
         "issued": {"date-parts": [[reading.year]]} if reading.year else None,
         "container-title": reading.venue,
-        "DOI": _named(reading, "doi"),
+        "DOI": _find_identifier(reading, "doi"),
         "URL": reading.url,
         "language": reading.lang,
         "note": reading.title_en,
         "keyword": ", ".join(reading.tags),
     }
-    if arxiv := _named(reading, "arxiv"):
+    if arxiv := _find_identifier(reading, "arxiv"):
         item |= {"archive": "arXiv", "number": arxiv}
     return {key: value for key, value in item.items() if value}
 
@@ -102,53 +102,53 @@ def _bibtex_form(reading: Reading) -> tuple[str, str]:
     if REPORT.search(venue):
         return "techreport", "institution"
     if not venue or venue.lower() == "arxiv":
-        return "misc", "howpublished" if venue and not _named(reading, "arxiv") else ""
+        return "misc", "howpublished" if venue and not _find_identifier(reading, "arxiv") else ""
     return ("article", "journal") if JOURNAL.search(venue) else ("inproceedings", "booktitle")
 
 
-def _place(venue: str) -> str:
+def _venue_name(venue: str) -> str:
     """A thesis is from a school; the words before it are the type's."""
     return venue.partition(", ")[2] or venue if THESIS.search(venue) else venue
 
 
 def _bibtex_identifiers(reading: Reading) -> dict[str, str]:
-    found = {"doi": _tex(_named(reading, "doi") or "")}
-    if arxiv := _named(reading, "arxiv"):
+    found = {"doi": _escape_tex(_find_identifier(reading, "doi") or "")}
+    if arxiv := _find_identifier(reading, "arxiv"):
         found |= {"eprint": arxiv, "archiveprefix": "arXiv"}
     return found
 
 
-def _named(reading: Reading, scheme: str) -> str | None:
+def _find_identifier(reading: Reading, scheme: str) -> str | None:
     """The reading's name under `scheme`: of its own address, else of another version of it."""
     versions = [v.url for v in reading.also if v.what in ("published", "preprint")]
     for url in [reading.url, *versions]:
-        found, _, name = identity(url).partition(":")
+        found, _, name = work_identity(url).partition(":")
         if found == scheme:
             return name
     return None
 
 
-def _tex(text: str) -> str:
+def _escape_tex(text: str) -> str:
     return "".join(SPECIAL.get(character, character) for character in text)
 
 
-def _people(name: str) -> bool:
+def _is_person(name: str) -> bool:
     return not GROUP.search(name) and not OTHER_SCRIPT.search(name)
 
 
 def _bibtex_name(name: str) -> str:
     if name in (OTHERS, "others"):
         return "others"
-    if not _people(name) or " and " in f" {name} ".lower() or "," in name:
-        return f"{{{_tex(name)}}}"
-    return _tex(name)
+    if not _is_person(name) or " and " in f" {name} ".lower() or "," in name:
+        return f"{{{_escape_tex(name)}}}"
+    return _escape_tex(name)
 
 
 def _csl_name(name: str) -> dict[str, str]:
     if name in (OTHERS, "others"):
         return {"literal": "others"}
     words = name.split()
-    if not _people(name):
+    if not _is_person(name):
         return {"literal": name}
     first = len(words) - 1
     while first > 1 and PARTICLE.match(words[first - 1]):
@@ -179,22 +179,24 @@ def readings_feed(listed: Iterable[Reading], site: str, title: str, page: str, a
     """The readings put on the shelf last; one that does not say when is left out."""
     dated = [reading for reading in listed if reading.added]
     newest = sorted(dated, key=lambda reading: reading.added or "", reverse=True)
-    feed = _feed(title, page, address, site, f"{newest[0].added}T00:00:00Z" if newest else BEFORE)
+    feed = _new_feed(
+        title, page, address, site, f"{newest[0].added}T00:00:00Z" if newest else BEFORE
+    )
     for reading in newest[:MOST]:
         link = f"{whole_address(reading.where, site)}#{reading.anchor}"
-        entry = _entry(feed, site, f"reading/{reading.id}", f"{reading.added}T00:00:00Z")
-        _element(entry, "title", reading.title_en or reading.title)
+        entry = _add_entry(feed, site, f"reading/{reading.id}", f"{reading.added}T00:00:00Z")
+        _add_element(entry, "title", reading.title_en or reading.title)
         SubElement(entry, "link", href=link)
         SubElement(entry, "link", rel="related", href=reading.url)
         for name in reading.authors:
-            _element(SubElement(entry, "author"), "name", name)
+            _add_element(SubElement(entry, "author"), "name", name)
         for tag in reading.tags:
             SubElement(entry, "category", term=tag)
-        _element(entry, "summary", reading.why)
-    return _write(feed)
+        _add_element(entry, "summary", reading.why)
+    return _serialize_feed(feed)
 
 
-def measurements_feed(exhibits: Sequence[Exhibit], site: str, title: str) -> str:
+def measurements_feed(exhibits: Sequence[SnippetPage], site: str, title: str) -> str:
     """What was measured or checked last: one entry a snippet and machine."""
     root = site.rstrip("/")
     rows = [
@@ -204,53 +206,53 @@ def measurements_feed(exhibits: Sequence[Exhibit], site: str, title: str) -> str
         if state.state in STATES and state.record is not None
     ]
     rows.sort(key=lambda row: (row[0], row[1].id, row[2].machine), reverse=True)
-    feed = _feed(
+    feed = _new_feed(
         f"Measurements · {title}",
         f"{root}/",
         f"{root}/exports/measurements.xml",
         site,
-        _instant(rows[0][0]) if rows else BEFORE,
+        _utc_instant(rows[0][0]) if rows else BEFORE,
     )
     for date, exhibit, state in rows[:MOST]:
         # A snippet that is measured again on a machine is news again, so its id has the date.
         name = f"record/{exhibit.id}/{state.machine}/{date}"
-        entry = _entry(feed, site, name, _instant(date))
+        entry = _add_entry(feed, site, name, _utc_instant(date))
         where = "a CPU" if state.machine == "cpu" else state.name
-        _element(entry, "title", f"{exhibit.id} {STATES[state.state]} on {where}")
+        _add_element(entry, "title", f"{exhibit.id} {STATES[state.state]} on {where}")
         SubElement(entry, "link", href=f"{root}/records/{exhibit.id}/{state.machine}.json")
-        _element(entry, "summary", exhibit.title)
-    return _write(feed)
+        _add_element(entry, "summary", exhibit.title)
+    return _serialize_feed(feed)
 
 
-def _feed(title: str, page: str, address: str, site: str, updated: str) -> Element:
+def _new_feed(title: str, page: str, address: str, site: str, updated: str) -> Element:
     feed = Element("feed", xmlns=NAMESPACE)
-    _element(feed, "id", address)
-    _element(feed, "title", title)
-    _element(feed, "updated", updated)
+    _add_element(feed, "id", address)
+    _add_element(feed, "title", title)
+    _add_element(feed, "updated", updated)
     SubElement(feed, "link", href=page)
     SubElement(feed, "link", rel="self", type="application/atom+xml", href=address)
-    _element(SubElement(feed, "author"), "name", urlsplit(site).hostname or "unknown")
+    _add_element(SubElement(feed, "author"), "name", urlsplit(site).hostname or "unknown")
     return feed
 
 
-def _entry(feed: Element, site: str, name: str, updated: str) -> Element:
+def _add_entry(feed: Element, site: str, name: str, updated: str) -> Element:
     entry = SubElement(feed, "entry")
     # A tag URI (RFC 4151) stays the same when a page moves.
-    _element(entry, "id", f"tag:{urlsplit(site).hostname or 'localhost'},2026:{name}")
-    _element(entry, "updated", updated)
+    _add_element(entry, "id", f"tag:{urlsplit(site).hostname or 'localhost'},2026:{name}")
+    _add_element(entry, "updated", updated)
     return entry
 
 
-def _instant(date: str) -> str:
+def _utc_instant(date: str) -> str:
     """A record's date as an instant in UTC, to the second."""
     return date if "T" in date else f"{date}T00:00:00Z"
 
 
-def _element(parent: Element, name: str, words: str) -> None:
-    SubElement(parent, name).text = plain(words)
+def _add_element(parent: Element, name: str, words: str) -> None:
+    SubElement(parent, name).text = plain_text(words)
 
 
-def _write(feed: Element) -> str:
+def _serialize_feed(feed: Element) -> str:
     indent(feed, " ")
     return '<?xml version="1.0" encoding="utf-8"?>\n' + tostring(feed, "unicode") + "\n"
 
@@ -261,15 +263,15 @@ FORMATS = {
 }  # fmt: skip
 
 
-def listed(reading: Reading, site: str) -> dict[str, Any]:
+def export_reading(reading: Reading, site: str) -> dict[str, Any]:
     """The reading as its list has it, with where it stands and the identity of its work."""
     fields = reading.model_dump(exclude_defaults=True)
     fields["lang"] = reading.lang
     page = f"{whole_address(reading.where, site)}#{reading.anchor}"
-    return {**fields, "topic": reading.where, "identity": identity(reading.url), "page": page}
+    return {**fields, "topic": reading.where, "identity": work_identity(reading.url), "page": page}
 
 
-def schema() -> dict[str, Any]:
+def json_schema() -> dict[str, Any]:
     """The JSON Schema of the plain JSON files."""
     found = Reading.model_json_schema()
     places = {
@@ -303,9 +305,9 @@ def schema() -> dict[str, Any]:
     }
 
 
-def files(
+def export_files(
     shelf: Shelf,
-    exhibits: Sequence[Exhibit],
+    exhibits: Sequence[SnippetPage],
     site: str,
     name: str,
     descriptions: Mapping[str, str],
@@ -318,7 +320,7 @@ def files(
     every = [reading for topic in shelf.topics.values() for reading in topic.readings]
     root = f"{site.rstrip('/')}/exports"
     texts = {
-        "schema.json": _dump(schema()),
+        "schema.json": _dump_json(json_schema()),
         "measurements.xml": measurements_feed(exhibits, site, name),
     }
     rows = [(Topic("all", name), every, site.rstrip("/") + "/")]
@@ -327,11 +329,11 @@ def files(
         for where, topic in sorted(shelf.topics.items())
         if topic.page
     ]
-    single = {reading.id: _Single(reading, site) for reading in every}
+    single = {reading.id: _ExportedReading(reading, site) for reading in every}
     for topic, readings, page in rows:
         parts = [single[reading.id] for reading in readings]
         texts[f"{topic.where}.bib"] = "\n".join(part.bibtex for part in parts)
-        texts[f"{topic.where}.csl.json"] = _list(part.csl for part in parts)
+        texts[f"{topic.where}.csl.json"] = _join_json(part.csl for part in parts)
         head = {
             "$schema": f"{root}/schema.json",
             "version": VERSION,
@@ -339,9 +341,9 @@ def files(
             "page": page,
         }
         texts[f"{topic.where}.json"] = (
-            _dump(head).removesuffix("\n}\n")
+            _dump_json(head).removesuffix("\n}\n")
             + ',\n"readings": '
-            + _list(part.plain for part in parts).removesuffix("\n")
+            + _join_json(part.plain for part in parts).removesuffix("\n")
             + "\n}\n"
         )
         title = name if topic.where == "all" else f"{topic.title} · {name}"
@@ -352,21 +354,21 @@ def files(
     return texts
 
 
-class _Single:
+class _ExportedReading:
     """One reading in each format; made once, used in its topic's files and in those of all."""
 
     def __init__(self, reading: Reading, site: str) -> None:
-        self.bibtex = bibtex(reading)
-        self.csl = _dump(csl(reading))
-        self.plain = _dump(listed(reading, site))
-        title = _label(reading.title_en or reading.title)
+        self.bibtex = format_bibtex(reading)
+        self.csl = _dump_json(csl_item(reading))
+        self.plain = _dump_json(export_reading(reading, site))
+        title = _escape_label(reading.title_en or reading.title)
         unread = "nobody here could open it" if reading.unread else ""
         said = (reading.kind, str(reading.year or ""), reading.level, unread)
         facts = ", ".join(filter(None, said))
         self.line = f"- [{title}]({reading.url}): {reading.why} ({facts})\n"
 
 
-def overview(shelf: Shelf, site: str, name: str, descriptions: Mapping[str, str]) -> str:
+def llms_overview(shelf: Shelf, site: str, name: str, descriptions: Mapping[str, str]) -> str:
     """`llms.txt`: what the site is, and where each topic and each export stands."""
     root = site.rstrip("/")
     lines = [f"# {name}", "", f"> {descriptions.get('index', '')}", ""]
@@ -381,7 +383,7 @@ def overview(shelf: Shelf, site: str, name: str, descriptions: Mapping[str, str]
     for where, topic in sorted(shelf.topics.items()):
         if topic.page:
             about = descriptions.get(where, "")
-            row = f"- [{_label(topic.title)}]({root}/exports/{quote(where)}.txt)"
+            row = f"- [{_escape_label(topic.title)}]({root}/exports/{quote(where)}.txt)"
             parts.setdefault(where.partition("/")[0], []).append(f"{row}: {about}".rstrip(": "))
     for part, rows in parts.items():
         lines += [f"## {part.capitalize()}", "", *rows, ""]
@@ -396,19 +398,19 @@ def overview(shelf: Shelf, site: str, name: str, descriptions: Mapping[str, str]
     return "\n".join(lines) + "\n"
 
 
-def _plain_list(title: str, about: str, page: str, parts: Sequence[_Single]) -> str:
+def _plain_list(title: str, about: str, page: str, parts: Sequence[_ExportedReading]) -> str:
     head = f"# {title}\n\n" + (f"> {about}\n\n" if about else "") + f"Page: {page}\n\n"
     return head + "".join(part.line for part in parts)
 
 
-def _label(text: str) -> str:
+def _escape_label(text: str) -> str:
     return text.replace("[", "(").replace("]", ")")
 
 
-def _list(items: Any) -> str:
+def _join_json(items: Any) -> str:
     rows = ",\n".join(item.removesuffix("\n") for item in items)
     return f"[\n{rows}\n]\n" if rows else "[]\n"
 
 
-def _dump(value: Any) -> str:
+def _dump_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, indent=1) + "\n"

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from warpshelf.cli import measuring
-from warpshelf.cli.shared import Json, chosen, tell
+from warpshelf.cli.shared import Json, print_findings, select_snippets
 from warpshelf.core import project as projects
 from warpshelf.core.findings import Finding, ShelfError
 
 # What a command needs it imports itself: one with nothing to do is over in a moment.
 if TYPE_CHECKING:
-    from warpshelf.edit.mends import Mend
+    from warpshelf.edit.autofix import Fix
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -26,7 +26,7 @@ app = typer.Typer(
 )
 app.command()(measuring.run)
 app.command()(measuring.machine)
-app.command("import")(measuring.import_)
+app.command("import")(measuring.import_records)
 app.command()(measuring.checksums)
 app.command()(measuring.compare)
 app.command()(measuring.history)
@@ -45,20 +45,22 @@ def main(words: list[str]) -> int:
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else int(bool(done.code))
     except ShelfError as error:
-        tell(error.findings)
+        print_findings(error.findings)
         return 1
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package in ("", "warpshelf", "snippets"):
             raise
         mend = "run `make pages`, or `make site` for all of it"
-        tell([Finding(package, None, "is not installed in this environment", mend)])
+        print_findings([Finding(package, None, "is not installed in this environment", mend)])
         return 1
     except OSError as error:
         if error.filename is None:
             raise
         what = error.strerror or str(error)
-        tell([Finding(str(error.filename), None, what, "see its permissions and the free space")])
+        print_findings(
+            [Finding(str(error.filename), None, what, "see its permissions and the free space")]
+        )
         return 1
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; whole records are kept, and the next run carries on\n")
@@ -90,21 +92,21 @@ def check(
     """Check all that a pull request must pass; no GPU, no network, nothing is run."""
     from warpshelf.site import freshness
 
-    project = projects.find()
+    project = projects.find_project()
     if mutants is not None:
         from warpshelf.cli import kernels
 
-        wrong = kernels.show_mutants(chosen(project, [mutants])[0], as_json)
+        wrong = kernels.show_mutants(select_snippets(project, [mutants])[0], as_json)
         if not as_json:
-            tell(wrong)
+            print_findings(wrong)
         raise typer.Exit(1 if wrong else 0)
-    mended: list[Mend] = []
+    mended: list[Fix] = []
     left: list[Finding] = []
     if fix:
-        from warpshelf.edit import mends
+        from warpshelf.edit import autofix
 
-        mended, left = mends.fix(project.root)
-    found, remarks = freshness.check(project)
+        mended, left = autofix.fix_lists(project.root)
+    found, remarks = freshness.cached_check(project)
     findings = sorted({*left, *found})
     if as_json:
         told = [finding.__dict__ for finding in findings]
@@ -113,7 +115,7 @@ def check(
     else:
         for mend in mended:
             print(mend)
-        tell(findings)
+        print_findings(findings)
         for line in remarks:
             sys.stderr.write(f"{line}\n")
     if findings:
@@ -129,13 +131,13 @@ def schema(
     ] = False,
 ) -> None:
     """Print the JSON Schema of a reading list, by which editors check and complete."""
-    from warpshelf.readings import editors
+    from warpshelf.readings import editor_schema
 
     if not write:
-        sys.stdout.write(editors.text())
+        sys.stdout.write(editor_schema.schema_text())
         return
-    changed = editors.write(projects.find())
-    print(f"wrote {editors.PLACE}" if changed else f"{editors.PLACE} is current")
+    changed = editor_schema.write_schema(projects.find_project())
+    print(f"wrote {editor_schema.PLACE}" if changed else f"{editor_schema.PLACE} is current")
 
 
 @app.command()
@@ -151,15 +153,15 @@ def site(
     """Render the records and readings, and build the site, strictly."""
     from warpshelf.site import build as builds
 
-    project = projects.find()
+    project = projects.find_project()
     if serve:
         from warpshelf.site import serve as server
 
-        raise typer.Exit(server.serve(project, address))
+        raise typer.Exit(server.serve_site(project, address))
     if render_only:
-        tell(findings := builds.render(project).findings)
+        print_findings(findings := builds.update_fragments(project).findings)
         raise typer.Exit(1 if findings else 0)
-    raise typer.Exit(builds.build(project, site_dir, builder))
+    raise typer.Exit(builds.build_site(project, site_dir, builder))
 
 
 @app.command()
@@ -184,16 +186,16 @@ def look(
     """
     from warpshelf.cli import look as looks
 
-    project = projects.find()
-    wanted = looks.Wanted(against, save, sass, as_json)
-    wrong = looks.show(chosen(project, [id_])[0], arch, variant, kernel, wanted)
-    tell(wrong)
+    project = projects.find_project()
+    wanted = looks.LookOptions(against, save, sass, as_json)
+    wrong = looks.show_kernels(select_snippets(project, [id_])[0], arch, variant, kernel, wanted)
+    print_findings(wrong)
     if wrong:
         raise typer.Exit(1)
 
 
 @app.command(name="rivals")
-def beside(
+def rivals_command(
     id_: Annotated[str, typer.Argument(metavar="ID", help="The snippet.")],
     checkouts: Annotated[
         Path | None, typer.Option(help="A folder with clones of the repositories that it names.")
@@ -202,7 +204,7 @@ def beside(
     """Compile the public kernels of a snippet's rivals.yml, and keep what they are compiled to."""
     from warpshelf.cli import kernels
 
-    kernels.compile_rivals(chosen(projects.find(), [id_])[0], checkouts)
+    kernels.compile_rivals(select_snippets(projects.find_project(), [id_])[0], checkouts)
 
 
 @app.command()
@@ -217,8 +219,8 @@ def new(
     """Make a new snippet's folder: one that runs, ready to be made yours."""
     from warpshelf.contract import scaffold
 
-    project = projects.find()
+    project = projects.find_project()
     source = source or scaffold.PLACEHOLDER
-    for path in scaffold.write(project, id_, kind, source, topic):
-        print(f"wrote {project.relative(path)}")
+    for path in scaffold.create_snippet(project, id_, kind, source, topic):
+        print(f"wrote {project.relative_path(path)}")
     print(scaffold.next_steps(id_, source, topic))

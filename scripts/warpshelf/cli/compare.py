@@ -17,17 +17,23 @@ from rich.table import Table
 from warpshelf.bench import comparison
 from warpshelf.bench.pool import Job
 from warpshelf.cli.console import Reporter
-from warpshelf.cli.printing import columns, console, put, say, title
+from warpshelf.cli.printing import (
+    make_console,
+    make_table,
+    print_paragraph,
+    print_table,
+    print_title,
+)
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core import units
-from warpshelf.core.findings import Finding, ShelfError, visible
+from warpshelf.core.findings import Finding, ShelfError, printable_line
 from warpshelf.core.project import Project
-from warpshelf.records import conditions, history, pairing
+from warpshelf.records import conditions, history, record_comparison
 from warpshelf.records.history import History
-from warpshelf.records.pairing import Named, Row
-from warpshelf.records.siblings import slug_of
+from warpshelf.records.record_comparison import ComparisonRow, LabeledRecord
+from warpshelf.records.siblings import key_slug
 from warpshelf.render import histories
-from warpshelf.render.histories import Line
+from warpshelf.render.histories import RecordHistory
 
 
 def show_here(project: Project, snippet: Snippet, as_json: bool) -> None:
@@ -37,7 +43,7 @@ def show_here(project: Project, snippet: Snippet, as_json: bool) -> None:
         ShelfError: it failed here, or cannot run here.
     """
     with Reporter(1) as reporter:
-        found = comparison.compare(
+        found = comparison.compare_here(
             project, snippet, lambda event: reporter(event) if isinstance(event, Job) else None
         )
     for line in found.remarks:
@@ -66,16 +72,22 @@ def show_two(snippet: Snippet, names: Sequence[str], as_json: bool) -> None:
     """
     if len(names) > TWO:
         raise typer.BadParameter(f"--with: {len(names)} records; two are set side by side")
-    found = [pairing.find(snippet, name) for name in names]
-    first, second = found if len(found) == TWO else (pairing.beside(snippet, found[0]), found[0])
-    rows = pairing.rows(first.record, second.record)
+    found = [record_comparison.find_record(snippet, name) for name in names]
+    first, second = (
+        found
+        if len(found) == TWO
+        else (record_comparison.find_counterpart(snippet, found[0]), found[0])
+    )
+    rows = record_comparison.compare_records(first.record, second.record)
     if as_json:
         print(json.dumps(_two_data(snippet, first, second, rows), indent=1))
     else:
-        _print(snippet, first, second, rows)
+        _print_pair(snippet, first, second, rows)
 
 
-def _two_data(snippet: Snippet, first: Named, second: Named, rows: Sequence[Row]) -> dict[str, Any]:
+def _two_data(
+    snippet: Snippet, first: LabeledRecord, second: LabeledRecord, rows: Sequence[ComparisonRow]
+) -> dict[str, Any]:
     return {
         "snippet": snippet.id,
         "records": [
@@ -90,37 +102,43 @@ def _two_data(snippet: Snippet, first: Named, second: Named, rows: Sequence[Row]
         ],
         "conditions": [
             {"name": one.name, "first": one.first, "second": one.second}
-            for one in conditions.contrasts(first.record, second.record)
+            for one in conditions.changed_conditions(first.record, second.record)
         ],
         "rows": [row._asdict() for row in rows],
     }
 
 
-def _print(snippet: Snippet, first: Named, second: Named, rows: Sequence[Row]) -> None:
-    out = console()
-    say(out, f"{snippet.id}: {first.label}, then {second.label}", style="bold", hanging=2)
+def _print_pair(
+    snippet: Snippet, first: LabeledRecord, second: LabeledRecord, rows: Sequence[ComparisonRow]
+) -> None:
+    out = make_console()
+    print_paragraph(
+        out, f"{snippet.id}: {first.label}, then {second.label}", style="bold", hanging=2
+    )
     for one in (first, second):
-        say(out, f"{one.label}: {one.record['machine']['device']}", 2, hanging=2)
-    other = conditions.contrasts(first.record, second.record)
-    title(out, "What was different" if other else "Nothing else was different")
+        print_paragraph(out, f"{one.label}: {one.record['machine']['device']}", 2, hanging=2)
+    other = conditions.changed_conditions(first.record, second.record)
+    print_title(out, "What was different" if other else "Nothing else was different")
     for contrast in other:
-        say(out, str(contrast), 2, hanging=2)
+        print_paragraph(out, str(contrast), 2, hanging=2)
     timed = any(row.quantity == "time" for row in rows)
     shown = [row for row in rows if row.quantity != "error" or not timed]
     cases = dict.fromkeys(row.case for row in shown)
     for case in cases:
-        title(out, case or "Facts")
-        drawn = columns("function", "first", "second", "the second", left=("function",))
+        print_title(out, case or "Facts")
+        drawn = make_table("function", "first", "second", "the second", left=("function",))
         for row in shown:
             if row.case == case:
                 name = f"{row.name} (peer)" if row.role == "peer" else row.name
                 unit = f", {row.quantity}" if row.role == "fact" else ""
                 drawn.add_row(f"  {name}{unit}", row.first, row.second, row.standing)
-        put(out, drawn)
+        print_table(out, drawn)
     if not shown:
-        say(out, "neither record has a result", 2)
+        print_paragraph(out, "neither record has a result", 2)
     if timed and len(shown) < len(rows):
-        say(out, f"{len(rows) - len(shown)} errors of cases that are not timed are left out", 2)
+        print_paragraph(
+            out, f"{len(rows) - len(shown)} errors of cases that are not timed are left out", 2
+        )
 
 
 COLUMNS = ("driver", "CUDA", "torch", "Triton", "SM clock", "temperature")
@@ -133,61 +151,67 @@ def show_history(snippet: Snippet, machine: str | None, as_json: bool) -> None:
     Raises:
         typer.BadParameter: there never was a record of that machine.
     """
-    found = history.read(snippet.project, [snippet.id])
-    lines = _chosen(snippet, found, machine)
-    remarks = _remarks(found)
+    found = history.read_history(snippet.project, [snippet.id])
+    lines = _select_lines(snippet, found, machine)
+    remarks = _history_remarks(found)
     if as_json:
-        data = {"snippet": snippet.id, "machines": [_data(one) for one in lines]}
+        data = {"snippet": snippet.id, "machines": [_line_data(one) for one in lines]}
         print(json.dumps({**data, "remarks": remarks}, indent=1))
         return
-    out = console()
+    out = make_console()
     for line in lines:
-        _machine(out, line)
+        _print_machine(out, line)
     if not lines:
         first = f"On a machine with a GPU, `shelf run {snippet.id}` makes the first record"
-        say(out, f"{snippet.id}: nothing is timed yet. {first}, and a second one makes a history")
+        print_paragraph(
+            out, f"{snippet.id}: nothing is timed yet. {first}, and a second one makes a history"
+        )
     for remark in remarks:
-        say(out, remark, hanging=2, style="dim")
+        print_paragraph(out, remark, hanging=2, style="dim")
 
 
-def _chosen(snippet: Snippet, found: History, machine: str | None) -> list[Line]:
-    every = histories.lines(found, snippet.id)
-    mine = [one for one in every if machine in (None, one.key, slug_of(one.key))]
+def _select_lines(snippet: Snippet, found: History, machine: str | None) -> list[RecordHistory]:
+    every = histories.record_histories(found, snippet.id)
+    mine = [one for one in every if machine in (None, one.key, key_slug(one.key))]
     if machine is not None and not mine:
         known = ", ".join(one.key for one in every) or "none yet"
         raise typer.BadParameter(f"--machine: {machine} has no record of {snippet.id}: {known}")
     return mine
 
 
-def _remarks(found: History) -> list[str]:
+def _history_remarks(found: History) -> list[str]:
     unread = [
         f"{key} as of {row}: left out"
         for (_, key), rows in sorted(found.damaged.items())
         for row in rows
     ]
-    return [*found.remarks(), *unread]
+    return [*found.missing_remarks(), *unread]
 
 
-def _machine(out: Console, line: Line) -> None:
+def _print_machine(out: Console, line: RecordHistory) -> None:
     gone = "" if line.present else "; the record is no longer here"
     of = "one version" if len(line.versions) == 1 else f"{len(line.versions)} versions"
-    title(out, f"{line.key}: {line.device}, {of}{gone}")
+    print_title(out, f"{line.key}: {line.device}, {of}{gone}")
     heads = ("", "made on", "put", *COLUMNS)
-    drawn = columns(*(name.replace("put", "commit") for name in heads), left=("made on", "commit"))
-    for number, told in enumerate(line.told(), 1):
+    drawn = make_table(
+        *(name.replace("put", "commit") for name in heads), left=("made on", "commit")
+    )
+    for number, told in enumerate(line.describe_versions(), 1):
         drawn.add_row(str(number), *(escape(told.get(name, "")) for name in heads[1:]))
-    put(out, drawn)
-    for number, told in enumerate(line.told(), 1):
+    print_table(out, drawn)
+    for number, told in enumerate(line.describe_versions(), 1):
         if told["changed"]:
-            say(out, f"at {number}: {told['changed']}", 2, hanging=2)
+            print_paragraph(out, f"at {number}: {told['changed']}", 2, hanging=2)
     for number, version in enumerate(line.versions, 1):
         if version.slower:
-            say(out, f"{number} may be slower: {version.slower}", 2, hanging=2)
+            print_paragraph(out, f"{number} may be slower: {version.slower}", 2, hanging=2)
         if number > 1 and version.path != line.versions[number - 2].path:
-            say(out, f"before {number} it was {line.versions[number - 2].path}", 2, hanging=2)
-    for case in line.cases():
-        title(out, case.label)
-        drawn = columns(
+            print_paragraph(
+                out, f"before {number} it was {line.versions[number - 2].path}", 2, hanging=2
+            )
+    for case in line.case_histories():
+        print_title(out, case.label)
+        drawn = make_table(
             "function", "", "median", "p20 to p80", "rate", "than before", left=("function",)
         )
         for name, role, points in case.functions:
@@ -197,18 +221,18 @@ def _machine(out: Console, line: Line) -> None:
                 drawn.add_row(
                     f"  {escape(shown)}",
                     str(point.version + 1),
-                    units.seconds(time["median"]),
-                    f"{units.seconds(time['p20'])} to {units.seconds(time['p80'])}",
-                    "" if point.rate is None else units.rate(point.rate, case.unit),
-                    point.standing,
+                    units.format_seconds(time["median"]),
+                    f"{units.format_seconds(time['p20'])} to {units.format_seconds(time['p80'])}",
+                    "" if point.rate is None else units.format_rate(point.rate, case.unit),
+                    point.change_text,
                 )
                 shown = ""
-        put(out, drawn)
-    if not line.cases():
-        say(out, "no version has a time", 2)
+        print_table(out, drawn)
+    if not line.case_histories():
+        print_paragraph(out, "no version has a time", 2)
 
 
-def _data(line: Line) -> dict[str, Any]:
+def _line_data(line: RecordHistory) -> dict[str, Any]:
     return {
         "key": line.key,
         "device": line.device,
@@ -226,7 +250,7 @@ def _data(line: Line) -> dict[str, Any]:
                 "changed": told["changed"],
                 "slower": version.slower or None,
             }
-            for version, told in zip(line.versions, line.told(), strict=True)
+            for version, told in zip(line.versions, line.describe_versions(), strict=True)
         ],
         "times": [
             {
@@ -240,13 +264,13 @@ def _data(line: Line) -> dict[str, Any]:
                     for point in points
                 ],
             }
-            for case in line.cases()
+            for case in line.case_histories()
             for name, role, points in case.functions
         ],
     }
 
 
-def explain(snippet: Snippet, because: str, machine: str | None, as_json: bool) -> None:
+def explain_slowdown(snippet: Snippet, because: str, machine: str | None, as_json: bool) -> None:
     """Write down beside the snippet why a record is slower than the one before it.
 
     Raises:
@@ -254,12 +278,12 @@ def explain(snippet: Snippet, because: str, machine: str | None, as_json: bool) 
         typer.BadParameter: the reason is empty or too long, or there is no such machine.
     """
     words = " ".join(because.split())
-    if not words or len(words) > LONGEST or words != visible(words, LONGEST):
+    if not words or len(words) > LONGEST or words != printable_line(words, LONGEST):
         raise typer.BadParameter(f"--because: write 1 to {LONGEST} plain characters")
-    found = history.read(snippet.project, [snippet.id], history.NEWEST)
-    lines = [one for one in _chosen(snippet, found, machine) if one.present]
-    lame = [one for one in lines if one.slower()]
-    where = snippet.project.relative(snippet.results)
+    found = history.read_history(snippet.project, [snippet.id], history.NEWEST)
+    lines = [one for one in _select_lines(snippet, found, machine) if one.present]
+    lame = [one for one in lines if one.find_slowdowns()]
+    where = snippet.project.relative_path(snippet.results)
     if not lame:
         what = "no record there is slower than the one before it"
         raise ShelfError(Finding(where, None, what, f"see `shelf history {snippet.id}`"))
@@ -267,6 +291,6 @@ def explain(snippet: Snippet, because: str, machine: str | None, as_json: bool) 
         what = f"several records are slower: {', '.join(one.key for one in lame)}"
         raise ShelfError(Finding(where, None, what, "name one by --machine"))
     date = lame[0].versions[-1].record["date"]
-    path = history.add(snippet.project, snippet.id, lame[0].key, date, words)
-    shown = snippet.project.relative(path)
+    path = history.add_reason(snippet.project, snippet.id, lame[0].key, date, words)
+    shown = snippet.project.relative_path(path)
     print(json.dumps({"written": shown, "slower": words}) if as_json else f"wrote {shown}")

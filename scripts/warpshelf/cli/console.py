@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from warpshelf.bench.forecast import BASES, Outlook
+from warpshelf.bench.eta import BASES, Eta
 from warpshelf.bench.plan import Turn
 from warpshelf.bench.pool import Job
 from warpshelf.bench.run import Plan, Verdict
@@ -73,7 +73,7 @@ class Reporter:
         self.every = every
         self.done = 0
         self.active: dict[str, str] = {}
-        self.outlook: Outlook | None = None
+        self.outlook: Eta | None = None
         self._began = time.monotonic()
         self._over = threading.Event()
         self._ticking: threading.Thread | None = None
@@ -119,7 +119,7 @@ class Reporter:
             max_refresh = 1.0
 
             def render(self, task: object) -> Text:
-                return Text(reporter.left())
+                return Text(reporter.time_left())
 
         bar = Progress(
             SpinnerColumn(),
@@ -134,10 +134,10 @@ class Reporter:
         bar.add_task("", total=self.total)
         return bar
 
-    def left(self) -> str:
+    def time_left(self) -> str:
         """About how long is left, in words; nothing before there is a plan, and at the end."""
-        seconds = self.outlook.left() if self.outlook else 0.0
-        return f"about {units.duration(seconds)} left" if seconds else ""
+        seconds = self.outlook.seconds_left() if self.outlook else 0.0
+        return f"about {units.format_duration(seconds)} left" if seconds else ""
 
     def __enter__(self) -> Reporter:
         if self.live:
@@ -151,26 +151,26 @@ class Reporter:
         if self.live:
             self.bar.stop()
 
-    def watch(self, outlook: Outlook) -> None:
+    def watch_eta(self, outlook: Eta) -> None:
         """Tell from now on what is left by `outlook`: in a log by a line every so often."""
         self.outlook = outlook
         if self.shown and not self.live and self._ticking is None:
-            self._ticking = threading.Thread(target=self._tick, daemon=True)
+            self._ticking = threading.Thread(target=self._log_progress, daemon=True)
             self._ticking.start()
 
-    def _tick(self) -> None:
+    def _log_progress(self) -> None:
         while not self._over.wait(self.every):
             minutes, seconds = divmod(int(time.monotonic() - self._began), 60)
             done = f"{self.done} of {self.total} done after {minutes}:{seconds:02}"
-            words = ", ".join(filter(None, (done, self.left())))
+            words = ", ".join(filter(None, (done, self.time_left())))
             self.console.print(f"  {words}", markup=False, soft_wrap=True)
 
     def __call__(self, event: object) -> None:
         """Show one event."""
         if isinstance(event, Job):
-            self._started(event)
-        elif isinstance(event, Outlook):
-            self.watch(event)
+            self._show_start(event)
+        elif isinstance(event, Eta):
+            self.watch_eta(event)
         elif isinstance(event, Plan):
             self.total = event.verdicts
             for line in plan_lines(event):
@@ -184,14 +184,14 @@ class Reporter:
                 if self.live:
                     self.bar.advance(self.bar.task_ids[0])
             if event.state != "left" and (event.state != "current" or event.told):
-                self._verdict(event)
+                self._show_verdict(event)
         if self.live:
             from rich.markup import escape
 
             names = [f"{phase} {key}" for key, phase in self.active.items()]
             self.bar.update(self.bar.task_ids[0], description=escape(", ".join(names[:3])))
 
-    def _started(self, job: Job) -> None:
+    def _show_start(self, job: Job) -> None:
         phase = PHASES.get(job.do, job.do)
         self.active[job.key] = phase
         if self.live or job.do in (Task.DESCRIBE, Task.DEMO) or (phase, job.key) in self._told:
@@ -199,7 +199,7 @@ class Reporter:
         self._told.add((phase, job.key))
         self.console.print(f"  {phase:<9} {job.key}", markup=False, soft_wrap=True)
 
-    def _verdict(self, verdict: Verdict) -> None:
+    def _show_verdict(self, verdict: Verdict) -> None:
         from rich.markup import escape
 
         took = f" {verdict.seconds:.1f} s" if verdict.seconds else ""
@@ -216,40 +216,42 @@ class Reporter:
 def plan_lines(plan: Plan) -> list[str]:
     """What is said before a run starts: a line or more for each machine, and the time in all."""
     told = [turn for turn in plan.turns if turn.parts or turn.skipped] or plan.turns
-    found = [line for turn in told for line in _turn(plan, turn)]
+    found = [line for turn in told for line in _turn_lines(plan, turn)]
     if sum(bool(turn.parts) for turn in plan.turns) > 1:
-        found.append(f"in all about {units.duration(plan.seconds)}")
+        found.append(f"in all about {units.format_duration(plan.seconds)}")
     if left := plan.left:
         names = list(dict.fromkeys(name for name, _ in left))
         shown = ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
-        budget = units.duration(plan.budget or 0.0)
+        budget = units.format_duration(plan.budget or 0.0)
         share = f"{len(left)} of {plan.verdicts}"
         found.append(f"a budget of {budget} is likely to leave out {share}: {shown}")
     return found
 
 
-def device(where: dict[str, Any]) -> str:
+def format_machine(where: dict[str, Any]) -> str:
     """A machine as people name it."""
     if not where["gpus"]:
         return "CPU"
-    parts = [where["device"], f"SM {where['sm']}", units.size(where["memory_bytes"])]
+    parts = [where["device"], f"SM {where['sm']}", units.format_bytes(where["memory_bytes"])]
     return ", ".join(parts) + (f", {where['gpus']} of them" if where["gpus"] > 1 else "")
 
 
-def _turn(plan: Plan, turn: Turn) -> Iterator[str]:
+def _turn_lines(plan: Plan, turn: Turn) -> Iterator[str]:
     trusted = sum(part.work.trusted for part in turn.parts)
     reasons = Counter(part.why for part in turn.parts if not part.work.trusted)
-    said = [f"{_several(trusted, 'demo')} to run of trusted records"] if trusted else []
+    said = [f"{_pluralize_count(trusted, 'demo')} to run of trusted records"] if trusted else []
     if reasons or not trusted:
-        said.append(f"{reasons.total()} to verify" + (f" ({_counted(reasons)})" if reasons else ""))
+        said.append(
+            f"{reasons.total()} to verify" + (f" ({_format_counts(reasons)})" if reasons else "")
+        )
     if turn.current:
         said.append(f"{len(turn.current)} current")
-    line = f"{device(turn.where)}: {', '.join(said)}"
+    line = f"{format_machine(turn.where)}: {', '.join(said)}"
     if turn.parts:
-        line += f"; about {units.duration(span(plan, turn))} with {turn.workers} "
+        line += f"; about {units.format_duration(turn_seconds(plan, turn))} with {turn.workers} "
         line += "worker" if turn.workers == 1 else "workers"
         bases = Counter(part.basis for part in turn.parts)
-        line += f", judged by {_judged({one: bases[one] for one in BASES if bases[one]})}"
+        line += f", judged by {_format_bases({one: bases[one] for one in BASES if bases[one]})}"
     yield line
     for reason, count in Counter(why for _, why in turn.skipped).most_common():
         yield f"  {count} skipped: {reason}"
@@ -257,22 +259,22 @@ def _turn(plan: Plan, turn: Turn) -> Iterator[str]:
         yield f"  {count} only compiled: {only}"
 
 
-def _counted(counts: dict[str, int]) -> str:
+def _format_counts(counts: dict[str, int]) -> str:
     """`40 never run, 8 changed …`; a single reason for a single thing needs no number."""
     if sum(counts.values()) == 1:
         return next(iter(counts))
     return ", ".join(f"{count} {what}" for what, count in counts.items())
 
 
-def _judged(bases: dict[str, int]) -> str:
+def _format_bases(bases: dict[str, int]) -> str:
     if len(bases) == 1:
         return next(iter(bases))
     return ", ".join(f"{what} ({count})" for what, count in bases.items())
 
 
-def span(plan: Plan, turn: Turn) -> float:
+def turn_seconds(plan: Plan, turn: Turn) -> float:
     """How long one turn of a plan takes, in seconds."""
-    ends = plan.ends
+    ends = plan.end_times
     before = 0.0
     for one in plan.turns:
         end = max((ends[part.id, one.slug] for part in one.parts), default=before)
@@ -310,7 +312,7 @@ def plan_json(plan: Plan) -> str:
             "demos": sum(part.work.trusted for part in turn.parts),
             "skipped": len(turn.skipped),
             "current": len(turn.current),
-            "seconds": round(span(plan, turn), 1),
+            "seconds": round(turn_seconds(plan, turn), 1),
         }
         for turn in plan.turns
     ]
@@ -322,22 +324,22 @@ def show_plan(plan: Plan) -> None:
     """Print the plan, and a line for each snippet that runs or is skipped."""
     from warpshelf.cli import printing
 
-    out = printing.console()
+    out = printing.make_console()
     for line in plan_lines(plan):
-        printing.say(out, line, hanging=2)
+        printing.print_paragraph(out, line, hanging=2)
     listed = [row for row in plan_rows(plan) if row["state"] != "current"]
     if not listed:
         return
-    table = printing.columns(
+    table = printing.make_table(
         "snippet", "machine", "about", "why", left=("snippet", "machine", "why")
     )
     for row in listed:
-        table.add_row(*_cells(row))
+        table.add_row(*_row_cells(row))
     out.print()
-    printing.put(out, table)
+    printing.print_table(out, table)
 
 
-def _cells(row: dict[str, Any]) -> Iterable[str]:
+def _row_cells(row: dict[str, Any]) -> Iterable[str]:
     from rich.markup import escape
 
     if row["state"] == "skipped":
@@ -347,10 +349,10 @@ def _cells(row: dict[str, Any]) -> Iterable[str]:
         why += f"; only compiled: {row['only_compiled']}"
     if row["left_out"]:
         why += "; left out by the budget"
-    return row["snippet"], row["machine"], units.duration(row["seconds"]), escape(why)
+    return row["snippet"], row["machine"], units.format_duration(row["seconds"]), escape(why)
 
 
-def command(words: Sequence[str]) -> str:
+def resume_command(words: Sequence[str]) -> str:
     """The command line that goes on: the same again, as it was typed."""
     script = Path(sys.argv[0]).name
     program = ["shelf"]
@@ -359,7 +361,7 @@ def command(words: Sequence[str]) -> str:
     return shlex.join([*program, *words])
 
 
-def left(verdicts: Iterable[Verdict], words: Sequence[str]) -> list[str]:
+def left_lines(verdicts: Iterable[Verdict], words: Sequence[str]) -> list[str]:
     """A line for each machine on which something was left, by name, and how to go on."""
     by_machine: dict[tuple[str, str], list[str]] = {}
     for verdict in verdicts:
@@ -371,11 +373,11 @@ def left(verdicts: Iterable[Verdict], words: Sequence[str]) -> list[str]:
         for (machine, note), names in by_machine.items()
     ]
     if found:
-        found.append(f"what has passed is kept; go on with `{command(words)}`")
+        found.append(f"what has passed is kept; go on with `{resume_command(words)}`")
     return found
 
 
-def handing_in(file: Path, count: int, idle: bool = False) -> list[str]:
+def hand_in_lines(file: Path, count: int, idle: bool = False) -> list[str]:
     """What to do with a file that has so many records; of an `idle` forced run what else."""
     if not count:
         return []
@@ -385,7 +387,7 @@ def handing_in(file: Path, count: int, idle: bool = False) -> list[str]:
     return [f"{file} holds {records}; " + HAND_IN.format(them=them, file=file.name)]
 
 
-def summary(verdicts: Sequence[Verdict]) -> list[str]:
+def summary_lines(verdicts: Sequence[Verdict]) -> list[str]:
     """What this checkout knows after a run: a line of counts, and one for each reason to skip.
 
     Demos are those that ran now. Records are trusted, and snippets verified here, whether by this
@@ -399,8 +401,8 @@ def summary(verdicts: Sequence[Verdict]) -> list[str]:
     verified = sum(one.verified for one in verdicts)
     said = []
     if trusted or verified:
-        said.append(f"{_several(counts['trusted'], 'demo')} run")
-        said.append(f"{_several(len(trusted), 'record')} trusted" + _dated(trusted))
+        said.append(f"{_pluralize_count(counts['trusted'], 'demo')} run")
+        said.append(f"{_pluralize_count(len(trusted), 'record')} trusted" + _date_range(trusted))
         said.append(f"{verified} verified here")
     shown = {"passed": 0, "current": 0}
     for one in verdicts:
@@ -412,7 +414,7 @@ def summary(verdicts: Sequence[Verdict]) -> list[str]:
     return [", ".join(said), *(f"  {n} skipped: {why}" for why, n in skipped.most_common())]
 
 
-def _dated(records: Sequence[tuple[str, str | None]]) -> str:
+def _date_range(records: Sequence[tuple[str, str | None]]) -> str:
     """From when records are, given in order: their days, and the commits of the ends."""
     if not records:
         return ""
@@ -420,7 +422,7 @@ def _dated(records: Sequence[tuple[str, str | None]]) -> str:
     return f" (of {ends[0]}" + (f" to {ends[-1]})" if ends[0] != ends[-1] else ")")
 
 
-def _several(count: int, thing: str) -> str:
+def _pluralize_count(count: int, thing: str) -> str:
     return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 

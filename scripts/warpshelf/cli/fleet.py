@@ -18,12 +18,12 @@ from warpshelf.cli.console import Reporter
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.project import Project
 from warpshelf.fleet.cluster import FORM, LOCAL
-from warpshelf.fleet.drive import Due, Fleet, Said
+from warpshelf.fleet.run_cluster import Due, Fleet, Said
 
 OUT = Path("records.json")  # where all goes unless told; version control leaves it alone
 
 
-def address_of(text: str) -> str:
+def validate_address(text: str) -> str:
     """An address in a form that Ray takes; another one is wrong usage."""
     host, colon, port = text.removeprefix("ray://").rpartition(":")
     if text not in (LOCAL, "auto") and not (host and colon and port.isdigit()):
@@ -31,7 +31,7 @@ def address_of(text: str) -> str:
     return text
 
 
-def kinds_of(text: str | None) -> tuple[str, ...] | None:
+def parse_kinds(text: str | None) -> tuple[str, ...] | None:
     """The kinds of a list such as `H100,A100`; None for all that there are."""
     if text is None:
         return None
@@ -42,7 +42,7 @@ def kinds_of(text: str | None) -> tuple[str, ...] | None:
     return kinds
 
 
-def run(
+def run_on_cluster(
     project: Project,
     picked: list[Snippet],
     where: tuple[str, str | None],
@@ -55,12 +55,12 @@ def run(
 
     `words` is the command line, for who goes on with it.
     """
-    address, kinds = address_of(where[0]), kinds_of(where[1])
+    address, kinds = validate_address(where[0]), parse_kinds(where[1])
     options.out = out = options.out or OUT
     status = 0
     with Reporter(len(picked)) as reporter:
 
-        def hear(event: object) -> None:
+        def show_event(event: object) -> None:
             if isinstance(event, Said):
                 reporter.console.print(event.line, markup=False, soft_wrap=True)
             elif isinstance(event, Due):
@@ -70,18 +70,18 @@ def run(
             else:
                 reporter(event)
 
-        fleet = Fleet(project, options, kinds, hear)
+        fleet = Fleet(project, options, kinds, show_event)
         try:
-            with stopping.raised():
-                fleet.over(picked, address, plan)
+            with stopping.raise_on_signal():
+                fleet.run_stale(picked, address, plan)
         except stopping.Stopped as stop:
-            fleet.leave(f"it was stopped by {stop.name}")
+            fleet.mark_left(f"it was stopped by {stop.name}")
             status = stop.status
     if as_json:
         print(console.verdicts_json(fleet.verdicts))
-    said = console.left(fleet.verdicts, words)
-    said += console.handing_in(out, fleet.kept)
-    said += ["nothing was run"] if plan else console.summary(fleet.verdicts)
+    said = console.left_lines(fleet.verdicts, words)
+    said += console.hand_in_lines(out, fleet.kept)
+    said += ["nothing was run"] if plan else console.summary_lines(fleet.verdicts)
     for line in said:
         sys.stderr.write(f"{line}\n")
     failed = any(verdict.state == "failed" for verdict in fleet.verdicts)

@@ -19,13 +19,13 @@ from rich.table import Table
 
 from warpshelf.bench import compiling, mutants
 from warpshelf.bench.compiling import Reach, Source
-from warpshelf.bench.mutants import Matrix
+from warpshelf.bench.mutants import KillMatrix
 from warpshelf.cli.console import Reporter
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core import units
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.look import builds
-from warpshelf.look.builds import Answer
+from warpshelf.look.builds import CompiledRival
 from warpshelf.readings import published
 from warpshelf.readings.published import Rival
 
@@ -45,14 +45,18 @@ def show_reach(
         if arch not in compiling.ARCHS:
             known = ", ".join(compiling.ARCHS)
             raise typer.BadParameter(f"{arch} is none of {known}", param_hint="--arch")
-    compilable = compiling.compilable(snippets)
+    compilable = compiling.compilable_snippets(snippets)
     broken = [finding for one in snippets for finding in one.findings]
     if not compilable and not broken:
         raise typer.BadParameter("it has no kernel to compile", param_hint="ID")
     workers = max(1, (os.cpu_count() or 2) // 2)
     with Reporter(len(compilable)) as reporter:
         began = reporter if reporter.live else lambda job: None
-        found = list(compiling.reach(compilable, archs or compiling.ARCHS, workers, largest, began))
+        found = list(
+            compiling.compile_for_archs(
+                compilable, archs or compiling.ARCHS, workers, largest, began
+            )
+        )
     if as_json:
         print(json.dumps([one.as_json() for one in found], indent=1))
     else:
@@ -61,7 +65,7 @@ def show_reach(
         for snippet in compilable:
             mine = [one for one in found if one.snippet is snippet]
             console.print(reach_table(snippet, mine), soft_wrap=True)
-            for line in notes(mine):
+            for line in reach_notes(mine):
                 console.print(f"  {line}", markup=False, soft_wrap=True)
     return sorted({*broken, *(finding for one in found for finding in one.findings)})
 
@@ -75,21 +79,21 @@ def reach_table(snippet: Snippet, found: Sequence[Reach]) -> Table:
         drawn.add_column(one.arch, justify="right")
     names = dict.fromkeys(name for one in ordered for name in (*one.fits, *one.skips))
     for name in names:
-        drawn.add_row(escape(name), *(_cell(one, name) for one in ordered))
+        drawn.add_row(escape(name), *(_reach_cell(one, name) for one in ordered))
     return drawn
 
 
-def _cell(one: Reach, name: str) -> str:
+def _reach_cell(one: Reach, name: str) -> str:
     if one.refusal or name in one.skips:
         return "skipped"
     if any(f"variant {name!r}" in finding.what for finding in one.findings):
         return "FAILS"
     if name not in one.fits:
         return "?"
-    return units.size(one.fits[name]["shared_bytes"])
+    return units.format_bytes(one.fits[name]["shared_bytes"])
 
 
-def notes(found: Sequence[Reach]) -> list[str]:
+def reach_notes(found: Sequence[Reach]) -> list[str]:
     """Why something is skipped, and what could not be looked at; each said once."""
     said: dict[str, None] = {}
     for one in found:
@@ -110,7 +114,7 @@ def show_mutants(snippet: Snippet, as_json: bool) -> list[Finding]:
     """
     with Reporter(1) as reporter:
         # Only a terminal is told how far it is: a log has no use for a line a mutant.
-        found = mutants.matrix(snippet, began=reporter if reporter.live else lambda job: None)
+        found = mutants.run_mutants(snippet, began=reporter if reporter.live else lambda job: None)
     if as_json:
         print(json.dumps(found.as_json(), indent=1))
         return found.findings()
@@ -124,7 +128,7 @@ def show_mutants(snippet: Snippet, as_json: bool) -> list[Finding]:
     return found.findings()
 
 
-def mutant_table(found: Matrix) -> Table:
+def mutant_table(found: KillMatrix) -> Table:
     """Mutants by cases; a case that cannot run here has an empty cell."""
     drawn = Table(title=escape(f"{found.snippet.id}: mutants by case"))
     drawn.add_column("mutant", no_wrap=True)
@@ -146,7 +150,7 @@ def compile_rivals(snippet: Snippet, checkouts: Path | None) -> None:
         ShelfError: an entry is wrong, a commit is not there, or a kernel is not compiled. What was
             kept stays as it was.
     """
-    shown = snippet.project.relative(snippet.folder)
+    shown = snippet.project.relative_path(snippet.folder)
     where = f"{shown}/{published.RIVALS}"
     known, findings = published.load_rivals(snippet.folder, shown)
     if not known and not findings:
@@ -156,20 +160,22 @@ def compile_rivals(snippet: Snippet, checkouts: Path | None) -> None:
     for one in known:
         print(f"compiling {one.kernel} of {one.repository or one.package}", flush=True)
         try:
-            answers[one.digest] = _compiled(one, snippet.folder, checkouts)
+            answers[one.digest] = _compile_rival(one, snippet.folder, checkouts)
         except ValueError as error:
             mend = "mend the entry, or fetch that commit"
             mend = f"mend {one.file}, or pip install {one.package}" if one.package else mend
             findings.append(Finding(where, one.line, f"{one.kernel}: {error}", mend))
     if findings:
         raise ShelfError(findings)
-    changed = builds.write(snippet.folder, answers)
+    changed = builds.write_rivals(snippet.folder, answers)
     print(f"{'wrote' if changed else 'nothing changed in'} {shown}/{builds.FILE}")
 
 
-def _compiled(one: Rival, folder: Path, checkouts: Path | None) -> Answer:
+def _compile_rival(one: Rival, folder: Path, checkouts: Path | None) -> CompiledRival:
     if one.package:
-        return compiling.compiled_here(folder, one.build())
+        return compiling.compile_with_package(folder, one.compile_request())
     if checkouts is None:
         raise ValueError("there is no folder of clones; name one with --checkouts")
-    return compiling.compiled(Source(one.repository, one.commit, one.file), one.build(), checkouts)
+    return compiling.compile_from_clone(
+        Source(one.repository, one.commit, one.file), one.compile_request(), checkouts
+    )

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warpshelf.core.findings import Finding, ShelfError, visible
-from warpshelf.core.project import find
+from warpshelf.core.findings import Finding, ShelfError, printable_line
+from warpshelf.core.project import find_project
 
 # What adds a reading needs the extra `pages`; other commands start without it, and sooner.
 if TYPE_CHECKING:
-    from warpshelf.edit.addition import Added, Addition, Ask
-    from warpshelf.links.survey import Means
+    from warpshelf.edit.add_reading import AddedReading, Ask, NewReading
+    from warpshelf.links.check_links import CheckServices
     from warpshelf.web.services import Endpoints, Metadata
 
 links_app = typer.Typer(help="Add readings, and check their links.", no_args_is_help=True)
 
 
 @links_app.callback()
-def _links() -> None:
+def _links_group() -> None:
     """Readings: what docs/**/*.yml lists."""
 
 
@@ -60,60 +60,60 @@ def add_command(
     Title, authors, year and venue are looked up; options go before what is found. In a terminal the
     rest is asked for.
     """
-    from warpshelf.edit import addition
-    from warpshelf.edit.addition import Addition
+    from warpshelf.edit import add_reading
+    from warpshelf.edit.add_reading import NewReading
 
     fields: dict[str, Any] = {
         "title": title, "title_en": title_en, "kind": kind, "authors": author, "year": year,
         "venue": venue, "why": why, "rating": rating, "level": level, "lang": lang, "tags": tag,
         "snippets": snippet, "needs": needs,
     }  # fmt: skip
-    fields["also"] = [_version(text) for text in also or []]
-    ask = addition.ask if _terminal() and not json_output else None
-    entry = _added(Addition(find().root, topic, url), fields, ask, offline, dry_run)
-    _say(entry, json_output, dry_run)
+    fields["also"] = [_parse_version(text) for text in also or []]
+    ask = add_reading.ask_fields if _is_interactive() and not json_output else None
+    entry = _add_entry(NewReading(find_project().root, topic, url), fields, ask, offline, dry_run)
+    _print_entry(entry, json_output, dry_run)
 
 
-def _added(
-    new: Addition, fields: dict[str, Any], ask: Ask | None, offline: bool, dry: bool
-) -> Added:
-    from warpshelf.edit.addition import dump
+def _add_entry(
+    new: NewReading, fields: dict[str, Any], ask: Ask | None, offline: bool, dry: bool
+) -> AddedReading:
+    from warpshelf.edit.add_reading import dump_entry
 
-    found = None if offline else _looked_up(new)
-    if found and new.moved(found):
-        _note(f"its own address is another, and that is taken: {new.url}")
-    if found and (said := new.mismatch(found, fields.get("title"))):
-        _note(said)
+    found = None if offline else _fetch_metadata(new)
+    if found and new.follow_move(found):
+        _print_note(f"its own address is another, and that is taken: {new.url}")
+    if found and (said := new.title_mismatch(found, fields.get("title"))):
+        _print_note(said)
     if found and ask and found.about and not fields.get("why"):
-        _note(f"it says of itself: {found.about}")
+        _print_note(f"it says of itself: {found.about}")
     answers: dict[str, Any] = {}
 
-    def kept(*questions: Any) -> Any:
+    def keep_answers(*questions: Any) -> Any:
         answers.update(ask(*questions) if ask else {})
         return answers
 
     try:
-        return new.add(fields=fields, metadata=found, ask=ask and kept, dry=dry)
+        return new.add_entry(fields=fields, metadata=found, ask=ask and keep_answers, dry=dry)
     except ShelfError:
         if answers:
-            text = dump(answers, 0, "\n").rstrip()
+            text = dump_entry(answers, 0, "\n").rstrip()
             typer.echo(f"nothing was written; these were the answers:\n{text}", err=True)
         raise
 
 
-def _looked_up(new: Addition) -> Metadata | None:
+def _fetch_metadata(new: NewReading) -> Metadata | None:
     from warpshelf.web import fetch, lookup
 
-    if _terminal():
-        typer.echo(f"looking up {visible(new.url)}", err=True)
+    if _is_interactive():
+        typer.echo(f"looking up {printable_line(new.url)}", err=True)
     try:
-        with fetch.client() as client:
-            found = lookup.lookup(new.url, client, _endpoints())
+        with fetch.create_client() as client:
+            found = lookup.lookup_work(new.url, client, _endpoints())
     except fetch.Unreachable as error:
-        _note(f"nothing was looked up: {error}")
+        _print_note(f"nothing was looked up: {error}")
         return None
     if found is None:
-        _note("nothing was found at the address that an entry could hold")
+        _print_note("nothing was found at the address that an entry could hold")
     return found
 
 
@@ -124,26 +124,26 @@ def _endpoints() -> Endpoints:
     return lookup.WEB
 
 
-def _note(text: str) -> None:
-    typer.echo(f"note: {visible(text)}", err=True)
+def _print_note(text: str) -> None:
+    typer.echo(f"note: {printable_line(text)}", err=True)
 
 
-def _version(text: str) -> dict[str, str]:
+def _parse_version(text: str) -> dict[str, str]:
     """`code=https://…` as an entry's `also` holds it."""
-    from warpshelf.readings.identity import canonical
+    from warpshelf.readings.identity import canonical_url
 
     what, equals, url = text.partition("=")
     if not equals or not re.fullmatch(r"\s*[a-z]+\s*", what):
         mend = "write what=url, such as --also code=https://github.com/a/b"
         raise ShelfError(Finding("--also", None, f"is {text!r}", mend))
     try:
-        url = canonical(url.strip(), what.strip() in ("preprint", "published"))
+        url = canonical_url(url.strip(), what.strip() in ("preprint", "published"))
     except ValueError as error:
         raise ShelfError(Finding("--also", None, str(error), "write it as https://…")) from None
     return {"what": what.strip(), "url": url}
 
 
-def _say(entry: Added, as_json: bool, dry: bool) -> None:
+def _print_entry(entry: AddedReading, as_json: bool, dry: bool) -> None:
     if as_json:
         said = entry.reading.model_dump(exclude_defaults=True)
         said |= {"path": entry.path, "line": entry.line}
@@ -151,7 +151,7 @@ def _say(entry: Added, as_json: bool, dry: bool) -> None:
     else:
         if not dry:
             typer.echo(f"{entry.path}:{entry.line}: added {entry.reading.id!r}")
-        typer.echo("\n".join(visible(line) for line in entry.text.splitlines()))
+        typer.echo("\n".join(printable_line(line) for line in entry.text.splitlines()))
     for note in entry.notes:
         typer.echo(str(note), err=True)
 
@@ -170,27 +170,27 @@ def from_form_command(
     from warpshelf.core import files
     from warpshelf.edit import forms
 
-    number, text = forms.issue(file)
+    number, text = forms.read_issue(file)
     new = None
     try:
-        form = forms.read(text)
-        new = form.addition(find().root)
-        found = None if offline else _looked_up(new)
-        entry = new.add(fields=form.fields, metadata=found)
+        form = forms.parse_form(text)
+        new = form.new_reading(find_project().root)
+        found = None if offline else _fetch_metadata(new)
+        entry = new.add_entry(fields=form.fields, metadata=found)
     except ShelfError as error:
         if report is not None:
-            said = forms.refused(error.findings, new.path if new else None)
-            files.write_atomically(report, files.dump(said))
+            said = forms.refusal_comment(error.findings, new.path if new else None)
+            files.write_atomically(report, files.dump_json(said))
         raise
-    notes = form.notes(new, found)
+    notes = form.review_notes(new, found)
     if report is not None:
-        files.write_atomically(report, files.dump(forms.accepted(entry, number, notes)))
+        files.write_atomically(report, files.dump_json(forms.pull_request(entry, number, notes)))
     for note in notes:
-        _note(note)
-    _say(entry, False, False)
+        _print_note(note)
+    _print_entry(entry, False, False)
 
 
-def _terminal() -> bool:
+def _is_interactive() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
@@ -221,35 +221,38 @@ def check_command(
     for now is shown, and is no failure yet.
     """
     from warpshelf.core.files import write_atomically
+    from warpshelf.links import check_links
     from warpshelf.links import report as reports
-    from warpshelf.links import survey
-    from warpshelf.site import holdings
+    from warpshelf.site import project_content
 
-    project = find()
-    urls = survey.since(project.root, changed_since) if changed_since is not None else None
-    options = survey.Options(topic and _plain(topic), urls, force, budget)
+    project = find_project()
+    urls = (
+        check_links.urls_since(project.root, changed_since) if changed_since is not None else None
+    )
+    options = check_links.CheckOptions(topic and _topic_name(topic), urls, force, budget)
     with Progress() as progress:
-        found = survey.take(project.root, options, means(progress))
+        found = check_links.run_check(project.root, options, check_services(progress))
     if report is not None:
         write_atomically(
-            report, reports.markdown(found, holdings.read_settings(project)[0].repository)
+            report,
+            reports.report_markdown(found, project_content.read_settings(project)[0].repository),
         )
     if as_json:
-        print(json.dumps(reports.document(found), indent=1, ensure_ascii=False))
+        print(json.dumps(reports.report_json(found), indent=1, ensure_ascii=False))
     else:
-        print("\n".join(reports.lines(found)))
-    if any(remark.group in reports.MEND for remark in reports.remarks(found)):
+        print("\n".join(reports.report_lines(found)))
+    if any(remark.group in reports.MEND for remark in reports.collect_remarks(found)):
         raise typer.Exit(1)
 
 
-def means(tell: Progress) -> Means:
+def check_services(tell: Progress) -> CheckServices:
     """What the web is asked through; tests put their own here."""
-    from warpshelf.links import survey
+    from warpshelf.links import check_links
 
-    return survey.Means(tell=tell)
+    return check_links.CheckServices(tell=tell)
 
 
-def _plain(topic: str) -> str:
+def _topic_name(topic: str) -> str:
     return topic.strip().strip("/").removeprefix("docs/").removesuffix(".yml").removesuffix(".md")
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warpshelf.cli.shared import By, Ids, Json, chosen, tell
+from warpshelf.cli.shared import By, Ids, Json, print_findings, select_snippets
 from warpshelf.core import project as projects
 
 # What a command needs it imports itself: one with nothing to do is over in a moment.
@@ -85,63 +85,65 @@ def run(
         if plan or force or all_ or out or on or only or budget is not None:
             what = "goes with --workers and --json alone: it plans nothing and records nothing"
             raise typer.BadParameter(what, param_hint="--quick")
-        _quick(chosen(projects.find(), ids), workers, as_json)
+        _run_quick(select_snippets(projects.find_project(), ids), workers, as_json)
         return
     from warpshelf.bench import run as runs
     from warpshelf.bench import stopping
     from warpshelf.cli import console as consoles
-    from warpshelf.cli import handing
+    from warpshelf.cli import hand_in
 
-    project = projects.find()
-    picked = chosen(project, ids)
+    project = projects.find_project()
+    picked = select_snippets(project, ids)
     options = runs.Options(
         force=force, everything=all_, budget=budget, out=out, workers=workers, only=only
     )
     if on is not None:
         from warpshelf.cli import fleet
 
-        options.origin = handing.of_run(project, by, out or fleet.OUT)
-        status = fleet.run(project, picked, (on, kinds), options, plan, as_json, context.obj or [])
+        options.origin = hand_in.run_origin(project, by, out or fleet.OUT)
+        status = fleet.run_on_cluster(
+            project, picked, (on, kinds), options, plan, as_json, context.obj or []
+        )
         raise typer.Exit(status)
     if plan:
-        intended = runs.Run(project, options).plan(picked)
+        intended = runs.Run(project, options).make_plan(picked)
         print(consoles.plan_json(intended)) if as_json else consoles.show_plan(intended)
         wrong = [finding for snippet in picked for finding in snippet.findings]
-        tell(wrong)
+        print_findings(wrong)
         raise typer.Exit(1 if wrong else 0)
-    options.origin = handing.of_run(project, by, out)
+    options.origin = hand_in.run_origin(project, by, out)
     status = 0
     with consoles.Reporter(len(picked)) as reporter:
         work = runs.Run(project, options, reporter)
         try:
-            with stopping.raised():
-                work.over(picked)
+            with stopping.raise_on_signal():
+                work.run_stale(picked)
         except stopping.Stopped as stop:
-            work.leave(f"it was stopped by {stop.name}")
+            work.mark_left(f"it was stopped by {stop.name}")
             status = stop.status
     verdicts = work.verdicts
     if as_json:
         print(consoles.verdicts_json(verdicts))
     gpu = {(one.snippet, one.machine) for one in verdicts if one.on_gpu and one.state == "passed"}
-    handing.after_run(project, picked, gpu, out)
-    said = consoles.left(verdicts, context.obj or [])
+    hand_in.report_run(project, picked, gpu, out)
+    said = consoles.left_lines(verdicts, context.obj or [])
     if out is not None:
         idle = options.repeats is not None and not work.planned.verdicts
-        said += consoles.handing_in(out, len(work.records), idle)
-    said += consoles.summary(verdicts)
+        said += consoles.hand_in_lines(out, len(work.records), idle)
+    said += consoles.summary_lines(verdicts)
     for line in said:
         sys.stderr.write(f"{line}\n")
     if status or any(verdict.state == "failed" for verdict in verdicts):
         raise typer.Exit(status or 1)
 
 
-def _quick(picked: list[Snippet], workers: int | None, as_json: bool) -> None:
+def _run_quick(picked: list[Snippet], workers: int | None, as_json: bool) -> None:
     from warpshelf.bench import quick
 
     glances = []
-    for glance in quick.over(picked, workers):
+    for glance in quick.check_snippets(picked, workers):
         glances.append(glance)
-        tell(glance.findings)
+        print_findings(glance.findings)
         if not as_json:
             print(glance, flush=True)
     if as_json:
@@ -155,10 +157,10 @@ def machine() -> None:
     """Print in JSON what this machine is, as its records have it."""
     from warpshelf.bench import pool
 
-    print(json.dumps(pool.look_here(projects.find())))
+    print(json.dumps(pool.local_machine(projects.find_project())))
 
 
-def import_(
+def import_records(
     file: Annotated[Path, typer.Argument(help="What `shelf run --out FILE` wrote.")],
     skip_stale: Annotated[
         bool, typer.Option("--skip-stale", help="Leave out records of other code.")
@@ -175,16 +177,16 @@ def import_(
     as_json: Json = False,
 ) -> None:
     """Put the records of another machine in place: all of them, or none."""
-    from warpshelf.cli import handing
+    from warpshelf.cli import hand_in
     from warpshelf.contract import snippet as snippets
-    from warpshelf.records import bundle, pairing
+    from warpshelf.records import bundle, record_comparison
 
-    project = projects.find()
-    terms = handing.terms(project, skip_stale, by, attestation, trusted_root)
-    known = snippets.discover(project)
-    done = bundle.import_all(project, known, file, terms)
-    doubts = handing.imported(done, known)
-    names = [project.relative(path) for path in done.written]
+    project = projects.find_project()
+    terms = hand_in.import_terms(project, skip_stale, by, attestation, trusted_root)
+    known = snippets.discover_snippets(project)
+    done = bundle.import_bundle(project, known, file, terms)
+    doubts = hand_in.report_import(done, known)
+    names = [project.relative_path(path) for path in done.written]
     if as_json:
         print(json.dumps({"written": names, "left": done.left, "doubts": doubts}, indent=1))
         return
@@ -193,7 +195,7 @@ def import_(
     for name in names:
         print(f"wrote {name}")
     folders = {path.parent for path in done.written}
-    for line in pairing.of_all(one for one in known if one.results in folders):
+    for line in record_comparison.all_disagreements(one for one in known if one.results in folders):
         print(line)
     for name in done.left:
         print(f"left out {name}: made from other code")
@@ -207,7 +209,7 @@ def checksums(
     """Print the SHA-256 of each record of a GPU in a bundle, as its file here will have it."""
     from warpshelf.records import attestation, bundle
 
-    sys.stdout.write(attestation.checksums(bundle.read(file)))
+    sys.stdout.write(attestation.checksum_lines(bundle.read_bundle(file)))
 
 
 def compare(
@@ -228,8 +230,8 @@ def compare(
     """
     from warpshelf.cli import compare as comparing
 
-    project = projects.find()
-    one = chosen(project, [id_])[0]
+    project = projects.find_project()
+    one = select_snippets(project, [id_])[0]
     if others:
         comparing.show_two(one, others, as_json)
     else:
@@ -250,9 +252,9 @@ def history(
     """Show the times of a snippet by commit, driver, torch and Triton, from version control."""
     from warpshelf.cli import compare as comparing
 
-    one = chosen(projects.find(), [id_])[0]
+    one = select_snippets(projects.find_project(), [id_])[0]
     if because is not None:
-        comparing.explain(one, because, machine, as_json)
+        comparing.explain_slowdown(one, because, machine, as_json)
     else:
         comparing.show_history(one, machine, as_json)
 
@@ -273,8 +275,10 @@ def reach(
     """
     from warpshelf.cli import kernels
 
-    wrong = kernels.show_reach(chosen(projects.find(), ids), arch or [], largest, as_json)
+    wrong = kernels.show_reach(
+        select_snippets(projects.find_project(), ids), arch or [], largest, as_json
+    )
     if not as_json:
-        tell(wrong)
+        print_findings(wrong)
     if wrong:
         raise typer.Exit(1)

@@ -13,13 +13,15 @@ from rich.text import Text
 PIPED = 100  # columns of what is no terminal
 
 
-def console() -> Console:
+def make_console() -> Console:
     """Standard output: as wide as the terminal, or as COLUMNS says where it is piped."""
     wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPED
     return Console(highlight=False, emoji=False, width=wide)
 
 
-def say(out: Console, text: str, indent: int = 0, style: str = "", hanging: int = 0) -> None:
+def print_paragraph(
+    out: Console, text: str, indent: int = 0, style: str = "", hanging: int = 0
+) -> None:
     """Print a paragraph; its further lines are indented by `hanging` more."""
     space = " " * indent
     lines = textwrap.wrap(
@@ -34,20 +36,20 @@ def say(out: Console, text: str, indent: int = 0, style: str = "", hanging: int 
         out.print(Text(line, style), soft_wrap=True)
 
 
-def cut(out: Console, text: str, indent: int = 0, style: str = "dim") -> None:
+def print_truncated(out: Console, text: str, indent: int = 0, style: str = "dim") -> None:
     """Print one line, and of what is too long only the beginning."""
     shown = Text(" " * indent + text, style)
     shown.truncate(out.width, overflow="ellipsis")
     out.print(shown, soft_wrap=True)
 
 
-def title(out: Console, text: str) -> None:
+def print_title(out: Console, text: str) -> None:
     """Print a heading behind an empty line."""
     out.print()
-    say(out, text, style="bold", hanging=2)
+    print_paragraph(out, text, style="bold", hanging=2)
 
 
-def columns(*names: str, left: tuple[str, ...] = (), flexible: str = "") -> Table:
+def make_table(*names: str, left: tuple[str, ...] = (), flexible: str = "") -> Table:
     """A table without lines; the column `flexible` is cut to what the terminal has left."""
     drawn = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", expand=bool(flexible))
     for name in names:
@@ -58,7 +60,7 @@ def columns(*names: str, left: tuple[str, ...] = (), flexible: str = "") -> Tabl
     return drawn
 
 
-def put(out: Console, drawn: Table) -> None:
+def print_table(out: Console, drawn: Table) -> None:
     """Print a table; piped, without the spaces behind its lines."""
     if out.is_terminal:
         out.print(drawn)

@@ -21,19 +21,19 @@ By = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Answer in JSON on standard output.")]
 
 
-def tell(findings: Iterable[Finding]) -> None:
+def print_findings(findings: Iterable[Finding]) -> None:
     """Print findings on standard error, one line each."""
     for finding in findings:
         sys.stderr.write(f"{finding}\n")
 
 
-def chosen(project: Project, ids: list[str] | None) -> list[Snippet]:
+def select_snippets(project: Project, ids: list[str] | None) -> list[Snippet]:
     """The snippets of `ids`, all where there is none; an unknown id is wrong usage."""
     from warpshelf.contract import snippet as snippets
 
     if not ids:
-        return snippets.discover(project)
-    folders = {folder.name: folder for folder in snippets.folders(project)}
+        return snippets.discover_snippets(project)
+    folders = {folder.name: folder for folder in snippets.snippet_folders(project)}
     for name in ids:
         if name not in folders:
             from difflib import get_close_matches
@@ -42,4 +42,4 @@ def chosen(project: Project, ids: list[str] | None) -> list[Snippet]:
             names = ", ".join(folders) or "none"
             hint = f"did you mean {near[0]}?" if near else f"there are {names}"
             raise typer.BadParameter(f"{name}: no such snippet; {hint}")
-    return [snippets.read(project, folders[name]) for name in dict.fromkeys(ids)]
+    return [snippets.read_snippet(project, folders[name]) for name in dict.fromkeys(ids)]

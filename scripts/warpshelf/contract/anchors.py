@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from warpshelf.contract.syntax import cpp_tokens, says_nothing
+from warpshelf.contract.syntax import cpp_tokens, is_string_statement
 
 CPP_SUFFIXES = (".cu", ".cuh", ".h", ".hpp", ".inl")
 BLOCKS = {"namespace", "struct", "class", "union", "enum", "extern"}
@@ -41,9 +41,9 @@ class Anchors:
 
     def __init__(self, text: str, suffix: str) -> None:
         if suffix == ".py":
-            scopes = _python(text)
+            scopes = _python_scopes(text)
         elif suffix in CPP_SUFFIXES:
-            scopes = _cpp(text)
+            scopes = _cpp_scopes(text)
         else:
             raise ValueError(f"{suffix or 'no suffix'}: anchors are of Python and C++ alone")
         scopes[0].last = len(text.splitlines()) or 1
@@ -60,11 +60,11 @@ class Anchors:
                 nearest = index.get(line, nearest)
                 self._at[line] = f"{name}+{nearest}"
 
-    def of(self, line: int) -> str:
+    def anchor_at(self, line: int) -> str:
         """The anchor of a line, from 1: of what starts there, or else of the nearest before it."""
         return self._at[max(1, min(line, len(self._at)))]
 
-    def line(self, anchor: str) -> int:
+    def find_line(self, anchor: str) -> int:
         """The line, from 1, of an anchor.
 
         Raises:
@@ -78,44 +78,44 @@ class Anchors:
 
 
 @lru_cache(maxsize=64)
-def of_text(text: str, suffix: str) -> Anchors:
+def cached_anchors(text: str, suffix: str) -> Anchors:
     """The same, kept: a kernel has many views."""
     return Anchors(text, suffix)
 
 
-def _python(text: str) -> list[_Scope]:
+def _python_scopes(text: str) -> list[_Scope]:
     scopes = [_Scope("", 1)]
-    _fill(ast.parse(text), scopes[0], scopes)
+    _fill_scope(ast.parse(text), scopes[0], scopes)
     return scopes
 
 
-def _fill(node: ast.AST, scope: _Scope, scopes: list[_Scope]) -> None:
+def _fill_scope(node: ast.AST, scope: _Scope, scopes: list[_Scope]) -> None:
     """Put `node` and what it holds into `scope`, and each scope inside into one of its own."""
     start = getattr(node, "lineno", None)
     if start is not None:
         scope.starts.append(start)
-    for inner in _children(node):
+    for inner in _counted_children(node):
         if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             first = min((inner.lineno, *(one.lineno for one in inner.decorator_list)))
             name = f"{scope.name}.{inner.name}".lstrip(".")
             scopes.append(_Scope(name, first, inner.end_lineno or first))
-            _fill(inner, scopes[-1], scopes)
+            _fill_scope(inner, scopes[-1], scopes)
         else:
-            _fill(inner, scope, scopes)
+            _fill_scope(inner, scope, scopes)
 
 
-def _children(node: ast.AST) -> Iterator[ast.AST]:
+def _counted_children(node: ast.AST) -> Iterator[ast.AST]:
     """Its children that count, in an order that no version of Python decides."""
     if isinstance(node, ast.JoinedStr):
         return  # where its parts lie depends on the version
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         yield from node.decorator_list
     for inner in ast.iter_child_nodes(node):
-        if not says_nothing(inner) and inner not in getattr(node, "decorator_list", ()):
+        if not is_string_statement(inner) and inner not in getattr(node, "decorator_list", ()):
             yield inner
 
 
-def _cpp(text: str) -> list[_Scope]:
+def _cpp_scopes(text: str) -> list[_Scope]:
     scopes = [_Scope("", 1)]
     open_ = [scopes[0]]
     depth = 0  # of braces that open no scope, inside the innermost one
@@ -124,7 +124,7 @@ def _cpp(text: str) -> list[_Scope]:
     for token, line in cpp_tokens(text):
         scope = open_[-1]
         scope.starts.append(line)
-        opened = _opened(head) if token == "{" and not inside and not depth else None
+        opened = _opened_scope(head) if token == "{" and not inside and not depth else None
         if opened is not None:
             name, inside = opened
             cut = len(scope.starts) - len(head) - 1
@@ -147,9 +147,9 @@ def _cpp(text: str) -> list[_Scope]:
     return scopes
 
 
-def _opened(head: list[str]) -> tuple[str, bool] | None:
+def _opened_scope(head: list[str]) -> tuple[str, bool] | None:
     """What a brace after `head` opens: its name, and whether it is a function; None: a value."""
-    words = _untemplated([word for word in head if not word.startswith("#")])
+    words = _strip_template([word for word in head if not word.startswith("#")])
     depth = 0
     plain: list[str] = []  # outside parentheses
     for number, word in enumerate(words):
@@ -174,7 +174,7 @@ def _is_name(word: str) -> bool:
     return word.isidentifier() and not attribute and word not in BLOCKS
 
 
-def _untemplated(words: list[str]) -> list[str]:
+def _strip_template(words: list[str]) -> list[str]:
     while words[:2] == ["template", "<"]:
         depth = 0
         for number, word in enumerate(words[1:], 2):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from warpshelf.contract import syntax
-from warpshelf.contract.syntax import Parsed
+from warpshelf.contract.syntax import ParsedModule
 
 FORMS = '90, [90, 100], ">=80" or "80-90"'
 # Those of which the site says what runs there, each with cards that have it, as NVIDIA lists them
@@ -52,14 +52,14 @@ class Architectures:
             return "SM " + " or ".join(map(str, self.exactly))
         return f"SM {self.low} " + ("or above" if self.high is None else f"to {self.high}")
 
-    def refusal(self, sm: int | None) -> str | None:
+    def refusal_reason(self, sm: int | None) -> str | None:
         """Why it does not run on a GPU of SM version `sm`; None where it does."""
         if self.covers(sm or 0):
             return None
         return f"needs {self}{f' ({self.why})' if self.why else ''}; this GPU is SM {sm}"
 
 
-def parse(value: object) -> Architectures:
+def parse_architectures(value: object) -> Architectures:
     """What `"sm"` says in NEEDS.
 
     Raises:
@@ -77,36 +77,38 @@ def parse(value: object) -> Architectures:
     raise ValueError(f"is {value!r:.60}, none of {FORMS}")
 
 
-def number(target: str) -> int:
+def sm_version(target: str) -> int:
     """90 of "sm_90"."""
     return int(target.removeprefix("sm_"))
 
 
-def compiled_for(needs: dict[str, Any]) -> str:
+def nvcc_target(needs: dict[str, Any]) -> str:
     """What nvcc is to compile a snippet's .cu for: `native`, or the one GPU that it is for.
 
     A kernel for one architecture alone has features that no later one keeps: `sm_90a`.
     """
-    versions = {one for each in of(needs) for one in each.exactly}
+    versions = {one for each in required_architectures(needs) for one in each.exactly}
     return f"sm_{versions.pop()}a" if len(versions) == 1 else "native"
 
 
-def of(needs: dict[str, Any], variant: str | None = None) -> tuple[Architectures, ...]:
+def required_architectures(
+    needs: dict[str, Any], variant: str | None = None
+) -> tuple[Architectures, ...]:
     """What NEEDS asks of a GPU for the snippet and, where given, one of its variants: all hold.
 
-    What the snippet's language asks is among it: see `floor`.
+    What the snippet's language asks is among it: see `language_minimum`.
     """
     parts = (needs, needs.get(LANGUAGE, {}), needs.get("variants", {}).get(variant, {}))
     return tuple(
-        replace(parse(limits["sm"]), why=limits.get("why", ""))
+        replace(parse_architectures(limits["sm"]), why=limits.get("why", ""))
         for limits in parts
         if "sm" in limits
     )
 
 
-def covered(needs: dict[str, Any], variant: str | None, sm: int) -> bool:
+def is_covered(needs: dict[str, Any], variant: str | None, sm: int) -> bool:
     """Whether NEEDS lets the variant run on a GPU of SM version `sm`."""
-    return all(each.covers(sm) for each in of(needs, variant))
+    return all(each.covers(sm) for each in required_architectures(needs, variant))
 
 
 LEAST = 80
@@ -115,7 +117,7 @@ GLUON = {"sm": f">={LEAST}", "why": "Gluon compiles from there on"}
 PRODUCT = re.compile(r"\btl\.dot(_scaled)?\(")
 
 
-def floor(root: Path, parsed: Parsed) -> dict[str, str] | None:
+def language_minimum(root: Path, parsed: ParsedModule) -> dict[str, str] | None:
     """The need that the language of a snippet brings, itself and through others of snippets/.
 
     Triton names SM 80 as the least that it supports (its README, "Supported Hardware"). What it
@@ -137,7 +139,7 @@ def floor(root: Path, parsed: Parsed) -> dict[str, str] | None:
             if name.startswith("snippets.") and path.is_file() and path not in seen:
                 seen.add(path)
                 try:
-                    pending.append(syntax.parse(path))
+                    pending.append(syntax.parse_python(path))
                 except (SyntaxError, ValueError, OSError, RecursionError, MemoryError):
                     continue
     return None

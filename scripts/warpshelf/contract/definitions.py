@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from warpshelf.contract.syntax import cpp_tokens, defined, says_nothing
+from warpshelf.contract.syntax import bound_names, cpp_tokens, is_string_statement
 
 CPP_SUFFIXES = (".cu", ".cuh", ".h", ".hpp", ".inl")
 # By these a file can tell its comments, docstrings or lines: then it counts by its bytes.
@@ -47,7 +47,7 @@ class Part(NamedTuple):
     uses: Sequence[str] = ()
 
 
-class Source(NamedTuple):
+class SourceDigest(NamedTuple):
     """What the text of one file comes to.
 
     `literal` holds where it can tell its own comments and lines. A module that is imported does
@@ -63,35 +63,35 @@ class Source(NamedTuple):
     script: Part = Part()
     reads: Sequence[str] = ()
 
-    def uses(self) -> set[str]:
+    def all_uses(self) -> set[str]:
         """All that its parts use as it is imported."""
         return {use for part in (self.rest, *self.parts.values()) for use in part.uses}
 
 
-def of(root: Path, content: bytes, suffix: str) -> Source:
+def digest_source(root: Path, content: bytes, suffix: str) -> SourceDigest:
     """What a file of the checkout at `root` comes to, from what was kept if it holds the same."""
     content = content.replace(b"\r\n", b"\n")
     if suffix != ".py" and suffix not in CPP_SUFFIXES:
-        return Source(hashlib.sha256(content).hexdigest())
-    kept = kept_of(root)
-    name = hashlib.sha256(f"{_version()}{suffix}\0".encode() + content).hexdigest()
+        return SourceDigest(hashlib.sha256(content).hexdigest())
+    kept = cached_sources(root)
+    name = hashlib.sha256(f"{_rules_version()}{suffix}\0".encode() + content).hexdigest()
     if name not in kept:
-        made = kept[name] = _read(content, suffix)
-        _keep(root, name, made)
+        made = kept[name] = _analyze_content(content, suffix)
+        _cache_source(root, name, made)
     return kept[name]
 
 
 @cache
-def _version() -> str:
+def _rules_version() -> str:
     """Which of these rules hold: what was made by others is not what is kept."""
     own = (Path(__file__), Path(__file__).with_name("syntax.py"))
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in own)).hexdigest()
 
 
 @cache
-def kept_of(root: Path) -> dict[str, Source]:
+def cached_sources(root: Path) -> dict[str, SourceDigest]:
     """What was kept in the checkout at `root`, by what the files hold."""
-    found: dict[str, Source] = {}
+    found: dict[str, SourceDigest] = {}
     try:
         lines = (root / KEPT).read_bytes().splitlines()
     except OSError:
@@ -101,7 +101,7 @@ def kept_of(root: Path) -> dict[str, Source]:
             name, value = json.loads(line)
             whole, literal, *parts, rest, script, reads = value
             defined, imports = ({key: Part(*part) for key, part in one.items()} for one in parts)
-            found[name] = Source(
+            found[name] = SourceDigest(
                 whole, literal, defined, imports, Part(*rest), Part(*script), reads
             )
         except (ValueError, TypeError, AttributeError):
@@ -109,7 +109,7 @@ def kept_of(root: Path) -> dict[str, Source]:
     return found
 
 
-def _keep(root: Path, name: str, made: Source) -> None:
+def _cache_source(root: Path, name: str, made: SourceDigest) -> None:
     path = root / KEPT
     plain = made._replace(parts=dict(made.parts), imports=dict(made.imports))
     line = json.dumps([name, plain], separators=(",", ":")) + "\n"
@@ -126,20 +126,20 @@ def _keep(root: Path, name: str, made: Source) -> None:
         pass  # a checkout that cannot be written to parses again
 
 
-def _read(content: bytes, suffix: str) -> Source:
-    by_bytes = Source(_hash(content.decode("latin-1")), literal=True)
+def _analyze_content(content: bytes, suffix: str) -> SourceDigest:
+    by_bytes = SourceDigest(_hash_text(content.decode("latin-1")), literal=True)
     try:
         text = content.decode("utf-8-sig")
         if suffix != ".py":
             if CPP_TELLTALE.search(text):
-                return Source(by_bytes.whole)
-            return Source(_hash("\n".join(token for token, _ in cpp_tokens(text))))
-        return by_bytes if TELLTALE.search(text) else _Module(ast.parse(text)).source()
+                return SourceDigest(by_bytes.whole)
+            return SourceDigest(_hash_text("\n".join(token for token, _ in cpp_tokens(text))))
+        return by_bytes if TELLTALE.search(text) else _Module(ast.parse(text)).build_digest()
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return Source(by_bytes.whole)  # it is no source
+        return SourceDigest(by_bytes.whole)  # it is no source
 
 
-def _hash(text: str) -> str:
+def _hash_text(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
@@ -148,47 +148,49 @@ class _Module:
 
     def __init__(self, tree: ast.Module) -> None:
         self.bound: dict[str, set[str]] = {}  # a name that is imported -> what it stands for
-        self.body: list[_Said] = []
-        self.parts: dict[str, list[_Said]] = {}
-        self.rest: list[_Said] = []
-        self.script: list[_Said] = []
+        self.body: list[_Statement] = []
+        self.parts: dict[str, list[_Statement]] = {}
+        self.rest: list[_Statement] = []
+        self.script: list[_Statement] = []
         for node in tree.body:
-            if says_nothing(node) or isinstance(node, ast.Pass):
+            if is_string_statement(node) or isinstance(node, ast.Pass):
                 continue
-            said, names = _Said(node), _names(node)
+            said, names = _Statement(node), _defined_names(node)
             self.body.append(said)
             if isinstance(node, ast.Import | ast.ImportFrom):
-                _bind(self.bound, node)
-            elif isinstance(node, ast.If) and ("__name__",) in map(_chain, ast.walk(node.test)):
+                _bind_imports(self.bound, node)
+            elif isinstance(node, ast.If) and ("__name__",) in map(
+                _attribute_chain, ast.walk(node.test)
+            ):
                 self.script.append(said)
             elif not names:
                 self.rest.append(said)
             for name in names:
                 self.parts.setdefault(name, []).append(said)
         for said in self.body:
-            self._decorated(said)
-        self.by_rest = {name for said in self.rest for name in defined(said.node)}
+            self._attach_decorated(said)
+        self.by_rest = {name for said in self.rest for name in bound_names(said.node)}
         for node in (node for said in self.rest for node in said.imports):
-            _bind(self.bound, node)
+            _bind_imports(self.bound, node)
         self.known = {*self.parts, *self.by_rest}
 
-    def _decorated(self, said: _Said) -> None:
+    def _attach_decorated(self, said: _Statement) -> None:
         """`@attention.register_fake` makes a definition a part of `attention` too."""
         for decorator in getattr(said.node, "decorator_list", ()):
-            for name, *rest in filter(None, map(_chain, ast.walk(decorator))):
+            for name, *rest in filter(None, map(_attribute_chain, ast.walk(decorator))):
                 if rest and name in self.parts:
                     self.parts[name].append(said)
                 elif any(target.startswith("snippets.") for target in self.bound.get(name, ())):
                     self.rest.append(said)
 
-    def source(self) -> Source:
+    def build_digest(self) -> SourceDigest:
         """All of it."""
-        parts = {name: self._part(said) for name, said in self.parts.items()}
-        rest, script = self._part(self.rest), self._part(self.script)
+        parts = {name: self._make_part(said) for name, said in self.parts.items()}
+        rest, script = self._make_part(self.rest), self._make_part(self.script)
         used = {f"{use}." for part in (rest, script, *parts.values()) for use in part.uses}
         does = [*rest.uses]
         for said in self.body:
-            for target in (target for node in said.imports for target in _modules(node)):
+            for target in (target for node in said.imports for target in _imported_names(node)):
                 if not any(use.startswith(f"{target}.") for use in used):
                     does.append(target)  # nothing uses it: it is there for what it does
                 if said.node in said.imports:
@@ -199,30 +201,30 @@ class _Module:
             part = parts.get(name, Part())
             parts[name] = Part(part.hash, [*part.uses, ALL])
         imports = {
-            name: Part(_hash(f"import {sorted(targets)}"), sorted(targets))
+            name: Part(_hash_text(f"import {sorted(targets)}"), sorted(targets))
             for name, targets in self.bound.items()
         }
         needs = [said.node for said in self.parts.get("NEEDS", [])]
-        return Source(
-            whole=_hash("\n".join(said.text for said in self.body)),
-            parts={**dict.fromkeys(self.by_rest, Part()), **_ours(parts)},
-            imports=_ours(imports),
-            rest=_ours({"": Part(rest.hash, does)})[""],
-            script=_ours({"": script})[""],
-            reads=_reads(needs),
+        return SourceDigest(
+            whole=_hash_text("\n".join(said.text for said in self.body)),
+            parts={**dict.fromkeys(self.by_rest, Part()), **_drop_foreign(parts)},
+            imports=_drop_foreign(imports),
+            rest=_drop_foreign({"": Part(rest.hash, does)})[""],
+            script=_drop_foreign({"": script})[""],
+            reads=_record_names(needs),
         )
 
-    def _part(self, statements: list[_Said]) -> Part:
-        uses = sorted({use for said in statements for use in self._uses(said)})
+    def _make_part(self, statements: list[_Statement]) -> Part:
+        uses = sorted({use for said in statements for use in self._find_uses(said)})
         told = (use for use in uses if not use.startswith(":"))
         whole = "\n".join((*(said.text for said in statements), *told))
-        return Part(_hash(whole) if statements else "", uses)
+        return Part(_hash_text(whole) if statements else "", uses)
 
-    def _uses(self, said: _Said) -> Iterator[str]:
+    def _find_uses(self, said: _Statement) -> Iterator[str]:
         own: dict[str, set[str]] = {}
         for node in said.imports:
-            _bind(own, node)
-            yield from (f"{target}!" for target in _modules(node))
+            _bind_imports(own, node)
+            yield from (f"{target}!" for target in _imported_names(node))
         yield from said.named
         for name, *rest in said.chains:
             targets = own.get(name, set()) | self.bound.get(name, set())
@@ -235,7 +237,7 @@ class _Module:
                 yield NEAR
 
 
-def _ours(parts: dict[str, Part]) -> dict[str, Part]:
+def _drop_foreign(parts: dict[str, Part]) -> dict[str, Part]:
     """Without what is surely no module of ours: it counts in the hash of what uses it."""
     return {
         name: Part(part.hash, [use for use in part.uses if use.split(".")[0] not in FOREIGN])
@@ -243,7 +245,7 @@ def _ours(parts: dict[str, Part]) -> dict[str, Part]:
     }
 
 
-def _reads(nodes: list[ast.stmt]) -> list[str]:
+def _record_names(nodes: list[ast.stmt]) -> list[str]:
     """The snippets that NEEDS names under "records"."""
     for node in nodes:
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
@@ -256,7 +258,7 @@ def _reads(nodes: list[ast.stmt]) -> list[str]:
     return []
 
 
-def _names(node: ast.stmt) -> list[str]:
+def _defined_names(node: ast.stmt) -> list[str]:
     """What a statement defines, if it does that alone."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return [node.name]
@@ -264,11 +266,11 @@ def _names(node: ast.stmt) -> list[str]:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         flat = [one for t in targets for one in (t.elts if isinstance(t, ast.Tuple) else [t])]
         if all(isinstance(one, ast.Name) for one in flat):
-            return [name for one in flat for name in _chain(one)]
+            return [name for one in flat for name in _attribute_chain(one)]
     return []
 
 
-def _modules(node: ast.AST) -> Iterator[str]:
+def _imported_names(node: ast.AST) -> Iterator[str]:
     """What an import names: modules, or names in them, with a dot for each level up."""
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
@@ -278,18 +280,18 @@ def _modules(node: ast.AST) -> Iterator[str]:
             yield base[:-1] if alias.name == "*" else f"{base}{alias.name}"
 
 
-def _bind(bound: dict[str, set[str]], node: ast.AST) -> None:
+def _bind_imports(bound: dict[str, set[str]], node: ast.AST) -> None:
     """Add the names that an import binds, with what each stands for."""
     if not isinstance(node, ast.Import | ast.ImportFrom):
         return
-    for alias, target in zip(node.names, _modules(node), strict=True):
+    for alias, target in zip(node.names, _imported_names(node), strict=True):
         if isinstance(node, ast.Import) and not alias.asname:
             bound.setdefault(target.split(".")[0], set()).add(target.split(".")[0])
         else:
             bound.setdefault(alias.asname or alias.name, set()).add(target)
 
 
-class _Said:
+class _Statement:
     """What a statement says, in one text that holds under every version of Python.
 
     `chains` are the names that it reads or sets, each with the attributes that follow on it;
@@ -303,17 +305,17 @@ class _Said:
         self.named: set[str] = set()  # modules, in texts
         self.touched: set[str] = set()
         out: list[str] = []
-        self._say(node, out)
+        self._write_node(node, out)
         self.text = "".join(out)
 
-    def _say(self, value: object, out: list[str]) -> None:
+    def _write_node(self, value: object, out: list[str]) -> None:
         if isinstance(value, ast.Constant):
             out.append(f"{type(value.value).__name__} {value.value!a};")
             if isinstance(value.value, str) and NAMED.fullmatch(value.value):
                 self.named.add(value.value)  # to be imported, it may be
         elif isinstance(value, ast.AST):
-            self._note(value)
-            if chain := _chain(value):
+            self._note_effects(value)
+            if chain := _attribute_chain(value):
                 self.chains.add(chain)
                 out.append(f"{'.'.join(chain)};")
                 return
@@ -323,35 +325,35 @@ class _Said:
                 if name in ("ctx", "kind", "type_comment") or inner is None or inner == []:
                     continue  # a version may leave it out, or have a field more
                 if isinstance(value, ast.JoinedStr):
-                    inner = list(_joined(value))
+                    inner = list(_fstring_parts(value))
                 out.append(f"{name}=")
-                self._say(inner, out)
+                self._write_node(inner, out)
             out.append(")")
         elif isinstance(value, list):
             out.append("[")
             for inner in value:
-                if not (says_nothing(inner) or isinstance(inner, ast.Pass)):
-                    self._say(inner, out)
+                if not (is_string_statement(inner) or isinstance(inner, ast.Pass)):
+                    self._write_node(inner, out)
                     out.append(",")
             out.append("]")
         else:
             out.append(f"{value!a}")
 
-    def _note(self, node: ast.AST) -> None:
+    def _note_effects(self, node: ast.AST) -> None:
         if isinstance(node, ast.Import | ast.ImportFrom):
             self.imports.append(node)
         elif isinstance(node, ast.Global):
             self.touched.update(node.names)
             self.chains.update((name,) for name in node.names)
         elif isinstance(node, ast.AugAssign):
-            self.touched.add(_root(node.target))
+            self.touched.add(_root_name(node.target))
         elif isinstance(node, ast.Subscript | ast.Attribute) and (
             not isinstance(node.ctx, ast.Load) or getattr(node, "attr", None) in MUTATORS
         ):
-            self.touched.add(_root(node))
+            self.touched.add(_root_name(node))
 
 
-def _chain(node: ast.AST) -> tuple[str, ...]:
+def _attribute_chain(node: ast.AST) -> tuple[str, ...]:
     rest: list[str] = []
     while isinstance(node, ast.Attribute):
         rest.append(node.attr)
@@ -359,13 +361,13 @@ def _chain(node: ast.AST) -> tuple[str, ...]:
     return (node.id, *reversed(rest)) if isinstance(node, ast.Name) else ()
 
 
-def _root(node: ast.AST) -> str:
+def _root_name(node: ast.AST) -> str:
     while isinstance(node, ast.Subscript | ast.Attribute):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _joined(node: ast.JoinedStr) -> Iterator[ast.expr]:
+def _fstring_parts(node: ast.JoinedStr) -> Iterator[ast.expr]:
     """The parts of an f-string, text that stands side by side as one: versions part it unlike."""
     text = ""
     for value in node.values:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from warpshelf.contract import digest, syntax
-from warpshelf.contract.syntax import Parsed
+from warpshelf.contract.syntax import ParsedModule
 
 COLUMNS = 88  # of a line that a page shows
 SECTIONS = ("Shapes", "Bytes", "FLOPs", "Error", "Raises", "Source")
@@ -41,7 +41,7 @@ PROOF = (
 )  # fmt: skip
 
 
-class Row(NamedTuple):
+class FileFinding(NamedTuple):
     """A finding before it has its path: the file's name, the line, what is wrong, the mend."""
 
     file: str
@@ -50,7 +50,7 @@ class Row(NamedTuple):
     mend: str
 
 
-class Source(Protocol):
+class SnippetSource(Protocol):
     """As much of a snippet as is looked at here."""
 
     @property
@@ -78,14 +78,14 @@ class Source(Protocol):
         """Its CUDA C++ file, if there is one."""
 
 
-def idea(snippet: Source, parsed: Parsed) -> Iterator[Row]:
+def module_problems(snippet: SnippetSource, parsed: ParsedModule) -> Iterator[FileFinding]:
     """What `<id>.py` lacks, or says that belongs elsewhere."""
     file = parsed.path.name
     if not snippet.title:
-        yield Row(file, 1, "has no docstring", "open with the idea in one sentence")
+        yield FileFinding(file, 1, "has no docstring", "open with the idea in one sentence")
     elif not snippet.title.endswith("."):
         mend = "end it with a full stop and leave a blank line after it"
-        yield Row(file, 1, "the docstring's first line is not one sentence", mend)
+        yield FileFinding(file, 1, "the docstring's first line is not one sentence", mend)
     wanted = ["Error", "Raises", "Source"]
     if snippet.kind == "kernel":
         wanted.insert(0, "Shapes")
@@ -94,67 +94,75 @@ def idea(snippet: Source, parsed: Parsed) -> Iterator[Row]:
     for name in wanted:
         if name not in snippet.sections and snippet.title:
             what = f"the docstring has no {name} section"
-            yield Row(file, 1, what, f"add a line `{name:<7} …`")
-    yield from _demo(snippet, parsed)
+            yield FileFinding(file, 1, what, f"add a line `{name:<7} …`")
+    yield from _demo_problems(snippet, parsed)
     for name in PROOF:
         if name in parsed.names:
             what = f"{name} belongs in {CASES_FILE}"
-            yield Row(file, parsed.names[name], what, "move it there: a reader copies this file")
-    yield from _imports(parsed)
+            yield FileFinding(
+                file, parsed.names[name], what, "move it there: a reader copies this file"
+            )
+    yield from _import_problems(parsed)
 
 
-def _demo(snippet: Source, parsed: Parsed) -> Iterator[Row]:
+def _demo_problems(snippet: SnippetSource, parsed: ParsedModule) -> Iterator[FileFinding]:
     file = parsed.path.name
     written = "demo()" if snippet.kind == "model" else "demo(device)"
     line = parsed.names.get("demo")
     if line is None:
         mend = f"add `def {written}:` which prints what a reader should see"
-        yield Row(file, None, "demo is missing", mend)
+        yield FileFinding(file, None, "demo is missing", mend)
         return
     if "demo" not in parsed.functions:
-        yield Row(file, line, "demo is not a function", "define it by `def demo`")
-    elif not parsed.takes("demo", 0 if snippet.kind == "model" else 1):
+        yield FileFinding(file, line, "demo is not a function", "define it by `def demo`")
+    elif not parsed.accepts_count("demo", 0 if snippet.kind == "model" else 1):
         taken = "no argument" if snippet.kind == "model" else "one argument, the device"
-        yield Row(file, line, f"demo does not take {taken}", f"write `def {written}:`")
+        yield FileFinding(file, line, f"demo does not take {taken}", f"write `def {written}:`")
     if not parsed.has_main:
         mend = 'end with `if __name__ == "__main__":` and a call of demo'
-        yield Row(file, None, "does nothing when run", mend)
+        yield FileFinding(file, None, "does nothing when run", mend)
 
 
-def _imports(parsed: Parsed) -> Iterator[Row]:
+def _import_problems(parsed: ParsedModule) -> Iterator[FileFinding]:
     file = parsed.path.name
     for module, line in parsed.imports.items():
         if module.split(".")[0] == "warpshelf":
             mend = "keep the snippet a plain module that a reader can copy out"
-            yield Row(file, line, "imports the tooling", mend)
+            yield FileFinding(file, line, "imports the tooling", mend)
         if module == "cuda":
-            yield Row(file, line, "imports `cuda` bare", "write `from snippets import cuda`")
+            yield FileFinding(
+                file, line, "imports `cuda` bare", "write `from snippets import cuda`"
+            )
     if touched := parsed.changes_path:
         mend = "import from `snippets`, which the install puts there"
-        yield Row(file, touched, "touches sys.path", mend)
+        yield FileFinding(file, touched, "touches sys.path", mend)
 
 
-def proof(snippet: Source, cases: Parsed) -> Iterator[Row]:
+def cases_problems(snippet: SnippetSource, cases: ParsedModule) -> Iterator[FileFinding]:
     """What `cases.py` lacks."""
     for name, mend in NEEDED[snippet.kind].items():
         if name not in cases.names:
-            yield Row(CASES_FILE, None, f"{name} is missing", mend)
+            yield FileFinding(CASES_FILE, None, f"{name} is missing", mend)
     for name in FUNCTIONS:
         if name in cases.names and name not in cases.functions:
             what = f"{name} is not a function"
-            yield Row(CASES_FILE, cases.names[name], what, f"define it by `def {name}`")
+            yield FileFinding(CASES_FILE, cases.names[name], what, f"define it by `def {name}`")
     if "GOALS" in cases.names and "predictions" not in cases.names:
         mend = "add `def predictions():`, or take GOALS out"
-        yield Row(CASES_FILE, cases.names["GOALS"], "GOALS has no predictions to judge", mend)
+        yield FileFinding(
+            CASES_FILE, cases.names["GOALS"], "GOALS has no predictions to judge", mend
+        )
     if "demo" in cases.names:
         what = f"demo belongs in {snippet.path.name}"
-        yield Row(CASES_FILE, cases.names["demo"], what, "move it there")
-    yield from _imports(cases)
+        yield FileFinding(CASES_FILE, cases.names["demo"], what, "move it there")
+    yield from _import_problems(cases)
 
 
-def wide(snippet: Source) -> Iterator[Row]:
+def width_problems(snippet: SnippetSource) -> Iterator[FileFinding]:
     """Lines too wide to be shown whole."""
     for path in filter(None, (snippet.path, snippet.cuda_path, snippet.cases_path)):
         text = path.read_text(encoding="utf-8-sig", errors="replace")
         for number, width in syntax.long_lines(text, COLUMNS):
-            yield Row(path.name, number, f"is {width} columns wide", f"keep it to {COLUMNS}")
+            yield FileFinding(
+                path.name, number, f"is {width} columns wide", f"keep it to {COLUMNS}"
+            )

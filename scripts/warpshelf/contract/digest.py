@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from warpshelf.contract import definitions, syntax
-from warpshelf.contract.definitions import Part, Source
+from warpshelf.contract.definitions import Part, SourceDigest
 
 # A record is bound to the code and to the method that verified and timed it. Raise this when the
 # worker changes so that a verdict or a time means something else: every record goes stale.
@@ -28,7 +28,7 @@ IGNORED = (
 )  # fmt: skip
 
 
-def files(root: Path, folder: Path) -> list[Path]:
+def dependency_files(root: Path, folder: Path) -> list[Path]:
     """Every file whose change may change what the snippet in `folder` computes.
 
     These are the files of the folder, and those of each local module that they import, directly
@@ -46,18 +46,18 @@ def files(root: Path, folder: Path) -> list[Path]:
         if path.suffix != ".py":
             continue
         try:
-            imports = syntax.parse(path).imports
+            imports = syntax.parse_python(path).imports
         except (SyntaxError, ValueError, OSError, RecursionError, MemoryError):
             continue  # it still counts by its bytes
         for name in imports:
             pending.extend(_module_files(root, path.parent, name))
         if path.name == CASES_FILE:
-            reads = definitions.of(root, path.read_bytes(), ".py").reads
-            found |= dict.fromkeys(records_read(root, reads))
+            reads = definitions.digest_source(root, path.read_bytes(), ".py").reads
+            found |= dict.fromkeys(record_files(root, reads))
     return sorted(found)
 
 
-def records_read(root: Path, names: Iterable[str]) -> Iterator[Path]:
+def record_files(root: Path, names: Iterable[str]) -> Iterator[Path]:
     """The files with the records of the snippets of these names, which a snippet may read."""
     for name in names:
         results = root / "snippets" / name / "results"
@@ -84,107 +84,112 @@ def _module_files(root: Path, beside: Path, name: str) -> Iterator[Path]:
                 yield from _folder_files(path.parent)
 
 
-def of_folder(root: Path, folder: Path) -> str:
+def folder_digest(root: Path, folder: Path) -> str:
     """`sha256:…` over the method's version and all that decides what the snippet in `folder` does.
 
     Its own files count whole, modules elsewhere by the names of theirs that are used, and by what
     these use in turn. Comments, docstrings and formatting count nowhere, nor do line ends.
     """
     total = hashlib.sha256(f"method {METHOD}\n".encode())
-    for name, said in sorted(_Reached(root, folder).counted().items()):
+    for name, said in sorted(_Dependencies(root, folder).hash_parts().items()):
         total.update(f"{name}\0{said}\0".encode())
     return f"sha256:{total.hexdigest()}"
 
 
-def _by_bytes(path: Path) -> str:
+def _hash_bytes(path: Path) -> str:
     return hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n")).hexdigest()
 
 
-class _Reached:
+class _Dependencies:
     """What a snippet reaches from its own files on. Paths are texts relative to the root."""
 
     def __init__(self, root: Path, folder: Path) -> None:
         self.root = root
         self.folder = folder
         self.found: dict[str, str] = {}  # a file, or it, ":" and what of it counts -> the hash
-        self.sources: dict[str, Source] = {}
+        self.sources: dict[str, SourceDigest] = {}
         self.targets: dict[tuple[str, str], tuple[str, str] | None] = {}
         self.pending: list[tuple[str, str]] = []  # modules, and which of their names
         self.untold = False
 
-    def counted(self) -> dict[str, str]:
+    def hash_parts(self) -> dict[str, str]:
         """The hash of each part that counts."""
-        for path in map(self._name, _folder_files(self.folder)):
-            source = self._whole(path)
-            for use in {*source.uses(), *source.script.uses}:
-                self._follow(path, use, own=True)
+        for path in map(self._relative_name, _folder_files(self.folder)):
+            source = self._add_whole(path)
+            for use in {*source.all_uses(), *source.script.uses}:
+                self._follow_use(path, use, own=True)
             if path.endswith(f"/{CASES_FILE}"):
-                for record in records_read(self.root, source.reads):
-                    self._whole(self._name(record))
+                for record in record_files(self.root, source.reads):
+                    self._add_whole(self._relative_name(record))
         seen = set()
         while self.pending:
             path, name = one = self.pending.pop()
             if one not in seen and path not in self.found:
                 seen.add(one)
-                self._part(path, name)
+                self._add_part(path, name)
         if self.untold:  # a file can tell its comments or lines: all count by their bytes
-            return {self._name(path): _by_bytes(path) for path in files(self.root, self.folder)}
+            return {
+                self._relative_name(path): _hash_bytes(path)
+                for path in dependency_files(self.root, self.folder)
+            }
         # Of a file that counts whole, names came first or not as the order of sets had it.
         whole = self.found.keys()
         return {k: said for k, said in self.found.items() if k.partition(":")[0] not in whole - {k}}
 
-    def _name(self, path: Path) -> str:
+    def _relative_name(self, path: Path) -> str:
         return path.relative_to(self.root).as_posix()
 
-    def _source(self, path: str) -> Source:
+    def _load_source(self, path: str) -> SourceDigest:
         if path not in self.sources:
             file = self.root / path
-            self.sources[path] = made = definitions.of(self.root, file.read_bytes(), file.suffix)
+            self.sources[path] = made = definitions.digest_source(
+                self.root, file.read_bytes(), file.suffix
+            )
             self.untold |= made.literal
         return self.sources[path]
 
-    def _whole(self, path: str) -> Source:
-        source = self._source(path)
+    def _add_whole(self, path: str) -> SourceDigest:
+        source = self._load_source(path)
         self.found[path] = source.whole
         return source
 
-    def _part(self, path: str, name: str) -> None:
+    def _add_part(self, path: str, name: str) -> None:
         """Count a name of a module elsewhere; "*": all of it; "": what importing it does."""
-        source = self._source(path)
+        source = self._load_source(path)
         part = source.parts.get(name) or source.imports.get(name) if name else source.rest
         if part is None:
-            part = Part(source.whole, [*source.uses()])
+            part = Part(source.whole, [*source.all_uses()])
         if part.hash:
             self.found[f"{path}:{name}"] = part.hash
         for use in part.uses:
-            self._follow(path, use)
+            self._follow_use(path, use)
         if name:
             self.pending.append((path, ""))
         elif path.count("/") == 1:
             for beside in (self.root / "snippets").glob(f"{Path(path).stem}.*"):
-                if self._name(beside) != path:
-                    self._whole(self._name(beside))
+                if self._relative_name(beside) != path:
+                    self._add_whole(self._relative_name(beside))
 
-    def _follow(self, path: str, use: str, own: bool = False) -> None:
+    def _follow_use(self, path: str, use: str, own: bool = False) -> None:
         """Note what a file uses; `own`: all of the file counts already."""
         if use == definitions.NEAR and not own and path.count("/") > 1:
-            for near in map(self._name, _folder_files((self.root / path).parent)):
-                for inner in self._whole(near).uses():
-                    self._follow(near, inner, own=True)
+            for near in map(self._relative_name, _folder_files((self.root / path).parent)):
+                for inner in self._add_whole(near).all_uses():
+                    self._follow_use(near, inner, own=True)
         elif use.startswith(":"):
             if not own and use != definitions.NEAR:
                 self.pending.append((path, use[1:]))
-        elif target := self._target(path.rpartition("/")[0], use.rstrip("!")):
+        elif target := self._resolve_target(path.rpartition("/")[0], use.rstrip("!")):
             self.pending.append((target[0], "" if use.endswith("!") else target[1]))
 
-    def _target(self, folder: str, dotted: str) -> tuple[str, str] | None:
+    def _resolve_target(self, folder: str, dotted: str) -> tuple[str, str] | None:
         """The module of ours that a dotted name leads to, and which of its names ("*": all)."""
         key = folder, dotted
         if key not in self.targets:
-            self.targets[key] = self._module(folder, dotted)
+            self.targets[key] = self._find_module(folder, dotted)
         return self.targets[key]
 
-    def _module(self, folder: str, dotted: str) -> tuple[str, str] | None:
+    def _find_module(self, folder: str, dotted: str) -> tuple[str, str] | None:
         plain = dotted.lstrip(".")
         up = len(dotted) - len(plain) - 1
         names = plain.split(".")

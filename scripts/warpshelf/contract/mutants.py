@@ -15,7 +15,7 @@ import yaml
 
 from warpshelf.contract.digest import CASES_FILE
 from warpshelf.contract.snippet import Snippet
-from warpshelf.contract.syntax import Parsed
+from warpshelf.contract.syntax import ParsedModule
 from warpshelf.core import shapes
 from warpshelf.core.findings import Finding
 from warpshelf.core.project import Project
@@ -36,20 +36,20 @@ class Mutant:
     count: int = 1
     line: int | None = None  # of the list
 
-    def of(self, text: str) -> str:
+    def mutate_text(self, text: str) -> str:
         """The changed text."""
         return text.replace(self.find, self.replace)
 
 
-def path_of(project: Project, name: str) -> Path:
+def mutants_path(project: Project, name: str) -> Path:
     """Where the mutants of the snippet `name` are listed."""
     return project.root / "tests" / "snippets" / "mutants" / f"{name}.yml"
 
 
-def load(snippet: Snippet) -> tuple[list[Mutant], list[Finding]]:
+def load_mutants(snippet: Snippet) -> tuple[list[Mutant], list[Finding]]:
     """The mutants of a snippet, and what is wrong with their list. Without a list, neither."""
-    path = path_of(snippet.project, snippet.id)
-    where = snippet.project.relative(path)
+    path = mutants_path(snippet.project, snippet.id)
+    where = snippet.project.relative_path(path)
     try:
         text = path.read_bytes().decode("utf-8")
         rows = yaml.load(text, Loader) or []
@@ -60,7 +60,7 @@ def load(snippet: Snippet) -> tuple[list[Mutant], list[Finding]]:
         mark = getattr(error, "problem_mark", None)
         what = f"is not YAML: {getattr(error, 'problem', None) or error}"
         return [], [Finding(where, mark.line + 1 if mark else None, what, "mend the list")]
-    if wrong := shapes.problem(rows, SHAPE, "the list"):
+    if wrong := shapes.shape_problem(rows, SHAPE, "the list"):
         mend = "write name, find, replace, and where needed count and file"
         return [], [Finding(where, None, wrong, mend)]
     lines = [item.start_mark.line + 1 for item in node.value] if node is not None else []
@@ -75,10 +75,10 @@ def load(snippet: Snippet) -> tuple[list[Mutant], list[Finding]]:
         )
         for row, line in zip(rows, lines, strict=True)
     ]
-    return made, list(_wrong(snippet, made, where))
+    return made, list(_mutant_findings(snippet, made, where))
 
 
-def _wrong(snippet: Snippet, made: list[Mutant], where: str) -> Iterator[Finding]:
+def _mutant_findings(snippet: Snippet, made: list[Mutant], where: str) -> Iterator[Finding]:
     seen: set[str] = set()
     for mutant in made:
         said = f"mutant {mutant.name!r}"
@@ -99,7 +99,7 @@ def _wrong(snippet: Snippet, made: list[Mutant], where: str) -> Iterator[Finding
             yield Finding(where, mutant.line, f"{said} changes nothing", "replace it by another")
 
 
-def _texts(node: ast.AST) -> dict[str, int]:
+def _string_lines(node: ast.AST) -> dict[str, int]:
     """Every text that stands below a node of a source, and the line of the first of each."""
     found: dict[str, int] = {}
     for inner in ast.walk(node):
@@ -108,7 +108,7 @@ def _texts(node: ast.AST) -> dict[str, int]:
     return found
 
 
-def _kills(tree: ast.AST) -> list[ast.expr]:
+def _kills_values(tree: ast.AST) -> list[ast.expr]:
     """What `kills` is given below a node, as a key of a dict or as a keyword."""
     found: list[ast.expr] = []
     for node in ast.walk(tree):
@@ -120,7 +120,7 @@ def _kills(tree: ast.AST) -> list[ast.expr]:
     return found
 
 
-def _rows(cases: Parsed) -> list[ast.expr]:
+def _case_rows(cases: ParsedModule) -> list[ast.expr]:
     """The rows of CASES that are written out."""
     for node in cases.tree.body:
         if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Tuple | ast.List):
@@ -130,31 +130,33 @@ def _rows(cases: Parsed) -> list[ast.expr]:
     return []
 
 
-def check(snippet: Snippet) -> list[Finding]:
+def check_mutants(snippet: Snippet) -> list[Finding]:
     """What is wrong with the mutants of a kernel, as far as the sources tell without running."""
     if snippet.kind != "kernel" or snippet.findings or snippet.cases is None:
         return []
-    made, findings = load(snippet)
+    made, findings = load_mutants(snippet)
     if findings:
         return findings
-    where = snippet.project.relative(path_of(snippet.project, snippet.id))
-    cases = snippet.project.relative(snippet.cases_path)
+    where = snippet.project.relative_path(mutants_path(snippet.project, snippet.id))
+    cases = snippet.project.relative_path(snippet.cases_path)
     if len(made) < FEWEST:
         what = f"holds {len(made)} mutants" if made else "is missing"
         mend = f"list at least {FEWEST} changed copies that some case rejects"
         return [Finding(where, None, what, mend)]
     names = {mutant.name for mutant in made}
-    for given in _kills(snippet.cases.tree):
-        for name, line in _texts(given).items():
+    for given in _kills_values(snippet.cases.tree):
+        for name, line in _string_lines(given).items():
             if name not in names:
                 what = f"kills names {name!r}, which is no mutant"
                 findings.append(Finding(cases, line, what, f"name one of {where}"))
-    for row in _rows(snippet.cases):
+    for row in _case_rows(snippet.cases):
         # A function that makes rows may take the names in whatever way it likes.
-        if not _kills(row) and not (isinstance(row, ast.Call) and _texts(row).keys() & names):
+        if not _kills_values(row) and not (
+            isinstance(row, ast.Call) and _string_lines(row).keys() & names
+        ):
             mend = "name in kills a mutant that it rejects, or drop the case"
             findings.append(Finding(cases, row.lineno, "the case kills no mutant", mend))
-    said = _texts(snippet.cases.tree)
+    said = _string_lines(snippet.cases.tree)
     for mutant in made:
         if mutant.name not in said:
             what = f"mutant {mutant.name!r} is killed by no case, by what {CASES_FILE} says"

@@ -21,11 +21,11 @@ EXTRAS = {"optuna": "search", "scipy": "search", "simpy": "events"}  # of pyproj
 LISTS = {"modules": "name what it imports", "records": "name snippets by their ids"}
 
 
-def problems(key: object, value: Any) -> Iterator[tuple[str, str]]:
+def need_problems(key: object, value: Any) -> Iterator[tuple[str, str]]:
     """What is wrong with one entry of NEEDS: (what, mend)."""
     said = f"NEEDS[{key!r}] is {value!r}"
     if key == "sm":
-        if not _architectures(value):
+        if not _valid_architectures(value):
             yield said, f"write {architectures.FORMS}"
     elif not isinstance(key, str) or key not in NEEDS_KEYS:
         known = ", ".join(("sm", *NEEDS_KEYS))
@@ -41,23 +41,23 @@ def problems(key: object, value: Any) -> Iterator[tuple[str, str]]:
             yield said, LISTS[key]
     elif key == "variants":
         for name, limits in value.items():
-            if not _variant_limits(limits):
+            if not _valid_limits(limits):
                 what = f"NEEDS['variants'][{name!r}] is {limits!r}"
                 yield what, 'write {"sm": 90, "why": "wgmma", "cpu": "why not there"}'
 
 
-def _variant_limits(value: object) -> bool:
+def _valid_limits(value: object) -> bool:
     if not isinstance(value, dict) or not value.keys() <= {"sm", *REASONS}:
         return False
     reasons = [value[key] for key in REASONS if key in value]
     if not all(isinstance(why, str) and why.strip() for why in reasons):
         return False
-    return _architectures(value["sm"]) if "sm" in value else "why" not in value
+    return _valid_architectures(value["sm"]) if "sm" in value else "why" not in value
 
 
-def _architectures(value: object) -> bool:
+def _valid_architectures(value: object) -> bool:
     try:
-        architectures.parse(value)
+        architectures.parse_architectures(value)
     except ValueError:
         return False
     return True

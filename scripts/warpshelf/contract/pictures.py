@@ -27,12 +27,14 @@ def rows_problem(
     else is wrong with one.
     """
     if not isinstance(rows, list | tuple) or not rows:
-        return f"{kind}s() returned {short(rows)}, no list of rows"
+        return f"{kind}s() returned {short_repr(rows)}, no list of rows"
     names = set()
     for row in rows:
         if not isinstance(row, dict) or row.keys() - {optional} != keys:
             wanted = ", ".join(sorted(keys))
-            return f"{kind}s() holds {short(row)}, not a dict of {wanted} and perhaps {optional}"
+            return (
+                f"{kind}s() holds {short_repr(row)}, not a dict of {wanted} and perhaps {optional}"
+            )
         if what := _name_problem(row["name"]) or problem(row):
             return f"{kind} {row['name']!r:.80}: {what}"
         if row["name"] in names:
@@ -46,7 +48,7 @@ def _name_problem(name: object) -> str | None:
     return None if good else "its name is no name of small letters, digits and hyphens"
 
 
-def short(value: object) -> str:
+def short_repr(value: object) -> str:
     """A value as a finding shows it."""
     return f"{value!r:.80}"
 
@@ -72,51 +74,51 @@ def _grid_problem(row: dict[str, Any]) -> str | None:
     cells = row["cells"]
     for key in ("caption", "across", "down"):
         if not isinstance(row[key], str) or not row[key].strip():
-            return f"its {key} is {short(row[key])}, no words"
+            return f"its {key} is {short_repr(row[key])}, no words"
     for key in ("columns", "rows"):
-        if not _list(row[key]) or not 0 < len(row[key]) <= MOST:
-            return f"its {key} are {short(row[key])}, no list of 1 to {MOST} names"
+        if not _is_list(row[key]) or not 0 < len(row[key]) <= MOST:
+            return f"its {key} are {short_repr(row[key])}, no list of 1 to {MOST} names"
         if not all(isinstance(one, str) for one in row[key]):
-            return f"its {key} are {short(row[key])}, not all of them texts"
-    if not _list(cells) or len(cells) != len(row["rows"]):
+            return f"its {key} are {short_repr(row[key])}, not all of them texts"
+    if not _is_list(cells) or len(cells) != len(row["rows"]):
         return f"its cells are no list of {len(row['rows'])} rows"
     for number, line in enumerate(cells):
-        if not _list(line) or len(line) != len(row["columns"]):
+        if not _is_list(line) or len(line) != len(row["columns"]):
             return f"row {number} of its cells is no list of {len(row['columns'])}"
         for cell in line:
             if what := cell_problem(cell):
-                return f"the cell {short(cell)} {what}"
+                return f"the cell {short_repr(cell)} {what}"
     legend = row.get("legend", ())
-    if not _list(legend):
-        return f"its legend is {short(legend)}, no list of pairs"
+    if not _is_list(legend):
+        return f"its legend is {short_repr(legend)}, no list of pairs"
     for one in legend:
         if what := legend_problem(one):
-            return f"its legend has {short(one)}, which {what}"
+            return f"its legend has {short_repr(one)}, which {what}"
     return None
 
 
 def cell_problem(cell: object) -> str | None:
     """Why a cell is no pair of a short text and the number of its colour, or None."""
-    if not _pair(cell) or not isinstance(cell[0], str) or len(cell[0]) > LONGEST:
+    if not _is_pair(cell) or not isinstance(cell[0], str) or len(cell[0]) > LONGEST:
         return f"is no text of at most {LONGEST} and a colour"
-    return None if _colour(cell[1], -1) else f"has none of the colours -1 to {COLOURS - 1}"
+    return None if _is_colour(cell[1], -1) else f"has none of the colours -1 to {COLOURS - 1}"
 
 
 def legend_problem(one: object) -> str | None:
     """Why an entry of a legend is no pair of a colour and what it means, or None."""
-    good = _pair(one) and _colour(one[0], 0) and isinstance(one[1], str)
+    good = _is_pair(one) and _is_colour(one[0], 0) and isinstance(one[1], str)
     return None if good else "is no pair of a colour and what it means"
 
 
-def _list(value: object) -> bool:
+def _is_list(value: object) -> bool:
     return isinstance(value, list | tuple)
 
 
-def _pair(value: Any) -> TypeGuard[Sequence[Any]]:
+def _is_pair(value: Any) -> TypeGuard[Sequence[Any]]:
     return isinstance(value, list | tuple) and len(value) == 2
 
 
-def _colour(value: object, least: int) -> bool:
+def _is_colour(value: object, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value < COLOURS
 
 
@@ -141,16 +143,16 @@ def _timeline_problem(row: dict[str, Any]) -> str | None:
     held, passes = row["held"], row["passes"]
     for key in ("title", "note", *(["other"] if "other" in row else [])):
         if not isinstance(row[key], str) or not row[key].strip():
-            return f"its {key} is {short(row[key])}, no words"
-    if not _count(row["unit"]) or not row["unit"]:
-        return f"its unit is {short(row['unit'])}, no whole number above 0"
-    if not isinstance(held, list | tuple) or not held or not all(map(_amount, held)):
-        return f"its held is {short(held)}, no list of a number for each rank"
+            return f"its {key} is {short_repr(row[key])}, no words"
+    if not _is_count(row["unit"]) or not row["unit"]:
+        return f"its unit is {short_repr(row['unit'])}, no whole number above 0"
+    if not isinstance(held, list | tuple) or not held or not all(map(_is_amount, held)):
+        return f"its held is {short_repr(held)}, no list of a number for each rank"
     if not isinstance(passes, list | tuple) or not 0 < len(passes) <= MOST_PASSES:
-        return f"its passes are {short(passes)}, no list of 1 to {MOST_PASSES}"
+        return f"its passes are {short_repr(passes)}, no list of 1 to {MOST_PASSES}"
     for one in passes:
         if what := _pass_problem(one, len(held)):
-            return f"the pass {short(one)} {what}"
+            return f"the pass {short_repr(one)} {what}"
     for rank in range(len(held)):
         if what := _rank_problem([one for one in passes if one["rank"] == rank]):
             return f"rank {rank} {what}"
@@ -161,10 +163,10 @@ def _pass_problem(one: object, ranks: int) -> str | None:
     if not isinstance(one, dict) or one.keys() != PASS_KEYS:
         return f"is no dict of {', '.join(sorted(PASS_KEYS))}"
     for key in sorted(PASS_KEYS - {"kind"}):
-        if not _count(one[key]):
-            return f"has the {key} {short(one[key])}, no whole number from 0 on"
+        if not _is_count(one[key]):
+            return f"has the {key} {short_repr(one[key])}, no whole number from 0 on"
     if one["kind"] not in PASS_KINDS:
-        return f"is of kind {short(one['kind'])}, none of {', '.join(PASS_KINDS)}"
+        return f"is of kind {short_repr(one['kind'])}, none of {', '.join(PASS_KINDS)}"
     if one["rank"] >= ranks:
         return f"is of a rank that held says nothing of: it has {ranks}"
     return None if one["start"] < one["end"] else "ends before it has begun"
@@ -186,10 +188,10 @@ def _rank_problem(passes: list[dict[str, Any]]) -> str | None:
     return None
 
 
-def _count(value: object) -> bool:
+def _is_count(value: object) -> bool:
     """A whole number from 0 on."""
-    return isinstance(value, int) and _amount(value)
+    return isinstance(value, int) and _is_amount(value)
 
 
-def _amount(value: object) -> bool:
+def _is_amount(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf

@@ -22,7 +22,7 @@ PLACEHOLDER = "reading-id"
 READING = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 
 
-def write(
+def create_snippet(
     project: Project, name: str, kind: str, source: str = PLACEHOLDER, topic: str | None = None
 ) -> list[Path]:
     """Write `snippets/<name>/` and its mutants; embed it on the topic's page where one is given.
@@ -32,7 +32,7 @@ def write(
             no id of a reading, or the topic has no page.
     """
     folder = project.snippets / name
-    where = project.relative(folder)
+    where = project.relative_path(folder)
     if not ID.fullmatch(name):
         mend = "use small letters, digits and underscores, a letter first"
         raise ShelfError(Finding(where, None, f"{name!r} is no snippet id", mend))
@@ -51,12 +51,12 @@ def write(
     own = page is None or page.resolve().is_relative_to(project.docs.resolve())
     if page is not None and not (own and page.is_file()):
         mend = "name a topic such as kernels/softmax"
-        raise ShelfError(Finding(project.relative(page), None, "is no page", mend))
+        raise ShelfError(Finding(project.relative_path(page), None, "is no page", mend))
     written = []
     for template in KINDS[kind]:
         kept = files("warpshelf.contract") / "templates" / kind / f"{template}.txt"
         text = kept.read_text(encoding="utf-8").replace("@id@", name)
-        path = _target(project, name, template)
+        path = _target_path(project, name, template)
         write_atomically(path, text.replace("@source@", source))
         written.append(path)
     if page is not None:
@@ -67,9 +67,9 @@ def write(
     return written
 
 
-def _target(project: Project, name: str, template: str) -> Path:
+def _target_path(project: Project, name: str, template: str) -> Path:
     if template == "mutants.yml":
-        return mutants.path_of(project, name)
+        return mutants.mutants_path(project, name)
     return project.snippets / name / template.replace("snippet.", f"{name}.")
 
 

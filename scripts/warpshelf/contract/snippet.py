@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from warpshelf.contract import architectures, demands, digest, syntax
-from warpshelf.contract.demands import CASES_FILE, KERNEL_NAMES, PROOF, SECTIONS, Row
-from warpshelf.contract.needs import problems
-from warpshelf.contract.syntax import Parsed
+from warpshelf.contract.demands import CASES_FILE, KERNEL_NAMES, PROOF, SECTIONS, FileFinding
+from warpshelf.contract.needs import need_problems
+from warpshelf.contract.syntax import ParsedModule
 from warpshelf.core.findings import Finding
 from warpshelf.core.project import Project
 
@@ -48,8 +48,8 @@ class Snippet:
     sections: dict[str, str] = field(default_factory=dict)
     needs: dict[str, Any] = field(default_factory=dict)
     uses_triton: bool = False
-    parsed: Parsed | None = None
-    cases: Parsed | None = None
+    parsed: ParsedModule | None = None
+    cases: ParsedModule | None = None
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -111,7 +111,7 @@ class Snippet:
     @cached_property
     def digest(self) -> str:
         """What a record of the present code carries."""
-        return digest.of_folder(self.project.root, self.folder)
+        return digest.folder_digest(self.project.root, self.folder)
 
     def cannot_run(self, sm: int | None, gpus: int) -> str | None:
         """Why the whole snippet cannot run on a machine with `gpus` GPUs of SM version `sm`."""
@@ -119,64 +119,70 @@ class Snippet:
             if "cpu" in self.needs:
                 return str(self.needs["cpu"])
             return "needs a GPU" if self.needs.get("gpus") else None  # sm is of GPUs alone
-        for asked in architectures.of(self.needs):
-            if why := asked.refusal(sm):
+        for asked in architectures.required_architectures(self.needs):
+            if why := asked.refusal_reason(sm):
                 return why
         if gpus < self.needs.get("gpus", 0):
             return f"needs {self.needs['gpus']} GPUs; this machine has {gpus}"
         return None
 
 
-def discover(project: Project) -> list[Snippet]:
+def discover_snippets(project: Project) -> list[Snippet]:
     """Every snippet of the project, by id. Broken ones are among them, with their findings."""
-    return [read(project, folder) for folder in folders(project)]
+    return [read_snippet(project, folder) for folder in snippet_folders(project)]
 
 
-def folders(project: Project) -> list[Path]:
+def snippet_folders(project: Project) -> list[Path]:
     """The folder of every snippet, by id."""
     every = sorted(project.snippets.iterdir())
     return [path for path in every if path.is_dir() and not path.name.startswith((".", "__"))]
 
 
-def read(project: Project, folder: Path) -> Snippet:
+def read_snippet(project: Project, folder: Path) -> Snippet:
     """Read the snippet in `folder` without running it."""
     bare = Snippet(project, folder.name, folder)
-    where = project.relative(folder)
+    where = project.relative_path(folder)
 
-    def broken(*rows: Row) -> Snippet:
+    def with_findings(*rows: FileFinding) -> Snippet:
         found = (Finding(f"{where}/{row.file}", row.line, row.what, row.mend) for row in rows)
         return replace(bare, findings=tuple(found))
 
     if not ID.fullmatch(folder.name):
         mend = "name the folder with small letters, digits and underscores, a letter first"
-        return broken(Row(bare.path.name, None, f"{folder.name!r} is no snippet id", mend))
+        return with_findings(
+            FileFinding(bare.path.name, None, f"{folder.name!r} is no snippet id", mend)
+        )
     if is_reserved(folder.name):
         what = f"{folder.name!r} has another meaning here"
-        return broken(Row(bare.path.name, None, what, "choose another id"))
+        return with_findings(FileFinding(bare.path.name, None, what, "choose another id"))
     modules = []
     for path, mend in (
         (bare.path, f"name the snippet's module {folder.name}.py"),
         (bare.cases_path, "put what verifies the snippet there; `shelf new` shows one"),
     ):
-        module = _parse(path) if path.is_file() else Row(path.name, None, "is missing", mend)
+        module = (
+            _parse_module(path)
+            if path.is_file()
+            else FileFinding(path.name, None, "is missing", mend)
+        )
         modules.append(module)
-    if wrong := [module for module in modules if isinstance(module, Row)]:
-        return broken(*wrong)
-    parsed, cases = (module for module in modules if isinstance(module, Parsed))
+    if wrong := [module for module in modules if isinstance(module, FileFinding)]:
+        return with_findings(*wrong)
+    parsed, cases = (module for module in modules if isinstance(module, ParsedModule))
     if KERNEL_NAMES & cases.names.keys():
         kind = "kernel"
     else:
-        kind = "model" if syntax.is_plain(project.root, parsed) else "program"
+        kind = "model" if syntax.uses_stdlib_only(project.root, parsed) else "program"
     title, sections = split_docstring(parsed.docstring)
-    needs, wrong = _needs(cases)
+    needs, wrong = _read_needs(cases)
     uses_triton = any(name.split(".")[0] == "triton" for name in parsed.imports)
-    if kind == "kernel" and (floor := architectures.floor(project.root, parsed)):
+    if kind == "kernel" and (floor := architectures.language_minimum(project.root, parsed)):
         needs[architectures.LANGUAGE] = floor
     bare = Snippet(
         project, bare.id, folder, kind, title, sections, needs, uses_triton, parsed, cases
     )
-    asked = (*demands.idea(bare, parsed), *demands.proof(bare, cases))
-    return broken(*asked, *wrong, *demands.wide(bare))
+    asked = (*demands.module_problems(bare, parsed), *demands.cases_problems(bare, cases))
+    return with_findings(*asked, *wrong, *demands.width_problems(bare))
 
 
 def is_reserved(name: str) -> bool:
@@ -184,17 +190,19 @@ def is_reserved(name: str) -> bool:
     return name in RESERVED or name in sys.stdlib_module_names or keyword.iskeyword(name)
 
 
-def _parse(path: Path) -> Parsed | Row:
+def _parse_module(path: Path) -> ParsedModule | FileFinding:
     try:
-        return syntax.parse(path)
+        return syntax.parse_python(path)
     except UnicodeDecodeError as error:
         what = f"is not UTF-8 at byte {error.start}"
-        return Row(path.name, None, what, "save the file as UTF-8")
+        return FileFinding(path.name, None, what, "save the file as UTF-8")
     except (SyntaxError, ValueError) as error:
         what = f"is not valid Python: {getattr(error, 'msg', error)}"
-        return Row(path.name, getattr(error, "lineno", None), what, "mend the syntax")
+        return FileFinding(path.name, getattr(error, "lineno", None), what, "mend the syntax")
     except (MemoryError, RecursionError):
-        return Row(path.name, None, "is not valid Python: it nests too deep", "take it apart")
+        return FileFinding(
+            path.name, None, "is not valid Python: it nests too deep", "take it apart"
+        )
 
 
 def split_docstring(text: str) -> tuple[str, dict[str, str]]:
@@ -217,18 +225,24 @@ def split_docstring(text: str) -> tuple[str, dict[str, str]]:
     return " ".join(title.split()), sections
 
 
-def _needs(cases: Parsed) -> tuple[dict[str, Any], list[Row]]:
+def _read_needs(cases: ParsedModule) -> tuple[dict[str, Any], list[FileFinding]]:
     line = cases.names.get("NEEDS")
     if line is None:
         return {}, []
     try:
-        needs = cases.literal("NEEDS")
+        needs = cases.read_literal("NEEDS")
     except (ValueError, TypeError):
         needs = None
     if not isinstance(needs, dict):
         what = "NEEDS is not a literal dict"
-        return {}, [Row(CASES_FILE, line, what, "write its keys and values out")]
-    rows = [Row(CASES_FILE, line, *wrong) for key in needs for wrong in problems(key, needs[key])]
+        return {}, [FileFinding(CASES_FILE, line, what, "write its keys and values out")]
+    rows = [
+        FileFinding(CASES_FILE, line, *wrong)
+        for key in needs
+        for wrong in need_problems(key, needs[key])
+    ]
     if "why" in needs and "sm" not in needs:
-        rows.append(Row(CASES_FILE, line, "NEEDS has 'why' without 'sm'", "say for which SM"))
+        rows.append(
+            FileFinding(CASES_FILE, line, "NEEDS has 'why' without 'sm'", "say for which SM")
+        )
     return (needs if not rows else {}), rows

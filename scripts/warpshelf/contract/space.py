@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from warpshelf.core.files import flaw
+from warpshelf.core.files import json_flaw
 
 KEYS = ("parameters", "allowed", "run", "case", "counted", "scaled", "timed")
 FUNCTIONS = ("allowed", "run", "counted", "scaled")
@@ -51,7 +51,7 @@ class Space:
                 yield configuration
 
 
-def problem(value: object) -> str | None:
+def space_problem(value: object) -> str | None:
     """Why a SPACE is malformed, or None; `allowed` is called on every configuration."""
     if not isinstance(value, dict) or value.keys() != set(KEYS):
         return f"SPACE is {value!r:.80}"
@@ -59,9 +59,9 @@ def problem(value: object) -> str | None:
         if not callable(value[name]):
             return f"SPACE[{name!r}] is {value[name]!r:.80}, no function"
     for name in CASES:
-        if not isinstance(value[name], dict) or flaw(value[name]):
+        if not isinstance(value[name], dict) or json_flaw(value[name]):
             return f"SPACE[{name!r}] is {value[name]!r:.80}, no case"
-    if what := _parameters(value["parameters"]):
+    if what := _parameters_problem(value["parameters"]):
         return what
     try:
         size = sum(1 for _ in Space(**value).configurations())
@@ -72,7 +72,7 @@ def problem(value: object) -> str | None:
     return None
 
 
-def _parameters(value: object) -> str | None:
+def _parameters_problem(value: object) -> str | None:
     if not isinstance(value, dict) or not value:
         return f"SPACE['parameters'] is {value!r:.80}"
     for name, values in value.items():
@@ -83,7 +83,7 @@ def _parameters(value: object) -> str | None:
             return f"{place} is {values!r:.80}, no tuple of values"
         words = [str(one) for one in values]  # as a row of a record has them, between blanks
         plain = all(isinstance(one, int | float | str) for one in values)
-        if not plain or flaw(values) or any(w.split() != [w] or ":" in w for w in words):
+        if not plain or json_flaw(values) or any(w.split() != [w] or ":" in w for w in words):
             return f"{place} is {values!r:.80}, not plain values"
         if len(set(values)) < len(values):
             return f"{place} has a value twice"

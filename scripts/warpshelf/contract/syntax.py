@@ -14,7 +14,7 @@ INNER = re.compile(r"^[ \t]+(import|from)\b|[;:]\s*(import|from)\b", re.MULTILIN
 
 
 @dataclass(frozen=True)
-class Parsed:
+class ParsedModule:
     """A parsed Python file: what it defines at top level, and where."""
 
     path: Path
@@ -24,7 +24,7 @@ class Parsed:
     functions: dict[str, ast.arguments] = field(default_factory=dict)
     imports: dict[str, int] = field(default_factory=dict)  # dotted module -> line
 
-    def literal(self, name: str) -> object:
+    def read_literal(self, name: str) -> object:
         """The value of a top-level literal.
 
         Raises:
@@ -67,7 +67,7 @@ class Parsed:
                 return names[0].lineno
         return None
 
-    def takes(self, name: str, count: int) -> bool:
+    def accepts_count(self, name: str, count: int) -> bool:
         """Whether the function `name` can be called with `count` positional arguments."""
         of = self.functions[name]
         most = len(of.posonlyargs) + len(of.args)
@@ -76,30 +76,30 @@ class Parsed:
         return needed <= count and (count <= most or of.vararg is not None) and not keywords
 
 
-def parse(path: Path) -> Parsed:
+def parse_python(path: Path) -> ParsedModule:
     """Read and parse `path`.
 
     Raises:
         SyntaxError, UnicodeDecodeError, OSError, ValueError (a NUL byte): it is no Python source.
     """
-    return _parsed(path, path.read_bytes().decode("utf-8-sig"))
+    return _parse_text(path, path.read_bytes().decode("utf-8-sig"))
 
 
 @lru_cache(maxsize=1024)  # a helper is read for the digest of every snippet that imports it
-def _parsed(path: Path, text: str) -> Parsed:
+def _parse_text(path: Path, text: str) -> ParsedModule:
     tree = ast.parse(text, filename=str(path))
     names: dict[str, int] = {}
     functions: dict[str, ast.arguments] = {}
     for node in tree.body:
-        for name in defined(node):
+        for name in bound_names(node):
             names.setdefault(name, node.lineno)
         if isinstance(node, ast.FunctionDef):
             functions[node.name] = node.args
     inner = ast.walk(tree) if INNER.search(text) else tree.body
-    return Parsed(path, text, tree, names, functions, dict(_imports(inner)))
+    return ParsedModule(path, text, tree, names, functions, dict(_iter_imports(inner)))
 
 
-def defined(node: ast.stmt) -> Iterator[str]:
+def bound_names(node: ast.stmt) -> Iterator[str]:
     """The names that a statement defines where it stands."""
     if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
         yield node.name
@@ -111,10 +111,10 @@ def defined(node: ast.stmt) -> Iterator[str]:
     elif isinstance(node, ast.If | ast.Try):
         for inner in ast.iter_child_nodes(node):
             if isinstance(inner, ast.stmt):
-                yield from defined(inner)
+                yield from bound_names(inner)
 
 
-def _imports(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, int]]:
+def _iter_imports(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, int]]:
     for node in nodes:
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
@@ -128,12 +128,12 @@ def standard_library_only(imports: Iterable[str]) -> bool:
     return all(name.split(".")[0] in sys.stdlib_module_names for name in imports)
 
 
-def is_plain(root: Path, parsed: Parsed) -> bool:
+def uses_stdlib_only(root: Path, parsed: ParsedModule) -> bool:
     """Whether it imports Python's own library alone, itself and through others of snippets/."""
     pending, seen = [parsed.path], {parsed.path}
     while pending:
         try:
-            imports = parse(pending.pop()).imports
+            imports = parse_python(pending.pop()).imports
         except (SyntaxError, ValueError, OSError):
             return False
         ours = [name for name in imports if name.split(".")[0] == "snippets"]
@@ -190,7 +190,7 @@ def cpp_tokens(text: str) -> Iterator[tuple[str, int]]:
         yield directive.rstrip(), begun
 
 
-def says_nothing(node: ast.AST) -> bool:
+def is_string_statement(node: ast.AST) -> bool:
     """Whether it is a docstring, or another string that stands alone and is never read."""
     return (
         isinstance(node, ast.Expr)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from warpshelf.contract import space as spaces
 from warpshelf.contract.space import Space
 from warpshelf.core import shapes
-from warpshelf.core.files import LARGEST_INTEGER, flaw
+from warpshelf.core.files import LARGEST_INTEGER, json_flaw
 
 LISTS = ("CASES", "TIMED", "COUNTED")  # of cases; the last may be left out
 UNITS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
@@ -50,7 +50,7 @@ class Obligations:
     limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     space: Space | None = None
 
-    def applies(self, case: Case) -> list[str]:
+    def variants_for(self, case: Case) -> list[str]:
         """The variants that a case is for, in the order of VARIANTS."""
         chosen = case.get("variants", self.variants)
         return [name for name in self.variants if name in chosen]
@@ -64,7 +64,7 @@ class Problem(NamedTuple):
     mend: str
 
 
-class Malformed(Exception):
+class MalformedCases(Exception):
     """The values of cases.py are not as the contract has them."""
 
     def __init__(self, problems: list[Problem]) -> None:
@@ -72,7 +72,7 @@ class Malformed(Exception):
         self.problems = problems
 
 
-def obligations(module: ModuleType, kind: str, needs: Mapping[str, Any]) -> Obligations:
+def read_obligations(module: ModuleType, kind: str, needs: Mapping[str, Any]) -> Obligations:
     """What an imported cases.py says. Its names are known to be there, from its source.
 
     Raises:
@@ -87,8 +87,8 @@ def obligations(module: ModuleType, kind: str, needs: Mapping[str, Any]) -> Obli
             timelines=names.get("timelines"),
             grids=names.get("grids"),
         )
-    if problems := _kernel(names, needs):
-        raise Malformed(problems)
+    if problems := _kernel_problems(names, needs):
+        raise MalformedCases(problems)
     cases = (*names["CASES"], *names.get("COUNTED", ()))
     return Obligations(
         cases=tuple(_without_kills(case) for case in cases),
@@ -110,13 +110,13 @@ def _without_kills(case: Case) -> Case:
     return {key: value for key, value in case.items() if key != "kills"}
 
 
-def _kernel(names: Mapping[str, Any], needs: Mapping[str, Any]) -> list[Problem]:
+def _kernel_problems(names: Mapping[str, Any], needs: Mapping[str, Any]) -> list[Problem]:
     rows: list[Problem] = []
     lists = {name: names[name] for name in LISTS if name in names}
     for name, cases in lists.items():
-        rows.extend(_cases(name, cases))
+        rows.extend(_case_problems(name, cases))
     for name in ("VARIANTS", "PEERS"):
-        rows.extend(_functions(name, names[name]))
+        rows.extend(_function_problems(name, names[name]))
     if rows:
         return rows
     variants, peers = names["VARIANTS"], names["PEERS"]
@@ -129,35 +129,37 @@ def _kernel(names: Mapping[str, Any], needs: Mapping[str, Any]) -> list[Problem]
         rows.append(Problem("NEEDS", what, "mend it"))
     for name, cases in lists.items():
         for index, case in enumerate(cases):
-            rows.extend(_directions(f"{name}[{index}]", name, case, list(variants)))
+            rows.extend(_direction_problems(f"{name}[{index}]", name, case, list(variants)))
     return [
         *rows,
-        *_tolerance(names.get("TOLERANCE", {})),
-        *_limits(names.get("LIMITS", {})),
-        *_space(names),
+        *_tolerance_problems(names.get("TOLERANCE", {})),
+        *_limit_problems(names.get("LIMITS", {})),
+        *_space_problems(names),
     ]
 
 
-def _space(names: Mapping[str, Any]) -> list[Problem]:
-    what = spaces.problem(names["SPACE"]) if "SPACE" in names else None
+def _space_problems(names: Mapping[str, Any]) -> list[Problem]:
+    what = spaces.space_problem(names["SPACE"]) if "SPACE" in names else None
     return [Problem("SPACE", what, spaces.MEND)] if what else []
 
 
-def _cases(name: str, value: object) -> list[Problem]:
+def _case_problems(name: str, value: object) -> list[Problem]:
     mend = "make it a tuple of dicts of plain values"
     if not isinstance(value, list | tuple) or (name == "CASES" and not value):
-        return [Problem(name, f"{name} is {_short(value)}", mend)]
+        return [Problem(name, f"{name} is {_short_repr(value)}", mend)]
     for index, case in enumerate(value):
         if not isinstance(case, dict):
-            return [Problem(name, f"{name}[{index}] is {_short(case)}", mend)]
-        if what := flaw(case):
+            return [Problem(name, f"{name}[{index}] is {_short_repr(case)}", mend)]
+        if what := json_flaw(case):
             return [Problem(name, f"{name}[{index}] cannot be recorded: it {what}", mend)]
     return []
 
 
-def _functions(name: str, value: object) -> list[Problem]:
+def _function_problems(name: str, value: object) -> list[Problem]:
     if not isinstance(value, dict) or not value:
-        return [Problem(name, f"{name} is {_short(value)}", "make it a dict of name to function")]
+        return [
+            Problem(name, f"{name} is {_short_repr(value)}", "make it a dict of name to function")
+        ]
     return [
         Problem(name, f"{name}[{key!r:.80}] is no function", "give a callable")
         for key, function in value.items()
@@ -165,41 +167,43 @@ def _functions(name: str, value: object) -> list[Problem]:
     ]
 
 
-def _directions(place: str, name: str, case: Case, variants: list[str]) -> list[Problem]:
+def _direction_problems(place: str, name: str, case: Case, variants: list[str]) -> list[Problem]:
     """What a case says beside its properties: whom it is for, which mutants it rejects."""
     rows = []
     chosen = case.get("variants", [])
     if not isinstance(chosen, list | tuple) or any(item not in variants for item in chosen):
-        what = f"{place}['variants'] is {_short(chosen)}"
+        what = f"{place}['variants'] is {_short_repr(chosen)}"
         rows.append(Problem(name, what, "name variants of VARIANTS in a list"))
     kills = case.get("kills", [])
     if name == "TIMED" and "kills" in case:
         rows.append(Problem(name, f"{place} has kills", "leave it to CASES, which are verified"))
     elif not isinstance(kills, list | tuple) or not all(isinstance(one, str) for one in kills):
-        what = f"{place}['kills'] is {_short(kills)}"
+        what = f"{place}['kills'] is {_short_repr(kills)}"
         rows.append(Problem(name, what, "name mutants in a list"))
     return rows
 
 
-def _tolerance(value: object) -> list[Problem]:
+def _tolerance_problems(value: object) -> list[Problem]:
     mend = 'write TOLERANCE = {"float32": (1e-5, "why")}'
     if not isinstance(value, dict):
-        return [Problem("TOLERANCE", f"TOLERANCE is {_short(value)}", mend)]
+        return [Problem("TOLERANCE", f"TOLERANCE is {_short_repr(value)}", mend)]
     rows = []
     for key, pair in value.items():
-        good = isinstance(pair, tuple) and len(pair) == 2 and _amount(pair[0])
+        good = isinstance(pair, tuple) and len(pair) == 2 and _is_amount(pair[0])
         if not good or not isinstance(pair[1], str) or not pair[1].strip():
-            rows.append(Problem("TOLERANCE", f"TOLERANCE[{key!r:.80}] is {_short(pair)}", mend))
+            rows.append(
+                Problem("TOLERANCE", f"TOLERANCE[{key!r:.80}] is {_short_repr(pair)}", mend)
+            )
     return rows
 
 
 def _not_whole(value: object) -> str | None:
-    whole = isinstance(value, int) and _amount(value)
-    return None if whole else f"is {_short(value)}, no whole number"
+    whole = isinstance(value, int) and _is_amount(value)
+    return None if whole else f"is {_short_repr(value)}, no whole number"
 
 
 def _no_ratio(value: object) -> str | None:
-    return None if _amount(value) else f"is {_short(value)}, no number of 0 or more"
+    return None if _is_amount(value) else f"is {_short_repr(value)}, no number of 0 or more"
 
 
 LIMITS_SHAPE = {
@@ -209,12 +213,12 @@ LIMITS_SHAPE = {
 }
 
 
-def _limits(value: object) -> list[Problem]:
+def _limit_problems(value: object) -> list[Problem]:
     mend = 'write LIMITS = {"*": {"registers": 128, "spilled_bytes": 0}}'
     if not isinstance(value, dict):
-        return [Problem("LIMITS", f"LIMITS is {_short(value)}", mend)]
+        return [Problem("LIMITS", f"LIMITS is {_short_repr(value)}", mend)]
     for kernel, limits in value.items():
-        if what := shapes.problem(limits, LIMITS_SHAPE, f"LIMITS[{kernel!r:.80}]"):
+        if what := shapes.shape_problem(limits, LIMITS_SHAPE, f"LIMITS[{kernel!r:.80}]"):
             return [Problem("LIMITS", what, mend)]
     return []
 
@@ -224,10 +228,10 @@ COST_SHAPE = {"bytes?": _not_whole, "flops?": _not_whole, "unit?": UNITS}
 
 def cost_problem(cost: object) -> str | None:
     """Why what cost() returned is malformed, or None: any of `bytes`, `flops` and `unit`."""
-    return shapes.problem(cost, COST_SHAPE, "cost()")
+    return shapes.shape_problem(cost, COST_SHAPE, "cost()")
 
 
-def form(case: Case) -> tuple[tuple[str, str], ...]:
+def case_form(case: Case) -> tuple[tuple[str, str], ...]:
     """What of a case is not its size: dtype, pass, causal and the like."""
     return tuple(
         (key, str(value))
@@ -236,7 +240,7 @@ def form(case: Case) -> tuple[tuple[str, str], ...]:
     )
 
 
-def sides(case: Case) -> list[str]:
+def side_keys(case: Case) -> list[str]:
     """The keys of a case that are sides of its tensors: one letter, and a whole number."""
     return [key for key, value in case.items() if len(key) == 1 and type(value) is int]
 
@@ -244,14 +248,14 @@ def sides(case: Case) -> list[str]:
 def fact_problem(fact: object) -> str | None:
     """Why a row of facts() is malformed, or None."""
     if not isinstance(fact, dict) or set(fact) != set(FACT_KEYS):
-        return f"facts() holds {_short(fact)}, not a dict of {', '.join(FACT_KEYS)}"
+        return f"facts() holds {_short_repr(fact)}, not a dict of {', '.join(FACT_KEYS)}"
     for key in ("value", "expected", "tolerance"):
-        good = _amount if key == "tolerance" else _finite if key == "expected" else _number
+        good = _is_amount if key == "tolerance" else _is_finite if key == "expected" else _is_number
         if not good(fact[key]):
-            return f"fact {fact['name']!r:.80}: its {key} is {_short(fact[key])}"
+            return f"fact {fact['name']!r:.80}: its {key} is {_short_repr(fact[key])}"
     for key in ("name", "unit", "source"):
         if not isinstance(fact[key], str):
-            return f"fact {fact['name']!r:.80}: its {key} is {_short(fact[key])}"
+            return f"fact {fact['name']!r:.80}: its {key} is {_short_repr(fact[key])}"
     if not fact["source"].strip():
         return f"fact {fact['name']!r} names no source"
     return None
@@ -268,20 +272,20 @@ def fact_holds(fact: dict[str, Any]) -> bool:
     return bool(abs(value - expected) <= tolerance * (abs(expected) if expected else 1.0))
 
 
-def _number(value: object) -> bool:
+def _is_number(value: object) -> bool:
     """A float, or an integer that a record can hold."""
     if isinstance(value, float):
         return True
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < LARGEST_INTEGER
 
 
-def _finite(value: object) -> bool:
-    return isinstance(value, int | float) and _number(value) and math.isfinite(value)
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and _is_number(value) and math.isfinite(value)
 
 
-def _amount(value: object) -> bool:
-    return isinstance(value, int | float) and _finite(value) and value >= 0
+def _is_amount(value: object) -> bool:
+    return isinstance(value, int | float) and _is_finite(value) and value >= 0
 
 
-def _short(value: object) -> str:
+def _short_repr(value: object) -> str:
     return f"{value!r:.80}"

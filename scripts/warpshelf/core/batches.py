@@ -34,18 +34,18 @@ class Batch:
         Raises:
             OSError: one of them cannot be made; then none is.
         """
-        changes = {path: data for path, data in self._texts.items() if _read(path) != data}
+        changes = {path: data for path, data in self._texts.items() if _read_or_none(path) != data}
         staged: dict[Path, Path] = {}
         kept: dict[Path, Path] = {}
         folders: list[Path] = []
         try:
             for path, data in changes.items():
                 if data is not None:
-                    _make(path.parent, folders)
-                    staged[path] = _beside(path, data)
+                    _make_folders(path.parent, folders)
+                    staged[path] = _write_beside(path, data)
             for path in changes:
                 if path.is_file():
-                    kept[path] = _second(path)
+                    kept[path] = _link_beside(path)
             for path, data in changes.items():
                 if data is None:
                     path.unlink(missing_ok=True)
@@ -61,23 +61,23 @@ class Batch:
                         os.replace(kept[path], path)
                     else:
                         path.unlink(missing_ok=True)
-            _clear([*staged.values(), *kept.values()])
+            _remove_files([*staged.values(), *kept.values()])
             for folder in reversed(folders):
                 with contextlib.suppress(OSError):
                     folder.rmdir()
             raise
-        _clear(kept.values())
+        _remove_files(kept.values())
         return [path for path, data in changes.items() if data is not None]
 
 
-def _read(path: Path) -> bytes | None:
+def _read_or_none(path: Path) -> bytes | None:
     try:
         return path.read_bytes()
     except OSError:
         return None
 
 
-def _make(folder: Path, made: list[Path]) -> None:
+def _make_folders(folder: Path, made: list[Path]) -> None:
     """Make a folder and those above it, and tell `made` which were not there."""
     missing: list[Path] = []
     while not folder.exists():
@@ -88,7 +88,7 @@ def _make(folder: Path, made: list[Path]) -> None:
         made.append(one)
 
 
-def _beside(path: Path, data: bytes) -> Path:
+def _write_beside(path: Path, data: bytes) -> Path:
     """A file next to `path` that holds `data`, for good; it goes where that fails."""
     handle, name = tempfile.mkstemp(prefix=".", suffix=f".{path.name}", dir=path.parent)
     try:
@@ -103,7 +103,7 @@ def _beside(path: Path, data: bytes) -> Path:
     return Path(name)
 
 
-def _second(path: Path) -> Path:
+def _link_beside(path: Path) -> Path:
     """Another name of a file, under which it stays when `path` is replaced; or a copy of it."""
     handle, name = tempfile.mkstemp(prefix=".", suffix=f".{path.name}", dir=path.parent)
     os.close(handle)
@@ -120,7 +120,7 @@ def _second(path: Path) -> Path:
     return second
 
 
-def _clear(paths: Iterable[Path]) -> None:
+def _remove_files(paths: Iterable[Path]) -> None:
     for path in paths:
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)

@@ -16,7 +16,7 @@ MEMORY = re.compile(r"(\d+) ?GB", re.IGNORECASE)
 COUNT = re.compile(r"\s*(\d+) ?[x×*] ?(?=\D)")
 
 
-class Kind(NamedTuple):
+class DeviceKind(NamedTuple):
     """A device: its model, its form (SXM, PCIe, NVL) and its memory in GB, as far as named."""
 
     model: str
@@ -24,7 +24,7 @@ class Kind(NamedTuple):
     memory: int | None
 
 
-def kind(name: str) -> Kind | None:
+def parse_device(name: str) -> DeviceKind | None:
     """What one device of `name` is; None where no model is named, or several devices are."""
     if (several := COUNT.match(name)) and int(several[1]) != 1:
         return None
@@ -33,10 +33,12 @@ def kind(name: str) -> Kind | None:
     if not models:
         return None
     memory = MEMORY.search(plain)
-    return Kind(models[0].upper(), _form(plain.upper()), int(memory[1]) if memory else None)
+    return DeviceKind(
+        models[0].upper(), _form_factor(plain.upper()), int(memory[1]) if memory else None
+    )
 
 
-def _form(name: str) -> str | None:
+def _form_factor(name: str) -> str | None:
     if "PCIE" in name or "PCI-E" in name:
         return "PCIe"
     if re.search(r"\bNVL\b", name):
@@ -45,9 +47,9 @@ def _form(name: str) -> str | None:
     return "SXM" if "SXM" in name or re.search(r"\bH100\b.*\bHBM3\b", name) else None
 
 
-def alike(one: str, other: str) -> bool:
+def same_device(one: str, other: str) -> bool:
     """Whether two names may mean the same kind of device."""
-    first, second = kind(one), kind(other)
+    first, second = parse_device(one), parse_device(other)
     if first is None or second is None or first.model != second.model:
         return False
     pairs = ((first.form, second.form), (first.memory, second.memory))
@@ -66,7 +68,7 @@ MOST_BYTES_PER_SECOND = 8.2e12  # of a B300
 PART = re.compile(r"\bMIG\b|\bGRID\b|-\d+[ABCQ]\b")
 
 
-class Chip(NamedTuple):
+class ChipSpec(NamedTuple):
     """A model: its SM version, the most SMs, memory in GiB from least to most, bytes a second."""
 
     sm: int
@@ -79,35 +81,35 @@ class Chip(NamedTuple):
 # From NVIDIA's data sheets. One name stands for several boards: an H100 for SXM, PCIe and NVL; the
 # figures are those of the largest, and the least memory that of the smallest as a driver counts it.
 CHIPS = {
-    "P100": Chip(60, 56, 11, 16, 7.32e11),
-    "V100": Chip(70, 80, 15, 32, 1.134e12),
-    "T4": Chip(75, 40, 14, 16, 3.2e11),
-    "A100": Chip(80, 108, 38, 80, 2.039e12),
-    "A800": Chip(80, 108, 38, 80, 2.039e12),
-    "A30": Chip(80, 56, 22, 24, 9.33e11),
-    "A10": Chip(86, 72, 21, 24, 6.0e11),
-    "A10G": Chip(86, 80, 21, 24, 6.0e11),
-    "A40": Chip(86, 84, 43, 48, 6.96e11),
-    "A6000": Chip(86, 84, 43, 48, 7.68e11),
-    "3090": Chip(86, 84, 22, 24, 1.008e12),
-    "L4": Chip(89, 60, 21, 24, 3.0e11),
-    "L40": Chip(89, 142, 43, 48, 8.64e11),
-    "L40S": Chip(89, 142, 43, 48, 8.64e11),
-    "4090": Chip(89, 128, 15, 24, 1.008e12),
-    "H20": Chip(90, 132, 92, 144, 4.8e12),
-    "H100": Chip(90, 132, 62, 96, 3.9e12),
-    "H800": Chip(90, 132, 78, 96, 3.9e12),
-    "H200": Chip(90, 132, 135, 144, 4.8e12),
-    "GH200": Chip(90, 132, 92, 144, 4.9e12),
-    "B200": Chip(100, 160, 172, 192, 8.0e12),
-    "GB200": Chip(100, 160, 180, 192, 8.0e12),
-    "B300": Chip(103, 160, 255, 288, 8.0e12),
-    "GB300": Chip(103, 160, 255, 288, 8.0e12),
-    "5090": Chip(120, 170, 22, 32, 1.792e12),
+    "P100": ChipSpec(60, 56, 11, 16, 7.32e11),
+    "V100": ChipSpec(70, 80, 15, 32, 1.134e12),
+    "T4": ChipSpec(75, 40, 14, 16, 3.2e11),
+    "A100": ChipSpec(80, 108, 38, 80, 2.039e12),
+    "A800": ChipSpec(80, 108, 38, 80, 2.039e12),
+    "A30": ChipSpec(80, 56, 22, 24, 9.33e11),
+    "A10": ChipSpec(86, 72, 21, 24, 6.0e11),
+    "A10G": ChipSpec(86, 80, 21, 24, 6.0e11),
+    "A40": ChipSpec(86, 84, 43, 48, 6.96e11),
+    "A6000": ChipSpec(86, 84, 43, 48, 7.68e11),
+    "3090": ChipSpec(86, 84, 22, 24, 1.008e12),
+    "L4": ChipSpec(89, 60, 21, 24, 3.0e11),
+    "L40": ChipSpec(89, 142, 43, 48, 8.64e11),
+    "L40S": ChipSpec(89, 142, 43, 48, 8.64e11),
+    "4090": ChipSpec(89, 128, 15, 24, 1.008e12),
+    "H20": ChipSpec(90, 132, 92, 144, 4.8e12),
+    "H100": ChipSpec(90, 132, 62, 96, 3.9e12),
+    "H800": ChipSpec(90, 132, 78, 96, 3.9e12),
+    "H200": ChipSpec(90, 132, 135, 144, 4.8e12),
+    "GH200": ChipSpec(90, 132, 92, 144, 4.9e12),
+    "B200": ChipSpec(100, 160, 172, 192, 8.0e12),
+    "GB200": ChipSpec(100, 160, 180, 192, 8.0e12),
+    "B300": ChipSpec(103, 160, 255, 288, 8.0e12),
+    "GB300": ChipSpec(103, 160, 255, 288, 8.0e12),
+    "5090": ChipSpec(120, 170, 22, 32, 1.792e12),
 }
 
 
-def chip(device: str) -> Chip | None:
+def find_chip(device: str) -> ChipSpec | None:
     """What is known of a device by its name; None where its model is not listed."""
-    found = kind(device)
+    found = parse_device(device)
     return CHIPS.get(found.model) if found else None

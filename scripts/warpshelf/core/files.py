@@ -47,12 +47,12 @@ def write_atomically(path: Path, text: str | bytes, *, durable: bool = True) -> 
     return True
 
 
-def dump(value: object) -> str:
+def dump_json(value: object) -> str:
     """JSON with sorted keys, one item a line, so that a difference shows as one."""
     return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def laid(value: object) -> str:
+def pretty_json(value: object) -> str:
     """JSON as a person reads it and a difference shows it: what stands in a list, a line each.
 
     Each key of `value` has a line of its own, and so has each item of a list of objects or lists,
@@ -60,29 +60,32 @@ def laid(value: object) -> str:
     order that they have.
     """
     if not isinstance(value, dict) or not value:
-        return _short(value) + "\n"
-    rows = [f"{json.dumps(key)}: {_laid(one, 1)}" for key, one in value.items()]
+        return _compact_json(value) + "\n"
+    rows = [f"{json.dumps(key)}: {_pretty_value(one, 1)}" for key, one in value.items()]
     return "{" + ",\n ".join(rows) + "}\n"
 
 
-def _laid(value: object, depth: int) -> str:
-    if isinstance(value, dict) and any(map(_broken, value.values())):
+def _pretty_value(value: object, depth: int) -> str:
+    if isinstance(value, dict) and any(map(_spans_lines, value.values())):
         text = ""
         for key, one in value.items():
-            text += f"{json.dumps(key, ensure_ascii=False)}: {_laid(one, depth)}"
-            text += f",\n{' ' * depth}" if _broken(one) else ", "
+            text += f"{json.dumps(key, ensure_ascii=False)}: {_pretty_value(one, depth)}"
+            text += f",\n{' ' * depth}" if _spans_lines(one) else ", "
         return "{" + text.rstrip(", \n") + "}"
-    if isinstance(value, list | tuple) and _broken(value):
+    if isinstance(value, list | tuple) and _spans_lines(value):
         # What stands in a list of lists is not broken again: a row of a table is a line.
-        rows = [_short(one) if isinstance(one, list) else _laid(one, depth + 1) for one in value]
+        rows = [
+            _compact_json(one) if isinstance(one, list) else _pretty_value(one, depth + 1)
+            for one in value
+        ]
         between = f"\n{' ' * (depth + 1)}"
         return f"[{between}" + f",{between}".join(rows) + "]"
-    return _short(value)
+    return _compact_json(value)
 
 
-def _broken(value: object) -> bool:
+def _spans_lines(value: object) -> bool:
     if isinstance(value, dict):
-        return any(map(_broken, value.values()))
+        return any(map(_spans_lines, value.values()))
     if not isinstance(value, list | tuple) or not value:
         return False
     if isinstance(value[0], str):
@@ -90,30 +93,30 @@ def _broken(value: object) -> bool:
     return isinstance(value[0], dict | list | tuple)
 
 
-def _short(value: object) -> str:
+def _compact_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
-def packed(value: object) -> bytes:
+def pack_json(value: object) -> bytes:
     """`value` as JSON, compressed: the same bytes at every time and on every machine."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return lzma.compress(text.encode("utf-8"), lzma.FORMAT_XZ, lzma.CHECK_CRC32, filters=XZ)
 
 
-def unpacked(data: bytes) -> object:
-    """What `packed` was given.
+def unpack_json(data: bytes) -> object:
+    """What `pack_json` was given.
 
     Raises:
         ValueError: these are no such bytes, or they hold more than LARGEST_PACKED.
     """
     try:
-        return json.loads(_decompressed(data))
+        return json.loads(_decompress_xz(data))
     except RecursionError:
         raise ValueError("nests too deep") from None
 
 
 @lru_cache(maxsize=4)  # what is asked of one file is mostly asked several times in a row
-def _decompressed(data: bytes) -> bytes:
+def _decompress_xz(data: bytes) -> bytes:
     try:
         reader = lzma.LZMADecompressor(lzma.FORMAT_XZ)
         text = reader.decompress(data, LARGEST_PACKED)
@@ -124,7 +127,7 @@ def _decompressed(data: bytes) -> bytes:
     return text
 
 
-def sections(path: Path) -> dict[str, Any]:
+def read_sections(path: Path) -> dict[str, Any]:
     """The parts of a packed file by name; none where there is no file.
 
     Raises:
@@ -134,28 +137,28 @@ def sections(path: Path) -> dict[str, Any]:
         return {}
     if path.stat().st_size > LARGEST_PACKED:
         raise ValueError(f"is larger than {LARGEST_PACKED} bytes")
-    value = unpacked(path.read_bytes())
+    value = unpack_json(path.read_bytes())
     if not isinstance(value, dict):
         raise ValueError("holds no object")
     return value
 
 
-def with_section(path: Path, name: str, value: object) -> bytes | None:
+def replace_section(path: Path, name: str, value: object) -> bytes | None:
     """A packed file with a part replaced, or without it where `value` is empty; None: it goes.
 
     The other parts stay as they are; of a damaged file there are none.
     """
     try:
-        known = sections(path)
+        known = read_sections(path)
     except (OSError, ValueError):
         known = {}
     known.pop(name, None)
     parts = {**known, name: value} if value else known
-    return packed(dict(sorted(parts.items()))) if parts else None
+    return pack_json(dict(sorted(parts.items()))) if parts else None
 
 
-def flaw(value: object) -> str | None:
-    """Why `dump` could not write `value`, or not so that it comes back the same; None where it can.
+def json_flaw(value: object) -> str | None:
+    """Why `dump_json` could not write `value`, or not so that it comes back the same; None where it can.
 
     Tuples count as lists. The walk keeps its own stack, so that no nesting exhausts Python's.
     """
@@ -169,7 +172,7 @@ def flaw(value: object) -> str | None:
             if not all(isinstance(key, str) for key in item):
                 return "has a key that is no string"
         elif isinstance(item, list | tuple):
-            if not (depth < DEEPEST and _plain(item)):
+            if not (depth < DEEPEST and _is_plain(item)):
                 pending.extend((inner, depth + 1) for inner in item)
         elif isinstance(item, str):
             try:
@@ -187,7 +190,7 @@ def flaw(value: object) -> str | None:
     return None
 
 
-def _plain(items: Sequence[object]) -> bool:
+def _is_plain(items: Sequence[object]) -> bool:
     """Whether these are integers, None or texts without a flaw, seen without a walk."""
     kinds = set(map(type, items))
     if kinds == {str}:

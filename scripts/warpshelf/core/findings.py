@@ -9,7 +9,7 @@ from functools import total_ordering
 LONGEST = 1000  # characters that one line shows of what is wrong, and of its mend
 
 
-def visible(text: str, longest: int = LONGEST) -> str:
+def printable_line(text: str, longest: int = LONGEST) -> str:
     """`text` on one line, at most `longest` characters of it.
 
     Line breaks, terminal escapes, direction marks, odd spaces and surrogates are spelled out:
@@ -22,7 +22,7 @@ def visible(text: str, longest: int = LONGEST) -> str:
     )
 
 
-def install(extra: str) -> str:
+def install_hint(extra: str) -> str:
     """The mend where a library lacks: how to install the extra of pyproject.toml that has it."""
     return f"install the extra: `.venv/bin/pip install -c constraints.txt -e '.[{extra}]'`"
 
@@ -43,12 +43,14 @@ class Finding:
 
     def __str__(self) -> str:
         place = self.path if self.line is None else f"{self.path}:{self.line}"
-        return visible(f"{place}: {self.what}") + (f"; {visible(self.mend)}" if self.mend else "")
+        return printable_line(f"{place}: {self.what}") + (
+            f"; {printable_line(self.mend)}" if self.mend else ""
+        )
 
     def __lt__(self, other: Finding) -> bool:
-        return self._key() < other._key()
+        return self._sort_key() < other._sort_key()
 
-    def _key(self) -> tuple[str, int, str, str]:
+    def _sort_key(self) -> tuple[str, int, str, str]:
         return self.path, self.line or 0, self.what, self.mend
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 PATIENCE = 120.0  # seconds; the whole history of a large checkout takes a few
 
 
-def ask(root: Path, *words: str, given: bytes = b"") -> bytes | None:
+def run_git(root: Path, *words: str, given: bytes = b"") -> bytes | None:
     """What `git words` prints in `root`, handed `given` on its input; None where it fails.
 
     So it does where git is not installed, where it knows nothing of `root`, and where it hangs.
@@ -26,7 +26,7 @@ def ask(root: Path, *words: str, given: bytes = b"") -> bytes | None:
     return done.stdout
 
 
-def line(root: Path, *words: str) -> str | None:
+def git_line(root: Path, *words: str) -> str | None:
     """The same as text, without the space around it."""
-    answer = ask(root, *words)
+    answer = run_git(root, *words)
     return None if answer is None else answer.decode("utf-8", "replace").strip()

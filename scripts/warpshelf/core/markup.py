@@ -33,45 +33,45 @@ ENTITIES = {ord(character): f"&#{ord(character)};" for character in string.punct
 CLASS = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 
-def plain(text: str) -> str:
+def plain_text(text: str) -> str:
     r"""`text` without escape sequences and unseen characters; every line break is `\n`."""
     return UNSEEN.sub("", BREAKS.sub("\n", ANSI.sub("", text)))
 
 
-def escape(text: str, *, keep_newlines: bool = False) -> str:
+def escape_markdown(text: str, *, keep_newlines: bool = False) -> str:
     r"""Markdown and HTML that show exactly `plain(text)`, on one line.
 
     Every ASCII punctuation character becomes a numeric entity. Line breaks and tabs become spaces,
     and the text's ends are stripped, unless `keep_newlines`, which leaves `\n` and tabs in place:
-    meant for text inside `<pre>`, where `preformatted` is the better choice.
+    meant for text inside `<pre>`, where `preformatted_block` is the better choice.
     """
-    shown = plain(text)
+    shown = plain_text(text)
     if not keep_newlines:
         shown = " ".join(shown.replace("\t", " ").split("\n")).strip()
     return shown.translate(ENTITIES)
 
 
-def prose(text: str) -> str:
+def escape_prose(text: str) -> str:
     """`escape(text)`, where what stands between two backticks on one line is shown as code."""
-    return re.sub(r"&#96;(.+?)&#96;", r"<code>\1</code>", escape(text))
+    return re.sub(r"&#96;(.+?)&#96;", r"<code>\1</code>", escape_markdown(text))
 
 
-def attribute(text: str) -> str:
+def quote_attribute(text: str) -> str:
     """`text` as the value of an HTML attribute, in double quotes: `title={attribute(x)}`.
 
     Not for an element that itself has the attribute `markdown`: Python-Markdown reads and rewrites
     those, and a text such as `&#60;` would come out as `<` (still inside its quotes).
     """
-    return f'"{escape(text)}"'
+    return f'"{escape_markdown(text)}"'
 
 
-def href(url: str) -> str:
-    """`url` as the value of an `href` attribute, in double quotes.
+def quote_href(url: str) -> str:
+    """`url` as the value of an `quote_href` attribute, in double quotes.
 
     Raises ValueError for anything but an absolute http or https URL without spaces, control
     characters or a user name.
     """
-    if not re.fullmatch(r"[!-~\u00a1-\U0010ffff]+", url) or plain(url) != url or "\\" in url:
+    if not re.fullmatch(r"[!-~\u00a1-\U0010ffff]+", url) or plain_text(url) != url or "\\" in url:
         raise ValueError(f"the URL {url!r} holds a space, a backslash or a control character")
     try:
         parts = urlsplit(url)
@@ -83,10 +83,10 @@ def href(url: str) -> str:
         raise ValueError(f"the URL {url!r} does not start with https:// and a host")
     if user is not None:
         raise ValueError(f"the URL {url!r} names a user before the host")
-    return f'"{escape(url)}"'
+    return f'"{escape_markdown(url)}"'
 
 
-def preformatted(text: str, classes: Sequence[str] = ()) -> str:
+def preformatted_block(text: str, classes: Sequence[str] = ()) -> str:
     r"""An HTML block `<pre class="…"><code>…</code></pre>` showing exactly `plain(text)`.
 
     The block is a single line: line breaks go out as `&#10;` and tabs as `&#9;`, so a blank line
@@ -98,7 +98,7 @@ def preformatted(text: str, classes: Sequence[str] = ()) -> str:
         if not CLASS.fullmatch(name):
             raise ValueError(f"the class {name!r} is not a plain name such as ws-output")
     attributes = f' class="{" ".join(classes)}"' if classes else ""
-    shown = plain(text).translate(ENTITIES)
+    shown = plain_text(text).translate(ENTITIES)
     # Runs of spaces would survive inside <pre>, but a parser that re-wraps text must not see them.
     shown = shown.replace("\n", "&#10;").replace("\t", "&#9;")
     # The HTML parser drops a line break right after <pre>; <code> stands between, so none is lost.
@@ -114,13 +114,13 @@ UNSEARCHED = re.compile(
 )
 
 
-def passed_on(text: str) -> str:
+def mark_unread(text: str) -> str:
     """Markdown whose tables and pictures that no search reads are marked to be passed on unread."""
     return UNSEARCHED.sub(lambda found: found[0].join(MARKS), text)
 
 
-def unmarked(text: str) -> str:
-    """The text before `passed_on`."""
+def remove_marks(text: str) -> str:
+    """The text before `mark_unread`."""
     for mark in MARKS:
         text = text.replace(mark, "")
     return text

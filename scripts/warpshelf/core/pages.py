@@ -32,7 +32,7 @@ class Page:
         said = self.meta.get("description")
         return " ".join(said.split()) if isinstance(said, str) else ""
 
-    def line_of(self, found: Callable[[str], bool]) -> int | None:
+    def find_line(self, found: Callable[[str], bool]) -> int | None:
         """The first line, from 1, for which `found` is true."""
         for number, line in enumerate(self.text.splitlines(), 1):
             if found(line):
@@ -40,7 +40,7 @@ class Page:
         return None
 
 
-def load(project: Project) -> tuple[dict[str, Page], list[Finding]]:
+def load_pages(project: Project) -> tuple[dict[str, Page], list[Finding]]:
     """Every page by its `where`, and what cannot be read of their front matter."""
     pages: dict[str, Page] = {}
     findings: list[Finding] = []
@@ -48,7 +48,7 @@ def load(project: Project) -> tuple[dict[str, Page], list[Finding]]:
         inside = file.relative_to(project.docs)
         if not file.is_file() or any(name.startswith(".") for name in inside.parts):
             continue  # MkDocs passes over hidden files as well
-        path = project.relative(file)
+        path = project.relative_path(file)
         where = inside.with_suffix("").as_posix()
         text = file.read_text(encoding="utf-8", errors="replace")
         meta: Any = {}
@@ -72,7 +72,7 @@ WRITTEN = re.compile(r"<[a-z][^<>]*?\sid=\"(?P<id>[^\"]+)\"")
 LINKED = re.compile(r"\[(?P<text>[^\]]*)\]\([^)]*\)")
 
 
-def anchors(text: str) -> set[str]:
+def page_anchors(text: str) -> set[str]:
     """The places within the page whose Markdown is `text` that a link may name.
 
     They are the headings as Python-Markdown's table of contents names them, and every id that is
@@ -87,7 +87,7 @@ def anchors(text: str) -> set[str]:
             if named := NAMED.search(listed["list"]):
                 found.add(named["id"])
                 continue
-        name = slug(LINKED.sub(r"\g<text>", heading))
+        name = heading_slug(LINKED.sub(r"\g<text>", heading))
         number = 0
         while name and (unique := f"{name}_{number}" if number else name) in found:
             number += 1
@@ -96,7 +96,7 @@ def anchors(text: str) -> set[str]:
     return found
 
 
-def slug(text: str) -> str:
+def heading_slug(text: str) -> str:
     """`text` as Python-Markdown makes an anchor of it: `Bytes in flight` -> `bytes-in-flight`."""
     ascii_only = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode("ascii")
     kept = re.sub(r"[^\w\s-]", "", ascii_only).strip().lower()

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 from warpshelf.core import markup
 
 
-def address(page: str) -> str:
+def page_address(page: str) -> str:
     """The address of a page below the site's own: `kernels/softmax.md` -> `kernels/softmax/`."""
     stem = page.removesuffix(".md")
     folder, _, name = stem.rpartition("/")
@@ -28,7 +28,7 @@ def whole_address(where: str, site: str) -> str:
 
     `site` is that of the site itself.
     """
-    return f"{site.rstrip('/')}/{address(f'{where}.md')}"
+    return f"{site.rstrip('/')}/{page_address(f'{where}.md')}"
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ class OnPage:
     inner: str = ""  # the same for what holds paragraphs
     heading: str = "h3"  # each entry is a section of its own, which the search finds
 
-    def text(self, text: str) -> str:
+    def escape_text(self, text: str) -> str:
         """HTML that shows `text`, on one line; also for a value in double quotes."""
-        shown = markup.plain(text)
+        shown = markup.plain_text(text)
         return html.escape(" ".join(shown.replace("\t", " ").split("\n")).strip())
 
-    def to(self, target: str) -> str:
+    def relative_link(self, target: str) -> str:
         """The relative link to a docs-absolute one: `/models/roofline.md#reading-roofline`.
 
         What is no page, such as `/exports/all.bib`, is linked as the file it is.
@@ -56,14 +56,15 @@ class OnPage:
         anchor = f"#{parts.fragment}" if parts.fragment else ""
         if path == self.page and anchor and not query:
             return anchor
-        goal = address(path) if path.endswith(".md") else quote(path)
-        way = posixpath.relpath(f"/{goal}", f"/{address(self.page)}")
+        goal = page_address(path) if path.endswith(".md") else quote(path)
+        way = posixpath.relpath(f"/{goal}", f"/{page_address(self.page)}")
         return way + ("/" if not goal or goal.endswith("/") else "") + query + anchor
 
     def link(self, shown: str, target: str, named: str = "") -> str:
         """A link to the docs-absolute `target` around `shown`, with the class `named`."""
         css = f' class="{named}"' if named else ""
-        return f'<a{css} href="{self.text(self.to(target))}">{self.text(shown)}</a>'
+        href = self.escape_text(self.relative_link(target))
+        return f'<a{css} href="{href}">{self.escape_text(shown)}</a>'
 
 
 @dataclass(frozen=True)
@@ -74,20 +75,20 @@ class Anywhere:
     inner: str = ' markdown="block"'
     heading: str = "p"  # no line of the page's table of contents
 
-    def text(self, text: str) -> str:
+    def escape_text(self, text: str) -> str:
         """Markdown and HTML that show `text`, on one line; also for a value in double quotes."""
-        return markup.escape(text)
+        return markup.escape_markdown(text)
 
     def link(self, shown: str, target: str, named: str = "") -> str:
         """A link to the docs-absolute `target` around `shown`, with the class `named`."""
         css = f"{{ .{named} }}" if named else ""
-        return f"[{self.text(shown)}]({target}){css}"
+        return f"[{self.escape_text(shown)}]({target}){css}"
 
 
 Place = OnPage | Anywhere
 
 
-def out(place: Place, shown: str, url: str, more: str = "") -> str:
+def external_link(place: Place, shown: str, url: str, more: str = "") -> str:
     """A link off the site. Raises ValueError for what is no web address: see `markup.href`."""
-    markup.href(url)
-    return f'<a href="{place.text(url)}"{more}>{place.text(shown)}</a>'
+    markup.quote_href(url)
+    return f'<a href="{place.escape_text(url)}"{more}>{place.escape_text(shown)}</a>'

@@ -69,7 +69,7 @@ class Project:
         """What a run that repeats what is current has done so far; never committed."""
         return self.root / ".shelf" / "repeated.json"
 
-    def relative(self, path: Path) -> str:
+    def relative_path(self, path: Path) -> str:
         """`path` as people write it: relative to the root, with forward slashes."""
         try:
             return path.relative_to(self.root).as_posix()
@@ -77,7 +77,7 @@ class Project:
             return path.as_posix()
 
 
-def find(start: Path | None = None) -> Project:
+def find_project(start: Path | None = None) -> Project:
     """Return the project around `start` (the working directory unless told).
 
     Outside any checkout, the one that holds this file serves.

@@ -22,7 +22,7 @@ Shape = Any  # as above; a recursive alias would say no more
 NUMBER = (int, float)
 
 
-def problem(value: object, shape: Shape, place: str) -> str | None:
+def shape_problem(value: object, shape: Shape, place: str) -> str | None:
     """The first thing in `value` that is not as `shape` has it, said with its place; None if none.
 
     Floats must be finite and integers within what `core.files.dump` writes.
@@ -32,10 +32,12 @@ def problem(value: object, shape: Shape, place: str) -> str | None:
     if isinstance(shape, list):
         if not isinstance(value, list):
             return f"{place} is no list"
-        if shape[0] in (int, str) and _plain(value, shape[0]):  # a view has long lists of these
+        if shape[0] in (int, str) and _is_uniform(
+            value, shape[0]
+        ):  # a view has long lists of these
             return None
         for index, item in enumerate(value):
-            if found := problem(item, shape[0], f"{place}[{index}]"):
+            if found := shape_problem(item, shape[0], f"{place}[{index}]"):
                 return found
         return None
     if isinstance(shape, re.Pattern):
@@ -50,20 +52,20 @@ def problem(value: object, shape: Shape, place: str) -> str | None:
     return _problem_in_value(value, shape if isinstance(shape, tuple) else (shape,), place)
 
 
-def ordered(value: object, shape: Shape) -> Any:
+def order_keys(value: object, shape: Shape) -> Any:
     """A value that is as `shape` has it, its keys in the order of the shape; others sorted."""
     if isinstance(shape, list) and isinstance(value, list):
-        return [ordered(item, shape[0]) for item in value]
+        return [order_keys(item, shape[0]) for item in value]
     if not isinstance(value, dict):
         return value
     if not isinstance(shape, dict) or "*" in shape:
         inner = shape["*"] if isinstance(shape, dict) else object
-        return {key: ordered(value[key], inner) for key in sorted(value)}
+        return {key: order_keys(value[key], inner) for key in sorted(value)}
     names = {key.rstrip("?"): inner for key, inner in shape.items()}
-    return {key: ordered(value[key], inner) for key, inner in names.items() if key in value}
+    return {key: order_keys(value[key], inner) for key, inner in names.items() if key in value}
 
 
-def _plain(values: list[Any], kind: type) -> bool:
+def _is_uniform(values: list[Any], kind: type) -> bool:
     """Whether all are of one type and within what is written, told in one go."""
     if not {*map(type, values)} <= {kind}:
         return False
@@ -87,7 +89,7 @@ def _problem_in_dict(value: object, shape: dict[str, Shape], place: str) -> str 
         return f"{place} is no object"
     if "*" in shape:
         pairs = ((item, shape["*"], f"{place}.{key}") for key, item in value.items())
-        return next((found for pair in pairs if (found := problem(*pair))), None)
+        return next((found for pair in pairs if (found := shape_problem(*pair))), None)
     names = {key.rstrip("?") for key in shape}
     if unknown := sorted(value.keys() - names, key=str):
         return f"{place} has the unknown key {unknown[0]!r:.60}"
@@ -96,6 +98,6 @@ def _problem_in_dict(value: object, shape: dict[str, Shape], place: str) -> str 
         if name not in value:
             if key == name:
                 return f"{place} lacks {name!r}"
-        elif found := problem(value[name], inner, f"{place}.{name}"):
+        elif found := shape_problem(value[name], inner, f"{place}.{name}"):
             return found
     return None

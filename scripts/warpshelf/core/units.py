@@ -17,7 +17,7 @@ SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
 MONTHS = "JanFebMarAprMayJunJulAugSepOctNovDec"
 
 
-def finite(value: object) -> float | None:
+def finite_float(value: object) -> float | None:
     """`value` as a float, or None where it is no finite number (a bool is none)."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -28,60 +28,60 @@ def finite(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def divided(above: object, below: object) -> float | None:
+def safe_divide(above: object, below: object) -> float | None:
     """`above / below`, or None where either is unknown, `below` is 0 or the quotient overflows."""
-    top, bottom = finite(above), finite(below)
+    top, bottom = finite_float(above), finite_float(below)
     if top is None or not bottom:
         return None
-    return finite(top / bottom)
+    return finite_float(top / bottom)
 
 
-def _rounded(value: float, digits: int) -> Decimal:
+def _round_digits(value: float, digits: int) -> Decimal:
     return Decimal(f"{value:.{digits - 1}e}")
 
 
-def _exponent(value: Decimal) -> int:
+def _decimal_exponent(value: Decimal) -> int:
     return value.adjusted() if value else 0
 
 
-def significant(value: object, digits: int = 3) -> str:
+def format_significant(value: object, digits: int = 3) -> str:
     """`value` to `digits` significant digits: `1.50`, `0.0123`, `1230`, `1.23e-8`; 0 is `0`."""
-    number = finite(value)
+    number = finite_float(value)
     if number is None:
         return UNKNOWN
     if number == 0:
         return "0"
-    rounded = _rounded(number, digits)
-    if -4 <= _exponent(rounded) < 6:
+    rounded = _round_digits(number, digits)
+    if -4 <= _decimal_exponent(rounded) < 6:
         return format(rounded, "f")
-    return _scientific(number, digits)
+    return _format_scientific(number, digits)
 
 
-def _scientific(number: float, digits: int) -> str:
+def _format_scientific(number: float, digits: int) -> str:
     mantissa, exponent = f"{number:.{digits - 1}e}".split("e")
     return f"{mantissa}e{int(exponent)}"
 
 
-def _scaled(value: object, scale: tuple[tuple[str, int], ...]) -> tuple[str, str]:
+def _scale_value(value: object, scale: tuple[tuple[str, int], ...]) -> tuple[str, str]:
     """The digits of `value` and the first unit of `scale` (large to small) that it reaches."""
-    number = finite(value)
+    number = finite_float(value)
     if number is None:
         return UNKNOWN, ""
     if number == 0:
         return "0", scale[-1][0] if scale[-1][1] == 0 else scale[0][0]
     # Round first: 999.96 µs is 1.00 ms, not 1000 µs.
-    exponent = _exponent(_rounded(number, 3))
+    exponent = _decimal_exponent(_round_digits(number, 3))
     unit, power = next((item for item in scale if exponent >= item[1]), scale[-1])
-    return significant(float(Decimal(number).scaleb(-power))), unit
+    return format_significant(float(Decimal(number).scaleb(-power))), unit
 
 
-def seconds(value: object) -> str:
+def format_seconds(value: object) -> str:
     """A time in seconds as `12.0 µs`."""
-    digits, unit = _scaled(value, TIMES)
+    digits, unit = _scale_value(value, TIMES)
     return f"{digits} {unit}".rstrip()
 
 
-def duration(value: float) -> str:
+def format_duration(value: float) -> str:
     """A time to wait for, as coarse as one knows it: `5 s`, `40 s`, `14 min`, `2 h 10 min`."""
     if value < 57.5:
         return f"{max(5, 5 * round(value / 5))} s"
@@ -92,15 +92,15 @@ def duration(value: float) -> str:
     return f"{hours} h {rest} min" if rest else f"{hours} h"
 
 
-def rate(value: object, unit: str) -> str:
+def format_rate(value: object, unit: str) -> str:
     """A rate in `unit` ("B/s" or "FLOP/s") as `2.81 TB/s`."""
-    digits, prefix = _scaled(value, PREFIXES)
+    digits, prefix = _scale_value(value, PREFIXES)
     return digits if digits == UNKNOWN else f"{digits} {prefix}{unit}"
 
 
-def size(value: object) -> str:
+def format_bytes(value: object) -> str:
     """A number of bytes as `512 B`, `48 KiB`, `79.6 GiB`."""
-    number = finite(value)
+    number = finite_float(value)
     if number is None:
         return UNKNOWN
     power = 0
@@ -108,94 +108,96 @@ def size(value: object) -> str:
         number /= 1024
         power += 1
     whole = number.is_integer() and abs(number) < 1024
-    return f"{integer(int(number)) if whole else significant(number)} {SIZES[power]}"
+    return f"{format_integer(int(number)) if whole else format_significant(number)} {SIZES[power]}"
 
 
-def share(value: object) -> str:
+def format_percent(value: object) -> str:
     """A fraction as `84.3 %`."""
-    digits = significant(None if (fraction := finite(value)) is None else 100 * fraction)
+    digits = format_significant(
+        None if (fraction := finite_float(value)) is None else 100 * fraction
+    )
     return digits if digits == UNKNOWN else f"{digits} %"
 
 
-def error(value: object) -> str:
+def format_error(value: object) -> str:
     """A relative error as `3.10e-8`; 0 is `0`."""
-    number = finite(value)
+    number = finite_float(value)
     if number is None:
         return UNKNOWN
-    return _scientific(number, 3) if number else "0"
+    return _format_scientific(number, 3) if number else "0"
 
 
-def ratio(value: object) -> str:
+def format_ratio(value: object) -> str:
     """A factor as `1.23×`."""
-    digits = significant(value)
+    digits = format_significant(value)
     return digits if digits == UNKNOWN else f"{digits}×"
 
 
-def integer(value: int) -> str:
+def format_integer(value: int) -> str:
     """A whole number; from five digits on in groups of three, with thin spaces between."""
     return f"{value:,}".replace(",", THIN) if abs(value) >= 10_000 else str(value)
 
 
-def number(value: object) -> str:
+def format_number(value: object) -> str:
     """A value that is shown as it is: whole numbers in full, others to six digits."""
-    exact = finite(value)
+    exact = finite_float(value)
     if exact is None:
         return UNKNOWN
     if isinstance(value, int):
-        return integer(value)
+        return format_integer(value)
     if exact.is_integer() and abs(exact) < 1e15:
-        return integer(int(exact))
-    digits = significant(exact, 6)
+        return format_integer(int(exact))
+    digits = format_significant(exact, 6)
     mantissa, mark, exponent = digits.partition("e")
     if "." in mantissa:
         mantissa = mantissa.rstrip("0").rstrip(".")
     return mantissa + mark + exponent
 
 
-def _moment(text: object) -> datetime | None:
+def _parse_date(text: object) -> datetime | None:
     try:
         return datetime.strptime(str(text), "%Y-%m-%dT%H:%M:%SZ")
     except ValueError:
         return None
 
 
-def day(text: object) -> str:
+def format_date(text: object) -> str:
     """The day of a record's date, `2026-11-21T01:02:03Z`, as `21 Nov 2026`."""
-    moment = _moment(text)
+    moment = _parse_date(text)
     if moment is None:
         return "an unknown date"
     return f"{moment.day} {MONTHS[3 * moment.month - 3 : 3 * moment.month]} {moment.year}"
 
 
-def minute(text: object) -> str:
+def format_datetime(text: object) -> str:
     """A record's date as `21 Nov 2026, 01:02 UTC`."""
-    moment = _moment(text)
-    return day(text) + ("" if moment is None else f", {moment:%H:%M} UTC")
+    moment = _parse_date(text)
+    return format_date(text) + ("" if moment is None else f", {moment:%H:%M} UTC")
 
 
-def _dimension(key: str, value: object) -> bool:
+def _is_dimension(key: str, value: object) -> bool:
     return len(key) == 1 and isinstance(value, int) and not isinstance(value, bool)
 
 
-def _word(key: str, value: object) -> str:
+def _format_parameter(key: str, value: object) -> str:
     if key == "dtype" and isinstance(value, str):
         return value
     if isinstance(value, bool):
         return key if value else f"no {key}"
     if isinstance(value, int | float):
-        return f"{key} {number(value)}"
+        return f"{key} {format_number(value)}"
     shown = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
     return f"{key} {shown}"
 
 
-def labels(cases: Sequence[dict[str, Any]]) -> list[str]:
+def case_labels(cases: Sequence[dict[str, Any]]) -> list[str]:
     """A readable label for each case, as plain text: `37 × 781 float32`.
 
     What all cases share is left out. One-letter whole numbers are the sides, in their own order.
     Which variants a case is for is no property of its inputs, and is left out as well.
     """
     cases = [{k: v for k, v in case.items() if k != "variants"} for case in cases]
-    shapes = [tuple(k for k, v in case.items() if _dimension(k, v)) for case in cases]
+    shapes = [tuple(k for k, v in case.items() if _is_dimension(k, v)) for case in cases]
     compact = len(set(shapes)) == 1 and len(shapes[0]) > 1
     texts = [{k: json.dumps(v, sort_keys=True) for k, v in case.items()} for case in cases]
     keys = {key for text in texts for key in text}
@@ -205,21 +207,23 @@ def labels(cases: Sequence[dict[str, Any]]) -> list[str]:
     if len(cases) == 1:
         shared = set()
     return [
-        _label(case, own, shared, compact) or _label(case, own, set(), compact) or "no parameters"
+        _case_label(case, own, shared, compact)
+        or _case_label(case, own, set(), compact)
+        or "no parameters"
         for case, own in zip(cases, shapes, strict=True)
     ]
 
 
-def _label(case: dict[str, Any], own: tuple[str, ...], shared: set[str], compact: bool) -> str:
+def _case_label(case: dict[str, Any], own: tuple[str, ...], shared: set[str], compact: bool) -> str:
     shape = [k for k in own if k not in shared]
-    rest = [_word(k, v) for k, v in case.items() if k not in own and k not in shared]
+    rest = [_format_parameter(k, v) for k, v in case.items() if k not in own and k not in shared]
     if compact and shape:
         return " ".join([" × ".join(str(case[k]) for k in shape), *rest])
     return " ".join(filter(None, (", ".join(f"{k} = {case[k]}" for k in shape), *rest)))
 
 
-def sides(cases: Sequence[dict[str, Any]]) -> str:
+def dimension_names(cases: Sequence[dict[str, Any]]) -> str:
     """What the sides in the labels of `cases` are called: `m × n`, or ""."""
-    found = {tuple(k for k, v in case.items() if _dimension(k, v)) for case in cases}
+    found = {tuple(k for k, v in case.items() if _is_dimension(k, v)) for case in cases}
     names = found.pop() if len(found) == 1 else ()
     return " × ".join(names) if len(names) > 1 else ""

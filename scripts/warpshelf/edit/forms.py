@@ -19,10 +19,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from warpshelf.core.findings import LONGEST, Finding, ShelfError, visible
-from warpshelf.edit.addition import Added, Addition
-from warpshelf.readings.identity import canonical, identity
-from warpshelf.readings.model import load
+from warpshelf.core.findings import LONGEST, Finding, ShelfError, printable_line
+from warpshelf.edit.add_reading import AddedReading, NewReading
+from warpshelf.readings.identity import canonical_url, work_identity
+from warpshelf.readings.model import load_shelf
 from warpshelf.web.services import Metadata
 
 LARGEST = 65_536  # characters that GitHub lets an issue have
@@ -44,38 +44,40 @@ VERSION = re.compile(r"(?:[-*+]\s+)?([A-Za-z]+)\s*[:=]\s*<?(https?://[^\s<>]+)>?
 
 
 @dataclass(frozen=True)
-class Form:
+class IssueForm:
     """What a form asks to be added: where, what address, and the values of the entry."""
 
     topic: str
     url: str
     fields: dict[str, Any] = field(default_factory=dict)
 
-    def addition(self, root: Path) -> Addition:
+    def new_reading(self, root: Path) -> NewReading:
         """The addition it asks for; only to a list that is there and shown.
 
         Raises ShelfError as Addition does.
         """
-        shelf = load(root)
+        shelf = load_shelf(root)
         lists = sorted(w for w, topic in shelf.topics.items() if topic.listed and topic.shown)
         if self.topic not in lists:
-            raise _wrong("topic", f"is {self.topic!r}, no list", f"write one of {', '.join(lists)}")
+            raise _form_error(
+                "topic", f"is {self.topic!r}, no list", f"write one of {', '.join(lists)}"
+            )
         try:
-            return Addition(root, self.topic, self.url, shelf)
+            return NewReading(root, self.topic, self.url, shelf)
         except ShelfError as error:
             raise ShelfError(replace(f, path="url") for f in error.findings) from None
 
-    def notes(self, new: Addition, metadata: Metadata | None) -> list[str]:
+    def review_notes(self, new: NewReading, metadata: Metadata | None) -> list[str]:
         """What a person should look at, of what was found at the address."""
         if metadata is None:
             return []
-        said = [new.mismatch(metadata, self.fields["title"])]
-        if identity(metadata.url) != new.work:
+        said = [new.title_mismatch(metadata, self.fields["title"])]
+        if work_identity(metadata.url) != new.work:
             said.append(f"the address leads to {metadata.url}")
         return [note for note in said if note]
 
 
-def issue(file: Path) -> tuple[int | None, str]:
+def read_issue(file: Path) -> tuple[int | None, str]:
     """The number and text of an issue: `file` is GitHub's event (.json), or the text alone.
 
     Raises:
@@ -99,30 +101,32 @@ def issue(file: Path) -> tuple[int | None, str]:
     return number, body or ""
 
 
-def answers(text: str) -> dict[str, str]:
+def parse_answers(text: str) -> dict[str, str]:
     """The answer under each label, as it stands there, without white space around it.
 
     Raises:
         ShelfError: a label stands there twice, none does, or the text is too long.
     """
     if len(text) > LARGEST:
-        raise _wrong("form", f"has {len(text)} characters, over {LARGEST}", "shorten it")
+        raise _form_error("form", f"has {len(text)} characters, over {LARGEST}", "shorten it")
     found: dict[str, list[str]] = {}
     lines: list[str] = []
     for line in re.sub(r"\r\n?", "\n", text).split("\n"):
         if heading := HEADING.fullmatch(line):
             if heading[1] in found:
                 mend = f"take the line `### {heading[1]}` out of the answer that holds it"
-                raise _wrong(heading[1], "stands there twice as a heading", mend)
+                raise _form_error(heading[1], "stands there twice as a heading", mend)
             lines = found.setdefault(heading[1], [])
         else:
             lines.append(line)
     if not found:
-        raise _wrong("form", "holds none of the form's headings", "fill in the form for a link")
+        raise _form_error(
+            "form", "holds none of the form's headings", "fill in the form for a link"
+        )
     return {label: "\n".join(kept).strip() for label, kept in found.items()}
 
 
-def read(text: str) -> Form:
+def parse_form(text: str) -> IssueForm:
     """The form that the text of an issue is.
 
     Raises:
@@ -130,9 +134,9 @@ def read(text: str) -> Form:
     """
     findings: list[Finding] = []
     values: dict[str, Any] = {}
-    for label, answer in answers(text).items():
+    for label, answer in parse_answers(text).items():
         try:
-            value = _value(label, _seen(label, answer))
+            value = _parse_value(label, _visible_answer(label, answer))
         except ShelfError as error:
             findings += error.findings
         else:
@@ -147,30 +151,30 @@ def read(text: str) -> Form:
         raise ShelfError(findings)
     left_out = ("url", "topic", "notes", "your own words")
     fields = {key: value for key, value in values.items() if key not in left_out}
-    return Form(values["topic"], values["url"], fields)
+    return IssueForm(values["topic"], values["url"], fields)
 
 
-def _wrong(label: str, what: str, mend: str) -> ShelfError:
+def _form_error(label: str, what: str, mend: str) -> ShelfError:
     return ShelfError(Finding(label, None, what, mend))
 
 
-def _seen(label: str, answer: str) -> str:
+def _visible_answer(label: str, answer: str) -> str:
     """What of an answer a reader of the issue sees: no comments, no fence around all of it."""
     shown = COMMENT.sub("", answer).strip()
     if "<!--" in shown:
         mend = "remove the <!--, which hides what follows it"
-        raise _wrong(label, "holds an HTML comment that does not end", mend)
+        raise _form_error(label, "holds an HTML comment that does not end", mend)
     if fenced := FENCE.fullmatch(shown):
         shown = fenced[2].strip()
     return "" if shown == NONE else shown
 
 
-def _value(label: str, answer: str) -> Any:
+def _parse_value(label: str, answer: str) -> Any:
     kind = LABELS[label]
     if kind == "boxes":
         boxes = [BOX.match(line) for line in answer.split("\n") if line.strip()]
         if not boxes or not all(box and box[1] in "xX" for box in boxes):
-            raise _wrong(label, "is not ticked", "tick it, if it is so")
+            raise _form_error(label, "is not ticked", "tick it, if it is so")
         return True
     if kind == "text":
         return " ".join(answer.split())
@@ -180,50 +184,52 @@ def _value(label: str, answer: str) -> Any:
         words = (word.strip("`") for word in re.split(r"[\s,;]+", answer))
         return [word for word in words if word not in ("", "-", "*")]
     if kind == "versions":
-        return [_version(line.strip()) for line in answer.split("\n") if line.strip()]
+        return [_parse_version(line.strip()) for line in answer.split("\n") if line.strip()]
     if kind == "line" and "\n" in answer:
-        raise _wrong(label, "holds more than one line", "write it on one")
-    return _line(label, answer)
+        raise _form_error(label, "holds more than one line", "write it on one")
+    return _parse_line(label, answer)
 
 
-def _line(label: str, answer: str) -> str | int:
+def _parse_line(label: str, answer: str) -> str | int:
     if label == "topic" and answer == ANOTHER:
         mend = "a maintainer chooses a topic of the list and writes it in place of this"
-        raise _wrong(label, f"is {answer!r}", mend)
+        raise _form_error(label, f"is {answer!r}", mend)
     if label == "url":
         return answer.removeprefix("<").removesuffix(">")
     if label == "year" and answer:
         if not re.fullmatch("[0-9]{4}", answer):
-            raise _wrong(label, f"is {answer!r}, no year", "write its four digits")
+            raise _form_error(label, f"is {answer!r}, no year", "write its four digits")
         return int(answer)
     return answer
 
 
-def _version(line: str) -> dict[str, str]:
+def _parse_version(line: str) -> dict[str, str]:
     found = VERSION.fullmatch(line)
     if not found:
         mend = "write one a line as slides: https://example.org/slides.pdf"
-        raise _wrong("also", f"holds {line!r}", mend)
+        raise _form_error("also", f"holds {line!r}", mend)
     what = found[1].lower()
     try:
-        return {"what": what, "url": canonical(found[2], what in ("preprint", "published"))}
+        return {"what": what, "url": canonical_url(found[2], what in ("preprint", "published"))}
     except ValueError as error:
-        raise _wrong("also", str(error), "write it as https://…") from None
+        raise _form_error("also", str(error), "write it as https://…") from None
 
 
 MOST = 50  # findings or notes that are told
 LABEL = "accepted"
 
 
-def fenced(lines: Iterable[str]) -> str:
+def fence_lines(lines: Iterable[str]) -> str:
     """A code block of GitHub's Markdown that shows `lines`, each on one line, and nothing else."""
-    kept = [visible(line)[:LONGEST] for line in lines]
+    kept = [printable_line(line)[:LONGEST] for line in lines]
     longest = max((len(run) for line in kept for run in re.findall("`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
     return "\n".join([f"{fence}text", *kept, fence])
 
 
-def accepted(entry: Added, number: int | None, notes: Sequence[str] = ()) -> dict[str, Any]:
+def pull_request(
+    entry: AddedReading, number: int | None, notes: Sequence[str] = ()
+) -> dict[str, Any]:
     """The pull request for an entry that was written, from the issue `number`.
 
     Its title and the first part of its body hold only the entry's id and path, which are plain.
@@ -233,7 +239,7 @@ def accepted(entry: Added, number: int | None, notes: Sequence[str] = ()) -> dic
     if number is not None:
         body.append(f"Closes #{number}")
     if notes:
-        body += ["To look at before it is merged:", fenced(notes[:MOST])]
+        body += ["To look at before it is merged:", fence_lines(notes[:MOST])]
     return {
         "ok": True,
         "path": entry.path,
@@ -242,20 +248,20 @@ def accepted(entry: Added, number: int | None, notes: Sequence[str] = ()) -> dic
     }
 
 
-def refused(findings: Sequence[Finding], path: str | None = None) -> dict[str, Any]:
+def refusal_comment(findings: Sequence[Finding], path: str | None = None) -> dict[str, Any]:
     """The comment on an issue whose form cannot become an entry of the list at `path`."""
-    lines = [_told(finding, path) for finding in findings[:MOST]]
+    lines = [_format_finding(finding, path) for finding in findings[:MOST]]
     if len(findings) > MOST:
         lines.append(f"and {len(findings) - MOST} more")
     body = [
         "The form cannot become an entry as it is:",
-        fenced(lines),
+        fence_lines(lines),
         "Whoever opened the issue can mend its text; then a maintainer sets the label "
         f"`{LABEL}` again.",
     ]
     return {"ok": False, "comment": "\n\n".join(body) + "\n"}
 
 
-def _told(finding: Finding, path: str | None) -> str:
+def _format_finding(finding: Finding, path: str | None) -> str:
     """The finding without its place, where that is in the list that was not written."""
     return f"{finding.what}; {finding.mend}" if finding.path == path else str(finding)

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any
 
 from warpshelf.bench import stopping
-from warpshelf.core.findings import Finding, ShelfError, install
+from warpshelf.core.findings import Finding, ShelfError, install_hint
 from warpshelf.fleet import node
 
 LOCAL = "ray"
@@ -46,7 +46,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Lost:
+class NoAnswer:
     """In place of an answer: why Ray has none; `again` if another try may well have one."""
 
     why: str
@@ -66,8 +66,8 @@ class Cluster:
     def __init__(self, address: str, folder: Path) -> None:
         # A run asks nobody's leave to tell Ray's makers of it. Ray reads this when it is imported.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        self.ray = _ray(address)
-        _knock(address)
+        self.ray = _import_ray(address)
+        _check_reachable(address)
         self.flying: set[Ref] = set()
         # Ray tells of lost nodes on standard output, which is for our answer.
         self.quiet = contextlib.ExitStack()
@@ -77,7 +77,7 @@ class Cluster:
         if local:
             options |= {"include_dashboard": False, "object_store_memory": STORE}
         try:
-            with _signals_kept(), stopping.held():
+            with _preserve_signals(), stopping.defer_signals():
                 self.ray.init(
                     **options,
                     runtime_env={"working_dir": str(folder)},
@@ -89,7 +89,7 @@ class Cluster:
             self.notes: Any = Queue(actor_options={"num_cpus": 0, "max_restarts": -1})
         except Exception as error:  # Ray raises a dozen kinds, among them bare ones
             self._disconnect()
-            raise ShelfError(_refused(address, error)) from None
+            raise ShelfError(_connection_finding(address, error)) from None
 
     def __enter__(self) -> Cluster:
         return self
@@ -102,7 +102,7 @@ class Cluster:
     ) -> None:
         with contextlib.suppress(Exception):
             flying = list(self.flying)
-            self.cancel(flying)
+            self.cancel_tasks(flying)
             if flying:
                 self.ray.wait(flying, num_returns=len(flying), timeout=LEAVING)
         self._disconnect()
@@ -112,8 +112,8 @@ class Cluster:
             self.ray.shutdown()
         self.quiet.close()
 
-    @stopping.held()
-    def nodes(self) -> list[Node]:
+    @stopping.defer_signals()
+    def live_nodes(self) -> list[Node]:
         """The nodes that are alive and have anything to run on."""
         found = []
         for row in self.ray.nodes():
@@ -131,8 +131,8 @@ class Cluster:
                 found.append(one)
         return found
 
-    @stopping.held()
-    def start(
+    @stopping.defer_signals()
+    def start_task(
         self,
         work: Work,
         task: dict[str, Any],
@@ -158,13 +158,13 @@ class Cluster:
         if on or avoid:
             chosen = on or f"!in({','.join(sorted(avoid))})"
             options["label_selector"] = {"ray.io/node-id": chosen}
-        remote = self.ray.remote(node.answered).options(name=str(task["key"]), **options)
+        remote = self.ray.remote(node.run_in_task).options(name=str(task["key"]), **options)
         ref = remote.remote(work, task, self.notes)
         self.flying.add(ref)
         return ref
 
-    @stopping.held()
-    def wait(self, seconds: float) -> list[Ref]:
+    @stopping.defer_signals()
+    def wait_answers(self, seconds: float) -> list[Ref]:
         """Wait for the next answer, not longer than `seconds`; all that are there by then."""
         if not self.flying:
             return []
@@ -175,37 +175,39 @@ class Cluster:
             done += more
         return list(done)
 
-    @stopping.held()
-    def answer(self, ref: Ref) -> dict[str, Any] | Lost:
-        """What a promise came to, once `wait` has given it."""
+    @stopping.defer_signals()
+    def get_answer(self, ref: Ref) -> dict[str, Any] | NoAnswer:
+        """What a promise came to, once `wait_answers` has given it."""
         self.flying.discard(ref)
         errors = self.ray.exceptions
         try:
             answer: dict[str, Any] = self.ray.get(ref)
             return answer
         except errors.RuntimeEnvSetupError as error:
-            return Lost(f"a node could not take the copy of the checkout: {_line(error)}", True)
+            return NoAnswer(
+                f"a node could not take the copy of the checkout: {_first_line(error)}", True
+            )
         except errors.OutOfMemoryError:
-            return Lost("Ray ended it because its node ran out of memory")
+            return NoAnswer("Ray ended it because its node ran out of memory")
         except (errors.WorkerCrashedError, errors.NodeDiedError):
-            return Lost(f"its node or worker was lost more than {RETRIES} times")
+            return NoAnswer(f"its node or worker was lost more than {RETRIES} times")
         except errors.TaskCancelledError:
-            return Lost("was cancelled")
+            return NoAnswer("was cancelled")
         except errors.RayTaskError as error:
-            return Lost(f"failed on its node: {_line(error.cause or error)}")
+            return NoAnswer(f"failed on its node: {_first_line(error.cause or error)}")
         except errors.RayError as error:
-            return Lost(_line(error))
+            return NoAnswer(_first_line(error))
 
-    @stopping.held()
-    def cancel(self, refs: Iterable[Ref], force: bool = False) -> None:
+    @stopping.defer_signals()
+    def cancel_tasks(self, refs: Iterable[Ref], force: bool = False) -> None:
         """End tasks, or keep them from beginning; `force` ends the worker as well."""
         for ref in refs:
             self.flying.discard(ref)
             with contextlib.suppress(Exception):
                 self.ray.cancel(ref, force=force)
 
-    @stopping.held()
-    def begun(self) -> list[tuple[str, str]]:
+    @stopping.defer_signals()
+    def begun_tasks(self) -> list[tuple[str, str]]:
         """The tasks that began since this was asked last: (key, id of the node)."""
         with contextlib.suppress(Exception):  # its node may be lost; then nothing is known
             notes: list[tuple[str, str]] = self.notes.get_nowait_batch(self.notes.qsize())
@@ -213,7 +215,7 @@ class Cluster:
         return []
 
 
-def _ray(address: str) -> Any:
+def _import_ray(address: str) -> Any:
     try:
         import ray
 
@@ -224,12 +226,12 @@ def _ray(address: str) -> Any:
             raise
         package = "ray" if error.name == "ray" else "grpcio"
         what = "is not installed in this environment"
-        raise ShelfError(Finding(package, None, what, install("fleet"))) from None
+        raise ShelfError(Finding(package, None, what, install_hint("fleet"))) from None
     return ray
 
 
 @contextlib.contextmanager
-def _signals_kept() -> Iterator[None]:
+def _preserve_signals() -> Iterator[None]:
     """Leave signals to those who had them: Ray's own handler of SIGTERM aborts the process."""
     if threading.current_thread() is not threading.main_thread():
         yield  # where Ray touches none
@@ -243,7 +245,7 @@ def _signals_kept() -> Iterator[None]:
                 signal.signal(one, handler)
 
 
-def _knock(address: str) -> None:
+def _check_reachable(address: str) -> None:
     """See that somebody listens at an address: Ray itself would try for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon:
@@ -251,18 +253,18 @@ def _knock(address: str) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), KNOCKING).close()
     except OSError as error:
-        raise ShelfError(_refused(address, error)) from None
+        raise ShelfError(_connection_finding(address, error)) from None
 
 
-def _refused(address: str, error: Exception) -> Finding:
+def _connection_finding(address: str, error: Exception) -> Finding:
     text = str(error)
     if "ersion" in text and ("ython" in text or "Ray:" in text):
         mend = "use the Ray and the Python that the cluster has"
         return Finding(address, None, f"has other versions: {' '.join(text.split())}", mend)
     mend = f"see that the cluster is up (`ray status` there), and name it as {FORM}"
-    return Finding(address, None, f"cannot be reached: {_line(error)}", mend)
+    return Finding(address, None, f"cannot be reached: {_first_line(error)}", mend)
 
 
-def _line(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__

@@ -26,7 +26,7 @@ LAST = 400  # characters of the last line on standard error that go home
 DESCRIBING = 150.0  # seconds to say what this machine is, with torch on a cold disk
 
 
-def answered(
+def run_in_task(
     work: Callable[[dict[str, Any]], dict[str, Any]], task: dict[str, Any], notes: Any
 ) -> dict[str, Any]:
     """Run `work` inside a task of Ray, and have `notes` hear that it began, and where."""
@@ -38,7 +38,7 @@ def answered(
     return {"node": node, **work(task)}
 
 
-def describe(task: dict[str, Any]) -> dict[str, Any]:
+def describe_machine(task: dict[str, Any]) -> dict[str, Any]:
     """This machine as a record has it: `{"machine": …}`, or `{"unfit": why}`.
 
     It holds no GPU meanwhile, so Ray may have hidden them; how many there are is Ray's to say.
@@ -47,7 +47,7 @@ def describe(task: dict[str, Any]) -> dict[str, Any]:
     environment: dict[str, str | None] = {}
     if task["gpus"] and hidden:
         environment["CUDA_VISIBLE_DEVICES"] = None
-    status, out, err = command(["machine"], environment, DESCRIBING)
+    status, out, err = run_command(["machine"], environment, DESCRIBING)
     with contextlib.suppress(ValueError):
         machine = json.loads(out)
         absent = [name for name in ("torch", "triton") if not machine[name]]
@@ -56,7 +56,7 @@ def describe(task: dict[str, Any]) -> dict[str, Any]:
         if task["gpus"] and not machine["gpus"]:
             return {"unfit": f"Ray counts {task['gpus']} GPUs, and torch sees none"}
         return {"machine": {**machine, "gpus": task["gpus"]}}
-    return {"unfit": _last(err) or f"said nothing of itself (status {status})"}
+    return {"unfit": _last_line(err) or f"said nothing of itself (status {status})"}
 
 
 def run(task: dict[str, Any]) -> dict[str, Any]:
@@ -71,13 +71,13 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
             out = Path(folder) / "records.json"
             words = ["run", task["snippet"], "--only", task["only"], "--out", str(out), "--json"]
             words += ["--workers", str(task["workers"])]
-            status, said, err = command(words, environment, task["seconds"])
-            return _gathered(task, status, said, err, out)
+            status, said, err = run_command(words, environment, task["seconds"])
+            return _collect_result(task, status, said, err, out)
     except OSError as error:
         return {"unfit": f"{error.strerror or error}: {error.filename or tempfile.gettempdir()}"}
 
 
-def _gathered(
+def _collect_result(
     task: dict[str, Any], status: int | None, said: str, err: str, out: Path
 ) -> dict[str, Any]:
     """What a run that has ended came to: its verdict and record, or that the node is unfit."""
@@ -90,14 +90,14 @@ def _gathered(
     except ValueError:
         # One line and status 1 is how the runner tells that it cannot start here at all.
         if status == 1 and "Traceback" not in err:
-            return {"unfit": _last(err)}
+            return {"unfit": _last_line(err)}
         how = f"was ended by signal {-status}" if status < 0 else f"left with status {status}"
-        return {"failed": f"the runner {how}: {_last(err) or 'it said nothing'}"}
+        return {"failed": f"the runner {how}: {_last_line(err) or 'it said nothing'}"}
     records = json.loads(out.read_text(encoding="utf-8"))["records"]
     return {"row": row, "record": records[0] if records else None}
 
 
-def command(
+def run_command(
     words: list[str], environment: Mapping[str, str | None], seconds: float
 ) -> tuple[int | None, str, str]:
     """Start the copy's command line in a process group of its own.
@@ -125,17 +125,17 @@ def command(
         out, err = process.communicate(timeout=seconds)
         status = process.returncode
     except subprocess.TimeoutExpired:
-        _end(process)
+        _kill_group(process)
         try:
             out, err = process.communicate(timeout=5)
         except subprocess.TimeoutExpired:
             out, err = "", ""
     finally:
-        _end(process)
+        _kill_group(process)
     return status, out, err
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _kill_group(process: subprocess.Popen[str]) -> None:
     with contextlib.suppress(OSError):
         os.killpg(process.pid, signal.SIGKILL)
     if process.poll() is None:
@@ -152,6 +152,6 @@ def _dying_with_parent() -> Callable[[], object] | None:
     return lambda: prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
-def _last(text: str) -> str:
+def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1][:LAST] if lines else ""

@@ -19,7 +19,7 @@ from warpshelf.bench.run import Verdict
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding
 from warpshelf.fleet import node
-from warpshelf.fleet.cluster import Cluster, Lost, Node, Work
+from warpshelf.fleet.cluster import Cluster, NoAnswer, Node, Work
 from warpshelf.records import store
 from warpshelf.records.machine import without_gpu
 
@@ -78,11 +78,11 @@ class Item:
     @cached_property
     def limit(self) -> float:
         """Seconds after which its runner hangs: all its jobs in a row, each to its own limit."""
-        work = assemble.Gathered(self.snippet, self.kind.machine, None)
-        jobs = [*work.jobs(COMPILE_SECONDS), work.timing_job()]
+        work = assemble.SnippetRun(self.snippet, self.kind.machine, None)
+        jobs = [*work.untimed_jobs(COMPILE_SECONDS), work.timing_job()]
         return START + pool.LOOK_SECONDS + sum(job.seconds for job in jobs if job is not None)
 
-    def task(self) -> dict[str, Any]:
+    def task_details(self) -> dict[str, Any]:
         """What the node is told."""
         return {
             "key": self.key,
@@ -103,7 +103,7 @@ class Agenda:
     verdicts: list[Verdict] = field(default_factory=list)
 
 
-def agenda(
+def plan_items(
     snippets: Iterable[Snippet],
     kinds: list[Kind],
     held: Held,
@@ -117,9 +117,9 @@ def agenda(
         if snippet.findings:
             found.verdicts.append(Verdict(snippet.id, "failed", "not run", snippet.findings))
             continue
-        able, refused = _able(snippet, kinds)
+        able, refused = _able_kinds(snippet, kinds)
         found.verdicts.extend(refused)
-        made = _made(snippet, held)
+        made = _record_states(snippet, held)
         for kind in able:
             current, date = made.get(kind.slug, (NONE, ""))
             if current >= (BROUGHT if force else PLACED):
@@ -131,7 +131,7 @@ def agenda(
     return found
 
 
-def _able(snippet: Snippet, kinds: list[Kind]) -> tuple[list[Kind], list[Verdict]]:
+def _able_kinds(snippet: Snippet, kinds: list[Kind]) -> tuple[list[Kind], list[Verdict]]:
     """The kinds that can run a snippet; the verdicts on the others, one if no GPU's can."""
     able: list[Kind] = []
     why: dict[Kind, str] = {}
@@ -157,13 +157,13 @@ def _able(snippet: Snippet, kinds: list[Kind]) -> tuple[list[Kind], list[Verdict
     ]
 
 
-def _made(snippet: Snippet, held: Held) -> dict[str, tuple[int, str]]:
+def _record_states(snippet: Snippet, held: Held) -> dict[str, tuple[int, str]]:
     """Of each machine that a snippet has a record of: whether it is current, and when it was made.
 
     A record in its place and one that was brought home count alike, but where all is forced: what
     was brought home is this run's own, cut short, and another file begins another run.
     """
-    records, _ = store.load_all(snippet)
+    records, _ = store.load_records(snippet)
     rows = [
         (one["machine"]["slug"], PLACED, one["digest"], one["date"]) for one in records.values()
     ]
@@ -175,7 +175,7 @@ def _made(snippet: Snippet, held: Held) -> dict[str, tuple[int, str]]:
     return made
 
 
-def cpu(machine: dict[str, Any]) -> Kind:
+def cpu_kind(machine: dict[str, Any]) -> Kind:
     """The CPU, as one of the kinds; any node's will do."""
     return Kind(None, without_gpu(machine))
 
@@ -188,7 +188,7 @@ START_THERE = (
 
 
 @dataclass
-class Muster:
+class Inventory:
     """What there is: kinds, and by node why it is not used at all."""
 
     kinds: list[Kind] = field(default_factory=list)
@@ -199,14 +199,14 @@ class Muster:
     names: dict[str, str] = field(default_factory=dict)  # also of nodes that are lost
     gpus: bool = True  # whether those of the nodes are of use
 
-    def see(self, nodes: Iterable[Node]) -> list[str]:
+    def update_nodes(self, nodes: Iterable[Node]) -> list[str]:
         """Know these as the nodes that are alive; the names of those that no longer are."""
         seen = nodes if self.gpus else [replace(one, accelerator=None, gpus=0) for one in nodes]
         before, self.nodes = self.nodes, {one.id: one for one in seen}
         self.names |= {one.id: one.name for one in self.nodes.values()}
         return [one.name for id_, one in before.items() if id_ not in self.nodes]
 
-    def avoid(self, kind: Kind) -> set[str]:
+    def excluded_nodes(self, kind: Kind) -> set[str]:
         """The nodes that Ray must not choose for a kind: the unfit, and those of another device."""
         if kind.accelerator is None:
             return set(self.unfit)
@@ -215,9 +215,9 @@ class Muster:
         }
         return others | set(self.unfit)
 
-    def on(self, kind: Kind) -> list[Node]:
+    def fit_nodes(self, kind: Kind) -> list[Node]:
         """The nodes that are fit for a kind, among those last seen alive."""
-        avoid = self.avoid(kind)
+        avoid = self.excluded_nodes(kind)
         return [
             one
             for one in self.nodes.values()
@@ -225,23 +225,23 @@ class Muster:
             and (one.accelerator == kind.accelerator if kind.accelerator else one.cpus > 0)
         ]
 
-    def name(self, id_: str) -> str:
+    def node_name(self, id_: str) -> str:
         """What people call a node."""
         return self.names.get(id_, id_[:6] or "unknown")
 
-    def exclude(self, id_: str, why: str) -> Finding | None:
+    def exclude_node(self, id_: str, why: str) -> Finding | None:
         """Use a node no more; the line that says so, the first time."""
         if id_ in self.unfit:
             return None
         self.unfit[id_] = why
         mend = "free some space there" if node.FULL in why else START_THERE
-        return Finding(f"node {self.name(id_)}", None, why, mend)
+        return Finding(f"node {self.node_name(id_)}", None, why, mend)
 
-    def words(self) -> str:
+    def summary_line(self) -> str:
         """What there is, on one line."""
         told = []
         for kind in self.kinds:
-            nodes = self.on(kind)
+            nodes = self.fit_nodes(kind)
             many = f"{len(nodes)} node{'s' * (len(nodes) != 1)}"
             if kind.accelerator:
                 gpus = sum(one.gpus for one in nodes)
@@ -251,19 +251,19 @@ class Muster:
         return "; ".join(told)
 
 
-def muster(
+def discover_nodes(
     cluster: Cluster,
-    look: Work = node.describe,
+    look: Work = node.describe_machine,
     wanted: tuple[str, ...] | None = None,
     seconds: float = LOOKING,
     gpus: bool = True,
-) -> Muster:
+) -> Inventory:
     """Ask each node what it is. Of the accelerators those of `wanted`, all where it is None.
 
     Without `gpus` only CPUs matter, those of nodes with a GPU included.
     """
-    found = Muster(gpus=gpus)
-    found.see(cluster.nodes())
+    found = Inventory(gpus=gpus)
+    found.update_nodes(cluster.live_nodes())
     there = sorted({one.accelerator for one in found.nodes.values() if one.accelerator})
     for name in wanted or ():
         if name not in there:
@@ -279,7 +279,7 @@ def muster(
         for one in found.nodes.values()
         if wanted is None or one.accelerator in (None, *wanted)
     }
-    machines = dict(_described(cluster, look, asked, seconds, found))
+    machines = dict(_describe_nodes(cluster, look, asked, seconds, found))
     kinds: dict[str, Kind] = {}
     for id_, machine in sorted(machines.items(), key=lambda row: found.nodes[row[0]].name):
         one = found.nodes[id_]
@@ -294,38 +294,40 @@ def muster(
         kinds[slug] = Kind(one.accelerator, {**machine, "gpus": gpus}, share)
     found.kinds = list(kinds.values())
     if fit := [machine for id_, machine in machines.items() if found.nodes[id_].cpus]:
-        found.kinds.append(cpu(fit[0]))
+        found.kinds.append(cpu_kind(fit[0]))
     return found
 
 
-def _described(
-    cluster: Cluster, look: Work, asked: dict[str, Node], seconds: float, found: Muster
+def _describe_nodes(
+    cluster: Cluster, look: Work, asked: dict[str, Node], seconds: float, found: Inventory
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """What the nodes say of themselves; those that say nothing become unfit."""
     until = time.monotonic() + seconds
     # It holds nothing: a node whose GPUs are busy can say what they are.
-    flying = {cluster.start(look, _question(one), on=id_): id_ for id_, one in asked.items()}
+    flying = {
+        cluster.start_task(look, _describe_task(one), on=id_): id_ for id_, one in asked.items()
+    }
     while flying and (left := until - time.monotonic()) > 0:
-        for ref in cluster.wait(min(left, 1.0)):
-            id_, answer = flying.pop(ref), cluster.answer(ref)
-            if isinstance(answer, Lost):
-                if any(one.id == id_ for one in cluster.nodes()):
-                    _unfit(found, id_, answer.why)
+        for ref in cluster.wait_answers(min(left, 1.0)):
+            id_, answer = flying.pop(ref), cluster.get_answer(ref)
+            if isinstance(answer, NoAnswer):
+                if any(one.id == id_ for one in cluster.live_nodes()):
+                    _mark_unfit(found, id_, answer.why)
                 else:  # it was lost meanwhile, and Ray told of it late
                     found.nodes.pop(id_)
             elif "machine" in answer:
                 yield id_, answer["machine"]
             else:
-                _unfit(found, id_, str(answer["unfit"]))
+                _mark_unfit(found, id_, str(answer["unfit"]))
     for id_ in flying.values():
-        _unfit(found, id_, f"did not say within {seconds:g} s what it is")
-    cluster.cancel(flying)
+        _mark_unfit(found, id_, f"did not say within {seconds:g} s what it is")
+    cluster.cancel_tasks(flying)
 
 
-def _unfit(found: Muster, id_: str, why: str) -> None:
-    if finding := found.exclude(id_, why):
+def _mark_unfit(found: Inventory, id_: str, why: str) -> None:
+    if finding := found.exclude_node(id_, why):
         found.findings.append(finding)
 
 
-def _question(one: Node) -> dict[str, Any]:
+def _describe_task(one: Node) -> dict[str, Any]:
     return {"key": f"describe {one.id}", "gpus": one.gpus, "accelerator": one.accelerator}

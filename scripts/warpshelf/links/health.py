@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from warpshelf.core import shapes
-from warpshelf.core.files import dump, write_atomically
+from warpshelf.core.files import dump_json, write_atomically
 from warpshelf.core.findings import Finding, ShelfError
-from warpshelf.core.markup import href, plain
-from warpshelf.readings.identity import clean, identity
+from warpshelf.core.markup import plain_text, quote_href
+from warpshelf.readings.identity import strip_tracking, work_identity
 from warpshelf.web.services import ARCHIVE
 
 SCHEMA = 1
@@ -56,11 +56,11 @@ class Health:
     counted: str | None = None  # the last day that was counted
 
 
-def load(project_root: Path | str) -> dict[str, Health]:
+def load_health(project_root: Path | str) -> dict[str, Health]:
     """The health of each address, by the address as the readings have it; {} with no file.
 
     Raises:
-        ShelfError: the file is not what `save` writes; one finding says where it departs.
+        ShelfError: the file is not what `save_health` writes; one finding says where it departs.
     """
     path = Path(project_root) / PATH
     try:
@@ -68,53 +68,53 @@ def load(project_root: Path | str) -> dict[str, Health]:
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise _wrong(f"cannot be read ({error.strerror})", "make it a readable file") from None
+        raise _file_error(f"cannot be read ({error.strerror})", "make it a readable file") from None
     if len(data) > LARGEST:
-        raise _wrong(f"has {len(data)} bytes, over the limit of {LARGEST}", MEND)
+        raise _file_error(f"has {len(data)} bytes, over the limit of {LARGEST}", MEND)
     try:
         value = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError):
-        raise _wrong("is not whole JSON", MEND) from None
-    if flaw := shapes.problem(value, FILE, "file"):
-        raise _wrong(flaw, MEND)
+        raise _file_error("is not whole JSON", MEND) from None
+    if flaw := shapes.shape_problem(value, FILE, "file"):
+        raise _file_error(flaw, MEND)
     if value["schema"] != SCHEMA:
         what = f"is of schema {value['schema']}, and this program writes {SCHEMA}"
-        raise _wrong(what, "update your checkout, or delete the file")
-    return {url: _entry(url, entry) for url, entry in value["links"].items()}
+        raise _file_error(what, "update your checkout, or delete the file")
+    return {url: _parse_entry(url, entry) for url, entry in value["links"].items()}
 
 
-def save(project_root: Path | str, links: dict[str, Health]) -> bool:
+def save_health(project_root: Path | str, links: dict[str, Health]) -> bool:
     """Write the file in one step; True where it changed. What is unknown is left out."""
-    entries = {url: written(health) for url, health in links.items()}
+    entries = {url: health_entry(health) for url, health in links.items()}
     for url, entry in entries.items():
-        _entry(url, entry)  # nothing is written that `load` would refuse
-    text = dump({"schema": SCHEMA, "links": entries})
+        _parse_entry(url, entry)  # nothing is written that `load_health` would refuse
+    text = dump_json({"schema": SCHEMA, "links": entries})
     return write_atomically(Path(project_root) / PATH, text)
 
 
-def written(health: Health) -> dict[str, Any]:
+def health_entry(health: Health) -> dict[str, Any]:
     """An entry as the file has it."""
     return {key: value for key, value in asdict(health).items() if value}
 
 
-def kept_title(text: str) -> str | None:
+def clean_title(text: str) -> str | None:
     """A title from the web as it may be kept: one line, visible, not too long; None if empty."""
-    shown = " ".join(plain(text).split())
+    shown = " ".join(plain_text(text).split())
     return (shown if len(shown) <= LONGEST else shown[: LONGEST - 1] + "…") or None
 
 
-def address(url: object) -> str | None:
+def address_problem(url: object) -> str | None:
     """Why `url` is no https address that may be kept, or None."""
     if not isinstance(url, str) or len(url) > 2000:
         return "is no address"
     try:
-        href(url)
+        quote_href(url)
     except ValueError:
         return "is no address"
     return None if url.startswith("https://") else "is no https address"
 
 
-def _day(value: object) -> str | None:
+def _date_problem(value: object) -> str | None:
     try:
         good = isinstance(value, str) and date.fromisoformat(value).isoformat() == value
     except ValueError:
@@ -122,44 +122,44 @@ def _day(value: object) -> str | None:
     return None if good else f"is {value!r:.40}, no day such as 2026-11-21"
 
 
-def _copy(value: object) -> str | None:
-    if flaw := address(value):
+def _archive_problem(value: object) -> str | None:
+    if flaw := address_problem(value):
         return flaw
     return None if urlsplit(str(value)).hostname == ARCHIVE else f"is not at {ARCHIVE}"
 
 
-def _kept(value: object) -> str | None:
-    return None if isinstance(value, str) and kept_title(value) == value else "is no line of text"
+def _title_problem(value: object) -> str | None:
+    return None if isinstance(value, str) and clean_title(value) == value else "is no line of text"
 
 
-def _count(value: object) -> str | None:
+def _count_problem(value: object) -> str | None:
     return None if type(value) is int and 0 <= value <= 999 else "is no count"
 
 
 FILE = {"schema": int, "links": {"*": object}}
 ENTRY = {
     "state": tuple(STATES),
-    "since?": _day,
-    "last_alive?": _day,
-    "moved_to?": address,
-    "archived?": _copy,
-    "title_there?": _kept,
+    "since?": _date_problem,
+    "last_alive?": _date_problem,
+    "moved_to?": address_problem,
+    "archived?": _archive_problem,
+    "title_there?": _title_problem,
     "says?": SAYS,
-    "failures?": _count,
-    "absences?": _count,
-    "counted?": _day,
+    "failures?": _count_problem,
+    "absences?": _count_problem,
+    "counted?": _date_problem,
 }
 
 
-def _entry(url: str, entry: Any) -> Health:
-    if flaw := address(url):
-        raise _wrong(f"the key {url[:80]!r} {flaw}", MEND)
-    if flaw := shapes.problem(entry, ENTRY, "entry") or _contradiction(entry):
-        raise _wrong(f"{url}: {flaw}", MEND)
+def _parse_entry(url: str, entry: Any) -> Health:
+    if flaw := address_problem(url):
+        raise _file_error(f"the key {url[:80]!r} {flaw}", MEND)
+    if flaw := shapes.shape_problem(entry, ENTRY, "entry") or _validation_error(entry):
+        raise _file_error(f"{url}: {flaw}", MEND)
     return Health(**entry)
 
 
-def _contradiction(entry: dict[str, Any]) -> str | None:
+def _validation_error(entry: dict[str, Any]) -> str | None:
     """What no check of ours would have written, although each value could be one."""
     if (entry["state"] == "moved") != ("moved_to" in entry):
         return "moved and moved_to go together"
@@ -168,7 +168,7 @@ def _contradiction(entry: dict[str, Any]) -> str | None:
     return None
 
 
-def _wrong(what: str, mend: str) -> ShelfError:
+def _file_error(what: str, mend: str) -> ShelfError:
     return ShelfError(Finding(PATH, None, what, mend))
 
 
@@ -190,7 +190,7 @@ class Redirect(NamedTuple):
     code: int
 
 
-def moved(url: str, redirects: Sequence[Redirect]) -> str | None:
+def permanent_target(url: str, redirects: Sequence[Redirect]) -> str | None:
     """Where the page behind `url` has its address now, if that is elsewhere for good.
 
     Only permanent redirects count, up to the first that is not. Another scheme, `www.`, a final
@@ -200,16 +200,16 @@ def moved(url: str, redirects: Sequence[Redirect]) -> str | None:
     """
     target = None
     for redirect in redirects:
-        if redirect.code not in PERMANENT or barrier(redirect.url):
+        if redirect.code not in PERMANENT or is_barrier(redirect.url):
             break
         target = redirect.url
-    if target is None or _same(url, target):
+    if target is None or _is_same_page(url, target):
         return None
-    target = clean(re.sub(r"^http://", "https://", target))
-    return target if address(target) is None else None
+    target = strip_tracking(re.sub(r"^http://", "https://", target))
+    return target if address_problem(target) is None else None
 
 
-def barrier(url: str) -> bool:
+def is_barrier(url: str) -> bool:
     """Whether `url` is a page that stands before others: a login, a consent, a puzzle."""
     try:
         parts = urlsplit(url)
@@ -218,23 +218,23 @@ def barrier(url: str) -> bool:
     return bool(BARRIER.search(parts.path)) or (parts.hostname or "").startswith(GATES)
 
 
-def _same(url: str, target: str) -> bool:
+def _is_same_page(url: str, target: str) -> bool:
     try:
-        if identity(url) == identity(target):
+        if work_identity(url) == work_identity(target):
             return True
     except ValueError:
         return True  # to what is no address nobody moves
     here, there = urlsplit(url), urlsplit(target)
-    if _host(here.hostname) != _host(there.hostname):
+    if _bare_host(here.hostname) != _bare_host(there.hostname):
         return False
-    return not here.path.strip("/") or _words(here.path) == _words(there.path)
+    return not here.path.strip("/") or _path_words(here.path) == _path_words(there.path)
 
 
-def _host(host: str | None) -> str:
+def _bare_host(host: str | None) -> str:
     return (host or "").removeprefix("www.")
 
 
-def _words(path: str) -> list[str]:
+def _path_words(path: str) -> list[str]:
     names = [name for name in unquote(path).lower().split("/") if name]
     return [
         re.sub(r"\.html?$", "", n) for n in names if not LOCALE.fullmatch(n) and n != "index.html"

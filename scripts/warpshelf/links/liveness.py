@@ -29,8 +29,8 @@ from urllib.parse import urldefrag, urlsplit
 
 import httpx
 
-from warpshelf.core.findings import Finding, ShelfError, install, visible
-from warpshelf.links.health import Health, Redirect, barrier, moved
+from warpshelf.core.findings import Finding, ShelfError, install_hint, printable_line
+from warpshelf.links.health import Health, Redirect, is_barrier, permanent_target
 
 BATCH = 64  # links of one run of lychee
 PER_HOST = 8  # of them to one host, so that no host makes a batch long
@@ -44,7 +44,7 @@ DONE = re.compile(r"^\s*\[(\d{3}|ERROR|TIMEOUT)\] \S+ \(at (\d+):\d+\)(?!.*Redir
 
 
 @dataclass(frozen=True)
-class Seen:
+class LinkResponse:
     """What came back for an address: a status code, or what went wrong, and the redirects."""
 
     code: int | None = None
@@ -54,7 +54,7 @@ class Seen:
     final: bool = False  # a second look has been taken
 
 
-def _resolves(host: str) -> bool | None:
+def _host_resolves(host: str) -> bool | None:
     """Whether `host` has an address; None where nobody could tell."""
     try:
         socket.getaddrinfo(host, 443, type=socket.SOCK_STREAM)
@@ -67,7 +67,7 @@ def _resolves(host: str) -> bool | None:
 
 
 @dataclass(frozen=True)
-class Web:
+class WebConfig:
     """How the web is asked. Tests lead addresses to a server of their own by `there` and `back`."""
 
     timeout: float = 20.0  # seconds for one answer
@@ -75,7 +75,7 @@ class Web:
     retries: int = 1
     there: Callable[[str], str] = str  # the address to ask for an address
     back: Callable[[str], str] = str  # the address that was meant by one that was asked
-    resolves: Callable[[str], bool | None] = _resolves
+    resolves: Callable[[str], bool | None] = _host_resolves
 
     def client(self) -> httpx.Client:
         """A client that says who asks, follows nothing by itself, and keeps cookies."""
@@ -87,7 +87,7 @@ def host_of(url: str) -> str:
     return (urlsplit(url).hostname or "").removeprefix("www.")
 
 
-def batches(urls: list[str]) -> Iterator[list[str]]:
+def batch_urls(urls: list[str]) -> Iterator[list[str]]:
     """Batches in the order of `urls`, but with few of one host in each."""
     while urls:
         batch: list[str] = []
@@ -104,16 +104,18 @@ def batches(urls: list[str]) -> Iterator[list[str]]:
         urls = later
 
 
-def _program() -> str:
+def _find_lychee() -> str:
     beside = Path(sys.executable).parent
     found = shutil.which("lychee", path=str(beside)) or shutil.which("lychee")
     if found is None:
         what = "is not installed in this environment"
-        raise ShelfError(Finding("lychee", None, what, install("links")))
+        raise ShelfError(Finding("lychee", None, what, install_hint("links")))
     return found
 
 
-def ask(urls: list[str], web: Web, seconds: float) -> tuple[dict[str, Seen], bool]:
+def run_lychee(
+    urls: list[str], web: WebConfig, seconds: float
+) -> tuple[dict[str, LinkResponse], bool]:
     """What one run of lychee says of `urls`, and whether it came to its end.
 
     If it did not, what it had said after `seconds`.
@@ -121,7 +123,7 @@ def ask(urls: list[str], web: Web, seconds: float) -> tuple[dict[str, Seen], boo
     Raises:
         ShelfError: lychee is not installed, or failed otherwise than by an address.
     """
-    program = _program()
+    program = _find_lychee()
     with tempfile.TemporaryDirectory() as folder:
         # One link a line: lychee says on which line it found what it reports on, and may write the
         # address itself in another way. An empty folder of its own holds no settings of others.
@@ -141,18 +143,20 @@ def ask(urls: list[str], web: Web, seconds: float) -> tuple[dict[str, Seen], boo
                     words, cwd=folder, stdout=subprocess.PIPE, stderr=said, timeout=seconds
                 )
             except subprocess.TimeoutExpired:
-                return _said(log.read_text(encoding="utf-8", errors="replace"), urls), False
+                return _parse_log(log.read_text(encoding="utf-8", errors="replace"), urls), False
         try:
-            return _read(json.loads(done.stdout), urls, web), True
+            return _parse_report(json.loads(done.stdout), urls, web), True
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
             what = f"ended with {done.returncode}, and not with an answer that can be read"
-            last = visible(lines[-1], 200) if lines else repr(error)
+            last = printable_line(lines[-1], 200) if lines else repr(error)
             raise ShelfError(Finding("lychee", None, what, f"it said: {last}")) from None
 
 
-def _read(report: dict[str, Any], urls: list[str], web: Web) -> dict[str, Seen]:
-    found: dict[str, Seen] = {}
+def _parse_report(
+    report: dict[str, Any], urls: list[str], web: WebConfig
+) -> dict[str, LinkResponse]:
+    found: dict[str, LinkResponse] = {}
     for name in ("success_map", "error_map", "timeout_map"):
         for item in (item for items in report[name].values() for item in items):
             url = urls[item["span"]["line"] - 1]
@@ -160,12 +164,12 @@ def _read(report: dict[str, Any], urls: list[str], web: Web) -> dict[str, Seen]:
             hops = item.get("redirects", {}).get("redirects", [])
             trail = tuple(Redirect(web.back(hop["url"]), hop["code"]) for hop in hops)
             text = f"{status.get('details', '')} {status.get('text', '')}"
-            trouble = "timed out" if name == "timeout_map" else _trouble(text)
-            found[url] = Seen(status.get("code"), trouble, trail)
+            trouble = "timed out" if name == "timeout_map" else _describe_error(text)
+            found[url] = LinkResponse(status.get("code"), trouble, trail)
     return found
 
 
-def _trouble(text: str) -> str:
+def _describe_error(text: str) -> str:
     """What a network error of lychee's is in our words.
 
     lychee has one sentence for several faults, so a name without an address is among the rest.
@@ -181,14 +185,14 @@ def _trouble(text: str) -> str:
     return UNRESOLVED
 
 
-def _said(log: str, urls: list[str]) -> dict[str, Seen]:
+def _parse_log(log: str, urls: list[str]) -> dict[str, LinkResponse]:
     """What lychee had said of links without redirects before its time was over."""
     found = {}
     for line in log.splitlines():
         if (match := DONE.match(line)) and 0 < int(match[2]) <= len(urls):
             code = int(match[1]) if match[1].isdigit() else None
-            trouble = "timed out" if match[1] == "TIMEOUT" else _trouble(line)
-            found[urls[int(match[2]) - 1]] = Seen(code, trouble)
+            trouble = "timed out" if match[1] == "TIMEOUT" else _describe_error(line)
+            found[urls[int(match[2]) - 1]] = LinkResponse(code, trouble)
     return found
 
 
@@ -217,8 +221,11 @@ class Outcome:
     heard: bool = True  # an answer came back, whatever it was
 
 
-def outcomes(
-    urls: Iterable[str], web: Web, seconds: float, tell: Callable[[int], None] = lambda _: None
+def check_urls(
+    urls: Iterable[str],
+    web: WebConfig,
+    seconds: float,
+    tell: Callable[[int], None] = lambda _: None,
 ) -> dict[str, Outcome]:
     """The answer of each address, by the address, for as many as fit into `seconds`.
 
@@ -234,43 +241,43 @@ def outcomes(
     slow: set[str] = set()
     resolved: dict[str, bool | None] = {}
     with web.client() as client:
-        for batch in batches(list(dict.fromkeys(urls))):
+        for batch in batch_urls(list(dict.fromkeys(urls))):
             batch = [url for url in batch if host_of(url) not in slow]
             left = end - time.monotonic()
             if not batch or left <= 0:
                 continue
-            seen, whole = ask(batch, web, min(left, LONGEST))
+            seen, whole = run_lychee(batch, web, min(left, LONGEST))
             if not whole:
                 slow |= {host_of(url) for url in batch if url not in seen}
             for url, one in seen.items():
                 host = host_of(url)
                 if one.code is None and one.trouble == UNRESOLVED and host not in resolved:
                     resolved[host] = web.resolves(host)
-                if _doubtful(one) and time.monotonic() < end:
-                    one = _look(url, web, client)
-                found[url] = judge(url, one, resolved.get(host, True))
+                if _is_doubtful(one) and time.monotonic() < end:
+                    one = _second_look(url, web, client)
+                found[url] = judge_response(url, one, resolved.get(host, True))
             tell(len(found))
     return found
 
 
-def judge(url: str, seen: Seen, resolves: bool | None = True) -> Outcome:
+def judge_response(url: str, seen: LinkResponse, resolves: bool | None = True) -> Outcome:
     """What `seen` means for `url`; `resolves` tells whether its host's name still does."""
     if seen.code is None:
         if seen.trouble == UNRESOLVED and resolves is False:
             return Outcome("gone", "has a host without an address", heard=False)
-        kind = "blocked" if _unfriendly(url) else "unreachable"
+        kind = "blocked" if _is_unfriendly(url) else "unreachable"
         says = "gave no answer" if seen.trouble == UNRESOLVED else seen.trouble
         return Outcome(kind, says, heard=False)
     code, says = seen.code, f"answered {seen.code}"
     end = seen.redirects[-1].url if seen.redirects else url
     if code in GONE:
         return Outcome("gone", says)
-    if seen.puzzle or (code >= 300 and _unfriendly(url)):
+    if seen.puzzle or (code >= 300 and _is_unfriendly(url)):
         return Outcome("blocked", says)
     if 200 <= code < 300:
-        if barrier(end) and not barrier(url):
+        if is_barrier(end) and not is_barrier(url):
             return Outcome("blocked", "asks for a login")
-        target = moved(url, seen.redirects)
+        target = permanent_target(url, seen.redirects)
         return Outcome("moved", None, target) if target else Outcome("alive")
     if 300 <= code < 400:
         return Outcome("unreachable", "redirects without end")
@@ -279,18 +286,18 @@ def judge(url: str, seen: Seen, resolves: bool | None = True) -> Outcome:
     return Outcome("unreachable", says)
 
 
-def _doubtful(seen: Seen) -> bool:
+def _is_doubtful(seen: LinkResponse) -> bool:
     if seen.final or seen.code is None:
         return False
     return seen.code in DOUBTFUL or 300 <= seen.code < 400
 
 
-def _unfriendly(url: str) -> bool:
+def _is_unfriendly(url: str) -> bool:
     host = host_of(url)
     return any(host == name or host.endswith(f".{name}") for name in UNFRIENDLY)
 
 
-def _look(url: str, web: Web, client: httpx.Client) -> Seen:
+def _second_look(url: str, web: WebConfig, client: httpx.Client) -> LinkResponse:
     """A second look, which keeps cookies and glances at the page."""
     trail: list[Redirect] = []
     here = urldefrag(url).url
@@ -303,14 +310,16 @@ def _look(url: str, web: Web, client: httpx.Client) -> Seen:
                     here = web.back(str(response.url.join(location)))
                     trail.append(Redirect(here, code))
                     continue
-                return Seen(code, "", tuple(trail), _puzzle(response), final=True)
+                return LinkResponse(code, "", tuple(trail), _is_puzzle(response), final=True)
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         timed = isinstance(error, httpx.TimeoutException)
-        return Seen(None, "timed out" if timed else "gave no answer", tuple(trail), final=True)
-    return Seen(302, "", tuple(trail), final=True)
+        return LinkResponse(
+            None, "timed out" if timed else "gave no answer", tuple(trail), final=True
+        )
+    return LinkResponse(302, "", tuple(trail), final=True)
 
 
-def _puzzle(response: httpx.Response) -> bool:
+def _is_puzzle(response: httpx.Response) -> bool:
     headers = response.headers
     if "cf-mitigated" in headers or headers.get("x-amzn-waf-action") in ("challenge", "captcha"):
         return True
@@ -330,7 +339,7 @@ RENEWED = 28  # days after which an alive link's date is written anew: a stable 
 TROUBLES = ("failing", "gone", "unreachable")
 
 
-def follow(before: Health | None, answer: Outcome, today: date) -> Health:
+def next_state(before: Health | None, answer: Outcome, today: date) -> Health:
     """The state after `answer`, which was given `today`, for a link that was in `before`."""
     title = before.title_there if before else None
     alive = before.last_alive if before else None
@@ -356,10 +365,10 @@ def follow(before: Health | None, answer: Outcome, today: date) -> Health:
             title_there=title,
             says=answer.says if answer.kind == "blocked" else None,
         )
-    return _failed(before, answer, today)
+    return _failed_state(before, answer, today)
 
 
-def _failed(before: Health | None, answer: Outcome, today: date) -> Health:
+def _failed_state(before: Health | None, answer: Outcome, today: date) -> Health:
     row = before if before and before.state in TROUBLES else None
     absent = answer.kind == "gone"
     if row and (row.state == "gone" or (row.state == "unreachable" and not absent)):

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from warpshelf.core.findings import Finding, visible
-from warpshelf.core.markup import escape
+from warpshelf.core.findings import Finding, printable_line
+from warpshelf.core.markup import escape_markdown
 from warpshelf.links import health
-from warpshelf.links.survey import Link, Survey
+from warpshelf.links.check_links import CheckResult, Link
 
 # In the order in which they are shown; the first three are for somebody to mend.
 GROUPS = {
@@ -44,19 +44,21 @@ class Remark:
         return Finding(path, line, self.what, self.mend)
 
 
-def remarks(survey: Survey) -> list[Remark]:
+def collect_remarks(survey: CheckResult) -> list[Remark]:
     """What there is to say, group by group."""
     found = [
-        _state(link, survey.health[link.url]) for link in survey.links if link.url in survey.health
+        _state_remark(link, survey.health[link.url])
+        for link in survey.links
+        if link.url in survey.health
     ]
-    found += [_title(link, survey.health[link.url]) for link in survey.mistitled]
+    found += [_title_remark(link, survey.health[link.url]) for link in survey.mistitled]
     order = list(GROUPS)
     return sorted(
         filter(None, found), key=lambda remark: (order.index(remark.group), remark.finding)
     )
 
 
-def _state(link: Link, state: health.Health) -> Remark | None:
+def _state_remark(link: Link, state: health.Health) -> Remark | None:
     url = link.url
     days = f"since {state.since}" + (f", alive {state.last_alive}" if state.last_alive else "")
     copy = f"the archived copy {state.archived}" if state.archived else ""
@@ -76,26 +78,26 @@ def _state(link: Link, state: health.Health) -> Remark | None:
     return None
 
 
-def _title(link: Link, state: health.Health) -> Remark:
+def _title_remark(link: Link, state: health.Health) -> Remark:
     what = f"{link.url}: the title there is {state.title_there!r}, ours {link.reading.title!r}"
     return Remark("title", link, what, "correct the address, or the title")
 
 
-def lines(survey: Survey) -> list[str]:
+def report_lines(survey: CheckResult) -> list[str]:
     """The report for a terminal: groups with a line for each link, and what was done."""
     shown: list[str] = []
     group = None
-    found = remarks(survey)
+    found = collect_remarks(survey)
     for remark in found:
         if remark.group != group:
             group = remark.group
             count = sum(other.group == group for other in found)
             shown.append(f"{GROUPS[group]}: {count}")
         shown.append(str(remark.finding))
-    return [*shown, summary(survey)]
+    return [*shown, summary_line(survey)]
 
 
-def summary(survey: Survey) -> str:
+def summary_line(survey: CheckResult) -> str:
     """What was done, in a line."""
     alive = sum(state.state == "alive" for state in survey.health.values())
     count = len(survey.links)
@@ -113,36 +115,36 @@ def summary(survey: Survey) -> str:
     return ", ".join(words)
 
 
-def document(survey: Survey) -> dict[str, Any]:
+def report_json(survey: CheckResult) -> dict[str, Any]:
     """The report for a program."""
     links = []
     for link in survey.links:
         places = [f"{r.path}:{r.line_of(*place)}" for r, place in link.places]
         state = survey.health.get(link.url)
         links.append(
-            {"url": link.url, "places": places, **(health.written(state) if state else {})}
+            {"url": link.url, "places": places, **(health.health_entry(state) if state else {})}
         )
     findings = [
         {"group": remark.group, **remark.finding.__dict__, "fails": remark.group in MEND}
-        for remark in remarks(survey)
+        for remark in collect_remarks(survey)
     ]
     counts = {"asked": survey.asked, "fresh": survey.fresh, "left": survey.left}
     return {**counts, "links": links, "findings": findings}
 
 
-def markdown(survey: Survey, repository: str | None = None) -> str:
+def report_markdown(survey: CheckResult, repository: str | None = None) -> str:
     """The report for an issue or a summary on GitHub, cut where it would grow too long.
 
     `repository` is the project's address: with it, each place is a link to its line.
     """
-    found = remarks(survey)
-    blocks = [f"{summary(survey)[:1].upper()}{summary(survey)[1:]}."]
+    found = collect_remarks(survey)
+    blocks = [f"{summary_line(survey)[:1].upper()}{summary_line(survey)[1:]}."]
     if not found:
         blocks.append("Every link that was looked at is alive.")
     for group, heading in GROUPS.items():
         mine = [remark for remark in found if remark.group == group]
         if mine:
-            rows = [_row(remark, repository) for remark in mine]
+            rows = [_remark_row(remark, repository) for remark in mine]
             blocks.append(f"## {heading}: {len(mine)}\n\n" + "\n".join(rows))
     text = "\n\n".join(blocks)
     if len(text) > LARGEST:
@@ -151,10 +153,10 @@ def markdown(survey: Survey, repository: str | None = None) -> str:
     return text + "\n"
 
 
-def _row(remark: Remark, repository: str | None) -> str:
+def _remark_row(remark: Remark, repository: str | None) -> str:
     path, line = remark.link.where
-    place = f"{escape(path)}&#58;{line}"
+    place = f"{escape_markdown(path)}&#58;{line}"
     if repository:
-        place = f'<a href="{escape(f"{repository}/blob/main/{path}#L{line}")}">{place}</a>'
+        place = f'<a href="{escape_markdown(f"{repository}/blob/main/{path}#L{line}")}">{place}</a>'
     words = f"{remark.what}; {remark.mend}" if remark.mend else remark.what
-    return f"- {place}: <code>{escape(visible(words))}</code>"
+    return f"- {place}: <code>{escape_markdown(printable_line(words))}</code>"

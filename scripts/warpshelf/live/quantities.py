@@ -58,12 +58,12 @@ def input_faults(spec: object) -> Iterator[str]:
         ):
             yield f"{where} lacks {lacking[0]!r}"
         else:
-            yield from _default(where, one)
+            yield from _default_faults(where, one)
 
 
-def _default(where: str, one: Mapping[str, Any]) -> Iterator[str]:
+def _default_faults(where: str, one: Mapping[str, Any]) -> Iterator[str]:
     try:
-        read = typed([one], {one["name"]: text_of(one, one["default"])})
+        read = parse_inputs([one], {one["name"]: format_input(one, one["default"])})
     except InputError as error:
         yield f"{where} has a default that it refuses: {error}"
     else:
@@ -71,7 +71,7 @@ def _default(where: str, one: Mapping[str, Any]) -> Iterator[str]:
             yield f"{where} has the default {one['default']!r}, which no text of its kind means"
 
 
-def text_of(one: Mapping[str, Any], value: Any) -> str:
+def format_input(one: Mapping[str, Any], value: Any) -> str:
     """`value` of an input as a form shows it."""
     if one["kind"] == "flag":
         return TRUE if value else FALSE
@@ -81,26 +81,28 @@ def text_of(one: Mapping[str, Any], value: Any) -> str:
     return str(value)
 
 
-def limit_of(one: Mapping[str, Any], key: str) -> str:
+def format_input_limit(one: Mapping[str, Any], key: str) -> str:
     """The least or the most of an input as people write it: `1000`, `1e9`."""
     value = one[key]
     short = f"{value:g}".replace("e+0", "e").replace("e+", "e")
-    return short if float(short) == value else text_of(one, value)
+    return short if float(short) == value else format_input(one, value)
 
 
-def typed(spec: Sequence[Mapping[str, Any]], given: Mapping[str, str]) -> dict[str, Any]:
+def parse_inputs(spec: Sequence[Mapping[str, Any]], given: Mapping[str, str]) -> dict[str, Any]:
     """The value of each input, of the text that is given for it, else its default.
 
     Raises:
         InputError: a text means no value that the input may have.
     """
     return {
-        one["name"]: _value(one, given[one["name"]]) if one["name"] in given else one["default"]
+        one["name"]: _parse_value(one, given[one["name"]])
+        if one["name"] in given
+        else one["default"]
         for one in spec
     }
 
 
-def _value(one: Mapping[str, Any], text: str) -> Any:
+def _parse_value(one: Mapping[str, Any], text: str) -> Any:
     name, kind = one["name"], one["kind"]
     if kind == "flag":
         return text == TRUE
@@ -114,13 +116,13 @@ def _value(one: Mapping[str, Any], text: str) -> Any:
             known = ", ".join(one["choices"])
             raise InputError(name, f"{one['label']} is {text!r:.60}; choose one of {known}")
         return text
-    return _number(one, text)
+    return _parse_number(one, text)
 
 
-def _number(one: Mapping[str, Any], text: str) -> int | float:
+def _parse_number(one: Mapping[str, Any], text: str) -> int | float:
     """A number within the limits of its input; 8192, 8_192, 8 192 and 8.192e3 are one."""
     name, label = one["name"], one["label"]
-    example = text_of(one, one["default"])
+    example = format_input(one, one["default"])
     plain = "".join(text.split()).replace("_", "")
     if not plain:
         raise InputError(name, f"{label} is empty; write a number such as {example}")
@@ -134,7 +136,7 @@ def _number(one: Mapping[str, Any], text: str) -> int | float:
             raise InputError(name, line + example) from None
     if not math.isfinite(value):
         raise InputError(name, f"{label} is not finite; write a number such as {example}")
-    least, most = limit_of(one, "least"), limit_of(one, "most")
+    least, most = format_input_limit(one, "least"), format_input_limit(one, "most")
     if not one["least"] <= value <= one["most"]:
         side = "below" if value < one["least"] else "above"
         limit = least if side == "below" else most
@@ -172,7 +174,7 @@ def result_faults(result: object) -> Iterator[str]:
         where = f"rows[{place}]"
         if lacking := [key for key in ROW if not isinstance(row, dict) or key not in row]:
             yield f"{where} lacks {lacking[0]!r}"
-        elif not isinstance(row["value"], str) and units.finite(row["value"]) is None:
+        elif not isinstance(row["value"], str) and units.finite_float(row["value"]) is None:
             yield f"{where} has the value {row['value']!r}, which is no finite number"
     names = [row["name"] for row in rows if isinstance(row, dict) and "name" in row]
     for name in sorted({name for name in names if names.count(name) > 1}):
@@ -187,86 +189,86 @@ def result_faults(result: object) -> Iterator[str]:
             yield f"{where} has no series"
 
 
-def shown(value: object, unit: str) -> str:
+def format_value(value: object, unit: str) -> str:
     """A value with its unit; bytes in both ways of counting them."""
     if isinstance(value, str):
         return f"{value} {unit}".rstrip()
-    number = units.finite(value)
+    number = units.finite_float(value)
     if number is None:
         return units.UNKNOWN
     if unit == "B":
-        return sized(number)
+        return format_bytes(number)
     if unit == "s":
-        return lasting(number)
+        return format_duration(number)
     if unit in SCALED:
-        return scaled(number, unit)
+        return format_scaled(number, unit)
     if unit == "%":
-        return f"{units.significant(number, 4)} %"
-    return f"{plain(value)} {unit}".rstrip()
+        return f"{units.format_significant(number, 4)} %"
+    return f"{plain_number(value)} {unit}".rstrip()
 
 
-def plain(value: object) -> str:
+def plain_number(value: object) -> str:
     """A number without a unit: whole ones in full, others to four digits."""
-    number = units.finite(value)
+    number = units.finite_float(value)
     if number is None:
         return units.UNKNOWN
     if number.is_integer() and abs(number) < 1e15:
-        return units.integer(int(number))
-    return units.number(float(units.significant(number, 4)))
+        return units.format_integer(int(number))
+    return units.format_number(float(units.format_significant(number, 4)))
 
 
-def sized(number: float) -> str:
+def format_bytes(number: float) -> str:
     """Bytes as `12.5 GiB (13.4 GB)`."""
-    binary = units.size(number)
+    binary = units.format_bytes(number)
     name, factor = next(((n, f) for n, f in DECIMAL if abs(number) >= f), ("", 1.0))
-    return f"{binary} ({units.significant(number / factor)} {name})" if name else binary
+    return f"{binary} ({units.format_significant(number / factor)} {name})" if name else binary
 
 
-def lasting(number: float) -> str:
+def format_duration(number: float) -> str:
     """Seconds as `12.0 ms`, `4.21 h` or `23.1 days`."""
     for length, name in LONG:
         if abs(number) >= 2 * length:
             days = number / length
-            return f"{plain(days) if days >= 1e6 else units.significant(days)} {name}"
-    return units.seconds(number)
+            return f"{plain_number(days) if days >= 1e6 else units.format_significant(days)} {name}"
+    return units.format_seconds(number)
 
 
-def scaled(number: float, unit: str) -> str:
+def format_scaled(number: float, unit: str) -> str:
     """A number of operations or a rate as `989 TFLOP/s`, and past all prefixes `3.80e25 FLOP`."""
     if abs(number) >= LARGE or (unit == "FLOP" and abs(number) >= 1e18):
-        return f"{units.significant(number)} {unit}"
-    return units.rate(number, unit)
+        return f"{units.format_significant(number)} {unit}"
+    return units.format_rate(number, unit)
 
 
-def against(second: object, first: object) -> str:
+def compare_values(second: object, first: object) -> str:
     """How a value of the second configuration compares to that of the first."""
     if second == first:
         return "same"
     if isinstance(second, str) or isinstance(first, str):
         return "differs"
-    ratio = units.divided(second, first)
-    return units.ratio(ratio) if ratio is not None and math.isfinite(ratio) else "differs"
+    ratio = units.safe_divide(second, first)
+    return units.format_ratio(ratio) if ratio is not None and math.isfinite(ratio) else "differs"
 
 
-def paired(results: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any] | None]]:
+def pair_rows(results: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any] | None]]:
     """The rows of one or two results by name, those of the first before what only another has."""
     named = [{row["name"]: row for row in result["rows"]} for result in results]
     order = dict.fromkeys(name for rows in named for name in rows)
     return [[rows.get(name) for rows in named] for name in order]
 
 
-def table(results: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
+def csv_table(results: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
     """The rows as CSV, every value in full."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["quantity", *names, "unit", "formula", "source", "test"])
-    for rows in paired(results):
+    for rows in pair_rows(results):
         one = next(row for row in rows if row)
-        values = ["" if row is None else _exact(row["value"]) for row in rows]
+        values = ["" if row is None else _exact_text(row["value"]) for row in rows]
         told = (one["unit"], one["formula"], one["source"], one["test"])
         writer.writerow([one["name"], *values, *map(str, told)])
     return out.getvalue()
 
 
-def _exact(value: object) -> str:
+def _exact_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)

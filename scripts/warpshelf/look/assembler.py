@@ -16,19 +16,19 @@ from typing import Any
 
 from warpshelf.contract import architectures
 from warpshelf.look import binary, ptx
-from warpshelf.look.binary import disassembled
-from warpshelf.look.loops import loops
+from warpshelf.look.binary import disassemble_kernel
+from warpshelf.look.loops import find_loops
 
 TOOLS = ("ptxas", "ptxas-blackwell")  # as Triton's wheel calls them
 BLACKWELL = 100  # from which SM version on Triton takes the second
 TARGET = re.compile(r"^\s*\.target\s+(sm_(\d+)[af]?)", re.MULTILINE)
 NONE = "none found: install triton, or put the bin folder of a CUDA toolkit on PATH"
 SAID = re.compile(r"(?:fatal|error)\s*:\s*(.+)")  # by an assembler that does not take it
-MARK = re.compile(r"// kernel ([\w$]+)")  # the first line of what `written` made
+MARK = re.compile(r"// kernel ([\w$]+)")  # the first line of what `format_ptx` made
 
 
 @dataclass(frozen=True)
-class Module:
+class PtxModule:
     """PTX, and the name that a kernel has in it; `name` says in words where it is from."""
 
     name: str
@@ -36,31 +36,31 @@ class Module:
     symbol: str
 
 
-def written(one: Module) -> str:
+def format_ptx(one: PtxModule) -> str:
     """Its PTX whole, for a file: the first line says which of its kernels is meant."""
     return f"// kernel {one.symbol}: {one.name}\n{one.ptx}"
 
 
-def module(name: str, text: str, wanted: str) -> Module:
+def parse_module(name: str, text: str, wanted: str) -> PtxModule:
     """A kernel of a text of PTX: the one that its first line means, else `wanted`, else its only
     one, whatever that is called.
 
     Raises:
         ValueError: it has no kernel, or several of which none is meant.
     """
-    entries = ptx.entries(text.splitlines())
+    entries = ptx.kernel_names(text.splitlines())
     if not entries or not TARGET.search(text):
         raise ValueError("is no PTX with a kernel (.target and .entry)")
     marked = MARK.match(text)
     for symbol in (marked[1] if marked else "", wanted):
         if symbol in entries:
-            return Module(name, text, symbol)
+            return PtxModule(name, text, symbol)
     if len(entries) > 1:
         raise ValueError(f"has no kernel {wanted}; there are {', '.join(entries)}")
-    return Module(name, text, entries[0])
+    return PtxModule(name, text, entries[0])
 
 
-def built(modules: Sequence[Module], arch: str) -> tuple[str, list[dict[str, Any]]]:
+def assemble_modules(modules: Sequence[PtxModule], arch: str) -> tuple[str, list[dict[str, Any]]]:
     """Who assembled them, all by the same assembler, and the parts of a view that are code.
 
     Those are `registers`, `spilled_bytes`, `shared_bytes` (static alone), `sass` and `loops`.
@@ -70,35 +70,37 @@ def built(modules: Sequence[Module], arch: str) -> tuple[str, list[dict[str, Any
         RuntimeError: no tool reads the binary.
     """
     answers = []
-    for tool in _tools(arch):
+    for tool in _assembler_paths(arch):
         try:
-            made = [_assembled(tool, one, arch) for one in modules]
+            made = [_run_assembler(tool, one, arch) for one in modules]
         except ValueError as error:
-            answers.append(f"{_called(tool)}: {error}")
+            answers.append(f"{_assembler_release(tool)}: {error}")
             continue
-        return _called(tool), [_code(one, at.symbol) for one, at in zip(made, modules, strict=True)]
+        return _assembler_release(tool), [
+            _describe_code(one, at.symbol) for one, at in zip(made, modules, strict=True)
+        ]
     said = "; ".join(dict.fromkeys(answers)) or NONE
     raise ValueError(f"no assembler takes it for {arch} ({said})")
 
 
-def _tools(arch: str) -> Iterator[str]:
-    first = architectures.number(arch) >= BLACKWELL
+def _assembler_paths(arch: str) -> Iterator[str]:
+    first = architectures.sm_version(arch) >= BLACKWELL
     for name in TOOLS[::-1] if first else TOOLS:
-        yield from binary.tools(name)
+        yield from binary.find_tools(name)
 
 
-def _called(tool: str) -> str:
+def _assembler_release(tool: str) -> str:
     """An assembler by its release: `ptxas 12.8.93`."""
     done = subprocess.run([tool, "--version"], capture_output=True, text=True, check=False)
     found = re.search(r"release [\d.]+, V([\d.]+)", done.stdout)
     return f"ptxas {found[1]}" if found else Path(tool).name
 
 
-def _assembled(tool: str, one: Module, arch: str) -> bytes:
+def _run_assembler(tool: str, one: PtxModule, arch: str) -> bytes:
     """Raises ValueError with what the assembler said against it."""
     found = TARGET.search(one.ptx)
     # What has instructions of one architecture alone, sm_90a, is assembled for nothing else.
-    own = found is not None and int(found[2]) == architectures.number(arch)
+    own = found is not None and int(found[2]) == architectures.sm_version(arch)
     target = found[1] if found and own else arch
     with tempfile.TemporaryDirectory() as folder:
         source, made = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
@@ -111,8 +113,8 @@ def _assembled(tool: str, one: Module, arch: str) -> bytes:
         return made.read_bytes()
 
 
-def _code(cubin: bytes, symbol: str) -> dict[str, Any]:
-    code, used = disassembled(cubin, symbol), binary.usage(cubin)[symbol]
+def _describe_code(cubin: bytes, symbol: str) -> dict[str, Any]:
+    code, used = disassemble_kernel(cubin, symbol), binary.function_usage(cubin)[symbol]
     return {
         "registers": used.registers,
         "spilled_bytes": used.spilled_bytes,
@@ -123,5 +125,5 @@ def _code(cubin: bytes, symbol: str) -> dict[str, Any]:
             "control": [one.control for one in code.instructions],
             "labels": code.labels,
         },
-        "loops": [asdict(one) for one in loops(code)],
+        "loops": [asdict(one) for one in find_loops(code)],
     }

@@ -32,7 +32,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from warpshelf.look.elf import INFO, REGISTERS, Elf, attributes, joined, lines, mark
+from warpshelf.look.elf import (
+    INFO,
+    REGISTERS,
+    Elf,
+    join_binaries,
+    line_table,
+    name_suffix,
+    sized_attributes,
+)
 
 OS_ABI, ABI_VERSION, FLAGS = 7, 8, 48  # bytes of the header
 OLD, NEW = 51, (65, 8)  # OS ABI before CUDA 13; OS ABI and ABI version of it
@@ -40,7 +48,7 @@ RELEASE, WIDE = 0x6 << 24, 0x4  # of the flags: the ABI's own, and addresses of 
 COUNTED = 254  # registers at most of a kernel whose live ones nvdisasm counts
 
 
-def readable(cubin: bytes) -> bytes:
+def patch_header(cubin: bytes) -> bytes:
     """The same binary with a header that nvdisasm 13 analyses."""
     if cubin[OS_ABI] != OLD:
         return cubin
@@ -51,14 +59,14 @@ def readable(cubin: bytes) -> bytes:
     return bytes(header)
 
 
-def countable(cubin: bytes) -> bytes:
+def cap_registers(cubin: bytes) -> bytes:
     """The same binary with no kernel of more registers than nvdisasm counts the live ones of.
 
     A thread has 255 at most, and nvdisasm 13 takes 254 at most. The code stays as it is.
     """
     elf, made = Elf(cubin), bytearray(cubin)
-    found = elf.section(INFO)
-    for at, attribute, size in attributes(elf.body(found)):
+    found = elf.find_section(INFO)
+    for at, attribute, size in sized_attributes(elf.section_bytes(found)):
         if found and (attribute, size) == (REGISTERS, 8):
             count = found.offset + at + 4
             (registers,) = struct.unpack_from("<I", cubin, count)
@@ -76,7 +84,7 @@ WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}  # bytes; 4 
 
 
 @dataclass(frozen=True)
-class Usage:
+class ResourceUsage:
     """What one function of a binary takes: registers a thread, bytes, matrix instructions."""
 
     registers: int
@@ -84,12 +92,12 @@ class Usage:
     shared_bytes: int
     matrix_instructions: bool
 
-    def with_dynamic(self, shared: int) -> Usage:
+    def with_dynamic(self, shared: int) -> ResourceUsage:
         """The same with the shared memory that a launch asks for, in bytes."""
         return replace(self, shared_bytes=self.shared_bytes + shared)
 
 
-def tools(name: str) -> list[str]:
+def find_tools(name: str) -> list[str]:
     """Paths of a CUDA binary tool: Triton's own copy, PATH, the toolkit's folder, in this order."""
     found = []
     spec = importlib.util.find_spec("triton")
@@ -101,13 +109,13 @@ def tools(name: str) -> list[str]:
     return list(dict.fromkeys(str(path) for path in found if path.is_file()))
 
 
-def said(name: str, options: Sequence[str], path: str, sign: str) -> str:
+def run_tool(name: str, options: Sequence[str], path: str, sign: str) -> str:
     """What `NAME OPTIONS PATH` prints, by the first copy of that tool whose answer holds `sign`.
 
     RuntimeError if there is none; its text names what each one answered.
     """
     answers = []
-    for tool in tools(name):
+    for tool in find_tools(name):
         done = subprocess.run([tool, *options, path], capture_output=True, text=True, check=False)
         if done.returncode == 0 and sign in done.stdout:
             return done.stdout
@@ -118,27 +126,27 @@ def said(name: str, options: Sequence[str], path: str, sign: str) -> str:
     )
 
 
-def dump(option: str, path: str) -> str:
+def run_cuobjdump(option: str, path: str) -> str:
     """What `cuobjdump OPTION PATH` prints.
 
     RuntimeError if no copy of it can read PATH.
     """
-    return said("cuobjdump", [option], path, "Function")
+    return run_tool("cuobjdump", [option], path, "Function")
 
 
-def functions(sass: str) -> dict[str, str]:
+def split_functions(sass: str) -> dict[str, str]:
     """Disassembly by function name."""
     parts = FUNCTION.split(sass)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
-def release(cubin: bytes) -> str:
+def compiler_release(cubin: bytes) -> str:
     """Release of the compiler that wrote a cubin, such as "13.0"; "" if it does not say."""
     found = re.search(rb"Cuda compilation tools, release (\d+\.\d+)", cubin)
     return found.group(1).decode() if found else ""
 
 
-def spilled(sass: str) -> int:
+def count_spill_bytes(sass: str) -> int:
     """Bytes that a function's disassembly stores to local memory, each instruction once."""
     total = 0
     for match in STORE.finditer(sass):
@@ -147,7 +155,7 @@ def spilled(sass: str) -> int:
     return total
 
 
-def usage(cubin: bytes, ptx: str | None = None) -> dict[str, Usage]:
+def function_usage(cubin: bytes, ptx: str | None = None) -> dict[str, ResourceUsage]:
     """Usage of each function in a cubin, by its mangled name.
 
     With the PTX that it came from, matrix instructions are looked for there, and the slow
@@ -157,16 +165,18 @@ def usage(cubin: bytes, ptx: str | None = None) -> dict[str, Usage]:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        listed = USAGE.findall(dump("-res-usage", file.name))
+        listed = USAGE.findall(run_cuobjdump("-res-usage", file.name))
         stacked = any(int(stack) or int(local) for _, _, stack, _, local in listed)
-        code = functions(dump("-sass", file.name)) if stacked or ptx is None else {}
+        code = split_functions(run_cuobjdump("-sass", file.name)) if stacked or ptx is None else {}
     reserved = RESERVED_SHARED if b".nv.reservedSmem" in cubin else 0
     found = {}
     for name, registers, _, shared, _ in listed:
         body = code.get(name, "")
         matrix = MATRIX_SASS.search(body) if ptx is None else MATRIX_PTX.search(ptx)
         static = max(0, int(shared) - reserved)
-        found[name] = Usage(int(registers), spilled(body), static, matrix is not None)
+        found[name] = ResourceUsage(
+            int(registers), count_spill_bytes(body), static, matrix is not None
+        )
     return found
 
 
@@ -176,7 +186,7 @@ BARRIERS = 6
 
 
 @dataclass(frozen=True)
-class Control:
+class ControlCode:
     """A control code, read. `stall` is in cycles; scoreboards are numbered from 0 to 5.
 
     `writes` is set until the result is there, `reads` until the operands were read; None is none.
@@ -198,15 +208,15 @@ class Control:
         return f"B{waits}:R{read}:W{write}:{turn}:S{self.stall:02}"
 
 
-def code_of(upper: int) -> int:
+def control_bits(upper: int) -> int:
     """The control code, a number of 21 bits, of an instruction's upper 64 bits."""
     return upper >> SHIFT & MASK
 
 
-def control(code: int) -> Control:
+def decode_control(code: int) -> ControlCode:
     """A control code, read: from the low bits stall, yield, write, read, waits, reuse."""
     write, read, waits = code >> 5 & 7, code >> 8 & 7, code >> 11 & 63
-    return Control(
+    return ControlCode(
         stall=code & 15,
         yields=not code >> 4 & 1,  # the bit is set to stay with this warp
         writes=None if write == NONE else write,
@@ -244,7 +254,7 @@ class Instruction:
         return words[1] if words[0].startswith("@") else words[0]
 
     @property
-    def guarded(self) -> bool:
+    def is_guarded(self) -> bool:
         """Whether a predicate decides if it is done; one that is always true does not."""
         return self.text.startswith("@") and not self.text.startswith("@!UPT")
 
@@ -256,69 +266,71 @@ class Instruction:
 
 
 @dataclass(frozen=True)
-class Code:
+class MachineCode:
     """The machine code of one kernel; `labels` name the instruction that they stand in front of."""
 
     instructions: tuple[Instruction, ...]
     labels: dict[str, int]
 
 
-def disassembled(cubin: bytes, symbol: str) -> Code:
+def disassemble_kernel(cubin: bytes, symbol: str) -> MachineCode:
     """The machine code of the kernel `symbol`, without the padding behind it.
 
     Raises:
         RuntimeError: no nvdisasm reads it, with what each one said.
         ValueError: the binary has no such kernel.
     """
-    cubin = countable(readable(cubin))
+    cubin = cap_registers(patch_header(cubin))
     # Its start takes half a second, so it is asked once, and where lines come from is read here.
-    options = ("-c", "-fun", str(Elf(cubin).number(symbol)), "-hex", "-lrm", "count")
+    options = ("-c", "-fun", str(Elf(cubin).symbol_index(symbol)), "-hex", "-lrm", "count")
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        text = said("nvdisasm", options, file.name, FIRST)
-    return read(text, lines(cubin, symbol))
+        text = run_tool("nvdisasm", options, file.name, FIRST)
+    return parse_sass(text, line_table(cubin, symbol))
 
 
-def disassembled_together(wanted: Sequence[tuple[bytes, str]]) -> list[Code]:
-    """The machine code of kernels, each of a binary and its symbol, as `disassembled` has each.
+def disassemble_batch(wanted: Sequence[tuple[bytes, str]]) -> list[MachineCode]:
+    """The machine code of kernels, each of a binary and its symbol, as `disassemble_kernel` has each.
 
     nvdisasm takes half a second to start, so it gets in one binary what has one header. One that
     calls functions goes alone: beside others, other registers would be live at the calls.
     """
-    found: dict[int, Code] = {}
+    found: dict[int, MachineCode] = {}
     alike: dict[object, list[int]] = {}
     for at, (cubin, symbol) in enumerate(wanted):
-        head = readable(cubin)
-        alone = at if Elf(cubin).calls(symbol) else None
+        head = patch_header(cubin)
+        alone = at if Elf(cubin).has_callees(symbol) else None
         alike.setdefault((head[:18], head[FLAGS : FLAGS + 4], alone), []).append(at)
     for places in alike.values():
-        texts = _texts([countable(readable(wanted[at][0])) for at in places])
+        texts = _disassemble_joined([cap_registers(patch_header(wanted[at][0])) for at in places])
         for turn, at in enumerate(places):
             if not texts:
-                found[at] = disassembled(*wanted[at])
+                found[at] = disassemble_kernel(*wanted[at])
                 continue
             cubin, symbol = wanted[at]
-            text = texts[symbol + mark(turn)].replace(mark(turn), "")
-            found[at] = read(_numbered(text), lines(cubin, symbol))
+            text = texts[symbol + name_suffix(turn)].replace(name_suffix(turn), "")
+            found[at] = parse_sass(_renumber_branches(text), line_table(cubin, symbol))
     return [found[at] for at in range(len(wanted))]
 
 
-def _texts(cubins: Sequence[bytes]) -> dict[str, str]:
+def _disassemble_joined(cubins: Sequence[bytes]) -> dict[str, str]:
     """What nvdisasm prints of several binaries, by section; nothing if it takes them one by one."""
     if len(cubins) < 2:
         return {}
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(joined(cubins))
+        file.write(join_binaries(cubins))
         file.flush()
         try:
-            parts = PART.split(said("nvdisasm", ("-c", "-hex", "-lrm", "count"), file.name, FIRST))
+            parts = PART.split(
+                run_tool("nvdisasm", ("-c", "-hex", "-lrm", "count"), file.name, FIRST)
+            )
         except RuntimeError:  # another release may miss what is left out
             return {}
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
-def _numbered(text: str) -> str:
+def _renumber_branches(text: str) -> str:
     """The code of a function whose branches count from 0, as where it is disassembled alone.
 
     Through a file they count on, and behind them all come the ends of functions.
@@ -332,7 +344,7 @@ PART = re.compile(r"^//-+ \.text\.(\S+)\s+-+$", re.MULTILINE)
 BRANCH, ENDS = re.compile(r"\.L_x_(\d+)"), re.compile(r"\.size\s+\S+,\(\.L_x_(\d+) - ")
 
 
-def read(text: str, lines: Sequence[tuple[int, int]] = ()) -> Code:
+def parse_sass(text: str, lines: Sequence[tuple[int, int]] = ()) -> MachineCode:
     """Code from what nvdisasm prints with `-hex -lrm count`.
 
     `lines` are addresses, and the line of PTX from there on.
@@ -360,18 +372,18 @@ def read(text: str, lines: Sequence[tuple[int, int]] = ()) -> Code:
     if len(uppers) < len(found):
         raise ValueError(f"nvdisasm printed {len(found)} instructions, {len(uppers)} encodings")
     made = [
-        Instruction(re.sub(r"\s+", " ", one), ptx, live[at] or 0, code_of(uppers[at]))
+        Instruction(re.sub(r"\s+", " ", one), ptx, live[at] or 0, control_bits(uppers[at]))
         for at, (one, ptx) in enumerate(found)
     ]
-    end = _padded(made, labels)
+    end = _padding_start(made, labels)
     if missing := next((at for at in range(end) if live[at] is None), None):
         raise ValueError(f"nvdisasm does not say what is live at {BYTES * missing:#x}")
     kept = {name: at for name, at in labels.items() if at < end}
     named = {one.target for one in made[:end]}
-    return Code(tuple(made[:end]), {name: at for name, at in kept.items() if name in named})
+    return MachineCode(tuple(made[:end]), {name: at for name, at in kept.items() if name in named})
 
 
-def _padded(made: list[Instruction], labels: dict[str, int]) -> int:
+def _padding_start(made: list[Instruction], labels: dict[str, int]) -> int:
     """Where the padding begins: NOPs, and a branch to itself in front of them."""
     end = len(made)
     while end and made[end - 1].opcode == "NOP":

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
-from warpshelf.look.work import LANES, Row, Work, work
+from warpshelf.look.work import LANES, ExecutedInstruction, Work, count_work
 
 GUIDE = "https://docs.nvidia.com/cuda/cuda-c-programming-guide/#arithmetic-instructions"
 # Where the table of throughputs stands from CUDA 13 on.
@@ -111,7 +111,7 @@ TAGS = Rate(4, "lines of 128 bytes", ADVANCED)
 ISSUE = Rate(4, "instructions of a warp", GUIDE)
 
 
-def known(arch: str) -> str:
+def base_arch(arch: str) -> str:
     """An architecture without its suffix, `sm_90` of `sm_90a`.
 
     Raises:
@@ -123,29 +123,29 @@ def known(arch: str) -> str:
     return name
 
 
-def lanes(arch: str, pipe: str) -> Rate:
+def lane_rate(arch: str, pipe: str) -> Rate:
     """Results of a lane that a pipe of PIPES makes in a cycle.
 
     Raises:
         ValueError: there are no rates for the architecture.
     """
-    name = known(arch)
+    name = base_arch(arch)
     source = PRACTICES if name == "sm_100" else GUIDE
     return Rate(PIPES[pipe][ARCHS.index(name)], "lanes", source)
 
 
-def matrix(arch: str, kind: str) -> Rate | None:
+def matrix_rate(arch: str, kind: str) -> Rate | None:
     """Dense multiply-adds of matrices with operands of a kind; None where nothing is published.
 
     Raises:
         ValueError: there are no rates for the architecture.
     """
-    name = known(arch)
+    name = base_arch(arch)
     if name == "sm_100":
         if kind not in BLACKWELL:
             return None
         of, times = BLACKWELL[kind]
-        base = matrix("sm_90", of)
+        base = matrix_rate("sm_90", of)
         return Rate(base.amount * times, "multiply-adds", CUTLASS) if base else None
     for peak in PEAKS[name]:
         if kind in peak.tera:
@@ -153,7 +153,7 @@ def matrix(arch: str, kind: str) -> Rate | None:
             return Rate(amount, "multiply-adds", peak.source)
     if kind in ALIKE:
         of, share = ALIKE[kind]
-        base = matrix(arch, of)
+        base = matrix_rate(arch, of)
         return Rate(int(base.amount * share), "multiply-adds", base.source) if base else None
     return None
 
@@ -182,35 +182,35 @@ class Bound:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON, as BOUND of look/view.py has it; cycles are rounded down."""
-        shown = [{**asdict(one), "cycles": _down(one.cycles)} for one in self.pipes]
-        return {"limiter": self.limiter, "cycles": _down(self.cycles), "pipes": shown}
+        shown = [{**asdict(one), "cycles": _round_down(one.cycles)} for one in self.pipes]
+        return {"limiter": self.limiter, "cycles": _round_down(self.cycles), "pipes": shown}
 
 
 @dataclass(frozen=True)
-class Done:
+class VariantCost:
     """What a variant did on a case: the cycles of its bound, and the sectors that it touched."""
 
     cycles: float
     sectors: int = 0
 
-    def __add__(self, other: Done) -> Done:
-        return Done(self.cycles + other.cycles, self.sectors + other.sectors)
+    def __add__(self, other: VariantCost) -> VariantCost:
+        return VariantCost(self.cycles + other.cycles, self.sectors + other.sectors)
 
 
-def bound(rows: Iterable[Row], arch: str) -> Bound:
+def cycle_bound(rows: Iterable[ExecutedInstruction], arch: str) -> Bound:
     """The least cycles of an SM for executed instructions.
 
     Raises:
         ValueError: there are no rates for the architecture.
     """
-    name = known(arch)
-    done = work(rows, name)
+    name = base_arch(arch)
+    done = count_work(rows, name)
     found = [
-        *_floats(done, name),
-        *_matrices(done, name),
-        *_functions(done, name),
-        *_accesses(done),
-        *_issued(done, name),
+        *_float_pipes(done, name),
+        *_matrix_pipes(done, name),
+        *_special_pipes(done, name),
+        *_memory_pipes(done),
+        *_issue_pipes(done, name),
     ]
     most = max(found, key=lambda one: one.cycles, default=None)
     if most is None:
@@ -218,7 +218,7 @@ def bound(rows: Iterable[Row], arch: str) -> Bound:
     return Bound(most.pipe, most.cycles, tuple(found))
 
 
-def faster(one: Done, other: Done) -> bool:
+def is_faster(one: VariantCost, other: VariantCost) -> bool:
     """Whether bounds say that one variant is faster than another, in the same precision.
 
     They do where they differ by more than a factor of DIFFERENT, and the faster one touches no more
@@ -227,48 +227,53 @@ def faster(one: Done, other: Done) -> bool:
     return one.cycles * DIFFERENT < other.cycles and one.sectors <= other.sectors
 
 
-def places(done: Mapping[str, Done]) -> dict[str, tuple[int, int]]:
+def rank_variants(done: Mapping[str, VariantCost]) -> dict[str, tuple[int, int]]:
     """The first and the last place that each variant may have, from 1; the likeliest first."""
     found = {
         name: (
-            1 + sum(faster(other, own) for other in done.values()),
-            len(done) - sum(faster(own, other) for other in done.values()),
+            1 + sum(is_faster(other, own) for other in done.values()),
+            len(done) - sum(is_faster(own, other) for other in done.values()),
         )
         for name, own in done.items()
     }
     return dict(sorted(found.items(), key=lambda one: (sum(one[1]), done[one[0]].cycles, one[0])))
 
 
-def _floats(done: Work, arch: str) -> list[Pipe]:
+def _float_pipes(done: Work, arch: str) -> list[Pipe]:
     found = []
     for pipe in ("FP32", "FP64", "FP16"):
-        if count := done.floats(pipe):
-            rate = lanes(arch, pipe).amount
-            what = f"{_some(count / LANES)} multiply-adds of a warp at {_rate(rate)}"
+        if count := done.float_results(pipe):
+            rate = lane_rate(arch, pipe).amount
+            what = f"{_format_count(count / LANES)} multiply-adds of a warp at {_format_rate(rate)}"
             found.append(Pipe(pipe, count / rate, what))
     return found
 
 
-def _matrices(done: Work, arch: str) -> list[Pipe]:
+def _matrix_pipes(done: Work, arch: str) -> list[Pipe]:
     """One pipe for all kinds of operands, which take turns; what has no rate is left out."""
     cycles = 0.0
     words = []
     for kind, count in sorted(done.products.items()):
-        if rate := matrix(arch, kind):
+        if rate := matrix_rate(arch, kind):
             cycles += count / rate.amount
-            words.append(f"{_some(count)} multiply-adds of {kind} at {rate.amount:,} a cycle")
+            words.append(
+                f"{_format_count(count)} multiply-adds of {kind} at {rate.amount:,} a cycle"
+            )
     return [Pipe("matrix", cycles, ", ".join(words))] if words else []
 
 
-def _functions(done: Work, arch: str) -> list[Pipe]:
+def _special_pipes(done: Work, arch: str) -> list[Pipe]:
     if not done.functions:
         return []
-    rate = lanes(arch, "special function").amount
-    what = f"{_some(done.functions / LANES)} special functions of a warp at {_rate(rate)}"
+    rate = lane_rate(arch, "special function").amount
+    what = (
+        f"{_format_count(done.functions / LANES)} special functions of a warp "
+        f"at {_format_rate(rate)}"
+    )
     return [Pipe("special function", done.functions / rate, what)]
 
 
-def _accesses(done: Work) -> list[Pipe]:
+def _memory_pipes(done: Work) -> list[Pipe]:
     """Shared memory, L1 and shuffles pass one stage, a wavefront in a cycle."""
     parts = (
         (done.shared, "wavefronts of shared memory"),
@@ -276,32 +281,32 @@ def _accesses(done: Work) -> list[Pipe]:
         (done.shuffles, "shuffles of a warp"),
     )
     cycles = sum(count for count, _ in parts) / WAVEFRONTS.amount
-    words = ", ".join(f"{_some(count)} {what}" for count, what in parts if count)
+    words = ", ".join(f"{_format_count(count)} {what}" for count, what in parts if count)
     return [Pipe("load and store", cycles, f"{words} at 1 a cycle")] if words else []
 
 
-def _issued(done: Work, arch: str) -> list[Pipe]:
-    count = done.floats("FP32") / LANES / (2 if arch in PAIRED else 1)
-    count += done.floats("FP64") / LANES + done.floats("FP16") / LANES / 2
+def _issue_pipes(done: Work, arch: str) -> list[Pipe]:
+    count = done.float_results("FP32") / LANES / (2 if arch in PAIRED else 1)
+    count += done.float_results("FP64") / LANES + done.float_results("FP16") / LANES / 2
     count += done.functions / LANES + done.shuffles + done.others
     if not count:
         return []
     rate = ISSUE.amount
-    what = f"{_some(count)} instructions of a warp that must remain at {rate} a cycle"
+    what = f"{_format_count(count)} instructions of a warp that must remain at {rate} a cycle"
     return [Pipe("issue", count / rate, what)]
 
 
-def _some(count: float) -> str:
+def _format_count(count: float) -> str:
     return f"{math.floor(count):,}" if count >= 1 else f"{count:.2g}"
 
 
-def _rate(lanes: int) -> str:
+def _format_rate(lanes: int) -> str:
     """`4 a cycle` of 128 lanes, `1 in 16 cycles` of 2."""
     of = Fraction(lanes, LANES)
     return f"{of.numerator} a cycle" if of.denominator == 1 else f"1 in {1 / of} cycles"
 
 
-def _down(cycles: float) -> float:
+def _round_down(cycles: float) -> float:
     """A tenth of a cycle, rounded down so that it stays a bound; whole where it is."""
     tenths = math.floor(cycles * 10)
     return tenths // 10 if tenths % 10 == 0 else tenths / 10

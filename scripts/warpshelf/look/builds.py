@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from warpshelf.core import shapes
-from warpshelf.core.files import flaw, write_atomically
+from warpshelf.core.files import json_flaw, write_atomically
 from warpshelf.core.findings import Finding
 from warpshelf.look import binary, figures
-from warpshelf.look.binary import disassembled
-from warpshelf.look.figures import group
-from warpshelf.look.loops import loops
+from warpshelf.look.binary import disassemble_kernel
+from warpshelf.look.figures import base_kind
+from warpshelf.look.loops import find_loops
 from warpshelf.look.view import ARCH, View
 
 Build = dict[str, Any]  # shaped as BUILD has it
@@ -43,38 +43,40 @@ GROUP = re.compile(r"\b[HIQB]GMMA\.(?:SP\.)?64x(\d+)x(\d+)\b")
 MOVES = ("load global", "store global", "copy async")
 
 
-def problem(value: object) -> str | None:
+def build_problem(value: object) -> str | None:
     """The first thing in a value that is not as a build has it; None if all is."""
-    return shapes.problem(value, BUILD, "the build")
+    return shapes.shape_problem(value, BUILD, "the build")
 
 
-def of_view(view: View, sass: Sequence[str]) -> Build:
+def build_from_view(view: View, sass: Sequence[str]) -> Build:
     """That of a view, or of its summary; `sass` are the texts of its machine instructions."""
     taken = {key: view[key] for key in ("registers", "spilled_bytes", "shared_bytes")}
-    return taken | _did(sass, view["loops"])
+    return taken | _instruction_figures(sass, view["loops"])
 
 
-def of_binary(cubin: bytes, symbol: str, shared: int) -> Build:
+def build_from_binary(cubin: bytes, symbol: str, shared: int) -> Build:
     """That of a kernel in a binary, which is launched with `shared` bytes of shared memory.
 
     Raises:
         RuntimeError: no tool can read the binary.
     """
-    used, code = binary.usage(cubin)[symbol], disassembled(cubin, symbol)
+    used, code = binary.function_usage(cubin)[symbol], disassemble_kernel(cubin, symbol)
     return {
         "registers": used.registers,
         "spilled_bytes": used.spilled_bytes,
         "shared_bytes": max(shared, used.shared_bytes),
-        **_did([one.text for one in code.instructions], [one.as_dict() for one in loops(code)]),
+        **_instruction_figures(
+            [one.text for one in code.instructions], [one.as_dict() for one in find_loops(code)]
+        ),
     }
 
 
-def _did(sass: Sequence[str], found: Sequence[dict[str, Any]]) -> Build:
-    main = _main(found)
-    own = [*range(len(sass))] if main is None else _own(main, found)
+def _instruction_figures(sass: Sequence[str], found: Sequence[dict[str, Any]]) -> Build:
+    main = _hot_loop(found)
+    own = [*range(len(sass))] if main is None else _loop_instructions(main, found)
     texts = [sass[at] for at in own]
-    kinds = figures.kinds(texts) if main is None else main["kinds"]
-    made, of = _products(texts)
+    kinds = figures.count_kinds(texts) if main is None else main["kinds"]
+    made, of = _matrix_products(texts)
     return {
         "instructions": len(sass),
         "loop": dict(main["kinds"]) if main else {},
@@ -83,12 +85,12 @@ def _did(sass: Sequence[str], found: Sequence[dict[str, Any]]) -> Build:
         "bytes": sum(
             number * int(name.rsplit(" ", 1)[1])
             for name, number in kinds.items()
-            if group(name) in MOVES and name[-1].isdigit()
+            if base_kind(name) in MOVES and name[-1].isdigit()
         ),
     }
 
 
-def _main(found: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+def _hot_loop(found: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     """The loop in which most is made, if each goes round ten times for once of that around it.
 
     A kernel that takes tile after tile may have more of its products in the outer loop, which
@@ -102,7 +104,7 @@ def _main(found: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
             for one in found
             if one["depth"] == outer["depth"] + 1
             and outer["first"] <= one["first"] <= one["last"] <= outer["last"]
-            and 10 * figures.products(one["kinds"]) > figures.products(outer["kinds"])
+            and 10 * figures.count_products(one["kinds"]) > figures.count_products(outer["kinds"])
         ]
         if not inner:
             break
@@ -110,7 +112,7 @@ def _main(found: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     return main
 
 
-def _own(main: dict[str, Any], found: Sequence[dict[str, Any]]) -> list[int]:
+def _loop_instructions(main: dict[str, Any], found: Sequence[dict[str, Any]]) -> list[int]:
     """The instructions of a loop, those of loops inside it left out."""
     inner = {
         at
@@ -121,7 +123,7 @@ def _own(main: dict[str, Any], found: Sequence[dict[str, Any]]) -> list[int]:
     return [at for at in range(main["first"], main["last"] + 1) if at not in inner]
 
 
-def _products(texts: Iterable[str]) -> tuple[int, int]:
+def _matrix_products(texts: Iterable[str]) -> tuple[int, int]:
     """Multiply-adds of a warp in matrix instructions whose shape their names say; and how many."""
     total = number = 0
     for text in texts:
@@ -143,16 +145,18 @@ ANSWER = {"digest": DIGEST, "compiler": str, "builds": {"*": BUILD}}
 SHAPE = {"schema": int, "rivals": [ANSWER]}
 
 
-class Answer(NamedTuple):
+class CompiledRival(NamedTuple):
     """What one kernel was compiled to: by whom, and its figures by architecture."""
 
     compiler: str
     builds: dict[str, Build]
 
 
-def answer_problem(value: object) -> str | None:
+def rival_problem(value: object) -> str | None:
     """The first thing in an answer of the compiler's that is not as it should be, in words."""
-    if wrong := shapes.problem(value, {k: v for k, v in ANSWER.items() if k != "digest"}, "it"):
+    if wrong := shapes.shape_problem(
+        value, {k: v for k, v in ANSWER.items() if k != "digest"}, "it"
+    ):
         return wrong
     builds: dict[str, Any] = value["builds"] if isinstance(value, dict) else {}
     return next(
@@ -160,7 +164,7 @@ def answer_problem(value: object) -> str | None:
     )
 
 
-def write(folder: Path, answers: dict[str, Answer]) -> bool:
+def write_rivals(folder: Path, answers: dict[str, CompiledRival]) -> bool:
     """Keep these answers, by digest, in a snippet's folder; whether anything has changed."""
     rows = ",\n".join(  # a line a kernel, so that a difference shows as one
         json.dumps({"digest": digest, **one._asdict()}, sort_keys=True, ensure_ascii=False)
@@ -169,19 +173,19 @@ def write(folder: Path, answers: dict[str, Answer]) -> bool:
     return write_atomically(folder / FILE, f'{{"schema": {SCHEMA}, "rivals": [\n{rows}\n]}}\n')
 
 
-def load(folder: Path, shown: str) -> tuple[dict[str, Answer], list[Finding]]:
+def load_rivals(folder: Path, shown: str) -> tuple[dict[str, CompiledRival], list[Finding]]:
     """The answers in a snippet's folder, called `shown`, by digest; none without a file."""
     path = folder / FILE
     try:
         if path.stat().st_size > LARGEST:
             raise ValueError(f"is larger than {LARGEST} bytes")
         value = json.loads(path.read_text(encoding="utf-8"))
-        if wrong := flaw(value) or shapes.problem(value, SHAPE, "it"):
+        if wrong := json_flaw(value) or shapes.shape_problem(value, SHAPE, "it"):
             raise ValueError(wrong)
         if value["schema"] != SCHEMA:
             raise ValueError(f"is of schema {value['schema']}, not {SCHEMA}")
         for row in value["rivals"]:
-            if wrong := answer_problem({key: row[key] for key in ("compiler", "builds")}):
+            if wrong := rival_problem({key: row[key] for key in ("compiler", "builds")}):
                 raise ValueError(wrong)
     except FileNotFoundError:
         return {}, []
@@ -190,4 +194,4 @@ def load(folder: Path, shown: str) -> tuple[dict[str, Answer], list[Finding]]:
         mend = "make it again with `shelf rivals`, or remove it"
         return {}, [Finding(f"{shown}/{FILE}", None, what, mend)]
     rows = value["rivals"]
-    return {row["digest"]: Answer(row["compiler"], row["builds"]) for row in rows}, []
+    return {row["digest"]: CompiledRival(row["compiler"], row["builds"]) for row in rows}, []

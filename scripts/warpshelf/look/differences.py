@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from warpshelf.look import figures
-from warpshelf.look.figures import KINDS, group
+from warpshelf.look.figures import KINDS, base_kind
 from warpshelf.look.view import View
 
 COUNTED = ("sectors", "ideal_sectors", "wavefronts", "ideal_wavefronts")
@@ -15,7 +15,7 @@ Line = dict[str, int]
 
 
 @dataclass(frozen=True)
-class Change:
+class FigureChange:
     """A figure before and after; None where there is none."""
 
     figure: str
@@ -24,12 +24,12 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Changed:
+class LineChange:
     """A line of source, `at` file:line where it stands now or stood, and what changed of it."""
 
     at: str
     text: str
-    changes: tuple[Change, ...]
+    changes: tuple[FigureChange, ...]
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Difference:
 
     variant: str
     kernel: str
-    figures: tuple[Change, ...]
-    lines: tuple[Changed, ...] = ()
+    figures: tuple[FigureChange, ...]
+    lines: tuple[LineChange, ...] = ()
     counts: bool = True
 
     def as_dict(self) -> dict[str, Any]:
@@ -48,7 +48,9 @@ class Difference:
         return asdict(self)
 
 
-def pairs(before: Iterable[View], after: Iterable[View]) -> list[tuple[View | None, View | None]]:
+def pair_views(
+    before: Iterable[View], after: Iterable[View]
+) -> list[tuple[View | None, View | None]]:
     """Views of the same variant and kernel side by side, None where there is no counterpart.
 
     A variant's kernels of different names belong together where each side has just one left over.
@@ -68,57 +70,59 @@ def pairs(before: Iterable[View], after: Iterable[View]) -> list[tuple[View | No
     return found + [(one, None) for one in gone]
 
 
-def difference(before: View, after: View) -> Difference:
+def compare_views(before: View, after: View) -> Difference:
     """What differs between the views of a kernel at two times."""
     same = before["case"] == after["case"] and before["arch"] == after["arch"]
-    was, now = code(before), code(after)
+    was, now = machine_figures(before), machine_figures(after)
     if same:
-        was, now = figures.did(before) | was, figures.did(after) | now
-    lines = _lines(before, after) if same else ()
-    return Difference(after["variant"], after["kernel"], changes(was, now), lines, same)
+        was, now = figures.executed(before) | was, figures.executed(after) | now
+    lines = _changed_lines(before, after) if same else ()
+    return Difference(after["variant"], after["kernel"], changed_figures(was, now), lines, same)
 
 
-def code(one: Mapping[str, Any]) -> dict[str, float]:
+def machine_figures(one: Mapping[str, Any]) -> dict[str, float]:
     """Figures of machine code, with the instructions of the main loop by kind."""
-    found = figures.code(dict(one))
+    found = figures.code_figures(dict(one))
     loop = figures.main_loop(one["loops"])
     for name, number in sorted(loop["kinds"].items()) if loop else ():
         found[f"main loop: {name}"] = number
     return found
 
 
-def changes(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[Change, ...]:
+def changed_figures(
+    before: Mapping[str, float], after: Mapping[str, float]
+) -> tuple[FigureChange, ...]:
     """The figures that differ, in order; of instructions by kind, one that is not there is 0."""
     found = []
     for name in dict.fromkeys((*after, *before)):
-        was, now = (side.get(name, _none(name, side)) for side in (before, after))
+        was, now = (side.get(name, _missing_figure(name, side)) for side in (before, after))
         if was != now:
-            found.append(Change(name, was, now))
+            found.append(FigureChange(name, was, now))
     return tuple(found)
 
 
-def _none(name: str, side: Mapping[str, float]) -> float | None:
+def _missing_figure(name: str, side: Mapping[str, float]) -> float | None:
     """What a figure is that a build lacks: of a kind it has no instruction, if it has the code."""
     where, _, kind = name.partition(": ")
     there = where != "main loop" or "main loop: instructions" in side
-    return 0 if there and group(kind) in KINDS else None
+    return 0 if there and base_kind(kind) in KINDS else None
 
 
-def _lines(before: View, after: View) -> tuple[Changed, ...]:
+def _changed_lines(before: View, after: View) -> tuple[LineChange, ...]:
     """The lines that did something else, told apart by their text: a change moves those below."""
-    was, now = _by_text(before), _by_text(after)
+    was, now = _lines_by_text(before), _lines_by_text(after)
     found = []
     for key in dict.fromkeys((*now, *was)):
         at = (now.get(key) or was[key])[0]
-        found_changes = changes(was.get(key, ("", {}))[1], now.get(key, ("", {}))[1])
+        found_changes = changed_figures(was.get(key, ("", {}))[1], now.get(key, ("", {}))[1])
         if found_changes:
-            found.append(Changed(at, key[1], found_changes))
+            found.append(LineChange(at, key[1], found_changes))
     return tuple(found)
 
 
-def _by_text(view: View) -> dict[tuple[str, str], tuple[str, Line]]:
+def _lines_by_text(view: View) -> dict[tuple[str, str], tuple[str, Line]]:
     """By file and text of a line: where it stands first, and its counts, those alike together."""
-    texts = sources(view)
+    texts = source_lines(view)
     found: dict[tuple[str, str], tuple[str, Line]] = {}
     for line in view["lines"]:
         file = line["at"].rpartition(":")[0] or line["at"]
@@ -131,7 +135,7 @@ def _by_text(view: View) -> dict[tuple[str, str], tuple[str, Line]]:
     return found
 
 
-def sources(view: View) -> dict[str, str]:
+def source_lines(view: View) -> dict[str, str]:
     """The text of each line of source that a view shows, by `file:line`, without its margins."""
     return {
         f"{piece['file']}:{number}": text.strip()

@@ -3,7 +3,7 @@
 It is an ELF file of 64 bits. `.text.K` has the code of a kernel K, `.nv.info` attributes of all of
 them, `.nv_debug_ptx_txt` the PTX that they were made of, and `.nv_debug_line_sass` of each
 instruction the line of that, as a program of DWARF's. pyelftools reads the same twenty times slower
-and cannot write, as `joined` does.
+and cannot write, as `join_binaries` does.
 """
 
 from __future__ import annotations
@@ -92,33 +92,33 @@ class Elf:
         (table,) = struct.unpack_from("<Q", self.data, 40)
         size, count, names = struct.unpack_from("<HHH", self.data, 58)
         rows = [struct.unpack_from(SECTION, self.data, table + size * at) for at in range(count)]
-        return [Section(self._text(rows[names][4] + row[0]), row) for row in rows]
+        return [Section(self._read_string(rows[names][4] + row[0]), row) for row in rows]
 
     @cached_property
     def symbols(self) -> list[Symbol]:
         """The table of symbols."""
-        table = self.section(".symtab")
+        table = self.find_section(".symtab")
         if table is None:
             return []
         texts = self.sections[table.row[6]].offset
-        rows = struct.iter_unpack(SYMBOL, self.body(table))
-        return [Symbol(self._text(texts + name), *rest) for name, *rest in rows]
+        rows = struct.iter_unpack(SYMBOL, self.section_bytes(table))
+        return [Symbol(self._read_string(texts + name), *rest) for name, *rest in rows]
 
-    def section(self, *names: str) -> Section | None:
+    def find_section(self, *names: str) -> Section | None:
         """The first section of one of these names."""
         return next((one for one in self.sections if one.name in names), None)
 
-    def body(self, one: Section | None) -> bytes:
+    def section_bytes(self, one: Section | None) -> bytes:
         """The bytes of a section; none of none."""
         return self.data[one.offset : one.offset + one.size] if one else b""
 
-    def relocations(self, one: Section) -> list[tuple[int, int]]:
+    def read_relocations(self, one: Section) -> list[tuple[int, int]]:
         """Of a section of relocations the address of each, and the index of its symbol."""
-        body = self.body(one)
+        body = self.section_bytes(one)
         found = (struct.unpack_from("<QII", body, at) for at in range(0, len(body), one.step))
         return [(address, symbol) for address, _, symbol in found]
 
-    def number(self, symbol: str) -> int:
+    def symbol_index(self, symbol: str) -> int:
         """The index of a kernel in the table of symbols, by which nvdisasm chooses it.
 
         Raises:
@@ -129,34 +129,34 @@ class Elf:
                 return index
         raise ValueError(f"the binary has no kernel {symbol}")
 
-    def calls(self, symbol: str) -> bool:
+    def has_callees(self, symbol: str) -> bool:
         """Whether a kernel has functions in its section, beside itself."""
-        home = self.symbols[self.number(symbol)].section
+        home = self.symbols[self.symbol_index(symbol)].section
         return sum(one.is_function and one.section == home for one in self.symbols) > 1
 
-    def _text(self, at: int) -> str:
+    def _read_string(self, at: int) -> str:
         return self.data[at : self.data.index(b"\0", at)].decode()
 
 
-def code(cubin: bytes, symbol: str) -> bytes:
+def kernel_code(cubin: bytes, symbol: str) -> bytes:
     """The machine code of a kernel.
 
     Raises:
         ValueError: the binary has no such kernel.
     """
     elf = Elf(cubin)
-    if found := elf.body(elf.section(f".text.{symbol}")):
+    if found := elf.section_bytes(elf.find_section(f".text.{symbol}")):
         return found
     raise ValueError(f"the binary has no kernel {symbol}")
 
 
-def ptx(cubin: bytes) -> list[str]:
+def embedded_ptx(cubin: bytes) -> list[str]:
     """The lines of PTX that a binary says it was made of; none without line information."""
     elf = Elf(cubin)
-    return elf.body(elf.section(PTX)).decode(errors="replace").split("\0")[:-1]
+    return elf.section_bytes(elf.find_section(PTX)).decode(errors="replace").split("\0")[:-1]
 
 
-def attributes(info: bytes | bytearray) -> Iterator[tuple[int, int, int]]:
+def sized_attributes(info: bytes | bytearray) -> Iterator[tuple[int, int, int]]:
     """Of attributes with a size: where the value of each begins, its number, its bytes."""
     at = 0
     while at + 4 <= len(info):
@@ -167,22 +167,22 @@ def attributes(info: bytes | bytearray) -> Iterator[tuple[int, int, int]]:
             at += size
 
 
-def lines(cubin: bytes, symbol: str) -> list[tuple[int, int]]:
+def line_table(cubin: bytes, symbol: str) -> list[tuple[int, int]]:
     """Where a kernel's instructions come from: an address in it, and the line of PTX from there on.
 
     None without information on lines.
     """
     elf = Elf(cubin)
-    data = elf.body(elf.section(LINES))
-    moved = elf.section(f".rela{LINES}", f".rel{LINES}")
+    data = elf.section_bytes(elf.find_section(LINES))
+    moved = elf.find_section(f".rela{LINES}", f".rel{LINES}")
     if not data or moved is None:
         return []
     # A sequence a kernel, and a relocation that says of which.
-    numbers = [number for _, number in sorted(elf.relocations(moved))]
+    numbers = [number for _, number in sorted(elf.read_relocations(moved))]
     kernels = [elf.sections[elf.symbols[number].section].name for number in numbers]
     at, sequence, rows = 0, 0, []
     while at < len(data):
-        for address, line, ends in program(data, at):
+        for address, line, ends in run_line_program(data, at):
             if kernels[sequence] == f".text.{symbol}":
                 rows.append((address, line))
             sequence += ends
@@ -190,7 +190,7 @@ def lines(cubin: bytes, symbol: str) -> list[tuple[int, int]]:
     return rows
 
 
-def program(data: bytes, at: int) -> Iterator[tuple[int, int, bool]]:
+def run_line_program(data: bytes, at: int) -> Iterator[tuple[int, int, bool]]:
     """What DWARF's program of lines at a place says: an address, a line, whether a sequence ends.
 
     Raises:
@@ -203,7 +203,7 @@ def program(data: bytes, at: int) -> Iterator[tuple[int, int, bool]]:
     operands = data[at + 15 : at + 14 + first]  # of each standard opcode how many numbers follow
     end, at = at + 4 + size, at + 10 + header
 
-    def number(signed: bool = False) -> int:
+    def read_leb128(signed: bool = False) -> int:
         nonlocal at
         value = shift = 0
         while True:
@@ -221,7 +221,7 @@ def program(data: bytes, at: int) -> Iterator[tuple[int, int, bool]]:
             line += base + (opcode - first) % span
             yield address, line, False
         elif opcode == 0:  # an extended one, behind its length
-            length = number()
+            length = read_leb128()
             kind, at = data[at], at + length
             if kind == 1:
                 yield address, line, True
@@ -231,24 +231,24 @@ def program(data: bytes, at: int) -> Iterator[tuple[int, int, bool]]:
         elif opcode == 1:
             yield address, line, False
         elif opcode == 2:
-            address += least * number()
+            address += least * read_leb128()
         elif opcode == 3:
-            line += number(signed=True)
+            line += read_leb128(signed=True)
         elif opcode == 8:
             address += least * ((255 - first) // span)
         elif opcode == 9:
             address, at = address + struct.unpack_from("<H", data, at)[0], at + 2
         else:
             for _ in range(operands[opcode - 1]):
-                number()
+                read_leb128()
 
 
-def mark(turn: int) -> str:
-    """Behind the names of the binary of that number, for each of `joined` to have its own."""
+def name_suffix(turn: int) -> str:
+    """Behind the names of the binary of that number, for each of `join_binaries` to have its own."""
     return f"$of{turn}$"
 
 
-def joined(cubins: Sequence[bytes]) -> bytes:
+def join_binaries(cubins: Sequence[bytes]) -> bytes:
     """One binary that has the code of several of one header, to be read and not to be run.
 
     What only a debugger asks for is left out, and variables that nothing refers to.
@@ -261,21 +261,21 @@ def joined(cubins: Sequence[bytes]) -> bytes:
         if JOINED.match(one.name)
     ]
     places = {old: new for new, old in enumerate(chosen, 1)}
-    table = [one for turn, elf in enumerate(every) for one in _kept(elf, turn, places)]
+    table = [one for turn, elf in enumerate(every) for one in _kept_symbols(elf, turn, places)]
     table.sort(key=lambda one: not one[1].is_local)
     numbers = {old: new for new, (old, _) in enumerate(table, 1)}
     home = len(chosen) + 1  # of the table of symbols, behind all that it names
     texts, names = bytearray(1), bytearray(1)
 
-    def put(pool: bytearray, name: str) -> int:
+    def add_string(pool: bytearray, name: str) -> int:
         pool += name.encode() + b"\0"
         return len(pool) - len(name.encode()) - 1
 
     rows, bodies = [[0] * 10], [b""]
     for turn, index in chosen:
         one = every[turn].sections[index]
-        body, row = bytearray(every[turn].body(one)), [*one.row]
-        row[0] = put(texts, one.name + mark(turn))
+        body, row = bytearray(every[turn].section_bytes(one)), [*one.row]
+        row[0] = add_string(texts, one.name + name_suffix(turn))
         if one.name.startswith(".text."):
             kernel = numbers.get((turn, row[7] & 0xFFFFFF), 0)
             row[6:8] = home, row[7] & 0xFF000000 | kernel
@@ -283,18 +283,20 @@ def joined(cubins: Sequence[bytes]) -> bytes:
             row[7] = places.get((turn, row[7]), 0)
         if one.name.startswith(".rel"):
             row[6] = home
-            _renumber(body, range(12, len(body), one.step), turn, numbers)
+            _renumber_symbols(body, range(12, len(body), one.step), turn, numbers)
         elif one.name.startswith(INFO):
             row[6] = home
-            _renumber(body, _naming(body), turn, numbers)
+            _renumber_symbols(body, _symbol_offsets(body), turn, numbers)
         rows.append(row)
         bodies.append(bytes(body))
     symbols, about = bytes(struct.calcsize(SYMBOL)), bytearray()
     for (turn, _), symbol in table:
-        symbols += struct.pack(SYMBOL, put(names, symbol.name + mark(turn)), *symbol[1:])
+        symbols += struct.pack(
+            SYMBOL, add_string(names, symbol.name + name_suffix(turn)), *symbol[1:]
+        )
     for turn, elf in enumerate(every):
-        body = bytearray(elf.body(elf.section(INFO)))
-        _renumber(body, _naming(body), turn, numbers)
+        body = bytearray(elf.section_bytes(elf.find_section(INFO)))
+        _renumber_symbols(body, _symbol_offsets(body), turn, numbers)
         about += body
     local = 1 + sum(one.is_local for _, one in table)
     for name, kind, link, info, align, entry, given in (
@@ -303,22 +305,22 @@ def joined(cubins: Sequence[bytes]) -> bytes:
         (INFO, 0x70000000, home, 0, 4, 0, bytes(about)),
         (".shstrtab", 3, 0, 0, 1, 0, b""),
     ):
-        rows.append([put(texts, name), kind, 0, 0, 0, 0, link, info, align, entry])
+        rows.append([add_string(texts, name), kind, 0, 0, 0, 0, link, info, align, entry])
         bodies.append(given)
     bodies[-1] = bytes(texts)
-    return _file(cubins[0][:64], rows, bodies)
+    return _pack_file(cubins[0][:64], rows, bodies)
 
 
 Old = tuple[int, int]  # the number of a binary, and an index in it
 
 
-def _kept(elf: Elf, turn: int, places: dict[Old, int]) -> Iterator[tuple[Old, Symbol]]:
+def _kept_symbols(elf: Elf, turn: int, places: dict[Old, int]) -> Iterator[tuple[Old, Symbol]]:
     """The symbols of a binary that are joined, in the sections that these have then."""
     used = {
         symbol
         for index, one in enumerate(elf.sections)
         if (turn, index) in places and one.name.startswith(".rel")
-        for _, symbol in elf.relocations(one)
+        for _, symbol in elf.read_relocations(one)
     }
     for index, one in enumerate(elf.symbols[1:], 1):
         place = places.get((turn, one.section))
@@ -327,19 +329,23 @@ def _kept(elf: Elf, turn: int, places: dict[Old, int]) -> Iterator[tuple[Old, Sy
             yield (turn, index), one._replace(section=place or one.section)
 
 
-def _naming(info: bytearray) -> list[int]:
+def _symbol_offsets(info: bytearray) -> list[int]:
     """Where attributes name a symbol."""
-    return [at for at, attribute, size in attributes(info) if attribute in NAMING and size == 8]
+    return [
+        at for at, attribute, size in sized_attributes(info) if attribute in NAMING and size == 8
+    ]
 
 
-def _renumber(body: bytearray, at: Sequence[int], turn: int, numbers: dict[Old, int]) -> None:
+def _renumber_symbols(
+    body: bytearray, at: Sequence[int], turn: int, numbers: dict[Old, int]
+) -> None:
     """Have the indices of symbols at these places be those of the joined table."""
     for place in at:
         (symbol,) = struct.unpack_from("<I", body, place)
         struct.pack_into("<I", body, place, numbers.get((turn, symbol), 0))
 
 
-def _file(header: bytes, rows: Sequence[list[int]], bodies: Sequence[bytes]) -> bytes:
+def _pack_file(header: bytes, rows: Sequence[list[int]], bodies: Sequence[bytes]) -> bytes:
     """A header, the sections, and the table of these, whose last one has their names."""
     whole = bytearray(header)
     for row, body in zip(rows[1:], bodies[1:], strict=True):

@@ -58,14 +58,14 @@ KINDS = (
 )  # fmt: skip
 
 
-def kind(opcode: str) -> str:
+def instruction_kind(opcode: str) -> str:
     """The kind of an instruction by its name with all modifiers, `LDG.E.128` for instance.
 
     What is of no kind that is known is `other`.
     """
     base, *modifiers = opcode.split(".")
     if base in SPACES:
-        return f"{SPACES[base]} {width(base, modifiers)}"
+        return f"{SPACES[base]} {access_width(base, modifiers)}"
     if found := NAMES.get(base):
         return found
     if FLOATS.fullmatch(base):
@@ -73,14 +73,14 @@ def kind(opcode: str) -> str:
     return "integer" if INTEGER.fullmatch(base) else "other"
 
 
-def width(base: str, modifiers: list[str]) -> int:
+def access_width(base: str, modifiers: list[str]) -> int:
     """Bytes of a lane that a load or store moves; of LDSM and STSM, of a whole row of a matrix."""
     if base in ("LDSM", "STSM"):
         return 4 * int(next((one for one in modifiers if one in ("2", "4")), "1"))
     return next((WIDTHS[one] for one in modifiers if one in WIDTHS), 4)
 
 
-def group(name: str) -> str:
+def base_kind(name: str) -> str:
     """A kind without the bytes of a lane."""
     return name.rstrip("0123456789 ")
 
@@ -89,18 +89,18 @@ PRODUCTS = ("multiply-add", "matrix")
 WIDE = 16  # bytes of a lane: the widest access that all architectures have
 
 
-def kinds(texts: Iterable[str]) -> Counter[str]:
+def count_kinds(texts: Iterable[str]) -> Counter[str]:
     """How many machine instructions of each kind there are, by their texts."""
     found: Counter[str] = Counter()
     for text in texts:
         words = text.split(None, 2)
-        found[kind(words[1] if words[0].startswith("@") else words[0])] += 1
+        found[instruction_kind(words[1] if words[0].startswith("@") else words[0])] += 1
     return found
 
 
-def products(counted: dict[str, int]) -> int:
+def count_products(counted: dict[str, int]) -> int:
     """Multiply-adds and matrix instructions among instructions by kind."""
-    return sum(number for name, number in counted.items() if group(name) in PRODUCTS)
+    return sum(number for name, number in counted.items() if base_kind(name) in PRODUCTS)
 
 
 def main_loop(loops: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
@@ -111,11 +111,12 @@ def main_loop(loops: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     if not loops:
         return None
     return max(
-        loops, key=lambda one: (products(one["kinds"]), one["loads"], one["depth"], -one["first"])
+        loops,
+        key=lambda one: (count_products(one["kinds"]), one["loads"], one["depth"], -one["first"]),
     )
 
 
-def code(view: View) -> dict[str, float]:
+def code_figures(view: View) -> dict[str, float]:
     """Figures of the machine code alone: they hold whatever it is launched on."""
     found: dict[str, float] = {
         "registers": view["registers"],
@@ -124,7 +125,7 @@ def code(view: View) -> dict[str, float]:
         "shared bytes": view["shared_bytes"],
         "machine instructions": len(view["sass"]["text"]),
     }
-    for name, number in sorted(kinds(view["sass"]["text"]).items()):
+    for name, number in sorted(count_kinds(view["sass"]["text"]).items()):
         found[f"machine instructions: {name}"] = number
     return found | loop_figures(main_loop(view["loops"]))
 
@@ -135,7 +136,7 @@ def loop_figures(loop: dict[str, Any] | None) -> dict[str, float]:
         return {}
     own = sum(loop["kinds"].values())
     found: dict[str, float] = {"main loop: instructions": own}
-    if made := products(loop["kinds"]):
+    if made := count_products(loop["kinds"]):
         found["main loop: instructions a multiply-add"] = own / made
     return found | {
         "main loop: loads in flight": loop["loads"],
@@ -143,7 +144,7 @@ def loop_figures(loop: dict[str, Any] | None) -> dict[str, float]:
     }
 
 
-def did(view: View) -> dict[str, float]:
+def executed(view: View) -> dict[str, float]:
     """Figures of what was executed."""
     total = view["total"]
     executed = sum(total["classes"].values())

@@ -17,7 +17,7 @@ class Limit(NamedTuple):
     mend: str
 
 
-def _instructions(view: View) -> float | None:
+def _instructions_per_fma(view: View) -> float | None:
     return figures.loop_figures(figures.main_loop(view["loops"])).get(
         "main loop: instructions a multiply-add"
     )
@@ -43,12 +43,12 @@ LIMITS: dict[str, Limit] = {
         figures.wide_accesses, True, "let the compiler see that addresses are multiples of 16"
     ),
     "instructions_per_fma": Limit(
-        _instructions, False, "look at its main loop by `shelf look`, and unroll or hoist"
+        _instructions_per_fma, False, "look at its main loop by `shelf look`, and unroll or hoist"
     ),
 }
 
 
-def broken(views: Iterable[View], limits: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def limit_violations(views: Iterable[View], limits: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """One line for each figure of a view that is not within its limit in LIMITS.
 
     A key is a kernel's name, with or without template arguments, or "*" for all. Where a view has
@@ -60,12 +60,12 @@ def broken(views: Iterable[View], limits: Mapping[str, Mapping[str, Any]]) -> li
             if key not in ("*", view["kernel"], view["kernel"].split("<")[0]):
                 continue
             for name, limit in bounds.items():
-                if name in LIMITS and (said := _broken(view, name, limit)):
+                if name in LIMITS and (said := _limit_violation(view, name, limit)):
                     lines.append(said)
     return lines
 
 
-def _broken(view: View, name: str, limit: float) -> str | None:
+def _limit_violation(view: View, name: str, limit: float) -> str | None:
     read, least, mend = LIMITS[name]
     value = read(view)
     if value is not None and (value >= limit if least else value <= limit):

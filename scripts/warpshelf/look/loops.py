@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from warpshelf.look.binary import Code, Instruction, control
-from warpshelf.look.figures import group, kind, width
+from warpshelf.look.binary import Instruction, MachineCode, decode_control
+from warpshelf.look.figures import access_width, base_kind, instruction_kind
 
 LEAVES = {"EXIT", "RET", "KILL", "BRX", "BRXU", "JMX", "JMXU"}
 LANES = 32
@@ -38,21 +38,21 @@ class Loop:
         return asdict(self)
 
 
-def loops(code: Code) -> list[Loop]:
+def find_loops(code: MachineCode) -> list[Loop]:
     """The loops of a kernel: natural ones, those with one head taken together."""
-    bodies = _bodies(code)
+    bodies = _loop_bodies(code)
     found = []
     for head, body in sorted(bodies.items()):
         inner = set[int]().union(*(one for at, one in bodies.items() if at != head and at in body))
         own = [at for at in sorted(body) if at not in inner]
         depth = sum(head in one for one in bodies.values())
-        counted = Counter(kind(code.instructions[at].opcode) for at in own)
-        flight = _flight([code.instructions[at] for at in own])
+        counted = Counter(instruction_kind(code.instructions[at].opcode) for at in own)
+        flight = _loads_in_flight([code.instructions[at] for at in own])
         found.append(Loop(min(body), max(body), depth, dict(sorted(counted.items())), *flight))
     return sorted(found, key=lambda one: (one.first, -one.last))
 
 
-def following(code: Code) -> list[list[int]]:
+def find_successors(code: MachineCode) -> list[list[int]]:
     """The instructions that may come after each."""
     found: list[list[int]] = []
     for at, one in enumerate(code.instructions):
@@ -60,10 +60,10 @@ def following(code: Code) -> list[list[int]]:
         name = one.opcode.split(".")[0]
         goes = code.labels.get(one.target or "")
         if name in ("BRA", "JMP", "UBRA"):
-            always = not one.guarded and not _conditional(one)
+            always = not one.is_guarded and not _is_conditional(one)
             found.append(([] if always else after) + ([goes] if goes is not None else []))
         elif name in LEAVES:
-            found.append(after if one.guarded else [])
+            found.append(after if one.is_guarded else [])
         elif name == "CALL":  # which returns, and what it calls is reached
             found.append(after + ([goes] if goes is not None else []))
         else:
@@ -71,19 +71,19 @@ def following(code: Code) -> list[list[int]]:
     return found
 
 
-def _conditional(branch: Instruction) -> bool:
+def _is_conditional(branch: Instruction) -> bool:
     """Whether a branch without a guard has a condition as an operand: `BRA P0, ...`, `BRA.DIV`."""
     operand = branch.text.split("`")[0].split(None, 1)[1:] or [""]
     return "P" in operand[0] or ".DIV" in branch.opcode or ".CONV" in branch.opcode
 
 
-def _bodies(code: Code) -> dict[int, set[int]]:
-    after = following(code)
+def _loop_bodies(code: MachineCode) -> dict[int, set[int]]:
+    after = find_successors(code)
     before: list[list[int]] = [[] for _ in after]
     for at, targets in enumerate(after):
         for one in targets:
             before[one].append(at)
-    above = _dominators(after, before)
+    above = _find_dominators(after, before)
     bodies: dict[int, set[int]] = {}
     for tail, targets in enumerate(after):
         for head in targets:
@@ -98,7 +98,7 @@ def _bodies(code: Code) -> dict[int, set[int]]:
     return bodies
 
 
-def _dominators(after: Sequence[Sequence[int]], before: Sequence[Sequence[int]]) -> list[int]:
+def _find_dominators(after: Sequence[Sequence[int]], before: Sequence[Sequence[int]]) -> list[int]:
     """Which instructions every way to an instruction leads through, as the bits of a number."""
     if not after:
         return []
@@ -121,16 +121,16 @@ def _dominators(after: Sequence[Sequence[int]], before: Sequence[Sequence[int]])
     return found
 
 
-def _flight(body: Sequence[Instruction]) -> tuple[int, int, int]:
+def _loads_in_flight(body: Sequence[Instruction]) -> tuple[int, int, int]:
     """Loads, bytes and operations of a loop that has gone round often enough."""
     asked: list[tuple[int | None, int, int]] = []  # scoreboard or None, bytes, operations since
     groups = 0  # how many of the copies that are asked for were closed into groups
     closed: list[int] = []
     most = (0, 0)
     between = 0
-    rounds = 2 + max((_left(one) for one in body), default=0)
+    rounds = 2 + max((_pending_groups(one) for one in body), default=0)
     for one in (one for _ in range(rounds) for one in body):
-        code = control(one.control)
+        code = decode_control(one.control)
         base, *modifiers = one.opcode.split(".")
         if code.waits:
             between = max((between, *(since for board, _, since in asked if board in code.waits)))
@@ -140,23 +140,23 @@ def _flight(body: Sequence[Instruction]) -> tuple[int, int, int]:
             closed.append(open_)
             groups += open_
         elif base == "DEPBAR":
-            while len(closed) > _left(one):
+            while len(closed) > _pending_groups(one):
                 for _ in range(done := closed.pop(0)):
                     first = next(at for at, each in enumerate(asked) if each[0] is None)
                     between = max(between, asked[first][2])
                     del asked[first]
                 groups -= done
-        if group(kind(one.opcode)) in ("multiply-add", "matrix"):
+        if base_kind(instruction_kind(one.opcode)) in ("multiply-add", "matrix"):
             asked = [(board, size, since + 1) for board, size, since in asked]
         if base == "LDG" and code.writes is not None:
-            asked.append((code.writes, LANES * width(base, modifiers), 0))
+            asked.append((code.writes, LANES * access_width(base, modifiers), 0))
         elif base == "LDGSTS":
-            asked.append((None, LANES * width(base, modifiers), 0))
+            asked.append((None, LANES * access_width(base, modifiers), 0))
         most = max(most, (len(asked), sum(size for _, size, _ in asked)))
     return most[0], most[1], between
 
 
-def _left(one: Instruction) -> int:
+def _pending_groups(one: Instruction) -> int:
     """How many groups of copies may be on their way behind a DEPBAR; 0 of anything else."""
     found = re.fullmatch(r"(?:@\S+ )?DEPBAR\.LE SB\d+, (0x[0-9a-f]+).*", one.text)
     return int(found[1], 16) if found else 0

@@ -21,7 +21,7 @@ KIB = 1024
 
 
 @dataclass(frozen=True)
-class Sm:
+class SmLimits:
     """What an SM has room for; bytes of shared memory.
 
     Blocks, barriers and units are those of cuda_occupancy.h, threads and bytes those of the table
@@ -39,20 +39,20 @@ class Sm:
 
 
 SMS = {
-    "sm_75": Sm(1024, 16, 64 * KIB, reserved=0, unit=256),
-    "sm_80": Sm(2048, 32, 164 * KIB),
-    "sm_86": Sm(1536, 16, 100 * KIB),
-    "sm_87": Sm(1536, 16, 164 * KIB),
-    "sm_89": Sm(1536, 24, 100 * KIB),
-    "sm_90": Sm(2048, 32, 228 * KIB, barriers=64),
-    "sm_100": Sm(2048, 32, 228 * KIB, barriers=64),
-    "sm_103": Sm(2048, 32, 228 * KIB, barriers=64),
-    "sm_120": Sm(1536, 24, 100 * KIB, barriers=24),
+    "sm_75": SmLimits(1024, 16, 64 * KIB, reserved=0, unit=256),
+    "sm_80": SmLimits(2048, 32, 164 * KIB),
+    "sm_86": SmLimits(1536, 16, 100 * KIB),
+    "sm_87": SmLimits(1536, 16, 164 * KIB),
+    "sm_89": SmLimits(1536, 24, 100 * KIB),
+    "sm_90": SmLimits(2048, 32, 228 * KIB, barriers=64),
+    "sm_100": SmLimits(2048, 32, 228 * KIB, barriers=64),
+    "sm_103": SmLimits(2048, 32, 228 * KIB, barriers=64),
+    "sm_120": SmLimits(1536, 24, 100 * KIB, barriers=24),
 }
 
 
 @dataclass(frozen=True)
-class Use:
+class BlockUsage:
     """What a block takes: registers of a thread, threads, bytes of shared memory, barriers.
 
     Raises:
@@ -79,7 +79,7 @@ class Use:
 
 
 @dataclass(frozen=True)
-class Resident:
+class Residency:
     """Blocks and warps that an SM holds at once, the most warps that it could, and all limiters.
 
     With no blocks at all the limiters are what one block exceeds.
@@ -96,18 +96,18 @@ class Resident:
 
 
 @dataclass(frozen=True)
-class Change:
+class OccupancyChange:
     """Another use, in words, and what the SM would then hold."""
 
     change: str
-    resident: Resident
+    resident: Residency
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON, as OCCUPANCY of look/view.py has it."""
         return {"change": self.change, **self.resident.as_dict()}
 
 
-def sm(arch: str) -> Sm:
+def sm_limits(arch: str) -> SmLimits:
     """What an SM of an architecture has; `sm_90a` and `sm_100f` are `sm_90` and `sm_100`.
 
     Raises:
@@ -119,16 +119,16 @@ def sm(arch: str) -> Sm:
     return SMS[name]
 
 
-def resident(arch: str, use: Use) -> Resident:
+def compute_residency(arch: str, use: BlockUsage) -> Residency:
     """What an SM holds of blocks with this use.
 
     Raises:
         ValueError: the architecture is none of SMS.
     """
-    has = sm(arch)
+    has = sm_limits(arch)
     limits = {
-        "registers": _by_registers(use),
-        "shared memory": _by_shared(has, use),
+        "registers": _blocks_by_registers(use),
+        "shared memory": _blocks_by_shared(has, use),
         "threads": has.threads // WARP // use.warps if use.threads <= MOST_THREADS else 0,
         "blocks": has.blocks,
         "barriers": has.barriers // use.barriers if has.barriers and use.barriers else None,
@@ -136,10 +136,10 @@ def resident(arch: str, use: Use) -> Resident:
     known = {name: limit for name, limit in limits.items() if limit is not None}
     blocks = min(known.values())
     limiters = tuple(name for name, limit in known.items() if limit == blocks)
-    return Resident(blocks, blocks * use.warps, has.threads // WARP, limiters)
+    return Residency(blocks, blocks * use.warps, has.threads // WARP, limiters)
 
 
-def _by_registers(use: Use) -> int | None:
+def _blocks_by_registers(use: BlockUsage) -> int | None:
     """Blocks for which there are registers; None if they use none."""
     warp = -(-use.registers * WARP // REGISTER_UNIT) * REGISTER_UNIT
     # The hardware's check assumes that each partition holds as many of the block's warps.
@@ -151,13 +151,13 @@ def _by_registers(use: Use) -> int | None:
     return REGISTERS // PARTITIONS // warp * PARTITIONS // use.warps
 
 
-def _by_shared(has: Sm, use: Use) -> int | None:
+def _blocks_by_shared(has: SmLimits, use: BlockUsage) -> int | None:
     """Blocks for which there is shared memory; None if they use none."""
     taken = -(-(use.static + use.dynamic + has.reserved) // has.unit) * has.unit
     return has.shared // taken if taken else None
 
 
-def changes(arch: str, use: Use) -> tuple[Change, ...]:
+def occupancy_changes(arch: str, use: BlockUsage) -> tuple[OccupancyChange, ...]:
     """What an SM would hold with other uses.
 
     They are the next counts of registers and of bytes at which its blocks change, down and up, and
@@ -166,48 +166,54 @@ def changes(arch: str, use: Use) -> tuple[Change, ...]:
     Raises:
         ValueError: the architecture is none of SMS.
     """
-    now = resident(arch, use).blocks
+    now = compute_residency(arch, use).blocks
 
-    def first(uses: Iterable[Use]) -> Use | None:
-        return next((one for one in uses if resident(arch, one).blocks != now), None)
+    def first_change(uses: Iterable[BlockUsage]) -> BlockUsage | None:
+        return next((one for one in uses if compute_residency(arch, one).blocks != now), None)
 
     shared = use.static + use.dynamic
-    unit = sm(arch).unit
+    unit = sm_limits(arch).unit
 
-    def bytes_of(count: int) -> Use:
+    def with_shared(count: int) -> BlockUsage:
         return replace(use, static=0, dynamic=count)
 
     # Bytes are given by the unit, so only the last byte of one and the first of the next matter.
-    edge = shared + (-(shared + sm(arch).reserved) % unit)
-    fewer = (bytes_of(count) for count in range(edge - unit, -1, -unit))
-    more = (bytes_of(count + 1) for count in range(edge, sm(arch).shared + 1, unit))
+    edge = shared + (-(shared + sm_limits(arch).reserved) % unit)
+    fewer = (with_shared(count) for count in range(edge - unit, -1, -unit))
+    more = (with_shared(count + 1) for count in range(edge, sm_limits(arch).shared + 1, unit))
     registers = range(use.registers + 1, MOST_REGISTERS)
     found = [
-        _change(arch, "registers", lambda one: one.registers, first(
+        _make_change(arch, "registers", lambda one: one.registers, first_change(
             replace(use, registers=count) for count in range(use.registers - 1, 0, -1)
         )),
-        _change(arch, "registers", lambda one: one.registers, first(
+        _make_change(arch, "registers", lambda one: one.registers, first_change(
             replace(use, registers=count) for count in registers
         )),
-        _change(arch, "bytes of shared memory", lambda one: one.dynamic, first(fewer)),
-        _change(arch, "bytes of shared memory", lambda one: one.dynamic, first(more)),
+        _make_change(arch, "bytes of shared memory", lambda one: one.dynamic, first_change(fewer)),
+        _make_change(arch, "bytes of shared memory", lambda one: one.dynamic, first_change(more)),
     ]  # fmt: skip
     for threads in (use.threads // 2, use.threads * 2):
         if WARP <= threads <= MOST_THREADS:
             other = replace(use, threads=threads)
-            found.append(_change(arch, "threads", lambda one: one.threads, other))
+            found.append(_make_change(arch, "threads", lambda one: one.threads, other))
     return tuple(one for one in found if one is not None)
 
 
-def _change(arch: str, unit: str, of: Callable[[Use], int], use: Use | None) -> Change | None:
-    return Change(f"{of(use):,} {unit}", resident(arch, use)) if use is not None else None
+def _make_change(
+    arch: str, unit: str, of: Callable[[BlockUsage], int], use: BlockUsage | None
+) -> OccupancyChange | None:
+    return (
+        OccupancyChange(f"{of(use):,} {unit}", compute_residency(arch, use))
+        if use is not None
+        else None
+    )
 
 
-def occupancy(arch: str, use: Use) -> dict[str, Any]:
+def describe_occupancy(arch: str, use: BlockUsage) -> dict[str, Any]:
     """What an SM holds, and what would change it, as OCCUPANCY of look/view.py has it.
 
     Raises:
         ValueError: the architecture is none of SMS.
     """
-    others = [one.as_dict() for one in changes(arch, use)]
-    return {**resident(arch, use).as_dict(), "changes": others}
+    others = [one.as_dict() for one in occupancy_changes(arch, use)]
+    return {**compute_residency(arch, use).as_dict(), "changes": others}

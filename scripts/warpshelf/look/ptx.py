@@ -13,14 +13,14 @@ DISTANCE = re.compile(r"%([a-z]+)([+-]\d+)")
 SPARE = re.compile(r"\.(?:loc|file|pragma|reg|maxntid|reqntid|minnctapersm|section|b8|b32|b64)\b")
 
 
-def bodies(lines: Sequence[str]) -> dict[str, range]:
+def function_ranges(lines: Sequence[str]) -> dict[str, range]:
     """Where each kernel and function of a module stands, its head included: lines from 1."""
     found: dict[str, range] = {}
     name, start, depth, opened = "", 0, 0, False
     for number, line in enumerate(lines, 1):
-        text = _bare(line)
+        text = _strip_comment(line)
         if not name:
-            if text.startswith(".") and (match := HEAD.match(_head(lines, number))):
+            if text.startswith(".") and (match := HEAD.match(_function_head(lines, number))):
                 name, start, depth, opened = match[1], number, 0, False
             else:
                 continue
@@ -33,35 +33,37 @@ def bodies(lines: Sequence[str]) -> dict[str, range]:
     return found
 
 
-def entries(lines: Sequence[str]) -> list[str]:
+def kernel_names(lines: Sequence[str]) -> list[str]:
     """The names of the kernels of a module, without the functions that they call."""
     return [
         name
-        for name, body in bodies(lines).items()
-        if re.match(r"(?:\.\w+\s+)*\.entry\b", _bare(lines[body[0] - 1]))
+        for name, body in function_ranges(lines).items()
+        if re.match(r"(?:\.\w+\s+)*\.entry\b", _strip_comment(lines[body[0] - 1]))
     ]
 
 
-def _head(lines: Sequence[str], number: int) -> str:
+def _function_head(lines: Sequence[str], number: int) -> str:
     """A line with the next, on which the name of a function with results stands."""
-    if not re.match(r"(?:\.\w+\s+)*\.(?:entry|func)\b", _bare(lines[number - 1])):
+    if not re.match(r"(?:\.\w+\s+)*\.(?:entry|func)\b", _strip_comment(lines[number - 1])):
         return ""
-    return " ".join(_bare(one) for one in lines[number - 1 : number + 2])
+    return " ".join(_strip_comment(one) for one in lines[number - 1 : number + 2])
 
 
-def kernel(lines: Sequence[str], number: int) -> str:
+def enclosing_kernel(lines: Sequence[str], number: int) -> str:
     """The name of the kernel or function that line `number`, from 1, stands in.
 
     Raises:
         ValueError: it stands in none.
     """
-    for name, body in bodies(lines).items():
+    for name, body in function_ranges(lines).items():
         if number in body:
             return name
     raise ValueError(f"line {number} of the PTX stands in no kernel")
 
 
-def shown(lines: Sequence[str], name: str, numbers: Collection[int] = ()) -> list[tuple[int, str]]:
+def kernel_lines(
+    lines: Sequence[str], name: str, numbers: Collection[int] = ()
+) -> list[tuple[int, str]]:
     """A kernel, and the functions that `numbers` reach into: (line from 1, text) of each line.
 
     Declarations of registers, marks for debuggers, comments, and labels that nothing names are
@@ -70,7 +72,7 @@ def shown(lines: Sequence[str], name: str, numbers: Collection[int] = ()) -> lis
     Raises:
         KeyError: there is no such kernel.
     """
-    known = bodies(lines)
+    known = function_ranges(lines)
     known[name]
     wanted = [
         body
@@ -81,7 +83,7 @@ def shown(lines: Sequence[str], name: str, numbers: Collection[int] = ()) -> lis
         (number, text)
         for body in wanted
         for number in body
-        if (text := _bare(lines[number - 1])) and not SPARE.match(text)
+        if (text := _strip_comment(lines[number - 1])) and not SPARE.match(text)
     ]
     named = {word for _, text in kept if not LABEL.fullmatch(text) for word in NAME.findall(text)}
     return [
@@ -91,7 +93,7 @@ def shown(lines: Sequence[str], name: str, numbers: Collection[int] = ()) -> lis
     ]
 
 
-def relative(lines: Iterable[str]) -> list[str]:
+def encode_registers(lines: Iterable[str]) -> list[str]:
     """Lines in which each register is the distance from the one of its type before: `%r+1`.
 
     So a register more does not give all others behind it another name, and the text is compressed
@@ -99,26 +101,26 @@ def relative(lines: Iterable[str]) -> list[str]:
     """
     before: dict[str, int] = {}
 
-    def said(found: re.Match[str]) -> str:
+    def encode_register(found: re.Match[str]) -> str:
         name, number = found[1], int(found[2])
         far = number - before.get(name, 0)
         before[name] = number
         return f"%{name}{far:+d}"
 
-    return [REGISTER.sub(said, line) for line in lines]
+    return [REGISTER.sub(encode_register, line) for line in lines]
 
 
-def absolute(lines: Iterable[str]) -> list[str]:
-    """What `relative` was made of."""
+def decode_registers(lines: Iterable[str]) -> list[str]:
+    """What `encode_registers` was made of."""
     before: dict[str, int] = {}
 
-    def said(found: re.Match[str]) -> str:
+    def decode_register(found: re.Match[str]) -> str:
         before[found[1]] = before.get(found[1], 0) + int(found[2])
         return f"%{found[1]}{before[found[1]]}"
 
-    return [DISTANCE.sub(said, line) for line in lines]
+    return [DISTANCE.sub(decode_register, line) for line in lines]
 
 
-def _bare(line: str) -> str:
+def _strip_comment(line: str) -> str:
     """A line without its comment, its spaces one at a time."""
     return " ".join(line.partition("//")[0].split())

@@ -1,7 +1,7 @@
 """A view: what became of a kernel's source on one architecture, and what each line of it did.
 
-It is one object, kept with the others of its snippet (look/kept.py). Its lists run side by side,
-and refer to each other by index:
+It is one object, kept with the others of its snippet (look/view_store.py). Its lists run side by
+side, and refer to each other by index:
 
 - `lines` are the lines of the source that did something, in order, with what they did: `classes`,
   how often a warp executed an instruction of each, NUMBERS that are not 0, and `live`, the most
@@ -53,7 +53,7 @@ LANES = 32
 View = dict[str, Any]  # shaped as VIEW has it
 
 
-def _addresses(value: object) -> str | None:
+def _addresses_problem(value: object) -> str | None:
     known = value if isinstance(value, list) else []
     good = all(one is None or (type(one) is int and one >= 0) for one in known)
     return None if good and len(known) == LANES else f"is no list of {LANES} addresses"
@@ -80,7 +80,7 @@ ACCESS = {
     "size": int,
     "block": [int],
     "warp": int,
-    "addresses": _addresses,
+    "addresses": _addresses_problem,
     "passes": int,
     "ideal": int,
 }
@@ -122,7 +122,7 @@ SUMMARY: dict[str, Any] = {key: shape for key, shape in VIEW.items() if key not 
 SUMMARY["sass"] = {"live": [int]}  # the most of all instructions
 
 
-def summary(value: dict[str, Any]) -> dict[str, Any]:
+def summarize_view(value: dict[str, Any]) -> dict[str, Any]:
     """What of a view's object a summary has."""
     found = {key: one for key, one in value.items() if key not in DETAILS}
     sass = found.get("sass")
@@ -132,9 +132,9 @@ def summary(value: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def problem(value: object, shape: shapes.Shape = VIEW) -> str | None:
+def view_problem(value: object, shape: shapes.Shape = VIEW) -> str | None:
     """The first thing in a value that is not as a view, or SUMMARY, has it; None if all is."""
-    return shapes.problem(value, shape, "the view")
+    return shapes.shape_problem(value, shape, "the view")
 
 
 # A line that goes on with what stands above it: indented, or opening or closing, or empty.
@@ -142,19 +142,19 @@ GOES_ON = re.compile(r"\s|[)}\]{]|$")
 MARK = "--8<--"
 
 
-def text(folder: Path, name: str) -> str | None:
+def read_source(folder: Path, name: str) -> str | None:
     """A file of the snippet in `folder`, or shared by snippets; None where it is neither."""
     path = folder.parent.parent / name if name.startswith("snippets/") else folder / name
     return path.read_text(encoding="utf-8") if path.is_file() else None
 
 
-def texts(folder: Path, names: Iterable[str]) -> dict[str, list[str]]:
+def read_sources(folder: Path, names: Iterable[str]) -> dict[str, list[str]]:
     """The lines of those files that are the snippet's own, or shared by snippets."""
-    found = {name: text(folder, name) for name in names}
+    found = {name: read_source(folder, name) for name in names}
     return {name: one.splitlines() for name, one in found.items() if one is not None}
 
 
-def pieces(
+def source_pieces(
     texts: Mapping[str, Sequence[str]], lines: Collection[tuple[str, int]]
 ) -> list[dict[str, Any]]:
     """`{"file", "from", "text"}` of each piece, by file and line, that hold all of `lines`.
@@ -167,7 +167,7 @@ def pieces(
     for file in sorted({file for file, _ in lines if file in texts}):
         text = texts[file]
         wanted = {number for name, number in lines if name == file and 0 < number <= len(text)}
-        for start, end in _blocks(text):
+        for start, end in _block_ranges(text):
             if not any(start <= number < end for number in wanted):
                 continue
             block, before = list(text[start - 1 : end - 1]), found[-1] if found else None
@@ -177,23 +177,23 @@ def pieces(
                 found.append({"file": file, "from": start, "text": block})
     for piece in found:
         lines_of = piece["text"]
-        while lines_of and _spare(lines_of[-1]):
+        while lines_of and _is_separator(lines_of[-1]):
             lines_of.pop()
-        while lines_of and _spare(lines_of[0]):
+        while lines_of and _is_separator(lines_of[0]):
             del lines_of[0]
             piece["from"] += 1
     return [piece for piece in found if piece["text"]]
 
 
-def _blocks(text: Sequence[str]) -> list[tuple[int, int]]:
+def _block_ranges(text: Sequence[str]) -> list[tuple[int, int]]:
     """Where each block begins, and the line behind its last; lines are numbered from 1."""
     starts = [1] if text else []
     for number in range(2, len(text) + 1):
-        if _spare(text[number - 2]) and not GOES_ON.match(text[number - 1]):
+        if _is_separator(text[number - 2]) and not GOES_ON.match(text[number - 1]):
             starts.append(number)
     return list(zip(starts, [*starts, len(text) + 1][1:], strict=True))
 
 
-def _spare(line: str) -> bool:
+def _is_separator(line: str) -> bool:
     """Whether a line separates: an empty one, or a mark of a section."""
     return not line.strip() or MARK in line

@@ -17,7 +17,7 @@ Every count is one that machine code cannot go below. These are the rules:
   its different bytes, 128 for a wavefront, or by its sectors, 16 for the four lines whose tags are
   looked up at once, whichever is most. Neighbours may become one access of 16 bytes a lane, so a
   narrower one counts for its share of 16 bytes; of 32 bytes in global memory from sm_100 on. Where
-  machine code is at hand (`with_widths`), for its share of the access that it may have become.
+  machine code is at hand (`assign_widths`), for its share of the access that it may have become.
 - An atomic counts by its requests: those of one warp to one address may be added up first.
 - An asynchronous copy, in bulk or by lanes, counts by its bytes in shared memory, 128 for a
   wavefront.
@@ -68,7 +68,7 @@ _VECTOR = re.compile(r"v([248])")
 
 
 @dataclass(frozen=True)
-class Row:
+class ExecutedInstruction:
     """An instruction of PTX and what it did: `tally` has the counts of papergpu's Tally.
 
     `line` is its line of PTX, from 1. `width` are bytes of a lane of the access in machine code
@@ -97,7 +97,7 @@ class Work:
     shuffles: float = 0  # instructions of a warp
     others: float = 0  # instructions of a warp that take a turn to issue, and no pipe above
 
-    def floats(self, pipe: str) -> int:
+    def float_results(self, pipe: str) -> int:
         """Results of lanes that a pipe makes at least."""
         loose = max(self.multiplies.get(pipe, 0), self.adds.get(pipe, 0))
         return self.fused.get(pipe, 0) + loose
@@ -108,20 +108,20 @@ class Work:
         return self.special + max(self.roots, self.reciprocals)
 
 
-def work(rows: Iterable[Row], arch: str) -> Work:
+def count_work(rows: Iterable[ExecutedInstruction], arch: str) -> Work:
     """What executed instructions leave to do on an architecture."""
     found = Work()
     for row in rows:
         tally = row.tally
         opcode, *modifiers = row.form.split(".")
         if opcode in ("fma", "mad", "mul", "add", "sub"):
-            _float(found, opcode, modifiers, tally.get("lanes", 0))
+            _add_float(found, opcode, modifiers, tally.get("lanes", 0))
         elif opcode in SPECIAL or opcode in ("rcp", "sqrt"):
-            _function(found, opcode, modifiers, tally.get("lanes", 0))
+            _add_special(found, opcode, modifiers, tally.get("lanes", 0))
         elif opcode in ("mma", "wgmma", "wmma", "tcgen05") and tally.get("operations"):
-            _product(found, opcode, modifiers, tally)
+            _add_product(found, opcode, modifiers, tally)
         elif opcode in ("ld", "ldu", "st", "ldmatrix", "stmatrix", "wmma"):
-            _access(found, opcode, modifiers, row, arch)
+            _add_access(found, opcode, modifiers, row, arch)
         elif opcode in ("atom", "red") and "async" not in modifiers:
             found.shared += tally.get("shared_requests", 0)
             found.memory += tally.get("requests", 0)
@@ -137,7 +137,7 @@ def work(rows: Iterable[Row], arch: str) -> Work:
     return found
 
 
-def _float(found: Work, opcode: str, modifiers: list[str], lanes: int) -> None:
+def _add_float(found: Work, opcode: str, modifiers: list[str], lanes: int) -> None:
     types = [one for one in modifiers if one in FLOATS]
     if len(types) != 1:  # integers, and what mixes two types
         return
@@ -147,7 +147,7 @@ def _float(found: Work, opcode: str, modifiers: list[str], lanes: int) -> None:
     into[pipe] = into.get(pipe, 0) + lanes * packed
 
 
-def _function(found: Work, opcode: str, modifiers: list[str], lanes: int) -> None:
+def _add_special(found: Work, opcode: str, modifiers: list[str], lanes: int) -> None:
     if opcode == "rcp":
         found.reciprocals += lanes
     elif opcode == "sqrt":
@@ -156,13 +156,13 @@ def _function(found: Work, opcode: str, modifiers: list[str], lanes: int) -> Non
         found.special += lanes
 
 
-def _product(found: Work, opcode: str, modifiers: list[str], tally: Tally) -> None:
-    kind = _operands(opcode, modifiers)
+def _add_product(found: Work, opcode: str, modifiers: list[str], tally: Tally) -> None:
+    kind = _operand_kind(opcode, modifiers)
     found.products[kind] = found.products.get(kind, 0) + tally["operations"] / 2
     found.others += tally.get("lanes", 0) / LANES
 
 
-def _operands(opcode: str, modifiers: list[str]) -> str:
+def _operand_kind(opcode: str, modifiers: list[str]) -> str:
     """The kind of a matrix instruction's operands, as pipes.matrix names it; else its own word."""
     if opcode == "tcgen05":
         word = next((one for one in modifiers if one.startswith("kind::")), "kind::unknown")
@@ -176,15 +176,17 @@ def _operands(opcode: str, modifiers: list[str]) -> str:
     return KINDS.get(operand, operand)
 
 
-def _access(found: Work, opcode: str, modifiers: list[str], row: Row, arch: str) -> None:
-    if space_of(modifiers) in ("local", "param", "const") or "async" in modifiers:
+def _add_access(
+    found: Work, opcode: str, modifiers: list[str], row: ExecutedInstruction, arch: str
+) -> None:
+    if memory_space(modifiers) in ("local", "param", "const") or "async" in modifiers:
         return
     tally = row.tally
     share = portion = 1.0
     if opcode in MERGED and row.width < 0:
         return
     if opcode in MERGED and "volatile" not in modifiers:
-        width = width_of(modifiers)
+        width = lane_width(modifiers)
         share = min(1.0, width / (row.width or WIDEST))
         portion = min(1.0, width / (row.width or WIDEST_GLOBAL.get(arch, WIDEST)))
     if opcode == "wmma":  # how lanes address a fragment is not fixed: only its bytes are
@@ -200,12 +202,12 @@ def _access(found: Work, opcode: str, modifiers: list[str], row: Row, arch: str)
     found.others += share * tally.get("shared_requests", 0) + portion * tally.get("requests", 0)
 
 
-def space_of(modifiers: Iterable[str]) -> str:
+def memory_space(modifiers: Iterable[str]) -> str:
     """The space that a form names, nothing for a generic address."""
     return next((one for one in (m.partition("::")[0] for m in modifiers) if one in SPACES), "")
 
 
-def width_of(modifiers: list[str]) -> int:
+def lane_width(modifiers: list[str]) -> int:
     """Bytes of a lane in one access; those of one element where the form does not say."""
     vector = next((int(m[1]) for one in modifiers if (m := _VECTOR.fullmatch(one))), 1)
     kind = _TYPE.fullmatch(modifiers[-1]) if modifiers else None
@@ -222,7 +224,9 @@ SINGLE = ACCESSES | {"FFMA", "FADD", "FMUL", "DFMA", "DADD", "DMUL", "HFMA2", "S
 WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32}
 
 
-def with_widths(rows: Iterable[Row], code: Iterable[tuple[int, str]]) -> list[Row]:
+def assign_widths(
+    rows: Iterable[ExecutedInstruction], code: Iterable[tuple[int, str]]
+) -> list[ExecutedInstruction]:
     """Rows with their `width`, by machine code made from the same PTX.
 
     `rows` have their lines of PTX, and `executed` in their tallies. `code` are machine
@@ -250,10 +254,10 @@ def with_widths(rows: Iterable[Row], code: Iterable[tuple[int, str]]) -> list[Ro
         if opcode in MERGED:
             width = own[row.line]
             if not width or copies[row.line] < most[row.tally.get("executed", 0)]:
-                names = (STORES if opcode == "st" else LOADS).get(space_of(modifiers), ())
+                names = (STORES if opcode == "st" else LOADS).get(memory_space(modifiers), ())
                 width = max((widest[name] for name in names), default=0)
                 # With none wider to be part of, what lacks a copy was not merged but taken out.
-                width = width if width > width_of(modifiers) else -1
+                width = width if width > lane_width(modifiers) else -1
             row = replace(row, width=width)
         found.append(row)
     return found

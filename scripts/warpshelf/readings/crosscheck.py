@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator
 
 from warpshelf.core.findings import Finding
 from warpshelf.readings import titles
-from warpshelf.readings.entries import KeyPath, nearest
-from warpshelf.readings.identity import identity, problems
+from warpshelf.readings.entries import KeyPath, closest_match
+from warpshelf.readings.identity import url_problems, work_identity
 from warpshelf.readings.model import Also, Reading, Shelf
 
 VERSIONS = ("preprint", "published")  # the same work as the entry's own url
@@ -19,64 +19,66 @@ MOST_STARTS = 2  # readings that a topic's page names at its top
 YEARS_APART = 2  # a preprint and its publication are seldom further apart than a year
 
 
-def check(shelf: Shelf, snippet_ids: Collection[str] | None = None) -> list[Finding]:
+def check_shelf(shelf: Shelf, snippet_ids: Collection[str] | None = None) -> list[Finding]:
     """What is wrong across the shelf, in order of place; `load` has found the rest.
 
     `snippet_ids` names the snippets that exist; None leaves those references unchecked.
     """
     found: list[Finding] = []
     for group in (
-        _ids,
-        _identities,
-        _titles,
-        _references,
-        _cycles,
-        _urls,
-        _spaces,
-        _pages,
-        _starts,
-        _years,
+        _check_ids,
+        _check_identities,
+        _check_titles,
+        _check_references,
+        _check_cycles,
+        _check_urls,
+        _check_spaces,
+        _check_pages,
+        _check_starts,
+        _check_years,
     ):
         found += group(shelf)
     if snippet_ids is not None:
-        found += _snippets(shelf, snippet_ids)
+        found += _check_snippets(shelf, snippet_ids)
     return sorted(set(found))
 
 
-def _at(reading: Reading, place: KeyPath, what: str, mend: str) -> Finding:
+def _finding_at(reading: Reading, place: KeyPath, what: str, mend: str) -> Finding:
     return Finding(reading.path, reading.line_of(*place), what, mend)
 
 
-def _ids(shelf: Shelf) -> Iterator[Finding]:
+def _check_ids(shelf: Shelf) -> Iterator[Finding]:
     for reading in shelf.entries:
         first = shelf.readings[reading.id]
         if first is not reading:
             mend = f"rename one (first at {first.path}:{first.line})"
-            yield _at(reading, ("id",), f"id {reading.id!r} is used twice", mend)
+            yield _finding_at(reading, ("id",), f"id {reading.id!r} is used twice", mend)
 
 
-def _identities(shelf: Shelf) -> Iterator[Finding]:
+def _check_identities(shelf: Shelf) -> Iterator[Finding]:
     seen: dict[str, Reading] = {}
     for reading in shelf.entries:
-        own = identity(reading.url)
+        own = work_identity(reading.url)
         here = {own}
-        for place, version in [(("url",), None), *_versions(reading)]:
-            name = identity(version.url) if version else own
+        for place, version in [(("url",), None), *_other_versions(reading)]:
+            name = work_identity(version.url) if version else own
             if version and version.what in PARTS:
                 if name == own:
-                    yield _at(reading, place, f"{name} is the entry's own url", "remove it")
+                    yield _finding_at(reading, place, f"{name} is the entry's own url", "remove it")
                 continue
             first = seen.setdefault(name, reading)
             if first is not reading:
                 what = f"{name} is on the shelf already, as {first.title!r}"
-                yield _at(reading, place, what, f"keep one (first at {first.path}:{first.line})")
+                yield _finding_at(
+                    reading, place, what, f"keep one (first at {first.path}:{first.line})"
+                )
             elif version and name in here:
                 its = "the entry's own url" if name == own else "under also twice"
-                yield _at(reading, place, f"{name} is {its}", "remove it")
+                yield _finding_at(reading, place, f"{name} is {its}", "remove it")
             here.add(name)
 
 
-def _versions(reading: Reading) -> Iterator[tuple[KeyPath, Also]]:
+def _other_versions(reading: Reading) -> Iterator[tuple[KeyPath, Also]]:
     """What an entry has under `also`, save copies and translations, whose identity may be its own.
 
     A copy has the identity of what it copies.
@@ -86,32 +88,40 @@ def _versions(reading: Reading) -> Iterator[tuple[KeyPath, Also]]:
             yield ("also", number, "url"), version
 
 
-def _starts(shelf: Shelf) -> Iterator[Finding]:
+def _check_starts(shelf: Shelf) -> Iterator[Finding]:
     """Who is told to start with everything is told nothing."""
     for topic in shelf.topics.values():
         for reading in [one for one in topic.readings if one.start][MOST_STARTS:]:
             what = f"start stands at more than {MOST_STARTS} readings of {topic.where}"
-            yield _at(reading, ("start",), what, "remove it from the others")
+            yield _finding_at(reading, ("start",), what, "remove it from the others")
         for reading in [one for one in topic.readings if one.start and one.unread]:
             what = f"{reading.id}: start stands beside unread, but nobody here could open it"
-            yield _at(reading, ("start",), what, "remove start, or read it and remove unread")
+            yield _finding_at(
+                reading, ("start",), what, "remove start, or read it and remove unread"
+            )
 
 
-def _years(shelf: Shelf) -> Iterator[Finding]:
+def _check_years(shelf: Shelf) -> Iterator[Finding]:
     for reading in shelf.entries:
-        told = titles.year_meant(reading.url, reading.venue)
+        told = titles.expected_years(reading.url, reading.venue)
         if told and reading.year and reading.year not in told[0]:
             what = f"{reading.id}: year is {reading.year}, but {told[1]}"
             mend = f"write {told[0][-1]}, or correct the venue"
-            yield _at(reading, ("year",), what, mend)
+            yield _finding_at(reading, ("year",), what, mend)
 
 
-def _titles(shelf: Shelf) -> Iterator[Finding]:
-    named = [titles.title(reading.title, HEADED.get(reading.kind, 0)) for reading in shelf.entries]
+def _check_titles(shelf: Shelf) -> Iterator[Finding]:
+    named = [
+        titles.parse_title(reading.title, HEADED.get(reading.kind, 0)) for reading in shelf.entries
+    ]
     told: set[int] = set()
-    for first, second, how in titles.pairs(named):
+    for first, second, how in titles.similar_pairs(named):
         one, other = shelf.entries[first], shelf.entries[second]
-        if second in told or _apart(one, other) or (how == titles.PART and one.kind != other.kind):
+        if (
+            second in told
+            or _distinct_works(one, other)
+            or (how == titles.PART and one.kind != other.kind)
+        ):
             continue
         told.add(second)
         mend = "correct one title or url, or name the second address under also"
@@ -121,32 +131,32 @@ def _titles(shelf: Shelf) -> Iterator[Finding]:
         else:
             what = f"the title {other.title!r} is nearly {one.title!r} at {one.path}:{one.line}"
             mend += "; if they are two works, give both their authors, or let one need the other"
-        yield _at(other, ("title",), f"{what}, for {identity(one.url)}", mend)
+        yield _finding_at(other, ("title",), f"{what}, for {work_identity(one.url)}", mend)
 
 
-def _apart(one: Reading, other: Reading) -> bool:
+def _distinct_works(one: Reading, other: Reading) -> bool:
     """Whether two entries of like titles say themselves that they are two works.
 
     They do where one needs the other, is superseded by it or has its address under `also`; where
     the authors of both are given and nobody is among both; or, with no authors to compare, where
     the years of both are given and lie YEARS_APART.
     """
-    names = identity(one.url), identity(other.url)
+    names = work_identity(one.url), work_identity(other.url)
     if names[0] == names[1] or one.id == other.id:
         return True  # found as such
     for a, b in ((one, other), (other, one)):
         if b.id in a.needs or b.id == a.superseded_by:
             return True
-        if identity(b.url) in (identity(version.url) for version in a.also):
+        if work_identity(b.url) in (work_identity(version.url) for version in a.also):
             return True
-    ours, theirs = _people(one), _people(other)
+    ours, theirs = _author_keys(one), _author_keys(other)
     if ours and theirs:
         return not ours & theirs
     dated = one.year, other.year
     return None not in dated and abs((dated[0] or 0) - (dated[1] or 0)) >= YEARS_APART
 
 
-def _people(reading: Reading) -> set[tuple[str, str]]:
+def _author_keys(reading: Reading) -> set[tuple[str, str]]:
     """The authors by family name and first letter: `T. Dao` is `Tri Dao`."""
     found = set()
     for name in reading.authors:
@@ -157,7 +167,7 @@ def _people(reading: Reading) -> set[tuple[str, str]]:
     return found
 
 
-def _references(shelf: Shelf) -> Iterator[Finding]:
+def _check_references(shelf: Shelf) -> Iterator[Finding]:
     for reading in shelf.entries:
         places: list[tuple[KeyPath, str]] = [
             (("needs", number), name) for number, name in enumerate(reading.needs)
@@ -166,30 +176,30 @@ def _references(shelf: Shelf) -> Iterator[Finding]:
             places.append((("superseded_by",), reading.superseded_by))
         for place, name in places:
             if name == reading.id:
-                yield _at(reading, place, f"{place[0]} names the entry itself", "remove it")
+                yield _finding_at(reading, place, f"{place[0]} names the entry itself", "remove it")
             elif name not in shelf.readings and name not in shelf.refused:
                 what = f"{place[0]} names {name!r}, which no reading has as its id"
-                yield _at(reading, place, what, _near(name, shelf.readings))
+                yield _finding_at(reading, place, what, _suggest_name(name, shelf.readings))
 
 
-def _snippets(shelf: Shelf, known: Collection[str]) -> Iterator[Finding]:
+def _check_snippets(shelf: Shelf, known: Collection[str]) -> Iterator[Finding]:
     for reading in shelf.entries:
         for number, name in enumerate(reading.snippets):
             if name not in known:
                 what = f"snippets names {name!r}, which is no folder under snippets/"
-                yield _at(reading, ("snippets", number), what, _near(name, known))
+                yield _finding_at(reading, ("snippets", number), what, _suggest_name(name, known))
 
 
-def _near(name: str, known: Collection[str]) -> str:
-    near = nearest(name, known, alike=70)
+def _suggest_name(name: str, known: Collection[str]) -> str:
+    near = closest_match(name, known, alike=70)
     return f"write {near}" if near else "correct it, or remove it"
 
 
-def _cycles(shelf: Shelf) -> Iterator[Finding]:
+def _check_cycles(shelf: Shelf) -> Iterator[Finding]:
     """Each circle of `needs` and each of `superseded_by`, once, at its first entry."""
     for key in ("needs", "superseded_by"):
         after = {
-            name: [n for n in _names(reading, key) if n in shelf.readings and n != name]
+            name: [n for n in _referenced_ids(reading, key) if n in shelf.readings and n != name]
             for name, reading in shelf.readings.items()
         }
         done: set[str] = set()
@@ -204,18 +214,20 @@ def _cycles(shelf: Shelf) -> Iterator[Finding]:
                     around = [*names[names.index(step) :], step]
                     circle = " -> ".join(around if len(around) < 9 else [*around[:6], "…", step])
                     what = f"{key} goes in a circle: {circle}"
-                    yield _at(shelf.readings[names[-1]], (key,), what, f"remove {step!r} here")
+                    yield _finding_at(
+                        shelf.readings[names[-1]], (key,), what, f"remove {step!r} here"
+                    )
                 elif step not in done:
                     trail[step] = iter(after[step])
                 step = next(trail[next(reversed(trail))], None) if trail else None
 
 
-def _names(reading: Reading, key: str) -> list[str]:
+def _referenced_ids(reading: Reading, key: str) -> list[str]:
     value = getattr(reading, key)
     return value if isinstance(value, list) else [value] if value else []
 
 
-def _urls(shelf: Shelf) -> Iterator[Finding]:
+def _check_urls(shelf: Shelf) -> Iterator[Finding]:
     for reading in shelf.entries:
         places: list[tuple[KeyPath, str, bool]] = [(("url",), reading.url, True)]
         places += [
@@ -223,23 +235,23 @@ def _urls(shelf: Shelf) -> Iterator[Finding]:
             for number, version in enumerate(reading.also)
         ]
         for place, url, main in places:
-            for what, mend in problems(url, main):
-                yield _at(reading, place, what, mend)
+            for what, mend in url_problems(url, main):
+                yield _finding_at(reading, place, what, mend)
 
 
-def _spaces(shelf: Shelf) -> Iterator[Finding]:
+def _check_spaces(shelf: Shelf) -> Iterator[Finding]:
     for path, lines in shelf.untidy.items():
         more = f", as do {len(lines) - 1} more" if len(lines) > 1 else ""
         yield Finding(path, lines[0], f"the line ends in spaces{more}", "remove them")
     for reading in shelf.entries:
-        for place, text in reading.texts():
+        for place, text in reading.raw_texts():
             # A block, such as `why: >`, ends in a line break of its own.
             if text.strip("\n") != text.strip():
                 name = " ".join(str(part + 1) if isinstance(part, int) else part for part in place)
-                yield _at(reading, place, f"{name} starts or ends in a space", "remove it")
+                yield _finding_at(reading, place, f"{name} starts or ends in a space", "remove it")
 
 
-def _pages(shelf: Shelf) -> Iterator[Finding]:
+def _check_pages(shelf: Shelf) -> Iterator[Finding]:
     for where, topic in shelf.topics.items():
         if topic.listed and not topic.page:
             mend = f"write docs/{where}.md, or move the entries to another topic"

@@ -42,7 +42,7 @@ class Entry:
     refused: set[KeyPath] = field(default_factory=set)  # places with a finding of their own
 
 
-class Reader:
+class EntryReader:
     """Reads one file; `entries` and `findings` hold what came of it.
 
     `indent` is the column of the list's dashes, None where it is written as `[…]`; `untidy` the
@@ -59,53 +59,55 @@ class Reader:
         self.findings: list[Finding] = []
         self.indent: int | None = 0
         self.untidy: list[int] = []
-        text = self._text(data)
+        text = self._decode_text(data)
         if text is not None:
             lines = enumerate(text.split("\n"), 1)
             self.untidy = [n for n, line in lines if line.removesuffix("\r").endswith((" ", "\t"))]
             try:
-                self._list(yaml.parse(text, Loader=_LOADER))
-            except _Refused:
+                self._parse_file(yaml.parse(text, Loader=_LOADER))
+            except _UnreadableFile:
                 self.entries = []
             except yaml.YAMLError as error:
                 self.entries = []
-                self._syntax(error, text)
+                self._explain_syntax(error, text)
 
-    def find(self, line: int | None, what: str, mend: str) -> None:
+    def add_finding(self, line: int | None, what: str, mend: str) -> None:
         """Note what is wrong on `line`."""
         self.findings.append(Finding(self.path, line, what, mend))
 
-    def _refuse(self, line: int | None, what: str, mend: str) -> _Refused:
-        self.find(line, what, mend)
-        return _Refused()
+    def _refuse_file(self, line: int | None, what: str, mend: str) -> _UnreadableFile:
+        self.add_finding(line, what, mend)
+        return _UnreadableFile()
 
-    def _text(self, data: bytes) -> str | None:
+    def _decode_text(self, data: bytes) -> str | None:
         if len(data) > LARGEST:
-            self.find(
+            self.add_finding(
                 None, f"holds {len(data)} bytes, over the limit of {LARGEST}", "split the topic"
             )
             return None
         if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-            self.find(1, "is UTF-16", "save the file as UTF-8")
+            self.add_finding(1, "is UTF-16", "save the file as UTF-8")
             return None
         if data.startswith(b"\xef\xbb\xbf"):
-            self.find(1, "starts with a byte order mark", "save the file as UTF-8 without BOM")
+            self.add_finding(
+                1, "starts with a byte order mark", "save the file as UTF-8 without BOM"
+            )
             data = data[3:]
         try:
             return data.decode("utf-8")
         except UnicodeDecodeError as error:
             line = data.count(b"\n", 0, error.start) + 1
             byte = data[error.start]
-            self.find(line, f"the byte 0x{byte:02x} is not UTF-8", "save the file as UTF-8")
+            self.add_finding(line, f"the byte 0x{byte:02x} is not UTF-8", "save the file as UTF-8")
             return None
 
-    def _syntax(self, error: yaml.YAMLError, text: str) -> None:
+    def _explain_syntax(self, error: yaml.YAMLError, text: str) -> None:
         if not isinstance(error, yaml.MarkedYAMLError):
             # The reader's own error has no line, only the place of the character.
             match = UNREADABLE.search(text)
             line = text.count("\n", 0, match.start()) + 1 if match else None
             shown = f"the character U+{ord(match[0]):04X}" if match else "a character"
-            self.find(line, f"{shown} may not stand in YAML", "remove it")
+            self.add_finding(line, f"{shown} may not stand in YAML", "remove it")
             return
         mark = error.problem_mark or error.context_mark
         if "quoted" in (error.context or "") or "flow" in (error.context or ""):
@@ -114,113 +116,125 @@ class Reader:
         problem = " ".join(part for part in (error.context, error.problem) if part)
         written = text.split("\n")[mark.line : mark.line + 1] if mark else []
         if written and re.match(r"[ -]*\t", written[0]):
-            self.find(line, "a tab indents the line, which YAML forbids", "use spaces")
+            self.add_finding(line, "a tab indents the line, which YAML forbids", "use spaces")
         elif "mapping values are not allowed" in problem:
-            self.find(line, "an unquoted text holds a colon and a space", "put it in double quotes")
+            self.add_finding(
+                line, "an unquoted text holds a colon and a space", "put it in double quotes"
+            )
         elif "alias" in problem:
-            self.find(line, "an unquoted text starts with *", "put it in double quotes")
+            self.add_finding(line, "an unquoted text starts with *", "put it in double quotes")
         elif "cannot start any token" in problem:
-            self.find(line, "an unquoted text starts with @, ` or %", "put it in double quotes")
+            self.add_finding(
+                line, "an unquoted text starts with @, ` or %", "put it in double quotes"
+            )
         else:
-            self.find(line, f"YAML cannot be read here ({problem})", self._guess(problem))
+            self.add_finding(
+                line, f"YAML cannot be read here ({problem})", self._suggest_fix(problem)
+            )
 
     @staticmethod
-    def _guess(problem: str) -> str:
+    def _suggest_fix(problem: str) -> str:
         if "quoted scalar" in problem:
             return 'close the quotes; a quote inside double quotes is written \\"'
         if "expected ':'" in problem:
             return "write `key: value`, with a space after the colon"
         return "indent every key of an entry by two spaces, and quote texts with : # [ { & * ! | >"
 
-    def _list(self, events: Iterator[Event]) -> None:
+    def _parse_file(self, events: Iterator[Event]) -> None:
         """The events of a whole file. Raises _Refused after a finding that ends the reading."""
         documents = 0
         for event in events:
             if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents > 1:
-                    line = _line(event)
-                    raise self._refuse(line, "a second YAML document starts", "remove the ---")
+                    line = _line_number(event)
+                    raise self._refuse_file(line, "a second YAML document starts", "remove the ---")
             elif isinstance(event, yaml.SequenceStartEvent):
-                self._plain(event)
-                self.indent = _indent(event)
-                self._entries(events)
+                self._reject_anchors(event)
+                self.indent = _dash_column(event)
+                self._parse_entries(events)
             elif isinstance(event, yaml.NodeEvent):
                 blank = isinstance(event, yaml.ScalarEvent) and not event.value
                 if not blank:
-                    line = _line(event)
+                    line = _line_number(event)
                     mend = f"start each entry with `- {self.first}: …`"
-                    raise self._refuse(line, "is not a list", mend)
+                    raise self._refuse_file(line, "is not a list", mend)
                 documents = 0
         if not documents:
-            raise self._refuse(None, "is empty", "add an entry, or delete the file")
+            raise self._refuse_file(None, "is empty", "add an entry, or delete the file")
 
-    def _entries(self, events: Iterator[Event]) -> None:
+    def _parse_entries(self, events: Iterator[Event]) -> None:
         for event in events:
             if isinstance(event, yaml.SequenceEndEvent):
                 return
-            entry = Entry(_line(event))
+            entry = Entry(_line_number(event))
             self.entries.append(entry)
-            value = self._value(event, events, entry, (), 1)
+            value = self._parse_value(event, events, entry, (), 1)
             if isinstance(value, dict):
                 entry.fields = value
             else:
                 self.entries.pop()
                 mend = f"write it as `- {self.first}: …` with its keys below"
-                self.find(entry.line, f"the entry {str(value)[:60]!r} has no keys", mend)
+                self.add_finding(entry.line, f"the entry {str(value)[:60]!r} has no keys", mend)
 
-    def _value(
+    def _parse_value(
         self, event: Event, events: Iterator[Event], entry: Entry, at: KeyPath, depth: int
     ) -> Any:
-        line = _line(event)
+        line = _line_number(event)
         entry.lines.setdefault(at, line)
-        self._plain(event)
+        self._reject_anchors(event)
         if isinstance(event, yaml.ScalarEvent):
-            return self._scalar(event, entry, at)
+            return self._parse_scalar(event, entry, at)
         if depth >= DEEPEST:
-            raise self._refuse(line, f"is nested over {DEEPEST} deep", "see the list of keys")
+            raise self._refuse_file(line, f"is nested over {DEEPEST} deep", "see the list of keys")
         if isinstance(event, yaml.SequenceStartEvent):
             items: list[Any] = []
             while not isinstance(item := next(events), yaml.SequenceEndEvent):
-                items.append(self._value(item, events, entry, (*at, len(items)), depth + 1))
+                items.append(self._parse_value(item, events, entry, (*at, len(items)), depth + 1))
             return items
-        return self._mapping(events, entry, at, depth)
+        return self._parse_mapping(events, entry, at, depth)
 
-    def _mapping(
+    def _parse_mapping(
         self, events: Iterator[Event], entry: Entry, at: KeyPath, depth: int
     ) -> dict[str, Any]:
         fields: dict[str, Any] = {}
         while not isinstance(key := next(events), yaml.MappingEndEvent):
-            line = _line(key)
-            self._plain(key)
+            line = _line_number(key)
+            self._reject_anchors(key)
             if not isinstance(key, yaml.ScalarEvent):
-                raise self._refuse(line, "a key is itself a list", "write `key: value`")
+                raise self._refuse_file(line, "a key is itself a list", "write `key: value`")
             place = (*at, key.value)
             twice = key.value in fields
             if twice:
                 first = entry.lines[place]
                 what = f"the key {key.value!r} is written twice (first on line {first})"
-                self.find(line, what, "remove one")
+                self.add_finding(line, what, "remove one")
             else:
                 entry.lines[place] = line
-            value = self._value(next(events), events, entry, place, depth + 1)
+            value = self._parse_value(next(events), events, entry, place, depth + 1)
             if not twice:
                 fields[key.value] = value
         return fields
 
-    def _plain(self, event: Event) -> None:
+    def _reject_anchors(self, event: Event) -> None:
         if event.anchor is None and event.tag is None:
             return
-        line = _line(event)
+        line = _line_number(event)
         if isinstance(event, yaml.AliasEvent):
-            raise self._refuse(line, f"the alias *{event.anchor} is used", "write the value out")
+            raise self._refuse_file(
+                line, f"the alias *{event.anchor} is used", "write the value out"
+            )
         if event.anchor is not None:
             what = f"the anchor &{event.anchor} is set"
-            raise self._refuse(line, what, "remove it, or put a text that starts with & in quotes")
+            raise self._refuse_file(
+                line, what, "remove it, or put a text that starts with & in quotes"
+            )
         what = f"the tag {event.tag} is set"
-        raise self._refuse(line, what, "remove it, or put a text that starts with ! in quotes")
+        raise self._refuse_file(line, what, "remove it, or put a text that starts with ! in quotes")
 
-    def _scalar(self, event: Event, entry: Entry, at: KeyPath) -> str | int | float | bool | None:
+    def _parse_scalar(
+        self, event: Event, entry: Entry, at: KeyPath
+    ) -> str | int | float | bool | None:
         if not event.implicit[0]:
             return str(event.value)
         if (at in FLAGS or self.measures) and event.value in ("true", "false"):
@@ -232,11 +246,11 @@ class Reader:
             return int(event.value)
         if self.measures and tag == "float" and DECIMAL.fullmatch(event.value):
             return float(event.value)
-        line = _line(event)
+        line = _line_number(event)
         entry.refused.add(at)
         name = " ".join(str(part) for part in at if isinstance(part, str)) or "the entry"
         if tag == "null":
-            self.find(line, f"{name} has no value", "remove the key, or write its value")
+            self.add_finding(line, f"{name} has no value", "remove the key, or write its value")
             return None
         what = f"{name}: YAML reads {event.value} as {READ_AS.get(tag, tag)}"
         mend = f'write "{event.value}", in quotes'
@@ -244,19 +258,19 @@ class Reader:
             mend = "write it out, as in 12 or 0.5"
         elif at in FLAGS:
             mend = "write true, or leave the key out"
-        self.find(line, what, mend)
+        self.add_finding(line, what, mend)
         return str(event.value)
 
 
-def _line(event: Event) -> int:
+def _line_number(event: Event) -> int:
     return int(event.start_mark.line) + 1
 
 
-def _indent(event: Event) -> int | None:
+def _dash_column(event: Event) -> int | None:
     return None if event.flow_style else int(event.start_mark.column)
 
 
-class _Refused(Exception):
+class _UnreadableFile(Exception):
     """The file cannot be read further; the finding is noted."""
 
 
@@ -283,13 +297,15 @@ PATTERNS = {
 }
 
 
-def nearest(word: str, known: Iterable[str], alike: int = 60) -> str | None:
+def closest_match(word: str, known: Iterable[str], alike: int = 60) -> str | None:
     """The one of `known` most like `word`, if it is at least `alike` per cent alike."""
     found = process.extractOne(word.lower(), list(known), scorer=fuzz.ratio, score_cutoff=alike)
     return found[0] if found else None
 
 
-def explain(error: ValidationError, path: str, entry: Entry, keys: Sequence[str]) -> list[Finding]:
+def explain_errors(
+    error: ValidationError, path: str, entry: Entry, keys: Sequence[str]
+) -> list[Finding]:
     """One finding for each thing that `error` says about `entry`, on the line of the key.
 
     `keys` are those an entry may have.
@@ -307,30 +323,33 @@ def explain(error: ValidationError, path: str, entry: Entry, keys: Sequence[str]
         )
         if problem["type"] == "extra_forbidden":
             known = keys if len(place) == 1 else ("what", "url")
-            what, mend = f"the key {_name(place)!r} is unknown", _nearest(str(place[-1]), known)
+            what, mend = (
+                f"the key {_place_name(place)!r} is unknown",
+                _suggest_key(str(place[-1]), known),
+            )
         else:
-            what, mend = _words(problem, place, entry)
+            what, mend = _describe_problem(problem, place, entry)
         findings.append(Finding(path, line, what, mend))
     return findings
 
 
-def name_of(entry: Entry) -> str:
+def entry_name(entry: Entry) -> str:
     """How an entry is spoken of."""
     found = (entry.fields.get(key) for key in ("title", "id", "what"))
     return str(next((name for name in found if name), "the entry"))
 
 
-def _words(problem: Any, place: tuple[str | int, ...], entry: Entry) -> tuple[str, str]:
-    name = _name(place)
+def _describe_problem(problem: Any, place: tuple[str | int, ...], entry: Entry) -> tuple[str, str]:
+    name = _place_name(place)
     kind, value, context = problem["type"], problem["input"], problem.get("ctx", {})
     shown = f"{str(value)[:60]!r}"
-    title = name_of(entry)[:60]
+    title = entry_name(entry)[:60]
     if kind == "missing":
         return f"{title!r} has no {name}", f"add `{place[-1]}: …`"
     if kind == "literal_error":
         expected = str(context["expected"]).replace("'", "").replace(" or ", ", ")
         choices = expected.split(", ")
-        near = nearest(str(value), choices)
+        near = closest_match(str(value), choices)
         mend = f"write {near}" if near else f"write one of {', '.join(choices)}"
         return f"{name} is {shown}", mend
     if kind in WANTED:
@@ -361,14 +380,14 @@ def _words(problem: Any, place: tuple[str | int, ...], entry: Entry) -> tuple[st
     return f"{name} {what}" if name else what, mend or "write it as https://…"
 
 
-def _name(place: tuple[str | int, ...]) -> str:
+def _place_name(place: tuple[str | int, ...]) -> str:
     """`("also", 0, "url")` as `also 1 url`."""
     return " ".join(str(part + 1) if isinstance(part, int) else part for part in place)
 
 
-def _nearest(key: str, known: Sequence[str]) -> str:
+def _suggest_key(key: str, known: Sequence[str]) -> str:
     guess = ALIASES.get(key.lower().replace("-", "_"))
-    near = nearest(key, known)
+    near = closest_match(key, known)
     if guess in known:
         return f"write {guess}"
     return f"write {near}" if near else f"remove it; the keys are {', '.join(known)}"

@@ -19,7 +19,7 @@ from urllib.parse import (
     urlunsplit,
 )
 
-from warpshelf.core.markup import href
+from warpshelf.core.markup import quote_href
 
 ARXIV = re.compile(
     r"(?P<id>\d{4}\.\d{4,5}|[a-z-]+(?:\.[a-z]{2})?/\d{7})(?:v\d+)?(?:\.pdf)?/?", re.IGNORECASE
@@ -53,21 +53,23 @@ TRACKING = {
 UNRESERVED = "!$&'()*+,;=:@~"  # what a path may hold as it stands, besides letters and digits
 
 
-def tracking(url: str) -> list[str]:
+def tracking_params(url: str) -> list[str]:
     """The names of the query parameters of `url` that follow the visitor and name no content."""
     names = [name for name, _ in parse_qsl(urlsplit(url).query, keep_blank_values=True)]
-    return [name for name in names if _tracks(name)]
+    return [name for name in names if _is_tracking(name)]
 
 
-def clean(url: str) -> str:
+def strip_tracking(url: str) -> str:
     """`url` without its tracking parameters; all else stays as it was written."""
     parts = urlsplit(url)
-    kept = [part for part in parts.query.split("&") if part and not _tracks(part.split("=")[0])]
-    return urlunsplit(parts._replace(query="&".join(kept))) if tracking(url) else url
+    kept = [
+        part for part in parts.query.split("&") if part and not _is_tracking(part.split("=")[0])
+    ]
+    return urlunsplit(parts._replace(query="&".join(kept))) if tracking_params(url) else url
 
 
 @lru_cache(maxsize=65536)
-def identity(url: str) -> str:
+def work_identity(url: str) -> str:
     """The one name of the work behind `url`.
 
     `arxiv:2309.06180`, `doi:10.1145/3600006.3613165` (lower case), `ieee:9622813`,
@@ -80,30 +82,30 @@ def identity(url: str) -> str:
     Raises:
         ValueError: `url` is not an absolute http or https URL.
     """
-    href(url)
+    quote_href(url)
     parts = urlsplit(url)
-    host = _host(parts)
+    host = _host_identity(parts)
     path = unquote(parts.path)
     if host == "web.archive.org" and (copy := ARCHIVED.fullmatch(parts.path)):
         inner = re.sub(r"^(https?):/+", r"\1://", copy[1])
-        return identity(inner + (f"?{parts.query}" if parts.query else ""))
+        return work_identity(inner + (f"?{parts.query}" if parts.query else ""))
     query = dict(parse_qsl(parts.query))
     return (
-        _arxiv(host, path)
-        or _doi(host, path, query)
-        or _ieee(host, path, query)
-        or _youtube(host, path, query)
-        or _github(host, path)
-        or _openreview(host, path, query)
-        or _address(host, parts)
+        _arxiv_identity(host, path)
+        or _doi_identity(host, path, query)
+        or _ieee_identity(host, path, query)
+        or _youtube_identity(host, path, query)
+        or _github_identity(host, path)
+        or _openreview_identity(host, path, query)
+        or _url_identity(host, parts)
     )
 
 
-def _tracks(name: str) -> bool:
+def _is_tracking(name: str) -> bool:
     return name.lower() in TRACKING or name.lower().startswith("utm_")
 
 
-def _host(parts: SplitResult) -> str:
+def _host_identity(parts: SplitResult) -> str:
     host = (parts.hostname or "").rstrip(".").removeprefix("www.")
     if not host.isascii():
         try:
@@ -114,14 +116,14 @@ def _host(parts: SplitResult) -> str:
     return host if port in (None, 80, 443) else f"{host}:{port}"
 
 
-def _arxiv(host: str, path: str) -> str | None:
+def _arxiv_identity(host: str, path: str) -> str | None:
     if host not in ARXIV_HOSTS or not (page := ARXIV_PAGES.fullmatch(path)):
         return None
     name = ARXIV.fullmatch(page["rest"])
     return f"arxiv:{name['id'].lower()}" if name else None
 
 
-def _doi(host: str, path: str, query: dict[str, str]) -> str | None:
+def _doi_identity(host: str, path: str, query: dict[str, str]) -> str | None:
     if host == "nature.com" and (article := re.fullmatch(r"/articles/([a-z0-9.-]+)", path)):
         return f"doi:10.1038/{article[1].removesuffix('.pdf')}"
     resolver = host in ("doi.org", "dx.doi.org")
@@ -139,7 +141,7 @@ def _doi(host: str, path: str, query: dict[str, str]) -> str | None:
     return f"arxiv:{known['id']}" if known else f"doi:{name}"
 
 
-def _ieee(host: str, path: str, query: dict[str, str]) -> str | None:
+def _ieee_identity(host: str, path: str, query: dict[str, str]) -> str | None:
     if host != "ieeexplore.ieee.org":
         return None
     document = IEEE.fullmatch(path)
@@ -147,7 +149,7 @@ def _ieee(host: str, path: str, query: dict[str, str]) -> str | None:
     return f"ieee:{int(number)}" if number.isascii() and number.isdigit() else None
 
 
-def _youtube(host: str, path: str, query: dict[str, str]) -> str | None:
+def _youtube_identity(host: str, path: str, query: dict[str, str]) -> str | None:
     if host not in YOUTUBE_HOSTS:
         return None
     names = [part for part in path.split("/") if part]
@@ -162,7 +164,7 @@ def _youtube(host: str, path: str, query: dict[str, str]) -> str | None:
     return f"youtube:playlist/{query['list']}" if "list" in query else None
 
 
-def _github(host: str, path: str) -> str | None:
+def _github_identity(host: str, path: str) -> str | None:
     names = [part for part in path.split("/") if part]
     if host == "raw.githubusercontent.com" and len(names) > 3:
         names = [*names[:2], "blob", *names[2:]]
@@ -182,15 +184,15 @@ def _github(host: str, path: str) -> str | None:
     return "/".join([repository, *rest])
 
 
-def _openreview(host: str, path: str, query: dict[str, str]) -> str | None:
+def _openreview_identity(host: str, path: str, query: dict[str, str]) -> str | None:
     known = host == "openreview.net" and path in ("/forum", "/pdf")
     return f"openreview:{query['id']}" if known and query.get("id") else None
 
 
-def _address(host: str, parts: SplitResult) -> str:
+def _url_identity(host: str, parts: SplitResult) -> str:
     path = re.sub(r"/index\.html?$", "/", quote(unquote(parts.path), safe="/" + UNRESERVED))
     pairs = parse_qsl(parts.query, keep_blank_values=True)
-    kept = sorted((name, value) for name, value in pairs if not _tracks(name))
+    kept = sorted((name, value) for name, value in pairs if not _is_tracking(name))
     query = f"?{urlencode(kept)}" if kept else ""
     route = f"#{parts.fragment.rstrip('/')}" if parts.fragment.startswith(("/", "!/")) else ""
     return f"url:{host}{path.rstrip('/')}{query}{route}"
@@ -243,12 +245,12 @@ ARTICLE = re.compile(  # publishers' pages whose address is the DOI and nothing 
 
 
 @lru_cache(maxsize=65536)
-def canonical(url: str, main: bool = True) -> str:
+def canonical_url(url: str, main: bool = True) -> str:
     """`url` as it is written on the shelf; the same text where nothing is to be changed.
 
     Without tracking parameters, default port and capitals in the host; https where the host is
     known to serve it; arXiv as /abs/ without version, a DOI through doi.org, YouTube as /watch, a
-    repository by its root. The work stays the same: both have one `identity`.
+    repository by its root. The work stays the same: both have one `work_identity`.
 
     `main` is False for an address beside the work's own, such as an annotated copy: there the pages
     and files of arXiv and of publishers are left alone.
@@ -256,18 +258,20 @@ def canonical(url: str, main: bool = True) -> str:
     Raises:
         ValueError: `url` is not an absolute http or https URL.
     """
-    name = identity(url)
-    parts = _plain(urlsplit(url))
+    name = work_identity(url)
+    parts = _normalize_host(urlsplit(url))
     if parts.netloc.removeprefix("www.") != "web.archive.org":  # there it is the copied address
-        parts = _formed(parts._replace(query=urlsplit(clean(url)).query), name, main)
+        parts = _canonical_form(
+            parts._replace(query=urlsplit(strip_tracking(url)).query), name, main
+        )
     form = parts.geturl()
     try:
-        return form if identity(form) == name else url
+        return form if work_identity(form) == name else url
     except ValueError:
         return url
 
 
-def _plain(parts: SplitResult) -> SplitResult:
+def _normalize_host(parts: SplitResult) -> SplitResult:
     host, scheme, port = (parts.hostname or "").rstrip("."), parts.scheme.lower(), parts.port
     shown = "" if port in (None, {"http": 80, "https": 443}[scheme]) else f":{port}"
     if not shown and any(host == known or host.endswith(f".{known}") for known in SECURE):
@@ -275,7 +279,7 @@ def _plain(parts: SplitResult) -> SplitResult:
     return parts._replace(scheme=scheme, netloc=host + shown)
 
 
-def _formed(parts: SplitResult, name: str, main: bool) -> SplitResult:
+def _canonical_form(parts: SplitResult, name: str, main: bool) -> SplitResult:
     host = parts.netloc.removeprefix("www.")
     if host in BARE:
         parts = parts._replace(netloc=host)
@@ -294,11 +298,11 @@ def _formed(parts: SplitResult, name: str, main: bool) -> SplitResult:
     if host == "dx.doi.org":
         return parts._replace(netloc="doi.org")
     if host in YOUTUBE_HOSTS:
-        return _youtube_spelt(parts, family, rest)
-    return _github_spelt(parts) if host == "github.com" and family == "github" else parts
+        return _youtube_form(parts, family, rest)
+    return _github_form(parts) if host == "github.com" and family == "github" else parts
 
 
-def _youtube_spelt(parts: SplitResult, family: str, rest: str) -> SplitResult:
+def _youtube_form(parts: SplitResult, family: str, rest: str) -> SplitResult:
     short = parts.netloc == "youtu.be"
     parts = parts if short else parts._replace(netloc="www.youtube.com")
     if family != "youtube":
@@ -319,7 +323,7 @@ def _youtube_spelt(parts: SplitResult, family: str, rest: str) -> SplitResult:
     return parts._replace(path="/watch", query=urlencode(kept))
 
 
-def _github_spelt(parts: SplitResult) -> SplitResult:
+def _github_form(parts: SplitResult) -> SplitResult:
     names = [part for part in parts.path.split("/") if part]
     query = "&".join(part for part in parts.query.split("&") if part != "tab=readme-ov-file")
     if len(names) > 1:
@@ -339,11 +343,14 @@ def _github_spelt(parts: SplitResult) -> SplitResult:
     return parts._replace(path="/" + "/".join(names), query=query, fragment=fragment)
 
 
-def problems(url: str, main: bool = True) -> Iterator[tuple[str, str]]:
-    """What is wrong with a URL that can be read, and the mend of each; `main` as in `canonical`."""
+def url_problems(url: str, main: bool = True) -> Iterator[tuple[str, str]]:
+    """What is wrong with a URL that can be read, and the mend of each; `main` as in `canonical_url`."""
     parts = urlsplit(url)
     host = (parts.hostname or "").removeprefix("www.")
-    wanted, cleaned = canonical(url, main), url if host == "web.archive.org" else clean(url)
+    wanted, cleaned = (
+        canonical_url(url, main),
+        url if host == "web.archive.org" else strip_tracking(url),
+    )
     reasons = []
     if parts.scheme.lower() == "http":
         if wanted.startswith("https:"):
@@ -352,11 +359,11 @@ def problems(url: str, main: bool = True) -> Iterator[tuple[str, str]]:
             mend = f"write https:{cleaned[5:]}; a site without https is linked through an archived"
             yield f"the url {url} is http", f"{mend} copy"
     if cleaned != url:
-        names = tracking(url)
+        names = tracking_params(url)
         follow = "follows" if len(names) == 1 else "follow"
         reasons.append(f"carries {', '.join(names)}, which {follow} the reader")
     if wanted not in (url, cleaned, re.sub("^http:", "https:", cleaned, flags=re.IGNORECASE)):
-        known = NAMES.get(identity(url).partition(":")[0])
+        known = NAMES.get(work_identity(url).partition(":")[0])
         reasons.append(f"is not in the form that {known or 'an address'} has here")
     if reasons:
         yield f"the url {', and '.join(reasons)}", f"write {wanted}"

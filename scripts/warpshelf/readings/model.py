@@ -2,7 +2,7 @@
 
 What the value of a key may be is said for the check and for editors. A type's validators say what
 is wrong in our words. What of it JSON Schema can express stands beside them, so that an editor
-refuses the same values while they are typed (`warpshelf.readings.editors`).
+refuses the same values while they are typed (`warpshelf.readings.editor_schema`).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from pydantic import (
 from warpshelf.core import markup
 from warpshelf.core.findings import Finding
 from warpshelf.core.pages import Page
-from warpshelf.core.pages import load as load_pages
+from warpshelf.core.pages import load_pages as load_pages
 from warpshelf.core.project import Project
-from warpshelf.readings.entries import Entry, KeyPath, Reader, explain
-from warpshelf.readings.identity import SHORTENERS, TRACKING, identity
+from warpshelf.readings.entries import Entry, EntryReader, KeyPath, explain_errors
+from warpshelf.readings.identity import SHORTENERS, TRACKING, work_identity
 
 ISO_639_1 = (
     "aa ab ae af ak am an ar as av ay az ba be bg bi bm bn bo br bs ca ce ch co cr cs cu cv cy da "
@@ -58,7 +58,7 @@ def meant_language(code: str) -> str | None:
     return meant if meant in LANGUAGES else None
 
 
-def _line(text: str) -> str:
+def _check_line(text: str) -> str:
     shown = " ".join(text.split())
     if unseen := markup.UNSEEN.search(shown):
         raise ValueError(f"holds the unseen character U+{ord(unseen[0]):04X}; remove it")
@@ -67,15 +67,15 @@ def _line(text: str) -> str:
     return shown
 
 
-def _web(url: str) -> str:
-    identity(url)
+def _check_url(url: str) -> str:
+    work_identity(url)
     host = re.sub(r"^[a-z]+://([^/?#:]*).*", r"\1", url, flags=re.IGNORECASE | re.DOTALL)
     if "." not in host.strip(".") or re.fullmatch(r"[\d.]+", host):
         raise ValueError(f"the host {host!r} is no public name; link a page on the web")
     return url
 
 
-def _year(year: int) -> int:
+def _check_year(year: int) -> int:
     last = datetime.now(UTC).year + 1
     if not FIRST_YEAR <= year <= last:
         raise ValueError(
@@ -84,7 +84,7 @@ def _year(year: int) -> int:
     return year
 
 
-def _day(text: str) -> str:
+def _check_day(text: str) -> str:
     try:
         day = date.fromisoformat(text)
     except ValueError:
@@ -96,49 +96,49 @@ def _day(text: str) -> str:
     return text
 
 
-def _language(lang: str) -> str:
+def _check_language(lang: str) -> str:
     if lang not in LANGUAGES:
         mend = meant_language(lang) or "two letters of ISO 639-1, such as en or zh"
         raise ValueError(f"is {lang!r}, no language code; write {mend}")
     return lang
 
 
-def _unlike(items: list[Any]) -> list[Any]:
+def _check_unique(items: list[Any]) -> list[Any]:
     for place, item in enumerate(items):
         if item in items[:place]:
             raise ValueError(f"names {str(item)!r} twice; remove one")
     return items
 
 
-def _within(longest: int) -> AfterValidator:
-    def shorter(text: str) -> str:
+def _max_length(longest: int) -> AfterValidator:
+    def check_length(text: str) -> str:
         if len(text) > longest:
             raise ValueError(f"has {len(text)} characters, over the limit of {longest}; shorten it")
         return text
 
-    return AfterValidator(shorter)
+    return AfterValidator(check_length)
 
 
-def _hint(**more: Any) -> Any:
+def _schema_hint(**more: Any) -> Any:
     """What an editor is told beside the type."""
     return Field(json_schema_extra=more)
 
 
-def _text(longest: int) -> Any:
+def _text_pattern(longest: int) -> Any:
     """Text of 1 to `longest` seen characters, a run of white space counting as one."""
-    seen = rf"[^\s{_escaped(markup.UNSEEN.pattern[1:-1])}]"
+    seen = rf"[^\s{_escape_range(markup.UNSEEN.pattern[1:-1])}]"
     pattern = rf"^\s*(?:{seen}|\s+(?={seen})){{1,{longest}}}\s*$"
     said = f"Write 1 to {longest} characters, none of them unseen."
-    return _hint(pattern=pattern, patternErrorMessage=said)
+    return _schema_hint(pattern=pattern, patternErrorMessage=said)
 
 
-def _escaped(characters: str) -> str:
+def _escape_range(characters: str) -> str:
     """A range of characters written out, without the surrogates, which no text can hold."""
     plain = characters.replace("\ud800-\udfff", "")
     return "".join(c if c.isascii() and c.isprintable() else f"\\u{ord(c):04x}" for c in plain)
 
 
-def _address(main: bool = False) -> Any:
+def _url_rules(main: bool = False) -> Any:
     """The rules for an address that a pattern can tell; `main` for the work's own."""
     names = "|".join(sorted(re.escape(name) for name in TRACKING))
     short = "|".join(sorted(re.escape(host) for host in SHORTENERS))
@@ -165,26 +165,26 @@ def _address(main: bool = False) -> Any:
         said = "Write https://arxiv.org/abs/ and the identifier without its version."
         rules[rf"^(?!https?://(?:www\.|export\.)?arxiv\.org/(?:{versioned}))"] = said
     parts = [{"pattern": rule, "patternErrorMessage": said} for rule, said in rules.items()]
-    return _hint(allOf=parts)
+    return _schema_hint(allOf=parts)
 
 
 FIRST_YEAR = 1950
 DAY = r"^20[2-9]\d-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])$"
-UNLIKE = AfterValidator(_unlike)
-ONCE = _hint(uniqueItems=True)
-Sentence = Annotated[str, AfterValidator(_line), _within(300), _text(300)]
-Name = Annotated[str, AfterValidator(_line), _within(120), _text(120)]
+UNLIKE = AfterValidator(_check_unique)
+ONCE = _schema_hint(uniqueItems=True)
+Sentence = Annotated[str, AfterValidator(_check_line), _max_length(300), _text_pattern(300)]
+Name = Annotated[str, AfterValidator(_check_line), _max_length(120), _text_pattern(120)]
 Id = Annotated[str, StringConstraints(pattern=KEBAB, max_length=80)]
 Tag = Annotated[str, StringConstraints(pattern=KEBAB, max_length=40)]
 Snippet = Annotated[str, StringConstraints(pattern=SNIPPET, max_length=80)]
 Seed = Annotated[str, StringConstraints(pattern=r"^\d{3}$")]
-Url = Annotated[str, Field(max_length=500), AfterValidator(_web), _address()]
-Address = Annotated[str, Field(max_length=500), AfterValidator(_web), _address(main=True)]
-Year = Annotated[int, AfterValidator(_year), _hint(minimum=FIRST_YEAR)]
+Url = Annotated[str, Field(max_length=500), AfterValidator(_check_url), _url_rules()]
+Address = Annotated[str, Field(max_length=500), AfterValidator(_check_url), _url_rules(main=True)]
+Year = Annotated[int, AfterValidator(_check_year), _schema_hint(minimum=FIRST_YEAR)]
 Minutes = Annotated[int, Field(ge=1, le=6000)]
 Rating = Annotated[int, Field(ge=1, le=4)]
-Day = Annotated[str, AfterValidator(_day), _hint(pattern=DAY, format="date")]
-Language = Annotated[str, AfterValidator(_language), _hint(enum=sorted(LANGUAGES))]
+Day = Annotated[str, AfterValidator(_check_day), _schema_hint(pattern=DAY, format="date")]
+Language = Annotated[str, AfterValidator(_check_language), _schema_hint(enum=sorted(LANGUAGES))]
 Kind = Literal["paper", "post", "talk", "code", "docs", "course", "book", "tool", "site"]
 Level = Literal["beginner", "intermediate", "advanced"]
 What = Literal[
@@ -263,7 +263,7 @@ class Reading(BaseModel):
     _entry: Entry = PrivateAttr(default_factory=lambda: Entry(1))
 
     @model_validator(mode="after")
-    def _original_and_english(self) -> Reading:
+    def _check_title_language(self) -> Reading:
         if self.title_en and self.lang == "en":
             raise ValueError("title_en stands beside lang en; set lang to the title's language")
         if OTHER_SCRIPT.search(self.title):
@@ -308,7 +308,7 @@ class Reading(BaseModel):
         """The docs-absolute link to its entry: `/kernels/softmax.md#reading-online-softmax`."""
         return f"/{self.where}.md#{self.anchor}"
 
-    def texts(self) -> Iterator[tuple[KeyPath, str]]:
+    def raw_texts(self) -> Iterator[tuple[KeyPath, str]]:
         """Its texts as they were written, spaces at the ends included, each with its place."""
         for key, value in self._entry.fields.items():
             if isinstance(value, str):
@@ -324,7 +324,7 @@ class Reading(BaseModel):
         """The line of a key, or of a value within it: `line_of("also", 0, "url")`."""
         return self._entry.lines.get(place, self.line)
 
-    def placed(self, path: str, part: str, topic: str, entry: Entry) -> Reading:
+    def with_place(self, path: str, part: str, topic: str, entry: Entry) -> Reading:
         """This reading, with the place it was read from."""
         self._path, self._part, self._topic, self._entry = path, part, topic, entry
         return self
@@ -357,20 +357,20 @@ class Shelf:
     refused: set[str] = field(default_factory=set)  # ids of entries that a finding kept out
     untidy: dict[str, list[int]] = field(default_factory=dict)  # lines that end in spaces, by file
 
-    def add(self, data: bytes, path: str, where: str) -> Reader:
+    def add_file(self, data: bytes, path: str, where: str) -> EntryReader:
         """Read one file's bytes into the shelf and note what is wrong with it."""
         topic = self.topics.setdefault(where, Topic(where, where))
         topic.listed = True
-        reader = Reader(path, data)
+        reader = EntryReader(path, data)
         self.findings += reader.findings
         if reader.untidy:
             self.untidy[path] = reader.untidy
         part, _, name = where.rpartition("/")
         for entry in reader.entries:
             try:
-                reading = Reading.model_validate(entry.fields).placed(path, part, name, entry)
+                reading = Reading.model_validate(entry.fields).with_place(path, part, name, entry)
             except ValidationError as error:
-                self.findings += explain(error, path, entry, KEYS)
+                self.findings += explain_errors(error, path, entry, KEYS)
                 self.refused.add(str(entry.fields.get("id")))
                 continue
             topic.readings.append(reading)
@@ -379,7 +379,7 @@ class Shelf:
         return reader
 
 
-def load(
+def load_shelf(
     project_root: Path | str,
     *,
     instead: Mapping[str, bytes] | None = None,
@@ -394,12 +394,12 @@ def load(
     root, instead = Path(project_root), instead or {}
     docs = root / "docs"
     shelf = Shelf()
-    files = {path.relative_to(root).as_posix() for path in _files(docs, ".yml")} | {*instead}
+    files = {path.relative_to(root).as_posix() for path in _list_files(docs, ".yml")} | {*instead}
     files.discard(GLOSSARY)
     for where, page in (load_pages(Project(root))[0] if pages is None else pages).items():
         shown = f"readings/{where}.md" in page.text
         if shown or f"docs/{where}.yml" in files:
-            title = _heading(page.text) or where
+            title = _page_title(page.text) or where
             shelf.topics[where] = Topic(where, title, page=True, shown=shown)
     for path in sorted(files):
         try:
@@ -408,22 +408,22 @@ def load(
             what = f"cannot be read ({error.strerror})"
             shelf.findings.append(Finding(path, None, what, "make it a readable file"))
             continue
-        shelf.add(data, path, path.removeprefix("docs/").removesuffix(".yml"))
-    for found in _files(docs, ".yaml"):
+        shelf.add_file(data, path, path.removeprefix("docs/").removesuffix(".yml"))
+    for found in _list_files(docs, ".yaml"):
         path = found.relative_to(root).as_posix()
         mend = f"rename it to {found.stem}.yml"
         shelf.findings.append(Finding(path, None, "ends in .yaml, so it is not read", mend))
     return shelf
 
 
-def _files(docs: Path, suffix: str) -> list[Path]:
+def _list_files(docs: Path, suffix: str) -> list[Path]:
     found = (path for path in docs.rglob(f"*{suffix}") if not path.is_dir())
     return sorted(
         path for path in found if not any(n.startswith(".") for n in path.relative_to(docs).parts)
     )
 
 
-def _heading(text: str) -> str | None:
+def _page_title(text: str) -> str | None:
     text = re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.DOTALL)
     found = re.search(r"^# +(.+?)(?: *#*)?(?: *\{[^}]*\})? *$", text, re.MULTILINE)
     return re.sub(r"[`*]", "", found[1]) if found else None

@@ -25,7 +25,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, Field, PrivateAttr, ValidationError, model_validator
 
 from warpshelf.core.findings import Finding
-from warpshelf.readings.entries import Entry, Reader, explain
+from warpshelf.readings.entries import Entry, EntryReader, explain_errors
 from warpshelf.readings.model import STRICT, Id, Name, Sentence, Url
 
 REPORTED = "reported.yml"
@@ -38,7 +38,7 @@ def _above_zero(value: float) -> float:
     return value
 
 
-def _case(case: dict[str, Any]) -> dict[str, Any]:
+def _check_case(case: dict[str, Any]) -> dict[str, Any]:
     for key, value in case.items():
         items = value if isinstance(value, list) else [value]
         if not all(isinstance(item, PLAIN) for item in items):
@@ -53,7 +53,7 @@ Unit = Literal[
 ]
 
 
-class Figure(BaseModel):
+class PublishedFigure(BaseModel):
     """One figure that others state. Its keys may stand in any order; this is the usual one."""
 
     model_config = STRICT
@@ -74,7 +74,7 @@ class Figure(BaseModel):
     """Where in it: a table, a figure, a section."""
     url: Url | None = None
     """The address of the place, where it is not the reading's own."""
-    case: Annotated[dict[str, Any], AfterValidator(_case)] | None = None
+    case: Annotated[dict[str, Any], AfterValidator(_check_case)] | None = None
     """What tells the timed case of ours that it corresponds to from the others."""
     variant: Name | None = None
     """The variant or peer of ours that it corresponds to; the fastest variant unless said."""
@@ -84,7 +84,7 @@ class Figure(BaseModel):
     _entry: Entry = PrivateAttr(default_factory=lambda: Entry(1))
 
     @model_validator(mode="after")
-    def _comparable(self) -> Figure:
+    def _check_comparison(self) -> PublishedFigure:
         if self.case is None and (self.variant or self.share_of):
             key = "variant" if self.variant else "share_of"
             raise ValueError(f"{key} stands without a case; name the case, or remove it")
@@ -105,26 +105,26 @@ class Figure(BaseModel):
         """The line of a key."""
         return self._entry.lines.get((key,), self.line)
 
-    def at(self, entry: Entry) -> Figure:
+    def with_entry(self, entry: Entry) -> PublishedFigure:
         """This figure, with the place it was read from."""
         self._entry = entry
         return self
 
 
-FIGURE_KEYS = tuple(Figure.model_fields)
+FIGURE_KEYS = tuple(PublishedFigure.model_fields)
 
 
-def read_figures(data: bytes, path: str) -> tuple[list[Figure], list[Finding]]:
+def read_figures(data: bytes, path: str) -> tuple[list[PublishedFigure], list[Finding]]:
     """The figures of a file's bytes, and what is wrong with the others."""
-    reader = Reader(path, data, first="figure", measures=True)
+    reader = EntryReader(path, data, first="figure", measures=True)
     findings = list(reader.findings)
-    figures: list[Figure] = []
+    figures: list[PublishedFigure] = []
     seen: dict[tuple[object, ...], int] = {}
     for entry in reader.entries:
         try:
-            figure = Figure.model_validate(entry.fields).at(entry)
+            figure = PublishedFigure.model_validate(entry.fields).with_entry(entry)
         except ValidationError as error:
-            findings += explain(error, path, entry, FIGURE_KEYS)
+            findings += explain_errors(error, path, entry, FIGURE_KEYS)
             continue
         twin = (figure.reading, figure.what, figure.device, figure.setting, figure.unit)
         if twin in seen:
@@ -137,14 +137,14 @@ def read_figures(data: bytes, path: str) -> tuple[list[Figure], list[Finding]]:
     return figures, findings
 
 
-def load_figures(folder: Path, shown: str) -> tuple[list[Figure], list[Finding]]:
+def load_figures(folder: Path, shown: str) -> tuple[list[PublishedFigure], list[Finding]]:
     """The figures beside the snippet in `folder`, which is called `shown`; none without a file."""
     where = f"{shown}/{REPORTED}"
-    data, findings = _bytes(folder / REPORTED, where)
+    data, findings = _read_optional(folder / REPORTED, where)
     return read_figures(data, where) if data is not None else ([], findings)
 
 
-def _bytes(path: Path, where: str) -> tuple[bytes | None, list[Finding]]:
+def _read_optional(path: Path, where: str) -> tuple[bytes | None, list[Finding]]:
     """The bytes of a file, if there is one; a finding if it cannot be read."""
     try:
         return path.read_bytes(), []
@@ -160,7 +160,7 @@ CUDA = (".cu", ".cuh", ".h", ".hpp")  # how a file of CUDA C++ ends
 Constant = bool | int | float | str
 
 
-def _inside(path: str) -> str:
+def _check_path(path: str) -> str:
     parts = path.split("/")
     if not path.endswith((".py", *CUDA)) or not all(parts) or {".", ".."} & {*parts}:
         raise ValueError(
@@ -169,13 +169,13 @@ def _inside(path: str) -> str:
     return path
 
 
-def _flag(text: str) -> str:
+def _check_flag(text: str) -> str:
     if not re.fullmatch(r"-D\w+(=\S+)?|-I[\w-]+(/[\w-]+)*", text):
         raise ValueError(f"is {text!r}; write -DNAME=VALUE, or -Isrc for a folder of it")
     return text
 
 
-class Beside(BaseModel):
+class Counterpart(BaseModel):
     """The kernel of ours that does the same job, as its view calls it."""
 
     model_config = STRICT
@@ -197,11 +197,11 @@ class Rival(BaseModel):
     """The commit that it is taken from."""
     package: Annotated[str, Field(pattern=r"^[A-Za-z][\w.-]*$")] = ""
     """In place of both: the package with the compiler of a language of its own."""
-    file: Annotated[str, AfterValidator(_inside)]
+    file: Annotated[str, AfterValidator(_check_path)]
     """The file that it stands in: of the repository, or with `package` beside this one."""
     kernel: Annotated[str, Field(pattern=r"^[A-Za-z_][\w:]*(<[\w:, <>-]*>)?$")]
     """The function's name in that file, in CUDA C++ with its template arguments."""
-    beside: Beside
+    beside: Counterpart
     """The kernel of ours that it is set beside."""
     what: Sentence
     """The job that both do: dtype and shape."""
@@ -215,7 +215,7 @@ class Rival(BaseModel):
     """The arguments that are None."""
     options: dict[str, Constant] = Field(default_factory=dict)
     """Triton's compile options: `num_warps`, `num_stages`."""
-    flags: list[Annotated[str, AfterValidator(_flag)]] = Field(default_factory=list)
+    flags: list[Annotated[str, AfterValidator(_check_flag)]] = Field(default_factory=list)
     """NVRTC's, for CUDA C++: `-DNAME=VALUE`, or `-Isrc`, a folder of the repository."""
     shared: Annotated[int, Field(ge=0)] = 0
     """Bytes of shared memory that a launch asks for, in CUDA C++."""
@@ -231,7 +231,7 @@ class Rival(BaseModel):
         return self.file.endswith(CUDA)
 
     @model_validator(mode="after")
-    def _somewhere(self) -> Rival:
+    def _check_source(self) -> Rival:
         if self.package:
             told = ("repository", "commit", "signature", "divisible", "constants", "absent",
                     "options", "flags", "shared")  # fmt: skip
@@ -247,7 +247,7 @@ class Rival(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _of_one_language(self) -> Rival:
+    def _check_options(self) -> Rival:
         if self.package:
             return self
         triton = ("signature", "divisible", "constants", "absent", "options")
@@ -262,7 +262,7 @@ class Rival(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _named_once(self) -> Rival:
+    def _check_arguments(self) -> Rival:
         given = [*self.signature, *self.constants, *self.absent]
         if twice := sorted({name for name in given if given.count(name) > 1}):
             raise ValueError(f"{twice[0]} is given twice; leave it in one place")
@@ -295,18 +295,18 @@ class Rival(BaseModel):
         """The text of its file, where that lies here."""
         return self._source
 
-    def at(self, entry: Entry) -> Rival:
+    def with_entry(self, entry: Entry) -> Rival:
         """This entry, with the place it was read from."""
         self._entry = entry
         return self
 
-    def saying(self, source: str) -> Rival:
+    def with_source(self, source: str) -> Rival:
         """This entry, with the text of its file."""
         self._source = source
         return self
 
-    def build(self) -> dict[str, Any]:
-        """What `warpshelf.worker.rival` is told of it, all but where its files are."""
+    def compile_request(self) -> dict[str, Any]:
+        """What `warpshelf.worker.public_kernel` is told of it, all but where its files are."""
         if self.package:
             mine = {key: getattr(self, key) for key in ("file", "kernel", "package")}
             return {**mine, "targets": list(self.targets)}
@@ -320,15 +320,15 @@ RIVAL_KEYS = tuple(Rival.model_fields)
 
 def read_rivals(data: bytes, path: str) -> tuple[list[Rival], list[Finding]]:
     """The entries of a file's bytes, and what is wrong with the others."""
-    reader = Reader(path, data, first="name", measures=True)
+    reader = EntryReader(path, data, first="name", measures=True)
     findings = list(reader.findings)
     rivals: list[Rival] = []
     seen: dict[str, int] = {}
     for entry in reader.entries:
         try:
-            rival = Rival.model_validate(entry.fields).at(entry)
+            rival = Rival.model_validate(entry.fields).with_entry(entry)
         except ValidationError as error:
-            findings += explain(error, path, entry, RIVAL_KEYS)
+            findings += explain_errors(error, path, entry, RIVAL_KEYS)
             continue
         key = f"{rival.digest} {rival.beside}"
         if key in seen:
@@ -343,19 +343,19 @@ def read_rivals(data: bytes, path: str) -> tuple[list[Rival], list[Finding]]:
 def load_rivals(folder: Path, shown: str) -> tuple[list[Rival], list[Finding]]:
     """The entries beside the snippet in `folder`, called `shown`; none without a file."""
     where = f"{shown}/{RIVALS}"
-    data, findings = _bytes(folder / RIVALS, where)
+    data, findings = _read_optional(folder / RIVALS, where)
     if data is None:
         return [], findings
     rivals, findings = read_rivals(data, where)
-    return [one for one in rivals if _has(one, folder, where, findings)], findings
+    return [one for one in rivals if _attach_source(one, folder, where, findings)], findings
 
 
-def _has(one: Rival, folder: Path, where: str, findings: list[Finding]) -> bool:
+def _attach_source(one: Rival, folder: Path, where: str, findings: list[Finding]) -> bool:
     """Whether the file of one that lies here can be read; if not, it is said."""
     if not one.package:
         return True
     try:
-        one.saying((folder / one.file).read_text(encoding="utf-8"))
+        one.with_source((folder / one.file).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         what = f"file is {one.file!r}, which cannot be read ({why})"

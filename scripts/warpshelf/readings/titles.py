@@ -28,7 +28,7 @@ from typing import NamedTuple
 from rapidfuzz import fuzz
 from rapidfuzz.distance import OSA
 
-from warpshelf.readings.identity import identity
+from warpshelf.readings.identity import work_identity
 from warpshelf.readings.model import FIRST_YEAR
 
 TOKEN = re.compile(r"\d+(?:\.\d+)*|[^\W\d_]+")
@@ -64,7 +64,7 @@ SAID = 60  # the words of what a repository says of itself
 MOST = 20  # entries of one title that are each compared with the next
 
 
-class Title(NamedTuple):
+class TitleKey(NamedTuple):
     """A title as it is compared: `words` without the small ones, and the parts around a colon."""
 
     words: tuple[str, ...]
@@ -73,7 +73,7 @@ class Title(NamedTuple):
     tail: str  # the subtitle, where one knows a work by it
 
 
-class Pair(NamedTuple):
+class TitlePair(NamedTuple):
     """Two entries, by their numbers in the list, and how they are alike: SAME, NEAR or PART."""
 
     first: int
@@ -84,7 +84,7 @@ class Pair(NamedTuple):
 SAME, NEAR, PART = "same", "near", "part"
 
 
-def words(text: str) -> tuple[str, ...]:
+def split_words(text: str) -> tuple[str, ...]:
     """The words and numbers of `text`, without case, punctuation, accents and apostrophes."""
     folded = unicodedata.normalize("NFKC", text).casefold().translate(SIGNS)
     if not folded.isascii():
@@ -95,24 +95,24 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(TOKEN.findall(folded))
 
 
-def title(text: str, headed: int = 0) -> Title:
+def parse_title(text: str, headed: int = 0) -> TitleKey:
     """How `text` is compared; without its subtitle too, if at least `headed` words are left then.
 
     0 compares it as a whole only.
     """
-    words = _words(text)
-    whole = _joined(words) or text
+    words = _key_words(text)
+    whole = _join_words(words) or text
     head = tail = ""
     if headed and len(parts := SUBTITLE.split(text, maxsplit=1)) == 2:
-        before, after = _words(parts[0]), _words(parts[1])
-        if after and not _series(after):
+        before, after = _key_words(parts[0]), _key_words(parts[1])
+        if after and not _is_series_part(after):
             enough = len(before) >= headed and len("".join(before)) >= 4
-            head = _joined(before) if enough else ""
-            tail = _joined(after) if len(after) >= 4 and not _series(before) else ""
-    return Title(words, whole, head, tail)
+            head = _join_words(before) if enough else ""
+            tail = _join_words(after) if len(after) >= 4 and not _is_series_part(before) else ""
+    return TitleKey(words, whole, head, tail)
 
 
-def pairs(titles: Sequence[Title]) -> Iterator[Pair]:
+def similar_pairs(titles: Sequence[TitleKey]) -> Iterator[TitlePair]:
     """Each pair of titles that are alike, the earlier one first; work grows with their number.
 
     Of many with the very same words, each is paired with the first MOST.
@@ -120,41 +120,41 @@ def pairs(titles: Sequence[Title]) -> Iterator[Pair]:
     groups: dict[str, list[int]] = {}
     for number, one in enumerate(titles):
         group = groups.setdefault(one.whole, [])
-        yield from (Pair(first, number, SAME) for first in group)
+        yield from (TitlePair(first, number, SAME) for first in group)
         if len(group) < MOST:
             group.append(number)
     firsts = [group[0] for group in groups.values()]
-    found = {(min(pair), max(pair)) for pair in _slips(titles, firsts)}
-    found |= {(min(pair), max(pair)) for pair in _missing(titles, firsts)}
-    parts = {(min(pair), max(pair)) for pair in _subtitles(titles, groups)} - found
-    yield from (Pair(first, second, NEAR) for first, second in sorted(found))
-    yield from (Pair(first, second, PART) for first, second in sorted(parts))
+    found = {(min(pair), max(pair)) for pair in _typo_pairs(titles, firsts)}
+    found |= {(min(pair), max(pair)) for pair in _missing_word_pairs(titles, firsts)}
+    parts = {(min(pair), max(pair)) for pair in _subtitle_pairs(titles, groups)} - found
+    yield from (TitlePair(first, second, NEAR) for first, second in sorted(found))
+    yield from (TitlePair(first, second, PART) for first, second in sorted(parts))
 
 
-def _series(words: Sequence[str]) -> bool:
+def _is_series_part(words: Sequence[str]) -> bool:
     """Whether a part of a title says which of several it is."""
     return any(word in SERIES or NUMBER.fullmatch(word) for word in words)
 
 
-def _words(text: str) -> tuple[str, ...]:
+def _key_words(text: str) -> tuple[str, ...]:
     """What tells a title from others: its words without the small ones and without plurals."""
-    found = words(text)
-    return tuple(_stem(word) for word in found if word not in SMALL) or found
+    found = split_words(text)
+    return tuple(_strip_plural(word) for word in found if word not in SMALL) or found
 
 
-def _stem(word: str) -> str:
+def _strip_plural(word: str) -> str:
     """A word without its plural: `caches` and `cache` are `cach`, `batches` and `batch` `batch`."""
     if len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")):
         word = word[:-3] + "y" if word.endswith("ies") else word[:-1]
     return word[:-1] if len(word) > 4 and word.endswith("e") else word
 
 
-def _joined(words: Sequence[str]) -> str:
+def _join_words(words: Sequence[str]) -> str:
     """Words in one, so that `flash attention` is `FlashAttention`; numbers stay apart."""
     return "".join(f"|{word}|" if word[0].isdigit() else word for word in words)
 
 
-def _slips(titles: Sequence[Title], numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+def _typo_pairs(titles: Sequence[TitleKey], numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Titles that differ in one letter of one long word, or in two that changed places."""
     buckets: dict[tuple[str, ...], list[int]] = {}
     for number in numbers:
@@ -175,11 +175,11 @@ def _slips(titles: Sequence[Title], numbers: Sequence[int]) -> Iterator[tuple[in
                 near.update(shorter.get(text, ()))
                 shorter.setdefault(text, []).append(number)
             yield from (
-                (other, number) for other in near if _slip(titles[other].words[place], word)
+                (other, number) for other in near if _is_typo(titles[other].words[place], word)
             )
 
 
-def _slip(a: str, b: str) -> bool:
+def _is_typo(a: str, b: str) -> bool:
     if max(len(a), len(b)) < LONG or OSA.distance(a, b, score_cutoff=1) > 1:
         return False
     long, short = max(a, b, key=len), min(a, b, key=len)
@@ -187,7 +187,9 @@ def _slip(a: str, b: str) -> bool:
     return not (long.endswith(short) and long.removesuffix(short) in PREFIXES)
 
 
-def _missing(titles: Sequence[Title], numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+def _missing_word_pairs(
+    titles: Sequence[TitleKey], numbers: Sequence[int]
+) -> Iterator[tuple[int, int]]:
     """Long titles of which one leaves out a word of the other."""
     whole = {titles[number].words: number for number in numbers}
     for number in numbers:
@@ -200,7 +202,9 @@ def _missing(titles: Sequence[Title], numbers: Sequence[int]) -> Iterator[tuple[
                 yield whole[rest], number
 
 
-def _subtitles(titles: Sequence[Title], groups: dict[str, list[int]]) -> Iterator[tuple[int, int]]:
+def _subtitle_pairs(
+    titles: Sequence[TitleKey], groups: dict[str, list[int]]
+) -> Iterator[tuple[int, int]]:
     """A title that is another's without subtitle, or that other's subtitle alone."""
     for number, one in enumerate(titles):
         for part in (one.head, one.tail):
@@ -208,42 +212,48 @@ def _subtitles(titles: Sequence[Title], groups: dict[str, list[int]]) -> Iterato
                 yield from ((other, number) for other in groups.get(part, ()))
 
 
-def alike(ours: Iterable[str], there: str, *, version: bool = False) -> bool:
+def same_work(ours: Iterable[str], there: str, *, version: bool = False) -> bool:
     """Whether one of `ours` names the work that the web calls `there`.
 
     `version` forgives another wording, as between a preprint and its publication.
     """
-    return any(_alike(_from_web(title), _from_web(there), version) for title in ours)
+    return any(
+        _same_title(_parse_web_title(title), _parse_web_title(there), version) for title in ours
+    )
 
 
-def named(ours: Iterable[str], repository: str, says: str = "") -> bool:
+def names_repository(ours: Iterable[str], repository: str, says: str = "") -> bool:
     """Whether one of `ours` can be the title of `repository` (`owner/name`), which says `says`."""
     owner, _, name = repository.partition("/")
     for title in ours:
-        close = "".join(words(title))
-        for word in ("".join(words(name)), "".join(words(owner))):
+        close = "".join(split_words(title))
+        for word in ("".join(split_words(name)), "".join(split_words(owner))):
             if word and close and (word in close or close in word):
                 return True
             if word and close and fuzz.ratio(word, close) >= NAMED:
                 return True
-        if says and fuzz.token_set_ratio(" ".join(words(title)), _from_web(says).whole) >= SAID:
+        if (
+            says
+            and fuzz.token_set_ratio(" ".join(split_words(title)), _parse_web_title(says).whole)
+            >= SAID
+        ):
             return True
     return False
 
 
-def _from_web(text: str) -> Title:
+def _parse_web_title(text: str) -> TitleKey:
     """A title with markup, by all its words; `head` is all of it where there is no subtitle."""
     bare = MARKUP.sub(" ", html.unescape(text))
-    found, head = words(bare), words(SUBTITLE.split(bare, maxsplit=1)[0])
-    return Title(found, " ".join(found), " ".join(head), "")
+    found, head = split_words(bare), split_words(SUBTITLE.split(bare, maxsplit=1)[0])
+    return TitleKey(found, " ".join(found), " ".join(head), "")
 
 
-def _alike(ours: Title, there: Title, version: bool) -> bool:
+def _same_title(ours: TitleKey, there: TitleKey, version: bool) -> bool:
     if not ours.whole or not there.whole:
         return not there.whole  # what has no words there says nothing against ours
     if there.head == ours.whole or ours.head == there.whole:
         return True
-    if _numbers(ours) != _numbers(there) and not version:
+    if _title_numbers(ours) != _title_numbers(there) and not version:
         # "V2" is not "V3"; but a subtitle with a number may have been left away.
         return False
     if fuzz.ratio("".join(ours.words), "".join(there.words)) >= CLOSE:
@@ -254,7 +264,7 @@ def _alike(ours: Title, there: Title, version: bool) -> bool:
     return False
 
 
-def _numbers(title: Title) -> list[str]:
+def _title_numbers(title: TitleKey) -> list[str]:
     return sorted(word for word in title.words if word[0].isdigit())
 
 
@@ -266,14 +276,14 @@ ARXIV_NUMBER = re.compile(
 PREPRINT = "arxiv"
 
 
-def years_named(venue: str) -> list[int]:
+def venue_years(venue: str) -> list[int]:
     """The years that the text of a venue names: 2024 in `ICLR 2024`, 2011 in `SC'11`."""
     texts = YEAR.findall(venue)
-    found = (int(text) if len(text) == 4 else _century(int(text[1:])) for text in texts)
-    return [year for year in dict.fromkeys(found) if FIRST_YEAR <= year <= _last()]
+    found = (int(text) if len(text) == 4 else _full_year(int(text[1:])) for text in texts)
+    return [year for year in dict.fromkeys(found) if FIRST_YEAR <= year <= _latest_year()]
 
 
-def year_meant(url: str, venue: str | None) -> tuple[list[int], str] | None:
+def expected_years(url: str, venue: str | None) -> tuple[list[int], str] | None:
     """The years that an entry's `year` may be, and who says so; None where nobody does.
 
     The venue says it where it names a year. Where the preprint is all there is, which is so if the
@@ -282,18 +292,18 @@ def year_meant(url: str, venue: str | None) -> tuple[list[int], str] | None:
     Raises:
         ValueError: `url` is not an absolute http or https URL.
     """
-    if venue and (years := years_named(venue)):
+    if venue and (years := venue_years(venue)):
         return years, f"its venue is {venue}"
-    number = ARXIV_NUMBER.match(identity(url))
+    number = ARXIV_NUMBER.match(work_identity(url))
     if venue and venue.strip().lower() == PREPRINT and number:
-        year = _century(int(number[1]))
+        year = _full_year(int(number[1]))
         return [year], f"its arXiv number is of {year}"
     return None
 
 
-def _century(two: int) -> int:
-    return 2000 + two if 2000 + two <= _last() else 1900 + two
+def _full_year(two: int) -> int:
+    return 2000 + two if 2000 + two <= _latest_year() else 1900 + two
 
 
-def _last() -> int:
+def _latest_year() -> int:
     return datetime.now(UTC).year + 1

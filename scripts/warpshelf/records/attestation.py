@@ -22,15 +22,15 @@ from typing import Any, NamedTuple
 
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core import git, shapes
-from warpshelf.core.files import dump
-from warpshelf.core.findings import Finding, ShelfError, install
+from warpshelf.core.files import dump_json
+from warpshelf.core.findings import Finding, ShelfError, install_hint
 from warpshelf.records import schema, store
 from warpshelf.records.schema import JOB, PERSON, Record
 
 Origin = dict[str, str]  # {"who": a name} or {"job": the address of a job's log}
 
 
-def person(name: str) -> Origin:
+def person_origin(name: str) -> Origin:
     """The origin of records that a person made.
 
     Raises:
@@ -41,7 +41,7 @@ def person(name: str) -> Origin:
     return {"who": name}
 
 
-def job(environment: Mapping[str, str]) -> Origin | None:
+def job_origin(environment: Mapping[str, str]) -> Origin | None:
     """The origin of what this process makes, where it is a job of GitHub Actions."""
     if environment.get("GITHUB_ACTIONS") != "true":
         return None
@@ -50,21 +50,21 @@ def job(environment: Mapping[str, str]) -> Origin | None:
     return {"job": address} if JOB.fullmatch(address) else None
 
 
-def user(root: Path) -> Origin | None:
+def user_origin(root: Path) -> Origin | None:
     """The origin of what the user of a checkout makes, by the name that git has of them."""
-    name = git.line(root, "config", "user.name") or ""
+    name = git.git_line(root, "config", "user.name") or ""
     return {"who": name} if PERSON.fullmatch(name) else None
 
 
-def words(origin: Origin) -> str:
+def format_origin(origin: Origin) -> str:
     """An origin as it is told: a name, or a job by its address."""
     return origin.get("who") or f"the job {origin['job']}"
 
 
-def committed(root: Path, commit: str) -> datetime | None:
+def commit_time(root: Path, commit: str) -> datetime | None:
     """When a commit was made; None where this checkout does not have it."""
     name = commit.removesuffix("+changes")
-    told = git.line(root, "show", "--no-patch", "--format=%ct", f"{name}^{{commit}}")
+    told = git.git_line(root, "show", "--no-patch", "--format=%ct", f"{name}^{{commit}}")
     return datetime.fromtimestamp(int(told), UTC) if told and told.isdigit() else None
 
 
@@ -93,35 +93,35 @@ class Statement(NamedTuple):
     invocation: str
 
 
-def checksum(record: Record) -> str:
+def record_checksum(record: Record) -> str:
     """The SHA-256 of the file that holds a record."""
-    return hashlib.sha256(schema.text(record).encode("utf-8")).hexdigest()
+    return hashlib.sha256(schema.record_text(record).encode("utf-8")).hexdigest()
 
 
-def checksums(records: list[Record]) -> str:
+def checksum_lines(records: list[Record]) -> str:
     """A line for each record of a GPU, as `sha256sum` has them: what a job has attested."""
     return "".join(
-        f"{checksum(one)}  snippets/{one['snippet']}/results/{one['machine']['slug']}.json\n"
+        f"{record_checksum(one)}  snippets/{one['snippet']}/results/{one['machine']['slug']}.json\n"
         for one in records
         if one["machine"]["gpus"]
     )
 
 
-def read(path: Path, shown: str) -> Statement:
+def read_statement(path: Path, shown: str) -> Statement:
     """What the bundle at `path` states.
 
     Raises:
         ShelfError: it is no Sigstore bundle of a statement on what a job made.
     """
-    value = store.json_of(path, shown)
+    value = store.read_json(path, shown)
     try:
-        return _stated(value)
+        return _parse_statement(value)
     except (ValueError, TypeError, KeyError, binascii.Error) as error:
         what = f"is no attestation of a job: {error}"
         raise ShelfError(Finding(shown, None, what, MEND)) from None
 
 
-def _stated(value: Any) -> Statement:
+def _parse_statement(value: Any) -> Statement:
     envelope = value["dsseEnvelope"]
     if envelope["payloadType"] != PAYLOAD:
         raise ValueError(f"its payload is {envelope['payloadType']!r:.60}")
@@ -132,49 +132,49 @@ def _stated(value: Any) -> Statement:
         "predicateType": (PROVENANCE,),
         "predicate": {"*": object},
     }
-    if wrong := shapes.problem(stated, shape, "statement"):
+    if wrong := shapes.shape_problem(stated, shape, "statement"):
         raise ValueError(wrong)
     invocation = stated["predicate"]["runDetails"]["metadata"]["invocationId"]
     found = INVOCATION.fullmatch(invocation)
     if not found:
         raise ValueError(f"its job is {invocation!r:.80}")
     digests = {one["digest"].get("sha256", "") for one in stated["subject"]} - {""}
-    return Statement(dump(value), frozenset(digests), found["job"], invocation)
+    return Statement(dump_json(value), frozenset(digests), found["job"], invocation)
 
 
-def faults(statement: Statement, record: Record) -> Iterator[str]:
+def attestation_errors(statement: Statement, record: Record) -> Iterator[str]:
     """Why a statement does not attest a record, in words."""
     job = record.get("origin", {}).get("job")
     if job is None:
         yield "names no job that made it"
     elif job != statement.job:
         yield f"says that {job} made it, and its attestation is of {statement.job}"
-    if checksum(record) not in statement.digests:
+    if record_checksum(record) not in statement.digests:
         yield "is not among the files that its attestation names: it was changed since, or is other"
 
 
-def check(snippet: Snippet, records: Mapping[str, Record]) -> Iterator[Finding]:
+def check_attestations(snippet: Snippet, records: Mapping[str, Record]) -> Iterator[Finding]:
     """What is wrong with the attestations beside the records of a snippet, offline."""
-    relative = snippet.project.relative
+    relative = snippet.project.relative_path
     for key, record in records.items():
-        path = store.attestation_of(snippet, key)
+        path = store.attestation_path(snippet, key)
         if "job" not in record.get("origin", {}):
             continue
-        where = relative(store.path_of(snippet, key))
+        where = relative(store.record_path(snippet, key))
         again = "import it again with `--attestation`, or remove it"
         if not path.is_file():
             yield Finding(where, None, "says that a job made it, and has no attestation", again)
             continue
         try:
-            statement = read(path, relative(path))
+            statement = read_statement(path, relative(path))
         except ShelfError as error:
             yield from error.findings
             continue
-        for fault in faults(statement, record):
+        for fault in attestation_errors(statement, record):
             yield Finding(where, None, fault, again)
         # The file as it lies there, since that is what others verify.
-        text = store.path_of(snippet, key).read_bytes().replace(b"\r\n", b"\n")
-        if text != schema.text(record).encode("utf-8"):
+        text = store.record_path(snippet, key).read_bytes().replace(b"\r\n", b"\n")
+        if text != schema.record_text(record).encode("utf-8"):
             yield Finding(where, None, "is not written as it was attested", again)
     for path in sorted((snippet.results / store.ATTESTATIONS).glob("*")):
         record = records.get(path.stem, {})
@@ -182,7 +182,7 @@ def check(snippet: Snippet, records: Mapping[str, Record]) -> Iterator[Finding]:
             yield Finding(relative(path), None, "attests no record", "remove it")
 
 
-def verified(path: Path, trusted_root: Path | None = None) -> Statement:
+def verify_statement(path: Path, trusted_root: Path | None = None) -> Statement:
     """What the bundle at `path` states, once its signature has been seen to hold.
 
     The certificate must be of Fulcio, chain to the trusted root, be logged, and name this project's
@@ -193,14 +193,14 @@ def verified(path: Path, trusted_root: Path | None = None) -> Statement:
         ShelfError: any of this fails, or sigstore is not installed.
     """
     shown = path.as_posix()
-    statement = read(path, shown)
+    statement = read_statement(path, shown)
     try:
         from sigstore.errors import Error
         from sigstore.models import Bundle, TrustedRoot
         from sigstore.verify import Verifier, policy
     except ModuleNotFoundError:
         what = "cannot be verified: sigstore is not installed in this environment"
-        raise ShelfError(Finding(shown, None, what, install("trust"))) from None
+        raise ShelfError(Finding(shown, None, what, install_hint("trust"))) from None
     logging.getLogger("sigstore").setLevel(logging.ERROR)  # that it is offline is no news
     identity = policy.AllOf(
         [
@@ -215,17 +215,17 @@ def verified(path: Path, trusted_root: Path | None = None) -> Statement:
             verifier = Verifier(trusted_root=TrustedRoot.from_file(str(trusted_root)))
     except (Error, ValueError, OSError) as error:
         where = shown if trusted_root is None else trusted_root.as_posix()
-        what = f"is no trusted root: {_line(error)}"
+        what = f"is no trusted root: {_error_line(error)}"
         raise ShelfError(Finding(where, None, what, "name one of Sigstore's")) from None
     try:
         kind, _ = verifier.verify_dsse(Bundle.from_json(statement.text), identity)
         if kind != PAYLOAD:
             raise ValueError(f"its payload is {kind!r:.60}")
     except (Error, ValueError) as error:
-        what = f"does not hold: {_line(error)}"
+        what = f"does not hold: {_error_line(error)}"
         raise ShelfError(Finding(shown, None, what, MEND)) from None
     return statement
 
 
-def _line(error: Exception) -> str:
+def _error_line(error: Exception) -> str:
     return " ".join(str(error).split())[:400]

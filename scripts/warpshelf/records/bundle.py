@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.batches import Batch
-from warpshelf.core.files import dump
+from warpshelf.core.files import dump_json
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.project import Project
-from warpshelf.records import agreement, attestation, intake, store
+from warpshelf.records import attestation, claim_check, store, validate_import
 from warpshelf.records import attestation as origins
 from warpshelf.records.attestation import Origin, Statement
 from warpshelf.records.machine import CPU
@@ -27,24 +27,24 @@ MOST = 10_000  # records in a bundle; each may have a finding
 AGAIN = "make it again with `shelf run`"
 
 
-def text(records: Iterable[Record]) -> str:
+def bundle_text(records: Iterable[Record]) -> str:
     """The records of a run as the text of one file, for `shelf import`."""
-    return dump({"schema": SCHEMA, "records": list(records)})
+    return dump_json({"schema": SCHEMA, "records": list(records)})
 
 
-def text_of(texts: Iterable[str]) -> str:
+def join_texts(texts: Iterable[str]) -> str:
     """The same, of records as `dump` writes each: thousands need not be in memory as objects."""
     inner = ",\n".join("  " + one.rstrip("\n").replace("\n", "\n  ") for one in texts)
     records = f"[\n{inner}\n ]" if inner else "[]"
     return f'{{\n "records": {records},\n "schema": {SCHEMA}\n}}\n'
 
 
-def _items(path: Path, shown: str) -> list[object]:
-    value = store.json_of(path, shown, LARGEST)
-    if store.schema_of(value) > SCHEMA:
-        store.checked(value, shown)
+def _read_items(path: Path, shown: str) -> list[object]:
+    value = store.read_json(path, shown, LARGEST)
+    if store.schema_version(value) > SCHEMA:
+        store.check_record(value, shown)
     records = value.get("records") if isinstance(value, dict) and len(value) == 2 else None
-    if not isinstance(records, list) or store.schema_of(value) < 1:
+    if not isinstance(records, list) or store.schema_version(value) < 1:
         what = "is no bundle of records"
         raise ShelfError(Finding(shown, None, what, "name what `shelf run --out FILE` wrote"))
     if len(records) > MOST:
@@ -53,18 +53,20 @@ def _items(path: Path, shown: str) -> list[object]:
     return records
 
 
-def read(path: Path) -> list[Record]:
+def read_bundle(path: Path) -> list[Record]:
     """The records of a bundle.
 
     Raises:
         ShelfError: it is no bundle, or a record in it is malformed.
     """
     shown = path.as_posix()
-    items = _items(path, shown)
-    return [store.checked(item, f"{shown} records[{index}]") for index, item in enumerate(items)]
+    items = _read_items(path, shown)
+    return [
+        store.check_record(item, f"{shown} records[{index}]") for index, item in enumerate(items)
+    ]
 
 
-class Terms(NamedTuple):
+class ImportTerms(NamedTuple):
     """On what terms a bundle is taken in.
 
     `by` is who made its records, whatever they say; `otherwise` who made those that do not say. A
@@ -78,7 +80,7 @@ class Terms(NamedTuple):
     now: datetime | None = None
 
 
-class Imported(NamedTuple):
+class ImportResult(NamedTuple):
     """What an import did.
 
     The paths written, the ids of stale records left out, and all records that were in order.
@@ -89,15 +91,15 @@ class Imported(NamedTuple):
     records: list[tuple[Snippet, Record]]
 
 
-class _Taken(NamedTuple):
+class _Candidate(NamedTuple):
     snippet: Snippet
     record: Record
     place: str
 
 
-def import_all(
-    project: Project, snippets: Iterable[Snippet], path: Path, terms: Terms | None = None
-) -> Imported:
+def import_bundle(
+    project: Project, snippets: Iterable[Snippet], path: Path, terms: ImportTerms | None = None
+) -> ImportResult:
     """Put the records of a bundle in place: all of them, or none.
 
     A current record of the CPU stays where there is one, since it is made again everywhere.
@@ -109,17 +111,17 @@ def import_all(
             have written, or does not say who made it.
         OSError: a file cannot be written; then none is.
     """
-    terms = terms or Terms()
+    terms = terms or ImportTerms()
     shown = path.as_posix()
     by_id = {snippet.id: snippet for snippet in snippets}
     findings: list[Finding] = []
-    good: list[_Taken] = []
+    good: list[_Candidate] = []
     left: list[str] = []
     seen: set[tuple[str, str]] = set()
-    for index, item in enumerate(_items(path, shown)):
+    for index, item in enumerate(_read_items(path, shown)):
         place = f"{shown} records[{index}]"
         try:
-            record = store.checked(item, place)
+            record = store.check_record(item, place)
         except ShelfError as error:
             findings.extend(error.findings)
             continue
@@ -141,27 +143,27 @@ def import_all(
             what = f"{snippet.id}: is a {snippet.kind}, not a {record['kind']}"
             findings.append(Finding(place, None, what, AGAIN))
         else:
-            good.append(_Taken(snippet, _signed(record, terms), place))
+            good.append(_Candidate(snippet, _with_origin(record, terms), place))
         seen.add((record["snippet"], machine))
-    findings.extend(_disagreements(good, terms))
-    findings.extend(_unsigned(good, terms, shown))
+    findings.extend(_claim_findings(good, terms))
+    findings.extend(_origin_findings(good, terms, shown))
     batch, planned = Batch(), []
     for snippet, record, _ in good:
-        if record["machine"]["slug"] == CPU and store.current(snippet, CPU):
+        if record["machine"]["slug"] == CPU and store.current_record(snippet, CPU):
             continue
         try:
             statement = terms.attested if "job" in record.get("origin", {}) else None
-            planned.append(store.plan(batch, snippet, record, statement and statement.text))
+            planned.append(store.plan_write(batch, snippet, record, statement and statement.text))
         except ShelfError as error:
             findings.extend(error.findings)
     if findings:
         raise ShelfError(findings)
     made = batch.commit()
     written = [path for path in planned if path in made]
-    return Imported(written, left, [(one.snippet, one.record) for one in good])
+    return ImportResult(written, left, [(one.snippet, one.record) for one in good])
 
 
-def _signed(record: Record, terms: Terms) -> Record:
+def _with_origin(record: Record, terms: ImportTerms) -> Record:
     """A record of a GPU with who made it, as far as that is known."""
     if record["machine"]["slug"] == CPU:
         return record
@@ -169,7 +171,9 @@ def _signed(record: Record, terms: Terms) -> Record:
     return record | {"origin": origin} if origin else record
 
 
-def _unsigned(good: Iterable[_Taken], terms: Terms, shown: str) -> Iterator[Finding]:
+def _origin_findings(
+    good: Iterable[_Candidate], terms: ImportTerms, shown: str
+) -> Iterator[Finding]:
     """Records of GPUs of which nobody knows who made them, or that no job attests as it should."""
     jobs = 0
     for snippet, record, place in good:
@@ -181,19 +185,19 @@ def _unsigned(good: Iterable[_Taken], terms: Terms, shown: str) -> Iterator[Find
             what += "does not say who made it"
             yield Finding(place, None, what, "say so by `--by NAME`, or set git's user.name")
         elif "job" in origin and terms.attested is None:
-            what += f"says that {origins.words(origin)} made it, and nothing attests that"
+            what += f"says that {origins.format_origin(origin)} made it, and nothing attests that"
             mend = "give the job's attestation by `--attestation FILE`, or your name by `--by NAME`"
             yield Finding(place, None, what, mend)
         elif "job" in origin and terms.attested is not None:
             jobs += 1
-            for fault in attestation.faults(terms.attested, record):
+            for fault in attestation.attestation_errors(terms.attested, record):
                 yield Finding(place, None, what + fault, attestation.MEND)
     if terms.attested is not None and not jobs:
         what = "holds no record that a job made, so there is nothing to attest"
         yield Finding(shown, None, what, "leave out --attestation")
 
 
-def _disagreements(good: Iterable[_Taken], terms: Terms) -> Iterator[Finding]:
+def _claim_findings(good: Iterable[_Candidate], terms: ImportTerms) -> Iterator[Finding]:
     """What records claim that this checkout would not have made.
 
     They are held against the CPU's record: that in place, or else that of the same bundle.
@@ -202,15 +206,15 @@ def _disagreements(good: Iterable[_Taken], terms: Terms) -> Iterator[Finding]:
     brought = {one.id: record for one, record, _ in taken if record["machine"]["slug"] == CPU}
     for snippet, record, place in taken:
         what = f"{snippet.id} on {record['machine']['slug']}: "
-        for fault in intake.faults(record, snippet, terms.now):
+        for fault in validate_import.record_errors(record, snippet, terms.now):
             yield Finding(place, None, what + fault, AGAIN)
-        at = origins.committed(snippet.project.root, record["commit"] or "0")
-        if at is not None and intake.made(record) + intake.AHEAD < at:
+        at = origins.commit_time(snippet.project.root, record["commit"] or "0")
+        if at is not None and validate_import.creation_time(record) + validate_import.AHEAD < at:
             fault = (
                 f"was made on {record['date']}, before the commit {record['commit']} that it ran"
             )
             yield Finding(place, None, what + fault, AGAIN)
-        truth = store.current(snippet, CPU) or brought.get(snippet.id)
+        truth = store.current_record(snippet, CPU) or brought.get(snippet.id)
         if truth is None and snippet.kind != "kernel" and snippet.cannot_run(None, 0):
             continue  # there can be none, and a program or model lists nothing that is due
         if truth is None:
@@ -218,5 +222,5 @@ def _disagreements(good: Iterable[_Taken], terms: Terms) -> Iterator[Finding]:
             mend = f"run `shelf run {snippet.id}` first, on any machine"
             yield Finding(place, None, what, mend)
             continue
-        for fault in agreement.faults(record, truth, snippet):
+        for fault in claim_check.claim_errors(record, truth, snippet):
             yield Finding(place, None, what + fault, AGAIN)

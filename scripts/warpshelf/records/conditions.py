@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from warpshelf.core import units
 from warpshelf.records import limits
-from warpshelf.records.siblings import Difference
+from warpshelf.records.siblings import TimeDifference
 
 SOFTWARE = ("code", "driver", "CUDA", "torch", "Triton", "method")  # a change of these is told
 BEARING = ("commit", "driver", "torch", "Triton", "SM clock", "temperature")
@@ -19,7 +19,7 @@ SHOWN_DIGITS = 8  # of a digest or a commit
 TRAITS = ("driver", "torch", "Triton", "CUDA", "made on", "made by", "code")
 
 
-class Contrast(NamedTuple):
+class ChangedCondition(NamedTuple):
     """A condition that is not the same in two records."""
 
     name: str
@@ -30,7 +30,7 @@ class Contrast(NamedTuple):
         return f"{self.name} {self.first or 'unknown'} → {self.second or 'unknown'}"
 
 
-def conditions(record: Mapping[str, Any]) -> dict[str, str]:
+def record_conditions(record: Mapping[str, Any]) -> dict[str, str]:
     """The conditions of a record by name; what it does not say is left out."""
     machine, measured = record["machine"], record.get("conditions", {})
     load = measured.get("load", {})
@@ -39,41 +39,41 @@ def conditions(record: Mapping[str, Any]) -> dict[str, str]:
         "CUDA": machine.get("cuda"),
         "torch": machine.get("torch"),
         "Triton": machine.get("triton"),
-        "SM clock": _clock(load),
-        "temperature": _reading(load.get("celsius_highest"), "°C"),
-        "slowed by": ", ".join(limits.slowed(record)),
+        "SM clock": _format_clock(load),
+        "temperature": _format_reading(load.get("celsius_highest"), "°C"),
+        "slowed by": ", ".join(limits.slowdown_reasons(record)),
         "commit": record.get("commit"),
         "code": record["digest"].partition(":")[2][:SHOWN_DIGITS],
         "method": str(record["method"]),
-        "made on": units.day(record["date"]),
-        "made by": _by(record),
+        "made on": units.format_date(record["date"]),
+        "made by": _maker_text(record),
     }
     return {name: text for name, text in found.items() if text}
 
 
-def _clock(load: Mapping[str, Any]) -> str:
-    lowest = _reading(load.get("sm_mhz_lowest"), "MHz")
-    said = _reading(load.get("sm_mhz"), "MHz")
+def _format_clock(load: Mapping[str, Any]) -> str:
+    lowest = _format_reading(load.get("sm_mhz_lowest"), "MHz")
+    said = _format_reading(load.get("sm_mhz"), "MHz")
     return f"{said}, {lowest} at the lowest" if said and lowest else said
 
 
-def _reading(value: object, unit: str) -> str:
-    return "" if units.finite(value) is None else f"{units.number(value)} {unit}"
+def _format_reading(value: object, unit: str) -> str:
+    return "" if units.finite_float(value) is None else f"{units.format_number(value)} {unit}"
 
 
-def _by(record: Mapping[str, Any]) -> str:
+def _maker_text(record: Mapping[str, Any]) -> str:
     origin = record.get("origin") or {}
     return "a job of this project" if "job" in origin else str(origin.get("who", ""))
 
 
-def contrasts(
+def changed_conditions(
     first: Mapping[str, Any], second: Mapping[str, Any], names: Iterable[str] | None = None
-) -> list[Contrast]:
+) -> list[ChangedCondition]:
     """The conditions that differ; of those in `names` alone, where given."""
-    one, other = conditions(first), conditions(second)
+    one, other = record_conditions(first), record_conditions(second)
     known = dict.fromkeys((*one, *other)) if names is None else names
     return [
-        Contrast(name, one.get(name, ""), other.get(name, ""))
+        ChangedCondition(name, one.get(name, ""), other.get(name, ""))
         for name in known
         if one.get(name) != other.get(name)
     ]
@@ -81,38 +81,38 @@ def contrasts(
 
 def side_by_side(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
     """What bears on a time, of two records: an arrow where they differ, else it is said once."""
-    one, other = conditions(first), conditions(second)
+    one, other = record_conditions(first), record_conditions(second)
     found = []
     for name in dict.fromkeys((*BEARING, *one, *other)):
         if one.get(name) != other.get(name):
-            found.append(str(Contrast(name, one.get(name, ""), other.get(name, ""))))
+            found.append(str(ChangedCondition(name, one.get(name, ""), other.get(name, ""))))
         elif name in BEARING and name in one:
             found.append(f"{name} {one[name]}")
     return ", ".join(found)
 
 
-def line(record: Mapping[str, Any]) -> str:
+def format_conditions(record: Mapping[str, Any]) -> str:
     """The conditions that bear on a time, in one line."""
-    known = conditions(record).items()
+    known = record_conditions(record).items()
     return ", ".join(f"{name} {text}" for name, text in known if name not in ("code", "method"))
 
 
-def time(found: Mapping[str, Any]) -> str:
+def format_time(found: Mapping[str, Any]) -> str:
     """A median with its spread: `49.1 µs (48.1 µs to 50.6 µs)`."""
-    median, low, high = (units.seconds(found[key]) for key in ("median", "p20", "p80"))
+    median, low, high = (units.format_seconds(found[key]) for key in ("median", "p20", "p80"))
     return f"{median} ({low} to {high})"
 
 
-def brief(found: Mapping[str, Any]) -> str:
+def format_brief_time(found: Mapping[str, Any]) -> str:
     """The same for a narrow column, where the unit is said once: `49.1 µs (48.1 to 50.6)`."""
-    median, low, high = (units.seconds(found[key]) for key in ("median", "p20", "p80"))
+    median, low, high = (units.format_seconds(found[key]) for key in ("median", "p20", "p80"))
     unit = median.rpartition(" ")[2]
     if {low.rpartition(" ")[2], high.rpartition(" ")[2]} != {unit}:
         return f"{median} ({low} to {high})"
     return f"{median} ({low.removesuffix(f' {unit}')} to {high.removesuffix(f' {unit}')})"
 
 
-def told_apart(records: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+def distinct_labels(records: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """For each of several records of one kind of device, by key, words that no other one has.
 
     One condition where it tells all of them apart, as `driver 580.65`, and else as few as do.
@@ -120,11 +120,11 @@ def told_apart(records: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """
     if len(records) < 2:
         return dict.fromkeys(records, "")
-    traits = {key: _traits(record) for key, record in records.items()}
+    traits = {key: _trait_labels(record) for key, record in records.items()}
     days = [own["made on"] for own in traits.values()]
     if len(set(days)) < len(days):
         for key, record in records.items():
-            traits[key]["made on"] = f"made on {units.minute(record['date'])}"
+            traits[key]["made on"] = f"made on {units.format_datetime(record['date'])}"
     chosen: list[str] = []
     for trait in TRAITS:
         values = {own[trait] for own in traits.values()}
@@ -139,16 +139,17 @@ def told_apart(records: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     return {key: f"record {key.partition('.')[2] or 1}" for key in records}
 
 
-def _traits(record: Mapping[str, Any]) -> dict[str, str]:
-    known = conditions(record)
+def _trait_labels(record: Mapping[str, Any]) -> dict[str, str]:
+    known = record_conditions(record)
     return {name: f"{name} {known.get(name, 'unknown')}" for name in TRAITS}
 
 
-def case_words(case: Mapping[str, Any]) -> str:
+def format_case(case: Mapping[str, Any]) -> str:
     """A case in words, by itself."""
-    return units.labels([dict(case)])[0]
+    return units.case_labels([dict(case)])[0]
 
 
-def difference_line(one: Difference) -> str:
+def format_difference(one: TimeDifference) -> str:
     """Where two records differ, in one line: function, case, and both times with their spreads."""
-    return f"{one.name}, {case_words(one.case)}: {time(one.first)} against {time(one.second)}"
+    times = f"{format_time(one.first)} against {format_time(one.second)}"
+    return f"{one.name}, {format_case(one.case)}: {times}"

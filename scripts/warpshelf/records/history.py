@@ -30,7 +30,7 @@ from warpshelf.core.project import Project
 from warpshelf.records import siblings
 from warpshelf.records.machine import CPU
 from warpshelf.records.schema import DATE, RECORD, Record
-from warpshelf.records.siblings import Difference, slug_of
+from warpshelf.records.siblings import TimeDifference, key_slug
 
 RECORDS = (":(glob)snippets/*/results/*.json", f":(exclude,glob)snippets/*/results/{CPU}.json")
 COMMIT = "commit "
@@ -41,7 +41,7 @@ OBJECT = re.compile(rb"(?P<blob>[0-9a-f]+) blob (?P<size>\d+)")
 Place = tuple[str, str]  # the id of a snippet and the key of a record
 
 
-class Step(NamedTuple):
+class FileVersion(NamedTuple):
     """A version of a file: the commit that put it there, its blob, and its path back then."""
 
     commit: str
@@ -49,44 +49,44 @@ class Step(NamedTuple):
     path: str
 
 
-class Log(NamedTuple):
+class RecordLog(NamedTuple):
     """The versions of every record, newest first; `shallow` where the clone lacks older ones."""
 
-    steps: Mapping[Place, list[Step]]
+    steps: Mapping[Place, list[FileVersion]]
     shallow: bool
     text: str  # that it was read from
 
 
-def place_of(path: str) -> Place | None:
+def record_place(path: str) -> Place | None:
     """The snippet and the key whose record a path is; None for any other file, and for a CPU's."""
     match = PLACE.fullmatch(path)
-    if not match or not ID.fullmatch(match["id"]) or slug_of(match["key"]) in (None, CPU):
+    if not match or not ID.fullmatch(match["id"]) or key_slug(match["key"]) in (None, CPU):
         return None
     return match["id"], match["key"]
 
 
-def present(project: Project) -> dict[Place, Path]:
+def present_records(project: Project) -> dict[Place, Path]:
     """The records of GPUs that lie in the checkout."""
     found = {}
     for path in sorted(project.snippets.glob("*/results/*.json")):
-        if place := place_of(project.relative(path)):
+        if place := record_place(project.relative_path(path)):
             found[place] = path
     return found
 
 
-def log(project: Project) -> Log | None:
+def read_log(project: Project) -> RecordLog | None:
     """What version control knows of the records of GPUs; None where there is none."""
     words = ("log", "--first-parent", "-m", "--raw", "--no-abbrev", "--find-renames", "--relative")
-    text = _git(project.root, *words, f"--format={COMMIT}%H", "--", *RECORDS)
+    text = _run_git(project.root, *words, f"--format={COMMIT}%H", "--", *RECORDS)
     if text is None:
         return None
-    said = _git(project.root, "rev-parse", "--is-shallow-repository")
+    said = _run_git(project.root, "rev-parse", "--is-shallow-repository")
     told = text.decode("utf-8", "replace")
-    return Log(_steps(told), (said or b"").strip() == b"true", told)
+    return RecordLog(_parse_log(told), (said or b"").strip() == b"true", told)
 
 
-def _steps(text: str) -> dict[Place, list[Step]]:
-    steps: dict[Place, list[Step]] = {}
+def _parse_log(text: str) -> dict[Place, list[FileVersion]]:
+    steps: dict[Place, list[FileVersion]] = {}
     now: dict[str, Place] = {}  # where what stood at a path then is today, if it was renamed since
     commit = ""
     for row in text.splitlines():
@@ -95,31 +95,33 @@ def _steps(text: str) -> dict[Place, list[Step]]:
         elif match := RAW.fullmatch(row):
             old, _, new = match["paths"].partition("\t")
             path = new or old
-            place = now.get(path) or place_of(path)
+            place = now.get(path) or record_place(path)
             if place is None or match["what"] == "D":
                 continue
-            steps.setdefault(place, []).append(Step(commit, match["blob"], path))
-            if match["what"] == "R" and _renamed(old, path):
+            steps.setdefault(place, []).append(FileVersion(commit, match["blob"], path))
+            if match["what"] == "R" and _is_rename(old, path):
                 now[old] = place
                 now.pop(path, None)
     return steps
 
 
-def _renamed(old: str, new: str) -> bool:
+def _is_rename(old: str, new: str) -> bool:
     """Whether a snippet was renamed: its record has the same key in another folder."""
-    before, after = place_of(old), place_of(new)
+    before, after = record_place(old), record_place(new)
     return before is not None and after is not None and before[1] == after[1]
 
 
-def contents(project: Project, blobs: Iterable[str]) -> dict[str, bytes]:
+def read_blobs(project: Project, blobs: Iterable[str]) -> dict[str, bytes]:
     """The bytes of blobs; one that this clone lacks is left out."""
     asked = "".join(f"{blob}\n" for blob in dict.fromkeys(blobs))
     if not asked:
         return {}
-    return dict(_objects(_git(project.root, "cat-file", "--batch", given=asked.encode()) or b""))
+    return dict(
+        _parse_objects(_run_git(project.root, "cat-file", "--batch", given=asked.encode()) or b"")
+    )
 
 
-def _objects(answer: bytes) -> Iterator[tuple[str, bytes]]:
+def _parse_objects(answer: bytes) -> Iterator[tuple[str, bytes]]:
     at = 0
     while at < len(answer):
         head, _, _ = answer[at : at + 200].partition(b"\n")
@@ -130,18 +132,18 @@ def _objects(answer: bytes) -> Iterator[tuple[str, bytes]]:
             at += size + 1
 
 
-def one(project: Project, commit: str, path: str) -> tuple[str, bytes] | None:
+def read_version(project: Project, commit: str, path: str) -> tuple[str, bytes] | None:
     """The commit that a name means, and a file as it was there; None where either is not there."""
     asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^{{commit}}")
-    full = (_git(project.root, *asked) or b"").decode().strip()
-    data = _git(project.root, "cat-file", "blob", f"{full}:./{path}") if full else None
+    full = (_run_git(project.root, *asked) or b"").decode().strip()
+    data = _run_git(project.root, "cat-file", "blob", f"{full}:./{path}") if full else None
     return None if data is None else (full, data)
 
 
-def _git(root: Path, *words: str, given: bytes = b"") -> bytes | None:
+def _run_git(root: Path, *words: str, given: bytes = b"") -> bytes | None:
     """What git prints; None where it fails, or is not there."""
     settings = ("-c", "core.quotePath=false", "-c", "log.diffMerges=separate")
-    return git.ask(root, *settings, *words, given=given)
+    return git.run_git(root, *settings, *words, given=given)
 
 
 Reasons = Mapping[tuple[str, str], str]  # by the key and the date of a record
@@ -150,18 +152,18 @@ ROWS = [{"record": str, "date": DATE, "because": str}]
 MEND = "write `record`, `date` and `because` of each, or let `shelf history ID --because` do it"
 
 
-def place(project: Project, snippet: str) -> Path:
+def reasons_path(project: Project, snippet: str) -> Path:
     """Where the reasons of a snippet stand."""
     return project.snippets / snippet / SLOWER_FILE
 
 
-def load(project: Project, snippet: str) -> Reasons:
+def load_reasons(project: Project, snippet: str) -> Reasons:
     """The reasons of a snippet; none where there is no file.
 
     Raises:
         ShelfError: the file is no list of them.
     """
-    path = place(project, snippet)
+    path = reasons_path(project, snippet)
     if not path.is_file():
         return {}
     import yaml  # takes a while, and hardly any snippet has such a file
@@ -169,18 +171,18 @@ def load(project: Project, snippet: str) -> Reasons:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise _refused(project, path, None, f"cannot be read: {error}") from None
+        raise _reasons_error(project, path, None, f"cannot be read: {error}") from None
     try:
         rows = yaml.load(text, yaml.BaseLoader)  # dates stay text
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
-        raise _refused(project, path, mark and mark.line + 1, "is not YAML") from None
-    if wrong := shapes.problem(rows or [], ROWS, "slower"):
-        raise _refused(project, path, None, wrong)
+        raise _reasons_error(project, path, mark and mark.line + 1, "is not YAML") from None
+    if wrong := shapes.shape_problem(rows or [], ROWS, "slower"):
+        raise _reasons_error(project, path, None, wrong)
     return {(row["record"], row["date"]): row["because"] for row in rows or []}
 
 
-def add(project: Project, snippet: str, key: str, date: str, because: str) -> Path:
+def add_reason(project: Project, snippet: str, key: str, date: str, because: str) -> Path:
     """Write down why the record of `key` and `date` is slower; the file's path.
 
     Raises:
@@ -188,18 +190,18 @@ def add(project: Project, snippet: str, key: str, date: str, because: str) -> Pa
     """
     import yaml
 
-    reasons = {**load(project, snippet), (key, date): because}
+    reasons = {**load_reasons(project, snippet), (key, date): because}
     rows = [
         {"record": record, "date": made, "because": words}
         for (record, made), words in sorted(reasons.items())
     ]
-    path = place(project, snippet)
+    path = reasons_path(project, snippet)
     write_atomically(path, yaml.safe_dump(rows, sort_keys=False, allow_unicode=True, width=88))
     return path
 
 
-def _refused(project: Project, path: Path, line: int | None, what: str) -> ShelfError:
-    return ShelfError(Finding(project.relative(path), line, what, MEND))
+def _reasons_error(project: Project, path: Path, line: int | None, what: str) -> ShelfError:
+    return ShelfError(Finding(project.relative_path(path), line, what, MEND))
 
 
 # What is kept of a version. Other parts may have been shaped in other ways at their time.
@@ -239,7 +241,7 @@ class History:
     shallow: bool = False
     versioned: bool = True
 
-    def remarks(self) -> list[str]:
+    def missing_remarks(self) -> list[str]:
         """What is missing from all of it, in words."""
         return [
             *([] if self.versioned else [UNVERSIONED]),
@@ -247,16 +249,16 @@ class History:
         ]
 
 
-def mark(project: Project) -> str:
+def history_fingerprint(project: Project) -> str:
     """What changes with the history of the records that there are; empty without any of a GPU."""
-    if not present(project):
+    if not present_records(project):
         return ""
-    found = log(project)
+    found = read_log(project)
     told = "none" if found is None else f"{found.shallow} {found.text}"
     return hashlib.sha256(told.encode()).hexdigest()
 
 
-def read(
+def read_history(
     project: Project, ids: Collection[str] | None = None, newest: int | None = None
 ) -> History:
     """The history of every record that lies in the checkout; of all snippets unless told which.
@@ -264,31 +266,33 @@ def read(
     Of the snippets in `ids` records are found as well that only version control has. With `newest`
     no more than so many versions of each are read.
     """
-    here = present(project)
+    here = present_records(project)
     if ids is None and not here:
         return History()
-    found = log(project)
+    found = read_log(project)
     steps = dict(found.steps) if found else {}
     every = {*here, *steps}
     places = set(here) if ids is None else {place for place in every if place[0] in ids}
     wanted = {place: steps.get(place, [])[:newest] for place in sorted(places)}
-    texts = contents(project, (step.blob for own in wanted.values() for step in own))
+    texts = read_blobs(project, (step.blob for own in wanted.values() for step in own))
     known: dict[Place, list[Version]] = {}
     damaged: dict[Place, list[str]] = {}
     for place, own in wanted.items():
         known[place] = []
         for step in reversed(own):
-            record = kept(texts.get(step.blob, b""))
+            record = parse_kept(texts.get(step.blob, b""))
             if isinstance(record, str):
                 damaged.setdefault(place, []).append(f"{step.commit[:12]}: {record}")
             else:
-                _add(known[place], Version(record, step.commit, step.path))
+                _add_version(known[place], Version(record, step.commit, step.path))
         if place in here:
-            record = kept(here[place].read_bytes())
+            record = parse_kept(here[place].read_bytes())
             if not isinstance(record, str):  # else it is a finding on the file itself
-                _add(known[place], Version(record, None, project.relative(here[place])))
+                _add_version(
+                    known[place], Version(record, None, project.relative_path(here[place]))
+                )
     return History(
-        {place: _explained(project, place, own) for place, own in known.items() if own},
+        {place: _attach_reasons(project, place, own) for place, own in known.items() if own},
         damaged,
         frozenset(here),
         found is not None and found.shallow,
@@ -296,29 +300,29 @@ def read(
     )
 
 
-def _explained(project: Project, place: Place, own: list[Version]) -> list[Version]:
+def _attach_reasons(project: Project, place: Place, own: list[Version]) -> list[Version]:
     """Versions with the words that people have put beside them."""
     try:
-        found = load(project, place[0])
+        found = load_reasons(project, place[0])
     except ShelfError:
         return own  # a finding of its own
     key = place[1]
     return [one._replace(slower=found.get((key, one.record["date"]), "")) for one in own]
 
 
-def _add(known: list[Version], version: Version) -> None:
+def _add_version(known: list[Version], version: Version) -> None:
     """Add a version, or where it is of the same measurement as the last, take its words over."""
-    if known and _measurement(known[-1].record) == _measurement(version.record):
+    if known and _measured_part(known[-1].record) == _measured_part(version.record):
         known[-1] = known[-1]._replace(record=version.record)
     else:
         known.append(version)
 
 
-def _measurement(record: Record) -> Record:
+def _measured_part(record: Record) -> Record:
     return {key: value for key, value in record.items() if key not in ABOUT}
 
 
-def kept(data: bytes) -> Record | str:
+def parse_kept(data: bytes) -> Record | str:
     """What is kept of a record as it was written, or why nothing can be."""
     try:
         value = json.loads(data)
@@ -331,12 +335,12 @@ def kept(data: bytes) -> Record | str:
         record["cases"] = [
             case for case in record["cases"] if not isinstance(case, dict) or case.get("timed")
         ]
-    if wrong := shapes.problem(record, SHAPE, "record"):
+    if wrong := shapes.shape_problem(record, SHAPE, "record"):
         return wrong
-    return next(_impossible(record), record)
+    return next(_impossible_times(record), record)
 
 
-def _impossible(record: Record) -> Iterator[str]:
+def _impossible_times(record: Record) -> Iterator[str]:
     for case in record.get("cases", ()):
         for result in case["results"]:
             time = result.get("time")
@@ -344,7 +348,7 @@ def _impossible(record: Record) -> Iterator[str]:
                 yield f"{result['name']!r} has no possible time: {time}"
 
 
-def slower(before: Record, after: Record) -> list[Difference]:
+def slower_results(before: Record, after: Record) -> list[TimeDifference]:
     """Where our variants take longer than in the record before, by more than the spread of both.
 
     A library that became slower is not ours to mend.
@@ -353,6 +357,6 @@ def slower(before: Record, after: Record) -> list[Difference]:
         return []
     return [
         one
-        for one in siblings.differences(before, after)
+        for one in siblings.time_differences(before, after)
         if one.role == "variant" and one.factor > 1
     ]

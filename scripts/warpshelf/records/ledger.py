@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from warpshelf.core import shapes
-from warpshelf.core.files import dump, write_atomically
+from warpshelf.core.files import dump_json, write_atomically
 from warpshelf.core.project import Project
 from warpshelf.core.shapes import NUMBER
 
@@ -37,31 +37,31 @@ class Ledger:
     project: Project
     entries: dict[str, dict[str, Entry]] = field(default_factory=dict)
 
-    def passed(self, snippet: str, machine: str, digest: str) -> bool:
+    def has_passed(self, snippet: str, machine: str, digest: str) -> bool:
         """Whether this very code passed here, be it its demo alone."""
-        entry = self._entry(snippet, machine)
+        entry = self._find_entry(snippet, machine)
         return entry.get("digest") == digest and not entry.get("failure")
 
     def demo_alone(self, snippet: str, machine: str, digest: str) -> bool:
         """Whether the verdict on this very code is one on its demo, beside a trusted record."""
-        entry = self._entry(snippet, machine)
+        entry = self._find_entry(snippet, machine)
         return entry.get("digest") == digest and bool(entry.get("demo"))
 
-    def failure(self, snippet: str, machine: str, digest: str) -> str | None:
+    def failure_line(self, snippet: str, machine: str, digest: str) -> str | None:
         """The line with which this very code failed when it last ran here."""
-        entry = self._entry(snippet, machine)
+        entry = self._find_entry(snippet, machine)
         failure: str | None = entry.get("failure")
         return failure if entry.get("digest") == digest else None
 
-    def seconds(self, snippet: str, machine: str) -> dict[str, float]:
+    def task_seconds(self, snippet: str, machine: str) -> dict[str, float]:
         """What its tasks took when they last ran here."""
-        return dict(self._entry(snippet, machine).get("seconds", {}))
+        return dict(self._find_entry(snippet, machine).get("seconds", {}))
 
-    def machines(self, snippet: str) -> list[str]:
+    def tried_machines(self, snippet: str) -> list[str]:
         """The machines on which it was tried from this checkout."""
         return list(self.entries.get(snippet, {}))
 
-    def note(
+    def save_verdict(
         self,
         snippet: str,
         machine: str,
@@ -76,26 +76,26 @@ class Ledger:
             entry["demo"] = True
         if failure:
             entry["failure"] = failure
-        if spent := self.seconds(snippet, machine) | dict(seconds or {}):
+        if spent := self.task_seconds(snippet, machine) | dict(seconds or {}):
             entry["seconds"] = spent
         self.entries.setdefault(snippet, {})[machine] = entry
-        write_atomically(self.project.ledger, dump(self.entries))
+        write_atomically(self.project.ledger, dump_json(self.entries))
 
-    def _entry(self, snippet: str, machine: str) -> Entry:
+    def _find_entry(self, snippet: str, machine: str) -> Entry:
         return self.entries.get(snippet, {}).get(machine, {})
 
 
-def load(project: Project) -> Ledger:
+def load_ledger(project: Project) -> Ledger:
     """Read the ledger; a missing or damaged one is an empty one, since it only saves work."""
     try:
         value = json.loads(project.ledger.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return Ledger(project)
-    return Ledger(project, {} if shapes.problem(value, LEDGER, "ledger") else value)
+    return Ledger(project, {} if shapes.shape_problem(value, LEDGER, "ledger") else value)
 
 
 @dataclass
-class Repeated:
+class RepeatProgress:
     """The list of a run that repeats `snippets`; it is in `path` from the first verdict on.
 
     `what` says whether it repeats them (`--all`) or records them anew (`--force`).
@@ -107,16 +107,16 @@ class Repeated:
     began: float
     done: set[tuple[str, ...]] = field(default_factory=set)
 
-    def has(self, snippet: str, machine: str, digest: str) -> bool:
+    def has_passed(self, snippet: str, machine: str, digest: str) -> bool:
         """Whether this run has had this very code pass on a machine."""
         return (snippet, machine, digest) in self.done
 
-    def add(self, snippet: str, machine: str, digest: str) -> None:
+    def add_passed(self, snippet: str, machine: str, digest: str) -> None:
         """Keep that it passed, at once."""
         self.done.add((snippet, machine, digest))
         done = [list(one) for one in sorted(self.done)]
         rest = {"what": self.what, "snippets": self.snippets, "began": self.began}
-        text = dump({**rest, "done": done})
+        text = dump_json({**rest, "done": done})
         write_atomically(self.path, text, durable=False)
 
     def finish(self) -> None:
@@ -124,21 +124,21 @@ class Repeated:
         self.path.unlink(missing_ok=True)
 
 
-def carry_on(
+def resume_repeat(
     project: Project, what: str, snippets: Iterable[str], now: float | None = None
-) -> Repeated:
+) -> RepeatProgress:
     """The run that did `what` to just these snippets and was stopped within a day, or a new one."""
     names, now = sorted(snippets), time.time() if now is None else now
-    fresh = Repeated(project.repeated, what, names, now)
+    fresh = RepeatProgress(project.repeated, what, names, now)
     try:
         found = json.loads(project.repeated.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return fresh
-    if shapes.problem(found, REPEATED, "repeated"):
+    if shapes.shape_problem(found, REPEATED, "repeated"):
         return fresh
     if (found["what"], found["snippets"]) != (what, names):
         return fresh
     if not 0 <= now - found["began"] <= LONGEST:
         return fresh
     done = {tuple(one) for one in found["done"]}
-    return Repeated(project.repeated, what, names, found["began"], done)
+    return RepeatProgress(project.repeated, what, names, found["began"], done)

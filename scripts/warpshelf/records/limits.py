@@ -80,13 +80,13 @@ SLOWDOWNS = (
 )
 
 
-def slowed(record: Mapping[str, Any]) -> list[str]:
+def slowdown_reasons(record: Mapping[str, Any]) -> list[str]:
     """What slowed the GPU down while the times of a record were taken, as it has it."""
     reasons = record.get("conditions", {}).get("slowed_by", ())
     return [reason for reason in reasons if reason in SLOWDOWNS]
 
 
-def peaks(
+def peak_rates(
     machine: Mapping[str, Any],
     bus_bits: int | None,
     sm_mhz: float | None,
@@ -122,12 +122,12 @@ def least_seconds(cost: Mapping[str, Any], ceilings: Mapping[str, Any]) -> float
     return least
 
 
-def tie(first: Mapping[str, float], second: Mapping[str, float]) -> bool:
+def times_tie(first: Mapping[str, float], second: Mapping[str, float]) -> bool:
     """Whether two times cannot be told apart: their 20th to 80th percentiles overlap."""
     return first["p20"] <= second["p80"] and second["p20"] <= first["p80"]
 
 
-def apart(first: Mapping[str, float], second: Mapping[str, float]) -> bool:
+def times_differ(first: Mapping[str, float], second: Mapping[str, float]) -> bool:
     """Whether two times of one function differ by more than the spread of both, and than DRIFT.
 
     The spread of a time is what lies between its 20th and 80th percentile.

@@ -14,7 +14,7 @@ CPU = "cpu"
 LONGEST_SLUG = 80  # characters; it becomes a file name
 
 
-def slug(device: str) -> str:
+def device_slug(device: str) -> str:
     """A device's name as a file name: `NVIDIA H100 80GB HBM3` is `nvidia-h100-80gb-hbm3`."""
     words = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
     return words[:LONGEST_SLUG].strip("-") or "gpu"
@@ -25,7 +25,7 @@ def may_have_gpu() -> bool:
     return Path("/proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi") is not None
 
 
-def plain() -> dict[str, Any]:
+def describe_host() -> dict[str, Any]:
     """This machine without regard to a GPU, as a record has it. Does not import torch."""
     return {
         "slug": CPU,
@@ -36,14 +36,14 @@ def plain() -> dict[str, Any]:
         "sms": None,
         "driver": None,
         "cuda": None,
-        "torch": (_version("torch") or "").split("+")[0],
-        "triton": _version("triton"),
+        "torch": (_package_version("torch") or "").split("+")[0],
+        "triton": _package_version("triton"),
         "python": platform.python_version(),
         "os": f"{platform.system()} {platform.machine()}",
     }
 
 
-def _version(name: str) -> str | None:
+def _package_version(name: str) -> str | None:
     try:
         return version(name)
     except PackageNotFoundError:

@@ -15,11 +15,11 @@ from warpshelf.contract.pictures import (
     legend_problem,
     timelines_problem,
 )
-from warpshelf.contract.predictions import goals_problem, reached, rows_problem
+from warpshelf.contract.predictions import goals_problem, judge_goal, rows_problem
 from warpshelf.contract.snippet import ID
 from warpshelf.contract.values import fact_holds
 from warpshelf.core import shapes
-from warpshelf.core.files import laid
+from warpshelf.core.files import pretty_json
 from warpshelf.core.shapes import NUMBER
 from warpshelf.records import limits, space
 from warpshelf.records.limits import ROUNDING
@@ -186,17 +186,17 @@ RECORD = {  # in the order in which a file has it
 }
 
 
-def text(record: Record) -> str:
+def record_text(record: Record) -> str:
     """A record as a file has it: JSON, its keys in the order of RECORD, a result a line."""
-    return laid(shapes.ordered(record, RECORD))
+    return pretty_json(shapes.order_keys(record, RECORD))
 
 
-def problem(value: object) -> str | None:
+def shape_problem(value: object) -> str | None:
     """The first place where `value` is not shaped as a record, in words; None where all is well."""
-    return shapes.problem(value, RECORD, "record")
+    return shapes.shape_problem(value, RECORD, "record")
 
 
-def contradiction(record: Record) -> str | None:
+def validation_error(record: Record) -> str | None:
     """What a well-shaped record claims that no run of ours would have written."""
     if record["schema"] != SCHEMA:
         return f"is of schema {record['schema']}, which never was"
@@ -224,39 +224,39 @@ def contradiction(record: Record) -> str | None:
                     return f"{what} has a time though it was not timed on a GPU after passing"
                 if "untimed" in result:
                     return f"{what} has a time, and a reason for having none"
-                if not _possible(result["time"], case, record.get("ceilings", {})):
+                if not _is_possible_time(result["time"], case, record.get("ceilings", {})):
                     return f"{what} has no possible time: {result['time']}"
-            if result["verdict"] == "passed" and not _within(result):
+            if result["verdict"] == "passed" and not _is_within_tolerance(result):
                 return f"{what} passed with an error over its tolerance"
     for fact in record.get("facts", ()):
         if not fact_holds(fact):
             return f"fact {fact['name']!r} passed with {fact['value']} for {fact['expected']}"
-    if wrong := _unpredicted(record):
+    if wrong := _prediction_error(record):
         return wrong
     for task, seconds in record.get("seconds", {}).items():
         if not 0 <= seconds <= LONGEST_TASK:
             return f"took {seconds} s to {task}"
-    if "space" in record and (wrong := space.contradiction(record)):
+    if "space" in record and (wrong := space.validation_error(record)):
         return wrong
     if "grids" in record and (malformed := grids_problem(record["grids"])):
         return malformed
     return timelines_problem(record["timelines"]) if "timelines" in record else None
 
 
-def _unpredicted(record: Record) -> str | None:
+def _prediction_error(record: Record) -> str | None:
     rows, goals = record.get("predictions"), record.get("goals")
     if rows is None:
         return "has goals of no predictions" if goals is not None else None
     if wrong := rows_problem(rows) or goals_problem(goals or (), rows):
         return wrong
     for goal in goals or ():
-        met, told = reached(goal, rows)
+        met, told = judge_goal(goal, rows)
         if not met:
             return f"goal {goal['name']!r} passed with {told}"
     return None
 
 
-def _possible(time: dict[str, Any], case: dict[str, Any], ceilings: dict[str, Any]) -> bool:
+def _is_possible_time(time: dict[str, Any], case: dict[str, Any], ceilings: dict[str, Any]) -> bool:
     if (
         not 0 < time["p20"] <= time["median"] <= time["p80"]
         or time["n"] < 1
@@ -269,7 +269,7 @@ def _possible(time: dict[str, Any], case: dict[str, Any], ceilings: dict[str, An
     return median >= (1 - ROUNDING) * limits.least_seconds(case, ceilings)
 
 
-def _within(result: dict[str, Any]) -> bool:
+def _is_within_tolerance(result: dict[str, Any]) -> bool:
     # Errors are recorded to two digits, so one just below a tolerance may come out above it.
     limit: float = result.get("tolerance", -1)
     error: float = result.get("error", -1)

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from warpshelf.records.limits import apart
+from warpshelf.records.limits import times_differ
 from warpshelf.records.machine import CPU
 from warpshelf.records.schema import MACHINE, Record
 
@@ -21,7 +21,7 @@ MOST = 9  # records of one kind of device; more of them tell a reader nothing
 NUMBER = re.compile(r"[2-9]")
 
 
-class Difference(NamedTuple):
+class TimeDifference(NamedTuple):
     """The times of a function on a case in two records that disagree on it."""
 
     case: dict[str, Any]
@@ -36,11 +36,11 @@ class Difference(NamedTuple):
         return float(self.second["median"]) / float(self.first["median"])
 
 
-class Full(Exception):
+class NoPlaceLeft(Exception):
     """There are MOST records of the device already, and all of them disagree."""
 
 
-def slug_of(key: str) -> str | None:
+def key_slug(key: str) -> str | None:
     """The machine whose record `<key>.json` is; None where no record is named so."""
     slug, dot, number = key.partition(".")
     if dot and (not NUMBER.fullmatch(number) or slug == CPU):
@@ -48,27 +48,27 @@ def slug_of(key: str) -> str | None:
     return slug if MACHINE.fullmatch(slug) else None
 
 
-def keys(slug: str) -> Iterator[str]:
+def record_keys(slug: str) -> Iterator[str]:
     """The names that the records of one kind of device may have, in the order of their use."""
     yield slug
     if slug != CPU:  # which is checked, not timed: there is nothing to disagree on
         yield from (f"{slug}.{number}" for number in range(2, MOST + 1))
 
 
-def differences(first: Record, second: Record) -> list[Difference]:
+def time_differences(first: Record, second: Record) -> list[TimeDifference]:
     """Where two records have times of the same function and case that lie apart.
 
     See `limits.apart`: they differ by more than the spread of both.
     """
-    return [one for one in paired(first, second) if apart(one.first, one.second)]
+    return [one for one in pair_times(first, second) if times_differ(one.first, one.second)]
 
 
-def paired(first: Record, second: Record) -> list[Difference]:
+def pair_times(first: Record, second: Record) -> list[TimeDifference]:
     """The times of all functions and cases that both records have, apart or not."""
-    known = {key: time for key, (*_, time) in _times(first)}
+    known = {key: time for key, (*_, time) in _timed_results(first)}
     return [
-        Difference(case, name, known[key], time, role)
-        for key, (case, name, role, time) in _times(second)
+        TimeDifference(case, name, known[key], time, role)
+        for key, (case, name, role, time) in _timed_results(second)
         if key in known
     ]
 
@@ -76,7 +76,7 @@ def paired(first: Record, second: Record) -> list[Difference]:
 Timed = tuple[dict[str, Any], str, str, dict[str, Any]]  # case, name and role of a function, time
 
 
-def _times(record: Record) -> Iterator[tuple[str, Timed]]:
+def _timed_results(record: Record) -> Iterator[tuple[str, Timed]]:
     for case in record.get("cases", ()):
         for result in case["results"]:
             if "time" in result:
@@ -84,7 +84,7 @@ def _times(record: Record) -> Iterator[tuple[str, Timed]]:
                 yield key, (case["case"], result["name"], result["role"], result["time"])
 
 
-def same_hands(first: Record, second: Record) -> bool:
+def same_maker(first: Record, second: Record) -> bool:
     """Whether both records say that the same person, or the project's own job, made them."""
     one, other = first.get("origin"), second.get("origin")
     if one is None or other is None:
@@ -94,13 +94,13 @@ def same_hands(first: Record, second: Record) -> bool:
     return "who" in one and one.get("who") == other.get("who")
 
 
-def outranked(record: Record, known: Record) -> bool:
+def is_outranked(record: Record, known: Record) -> bool:
     """Whether `record` says no more than a `known` one of the same code, which a job has signed."""
     by_job = "job" in known.get("origin", {}) and "job" not in record.get("origin", {})
-    return by_job and known["digest"] == record["digest"] and not differences(known, record)
+    return by_job and known["digest"] == record["digest"] and not time_differences(known, record)
 
 
-def place(record: Record, known: Mapping[str, Record]) -> str:
+def choose_key(record: Record, known: Mapping[str, Record]) -> str:
     """The key under which `record` is to stand, beside the `known` records of its snippet by key.
 
     It replaces one of the same code that agrees with it or comes from the same hands, else one of
@@ -110,24 +110,24 @@ def place(record: Record, known: Mapping[str, Record]) -> str:
         Full: there is none left.
     """
     slug = record["machine"]["slug"]
-    mine = {key: known[key] for key in keys(slug) if key in known}
+    mine = {key: known[key] for key in record_keys(slug) if key in known}
     of_this_code = {k: old for k, old in mine.items() if old["digest"] == record["digest"]}
     for key, old in of_this_code.items():
-        if same_hands(old, record):
+        if same_maker(old, record):
             return key
     for key, old in of_this_code.items():
-        if not differences(old, record):
+        if not time_differences(old, record):
             return key
-    for key in keys(slug):
+    for key in record_keys(slug):
         if key not in of_this_code:
             return key
-    raise Full(slug)
+    raise NoPlaceLeft(slug)
 
 
-def outdated(record: Record, known: Mapping[str, Record]) -> list[str]:
+def outdated_keys(record: Record, known: Mapping[str, Record]) -> list[str]:
     """The keys of records of other code, which have nothing to say beside a present `record`."""
     return [
         key
-        for key in keys(record["machine"]["slug"])
+        for key in record_keys(record["machine"]["slug"])
         if key in known and known[key]["digest"] != record["digest"]
     ]

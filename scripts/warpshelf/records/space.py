@@ -27,24 +27,24 @@ SPACE = {
 }
 
 
-class Row(NamedTuple):
+class SpaceRow(NamedTuple):
     """A configuration, as its values in words, and its figures."""
 
     values: tuple[str, ...]
     figures: tuple[float, ...]
 
 
-def values(configuration: Iterable[object]) -> str:
+def format_values(configuration: Iterable[object]) -> str:
     """The values of a configuration as a row has them."""
     return " ".join(map(str, configuration))
 
 
-def written(configuration: Iterable[object], figures: Iterable[float]) -> str:
+def format_row(configuration: Iterable[object], figures: Iterable[float]) -> str:
     """A row as a record has it; figures to six significant digits."""
-    return f"{values(configuration)}: {' '.join(f'{one:.6g}' for one in figures)}"
+    return f"{format_values(configuration)}: {' '.join(f'{one:.6g}' for one in figures)}"
 
 
-def read(line: str) -> Row:
+def parse_row(line: str) -> SpaceRow:
     """The row that a line holds.
 
     Raises:
@@ -54,17 +54,17 @@ def read(line: str) -> Row:
     if not colon:
         raise ValueError(f"{line!r:.60} has no colon between values and figures")
     try:
-        return Row(tuple(found.split()), tuple(map(float, figures.split())))
+        return SpaceRow(tuple(found.split()), tuple(map(float, figures.split())))
     except ValueError:
         raise ValueError(f"{line!r:.60} has a figure that is no number") from None
 
 
-def contradiction(record: Mapping[str, Any]) -> str | None:
+def validation_error(record: Mapping[str, Any]) -> str | None:
     """What a well-shaped space claims that no run would have written."""
-    return next(_contradictions(record), None)
+    return next(_validation_errors(record), None)
 
 
-def _contradictions(record: Mapping[str, Any]) -> Iterator[str]:
+def _validation_errors(record: Mapping[str, Any]) -> Iterator[str]:
     space, on_gpu = record["space"], bool(record["machine"]["gpus"])
     if tuple(space["figures"]) != (TIMES if on_gpu else COMPILED):
         yield f"its space has the figures {', '.join(space['figures'])}"
@@ -77,12 +77,12 @@ def _contradictions(record: Mapping[str, Any]) -> Iterator[str]:
         if not TARGET.fullmatch(target):
             yield f"its space is of {target!r:.40}, which is no architecture"
         try:
-            rows = [read(line) for line in lines]
+            rows = [parse_row(line) for line in lines]
         except ValueError as error:
             yield f"its space on {target}: {error}"
             return
         for row in rows:
-            if why := _wrong(row, known, len(space["figures"]), on_gpu):
+            if why := _row_error(row, known, len(space["figures"]), on_gpu):
                 yield f"its space on {target}: the configuration {' '.join(row.values)} {why}"
         here = [row.values for row in rows]
         if len(set(here)) < len(here):
@@ -92,7 +92,7 @@ def _contradictions(record: Mapping[str, Any]) -> Iterator[str]:
         first = here
 
 
-def _wrong(row: Row, known: Sequence[set[str]], count: int, on_gpu: bool) -> str | None:
+def _row_error(row: SpaceRow, known: Sequence[set[str]], count: int, on_gpu: bool) -> str | None:
     if len(row.values) != len(known):
         return f"has {len(row.values)} values for {len(known)} parameters"
     for value, taken in zip(row.values, known, strict=True):
@@ -109,7 +109,7 @@ def _wrong(row: Row, known: Sequence[set[str]], count: int, on_gpu: bool) -> str
     return None
 
 
-def faults(claim: Mapping[str, Any], truth: Mapping[str, Any]) -> Iterator[str]:
+def space_errors(claim: Mapping[str, Any], truth: Mapping[str, Any]) -> Iterator[str]:
     """What the space of a record leaves out, adds or changes against that of the CPU's."""
     mine, due = claim.get("space"), truth.get("space")
     if due is None:
@@ -123,7 +123,7 @@ def faults(claim: Mapping[str, Any], truth: Mapping[str, Any]) -> Iterator[str]:
         if mine.get(key) != due.get(key):
             yield f"states other {key} of its space"
     configurations = [
-        {tuple(read(line).values) for lines in one["rows"].values() for line in lines}
+        {tuple(parse_row(line).values) for lines in one["rows"].values() for line in lines}
         for one in (mine, due)
     ]
     if left := sorted(configurations[1] - configurations[0]):

@@ -7,7 +7,7 @@ A record of a GPU is evidence, and stands in its file as it is. That of a CPU ca
 anywhere, so its file is kept short. Results, facts and what else comes in rows have their names
 once, in `columns`, and a row has its values alone. Rows of `due` that follow from its `cases` are
 left out, see `agreement.follows`. What is bulky, a space or a picture of many kilobytes, lies
-packed beside it, with its views (look/kept.py): `packed` says what.
+packed beside it, with its views (look/view_store.py): `packed` says what.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import Any
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core import files
 from warpshelf.core.batches import Batch
-from warpshelf.core.files import flaw
+from warpshelf.core.files import json_flaw
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.project import Project
-from warpshelf.core.shapes import ordered
-from warpshelf.records import agreement, schema, siblings
+from warpshelf.core.shapes import order_keys
+from warpshelf.records import claim_check, schema, siblings
 from warpshelf.records.machine import CPU
-from warpshelf.records.schema import RECORD, SCHEMA, Record, contradiction, problem
-from warpshelf.records.siblings import slug_of
+from warpshelf.records.schema import RECORD, SCHEMA, Record, shape_problem, validation_error
+from warpshelf.records.siblings import key_slug
 
 LARGEST = 64 * 2**20  # bytes of a file to read; a real one holds well under a mebibyte
 BULKY = ("grids", "space", "timelines")
@@ -45,22 +45,22 @@ ATTESTATIONS = "attestations"  # a folder beside the records that they attest
 PASSING = ("date", "commit", "command", "seconds")  # a change of these alone rewrites nothing
 
 
-def _strict(text: str) -> object:
-    def refuse(name: str) -> float:
+def _parse_strict(text: str) -> object:
+    def refuse_constant(name: str) -> float:
         raise ValueError(f"{name} is no number of JSON")
 
-    def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    def unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
         if len(pairs) != len(dict(pairs)):
             raise ValueError("a key stands twice")
         return dict(pairs)
 
-    value = json.loads(text, parse_constant=refuse, object_pairs_hook=once)
-    if what := flaw(value):
+    value = json.loads(text, parse_constant=refuse_constant, object_pairs_hook=unique_keys)
+    if what := json_flaw(value):
         raise ValueError(what)
     return value
 
 
-def json_of(path: Path, shown: str, largest: int = LARGEST) -> object:
+def read_json(path: Path, shown: str, largest: int = LARGEST) -> object:
     try:
         size = path.stat().st_size
         if size <= largest:
@@ -70,7 +70,7 @@ def json_of(path: Path, shown: str, largest: int = LARGEST) -> object:
         if size > largest:
             what, mend = f"is larger than {largest} bytes", "name what `shelf run --out FILE` wrote"
             raise ShelfError(Finding(shown, None, what, mend))
-        return _strict(data.decode("utf-8"))
+        return _parse_strict(data.decode("utf-8"))
     except OSError as error:
         what = error.strerror or str(error)
         raise ShelfError(Finding(shown, None, what, "name a file that can be read")) from None
@@ -80,45 +80,48 @@ def json_of(path: Path, shown: str, largest: int = LARGEST) -> object:
         raise ShelfError(Finding(shown, line, what, "make it again with `shelf run`")) from None
 
 
-def schema_of(value: object) -> int:
+def schema_version(value: object) -> int:
     schema = value.get("schema") if isinstance(value, dict) else None
     return schema if type(schema) is int else 0
 
 
-def checked(value: object, shown: str) -> Record:
-    if (schema := schema_of(value)) > SCHEMA:
+def check_record(value: object, shown: str) -> Record:
+    if (schema := schema_version(value)) > SCHEMA:
         what = f"is of schema {schema}; this tooling reads up to {SCHEMA}"
         raise ShelfError(Finding(shown, None, what, "update this checkout"))
-    wrong = problem(value)
+    wrong = shape_problem(value)
     record: Record = value if isinstance(value, dict) else {}
-    if wrong := wrong or contradiction(record):
+    if wrong := wrong or validation_error(record):
         raise ShelfError(Finding(shown, None, wrong, "make it again with `shelf run`"))
     return record
 
 
-def load(project: Project, path: Path) -> Record:
+def load_record(project: Project, path: Path) -> Record:
     """Read one record.
 
     Raises:
         ShelfError: it is no whole record, or not that of its folder and file name.
     """
-    shown = project.relative(path)
-    value = json_of(path, shown)
-    record = checked(_whole(value, path, shown) if path.stem == CPU else value, shown)
-    if (record["snippet"], record["machine"]["slug"]) != (path.parents[1].name, slug_of(path.stem)):
+    shown = project.relative_path(path)
+    value = read_json(path, shown)
+    record = check_record(_unpack_record(value, path, shown) if path.stem == CPU else value, shown)
+    if (record["snippet"], record["machine"]["slug"]) != (
+        path.parents[1].name,
+        key_slug(path.stem),
+    ):
         what = f"is the record of {record['snippet']} on {record['machine']['slug']}"
         raise ShelfError(Finding(shown, None, what, "put it where it belongs by `shelf import`"))
     return record
 
 
-def _filed(record: Record) -> tuple[str, dict[str, Any]]:
+def _pack_record(record: Record) -> tuple[str, dict[str, Any]]:
     """The text of a record's own file, and what is packed beside it."""
     if record["machine"]["slug"] != CPU:
-        return schema.text(record), {}
+        return schema.record_text(record), {}
     bulk = {key: record[key] for key in BULKY if len(json.dumps(record.get(key, 0))) > BULK}
-    slim: Record = ordered(record, RECORD)
+    slim: Record = order_keys(record, RECORD)
     slim = {key: value for key, value in slim.items() if key not in bulk}
-    told = list(filter(None, map(agreement.follows, record.get("cases", ()))))
+    told = list(filter(None, map(claim_check.due_from_row, record.get("cases", ()))))
     rest = []
     for row in slim.pop("due", ()):
         if row in told:
@@ -135,16 +138,16 @@ def _filed(record: Record) -> tuple[str, dict[str, Any]]:
             names = (key.rstrip("?") for key in shape)
             columns[name] = [key for key in names if any(key in row for row in rows)]
     for name in columns.keys() & slim.keys():
-        slim[name] = [_cells(row, columns[name]) for row in slim[name]]
+        slim[name] = [_row_cells(row, columns[name]) for row in slim[name]]
     for row in slim.get("cases", ()):
-        row["results"] = [_cells(one, columns["results"]) for one in row["results"]]
+        row["results"] = [_row_cells(one, columns["results"]) for one in row["results"]]
     known = {"columns": columns, "packed": sorted(bulk)}
     head = {key: slim.pop(key) for key in list(slim) if key not in {*ROWS, *BULKY, "cases"}}
-    text = files.laid({**head, **{key: one for key, one in known.items() if one}, **slim})
+    text = files.pretty_json({**head, **{key: one for key, one in known.items() if one}, **slim})
     return text, {"digest": record["digest"], **bulk} if bulk else {}
 
 
-def _cells(row: Mapping[str, Any], columns: Sequence[str]) -> list[Any]:
+def _row_cells(row: Mapping[str, Any], columns: Sequence[str]) -> list[Any]:
     """A row by column, None where it has nothing; what is missing at its end is left out."""
     cells = [row.get(name) for name in columns]
     while cells and cells[-1] is None:
@@ -152,27 +155,27 @@ def _cells(row: Mapping[str, Any], columns: Sequence[str]) -> list[Any]:
     return cells
 
 
-def _whole(value: object, path: Path, shown: str) -> object:
+def _unpack_record(value: object, path: Path, shown: str) -> object:
     """The record of a CPU whose own file holds `value`.
 
     Raises:
         ShelfError: the file, or the packed one, is not what was written there.
     """
-    if not isinstance(value, dict) or schema_of(value) > SCHEMA:
+    if not isinstance(value, dict) or schema_version(value) > SCHEMA:
         return value
     record = {key: one for key, one in value.items() if key not in ("columns", "packed")}
     try:
-        _rows(record, value.get("columns", {}))
+        _restore_rows(record, value.get("columns", {}))
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         what = f"has rows that are not of its columns: {error}"
         raise ShelfError(Finding(shown, None, what, "make it again with `shelf run`")) from None
     if names := value.get("packed"):
-        pack = pack_of(path.parent)
+        pack = pack_path(path.parent)
         try:
-            part: Any = files.sections(pack).get(SECTION)
+            part: Any = files.read_sections(pack).get(SECTION)
             if not isinstance(part, dict) or part.get("digest") != record.get("digest"):
                 raise ValueError("is not of the code that its record is of")
-            if wrong := flaw(part):
+            if wrong := json_flaw(part):
                 raise ValueError(wrong)
             if missing := [name for name in names if name not in BULKY or name not in part]:
                 raise ValueError(f"lacks the {missing[0]!r:.40} of its record")
@@ -184,14 +187,14 @@ def _whole(value: object, path: Path, shown: str) -> object:
     return record
 
 
-def _rows(record: dict[str, Any], columns: Any) -> None:
+def _restore_rows(record: dict[str, Any], columns: Any) -> None:
     """Put what stands in columns back into rows with names, and the rows that follow.
 
     Raises:
         ValueError, TypeError, AttributeError, KeyError: it is not shaped so.
     """
 
-    def named(cells: Any, name: str) -> dict[str, Any]:
+    def name_cells(cells: Any, name: str) -> dict[str, Any]:
         if not isinstance(cells, list):
             return dict(cells)
         if len(cells) > len(columns[name]):
@@ -200,14 +203,14 @@ def _rows(record: dict[str, Any], columns: Any) -> None:
         return {key: cell for key, cell in pairs if cell is not None}
 
     for name in ROWS.keys() & record.keys():
-        record[name] = [named(cells, name) for cells in record[name]]
+        record[name] = [name_cells(cells, name) for cells in record[name]]
     cases = record.get("cases", [])
     for row in cases:
-        row["results"] = [named(cells, "results") for cells in row["results"]]
+        row["results"] = [name_cells(cells, "results") for cells in row["results"]]
     rows = record.get("due", [])
     stated = [(row["case"], row["timed"]) for row in rows]
     told = []
-    for row in filter(None, map(agreement.follows, cases)):
+    for row in filter(None, map(claim_check.due_from_row, cases)):
         if (key := (row["case"], row["timed"])) in stated:
             stated.remove(key)  # the file says so itself
         else:
@@ -216,12 +219,12 @@ def _rows(record: dict[str, Any], columns: Any) -> None:
         record["due"] = [*told, *rows]
 
 
-def pack_of(results: Path) -> Path:
+def pack_path(results: Path) -> Path:
     """The packed file in a snippet's folder of results."""
     return results / PACK
 
 
-def load_all(snippet: Snippet) -> tuple[dict[str, Record], list[Finding]]:
+def load_records(snippet: Snippet) -> tuple[dict[str, Record], list[Finding]]:
     """The records of a snippet by key, and what is wrong with the files that hold none."""
     records: dict[str, Record] = {}
     findings: list[Finding] = []
@@ -229,50 +232,52 @@ def load_all(snippet: Snippet) -> tuple[dict[str, Record], list[Finding]]:
         if path.name.startswith("."):
             continue
         try:
-            records[path.stem] = load(snippet.project, path)
+            records[path.stem] = load_record(snippet.project, path)
         except ShelfError as error:
             findings.extend(error.findings)
     return records, findings
 
 
-def path_of(snippet: Snippet, key: str) -> Path:
+def record_path(snippet: Snippet, key: str) -> Path:
     """Where the record of `snippet` with this key stands."""
     return snippet.results / f"{key}.json"
 
 
-def attestation_of(snippet: Snippet, key: str) -> Path:
+def attestation_path(snippet: Snippet, key: str) -> Path:
     """Where the signed statement lies that attests the record with this key, if one does."""
     return snippet.results / ATTESTATIONS / f"{key}.json"
 
 
-def newest(records: Mapping[str, Record], slug: str, digest: str | None = None) -> Record | None:
+def newest_record(
+    records: Mapping[str, Record], slug: str, digest: str | None = None
+) -> Record | None:
     """The newest record of one kind of device; of the code of `digest`, where there is one."""
-    mine = [records[key] for key in siblings.keys(slug) if key in records]
+    mine = [records[key] for key in siblings.record_keys(slug) if key in records]
     return max(mine, key=lambda one: (one["digest"] == digest, one["date"]), default=None)
 
 
-def same(old: Record, new: Record) -> bool:
+def same_content(old: Record, new: Record) -> bool:
     """Whether nothing but what passes differs: the date, the commit, what it took."""
     return {k: v for k, v in old.items() if k not in PASSING} == {
         k: v for k, v in new.items() if k not in PASSING
     }
 
 
-def destination(snippet: Snippet, record: Record) -> str:
+def destination_key(snippet: Snippet, record: Record) -> str:
     """The key that `record` will have in place.
 
     Raises:
         ShelfError: so many records of its device disagree already that there is no place for it.
     """
     try:
-        return siblings.place(record, load_all(snippet)[0])
-    except siblings.Full as full:
-        where = snippet.project.relative(path_of(snippet, str(full)))
+        return siblings.choose_key(record, load_records(snippet)[0])
+    except siblings.NoPlaceLeft as full:
+        where = snippet.project.relative_path(record_path(snippet, str(full)))
         what = f"stands beside {siblings.MOST - 1} others of its device, which all disagree"
         raise ShelfError(Finding(where, None, what, "remove those that nobody trusts")) from None
 
 
-def plan(
+def plan_write(
     batch: Batch, snippet: Snippet, record: Record, attestation: str | None = None
 ) -> Path | None:
     """Have `batch` put `record` in its place; where that is, None where only its date would change.
@@ -282,55 +287,55 @@ def plan(
     that goes or is replaced; `attestation` is put beside the new one.
 
     Raises:
-        ShelfError: there is no place for it, see `destination`.
+        ShelfError: there is no place for it, see `destination_key`.
     """
-    known, _ = load_all(snippet)
-    key = destination(snippet, record)
-    path = path_of(snippet, key)
+    known, _ = load_records(snippet)
+    key = destination_key(snippet, record)
+    path = record_path(snippet, key)
     old = known.get(key)
-    renewed = old is None or not (same(old, record) or siblings.outranked(record, old))
+    renewed = old is None or not (same_content(old, record) or siblings.is_outranked(record, old))
     if renewed:
-        text, bulk = _filed(record)
+        text, bulk = _pack_record(record)
         batch.write(path, text)
-        pack = pack_of(snippet.results)
+        pack = pack_path(snippet.results)
         if record["machine"]["slug"] == CPU and (bulk or pack.is_file()):
-            _put(batch, pack, files.with_section(pack, SECTION, bulk))
-    unchanged = old is not None and schema.text(old) == schema.text(record)
+            _stage_file(batch, pack, files.replace_section(pack, SECTION, bulk))
+    unchanged = old is not None and schema.record_text(old) == schema.record_text(record)
     if attestation is not None and (renewed or unchanged):
-        batch.write(attestation_of(snippet, key), attestation)
+        batch.write(attestation_path(snippet, key), attestation)
     elif renewed:
-        batch.remove(attestation_of(snippet, key))
+        batch.remove(attestation_path(snippet, key))
     if record["digest"] == snippet.digest:
-        for other in siblings.outdated(record, known):
+        for other in siblings.outdated_keys(record, known):
             if other != key:
-                batch.remove(path_of(snippet, other))
-                batch.remove(attestation_of(snippet, other))
+                batch.remove(record_path(snippet, other))
+                batch.remove(attestation_path(snippet, other))
     return path if renewed else None
 
 
-def _put(batch: Batch, path: Path, data: bytes | None) -> None:
+def _stage_file(batch: Batch, path: Path, data: bytes | None) -> None:
     if data is None:
         batch.remove(path)
     else:
         batch.write(path, data)
 
 
-def put(snippet: Snippet, record: Record) -> Path | None:
+def save_record(snippet: Snippet, record: Record) -> Path | None:
     """Put `record` in its place, unless only its date would change; the path if it was written.
 
     Raises:
-        ShelfError: there is no place for it, see `destination`.
+        ShelfError: there is no place for it, see `destination_key`.
     """
     batch = Batch()
-    path = plan(batch, snippet, record)
+    path = plan_write(batch, snippet, record)
     return path if path in batch.commit() else None
 
 
-def current(snippet: Snippet, key: str) -> Record | None:
+def current_record(snippet: Snippet, key: str) -> Record | None:
     """The record of the present code of `snippet` with this key, if there is a sound one."""
-    path = path_of(snippet, key)
+    path = record_path(snippet, key)
     try:
-        record = load(snippet.project, path) if path.is_file() else None
+        record = load_record(snippet.project, path) if path.is_file() else None
     except ShelfError:
         return None
     return record if record is not None and record["digest"] == snippet.digest else None

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from warpshelf.core.markup import escape, href, preformatted
+from warpshelf.core.markup import escape_markdown, preformatted_block, quote_href
 from warpshelf.records import attestation
 from warpshelf.records.schema import Record
 from warpshelf.render import claims, diagrams, figures, histories, plots, provenance, rivals, views
-from warpshelf.render.claims import reported
-from warpshelf.render.exhibit import Exhibit, MachineState
-from warpshelf.render.listings import listings
-from warpshelf.render.notices import idea, notice, notices
-from warpshelf.render.pairs import disagreements
+from warpshelf.render.claims import render_claims
+from warpshelf.render.listings import render_listings
+from warpshelf.render.machine_comparison import render_disagreements
+from warpshelf.render.notices import render_idea, render_notice, state_notices
+from warpshelf.render.snippet_page import MachineState, SnippetPage
 
 KEYS = (
     "idea", "code", "output", "accuracy", "timing", "plot", "history", "compile", "look", "space",
@@ -25,24 +25,28 @@ KEYS = (
 )  # fmt: skip
 
 
-def _join(parts: Iterable[str]) -> str:
+def _join_parts(parts: Iterable[str]) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _output(exhibit: Exhibit) -> str:
-    shown = [s for s in exhibit.shown("measured", "verified") if s.record and s.record["demo"]]
+def _render_output(exhibit: SnippetPage) -> str:
+    shown = [
+        s for s in exhibit.select_states("measured", "verified") if s.record and s.record["demo"]
+    ]
     if not shown:
         return ""
     record, here = shown[0].record or {}, shown[0].here
-    origin = provenance.line(record) + (f"; {here}" if here else "")
+    origin = provenance.origin_line(record) + (f"; {here}" if here else "")
     command = f"<code>python snippets/{exhibit.id}/{exhibit.id}.py</code>"
     return (
         f'<figure class="ws-output"><figcaption>What {command} prints '
-        f"({escape(origin)})</figcaption>{preformatted(record['demo'])}</figure>"
+        f"({escape_markdown(origin)})</figcaption>{preformatted_block(record['demo'])}</figure>"
     )
 
 
-def _tabs(exhibit: Exhibit, key: str, bodies: Sequence[tuple[MachineState, str]]) -> str:
+def _machine_tabs(
+    exhibit: SnippetPage, key: str, bodies: Sequence[tuple[MachineState, str]]
+) -> str:
     """HTML by machine, in content tabs where there are several.
 
     These are Material's content tabs written out: Python-Markdown leaves HTML alone at the margin
@@ -56,7 +60,7 @@ def _tabs(exhibit: Exhibit, key: str, bodies: Sequence[tuple[MachineState, str]]
     for index, (state, body) in enumerate(bodies, 1):
         checked = ' checked="checked"' if index == 1 else ""
         inputs.append(f'<input{checked} id="{group}-{index}" name="{group}" type="radio">')
-        names.append(f'<label for="{group}-{index}">{escape(state.name)}</label>')
+        names.append(f'<label for="{group}-{index}">{escape_markdown(state.name)}</label>')
         blocks.append(f'<div class="tabbed-block">\n{body}\n</div>')
     return (
         f'<div class="tabbed-set tabbed-alternate" data-tabs="{group}:{len(bodies)}">'
@@ -65,26 +69,28 @@ def _tabs(exhibit: Exhibit, key: str, bodies: Sequence[tuple[MachineState, str]]
     )
 
 
-def _records(exhibit: Exhibit, states: Sequence[MachineState]) -> str:
+def _record_links(exhibit: SnippetPage, states: Sequence[MachineState]) -> str:
     links = [
-        f"[{escape(s.name)}](/records/{exhibit.id}/{s.machine}.json)" for s in states if s.record
+        f"[{escape_markdown(s.name)}](/records/{exhibit.id}/{s.machine}.json)"
+        for s in states
+        if s.record
     ]
     if not links:
         return ""
     return f"Raw record: {', '.join(links)}. Again: `shelf run {exhibit.id}`.\n{{ .ws-origin }}"
 
 
-def _results(
-    exhibit: Exhibit,
+def _render_by_record(
+    exhibit: SnippetPage,
     key: str,
     states: Sequence[MachineState],
     draw: Callable[[Record], str],
 ) -> str:
-    return _by_machine(exhibit, key, states, lambda state: draw(state.record or {}))
+    return _render_by_state(exhibit, key, states, lambda state: draw(state.record or {}))
 
 
-def _by_machine(
-    exhibit: Exhibit,
+def _render_by_state(
+    exhibit: SnippetPage,
     key: str,
     states: Sequence[MachineState],
     draw: Callable[[MachineState], str],
@@ -92,52 +98,53 @@ def _by_machine(
     """What `draw` makes of each state, with links to the records."""
     bodies = [(s, draw(s)) for s in states if s.record]
     used = [s for s, body in bodies if body]
-    return _join((_tabs(exhibit, key, bodies), _records(exhibit, used)))
+    return _join_parts((_machine_tabs(exhibit, key, bodies), _record_links(exhibit, used)))
 
 
-def _accuracy(record: Record) -> str:
+def _accuracy_with_skips(record: Record) -> str:
     skips = " ".join(
-        f"<li>{escape(skip['what'])}: {escape(skip['reason'])}</li>"
+        f"<li>{escape_markdown(skip['what'])}: {escape_markdown(skip['reason'])}</li>"
         for skip in record.get("skips", [])
     )
     left_out = f'<p class="ws-skips">Not run here:</p>\n<ul class="ws-skips">{skips}</ul>'
-    return "\n".join(filter(None, (figures.accuracy(record), left_out if skips else "")))
+    return "\n".join(filter(None, (figures.render_accuracy(record), left_out if skips else "")))
 
 
-def _plot(state: MachineState) -> str:
-    figures = plots.plots(state.record or {}, state.apart)
+def _state_plots(state: MachineState) -> str:
+    figures = plots.draw_plots(state.record or {}, state.apart)
     return '<div class="ws-plots">\n' + "\n".join(figures) + "\n</div>" if figures else ""
 
 
-def _timing(state: MachineState) -> str:
-    return figures.timing(state.record or {}, state.apart)
+def _state_timing(state: MachineState) -> str:
+    return figures.render_timing(state.record or {}, state.apart)
 
 
-def _provenance(exhibit: Exhibit, state: MachineState) -> str:
+def _render_provenance(exhibit: SnippetPage, state: MachineState) -> str:
     record = state.record or {}
     verb = {"measured": "Measured", "verified": "Checked"}.get(state.state, "Compiled")
-    origin = ", ".join(filter(None, (provenance.line(record), state.apart)))
+    origin = ", ".join(filter(None, (provenance.origin_line(record), state.apart)))
     origin += f"; {state.here}" if state.here else ""
     rows = "\n".join(
-        f"<dt>{escape(k)}</dt> <dd>{_job(record) if k == provenance.JOB else escape(v)}</dd>"
-        for k, v in provenance.pairs(record)
+        f"<dt>{escape_markdown(k)}</dt> "
+        f"<dd>{_job_link(record) if k == provenance.JOB else escape_markdown(v)}</dd>"
+        for k, v in provenance.origin_pairs(record)
     )
     return (
         f'<details class="ws-provenance" data-search-exclude="yes" markdown="1">\n'
-        f"<summary>{verb} on {escape(origin)}</summary>\n<dl>\n{rows}\n</dl>\n\n"
+        f"<summary>{verb} on {escape_markdown(origin)}</summary>\n<dl>\n{rows}\n</dl>\n\n"
         f"[raw record](/records/{exhibit.id}/{state.machine}.json)"
-        f"{_attested(exhibit, state) if state.attestation else ''}\n\n</details>"
+        f"{_attestation_note(exhibit, state) if state.attestation else ''}\n\n</details>"
     )
 
 
-def _job(record: Record) -> str:
+def _job_link(record: Record) -> str:
     """The job that made a record, as HTML with a link to its log."""
     address = record["origin"]["job"]
     number = address.rpartition("/")[2]
-    return f"a job of this project, <a href={href(address)}>run {number}</a>"
+    return f"a job of this project, <a href={quote_href(address)}>run {number}</a>"
 
 
-def _attested(exhibit: Exhibit, state: MachineState) -> str:
+def _attestation_note(exhibit: SnippetPage, state: MachineState) -> str:
     """The signed statement of the job that made a record, and how anyone can verify it."""
     place = f"snippets/{exhibit.id}/results/{state.machine}.json"
     command = f"gh attestation verify {place} --repo {attestation.REPOSITORY}"
@@ -145,8 +152,8 @@ def _attested(exhibit: Exhibit, state: MachineState) -> str:
     return f" · attested: [what the job signed]({kept}), which anyone can verify by\n\n`{command}`"
 
 
-def _reproduce(exhibit: Exhibit) -> str:
-    timed = exhibit.shown("measured")
+def _reproduce_commands(exhibit: SnippetPage) -> str:
+    timed = exhibit.select_states("measured")
     commands = (
         (f"python snippets/{exhibit.id}/{exhibit.id}.py", "prints the demo"),
         (f"shelf run {exhibit.id}", "verifies, and times on a GPU"),
@@ -158,82 +165,92 @@ def _reproduce(exhibit: Exhibit) -> str:
     return f"```sh\n{lines}\n```"
 
 
-def _surveyed(states: Sequence[MachineState]) -> list[MachineState]:
+def _states_with_space(states: Sequence[MachineState]) -> list[MachineState]:
     """Who has looked at every configuration: GPUs, and where none has, the CPU."""
     found = [s for s in states if s.record and "space" in s.record]
     return [s for s in found if s.machine != "cpu"] or found
 
 
-def fragments(exhibit: Exhibit) -> dict[str, str]:
+def build_fragments(exhibit: SnippetPage) -> dict[str, str]:
     """The Markdown of each piece in `KEYS`, for `build/fragments/<id>/<key>.md`.
 
     A piece with nothing to show says so in words; `whole` leaves such pieces out and says once
     what is missing. `folded` is `whole` for a page that quotes the code: it repeats none of it.
     """
-    current = exhibit.shown("measured", "verified", "compiled")
-    ran = exhibit.shown("measured", "verified")
-    timed = exhibit.shown("measured")
+    current = exhibit.select_states("measured", "verified", "compiled")
+    ran = exhibit.select_states("measured", "verified")
+    timed = exhibit.select_states("measured")
     compiled = [s for s in current if s.record and s.record.get("compiled")]
     titles = {link.rpartition("#reading-")[2]: title for title, link in exhibit.sources if link}
     parts = {
-        "idea": idea(exhibit),
-        "code": listings(exhibit.code, exhibit.kind),
-        "output": _output(exhibit),
-        "accuracy": _results(exhibit, "accuracy", ran, _accuracy),
-        "timing": _by_machine(exhibit, "timing", timed, _timing),
-        "plot": _by_machine(exhibit, "plot", timed, _plot),
-        "history": _by_machine(
-            exhibit, "history", timed, lambda state: histories.history(exhibit, state)
+        "idea": render_idea(exhibit),
+        "code": render_listings(exhibit.code, exhibit.kind),
+        "output": _render_output(exhibit),
+        "accuracy": _render_by_record(exhibit, "accuracy", ran, _accuracy_with_skips),
+        "timing": _render_by_state(exhibit, "timing", timed, _state_timing),
+        "plot": _render_by_state(exhibit, "plot", timed, _state_plots),
+        "history": _render_by_state(
+            exhibit, "history", timed, lambda state: histories.render_history(exhibit, state)
         ),
-        "compile": _results(exhibit, "compile", compiled[:1], figures.compiled),
-        "look": views.table(exhibit),
-        "space": _results(exhibit, "space", _surveyed(current), figures.spaces),
-        "beside": _join(
+        "compile": _render_by_record(exhibit, "compile", compiled[:1], figures.render_compiled),
+        "look": views.views_table(exhibit),
+        "space": _render_by_record(
+            exhibit, "space", _states_with_space(current), figures.render_space
+        ),
+        "beside": _join_parts(
             (
-                rivals.languages(
+                rivals.languages_table(
                     exhibit.rivals,
                     exhibit.code,
                     exhibit.views,
                     ((s.name, s.record) for s in timed if s.record),
                 ),
-                rivals.table(exhibit.rivals),
+                rivals.rivals_table(exhibit.rivals),
             )
         ),
-        "predictions": _results(
-            exhibit, "predictions", ran, lambda r: claims.predictions(r, titles)
+        "predictions": _render_by_record(
+            exhibit, "predictions", ran, lambda r: claims.render_predictions(r, titles)
         ),
-        "facts": _results(exhibit, "facts", ran, lambda r: claims.facts(r, titles)),
-        "reported": reported(exhibit),
-        "provenance": _join(_provenance(exhibit, s) for s in current),
-        "reproduce": _reproduce(exhibit),
+        "facts": _render_by_record(exhibit, "facts", ran, lambda r: claims.render_facts(r, titles)),
+        "reported": render_claims(exhibit),
+        "provenance": _join_parts(_render_provenance(exhibit, s) for s in current),
+        "reproduce": _reproduce_commands(exhibit),
     }
-    said = notices(exhibit)
-    above = _join((disagreements(exhibit), *(histories.slower(exhibit, s) for s in timed)))
+    said = state_notices(exhibit)
+    above = _join_parts(
+        (render_disagreements(exhibit), *(histories.slowdown_notice(exhibit, s) for s in timed))
+    )
 
-    def everything(state: MachineState) -> str:
+    def render_state(state: MachineState) -> str:
         record = state.record or {}
         shown: tuple[str, ...] = ()
         if state in timed:
-            shown = (_plot(state), _timing(state), histories.history(exhibit, state))
-        stated = (claims.predictions(record, titles), claims.facts(record, titles))
-        return "\n".join(filter(None, (*shown, _accuracy(record), *stated)))
+            shown = (
+                _state_plots(state),
+                _state_timing(state),
+                histories.render_history(exhibit, state),
+            )
+        stated = (claims.render_predictions(record, titles), claims.render_facts(record, titles))
+        return "\n".join(filter(None, (*shown, _accuracy_with_skips(record), *stated)))
 
-    bodies = [(s, everything(s)) for s in ran if s.record]
-    made = "".join(figures.compiled(s.record) for s in compiled[:1] if s.record)
+    bodies = [(s, render_state(s)) for s in ran if s.record]
+    made = "".join(figures.render_compiled(s.record) for s in compiled[:1] if s.record)
     results = (
         above,
-        _tabs(exhibit, "whole", bodies),
+        _machine_tabs(exhibit, "whole", bodies),
         said,
         made,
         parts["look"],
-        *(figures.spaces(s.record) for s in _surveyed(current) if s.record),
+        *(figures.render_space(s.record) for s in _states_with_space(current) if s.record),
         parts["beside"],
         parts["reported"],
     )
     ends = (parts["provenance"], parts["reproduce"])
     rest = (parts["output"], *results, *ends)
-    whole = _join((parts["idea"], parts["code"], *rest))
-    folded = _join((parts["idea"], listings(exhibit.code, exhibit.kind, folded=True), *rest))
+    whole = _join_parts((parts["idea"], parts["code"], *rest))
+    folded = _join_parts(
+        (parts["idea"], render_listings(exhibit.code, exhibit.kind, folded=True), *rest)
+    )
     nothing = {
         "output": "No output of the present code is recorded.",
         "accuracy": "No errors are recorded for the present code.",
@@ -251,22 +268,22 @@ def fragments(exhibit: Exhibit) -> dict[str, str]:
     }
     for key, words in nothing.items():
         if not parts[key]:
-            parts[key] = _join((f'<p class="ws-absent">{words}</p>', said))
+            parts[key] = _join_parts((f'<p class="ws-absent">{words}</p>', said))
         elif key in ("accuracy", "timing", "plot", "history", "predictions", "facts"):
             over = above if key in ("timing", "plot", "history") else ""
-            parts[key] = _join((over, parts[key], said))
+            parts[key] = _join_parts((over, parts[key], said))
     return {**parts, "whole": whole, "folded": folded}
 
 
-DRAWN = {"timelines": diagrams.timelines, "grids": diagrams.grids}
+DRAWN = {"timelines": diagrams.draw_timelines, "grids": diagrams.draw_grids}
 
 
-def pictures(exhibit: Exhibit, embedded: Iterable[str]) -> dict[str, str]:
+def render_pictures(exhibit: SnippetPage, embedded: Iterable[str]) -> dict[str, str]:
     """The pictures that pages embed, as `timelines/gpipe`, for `build/fragments/<id>/<that>.md`.
 
     One that no record of the present code has is withheld, with words in its place.
     """
-    records = [s.record for s in exhibit.shown("measured", "verified") if s.record]
+    records = [s.record for s in exhibit.select_states("measured", "verified") if s.record]
     drawn: dict[str, str] = {}
     for kind, draw in DRAWN.items():
         rows: list[dict[str, Any]] = next(
@@ -276,6 +293,6 @@ def pictures(exhibit: Exhibit, embedded: Iterable[str]) -> dict[str, str]:
     for name in sorted(set(embedded) - drawn.keys()):
         run = f"<code>shelf run {exhibit.id}</code>"
         text = f": no record of the present code has it. {run} makes one."
-        said = f"The picture {escape(name.partition('/')[2])} is withheld"
-        drawn[name] = notice("absent", said, text) + "\n"
+        said = f"The picture {escape_markdown(name.partition('/')[2])} is withheld"
+        drawn[name] = render_notice("absent", said, text) + "\n"
     return drawn

@@ -15,22 +15,22 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from warpshelf.core import units
-from warpshelf.core.markup import escape
+from warpshelf.core.markup import escape_markdown
 from warpshelf.records import conditions, limits, siblings
 from warpshelf.records import history as versions_of
 from warpshelf.records.history import History, Version
 from warpshelf.records.schema import Record
-from warpshelf.records.siblings import Difference
+from warpshelf.records.siblings import TimeDifference
 from warpshelf.render import provenance, svg, tables
-from warpshelf.render.exhibit import Exhibit, MachineState
-from warpshelf.render.notices import notice
+from warpshelf.render.notices import render_notice
+from warpshelf.render.snippet_page import MachineState, SnippetPage
 
 SHORT = 12  # characters of a commit
 NOT_COMMITTED = "not yet"
 AMOUNTS = {"B/s": "bytes", "FLOP/s": "flops"}
 
 
-class Moment(NamedTuple):
+class VersionTime(NamedTuple):
     """The time of a function in a version, its rate as a point of a plot, and what changed.
 
     `factor` says how many times as long it takes as before, where that is beyond both spreads.
@@ -38,7 +38,7 @@ class Moment(NamedTuple):
 
     version: int  # from 0
     time: dict[str, Any]
-    point: tables.Point | None
+    point: tables.RatePoint | None
     factor: float | None
 
     @property
@@ -47,33 +47,33 @@ class Moment(NamedTuple):
         return self.point.rate if self.point else None
 
     @property
-    def standing(self) -> str:
+    def change_text(self) -> str:
         """The factor in words; "" where nothing changed."""
         if self.factor is None:
             return ""
         if self.factor > 1:
-            return f"{units.ratio(self.factor)} slower"
-        return f"{units.ratio(1 / self.factor)} faster"
+            return f"{units.format_ratio(self.factor)} slower"
+        return f"{units.format_ratio(1 / self.factor)} faster"
 
 
-class Course(NamedTuple):
+class CaseHistory(NamedTuple):
     """A case over time: its name, the unit of its rates, and its functions with their points."""
 
     case: dict[str, Any]
     label: str
     unit: str  # "" where its cost is not stated
     amount: float
-    functions: list[tuple[str, str, list[Moment]]]  # name, role, points
+    functions: list[tuple[str, str, list[VersionTime]]]  # name, role, points
 
     @property
-    def changes(self) -> int:
+    def change_count(self) -> int:
         """How many times are apart from those before."""
         points = (point for *_, points in self.functions for point in points)
         return sum(point.factor is not None for point in points)
 
 
 @dataclass(frozen=True)
-class Line:
+class RecordHistory:
     """The versions of one record, newest last; `present` where it still lies in the checkout."""
 
     key: str
@@ -83,91 +83,93 @@ class Line:
     @property
     def device(self) -> str:
         """The machine in words."""
-        return provenance.device(self.versions[-1].record)
+        return provenance.machine_name(self.versions[-1].record)
 
-    def told(self) -> list[dict[str, str]]:
+    def describe_versions(self) -> list[dict[str, str]]:
         """What each version was made under, and what changed since the one before."""
         found = []
         for number, version in enumerate(self.versions):
-            changed = [] if number == 0 else self.contrasts(number)
+            changed = [] if number == 0 else self.version_contrasts(number)
             put = version.commit[:SHORT] if version.commit else NOT_COMMITTED
             words = ", ".join(map(str, changed))
             blank = dict.fromkeys(("driver", "CUDA", "torch", "Triton", "SM clock"), "")
-            own = conditions.conditions(version.record)
+            own = conditions.record_conditions(version.record)
             found.append({**blank, **own, "put": put, "changed": words})
         return found
 
-    def contrasts(self, number: int) -> list[conditions.Contrast]:
+    def version_contrasts(self, number: int) -> list[conditions.ChangedCondition]:
         """What is not as in the version before `number`, of code and software."""
         before, after = (self.versions[at].record for at in (number - 1, number))
-        return conditions.contrasts(before, after, conditions.SOFTWARE)
+        return conditions.changed_conditions(before, after, conditions.SOFTWARE)
 
-    def slower(self) -> list[Difference]:
+    def find_slowdowns(self) -> list[TimeDifference]:
         """Where ours are slower now than in the version before."""
         if len(self.versions) < 2:
             return []
         before, after = self.versions[-2:]
-        return versions_of.slower(before.record, after.record)
+        return versions_of.slower_results(before.record, after.record)
 
-    def cases(self) -> list[Course]:
+    def case_histories(self) -> list[CaseHistory]:
         """Every case that was ever timed, those of the newest version first."""
-        return self._courses
+        return self._cached_cases
 
     @cached_property
-    def _courses(self) -> list[Course]:
+    def _cached_cases(self) -> list[CaseHistory]:
         cases: dict[str, list[tuple[int, Record, dict[str, Any]]]] = {}
         for number, version in reversed(list(enumerate(self.versions))):
-            for case in tables.timed(version.record):
+            for case in tables.timed_cases(version.record):
                 text = json.dumps(case["case"], sort_keys=True)
                 cases.setdefault(text, []).append((number, version.record, case))
-        found = [own for own in cases.values() if any(_times(case) for *_, case in own)]
-        labels = units.labels([own[0][2]["case"] for own in found])
-        return [_course(label, own) for label, own in zip(labels, found, strict=True)]
+        found = [own for own in cases.values() if any(_case_times(case) for *_, case in own)]
+        labels = units.case_labels([own[0][2]["case"] for own in found])
+        return [_case_history(label, own) for label, own in zip(labels, found, strict=True)]
 
 
-def _times(case: dict[str, Any]) -> list[dict[str, Any]]:
-    return [time for result in case["results"] if (time := tables.time_of(result))]
+def _case_times(case: dict[str, Any]) -> list[dict[str, Any]]:
+    return [time for result in case["results"] if (time := tables.result_time(result))]
 
 
-def _course(label: str, own: Sequence[tuple[int, Record, dict[str, Any]]]) -> Course:
+def _case_history(label: str, own: Sequence[tuple[int, Record, dict[str, Any]]]) -> CaseHistory:
     _, record, newest = own[0]
-    limit = tables.bound(record, newest)
+    limit = tables.case_bound(record, newest)
     unit = limit.unit if limit else ""
-    functions: dict[tuple[str, str], list[Moment]] = {}
+    functions: dict[tuple[str, str], list[VersionTime]] = {}
     for _, _, case in own:  # the order is that of the newest version
         for result in case["results"]:
             functions.setdefault((result["name"], result["role"]), [])
     for number, _, case in reversed(own):
-        amount = units.finite(case.get(AMOUNTS.get(unit, ""))) or 0.0
+        amount = units.finite_float(case.get(AMOUNTS.get(unit, ""))) or 0.0
         for result in case["results"]:
-            if time := tables.time_of(result):
+            if time := tables.result_time(result):
                 points = functions[result["name"], result["role"]]
                 drawn = (
-                    tables.point(number, tables.Bound(amount, unit), time) if amount > 0 else None
+                    tables.rate_point(number, tables.Bound(amount, unit), time)
+                    if amount > 0
+                    else None
                 )
-                points.append(Moment(number, time, drawn, _factor(points, time)))
+                points.append(VersionTime(number, time, drawn, _slowdown_factor(points, time)))
     timed = [(name, role, points) for (name, role), points in functions.items() if points]
-    return Course(newest["case"], label, unit, limit.amount if limit else 0.0, timed)
+    return CaseHistory(newest["case"], label, unit, limit.amount if limit else 0.0, timed)
 
 
-def _factor(points: Sequence[Moment], time: dict[str, Any]) -> float | None:
-    if not points or not limits.apart(points[-1].time, time):
+def _slowdown_factor(points: Sequence[VersionTime], time: dict[str, Any]) -> float | None:
+    if not points or not limits.times_differ(points[-1].time, time):
         return None
-    return units.divided(time["median"], points[-1].time["median"])
+    return units.safe_divide(time["median"], points[-1].time["median"])
 
 
-def lines(found: History, snippet: str) -> list[Line]:
+def record_histories(found: History, snippet: str) -> list[RecordHistory]:
     """The versions of each record of a snippet, in the order of their keys."""
-    return list(_lines(found, snippet))
+    return list(_iter_histories(found, snippet))
 
 
-def _lines(found: History, snippet: str) -> Iterator[Line]:
+def _iter_histories(found: History, snippet: str) -> Iterator[RecordHistory]:
     known = {key: own for (one, key), own in found.of.items() if one == snippet}
-    slugs = sorted({siblings.slug_of(key) or key for key in known})
+    slugs = sorted({siblings.key_slug(key) or key for key in known})
     for slug in slugs:
-        for key in siblings.keys(slug):
+        for key in siblings.record_keys(slug):
             if key in known:
-                yield Line(key, known[key], (snippet, key) in found.here)
+                yield RecordHistory(key, known[key], (snippet, key) in found.here)
 
 
 FIGURES = 2  # cases that are drawn; the table has all
@@ -176,35 +178,37 @@ COMMIT = 8  # characters of one in a table
 LOW = 0.5  # of the highest rate: where all are above, the axis does not start at 0
 
 
-def line_of(exhibit: Exhibit, state: MachineState) -> Line | None:
+def state_history(exhibit: SnippetPage, state: MachineState) -> RecordHistory | None:
     """The versions of the record of a measured state, if there are two."""
     versions = exhibit.history.get(state.machine, ())
-    return Line(state.machine, versions, True) if len(versions) > 1 else None
+    return RecordHistory(state.machine, versions, True) if len(versions) > 1 else None
 
 
-def history(exhibit: Exhibit, state: MachineState) -> str:
+def render_history(exhibit: SnippetPage, state: MachineState) -> str:
     """The plots and the table of one machine; "" where there is but one version."""
-    line = line_of(exhibit, state)
-    courses = line.cases() if line else []
+    line = state_history(exhibit, state)
+    courses = line.case_histories() if line else []
     if line is None or not courses:
         return ""
-    chosen = sorted(courses, key=lambda one: (-one.changes, -one.amount))[:FIGURES]
-    drawings = [found for one in chosen if (found := drawing(line, one))]
-    figures = [svg.figure(found, _note(line, state)) for found in drawings]
+    chosen = sorted(courses, key=lambda one: (-one.change_count, -one.amount))[:FIGURES]
+    drawings = [found for one in chosen if (found := draw_history(line, one))]
+    figures = [svg.render_figure(found, _history_note(line, state)) for found in drawings]
     plots = ['<div class="ws-plots">', *figures, "</div>"] if figures else []
-    return "\n".join((*plots, _table(line, courses, state)))
+    return "\n".join((*plots, _history_table(line, courses, state)))
 
 
-def _span(line: Line) -> str:
-    first, last = (units.day(line.versions[at].record["date"]) for at in (0, -1))
+def _date_span(line: RecordHistory) -> str:
+    first, last = (units.format_date(line.versions[at].record["date"]) for at in (0, -1))
     return f"on {first}" if first == last else f"from {first} to {last}"
 
 
-def _note(line: Line, state: MachineState) -> str:
-    return f"{state.name}: {tables.count(len(line.versions), 'version')}, {_span(line)}."
+def _history_note(line: RecordHistory, state: MachineState) -> str:
+    return (
+        f"{state.name}: {tables.format_count(len(line.versions), 'version')}, {_date_span(line)}."
+    )
 
 
-def drawing(line: Line, course: Course) -> svg.Drawing | None:
+def draw_history(line: RecordHistory, course: CaseHistory) -> svg.Drawing | None:
     """The rates of each function over the versions; None where no cost is stated."""
     series = [
         (name, role, points)
@@ -214,41 +218,46 @@ def drawing(line: Line, course: Course) -> svg.Drawing | None:
     found = [point for *_, points in series for point in points]
     if not found or len({one.x for one in found}) < 2:
         return None
-    low, step, top = _levels(min(one.low for one in found), max(one.high for one in found))
-    unit = units.rate(top, course.unit).split(" ")[1]
-    x = svg.across(0, len(line.versions) - 1, margin=8)
+    low, step, top = _axis_levels(min(one.low for one in found), max(one.high for one in found))
+    unit = units.format_rate(top, course.unit).split(" ")[1]
+    x = svg.x_scale(0, len(line.versions) - 1, margin=8)
     y = svg.Scale(low, top, svg.TOP + svg.AREA, svg.TOP)
     levels = [low + tick * step for tick in range(round((top - low) / step) + 1)]
     numbers = [(float(at), str(at + 1)) for at in range(len(line.versions))]
     parts = [
-        *svg.rows(y, svg.labelled(levels, svg.prefix(unit)), unit),
-        *svg.sizes(x, numbers, "version"),
+        *svg.draw_y_axis(y, svg.label_ticks(levels, svg.prefix_factor(unit)), unit),
+        *svg.draw_x_labels(x, numbers, "version"),
     ]
-    changed = list(_changes(line))
+    changed = list(_version_changes(line))
     for at in dict.fromkeys(at for at, _ in changed):
-        parts.append(svg.line(x(at), svg.TOP, x(at), svg.TOP + svg.AREA, "ws-changed"))
-        parts.append(svg.text(x(at), svg.TOP - 6, str(at + 1), end="middle", kind="ws-letter"))
+        parts.append(svg.draw_line(x(at), svg.TOP, x(at), svg.TOP + svg.AREA, "ws-changed"))
+        parts.append(svg.draw_text(x(at), svg.TOP - 6, str(at + 1), end="middle", kind="ws-letter"))
     legend, ends = [], []
     for index, (name, role, points) in enumerate(series):
         colour = f"ws-curve ws-s{index % svg.COLOURS}"
-        parts.append(svg.path(((x(one.x), y(one.rate)) for one in points), colour))
-        parts += [svg.line(x(one.x), y(one.low), x(one.x), y(one.high), colour) for one in points]
-        parts += [svg.mark(x(one.x), y(one.rate), index) for one in points]
-        value = f"{' (peer)' if role == 'peer' else ''}, {units.rate(points[-1].rate, course.unit)}"
-        legend.append(svg.Entry(index, name, value))
+        parts.append(svg.draw_polyline(((x(one.x), y(one.rate)) for one in points), colour))
+        parts += [
+            svg.draw_line(x(one.x), y(one.low), x(one.x), y(one.high), colour) for one in points
+        ]
+        parts += [svg.draw_mark(x(one.x), y(one.rate), index) for one in points]
+        rate = units.format_rate(points[-1].rate, course.unit)
+        value = f"{' (peer)' if role == 'peer' else ''}, {rate}"
+        legend.append(svg.LegendEntry(index, name, value))
         ends.append(points[-1])
-    heights = svg.spread([y(one.rate) for one in ends], svg.TEXT, svg.TOP, svg.TOP + svg.AREA)
+    heights = svg.spread_labels(
+        [y(one.rate) for one in ends], svg.TEXT, svg.TOP, svg.TOP + svg.AREA
+    )
     parts += [
-        svg.text(x(end.x) + 8, height + 4.5, entry.letter, kind="ws-letter ws-halo")
+        svg.draw_text(x(end.x) + 8, height + 4.5, entry.letter, kind="ws-letter ws-halo")
         for entry, end, height in zip(legend, ends, heights, strict=True)
     ]
     told = [f"{at + 1}: {contrast}" for at, contrast in changed]
     shown = told if len(told) <= CHANGES else [*told[: CHANGES - 1], "further changes: see below"]
-    below, foot = svg.legend(svg.FOOT, legend, [("ws-changed", words) for words in shown])
+    below, foot = svg.draw_legend(svg.FOOT, legend, [("ws-changed", words) for words in shown])
     kind = "Bytes" if course.unit == "B/s" else "FLOPs"
     remark = "A dotted line is a change of code or software. " if changed else ""
     if low:
-        remark += f"The axis starts at {units.rate(low, course.unit)}. "
+        remark += f"The axis starts at {units.format_rate(low, course.unit)}. "
     return svg.Drawing(
         f"{kind} per second over time, {course.label}",
         [*(entry.name + entry.value for entry in legend), *told],
@@ -258,29 +267,29 @@ def drawing(line: Line, course: Course) -> svg.Drawing | None:
     )
 
 
-def _levels(lowest: float, highest: float) -> tuple[float, float, float]:
+def _axis_levels(lowest: float, highest: float) -> tuple[float, float, float]:
     """Where an axis of rates starts, its step, and its end."""
     if lowest < LOW * highest:
-        step, top = svg.rounded(highest)
+        step, top = svg.nice_step(highest)
         return 0.0, step, top
-    step, _ = svg.rounded(max(highest - lowest, 0.05 * highest))
+    step, _ = svg.nice_step(max(highest - lowest, 0.05 * highest))
     return step * math.floor(lowest / step), step, step * math.ceil(highest / step)
 
 
-def _changes(line: Line) -> Iterator[tuple[int, conditions.Contrast]]:
+def _version_changes(line: RecordHistory) -> Iterator[tuple[int, conditions.ChangedCondition]]:
     for number in range(1, len(line.versions)):
-        for contrast in line.contrasts(number):
+        for contrast in line.version_contrasts(number):
             yield number, contrast
 
 
-def _table(line: Line, courses: list[Course], state: MachineState) -> str:
+def _history_table(line: RecordHistory, courses: list[CaseHistory], state: MachineState) -> str:
     """A row for each version of each case, the newest first, in a fold with what changed last."""
     names = list(dict.fromkeys((name, role) for one in courses for name, role, _ in one.functions))
-    told = line.told()
+    told = line.describe_versions()
     heads = [f"{name} (peer)" if role == "peer" else name for name, role in names]
     groups = []
     for course in courses:
-        times: dict[tuple[str, str], dict[int, Moment]] = {
+        times: dict[tuple[str, str], dict[int, VersionTime]] = {
             (name, role): {point.version: point for point in points}
             for name, role, points in course.functions
         }
@@ -288,7 +297,9 @@ def _table(line: Line, courses: list[Course], state: MachineState) -> str:
         for number in reversed(range(len(line.versions))):
             moments = [times.get(pair, {}).get(number) for pair in names]
             if any(moments):
-                cells = "".join(f" <td>{_cell(moment, course.unit)}</td>" for moment in moments)
+                cells = "".join(
+                    f" <td>{_time_cell(moment, course.unit)}</td>" for moment in moments
+                )
                 own = told[number]
                 put = (
                     f"commit {own['put'][:COMMIT]}"
@@ -296,17 +307,19 @@ def _table(line: Line, courses: list[Course], state: MachineState) -> str:
                     else "not committed"
                 )
                 note = f"{own['made on']}, {put}"
-                head = f"{number + 1} <small>{escape(note)}</small>"
-                changed = escape(own["changed"] or ("the first" if number == 0 else "nothing"))
+                head = f"{number + 1} <small>{escape_markdown(note)}</small>"
+                changed = escape_markdown(
+                    own["changed"] or ("the first" if number == 0 else "nothing")
+                )
                 rows.append(f'<tr><th scope="row">{head}</th>{cells} <td>{changed}</td></tr>')
-        groups.append(tables.group(course.label, rows, len(names) + 2))
+        groups.append(tables.row_group(course.label, rows, len(names) + 2))
     caption = (
-        f"Times by version on {state.name}\n{_note(line, state)} A time is marked where it differs "
-        "from the one before by more than the spread of both"
+        f"Times by version on {state.name}\n{_history_note(line, state)} A time is marked "
+        "where it differs from the one before by more than the spread of both"
     )
     columns = ("Version", *heads, "Changed since the one before")
-    inner = tables.table(caption, columns, groups, "history")
-    count = tables.count(len(line.versions), "version")
+    inner = tables.render_table(caption, columns, groups, "history")
+    count = tables.format_count(len(line.versions), "version")
     last = [point for one in courses for *_, points in one.functions for point in points[-1:]]
     newest = [one for one in last if one.version == len(line.versions) - 1]
     slower, faster = (
@@ -314,35 +327,44 @@ def _table(line: Line, courses: list[Course], state: MachineState) -> str:
         for up in (True, False)
     )
     answer = (
-        f"Over time: {count} {_span(line)}; of {tables.count(len(newest), 'time')} of the last one "
-        f"{slower} are slower than before, {faster} faster"
+        f"Over time: {count} {_date_span(line)}; of {tables.format_count(len(newest), 'time')} of "
+        f"the last one {slower} are slower than before, {faster} faster"
     )
-    return tables.fold(answer, inner, tables.FEW + 1, "history")
+    return tables.render_fold(answer, inner, tables.FEW + 1, "history")
 
 
-def _cell(moment: Moment | None, unit: str) -> str:
+def _time_cell(moment: VersionTime | None, unit: str) -> str:
     if moment is None:
         return "no time"
-    rate = f" <small>{escape(units.rate(moment.rate, unit))}</small>" if moment.rate else ""
-    marked = f" <strong>{escape(moment.standing)}</strong>" if moment.standing else ""
-    return f"{escape(units.seconds(moment.time['median']))}{rate}{marked}"
+    rate = (
+        f" <small>{escape_markdown(units.format_rate(moment.rate, unit))}</small>"
+        if moment.rate
+        else ""
+    )
+    marked = (
+        f" <strong>{escape_markdown(moment.change_text)}</strong>" if moment.change_text else ""
+    )
+    return f"{escape_markdown(units.format_seconds(moment.time['median']))}{rate}{marked}"
 
 
-def slower(exhibit: Exhibit, state: MachineState) -> str:
+def slowdown_notice(exhibit: SnippetPage, state: MachineState) -> str:
     """What is said above the times of a record that is slower than the one before it."""
-    line = line_of(exhibit, state)
-    found = line.slower() if line else []
+    line = state_history(exhibit, state)
+    found = line.find_slowdowns() if line else []
     if line is None or not found:
         return ""
     worst = max(found, key=lambda one: one.factor)
     why = line.versions[-1].slower
-    reason = f": {escape(why)}" if why else ": nobody has said why yet."
+    reason = f": {escape_markdown(why)}" if why else ": nobody has said why yet."
     ended = "" if not why or why.endswith((".", "!", "?")) else "."
     before, after = (line.versions[at].record for at in (-2, -1))
-    other = ", ".join(map(str, conditions.contrasts(before, after))) or "nothing that is recorded"
+    other = (
+        ", ".join(map(str, conditions.changed_conditions(before, after)))
+        or "nothing that is recorded"
+    )
     more = f" and {len(found) - 1} more" if len(found) > 1 else ""
     text = (
-        f"{reason}{ended} {escape(conditions.difference_line(worst))}{more}, the earlier time "
-        f"first. What else is different: {escape(other)}."
+        f"{reason}{ended} {escape_markdown(conditions.format_difference(worst))}{more}, the "
+        f"earlier time first. What else is different: {escape_markdown(other)}."
     )
-    return notice("slower", f"Slower than before on {escape(state.name)}", text)
+    return render_notice("slower", f"Slower than before on {escape_markdown(state.name)}", text)

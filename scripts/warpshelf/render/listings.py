@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from warpshelf.core.markup import escape, plain
+from warpshelf.core.markup import escape_markdown, plain_text
 
-# How pymdownx.snippets finds what it would include or remove; see `neutral`.
+# How pymdownx.snippets finds what it would include or remove; see `escape_marks`.
 INCLUDE = re.compile(
     r"""[ \t]*;*-+8<-+(?:[ \t]+(?:"(?:\\"|[^"])+"|'(?:\\'|[^'])+'))?$"""  # a file, or a block
 )
@@ -49,18 +49,18 @@ class Listing(NamedTuple):
 
 def section_names(text: str) -> list[str]:
     """The names of the marked sections of a source file, in order."""
-    found = (MARKER.fullmatch(line) for line in plain(text).split("\n"))
+    found = (MARKER.fullmatch(line) for line in plain_text(text).split("\n"))
     return list(dict.fromkeys(m[2] for m in found if m and m[1].lower() == "start"))
 
 
-def section(text: str, name: str) -> str:
+def extract_section(text: str, name: str) -> str:
     """The lines of a source file between the marks `[start:name]` and `[end:name]`.
 
     Marks of other sections inside are left out.
     Raises ValueError where the file has no such section.
     """
     kept: list[str] | None = None
-    for line in plain(text).split("\n"):
+    for line in plain_text(text).split("\n"):
         mark = MARKER.fullmatch(line)
         if mark and mark[2] == name:
             if mark[1].lower() == "end":
@@ -74,7 +74,7 @@ def section(text: str, name: str) -> str:
     return "\n".join(kept).strip("\n")
 
 
-def neutral(line: str) -> str:
+def escape_marks(line: str) -> str:
     """A line that pymdownx.snippets turns back into `line`, by its escape: `;` before a marker."""
     if "8<-" not in line:
         return line
@@ -86,10 +86,10 @@ def neutral(line: str) -> str:
     return line
 
 
-def fence(text: str, language: str, title: str, *, found: bool = True) -> str:
+def code_fence(text: str, language: str, title: str, *, found: bool = True) -> str:
     """A fenced code block that shows `text` without its section marks; `found` by a search."""
-    lines = [line for line in plain(text).split("\n") if not MARKER.fullmatch(line)]
-    body = "\n".join(neutral(line) for line in lines).strip("\n")
+    lines = [line for line in plain_text(text).split("\n") if not MARKER.fullmatch(line)]
+    body = "\n".join(escape_marks(line) for line in lines).strip("\n")
     ticks = "`" * max(3, 1 + max(map(len, re.findall("`+", body)), default=0))
     lexer = {"cuda": "c++"}.get(language, language)
     head = f'{lexer} title="{title}"'
@@ -98,36 +98,37 @@ def fence(text: str, language: str, title: str, *, found: bool = True) -> str:
     return f"{ticks}{head}\n{body}\n{ticks}"
 
 
-def _indented(text: str) -> str:
+def _indent_text(text: str) -> str:
     return "\n".join(f"    {line}" if line.strip() else "" for line in text.split("\n"))
 
 
-def opening(text: str, kind: str) -> str:
+def open_section(text: str, kind: str) -> str:
     """The section of a file that stands open: the one called `kind`, or else its first, or ""."""
     names = section_names(text)
     return kind if kind in names else (names or [""])[0]
 
 
-def listing(item: Listing, kind: str, folded: bool = False) -> str:
+def render_listing(item: Listing, kind: str, folded: bool = False) -> str:
     """A file: the section that opens unless all is `folded`, the whole file in a fold, its ways."""
     _, language, name, text, ways = item
-    fold = _indented(fence(text, language, name, found=False))
+    fold = _indent_text(code_fence(text, language, name, found=False))
     fold = f'??? abstract "All of {name}"\n\n{fold}'
     if folded:
         parts = [fold]
-    elif first := opening(text, kind):
-        parts = [fence(section(text, first), language, name), fold]
+    elif first := open_section(text, kind):
+        parts = [code_fence(extract_section(text, first), language, name), fold]
     else:
-        parts = [fence(text, language, name)]
+        parts = [code_fence(text, language, name)]
     return "\n\n".join(filter(None, (*parts, ways)))
 
 
-def listings(code: Sequence[Listing], kind: str, folded: bool = False) -> str:
+def render_listings(code: Sequence[Listing], kind: str, folded: bool = False) -> str:
     """Files in content tabs, or the only file without one; `kind` names the section to open."""
     if len(code) == 1:
-        return listing(code[0], kind, folded)
+        return render_listing(code[0], kind, folded)
     tabs = (
-        f'=== "{escape(item.label)}"\n\n{_indented(listing(item, kind, folded))}' for item in code
+        f'=== "{escape_markdown(item.label)}"\n\n{_indent_text(render_listing(item, kind, folded))}'
+        for item in code
     )
     return "\n\n".join(tabs)
 
@@ -149,7 +150,7 @@ INCLUDES = re.compile(r"^\s*#\s*include\b", re.MULTILINE)
 UNQUOTED = re.compile(r"[A-Za-z_.][A-Za-z0-9_.-]*")  # what Rison writes without quotes
 
 
-def cuda(name: str, text: str, kernels: Sequence[str] = ()) -> str | None:
+def cuda_link(name: str, text: str, kernels: Sequence[str] = ()) -> str | None:
     """A link to the PTX of a .cu file; None where it would be too long, or the file has includes.
 
     Whether NVRTC has the included headers there is not known. A template has no code of its own, so
@@ -160,25 +161,25 @@ def cuda(name: str, text: str, kernels: Sequence[str] = ()) -> str | None:
     wanted = [kernel for kernel in kernels if "<" in kernel]
     asked = [f"template __global__ decltype({kernel}) {kernel};" for kernel in wanted]
     note = ["", "// The instances that the snippet launches."] if asked else []
-    return _link(name, "\n".join([text.rstrip("\n"), *note, *asked, ""]), CUDA, "compiler")
+    return _full_link(name, "\n".join([text.rstrip("\n"), *note, *asked, ""]), CUDA, "compiler")
 
 
-def triton(name: str, text: str, calls: str = "") -> str | None:
+def triton_link(name: str, text: str, calls: str = "") -> str | None:
     """A link to the PTX of a file with Triton kernels; None where it would be too long.
 
     A kernel is compiled as it is called, so `calls` are made below the source.
     """
     text = ACTIVATION.sub("", text)
     whole = f"{text.rstrip()}\n\n\n{calls.strip()}\n" if calls.strip() else text
-    return _link(name, whole, TRITON, "compiler")
+    return _full_link(name, whole, TRITON, "compiler")
 
 
-def python(name: str, text: str) -> str | None:
+def python_link(name: str, text: str) -> str | None:
     """A link that runs a program; None where it needs more than Python, or would be too long."""
-    return _link(name, text, PYTHON, "executor") if alone(text) else None
+    return _full_link(name, text, PYTHON, "executor") if is_standalone(text) else None
 
 
-def alone(text: str) -> bool:
+def is_standalone(text: str) -> bool:
     """Whether a module imports nothing but Python's own library."""
     try:
         tree = ast.parse(text)
@@ -193,49 +194,49 @@ def alone(text: str) -> bool:
     return all(name.partition(".")[0] in sys.stdlib_module_names for name in names)
 
 
-def _link(name: str, text: str, tool: dict[str, str], pane: str, **more: Any) -> str | None:
+def _full_link(name: str, text: str, tool: dict[str, str], pane: str, **more: Any) -> str | None:
     lang, compiler, options = tool["lang"], tool["compiler"], tool["options"]
     editor = {"id": 1, "lang": lang, "filename": name, "source": text}
     output = {"source": 1, "lang": lang, "compiler": compiler, "options": options, **more}
-    panes = [_pane("codeEditor", editor), _pane(pane, output)]
+    panes = [_explorer_pane("codeEditor", editor), _explorer_pane(pane, output)]
     state = {"version": 4, "content": [{"type": "row", "content": panes}]}
-    address = f"{SITE}#{quote(rison(state)[1:-1], safe='')}"
+    address = f"{SITE}#{quote(to_rison(state)[1:-1], safe='')}"
     return address if len(address) <= LONGEST else None
 
 
-def _pane(name: str, state: dict[str, Any]) -> dict[str, Any]:
+def _explorer_pane(name: str, state: dict[str, Any]) -> dict[str, Any]:
     return {"type": "component", "componentName": name, "componentState": state}
 
 
-def rison(value: Any) -> str:
+def to_rison(value: Any) -> str:
     """`value`, of which JSON could be made, in Rison."""
     if isinstance(value, str):
         plain = UNQUOTED.fullmatch(value)
         return value if plain else "'" + re.sub(r"([!'])", r"!\1", value) + "'"
     if isinstance(value, dict):
-        return f"({','.join(f'{rison(key)}:{rison(item)}' for key, item in value.items())})"
+        return f"({','.join(f'{to_rison(key)}:{to_rison(item)}' for key, item in value.items())})"
     if isinstance(value, list):
-        return f"!({','.join(map(rison, value))})"
+        return f"!({','.join(map(to_rison, value))})"
     return {"true": "!t", "false": "!f", "null": "!n"}.get(said := json.dumps(value), said)
 
 
 FOLDER = "sources"
 
 
-def explored(listing: Listing, kernels: Sequence[str] = (), calls: str = "") -> str | None:
+def explorer_link(listing: Listing, kernels: Sequence[str] = (), calls: str = "") -> str | None:
     """The link that opens the file in Compiler Explorer, if it has something to do there.
 
     `kernels` are the instances that a .cu file is launched with, `calls` what calls the kernels of
     a file with Triton; a file of Python has to run by itself.
     """
     if listing.language == "cuda":
-        return cuda(listing.name, listing.text, kernels)
+        return cuda_link(listing.name, listing.text, kernels)
     if listing.label == "Triton":
-        return triton(listing.name, listing.text, calls) if calls.strip() else None
-    return python(listing.name, listing.text)
+        return triton_link(listing.name, listing.text, calls) if calls.strip() else None
+    return python_link(listing.name, listing.text)
 
 
-def ways(
+def source_links(
     snippet: str, name: str, repository: str | None, explored: str | None, arch: str = "native"
 ) -> str:
     """One line: the file itself, Compiler Explorer, the repository, a clone; a .cu's compiler."""

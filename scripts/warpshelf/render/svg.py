@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from warpshelf.core import units
-from warpshelf.core.markup import escape
+from warpshelf.core.markup import escape_markdown
 
 WIDTH = 400.0
 TEXT = 13.5  # height of the text
@@ -22,55 +22,55 @@ DASHED = {"ws-peak": "6 4", "ws-changed": "2 4"}  # by class
 COLOURS = 8  # classes ws-s0 to ws-s7 of the style sheet
 
 
-def at(value: float) -> str:
+def coord(value: float) -> str:
     """A coordinate, to a tenth."""
     shown = f"{value:.1f}".removesuffix(".0")
     return "0" if shown == "-0" else shown
 
 
-def text(x: float, y: float, words: str, *, end: str = "start", kind: str = "") -> str:
+def draw_text(x: float, y: float, words: str, *, end: str = "start", kind: str = "") -> str:
     """Plain `words` with the base line at `y`; `end` is start, middle or end."""
     extra = f' class="{kind}"' if kind else ""
     anchor = f' text-anchor="{end}"' if end != "start" else ""
-    return f'<text x="{at(x)}" y="{at(y)}"{anchor}{extra}>{escape(words)}</text>'
+    return f'<text x="{coord(x)}" y="{coord(y)}"{anchor}{extra}>{escape_markdown(words)}</text>'
 
 
-def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
+def draw_line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
     """A line of class `kind`; a peak and a change are dashed."""
     return (
-        f'<line x1="{at(x1)}" y1="{at(y1)}" x2="{at(x2)}" y2="{at(y2)}" class="{kind}" '
-        f'stroke="currentColor"{_dash(kind)}/>'
+        f'<line x1="{coord(x1)}" y1="{coord(y1)}" x2="{coord(x2)}" y2="{coord(y2)}" class="{kind}" '
+        f'stroke="currentColor"{_dash_attribute(kind)}/>'
     )
 
 
-def path(points: Iterable[tuple[float, float]], kind: str) -> str:
+def draw_polyline(points: Iterable[tuple[float, float]], kind: str) -> str:
     """A line through `points`."""
-    where = " ".join(f"{at(x)},{at(y)}" for x, y in points)
+    where = " ".join(f"{coord(x)},{coord(y)}" for x, y in points)
     return (
         f'<polyline points="{where}" class="{kind}" fill="none" '
-        f'stroke="currentColor"{_dash(kind)}/>'
+        f'stroke="currentColor"{_dash_attribute(kind)}/>'
     )
 
 
-def _dash(kind: str) -> str:
+def _dash_attribute(kind: str) -> str:
     dashes = next((dash for name, dash in DASHED.items() if name in kind), "")
     return f' stroke-dasharray="{dashes}"' if dashes else ""
 
 
-def mark(x: float, y: float, index: int) -> str:
+def draw_mark(x: float, y: float, index: int) -> str:
     """A circle, square, diamond or triangle by turns."""
     kind = f'class="ws-s{index % COLOURS}" fill="currentColor"'
     shapes = {
-        1: f"M{at(x - 4)} {at(y - 4)}h8v8h-8z",
-        2: f"M{at(x)} {at(y - 5.5)}l5.5 5.5l-5.5 5.5l-5.5 -5.5z",
-        3: f"M{at(x)} {at(y - 5)}l5 9h-10z",
+        1: f"M{coord(x - 4)} {coord(y - 4)}h8v8h-8z",
+        2: f"M{coord(x)} {coord(y - 5.5)}l5.5 5.5l-5.5 5.5l-5.5 -5.5z",
+        3: f"M{coord(x)} {coord(y - 5)}l5 9h-10z",
     }
     if index % 4 == 0:
-        return f'<circle cx="{at(x)}" cy="{at(y)}" r="4.5" {kind}/>'
+        return f'<circle cx="{coord(x)}" cy="{coord(y)}" r="4.5" {kind}/>'
     return f'<path d="{shapes[index % 4]}" {kind}/>'
 
 
-def shortened(words: str, room: float) -> str:
+def fit_text(words: str, room: float) -> str:
     """`words` cut with an ellipsis to fit `room` units of width."""
     width, kept = 0.0, ""
     for character in words:
@@ -81,7 +81,7 @@ def shortened(words: str, room: float) -> str:
     return kept
 
 
-def spread(heights: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+def spread_labels(heights: Sequence[float], gap: float, low: float, high: float) -> list[float]:
     """Positions near `heights`, at least `gap` apart, between `low` and `high` where they fit."""
     order = sorted(range(len(heights)), key=lambda i: heights[i])
     # Neighbours that would touch join into a block, which stands around the mean of its members.
@@ -117,7 +117,7 @@ class Drawing:
 
 
 @dataclass(frozen=True)
-class Entry:
+class LegendEntry:
     """A line of a legend: a function by its place among the series, its name, its value."""
 
     index: int
@@ -130,7 +130,7 @@ class Entry:
         return LETTERS[self.index % len(LETTERS)]
 
 
-def picture(
+def render_svg(
     box: tuple[float, float, float],
     title: str,
     told: str,
@@ -140,49 +140,49 @@ def picture(
 ) -> str:
     """An `<svg>` from `box` (its top, its width, its height), told in words for who sees none."""
     own = f' style="{style}"' if style else ""
-    top, width, height = map(at, box)
+    top, width, height = map(coord, box)
     return (
         f'<svg viewBox="0 {top} {width} {height}" role="img" data-search-exclude="yes" '
         f'xmlns="http://www.w3.org/2000/svg" font-size="{TEXT}" fill="currentColor"{own}>'
-        f"<title>{escape(title)}</title><desc>{escape(told)}</desc>\n"
+        f"<title>{escape_markdown(title)}</title><desc>{escape_markdown(told)}</desc>\n"
         + "\n".join(part for part in parts if part)
         + "\n</svg>"
     )
 
 
-def figure(drawing: Drawing, note: str) -> str:
+def render_figure(drawing: Drawing, note: str) -> str:
     """A drawing as an HTML block, with its caption."""
     told = "; ".join(drawing.said)
-    caption = f"{escape(drawing.title)}. {escape(drawing.remark + note)}"
+    caption = f"{escape_markdown(drawing.title)}. {escape_markdown(drawing.remark + note)}"
     return (
         '<figure class="ws-plot">'
-        + picture((0, WIDTH, drawing.height), drawing.title, told, drawing.parts)
+        + render_svg((0, WIDTH, drawing.height), drawing.title, told, drawing.parts)
         + f"<figcaption>{caption}</figcaption></figure>"
     )
 
 
-def keys(y: float, entries: Iterable[tuple[str, str]]) -> tuple[list[str], float]:
+def draw_keys(y: float, entries: Iterable[tuple[str, str]]) -> tuple[list[str], float]:
     """Lines of a class and what it means, from `y` on; and where they end."""
     parts = []
     for kind, words in entries:
-        sample = line(4, y - 4, 32, y - 4, kind)
-        parts.append(sample + text(40, y, shortened(words, WIDTH - 40)))
+        sample = draw_line(4, y - 4, 32, y - 4, kind)
+        parts.append(sample + draw_text(40, y, fit_text(words, WIDTH - 40)))
         y += LINE
     return parts, y
 
 
-def legend(
-    y: float, entries: Iterable[Entry], lines: Iterable[tuple[str, str]] = ()
+def draw_legend(
+    y: float, entries: Iterable[LegendEntry], lines: Iterable[tuple[str, str]] = ()
 ) -> tuple[list[str], float]:
     """Marks and letters with name and value, then `lines`; a long name is cut, never its value."""
     parts = []
     for entry in entries:
         room = WIDTH - 40 - len(entry.value) * TEXT * BROAD
-        sign = text(24, y, entry.letter, kind="ws-letter")
-        parts.append(mark(12, y - 4.5, entry.index) + sign)
-        parts.append(text(40, y, shortened(entry.name, room) + entry.value))
+        sign = draw_text(24, y, entry.letter, kind="ws-letter")
+        parts.append(draw_mark(12, y - 4.5, entry.index) + sign)
+        parts.append(draw_text(40, y, fit_text(entry.name, room) + entry.value))
         y += LINE
-    below, y = keys(y, lines)
+    below, y = draw_keys(y, lines)
     return [*parts, *below], y
 
 
@@ -212,76 +212,76 @@ class Scale:
 Tick = tuple[float, str]  # a value, and what is written at it
 
 
-def across(low: float, high: float, *, log: bool = False, margin: float = 0.0) -> Scale:
+def x_scale(low: float, high: float, *, log: bool = False, margin: float = 0.0) -> Scale:
     """The scale of an area from left to right, with `margin` more on each side."""
     return Scale(low, high, LEFT + margin, WIDTH - RIGHT - 2 * margin, log)
 
 
-def upwards(low: float, high: float, *, log: bool = False) -> Scale:
+def y_scale(low: float, high: float, *, log: bool = False) -> Scale:
     """The scale of an area from its foot to its top."""
     return Scale(low, high, TOP + AREA, TOP, log)
 
 
-def rounded(most: float) -> tuple[float, float]:
+def nice_step(most: float) -> tuple[float, float]:
     """Step and top of a scale from 0 that reaches `most`, in about five steps of 1, 2 or 5."""
     step = 10.0 ** math.floor(math.log10(most / 2))
     step *= next(f for f in (1, 2, 5, 10) if most / (step * f) <= 6)
     return step, step * math.ceil(most / step)
 
 
-def decades(scale: Scale) -> list[float]:
+def decade_ticks(scale: Scale) -> list[float]:
     """Powers of ten on a scale."""
     low, high = math.ceil(math.log10(scale.low)), math.floor(math.log10(scale.high))
     powers = range(low, high + 1)
     return [10.0**power for power in powers[:: max(1, math.ceil(len(powers) / MOST))]]
 
 
-def prefix(unit: str) -> float:
+def prefix_factor(unit: str) -> float:
     """The factor of a unit such as `TB/s`."""
     return next(10.0**power for name, power in units.PREFIXES if unit.startswith(name))
 
 
-def labelled(values: Iterable[float], factor: float = 1.0) -> list[Tick]:
+def label_ticks(values: Iterable[float], factor: float = 1.0) -> list[Tick]:
     """The ticks at `values`, written in units of `factor`."""
-    return [(v, units.number(float(units.significant(v / factor)))) for v in values]
+    return [(v, units.format_number(float(units.format_significant(v / factor)))) for v in values]
 
 
-def rows(y: Scale, ticks: Iterable[Tick], unit: str) -> Iterator[str]:
+def draw_y_axis(y: Scale, ticks: Iterable[Tick], unit: str) -> Iterator[str]:
     """A line across the area at each tick, its label on the left, and the unit above them all."""
-    yield text(4, 14, unit)
+    yield draw_text(4, 14, unit)
     for value, words in ticks:
-        yield level(y(value), "ws-grid")
-        yield text(LEFT - 6, y(value) + 4.5, words, end="end")
+        yield draw_level(y(value), "ws-grid")
+        yield draw_text(LEFT - 6, y(value) + 4.5, words, end="end")
 
 
-def columns(x: Scale, ticks: Sequence[Tick], name: str) -> Iterator[str]:
+def draw_x_grid(x: Scale, ticks: Sequence[Tick], name: str) -> Iterator[str]:
     """A line up the area at each tick with its label below, and the name of the axis."""
     for value, words in ticks:
-        yield line(x(value), TOP, x(value), TOP + AREA, "ws-grid")
-        yield _below(x(value), words)
-    yield _name(name)
+        yield draw_line(x(value), TOP, x(value), TOP + AREA, "ws-grid")
+        yield _tick_label(x(value), words)
+    yield _axis_name(name)
 
 
-def sizes(x: Scale, ticks: Sequence[Tick], name: str) -> Iterator[str]:
+def draw_x_labels(x: Scale, ticks: Sequence[Tick], name: str) -> Iterator[str]:
     """The labels alone, and of those that would touch the first."""
     edge = -math.inf
     for value, words in ticks:
         half = len(words) * TEXT * 0.29
         if x(value) - half > edge:
             place = min(x(value), WIDTH - half)
-            yield _below(place, words)
+            yield _tick_label(place, words)
             edge = place + half + 6
-    yield _name(name)
+    yield _axis_name(name)
 
 
-def level(height: float, kind: str) -> str:
+def draw_level(height: float, kind: str) -> str:
     """A line of class `kind` across the area."""
-    return line(LEFT, height, WIDTH - RIGHT, height, kind)
+    return draw_line(LEFT, height, WIDTH - RIGHT, height, kind)
 
 
-def _below(place: float, words: str) -> str:
-    return text(place, TOP + AREA + 17, words, end="middle")
+def _tick_label(place: float, words: str) -> str:
+    return draw_text(place, TOP + AREA + 17, words, end="middle")
 
 
-def _name(name: str) -> str:
-    return text(WIDTH - RIGHT, TOP + AREA + 35, name, end="end")
+def _axis_name(name: str) -> str:
+    return draw_text(WIDTH - RIGHT, TOP + AREA + 35, name, end="end")

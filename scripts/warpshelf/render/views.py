@@ -12,12 +12,12 @@ from typing import Any
 
 from warpshelf.contract import architectures
 from warpshelf.core import units
-from warpshelf.core.markup import escape
-from warpshelf.look.bound import DIFFERENT, Done, faster, places
-from warpshelf.look.kept import Kept
+from warpshelf.core.markup import escape_markdown
+from warpshelf.look.bound import DIFFERENT, VariantCost, is_faster, rank_variants
 from warpshelf.look.view import LANES, View
+from warpshelf.look.view_store import StoredView
 from warpshelf.render import tables
-from warpshelf.render.exhibit import Exhibit
+from warpshelf.render.snippet_page import SnippetPage
 
 HEAD = (
     "Variant", "Lower bound, SM cycles", "Place by it", "Warp instructions", "Lanes of 32",
@@ -31,78 +31,84 @@ NO_TIME = (
 USUAL = "sm_90"  # the architecture that the summary speaks of
 
 
-def table(exhibit: Exhibit) -> str:
+def views_table(exhibit: SnippetPage) -> str:
     """The totals of each view, under a line with what they come to; "" where there is none."""
     if not exhibit.views:
         return ""
-    groups: dict[tuple[str, str], list[Kept]] = {}
+    groups: dict[tuple[str, str], list[StoredView]] = {}
     for kept in exhibit.views:
         case = json.dumps(kept.view["case"], sort_keys=True)
         groups.setdefault((kept.view["arch"], case), []).append(kept)
-    keys = sorted(groups, key=lambda key: (architectures.number(key[0]), key[1]))
+    keys = sorted(groups, key=lambda key: (architectures.sm_version(key[0]), key[1]))
     cases = [json.loads(case) for case in dict.fromkeys(case for _, case in keys)]
     labels = {
         json.dumps(case, sort_keys=True): label
-        for case, label in zip(cases, units.labels(cases), strict=True)
+        for case, label in zip(cases, units.case_labels(cases), strict=True)
     }
     bodies = []
     for arch, case in keys:
         title = f"Executed from its PTX for {arch} on a CPU: counts, no times"
         title += f"; {labels[case]}" if len(labels) > 1 else ""
-        rows = [*_rows(exhibit.id, groups[arch, case]), *_floor(exhibit, json.loads(case))]
-        bodies.append(tables.group(title, rows, len(HEAD)))
+        rows = [
+            *_view_rows(exhibit.id, groups[arch, case]),
+            *_roofline_floor(exhibit, json.loads(case)),
+        ]
+        bodies.append(tables.row_group(title, rows, len(HEAD)))
     compilers = ", ".join(sorted({kept.view["compiler"] for kept in exhibit.views}))
     of = f", {labels[keys[0][1]]}" if len(labels) == 1 else ""
     caption = f"What the machine does with it{of}\n{compilers}. {NO_TIME}"
-    inner = tables.table(caption, HEAD, bodies, "views")
-    answer = _answer({key: groups[key] for key in keys})
-    return tables.fold(answer, inner, len(exhibit.views), "look")
+    inner = tables.render_table(caption, HEAD, bodies, "views")
+    answer = _bounds_summary({key: groups[key] for key in keys})
+    return tables.render_fold(answer, inner, len(exhibit.views), "look")
 
 
-def totals(views: Iterable[View]) -> dict[str, Done]:
+def variant_totals(views: Iterable[View]) -> dict[str, VariantCost]:
     """What each variant did: all of its kernels, one after the other."""
-    found: dict[str, Done] = {}
+    found: dict[str, VariantCost] = {}
     for view in views:
-        mine = Done(view["bound"]["cycles"], view["total"].get("sectors", 0))
-        found[view["variant"]] = found.get(view["variant"], Done(0)) + mine
+        mine = VariantCost(view["bound"]["cycles"], view["total"].get("sectors", 0))
+        found[view["variant"]] = found.get(view["variant"], VariantCost(0)) + mine
     return found
 
 
-def _answer(groups: dict[tuple[str, str], list[Kept]]) -> str:
+def _bounds_summary(groups: dict[tuple[str, str], list[StoredView]]) -> str:
     """What the bounds say, in one line: of the usual architecture, and of its first case."""
     usual = [key for key in groups if key[0] == USUAL] or list(groups)
     arch = usual[0][0]
-    most = max(usual, key=lambda key: len(totals(kept.view for kept in groups[key])))
+    most = max(usual, key=lambda key: len(variant_totals(kept.view for kept in groups[key])))
     views = [kept.view for kept in groups[most]]
-    done = totals(views)
+    done = variant_totals(views)
     said = "What the machine does with it"
     if len(done) == 1:
         limiter = max(views, key=lambda view: view["bound"]["cycles"])["bound"]["limiter"]
-        least = _cycles(next(iter(done.values())).cycles)
+        least = _format_cycles(next(iter(done.values())).cycles)
         return f"{said}: at least {least} SM cycles on {arch}, by {limiter}"
     apart = [
         (other.cycles / own.cycles if own.cycles else 0, slow, fast)
         for fast, own in done.items()
         for slow, other in done.items()
-        if faster(own, other)
+        if is_faster(own, other)
     ]
     if not apart:
         return f"{said}: on {arch} bounds tell no variant from another"
     times, slow, fast = max(apart)
-    factor = f"{units.ratio(times)} that of" if times else "above that of"
+    factor = f"{units.format_ratio(times)} that of" if times else "above that of"
     return f"{said}: on {arch} the bound of {slow} is {factor} {fast}"
 
 
-def _rows(snippet: str, group: Sequence[Kept]) -> list[str]:
-    where = places(totals(kept.view for kept in group))
+def _view_rows(snippet: str, group: Sequence[StoredView]) -> list[str]:
+    where = rank_variants(variant_totals(kept.view for kept in group))
     order = {name: at for at, name in enumerate(where)}
     rows = []
     for kept in sorted(group, key=lambda one: (order[one.view["variant"]], one.name)):
         view = kept.view
-        cells = _cells(view, _place(*where[view["variant"]], len(where)))
-        head = f"{escape(view['variant'])} <small>{escape(view['kernel'])}</small>"
+        cells = _view_cells(view, _format_place(*where[view["variant"]], len(where)))
+        head = (
+            f"{escape_markdown(view['variant'])} <small>{escape_markdown(view['kernel'])}</small>"
+        )
         rest = "".join(
-            f" <td>{escape(text)}" + (f" <small>{escape(note)}</small></td>" if note else "</td>")
+            f" <td>{escape_markdown(text)}"
+            + (f" <small>{escape_markdown(note)}</small></td>" if note else "</td>")
             for text, note in cells
         )
         # A script puts a button beside the name; the name of a file needs no entities.
@@ -112,51 +118,59 @@ def _rows(snippet: str, group: Sequence[Kept]) -> list[str]:
     return rows
 
 
-def _place(first: int, last: int, of: int) -> str:
+def _format_place(first: int, last: int, of: int) -> str:
     """`1 to 2 of 4`, as far as bounds can tell."""
     return "alone" if of == 1 else f"{first if first == last else f'{first} to {last}'} of {of}"
 
 
-def _cells(view: View, place: str) -> list[tuple[str, str]]:
+def _view_cells(view: View, place: str) -> list[tuple[str, str]]:
     """The cells of a row, each with what stands below it in small print."""
     total, resident = view["total"], view["occupancy"]
     executed = sum(total["classes"].values())
-    lanes = units.divided(total.get("lanes", 0), executed)
+    lanes = units.safe_divide(total.get("lanes", 0), executed)
     live = max(view["sass"]["live"], default=0)
-    spilled = f", {units.size(view['spilled_bytes'])} spilled" if view["spilled_bytes"] else ""
+    spilled = (
+        f", {units.format_bytes(view['spilled_bytes'])} spilled" if view["spilled_bytes"] else ""
+    )
     limiters = " and ".join(resident["limiters"])
     return [
-        (_cycles(view["bound"]["cycles"]), view["bound"]["limiter"]),
+        (_format_cycles(view["bound"]["cycles"]), view["bound"]["limiter"]),
         (place, ""),
-        (units.integer(executed), ""),
-        (str(LANES) if lanes == LANES else units.significant(lanes), ""),
-        _against(total, "sectors"),
-        _against(total, "wavefronts"),
+        (units.format_integer(executed), ""),
+        (str(LANES) if lanes == LANES else units.format_significant(lanes), ""),
+        _against_ideal(total, "sectors"),
+        _against_ideal(total, "wavefronts"),
         (str(view["registers"]), f"{live} live{spilled}"),
         (f"{resident['warps']} of {resident['most']}", f"by {limiters}" if limiters else ""),
     ]
 
 
-def _cycles(number: float) -> str:
-    return units.integer(round(number)) if number >= 100 else units.significant(number)
+def _format_cycles(number: float) -> str:
+    return (
+        units.format_integer(round(number)) if number >= 100 else units.format_significant(number)
+    )
 
 
-def _against(total: dict[str, Any], name: str) -> tuple[str, str]:
+def _against_ideal(total: dict[str, Any], name: str) -> tuple[str, str]:
     """A count beside its ideal."""
     count, ideal = total.get(name, 0), total.get(f"ideal_{name}", 0)
     if not count:
         return "none", ""
-    worse = f"{units.ratio(units.divided(count, ideal))} ideal" if count != ideal else "ideal"
-    return units.integer(count), worse
+    worse = (
+        f"{units.format_ratio(units.safe_divide(count, ideal))} ideal"
+        if count != ideal
+        else "ideal"
+    )
+    return units.format_integer(count), worse
 
 
-def _floor(exhibit: Exhibit, case: dict[str, Any]) -> list[str]:
+def _roofline_floor(exhibit: SnippetPage, case: dict[str, Any]) -> list[str]:
     """What the case needs whoever computes it, as its record says: the roofline's floor."""
-    for state in exhibit.shown("measured", "verified", "compiled"):
+    for state in exhibit.select_states("measured", "verified", "compiled"):
         for row in (state.record or {}).get("cases", ()):
             if row["case"] == case and "bytes" in row:
-                text = f"{units.size(row['bytes'])} to and from memory"
+                text = f"{units.format_bytes(row['bytes'])} to and from memory"
                 if row.get("flops"):
-                    text += f", {units.number(row['flops'])} operations of {row['unit']}"
-                return [tables.wide("at least", text, len(HEAD) - 1, "whatever the kernel")]
+                    text += f", {units.format_number(row['flops'])} operations of {row['unit']}"
+                return [tables.spanning_row("at least", text, len(HEAD) - 1, "whatever the kernel")]
     return []

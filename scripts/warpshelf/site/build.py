@@ -22,8 +22,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from warpshelf.core.findings import Finding, ShelfError
-from warpshelf.core.markup import unmarked
-from warpshelf.core.places import address
+from warpshelf.core.markup import remove_marks
+from warpshelf.core.places import page_address
 from warpshelf.core.project import Project
 from warpshelf.live import runtime
 from warpshelf.site import freshness
@@ -39,33 +39,33 @@ cli(prog_name="mkdocs")
 
 
 @dataclass(frozen=True)
-class Rendered:
+class RenderResult:
     """What a rendering found wrong, and how many files it changed."""
 
     findings: list[Finding]
     changed: int
 
 
-def render(project: Project) -> Rendered:
+def update_fragments(project: Project) -> RenderResult:
     """Bring every fragment up to date; nothing is read twice that has not changed since.
 
     Raises:
         OSError: a file that must be there cannot be read.
     """
-    if missing := runtime.prepare(project):
+    if missing := runtime.prepare_runtime(project):
         sys.stderr.write(f"calculators are not live in this build: {missing}\n")
-    inputs = freshness.sources(project)
-    known = freshness.recall(project, inputs)
+    inputs = freshness.source_digest(project)
+    known = freshness.recall_findings(project, inputs)
     if known is not None:
-        return Rendered(known, 0)
+        return RenderResult(known, 0)
     from warpshelf.site import rendering  # brings in the schema of readings and all that draws
 
-    findings, changed = rendering.render(project)
-    freshness.remember(project, inputs, findings)
-    return Rendered(findings, changed)
+    findings, changed = rendering.render_project(project)
+    freshness.remember_findings(project, inputs, findings)
+    return RenderResult(findings, changed)
 
 
-def build(project: Project, site_dir: Path | None = None, builder: str = "mkdocs") -> int:
+def build_site(project: Project, site_dir: Path | None = None, builder: str = "mkdocs") -> int:
     """Render and build, strictly; 0 where nothing at all was wrong.
 
     A snippet or reading with a fault loses its place on the page, and the rest is built as usual.
@@ -76,30 +76,30 @@ def build(project: Project, site_dir: Path | None = None, builder: str = "mkdocs
     if builder not in BUILDERS:
         what, mend = f"is {builder!r}", f"write one of {', '.join(BUILDERS)}"
         raise ShelfError(Finding("--builder", None, what, mend))
-    (_mkdocs_needed if builder == "mkdocs" else _zensical_needed)()
-    rendered = render(project)
+    (_require_mkdocs if builder == "mkdocs" else _require_zensical)()
+    rendered = update_fragments(project)
     for finding in rendered.findings:
         sys.stderr.write(f"{finding}\n")
     target = (site_dir or project.root / "site").resolve()
-    inputs = freshness.read_by(builder, project)
+    inputs = freshness.builder_digest(builder, project)
     if freshness.is_built(project, target, inputs):
         print(f"{target.name}/ is as it was built: nothing that it shows has changed")
         return 1 if rendered.findings else 0
-    made = _mkdocs if builder == "mkdocs" else _zensical
+    made = _run_mkdocs if builder == "mkdocs" else _run_zensical
     if made(project, target):
         return 1
     freshness.remember_built(project, target, inputs)
     return 1 if rendered.findings else 0
 
 
-def _mkdocs_needed() -> None:
+def _require_mkdocs() -> None:
     """Raises ShelfError where MkDocs is not installed."""
     if find_spec("mkdocs") is None:
         what = "is not installed in this environment"
         raise ShelfError(Finding("mkdocs", None, what, "run `make pages`, which installs it"))
 
 
-def _mkdocs(project: Project, target: Path) -> int:
+def _run_mkdocs(project: Project, target: Path) -> int:
     """Build the rendered project into `target`, strictly; the status that MkDocs ends with.
 
     Of the theme, what no page in English asks for is left out: maps to its own sources, and how
@@ -108,7 +108,7 @@ def _mkdocs(project: Project, target: Path) -> int:
     words = [sys.executable, "-c", MKDOCS, "build", "--strict", "--site-dir", str(target)]
     # What reads the reference asks Git three times a module where its source may lie on the web;
     # no page shows that, and where it finds no repository it asks once.
-    around = {**environment(), "GIT_DIR": os.devnull}
+    around = {**child_environment(), "GIT_DIR": os.devnull}
     status = subprocess.run(words, cwd=project.root, env=around, check=False).returncode
     if status == 0:
         shutil.rmtree(target / "assets" / "javascripts" / "lunr", ignore_errors=True)
@@ -117,7 +117,7 @@ def _mkdocs(project: Project, target: Path) -> int:
     return status
 
 
-def environment() -> dict[str, str]:
+def child_environment() -> dict[str, str]:
     """This process's environment, in which a child finds the tooling as well."""
     ours = str(Path(__file__).resolve().parents[2])
     paths = os.pathsep.join(filter(None, (ours, os.environ.get("PYTHONPATH"))))
@@ -132,14 +132,14 @@ IN_HTML = re.compile(r'(?P<name>\s(?:href|src)=")(?P<link>[^"]+)"', re.IGNORECAS
 STANDS = re.compile(r"[a-z][a-z0-9+.-]*:|[/#?]", re.IGNORECASE)  # an address that is not relative
 
 
-def _zensical_needed() -> None:
+def _require_zensical() -> None:
     """Raises ShelfError where Zensical is not installed."""
     if find_spec("zensical") is None:
         what = "is not installed in this environment"
         raise ShelfError(Finding("zensical", None, what, "run `make test`, which installs it"))
 
 
-def _zensical(project: Project, target: Path) -> int:
+def _run_zensical(project: Project, target: Path) -> int:
     """Build the rendered project into `target`, strictly; the status that Zensical ends with.
 
     It writes below the folder of its settings alone, so the pages are copied from there.
@@ -149,14 +149,14 @@ def _zensical(project: Project, target: Path) -> int:
     """
     for source in (project.docs, project.snippets):
         if source.is_relative_to(target) or target.is_relative_to(source):
-            what = f"holds sources of the project, or lies in {project.relative(source)}/"
+            what = f"holds sources of the project, or lies in {project.relative_path(source)}/"
             raise ShelfError(Finding(str(target), None, what, "name another folder"))
     words = [sys.executable, "-m", "zensical", "build", "--strict", "--config-file", "mkdocs.yml"]
     (project.root / "build").mkdir(exist_ok=True)
     # A folder of its own, since two may build at once.
     with TemporaryDirectory(prefix="zensical-", dir=project.root / "build") as folder:
         copy = Path(folder)
-        prepare(project, copy)
+        copy_project(project, copy)
         # A reference page is read below the working directory, so that is the copy.
         status = subprocess.run(words, cwd=copy, env=dict(os.environ), check=False).returncode
         if status == 0:
@@ -167,7 +167,7 @@ def _zensical(project: Project, target: Path) -> int:
     return status
 
 
-def prepare(project: Project, copy: Path) -> None:
+def copy_project(project: Project, copy: Path) -> None:
     """Write the project as Zensical reads it into `copy`, which holds nothing yet."""
     for name in COPIED:
         if (project.root / name).is_dir():
@@ -177,43 +177,43 @@ def prepare(project: Project, copy: Path) -> None:
     for path in (copy / "docs").rglob("*.md"):
         page = path.relative_to(copy / "docs").as_posix()
         text = path.read_text(encoding="utf-8")
-        path.write_text(ported(text, page, project.fragments), encoding="utf-8", newline="\n")
+        path.write_text(port_page(text, page, project.fragments), encoding="utf-8", newline="\n")
 
 
-def ported(text: str, page: str, fragments: Path) -> str:
+def port_page(text: str, page: str, fragments: Path) -> str:
     """The text of `page`, such as `kernels/softmax.md`, with its Markdown includes and links."""
     lines, fence = [], ""
-    for line in _expanded(text, fragments):
+    for line in _expand_includes(text, fragments):
         mark = FENCE.match(line)
         if mark and (not fence or mark["mark"] == fence):
             fence = "" if fence else mark["mark"]
-        lines.append(line if fence else relinked(line, page))
+        lines.append(line if fence else relink_line(line, page))
     return "".join(f"{line}\n" for line in lines)
 
 
-def _expanded(text: str, fragments: Path) -> list[str]:
+def _expand_includes(text: str, fragments: Path) -> list[str]:
     """The lines with each rendered piece in the place of its include; it includes none itself."""
     lines = []
     for line in text.split("\n"):
         found = INCLUDE.fullmatch(line)
         path = fragments / found["name"] if found else None
         if found and path and path.is_file():
-            inner = unmarked(path.read_text(encoding="utf-8")).rstrip("\n").split("\n")
+            inner = remove_marks(path.read_text(encoding="utf-8")).rstrip("\n").split("\n")
             lines += [found["indent"] + row if row else row for row in inner]
         else:
             lines.append(line)
     return lines[:-1] if lines[-1:] == [""] else lines
 
 
-def relinked(line: str, page: str) -> str:
+def relink_line(line: str, page: str) -> str:
     """The line with links that lead from the source of `page` to where they led before."""
     folder = f"/{posixpath.dirname(page)}"
-    here = f"/{address(page)}"
+    here = f"/{page_address(page)}"
 
-    def from_root(link: re.Match[str]) -> str:
+    def relative_link(link: re.Match[str]) -> str:
         return posixpath.relpath(f"/{link['path']}", folder)
 
-    def in_html(found: re.Match[str]) -> str:
+    def relink_html(found: re.Match[str]) -> str:
         link = html.unescape(found["link"])
         if STANDS.match(link):
             return found[0]
@@ -222,4 +222,4 @@ def relinked(line: str, page: str) -> str:
         closed = "/" if posixpath.basename(path) in ("", ".", "..") else ""
         return f'{found["name"]}{html.escape(way + closed + link[len(path) :])}"'
 
-    return IN_HTML.sub(in_html, FROM_ROOT.sub(from_root, line))
+    return IN_HTML.sub(relink_html, FROM_ROOT.sub(relative_link, line))

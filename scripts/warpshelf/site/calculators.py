@@ -17,9 +17,9 @@ from warpshelf.core.findings import Finding
 from warpshelf.core.pages import Page
 from warpshelf.core.project import Project
 from warpshelf.live import form, runtime
-from warpshelf.live.runtime import Described
+from warpshelf.live.runtime import CalculatorSpec
 from warpshelf.readings.model import Shelf
-from warpshelf.render.exhibit import Exhibit
+from warpshelf.render.snippet_page import SnippetPage
 
 INCLUDE = re.compile(r'^\s*-{1,}8<-{1,}\s+"calculators/(?P<id>[a-z][a-z0-9_]*)\.md"', re.M)
 WITHHELD = (
@@ -29,7 +29,7 @@ WITHHELD = (
 
 
 @dataclass(frozen=True)
-class Calculators:
+class RenderedCalculators:
     """The fragments by name, the files for the browser by name, and what was found wrong."""
 
     fragments: dict[str, str] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Calculators:
     findings: list[Finding] = field(default_factory=list)
 
 
-def embedded(written: Mapping[str, Page]) -> dict[str, str]:
+def calculator_pages(written: Mapping[str, Page]) -> dict[str, str]:
     """The page, such as `calculators/memory.md`, that shows each calculator."""
     return {
         match["id"]: f"{page.where}.md"
@@ -46,16 +46,16 @@ def embedded(written: Mapping[str, Page]) -> dict[str, str]:
     }
 
 
-def render(
-    project: Project, written: Mapping[str, Page], shelf: Shelf, shown: Sequence[Exhibit],
+def render_calculators(
+    project: Project, written: Mapping[str, Page], shelf: Shelf, shown: Sequence[SnippetPage],
     snippet_pages: Mapping[str, str],
-) -> Calculators:  # fmt: skip
+) -> RenderedCalculators:  # fmt: skip
     """Every calculator that a page shows, with the results of its defaults."""
-    where = embedded(written)
-    there = [name for name in runtime.calculators(project) if name in where]
-    made = Calculators()
+    where = calculator_pages(written)
+    there = [name for name in runtime.list_calculators(project) if name in where]
+    made = RenderedCalculators()
     contexts: dict[str, dict[str, Any]] = {}
-    described = runtime.ask(project, there)
+    described = runtime.describe_calculators(project, there)
     exhibits = {one.id: one for one in shown}
     for name, one in described.items():
         path = f"snippets/{name}/{runtime.CALCULATOR}"
@@ -63,58 +63,66 @@ def render(
         made.fragments[f"calculators/{name}.md"] = WITHHELD
         if one.faults or name not in exhibits:
             continue
-        contexts[name] = context(project, exhibits[name], shelf, snippet_pages.get(name))
-        made.findings.extend(_unheld(path, one, exhibits[name], contexts[name]))
+        contexts[name] = calculator_context(project, exhibits[name], shelf, snippet_pages.get(name))
+        made.findings.extend(_unknown_references(path, one, exhibits[name], contexts[name]))
     if not contexts:
         return made
     text = runtime.models_text(project, contexts)
     made.files[runtime.models_name(text)] = text
-    files = addresses(project, runtime.models_name(text))
-    packed = runtime.kept(project)
-    weight = runtime.weight(packed) if packed else 0
+    files = runtime_addresses(project, runtime.models_name(text))
+    packed = runtime.cached_runtime(project)
+    weight = runtime.transfer_bytes(packed) if packed else 0
     for name in contexts:
-        root = places.OnPage(where[name]).to("/index.md")
+        root = places.OnPage(where[name]).relative_link("/index.md")
         one = described[name]
-        made.fragments[f"calculators/{name}.md"] = form.page(
+        made.fragments[f"calculators/{name}.md"] = form.render_calculator(
             name, one.inputs, one.result, contexts[name], root, files, weight
         )
     return made
 
 
-def addresses(project: Project, models: str) -> dict[str, str]:
+def runtime_addresses(project: Project, models: str) -> dict[str, str]:
     """Where a browser finds what it runs, below the site's address; nothing without Pyodide."""
-    found = runtime.kept(project)
+    found = runtime.cached_runtime(project)
     return {"models": f"runtime/{models}", "python": f"runtime/{found.name}/"} if found else {}
 
 
-def context(project: Project, exhibit: Exhibit, shelf: Shelf, page: str | None) -> dict[str, Any]:
+def calculator_context(
+    project: Project, exhibit: SnippetPage, shelf: Shelf, page: str | None
+) -> dict[str, Any]:
     """What the answers of a calculator link to, and how far its predictions were off."""
-    files = runtime.models(project, exhibit.id).values()
+    files = runtime.model_files(project, exhibit.id).values()
     texts = [path.read_text(encoding="utf-8") for path in files]
     sources = {
-        name: [reading.title, _address(reading.target)]
+        name: [reading.title, _site_address(reading.target)]
         for name, reading in sorted(shelf.readings.items())
         if any(f'"{name}"' in text for text in texts)
     }
-    return {"sources": sources, "bands": bands(exhibit), "page": page and _address(page)}
+    return {"sources": sources, "bands": error_bands(exhibit), "page": page and _site_address(page)}
 
 
-def _address(target: str) -> str:
+def _site_address(target: str) -> str:
     """The address below the site's own of a docs-absolute link."""
     page, mark, anchor = target.lstrip("/").partition("#")
-    return f"{places.address(page)}{mark}{anchor}"
+    return f"{places.page_address(page)}{mark}{anchor}"
 
 
-def bands(exhibit: Exhibit) -> dict[str, dict[str, float]]:
+def error_bands(exhibit: SnippetPage) -> dict[str, dict[str, float]]:
     """The errors of a model's predictions by data set, of rows that no constant was fitted on."""
-    records = [state.record for state in exhibit.shown("measured", "verified") if state.record]
+    records = [
+        state.record for state in exhibit.select_states("measured", "verified") if state.record
+    ]
     rows: list[dict[str, Any]] = next(
         (record["predictions"] for record in records if "predictions" in record), []
     )
-    return {one.name: _band(sorted(one.errors)) for one in predictions.by_set(rows) if one.errors}
+    return {
+        one.name: _error_band(sorted(one.errors))
+        for one in predictions.errors_by_set(rows)
+        if one.errors
+    }
 
 
-def _band(errors: Sequence[float]) -> dict[str, float]:
+def _error_band(errors: Sequence[float]) -> dict[str, float]:
     """How many there are, and what half, nine in ten and all of them stay within."""
     half, most = (math.ceil(share * len(errors)) for share in (0.5, 0.9))
     return {
@@ -125,13 +133,13 @@ def _band(errors: Sequence[float]) -> dict[str, float]:
     }
 
 
-def _unheld(
-    path: str, one: Described, exhibit: Exhibit, around: Mapping[str, Any]
+def _unknown_references(
+    path: str, one: CalculatorSpec, exhibit: SnippetPage, around: Mapping[str, Any]
 ) -> Iterator[Finding]:
     """Lines of the defaults' result whose test or source is not there."""
     facts = {
         fact["name"]
-        for state in exhibit.shown("measured", "verified")
+        for state in exhibit.select_states("measured", "verified")
         for key in ("facts", "predictions", "goals")
         for fact in (state.record or {}).get(key, ())
     }
@@ -144,14 +152,14 @@ def _unheld(
             yield Finding(path, None, what, "name the id of a reading in docs/")
 
 
-def publish(project: Project, files: Mapping[str, str]) -> int:
+def publish_runtime(project: Project, files: Mapping[str, str]) -> int:
     """Lay the files for the browser where the site serves them; how many were changed."""
     target = project.published_runtime
     changed = sum(
         write_atomically(target / name, text, durable=False) for name, text in files.items()
     )
     due = {target / name for name in files}
-    found = runtime.kept(project) if files else None
+    found = runtime.cached_runtime(project) if files else None
     for path in sorted(found.iterdir()) if found else ():
         place = target / found.name / path.name if found else path
         due.add(place)
@@ -159,10 +167,10 @@ def publish(project: Project, files: Mapping[str, str]) -> int:
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, place)
             changed += 1
-    return changed + _swept(target, due)
+    return changed + _remove_stale(target, due)
 
 
-def _swept(folder: Path, due: set[Path]) -> int:
+def _remove_stale(folder: Path, due: set[Path]) -> int:
     """Remove what is no longer due."""
     removed = 0
     for path in sorted(folder.rglob("*"), reverse=True):

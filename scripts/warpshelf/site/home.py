@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from warpshelf.core import units
-from warpshelf.core.markup import escape, preformatted
+from warpshelf.core.markup import escape_markdown, preformatted_block
 from warpshelf.readings.model import Shelf
 from warpshelf.records.schema import Record
-from warpshelf.records.siblings import slug_of
+from warpshelf.records.siblings import key_slug
 from warpshelf.render import provenance, results
-from warpshelf.render.exhibit import Exhibit, MachineState
+from warpshelf.render.snippet_page import MachineState, SnippetPage
 
 
-def counts(shelf: Shelf, exhibits: Sequence[Exhibit]) -> str:
+def render_counts(shelf: Shelf, exhibits: Sequence[SnippetPage]) -> str:
     """How many readings, snippets and machines there are, as one line."""
     machines = {
-        slug_of(state.machine)
+        key_slug(state.machine)
         for exhibit in exhibits
         for state in exhibit.states
         if state.state in ("measured", "verified")
     }
-    cases = sum(_passed(state) for exhibit in exhibits for state in _current(exhibit))
+    cases = sum(_count_passed(state) for exhibit in exhibits for state in _current_states(exhibit))
     rows = (
         (len(shelf.readings), "reading", "readings"),
         (len(exhibits), "snippet", "snippets"),
@@ -35,17 +35,17 @@ def counts(shelf: Shelf, exhibits: Sequence[Exhibit]) -> str:
     return f'<ul class="ws-counts">{items}</ul>\n'
 
 
-def machines(exhibits: Sequence[Exhibit]) -> str:
+def render_machines(exhibits: Sequence[SnippetPage]) -> str:
     """On which machines the results were taken, in a sentence of a paragraph."""
-    found = results.tally(exhibits)
+    found = results.count_snippets(exhibits)
     if not found.gpus:
         return "So far each is of a CPU: no GPU has been measured yet.\n"
-    return f"{escape(found.sentence)}\n"
+    return f"{escape_markdown(found.gpu_sentence)}\n"
 
 
-def invitation(exhibits: Sequence[Exhibit]) -> str:
+def render_invitation(exhibits: Sequence[SnippetPage]) -> str:
     """What somebody with a GPU can add."""
-    if not results.tally(exhibits).gpus:
+    if not results.count_snippets(exhibits).gpus:
         first = (
             "No time is recorded here yet. Run the shelf on your machine, and hand in the first."
         )
@@ -53,11 +53,11 @@ def invitation(exhibits: Sequence[Exhibit]) -> str:
     return "Run the shelf on your machine, see it beside the others, and hand in its times.\n"
 
 
-def _current(exhibit: Exhibit) -> list[MachineState]:
-    return exhibit.shown("measured", "verified")
+def _current_states(exhibit: SnippetPage) -> list[MachineState]:
+    return exhibit.select_states("measured", "verified")
 
 
-def _passed(state: MachineState) -> int:
+def _count_passed(state: MachineState) -> int:
     record = state.record or {}
     results = [
         result
@@ -68,12 +68,12 @@ def _passed(state: MachineState) -> int:
     return len(results) + len(record.get("facts", ()))
 
 
-def result(exhibits: Sequence[Exhibit], pages: Mapping[str, str]) -> str:
+def render_result(exhibits: Sequence[SnippetPage], pages: Mapping[str, str]) -> str:
     """A card with one real result: of the snippet measured last, else checked in most cases."""
     shown = [
         (exhibit, state)
         for exhibit in exhibits
-        for state in _current(exhibit)
+        for state in _current_states(exhibit)
         if exhibit.kind == "kernel"
     ]
     if not shown:
@@ -83,25 +83,26 @@ def result(exhibits: Sequence[Exhibit], pages: Mapping[str, str]) -> str:
         key=lambda pair: (
             pair[1].state == "measured",
             pair[1].date[:10] if pair[1].state == "measured" else "",
-            _passed(pair[1]),
+            _count_passed(pair[1]),
         ),
     )
     record = state.record or {}
     verb = "Verified and timed" if state.state == "measured" else "Checked"
     rows = "\n".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
-        for name, value in _worst(record)
+        f"<div><dt>{escape_markdown(name)}</dt><dd>{escape_markdown(value)}</dd></div>"
+        for name, value in _result_rows(record)
     )
     link = pages.get(exhibit.id)
     more = f"\n\n[See the kernel and every case]({link}){{ .ws-result-more }}" if link else ""
     return (
-        f'<figure class="ws-result">\n<figcaption>{escape(exhibit.title)}</figcaption>\n'
-        f"{preformatted(record['demo'])}\n<dl>\n{rows}\n</dl>\n"
-        f'<p class="ws-origin">{verb} on {escape(provenance.line(record))}</p>\n</figure>{more}\n'
+        f'<figure class="ws-result">\n<figcaption>{escape_markdown(exhibit.title)}</figcaption>\n'
+        f"{preformatted_block(record['demo'])}\n<dl>\n{rows}\n</dl>\n"
+        f'<p class="ws-origin">{verb} on {escape_markdown(provenance.origin_line(record))}</p>\n'
+        f"</figure>{more}\n"
     )
 
 
-def _worst(record: Record) -> list[tuple[str, str]]:
+def _result_rows(record: Record) -> list[tuple[str, str]]:
     """The worst error of our variants by dtype, against what is allowed, and the best rate."""
     worst: dict[str, tuple[float, float, int]] = {}
     for case in record.get("cases", ()):
@@ -114,17 +115,21 @@ def _worst(record: Record) -> list[tuple[str, str]]:
     rows = [
         (
             f"worst error, {dtype}",
-            f"{units.error(error)} of {units.error(allowed)} allowed, {count} checks",
+            f"{units.format_error(error)} of {units.format_error(allowed)} allowed, {count} checks",
         )
         for dtype, (error, allowed, count) in sorted(worst.items())
     ]
-    return [*_fastest(record), *rows]
+    return [*_fastest_row(record), *rows]
 
 
-def _fastest(record: Record) -> list[tuple[str, str]]:
+def _fastest_row(record: Record) -> list[tuple[str, str]]:
     """The best rate of ours over the timed cases which memory bounds."""
     rates = [
-        (case["bytes"] / result["time"]["median"], result["name"], units.labels([case["case"]])[0])
+        (
+            case["bytes"] / result["time"]["median"],
+            result["name"],
+            units.case_labels([case["case"]])[0],
+        )
         for case in record.get("cases", ())
         for result in case["results"]
         if result["role"] == "variant" and "time" in result
@@ -132,4 +137,4 @@ def _fastest(record: Record) -> list[tuple[str, str]]:
     if not rates:
         return []
     rate, name, label = max(rates)
-    return [(f"fastest, {label}", f"{units.rate(rate, 'B/s')} by {name}")]
+    return [(f"fastest, {label}", f"{units.format_rate(rate, 'B/s')} by {name}")]

@@ -6,23 +6,31 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from warpshelf.catalogue import glossary, lists, paths
+from warpshelf.catalogue import glossary, learning_paths, reading_lists
 from warpshelf.contract import architectures, mutants
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.pages import Page
 from warpshelf.core.project import Project
 from warpshelf.live import runtime
-from warpshelf.look import kept
-from warpshelf.readings import crosscheck, editors, model
-from warpshelf.readings.entries import nearest
-from warpshelf.records import agreement, attestation, conditions, history, intake, pairing, store
+from warpshelf.look import view_store
+from warpshelf.readings import crosscheck, editor_schema, model
+from warpshelf.readings.entries import closest_match
+from warpshelf.records import (
+    attestation,
+    claim_check,
+    conditions,
+    history,
+    record_comparison,
+    store,
+    validate_import,
+)
 from warpshelf.records.history import History
 from warpshelf.records.machine import CPU
 from warpshelf.records.schema import Record
-from warpshelf.records.siblings import Difference, slug_of
+from warpshelf.records.siblings import TimeDifference, key_slug
 from warpshelf.render.fragments import KEYS
-from warpshelf.site import exhibits, holdings
+from warpshelf.site import build_snippet_pages, project_content
 
 LINK = re.compile(r"\]\((?P<target>[^)\s#:]+\.md)(?:#[^)\s]*)?\)")
 FENCE = re.compile(r"^(?P<fence>`{3,}|~{3,}).*?^(?P=fence)`*~*\s*$", re.M | re.S)
@@ -31,89 +39,94 @@ PICTURE = re.compile(r"(?P<id>[^/]+)/(?P<name>(?P<kind>timelines|grids)/[^/]+)\.
 SECTION = re.compile(r'^[ \t]*-{1,}8<-{1,}[ \t]+"(?P<target>[^"\n]+)"', re.M)
 
 
-def check(project: Project) -> list[Finding]:
+def check_project(project: Project) -> list[Finding]:
     """Every finding on snippets, records, readings, pages and settings, sorted."""
-    return report(project)[0]
+    return inspect_project(project)[0]
 
 
-def report(project: Project) -> tuple[list[Finding], list[str]]:
+def inspect_project(project: Project) -> tuple[list[Finding], list[str]]:
     """Every finding, and what is no fault but good to know: records beside others, and why."""
-    held = holdings.gather(project)
+    held = project_content.load_project(project)
     ids = {one.id for one in held.snippets}
-    findings = [*held.findings, *crosscheck.check(held.shelf, ids)]
-    shown = exhibits.pages(held.pages, ids)
-    past = history.read(project, newest=history.NEWEST)
+    findings = [*held.findings, *crosscheck.check_shelf(held.shelf, ids)]
+    shown = build_snippet_pages.snippet_links(held.pages, ids)
+    past = history.read_history(project, newest=history.NEWEST)
     for one in held.snippets:
-        findings.extend(_snippet(one, held.shelf, shown))
+        findings.extend(_check_snippet(one, held.shelf, shown))
         if not one.findings:
-            findings.extend(_slower(one, past))
-    findings.extend(paths.paths(held.pages, held.shelf)[1])
-    findings.extend(glossary.check(held.glossary, held.pages, held.shelf, _included(shown)))
+            findings.extend(_check_slowdowns(one, past))
+    findings.extend(learning_paths.build_paths(held.pages, held.shelf)[1])
+    findings.extend(
+        glossary.check_glossary(held.glossary, held.pages, held.shelf, _snippet_anchors(shown))
+    )
     pictured = embedded_pictures(held.pages)
-    drawn = {one.id: _drawn(one) for one in held.snippets if one.id in pictured}
-    findings.extend(_pages(project, ids, held.shelf, held.pages, drawn))
-    findings.extend(editors.check(project))
-    return sorted(set(findings)), pairing.of_all(held.snippets)
+    drawn = {one.id: _recorded_pictures(one) for one in held.snippets if one.id in pictured}
+    findings.extend(_check_pages(project, ids, held.shelf, held.pages, drawn))
+    findings.extend(editor_schema.check_schema(project))
+    return sorted(set(findings)), record_comparison.all_disagreements(held.snippets)
 
 
-def _snippet(one: Snippet, shelf: model.Shelf, shown: dict[str, str]) -> Iterator[Finding]:
-    path = one.project.relative(one.path)
+def _check_snippet(one: Snippet, shelf: model.Shelf, shown: dict[str, str]) -> Iterator[Finding]:
+    path = one.project.relative_path(one.path)
     yield from one.findings
     if one.findings:
         return
-    yield from mutants.check(one)
-    yield from exhibits.check_claims(one, shelf)
-    records, wrong = store.load_all(one)
+    yield from mutants.check_mutants(one)
+    yield from build_snippet_pages.check_claims(one, shelf)
+    records, wrong = store.load_records(one)
     yield from wrong
     committed = records.get(CPU)
-    again = f"run `shelf run {one.id}` and commit {one.project.relative(one.results)}/cpu.json"
+    again = f"run `shelf run {one.id}` and commit {one.project.relative_path(one.results)}/cpu.json"
     if committed is None and not one.cannot_run(None, 0):
         yield Finding(path, None, "has no record of a check on a CPU", again)
     elif committed is not None and committed["digest"] != one.digest:
-        where = one.project.relative(store.path_of(one, CPU))
+        where = one.project.relative_path(store.record_path(one, CPU))
         yield Finding(where, None, "is stale: the source has changed since", again)
     elif committed is not None:
         for slug, record in records.items():
             if record["digest"] == one.digest:
-                where = one.project.relative(store.path_of(one, slug))
+                where = one.project.relative_path(store.record_path(one, slug))
                 mend = f"make it again with `shelf run {one.id}`"
-                told = [*intake.faults(record, one), *agreement.faults(record, committed, one)]
+                told = [
+                    *validate_import.record_errors(record, one),
+                    *claim_check.claim_errors(record, committed, one),
+                ]
                 for fault in told:
                     yield Finding(where, None, fault, mend)
-                if slug_of(slug) != CPU and "origin" not in record:
+                if key_slug(slug) != CPU and "origin" not in record:
                     named = "hand it in again by `shelf import --by NAME`"
                     yield Finding(where, None, "does not say who made it", named)
-    yield from attestation.check(one, records)
+    yield from attestation.check_attestations(one, records)
     if one.id not in shown:
         mend = f'embed it by `--8<-- "{one.id}/whole.md"` on a page'
         yield Finding(path, None, "is on no page", mend)
     for name in one.readings:
         if name not in shelf.readings and name not in shelf.refused:
-            near = nearest(name, shelf.readings, alike=70)
+            near = closest_match(name, shelf.readings, alike=70)
             meant = f"write {near}" if near else "name the id of a reading in docs/"
             mend = f"{meant}, or add the reading"
             yield Finding(path, 1, f"its Source {name!r} is no reading", mend)
     for stray in sorted(one.results.glob("*")):
         if stray.suffix != ".json" and stray.name not in (store.PACK, store.ATTESTATIONS):
-            where = one.project.relative(stray)
+            where = one.project.relative_path(stray)
             yield Finding(where, None, "is no record", "remove it")
     current = committed if committed and committed["digest"] == one.digest else None
-    yield from _views(one, current)
-    yield from exhibits.check_rivals(one)
+    yield from _check_views(one, current)
+    yield from build_snippet_pages.check_rivals(one)
 
 
-def _views(one: Snippet, record: Record | None) -> Iterator[Finding]:
+def _check_views(one: Snippet, record: Record | None) -> Iterator[Finding]:
     """What is wrong with the views of a snippet; `record` is that of the present code on a CPU.
 
     Whatever passed there on a case that is counted has views on each architecture that was
     executed. What they hold is counted once, in the run that makes both, so there is nothing to
     hold it against; that a view agrees with itself is seen when it is read.
     """
-    yield from kept.views_of(one)[1]
-    found, wrong = kept.summaries_of(one)
+    yield from view_store.load_views(one)[1]
+    found, wrong = view_store.load_summaries(one)
     if record is None or wrong:
         return
-    where = one.project.relative(one.results / store.PACK)
+    where = one.project.relative_path(one.results / store.PACK)
     again = f"run `shelf run --force {one.id}` and commit {where}"
     targets = record.get("targets", ())
     passed = {
@@ -126,7 +139,8 @@ def _views(one: Snippet, record: Record | None) -> Iterator[Finding]:
         (name, target)
         for name in passed
         for target in targets
-        if agreement.excuse(one.needs, name, architectures.number(target), on_cpu=True) is None
+        if claim_check.skip_reason(one.needs, name, architectures.sm_version(target), on_cpu=True)
+        is None
     }
     views = {(kept.view["variant"], kept.view["arch"]): kept.view for kept in found}
     if missing := sorted(due - views.keys()):
@@ -140,10 +154,10 @@ def _views(one: Snippet, record: Record | None) -> Iterator[Finding]:
             yield Finding(where, None, what, again)
 
 
-def _slower(one: Snippet, past: History) -> Iterator[Finding]:
+def _check_slowdowns(one: Snippet, past: History) -> Iterator[Finding]:
     """A finding for each variant of a present record that takes longer than in the one before."""
     try:
-        history.load(one.project, one.id)
+        history.load_reasons(one.project, one.id)
     except ShelfError as error:
         yield from error.findings
     for (name, key), versions in past.of.items():
@@ -152,21 +166,21 @@ def _slower(one: Snippet, past: History) -> Iterator[Finding]:
         before, after = (version.record for version in versions[-2:])
         if after["digest"] != one.digest or versions[-1].slower:
             continue
-        found: dict[str, list[Difference]] = {}
-        for difference in history.slower(before, after):
+        found: dict[str, list[TimeDifference]] = {}
+        for difference in history.slower_results(before, after):
             found.setdefault(difference.name, []).append(difference)
-        where = one.project.relative(store.path_of(one, key))
+        where = one.project.relative_path(store.record_path(one, key))
         other = conditions.side_by_side(before, after)
         say = f'`shelf history {one.id} --machine {key} --because "WHY"`'
         mend = f"make it fast again, measure again when the GPU is alone, or say why by {say}"
         for rows in found.values():
             worst = max(rows, key=lambda row: row.factor)
             more = f" (and in {len(rows) - 1} more)" if len(rows) > 1 else ""
-            what = f"is slower than before: {conditions.difference_line(worst)}{more}; {other}"
+            what = f"is slower than before: {conditions.format_difference(worst)}{more}; {other}"
             yield Finding(where, None, what, mend)
 
 
-def _included(shown: Mapping[str, str]) -> dict[str, set[str]]:
+def _snippet_anchors(shown: Mapping[str, str]) -> dict[str, set[str]]:
     """The anchors of snippets, by the page that shows them."""
     found: dict[str, set[str]] = {}
     for link in shown.values():
@@ -175,16 +189,16 @@ def _included(shown: Mapping[str, str]) -> dict[str, set[str]]:
     return found
 
 
-def _drawn(one: Snippet) -> set[str] | None:
+def _recorded_pictures(one: Snippet) -> set[str] | None:
     """The pictures of its present code; None where no record tells them."""
-    committed = store.load_all(one)[0].get(CPU)
+    committed = store.load_records(one)[0].get(CPU)
     if committed is None or committed["digest"] != one.digest:
         return None
     kinds = ("timelines", "grids")
     return {f"{kind}/{row['name']}" for kind in kinds for row in committed.get(kind, ())}
 
 
-def _pages(
+def _check_pages(
     project: Project,
     ids: set[str],
     shelf: model.Shelf,
@@ -204,8 +218,10 @@ def _pages(
         listings = [match.span() for match in LISTING.finditer(text)]
         for match in SECTION.finditer(text):  # what stands in a fence is embedded as well
             line = text.count("\n", 0, match.start()) + 1
-            if what := _embedded(project, match["target"], ids, shelf, written, drawn):
-                yield Finding(where, line, what, _instead(match["target"], ids, shelf, drawn))
+            if what := _embed_problem(project, match["target"], ids, shelf, written, drawn):
+                yield Finding(
+                    where, line, what, _suggest_target(match["target"], ids, shelf, drawn)
+                )
             elif (own := _own_page(match["target"])) and where != f"docs/{own}":
                 what = f"embeds a list whose links are those of docs/{own}"
                 yield Finding(where, line, what, 'show single ones, by --8<-- "reading/<id>.md"')
@@ -242,7 +258,7 @@ def embedded_pictures(written: Mapping[str, Page]) -> dict[str, list[str]]:
     return {one: sorted(names) for one, names in found.items()}
 
 
-def _instead(
+def _suggest_target(
     target: str, ids: set[str], shelf: model.Shelf, drawn: Mapping[str, set[str] | None]
 ) -> str:
     """What to embed in place of something that is not there."""
@@ -250,11 +266,11 @@ def _instead(
     name = rest.removesuffix(".md")
     if PICTURE.fullmatch(target) and (known := drawn.get(first)):
         return f"write one of {', '.join(sorted(known))}"
-    if first == "reading" and (near := nearest(name, shelf.readings, alike=70)):
+    if first == "reading" and (near := closest_match(name, shelf.readings, alike=70)):
         return f'write "reading/{near}.md"'
-    if first in ("readings", "start") and (near := nearest(name, shelf.topics, alike=70)):
+    if first in ("readings", "start") and (near := closest_match(name, shelf.topics, alike=70)):
         return f'write "{first}/{near}.md"'
-    if first not in ids and (near := nearest(first, ids, alike=70)):
+    if first not in ids and (near := closest_match(first, ids, alike=70)):
         return f'write "{near}/{rest}"'
     return "embed something that is there"
 
@@ -264,10 +280,10 @@ def _own_page(target: str) -> str | None:
     first, _, rest = target.partition("/")
     if first not in ("readings", "start") or target == "readings/all.md":
         return None
-    return lists.EVERY_PAGE if target == lists.EVERY_FRAGMENT else rest
+    return reading_lists.EVERY_PAGE if target == reading_lists.EVERY_FRAGMENT else rest
 
 
-def _embedded(
+def _embed_problem(
     project: Project,
     target: str,
     ids: set[str],

@@ -30,7 +30,7 @@ RENDERED = ("content", "toc", "_title_from_render", "present_anchor_ids")
 
 
 @dataclass
-class Kept:
+class CachedPage:
     """What became of a page: `inner` is the digest of its text, `outer` of it on the site."""
 
     inner: str = ""
@@ -40,46 +40,46 @@ class Kept:
     found: list[dict[str, Any]] = field(default_factory=list)  # its entries in the search index
 
 
-class Preview:
+class IncrementalPreview:
     """Takes the place of what MkDocs does to a page; everything else is MkDocs' own."""
 
     def __init__(self) -> None:
-        self.pages: dict[str, Kept] = {}
+        self.pages: dict[str, CachedPage] = {}
         self.made: set[str] = set()
         self.around: tuple[object, str] = (None, "")  # a build's navigation, and its digest
         self.render, self.build, self.copy = Page.render, build._build_page, Files.copy_static_files
 
-    def start(self) -> None:
+    def install_hooks(self) -> None:
         """Put it into place."""
         preview = self
 
-        def render(page: Page, config: MkDocsConfig, files: Files) -> None:
-            preview.rendered(page, config, files)
+        def render_cached(page: Page, config: MkDocsConfig, files: Files) -> None:
+            preview.render_page(page, config, files)
 
-        def copy(files: Files, dirty: bool = False, **more: Any) -> None:
+        def copy_changed(files: Files, dirty: bool = False, **more: Any) -> None:
             preview.copy(files, True, **more)
 
         places: tuple[tuple[Any, str, Any], ...] = (
-            (Page, "render", render),
-            (Files, "copy_static_files", copy),
-            (build, "_build_page", self.built),
+            (Page, "render", render_cached),
+            (Files, "copy_static_files", copy_changed),
+            (build, "_build_page", self.build_page),
             (utils, "clean_directory", lambda directory: None),  # it is new, and then ours
         )
         for owner, name, ours in places:
             setattr(owner, name, ours)
 
-    def rendered(self, page: Page, config: MkDocsConfig, files: Files) -> None:
+    def render_page(self, page: Page, config: MkDocsConfig, files: Files) -> None:
         """The Markdown of a page as HTML, unless it is as it was."""
         names = "\n".join(file.src_uri for file in files.documentation_pages())
-        parts = (names, page.markdown or "", *included(page.markdown or "", config))
-        inner = digest([*settings(config), *(part.encode() for part in parts)])
+        parts = (names, page.markdown or "", *included_texts(page.markdown or "", config))
+        inner = hash_parts([*settings_bytes(config), *(part.encode() for part in parts)])
         kept = self.pages.get(page.file.src_uri)
         if kept is None or kept.inner != inner:
             self.pages.pop(page.file.src_uri, None)
             self.render(page, config, files)
             links = {file.src_uri: to for file, to in (page.links_to_anchors or {}).items()}
             state = {name: getattr(page, name) for name in RENDERED}
-            self.pages[page.file.src_uri] = Kept(inner, "", state, links)
+            self.pages[page.file.src_uri] = CachedPage(inner, "", state, links)
             return
         vars(page).update(kept.state)
         here: dict[File, dict[str, str]] = {}
@@ -88,17 +88,17 @@ class Preview:
                 here[file] = to
         page.links_to_anchors = here
 
-    def built(
+    def build_page(
         self, page: Page, config: MkDocsConfig, doc_files: Sequence[File], nav: Navigation,
         *rest: Any, **more: Any,
     ) -> None:  # fmt: skip
         """The page as a file of the site, unless all that it shows is as it was."""
         if self.around[0] is not nav:
             titles = "\n".join(f"{one.title} {one.url}" for one in nav.pages)
-            self.around = (nav, digest([*settings(config), titles.encode()]))
-        kept = self.pages.setdefault(page.file.src_uri, Kept())
-        outer = digest([kept.inner.encode(), repr(page.meta).encode(), self.around[1].encode()])
-        indices = [one.search_index for one in config.plugins.values() if _searches(one)]
+            self.around = (nav, hash_parts([*settings_bytes(config), titles.encode()]))
+        kept = self.pages.setdefault(page.file.src_uri, CachedPage())
+        outer = hash_parts([kept.inner.encode(), repr(page.meta).encode(), self.around[1].encode()])
+        indices = [one.search_index for one in config.plugins.values() if _has_index(one)]
         if kept.outer == outer and Path(page.file.abs_dest_path).is_file():
             for index in indices:
                 index.entries += kept.found
@@ -116,11 +116,11 @@ class Preview:
         kept.outer = outer
 
 
-def _searches(plugin: Any) -> bool:
+def _has_index(plugin: Any) -> bool:
     return hasattr(getattr(plugin, "search_index", None), "entries")
 
 
-def included(text: str, config: MkDocsConfig) -> Iterator[str]:
+def included_texts(text: str, config: MkDocsConfig) -> Iterator[str]:
     """The texts that pymdownx.snippets puts into `text`, and those that these name."""
     given = config.mdx_configs.get("pymdownx.snippets", {})
     bases = [Path(base) for base in given.get("base_path", ())]
@@ -132,14 +132,14 @@ def included(text: str, config: MkDocsConfig) -> Iterator[str]:
         yield inner
 
 
-def settings(config: MkDocsConfig) -> list[bytes]:
+def settings_bytes(config: MkDocsConfig) -> list[bytes]:
     """What every page depends on: the settings, those inherited too, and our templates."""
     theme = Path(str(config.theme.custom_dir or "nowhere"))
     paths = [Path(config.config_file_path), *sorted(theme.rglob("*.html"))]
     return [repr(config.mdx_configs).encode(), *(path.read_bytes() for path in paths)]
 
 
-def digest(parts: list[bytes]) -> str:
+def hash_parts(parts: list[bytes]) -> str:
     """Of all parts in their order."""
     whole = sha256()
     for part in parts:
@@ -148,5 +148,5 @@ def digest(parts: list[bytes]) -> str:
 
 
 if __name__ == "__main__":
-    Preview().start()
+    IncrementalPreview().install_hooks()
     cli(["serve", "--dev-addr", sys.argv[1], "--watch", sys.argv[2]])

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from warpshelf.catalogue import exports, glossary, lists, paths
-from warpshelf.catalogue.lists import Surroundings
+from warpshelf.catalogue import exports, glossary, learning_paths, reading_lists
+from warpshelf.catalogue.reading_lists import ReadingContext
 from warpshelf.contract import snippet
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.files import write_atomically
 from warpshelf.core.findings import Finding
-from warpshelf.core.markup import passed_on
+from warpshelf.core.markup import mark_unread
 from warpshelf.core.project import Project
-from warpshelf.look import kept
+from warpshelf.look import view_store
 from warpshelf.records import attestation, history, ledger, schema
-from warpshelf.render import pairs, reference, results
-from warpshelf.render.exhibit import Exhibit
-from warpshelf.render.fragments import fragments, pictures
-from warpshelf.site import calculators, exhibits, holdings, home, inspection
-from warpshelf.site.holdings import Holdings
+from warpshelf.render import machine_comparison, reference, results
+from warpshelf.render.fragments import build_fragments, render_pictures
+from warpshelf.render.snippet_page import SnippetPage
+from warpshelf.site import build_snippet_pages, calculators, home, inspection, project_content
+from warpshelf.site.project_content import ProjectContent
 
 PUBLISHED = ("measured", "verified", "compiled")
 SORTS = ("triton", "cuda", "programs", "models")  # of snippets, each with a page of the reference
@@ -27,71 +27,75 @@ SORTS = ("triton", "cuda", "programs", "models")  # of snippets, each with a pag
 Texts = Mapping[str, str] | Mapping[str, bytes] | Mapping[str, str | bytes]  # by file
 
 
-def render(project: Project) -> tuple[list[Finding], int]:
+def render_project(project: Project) -> tuple[list[Finding], int]:
     """Write every fragment and every published record; what is no longer due is removed.
 
     Returns what was found wrong, and how many files changed.
     """
-    held = holdings.gather(project)
+    held = project_content.load_project(project)
     findings = list(held.findings)
-    pages = exhibits.pages(held.pages, (one.id for one in held.snippets))
-    texts = _lists(held, pages)
-    shown, wrong = _exhibits(held)
+    pages = build_snippet_pages.snippet_links(held.pages, (one.id for one in held.snippets))
+    texts = _render_lists(held, pages)
+    shown, wrong = _build_snippet_pages(held)
     findings += wrong
     published: dict[str, str] = {}
     drawn = inspection.embedded_pictures(held.pages)
     for one in shown:
-        for piece, text in fragments(one).items():
+        for piece, text in build_fragments(one).items():
             texts[f"{one.id}/{piece}.md"] = text + "\n"
-        for name, text in pictures(one, drawn.get(one.id, ())).items():
+        for name, text in render_pictures(one, drawn.get(one.id, ())).items():
             texts[f"{one.id}/{name}.md"] = text
         for state in one.states:
             if state.state in PUBLISHED and state.record is not None:
-                published[f"{one.id}/{state.machine}.json"] = schema.text(state.record)
+                published[f"{one.id}/{state.machine}.json"] = schema.record_text(state.record)
                 if state.attestation:
                     name = f"{one.id}/{state.machine}.{attestation.PUBLISHED}"
                     published[name] = state.attestation
-    built, wrong = paths.paths(held.pages, held.shelf)
+    built, wrong = learning_paths.build_paths(held.pages, held.shelf)
     findings += wrong
-    texts |= paths.fragments(built, pages, shown)
-    texts |= glossary.fragments(held.glossary, held.shelf, held.pages)
-    texts["home/shelf.md"] = home.counts(held.shelf, shown)
-    texts["home/result.md"] = home.result(shown, pages)
-    texts["home/machines.md"] = home.machines(shown)
-    texts["home/invitation.md"] = home.invitation(shown)
-    texts["results/summary.md"] = results.summary(shown)
-    texts["results/overview.md"] = results.overview(shown, pages)
-    texts["results/machines.md"] = pairs.side_by_side(shown)
-    texts["results/reach.md"] = results.table(shown, pages)
-    texts["results/note.md"] = results.note(shown)
-    live = calculators.render(project, held.pages, held.shelf, shown, pages)
+    texts |= learning_paths.render_paths(built, pages, shown)
+    texts |= glossary.render_glossary(held.glossary, held.shelf, held.pages)
+    texts["home/shelf.md"] = home.render_counts(held.shelf, shown)
+    texts["home/result.md"] = home.render_result(shown, pages)
+    texts["home/machines.md"] = home.render_machines(shown)
+    texts["home/invitation.md"] = home.render_invitation(shown)
+    texts["results/summary.md"] = results.render_counts(shown)
+    texts["results/overview.md"] = results.results_table(shown, pages)
+    texts["results/machines.md"] = machine_comparison.side_by_side(shown)
+    texts["results/reach.md"] = results.architecture_tables(shown, pages)
+    texts["results/note.md"] = results.gpu_note(shown)
+    live = calculators.render_calculators(project, held.pages, held.shelf, shown, pages)
     findings += live.findings
     texts |= live.fragments
-    texts |= _references(held.snippets)
-    changed = _mirror(project.fragments, {name: passed_on(text) for name, text in texts.items()})
-    changed += _mirror(project.published_records, published)
-    views, wrong = _views(held.snippets)
+    texts |= _render_references(held.snippets)
+    changed = _mirror_folder(
+        project.fragments, {name: mark_unread(text) for name, text in texts.items()}
+    )
+    changed += _mirror_folder(project.published_records, published)
+    views, wrong = _collect_views(held.snippets)
     findings += wrong
-    changed += _mirror(project.published_views, views)
-    changed += calculators.publish(project, live.files)
+    changed += _mirror_folder(project.published_views, views)
+    changed += calculators.publish_runtime(project, live.files)
     files = {f"{one.id}/{file.name}": file.text for one in shown for file in one.code}
-    changed += _mirror(project.published_sources, {**files, **_traces(held.snippets)})
-    changed += _export(held, shown)
+    changed += _mirror_folder(
+        project.published_sources, {**files, **_collect_traces(held.snippets)}
+    )
+    changed += _write_exports(held, shown)
     return sorted(set(findings)), changed
 
 
-def _views(snippets: Iterable[Snippet]) -> tuple[dict[str, bytes], list[Finding]]:
+def _collect_views(snippets: Iterable[Snippet]) -> tuple[dict[str, bytes], list[Finding]]:
     """The views that pages load, compressed one by one, and what is wrong with others."""
     views: dict[str, bytes] = {}
     findings: list[Finding] = []
     for one in snippets:
-        pages, wrong = kept.pages(one)
+        pages, wrong = view_store.page_files(one)
         views |= {f"{one.id}/{name}": data for name, data in pages.items()}
         findings += wrong
     return views, findings
 
 
-def _traces(snippets: Iterable[Snippet]) -> dict[str, bytes]:
+def _collect_traces(snippets: Iterable[Snippet]) -> dict[str, bytes]:
     """The recorded traces beside snippets, which a page hands to a viewer as they are."""
     return {
         f"{one.id}/{path.name}": path.read_bytes()
@@ -100,59 +104,65 @@ def _traces(snippets: Iterable[Snippet]) -> dict[str, bytes]:
     }
 
 
-def _lists(held: Holdings, pages: Mapping[str, str]) -> dict[str, str]:
+def _render_lists(held: ProjectContent, pages: Mapping[str, str]) -> dict[str, str]:
     """The reading lists, and single readings where pages show them."""
-    around = Surroundings(held.shelf, pages, held.health, lists.page(held.pages))
+    around = ReadingContext(
+        held.shelf, pages, held.health, reading_lists.all_readings_link(held.pages)
+    )
     exported = held.settings.address is not None
-    texts = lists.fragments(around, held.settings.repository, exports=exported)
-    texts |= lists.starts(around)
-    texts[lists.EVERY_FRAGMENT] = lists.every_row(around, exports=exported)
-    texts |= lists.singles(around, inspection.embedded_readings(held.pages))
-    texts["readings/all.md"] = lists.contents(held.shelf)
+    texts = reading_lists.render_lists(around, held.settings.repository, exports=exported)
+    texts |= reading_lists.start_blocks(around)
+    texts[reading_lists.EVERY_FRAGMENT] = reading_lists.all_readings_list(around, exports=exported)
+    texts |= reading_lists.single_entries(around, inspection.embedded_readings(held.pages))
+    texts["readings/all.md"] = reading_lists.render_contents(held.shelf)
     return texts
 
 
-def _exhibits(held: Holdings) -> tuple[list[Exhibit], list[Finding]]:
+def _build_snippet_pages(held: ProjectContent) -> tuple[list[SnippetPage], list[Finding]]:
     """What may be shown of each snippet."""
-    targets = lists.reading_targets(held.shelf)
-    book = ledger.load(held.project)
-    past = history.read(held.project)
+    targets = reading_lists.reading_targets(held.shelf)
+    book = ledger.load_ledger(held.project)
+    past = history.read_history(held.project)
     address = held.settings.repository
-    shown: list[Exhibit] = []
+    shown: list[SnippetPage] = []
     findings: list[Finding] = []
     for one in held.snippets:
         if not snippet.ID.fullmatch(one.id):  # it has no page, and no anchor, of its own
             findings += one.findings
             continue
-        exhibit, wrong = exhibits.exhibit(one, held.shelf, targets, book, address, past)
+        exhibit, wrong = build_snippet_pages.build_snippet_page(
+            one, held.shelf, targets, book, address, past
+        )
         findings += wrong
         shown.append(exhibit)
     return shown, findings
 
 
-def _export(held: Holdings, shown: list[Exhibit]) -> int:
+def _write_exports(held: ProjectContent, shown: list[SnippetPage]) -> int:
     """Write the lists for other programs, where the site's address is known."""
     project, address, name = held.project, held.settings.address, held.settings.name
     if address is None or name is None:
-        return _mirror(project.exports, {})
+        return _mirror_folder(project.exports, {})
     said = {where: page.description for where, page in held.pages.items()}
-    texts = exports.files(held.shelf, shown, address, name, said)
-    overview = exports.overview(held.shelf, address, name, said)
+    texts = exports.export_files(held.shelf, shown, address, name, said)
+    overview = exports.llms_overview(held.shelf, address, name, said)
     written = write_atomically(project.docs / "llms.txt", overview, durable=False)
-    return _mirror(project.exports, texts) + written
+    return _mirror_folder(project.exports, texts) + written
 
 
-def _references(snippets: Iterable[Snippet]) -> dict[str, str]:
+def _render_references(snippets: Iterable[Snippet]) -> dict[str, str]:
     """What the reference pages include: the contract of each snippet, the rooms of the tooling."""
     found: dict[str, list[str]] = {sort: [] for sort in SORTS}
     for one in snippets:
         if not one.findings:
-            found[_sort(one)].append(one.id)
-    texts = {f"reference/snippets/{sort}.md": _contracts(found[sort]) for sort in SORTS}
-    return texts | {"reference/tooling.md": reference.rooms(Path(__file__).parents[1]) + "\n"}
+            found[_reference_group(one)].append(one.id)
+    texts = {f"reference/snippets/{sort}.md": _contract_directives(found[sort]) for sort in SORTS}
+    return texts | {
+        "reference/tooling.md": reference.render_reference(Path(__file__).parents[1]) + "\n"
+    }
 
 
-def _contracts(names: list[str]) -> str:
+def _contract_directives(names: list[str]) -> str:
     """What mkdocstrings makes the contracts of.
 
     It looks through all folders for what it has not read yet, so the first one has it read all.
@@ -163,13 +173,13 @@ def _contracts(names: list[str]) -> str:
     return "\n".join(blocks) or "\n"
 
 
-def _sort(one: Snippet) -> str:
+def _reference_group(one: Snippet) -> str:
     if one.kind == "kernel":
         return "cuda" if one.cuda_path is not None and not one.uses_triton else "triton"
     return f"{one.kind}s"
 
 
-def _mirror(folder: Path, texts: Texts) -> int:
+def _mirror_folder(folder: Path, texts: Texts) -> int:
     """Make `folder` hold just these files; how many were written or removed."""
     changed = sum(
         write_atomically(folder / name, text, durable=False) for name, text in texts.items()

@@ -24,31 +24,31 @@ TOLD = re.compile(r"(?s:\A---.*?^---$)|^.*8<.*$|^ *#.*$", re.MULTILINE)
 KINDS = (".yml", ".py", ".cu", ".cuh", ".hpp", ".h", ".json", ".md")
 
 
-def serve(project: Project, address: str) -> int:
+def serve_site(project: Project, address: str) -> int:
     """Serve with live reload: pages by MkDocs, readings and snippets by rendering them anew.
 
     A snippet whose code changes is run again first, where torch is installed.
     """
-    build._mkdocs_needed()
+    build._require_mkdocs()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # MkDocs must end with this process
-    for finding in build.render(project).findings:
+    for finding in build.update_fragments(project).findings:
         sys.stderr.write(f"{finding}\n")
     watcher = Watcher(project)
     observer = Observer()
     observer.schedule(watcher, str(project.docs), recursive=True)
     observer.schedule(watcher, str(project.snippets), recursive=True)
     observer.start()
-    worker = threading.Thread(target=watcher.work, daemon=True)
+    worker = threading.Thread(target=watcher.run_forever, daemon=True)
     worker.start()
     words = [sys.executable, "-m", "warpshelf.site.preview", address, str(project.fragments)]
-    environment = build.environment()
+    environment = build.child_environment()
     try:
         return subprocess.run(words, cwd=project.root, env=environment, check=False).returncode
     except KeyboardInterrupt:
         return 0
     finally:
         observer.stop()
-        watcher.end()
+        watcher.stop_run()
 
 
 class Watcher(FileSystemEventHandler):
@@ -70,14 +70,14 @@ class Watcher(FileSystemEventHandler):
             return
         # Many editors save by moving a new file over the old one.
         places = (Path(os.fsdecode(place)) for place in (event.src_path, event.dest_path) if place)
-        ours = {path for path in places if self._concerns(path)}
+        ours = {path for path in places if self._is_relevant(path)}
         if not ours:
             return
         with self.lock:
             self.changed |= ours
         self.news.set()
 
-    def _concerns(self, path: Path) -> bool:
+    def _is_relevant(self, path: Path) -> bool:
         project = self.project
         ours = (
             project.published_records, project.published_views, project.published_runtime,
@@ -86,7 +86,7 @@ class Watcher(FileSystemEventHandler):
         own = any(path.is_relative_to(folder) for folder in ours)
         return path.suffix in KINDS and not own and not path.name.startswith(".")
 
-    def work(self) -> None:
+    def run_forever(self) -> None:
         """Take up changes for ever."""
         while True:
             self.news.wait()
@@ -99,7 +99,7 @@ class Watcher(FileSystemEventHandler):
                 continue
             with self.lock:
                 changed, self.changed = self.changed, set()
-            self.take_up(changed)
+            self.handle_changes(changed)
 
     def is_prose(self, path: Path) -> bool:
         """Whether what a rendering reads of a page is as it was; only its length it may count."""
@@ -109,21 +109,21 @@ class Watcher(FileSystemEventHandler):
         known, self.told[path] = self.told.get(path), told
         return known == told
 
-    def take_up(self, changed: set[Path]) -> None:
+    def handle_changes(self, changed: set[Path]) -> None:
         """Run what is stale if code changed, then render."""
         code = [p for p in changed if p.suffix != ".json" and self.project.snippets in p.parents]
         if code and find_spec("torch") is not None:
             words = [sys.executable, "-m", "warpshelf", "run"]
-            environment = build.environment()
+            environment = build.child_environment()
             self.run = subprocess.Popen(words, cwd=self.project.root, env=environment)
             self.run.wait()
         try:
-            for finding in build.render(self.project).findings:
+            for finding in build.update_fragments(self.project).findings:
                 sys.stderr.write(f"{finding}\n")
         except (OSError, ShelfError) as error:  # a file half saved: its next change mends it
             sys.stderr.write(f"not rendered: {error}\n")
 
-    def end(self) -> None:
+    def stop_run(self) -> None:
         """End the run that is under way, if there is one; its children go with it."""
         if self.run is not None:
             self.run.kill()

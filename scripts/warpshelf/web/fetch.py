@@ -14,7 +14,7 @@ from urllib.parse import urljoin, urlsplit
 
 import httpx
 
-from warpshelf.core.findings import visible
+from warpshelf.core.findings import printable_line
 
 LARGEST = 512 * 1024  # bytes of an answer, unpacked
 LONGEST = 20.0  # seconds for an answer with all its hops
@@ -34,7 +34,7 @@ class Unreachable(Exception):
 
     def __init__(self, reason: str, status: int | None = None) -> None:
         self.status = status
-        super().__init__(visible(reason, 300))
+        super().__init__(printable_line(reason, 300))
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class Answer:
     whole: bool
 
 
-def client() -> httpx.Client:
-    """A client for `get`: short time limits, no redirects of its own, our name."""
+def create_client() -> httpx.Client:
+    """A client for `fetch_url`: short time limits, no redirects of its own, our name."""
     return httpx.Client(
         timeout=httpx.Timeout(10.0, connect=5.0),
         limits=httpx.Limits(max_connections=4),
@@ -58,7 +58,7 @@ def client() -> httpx.Client:
     )
 
 
-def get(
+def fetch_url(
     url: str,
     client: httpx.Client,
     *,
@@ -81,8 +81,8 @@ def get(
     until = time.monotonic() + LONGEST
     lasting, kept = url, True  # the address after permanent moves only
     for _ in range(HOPS + 1):
-        host = _host(url)
-        direct = not private and _refuse(url, client)
+        host = _host_name(url)
+        direct = not private and _check_public(url, client)
         try:
             with client.stream("GET", url, headers=headers, follow_redirects=False) as response:
                 if direct:
@@ -94,8 +94,8 @@ def get(
                     lasting = url if kept else lasting
                     continue
                 if status != 200:
-                    raise Unreachable(f"{host} answers {_words(status)}", status)
-                data, whole = _body(response, largest, until, host)
+                    raise Unreachable(f"{host} answers {_status_text(status)}", status)
+                data, whole = _read_body(response, largest, until, host)
                 kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
                 return Answer(lasting, kind, response.charset_encoding, data, whole)
         except httpx.TimeoutException:
@@ -103,31 +103,31 @@ def get(
         except httpx.TooManyRedirects:
             break
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-            raise Unreachable(f"{host} cannot be reached ({_said(error)})") from None
+            raise Unreachable(f"{host} cannot be reached ({_error_text(error)})") from None
         except (ValueError, OSError, zlib.error) as error:
-            raise Unreachable(f"{host} cannot be read ({_said(error)})") from None
-    raise Unreachable(f"{_host(url)} redirects more than {HOPS} times")
+            raise Unreachable(f"{host} cannot be read ({_error_text(error)})") from None
+    raise Unreachable(f"{_host_name(url)} redirects more than {HOPS} times")
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _words(status: int) -> str:
+def _status_text(status: int) -> str:
     try:
         return f"{status} {HTTPStatus(status).phrase}"
     except ValueError:
         return str(status)
 
 
-def _host(url: str) -> str:
+def _host_name(url: str) -> str:
     try:
         return urlsplit(url).hostname or url
     except ValueError:
         return url
 
 
-def _refuse(url: str, client: httpx.Client) -> bool:
+def _check_public(url: str, client: httpx.Client) -> bool:
     """Refuse what is not on the public web; True where we ourselves resolve the host's name."""
     try:
         parts = urlsplit(url)
@@ -142,20 +142,20 @@ def _refuse(url: str, client: httpx.Client) -> bool:
         literal = [str(ipaddress.ip_address(host))]
     except ValueError:
         literal = []
-    if not literal and _by_proxy(parts.scheme, host, client):
+    if not literal and _uses_proxy(parts.scheme, host, client):
         return False
-    for address in literal or _addresses(host, 443 if parts.scheme == "https" else 80):
+    for address in literal or _resolve_host(host, 443 if parts.scheme == "https" else 80):
         _refuse_address(address, host)
     return True
 
 
-def _by_proxy(scheme: str, host: str, client: httpx.Client) -> bool:
+def _uses_proxy(scheme: str, host: str, client: httpx.Client) -> bool:
     proxies = urllib.request.getproxies() if client.trust_env else {}
     named = proxies.get(scheme) or proxies.get("all")
     return bool(named) and not urllib.request.proxy_bypass(host)
 
 
-def _addresses(host: str, port: int) -> list[str]:
+def _resolve_host(host: str, port: int) -> list[str]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -181,9 +181,11 @@ def _refuse_peer(response: httpx.Response, host: str) -> None:
         _refuse_address(str(peer[0]), host)
 
 
-def _body(response: httpx.Response, largest: int, until: float, host: str) -> tuple[bytes, bool]:
+def _read_body(
+    response: httpx.Response, largest: int, until: float, host: str
+) -> tuple[bytes, bool]:
     data = bytearray()
-    for chunk in _unpacked(response, largest, host):
+    for chunk in _unpack_chunks(response, largest, host):
         data += chunk
         if len(data) > largest:
             return bytes(data[:largest]), False
@@ -192,7 +194,7 @@ def _body(response: httpx.Response, largest: int, until: float, host: str) -> tu
     return bytes(data), True
 
 
-def _unpacked(response: httpx.Response, largest: int, host: str) -> Iterator[bytes]:
+def _unpack_chunks(response: httpx.Response, largest: int, host: str) -> Iterator[bytes]:
     """The chunks of the body, unpacked by ourselves: a small answer may unpack to gigabytes."""
     packed = response.headers.get("content-encoding", "identity").strip().lower()
     if packed in ("", "identity"):

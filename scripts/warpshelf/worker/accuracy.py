@@ -26,7 +26,7 @@ LIBRARY_MARGIN = 2.0  # our largest error against that of the library in the sam
 CHUNK = 2**23  # elements compared at a time: 64 MiB in float64
 
 
-class Wrong(Exception):
+class WrongResult(Exception):
     """A function gave a wrong result; the text says how."""
 
 
@@ -38,7 +38,7 @@ class Errors:
     largest: float
     scale: float  # the largest magnitude of the truth
 
-    def worst(self, other: Errors) -> Errors:
+    def max_with(self, other: Errors) -> Errors:
         """Of two comparisons, the larger of each error."""
         return Errors(
             max(self.relative, other.relative),
@@ -55,10 +55,10 @@ def tensors_of(value: object, what: str) -> tuple[torch.Tensor, ...]:
     """
     items = value if isinstance(value, tuple) else (value,)
     if not items:
-        raise Wrong(f"{what} returned an empty tuple where a tensor was due")
+        raise WrongResult(f"{what} returned an empty tuple where a tensor was due")
     for item in items:
         if not isinstance(item, torch.Tensor):
-            raise Wrong(f"{what} returned {type(item).__name__} where a tensor was due")
+            raise WrongResult(f"{what} returned {type(item).__name__} where a tensor was due")
     return items
 
 
@@ -79,7 +79,7 @@ def expected_dtypes(
         found = [getattr(torch, str(name), None) for name in names]
         dtypes = [dtype for dtype in found if isinstance(dtype, torch.dtype)]
         if len(dtypes) != len(names):
-            raise Wrong(f"the case's `out` is {out!r}, which names no torch dtype")
+            raise WrongResult(f"the case's `out` is {out!r}, which names no torch dtype")
         return dtypes
     floating = (
         item.dtype for item in inputs if isinstance(item, torch.Tensor) and item.is_floating_point()
@@ -104,21 +104,23 @@ def tolerance_of(
     if name in overrides:
         return overrides[name][0]
     if name not in TOLERANCES:
-        raise Wrong(f"no tolerance is known for {name}; give one in TOLERANCE")
+        raise WrongResult(f"no tolerance is known for {name}; give one in TOLERANCE")
     return TOLERANCES[name]
 
 
-def chunks(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+def split_chunks(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
     """Tensors of one shape as pieces of at most CHUNK elements, in the order of their elements."""
     flat = [tensor.reshape(-1) for tensor in tensors]
     for start in range(0, flat[0].numel(), CHUNK):
         yield tuple(tensor[start : start + CHUNK] for tensor in flat)
 
 
-def where(mask: Callable[..., torch.Tensor], *tensors: torch.Tensor, of: torch.Size) -> str | None:
+def describe_marked(
+    mask: Callable[..., torch.Tensor], *tensors: torch.Tensor, of: torch.Size
+) -> str | None:
     """How many elements a mask marks, and the first of them; None where there is none."""
     count, first, start = 0, 0, 0
-    for pieces in chunks(*tensors):
+    for pieces in split_chunks(*tensors):
         marked = mask(*pieces)
         if here := int(marked.sum()):
             first = first if count else start + int(torch.nonzero(marked)[0])
@@ -133,7 +135,7 @@ def where(mask: Callable[..., torch.Tensor], *tensors: torch.Tensor, of: torch.S
     return f"{count} of {start} elements, the first at {tuple(reversed(index))}"
 
 
-def _untouched(out: torch.Tensor) -> torch.Tensor:
+def _unwritten_mask(out: torch.Tensor) -> torch.Tensor:
     words = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     return out.contiguous().view(words[out.element_size()]) == -1
 
@@ -142,11 +144,11 @@ def _misses_infinity(out: torch.Tensor, ref: torch.Tensor) -> torch.Tensor:
     return torch.isinf(ref) & (out.double() != ref.double())
 
 
-def _strays(out: torch.Tensor, ref: torch.Tensor) -> torch.Tensor:
+def _stray_infinities(out: torch.Tensor, ref: torch.Tensor) -> torch.Tensor:
     return torch.isinf(out.double()) & ~torch.isinf(ref)
 
 
-def compare(out: torch.Tensor, ref: torch.Tensor, dtype: torch.dtype) -> Errors:
+def compare_output(out: torch.Tensor, ref: torch.Tensor, dtype: torch.dtype) -> Errors:
     """Compare one output with the truth, a piece at a time.
 
     Raises:
@@ -154,44 +156,44 @@ def compare(out: torch.Tensor, ref: torch.Tensor, dtype: torch.dtype) -> Errors:
             where the truth is not, or an integer differs.
     """
     if out.shape != ref.shape:
-        raise Wrong(f"shape {tuple(out.shape)} where the truth has {tuple(ref.shape)}")
+        raise WrongResult(f"shape {tuple(out.shape)} where the truth has {tuple(ref.shape)}")
     if out.dtype != dtype:
-        raise Wrong(f"dtype {out.dtype} where {dtype} is due".replace("torch.", ""))
+        raise WrongResult(f"dtype {out.dtype} where {dtype} is due".replace("torch.", ""))
     if out.device.type != ref.device.type:
-        raise Wrong(f"result on {out.device} where the truth is on {ref.device}")
+        raise WrongResult(f"result on {out.device} where the truth is on {ref.device}")
     if out.numel() == 0:
         return Errors(0.0, 0.0, 0.0)
     if not dtype.is_floating_point:
-        if different := where(torch.ne, out, ref, of=out.shape):
-            raise Wrong(f"differs from the truth in {different}")
+        if different := describe_marked(torch.ne, out, ref, of=out.shape):
+            raise WrongResult(f"differs from the truth in {different}")
         return Errors(0.0, 0.0, 0.0)
-    if nan := where(torch.isnan, out, of=out.shape):
-        if untouched := where(_untouched, out, of=out.shape):
-            raise Wrong(f"never wrote {untouched}")
-        raise Wrong(f"NaN in {nan}")
-    if missed := where(_misses_infinity, out, ref, of=out.shape):
-        raise Wrong(f"misses an infinity of the truth in {missed}")
-    if strays := where(_strays, out, ref, of=out.shape):
-        raise Wrong(f"infinite where the truth is finite in {strays}")
+    if nan := describe_marked(torch.isnan, out, of=out.shape):
+        if untouched := describe_marked(_unwritten_mask, out, of=out.shape):
+            raise WrongResult(f"never wrote {untouched}")
+        raise WrongResult(f"NaN in {nan}")
+    if missed := describe_marked(_misses_infinity, out, ref, of=out.shape):
+        raise WrongResult(f"misses an infinity of the truth in {missed}")
+    if strays := describe_marked(_stray_infinities, out, ref, of=out.shape):
+        raise WrongResult(f"infinite where the truth is finite in {strays}")
     scale = largest = 0.0
-    for _, truth, difference in _differences(out, ref):
+    for _, truth, difference in _difference_chunks(out, ref):
         scale = max(scale, float(truth.abs().max()))
         largest = max(largest, float(difference.abs().max()))
     if scale == 0:
         return Errors(0.0 if largest == 0 else math.inf, largest, scale)
     # Squares of float64 values beyond 1e154 or below 1e-162 would leave its range.
     norms, offs = [], []
-    for _, truth, difference in _differences(out, ref):
+    for _, truth, difference in _difference_chunks(out, ref):
         norms.append(float(torch.linalg.vector_norm(truth / scale)))
         offs.append(float(torch.linalg.vector_norm(difference / scale)))
     return Errors(math.hypot(*offs) / math.hypot(*norms), largest, scale)
 
 
-def _differences(
+def _difference_chunks(
     out: torch.Tensor, ref: torch.Tensor
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
     """Pieces of a result, of the truth, and of how they differ, 0 where both are infinite."""
-    for piece, truth in chunks(out, ref):
+    for piece, truth in split_chunks(out, ref):
         exact, truth = piece.double(), truth.double()
         endless = torch.isinf(truth)
         if endless.any():

@@ -17,7 +17,7 @@ from typing import Any
 
 from warpshelf.contract import architectures
 from warpshelf.look import elf
-from warpshelf.look.binary import release
+from warpshelf.look.binary import compiler_release
 
 FORMAT = 1  # of what is kept: raise it where it would be made otherwise today
 LIMIT = 1 << 20  # bytes of each of the 256 folders that it is spread over
@@ -26,7 +26,7 @@ ASK, FIXED = 0xFFFFFFFF, 0x0040000  # of personality(2): what holds, ADDR_NO_RAN
 
 
 @dataclass(frozen=True)
-class Assembled:
+class KernelBinary:
     """A binary with information on lines, and who made it: `compiler` in words."""
 
     binary: bytes
@@ -34,7 +34,7 @@ class Assembled:
     compiler: str
 
 
-def assembled(ptx: str, symbol: str, target: str) -> Assembled:
+def assemble_kernel(ptx: str, symbol: str, target: str) -> KernelBinary:
     """The binary of a kernel whose module is `ptx`, for `target`.
 
     Raises:
@@ -44,46 +44,46 @@ def assembled(ptx: str, symbol: str, target: str) -> Assembled:
 
     language = "CUDA C++" if nvrtc.knows(ptx) else "Triton"
 
-    def make(lines: bool) -> bytes:
+    def make_binary(lines: bool) -> bytes:
         if language == "Triton":
-            return cubin(compiler(target), ptx, lines=lines)
+            return compile_cubin(triton_compiler(target), ptx, lines=lines)
         return nvrtc.binary(ptx, lines=lines)
 
-    def fitting(lines: bool, fits: Callable[[bytes], bool], otherwise: str) -> bytes:
+    def retry_until(lines: bool, fits: Callable[[bytes], bool], otherwise: str) -> bytes:
         # A compiler may write something else the next time: NVRTC one of several texts of a large
         # kernel, also in one process; an assembler goes by where its own memory lies.
         for turn in range(TRIES):
             with nullcontext() if turn else at_fixed_addresses():
-                made = make(lines)
+                made = make_binary(lines)
             if fits(made):
                 return made
         raise RuntimeError(f"{symbol}: {otherwise}")
 
-    def fresh() -> bytes:
+    def make_verified() -> bytes:
         executed = ptx.splitlines()
-        made = fitting(
+        made = retry_until(
             True,
-            lambda one: same(elf.ptx(one), executed),
+            lambda one: same_ptx(elf.embedded_ptx(one), executed),
             f"its binary for {target} was made of other PTX",
         )
-        code = elf.code(made, symbol)
-        fitting(
+        code = elf.kernel_code(made, symbol)
+        retry_until(
             False,
-            lambda one: elf.code(one, symbol) == code,
+            lambda one: elf.kernel_code(one, symbol) == code,
             f"{target}: no code without line information is like it",
         )
         return made
 
-    by = compiler(target).hash() if language == "Triton" else nvrtc.made_by(ptx)
-    made = kept("binaries", (target, symbol, by, ptx), fresh)
+    by = triton_compiler(target).hash() if language == "Triton" else nvrtc.made_by(ptx)
+    made = load_or_make("binaries", (target, symbol, by, ptx), make_verified)
     if language == "Triton":
         import triton
 
-        return Assembled(made, language, f"Triton {triton.__version__}")
-    return Assembled(made, language, f"NVRTC {release(made)}")
+        return KernelBinary(made, language, f"Triton {triton.__version__}")
+    return KernelBinary(made, language, f"NVRTC {compiler_release(made)}")
 
 
-def kept(folder: str, decides: Sequence[object], make: Callable[[], bytes]) -> bytes:
+def load_or_make(folder: str, decides: Sequence[object], make: Callable[[], bytes]) -> bytes:
     """What was made before of the same, or is made and kept from now on."""
     from papergpu import build, store
 
@@ -115,36 +115,39 @@ def at_fixed_addresses() -> Iterator[None]:
         personality(before)
 
 
-def same(made: Sequence[str], executed: Sequence[str]) -> bool:
+def same_ptx(made: Sequence[str], executed: Sequence[str]) -> bool:
     """Whether a binary was made of the PTX that was executed, line by line.
 
     The binary holds it without what is for debuggers; what was executed may lack constants that
     nothing names.
     """
 
-    def bare(line: str) -> str:
+    def strip_comment(line: str) -> str:
         return " ".join(line.partition("//")[0].split())
 
-    pairs = [(bare(one), bare(other)) for one, other in zip(made, executed, strict=False)]
+    pairs = [
+        (strip_comment(one), strip_comment(other))
+        for one, other in zip(made, executed, strict=False)
+    ]
     return any(one for one, _ in pairs) and all(
         one == other or not other or (not one and other.startswith((".", "$")))
         for one, other in pairs
     )
 
 
-def compiler(target: str) -> Any:
+def triton_compiler(target: str) -> Any:
     """Triton's own compiler for a target. papergpu puts one in its place that makes no binary."""
     from triton.backends import backends
     from triton.backends.compiler import GPUTarget
 
-    number = architectures.number(target)
+    number = architectures.sm_version(target)
     asked: Any = GPUTarget("cuda", number, 32)
     (found,) = [one.compiler for one in backends.values() if one.compiler.supports_target(asked)]
     real = next(one for one in found.__mro__ if one.__module__.startswith("triton."))
     return real(asked)
 
 
-def cubin(
+def compile_cubin(
     compiler: Any, ptx: str, options: Mapping[str, Any] | None = None, lines: bool = True
 ) -> bytes:
     """The binary that Triton's compiler makes of PTX, with the `options` of a launch."""

@@ -19,11 +19,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from warpshelf.worker.context import Context, JobError, Place, cpu_seconds, failure
+from warpshelf.worker.context import JobContext, JobError, Place, cpu_seconds, make_failure
 from warpshelf.worker.task import Task
 
 
-def place_of(error: BaseException, folder: str) -> Place | None:
+def error_place(error: BaseException, folder: str) -> Place | None:
     """The snippet's file, and its line, where an exception passed last."""
     inside = os.path.join(folder, "")
     if isinstance(error, SyntaxError) and error.filename and error.filename.startswith(inside):
@@ -36,11 +36,11 @@ def place_of(error: BaseException, folder: str) -> Place | None:
     return places[-1] if places else None
 
 
-def main(job: dict[str, Any], answers: Connection, output: Connection) -> None:
+def run_job(job: dict[str, Any], answers: Connection, output: Connection) -> None:
     """Run one job; the entry point of a child process."""
     os.setsid()  # so that the parent can end whatever the snippet starts
     die_with_parent()
-    _let_go_of_server()
+    _close_server_pipe()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.dup2(output.fileno(), 1)
     os.dup2(output.fileno(), 2)
@@ -50,7 +50,7 @@ def main(job: dict[str, Any], answers: Connection, output: Connection) -> None:
     os.environ.update(job.get("environment", {}))
     os.chdir(job["root"])
 
-    def say(message: dict[str, Any]) -> None:
+    def send_message(message: dict[str, Any]) -> None:
         answers.send_bytes(json.dumps(message).encode())
 
     from warpshelf.worker import jobs  # and torch with it, once the environment stands
@@ -59,7 +59,7 @@ def main(job: dict[str, Any], answers: Connection, output: Connection) -> None:
     sys.dont_write_bytecode = True
     random.seed(0)
     gc.set_threshold(10_000)  # a compiler leaves little of what it allocates as garbage
-    context = Context(job, say)
+    context = JobContext(job, send_message)
     folder = str(Path(job["path"]).parent) if "path" in job else "\0"
     try:
         answer: dict[str, Any] = jobs.DOES[Task(job["do"])](context)
@@ -69,17 +69,17 @@ def main(job: dict[str, Any], answers: Connection, output: Connection) -> None:
         what = f"raised {type(error).__name__}"
         if text := str(error).strip():
             what += f": {text.splitlines()[0]}"
-        place = place_of(error, folder)
-        answer = {"failures": [{**failure(what, "", place), "raised": True}]}
+        place = error_place(error, folder)
+        answer = {"failures": [{**make_failure(what, "", place), "raised": True}]}
     with contextlib.suppress(Exception):
         sys.stdout.flush()
         sys.stderr.flush()
-    say({"answer": {**answer, "cpu_seconds": round(cpu_seconds(), 2)}})
+    send_message({"answer": {**answer, "cpu_seconds": round(cpu_seconds(), 2)}})
     answers.close()
     os._exit(0)  # skips the snippet's own exit handlers
 
 
-def _let_go_of_server() -> None:
+def _close_server_pipe() -> None:
     """Close the pipe by which a child would keep the fork server alive after the parent's end."""
     from multiprocessing import forkserver
 

@@ -3,7 +3,7 @@
 Runs in a child process that imported the snippet with TRITON_INTERPRET=0. Triton's driver is
 replaced by one that claims to be each architecture in turn, and every launch compiles and stops
 there. CUDA C++ launches are observed and compiled by NVRTC. Inputs lie on the CPU, and where their
-dtypes, strides and alignment decide everything they hold nothing: see `Inputs`.
+dtypes, strides and alignment decide everything they hold nothing: see `CompileInputs`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from warpshelf.contract.architectures import covered
-from warpshelf.contract.values import OF_VIEWS, Case, Obligations, form
-from warpshelf.look.binary import Usage, release, usage
+from warpshelf.contract.architectures import is_covered
+from warpshelf.contract.values import OF_VIEWS, Case, Obligations, case_form
+from warpshelf.look.binary import ResourceUsage, compiler_release, function_usage
 from warpshelf.worker import assembly, costs
 
 ARCHS = ("sm_80", "sm_90", "sm_100")
@@ -46,29 +46,29 @@ MENDS = {
 Row = dict[str, Any]  # one row of the record's "compiled"
 
 
-class Taker(Protocol):
+class KernelCollector(Protocol):
     """Says for which architecture a launch compiles, and takes what it was compiled to."""
 
     arch: str
 
-    def take(self, name: str, kernel: Any) -> None:
+    def take_kernel(self, name: str, kernel: Any) -> None:
         """Take a Triton kernel, compiled and not launched."""
         ...
 
 
-class Driver:
+class CompileDriver:
     """Stands in for Triton's driver: its current device is an architecture, none is touched.
 
     It is the one that is compiled for, so that a wrapper that asks chooses as it does there.
     """
 
-    def __init__(self, found: Taker) -> None:
+    def __init__(self, found: KernelCollector) -> None:
         self._found = found
 
     @property
     def sm(self) -> int:
         """The SM version."""
-        return sm(self._found.arch)
+        return parse_sm(self._found.arch)
 
     def get_current_device(self) -> int:
         """The SM version as the device index, so that Triton caches by architecture."""
@@ -85,26 +85,30 @@ class Driver:
         return GPUTarget("cuda", self.sm, 32)
 
 
-class Figures:
+class CompiledFigures:
     """Rows of figures; of all that one (variant, kernel, arch) compiled to, the worst is kept."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, str, str], Row] = {}
         self.variant = ""
         self.arch = ARCHS[0]
-        self._known: dict[int, Usage] = {}  # by id; Triton's own cache keeps each kernel alive
+        self._known: dict[
+            int, ResourceUsage
+        ] = {}  # by id; Triton's own cache keeps each kernel alive
 
-    def take(self, name: str, kernel: Any) -> None:
+    def take_kernel(self, name: str, kernel: Any) -> None:
         """Add the figures of a Triton kernel."""
         import triton
 
         if id(kernel) not in self._known:
-            used = _usage(kernel, self.arch)
+            used = _kernel_usage(kernel, self.arch)
             self._known[id(kernel)] = used.with_dynamic(kernel.metadata.shared)
         compiler = f"Triton {triton.__version__}"
-        self.add(name, self.arch, "Triton", compiler, self._known[id(kernel)])
+        self.add_row(name, self.arch, "Triton", compiler, self._known[id(kernel)])
 
-    def add(self, kernel: str, arch: str, language: str, compiler: str, used: Usage) -> None:
+    def add_row(
+        self, kernel: str, arch: str, language: str, compiler: str, used: ResourceUsage
+    ) -> None:
         """Worst: the most spilled bytes, then registers, then shared memory. Matrix instructions
         in any of them count."""
         row: Row = {
@@ -126,28 +130,30 @@ class Figures:
         self.rows[key] = {**worst, "matrix_instructions": matrix}
 
 
-def _usage(kernel: Any, arch: str) -> Usage:
+def _kernel_usage(kernel: Any, arch: str) -> ResourceUsage:
     """What the binary of a Triton kernel takes, which is kept by all that decides it."""
-    ptx, meta, compiler = kernel.asm["ptx"], kernel.metadata, assembly.compiler(arch)
+    ptx, meta, compiler = kernel.asm["ptx"], kernel.metadata, assembly.triton_compiler(arch)
     options = {
         name: getattr(meta, name)
         for name in ("enable_fp_fusion", "ptx_options")
         if getattr(meta, name, None) is not None
     }
 
-    def made() -> bytes:
-        used = usage(assembly.cubin(compiler, ptx, options), ptx)[meta.name]
+    def make_usage() -> bytes:
+        used = function_usage(assembly.compile_cubin(compiler, ptx, options), ptx)[meta.name]
         return json.dumps(asdict(used)).encode()
 
     by = compiler.hash()
-    return Usage(**json.loads(assembly.kept("figures", (arch, options, by, ptx), made)))
+    return ResourceUsage(
+        **json.loads(assembly.load_or_make("figures", (arch, options, by, ptx), make_usage))
+    )
 
 
-class Read(Exception):
+class ValueRead(Exception):
     """A wrapper asks for a value of its inputs."""
 
 
-class Hollow(TorchFunctionMode):
+class HollowTensors(TorchFunctionMode):
     """Large floating-point numbers are zeros, in memory that nobody has touched.
 
     So is what follows from them, which has its layout and is not computed. What is not of floating
@@ -159,26 +165,26 @@ class Hollow(TorchFunctionMode):
         self.unread = False
         self._held: dict[int, torch.Tensor] = {}  # by address, at which nothing else begins then
 
-    def like(self, layout: torch.Tensor) -> torch.Tensor:
+    def hollow_like(self, layout: torch.Tensor) -> torch.Tensor:
         """A hollow tensor of this layout."""
-        made = untouched(layout)
+        made = unmapped_zeros(layout)
         self._held[made.untyped_storage().data_ptr()] = made
         return made
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         told = kwargs or {}
         if self.unread and getattr(func, "__name__", "") in READS:
-            raise Read
+            raise ValueRead
         if func in (torch.randn, torch.rand, torch.zeros):
             undrawn = {"device": "meta"} | dict.fromkeys({"generator"} & {*told})
             shape = func(*args, **(told | undrawn))
             if shape.is_floating_point() and shape.untyped_storage().nbytes() >= DRAWN_BYTES:
-                return self.like(shape)
-        elif found := self._following(func, args, told):
+                return self.hollow_like(shape)
+        elif found := self._hollow_result(func, args, told):
             return found[0]
         return func(*args, **told)
 
-    def _following(self, func: Any, args: Any, told: Any) -> tuple[Any] | None:
+    def _hollow_result(self, func: Any, args: Any, told: Any) -> tuple[Any] | None:
         """What a function makes of hollow tensors; None where it has to be called."""
         given, form = tree_flatten((args, told))
         tensors = [one for one in given if isinstance(one, torch.Tensor)]
@@ -187,7 +193,7 @@ class Hollow(TorchFunctionMode):
         hollow = any(one.untyped_storage().data_ptr() in self._held for one in tensors)
         if own or learns or not hollow:
             return None
-        bare: list[Any] = [_bare(one) for one in given]
+        bare: list[Any] = [_to_meta(one) for one in given]
         try:
             of, by_name = tree_unflatten(bare, form)
             made = func(*of, **by_name)
@@ -204,17 +210,17 @@ class Hollow(TorchFunctionMode):
             fresh = isinstance(one, torch.Tensor) and one.is_meta and one.is_floating_point()
             if not fresh or one.untyped_storage()._cdata in places:  # a view is made by asking
                 return None
-        return (tree_unflatten([self.like(one) for one in parts], form),) if parts else None
+        return (tree_unflatten([self.hollow_like(one) for one in parts], form),) if parts else None
 
 
-def _bare(item: object) -> object:
+def _to_meta(item: object) -> object:
     """The layout of a tensor, without data; anything else as it is, but that nothing is drawn."""
     if isinstance(item, torch.Tensor):
         return torch.empty_strided(item.shape, item.stride(), dtype=item.dtype, device="meta")
     return None if isinstance(item, torch.Generator) else item
 
 
-def untouched(like: torch.Tensor) -> torch.Tensor:
+def unmapped_zeros(like: torch.Tensor) -> torch.Tensor:
     """Zeros on the CPU in the layout of a tensor without data, whose memory is not even mapped."""
     from papergpu.launch import aligned
 
@@ -223,7 +229,7 @@ def untouched(like: torch.Tensor) -> torch.Tensor:
     return torch.empty(0, dtype=like.dtype).set_(flat.untyped_storage(), *layout)
 
 
-class Inputs:
+class CompileInputs:
     """The inputs of a case for who compiles: those that hold nothing, or real ones.
 
     Where all are of floating point, what is compiled follows from their layout, unless a wrapper
@@ -234,11 +240,11 @@ class Inputs:
     def __init__(self, proof: Obligations, case: Case) -> None:
         assert proof.inputs is not None
         self._make, self._case = proof.inputs, case
-        self._hollow = Hollow()
-        self._bare = self._layouts()
+        self._hollow = HollowTensors()
+        self._bare = self._hollow_inputs()
         self._real: Sequence[object] | None = None
 
-    def _layouts(self) -> Sequence[object] | None:
+    def _hollow_inputs(self) -> Sequence[object] | None:
         try:
             made = self._make(self._case, "meta", None)
         except Exception:  # whatever needs data
@@ -246,9 +252,11 @@ class Inputs:
         tensors = [item for item in made if isinstance(item, torch.Tensor)]
         if not all(item.is_floating_point() and item.is_meta for item in tensors):
             return None
-        return [self._hollow.like(one) if isinstance(one, torch.Tensor) else one for one in made]
+        return [
+            self._hollow.hollow_like(one) if isinstance(one, torch.Tensor) else one for one in made
+        ]
 
-    def call(self, function: Callable[..., object]) -> None:
+    def call_function(self, function: Callable[..., object]) -> None:
         """Call a function on them."""
         if self._bare is not None:
             try:
@@ -265,13 +273,13 @@ class Inputs:
             function(*self._real)
 
 
-def sm(arch: str) -> int:
+def parse_sm(arch: str) -> int:
     """90 of "sm_90"."""
     return int(arch.removeprefix("sm_"))
 
 
 @contextmanager
-def triton_compiles(found: Taker, to_ptx: bool = False) -> Iterator[None]:
+def triton_compiles(found: KernelCollector, to_ptx: bool = False) -> Iterator[None]:
     """Every Triton launch inside compiles for `found.arch`, and `found` takes the kernel.
 
     With `to_ptx` no binary is made, and the PTX is that of kernels which are executed. An autotuned
@@ -289,7 +297,7 @@ def triton_compiles(found: Taker, to_ptx: bool = False) -> Iterator[None]:
             "Triton was imported with TRITON_INTERPRET=1 and compiles nothing; "
             "set TRITON_INTERPRET=0 before the snippet is imported"
         )
-    stand_in, before = Driver(found), driver._active
+    stand_in, before = CompileDriver(found), driver._active
     around = ExitStack()
     if to_ptx:
         around.enter_context(importlib.import_module("papergpu.triton").compiling(stand_in.sm))
@@ -297,7 +305,7 @@ def triton_compiles(found: Taker, to_ptx: bool = False) -> Iterator[None]:
 
     def compile_only(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
         kernel = run(self, *args, grid=grid, warmup=True, **options)
-        found.take(self.__name__, kernel)
+        found.take_kernel(self.__name__, kernel)
         return kernel
 
     def first_config(self: Any, *args: Any, **options: Any) -> Any:
@@ -320,35 +328,40 @@ def triton_compiles(found: Taker, to_ptx: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def cuda_compiles(found: Figures) -> Iterator[None]:
+def cuda_compiles(found: CompiledFigures) -> Iterator[None]:
     """CUDA C++ launches inside are noted; at the end each is compiled for its architectures."""
     cuda: Any = importlib.import_module("snippets.cuda")
     # source, arch -> name -> variant -> most dynamic shared memory that a launch asks for
     noted: dict[tuple[Any, str], dict[str, dict[str, int]]] = {}
 
-    def note(source: Any, name: str, grid: Any, block: Any, args: Any, shared: int) -> None:
+    def note_launch(source: Any, name: str, grid: Any, block: Any, args: Any, shared: int) -> None:
         asked = noted.setdefault((source, found.arch), {}).setdefault(name, {})
         asked[found.variant] = max(shared, asked.get(found.variant, 0))
 
-    before, cuda.observer = cuda.observer, note
+    before, cuda.observer = cuda.observer, note_launch
     try:
         yield
     finally:
         cuda.observer = before
     for (source, arch), names in noted.items():
-        for name, compiler, used in _of_source(source, list(names), arch):
+        for name, compiler, used in _source_usage(source, list(names), arch):
             for found.variant, shared in names[name].items():
-                found.add(name, arch, "CUDA C++", compiler, used.with_dynamic(shared))
+                found.add_row(name, arch, "CUDA C++", compiler, used.with_dynamic(shared))
 
 
-def _of_source(source: Any, names: list[str], arch: str) -> Iterator[tuple[str, str, Usage]]:
+def _source_usage(
+    source: Any, names: list[str], arch: str
+) -> Iterator[tuple[str, str, ResourceUsage]]:
     """Of kernels of a .cu file the name, the compiler and the usage, kept by what decides them."""
     from papergpu import nvrtc
 
-    def made() -> bytes:
+    def make_rows() -> bytes:
         cubin, mangled = source.cubin(names, arch)
-        used = usage(cubin)
-        rows = [(name, f"NVRTC {release(cubin)}", asdict(used[mangled[name]])) for name in names]
+        used = function_usage(cubin)
+        rows = [
+            (name, f"NVRTC {compiler_release(cubin)}", asdict(used[mangled[name]]))
+            for name in names
+        ]
         return json.dumps(rows).encode()
 
     text = source.path.read_text()
@@ -356,23 +369,23 @@ def _of_source(source: Any, names: list[str], arch: str) -> Iterator[tuple[str, 
     headers = [path.read_text(errors="replace") for path in nvrtc.included(text, folders)]
     version = nvrtc.bindings().nvrtcVersion()
     decides = (arch, names, source.path, source.options, version, text, *headers)
-    for name, compiler, used in json.loads(assembly.kept("figures", decides, made)):
-        yield name, compiler, Usage(**used)
+    for name, compiler, used in json.loads(assembly.load_or_make("figures", decides, make_rows)):
+        yield name, compiler, ResourceUsage(**used)
 
 
-def largest(cases: list[Case], size: Callable[[Case], int]) -> tuple[list[Case], bool]:
+def largest_cases(cases: list[Case], size: Callable[[Case], int]) -> tuple[list[Case], bool]:
     """Of each form the case of the most bytes up to CASE_BYTES, the later where two are equal;
     and whether a form has none so small."""
     best: dict[tuple[tuple[str, str], ...], tuple[int, Case]] = {}
     for case in cases:
         taken = size(case)
-        if taken <= CASE_BYTES and taken >= best.get(form(case), (0,))[0]:
-            best[form(case)] = (taken, case)
-    missing = {form(case) for case in cases} - best.keys()
+        if taken <= CASE_BYTES and taken >= best.get(case_form(case), (0,))[0]:
+            best[case_form(case)] = (taken, case)
+    missing = {case_form(case) for case in cases} - best.keys()
     return [case for _, case in best.values()], bool(missing)
 
 
-def figures(
+def compile_figures(
     proof: Obligations,
     snippet_id: str,
     *,
@@ -389,17 +402,17 @@ def figures(
     RuntimeError naming snippet, variant and case if a call or a compilation fails.
     """
     wanted = {
-        variant: tuple(arch for arch in archs if covered(needs, variant, sm(arch)))
+        variant: tuple(arch for arch in archs if is_covered(needs, variant, parse_sm(arch)))
         for variant in proof.variants
     }
-    found = Figures()
+    found = CompiledFigures()
     with ExitStack() as stack:
         if "triton" in sys.modules:
             stack.enter_context(triton_compiles(found, to_ptx=True))
         if has_cuda:
             stack.enter_context(cuda_compiles(found))
-        for case, variants in plan(proof):
-            call(proof, snippet_id, case, {name: wanted[name] for name in variants}, found)
+        for case, variants in plan_calls(proof):
+            call_variants(proof, snippet_id, case, {name: wanted[name] for name in variants}, found)
     variant_order, arch_order = list(proof.variants), list(archs)
     return sorted(
         found.rows.values(),
@@ -411,21 +424,21 @@ def figures(
     )
 
 
-def plan(proof: Obligations) -> list[tuple[Case, list[str]]]:
+def plan_calls(proof: Obligations) -> list[tuple[Case, list[str]]]:
     """Cases to call, each with its variants: these share the inputs, which are slow to make."""
     chosen: dict[str, tuple[Case, list[str]]] = {}
     known: dict[str, int] = {}
 
-    def size(case: Case) -> int:
+    def case_bytes(case: Case) -> int:
         key = repr(case)
         if key not in known:
-            known[key] = int(costs.guess(proof, case)["bytes"])
+            known[key] = int(costs.estimate_cost(proof, case)["bytes"])
         return known[key]
 
     for variant in proof.variants:
         for cases in (proof.timed, proof.cases):
-            mine = [case for case in cases if variant in proof.applies(case)]
-            best, missing = largest(mine, size)
+            mine = [case for case in cases if variant in proof.variants_for(case)]
+            best, missing = largest_cases(mine, case_bytes)
             for case in best:
                 chosen.setdefault(repr(case), (case, []))[1].append(variant)
             if best and not missing:
@@ -433,21 +446,21 @@ def plan(proof: Obligations) -> list[tuple[Case, list[str]]]:
     return list(chosen.values())
 
 
-def call(
+def call_variants(
     proof: Obligations,
     snippet_id: str,
     case: Case,
     wanted: dict[str, tuple[str, ...]],
-    found: Figures,
+    found: CompiledFigures,
 ) -> None:
     """Call variants on a case's inputs, compiling for the architectures wanted of each."""
     if not any(wanted.values()):
         return
-    inputs = Inputs(proof, case)
+    inputs = CompileInputs(proof, case)
     for found.variant, archs in wanted.items():
         for found.arch in archs:
             try:
-                inputs.call(proof.variants[found.variant])
+                inputs.call_function(proof.variants[found.variant])
             except Exception as error:
                 raise RuntimeError(
                     f"{snippet_id}: {found.variant} did not compile for {found.arch} on "

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from warpshelf.contract.values import Malformed, Obligations, obligations
+from warpshelf.contract.values import MalformedCases, Obligations, read_obligations
 
 Place = tuple[str, int]  # a file of the snippet's folder, and a line of it
 
@@ -22,22 +22,22 @@ class JobError(Exception):
 
     def __init__(self, what: str, mend: str, place: Place | None = None) -> None:
         super().__init__(what)
-        self.failures = [failure(what, mend, place)]
+        self.failures = [make_failure(what, mend, place)]
 
 
-def failure(what: str, mend: str, place: Sequence[Any] | None) -> dict[str, Any]:
+def make_failure(what: str, mend: str, place: Sequence[Any] | None) -> dict[str, Any]:
     """One thing that is wrong, as an answer has it."""
     file, line = place or (None, None)
     return {"file": file, "line": line, "what": what, "mend": mend}
 
 
-def raised(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """What an exception says, in one line."""
     lines = str(error).strip().splitlines() or [""]
     return f"raised {type(error).__name__}: {lines[0]}"[:300]
 
 
-class Context:
+class JobContext:
     """What a job has at hand: its description, the snippet's module, a way to say where it is."""
 
     def __init__(self, job: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> None:
@@ -45,7 +45,7 @@ class Context:
         self.say = say
         self.place_now = ""
 
-    def at(self, place: str) -> None:
+    def report_place(self, place: str) -> None:
         """Tell the parent what comes next."""
         self.place_now = place
         self.say({"at": place})
@@ -53,8 +53,8 @@ class Context:
     @cached_property
     def module(self) -> ModuleType:
         """The snippet, imported on first use."""
-        self.at("at import")
-        return load(Path(self.job["root"]), self.job["id"])
+        self.report_place("at import")
+        return import_snippet(Path(self.job["root"]), self.job["id"])
 
     @cached_property
     def cases(self) -> ModuleType:
@@ -69,20 +69,21 @@ class Context:
             JobError: something there is malformed.
         """
         try:
-            return obligations(self.cases, self.job["kind"], self.job["needs"])
-        except Malformed as malformed:
+            return read_obligations(self.cases, self.job["kind"], self.job["needs"])
+        except MalformedCases as malformed:
             error = JobError("", "")
             error.failures = [
-                failure(what, mend, self.place(name)) for name, what, mend in malformed.problems
+                make_failure(what, mend, self.definition_place(name))
+                for name, what, mend in malformed.problems
             ]
             raise error from None
 
-    def place(self, name: str) -> Place | None:
+    def definition_place(self, name: str) -> Place | None:
         """Where the snippet, or its cases, defines a name."""
         found = self.job["places"].get(name)
         return (found[0], found[1]) if found else None
 
-    def mark(self, name: str) -> None:
+    def print_mark(self, name: str) -> None:
         """Put a mark between what was printed before and what comes."""
         sys.stdout.flush()
         sys.stderr.flush()
@@ -90,7 +91,7 @@ class Context:
         os.write(1, f"\n{self.job['token']} {name}\n".encode())
 
 
-def load(root: Path, name: str) -> ModuleType:
+def import_snippet(root: Path, name: str) -> ModuleType:
     """Import a snippet from the checkout at `root`, which comes first on the path."""
     sys.path.insert(0, str(root))
     package = f"snippets.{name}"

@@ -30,11 +30,11 @@ UNITS = {
 SIDE_BYTES = 4 * 3  # of each element of a case of unknown tensors: two read, one written
 
 
-class WrongCost(Exception):
+class CostError(Exception):
     """cost() returned something malformed; the text says what."""
 
 
-def said(proof: Obligations, case: Case) -> dict[str, Any]:
+def declared_cost(proof: Obligations, case: Case) -> dict[str, Any]:
     """What cost() says of a case.
 
     Raises:
@@ -44,11 +44,11 @@ def said(proof: Obligations, case: Case) -> dict[str, Any]:
         return {}
     found = proof.cost(case)
     if what := values.cost_problem(found):
-        raise WrongCost(f"{what} on case {case}")
+        raise CostError(f"{what} on case {case}")
     return dict(found)
 
 
-def unit(inputs: Iterable[object]) -> str:
+def input_unit(inputs: Iterable[object]) -> str:
     """The unit of the first floating-point input; fp32 where there is none."""
     for item in inputs:
         if isinstance(item, torch.Tensor):
@@ -60,7 +60,7 @@ def unit(inputs: Iterable[object]) -> str:
     return "fp32"
 
 
-def of(
+def case_cost(
     proof: Obligations, case: Case, inputs: Sequence[object], refs: Sequence[torch.Tensor]
 ) -> dict[str, Any]:
     """Bytes, FLOPs and unit of a case, of whose inputs `refs` is the truth.
@@ -72,61 +72,65 @@ def of(
     tensors = [item for item in inputs if isinstance(item, torch.Tensor)]
     size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
     size += sum(ref.numel() * dtype.itemsize for ref, dtype in zip(refs, dtypes, strict=False))
-    return {"bytes": size, "flops": 0, "unit": unit(inputs), **said(proof, case)}
+    return {"bytes": size, "flops": 0, "unit": input_unit(inputs), **declared_cost(proof, case)}
 
 
-def from_shapes(proof: Obligations, case: Case) -> dict[str, Any] | None:
+def cost_from_shapes(proof: Obligations, case: Case) -> dict[str, Any] | None:
     """The same before any input is made, where cost() says enough, or inputs() and reference()
     work on tensors that have shapes and no data; else None."""
-    known = said(proof, case)
+    known = declared_cost(proof, case)
     if known.keys() >= {"bytes", "unit"}:
         return {"flops": 0, **known}
     assert proof.inputs is not None and proof.reference is not None
     try:
         shapes = proof.inputs(case, "meta", None)
         refs = accuracy.tensors_of(proof.reference(*shapes), "reference()")
-        return of(proof, case, shapes, refs)
+        return case_cost(proof, case, shapes, refs)
     except Exception:  # whatever needs data
         return None
 
 
-def guess(proof: Obligations, case: Case) -> dict[str, Any]:
+def estimate_cost(proof: Obligations, case: Case) -> dict[str, Any]:
     """Bytes, FLOPs and unit of a case, estimated from its sides where nothing better is known."""
-    if found := from_shapes(proof, case):
+    if found := cost_from_shapes(proof, case):
         return found
-    elements = math.prod(max(1, case[side]) for side in values.sides(case))
+    elements = math.prod(max(1, case[side]) for side in values.side_keys(case))
     dtype = getattr(torch, str(case.get("dtype")), None)
     name = UNITS.get(dtype, "fp32") if isinstance(dtype, torch.dtype) else "fp32"
-    return {"bytes": SIDE_BYTES * elements, "flops": 0, "unit": name, **said(proof, case)}
+    return {"bytes": SIDE_BYTES * elements, "flops": 0, "unit": name, **declared_cost(proof, case)}
 
 
-def due(checks: Checks) -> list[dict[str, Any]]:
+def due_rows(checks: Checks) -> list[dict[str, Any]]:
     """A row a case, of CASES, COUNTED, TIMED in order: its variants, peers, tolerance and cost."""
     proof = checks.proof
     known = dict(checks.dtypes)
     for index, case in enumerate(proof.cases):
-        if values.form(case) not in known:
-            known[values.form(case)] = _dtype(checks, index, case)
+        if values.case_form(case) not in known:
+            known[values.case_form(case)] = _dtype_from_data(checks, index, case)
     found = []
     for timed, cases in ((False, proof.cases), (True, proof.timed)):
         for case in cases:
             # A form decides its dtypes. Tensors without data tell them too, but to make the first
             # of them torch imports a compiler: a second in a child that has no other need of it.
-            dtype = known.get(values.form(case)) or _dtype_of_shapes(proof, case) or _named(case)
+            dtype = (
+                known.get(values.case_form(case))
+                or _dtype_of_shapes(proof, case)
+                or _declared_dtype(case)
+            )
             row = {
                 "case": dict(case),
                 "timed": timed,
-                "variants": proof.applies(case),
+                "variants": proof.variants_for(case),
                 "peers": list(proof.peers)[: None if timed else 1],  # the yardstick alone
-                "tolerance": _tolerance(proof, case, dtype),
+                "tolerance": _case_tolerance(proof, case, dtype),
             }
-            if timed and (cost := from_shapes(proof, case)):
+            if timed and (cost := cost_from_shapes(proof, case)):
                 row |= {key: cost[key] for key in ("bytes", "flops", "unit")}
             found.append(row)
     return found
 
 
-def _first(dtypes: list[torch.dtype]) -> torch.dtype:
+def _first_floating(dtypes: list[torch.dtype]) -> torch.dtype:
     return next((dtype for dtype in dtypes if dtype.is_floating_point), dtypes[0])
 
 
@@ -136,28 +140,28 @@ def _dtype_of_shapes(proof: Obligations, case: Case) -> torch.dtype | None:
     try:
         shapes = proof.inputs(case, "meta", None)
         refs = accuracy.tensors_of(proof.reference(*shapes), "reference()")
-        return _first(accuracy.expected_dtypes(case, shapes, refs))
+        return _first_floating(accuracy.expected_dtypes(case, shapes, refs))
     except Exception:  # whatever needs data
         return None
 
 
-def _dtype(checks: Checks, index: int, case: Case) -> torch.dtype:
+def _dtype_from_data(checks: Checks, index: int, case: Case) -> torch.dtype:
     """The same from data."""
-    given = checks.given(case, index)
+    given = checks.case_data(case, index)
     try:
-        inputs = given.inputs(0)
-        return _first(accuracy.expected_dtypes(case, inputs, given.truth(0, inputs)))
+        inputs = given.turn_inputs(0)
+        return _first_floating(accuracy.expected_dtypes(case, inputs, given.turn_truth(0, inputs)))
     except Exception:  # memory does not hold it, or it has no truth: verification says so
-        return _named(case)
+        return _declared_dtype(case)
 
 
-def _named(case: Case) -> torch.dtype:
+def _declared_dtype(case: Case) -> torch.dtype:
     dtype = getattr(torch, str(case.get("dtype")), None)
     return dtype if isinstance(dtype, torch.dtype) else torch.float32
 
 
-def _tolerance(proof: Obligations, case: Case, dtype: torch.dtype) -> float:
+def _case_tolerance(proof: Obligations, case: Case, dtype: torch.dtype) -> float:
     try:
-        return accuracy.tolerance_of(dtype, said(proof, case).get("unit"), proof.tolerance)
-    except accuracy.Wrong:
+        return accuracy.tolerance_of(dtype, declared_cost(proof, case).get("unit"), proof.tolerance)
+    except accuracy.WrongResult:
         return 0.0  # none is known: nothing passes

@@ -32,7 +32,7 @@ REASON_FIELDS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active"
 FIELDS = ("clocks.sm", "clocks.mem", "temperature.gpu", "power.draw")
 
 
-def ask(*words: str) -> list[str] | None:
+def run_smi(*words: str) -> list[str] | None:
     """The lines of an answer of nvidia-smi; None where it is not there or does not answer."""
     try:
         answer = subprocess.run(
@@ -48,7 +48,7 @@ def ask(*words: str) -> list[str] | None:
     return answer.stdout.strip().splitlines()
 
 
-def number(text: str) -> float | None:
+def parse_number(text: str) -> float | None:
     """A finite number, or None."""
     try:
         found = float(text)
@@ -57,7 +57,7 @@ def number(text: str) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def reasons(text: str) -> list[str]:
+def decode_reasons(text: str) -> list[str]:
     """The names of the reasons in a bit mask such as 0x0000000000000004."""
     try:
         bits = int(text, 16)
@@ -66,7 +66,7 @@ def reasons(text: str) -> list[str]:
     return [name for bit, name in limits.REASONS.items() if bits & bit]
 
 
-class Driver:
+class NvidiaDriver:
     """What nvidia-smi says of the GPU whose uuid CUDA gives, with or without its prefix.
 
     nvidia-smi counts all GPUs of the machine, CUDA only those that CUDA_VISIBLE_DEVICES leaves, and
@@ -81,7 +81,7 @@ class Driver:
     def gpu(self) -> str | None:
         """The name of the GPU to nvidia-smi: GPU-…"""
         parent = None
-        for line in ask("-L") or ():
+        for line in run_smi("-L") or ():
             found = LISTED.search(line)
             if found is None:
                 continue
@@ -91,57 +91,59 @@ class Driver:
                 return parent
         return None
 
-    def query(self, *fields: str) -> list[str] | None:
+    def query_fields(self, *fields: str) -> list[str] | None:
         """The values of some fields; None where the driver does not say."""
         if self.gpu is None:
             return None
-        lines = ask("-i", self.gpu, *_query(fields)) or [""]
-        return _values(lines[0], len(fields))
+        lines = run_smi("-i", self.gpu, *_query_options(fields)) or [""]
+        return _split_values(lines[0], len(fields))
 
-    def version(self) -> str | None:
+    def driver_version(self) -> str | None:
         """The driver's version."""
-        answer = self.query("driver_version")
+        answer = self.query_fields("driver_version")
         return answer[0] if answer else None
 
     def highest_clocks(self) -> tuple[float | None, float | None]:
         """The highest clocks of the SMs and of the memory in MHz, each None where not known."""
-        sm, memory = map(number, self.query("clocks.max.sm", "clocks.max.mem") or ("", ""))
+        sm, memory = map(
+            parse_number, self.query_fields("clocks.max.sm", "clocks.max.mem") or ("", "")
+        )
         return sm, memory
 
     def reasons_field(self) -> str | None:
         """The field of the reasons for lower clocks, whose name depends on the driver."""
-        return next((name for name in REASON_FIELDS if self.query(name)), None)
+        return next((name for name in REASON_FIELDS if self.query_fields(name)), None)
 
 
-def _query(fields: tuple[str, ...]) -> list[str]:
+def _query_options(fields: tuple[str, ...]) -> list[str]:
     return [f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
 
 
-def _values(line: str, count: int) -> list[str] | None:
+def _split_values(line: str, count: int) -> list[str] | None:
     values = [value.strip() for value in line.split(",")]
     return values if len(values) == count and any(values) else None
 
 
-class Watch:
+class LoadMonitor:
     """Reads clocks, temperature and power every INTERVAL, by a process that a context keeps.
 
     Only what was read inside `load()` counts: an idle GPU lowers its clocks and cools down.
     """
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: NvidiaDriver) -> None:
         self.driver = driver
         self.fields: tuple[str, ...] = FIELDS
         self.spans: list[tuple[int, int]] = []  # of the file's bytes, written under load
         self.process: subprocess.Popen[bytes] | None = None
         self.text = b""
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> LoadMonitor:
         self.file = tempfile.TemporaryFile()
         if self.driver.gpu is None:
             return self
         if field := self.driver.reasons_field():
             self.fields = (*FIELDS, field)
-        words = ["-i", self.driver.gpu, "-lms", str(INTERVAL), *_query(self.fields)]
+        words = ["-i", self.driver.gpu, "-lms", str(INTERVAL), *_query_options(self.fields)]
         with contextlib.suppress(OSError):
             self.process = subprocess.Popen(
                 ["nvidia-smi", *words],
@@ -169,18 +171,18 @@ class Watch:
         self.file.close()
 
     @contextlib.contextmanager
-    def load(self) -> Iterator[None]:
+    def under_load(self) -> Iterator[None]:
         """The GPU works while this is open."""
-        start = self._written()
+        start = self._bytes_written()
         try:
             yield
         finally:
-            self.spans.append((start, self._written()))
+            self.spans.append((start, self._bytes_written()))
 
-    def _written(self) -> int:
+    def _bytes_written(self) -> int:
         return os.fstat(self.file.fileno()).st_size
 
-    def _readings(self) -> list[list[str]]:
+    def _load_readings(self) -> list[list[str]]:
         found = []
         for start, end in self.spans:
             # A line that was begun before the load, or ended after it, is left out.
@@ -188,21 +190,21 @@ class Watch:
             first = start if begun == start else self.text.find(b"\n", start, end) + 1 or end
             whole = self.text[first : self.text.rfind(b"\n", first, end) + 1]
             for line in whole.decode(errors="replace").splitlines():
-                if values := _values(line, len(self.fields)):
+                if values := _split_values(line, len(self.fields)):
                     found.append(values)
         return found
 
-    def conditions(self) -> dict[str, Any]:
+    def load_conditions(self) -> dict[str, Any]:
         """What a record has of the readings under load: `load` and, if any, `slowed_by`.
 
         Clocks in MHz and power in watts as medians, with the lowest SM clock; the highest
         temperature in Celsius; how many readings there were. Empty where there was none.
         """
-        readings = self._readings()
+        readings = self._load_readings()
         if not readings:
             return {}
         columns = [
-            [value for text in column if (value := number(text)) is not None]
+            [value for text in column if (value := parse_number(text)) is not None]
             for column in list(zip(*readings, strict=True))[: len(FIELDS)]
         ]
         sm, memory, celsius, watts = columns
@@ -216,7 +218,7 @@ class Watch:
         }
         found: dict[str, Any] = {"load": load}
         if len(self.fields) > len(FIELDS):
-            names = {name for values in readings for name in reasons(values[-1])}
+            names = {name for values in readings for name in decode_reasons(values[-1])}
             if names:
                 found["slowed_by"] = [name for name in limits.REASONS.values() if name in names]
         return found
@@ -229,30 +231,30 @@ PRODUCT = 8192  # side of the square product which measures the matrix rate
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
-def describe() -> dict[str, Any]:
+def machine_description() -> dict[str, Any]:
     """This machine as a record has it."""
-    found = {**machine.plain(), "torch": str(torch.__version__).split("+")[0]}
+    found = {**machine.describe_host(), "torch": str(torch.__version__).split("+")[0]}
     if torch.cuda.is_available():
         properties = torch.cuda.get_device_properties(0)
         found |= {
-            "slug": machine.slug(properties.name),
+            "slug": machine.device_slug(properties.name),
             "device": properties.name,
             "gpus": torch.cuda.device_count(),
             "memory_bytes": properties.total_memory,
             "sm": properties.major * 10 + properties.minor,
             "sms": properties.multi_processor_count,
-            "driver": driver().version(),
+            "driver": current_driver().driver_version(),
             "cuda": torch.version.cuda,
         }
     return found
 
 
-def driver() -> Driver:
+def current_driver() -> NvidiaDriver:
     """What NVIDIA's driver says of the GPU that torch uses."""
-    return Driver(str(torch.cuda.get_device_properties(0).uuid))
+    return NvidiaDriver(str(torch.cuda.get_device_properties(0).uuid))
 
 
-def _event() -> Any:
+def _timing_event() -> Any:
     events: Any = torch.cuda  # torch leaves the arguments of Event untyped
     return events.Event(enable_timing=True)
 
@@ -274,7 +276,7 @@ class CudaClock:
 
     def measure(self, call: Callable[[], object]) -> Sample:
         """Seconds between the events around `call`; held if the GPU never waited for the host."""
-        start, end = _event(), _event()
+        start, end = _timing_event(), _timing_event()
         for _ in range(self.passes):
             torch.sum(self.buffer, dim=0, keepdim=True, out=self.total)
         start.record()
@@ -287,25 +289,27 @@ class CudaClock:
         return Sample(float(start.elapsed_time(end)) / 1e3, held)
 
 
-def ceilings(clock: timing.Clock, description: dict[str, Any], units: set[str]) -> dict[str, Any]:
+def measure_ceilings(
+    clock: timing.Clock, description: dict[str, Any], units: set[str]
+) -> dict[str, Any]:
     """What this GPU does now: a large copy, a large matrix product in each unit, and its peaks.
 
     Rates in bytes and FLOPs per second. Units without a plain torch product (fp8) are left out, and
     so is what could not be timed.
     """
     bus_bits = getattr(torch.cuda.get_device_properties(0), "memory_bus_width", None)
-    found = limits.peaks(description, bus_bits, *driver().highest_clocks())
+    found = limits.peak_rates(description, bus_bits, *current_driver().highest_clocks())
     if rate := _copy_rate(clock):
         found["copy_bytes_per_second"] = rate
     rates = {unit: _product_rate(clock, unit) for unit in sorted(units & limits.PRODUCT_UNITS)}
     found["matrix_flops_per_second"] = {unit: rate for unit, rate in rates.items() if rate}
-    return {key: _rounded(value) for key, value in found.items()}
+    return {key: _round_values(value) for key, value in found.items()}
 
 
 def _copy_rate(clock: timing.Clock) -> float | None:
     source = torch.randint(0, 255, (COPY,), dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
-    copy = timing.interleave({"copy": lambda: target.copy_(source)}, clock)["copy"]
+    copy = timing.time_interleaved({"copy": lambda: target.copy_(source)}, clock)["copy"]
     return 2 * COPY / copy.median if isinstance(copy, Summary) else None
 
 
@@ -313,7 +317,7 @@ def _product_rate(clock: timing.Clock, unit: str) -> float | None:
     dtype = DTYPES.get(unit, torch.float32)
     a, b = (torch.randn(PRODUCT, PRODUCT, device="cuda", dtype=dtype) for _ in range(2))
     with matmul_precision("tf32" if unit == "tf32" else "ieee"):
-        product = timing.interleave({unit: lambda: a @ b}, clock)[unit]
+        product = timing.time_interleaved({unit: lambda: a @ b}, clock)[unit]
     return 2 * PRODUCT**3 / product.median if isinstance(product, Summary) else None
 
 
@@ -332,7 +336,7 @@ def matmul_precision(precision: str) -> Iterator[None]:
         matmul.fp32_precision = before
 
 
-def _rounded(value: object) -> object:
+def _round_values(value: object) -> object:
     if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
+        return {key: _round_values(item) for key, item in value.items()}
     return float(f"{value:.4g}")

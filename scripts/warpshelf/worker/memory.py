@@ -21,11 +21,10 @@ from torch.overrides import TorchFunctionMode
 from warpshelf.contract import values
 from warpshelf.contract.values import Case, Obligations
 from warpshelf.worker import accuracy
-from warpshelf.worker.accuracy import Wrong
-from warpshelf.worker.context import raised
+from warpshelf.worker.accuracy import WrongResult
+from warpshelf.worker.context import describe_error
 
-Given = Any  # that of verify.py, which imports this module
-
+CaseData = Any  # that of verify.py, which imports this module
 
 POISON = 255  # as a byte, everywhere: NaN in each floating dtype, -1 in each signed integer
 OTHER_POISON = 85  # for integers and booleans on the second call, should the truth be -1 or true
@@ -45,7 +44,7 @@ HARMLESS = frozenset(
 )
 
 
-class Poison(TorchFunctionMode):
+class PoisonMode(TorchFunctionMode):
     """Fills memory that a factory such as `torch.empty` hands out before anyone can read it.
 
     With `marks` it notes as well that nobody has written it, for kernels that papergpu executes:
@@ -67,7 +66,7 @@ class Poison(TorchFunctionMode):
             note_written((*args, *(kwargs or {}).values()))
         result = func(*args, **(kwargs or {}))
         if fresh and isinstance(result, torch.Tensor):
-            poison(result, self.byte)
+            fill_poison(result, self.byte)
             if self.marks and result.device.type == "cpu" and result.numel():
                 import papergpu
 
@@ -79,7 +78,7 @@ def note_written(values: Iterable[object]) -> None:
     """Note for papergpu that all of each tensor and storage among `values` has been written."""
     import papergpu
 
-    for item in _inside(values):
+    for item in _nested_tensors(values):
         if isinstance(item, torch.Tensor):
             if item.device.type == "cpu" and item.layout is torch.strided:
                 papergpu.written(item)
@@ -87,19 +86,19 @@ def note_written(values: Iterable[object]) -> None:
             papergpu.written(torch.empty(0, dtype=torch.uint8).set_(item))
 
 
-def _inside(values: Iterable[object]) -> Iterator[torch.Tensor | torch.UntypedStorage]:
+def _nested_tensors(values: Iterable[object]) -> Iterator[torch.Tensor | torch.UntypedStorage]:
     for value in values:
         if isinstance(value, torch.Tensor | torch.UntypedStorage):
             yield value
         elif isinstance(value, torch.TypedStorage):
             yield value._untyped_storage
         elif isinstance(value, list | tuple):
-            yield from _inside(value)
+            yield from _nested_tensors(value)
         elif isinstance(value, dict):
-            yield from _inside(value.values())
+            yield from _nested_tensors(value.values())
 
 
-def poison(tensor: torch.Tensor, byte: int = POISON) -> None:
+def fill_poison(tensor: torch.Tensor, byte: int = POISON) -> None:
     """Overwrite every element of a fresh tensor, and whatever else its storage holds.
 
     `byte` goes into integers, and into booleans as false unless it is POISON; a floating-point
@@ -111,10 +110,10 @@ def poison(tensor: torch.Tensor, byte: int = POISON) -> None:
         tensor.fill_(byte == POISON)
         return
     whole = tensor.dtype.is_floating_point or tensor.dtype.is_complex
-    _storage(tensor).fill_(POISON if whole else byte)
+    _storage_bytes(tensor).fill_(POISON if whole else byte)
 
 
-def _storage(tensor: torch.Tensor) -> torch.Tensor:
+def _storage_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """The bytes of a tensor's whole storage."""
     flat = torch.empty(0, dtype=torch.uint8, device=tensor.device)
     return flat.set_(tensor.untyped_storage())
@@ -123,7 +122,7 @@ def _storage(tensor: torch.Tensor) -> torch.Tensor:
 Kept = torch.Tensor | tuple[int, ...]  # bytes, or of many bytes a number for each piece
 
 
-def keep(tensor: torch.Tensor) -> Kept:
+def take_fingerprint(tensor: torch.Tensor) -> Kept:
     """What tells later whether an element has changed: a copy, of a large tensor a fingerprint."""
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor)
@@ -145,30 +144,33 @@ def keep(tensor: torch.Tensor) -> Kept:
         dtype=torch.int64,
     )
     weights.mul_(2).add_(1)
-    pieces = (piece for (piece,) in accuracy.chunks(flat))
+    pieces = (piece for (piece,) in accuracy.split_chunks(flat))
     return tuple(int((piece.long() * weights[: piece.numel()]).sum()) for piece in pieces)
 
 
-def unchanged(tensor: torch.Tensor, kept: Kept) -> bool:
+def is_unchanged(tensor: torch.Tensor, kept: Kept) -> bool:
     """Whether a tensor holds what it held when it was kept, bit for bit."""
-    now = keep(tensor)
+    now = take_fingerprint(tensor)
     if isinstance(now, torch.Tensor) and isinstance(kept, torch.Tensor):
         return now.shape == kept.shape and torch.equal(now, kept)
     return now == kept if type(now) is type(kept) else False
 
 
-def _words(tensor: torch.Tensor) -> torch.Tensor:
+def _storage_words(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor's whole storage, as the widest integers that divide it."""
-    flat = _storage(tensor)
+    flat = _storage_bytes(tensor)
     for width, dtype in ((8, torch.int64), (4, torch.int32), (2, torch.int16)):
         if flat.numel() % width == 0:
             return flat.view(dtype)
     return flat
 
 
-def copies(inputs: Sequence[object]) -> list[Kept | None]:
+def input_fingerprints(inputs: Sequence[object]) -> list[Kept | None]:
     """The bytes behind each input, to compare with later."""
-    return [keep(_words(item)) if isinstance(item, torch.Tensor) else None for item in inputs]
+    return [
+        take_fingerprint(_storage_words(item)) if isinstance(item, torch.Tensor) else None
+        for item in inputs
+    ]
 
 
 def check_untouched(inputs: Sequence[object], before: Sequence[Kept | None]) -> None:
@@ -178,8 +180,12 @@ def check_untouched(inputs: Sequence[object], before: Sequence[Kept | None]) -> 
         Wrong: one has.
     """
     for index, (item, old) in enumerate(zip(inputs, before, strict=True)):
-        if isinstance(item, torch.Tensor) and old is not None and not unchanged(_words(item), old):
-            raise Wrong(f"changed its input {index}")
+        if (
+            isinstance(item, torch.Tensor)
+            and old is not None
+            and not is_unchanged(_storage_words(item), old)
+        ):
+            raise WrongResult(f"changed its input {index}")
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -195,12 +201,12 @@ ALL_BYTES = 2**16  # of inputs up to which every view is drawn; of larger ones a
 Tensor = torch.Tensor
 
 
-def _padded(shape: Sequence[int], tensor: Tensor) -> Tensor:
+def _padded_tensor(shape: Sequence[int], tensor: Tensor) -> Tensor:
     """A tensor of NaN (-1 in integers) of this shape, of the dtype and device of another."""
     wide = torch.empty(tuple(shape), dtype=tensor.dtype, device=tensor.device)
     if wide.is_floating_point() and wide.element_size() > 1:
         return wide.fill_(math.nan)  # not the NaN that stands for what was never written
-    poison(wide)
+    fill_poison(wide)
     return wide
 
 
@@ -208,27 +214,27 @@ def _padded_rows(tensor: Tensor) -> Tensor:
     if tensor.ndim < 2:
         return tensor
     *rows, columns = tensor.shape
-    return _padded((*rows, columns + PADDING), tensor)[..., :columns].copy_(tensor)
+    return _padded_tensor((*rows, columns + PADDING), tensor)[..., :columns].copy_(tensor)
 
 
 def _column_strided(tensor: Tensor) -> Tensor:
     if tensor.ndim < 1:
         return tensor
     *rows, columns = tensor.shape
-    return _padded((*rows, 2 * columns), tensor)[..., ::2].copy_(tensor)
+    return _padded_tensor((*rows, 2 * columns), tensor)[..., ::2].copy_(tensor)
 
 
-def _transposed(tensor: Tensor) -> Tensor:
+def _transposed_view(tensor: Tensor) -> Tensor:
     if tensor.ndim < 2:
         return tensor
     return tensor.transpose(-1, -2).contiguous().transpose(-1, -2)
 
 
-def _misaligned(tensor: Tensor) -> Tensor:
-    return _padded((tensor.numel() + 1,), tensor)[1:].view(tensor.shape).copy_(tensor)
+def _misaligned_view(tensor: Tensor) -> Tensor:
+    return _padded_tensor((tensor.numel() + 1,), tensor)[1:].view(tensor.shape).copy_(tensor)
 
 
-def _expanded(tensor: Tensor) -> Tensor:
+def _expanded_view(tensor: Tensor) -> Tensor:
     if tensor.ndim < 1 or not tensor.is_floating_point() or tensor.shape[0] < 2:
         return tensor
     return tensor[:1].clone().expand(tensor.shape)
@@ -237,15 +243,15 @@ def _expanded(tensor: Tensor) -> Tensor:
 VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
     "padded rows": _padded_rows,
     "column-strided": _column_strided,
-    "transposed": _transposed,
-    "misaligned": _misaligned,
-    "expanded": _expanded,
+    "transposed": _transposed_view,
+    "misaligned": _misaligned_view,
+    "expanded": _expanded_view,
 }
 NEW_VALUES = ("expanded",)  # whose truth is not that of the case
 ALIGNED = ("padded rows",)  # in which strides divide and pointers align as in the case
 
 
-def _differs(tensor: Tensor, view: Tensor) -> bool:
+def _layout_differs(tensor: Tensor, view: Tensor) -> bool:
     if tensor.numel() == 0:
         return False
     if view.storage_offset() != tensor.storage_offset():
@@ -254,21 +260,21 @@ def _differs(tensor: Tensor, view: Tensor) -> bool:
     return any(size > 1 and old != new for size, old, new in sizes)
 
 
-def draw(name: str, inputs: Sequence[object]) -> list[object] | None:
+def draw_view(name: str, inputs: Sequence[object]) -> list[object] | None:
     """Inputs in the layout of a view; None where that leaves every one of them as it is."""
     drawn: list[object] = []
     changed = False
     for item in inputs:
         if isinstance(item, torch.Tensor):
             view = VIEWS[name](item)
-            changed = changed or _differs(item, view)
+            changed = changed or _layout_differs(item, view)
             drawn.append(view)
         else:
             drawn.append(item)
     return drawn if changed else None
 
 
-def of_case(
+def case_views(
     inputs: Sequence[object], index: int, single: bool = False
 ) -> Iterator[tuple[str, list[object]]]:
     """The views of the inputs of case number `index`, by name.
@@ -287,7 +293,7 @@ def of_case(
         turn = index % len(names)
         names = names[turn:] + names[:turn]
     for name in names:
-        changed = draw(name, inputs)
+        changed = draw_view(name, inputs)
         if changed is None:
             continue
         yield name, changed
@@ -298,13 +304,13 @@ def of_case(
 Drawn = tuple[str, Case, Sequence[object], Sequence[Tensor] | str]
 
 
-def drawn(
+def variant_views(
     proof: Obligations,
     make: Callable[[Case, int, int], Sequence[object]],
     name: str,
     case: Case,
     index: int,
-    given: Given,
+    given: CaseData,
     single: bool = False,
 ) -> Iterator[Drawn]:
     """Each view that a variant meets of case number `index`, and each of its sides emptied.
@@ -312,17 +318,17 @@ def drawn(
     A name, the case that it is of, its inputs and their truth, or why there is none. `make` makes
     the inputs of a case, by its number and a turn. With `single` one view alone is drawn.
     """
-    inputs = given.inputs(0)
+    inputs = given.turn_inputs(0)
     truth: Sequence[Tensor] = ()
-    for view, of_view in of_case(inputs, index, single):
+    for view, of_view in case_views(inputs, index, single):
         if view in NEW_VALUES:
             try:
-                new = given.truth_of(of_view)
-            except Wrong:
+                new = given.truth_for(of_view)
+            except WrongResult:
                 continue  # such values have no truth
             yield view, case, of_view, new
         else:
-            truth = truth or given.truth(0, inputs)
+            truth = truth or given.turn_truth(0, inputs)
             yield view, case, of_view, truth
     for side in _empty_sides(proof, name, case, index):
         emptied = {**case, side: 0}
@@ -331,18 +337,22 @@ def drawn(
         except Exception:
             continue  # no inputs of this kind have such a side
         try:
-            yield f"{side} empty", emptied, made, given.truth_of(made)
+            yield f"{side} empty", emptied, made, given.truth_for(made)
         except Exception as error:
-            why = str(error) if isinstance(error, Wrong) else f"reference() {raised(error)}"
+            why = (
+                str(error)
+                if isinstance(error, WrongResult)
+                else f"reference() {describe_error(error)}"
+            )
             yield f"{side} empty", emptied, made, why
 
 
 def _empty_sides(proof: Obligations, name: str, case: Case, index: int) -> list[str]:
     """The sides to empty for a variant: each of the first case of a form that is for it."""
-    form = values.form(case)
+    form = values.case_form(case)
     first = next(
         number
         for number, other in enumerate(proof.cases)
-        if values.form(other) == form and name in proof.applies(other)
+        if values.case_form(other) == form and name in proof.variants_for(other)
     )
-    return [side for side in values.sides(case) if case[side] != 0] if first == index else []
+    return [side for side in values.side_keys(case) if case[side] != 0] if first == index else []

@@ -29,15 +29,15 @@ class Share:
     views: int = 1
     single: bool = False
 
-    def chosen(self, proof: Obligations) -> list[int]:
+    def chosen_cases(self, proof: Obligations) -> list[int]:
         """The numbers of the cases to verify."""
         every = range(len(proof.cases))
         wanted = [index for index in every if self.cases is None or index in self.cases]
         if not self.counted:
             wanted = [index for index in wanted if index not in proof.counted or proof.kills[index]]
-        return wanted if self.telling is None else sorted(telling(proof, wanted)[: self.telling])
+        return wanted if self.telling is None else sorted(rank_cases(proof, wanted)[: self.telling])
 
-    def viewed(self, index: int) -> bool:
+    def draws_views(self, index: int) -> bool:
         """Whether views are drawn of case number `index`."""
         return self.views > 0 and index % self.views == 0
 
@@ -47,20 +47,20 @@ class Share:
         return self == Share()
 
 
-def telling(proof: Obligations, among: Collection[int]) -> list[int]:
+def rank_cases(proof: Obligations, among: Collection[int]) -> list[int]:
     """Numbers of cases by what each tells that those before it do not; of equals the smaller.
 
     Each rejects as many mutants as it can that no case before it does.
     """
     left, known, order = set(among), set[str](), []
 
-    def rank(index: int) -> tuple[int, int, int]:
+    def rank_key(index: int) -> tuple[int, int, int]:
         sides = (side for side in proof.cases[index].values() if isinstance(side, int) and side)
         kills = proof.kills[index]
         return -len({*kills} - known), -len(kills), math.prod(sides)
 
     while left:
-        best = min(sorted(left), key=rank)
+        best = min(sorted(left), key=rank_key)
         left.remove(best)
         known.update(proof.kills[best])
         order.append(best)

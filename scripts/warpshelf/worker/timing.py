@@ -38,7 +38,7 @@ class Clock(Protocol):
         ...
 
 
-class Impossible(Exception):
+class ImpossibleTime(Exception):
     """A time that the hardware cannot reach: the measurement or the cost is wrong."""
 
 
@@ -78,7 +78,7 @@ def percentile(ordered: list[float], share: float) -> float:
     return ordered[low] + (place - low) * (ordered[high] - ordered[low])
 
 
-def summarize(samples: list[float], void: int = 0) -> Summary:
+def summarize_samples(samples: list[float], void: int = 0) -> Summary:
     """Median and spread of samples in seconds, beside `void` that were left out.
 
     Raises:
@@ -92,7 +92,7 @@ def summarize(samples: list[float], void: int = 0) -> Summary:
     return Summary(median, p20, p80, len(ordered), void, cv)
 
 
-def interleave(
+def time_interleaved(
     calls: Mapping[str, Call],
     clock: Clock,
     *,
@@ -115,7 +115,7 @@ def interleave(
         TimeoutError: the deadline came before FEWEST rounds.
     """
     for call in calls.values():
-        _warm(call, clock, warm_up)
+        _warm_up_call(call, clock, warm_up)
     order, chance = list(calls), random.Random(seed)
     taken = {name: _Samples() for name in calls}
     rounds = 0
@@ -126,7 +126,7 @@ def interleave(
             break
         chance.shuffle(order)
         for name in order:
-            taken[name].add(clock.measure(calls[name]))
+            taken[name].add_sample(clock.measure(calls[name]))
         rounds += 1
         enough = rounds >= FEWEST and max(one.spent for one in taken.values()) >= sampling
         if enough and all(len(one.held) >= FEWEST or one.hopeless for one in taken.values()):
@@ -134,7 +134,7 @@ def interleave(
     return {name: one.outcome() for name, one in taken.items()}
 
 
-def _warm(call: Call, clock: Clock, seconds: float) -> None:
+def _warm_up_call(call: Call, clock: Clock, seconds: float) -> None:
     clock.measure(call)
     spent, rounds = 0.0, 0
     while rounds < WARM_CALLS or (spent < seconds and rounds < MOST):
@@ -150,7 +150,7 @@ class _Samples:
         self.void = 0
         self.spent = 0.0
 
-    def add(self, sample: Sample) -> None:
+    def add_sample(self, sample: Sample) -> None:
         self.spent += sample.seconds
         if sample.held:
             self.held.append(sample.seconds)
@@ -165,7 +165,7 @@ class _Samples:
         if self.hopeless or len(self.held) < FEWEST:
             total = self.void + len(self.held)
             return Untimed(WAITED.format(self.void, total))
-        return summarize(self.held, self.void)
+        return summarize_samples(self.held, self.void)
 
 
 def refuse_impossible(name: str, summary: Summary, least: float) -> None:
@@ -176,7 +176,7 @@ def refuse_impossible(name: str, summary: Summary, least: float) -> None:
     """
     if summary.median < least:
         share = 100 * least / summary.median
-        raise Impossible(
+        raise ImpossibleTime(
             f"{name!r} took {summary.median:.3g} s, {share:.0f} % of what the hardware allows "
             f"({least:.3g} s at best)"
         )

@@ -2,7 +2,7 @@
 
 A function is called twice on each case, and once on each view of it. Its inputs must come back
 untouched, and memory that it takes is poisoned. The second call finds new values in the same
-tensors, so a result kept from the first call shows. What stands around each call is a `Watch`.
+tensors, so a result kept from the first call shows. What stands around each call is a `CallWatch`.
 """
 
 from __future__ import annotations
@@ -17,20 +17,26 @@ from warpshelf.contract.values import Case
 from warpshelf.worker import memory
 from warpshelf.worker.accuracy import (
     Errors,
-    Wrong,
-    compare,
+    WrongResult,
+    compare_output,
+    describe_marked,
     expected_dtypes,
     first_floating,
     tensors_of,
-    where,
 )
-from warpshelf.worker.memory import OTHER_POISON, POISON, Poison, check_untouched, copies
-from warpshelf.worker.watch import Watch
+from warpshelf.worker.memory import (
+    OTHER_POISON,
+    POISON,
+    PoisonMode,
+    check_untouched,
+    input_fingerprints,
+)
+from warpshelf.worker.watch import CallWatch
 
 Function = Callable[..., object]
 
 
-def truth_of(reference: Function, inputs: Sequence[object]) -> tuple[torch.Tensor, ...]:
+def reference_truth(reference: Function, inputs: Sequence[object]) -> tuple[torch.Tensor, ...]:
     """The reference's result.
 
     Raises:
@@ -39,19 +45,19 @@ def truth_of(reference: Function, inputs: Sequence[object]) -> tuple[torch.Tenso
     refs = tensors_of(reference(*inputs), "reference()")
     for ref in refs:
         if ref.is_floating_point() and ref.dtype is not torch.float64:
-            raise Wrong(f"reference() returned {ref.dtype}; compute it in float64")
-        if ref.is_floating_point() and where(torch.isnan, ref, of=ref.shape):
-            raise Wrong("reference() returned NaN, which no kernel can be compared with")
+            raise WrongResult(f"reference() returned {ref.dtype}; compute it in float64")
+        if ref.is_floating_point() and describe_marked(torch.isnan, ref, of=ref.shape):
+            raise WrongResult("reference() returned NaN, which no kernel can be compared with")
     return refs
 
 
-def refill(inputs: Sequence[object], fresh: Sequence[object]) -> Sequence[object]:
+def refill_inputs(inputs: Sequence[object], fresh: Sequence[object]) -> Sequence[object]:
     """Put fresh values into the very tensors of `inputs`; where that cannot be, use `fresh`."""
     for old, new in zip(inputs, fresh, strict=True):
         if not isinstance(old, torch.Tensor):
             if old != new and not (old != old and new != new):
                 return fresh
-        elif not isinstance(new, torch.Tensor) or old.shape != new.shape or _overlaps(old):
+        elif not isinstance(new, torch.Tensor) or old.shape != new.shape or _has_overlap(old):
             return fresh
     for old, new in zip(inputs, fresh, strict=True):
         if isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor):
@@ -59,13 +65,13 @@ def refill(inputs: Sequence[object], fresh: Sequence[object]) -> Sequence[object
     return inputs
 
 
-def _overlaps(tensor: torch.Tensor) -> bool:
+def _has_overlap(tensor: torch.Tensor) -> bool:
     return any(
         stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)
     )
 
 
-class Given:
+class CaseData:
     """The inputs of a case and their truth, by turn; what is small is made once.
 
     `draw(turn)` returns new inputs, the same for the same turn.
@@ -77,7 +83,7 @@ class Given:
         self._inputs: dict[int, list[object]] = {}
         self._truths: dict[int, tuple[torch.Tensor, ...]] = {}
 
-    def inputs(self, turn: int) -> Sequence[object]:
+    def turn_inputs(self, turn: int) -> Sequence[object]:
         """Inputs of one's own."""
         if turn not in self._inputs:
             made = self._draw(turn)
@@ -93,7 +99,7 @@ class Given:
         kept = self._inputs[turn]
         return [item.clone() if isinstance(item, torch.Tensor) else item for item in kept]
 
-    def truth(self, turn: int, inputs: Sequence[object]) -> tuple[torch.Tensor, ...]:
+    def turn_truth(self, turn: int, inputs: Sequence[object]) -> tuple[torch.Tensor, ...]:
         """The truth of a turn's inputs, which nothing has changed yet.
 
         Raises:
@@ -101,24 +107,24 @@ class Given:
         """
         if turn in self._truths:
             return self._truths[turn]
-        refs = truth_of(self._reference, inputs)
+        refs = reference_truth(self._reference, inputs)
         if turn in self._inputs and sum(ref.numel() for ref in refs) <= memory.COPIED:
             self._truths[turn] = refs
         return refs
 
-    def truth_of(self, inputs: Sequence[object]) -> tuple[torch.Tensor, ...]:
+    def truth_for(self, inputs: Sequence[object]) -> tuple[torch.Tensor, ...]:
         """The truth of other inputs."""
-        return truth_of(self._reference, inputs)
+        return reference_truth(self._reference, inputs)
 
 
-def check(
+def check_function(
     function: Function,
-    given: Given,
+    given: CaseData,
     case: Case,
     *,
     ours: bool,
     tolerance: Callable[[torch.dtype], float] = lambda dtype: math.inf,
-    watch: Watch | None = None,
+    watch: CallWatch | None = None,
 ) -> tuple[Errors, torch.dtype]:
     """Call `function` twice on inputs of a case and compare both results with the truth.
 
@@ -132,33 +138,35 @@ def check(
     Raises:
         Wrong: it is wrong in any way.
     """
-    inputs = given.inputs(0)
-    refs = given.truth(0, inputs)
-    dtypes = due(case, inputs, refs)
+    inputs = given.turn_inputs(0)
+    refs = given.turn_truth(0, inputs)
+    dtypes = due_dtypes(case, inputs, refs)
     dtype = first_floating(dtypes)
     allowed = tolerance(dtype)
-    before = copies(inputs)
-    outs = _call(function, inputs, POISON if ours else None, watch)
+    before = input_fingerprints(inputs)
+    outs = _call_function(function, inputs, POISON if ours else None, watch)
     check_untouched(inputs, before)
     errors = _compare_all(outs, refs, dtypes, allowed)
     del refs
-    kept = [memory.keep(out) for out in outs]
+    kept = [memory.take_fingerprint(out) for out in outs]
     storages = {
         item.untyped_storage().data_ptr() for item in inputs if isinstance(item, torch.Tensor)
     }
-    inputs = refill(inputs, given.inputs(1))
-    later = given.truth(1, inputs)
-    before = copies(inputs)
-    second = _call(function, inputs, OTHER_POISON if ours else None, watch)
+    inputs = refill_inputs(inputs, given.turn_inputs(1))
+    later = given.turn_truth(1, inputs)
+    before = input_fingerprints(inputs)
+    second = _call_function(function, inputs, OTHER_POISON if ours else None, watch)
     try:
         check_untouched(inputs, before)
-        errors = errors.worst(_compare_all(second, later, dtypes, allowed))
-    except Wrong as wrong:
-        raise Wrong(f"right on its first call, wrong on the second: {wrong}") from None
+        errors = errors.max_with(_compare_all(second, later, dtypes, allowed))
+    except WrongResult as wrong:
+        raise WrongResult(f"right on its first call, wrong on the second: {wrong}") from None
     for out, old in zip(outs, kept, strict=True):
         aliased = out.untyped_storage().data_ptr() in storages
-        if ours and not aliased and not memory.unchanged(out, old):
-            raise Wrong("the second call changed the result of the first: allocate a new output")
+        if ours and not aliased and not memory.is_unchanged(out, old):
+            raise WrongResult(
+                "the second call changed the result of the first: allocate a new output"
+            )
     return errors, dtype
 
 
@@ -168,7 +176,7 @@ def check_once(
     refs: Sequence[torch.Tensor],
     case: Case,
     allowed: Callable[[torch.dtype], float],
-    watch: Watch,
+    watch: CallWatch,
     specialize: bool = True,
 ) -> None:
     """Call one of ours on inputs in some layout, once, and compare the result with the truth.
@@ -176,14 +184,16 @@ def check_once(
     Raises:
         Wrong: it is wrong in any way.
     """
-    dtypes = due(case, inputs, refs)
-    before = copies(inputs)
-    outs = _call(function, inputs, POISON, watch, specialize)
+    dtypes = due_dtypes(case, inputs, refs)
+    before = input_fingerprints(inputs)
+    outs = _call_function(function, inputs, POISON, watch, specialize)
     check_untouched(inputs, before)
     _compare_all(outs, refs, dtypes, allowed(first_floating(dtypes)))
 
 
-def due(case: Case, inputs: Sequence[object], refs: Sequence[torch.Tensor]) -> list[torch.dtype]:
+def due_dtypes(
+    case: Case, inputs: Sequence[object], refs: Sequence[torch.Tensor]
+) -> list[torch.dtype]:
     """The dtype due of each output.
 
     Raises:
@@ -191,22 +201,22 @@ def due(case: Case, inputs: Sequence[object], refs: Sequence[torch.Tensor]) -> l
     """
     dtypes = expected_dtypes(case, inputs, refs)
     if len(dtypes) != len(refs):
-        raise Wrong(f"the case's `out` names {len(dtypes)} dtypes for {len(refs)} outputs")
+        raise WrongResult(f"the case's `out` names {len(dtypes)} dtypes for {len(refs)} outputs")
     return dtypes
 
 
-def _call(
+def _call_function(
     function: Function,
     inputs: Sequence[object],
     byte: int | None,
-    watch: Watch | None = None,
+    watch: CallWatch | None = None,
     specialize: bool = True,
 ) -> tuple[torch.Tensor, ...]:
     with contextlib.ExitStack() as around:
         if watch is not None:
-            around.enter_context(watch.call(specialize))
+            around.enter_context(watch.watch_call(specialize))
         if byte is not None:
-            around.enter_context(Poison(byte, marks=watch is not None and watch.executes))
+            around.enter_context(PoisonMode(byte, marks=watch is not None and watch.executes))
         outs = tensors_of(function(*inputs), "it")
     if any(out.is_cuda for out in outs):
         torch.cuda.synchronize()
@@ -220,14 +230,14 @@ def _compare_all(
     allowed: float,
 ) -> Errors:
     if len(outs) != len(refs):
-        raise Wrong(f"returned {len(outs)} tensors where {len(refs)} are due")
+        raise WrongResult(f"returned {len(outs)} tensors where {len(refs)} are due")
     errors = Errors(0.0, 0.0, 0.0)
     for index, (out, ref, dtype) in enumerate(zip(outs, refs, dtypes, strict=True)):
         try:
-            found = compare(out, ref, dtype)
+            found = compare_output(out, ref, dtype)
             if not found.relative <= allowed:
-                raise Wrong(f"relative error {found.relative:.2g} over {allowed:g}")
-            errors = errors.worst(found)
-        except Wrong as wrong:
-            raise Wrong(f"output {index}: {wrong}" if len(outs) > 1 else str(wrong)) from None
+                raise WrongResult(f"relative error {found.relative:.2g} over {allowed:g}")
+            errors = errors.max_with(found)
+        except WrongResult as wrong:
+            raise WrongResult(f"output {index}: {wrong}" if len(outs) > 1 else str(wrong)) from None
     return errors

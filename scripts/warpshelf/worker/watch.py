@@ -23,7 +23,7 @@ SCHEDULES = ("robin", "far", "random")
 
 
 @dataclass(frozen=True)
-class Turn:
+class CallSettings:
     """How the warps of one call run: `papergpu.settings` takes both."""
 
     schedule: str
@@ -35,7 +35,7 @@ class Turn:
         return f'papergpu.settings(schedule="{self.schedule}", seed={self.seed}{more})'
 
 
-def turn(index: int, call: int, rank: int, counted: bool = False) -> Turn:
+def settings_for_call(index: int, call: int, rank: int, counted: bool = False) -> CallSettings:
     """That of a call of a variant on case number `index`.
 
     `rank` is the number of the target among those that the variant is for. A case that is
@@ -46,10 +46,10 @@ def turn(index: int, call: int, rank: int, counted: bool = False) -> Turn:
     else:
         schedule = SCHEDULES[(rank + call) % len(SCHEDULES)]
     first = call == 0 and (counted or rank == 0)
-    return Turn(schedule, 0 if first else 100 * index + len(SCHEDULES) * call + rank)
+    return CallSettings(schedule, 0 if first else 100 * index + len(SCHEDULES) * call + rank)
 
 
-class Watch:
+class CallWatch:
     """Stands around the calls of a variant on a case; one of no target lets them be.
 
     `tell` hears before each call under what it runs.
@@ -62,14 +62,14 @@ class Watch:
         self._begun = 0, 0, False
         self._calls = 0
         self._met: set[str] = set()
-        self._turn: Turn | None = None
+        self._turn: CallSettings | None = None
 
     @property
     def executes(self) -> bool:
         """Whether PTX is executed here."""
         return self.target is not None
 
-    def begin(
+    def begin_case(
         self, index: int, rank: int = 0, counted: bool = False, further: bool = False
     ) -> None:
         """A variant comes to case number `index`; for `further` calls.
@@ -82,7 +82,7 @@ class Watch:
         self.launched.clear()
 
     @contextlib.contextmanager
-    def call(self, specialize: bool = True) -> Iterator[None]:
+    def watch_call(self, specialize: bool = True) -> Iterator[None]:
         """Around one call, for whose integers and alignments Triton may `specialize` a kernel."""
         if not self.executes:
             yield
@@ -91,18 +91,18 @@ class Watch:
 
         index, rank, counted = self._begun
         counts = counted and self._calls == 0
-        now = replace(turn(index, self._calls, rank, counted), specialize=specialize)
+        now = replace(settings_for_call(index, self._calls, rank, counted), specialize=specialize)
         self._turn = now
         self._calls += 1
         self._tell(self.under)
         chosen = papergpu.settings(**asdict(now), profile=counts, threads=int(counts))
 
-        def hear(launched: papergpu.Launched) -> None:
+        def note_launch(launched: papergpu.Launched) -> None:
             self._met.add(now.schedule)
             if counts:
                 self.launched.append(launched)
 
-        with chosen, papergpu.on_launch(hear):
+        with chosen, papergpu.on_launch(note_launch):
             yield
 
     @property
@@ -110,6 +110,6 @@ class Watch:
         """Under what the latest call ran, in the words that repeat it; nothing before the first."""
         return f" on {self.target} under {self._turn}" if self._turn else ""
 
-    def left(self) -> bool:
+    def schedules_left(self) -> bool:
         """Whether a schedule is left to meet; a variant that launches nothing has none."""
         return bool(self._met) and self._calls < len(SCHEDULES)

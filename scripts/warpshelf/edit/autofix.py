@@ -18,10 +18,10 @@ from typing import Any
 import yaml
 
 from warpshelf.core.files import write_atomically
-from warpshelf.core.findings import Finding, visible
+from warpshelf.core.findings import Finding, printable_line
 from warpshelf.readings import titles
-from warpshelf.readings.entries import FLAGS, Entry, KeyPath, Reader
-from warpshelf.readings.identity import canonical
+from warpshelf.readings.entries import FLAGS, Entry, EntryReader, KeyPath
+from warpshelf.readings.identity import canonical_url
 from warpshelf.readings.model import GLOSSARY, KEYS, LANGUAGES, meant_language
 
 NUMBERS = {"year", "rating"}  # the keys whose values are numbers; all others are texts
@@ -32,7 +32,7 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True, order=True)
-class Mend:
+class Fix:
     """One thing that was mended, on the line where it was found."""
 
     path: str
@@ -40,22 +40,22 @@ class Mend:
     what: str
 
     def __str__(self) -> str:
-        return visible(f"{self.path}:{self.line}: mended {self.what}")
+        return printable_line(f"{self.path}:{self.line}: mended {self.what}")
 
 
 @dataclass(frozen=True)
-class Edit:
+class TextEdit:
     """Characters `start` to `end` of the text give way to `text`; `value` is what is read there."""
 
     start: int
     end: int
     text: str
-    mend: Mend
+    mend: Fix
     place: tuple[int, KeyPath] | None = None  # the entry, by number, and the place within it
     value: Any = None
 
 
-def flat(fields: dict[str, Any]) -> Iterator[tuple[KeyPath, Any]]:
+def flatten_fields(fields: dict[str, Any]) -> Iterator[tuple[KeyPath, Any]]:
     """All values of an entry with their places: lists and mappings, and what is in them."""
     pending: list[tuple[KeyPath, Any]] = [((), fields)]
     while pending:
@@ -67,55 +67,55 @@ def flat(fields: dict[str, Any]) -> Iterator[tuple[KeyPath, Any]]:
             pending += [((*place, number), inner) for number, inner in enumerate(value)]
 
 
-def _entries(text: str) -> list[yaml.MappingNode]:
+def _entry_nodes(text: str) -> list[yaml.MappingNode]:
     """The mappings of the list, with the places of all that is in them."""
     node: Any = yaml.compose(text, Loader=_LOADER)
     return [one for one in node.value if isinstance(one, yaml.MappingNode)]
 
 
-def _scalars(node: Any, place: KeyPath = ()) -> Iterator[tuple[KeyPath, yaml.ScalarNode]]:
+def _walk_scalars(node: Any, place: KeyPath = ()) -> Iterator[tuple[KeyPath, yaml.ScalarNode]]:
     if isinstance(node, yaml.ScalarNode):
         yield place, node
     elif isinstance(node, yaml.SequenceNode):
         for number, item in enumerate(node.value):
-            yield from _scalars(item, (*place, number))
+            yield from _walk_scalars(item, (*place, number))
     else:
         seen: set[str] = set()
         for key, value in node.value:
             if key.value not in seen:  # of a key written twice, the first is what was read
-                yield from _scalars(value, (*place, key.value))
+                yield from _walk_scalars(value, (*place, key.value))
             seen.add(key.value)
 
 
-def values(path: str, text: str, reader: Reader) -> Iterator[Edit]:
+def value_edits(path: str, text: str, reader: EntryReader) -> Iterator[TextEdit]:
     """Values surely meant otherwise: addresses, languages, years, quotes, spaces at the ends."""
-    wanted = [dict(_wanted(entry)) for entry in reader.entries]
+    wanted = [dict(_wanted_values(entry)) for entry in reader.entries]
     if not any(wanted):
         return
-    for number, (node, meant) in enumerate(zip(_entries(text), wanted, strict=True)):
-        for place, scalar in _scalars(node) if meant else ():
+    for number, (node, meant) in enumerate(zip(_entry_nodes(text), wanted, strict=True)):
+        for place, scalar in _walk_scalars(node) if meant else ():
             style = scalar.style or ""
             if place not in meant or style in ("|", ">"):
                 continue
             new, said = meant[place]
             name = " ".join(str(p + 1) if isinstance(p, int) else p for p in place)
-            done = Mend(path, scalar.start_mark.line + 1, f"{name}: {said}")
+            done = Fix(path, scalar.start_mark.line + 1, f"{name}: {said}")
             start, end = scalar.start_mark.index, scalar.end_mark.index
-            shown = str(new) if isinstance(new, int) else _quoted(new, style)
+            shown = str(new) if isinstance(new, int) else _quote_value(new, style)
             value = new if isinstance(new, int) else " ".join(new.split())
-            yield Edit(start, end, shown, done, (number, place), value)
+            yield TextEdit(start, end, shown, done, (number, place), value)
 
 
-def _wanted(entry: Entry) -> Iterator[tuple[KeyPath, tuple[str | int, str]]]:
+def _wanted_values(entry: Entry) -> Iterator[tuple[KeyPath, tuple[str | int, str]]]:
     """The values that are meant, where others are written, and what is said of each change."""
     fields = entry.fields
-    for place, value in flat(fields):
+    for place, value in flatten_fields(fields):
         if not place or place[0] not in KEYS or not isinstance(value, str | int):
             continue
         if place[0] in NUMBERS:
             quoted = isinstance(value, str) and re.fullmatch(r"\s*[1-9]\d{0,3}\s*", value)
             number = int(value) if quoted or isinstance(value, int) else None
-            if number and place == ("year",) and (told := _year(fields, number)):
+            if number and place == ("year",) and (told := _meant_year(fields, number)):
                 yield place, (told[0], f"{told[0]}, as {told[1]}; it was {number}")
             elif number and quoted:
                 yield place, (number, f"{number}, without quotes")
@@ -127,9 +127,9 @@ def _wanted(entry: Entry) -> Iterator[tuple[KeyPath, tuple[str | int, str]]]:
         if place == ("lang",) and form not in LANGUAGES:
             changed = meant_language(form) or form
         elif place[-1] == "url" and (len(place) == 1 or place[0] == "also"):
-            main = len(place) == 1 or _role(fields, place) in VERSIONS
+            main = len(place) == 1 or _version_role(fields, place) in VERSIONS
             with suppress(ValueError):
-                changed = canonical(form, main)
+                changed = canonical_url(form, main)
         if changed != form:
             yield place, (changed, f"{changed}, which was {form}")
         elif isinstance(value, int) or place in entry.refused:
@@ -138,12 +138,12 @@ def _wanted(entry: Entry) -> Iterator[tuple[KeyPath, tuple[str | int, str]]]:
             yield place, (form, "without the spaces at its ends")
 
 
-def _year(fields: dict[str, Any], number: int) -> tuple[int, str] | None:
+def _meant_year(fields: dict[str, Any], number: int) -> tuple[int, str] | None:
     """The one year meant where `number` stands, and who says so; None if `number` may be right."""
     url, venue = fields.get("url"), fields.get("venue")
     with suppress(ValueError):
         told = (
-            titles.year_meant(url, venue)
+            titles.expected_years(url, venue)
             if isinstance(url, str) and isinstance(venue, str)
             else None
         )
@@ -152,7 +152,7 @@ def _year(fields: dict[str, Any], number: int) -> tuple[int, str] | None:
     return None
 
 
-def _role(fields: dict[str, Any], place: KeyPath) -> Any:
+def _version_role(fields: dict[str, Any], place: KeyPath) -> Any:
     """What the address at `("also", 0, "url")` is said to be."""
     beside: Any = fields
     for part in place[:-1]:
@@ -160,7 +160,7 @@ def _role(fields: dict[str, Any], place: KeyPath) -> Any:
     return beside.get("what")
 
 
-def _quoted(value: str | int, style: str) -> str:
+def _quote_value(value: str | int, style: str) -> str:
     """`value` as YAML, in quotes where it had them or needs them."""
     text = str(value)
     if style == "'" and text.isprintable():
@@ -171,7 +171,7 @@ def _quoted(value: str | int, style: str) -> str:
     return text
 
 
-def spaces(path: str, text: str, reader: Reader) -> Iterator[Edit]:
+def space_edits(path: str, text: str, reader: EntryReader) -> Iterator[TextEdit]:
     """Spaces at the ends of lines."""
     start = 0
     untidy = set(reader.untidy)
@@ -179,20 +179,20 @@ def spaces(path: str, text: str, reader: Reader) -> Iterator[Edit]:
         if number in untidy:
             kept = line.removesuffix("\r")
             bare = kept.rstrip(" \t")
-            mend = Mend(path, number, "spaces at the end of the line")
-            yield Edit(start + len(bare), start + len(kept), "", mend)
+            mend = Fix(path, number, "spaces at the end of the line")
+            yield TextEdit(start + len(bare), start + len(kept), "", mend)
         start += len(line) + 1
 
 
 BOM = "\ufeff"
 
 
-def fix(root: Path) -> tuple[list[Mend], list[Finding]]:
+def fix_lists(root: Path) -> tuple[list[Fix], list[Finding]]:
     """Mend every list below `root`/docs that can be, and say what was left alone, and why.
 
     A file is written once, in one step, or not at all.
     """
-    mended: list[Mend] = []
+    mended: list[Fix] = []
     left: list[Finding] = []
     for file in sorted((root / "docs").rglob("*.yml")):
         names = file.relative_to(root / "docs").parts
@@ -202,7 +202,7 @@ def fix(root: Path) -> tuple[list[Mend], list[Finding]]:
         if path == GLOSSARY:
             continue
         data = file.read_bytes()
-        after, done, finding = mend(path, data)
+        after, done, finding = fix_list(path, data)
         if finding:
             left.append(finding)
         elif done:
@@ -211,22 +211,22 @@ def fix(root: Path) -> tuple[list[Mend], list[Finding]]:
     return mended, left
 
 
-def mend(path: str, data: bytes) -> tuple[bytes, list[Mend], Finding | None]:
+def fix_list(path: str, data: bytes) -> tuple[bytes, list[Fix], Finding | None]:
     """`data` mended, what was done, and a finding if it had to be left as it is."""
-    reader = Reader(path, data)
+    reader = EntryReader(path, data)
     if not reader.entries:  # nothing there, or what `shelf check` says of the file comes first
         return data, [], None
     text = data.decode("utf-8")
     mark = BOM if text.startswith(BOM) else ""
     text = text.removeprefix(BOM)
-    done: list[Mend] = []
-    for group in (values, spaces):
+    done: list[Fix] = []
+    for group in (value_edits, space_edits):
         edits = list(group(path, text, reader))
         if not edits:
             continue
-        text = _applied(text, edits)
-        after = Reader(path, text.encode())
-        if not _same(reader, after, edits):
+        text = _apply_edits(text, edits)
+        after = EntryReader(path, text.encode())
+        if not _reads_same(reader, after, edits):
             what = "would not read the same with its mends, so it was left alone"
             return data, [], Finding(path, edits[0].mend.line, what, "mend it by hand")
         done += [edit.mend for edit in edits]
@@ -234,7 +234,7 @@ def mend(path: str, data: bytes) -> tuple[bytes, list[Mend], Finding | None]:
     return (mark + text).encode(), sorted(done), None
 
 
-def _applied(text: str, edits: Iterable[Edit]) -> str:
+def _apply_edits(text: str, edits: Iterable[TextEdit]) -> str:
     parts, done = [], 0
     for edit in sorted(edits, key=lambda edit: edit.start):
         parts += [text[done : edit.start], edit.text]
@@ -242,25 +242,25 @@ def _applied(text: str, edits: Iterable[Edit]) -> str:
     return "".join([*parts, text[done:]])
 
 
-def _same(before: Reader, after: Reader, edits: Iterable[Edit]) -> bool:
+def _reads_same(before: EntryReader, after: EntryReader, edits: Iterable[TextEdit]) -> bool:
     """Whether the same was read before and after, save for what the edits change."""
-    wanted = [_leaves(entry.fields) for entry in before.entries]
+    wanted = [_leaf_values(entry.fields) for entry in before.entries]
     for edit in edits:
         if edit.place:
             wanted[edit.place[0]][edit.place[1]] = edit.value
     was = [finding.what for finding in before.findings]
-    return [_leaves(entry.fields) for entry in after.entries] == wanted and all(
+    return [_leaf_values(entry.fields) for entry in after.entries] == wanted and all(
         finding.what in was for finding in after.findings
     )
 
 
-def _leaves(fields: dict[str, Any]) -> dict[KeyPath, Any]:
+def _leaf_values(fields: dict[str, Any]) -> dict[KeyPath, Any]:
     """Each value by its place; of a list its length, of a mapping its keys in any order.
 
     Texts by their words: how the space between them is written may change.
     """
     found: dict[KeyPath, Any] = {}
-    for place, value in flat(fields):
+    for place, value in flatten_fields(fields):
         if isinstance(value, str):
             found[place] = " ".join(value.split())
         elif isinstance(value, dict):

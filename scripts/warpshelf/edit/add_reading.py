@@ -19,48 +19,48 @@ import yaml
 from pydantic import ValidationError
 
 from warpshelf.core.files import write_atomically
-from warpshelf.core.findings import Finding, ShelfError, visible
+from warpshelf.core.findings import Finding, ShelfError, printable_line
 from warpshelf.readings import crosscheck, titles
-from warpshelf.readings.entries import Entry, Reader, explain, nearest
-from warpshelf.readings.identity import canonical, identity, problems
-from warpshelf.readings.model import KEYS, OTHER_SCRIPT, Kind, Level, Reading, Shelf, load
-from warpshelf.readings.titles import alike
+from warpshelf.readings.entries import Entry, EntryReader, closest_match, explain_errors
+from warpshelf.readings.identity import canonical_url, url_problems, work_identity
+from warpshelf.readings.model import KEYS, OTHER_SCRIPT, Kind, Level, Reading, Shelf, load_shelf
+from warpshelf.readings.titles import same_work
 from warpshelf.web.services import TITLE, Metadata
 
 WIDTH = 88  # columns after which PyYAML ends a line at the next space
 EMPTY = re.compile(r"(?m)^\[[ \t]*\][ \t]*(?:\r?\n|\Z)")  # a list that holds nothing yet
 
 
-def dump(values: Mapping[str, Any], indent: int, newline: str) -> str:
+def dump_entry(values: Mapping[str, Any], indent: int, newline: str) -> str:
     """An entry as YAML, its dash at column `indent`; it reads back as `values`."""
     lines: list[str] = []
     for key, value in values.items():
         if key == "added":
             lines.append(f'{key}: "{value}"')
         elif isinstance(value, list | tuple) and not any(isinstance(v, Mapping) for v in value):
-            lines += f"{key}: {_yaml(list(value), flow=True)}".rstrip("\n").split("\n")
+            lines += f"{key}: {_dump_yaml(list(value), flow=True)}".rstrip("\n").split("\n")
         else:
             value = [dict(version) for version in value] if key == "also" else value
-            first, *rest = _yaml({key: value}, flow=False).rstrip("\n").split("\n")
+            first, *rest = _dump_yaml({key: value}, flow=False).rstrip("\n").split("\n")
             lines += [first, *(f"  {line}" if key == "also" else line for line in rest)]
     pad = " " * indent
     marked = [f"{pad}{'- ' if not n else '  '}{line}" for n, line in enumerate(lines)]
     return newline.join(line.rstrip(" ") for line in marked) + newline
 
 
-def _yaml(value: Any, *, flow: bool) -> str:
+def _dump_yaml(value: Any, *, flow: bool) -> str:
     text: str = yaml.safe_dump(
         value, allow_unicode=True, default_flow_style=flow, sort_keys=False, width=WIDTH
     )
     return text
 
 
-def blank(data: bytes) -> bool:
+def is_blank(data: bytes) -> bool:
     """Whether a list's file holds nothing but comments and white space."""
     return not re.sub(rb"(?m)^\s*#.*$", b"", data).strip()
 
 
-def extended(path: str, old: bytes, values: Mapping[str, Any]) -> tuple[bytes, str]:
+def append_entry(path: str, old: bytes, values: Mapping[str, Any]) -> tuple[bytes, str]:
     """The bytes of the list `old` with an entry behind the rest, and that entry's own lines.
 
     Line ends, the column of the dashes and the habit of a blank line between entries are kept.
@@ -68,8 +68,8 @@ def extended(path: str, old: bytes, values: Mapping[str, Any]) -> tuple[bytes, s
     Raises:
         ShelfError: `old` is no list that can take an entry, at `path`.
     """
-    reader = Reader(path, old)
-    if reader.findings and not blank(old):
+    reader = EntryReader(path, old)
+    if reader.findings and not is_blank(old):
         raise ShelfError(reader.findings)
     newline = "\r\n" if old.count(b"\r\n") * 2 > old.count(b"\n") else "\n"
     before = old.decode("utf-8")
@@ -78,7 +78,7 @@ def extended(path: str, old: bytes, values: Mapping[str, Any]) -> tuple[bytes, s
     elif reader.indent is None:
         mend = "write it as lines that start with -"
         raise ShelfError(Finding(path, None, "the list is written as [ … ]", mend))
-    text = dump(values, reader.indent or 0, newline)
+    text = dump_entry(values, reader.indent or 0, newline)
     gap = "" if not before or before.endswith("\n") else newline
     if (
         re.search(r"\n[ \r]*\n(?: *#.*\n)* *- ", before)
@@ -86,7 +86,7 @@ def extended(path: str, old: bytes, values: Mapping[str, Any]) -> tuple[bytes, s
     ):
         gap += newline  # the file keeps a blank line between its entries
     data = (before + gap + text).encode("utf-8")
-    after = Reader(path, data)
+    after = EntryReader(path, data)
     kept = [entry.fields for entry in reader.entries]
     if after.findings or [entry.fields for entry in after.entries] != [*kept, dict(values)]:
         mend = "see that the file is a plain list of entries, or add this one by hand"
@@ -95,7 +95,7 @@ def extended(path: str, old: bytes, values: Mapping[str, Any]) -> tuple[bytes, s
     return data, text
 
 
-Ask = Callable[["Addition", Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]
+Ask = Callable[["NewReading", Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]
 REQUIRED = ("title", "kind", "why")
 KINDS = {"arxiv": "paper", "doi": "paper", "ieee": "paper", "openreview": "paper",
          "youtube": "talk", "github": "code"}  # fmt: skip
@@ -104,7 +104,7 @@ NOTHING: tuple[Any, ...] = (None, "", [], ())
 
 
 @dataclass(frozen=True)
-class Added:
+class AddedReading:
     """An entry as it was added: where it stands now, its text, what it reads as."""
 
     path: str
@@ -114,7 +114,7 @@ class Added:
     notes: list[Finding]  # what else there is to do, such as to include the list in its page
 
 
-class Addition:
+class NewReading:
     """A topic's list and the address of a work that is not on the shelf yet.
 
     `url` is in its usual form and `work` its identity. Making one raises ShelfError for a topic
@@ -125,46 +125,46 @@ class Addition:
         self, project_root: Path, topic: str, url: str, shelf: Shelf | None = None
     ) -> None:
         self.root = Path(project_root)
-        self.shelf = shelf or load(self.root)
-        self.where = _where(self.root, topic, self.shelf)
+        self.shelf = shelf or load_shelf(self.root)
+        self.where = _resolve_topic(self.root, topic, self.shelf)
         self.path = f"docs/{self.where}.yml"
         try:
-            self.work = identity(url.strip())
-            self.url = canonical(url.strip())
+            self.work = work_identity(url.strip())
+            self.url = canonical_url(url.strip())
         except ValueError as error:
-            raise self._wrong(str(error), "write it as https://…") from None
-        if wrong := self.refusal():
-            raise self._wrong(*wrong.split("; ", 1))
-        for what, mend in problems(self.url):
-            raise self._wrong(what, mend)
-        self._refuse_twice(self.work, "see")
+            raise self._list_error(str(error), "write it as https://…") from None
+        if wrong := self.field_error():
+            raise self._list_error(*wrong.split("; ", 1))
+        for what, mend in url_problems(self.url):
+            raise self._list_error(what, mend)
+        self._refuse_duplicate(self.work, "see")
 
-    def _wrong(self, what: str, mend: str = "") -> ShelfError:
+    def _list_error(self, what: str, mend: str = "") -> ShelfError:
         return ShelfError(Finding(self.path, None, what, mend))
 
-    def _refuse_twice(self, work: str, mend: str) -> None:
+    def _refuse_duplicate(self, work: str, mend: str) -> None:
         for reading in self.shelf.entries:
             versions = [v.url for v in reading.also if v.what in ("preprint", "published")]
-            if work in map(identity, [reading.url, *versions]):
+            if work in map(work_identity, [reading.url, *versions]):
                 what = f"{work} is on the shelf already, as {reading.title!r} ({reading.id})"
-                raise self._wrong(what, f"{mend} {reading.path}:{reading.line}")
+                raise self._list_error(what, f"{mend} {reading.path}:{reading.line}")
 
-    def moved(self, metadata: Metadata) -> bool:
+    def follow_move(self, metadata: Metadata) -> bool:
         """Take the address that `metadata` gives, where the work has another name now.
 
         True where it was taken. Raises ShelfError if that work is on the shelf.
         """
         try:
-            work, url = identity(metadata.url), canonical(metadata.url)
+            work, url = work_identity(metadata.url), canonical_url(metadata.url)
         except ValueError:
             return False
-        if work == self.work or [*problems(url)] or self.refusal(url=url):
+        if work == self.work or [*url_problems(url)] or self.field_error(url=url):
             return False
-        self._refuse_twice(work, f"{self.url} leads there; see")
+        self._refuse_duplicate(work, f"{self.url} leads there; see")
         self.work, self.url = work, url
         return True
 
-    def offered(self, metadata: Metadata | None) -> dict[str, Any]:
+    def offered_values(self, metadata: Metadata | None) -> dict[str, Any]:
         """What `metadata` tells, as the values of an entry, and the kind that the address tells.
 
         Raises ShelfError if another version of the work is on the shelf.
@@ -173,18 +173,18 @@ class Addition:
         if metadata:
             for _, url in metadata.also:
                 mend = f"name {self.url} under its also, at"
-                self._refuse_twice(identity(url), mend)
+                self._refuse_duplicate(work_identity(url), mend)
             values |= {key: getattr(metadata, key) or values.get(key) for key in OFFERED}
             values["authors"] = list(metadata.authors)
             values["lang"] = None if metadata.lang == "en" else metadata.lang
             values["also"] = [{"what": what, "url": url} for what, url in metadata.also]
-            if metadata.year and (meant := titles.year_meant(self.url, metadata.venue)):
+            if metadata.year and (meant := titles.expected_years(self.url, metadata.venue)):
                 values["year"] = metadata.year if metadata.year in meant[0] else meant[0][-1]
         told = {key: value for key, value in values.items() if value not in NOTHING}
         # What an entry cannot hold was not found: nobody here could mend it.
-        return {key: value for key, value in told.items() if not self.refusal(**{key: value})}
+        return {key: value for key, value in told.items() if not self.field_error(**{key: value})}
 
-    def refusal(self, **fields: Any) -> str | None:
+    def field_error(self, **fields: Any) -> str | None:
         """What is wrong with the values of `fields`, each looked at alone; None if nothing is."""
         whole = {"id": "a", "title": "A", "url": self.url, "kind": "site", "why": "A.", **fields}
         if OTHER_SCRIPT.search(str(whole["title"])):
@@ -195,28 +195,28 @@ class Addition:
         try:
             Reading.model_validate(whole)
         except ValidationError as error:
-            said = explain(error, "", Entry(1, whole), KEYS)
+            said = explain_errors(error, "", Entry(1, whole), KEYS)
             return "; ".join(filter(None, (said[0].what, said[0].mend))) if said else str(error)
         return None
 
-    def mismatch(self, metadata: Metadata, title: str | None) -> str | None:
+    def title_mismatch(self, metadata: Metadata, title: str | None) -> str | None:
         """That the work calls itself otherwise than `title`, in a sentence; None if it does not.
 
         A repository's name and a video's heading are seldom what a reading is called by.
         """
         if not title or self.work.startswith(("github:", "youtube:")):
             return None
-        same = alike([title], metadata.title, version=True)
+        same = same_work([title], metadata.title, version=True)
         return None if same else f"the title is given as {title!r}, and there as {metadata.title!r}"
 
-    def add(
+    def add_entry(
         self,
         *,
         fields: Mapping[str, Any],
         ask: Ask | None = None,
         metadata: Metadata | None = None,
         dry: bool = False,
-    ) -> Added:
+    ) -> AddedReading:
         """Append the entry to its list; all that stands there stays as it is.
 
         `fields` holds what is known, by key; what `metadata` tells comes behind it, and the kind
@@ -227,53 +227,53 @@ class Addition:
             ShelfError: a field is wrong or missing, or another version of the work is on the shelf
                 already. Nothing was written.
         """
-        offered = self.offered(metadata)
+        offered = self.offered_values(metadata)
         known = {key: value for key, value in fields.items() if value not in NOTHING}
         values = {**offered, **known} if ask is None else ask(self, known, offered)
-        return self.put(values, dry=dry)
+        return self.write_entry(values, dry=dry)
 
-    def put(self, fields: Mapping[str, Any], *, dry: bool = False) -> Added:
+    def write_entry(self, fields: Mapping[str, Any], *, dry: bool = False) -> AddedReading:
         """Write the entry with these values, today's date and an id, behind the topic's others."""
         values = {key: value for key, value in fields.items() if value not in NOTHING}
         if missing := [key for key in REQUIRED if key not in values]:
             flags = ", ".join(f"--{key}" for key in missing)
-            raise self._wrong(f"an entry needs {', '.join(missing)}", f"add {flags}")
+            raise self._list_error(f"an entry needs {', '.join(missing)}", f"add {flags}")
         taken = {*self.shelf.readings, *self.shelf.refused}
         titles = [values["title"], values.get("title_en", "")]
-        values = {"id": _id(titles, taken), "added": today(), **values, "url": self.url}
+        values = {"id": _unique_id(titles, taken), "added": utc_date(), **values, "url": self.url}
         ordered = {key: values[key] for key in [*KEYS, *values] if key in values}
         place = self.root / self.path
         old = place.read_bytes() if place.exists() else b""
         broken = [finding for finding in self.shelf.findings if finding.path == self.path]
-        if broken and not blank(old):
+        if broken and not is_blank(old):
             raise ShelfError(broken)
-        data, text = extended(self.path, old, ordered)
-        reading, notes = self._fitting(data)
+        data, text = append_entry(self.path, old, ordered)
+        reading, notes = self._validate_list(data)
         if not dry:
             write_atomically(place, data.decode("utf-8"))
-        return Added(self.path, reading.line, text, reading, notes)
+        return AddedReading(self.path, reading.line, text, reading, notes)
 
-    def _fitting(self, data: bytes) -> tuple[Reading, list[Finding]]:
+    def _validate_list(self, data: bytes) -> tuple[Reading, list[Finding]]:
         """The last entry of `data` as a reading, and what its page still lacks.
 
         Raises ShelfError for anything that the entry makes wrong, here or elsewhere on the shelf.
         """
         snippets = {p.stem for p in self.root.glob("snippets/*/*.py") if p.stem == p.parent.name}
-        after = load(self.root, instead={self.path: data})
-        found = {*after.findings, *crosscheck.check(after, snippets)}
-        found -= {*self.shelf.findings, *crosscheck.check(self.shelf, snippets)}
+        after = load_shelf(self.root, instead={self.path: data})
+        found = {*after.findings, *crosscheck.check_shelf(after, snippets)}
+        found -= {*self.shelf.findings, *crosscheck.check_shelf(self.shelf, snippets)}
         notes = sorted(finding for finding in found if finding.path == f"docs/{self.where}.md")
         if wrong := sorted(found.difference(notes)):
             raise ShelfError(wrong)
         return after.topics[self.where].readings[-1], notes
 
 
-def today() -> str:
+def utc_date() -> str:
     """The date that an entry is added under: that of UTC, the same wherever it is added."""
     return datetime.now(UTC).date().isoformat()
 
 
-def _where(root: Path, topic: str, shelf: Shelf) -> str:
+def _resolve_topic(root: Path, topic: str, shelf: Shelf) -> str:
     where = re.sub(r"^docs/|\.(?:md|ya?ml)$", "", topic.strip().strip("/"))
     if where in shelf.topics and shelf.topics[where].page:
         return where
@@ -281,22 +281,22 @@ def _where(root: Path, topic: str, shelf: Shelf) -> str:
     if plain and (root / "docs" / f"{where}.md").is_file():
         return where
     known = sorted(name for name, known in shelf.topics.items() if known.page)
-    near = nearest(where, known)
+    near = closest_match(where, known)
     meant = f"write --topic {near}; " if near else ""
     what = f"there is no page docs/{where}.md for the topic {topic!r}"
     mend = f"{meant}topics: {', '.join(known) or 'none'}"
     raise ShelfError(Finding(f"docs/{where}.yml", None, what, mend))
 
 
-def _words(text: str) -> list[str]:
+def _latin_words(text: str) -> list[str]:
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
     return re.findall(r"[a-z0-9]+", plain.replace("'", ""))
 
 
-def _id(titles: Sequence[str], taken: set[str]) -> str:
+def _unique_id(titles: Sequence[str], taken: set[str]) -> str:
     """An id of the first words of the first of `titles` in Latin letters, unlike all of `taken`."""
     heads = [part for title in titles for part in (title.partition(":")[0], title)]
-    words = next(filter(None, map(_words, heads)), ["reading"])
+    words = next(filter(None, map(_latin_words, heads)), ["reading"])
     base = ""
     for word in words:
         if base and len(base) + len(word) > 40:
@@ -328,7 +328,9 @@ LANGUAGE = ("lang", "title_en")  # what only a title in another language needs
 LISTS = ("authors", "tags")
 
 
-def ask(addition: Addition, known: Mapping[str, Any], offered: Mapping[str, Any]) -> dict[str, Any]:
+def ask_fields(
+    addition: NewReading, known: Mapping[str, Any], offered: Mapping[str, Any]
+) -> dict[str, Any]:
     """The values of an entry: `known` as they are, the rest by answers, with `offered` as theirs.
 
     A wrong answer is refused with its reason and asked for again. An empty answer takes what is
@@ -347,20 +349,20 @@ def ask(addition: Addition, known: Mapping[str, Any], offered: Mapping[str, Any]
             continue
         needed = key in NEEDED and (foreign or key not in LANGUAGE)
         beside = {k: values[k] for k in ("title", "lang") if k in values and key in LANGUAGE}
-        value = _answer(addition, key, question, offered.get(key), needed, beside)
+        value = _ask_field(addition, key, question, offered.get(key), needed, beside)
         foreign = foreign or key == "title" and bool(OTHER_SCRIPT.search(value))
         if value not in (None, []):
             values[key] = value
     return values
 
 
-def _answer(
-    addition: Addition, key: str, question: str, offered: Any, needed: bool, beside: Any
+def _ask_field(
+    addition: NewReading, key: str, question: str, offered: Any, needed: bool, beside: Any
 ) -> Any:
     choices = {"kinds": Kind, "levels": Level}
     words = {name: ", ".join(get_args(choice)) for name, choice in choices.items()}
     text = question.format(**words, limit=TITLE)
-    shown = visible(", ".join(offered) if isinstance(offered, list) else str(offered or ""))
+    shown = printable_line(", ".join(offered) if isinstance(offered, list) else str(offered or ""))
     while True:
         answer = typer.prompt(text, default=shown, show_default=bool(shown), err=True).strip()
         if answer == LEAVE:
@@ -372,14 +374,14 @@ def _answer(
                 return None
             typer.echo(f"  an entry needs {key}", err=True)
             continue
-        value = answered(key, answer)
-        said = addition.refusal(**{**beside, key: value})
+        value = parse_answer(key, answer)
+        said = addition.field_error(**{**beside, key: value})
         if said is None:
             return value
-        typer.echo(f"  {visible(said)}", err=True)
+        typer.echo(f"  {printable_line(said)}", err=True)
 
 
-def answered(key: str, answer: str) -> Any:
+def parse_answer(key: str, answer: str) -> Any:
     """An answer as the value of a key; the schema says whether it is one."""
     if key in LISTS:
         return [part.strip() for part in re.split("[,;]", answer) if part.strip()]

@@ -1,4 +1,4 @@
-"""A public kernel, compiled as ours are: `python -m warpshelf.worker.rival`.
+"""A public kernel, compiled as ours are: `python -m warpshelf.worker.public_kernel`.
 
 A process of its own reads on its standard input where a kernel is and how it is compiled, as JSON,
 and writes its figures by architecture. Of a Python file no more is executed than defines something,
@@ -30,7 +30,7 @@ DEFINES = (
 )  # fmt: skip
 
 
-class Absent(ModuleType):
+class StubModule(ModuleType):
     """A module that is not installed: whatever is asked of it is there, and does nothing."""
 
     __path__: MutableSequence[str] = []
@@ -41,7 +41,7 @@ class Absent(ModuleType):
         return MagicMock(name=f"{self.__name__}.{name}")
 
 
-class Absentees(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class StubFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds the modules that it is told of, and what is inside them. It stands last."""
 
     def __init__(self) -> None:
@@ -53,13 +53,13 @@ class Absentees(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.machinery.ModuleSpec(name, self, is_package=True)
 
     def create_module(self, spec: Any) -> ModuleType:
-        return Absent(spec.name)
+        return StubModule(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
         """Nothing is in it."""
 
 
-class Pretended:
+class StubDriver:
     """Stands for a GPU where a file asks, as it is read, which one it runs on."""
 
     def get_current_target(self) -> Any:
@@ -76,7 +76,7 @@ class Pretended:
         return 0
 
 
-def imported(root: Path, file: str) -> ModuleType:
+def import_file(root: Path, file: str) -> ModuleType:
     """The module of a file in a checkout, by the name that its package gives it.
 
     It is read statement by statement, and no more of it than defines something: a tutorial also
@@ -92,7 +92,7 @@ def imported(root: Path, file: str) -> ModuleType:
         names.insert(0, folder.name)
         folder = folder.parent
     sys.path.insert(0, str(folder))
-    absentees = Absentees()
+    absentees = StubFinder()
     sys.meta_path.append(absentees)
     module = ModuleType(".".join(names))
     module.__file__ = str(path)
@@ -103,27 +103,29 @@ def imported(root: Path, file: str) -> ModuleType:
         sys.modules[package.__name__] = package
     sys.modules[module.__name__] = module
     for one in ast.parse(path.read_text(encoding="utf-8")).body:
-        if not isinstance(one, DEFINES) or _done(one, module, absentees, root):
+        if not isinstance(one, DEFINES) or _execute_statement(one, module, absentees, root):
             continue
         if isinstance(one, ast.FunctionDef) and len(one.decorator_list) > 1:
             # What chooses its configurations may ask more of a GPU. Without it the kernel is there.
             del one.decorator_list[:-1]
-            _done(one, module, absentees, root)
+            _execute_statement(one, module, absentees, root)
     return module
 
 
-def _done(one: ast.stmt, module: ModuleType, absentees: Absentees, root: Path) -> bool:
+def _execute_statement(
+    one: ast.stmt, module: ModuleType, absentees: StubFinder, root: Path
+) -> bool:
     """Whether a statement of a module could be executed; if not, it is said why."""
     part = compile(ast.Module([one], []), str(module.__file__), "exec")
     try:
-        _with_absentees(absentees, root, lambda: exec(part, module.__dict__))
+        _with_stubs(absentees, root, lambda: exec(part, module.__dict__))
     except Exception as error:
         sys.stderr.write(f"{module.__file__}:{one.lineno}: {type(error).__name__}: {error}\n")
         return False
     return True
 
 
-def _with_absentees(absentees: Absentees, root: Path, does: Callable[[], object]) -> None:
+def _with_stubs(absentees: StubFinder, root: Path, does: Callable[[], object]) -> None:
     """Do it, with something empty in the place of each module that it cannot do without.
 
     What a file can do without, it asks for and catches this itself. What has been imported of the
@@ -136,7 +138,7 @@ def _with_absentees(absentees: Absentees, root: Path, does: Callable[[], object]
             return
         except ModuleNotFoundError as error:
             top = (error.name or "").split(".")[0]
-            if not top or error.name in absentees.names or _is_of(root, top):
+            if not top or error.name in absentees.names or _belongs_to(root, top):
                 raise
             absentees.names.add(error.name or "")
             for name in {*sys.modules} - before:
@@ -144,13 +146,13 @@ def _with_absentees(absentees: Absentees, root: Path, does: Callable[[], object]
                     del sys.modules[name]
 
 
-def _is_of(root: Path, name: str) -> bool:
+def _belongs_to(root: Path, name: str) -> bool:
     """Whether a package of that name is the checkout's own."""
     paths = getattr(sys.modules.get(name), "__path__", ())
     return any(str(path).startswith(str(root)) for path in paths)
 
 
-def kernel(module: ModuleType, name: str) -> Any:
+def find_kernel(module: ModuleType, name: str) -> Any:
     """The function that Triton compiles, out of what else it is wrapped in.
 
     Raises:
@@ -166,7 +168,7 @@ def kernel(module: ModuleType, name: str) -> Any:
     return found
 
 
-def compiled(function: Any, job: dict[str, Any], target: int) -> Any:
+def compile_kernel(function: Any, job: dict[str, Any], target: int) -> Any:
     """What Triton makes of it for an SM version."""
     import triton
     import triton.language as tl
@@ -192,33 +194,35 @@ def compiled(function: Any, job: dict[str, Any], target: int) -> Any:
     return triton.compile(source, target=asked, options=dict(job["options"]))
 
 
-def figures(job: dict[str, Any]) -> dict[str, Any]:
+def job_figures(job: dict[str, Any]) -> dict[str, Any]:
     """Who compiled it, and its figures by architecture.
 
     Raises:
         ValueError: it is not there, or not called so.
     """
     if job.get("package"):
-        return of_package(job)
+        return package_figures(job)
     if not job["file"].endswith(".py"):
-        return of_cuda(job)
+        return cuda_figures(job)
     import triton
 
-    active: Any = Pretended()
+    active: Any = StubDriver()
     triton.runtime.driver.set_active(active)
     for name, one in triton.backends.backends.items():  # some ask whether there is a driver at all
         if name == "nvidia" and one.driver is not None:
             one.driver.is_active = staticmethod(lambda: True)
-    function = kernel(imported(Path(job["root"]), job["file"]), job["kernel"])
+    function = find_kernel(import_file(Path(job["root"]), job["file"]), job["kernel"])
     found = {}
     for target in job["targets"]:
-        made = compiled(function, job, target)
-        build = builds.of_binary(made.asm["cubin"], made.metadata.name, made.metadata.shared)
+        made = compile_kernel(function, job, target)
+        build = builds.build_from_binary(
+            made.asm["cubin"], made.metadata.name, made.metadata.shared
+        )
         found[f"sm_{target}"] = build
     return {"compiler": f"Triton {triton.__version__}", "builds": found}
 
 
-def of_cuda(job: dict[str, Any]) -> dict[str, Any]:
+def cuda_figures(job: dict[str, Any]) -> dict[str, Any]:
     """The same of a kernel in CUDA C++, by NVRTC.
 
     Raises:
@@ -234,12 +238,12 @@ def of_cuda(job: dict[str, Any]) -> dict[str, Any]:
         arch = next(one for one in nvrtc.TARGETS if one.rstrip("a") == f"sm_{target}")
         made = nvrtc.compiled(nvrtc.unit(text, path, flags, arch, [name]), [name])
         cubin = nvrtc.binary(made.ptx, lines=False)
-        found[f"sm_{target}"] = builds.of_binary(cubin, made.symbols[name], job["shared"])
+        found[f"sm_{target}"] = builds.build_from_binary(cubin, made.symbols[name], job["shared"])
     major, minor = nvrtc.bindings().nvrtcVersion()[1:]
     return {"compiler": f"NVRTC {major}.{minor}", "builds": found}
 
 
-def of_package(job: dict[str, Any]) -> dict[str, Any]:
+def package_figures(job: dict[str, Any]) -> dict[str, Any]:
     """The same of a kernel in a language of its own: its file has a `binary` that compiles it.
 
     `binary("sm_90")` gives the cubin, the symbol in it and the bytes of shared memory that a launch
@@ -258,7 +262,7 @@ def of_package(job: dict[str, Any]) -> dict[str, Any]:
     sys.modules[path.stem] = module  # some read the source of what they compile
     spec.loader.exec_module(module)
     found = {
-        f"sm_{target}": builds.of_binary(*module.binary(f"sm_{target}"))
+        f"sm_{target}": builds.build_from_binary(*module.binary(f"sm_{target}"))
         for target in job["targets"]
     }
     return {"compiler": made_by, "builds": found}
@@ -269,7 +273,7 @@ def main() -> None:
     job = json.load(sys.stdin)
     out, sys.stdout = sys.stdout, sys.stderr  # what a file prints as it is imported is no answer
     try:
-        answer = figures(job)
+        answer = job_figures(job)
     except Exception as error:  # whatever somebody else's file or the compiler raises
         said = str(error).strip().splitlines() or [""]  # Triton gives the cause behind the code
         cause = next((line for line in said if ": error: " in line), said[-1])  # and NVRTC first

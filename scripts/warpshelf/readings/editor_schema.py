@@ -33,14 +33,14 @@ KINDS = {
 }
 
 
-def schema() -> dict[str, Any]:
+def build_schema() -> dict[str, Any]:
     """The schema: a list of readings, each key with its description, pattern or choices."""
     made: Any = TypeAdapter(list[Reading]).json_schema(ref_template="#/definitions/{model}")
-    parts = {name: _tidied(part) for name, part in made["$defs"].items()}
+    parts = {name: _tidy_schema(part) for name, part in made["$defs"].items()}
     reading = parts[Reading.__name__]
     kind = reading["properties"]["kind"]
     kind["enumDescriptions"] = [KINDS[name] for name in kind["enum"]]
-    reading["allOf"] = _conditions()
+    reading["allOf"] = _language_rules()
     return {
         "$schema": DIALECT,
         "$id": ADDRESS,
@@ -52,22 +52,22 @@ def schema() -> dict[str, Any]:
     }
 
 
-def text() -> str:
+def schema_text() -> str:
     """The schema as it is committed."""
-    return json.dumps(schema(), indent=2) + "\n"
+    return json.dumps(build_schema(), indent=2) + "\n"
 
 
-def write(project: Project) -> bool:
+def write_schema(project: Project) -> bool:
     """Put the schema in place; True where it was not current."""
-    return write_atomically(project.root / PLACE, text())
+    return write_atomically(project.root / PLACE, schema_text())
 
 
-def check(project: Project) -> list[Finding]:
+def check_schema(project: Project) -> list[Finding]:
     """What is wrong with the committed schema. A project without one lacks nothing by that."""
     path, settings = project.root / PLACE, project.root / SETTINGS
     mend = "run `shelf schema --write` and commit the file"
     try:
-        current = path.read_bytes() == text().encode()
+        current = path.read_bytes() == schema_text().encode()
     except FileNotFoundError:
         named = settings.is_file() and PLACE in settings.read_text("utf-8", errors="replace")
         return [Finding(PLACE, None, f"is missing, but {SETTINGS} names it", mend)] if named else []
@@ -75,7 +75,7 @@ def check(project: Project) -> list[Finding]:
     return [] if current else [Finding(PLACE, None, what, mend)]
 
 
-def _conditions() -> list[dict[str, Any]]:
+def _language_rules() -> list[dict[str, Any]]:
     """A title in another language has its English beside it, and only such a title."""
     other = {"properties": {"title": {"pattern": OTHER_SCRIPT.pattern}}, "required": ["title"]}
     foreign = {"properties": {"lang": {"not": {"const": "en"}}}, "required": ["lang"]}
@@ -85,10 +85,10 @@ def _conditions() -> list[dict[str, Any]]:
     ]
 
 
-def _tidied(part: Any) -> Any:
+def _tidy_schema(part: Any) -> Any:
     """Without generated titles and defaults, and without null, which no key may be."""
     if isinstance(part, list):
-        return [_tidied(item) for item in part]
+        return [_tidy_schema(item) for item in part]
     if not isinstance(part, dict):
         return part
     choices = [one for one in part.get("anyOf", ()) if one != {"type": "null"}]
@@ -98,7 +98,7 @@ def _tidied(part: Any) -> Any:
     found = {}
     for name, value in part.items():
         if name == "properties":
-            found[name] = {key: _tidied(inner) for key, inner in value.items()}
+            found[name] = {key: _tidy_schema(inner) for key, inner in value.items()}
         elif name != "title" and not (name == "default" and value in (None, [])):
-            found[name] = _tidied(value)
+            found[name] = _tidy_schema(value)
     return found

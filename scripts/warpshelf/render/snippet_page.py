@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from warpshelf.contract.snippet import ID
-from warpshelf.look.kept import Kept
-from warpshelf.readings.published import Figure
+from warpshelf.look.view_store import StoredView
+from warpshelf.readings.published import PublishedFigure
 from warpshelf.records.history import Version
 from warpshelf.records.schema import Record
-from warpshelf.records.siblings import slug_of
+from warpshelf.records.siblings import key_slug
 from warpshelf.render import provenance
 from warpshelf.render.listings import Listing
-from warpshelf.render.rivals import Pair
+from warpshelf.render.rivals import RivalComparison
 
 STATES = ("measured", "verified", "compiled", "stale", "not measured", "failed")
 KINDS = ("kernel", "program", "model")
@@ -26,7 +26,7 @@ LINK = re.compile(r"/[A-Za-z0-9._/-]*(?:#[A-Za-z0-9._-]+)?")
 FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
-class Credit(NamedTuple):
+class SourceLink(NamedTuple):
     """A reading that a snippet comes from, and its docs-absolute link if a page lists it."""
 
     title: str
@@ -36,8 +36,8 @@ class Credit(NamedTuple):
 class Claim(NamedTuple):
     """A figure that others state, and the reading that states it with the address of the place."""
 
-    figure: Figure
-    source: Credit
+    figure: PublishedFigure
+    source: SourceLink
     url: str
 
 
@@ -65,7 +65,7 @@ class MachineState:
             raise ValueError(f"state {self.state!r} is none of {', '.join(STATES)}")
         if self.record is None and self.state in ("measured", "verified", "compiled", "stale"):
             raise ValueError(f"state {self.state!r} on {self.machine!r} needs a record")
-        if slug_of(self.machine) is None:
+        if key_slug(self.machine) is None:
             raise ValueError(f"{self.machine!r} is no machine slug such as nvidia-h100; mend it")
 
     @property
@@ -77,7 +77,7 @@ class MachineState:
     def device(self) -> str:
         """The kind of machine in words."""
         if self.record is not None:
-            return provenance.device(self.record)
+            return provenance.machine_name(self.record)
         return "CPU" if self.machine == "cpu" else self.machine
 
     @property
@@ -87,7 +87,7 @@ class MachineState:
 
 
 @dataclass(frozen=True)
-class Exhibit:
+class SnippetPage:
     """All that the page of one snippet shows."""
 
     id: str
@@ -95,12 +95,12 @@ class Exhibit:
     title: str
     sections: dict[str, str] = field(default_factory=dict)
     code: Sequence[Listing] = ()
-    sources: Sequence[Credit] = ()
+    sources: Sequence[SourceLink] = ()
     needs: dict[str, Any] = field(default_factory=dict)
     states: Sequence[MachineState] = ()
     reported: Sequence[Claim] = ()
-    views: Sequence[Kept] = ()
-    rivals: Sequence[Pair] = ()
+    views: Sequence[StoredView] = ()
+    rivals: Sequence[RivalComparison] = ()
     history: Mapping[str, Sequence[Version]] = field(default_factory=dict)  # by key, newest last
 
     def __post_init__(self) -> None:
@@ -123,12 +123,12 @@ class Exhibit:
         return self.kind == "kernel" or bool(self.needs.get("gpus"))
 
     @property
-    def known_on_gpu(self) -> bool:
+    def ran_on_gpu(self) -> bool:
         """Whether it was ever run on a GPU, for better or worse."""
         known = ("measured", "stale", "failed")
         return any(s.machine != "cpu" and s.state in known for s in self.states)
 
-    def shown(self, *states: str) -> list[MachineState]:
+    def select_states(self, *states: str) -> list[MachineState]:
         """The machines in one of `states`: GPUs before the CPU, newest first."""
         found = [s for s in self.states if s.state in states and s.record is not None]
         found.sort(key=lambda s: s.date, reverse=True)

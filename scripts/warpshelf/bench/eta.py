@@ -23,7 +23,7 @@ from functools import cached_property
 from statistics import median
 from typing import Any
 
-from warpshelf.bench.assemble import Gathered
+from warpshelf.bench.assemble import SnippetRun
 from warpshelf.bench.pool import Job, Outcome
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.project import Project
@@ -64,7 +64,7 @@ Key = tuple[str, str, str, str | None]  # machine, snippet, task, target
 
 
 @dataclass(frozen=True)
-class Expected:
+class JobEstimate:
     """What a job is expected to take, and which of BASES that rests on."""
 
     job: Job
@@ -72,7 +72,7 @@ class Expected:
     basis: str
 
 
-def name_of(task: Task) -> str:
+def task_name(task: Task) -> str:
     """A task as records and the ledger have it."""
     return task.name.lower()
 
@@ -84,50 +84,54 @@ class Estimator:
         self.project = project
         self.book = book
 
-    def expected(
-        self, work: Gathered, jobs: Sequence[Job], records: Mapping[str, Record]
-    ) -> list[Expected]:
+    def estimate_jobs(
+        self, work: SnippetRun, jobs: Sequence[Job], records: Mapping[str, Record]
+    ) -> list[JobEstimate]:
         """What each of the jobs of one snippet will take; `records` are the snippet's own."""
         alike = [job.do for job in jobs]
         found = []
         for job in jobs:
-            total, basis = self._task(work, job.do, records)
+            total, basis = self._estimate_task(work, job.do, records)
             seconds = min(total / alike.count(job.do), job.seconds)
-            found.append(Expected(job, seconds, basis))
+            found.append(JobEstimate(job, seconds, basis))
         return found
 
-    def _task(self, work: Gathered, task: Task, records: Mapping[str, Record]) -> tuple[float, str]:
+    def _estimate_task(
+        self, work: SnippetRun, task: Task, records: Mapping[str, Record]
+    ) -> tuple[float, str]:
         """Seconds of all jobs of one task, and what they rest on."""
-        name, slug = name_of(task), work.machine["slug"]
-        spent = self.book.seconds(work.snippet.id, slug)
+        name, slug = task_name(task), work.machine["slug"]
+        spent = self.book.task_seconds(work.snippet.id, slug)
         if name in spent:
             return spent[name], HERE
-        own = _seconds(records.get(slug))
+        own = _record_seconds(records.get(slug))
         if name in own:
             return own[name], RECORD
-        others = [_seconds(one) for key, one in records.items() if _likens(task, slug, key)]
+        others = [
+            _record_seconds(one) for key, one in records.items() if _is_comparable(task, slug, key)
+        ]
         if taken := [one[name] for one in others if name in one]:
             return median(taken), OTHER
-        if taken := self._like(work.snippet, task, slug):
+        if taken := self._similar_seconds(work.snippet, task, slug):
             return median(taken), ALIKE
         if not work.on_cpu and task in (Task.TIME, Task.VERIFY):
             due = (records.get(CPU) or {}).get("due")
-            return by_method(task, due or ()), METHOD if due else GUESS
+            return estimate_by_method(task, due or ()), METHOD if due else GUESS
         return GUESSES.get(task, LONG_GUESS), GUESS
 
-    def _like(self, snippet: Snippet, task: Task, slug: str) -> list[float]:
+    def _similar_seconds(self, snippet: Snippet, task: Task, slug: str) -> list[float]:
         """What the task took for the snippets written in the same language."""
         found = []
-        for name, (written, records) in self._all.items():
-            if written != language(snippet):
+        for name, (written, records) in self._known_seconds.items():
+            if written != snippet_language(snippet):
                 continue
-            taken = [self.book.seconds(name, slug)]
-            taken += [spent for key, spent in records.items() if _likens(task, slug, key)]
-            found += [spent[name_of(task)] for spent in taken if name_of(task) in spent][:1]
+            taken = [self.book.task_seconds(name, slug)]
+            taken += [spent for key, spent in records.items() if _is_comparable(task, slug, key)]
+            found += [spent[task_name(task)] for spent in taken if task_name(task) in spent][:1]
         return found
 
     @cached_property
-    def _all(self) -> dict[str, tuple[str, dict[str, dict[str, float]]]]:
+    def _known_seconds(self) -> dict[str, tuple[str, dict[str, dict[str, float]]]]:
         """Of each snippet the language, and what its records say that it took, by machine.
 
         Read without the checks of a record, which take longer: a wrong one misleads an estimate.
@@ -139,12 +143,12 @@ class Estimator:
             except (OSError, ValueError, RecursionError):
                 continue
             if isinstance(record, dict):
-                _, records = found.setdefault(path.parents[1].name, (_language(record), {}))
-                records[path.stem] = _seconds(record)
+                _, records = found.setdefault(path.parents[1].name, (_record_language(record), {}))
+                records[path.stem] = _record_seconds(record)
         return found
 
 
-def _seconds(record: object) -> dict[str, float]:
+def _record_seconds(record: object) -> dict[str, float]:
     said = record.get("seconds") if isinstance(record, dict) else None
     if not isinstance(said, dict):
         return {}
@@ -155,19 +159,19 @@ def _seconds(record: object) -> dict[str, float]:
     }
 
 
-def _likens(task: Task, slug: str, other: str) -> bool:
+def _is_comparable(task: Task, slug: str, other: str) -> bool:
     """Whether what a task took on one machine tells of another: compilers run on any CPU."""
     return task is Task.COMPILE or (slug == CPU) == (other == CPU)
 
 
-def language(snippet: Snippet) -> str:
+def snippet_language(snippet: Snippet) -> str:
     """What it is written in, as far as that decides what its checks take."""
     if snippet.uses_triton:
         return "Triton"
     return "CUDA C++" if snippet.cuda_path else snippet.kind
 
 
-def _language(record: Mapping[str, Any]) -> str:
+def _record_language(record: Mapping[str, Any]) -> str:
     """The same of the snippet of a record: a word in the rows of what was compiled.
 
     In the file of a CPU's record a row has its values alone.
@@ -180,7 +184,7 @@ def _language(record: Mapping[str, Any]) -> str:
     return named[0] if named else str(record.get("kind"))
 
 
-def by_method(task: Task, due: Iterable[Mapping[str, Any]]) -> float:
+def estimate_by_method(task: Task, due: Iterable[Mapping[str, Any]]) -> float:
     """Seconds of a task on a GPU on which nothing is known of it, by what is due."""
     rows = list(due)
     calls = {timed: 0 for timed in (False, True)}
@@ -198,7 +202,7 @@ def by_method(task: Task, due: Iterable[Mapping[str, Any]]) -> float:
 
 
 @dataclass(frozen=True)
-class Load:
+class JobLoad:
     """One job: what it will take, whether it holds a share of the GPU, whether nothing runs beside.
 
     `begun` has it run already, for what is left of its seconds.
@@ -210,7 +214,9 @@ class Load:
     begun: bool = False
 
 
-def ends(loads: Sequence[Load], workers: int, most_on_gpu: int, start: float = 0.0) -> list[float]:
+def end_times(
+    loads: Sequence[JobLoad], workers: int, most_on_gpu: int, start: float = 0.0
+) -> list[float]:
     """When each ends, `workers` at a time and `most_on_gpu` of them on the GPU.
 
     As in `Pool.run`, the first that may start does; one that runs alone waits for all others.
@@ -241,7 +247,7 @@ def ends(loads: Sequence[Load], workers: int, most_on_gpu: int, start: float = 0
     return found
 
 
-def key_of(job: Job) -> Key:
+def job_key(job: Job) -> Key:
     """What tells a job from all others of a run."""
     slug = job.details.get("machine", {}).get("slug", "")
     return slug, job.key, job.do, job.details.get("target")
@@ -258,7 +264,7 @@ class Ratio:
     took: float = 0.0
     expected: float = 0.0
 
-    def over(self, prior: float) -> float:
+    def shrink_to(self, prior: float) -> float:
         """The ratio, drawn to `prior`."""
         return (self.weight * prior + self.took) / (self.weight + self.expected)
 
@@ -270,17 +276,17 @@ class Round:
     `workers` of them go at a time, and `most_on_gpu` of these on the GPU.
     """
 
-    jobs: Sequence[Expected]
+    jobs: Sequence[JobEstimate]
     workers: int
     most_on_gpu: int
 
-    def ends(self, start: float = 0.0) -> list[float]:
+    def end_times(self, start: float = 0.0) -> list[float]:
         """When each is done, in seconds, if the round begins at `start`."""
-        loads = [Load(one.seconds, one.job.on_gpu, one.job.alone) for one in self.jobs]
-        return ends(loads, self.workers, self.most_on_gpu, start)
+        loads = [JobLoad(one.seconds, one.job.on_gpu, one.job.alone) for one in self.jobs]
+        return end_times(loads, self.workers, self.most_on_gpu, start)
 
 
-class Outlook:
+class Eta:
     """Hears of a run's jobs, which come in rounds, and says what is left."""
 
     def __init__(
@@ -288,7 +294,7 @@ class Outlook:
     ) -> None:
         self.now = now
         self.rounds = [
-            ({key_of(one.job): one for one in each.jobs}, each.workers, each.most_on_gpu)
+            ({job_key(one.job): one for one in each.jobs}, each.workers, each.most_on_gpu)
             for each in rounds
         ]
         total = sum(one.seconds for jobs, *_ in self.rounds for one in jobs.values())
@@ -297,47 +303,50 @@ class Outlook:
         self.all = Ratio(self.weight)
         self.each: dict[tuple[str, str], Ratio] = {}  # by task and basis
 
-    def began(self, job: Job) -> None:
+    def job_started(self, job: Job) -> None:
         """A job has started."""
-        self.running[key_of(job)] = self.now()
+        self.running[job_key(job)] = self.now()
 
-    def ended(self, outcome: Outcome) -> None:
+    def job_ended(self, outcome: Outcome) -> None:
         """A job is over; one that failed says nothing of what others take."""
-        key = key_of(outcome.job)
+        key = job_key(outcome.job)
         self.running.pop(key, None)
         one = next((jobs.pop(key) for jobs, *_ in self.rounds if key in jobs), None)
         if one is None or outcome.answer is None or outcome.answer.get("failures"):
             return
-        for ratio in (self.all, self._alike(one)):
+        for ratio in (self.all, self._matching_ratio(one)):
             ratio.took += outcome.seconds
             ratio.expected += one.seconds
 
-    def settled(self, snippet: str, slug: str) -> None:
+    def snippet_settled(self, snippet: str, slug: str) -> None:
         """A snippet has its verdict: whatever it had still to do is dropped."""
         for jobs, *_ in self.rounds:
             for key in [key for key in jobs if key[:2] == (slug, snippet)]:
                 del jobs[key]
                 self.running.pop(key, None)
 
-    def seconds(self, one: Expected) -> float:
+    def expected_seconds(self, one: JobEstimate) -> float:
         """What a job is expected to take, by what the run has shown so far."""
-        return min(one.seconds * self._alike(one).over(self.all.over(1.0)), one.job.seconds)
+        return min(
+            one.seconds * self._matching_ratio(one).shrink_to(self.all.shrink_to(1.0)),
+            one.job.seconds,
+        )
 
-    def _alike(self, one: Expected) -> Ratio:
+    def _matching_ratio(self, one: JobEstimate) -> Ratio:
         return self.each.setdefault((one.job.do, one.basis), Ratio(self.weight))
 
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         """Seconds until all is done."""
         now, total = self.now(), 0.0
         for jobs, workers, most in self.rounds:
-            loads = [self._load(key, one, now) for key, one in jobs.items()]
-            total = max(ends(loads, workers, most, total), default=total)
+            loads = [self._remaining_load(key, one, now) for key, one in jobs.items()]
+            total = max(end_times(loads, workers, most, total), default=total)
         return total
 
-    def _load(self, key: Key, one: Expected, now: float) -> Load:
-        seconds, since = self.seconds(one), self.running.get(key)
+    def _remaining_load(self, key: Key, one: JobEstimate, now: float) -> JobLoad:
+        seconds, since = self.expected_seconds(one), self.running.get(key)
         if since is not None:
             elapsed = now - since
             seconds = max(seconds - elapsed, OVERDUE * elapsed)
             seconds = max(0.0, min(seconds, one.job.seconds - elapsed))
-        return Load(seconds, one.job.on_gpu, one.job.alone, since is not None)
+        return JobLoad(seconds, one.job.on_gpu, one.job.alone, since is not None)

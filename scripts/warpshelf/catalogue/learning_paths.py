@@ -29,11 +29,11 @@ from typing import Any
 
 from warpshelf.core import shapes
 from warpshelf.core.findings import Finding
-from warpshelf.core.markup import attribute, escape, href
+from warpshelf.core.markup import escape_markdown, quote_attribute, quote_href
 from warpshelf.core.pages import FRONT, Page
 from warpshelf.readings.model import Reading, Shelf
 from warpshelf.render import listings
-from warpshelf.render.exhibit import Exhibit
+from warpshelf.render.snippet_page import SnippetPage
 
 FOLDER = "paths/"
 ABSENT = "This path is not shown, because what its page says of it has a fault."
@@ -59,22 +59,24 @@ class Stage:
     steps: list[Step] = field(default_factory=list)
 
 
-def paths(pages: Mapping[str, Page], shelf: Shelf) -> tuple[dict[str, list[Stage]], list[Finding]]:
+def build_paths(
+    pages: Mapping[str, Page], shelf: Shelf
+) -> tuple[dict[str, list[Stage]], list[Finding]]:
     """The path of each page that has one, empty where it cannot be built, and what is wrong."""
     built: dict[str, list[Stage]] = {}
     findings: list[Finding] = []
     for where, page in pages.items():
         if "path" not in page.meta:
             continue
-        faults = list(_faults(page, shelf, pages))
+        faults = list(_check_path(page, shelf, pages))
         findings += faults
         # A page whose path is wrong is built all the same, without its steps.
-        built[where] = [] if faults else _stages(page.meta["path"], shelf, pages)
+        built[where] = [] if faults else _build_stages(page.meta["path"], shelf, pages)
     return built, findings
 
 
-def _faults(page: Page, shelf: Shelf, pages: Mapping[str, Page]) -> Iterator[Finding]:
-    top = page.line_of(lambda line: line.startswith("path:"))
+def _check_path(page: Page, shelf: Shelf, pages: Mapping[str, Page]) -> Iterator[Finding]:
+    top = page.find_line(lambda line: line.startswith("path:"))
     stages = page.meta["path"]
     if not page.where.startswith(FOLDER):
         mend = f"move the page to docs/{FOLDER}"
@@ -84,49 +86,53 @@ def _faults(page: Page, shelf: Shelf, pages: Mapping[str, Page]) -> Iterator[Fin
         return
     named: set[str] = set()
     for number, stage in enumerate(stages, 1):
-        if flaw := shapes.problem(stage, STAGE, f"stage {number} of path"):
+        if flaw := shapes.shape_problem(stage, STAGE, f"stage {number} of path"):
             yield Finding(page.path, top, flaw, MEND)
             continue
         if not stage["goals"]:
             yield Finding(page.path, top, f"stage {number} of path has no goals", MEND)
         for goal in stage["goals"]:
-            line = page.line_of(partial(_names, goal)) or top
+            line = page.find_line(partial(_line_names, goal)) or top
             if goal in named:
                 yield Finding(page.path, line, f"names {goal!r} twice", "remove one")
             elif goal not in shelf.readings and goal not in shelf.refused:
                 what = f"path names {goal!r}, which no reading has as its id"
-                yield Finding(page.path, line, what, _near(goal, shelf.readings))
+                yield Finding(page.path, line, what, _suggest_name(goal, shelf.readings))
             named.add(goal)
         for own in stage.get("pages", ()):
-            line = page.line_of(partial(_names, own)) or top
+            line = page.find_line(partial(_line_names, own)) or top
             if own in named:
                 yield Finding(page.path, line, f"names {own!r} twice", "remove one")
             elif own not in pages:
                 what = f"path names {own!r}, which is no page below docs/"
-                yield Finding(page.path, line, what, _near(own, pages))
+                yield Finding(page.path, line, what, _suggest_name(own, pages))
             named.add(own)
 
 
-def _near(name: str, known: Iterable[str]) -> str:
-    from warpshelf.readings.entries import nearest
+def _suggest_name(name: str, known: Iterable[str]) -> str:
+    from warpshelf.readings.entries import closest_match
 
-    near = nearest(name, known, alike=70)
+    near = closest_match(name, known, alike=70)
     return f"write {near}" if near else "correct it, or remove it"
 
 
-def _names(name: str, line: str) -> bool:
+def _line_names(name: str, line: str) -> bool:
     return re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", line) is not None
 
 
-def _stages(stages: list[dict[str, Any]], shelf: Shelf, pages: Mapping[str, Page]) -> list[Stage]:
+def _build_stages(
+    stages: list[dict[str, Any]], shelf: Shelf, pages: Mapping[str, Page]
+) -> list[Stage]:
     goals = [goal for stage in stages for goal in stage["goals"]]
-    wanted = set(_closure([goal for goal in goals if goal in shelf.readings], shelf))
+    wanted = set(_needs_closure([goal for goal in goals if goal in shelf.readings], shelf))
     ran: set[str] = set()
     done: set[str] = set()
     built = []
     for stage in stages:
         steps = []
-        for name in _closure([goal for goal in stage["goals"] if goal in shelf.readings], shelf):
+        for name in _needs_closure(
+            [goal for goal in stage["goals"] if goal in shelf.readings], shelf
+        ):
             if name in done:
                 continue
             done.add(name)
@@ -144,7 +150,7 @@ def _stages(stages: list[dict[str, Any]], shelf: Shelf, pages: Mapping[str, Page
     return built
 
 
-def _closure(goals: list[str], shelf: Shelf) -> list[str]:
+def _needs_closure(goals: list[str], shelf: Shelf) -> list[str]:
     """The goals and all they need, what is needed first; the order of the goals otherwise."""
     order: dict[str, None] = {}
     entered: set[str] = set()
@@ -183,12 +189,12 @@ TAG = re.compile(r"<[^>]*>")
 WORD = re.compile(r"\w[\w’'-]*")
 
 
-def minutes_of_page(page: Page, shown: Mapping[str, Exhibit]) -> int:
+def minutes_of_page(page: Page, shown: Mapping[str, SnippetPage]) -> int:
     """Minutes for one of our pages, by its words and the code that it shows."""
     text = FRONT.sub("", page.text, count=1)
     text = LIST.sub("", text)
-    code = sum(_lines(found["code"]) for found in FENCE.finditer(text))
-    code += sum(_embedded(found["target"], shown) for found in INCLUDE.finditer(text))
+    code = sum(_count_lines(found["code"]) for found in FENCE.finditer(text))
+    code += sum(_embedded_lines(found["target"], shown) for found in INCLUDE.finditer(text))
     prose = TAG.sub(" ", INCLUDE.sub(" ", FENCE.sub(" ", text)))
     return max(1, round(len(WORD.findall(prose)) / WORDS + code / LINES))
 
@@ -198,21 +204,21 @@ def minutes_of_reading(reading: Reading) -> int:
     return reading.minutes or MINUTES[reading.kind]
 
 
-def minutes_of_run(exhibit: Exhibit | None) -> int:
+def minutes_of_run(exhibit: SnippetPage | None) -> int:
     """Minutes to run a snippet, and to read the part of it that opens first."""
-    return RUN + round(opened(exhibit) / LINES) if exhibit else RUN
+    return RUN + round(opening_lines(exhibit) / LINES) if exhibit else RUN
 
 
-def opened(exhibit: Exhibit) -> int:
+def opening_lines(exhibit: SnippetPage) -> int:
     """Lines of code that a page shows of a snippet before anything is unfolded."""
     total = 0
     for one in exhibit.code:
-        first = listings.opening(one.text, exhibit.kind)
-        total += _lines(listings.section(one.text, first) if first else one.text)
+        first = listings.open_section(one.text, exhibit.kind)
+        total += _count_lines(listings.extract_section(one.text, first) if first else one.text)
     return total
 
 
-def minutes_told(minutes: int) -> str:
+def format_minutes(minutes: int) -> str:
     """In words: `7 min`, `1 h 30 min`, `12 h`."""
     rounded = minutes if minutes < MANY else 5 * round(minutes / 5)
     hours, rest = divmod(rounded, 60)
@@ -223,7 +229,9 @@ def minutes_told(minutes: int) -> str:
 
 def minutes_rule() -> str:
     """The fragment `paths/minutes.md`: how the minutes of a step are made."""
-    kinds = ", ".join(f"{minutes_told(minutes)} for a {kind}" for kind, minutes in MINUTES.items())
+    kinds = ", ".join(
+        f"{format_minutes(minutes)} for a {kind}" for kind, minutes in MINUTES.items()
+    )
     kinds = kinds.replace("a docs", "a manual's section").replace("for a code", "for a repository")
     return (
         f"Minutes of our own pages are counted: {WORDS} words a minute, {LINES} lines of code a"
@@ -233,7 +241,7 @@ def minutes_rule() -> str:
     )
 
 
-def _embedded(target: str, shown: Mapping[str, Exhibit]) -> int:
+def _embedded_lines(target: str, shown: Mapping[str, SnippetPage]) -> int:
     """Lines of code behind `<id>/whole.md`, `<id>/code.md` or `<id>/<file>:<section>`."""
     name, _, section = target.partition(":")
     first, _, file = name.partition("/")
@@ -241,40 +249,43 @@ def _embedded(target: str, shown: Mapping[str, Exhibit]) -> int:
     if exhibit is None:
         return 0
     if file in ("whole.md", "code.md"):
-        return opened(exhibit)
+        return opening_lines(exhibit)
     texts = [one.text for one in exhibit.code if one.name == file]
     if not texts or section not in listings.section_names(texts[0]):
         return 0
-    return _lines(listings.section(texts[0], section))
+    return _count_lines(listings.extract_section(texts[0], section))
 
 
-def _lines(code: str) -> int:
+def _count_lines(code: str) -> int:
     included = INCLUDE.sub("", code)  # counted where it is embedded
     return sum(bool(line.strip()) for line in included.split("\n"))
 
 
-def fragments(
+def render_paths(
     built: Mapping[str, list[Stage]],
     snippet_pages: Mapping[str, str],
-    exhibits: Sequence[Exhibit] = (),
+    exhibits: Sequence[SnippetPage] = (),
 ) -> dict[str, str]:
     """The steps of each path, by name below the fragments: `paths/serving-an-llm.md`.
 
     `snippet_pages` gives the docs-absolute link of each snippet.
     """
     shown = {one.id: one for one in exhibits}
-    texts = {f"{where}.md": _Walk(snippet_pages, shown).path(it) for where, it in built.items()}
+    texts = {
+        f"{where}.md": _PathRenderer(snippet_pages, shown).render_path(it)
+        for where, it in built.items()
+    }
     return texts | {"paths/minutes.md": minutes_rule()}
 
 
-class _Walk:
+class _PathRenderer:
     """What is known around a path, and the path written with it."""
 
-    def __init__(self, snippet_pages: Mapping[str, str], shown: Mapping[str, Exhibit]) -> None:
+    def __init__(self, snippet_pages: Mapping[str, str], shown: Mapping[str, SnippetPage]) -> None:
         self.snippet_pages = snippet_pages
         self.shown = shown
 
-    def path(self, stages: list[Stage]) -> str:
+    def render_path(self, stages: list[Stage]) -> str:
         if not stages:
             return f'<p class="ws-absent">{ABSENT}</p>\n'
         pages = sum(len(stage.pages) for stage in stages)
@@ -288,26 +299,26 @@ class _Walk:
         total = sum(map(self._stage_minutes, stages))
         blocks = [
             f'<p class="ws-total" data-walk="{total}">{", ".join(said)}: '
-            f"about {minutes_told(total)}.</p>"
+            f"about {format_minutes(total)}.</p>"
         ]
         number = 1
         for stage in stages:
-            rows = list(self._rows(stage))
+            rows = list(self._stage_rows(stage))
             if not rows:
                 continue
-            takes = minutes_told(self._stage_minutes(stage))
-            blocks.append(f"### {escape(stage.title)}")
+            takes = format_minutes(self._stage_minutes(stage))
+            blocks.append(f"### {escape_markdown(stage.title)}")
             blocks.append(f'<p class="ws-stage">about {takes}</p>')
             opening = f'<ol class="ws-path" start="{number}" markdown>'
             blocks.append("\n".join([opening, *rows, "</ol>"]))
             number += len(rows)
         return "\n\n".join(blocks) + "\n"
 
-    def _rows(self, stage: Stage) -> Iterator[str]:
+    def _stage_rows(self, stage: Stage) -> Iterator[str]:
         for page in stage.pages:
-            yield self._page(page)
+            yield self._page_step(page)
         for step in stage.steps:
-            yield self._reading(step)
+            yield self._reading_step(step)
 
     def _stage_minutes(self, stage: Stage) -> int:
         pages = sum(minutes_of_page(page, self.shown) for page in stage.pages)
@@ -317,48 +328,51 @@ class _Walk:
         runs = sum(minutes_of_run(self.shown.get(name)) for name in step.snippets)
         return minutes_of_reading(step.reading) + runs
 
-    def _page(self, page: Page) -> str:
+    def _page_step(self, page: Page) -> str:
         takes = minutes_of_page(page, self.shown)
-        title = escape(str(page.meta.get("title") or page.where))
+        title = escape_markdown(str(page.meta.get("title") or page.where))
         lines = [
             f'<p class="ws-reading-title" markdown>[{title}](/{page.where}.md)</p>',
-            f'<p class="ws-reading-source">{" · ".join(["page here", minutes_told(takes)])}</p>',
+            f'<p class="ws-reading-source">{" · ".join(["page here", format_minutes(takes)])}</p>',
         ]
         if page.description:
-            lines.append(f'<p class="ws-reading-why">{escape(page.description)}</p>')
-        return _item(f"page:{page.where}", takes, lines)
+            lines.append(f'<p class="ws-reading-why">{escape_markdown(page.description)}</p>')
+        return _step_item(f"page:{page.where}", takes, lines)
 
-    def _reading(self, step: Step) -> str:
+    def _reading_step(self, step: Step) -> str:
         reading = step.reading
-        lang = f" hreflang={attribute(reading.lang)}" if reading.lang != "en" else ""
-        title = f"<a href={href(reading.url)}{lang}>{escape(reading.title_en or reading.title)}</a>"
-        takes = f"about {minutes_told(minutes_of_reading(reading))}"
+        lang = f" hreflang={quote_attribute(reading.lang)}" if reading.lang != "en" else ""
+        named = escape_markdown(reading.title_en or reading.title)
+        title = f"<a href={quote_href(reading.url)}{lang}>{named}</a>"
+        takes = f"about {format_minutes(minutes_of_reading(reading))}"
         facts = [reading.kind, str(reading.year or ""), reading.level or "", takes]
-        source = " · ".join(escape(fact) for fact in facts if fact)
+        source = " · ".join(escape_markdown(fact) for fact in facts if fact)
         lines = [
             f'<p class="ws-reading-title">{title}</p>',
             f'<p class="ws-reading-source" markdown>{source} · [its entry]({reading.target})</p>',
-            f'<p class="ws-reading-why">{escape(reading.why)}</p>',
+            f'<p class="ws-reading-why">{escape_markdown(reading.why)}</p>',
         ]
         if step.asked_by:
-            names = ", ".join(escape(other.title_en or other.title) for other in step.asked_by[:3])
+            names = ", ".join(
+                escape_markdown(other.title_en or other.title) for other in step.asked_by[:3]
+            )
             lines.append(f'<p class="ws-path-needed">Needed for: {names}</p>')
-        lines += map(self._run, step.snippets)
-        return _item(f"reading:{reading.id}", self._step_minutes(step), lines)
+        lines += map(self._run_line, step.snippets)
+        return _step_item(f"reading:{reading.id}", self._step_minutes(step), lines)
 
-    def _run(self, name: str) -> str:
-        shown = escape(name)
+    def _run_line(self, name: str) -> str:
+        shown = escape_markdown(name)
         pages = self.snippet_pages
         link = f"[{shown}]({pages[name]})" if name in pages else shown
         known = self.shown.get(name)
-        command = escape(f"python snippets/{name}/{name}.py")
+        command = escape_markdown(f"python snippets/{name}/{name}.py")
         return (
             f'<p class="ws-path-run" markdown><span class="ws-label">Run {link}</span>'
-            f" {escape(known.title if known else '')} <code>{command}</code>"
-            f" · {minutes_told(minutes_of_run(known))}</p>"
+            f" {escape_markdown(known.title if known else '')} <code>{command}</code>"
+            f" · {format_minutes(minutes_of_run(known))}</p>"
         )
 
 
-def _item(name: str, takes: int, lines: Sequence[str]) -> str:
+def _step_item(name: str, takes: int, lines: Sequence[str]) -> str:
     opening = f'<li class="ws-path-step" data-step="{name}" data-minutes="{takes}"'
     return f'{opening} markdown="block">\n' + "\n".join(lines) + "\n</li>"

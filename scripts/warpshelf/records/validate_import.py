@@ -19,7 +19,7 @@ from warpshelf.contract.snippet import Snippet
 from warpshelf.core import devices
 from warpshelf.records import limits, space
 from warpshelf.records.limits import FEWEST, MOST, MOST_VOID, ROUNDING
-from warpshelf.records.machine import slug
+from warpshelf.records.machine import device_slug
 from warpshelf.records.schema import Record
 
 BOARD = 0.05  # by which a board's bandwidth, from its clock and bus, may pass its data sheet's
@@ -40,29 +40,29 @@ READ = {
 CV_OF_SPREAD = 0.1
 
 
-def measured(claim: Record) -> Iterator[str]:
+def measurement_errors(claim: Record) -> Iterator[str]:
     """What `claim`, a record of a GPU, has measured that no run can have."""
-    most = fastest(claim)
+    most = fastest_rates(claim)
     ceilings = claim.get("ceilings", {})
     timed = [row for row in claim.get("cases", ()) if row["timed"]]
     times = [result for row in timed for result in row["results"] if "time" in result]
     if (times or "space" in claim) and "copy_bytes_per_second" not in ceilings:
         yield "has times, but no bandwidth measured beside them"
-    yield from _conditions(claim.get("conditions", {}))
-    yield from _bandwidth(ceilings, most["peak_bytes_per_second"])
-    yield from _products(claim, ceilings, most.get("peak_flops_per_second", {}))
+    yield from _condition_errors(claim.get("conditions", {}))
+    yield from _bandwidth_errors(ceilings, most["peak_bytes_per_second"])
+    yield from _product_errors(claim, ceilings, most.get("peak_flops_per_second", {}))
     for row in timed:
         least = limits.least_seconds(row, most) if {"bytes", "flops", "unit"} <= row.keys() else 0
         for result in row["results"]:
-            yield from _result(result, least)
+            yield from _result_errors(result, least)
     if "space" in claim:
-        yield from _space(claim, most)
+        yield from _space_errors(claim, most)
 
 
-def fastest(claim: Record) -> dict[str, Any]:
+def fastest_rates(claim: Record) -> dict[str, Any]:
     """The rates that no device of this name passes, as `limits.least_seconds` takes them."""
     machine = claim["machine"]
-    known = devices.chip(machine["device"])
+    known = devices.find_chip(machine["device"])
     rate = known.bytes_per_second if known else devices.MOST_BYTES_PER_SECOND
     found: dict[str, Any] = {"peak_bytes_per_second": (1 + BOARD) * rate}
     if machine["sm"] in limits.FLOPS_PER_CLOCK and machine["sms"]:
@@ -72,7 +72,7 @@ def fastest(claim: Record) -> dict[str, Any]:
     return found
 
 
-def _conditions(conditions: Mapping[str, Any]) -> Iterator[str]:
+def _condition_errors(conditions: Mapping[str, Any]) -> Iterator[str]:
     load = conditions.get("load", {})
     for key, value in load.items():
         if key not in READ:
@@ -87,7 +87,7 @@ def _conditions(conditions: Mapping[str, Any]) -> Iterator[str]:
             yield f"was slowed by {reason!r:.60}, which no driver says"
 
 
-def _bandwidth(ceilings: Mapping[str, Any], most: float) -> Iterator[str]:
+def _bandwidth_errors(ceilings: Mapping[str, Any], most: float) -> Iterator[str]:
     peak = ceilings.get("peak_bytes_per_second")
     copied = ceilings.get("copy_bytes_per_second")
     if peak is not None and not 0 < peak <= most:
@@ -97,7 +97,7 @@ def _bandwidth(ceilings: Mapping[str, Any], most: float) -> Iterator[str]:
         yield f"has copied {copied:.4g} bytes/s, over the peak of {limit:.4g}"
 
 
-def _products(
+def _product_errors(
     claim: Record, ceilings: Mapping[str, Any], most: Mapping[str, float]
 ) -> Iterator[str]:
     machine, peaks = claim["machine"], ceilings.get("peak_flops_per_second")
@@ -124,11 +124,11 @@ def _products(
             yield f"has measured {rate:.4g} FLOP/s in {unit}, over the peak of {limit or 0:.4g}"
 
 
-def _result(result: Mapping[str, Any], least: float) -> Iterator[str]:
+def _result_errors(result: Mapping[str, Any], least: float) -> Iterator[str]:
     what = f"{result['role']} {result['name']!r}"
     if "untimed" in result:
         found = WAITED.fullmatch(result["untimed"])
-        if not found or not _hopeless(int(found["void"]), int(found["all"])):
+        if not found or not _is_untimable(int(found["void"]), int(found["all"])):
             yield f"has no time of the {what} for a reason that no run gives"
     if (time := result.get("time")) is None:
         return
@@ -141,12 +141,12 @@ def _result(result: Mapping[str, Any], least: float) -> Iterator[str]:
         yield f"has a variation of {time['cv']} of the {what}, less than its percentiles leave"
 
 
-def _hopeless(void: int, total: int) -> bool:
+def _is_untimable(void: int, total: int) -> bool:
     """Whether so many void samples leave a function without a time."""
     return void <= total <= MOST and (void > MOST_VOID * total or total - void < FEWEST)
 
 
-def _space(claim: Record, most: Mapping[str, Any]) -> Iterator[str]:
+def _space_errors(claim: Record, most: Mapping[str, Any]) -> Iterator[str]:
     found, target = claim["space"], f"sm_{claim['machine']['sm']}"
     if (here := list(found["rows"])) != [target]:
         yield f"has times of its space on {', '.join(here)}, but its GPU is {target}"
@@ -154,7 +154,7 @@ def _space(claim: Record, most: Mapping[str, Any]) -> Iterator[str]:
     known = {"bytes", "flops", "unit"} <= found.keys()
     own = claim.get("ceilings", {})
     least = max(limits.least_seconds(found, one) for one in (most, own)) if known else 0.0
-    for row in map(space.read, found["rows"][target]):
+    for row in map(space.parse_row, found["rows"][target]):
         where = " ".join(row.values)
         if not FEWEST <= row.figures[3] <= MOST:
             yield f"times the configuration {where} by {row.figures[3]:g} samples, as no run does"
@@ -183,7 +183,7 @@ VERSIONS = {
 NEEDED = ("cuda", "torch", "python", "os")  # by every run on a GPU; the others may not be known
 
 
-def faults(claim: Record, snippet: Snippet, now: datetime | None = None) -> Iterator[str]:
+def record_errors(claim: Record, snippet: Snippet, now: datetime | None = None) -> Iterator[str]:
     """What is wrong with what `claim` says of itself, in words; `now` is the present time."""
     if claim["method"] != digest.METHOD:
         yield f"was made by method {claim['method']}, not {digest.METHOD}"
@@ -191,22 +191,22 @@ def faults(claim: Record, snippet: Snippet, now: datetime | None = None) -> Iter
         yield f"was made by {claim['command']!r:.60}, not {due!r}"
     if claim["commit"] is not None and not COMMIT.fullmatch(claim["commit"]):
         yield f"was made at {claim['commit']!r:.60}, which is no commit"
-    yield from _date(claim["date"], now or datetime.now(UTC))
-    yield from _versions(claim["machine"])
+    yield from _date_errors(claim["date"], now or datetime.now(UTC))
+    yield from _version_errors(claim["machine"])
     if claim["machine"]["gpus"]:
-        yield from _gpu(claim["machine"])
-        yield from _of_gpu(claim, snippet)
-        yield from measured(claim)
+        yield from _device_errors(claim["machine"])
+        yield from _gpu_record_errors(claim, snippet)
+        yield from measurement_errors(claim)
     else:
-        yield from _of_cpu(claim)
+        yield from _cpu_record_errors(claim)
 
 
-def made(claim: Record) -> datetime:
+def creation_time(claim: Record) -> datetime:
     """When a record was made, by the clock of its machine."""
     return datetime.strptime(claim["date"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
 
 
-def _date(date: str, now: datetime) -> Iterator[str]:
+def _date_errors(date: str, now: datetime) -> Iterator[str]:
     when = datetime.strptime(date, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
     if when > now + AHEAD:
         yield f"was made on {date}, which is in the future"
@@ -214,7 +214,7 @@ def _date(date: str, now: datetime) -> Iterator[str]:
         yield f"was made on {date}, before there was anything to run"
 
 
-def _versions(machine: Mapping[str, Any]) -> Iterator[str]:
+def _version_errors(machine: Mapping[str, Any]) -> Iterator[str]:
     for name, form in VERSIONS.items():
         said = machine[name]
         if said is None:
@@ -224,10 +224,10 @@ def _versions(machine: Mapping[str, Any]) -> Iterator[str]:
             yield f"names the {name} {said!r:.60}, which is none"
 
 
-def _gpu(machine: Mapping[str, Any]) -> Iterator[str]:
+def _device_errors(machine: Mapping[str, Any]) -> Iterator[str]:
     """What a machine claims that no device of its name has."""
     device = machine["device"]
-    if machine["slug"] != (due := slug(device)):
+    if machine["slug"] != (due := device_slug(device)):
         yield f"is filed under {machine['slug']}, but the slug of {device!r:.60} is {due}"
     if machine["gpus"] > devices.MOST_GPUS:
         yield f"has {machine['gpus']} GPUs; no machine has over {devices.MOST_GPUS}"
@@ -242,7 +242,7 @@ def _gpu(machine: Mapping[str, Any]) -> Iterator[str]:
         yield f"has {memory} bytes of memory"
         return
     gib = memory / 2**30
-    known, kind = devices.chip(device), devices.kind(device)
+    known, kind = devices.find_chip(device), devices.parse_device(device)
     if known is None:
         if kind and kind.memory and gib > kind.memory:
             yield f"has {gib:.0f} GiB of memory, though a {device} has {kind.memory} GB"
@@ -257,7 +257,7 @@ def _gpu(machine: Mapping[str, Any]) -> Iterator[str]:
         yield f"has {gib:.0f} GiB of memory, though a {device} has from {least:g} to {most:g}"
 
 
-def _of_gpu(claim: Record, snippet: Snippet) -> Iterator[str]:
+def _gpu_record_errors(claim: Record, snippet: Snippet) -> Iterator[str]:
     for key in OF_CPU:
         if key in claim:
             yield f"has {key!r}, which only the record of a CPU has"
@@ -267,7 +267,7 @@ def _of_gpu(claim: Record, snippet: Snippet) -> Iterator[str]:
         yield "claims nothing"
 
 
-def _of_cpu(claim: Record) -> Iterator[str]:
+def _cpu_record_errors(claim: Record) -> Iterator[str]:
     machine = claim["machine"]
     told = [key for key in ABSENT if machine[key] is not None]
     if machine["device"] != "CPU" or told:

@@ -28,20 +28,20 @@ from warpshelf.bench import assemble
 from warpshelf.bench.run import Verdict
 from warpshelf.contract import digest
 from warpshelf.contract.snippet import Snippet
-from warpshelf.core.files import dump, flaw, write_atomically
+from warpshelf.core.files import dump_json, json_flaw, write_atomically
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.project import Project
-from warpshelf.fleet.cluster import Lost
+from warpshelf.fleet.cluster import NoAnswer
 from warpshelf.fleet.queue import Item
 from warpshelf.records import bundle
-from warpshelf.records.schema import Record, contradiction, problem
+from warpshelf.records.schema import Record, shape_problem, validation_error
 
 TOOLING = Path(warpshelf.__file__).parents[1]
 PACKAGES = ("warpshelf", "papergpu")
 
 
 @contextmanager
-def packed(project: Project, snippets: Iterable[Snippet]) -> Iterator[Path]:
+def pack_checkout(project: Project, snippets: Iterable[Snippet]) -> Iterator[Path]:
     """The copy, in a temporary folder of its own; gone when this is left."""
     with tempfile.TemporaryDirectory(prefix="shelf-parcel-") as name:
         folder = Path(name)
@@ -52,12 +52,12 @@ def packed(project: Project, snippets: Iterable[Snippet]) -> Iterator[Path]:
         without = shutil.ignore_patterns("__pycache__", ".*", "results")
         shutil.copytree(project.snippets, folder / "snippets", ignore=without)
         read = {id_ for one in snippets for id_ in one.needs.get("records", ())}
-        for path in digest.records_read(project.root, read):
+        for path in digest.record_files(project.root, read):
             target = folder / path.relative_to(project.root)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
         shutil.copyfile(project.root / "mkdocs.yml", folder / "mkdocs.yml")
-        if commit := assemble.commit(project.root):
+        if commit := assemble.checkout_commit(project.root):
             note = folder / assemble.TRAVELS_WITH
             note.parent.mkdir(exist_ok=True)
             note.write_text(f"{commit}\n", encoding="utf-8")
@@ -67,7 +67,7 @@ def packed(project: Project, snippets: Iterable[Snippet]) -> Iterator[Path]:
 Key = tuple[str, str]  # a snippet and a machine
 
 
-class Spool:
+class ResultQueue:
     """What is in the file `out` and in the folder beside it, by snippet and machine.
 
     A context manager: leaving it, however that comes, merges all into `out` and removes the folder,
@@ -83,16 +83,16 @@ class Spool:
         self.parts: dict[Key, Path] = {}
         self.made: dict[str, dict[str, tuple[str, str]]] = {}  # digest and date, by both
 
-    def __enter__(self) -> Spool:
+    def __enter__(self) -> ResultQueue:
         """Take up what earlier runs brought home.
 
         Raises:
             ShelfError: the file is no bundle, or one in the folder is no record.
         """
-        for record in bundle.read(self.out) if self.out.exists() else ():
-            self.texts[self._note(record)] = dump(record)
+        for record in bundle.read_bundle(self.out) if self.out.exists() else ():
+            self.texts[self._index_record(record)] = dump_json(record)
         for path in sorted(self.folder.glob("[a-z]*.json")):
-            self.parts[self._note(self._read(path))] = path
+            self.parts[self._index_record(self._read_part(path))] = path
         return self
 
     def __exit__(
@@ -102,14 +102,14 @@ class Spool:
         at: TracebackType | None,
     ) -> None:
         if not (self.full or self.reads) and (self.parts or not self.out.exists()):
-            self._merge()
+            self._merge_parts()
 
     @property
     def count(self) -> int:
         """How many records there are."""
         return sum(len(row) for row in self.made.values())
 
-    def keep(self, record: Record) -> None:
+    def save_record(self, record: Record) -> None:
         """Keep one more record, at once and for good.
 
         Raises:
@@ -117,21 +117,21 @@ class Spool:
         """
         slug = record["machine"]["slug"]
         path = self.folder / f"{record['snippet']}.{slug}.json"
-        with self._writing(path):
-            write_atomically(path, dump(record))
-        self.parts[self._note(record)] = path
+        with self._catch_full_disk(path):
+            write_atomically(path, dump_json(record))
+        self.parts[self._index_record(record)] = path
 
-    def _merge(self) -> None:
+    def _merge_parts(self) -> None:
         keys = sorted(self.texts.keys() | self.parts.keys())
-        with self._writing(self.out):
-            write_atomically(self.out, bundle.text_of(self._text(key) for key in keys))
+        with self._catch_full_disk(self.out):
+            write_atomically(self.out, bundle.join_texts(self._record_text(key) for key in keys))
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _text(self, key: Key) -> str:
+    def _record_text(self, key: Key) -> str:
         return self.parts[key].read_text("utf-8") if key in self.parts else self.texts[key]
 
     @contextmanager
-    def _writing(self, path: Path) -> Iterator[None]:
+    def _catch_full_disk(self, path: Path) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -140,15 +140,15 @@ class Spool:
             what = error.strerror or str(error)
             raise ShelfError(Finding(path.as_posix(), None, what, mend)) from None
 
-    def _note(self, record: Record) -> Key:
+    def _index_record(self, record: Record) -> Key:
         key = record["snippet"], record["machine"]["slug"]
         self.made.setdefault(key[0], {})[key[1]] = record["digest"], record["date"]
         return key
 
-    def _read(self, path: Path) -> Record:
+    def _read_part(self, path: Path) -> Record:
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
-            wrong = faults(record)
+            wrong = record_fault(record)
         except (OSError, ValueError, RecursionError) as error:
             wrong = str(error)
         if wrong:
@@ -157,17 +157,17 @@ class Spool:
         return dict(record)
 
 
-def faults(record: object) -> str | None:
+def record_fault(record: object) -> str | None:
     """Why `record`, as it came from elsewhere, cannot be kept; None where it can."""
-    wrong = flaw(record) or problem(record)
-    return wrong or (contradiction(record) if isinstance(record, dict) else None)
+    wrong = json_flaw(record) or shape_problem(record)
+    return wrong or (validation_error(record) if isinstance(record, dict) else None)
 
 
 LINE = re.compile(r"(?P<path>.*?)(?::(?P<line>\d+))?: (?P<what>.*?)(?:; (?P<mend>[^;]*))?", re.S)
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ItemOutcome:
     """How a try of an item ended. Without a verdict it is to be tried again, `why` says the reason.
 
     `unfit` says what makes its node useless to all, `slug` that it is of a device by that name.
@@ -180,45 +180,47 @@ class Outcome:
     slug: str = ""
 
 
-def outcome(item: Item, answer: dict[str, Any] | Lost, where: str) -> Outcome:
+def judge_answer(item: Item, answer: dict[str, Any] | NoAnswer, where: str) -> ItemOutcome:
     """What `answer` to `item`, which comes from the node named `where`, is worth."""
-    if isinstance(answer, Lost):
-        return Outcome(None if answer.again else left(item, answer.why), why=answer.why)
+    if isinstance(answer, NoAnswer):
+        return ItemOutcome(None if answer.again else left_verdict(item, answer.why), why=answer.why)
     if why := answer.get("unfit"):
-        return Outcome(why=f"node {where}: {why}", unfit=why)
+        return ItemOutcome(why=f"node {where}: {why}", unfit=why)
     if why := answer.get("failed"):
-        return Outcome(_failed(item, f"on node {where} {why}"))
+        return ItemOutcome(_failed_verdict(item, f"on node {where} {why}"))
     row, record = answer["row"], answer["record"]
     if record is not None:
-        if wrong := faults(record):
-            return Outcome(_failed(item, f"node {where} sent what is no record: {wrong}"))
+        if wrong := record_fault(record):
+            return ItemOutcome(
+                _failed_verdict(item, f"node {where} sent what is no record: {wrong}")
+            )
         slug = record["machine"]["slug"]
         if slug != item.kind.slug:
-            return Outcome(why=f"node {where} is of the kind {slug}", slug=slug)
+            return ItemOutcome(why=f"node {where} is of the kind {slug}", slug=slug)
         if (record["snippet"], record["digest"]) != (item.snippet.id, item.snippet.digest):
             what = f"node {where} ran other code than this checkout's"
-            return Outcome(_failed(item, f"{what}: did it change meanwhile?"))
+            return ItemOutcome(_failed_verdict(item, f"{what}: did it change meanwhile?"))
     elif row["state"] == "passed":
-        return Outcome(_failed(item, f"node {where} sent no record"))
-    found = tuple(_finding(line) for line in row["findings"])
+        return ItemOutcome(_failed_verdict(item, f"node {where} sent no record"))
+    found = tuple(_parse_finding(line) for line in row["findings"])
     note = ", ".join(filter(None, (row["note"], f"node {where}" if found else "")))
     seconds, told = row["seconds"], tuple(row["errors"])
     verdict = Verdict(item.snippet.id, row["state"], note, found, seconds, item.kind.slug, told)
-    return Outcome(verdict, record)
+    return ItemOutcome(verdict, record)
 
 
-def left(item: Item, why: str) -> Verdict:
+def left_verdict(item: Item, why: str) -> Verdict:
     """The verdict on what was not run."""
     return Verdict(item.snippet.id, "left", why, machine=item.kind.slug)
 
 
-def _failed(item: Item, what: str) -> Verdict:
-    path = item.snippet.project.relative(item.snippet.path)
+def _failed_verdict(item: Item, what: str) -> Verdict:
+    path = item.snippet.project.relative_path(item.snippet.path)
     finding = Finding(path, None, what, f"run `shelf run {item.snippet.id}` there to see more")
     return Verdict(item.snippet.id, "failed", "", (finding,), machine=item.kind.slug)
 
 
-def _finding(line: str) -> Finding:
+def _parse_finding(line: str) -> Finding:
     """A finding from the line that it was printed as; it prints as the same line again."""
     found = LINE.fullmatch(line)
     if found is None:

@@ -15,35 +15,35 @@ from warpshelf.contract import architectures
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding
 from warpshelf.core.pages import Page
-from warpshelf.look import builds, kept
-from warpshelf.look.kept import Kept
+from warpshelf.look import builds, view_store
+from warpshelf.look.view_store import StoredView
 from warpshelf.readings import published
-from warpshelf.readings.entries import nearest
+from warpshelf.readings.entries import closest_match
 from warpshelf.readings.model import Shelf
-from warpshelf.readings.published import Figure
+from warpshelf.readings.published import PublishedFigure
 from warpshelf.records import conditions, siblings, store
 from warpshelf.records.history import History
 from warpshelf.records.ledger import Ledger
 from warpshelf.records.machine import CPU
 from warpshelf.records.schema import Record
 from warpshelf.render import listings
-from warpshelf.render.claims import matches
-from warpshelf.render.exhibit import Claim, Credit, Exhibit, MachineState
+from warpshelf.render.claims import matches_case
 from warpshelf.render.listings import Listing
-from warpshelf.render.rivals import Pair, ours
+from warpshelf.render.rivals import RivalComparison, our_builds
+from warpshelf.render.snippet_page import Claim, MachineState, SnippetPage, SourceLink
 
 INCLUDE = re.compile(r'^\s*-{1,}8<-{1,}\s+"(?P<id>[a-z][a-z0-9_]*)/(?P<piece>[a-z]+)\.md"', re.M)
 
 
-def state_of(snippet: Snippet, key: str, found: Record, ledger: Ledger) -> MachineState:
+def machine_state(snippet: Snippet, key: str, found: Record, ledger: Ledger) -> MachineState:
     """What the record of a key, and what this checkout has seen since, allow a page to claim."""
     slug = found["machine"]["slug"]
-    if failure := ledger.failure(snippet.id, slug, snippet.digest):
+    if failure := ledger.failure_line(snippet.id, slug, snippet.digest):
         return MachineState(found, "failed", key, failure)
     if found["digest"] != snippet.digest:
         return MachineState(found, "stale", key)
     if found["machine"]["gpus"]:
-        signed = store.attestation_of(snippet, key) if "job" in found.get("origin", {}) else None
+        signed = store.attestation_path(snippet, key) if "job" in found.get("origin", {}) else None
         text = signed.read_text("utf-8") if signed and signed.is_file() else ""
         return MachineState(found, "measured", key, attestation=text)
     if found.get("facts") or any(
@@ -51,48 +51,48 @@ def state_of(snippet: Snippet, key: str, found: Record, ledger: Ledger) -> Machi
         for case in found.get("cases", ())
         for result in case["results"]
     ):
-        return MachineState(found, "verified", key, here=_here(snippet, slug, ledger))
+        return MachineState(found, "verified", key, here=_local_run_note(snippet, slug, ledger))
     reasons = [skip["reason"] for skip in found.get("skips", ())]
     return MachineState(found, "compiled", key, "; ".join(dict.fromkeys(reasons)))
 
 
-def _here(snippet: Snippet, slug: str, ledger: Ledger) -> str:
+def _local_run_note(snippet: Snippet, slug: str, ledger: Ledger) -> str:
     """What this checkout did beside a current record, in words."""
     key = snippet.id, slug, snippet.digest
-    if not ledger.passed(*key):
+    if not ledger.has_passed(*key):
         return ""
     return "its demo run again here" if ledger.demo_alone(*key) else "verified here"
 
 
-def states(snippet: Snippet, ledger: Ledger) -> tuple[list[MachineState], list[Finding]]:
+def snippet_states(snippet: Snippet, ledger: Ledger) -> tuple[list[MachineState], list[Finding]]:
     """The state of a snippet on every machine that is known, and the faults of its records."""
     if snippet.findings:
         first = str(snippet.findings[0])
         return [MachineState(None, "failed", CPU, first)], list(snippet.findings)
-    records, findings = store.load_all(snippet)
-    known = [state_of(snippet, key, found, ledger) for key, found in records.items()]
-    for slug in ledger.machines(snippet.id):
-        failure = ledger.failure(snippet.id, slug, snippet.digest)
+    records, findings = store.load_records(snippet)
+    known = [machine_state(snippet, key, found, ledger) for key, found in records.items()]
+    for slug in ledger.tried_machines(snippet.id):
+        failure = ledger.failure_line(snippet.id, slug, snippet.digest)
         if slug not in records and failure:
             known.append(MachineState(None, "failed", slug, failure))
     if not any(state.machine == CPU for state in known):
         why = snippet.cannot_run(None, 0) or ""
         known.append(MachineState(None, "not measured", CPU, why))
     known.sort(key=lambda state: state.machine.partition("."))  # else .2.json comes before .json
-    return _told_apart(known), findings
+    return _distinguish_states(known), findings
 
 
-def _told_apart(known: Sequence[MachineState]) -> list[MachineState]:
+def _distinguish_states(known: Sequence[MachineState]) -> list[MachineState]:
     """The same, and where several records are of one kind of device, what tells them apart."""
     records = {state.machine: state.record for state in known if state.record}
     words: dict[str, str] = {}
     for slug in dict.fromkeys(record["machine"]["slug"] for record in records.values()):
-        mine = {key: records[key] for key in siblings.keys(slug) if key in records}
-        words |= conditions.told_apart(mine)
+        mine = {key: records[key] for key in siblings.record_keys(slug) if key in records}
+        words |= conditions.distinct_labels(mine)
     return [replace(state, apart=words.get(state.machine, "")) for state in known]
 
 
-def code(
+def code_listings(
     snippet: Snippet, kernels: Sequence[str] = (), repository: str | None = None
 ) -> list[Listing]:
     """The files of a snippet that are shown, Triton or CUDA C++ first.
@@ -103,26 +103,26 @@ def code(
     if snippet.findings:
         return []
     label = "Triton" if snippet.uses_triton else "Python"
-    files = [Listing(label, "python", snippet.path.name, _text(snippet.path))]
+    files = [Listing(label, "python", snippet.path.name, _read_text(snippet.path))]
     if snippet.cuda_path is not None:
-        text = _text(snippet.cuda_path)
+        text = _read_text(snippet.cuda_path)
         cuda = Listing("CUDA C++", "cuda", snippet.cuda_path.name, text)
         files.insert(1 if snippet.uses_triton else 0, cuda)
     return [
         one._replace(
-            ways=listings.ways(
+            ways=listings.source_links(
                 snippet.id,
                 one.name,
                 repository,
-                listings.explored(one, kernels, snippet.calls),
-                architectures.compiled_for(snippet.needs),
+                listings.explorer_link(one, kernels, snippet.calls),
+                architectures.nvcc_target(snippet.needs),
             )
         )
         for one in files
     ]
 
 
-def instances(states: Iterable[MachineState]) -> list[str]:
+def kernel_instances(states: Iterable[MachineState]) -> list[str]:
     """The kernels of CUDA C++ that the records of the present code have compiled."""
     rows = (
         row
@@ -134,43 +134,43 @@ def instances(states: Iterable[MachineState]) -> list[str]:
     return sorted({row["kernel"] for row in rows})
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     return path.read_text(encoding="utf-8-sig", errors="replace")
 
 
-def exhibit(
+def build_snippet_page(
     snippet: Snippet,
     shelf: Shelf,
     targets: Mapping[str, str],
     ledger: Ledger,
     repository: str | None = None,
     history: History | None = None,
-) -> tuple[Exhibit, list[Finding]]:
+) -> tuple[SnippetPage, list[Finding]]:
     """All that the page of `snippet` shows, and what was found wrong on the way.
 
     `repository` is the address of the project, and `history` what its records were before, where
     known.
     """
-    known, findings = states(snippet, ledger)
-    stated, wrong = claims(snippet, shelf, targets)
+    known, findings = snippet_states(snippet, ledger)
+    stated, wrong = load_claims(snippet, shelf, targets)
     findings += wrong
-    views, wrong = kept.summaries_of(snippet)
+    views, wrong = view_store.load_summaries(snippet)
     findings += wrong
-    pairs, wrong = paired(snippet, views)
+    pairs, wrong = pair_rivals(snippet, views)
     findings += wrong
     sources = [
-        Credit(shelf.readings[name].title, targets[name])
+        SourceLink(shelf.readings[name].title, targets[name])
         if name in shelf.readings
-        else Credit(name)
+        else SourceLink(name)
         for name in snippet.readings
     ]
     return (
-        Exhibit(
+        SnippetPage(
             id=snippet.id,
             kind=snippet.kind,
             title=snippet.title or snippet.id,
             sections=snippet.sections,
-            code=code(snippet, instances(known), repository),
+            code=code_listings(snippet, kernel_instances(known), repository),
             sources=sources,
             needs=snippet.needs,
             states=known,
@@ -187,7 +187,7 @@ def exhibit(
     )
 
 
-def pages(written: Mapping[str, Page], ids: Iterable[str]) -> dict[str, str]:
+def snippet_links(written: Mapping[str, Page], ids: Iterable[str]) -> dict[str, str]:
     """The docs-absolute link of each snippet that a page embeds; its whole before its parts."""
     known = set(ids)
     found: dict[str, tuple[bool, str]] = {}
@@ -204,14 +204,14 @@ def pages(written: Mapping[str, Page], ids: Iterable[str]) -> dict[str, str]:
     }
 
 
-def claims(
+def load_claims(
     snippet: Snippet, shelf: Shelf, targets: Mapping[str, str]
 ) -> tuple[list[Claim], list[Finding]]:
     """What others state for a snippet, as far as the shelf has who states it."""
-    folder = snippet.project.relative(snippet.folder)
+    folder = snippet.project.relative_path(snippet.folder)
     figures, findings = published.load_figures(snippet.folder, folder)
     return [
-        Claim(figure, Credit(reading.title, targets[reading.id]), figure.url or reading.url)
+        Claim(figure, SourceLink(reading.title, targets[reading.id]), figure.url or reading.url)
         for figure in figures
         if (reading := shelf.readings.get(figure.reading))
     ], findings
@@ -219,17 +219,17 @@ def claims(
 
 def check_claims(snippet: Snippet, shelf: Shelf) -> Iterator[Finding]:
     """What is wrong with the figures that others state of a snippet."""
-    folder = snippet.project.relative(snippet.folder)
+    folder = snippet.project.relative_path(snippet.folder)
     where = f"{folder}/{published.REPORTED}"
     figures, findings = published.load_figures(snippet.folder, folder)
     yield from findings
     asked = any(figure.case is not None for figure in figures)
-    truth = store.current(snippet, CPU) if asked else None
+    truth = store.current_record(snippet, CPU) if asked else None
     due = [row for row in truth.get("due", ()) if row["timed"]] if truth else None
     for figure in figures:
         name = figure.reading
         if name not in shelf.readings and name not in shelf.refused:
-            near = nearest(name, shelf.readings, alike=70)
+            near = closest_match(name, shelf.readings, alike=70)
             meant = f"write {near}" if near else "name the id of a reading in docs/"
             what = f"the reading {name!r} is not on the shelf"
             yield Finding(where, figure.line_of("reading"), what, f"{meant}, or add the reading")
@@ -239,11 +239,13 @@ def check_claims(snippet: Snippet, shelf: Shelf) -> Iterator[Finding]:
             what = f"case is given, but a {snippet.kind} has no cases"
             yield Finding(where, figure.line_of("case"), what, "remove it")
         elif due is not None:  # without a current record of the CPU there is no telling
-            yield from _case(figure, due, where)
+            yield from _check_claim_case(figure, due, where)
 
 
-def _case(figure: Figure, due: list[dict[str, Any]], where: str) -> Iterator[Finding]:
-    found = [row for row in due if matches(figure.case or {}, row["case"])]
+def _check_claim_case(
+    figure: PublishedFigure, due: list[dict[str, Any]], where: str
+) -> Iterator[Finding]:
+    found = [row for row in due if matches_case(figure.case or {}, row["case"])]
     if len(found) != 1:
         what = f"case fits {len(found) or 'none'} of the {len(due)} timed cases, not one"
         mend = "name what tells it from the others, as in TIMED of cases.py"
@@ -258,24 +260,28 @@ def _case(figure: Figure, due: list[dict[str, Any]], where: str) -> Iterator[Fin
             yield Finding(where, figure.line_of(key), what, mend)
 
 
-def paired(snippet: Snippet, views: Iterable[Kept]) -> tuple[list[Pair], list[Finding]]:
+def pair_rivals(
+    snippet: Snippet, views: Iterable[StoredView]
+) -> tuple[list[RivalComparison], list[Finding]]:
     """Each public kernel that was compiled as its entry now has it, and ours of `views`."""
-    shown = snippet.project.relative(snippet.folder)
+    shown = snippet.project.relative_path(snippet.folder)
     known, findings = published.load_rivals(snippet.folder, shown)
-    answers, wrong = builds.load(snippet.folder, shown)
+    answers, wrong = builds.load_rivals(snippet.folder, shown)
     views = list(views)
     found = [
-        Pair(one, answers[one.digest], ours(views, one)) for one in known if one.digest in answers
+        RivalComparison(one, answers[one.digest], our_builds(views, one))
+        for one in known
+        if one.digest in answers
     ]
     return found, findings + wrong
 
 
 def check_rivals(snippet: Snippet) -> Iterator[Finding]:
     """What is wrong with a snippet's rivals.yml and rivals.json, beside its current views."""
-    shown = snippet.project.relative(snippet.folder)
+    shown = snippet.project.relative_path(snippet.folder)
     where = f"{shown}/{published.RIVALS}"
-    views = kept.summaries_of(snippet)[0]
-    found, findings = paired(snippet, views)
+    views = view_store.load_summaries(snippet)[0]
+    found, findings = pair_rivals(snippet, views)
     yield from findings
     known = published.load_rivals(snippet.folder, shown)[0]
     folder = " --checkouts FOLDER" if any(one.repository for one in known) else ""
@@ -285,7 +291,7 @@ def check_rivals(snippet: Snippet) -> Iterator[Finding]:
         if rival.digest not in done:
             what = f"{rival.kernel} is not compiled as its entry has it"
             yield Finding(where, rival.line, what, again)
-    if extra := builds.load(snippet.folder, shown)[0].keys() - {one.digest for one in known}:
+    if extra := builds.load_rivals(snippet.folder, shown)[0].keys() - {one.digest for one in known}:
         what = f"has {len(extra)} of kernels that {published.RIVALS} does not name"
         yield Finding(f"{shown}/{builds.FILE}", None, what, again)
     by = {(one.view["variant"], one.view["kernel"]): one.view["compiler"] for one in views}

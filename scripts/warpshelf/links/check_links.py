@@ -20,16 +20,16 @@ from pathlib import Path
 import httpx
 import yaml
 
-from warpshelf.core.files import dump, write_atomically
+from warpshelf.core.files import dump_json, write_atomically
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.links import health, liveness
 from warpshelf.links.health import Health
-from warpshelf.links.liveness import TROUBLES, Outcome, Web, follow
+from warpshelf.links.liveness import TROUBLES, Outcome, WebConfig, next_state
 from warpshelf.readings import model
-from warpshelf.readings.entries import KeyPath, nearest
-from warpshelf.readings.identity import identity
+from warpshelf.readings.entries import KeyPath, closest_match
+from warpshelf.readings.identity import work_identity
 from warpshelf.readings.model import Reading, Shelf
-from warpshelf.readings.titles import alike, named
+from warpshelf.readings.titles import names_repository, same_work
 from warpshelf.web import fetch, lookup
 from warpshelf.web.fetch import Unreachable
 from warpshelf.web.services import Endpoints, Metadata
@@ -64,7 +64,7 @@ class Link:
         return next((found for found in self.places if found[1] == ("url",)), self.places[0])
 
 
-def listed(shelf: Shelf) -> dict[str, Link]:
+def list_links(shelf: Shelf) -> dict[str, Link]:
     """Every address that the shelf's entries name, in the order of the files."""
     links: dict[str, Link] = {}
     for reading in shelf.entries:
@@ -75,42 +75,44 @@ def listed(shelf: Shelf) -> dict[str, Link]:
     return links
 
 
-def since(root: Path, revision: str) -> set[str]:
+def urls_since(root: Path, revision: str) -> set[str]:
     """The addresses of the readings here that `revision` does not have.
 
     Raises:
         ShelfError: `revision` is no commit of this repository.
     """
     old = _addresses_at(root, revision)
-    return {url for url in listed(model.load(root)) if url not in old}
+    return {url for url in list_links(model.load_shelf(root)) if url not in old}
 
 
 def _addresses_at(root: Path, revision: str) -> set[str]:
     asked = ["rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"]
-    commit = _git(root, *asked)
+    commit = _run_git(root, *asked)
     if commit is None:
         what = f"{revision!r} is no commit of this repository"
         raise ShelfError(Finding("--changed-since", None, what, "fetch it, or name another"))
     name = commit.decode().strip()
-    listed = _git(root, "ls-tree", "-r", "-z", "--name-only", name, "--", "docs") or b""
+    listed = _run_git(root, "ls-tree", "-r", "-z", "--name-only", name, "--", "docs") or b""
     found: set[str] = set()
     for path in filter(lambda path: path.endswith(b".yml"), listed.split(b"\0")):
         try:
-            text = _git(root, "show", f"{name}:./{path.decode()}") or b""
-            found |= set(_urls(yaml.safe_load(text)))
+            text = _run_git(root, "show", f"{name}:./{path.decode()}") or b""
+            found |= set(_collect_urls(yaml.safe_load(text)))
         except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError):
             continue  # what could not be read then counts as new
     return found
 
 
-def _urls(value: object) -> list[str]:
+def _collect_urls(value: object) -> list[str]:
     if isinstance(value, dict):
         own = [value["url"]] if isinstance(value.get("url"), str) else []
-        return own + [url for inner in value.values() for url in _urls(inner)]
-    return [url for inner in value for url in _urls(inner)] if isinstance(value, list) else []
+        return own + [url for inner in value.values() for url in _collect_urls(inner)]
+    return (
+        [url for inner in value for url in _collect_urls(inner)] if isinstance(value, list) else []
+    )
 
 
-def _git(root: Path, *words: str) -> bytes | None:
+def _run_git(root: Path, *words: str) -> bytes | None:
     """The output of a Git command; None where it fails."""
     try:
         done = subprocess.run(["git", *words], cwd=root, capture_output=True, check=False)
@@ -126,32 +128,32 @@ PAUSES = {"arxiv": 3.0, "doi": 1.0, "github": 0.5}
 PATIENCE = 3  # questions in a row that a source fails to answer before it is left in peace
 
 
-def due(link: Link, there: str | None) -> bool:
+def needs_title(link: Link, there: str | None) -> bool:
     """Whether to ask what the work behind `link` is called, `there` being what is known.
 
     A known title that fits is not asked for again: what an arXiv number or a DOI names stays.
     """
-    name = identity(link.url)
+    name = work_identity(link.url)
     if name.startswith("github:"):  # only a repository has a name, and only an entry of its own
         named_so = name.count("/") == 1 and link.role == "url"
     else:
         named_so = name.startswith(("arxiv:", "doi:"))
         named_so = named_so and link.role in ("url", "preprint", "published")
-    return named_so and not (there and fits(link, there))
+    return named_so and not (there and title_fits(link, there))
 
 
-def fits(link: Link, there: str) -> bool:
+def title_fits(link: Link, there: str) -> bool:
     """Whether the work called `there` can be what `link` is listed as."""
     reading = link.reading
     ours = [title for title in (reading.title, reading.title_en) if title]
-    name = identity(link.url)
+    name = work_identity(link.url)
     if name.startswith("github:"):
         repository, _, says = there.partition(": ")
-        return named(ours, repository, says)
-    return alike(ours, there, version=link.role != "url")
+        return names_repository(ours, repository, says)
+    return same_work(ours, there, version=link.role != "url")
 
 
-def ask(
+def fetch_titles(
     links: Iterable[Link],
     client: httpx.Client,
     endpoints: Endpoints,
@@ -165,24 +167,24 @@ def ask(
     titles: dict[str, str] = {}
     failures: dict[str, int] = {}
     for number, link in enumerate(links):
-        source = identity(link.url).partition(":")[0]
+        source = work_identity(link.url).partition(":")[0]
         if failures.get(source, 0) >= PATIENCE:
             continue
         if enough(number):
             break
         try:
-            found = lookup.lookup(link.url, client, endpoints)
+            found = lookup.lookup_work(link.url, client, endpoints)
             failures[source] = 0
         except Unreachable:
             found = None
             failures[source] = failures.get(source, 0) + 1
-        if found and (title := _called(found)):
+        if found and (title := _work_title(found)):
             titles[link.url] = title
         time.sleep(pauses.get(source, 1.0))
     return titles
 
 
-def known_to_github(request: httpx.Request) -> httpx.Request:
+def authorize_github(request: httpx.Request) -> httpx.Request:
     """Say who asks, to GitHub's interface alone: it answers strangers 60 times an hour."""
     token = os.environ.get("GITHUB_TOKEN")
     if token and request.url.scheme == "https" and request.url.host == "api.github.com":
@@ -190,12 +192,12 @@ def known_to_github(request: httpx.Request) -> httpx.Request:
     return request
 
 
-def _called(found: Metadata) -> str | None:
+def _work_title(found: Metadata) -> str | None:
     """The title to keep. A repository's is its name, which says little: what it is follows."""
     name = found.title
-    if identity(found.url).startswith("github:"):
+    if work_identity(found.url).startswith("github:"):
         name = "/".join([*found.authors, name]) + (f": {found.about}" if found.about else "")
-    return health.kept_title(name)
+    return health.clean_title(name)
 
 
 # A day of theirs on which two of these do not answer is a day on which we know nothing.
@@ -208,7 +210,7 @@ RESERVE = 0.25  # of the budget, for archived copies and titles
 
 
 @dataclass
-class Options:
+class CheckOptions:
     """What to look at and for how long."""
 
     topic: str | None = None  # `kernels/softmax`
@@ -218,10 +220,10 @@ class Options:
 
 
 @dataclass
-class Means:
+class CheckServices:
     """What a survey asks through; tests have their own."""
 
-    web: Web = field(default_factory=Web)
+    web: WebConfig = field(default_factory=WebConfig)
     canaries: tuple[str, ...] = CANARIES
     endpoints: Endpoints = field(default_factory=Endpoints)
     pauses: dict[str, float] = field(default_factory=lambda: PAUSES)
@@ -230,7 +232,7 @@ class Means:
 
 
 @dataclass
-class Survey:
+class CheckResult:
     """What a check found: the links it was about, and the state of each that has one."""
 
     links: list[Link]
@@ -243,104 +245,114 @@ class Survey:
     @property
     def mistitled(self) -> list[Link]:
         """Links to a work that is called otherwise there."""
-        return [link for link in self.links if link.url in self.health and self._other(link)]
+        return [
+            link for link in self.links if link.url in self.health and self._title_differs(link)
+        ]
 
-    def _other(self, link: Link) -> bool:
+    def _title_differs(self, link: Link) -> bool:
         there = self.health[link.url].title_there
-        return there is not None and not fits(link, there)
+        return there is not None and not title_fits(link, there)
 
 
-def take(root: Path, options: Options, means: Means | None = None) -> Survey:
+def run_check(root: Path, options: CheckOptions, means: CheckServices | None = None) -> CheckResult:
     """Ask the web, record what it said, and return what is known now.
 
     Raises:
         ShelfError: there is no network, lychee or topic, or the file of states is damaged. Nothing
             was recorded.
     """
-    means = means or Means()
+    means = means or CheckServices()
     end = time.monotonic() + options.budget
-    shelf = model.load(root)
+    shelf = model.load_shelf(root)
     # `shelf check` refuses other addresses; here they are passed over.
-    links = {url: link for url, link in listed(shelf).items() if health.address(url) is None}
-    chosen = _chosen(links, shelf, options)
-    known, seen = health.load(root), _cache(root)
+    links = {
+        url: link for url, link in list_links(shelf).items() if health.address_problem(url) is None
+    }
+    chosen = _choose_links(links, shelf, options)
+    known, seen = health.load_health(root), _load_cache(root)
     now = datetime.now(UTC)
-    due = [link.url for link in chosen if options.force or not _fresh(link.url, known, seen, now)]
-    found = _outcomes(due, known, options, means)
+    due = [
+        link.url for link in chosen if options.force or not _is_fresh(link.url, known, seen, now)
+    ]
+    found = _check_due(due, known, options, means)
     states = {url: state for url, state in known.items() if url in links or shelf.findings}
     today = means.today or now.date()
     for url, answer in found.items():
-        states[url] = follow(known.get(url), answer, today)
+        states[url] = next_state(known.get(url), answer, today)
         seen.pop(url, None)
         if answer.kind == "alive":
             seen[url] = now
-    health.save(root, states)
+    health.save_health(root, states)
     stamps = {url: when.isoformat() for url, when in seen.items() if url in links}
-    write_atomically(root / CACHE, dump(stamps))
-    _complete(chosen, states, options, means, end)
-    health.save(root, states)
+    write_atomically(root / CACHE, dump_json(stamps))
+    _add_details(chosen, states, options, means, end)
+    health.save_health(root, states)
     here = {link.url: states[link.url] for link in chosen if link.url in states}
     left = len(due) - len(found)
-    return Survey(chosen, here, len(found), len(chosen) - len(due), left, len(shelf.findings))
+    return CheckResult(chosen, here, len(found), len(chosen) - len(due), left, len(shelf.findings))
 
 
-def _fresh(url: str, known: dict[str, Health], seen: dict[str, datetime], now: datetime) -> bool:
+def _is_fresh(url: str, known: dict[str, Health], seen: dict[str, datetime], now: datetime) -> bool:
     """Whether a link was alive when it was last looked at, and that a short while ago."""
     alive = url in known and known[url].state == "alive"
     return alive and url in seen and now - seen[url] < ALIVE_FOR
 
 
-def _outcomes(
-    due: list[str], known: dict[str, Health], options: Options, means: Means
+def _check_due(
+    due: list[str], known: dict[str, Health], options: CheckOptions, means: CheckServices
 ) -> dict[str, Outcome]:
     """What the web answers for `due`, with a network before and after."""
     if not due:
         return {}
-    _need_network(means)
-    due = sorted(due, key=lambda url: _turn(known.get(url)))
+    _require_network(means)
+    due = sorted(due, key=lambda url: _check_priority(known.get(url)))
     seconds = options.budget * (1 - RESERVE)
-    found = liveness.outcomes(
+    found = liveness.check_urls(
         due, means.web, seconds, lambda done: means.tell("links", done, len(due))
     )
     if not all(answer.heard for answer in found.values()):
-        _need_network(means)
+        _require_network(means)
     return found
 
 
-def _complete(
-    chosen: list[Link], states: dict[str, Health], options: Options, means: Means, end: float
+def _add_details(
+    chosen: list[Link],
+    states: dict[str, Health],
+    options: CheckOptions,
+    means: CheckServices,
+    end: float,
 ) -> None:
     """Add archived copies to the links that fail, and the titles of the works behind links."""
-    with fetch.client() as client:
-        client.auth = known_to_github
+    with fetch.create_client() as client:
+        client.auth = authorize_github
         for link in chosen:
             state = states.get(link.url)
             if state is None or state.state not in TROUBLES or state.archived:
                 continue
             if time.monotonic() >= end:
                 return
-            copy = lookup.archived(link.url, client, means.endpoints)
+            copy = lookup.archived_copy(link.url, client, means.endpoints)
             states[link.url] = replace(state, archived=copy)
             time.sleep(means.web.pause)
         asked = [
             link
             for link in chosen
             if link.url in states
-            and due(link, None if options.force else states[link.url].title_there)
+            and needs_title(link, None if options.force else states[link.url].title_there)
         ]
 
-        def enough(done: int) -> bool:
+        def is_over_budget(done: int) -> bool:
             means.tell("titles", done, len(asked))
             return time.monotonic() >= end
 
-        told = ask(asked, client, means.endpoints, means.pauses, enough)
+        told = fetch_titles(asked, client, means.endpoints, means.pauses, is_over_budget)
         for url, title in told.items():
             states[url] = replace(states[url], title_there=title)
 
 
-def _chosen(links: dict[str, Link], shelf: Shelf, options: Options) -> list[Link]:
+def _choose_links(links: dict[str, Link], shelf: Shelf, options: CheckOptions) -> list[Link]:
     if options.topic is not None and options.topic not in shelf.topics:
-        near = nearest(options.topic, shelf.topics)
+        near = closest_match(options.topic, shelf.topics)
         mend = f"write --topic {near}" if near else "name one that is a list under docs/"
         raise ShelfError(Finding("--topic", None, f"there is no topic {options.topic!r}", mend))
     return [
@@ -351,14 +363,14 @@ def _chosen(links: dict[str, Link], shelf: Shelf, options: Options) -> list[Link
     ]
 
 
-def _turn(state: Health | None) -> tuple[int, str]:
+def _check_priority(state: Health | None) -> tuple[int, str]:
     """Whose turn it is first: a row of failures must not be broken off, and new ones come next."""
     if state is None:
         return 1, ""
     return (0, "") if state.state in TROUBLES else (2, state.last_alive or "")
 
 
-def _need_network(means: Means) -> None:
+def _require_network(means: CheckServices) -> None:
     """Refuse to go on where links would be blamed for this machine's network."""
     answered = 0
     with means.web.client() as client:
@@ -374,7 +386,7 @@ def _need_network(means: Means) -> None:
     raise ShelfError(Finding("links", None, what, "check the connection and run it again"))
 
 
-def _cache(root: Path) -> dict[str, datetime]:
+def _load_cache(root: Path) -> dict[str, datetime]:
     """When each link was last seen alive from this checkout; a damaged file is an empty one."""
     try:
         value = json.loads((root / CACHE).read_text(encoding="utf-8"))

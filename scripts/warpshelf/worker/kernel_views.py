@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from warpshelf.contract import architectures
 from warpshelf.contract.values import Case
 from warpshelf.look import bound, occupancy, ptx
-from warpshelf.look.binary import Code, Usage, disassembled_together, usage
-from warpshelf.look.loops import loops
-from warpshelf.look.view import SCHEMA, View, pieces, texts
-from warpshelf.look.work import Row, with_widths
+from warpshelf.look.binary import MachineCode, ResourceUsage, disassemble_batch, function_usage
+from warpshelf.look.loops import find_loops
+from warpshelf.look.view import SCHEMA, View, read_sources, source_pieces
+from warpshelf.look.work import ExecutedInstruction, assign_widths
 from warpshelf.worker import counts
-from warpshelf.worker.assembly import Assembled, assembled
+from warpshelf.worker.assembly import KernelBinary, assemble_kernel
 
 if TYPE_CHECKING:
     from papergpu import Launched
@@ -25,7 +25,7 @@ NOWHERE = ("", 0)
 FIGURES = ("registers", "spilled_bytes", "shared_bytes", "warps", "cycles")
 
 
-class Chosen(NamedTuple):
+class KernelLaunches(NamedTuple):
     """The launches of one program that stand for a variant and a kernel."""
 
     variant: str
@@ -33,7 +33,9 @@ class Chosen(NamedTuple):
     launched: Sequence[Launched]
 
 
-def chosen(kept: Iterable[tuple[str, Case, Sequence[Launched]]]) -> Iterator[Chosen]:
+def select_launches(
+    kept: Iterable[tuple[str, Case, Sequence[Launched]]],
+) -> Iterator[KernelLaunches]:
     """What is to be viewed for each variant and the launches of one kernel.
 
     Of a kernel that was compiled more than once it is the program that executed most.
@@ -44,25 +46,25 @@ def chosen(kept: Iterable[tuple[str, Case, Sequence[Launched]]]) -> Iterator[Cho
             if one.result.counts is not None:
                 programs.setdefault(id(one.program), []).append(one)
         if programs:
-            yield Chosen(variant, case, max(programs.values(), key=_executed))
+            yield KernelLaunches(variant, case, max(programs.values(), key=_total_executed))
 
 
-def module(one: Chosen) -> dict[str, str]:
+def kernel_ptx(one: KernelLaunches) -> dict[str, str]:
     """The PTX whole, and the name that the kernel has in it."""
     text = one.launched[0].ptx
-    symbol = ptx.kernel(text.splitlines(), Did(one.launched, "").somewhere)
+    symbol = ptx.enclosing_kernel(text.splitlines(), ExecutionCounts(one.launched, "").somewhere)
     return {"symbol": symbol, "ptx": text}
 
 
-def _executed(launched: Sequence[Launched]) -> int:
-    return sum(_run(one) for one in launched)
+def _total_executed(launched: Sequence[Launched]) -> int:
+    return sum(_executed_count(one) for one in launched)
 
 
-def _run(one: Launched) -> int:
+def _executed_count(one: Launched) -> int:
     return int(one.result.counts["run"].sum()) if one.result.counts is not None else 0
 
 
-def views(several: Sequence[Chosen], target: str, folder: Path) -> list[View]:
+def build_views(several: Sequence[KernelLaunches], target: str, folder: Path) -> list[View]:
     """What became of kernels, and what their launches did; all but the snippet's digest.
 
     `folder` is the snippet's.
@@ -70,18 +72,20 @@ def views(several: Sequence[Chosen], target: str, folder: Path) -> list[View]:
     Raises:
         RuntimeError: the machine code of one is not that of the PTX which was executed.
     """
-    made = _made(several, target, folder.name)
-    return [_view(one, of_one, folder) for one, of_one in zip(several, made, strict=True)]
+    made = _analyze_kernels(several, target, folder.name)
+    return [_build_view(one, of_one, folder) for one, of_one in zip(several, made, strict=True)]
 
 
-def _view(one: Chosen, made: Made, folder: Path) -> View:
+def _build_view(one: KernelLaunches, made: AnalyzedKernel, folder: Path) -> View:
     variant, case, launched = one
     first = launched[0]
     did, code = made.did, made.code
     text = first.ptx.splitlines()
     symbol = made.symbol
-    where = did.lines(code)
-    shown = ptx.shown(text, symbol, {one.ptx for one in code.instructions} | did.where.keys())
+    where = did.line_rows(code)
+    shown = ptx.kernel_lines(
+        text, symbol, {one.ptx for one in code.instructions} | did.where.keys()
+    )
     at = {number: index for index, (number, _) in enumerate(shown)}
     order = {one: index for index, one in enumerate(where)}
     return {
@@ -101,11 +105,11 @@ def _view(one: Chosen, made: Made, folder: Path) -> View:
         "registers": made.used.registers,
         "spilled_bytes": made.used.spilled_bytes,
         "shared_bytes": first.shared,
-        "total": counts.tallied(did.total),
-        "occupancy": occupancy.occupancy(made.arch, made.takes),
-        "bound": made.bound().as_dict(),
+        "total": counts.nonzero_tally(did.total),
+        "occupancy": occupancy.describe_occupancy(made.arch, made.takes),
+        "bound": made.cycle_bound().as_dict(),
         "lines": list(where.values()),
-        "source": _source(folder, [one for one in where if one[1]]),
+        "source": _source_pieces(folder, [one for one in where if one[1]]),
         "ptx": {
             "text": [line.replace(f"{symbol}_param_", "param_") for _, line in shown],
             "line": [order.get(did.where.get(number, NOWHERE), -1) for number, _ in shown],
@@ -118,7 +122,7 @@ def _view(one: Chosen, made: Made, folder: Path) -> View:
             "control": [one.control for one in code.instructions],
             "labels": code.labels,
         },
-        "loops": [one.as_dict() for one in loops(code)],
+        "loops": [one.as_dict() for one in find_loops(code)],
         "accesses": [
             {
                 "ptx": at[one.line],
@@ -137,89 +141,93 @@ def _view(one: Chosen, made: Made, folder: Path) -> View:
     }
 
 
-def _source(folder: Path, where: list[Where]) -> list[dict[str, Any]]:
-    return pieces(texts(folder, {file for file, _ in where}), where)
+def _source_pieces(folder: Path, where: list[Where]) -> list[dict[str, Any]]:
+    return source_pieces(read_sources(folder, {file for file, _ in where}), where)
 
 
-def figures(one: Chosen, target: str, snippet: str) -> dict[str, float]:
+def kernel_figures(one: KernelLaunches, target: str, snippet: str) -> dict[str, float]:
     """The figures of FIGURES of a kernel alone: of a thread, a block, an SM and the launches.
 
     Raises:
         RuntimeError: its machine code is not that of the PTX which was executed.
     """
-    (made,) = _made([one], target, snippet)
+    (made,) = _analyze_kernels([one], target, snippet)
     numbers = (
         made.used.registers,
         made.used.spilled_bytes,
         one.launched[0].shared,
-        occupancy.resident(made.arch, made.takes).warps,
-        made.bound().cycles,
+        occupancy.compute_residency(made.arch, made.takes).warps,
+        made.cycle_bound().cycles,
     )
     return dict(zip(FIGURES, numbers, strict=True))
 
 
-class Made(NamedTuple):
+class AnalyzedKernel(NamedTuple):
     """What launches of one program did, the machine code of it, and what that takes."""
 
-    did: Did
+    did: ExecutionCounts
     symbol: str
-    assembled: Assembled
-    code: Code
-    used: Usage
+    assembled: KernelBinary
+    code: MachineCode
+    used: ResourceUsage
     arch: str
-    takes: occupancy.Use
+    takes: occupancy.BlockUsage
 
-    def bound(self) -> bound.Bound:
+    def cycle_bound(self) -> bound.Bound:
         """The least cycles of an SM that does all of the launches."""
         made_of = [(one.ptx, one.opcode) for one in self.code.instructions]
-        return bound.bound(with_widths(self.did.rows, made_of), self.arch)
+        return bound.cycle_bound(assign_widths(self.did.rows, made_of), self.arch)
 
 
-def _made(several: Sequence[Chosen], target: str, snippet: str) -> list[Made]:
+def _analyze_kernels(
+    several: Sequence[KernelLaunches], target: str, snippet: str
+) -> list[AnalyzedKernel]:
     parts = []
     for _, _, launched in several:
-        did, source = Did(launched, snippet), launched[0].ptx
-        symbol = ptx.kernel(source.splitlines(), did.somewhere)
-        parts.append((did, symbol, assembled(source, symbol, target)))
-    codes = disassembled_together([(made.binary, symbol) for _, symbol, made in parts])
+        did, source = ExecutionCounts(launched, snippet), launched[0].ptx
+        symbol = ptx.enclosing_kernel(source.splitlines(), did.somewhere)
+        parts.append((did, symbol, assemble_kernel(source, symbol, target)))
+    codes = disassemble_batch([(made.binary, symbol) for _, symbol, made in parts])
     found = []
     for (_, _, launched), part, code in zip(several, parts, codes, strict=True):
         first, (_, symbol, made) = launched[0], part
-        used = usage(made.binary, first.ptx)[symbol]  # the PTX spares a slow disassembly
+        used = function_usage(made.binary, first.ptx)[symbol]  # the PTX spares a slow disassembly
         threads = first.block[0] * first.block[1] * first.block[2]
         dynamic = max(0, first.shared - used.shared_bytes)
-        takes = occupancy.Use(used.registers, threads, used.shared_bytes, dynamic)
-        found.append(Made(*part, code, used, f"sm_{architectures.number(target)}", takes))
+        takes = occupancy.BlockUsage(used.registers, threads, used.shared_bytes, dynamic)
+        found.append(
+            AnalyzedKernel(*part, code, used, f"sm_{architectures.sm_version(target)}", takes)
+        )
     return found
 
 
-class Did:
+class ExecutionCounts:
     """What launches of one program did, by line of PTX and by line of the snippet."""
 
     def __init__(self, launched: Sequence[Launched], snippet: str) -> None:
         from papergpu.counters import Tally, instructions
         from papergpu.records import accesses, worse
 
-        program = counts.folded(launched[0].program, snippet)
+        program = counts.fold_program(launched[0].program, snippet)
         self.where: dict[int, Where] = {}  # by line of PTX
         for place, number in program.places:
-            self.where.setdefault(number, counts.where(place))
+            self.where.setdefault(number, counts.source_line(place))
         self.run: dict[int, int] = {}
         self.total = Tally()
-        self.rows: list[Row] = []
+        self.rows: list[ExecutedInstruction] = []
         self._tallies: dict[Where, Tally] = {}
         for one in launched:
             assert one.result.counts is not None
             for number, place, form, tally in instructions(program, one.result.counts):
                 self.run[number] = self.run.get(number, 0) + tally.executed
                 self.total.add(tally)
-                self.rows.append(Row(form, tally.as_dict(), number))
-                self._tallies.setdefault(counts.where(place), Tally()).add(tally)
+                self.rows.append(ExecutedInstruction(form, tally.as_dict(), number))
+                self._tallies.setdefault(counts.source_line(place), Tally()).add(tally)
         samples = worse(*(one.result.samples for one in launched if one.result.samples is not None))
         self.accesses = accesses(program, samples)
         self.somewhere = min(self.run)
 
-    def lines(self, code: Code) -> dict[Where, dict[str, Any]]:
+    def line_rows(self, code: MachineCode) -> dict[Where, dict[str, Any]]:
         """The lines that did something, or of which there is machine code, as a view has them."""
         live: dict[Where, int] = {}
         for one in code.instructions:
@@ -229,7 +237,7 @@ class Did:
         found = {}
         for where in sorted({*self._tallies, *live}):
             known = self._tallies.get(where)
-            row = counts.tallied(known) if known else {"classes": {}}
+            row = counts.nonzero_tally(known) if known else {"classes": {}}
             at = f"{where[0]}:{where[1]}" if where[1] else where[0]
             found[where] = {"at": at, **row, **({"live": live[where]} if where in live else {})}
         return found

@@ -18,31 +18,33 @@ EXPECTED = 1e-6  # by which what a fact expects, a formula's value, may differ b
 DRAWN = ("timelines", "grids")
 
 
-def faults(claim: Record, truth: Record, snippet: Snippet) -> Iterator[str]:
+def reproducibility_errors(claim: Record, truth: Record, snippet: Snippet) -> Iterator[str]:
     """In what `claim` differs from `truth`, the record of the CPU, though no machine would."""
     if snippet.kind == "kernel":
-        yield from _compiled(claim, truth)
+        yield from _compiled_errors(claim, truth)
     if snippet.kind == "kernel" or snippet.cannot_run(None, 0) is None:
-        yield from _facts(claim, truth)
+        yield from _fact_errors(claim, truth)
         for key in DRAWN:
             if claim.get(key) != truth.get(key):
                 yield f"draws other {key} than a CPU"
-    yield from _demo(claim, truth, snippet)
+    yield from _demo_errors(claim, truth, snippet)
 
 
-def _demo(claim: Record, truth: Record, snippet: Snippet) -> Iterator[str]:
-    """What a demo printed: the same on every machine, see `agree`."""
+def _demo_errors(claim: Record, truth: Record, snippet: Snippet) -> Iterator[str]:
+    """What a demo printed: the same on every machine, see `texts_agree`."""
     ran = snippet.cannot_run(claim["machine"]["sm"], claim["machine"]["gpus"]) is None
     if not ran and claim["demo"]:
         yield "has the output of a demo, though the snippet does not run there"
-    if ran and truth["demo"] and not agree(truth["demo"], claim["demo"]):
-        where = difference(truth["demo"], claim["demo"])
+    if ran and truth["demo"] and not texts_agree(truth["demo"], claim["demo"]):
+        where = first_difference(truth["demo"], claim["demo"])
         yield f"its demo printed other than on a CPU: {where}"
 
 
-def _compiled(claim: Record, truth: Record) -> Iterator[str]:
+def _compiled_errors(claim: Record, truth: Record) -> Iterator[str]:
     """Figures of code compiled ahead of time, which are the same wherever that is done."""
-    mine, due = ({_build(row): row for row in one.get("compiled", ())} for one in (claim, truth))
+    mine, due = (
+        {_build_key(row): row for row in one.get("compiled", ())} for one in (claim, truth)
+    )
     if len(mine) < len(claim.get("compiled", ())):
         yield "has the figures of a compiled kernel twice"
     if not mine and claim["machine"]["triton"] is None:
@@ -58,13 +60,13 @@ def _compiled(claim: Record, truth: Record) -> Iterator[str]:
             yield f"says that {key[0]} in {key[1]!r} for {key[3]} has {told}"
 
 
-def _build(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
+def _build_key(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
     return row["kernel"], row["variant"], row["language"], row["arch"]
 
 
-def _facts(claim: Record, truth: Record) -> Iterator[str]:
-    wanted = {_fact(fact): fact for fact in truth.get("facts", ())}
-    found = {_fact(fact): fact for fact in claim.get("facts", ())}
+def _fact_errors(claim: Record, truth: Record) -> Iterator[str]:
+    wanted = {_fact_key(fact): fact for fact in truth.get("facts", ())}
+    found = {_fact_key(fact): fact for fact in claim.get("facts", ())}
     for key in wanted.keys() - found.keys():
         yield f"leaves out the fact {key[0]!r}, or has it with another tolerance, unit or source"
     for key in found.keys() - wanted.keys():
@@ -76,7 +78,7 @@ def _facts(claim: Record, truth: Record) -> Iterator[str]:
         if not math.isclose(due, said, rel_tol=EXPECTED):
             yield f"expects {said} of the fact {key[0]!r}, not {due}"
     figures, told = (
-        {_row(row): row for row in one.get("predictions", ())} for one in (truth, claim)
+        {_prediction_key(row): row for row in one.get("predictions", ())} for one in (truth, claim)
     )
     for name, *_ in sorted(figures.keys() - told.keys()):
         yield f"leaves out the prediction {name!r}, or has it with another published figure"
@@ -90,11 +92,11 @@ def _facts(claim: Record, truth: Record) -> Iterator[str]:
         yield "asks for other goals of its predictions"
 
 
-def _row(row: Mapping[str, Any]) -> tuple[str, str, float, str, str, bool]:
+def _prediction_key(row: Mapping[str, Any]) -> tuple[str, str, float, str, str, bool]:
     return row["name"], row["set"], row["published"], row["unit"], row["source"], row["fitted"]
 
 
-def _fact(fact: Mapping[str, Any]) -> tuple[str, float, str, str]:
+def _fact_key(fact: Mapping[str, Any]) -> tuple[str, float, str, str]:
     return fact["name"], fact["tolerance"], fact["unit"], fact["source"]
 
 
@@ -102,7 +104,7 @@ NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 RELATIVE = 1e-3  # by which a number may differ from machine to machine
 
 
-def agree(first: str, second: str) -> bool:
+def texts_agree(first: str, second: str) -> bool:
     """Whether two texts are the same but for numbers that are close.
 
     Blanks beside a number do not count: a column has one more where 10.001 becomes 9.999.
@@ -114,7 +116,7 @@ def agree(first: str, second: str) -> bool:
     return all(a == b or math.isclose(float(a), float(b), rel_tol=RELATIVE) for a, b in pairs)
 
 
-def difference(first: str, second: str) -> str:
+def first_difference(first: str, second: str) -> str:
     """The first line in which two texts differ, from both."""
     old, new = first.splitlines(), second.splitlines()
     for index in range(max(len(old), len(new))):

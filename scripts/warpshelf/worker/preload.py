@@ -16,7 +16,7 @@ import os
 import torch
 
 
-def load() -> None:
+def preload_libraries() -> None:
     """Import it all."""
     os.environ["TRITON_INTERPRET"] = "0"  # Triton reads it at its import; each child sets the same
     with contextlib.suppress(Exception):
@@ -33,4 +33,4 @@ def load() -> None:
     gc.freeze()  # no child searches for garbage here, or copies what it would look at
 
 
-load()
+preload_libraries()

@@ -22,22 +22,22 @@ from warpshelf.contract import snippet as snippets
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.project import Project
-from warpshelf.look import assembler, kept
-from warpshelf.look.assembler import Module
+from warpshelf.look import assembler, view_store
+from warpshelf.look.assembler import PtxModule
 from warpshelf.look.view import View
-from warpshelf.records import agreement, machine
+from warpshelf.records import claim_check, machine
 from warpshelf.worker.assembly import at_fixed_addresses
 from warpshelf.worker.task import Task
 
-ARCHS = tuple(sorted(agreement.TARGETS, key=architectures.number))
+ARCHS = tuple(sorted(claim_check.TARGETS, key=architectures.sm_version))
 
 
-class Unknown(Exception):
+class UnknownName(Exception):
     """A name that the command line gave is none of those that there are; says which are."""
 
 
 @dataclass(frozen=True)
-class Asked:
+class ViewRequest:
     """What to look at: a snippet on an architecture, all its variants and kernels or one of them.
 
     A kernel's name may be without its template arguments.
@@ -50,15 +50,15 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Seen:
+class ViewResult:
     """Views, the whole PTX of each where it was asked for, and the LIMITS that they break."""
 
     views: list[View]
-    modules: list[Module] = field(default_factory=list)
+    modules: list[PtxModule] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
 
-def named(name: str, known: Sequence[str], what: str) -> str:
+def match_name(name: str, known: Sequence[str], what: str) -> str:
     """`name`, which is one of `known`.
 
     Raises:
@@ -68,10 +68,12 @@ def named(name: str, known: Sequence[str], what: str) -> str:
         return name
     near = get_close_matches(name, known, 1)
     hint = f"did you mean {near[0]}? " if near else ""
-    raise Unknown(f"{name}: no such {what}; {hint}there are {', '.join(known) or 'none'}")
+    raise UnknownName(f"{name}: no such {what}; {hint}there are {', '.join(known) or 'none'}")
 
 
-def look(asked: Asked, tell: Callable[[Job], None] = lambda job: None, whole: bool = False) -> Seen:
+def get_views(
+    asked: ViewRequest, tell: Callable[[Job], None] = lambda job: None, whole: bool = False
+) -> ViewResult:
     """The views that are asked for. With `whole`, or where none are kept, they are made here.
 
     Raises:
@@ -82,77 +84,83 @@ def look(asked: Asked, tell: Callable[[Job], None] = lambda job: None, whole: bo
     if snippet.findings:
         raise ShelfError(snippet.findings)
     if snippet.kind != "kernel":
-        raise _error(snippet, f"is a {snippet.kind} and has no kernel", "look at one that has")
-    known = [one for one in kept.summaries_of(snippet)[0] if one.view["arch"] == asked.arch]
+        raise _snippet_error(
+            snippet, f"is a {snippet.kind} and has no kernel", "look at one that has"
+        )
+    known = [one for one in view_store.load_summaries(snippet)[0] if one.view["arch"] == asked.arch]
     wanted = {one.name: one.whole for one in known}
     if known and asked.variant is not None:
         names = list(dict.fromkeys(one.view["variant"] for one in known))
-        named(asked.variant, names, "variant")
+        match_name(asked.variant, names, "variant")
         wanted = {one.name: one.whole for one in known if one.view["variant"] == asked.variant}
     if wanted and all(wanted.values()) and not whole:
-        seen = Seen([one.view for one in kept.views_of(snippet)[0] if one.name in wanted])
+        seen = ViewResult(
+            [one.view for one in view_store.load_views(snippet)[0] if one.name in wanted]
+        )
     else:
-        seen = _made(asked, tell, whole)
-    return _of_kernel(seen, asked.kernel)
+        seen = _make_views(asked, tell, whole)
+    return _filter_kernel(seen, asked.kernel)
 
 
-def _of_kernel(seen: Seen, kernel: str | None) -> Seen:
+def _filter_kernel(seen: ViewResult, kernel: str | None) -> ViewResult:
     if kernel is None:
         return seen
     known = list(dict.fromkeys(one["kernel"] for one in seen.views))
     bare = {name.split("<")[0] for name in known}
-    name = kernel if kernel in bare else named(kernel, known, "kernel")
-    at = [i for i, one in enumerate(seen.views) if name in (one["kernel"], _bare(one))]
+    name = kernel if kernel in bare else match_name(kernel, known, "kernel")
+    at = [i for i, one in enumerate(seen.views) if name in (one["kernel"], _bare_name(one))]
     modules = [seen.modules[i] for i in at] if seen.modules else []
     return replace(seen, views=[seen.views[i] for i in at], modules=modules)
 
 
-def _bare(view: View) -> str:
+def _bare_name(view: View) -> str:
     return str(view["kernel"].split("<")[0])
 
 
-def _made(asked: Asked, tell: Callable[[Job], None], whole: bool) -> Seen:
+def _make_views(asked: ViewRequest, tell: Callable[[Job], None], whole: bool) -> ViewResult:
     snippet = asked.snippet
-    here = machine.plain()
+    here = machine.describe_host()
     if why := snippet.cannot_run(here["sm"], here["gpus"]):
-        raise _error(snippet, f"is not executed on a CPU: {why}", "look at one that is")
-    if why := assemble.Gathered(snippet, here, None).cannot_run():
-        raise _error(snippet, f"cannot be executed here: {why}", "look where it can")
+        raise _snippet_error(snippet, f"is not executed on a CPU: {why}", "look at one that is")
+    if why := assemble.SnippetRun(snippet, here, None).cannot_run():
+        raise _snippet_error(snippet, f"cannot be executed here: {why}", "look where it can")
     if find_spec("torch") is None:
         what = "is not installed in this environment"
         raise ShelfError(Finding("torch", None, what, "run `make site`, which installs it"))
-    details = assemble.details(snippet, here, asked.arch) | {"whole": whole}
+    details = assemble.job_details(snippet, here, asked.arch) | {"whole": whole}
     if asked.variant is not None:
         details["variants"] = [asked.variant]
     job = Job(Task.VIEW, snippet.id, COMPILE_SECONDS, details)
     with Pool(1, preload=AHEAD) as pool:
         (outcome,) = pool.run([job], began=tell)
-    findings = assemble.findings_of(snippet, outcome)
+    findings = assemble.outcome_findings(snippet, outcome)
     answer = outcome.answer or {}
     if "views" not in answer:
-        raise ShelfError(findings or _found(snippet, "gave no views", "run it again"))
+        raise ShelfError(findings or _snippet_finding(snippet, "gave no views", "run it again"))
     if asked.variant is not None:
-        named(asked.variant, answer["variants"], "variant")
+        match_name(asked.variant, answer["variants"], "variant")
     if not answer["views"]:
         of = "it" if asked.variant is None else asked.variant
         what = f"{of} launches nothing on {asked.arch} that is executed on a CPU"
-        raise _error(snippet, what, f"choose another of {', '.join(ARCHS)}, or see NEEDS")
+        raise _snippet_error(snippet, what, f"choose another of {', '.join(ARCHS)}, or see NEEDS")
     modules = [
-        Module(f"{view['variant']}, {view['kernel']}", one["ptx"], one["symbol"])
+        PtxModule(f"{view['variant']}, {view['kernel']}", one["ptx"], one["symbol"])
         for view, one in zip(answer["views"], answer.get("modules", ()), strict=False)
     ]
-    return Seen(answer["views"], modules, findings)
+    return ViewResult(answer["views"], modules, findings)
 
 
-def _found(snippet: Snippet, what: str, mend: str) -> Finding:
-    return Finding(snippet.project.relative(snippet.path), None, what, mend)
+def _snippet_finding(snippet: Snippet, what: str, mend: str) -> Finding:
+    return Finding(snippet.project.relative_path(snippet.path), None, what, mend)
 
 
-def _error(snippet: Snippet, what: str, mend: str) -> ShelfError:
-    return ShelfError(_found(snippet, what, mend))
+def _snippet_error(snippet: Snippet, what: str, mend: str) -> ShelfError:
+    return ShelfError(_snippet_finding(snippet, what, mend))
 
 
-def built(before: Module, after: Module, arch: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
+def assemble_pair(
+    before: PtxModule, after: PtxModule, arch: str
+) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """Who assembled two builds of a kernel, and the machine code of each as a view has it.
 
     Raises:
@@ -160,28 +168,28 @@ def built(before: Module, after: Module, arch: str) -> tuple[str, dict[str, Any]
     """
     try:
         with at_fixed_addresses():
-            who, (was, now) = assembler.built((before, after), arch)
+            who, (was, now) = assembler.assemble_modules((before, after), arch)
     except (ValueError, RuntimeError) as error:
         mend = "save it anew from a build for this architecture"
         raise ShelfError(Finding(before.name, None, str(error), mend)) from None
     return who, was, now
 
 
-def saved(path: Path, symbol: str) -> Module:
+def load_ptx(path: Path, symbol: str) -> PtxModule:
     """A kernel's PTX from a file that was saved.
 
     Raises:
         ShelfError: the file has no such kernel.
     """
     try:
-        return assembler.module(str(path), path.read_text(encoding="utf-8"), symbol)
+        return assembler.parse_module(str(path), path.read_text(encoding="utf-8"), symbol)
     except ValueError as error:  # what is not UTF-8 as well
         mend = "save one by `shelf look ID --save FILE.ptx`"
         raise ShelfError(Finding(str(path), None, str(error), mend)) from None
 
 
 @contextmanager
-def as_of(snippet: Snippet, commit: str) -> Iterator[Snippet]:
+def snippet_at_commit(snippet: Snippet, commit: str) -> Iterator[Snippet]:
     """The same snippet as it was at a commit, in a folder that is removed afterwards.
 
     Raises:
@@ -190,20 +198,20 @@ def as_of(snippet: Snippet, commit: str) -> Iterator[Snippet]:
     """
     root = snippet.project.root
     asked = f"{commit}^{{commit}}"
-    found = _git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", asked)
+    found = _run_git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", asked)
     if found.returncode:
-        raise Unknown(f"{commit}: neither a file of PTX nor a commit of this checkout")
+        raise UnknownName(f"{commit}: neither a file of PTX nor a commit of this checkout")
     name = found.stdout.decode().strip()
-    packed = _git(root, "archive", "--format=tar", name, "--", "snippets")
+    packed = _run_git(root, "archive", "--format=tar", name, "--", "snippets")
     if packed.returncode:
-        raise Unknown(f"{commit}: has no snippets/")
+        raise UnknownName(f"{commit}: has no snippets/")
     with tempfile.TemporaryDirectory() as folder:
         with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
             archive.extractall(folder, filter="data")
-        there = snippets.discover(Project(Path(folder)))
+        there = snippets.discover_snippets(Project(Path(folder)))
         old = next((one for one in there if one.id == snippet.id), None)
         if old is None:
-            where = snippet.project.relative(snippet.folder)
+            where = snippet.project.relative_path(snippet.folder)
             what = f"is not there as of {commit}"
             raise ShelfError(Finding(where, None, what, "name a later commit"))
         if old.findings:
@@ -212,7 +220,7 @@ def as_of(snippet: Snippet, commit: str) -> Iterator[Snippet]:
         yield old
 
 
-def _git(root: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
+def _run_git(root: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
     try:
         return subprocess.run(["git", "-C", str(root), *words], capture_output=True, check=False)
     except OSError:

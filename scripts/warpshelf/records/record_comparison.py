@@ -24,7 +24,7 @@ WITHIN = "within the spread of both"
 ONE = "on one only"
 
 
-class Row(NamedTuple):
+class ComparisonRow(NamedTuple):
     """A function in a case, or a fact, in two records: values in words, and how the second stands.
 
     `ratio` says how many times as long the second takes; None where not both have a time.
@@ -43,43 +43,45 @@ class Row(NamedTuple):
 Found = dict[str, tuple[dict[str, Any], dict[str, Any]]]  # by case and function: case, result
 
 
-def rows(first: Record, second: Record) -> list[Row]:
+def compare_records(first: Record, second: Record) -> list[ComparisonRow]:
     """The rows of two records, in the order of the first, what only the second has behind."""
-    return [*_results(first, second), *_facts(first, second)]
+    return [*_result_rows(first, second), *_fact_rows(first, second)]
 
 
-def standing(first: dict[str, Any], second: dict[str, Any]) -> str:
+def format_standing(first: dict[str, Any], second: dict[str, Any]) -> str:
     """How the second time stands to the first, in words."""
-    if limits.tie(first, second):
+    if limits.times_tie(first, second):
         return "tie"
-    if not limits.apart(first, second):
+    if not limits.times_differ(first, second):
         return WITHIN
     factor = second["median"] / first["median"]
     if factor > 1:
-        return f"{units.ratio(factor)} slower"
-    return f"{units.ratio(1 / factor)} faster"
+        return f"{units.format_ratio(factor)} slower"
+    return f"{units.format_ratio(1 / factor)} faster"
 
 
-def _results(first: Record, second: Record) -> Iterator[Row]:
-    one, other = _found(first), _found(second)
+def _result_rows(first: Record, second: Record) -> Iterator[ComparisonRow]:
+    one, other = _index_results(first), _index_results(second)
     for key in dict.fromkeys((*one, *other)):
         case, result = one.get(key) or other[key]
         pair = [found[key][1] if key in found else {} for found in (one, other)]
         times = [result.get("time") for result in pair]
-        about = (conditions.case_words(case), result["name"], result["role"])
+        about = (conditions.format_case(case), result["name"], result["role"])
         if any(times):
-            texts = [_time(result) for result in pair]
+            texts = [_time_cell(result) for result in pair]
             if times[0] is None or times[1] is None:
-                yield Row(*about, "time", texts[0], texts[1], standing=ONE)
+                yield ComparisonRow(*about, "time", texts[0], texts[1], standing=ONE)
                 continue
-            ratio = units.divided(times[1]["median"], times[0]["median"])
-            yield Row(*about, "time", texts[0], texts[1], ratio, standing(times[0], times[1]))
+            ratio = units.safe_divide(times[1]["median"], times[0]["median"])
+            yield ComparisonRow(
+                *about, "time", texts[0], texts[1], ratio, format_standing(times[0], times[1])
+            )
         else:
-            texts = [_error(result) for result in pair]
-            yield Row(*about, "error", texts[0], texts[1])
+            texts = [_error_cell(result) for result in pair]
+            yield ComparisonRow(*about, "error", texts[0], texts[1])
 
 
-def _found(record: Record) -> Found:
+def _index_results(record: Record) -> Found:
     return {
         json.dumps([case["case"], result["role"], result["name"]], sort_keys=True): (
             case["case"],
@@ -90,100 +92,100 @@ def _found(record: Record) -> Found:
     }
 
 
-def _time(result: dict[str, Any]) -> str:
+def _time_cell(result: dict[str, Any]) -> str:
     if "time" in result:
-        return conditions.brief(result["time"])
+        return conditions.format_brief_time(result["time"])
     if not result:
         return ""
     return f"no time: {result.get('untimed') or result.get('reason') or result['verdict']}"
 
 
-def _error(result: dict[str, Any]) -> str:
+def _error_cell(result: dict[str, Any]) -> str:
     if "error" in result:
-        return units.error(result["error"])
+        return units.format_error(result["error"])
     return f"{result['verdict']}: {result.get('reason', 'no reason given')}" if result else ""
 
 
-def _facts(first: Record, second: Record) -> Iterator[Row]:
+def _fact_rows(first: Record, second: Record) -> Iterator[ComparisonRow]:
     one, other = (
         {(fact["name"], fact["unit"]): fact["value"] for fact in record.get("facts", ())}
         for record in (first, second)
     )
     for name, unit in dict.fromkeys((*one, *other)):
         texts = [
-            units.number(found[name, unit]) if (name, unit) in found else ""
+            units.format_number(found[name, unit]) if (name, unit) in found else ""
             for found in (one, other)
         ]
-        yield Row("", name, "fact", unit or "value", texts[0], texts[1])
+        yield ComparisonRow("", name, "fact", unit or "value", texts[0], texts[1])
 
 
 SHORT = 12  # characters of a commit
 
 
-class Named(NamedTuple):
+class LabeledRecord(NamedTuple):
     """A record, and what it is called: its key, with the commit or the file that it was read of."""
 
     label: str
     record: Record
 
 
-def find(snippet: Snippet, name: str) -> Named:
+def find_record(snippet: Snippet, name: str) -> LabeledRecord:
     """The record of `snippet` that `name` means.
 
     Raises:
         ShelfError: there is none, it cannot be read, or there are several.
     """
     key, at, commit = name.rpartition("@")
-    if at and siblings.slug_of(key):
-        return _as_of(snippet, key, commit)
+    if at and siblings.key_slug(key):
+        return _record_at_commit(snippet, key, commit)
     path, mark, picked = name.partition("#")
     if Path(path).is_file():
-        return _in_file(snippet, Path(path), picked if mark else None)
-    if siblings.slug_of(name) is None:
-        raise _unknown(snippet, name)
-    place = store.path_of(snippet, name)
+        return _record_in_file(snippet, Path(path), picked if mark else None)
+    if siblings.key_slug(name) is None:
+        raise _unknown_record(snippet, name)
+    place = store.record_path(snippet, name)
     if not place.is_file():
-        raise _unknown(snippet, name)
-    return Named(name, store.load(snippet.project, place))
+        raise _unknown_record(snippet, name)
+    return LabeledRecord(name, store.load_record(snippet.project, place))
 
 
-def _unknown(snippet: Snippet, name: str) -> ShelfError:
-    known = ", ".join(sorted(store.load_all(snippet)[0])) or "none yet"
+def _unknown_record(snippet: Snippet, name: str) -> ShelfError:
+    known = ", ".join(sorted(store.load_records(snippet)[0])) or "none yet"
     mend = f"name a record of {snippet.id} ({known}), one as KEY@COMMIT, or a file"
     return ShelfError(Finding(name, None, f"is no record of {snippet.id} and no file", mend))
 
 
-def _as_of(snippet: Snippet, key: str, commit: str) -> Named:
+def _record_at_commit(snippet: Snippet, key: str, commit: str) -> LabeledRecord:
     project = snippet.project
-    path = project.relative(store.path_of(snippet, key))
-    found = history.one(project, commit, path)
+    path = project.relative_path(store.record_path(snippet, key))
+    found = history.read_version(project, commit, path)
     shown = f"{key}@{commit}"
     if found is None:
         mend = f"`shelf history {snippet.id}` lists the commits that have one"
         raise ShelfError(Finding(shown, None, f"{path} is not there as of {commit}", mend))
     full, data = found
-    record = _whole(data) or history.kept(data)
+    record = _parse_record(data) or history.parse_kept(data)
     if isinstance(record, str):
         raise ShelfError(Finding(shown, None, f"cannot be read: {record}", "name another commit"))
-    return Named(f"{key}@{full[:SHORT]}", record)
+    return LabeledRecord(f"{key}@{full[:SHORT]}", record)
 
 
-def _whole(data: bytes) -> Record | None:
+def _parse_record(data: bytes) -> Record | None:
     """A record as it was written, if records are still shaped so."""
     try:
         value: Record = json.loads(data)
     except (ValueError, RecursionError):
         return None
-    return None if schema.problem(value) else value
+    return None if schema.shape_problem(value) else value
 
 
-def _in_file(snippet: Snippet, path: Path, picked: str | None) -> Named:
+def _record_in_file(snippet: Snippet, path: Path, picked: str | None) -> LabeledRecord:
     shown = path.as_posix()
-    value = store.json_of(path, shown)
+    value = store.read_json(path, shown)
     if isinstance(value, dict) and "records" in value:
-        mine = [one for one in bundle.read(path) if one["snippet"] == snippet.id]
+        mine = [one for one in bundle.read_bundle(path) if one["snippet"] == snippet.id]
     else:
-        record = store.checked(value, shown)
+        record = store.check_record(value, shown)
         mine = [record] if record["snippet"] == snippet.id else []
     if picked is not None:
         mine = [one for one in mine if one["machine"]["slug"] == picked]
@@ -197,40 +199,42 @@ def _in_file(snippet: Snippet, path: Path, picked: str | None) -> Named:
         slugs = [one["machine"]["slug"] for one in mine]
         what = f"has {len(mine)} records of {snippet.id}: {', '.join(slugs)}"
         raise ShelfError(Finding(shown, None, what, f"name one, as {path.name}#{slugs[0]}"))
-    return Named(f"{path.name}#{chosen[0]['machine']['slug']}", chosen[0])
+    return LabeledRecord(f"{path.name}#{chosen[0]['machine']['slug']}", chosen[0])
 
 
-def beside(snippet: Snippet, other: Named) -> Named:
+def find_counterpart(snippet: Snippet, other: LabeledRecord) -> LabeledRecord:
     """What to set a record beside, where nobody says: the newest one of its kind, or of any GPU.
 
     Raises:
         ShelfError: there is no other record.
     """
-    records, _ = store.load_all(snippet)
-    rest = {key: one for key, one in records.items() if not _same(one, other.record)}
+    records, _ = store.load_records(snippet)
+    rest = {key: one for key, one in records.items() if not _same_record(one, other.record)}
     slug = other.record["machine"]["slug"]
     of_kind = {key: one for key, one in rest.items() if one["machine"]["slug"] == slug}
     gpus = {key: one for key, one in rest.items() if one["machine"]["slug"] != CPU}
     for choice in (of_kind, gpus):
         if choice:
             key = max(choice, key=lambda name: choice[name]["date"])
-            return Named(key, choice[key])
+            return LabeledRecord(key, choice[key])
     what = f"is the only record of {snippet.id} that there is"
     raise ShelfError(Finding(other.label, None, what, "name another by a second --with"))
 
 
-def _same(one: Record, other: Record) -> bool:
-    return history.kept(schema.text(one).encode()) == history.kept(schema.text(other).encode())
+def _same_record(one: Record, other: Record) -> bool:
+    return history.parse_kept(schema.record_text(one).encode()) == history.parse_kept(
+        schema.record_text(other).encode()
+    )
 
 
-def groups(records: Mapping[str, Record], digest: str) -> list[dict[str, Record]]:
+def group_by_device(records: Mapping[str, Record], digest: str) -> list[dict[str, Record]]:
     """The records of the present code, by kind of GPU, where there are several of one kind."""
     slugs = sorted({record["machine"]["slug"] for record in records.values()} - {CPU})
     found = []
     for slug in slugs:
         mine = {
             key: records[key]
-            for key in siblings.keys(slug)
+            for key in siblings.record_keys(slug)
             if key in records and records[key]["digest"] == digest
         }
         if len(mine) > 1:
@@ -238,32 +242,34 @@ def groups(records: Mapping[str, Record], digest: str) -> list[dict[str, Record]
     return found
 
 
-def why(first: Record, second: Record) -> str:
+def describe_disagreement(first: Record, second: Record) -> str:
     """On what two records of one kind of device disagree, and what was different, in one line."""
-    apart = siblings.differences(first, second)
+    apart = siblings.time_differences(first, second)
     if not apart:
         return "they agree within the spread of both"
     worst = max(apart, key=lambda one: max(one.factor, 1 / one.factor))
     more = f" (and {len(apart) - 1} more)" if len(apart) > 1 else ""
     other = conditions.side_by_side(first, second)
-    return f"they disagree on {conditions.difference_line(worst)}{more}; {other}"
+    return f"they disagree on {conditions.format_difference(worst)}{more}; {other}"
 
 
-def lines(snippet: Snippet, keys: Collection[str] | None = None) -> list[str]:
+def disagreement_lines(snippet: Snippet, keys: Collection[str] | None = None) -> list[str]:
     """A line for each record, of those in `keys` where given, that stands beside another."""
     if not any(snippet.results.glob("*.?.json")):
         return []  # as nearly always: nothing is read
-    records, _ = store.load_all(snippet)
+    records, _ = store.load_records(snippet)
     return [
-        f"{snippet.project.relative(store.path_of(snippet, key))}: stands beside {first}.json: "
-        f"{why(group[first], record)}"
-        for group in groups(records, snippet.digest)
+        f"{snippet.project.relative_path(store.record_path(snippet, key))}: stands beside "
+        f"{first}.json: {describe_disagreement(group[first], record)}"
+        for group in group_by_device(records, snippet.digest)
         for first in [next(iter(group))]
         for key, record in group.items()
         if key != first and (keys is None or key in keys)
     ]
 
 
-def of_all(snippets: Iterable[Snippet]) -> list[str]:
+def all_disagreements(snippets: Iterable[Snippet]) -> list[str]:
     """The lines of all snippets."""
-    return [line for snippet in snippets if not snippet.findings for line in lines(snippet)]
+    return [
+        line for snippet in snippets if not snippet.findings for line in disagreement_lines(snippet)
+    ]

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from urllib.parse import quote, urlsplit
 
-from warpshelf.catalogue.exports import FORMATS, OTHERS, bibtex
+from warpshelf.catalogue.exports import FORMATS, OTHERS, format_bibtex
 from warpshelf.core import units
-from warpshelf.core.markup import escape, plain
+from warpshelf.core.markup import escape_markdown, plain_text
 from warpshelf.core.pages import Page
-from warpshelf.core.places import Anywhere, OnPage, Place, out
+from warpshelf.core.places import Anywhere, OnPage, Place, external_link
 from warpshelf.links.health import Health
 from warpshelf.readings.model import Reading, Shelf, Topic
 
@@ -38,7 +38,7 @@ VERSIONS = {
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class ReadingContext:
     """What there is around a reading: the shelf, the pages of snippets, the health of links.
 
     `snippet_pages` gives the docs-absolute link of each snippet that is shown somewhere
@@ -60,36 +60,37 @@ class Surroundings:
                 found.setdefault(name, []).append(reading)
         return found
 
-    def runs(self, reading: Reading) -> bool:
+    def runs_here(self, reading: Reading) -> bool:
         """Whether a snippet that a page shows belongs to it."""
         return any(name in self.snippet_pages for name in reading.snippets)
 
-    def target(self, reading: Reading) -> str | None:
+    def entry_link(self, reading: Reading) -> str | None:
         """The docs-absolute link to its entry, if its topic has a page."""
         topic = self.shelf.topics.get(reading.where)
         return reading.target if topic is None or topic.page else None
 
 
-def item(reading: Reading, around: Surroundings, place: Place) -> str:
+def render_entry(reading: Reading, around: ReadingContext, place: Place) -> str:
     """The entry of `reading`, as an element of a list; it stands on lines of its own."""
-    tag, anchor = place.heading, place.text(reading.anchor)
-    links = (_runs(reading, around, place), _also(reading, around, place))
+    tag, anchor = place.heading, place.escape_text(reading.anchor)
+    links = (_snippets_line(reading, around, place), _versions_line(reading, around, place))
     blocks = [
-        f'<{tag} id="{anchor}" class="ws-reading-title">{title(reading, place)}</{tag}>',
-        _paragraph("source", _source(reading, place)),
-        _paragraph("why", place.text(reading.why)),
-        _paragraph("superseded", _superseded(reading, around, place), place.markdown),
-        _paragraph("needs", _needs(reading, around, place), place.markdown),
-        _paragraph("next", _next(reading, around, place), place.markdown),
-        _paragraph("links", SEPARATOR.join(filter(None, links)), place.markdown),
-        _paragraph("health", _health(reading, around, place)),
-        _foot(reading, around, place),
+        f'<{tag} id="{anchor}" class="ws-reading-title">{title_link(reading, place)}</{tag}>',
+        _html_paragraph("source", _source_line(reading, place)),
+        _html_paragraph("why", place.escape_text(reading.why)),
+        _html_paragraph("superseded", _superseded_line(reading, around, place), place.markdown),
+        _html_paragraph("needs", _needs_line(reading, around, place), place.markdown),
+        _html_paragraph("next", _next_line(reading, around, place), place.markdown),
+        _html_paragraph("links", SEPARATOR.join(filter(None, links)), place.markdown),
+        _html_paragraph("health", _health_note(reading, around, place)),
+        _entry_footer(reading, around, place),
     ]
     body = "\n".join(block for block in blocks if block)
-    return f'<li class="ws-reading"{data(reading, around, place)}{place.inner}>\n{body}\n</li>'
+    attributes = data_attributes(reading, around, place)
+    return f'<li class="ws-reading"{attributes}{place.inner}>\n{body}\n</li>'
 
 
-def data(reading: Reading, around: Surroundings, place: Place) -> str:
+def data_attributes(reading: Reading, around: ReadingContext, place: Place) -> str:
     """What the finder filters and sorts by, as attributes."""
     values = {
         "kind": reading.kind,
@@ -99,25 +100,27 @@ def data(reading: Reading, around: Surroundings, place: Place) -> str:
         "rating": str(reading.rating or ""),
         "tags": " ".join(reading.tags),
         "added": reading.added or "",
-        "runs": "yes" if around.runs(reading) else "",
+        "runs": "yes" if around.runs_here(reading) else "",
     }
-    return "".join(f' data-{key}="{place.text(value)}"' for key, value in values.items() if value)
+    return "".join(
+        f' data-{key}="{place.escape_text(value)}"' for key, value in values.items() if value
+    )
 
 
-def title(reading: Reading, place: Place) -> str:
+def title_link(reading: Reading, place: Place) -> str:
     """The linked title, and the English one behind it where there is another language."""
-    lang = place.text(reading.lang)
+    lang = place.escape_text(reading.lang)
     foreign = reading.lang != "en"
     # A page in another language may have an English title; title_en tells which this is.
     marked = f' lang="{lang}"' if foreign and reading.title_en else ""
     read_in = f' hreflang="{lang}"' if foreign else ""
-    link = out(place, reading.title, reading.url, marked + read_in)
+    link = external_link(place, reading.title, reading.url, marked + read_in)
     if not reading.title_en:
         return link
-    return f'{link} <span class="ws-title-en">{place.text(reading.title_en)}</span>'
+    return f'{link} <span class="ws-title-en">{place.escape_text(reading.title_en)}</span>'
 
 
-def rating(reading: Reading) -> str:
+def render_rating(reading: Reading) -> str:
     """Its stars, with the same in words for who does not see them; empty where unrated."""
     if reading.rating is None:
         return ""
@@ -126,55 +129,55 @@ def rating(reading: Reading) -> str:
     return f'<span class="ws-rating" role="img" aria-label="{label}" title="{label}">{stars}</span>'
 
 
-def people(reading: Reading, most: int) -> str:
+def author_names(reading: Reading, most: int) -> str:
     """The first `most` authors, and "et al." for the others."""
     names = [name for name in reading.authors if name != OTHERS]
     more = len(names) > most or len(names) < len(reading.authors)
     return ", ".join(names[:most]) + (" et al." if more and names else "")
 
 
-def _paragraph(name: str, inner: str, markdown: str = "") -> str:
+def _html_paragraph(name: str, inner: str, markdown: str = "") -> str:
     return f'<p class="ws-reading-{name}"{markdown}>{inner}</p>' if inner else ""
 
 
-def _labelled(label: str, shown: list[str]) -> str:
+def _labelled_list(label: str, shown: list[str]) -> str:
     return f'<span class="ws-label">{label}:</span> {", ".join(shown)}' if shown else ""
 
 
-def _source(reading: Reading, place: Place) -> str:
+def _source_line(reading: Reading, place: Place) -> str:
     language = LANGUAGES.get(reading.lang, reading.lang)
     facts = [
-        people(reading, MOST_AUTHORS),
+        author_names(reading, MOST_AUTHORS),
         str(reading.year or ""),
         reading.venue or "",
         reading.kind,
         reading.level or "",
         f"in {language}" if reading.lang != "en" else "",
     ]
-    return SEPARATOR.join(filter(None, (rating(reading), *map(place.text, facts))))
+    return SEPARATOR.join(filter(None, (render_rating(reading), *map(place.escape_text, facts))))
 
 
-def _to(names: list[str], around: Surroundings, place: Place) -> list[str]:
+def _reading_links(names: list[str], around: ReadingContext, place: Place) -> list[str]:
     """Links to other readings; one that is not on the shelf is named without a link."""
     shown = []
     for name in names:
         other = around.shelf.readings.get(name)
         text = (other.title_en or other.title) if other else name
-        target = around.target(other) if other else None
-        shown.append(place.link(text, target) if target else place.text(text))
+        target = around.entry_link(other) if other else None
+        shown.append(place.link(text, target) if target else place.escape_text(text))
     return shown
 
 
-def _superseded(reading: Reading, around: Surroundings, place: Place) -> str:
+def _superseded_line(reading: Reading, around: ReadingContext, place: Place) -> str:
     by = [reading.superseded_by] if reading.superseded_by else []
-    return _labelled("Superseded by", _to(by, around, place))
+    return _labelled_list("Superseded by", _reading_links(by, around, place))
 
 
-def _needs(reading: Reading, around: Surroundings, place: Place) -> str:
-    return _labelled("Read first", _to(reading.needs, around, place))
+def _needs_line(reading: Reading, around: ReadingContext, place: Place) -> str:
+    return _labelled_list("Read first", _reading_links(reading.needs, around, place))
 
 
-def _next(reading: Reading, around: Surroundings, place: Place) -> str:
+def _next_line(reading: Reading, around: ReadingContext, place: Place) -> str:
     after = [
         one
         for one in around.followers.get(reading.id, ())
@@ -182,76 +185,84 @@ def _next(reading: Reading, around: Surroundings, place: Place) -> str:
     ]
     # What continues on the same page comes first; then what is rated highest.
     after.sort(key=lambda one: (one.where != reading.where, -(one.rating or 0)))
-    return _labelled("Read next", _to([one.id for one in after[:MOST_NEXT]], around, place))
+    return _labelled_list(
+        "Read next", _reading_links([one.id for one in after[:MOST_NEXT]], around, place)
+    )
 
 
-def _runs(reading: Reading, around: Surroundings, place: Place) -> str:
+def _snippets_line(reading: Reading, around: ReadingContext, place: Place) -> str:
     pages = around.snippet_pages
     shown = [
-        place.link(name, pages[name]) if name in pages else place.text(name)
+        place.link(name, pages[name]) if name in pages else place.escape_text(name)
         for name in reading.snippets
     ]
-    return _labelled("Runs here", shown)
+    return _labelled_list("Runs here", shown)
 
 
-def _also(reading: Reading, around: Surroundings, place: Place) -> str:
+def _versions_line(reading: Reading, around: ReadingContext, place: Place) -> str:
     versions = [(VERSIONS.get(one.what, one.what), one.url) for one in reading.also]
     known = around.health.get(reading.url)
     if known and known.archived and not any(one.what == "archive" for one in reading.also):
         versions.append((VERSIONS["archive"], known.archived))
-    return _labelled("Also", [out(place, what, url) for what, url in versions])
+    return _labelled_list("Also", [external_link(place, what, url) for what, url in versions])
 
 
-def _health(reading: Reading, around: Surroundings, place: Place) -> str:
+def _health_note(reading: Reading, around: ReadingContext, place: Place) -> str:
     """What a reader should know of the link before following it; mostly nothing."""
     known = around.health.get(reading.url)
     if known is None:
         return ""
     if known.state == "moved" and known.moved_to:
         host = urlsplit(known.moved_to).hostname or known.moved_to
-        return f"The link now leads on to {out(place, host, known.moved_to)}."
+        return f"The link now leads on to {external_link(place, host, known.moved_to)}."
     if known.state in LOST:
-        day = units.day(f"{known.since}T00:00:00Z")
+        day = units.format_date(f"{known.since}T00:00:00Z")
         return f"{LOST[known.state]} since {day}."
     return ""
 
 
-def _foot(reading: Reading, around: Surroundings, place: Place) -> str:
+def _entry_footer(reading: Reading, around: ReadingContext, place: Place) -> str:
     """One quiet line: the tags, and what opens on demand."""
-    parts = [_tags(reading, around, place), _cite(reading, place), _mended(reading, place)]
+    parts = [
+        _tag_links(reading, around, place),
+        _citation_block(reading, place),
+        _correction_note(reading, place),
+    ]
     shown = "\n".join(filter(None, parts))
     return f'<div class="ws-reading-foot"{place.inner}>\n{shown}\n</div>' if shown else ""
 
 
-def _tags(reading: Reading, around: Surroundings, place: Place) -> str:
+def _tag_links(reading: Reading, around: ReadingContext, place: Place) -> str:
     shown = [
         place.link(tag, f"{around.everything}?tag={tag}", "ws-tag")
         if around.everything and TAG.fullmatch(tag)
-        else f'<span class="ws-tag">{place.text(tag)}</span>'
+        else f'<span class="ws-tag">{place.escape_text(tag)}</span>'
         for tag in reading.tags
     ]
     label = '<span class="ws-visually-hidden">Tags:</span> '
-    return _paragraph("tags", label + " ".join(shown), place.markdown) if shown else ""
+    return _html_paragraph("tags", label + " ".join(shown), place.markdown) if shown else ""
 
 
-def _cite(reading: Reading, place: Place) -> str:
+def _citation_block(reading: Reading, place: Place) -> str:
     if reading.kind not in CITED and not (reading.authors and reading.year):
         return ""
     # One line of HTML: text() strips the indent, and &#10; keeps the breaks out of the block.
-    rows = bibtex(reading).strip().split("\n")
-    lines = "&#10;".join(" " * (len(row) - len(row.lstrip())) + place.text(row) for row in rows)
+    rows = format_bibtex(reading).strip().split("\n")
+    lines = "&#10;".join(
+        " " * (len(row) - len(row.lstrip())) + place.escape_text(row) for row in rows
+    )
     return (
         '<details class="ws-cite" data-search-exclude="yes"><summary>Cite</summary>'
         f"<pre><code>{lines}</code></pre></details>"
     )
 
 
-def _mended(reading: Reading, place: Place) -> str:
+def _correction_note(reading: Reading, place: Place) -> str:
     if not reading.mended:
         return ""
     return (
         '<details class="ws-mended" data-search-exclude="yes"><summary>Mended</summary>'
-        f"<p>{place.text(reading.mended)}</p></details>"
+        f"<p>{place.escape_text(reading.mended)}</p></details>"
     )
 
 
@@ -261,8 +272,8 @@ UNREAD = "Nobody here could open these"
 FEWEST = 6  # entries from which on a list is worth filtering
 
 
-def fragments(
-    around: Surroundings, repository: str | None = None, *, exports: bool = False
+def render_lists(
+    around: ReadingContext, repository: str | None = None, *, exports: bool = False
 ) -> dict[str, str]:
     """The list of each topic, by its path below the fragments: `readings/kernels/softmax.md`.
 
@@ -271,26 +282,28 @@ def fragments(
     says that the list is also published for other programs.
     """
     return {
-        f"readings/{where}.md": _list(topic, around) + _ways(where, repository, exports)
+        f"readings/{where}.md": _topic_list(topic, around)
+        + _list_footer(where, repository, exports)
         for where, topic in sorted(around.shelf.topics.items())
     }
 
 
-def starts(around: Surroundings) -> dict[str, str]:
+def start_blocks(around: ReadingContext) -> dict[str, str]:
     """What to read first, for the top of each topic's page: `start/kernels/softmax.md`.
 
     Its links are relative to its topic's own page, so it stands on no other.
     """
     return {
-        f"start/{where}.md": _start(topic) for where, topic in sorted(around.shelf.topics.items())
+        f"start/{where}.md": _start_block(topic)
+        for where, topic in sorted(around.shelf.topics.items())
     }
 
 
-def _start(topic: Topic) -> str:
+def _start_block(topic: Topic) -> str:
     place = OnPage(f"{topic.where}.md")
     rows = [
-        f'<li>{title(one, place)} {rating(one)}<span class="ws-start-why">{place.text(one.why)}'
-        f"</span></li>"
+        f"<li>{title_link(one, place)} {render_rating(one)}"
+        f'<span class="ws-start-why">{place.escape_text(one.why)}</span></li>'
         for one in topic.readings
         if one.start
     ]
@@ -306,14 +319,14 @@ def _start(topic: Topic) -> str:
     )
 
 
-def singles(around: Surroundings, ids: Iterable[str]) -> dict[str, str]:
+def single_entries(around: ReadingContext, ids: Iterable[str]) -> dict[str, str]:
     """Single entries for pages that show a reading of another topic: `reading/gpipe.md`.
 
     One that was refused with a finding leaves a note, so that the page is built all the same.
     """
     readings = around.shelf.readings
     texts = {
-        f"reading/{name}.md": _items([readings[name]], around, Anywhere())
+        f"reading/{name}.md": _entry_list([readings[name]], around, Anywhere())
         for name in ids
         if name in readings
     }
@@ -328,69 +341,76 @@ def reading_targets(shelf: Shelf) -> dict[str, str]:
     return {name: reading.target for name, reading in shelf.readings.items()}
 
 
-def contents(shelf: Shelf) -> str:
+def render_contents(shelf: Shelf) -> str:
     """The fragment `readings/all.md`: each topic with a page, and how many readings it has."""
     parts: dict[str, list[Topic]] = {}
     for where, topic in sorted(shelf.topics.items()):
         if topic.page:
             parts.setdefault(where.rpartition("/")[0], []).append(topic)
-    blocks = [_count(sum(len(topic.readings) for topics in parts.values() for topic in topics))]
+    blocks = [
+        _total_line(sum(len(topic.readings) for topics in parts.values() for topic in topics))
+    ]
     for part, topics in parts.items():
         count = sum(len(topic.readings) for topic in topics)
         rows = [
-            f"<li markdown>[{escape(topic.title)}](/{topic.where}.md)"
+            f"<li markdown>[{escape_markdown(topic.title)}](/{topic.where}.md)"
             f' <span class="ws-count">{len(topic.readings)}</span></li>'
             for topic in topics
         ]
-        name = escape(part.replace("/", ", ").capitalize() or "General")
+        name = escape_markdown(part.replace("/", ", ").capitalize() or "General")
         blocks.append(f'<p class="ws-part">{name} <span class="ws-count">{count}</span></p>')
         blocks.append("\n".join(['<ul class="ws-contents" markdown>', *rows, "</ul>"]))
     return "\n\n".join(blocks) + "\n"
 
 
-def _count(number: int) -> str:
+def _total_line(number: int) -> str:
     words = "1 reading" if number == 1 else f"{number} readings"
     return f'<p class="ws-total">{words} in all.</p>'
 
 
-def _list(topic: Topic, around: Surroundings) -> str:
+def _topic_list(topic: Topic, around: ReadingContext) -> str:
     """The readings, and below them those that nobody could open, which the finder leaves alone."""
     if not topic.readings:
         return f'<p class="ws-empty">{EMPTY}</p>\n'
     place = OnPage(f"{topic.where}.md")
     opened = [one for one in topic.readings if not one.unread]
     unread = [one for one in topic.readings if one.unread]
-    text = _items(opened, around, place) if opened else ""
+    text = _entry_list(opened, around, place) if opened else ""
     if unread:
-        inner = "\n".join(item(one, around, place) for one in unread)
+        inner = "\n".join(render_entry(one, around, place) for one in unread)
         text += f'<p class="ws-unread">{UNREAD}</p>\n'
         text += f'<ul class="ws-readings"{place.markdown}>\n{inner}\n</ul>\n'
     return text
 
 
-def _items(readings: list[Reading], around: Surroundings, place: Place) -> str:
-    entries = [item(reading, around, place) for reading in readings]
+def _entry_list(readings: list[Reading], around: ReadingContext, place: Place) -> str:
+    entries = [render_entry(reading, around, place) for reading in readings]
     found = ""
     if isinstance(place, OnPage) and len(readings) >= FEWEST:
-        found = f' data-finder="{place.to(around.everything) if around.everything else ""}"'
+        found = (
+            f' data-finder="{place.relative_link(around.everything) if around.everything else ""}"'
+        )
     opening = f'<ul class="ws-readings"{found}{place.markdown}>'
     return "\n".join([opening, *entries, "</ul>"]) + "\n"
 
 
-def _ways(where: str, repository: str | None, exports: bool) -> str:
+def _list_footer(where: str, repository: str | None, exports: bool) -> str:
     """One line below a list: how to add to it, and where it is for other programs."""
     place = OnPage(f"{where}.md")
     ways = []
     if repository is not None:
         form = f"{repository}/issues/new?template=link.yml&topic={quote(where, safe='')}"
         file = f"{repository}/edit/main/docs/{where}.yml"
-        ways = [out(place, "Add a link", form), out(place, "edit this list", file)]
+        ways = [
+            external_link(place, "Add a link", form),
+            external_link(place, "edit this list", file),
+        ]
     if exports:
-        ways.append(f"the list as {downloads(where, place)}")
+        ways.append(f"the list as {download_links(where, place)}")
     return f'\n<p class="ws-ways">{" · ".join(ways)}</p>\n' if ways else ""
 
 
-def downloads(where: str, place: OnPage) -> str:
+def download_links(where: str, place: OnPage) -> str:
     """Links to the exports of the list `where`, or of `all`."""
     links = [place.link(name, f"/exports/{where}.{ending}") for ending, name in FORMATS.items()]
     return f"{', '.join(links[:-1])} or {links[-1]}"
@@ -409,12 +429,12 @@ UNOPENED = "nobody here could open it"
 ENDS = ".,;:!?()[]{}\"'“”‘’…"
 
 
-def page(written: Mapping[str, Page]) -> str | None:
+def all_readings_link(written: Mapping[str, Page]) -> str | None:
     """The docs-absolute link to the page of all readings, where there is one."""
     return f"/{EVERY_PAGE}" if EVERY_PAGE.removesuffix(".md") in written else None
 
 
-def every_row(around: Surroundings, *, exports: bool = False) -> str:
+def all_readings_list(around: ReadingContext, *, exports: bool = False) -> str:
     """The fragment that the page of all readings includes: a row each, in the order of topics."""
     place = OnPage(EVERY_PAGE)
     listed = [
@@ -424,46 +444,48 @@ def every_row(around: Surroundings, *, exports: bool = False) -> str:
     ]
     if not listed:
         return f'<p class="ws-empty">{EMPTY}</p>\n'
-    items = (_row(name, reading, around, place) for name, reading in listed)
+    items = (_reading_row(name, reading, around, place) for name, reading in listed)
     text = "\n".join(['<ul class="ws-rows" data-finder>', *items, "</ul>"]) + "\n"
     if not exports:
         return text
-    return f'{text}\n<p class="ws-ways">The whole list as {downloads("all", place)}</p>\n'
+    return f'{text}\n<p class="ws-ways">The whole list as {download_links("all", place)}</p>\n'
 
 
-def words(reading: Reading, shown: str) -> str:
+def search_words(reading: Reading, shown: str) -> str:
     """What the search knows of a reading beyond the text `shown`: each word once, in lower case."""
-    seen = set(_words(shown)) | COMMON
+    seen = set(_split_words(shown)) | COMMON
     texts = [*reading.authors, reading.venue or "", reading.why]
-    found = dict.fromkeys(word for text in texts for word in _words(text))
+    found = dict.fromkeys(word for text in texts for word in _split_words(text))
     return " ".join(word for word in found if word not in seen)
 
 
-def _words(text: str) -> Iterator[str]:
-    for word in plain(text).lower().split():
+def _split_words(text: str) -> Iterator[str]:
+    for word in plain_text(text).lower().split():
         if bare := word.strip(ENDS):
             yield bare
 
 
-def _row(topic: str, reading: Reading, around: Surroundings, place: OnPage) -> str:
-    who = people(reading, 1)
-    target = around.target(reading)
+def _reading_row(topic: str, reading: Reading, around: ReadingContext, place: OnPage) -> str:
+    who = author_names(reading, 1)
+    target = around.entry_link(reading)
     facts = [
-        _fact("who", place.text(who)),
-        _fact("year", str(reading.year or "")),
-        _fact("kind", reading.kind),
-        place.link(topic, target, "ws-topic") if target else _fact("topic", place.text(topic)),
-        rating(reading),
-        _fact("unopened", UNOPENED if reading.unread else ""),
+        _fact_span("who", place.escape_text(who)),
+        _fact_span("year", str(reading.year or "")),
+        _fact_span("kind", reading.kind),
+        place.link(topic, target, "ws-topic")
+        if target
+        else _fact_span("topic", place.escape_text(topic)),
+        render_rating(reading),
+        _fact_span("unopened", UNOPENED if reading.unread else ""),
     ]
-    more = words(reading, f"{reading.title} {reading.title_en or ''} {who}")
-    runs = f" {RUNS}" if around.runs(reading) else ""
+    more = search_words(reading, f"{reading.title} {reading.title_en or ''} {who}")
+    runs = f" {RUNS}" if around.runs_here(reading) else ""
     return (
-        f'<li data-topic="{place.text(reading.where)}"{data(reading, around, place)}'
-        f' data-words="{place.text(more)}">'
-        f"<p>{title(reading, place)}{runs}</p><p>{' '.join(filter(None, facts))}</p></li>"
+        f'<li data-topic="{place.escape_text(reading.where)}"'
+        f'{data_attributes(reading, around, place)} data-words="{place.escape_text(more)}">'
+        f"<p>{title_link(reading, place)}{runs}</p><p>{' '.join(filter(None, facts))}</p></li>"
     )
 
 
-def _fact(name: str, shown: str) -> str:
+def _fact_span(name: str, shown: str) -> str:
     return f'<span class="ws-{name}">{shown}</span>' if shown else ""

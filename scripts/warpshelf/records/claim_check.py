@@ -13,7 +13,7 @@ from typing import Any
 
 from warpshelf.contract import architectures
 from warpshelf.contract.snippet import Snippet
-from warpshelf.records import likeness, space
+from warpshelf.records import reproducibility, space
 from warpshelf.records.schema import Record
 
 OUT_OF_MEMORY = "out of memory"  # how the reason begins for which a case to time is skipped
@@ -23,16 +23,16 @@ MAIN = "sm_90"  # of the targets that a CPU executes, the one whose results its 
 TARGETS = (MAIN, "sm_80", "sm_100")  # what kernels are executed for where there is no GPU
 
 
-def faults(claim: Record, truth: Record, snippet: Snippet) -> list[str]:
+def claim_errors(claim: Record, truth: Record, snippet: Snippet) -> list[str]:
     """What `claim` leaves out, adds or loosens, in words.
 
     `truth` is the record of the CPU; both are whole, and of the present code of `snippet`.
     """
-    found = list(_kernel(claim, truth, snippet)) if snippet.kind == "kernel" else []
-    return [*found, *likeness.faults(claim, truth, snippet)]
+    found = list(_kernel_errors(claim, truth, snippet)) if snippet.kind == "kernel" else []
+    return [*found, *reproducibility.reproducibility_errors(claim, truth, snippet)]
 
 
-def follows(row: Mapping[str, Any]) -> dict[str, Any] | None:
+def due_from_row(row: Mapping[str, Any]) -> dict[str, Any] | None:
     """What is due of a case, from its row in the record of a CPU; None where that does not tell.
 
     What a variant or a peer did there is due of it everywhere, and what it was allowed. Where none
@@ -54,7 +54,9 @@ def follows(row: Mapping[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def excuse(needs: Mapping[str, Any], name: str, sm: int | None, on_cpu: bool = False) -> str | None:
+def skip_reason(
+    needs: Mapping[str, Any], name: str, sm: int | None, on_cpu: bool = False
+) -> str | None:
     """Why NEEDS spares a variant or peer for SM version `sm`: of a GPU, or executed `on_cpu`.
 
     `sm` is None where nothing is compiled for a GPU, as in a program.
@@ -64,72 +66,74 @@ def excuse(needs: Mapping[str, Any], name: str, sm: int | None, on_cpu: bool = F
         return str(own["cpu"])
     if sm is None:
         return None
-    refusals = (each.refusal(sm) for each in architectures.of(dict(needs), name))
+    refusals = (
+        each.refusal_reason(sm) for each in architectures.required_architectures(dict(needs), name)
+    )
     return next((why for why in refusals if why), None)
 
 
-def _sm(claim: Record) -> int | None:
+def _sm_version(claim: Record) -> int | None:
     """The SM version that a record's results are of; on a CPU that of the PTX it executed."""
     if claim["machine"]["gpus"]:
         return int(claim["machine"]["sm"])
     targets = claim.get("targets", ())
-    return architectures.number(MAIN) if MAIN in targets else None
+    return architectures.sm_version(MAIN) if MAIN in targets else None
 
 
-def _kernel(claim: Record, truth: Record, snippet: Snippet) -> Iterator[str]:
+def _kernel_errors(claim: Record, truth: Record, snippet: Snippet) -> Iterator[str]:
     due, on_cpu = truth.get("due", []), claim["machine"]["gpus"] == 0
     if not due:
         yield "cannot be checked: the record of the CPU does not say what is due"
         return
-    if on_cpu and _listed(claim) != _listed(truth):
+    if on_cpu and _due_rows(claim) != _due_rows(truth):
         yield "says other than the source what is due"
     machine = claim["machine"]
     why = snippet.cannot_run(machine["sm"], machine["gpus"])
-    yield from _skips(claim, due, snippet, why)
+    yield from _skip_errors(claim, due, snippet, why)
     if why:
         if claim.get("cases"):
             yield f"has results, though the snippet does not run there: {why}"
         return
-    checked = {_key(row): row for row in truth.get("cases", ())}
-    yield from space.faults(claim, truth)
+    checked = {_case_key(row): row for row in truth.get("cases", ())}
+    yield from space.space_errors(claim, truth)
     left: dict[str, list[dict[str, Any]]] = {}
     for row in due:
         if not (on_cpu and row["timed"]):
-            left.setdefault(_key(row), []).append(row)
+            left.setdefault(_case_key(row), []).append(row)
     for row in claim.get("cases", ()):
-        if wanted := left.get(_key(row)):
-            yield from _case(row, wanted.pop(0), claim, snippet)
-            if beside := checked.get(_key(row)):
-                yield from _beside(row, beside)
+        if wanted := left.get(_case_key(row)):
+            yield from _case_errors(row, wanted.pop(0), claim, snippet)
+            if beside := checked.get(_case_key(row)):
+                yield from _cpu_case_errors(row, beside)
         else:
-            yield f"has a case that is not due: {_shown(row)}"
+            yield f"has a case that is not due: {_case_label(row)}"
     for row in (row for rows in left.values() for row in rows):
-        if not _spared(row, claim, snippet):
-            yield f"leaves out {_shown(row)}"
+        if not _may_skip(row, claim, snippet):
+            yield f"leaves out {_case_label(row)}"
 
 
-def _listed(record: Record) -> list[str]:
+def _due_rows(record: Record) -> list[str]:
     """What a record says is due, in no order."""
     return sorted(json.dumps(row, sort_keys=True) for row in record.get("due", ()))
 
 
-def _key(row: Mapping[str, Any]) -> str:
+def _case_key(row: Mapping[str, Any]) -> str:
     return json.dumps([row["case"], row["timed"]], sort_keys=True)
 
 
-def _shown(row: Mapping[str, Any]) -> str:
+def _case_label(row: Mapping[str, Any]) -> str:
     return f"the {'timed ' if row['timed'] else ''}case {json.dumps(row['case'], sort_keys=True)}"
 
 
-def _spared(row: Mapping[str, Any], claim: Record, snippet: Snippet) -> bool:
+def _may_skip(row: Mapping[str, Any], claim: Record, snippet: Snippet) -> bool:
     """Whether a machine may have no results of a case."""
     return row["timed"] and any(
-        skip["reason"].startswith(OUT_OF_MEMORY) and _names(skip["what"], row["case"])
+        skip["reason"].startswith(OUT_OF_MEMORY) and _names_case(skip["what"], row["case"])
         for skip in claim.get("skips", ())
     )
 
 
-def _names(what: str, case: object) -> bool:
+def _names_case(what: str, case: object) -> bool:
     """Whether a skip is of this case: `case {'m': 4096}`."""
     try:
         named = json.loads(json.dumps(ast.literal_eval(what.removeprefix("case "))))
@@ -138,10 +142,10 @@ def _names(what: str, case: object) -> bool:
     return bool(named == case)
 
 
-def _case(
+def _case_errors(
     row: Mapping[str, Any], due: Mapping[str, Any], claim: Record, snippet: Snippet
 ) -> Iterator[str]:
-    where = f"on {_shown(row)}"
+    where = f"on {_case_label(row)}"
     left = {("variant", name) for name in due["variants"]}
     left |= {("peer", name) for name in due["peers"]}
     for result in row["results"]:
@@ -151,7 +155,7 @@ def _case(
             continue
         left.remove((result["role"], result["name"]))
         on_cpu = not claim["machine"]["gpus"]
-        spared = excuse(snippet.needs, result["name"], _sm(claim), on_cpu)
+        spared = skip_reason(snippet.needs, result["name"], _sm_version(claim), on_cpu)
         reason = result.get("reason", "")
         if result["verdict"] == "skipped" and spared is None:
             yield f"skips the {what} {where}, for which NEEDS gives no reason"
@@ -181,11 +185,11 @@ def _case(
             yield f"states {row.get(key)} {key} {where}, not {due[key]}"
 
 
-def _beside(row: Mapping[str, Any], checked: Mapping[str, Any]) -> Iterator[str]:
+def _cpu_case_errors(row: Mapping[str, Any], checked: Mapping[str, Any]) -> Iterator[str]:
     """What a case and its results leave out or add beside those of a CPU, where both passed."""
     for key in COST:
         if row.get(key) != checked.get(key):
-            yield f"states {row.get(key)} {key} on {_shown(row)}, not {checked.get(key)}"
+            yield f"states {row.get(key)} {key} on {_case_label(row)}, not {checked.get(key)}"
     passed = (one for one in checked["results"] if one["verdict"] == "passed")
     known = {(one["role"], one["name"]): one for one in passed}
     peers = [one for one in row["results"] if one["role"] == "peer"]
@@ -196,27 +200,33 @@ def _beside(row: Mapping[str, Any], checked: Mapping[str, Any]) -> Iterator[str]
             continue
         what = f"{result['role']} {result['name']!r}"
         if "max_error" in truth and "max_error" not in result:
-            yield f"leaves out the largest error of the {what} on {_shown(row)}"
+            yield f"leaves out the largest error of the {what} on {_case_label(row)}"
         if measured and "max_error_limit" in truth and "max_error_limit" not in result:
-            yield f"leaves out the limit of the largest error of the {what} on {_shown(row)}"
+            yield f"leaves out the limit of the largest error of the {what} on {_case_label(row)}"
         refused, due = (set(one.get("refuses", ())) for one in (result, truth))
         if refused != due:
             odd = ", ".join(sorted(refused ^ due))
-            yield f"says other than a CPU which views the {what} refuses on {_shown(row)}: {odd}"
+            yield (
+                f"says other than a CPU which views the {what} refuses on {_case_label(row)}: {odd}"
+            )
 
 
-def _skips(
+def _skip_errors(
     claim: Record, due: list[dict[str, Any]], snippet: Snippet, why: str | None
 ) -> Iterator[str]:
     """The list of what was not run, which a page shows with its reasons."""
     on_cpu = not claim["machine"]["gpus"]
     names = {name for row in due for name in row["variants"]}
-    known = {name: excuse(snippet.needs, name, _sm(claim), on_cpu) for name in names}
+    known = {name: skip_reason(snippet.needs, name, _sm_version(claim), on_cpu) for name in names}
     if why:
         known["everything"] = why
     for skip in claim.get("skips", ()):
         what, reason = skip["what"], skip["reason"]
         memory = reason.startswith(OUT_OF_MEMORY) and reason.isprintable()
-        if known.get(what) == reason or memory and any(_names(what, row["case"]) for row in due):
+        if (
+            known.get(what) == reason
+            or memory
+            and any(_names_case(what, row["case"]) for row in due)
+        ):
             continue
         yield f"says that {what!r:.60} was not run because {reason!r:.60}; no run here says so"

@@ -64,9 +64,9 @@ def read_settings(project: Project) -> tuple[Settings, list[Finding]]:
     nodes = {key.value: node for key, node in root.value}
     findings: list[Finding] = []
 
-    def said(key: str, good: re.Pattern[str], mend: str) -> re.Match[str] | None:
+    def match_setting(key: str, good: re.Pattern[str], mend: str) -> re.Match[str] | None:
         node = nodes.get(key)
-        value = _text(node) if node else None
+        value = _setting_text(node) if node else None
         if node is None or not value:
             return None
         plain = node.tag == "!ENV" or isinstance(node, yaml.ScalarNode)
@@ -76,19 +76,19 @@ def read_settings(project: Project) -> tuple[Settings, list[Finding]]:
             findings.append(Finding(FILE, line, f"{key} is {value!r:.80}", mend))
         return found
 
-    name = said("site_name", re.compile(r".+"), "write the name on one line")
-    address = said("site_url", ADDRESS, "write an address that begins with https://")
-    edit = said("edit_uri_template", EDIT, "write https://…/edit/<branch>/docs/{path}")
+    name = match_setting("site_name", re.compile(r".+"), "write the name on one line")
+    address = match_setting("site_url", ADDRESS, "write an address that begins with https://")
+    edit = match_setting("edit_uri_template", EDIT, "write https://…/edit/<branch>/docs/{path}")
     return (
         Settings(name and name[0], address and address[0], edit and edit["repository"]),
         findings,
     )
 
 
-def _text(node: yaml.Node) -> str | None:
+def _setting_text(node: yaml.Node) -> str | None:
     """The value of a setting as text; None where it says that there is none."""
     if node.tag == "!ENV":
-        return _from_environment(node)
+        return _environment_value(node)
     if node.tag == "tag:yaml.org,2002:null":
         return None
     if isinstance(node, yaml.ScalarNode):
@@ -96,7 +96,7 @@ def _text(node: yaml.Node) -> str | None:
     return "a list" if isinstance(node, yaml.SequenceNode) else "a mapping"
 
 
-def _from_environment(node: yaml.Node) -> str | None:
+def _environment_value(node: yaml.Node) -> str | None:
     """`!ENV NAME`, or `!ENV [NAME, OTHER, default]`: the first variable that is set."""
     if not isinstance(node, yaml.SequenceNode):
         return os.environ.get(str(node.value))
@@ -106,7 +106,7 @@ def _from_environment(node: yaml.Node) -> str | None:
 
 
 @dataclass(frozen=True)
-class Holdings:
+class ProjectContent:
     """Everything read. `findings` is what was wrong with it, but for the snippets' own."""
 
     project: Project
@@ -119,23 +119,23 @@ class Holdings:
     findings: tuple[Finding, ...] = ()
 
 
-def gather(project: Project) -> Holdings:
+def load_project(project: Project) -> ProjectContent:
     """Read the checkout.
 
     Raises:
         OSError: a file that must be there cannot be read.
     """
     said, findings = read_settings(project)
-    written, wrong = pages.load(project)
+    written, wrong = pages.load_pages(project)
     findings += wrong
-    shelf = model.load(project.root, pages=written)
+    shelf = model.load_shelf(project.root, pages=written)
     findings += shelf.findings
-    known_terms = glossary.load(project)
+    known_terms = glossary.load_glossary(project)
     findings += known_terms.findings
     known: Mapping[str, Health] = {}
     try:
-        known = health.load(project.root)
+        known = health.load_health(project.root)
     except ShelfError as error:  # states that cannot be read take no reading off its page
         findings += error.findings
-    found = snippet.discover(project)
-    return Holdings(project, found, shelf, written, said, known, known_terms, tuple(findings))
+    found = snippet.discover_snippets(project)
+    return ProjectContent(project, found, shelf, written, said, known, known_terms, tuple(findings))
