@@ -158,7 +158,7 @@ def replace_section(path: Path, name: str, value: object) -> bytes | None:
 
 
 def json_flaw(value: object) -> str | None:
-    """Why `dump_json` could not write `value`, or not so that it comes back the same; None where it can.
+    """Why `dump_json` could not write `value` so that it comes back the same; None where it can.
 
     Tuples count as lists. The walk keeps its own stack, so that no nesting exhausts Python's.
     """

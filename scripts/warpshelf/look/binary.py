@@ -291,7 +291,7 @@ def disassemble_kernel(cubin: bytes, symbol: str) -> MachineCode:
 
 
 def disassemble_batch(wanted: Sequence[tuple[bytes, str]]) -> list[MachineCode]:
-    """The machine code of kernels, each of a binary and its symbol, as `disassemble_kernel` has each.
+    """The machine code of kernels, each of a binary and its symbol, as of `disassemble_kernel`.
 
     nvdisasm takes half a second to start, so it gets in one binary what has one header. One that
     calls functions goes alone: beside others, other registers would be live at the calls.
