@@ -11,7 +11,7 @@ import pytest
 from warpshelf.bench import assemble
 from warpshelf.contract import snippet
 from warpshelf.core.project import Project
-from warpshelf.records import claim_check, machine
+from warpshelf.records import claim_check, ledger
 from warpshelf.worker.context import JobContext
 
 TARGETS = claim_check.TARGETS
@@ -78,11 +78,11 @@ def verified(
     folder: Path, monkeypatch: pytest.MonkeyPatch, code: str, cases: str = CASES, **more: object
 ) -> dict[str, Any]:
     """What verifying a CUDA snippet in this process answers, and with it what was counted."""
-    from warpshelf.worker import checks, counts, jobs
+    from warpshelf.worker import checks, jobs, watch
 
-    counted: list[counts.Counts] = []
+    counted: list[watch.LaunchCounts] = []
 
-    class Watched(counts.LaunchCounts):
+    class Watched(watch.LaunchCounts):
         def __init__(self, *given: Any) -> None:
             super().__init__(*given)
             counted.append(self)
@@ -95,7 +95,7 @@ def verified(
     assert not one.findings, one.findings
     target = str(more.pop("target", TARGETS[0]))
     details = {
-        **assemble.job_details(one, machine.describe_host(), target),
+        **assemble.job_details(one, ledger.describe_host(), target),
         "token": "x",
         "demo": False,
     }
@@ -109,7 +109,7 @@ def verified(
             "kernel": done[0].name,
             "case": dict(case),
             "launches": len(done),
-            "lines": counts.line_counts(done, "trial"),
+            "lines": watch.line_counts(done, "trial"),
         }
         for one in counted
         for name, case, done in one.counted_launches()

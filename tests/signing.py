@@ -19,10 +19,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 
-from warpshelf.records import attestation
+from warpshelf.records import bundle
 
 NOW = datetime(2026, 11, 22, 8, tzinfo=UTC)
-RUN = f"https://github.com/{attestation.REPOSITORY}/actions/runs/17"
+RUN = f"https://github.com/{bundle.REPOSITORY}/actions/runs/17"
 FULCIO = "1.3.6.1.4.1.57264.1"
 PROMISES = ObjectIdentifier("1.3.6.1.4.1.11129.2.4.2")  # of certificate logs, in a certificate
 NAME = "rekor.example"
@@ -51,12 +51,12 @@ def sign(key: ec.EllipticCurvePrivateKey, data: bytes) -> bytes:
 def statement(digests: list[str], invocation: str = f"{RUN}/attempts/1") -> dict:
     """What GitHub's action states of files that a job made, as far as anyone here reads it."""
     return {
-        "_type": attestation.STATEMENT,
+        "_type": bundle.STATEMENT,
         "subject": [
             {"name": f"snippets/{n}.json", "digest": {"sha256": digest}}
             for n, digest in enumerate(digests)
         ],
-        "predicateType": attestation.PROVENANCE,
+        "predicateType": bundle.PROVENANCE,
         "predicate": {"runDetails": {"metadata": {"invocationId": invocation}}},
     }
 
@@ -173,8 +173,8 @@ class Sigstore:
         self,
         stated: dict,
         *,
-        identity: str = attestation.IDENTITY,
-        issuer: str = attestation.ISSUER,
+        identity: str = bundle.IDENTITY,
+        issuer: str = bundle.ISSUER,
         invocation: str | None = None,
         when: datetime = NOW,
         signed: dict | None = None,
@@ -185,7 +185,7 @@ class Sigstore:
         leaf = self.certificate(own, identity, issuer, invocation or run)
         payload = json.dumps(stated).encode()
         told = payload if signed is None else json.dumps(signed).encode()
-        kind = attestation.PAYLOAD
+        kind = bundle.PAYLOAD
         envelope = f"DSSEv1 {len(kind)} {kind} {len(told)} ".encode() + told
         signature = b64(sign(own, envelope))
         body = {

@@ -23,7 +23,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from warpshelf.contract import needs
+from warpshelf.contract import architectures
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = Path(sysconfig.get_path("scripts"))
@@ -81,14 +81,14 @@ def test_no_extra_has_what_another_has() -> None:
         for name in {canonicalize_name(requirement.name) for requirement in wanted}:
             assert name not in found, f"{name} is in {found[name]} and in {extra}"
             found[name] = extra
-    assert {module: found[module] for module in needs.EXTRAS} == needs.EXTRAS
+    assert {module: found[module] for module in architectures.EXTRAS} == architectures.EXTRAS
 
 
 def test_each_module_that_a_snippet_needs_is_in_an_extra() -> None:
     named = (re.search(r'"modules": (\[.*?\])', path.read_text(encoding="utf-8"))
              for path in ROOT.glob("snippets/*/cases.py"))  # fmt: skip
     wanted = {module for found in named if found for module in json.loads(found[1])}
-    assert wanted == set(needs.EXTRAS)
+    assert wanted == set(architectures.EXTRAS)
 
 
 # mkdocs.yml: strict about what is missing.

@@ -24,8 +24,8 @@ from warpshelf.bench.assemble import (
 from warpshelf.bench.pool import Outcome
 from warpshelf.contract import snippet
 from warpshelf.core.project import Project
-from warpshelf.records import machine, schema
-from warpshelf.worker.task import Task
+from warpshelf.records import ledger, schema
+from warpshelf.worker.context import Task
 
 DEMO = "\n{token} demo 1\none\n\n{token} demo 2\none\n\n{token} end\n"
 RESULT = {"name": "ours", "role": "variant", "verdict": "passed", "error": 0.0, "tolerance": 1.0}
@@ -39,7 +39,7 @@ def gathered(trial: Trial) -> assemble.SnippetRun:
         (home / name).write_text(text)
     one = snippet.read_snippet(Project(trial.root), home)
     assert not one.findings, one.findings
-    return assemble.SnippetRun(one, machine.describe_host(), None)
+    return assemble.SnippetRun(one, ledger.describe_host(), None)
 
 
 def answer() -> dict[str, Any]:
@@ -56,7 +56,7 @@ def test_one_child_lists_what_is_due(trial: Trial) -> None:
     }
     trial.sound()
     plain = snippet.read_snippet(Project(trial.root), trial.root / "snippets" / "sound")
-    assert assemble.job_details(plain, machine.describe_host())["due"]
+    assert assemble.job_details(plain, ledger.describe_host())["due"]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def spanned(trial: Trial) -> assemble.SnippetRun:
     cases = work.snippet.cases_path
     cases.write_text(cases.read_text() + SPACE)
     one = snippet.read_snippet(Project(trial.root), work.snippet.folder)
-    return assemble.SnippetRun(one, machine.describe_host(), None)
+    return assemble.SnippetRun(one, ledger.describe_host(), None)
 
 
 def space_of(target: str | None) -> dict[str, Any]:
@@ -117,14 +117,14 @@ def test_a_space_is_surveyed_for_each_target_and_kept_while_the_code_is_the_same
     assert sorted(record["space"]["rows"]) == ["sm_100", "sm_80", "sm_90"]
     assert schema.shape_problem(record) is None and schema.validation_error(record) is None
 
-    later = assemble.SnippetRun(work.snippet, machine.describe_host(), record)
+    later = assemble.SnippetRun(work.snippet, ledger.describe_host(), record)
     assert Task.SPACE not in run(later)
     assert later.build_record()["space"] == record["space"]
 
     old = {**record, "digest": "sha256:" + "0" * 64}
-    stale = assemble.SnippetRun(work.snippet, machine.describe_host(), old)
+    stale = assemble.SnippetRun(work.snippet, ledger.describe_host(), old)
     assert run(stale).count(Task.SPACE) == 3
-    forced = assemble.SnippetRun(work.snippet, machine.describe_host(), record)
+    forced = assemble.SnippetRun(work.snippet, ledger.describe_host(), record)
     assert [job.do for job in forced.untimed_jobs(1.0, force=True)].count(Task.SPACE) == 3
 
 

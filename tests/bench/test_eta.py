@@ -40,11 +40,11 @@ from warpshelf.bench.eta import (
 from warpshelf.bench.pool import Job, Outcome
 from warpshelf.contract import snippet
 from warpshelf.core.project import Project
-from warpshelf.records import ledger, machine
+from warpshelf.records import ledger
 from warpshelf.worker import timing
-from warpshelf.worker.task import Task
+from warpshelf.worker.context import Task
 
-CPU = machine.describe_host()
+CPU = ledger.describe_host()
 GPU = imaginary()
 VERIFY, TIME = Job(Task.VERIFY, "sound", 120), Job(Task.TIME, "sound", 120)
 COMPILE = Job(Task.COMPILE, "sound", 300)

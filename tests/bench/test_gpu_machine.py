@@ -18,9 +18,9 @@ from warpshelf.bench.pool import Job, Outcome, Pool
 from warpshelf.bench.run import Options, Plan, Run, Verdict
 from warpshelf.contract import snippet
 from warpshelf.core.project import Project
-from warpshelf.records import machine, store
+from warpshelf.records import ledger, store
 from warpshelf.site import inspection
-from warpshelf.worker.task import Task
+from warpshelf.worker.context import Task
 
 GPU = imaginary()
 SLUG = GPU["slug"]
@@ -156,7 +156,7 @@ def times(job: Job) -> dict:
 @pytest.fixture
 def simulated(monkeypatch: pytest.MonkeyPatch) -> type[Simulated]:
     """A machine whose driver is there, and its pool."""
-    monkeypatch.setattr(machine, "may_have_gpu", lambda: True)
+    monkeypatch.setattr(ledger, "may_have_gpu", lambda: True)
     monkeypatch.setattr(runs, "Pool", Simulated)
     monkeypatch.setattr(Simulated, "asked", [])
     return Simulated

@@ -18,8 +18,8 @@ from warpshelf.bench.run import Run
 from warpshelf.cli import console
 from warpshelf.contract import snippet
 from warpshelf.core.project import Project
-from warpshelf.records import ledger, machine, store
-from warpshelf.worker.task import Task
+from warpshelf.records import ledger, store
+from warpshelf.worker.context import Task
 
 PEAK = TRITON.replace('"a trial"', '"a trial", "sm": 100')
 MANY = sound_snippet().replace("NEEDS = {", 'NEEDS = {"gpus": 4, ', 1)
@@ -27,7 +27,7 @@ MANY = sound_snippet().replace("NEEDS = {", 'NEEDS = {"gpus": 4, ', 1)
 
 @pytest.fixture
 def simulated(monkeypatch: pytest.MonkeyPatch) -> type[Simulated]:
-    monkeypatch.setattr(machine, "may_have_gpu", lambda: True)
+    monkeypatch.setattr(ledger, "may_have_gpu", lambda: True)
     monkeypatch.setattr(runs, "Pool", Simulated)
     monkeypatch.setattr(Simulated, "asked", [])
     return Simulated
@@ -70,11 +70,11 @@ def test_timings_that_nobody_made_are_judged_by_the_method(
     trial: Trial, simulated: type[Simulated], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial.snippet("sound", sound_snippet())
-    monkeypatch.setattr(machine, "may_have_gpu", lambda: False)
+    monkeypatch.setattr(ledger, "may_have_gpu", lambda: False)
     assert trial.shelf("run").returncode == 0
     path = trial.root / "snippets/sound/results/cpu.json"
     due = store.load_record(Project(trial.root), path)["due"]
-    monkeypatch.setattr(machine, "may_have_gpu", lambda: True)
+    monkeypatch.setattr(ledger, "may_have_gpu", lambda: True)
     [part] = planning(trial).turns[0].parts
     found = {one.job.do: one.seconds for one in part.jobs}
     tasks = (Task.VERIFY, Task.TIME)
@@ -103,7 +103,7 @@ def test_the_budget_is_held_against_when_each_is_done(
 def test_what_takes_longest_begins_where_no_budget_runs_out(
     trial: Trial, simulated: type[Simulated], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "may_have_gpu", lambda: False)
+    monkeypatch.setattr(ledger, "may_have_gpu", lambda: False)
     for name in ("one", "two", "three"):
         trial.snippet(name, MODEL)
     book = ledger.load_ledger(Project(trial.root))

@@ -18,7 +18,7 @@ from warpshelf.bench import assemble, pool
 from warpshelf.bench.pool import Job, Outcome, Pool
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.project import Project
-from warpshelf.worker.task import Task
+from warpshelf.worker.context import Task
 
 pytestmark = pytest.mark.alone
 

@@ -23,7 +23,7 @@ from warpshelf.bench.assemble import SnippetRun
 from warpshelf.bench.pool import AHEAD, Pool
 from warpshelf.contract import snippet
 from warpshelf.core.project import Project
-from warpshelf.records import machine
+from warpshelf.records import ledger
 
 PARTS = re.split(r"^# ==== (\w+) ====\n", (WRONG / "overlays.txt").read_text("utf-8"), flags=re.M)
 OVERLAYS = dict(zip(PARTS[1::2], PARTS[2::2], strict=True))
@@ -190,7 +190,7 @@ def test_a_demo_of_a_trusted_record_needs_no_cases(trial: Trial) -> None:
     cases = trial.root / "snippets" / "sound" / "cases.py"
     cases.write_text(cases.read_text() + "\nraise RuntimeError('imported')\n")
     one = snippet.read_snippet(Project(trial.root), cases.parent)
-    work = SnippetRun(one, machine.describe_host(), None, trusted=True)
+    work = SnippetRun(one, ledger.describe_host(), None, trusted=True)
     with Pool(1) as children:
         [outcome] = children.run(work.untimed_jobs(1.0))
     assert outcome.answer is not None and outcome.answer["failures"] == []
@@ -439,7 +439,7 @@ def test_the_fork_server_loads_ahead_what_kernels_on_a_cpu_need(
         raise Stop
 
     monkeypatch.setattr(run, "Pool", stop)
-    monkeypatch.setattr(run.machine, "may_have_gpu", lambda: gpu)
+    monkeypatch.setattr(run.ledger, "may_have_gpu", lambda: gpu)
     path = trial.sound()
     if cuda:
         path.with_suffix(".cu").write_text("")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, Trial, exhaustive
 
-from warpshelf.bench import stopping
+from warpshelf.bench import pool
 
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
 
@@ -220,15 +220,15 @@ def test_what_a_budget_left_out_is_named_with_how_to_go_on(stage: Stage) -> None
 
 def test_what_belongs_together_is_done_before_it_stops() -> None:
     done = []
-    with pytest.raises(stopping.Stopped, match="SIGTERM"), stopping.raise_on_signal():
-        with stopping.defer_signals():
-            with stopping.defer_signals():
+    with pytest.raises(pool.Stopped, match="SIGTERM"), pool.raise_on_signal():
+        with pool.defer_signals():
+            with pool.defer_signals():
                 signal.raise_signal(signal.SIGTERM)
                 done.append("inner")
             done.append("outer")
         done.append("never")
     assert done == ["inner", "outer"]
     before = signal.getsignal(signal.SIGTERM)
-    with stopping.raise_on_signal():
+    with pool.raise_on_signal():
         assert signal.getsignal(signal.SIGTERM) != before
     assert signal.getsignal(signal.SIGTERM) == before

@@ -18,7 +18,7 @@ from warpshelf.cli import commands
 from warpshelf.cli.console import NOTEBOOKS, Reporter, summary_lines
 from warpshelf.cli.links import links_app
 from warpshelf.core.findings import Finding
-from warpshelf.worker.task import Task
+from warpshelf.worker.context import Task
 
 
 def test_every_command_is_documented() -> None:

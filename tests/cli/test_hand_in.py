@@ -16,7 +16,7 @@ from warpshelf.contract import snippet
 from warpshelf.core.files import dump_json
 from warpshelf.core.project import Project
 from warpshelf.records import bundle, schema, store
-from warpshelf.records.attestation import REPOSITORY, record_checksum
+from warpshelf.records.bundle import REPOSITORY, record_checksum
 from warpshelf.site import rendering
 
 KEY = "imaginary-g9-80gb"

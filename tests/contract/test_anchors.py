@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warpshelf.contract.anchors import Anchors
-from warpshelf.contract.syntax import cpp_tokens
+from warpshelf.contract.syntax import Anchors, cpp_tokens
 
 SNIPPETS = Path(__file__).parents[2] / "snippets"
 PYTHON = ("softmax/softmax.py", "conv1d/conv1d.py", "tensor_parallel/meeting.py")

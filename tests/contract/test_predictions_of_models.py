@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import goals, predictions
 
-from warpshelf.contract import predictions as rules
+from warpshelf.contract import pictures as rules
 
 
 def row(**changed: object) -> list[dict]:
@@ -25,7 +25,7 @@ def goal(**changed: object) -> dict:
 
 
 def test_sound_rows_and_goals_have_no_problem() -> None:
-    assert rules.rows_problem(predictions()) is None
+    assert rules.predictions_problem(predictions()) is None
     assert rules.goals_problem(goals(), predictions()) is None
     assert rules.goals_problem((), predictions()) is None
 
@@ -50,7 +50,7 @@ def test_sound_rows_and_goals_have_no_problem() -> None:
     ],
 )
 def test_a_malformed_row_is_named(rows: object, says: str) -> None:
-    assert says in str(rules.rows_problem(rows))
+    assert says in str(rules.predictions_problem(rows))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_goal_of_fitted_rows_alone_could_not_fail() -> None:
 @given(ANY)
 def test_whatever_comes_back_is_judged(value: object) -> None:
     for rows in (value, [value], row(set=value), row(predicted=value), row(fitted=value)):
-        assert "\n" not in str(rules.rows_problem(rows))
+        assert "\n" not in str(rules.predictions_problem(rows))
     for asked in (value, [value], [goal(sets=value)], [goal(within=value)], [goal(name=value)]):
         assert "\n" not in str(rules.goals_problem(asked, predictions()))
 

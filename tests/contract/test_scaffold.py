@@ -14,7 +14,7 @@ import pytest
 from conftest import ROOT, Trial, exhaustive, new_trial
 
 from warpshelf.bench import mutants as judging
-from warpshelf.contract import mutants, scaffold, snippet
+from warpshelf.contract import mutants, snippet
 from warpshelf.core.project import Project
 from warpshelf.records import store
 
@@ -67,7 +67,7 @@ def test_every_kind_is_sound_as_written(made: Made) -> None:
     }
     kinds = {kind: found[name].kind for kind, (name, _) in KINDS.items()}
     assert kinds == {"triton": "kernel", "cuda": "kernel", "program": "program", "model": "model"}
-    assert all(one.readings == (scaffold.PLACEHOLDER,) for one in found.values())
+    assert all(one.readings == (mutants.PLACEHOLDER,) for one in found.values())
 
 
 @pytest.mark.exhaustive("every kind of a new snippet, verified whole")
@@ -132,13 +132,13 @@ def test_it_says_what_it_wrote_and_what_comes_next(made: Made, kind: str) -> Non
     listed = f"tests/snippets/mutants/{name}.yml"
     assert wrote == [
         listed if file == "mutants.yml" else f"snippets/{name}/{files.get(file, file)}"
-        for file in scaffold.KINDS[kind]
+        for file in mutants.KINDS[kind]
     ]
     steps = "\n".join(lines[len(wrote) :])
     for step in (
         f"1. python snippets/{name}/{name}.py ",
         f"2. shelf run {name} ",
-        f"in place of `{scaffold.PLACEHOLDER}`",
+        f"in place of `{mutants.PLACEHOLDER}`",
         f'embed it on a page: --8<-- "{name}/whole.md"',
         "6. shelf check ",
     ):
@@ -155,7 +155,7 @@ def test_a_topic_embeds_it_and_the_site_shows_it(trial: Trial) -> None:
     done = trial.shelf("new", "cache_size", *words)
     assert done.returncode == 0
     assert "wrote docs/models/caches.md" in done.stdout
-    assert "embed it" not in done.stdout and scaffold.PLACEHOLDER not in done.stdout
+    assert "embed it" not in done.stdout and mutants.PLACEHOLDER not in done.stdout
     page = (trial.root / "docs/models/caches.md").read_text()
     assert page == '# Caches\n\nProse.\n\n## Cache size\n\n--8<-- "cache_size/whole.md"\n'
     assert trial.shelf("site", "--render-only").returncode == 0

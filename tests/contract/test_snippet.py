@@ -11,8 +11,14 @@ from conftest import CUT, new_trial, sound_snippet, write_snippet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpshelf.contract.demands import NEEDED, SECTIONS
-from warpshelf.contract.snippet import Snippet, discover_snippets, read_snippet, split_docstring
+from warpshelf.contract.snippet import (
+    NEEDED,
+    SECTIONS,
+    Snippet,
+    discover_snippets,
+    read_snippet,
+    split_docstring,
+)
 from warpshelf.core.project import Project
 
 PROGRAM = '''"""Averaging over ranks.

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from warpshelf.contract import space
-from warpshelf.contract.space import Space
+from warpshelf.contract import values
+from warpshelf.contract.values import Space
 
 
 def declared(**more: object) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def declared(**more: object) -> dict[str, Any]:
 
 
 def test_a_space_has_every_allowed_configuration_in_order() -> None:
-    assert space.space_problem(declared()) is None
+    assert values.space_problem(declared()) is None
     assert list(Space(**declared()).configurations()) == [
         {"tile": 16, "order": "rows"},
         {"tile": 32, "order": "rows"},
@@ -59,8 +59,8 @@ def broken(**configuration: object) -> bool:
     ],
 )  # fmt: skip
 def test_a_malformed_space_is_refused(more: dict[str, Any], says: str) -> None:
-    assert says in (space.space_problem(declared(**more)) or "")
+    assert says in (values.space_problem(declared(**more)) or "")
 
 
 def test_a_space_that_is_no_dict_is_refused() -> None:
-    assert space.space_problem([1]) == "SPACE is [1]"
+    assert values.space_problem([1]) == "SPACE is [1]"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from warpshelf.core.batches import Batch
+from warpshelf.core.files import Batch
 
 
 def files(root: Path) -> dict[str, str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from warpshelf.core import git
+from warpshelf.core import project
 
 
 @pytest.fixture
@@ -17,23 +17,23 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def test_what_git_prints_is_handed_on(checkout: Path) -> None:
-    assert git.git_line(checkout, "rev-parse", "--is-inside-work-tree") == "true"
-    number = git.run_git(checkout, "hash-object", "-w", "--stdin", given=b"one\n")
+    assert project.git_line(checkout, "rev-parse", "--is-inside-work-tree") == "true"
+    number = project.run_git(checkout, "hash-object", "-w", "--stdin", given=b"one\n")
     assert number is not None
-    assert git.run_git(checkout, "cat-file", "blob", number.decode().strip()) == b"one\n"
+    assert project.run_git(checkout, "cat-file", "blob", number.decode().strip()) == b"one\n"
 
 
 def test_what_it_cannot_say_is_nothing(
     checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert git.git_line(checkout, "rev-parse", "HEAD") is None  # there is no commit yet
-    assert git.git_line(tmp_path / "nowhere", "status") is None
+    assert project.git_line(checkout, "rev-parse", "HEAD") is None  # there is no commit yet
+    assert project.git_line(tmp_path / "nowhere", "status") is None
 
     def hangs(words: list[str], **more: object) -> None:
         raise subprocess.TimeoutExpired(words, 1)
 
     monkeypatch.setattr(subprocess, "run", hangs)
-    assert git.git_line(checkout, "status") is None
+    assert project.git_line(checkout, "status") is None
     monkeypatch.undo()
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert git.git_line(checkout, "status") is None  # git is not there
+    assert project.git_line(checkout, "status") is None  # git is not there

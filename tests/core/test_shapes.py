@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpshelf.core.files import LARGEST_INTEGER
+from warpshelf.core.files import LARGEST_INTEGER, NUMBER, Shape, shape_problem
 from warpshelf.core.findings import printable_line
-from warpshelf.core.shapes import NUMBER, Shape, shape_problem
 
 
 def odd(value: object) -> str | None:

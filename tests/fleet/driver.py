@@ -20,7 +20,7 @@ def main() -> None:
     import ray
     import works
 
-    from warpshelf.bench import stopping
+    from warpshelf.bench import pool
     from warpshelf.bench.plan import Options
     from warpshelf.bench.run import Verdict
     from warpshelf.contract import snippet
@@ -67,9 +67,9 @@ def main() -> None:
     chosen_snippets = snippet.discover_snippets(project)
     times["discovered"] = time.monotonic()
     try:
-        with stopping.raise_on_signal():
+        with pool.raise_on_signal():
             fleet.run_stale(chosen_snippets, order["address"])
-    except stopping.Stopped as stop:
+    except pool.Stopped as stop:
         fleet.mark_left(f"it was stopped by {stop.name}")
     except ShelfError as error:
         end["error"] = str(error)

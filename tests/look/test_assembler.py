@@ -9,7 +9,7 @@ import pytest
 from conftest import exhaustive
 
 from warpshelf.look import binary, elf
-from warpshelf.look.assembler import PtxModule, assemble_modules, format_ptx, parse_module
+from warpshelf.look.ptx import PtxModule, assemble_modules, format_ptx, parse_module
 
 PTX = """\
 .version 7.0

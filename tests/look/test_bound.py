@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpshelf.core import shapes
+from warpshelf.core import files
 from warpshelf.look import view
 from warpshelf.look.bound import (
     ARCHS,
@@ -153,7 +153,7 @@ def test_more_work_takes_no_less_and_all_of_it_takes_most(
         found = cycle_bound(rows[:end], arch)
         assert found.cycles >= before
         assert found.cycles == max((one.cycles for one in found.pipes), default=0)
-        assert shapes.shape_problem(found.as_dict(), view.BOUND, "bound") is None
+        assert files.shape_problem(found.as_dict(), view.BOUND, "bound") is None
         assert found.as_dict()["cycles"] <= found.cycles
         before = found.cycles
 

@@ -6,7 +6,7 @@ import copy
 
 from looking import view
 
-from warpshelf.look.differences import FigureChange, changed_figures, compare_views, pair_views
+from warpshelf.look.builds import FigureChange, changed_figures, compare_views, pair_views
 
 
 def test_a_view_does_not_differ_from_itself() -> None:

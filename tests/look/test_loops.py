@@ -1,7 +1,7 @@
 """Loops found in machine code that is written down here."""
 
 from warpshelf.look.binary import Instruction, MachineCode
-from warpshelf.look.loops import find_loops, find_successors
+from warpshelf.look.work import find_loops, find_successors
 
 PLAIN = 0x7F1  # stalls for a cycle, sets and awaits nothing
 

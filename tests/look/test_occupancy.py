@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warpshelf.core import shapes
-from warpshelf.look import occupancy, view
-from warpshelf.look.occupancy import (
+from warpshelf.core import files
+from warpshelf.look import figures, view
+from warpshelf.look.figures import (
     KIB,
     SMS,
     BlockUsage,
@@ -145,8 +145,8 @@ def test_the_changes_are_the_nearest_that_change_it(arch: str, use: BlockUsage) 
 @settings(max_examples=60)
 @given(arch=archs, use=uses)
 def test_it_has_the_shape_of_a_view(arch: str, use: BlockUsage) -> None:
-    shown = occupancy.describe_occupancy(arch, use)
-    assert shapes.shape_problem(shown, view.OCCUPANCY, "occupancy") is None
+    shown = figures.describe_occupancy(arch, use)
+    assert files.shape_problem(shown, view.OCCUPANCY, "occupancy") is None
     assert shown["warps"] <= shown["most"]
 
 

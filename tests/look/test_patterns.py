@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from warpshelf.look.patterns import describe_pattern
+from warpshelf.look.view import describe_pattern
 
 LANES = range(32)
 

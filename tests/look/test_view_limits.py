@@ -8,7 +8,7 @@ import pytest
 from looking import view
 
 from warpshelf.contract.values import OF_VIEWS
-from warpshelf.look.limits import LIMITS, limit_violations
+from warpshelf.look.figures import LIMITS, limit_violations
 from warpshelf.look.view import View
 
 FFMA = {"multiply-add": 64, "integer": 8, "load shared 16": 4, "control": 1}

@@ -469,12 +469,12 @@ def snippet(wanted: Sequence[str] = ()) -> Figures:
     from warpshelf.bench.pool import AHEAD, Job, Pool
     from warpshelf.contract.snippet import read_snippet
     from warpshelf.core.project import Project
-    from warpshelf.records import machine
-    from warpshelf.worker.task import Task
+    from warpshelf.records import ledger
+    from warpshelf.worker.context import Task
 
     project = Project(figures.ROOT)
     softmax = read_snippet(project, figures.ROOT / "snippets" / "softmax")
-    details = assemble.job_details(softmax, machine.describe_host(), "sm_90")
+    details = assemble.job_details(softmax, ledger.describe_host(), "sm_90")
     seconds = []
     with Pool(1, preload=AHEAD) as pool:
         for _ in range(5):

@@ -19,13 +19,13 @@ from synthetic import library
 
 from tests.readings.test_identity import FORMS, KEPT
 from tests.readings.test_model import GOOD, NEXT, TRAPS, WRONG, small
-from warpshelf.readings import editor_schema
+from warpshelf.readings import crosscheck
 from warpshelf.readings.identity import url_problems
 from warpshelf.readings.model import KEYS, Also, Reading
 
 PROGRAM = Path(sysconfig.get_path("scripts")) / "check-jsonschema"
-COMMITTED = ROOT / editor_schema.PLACE
-SCHEMA = editor_schema.build_schema()
+COMMITTED = ROOT / crosscheck.PLACE
+SCHEMA = crosscheck.build_schema()
 READING = SCHEMA["definitions"]["Reading"]
 
 
@@ -49,8 +49,8 @@ def files(folder: Path, texts: list[str]) -> list[Path]:
 
 
 def test_the_committed_schema_is_current() -> None:
-    assert COMMITTED.read_text(encoding="utf-8") == editor_schema.schema_text()
-    assert editor_schema.schema_text().isascii()
+    assert COMMITTED.read_text(encoding="utf-8") == crosscheck.schema_text()
+    assert crosscheck.schema_text().isascii()
 
 
 def test_the_schema_is_one() -> None:
@@ -69,11 +69,11 @@ def test_every_key_is_described() -> None:
             assert said["description"].endswith(".") and len(said["description"]) < 100
     kinds = READING["properties"]["kind"]
     assert len(kinds["enum"]) == len(kinds["enumDescriptions"]) == 9
-    assert "null" not in editor_schema.schema_text()
+    assert "null" not in crosscheck.schema_text()
 
 
 def test_settings_name_the_schema_for_the_lists() -> None:
-    settings = json.loads((ROOT / editor_schema.SETTINGS).read_text(encoding="utf-8"))
+    settings = json.loads((ROOT / crosscheck.SETTINGS).read_text(encoding="utf-8"))
     [(schema, pattern)] = settings["yaml.schemas"].items()
     assert (ROOT / schema).resolve() == COMMITTED
     assert pattern == "/docs/*/**/*.yml"  # the glossary beside the pages is no list
@@ -216,24 +216,24 @@ def test_one_value_is_refused_by_both_or_accepted_by_both(key: str, data: st.Dat
 
 def test_the_command_prints_and_writes(trial: Trial) -> None:
     done = trial.shelf("schema")
-    assert (done.returncode, done.stdout) == (0, editor_schema.schema_text())
-    place = trial.root / editor_schema.PLACE
+    assert (done.returncode, done.stdout) == (0, crosscheck.schema_text())
+    place = trial.root / crosscheck.PLACE
     assert not place.exists()
-    assert trial.shelf("schema", "--write").stdout == f"wrote {editor_schema.PLACE}\n"
-    assert place.read_text(encoding="utf-8") == editor_schema.schema_text()
-    assert trial.shelf("schema", "--write").stdout == f"{editor_schema.PLACE} is current\n"
+    assert trial.shelf("schema", "--write").stdout == f"wrote {crosscheck.PLACE}\n"
+    assert place.read_text(encoding="utf-8") == crosscheck.schema_text()
+    assert trial.shelf("schema", "--write").stdout == f"{crosscheck.PLACE} is current\n"
     assert trial.shelf("check").returncode == 0
     place.write_text("{}")
     said = trial.shelf("check").stderr
     assert said == (
-        f"{editor_schema.PLACE}: is not the schema that the readings have now; "
+        f"{crosscheck.PLACE}: is not the schema that the readings have now; "
         "run `shelf schema --write` and commit the file\n"
     )
 
 
 def test_a_pattern_is_plain_to_other_programs() -> None:
     """The patterns are those of JavaScript as well, where a needless backslash is an error."""
-    patterns = re.findall(r'"pattern": ("(?:[^"\\]|\\.)*")', editor_schema.schema_text())
+    patterns = re.findall(r'"pattern": ("(?:[^"\\]|\\.)*")', crosscheck.schema_text())
     assert len(patterns) > 20
     for pattern in map(json.loads, patterns):
         for escaped in re.findall(r"\\(.)", pattern):

@@ -16,8 +16,8 @@ from signing import NOW, RUN, Sigstore, statement
 
 from warpshelf.core.files import dump_json
 from warpshelf.core.findings import ShelfError
-from warpshelf.records import attestation, store
-from warpshelf.records.attestation import record_checksum
+from warpshelf.records import bundle, store
+from warpshelf.records.bundle import record_checksum
 
 KEY = "imaginary-g9-80gb"
 
@@ -51,7 +51,7 @@ def made(checked: Checkout, name: str = "softmax", **more: object) -> dict:
 
 def test_a_statement_of_our_job_is_verified(sigstore: Sigstore, root: Path, tmp_path: Path) -> None:
     path = written(tmp_path, sigstore.bundle(statement(["ab" * 32])))
-    found = attestation.verify_statement(path, root)
+    found = bundle.verify_statement(path, root)
     assert (found.digests, found.job) == ({"ab" * 32}, RUN)
     assert json.loads(found.text) == json.loads(path.read_text())
 
@@ -66,16 +66,16 @@ def of_another(make: Sigstore, stated: dict) -> dict:
 
 
 def of_a_fork(make: Sigstore, stated: dict) -> dict:
-    fork = attestation.IDENTITY.replace("warpshelf/warpshelf", "mallory/warpshelf")
+    fork = bundle.IDENTITY.replace("warpshelf/warpshelf", "mallory/warpshelf")
     return make.bundle(stated, identity=fork)
 
 
 def of_a_branch(make: Sigstore, stated: dict) -> dict:
-    return make.bundle(stated, identity=attestation.IDENTITY.replace("heads/main", "heads/x"))
+    return make.bundle(stated, identity=bundle.IDENTITY.replace("heads/main", "heads/x"))
 
 
 def of_another_workflow(make: Sigstore, stated: dict) -> dict:
-    return make.bundle(stated, identity=attestation.IDENTITY.replace("gpu.yml", "pages.yml"))
+    return make.bundle(stated, identity=bundle.IDENTITY.replace("gpu.yml", "pages.yml"))
 
 
 def of_another_issuer(make: Sigstore, stated: dict) -> dict:
@@ -163,7 +163,7 @@ def test_what_does_not_hold_is_refused(
 ) -> None:
     path = written(tmp_path, make(sigstore, statement(["ab" * 32])))
     with pytest.raises(ShelfError, match=rf"attestation\.json: does not hold: .*{says}") as refused:
-        attestation.verify_statement(path, root)
+        bundle.verify_statement(path, root)
     assert len(one_line_each(refused.value)) == 1
 
 
@@ -173,16 +173,16 @@ def test_what_does_not_hold_is_refused(
         (statement([], "https://example.org/1"), "its job is 'https://example.org/1'"),
         (statement([]) | {"predicateType": "https://example.org"}, "statement.predicateType is"),
         (statement([]) | {"_type": "x"}, "statement._type is 'x'"),
-        ({"_type": attestation.STATEMENT}, "statement lacks 'subject'"),
+        ({"_type": bundle.STATEMENT}, "statement lacks 'subject'"),
         ([], "statement is no object"),
     ],
 )
 def test_another_statement_is_refused(stated: object, says: str, tmp_path: Path) -> None:
     payload = signing.b64(json.dumps(stated).encode())
-    envelope = {"payloadType": attestation.PAYLOAD, "payload": payload}
+    envelope = {"payloadType": bundle.PAYLOAD, "payload": payload}
     path = written(tmp_path, {"dsseEnvelope": envelope})
     with pytest.raises(ShelfError) as refused:
-        attestation.read_statement(path, "a.json")
+        bundle.read_statement(path, "a.json")
     [line] = one_line_each(refused.value)
     assert line.startswith("a.json: is no attestation of a job: ") and says in line
 
@@ -202,7 +202,7 @@ def test_another_file_is_refused(content: str, tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(content)
     with pytest.raises(ShelfError) as refused:
-        attestation.read_statement(path, "a.json")
+        bundle.read_statement(path, "a.json")
     assert len(one_line_each(refused.value)) == 1
 
 
@@ -211,9 +211,9 @@ def test_the_public_root_comes_with_the_library_and_knows_none_of_ours(
 ) -> None:
     path = written(tmp_path, sigstore.bundle(statement(["ab" * 32])))
     with pytest.raises(ShelfError, match="does not hold"):
-        attestation.verify_statement(path)
+        bundle.verify_statement(path)
     with pytest.raises(ShelfError, match="is no trusted root"):
-        attestation.verify_statement(path, path)
+        bundle.verify_statement(path, path)
 
 
 # --- beside records
@@ -223,12 +223,12 @@ def attested(checked: Checkout, sigstore: Sigstore, root: Path, *records: dict) 
     path = written(
         root.parent, sigstore.bundle(statement([record_checksum(one) for one in records]))
     )
-    return {"attested": attestation.verify_statement(path, root)}
+    return {"attested": bundle.verify_statement(path, root)}
 
 
 def findings(checked: Checkout) -> list[str]:
     one = checked.snippets[0]
-    return [str(found) for found in attestation.check_attestations(one, store.load_records(one)[0])]
+    return [str(found) for found in bundle.check_attestations(one, store.load_records(one)[0])]
 
 
 def test_an_attested_record_comes_home_with_its_attestation(
@@ -243,7 +243,7 @@ def test_an_attested_record_comes_home_with_its_attestation(
     assert json.loads(kept.read_text()) == json.loads(
         (root.parent / "attestation.json").read_text()
     )
-    assert attestation.checksum_lines([record, checked.cpu()]) == (
+    assert bundle.checksum_lines([record, checked.cpu()]) == (
         f"{record_checksum(record)}  snippets/softmax/results/{KEY}.json\n"
     )
     assert findings(checked) == []
@@ -336,14 +336,14 @@ def test_a_full_disk_leaves_neither_record_nor_attestation(
 
 
 def test_the_workflow_is_the_one_that_signs() -> None:
-    text = (ROOT / attestation.WORKFLOW).read_text(encoding="utf-8")
+    text = (ROOT / bundle.WORKFLOW).read_text(encoding="utf-8")
     jobs = yaml.safe_load(text)["jobs"]
-    assert jobs["measure"]["if"] == f"github.repository == '{attestation.REPOSITORY}'"
+    assert jobs["measure"]["if"] == f"github.repository == '{bundle.REPOSITORY}'"
     assert set(jobs["attest"]["permissions"]) == {"id-token", "attestations"}
     signed = jobs["measure"]["steps"][-1]["with"]["path"].split()
     [step] = [one for one in jobs["attest"]["steps"] if one.get("id") == "attest"]
     assert step["with"]["subject-checksums"] in signed and "records.json" in signed
-    assert f"https://github.com/{attestation.REPOSITORY}" in (ROOT / "pyproject.toml").read_text()
+    assert f"https://github.com/{bundle.REPOSITORY}" in (ROOT / "pyproject.toml").read_text()
 
 
 def broken(root: Path, trusted_root: Path | None = None) -> list[str]:
@@ -351,7 +351,7 @@ def broken(root: Path, trusted_root: Path | None = None) -> list[str]:
     found = []
     for path in sorted(root.glob("snippets/*/results/attestations/*.json")):
         try:
-            attestation.verify_statement(path, trusted_root)
+            bundle.verify_statement(path, trusted_root)
         except ShelfError as error:
             found += one_line_each(error)
     return found

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from warpshelf.core.files import dump_json
 from warpshelf.core.findings import ShelfError
-from warpshelf.records import attestation, bundle, store
+from warpshelf.records import bundle, store
 
 
 @pytest.fixture
@@ -376,7 +376,7 @@ def test_a_record_older_than_its_commit_is_refused(
     checked: Checkout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later = datetime(2026, 11, 23, 12, tzinfo=UTC)
-    monkeypatch.setattr(attestation, "commit_time", lambda root, commit: later)
+    monkeypatch.setattr(bundle, "commit_time", lambda root, commit: later)
     checked.refuses([checked.record()], "before the commit abc1234 that it ran")
     assert checked.take([checked.record(date="2026-11-23T13:00:00Z")])[0]
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import machine, record
 
-from warpshelf.records import conditions
+from warpshelf.records import record_comparison
 
 KEY = "imaginary-g9-80gb"
 SOFTWARE = ("driver", "torch", "triton", "cuda")
@@ -19,7 +19,7 @@ def made(date: str = "2031-05-06T07:08:09Z", who: str = "", **software: str | No
 
 def apart(*records: dict) -> list[str]:
     keys = [KEY, *(f"{KEY}.{number}" for number in range(2, 10))]
-    return list(conditions.distinct_labels(dict(zip(keys, records, strict=False))).values())
+    return list(record_comparison.distinct_labels(dict(zip(keys, records, strict=False))).values())
 
 
 def test_one_record_needs_no_words() -> None:
@@ -60,24 +60,28 @@ def test_no_two_records_get_the_same_words(chosen: list[dict]) -> None:
 def test_what_differs_is_said_and_what_bears_on_times_as_well() -> None:
     first, second = made(driver="550.1"), made(driver="580.2")
     second["conditions"] = {"load": {"sm_mhz": 1410}, "slowed_by": ["hardware slowdown"]}
-    told = conditions.side_by_side(first, second)
+    told = record_comparison.side_by_side(first, second)
     assert "driver 550.1 → 580.2" in told and "torch 2.13.0," in told
     assert "SM clock 1980 MHz → 1410 MHz" in told and "temperature 55 °C → unknown" in told
     assert "slowed by unknown → hardware slowdown" in told and "CUDA" not in told
-    names = [one.name for one in conditions.changed_conditions(first, second, conditions.SOFTWARE)]
+    names = [
+        one.name
+        for one in record_comparison.changed_conditions(first, second, record_comparison.SOFTWARE)
+    ]
     assert names == ["driver"]
-    assert conditions.changed_conditions(first, first) == []
+    assert record_comparison.changed_conditions(first, first) == []
     first["conditions"]["load"]["sm_mhz_lowest"] = 1200
-    assert "SM clock 1980 MHz, 1200 MHz at the lowest" in conditions.format_conditions(first)
+    assert "SM clock 1980 MHz, 1200 MHz at the lowest" in record_comparison.format_conditions(first)
     job = {"job": "https://github.com/warpshelf/warpshelf/actions/runs/1"}
     assert (
-        conditions.record_conditions(made() | {"origin": job})["made by"] == "a job of this project"
+        record_comparison.record_conditions(made() | {"origin": job})["made by"]
+        == "a job of this project"
     )
 
 
 def test_a_narrow_column_says_a_unit_once_where_it_can() -> None:
     def time(median: float, p20: float, p80: float) -> str:
-        return conditions.format_brief_time({"median": median, "p20": p20, "p80": p80})
+        return record_comparison.format_brief_time({"median": median, "p20": p20, "p80": p80})
 
     assert time(4.91e-5, 4.81e-5, 5.06e-5) == "49.1 µs (48.1 to 50.6)"
     assert time(1.0e-3, 9.8e-4, 1.1e-3) == "1.00 ms (980 µs to 1.10 ms)"

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from versioned import NAME, SLUG, Repository, git, times
 
-from warpshelf.core import git as git_room
+from warpshelf.core import project as git_room
 from warpshelf.core.files import dump_json
 from warpshelf.core.findings import ShelfError
 from warpshelf.core.project import Project

@@ -13,8 +13,8 @@ from conftest import exhaustive, snippets_of_the_shelf
 from warpshelf.contract.snippet import Snippet
 from warpshelf.records import (
     claim_check,
+    ledger,
     limits,
-    machine,
     plausibility,
     schema,
     store,
@@ -44,7 +44,7 @@ def on(device: str, cpu: dict, one: Snippet) -> dict:
     sm, sms, memory, sm_mhz, memory_mhz, bus = DEVICES[device]
     made = {k: v for k, v in copy.deepcopy(cpu).items() if k not in ("due", "targets", "counts")}
     made["machine"] |= {
-        "slug": machine.device_slug(device), "device": device, "gpus": 1, "sm": sm, "sms": sms,
+        "slug": ledger.device_slug(device), "device": device, "gpus": 1, "sm": sm, "sms": sms,
         "memory_bytes": int(memory * GIB), "driver": "580.95.05", "cuda": "13.0",
         "torch": "2.11.0", "triton": "3.6.0", "python": "3.12.3",
     }  # fmt: skip
@@ -95,7 +95,7 @@ def on(device: str, cpu: dict, one: Snippet) -> dict:
 def test_an_honest_record_of_a_gpu_is_taken(device: str) -> None:
     found: dict[str, list[str]] = {}
     for one in SNIPPETS:
-        cpu = store.current_record(one, machine.CPU)
+        cpu = store.current_record(one, ledger.CPU)
         if cpu is None or "space" in cpu:
             continue  # whose times of configurations are made up in test_space_rows.py
         made = on(device, cpu, one)

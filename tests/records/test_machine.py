@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulated import Fake, posix, smi
 
-from warpshelf.core import shapes
-from warpshelf.records import machine, schema
+from warpshelf.core import files
+from warpshelf.records import ledger, schema
 
 __all__ = ["smi"]
 
@@ -20,27 +20,27 @@ __all__ = ["smi"]
         ("../../x", "x"),
         ("///", "gpu"),
         ("", "gpu"),
-        ("x" * 500, "x" * machine.LONGEST_SLUG),
-        ("x" * (machine.LONGEST_SLUG - 1) + " y", "x" * (machine.LONGEST_SLUG - 1)),
+        ("x" * 500, "x" * ledger.LONGEST_SLUG),
+        ("x" * (ledger.LONGEST_SLUG - 1) + " y", "x" * (ledger.LONGEST_SLUG - 1)),
     ],
 )
 def test_a_slug_is_a_file_name(device: str, slug: str) -> None:
-    assert machine.device_slug(device) == slug
+    assert ledger.device_slug(device) == slug
 
 
 @given(st.text(max_size=200))
 def test_every_slug_is_one_that_a_record_may_have(device: str) -> None:
-    assert schema.MACHINE.fullmatch(machine.device_slug(device))
+    assert schema.MACHINE.fullmatch(ledger.device_slug(device))
 
 
 def test_this_machine_is_described_as_a_record_has_it() -> None:
     from warpshelf.worker import gpu
 
     found = gpu.machine_description()
-    assert shapes.shape_problem(found, schema.MACHINE_SHAPE, "machine") is None
+    assert files.shape_problem(found, schema.MACHINE_SHAPE, "machine") is None
     assert (found["gpus"] == 0) == (found["slug"] == "cpu")
-    cpu = machine.without_gpu(found)
-    assert shapes.shape_problem(cpu, schema.MACHINE_SHAPE, "machine") is None
+    cpu = ledger.without_gpu(found)
+    assert files.shape_problem(cpu, schema.MACHINE_SHAPE, "machine") is None
     assert (cpu["slug"], cpu["device"], cpu["gpus"], cpu["sm"]) == ("cpu", "CPU", 0, None)
     assert cpu["torch"] == found["torch"]
 
@@ -48,4 +48,4 @@ def test_this_machine_is_described_as_a_record_has_it() -> None:
 @posix
 def test_nvidia_smi_alone_is_reason_enough_to_ask_torch(smi: Fake) -> None:
     smi.prints("")
-    assert machine.may_have_gpu()
+    assert ledger.may_have_gpu()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from warpshelf.records import attestation
+from warpshelf.records import bundle
 
 ACTIONS = {
     "GITHUB_ACTIONS": "true",
@@ -33,16 +33,16 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_person_has_a_name() -> None:
-    assert attestation.person_origin("Ada Lovelace") == {"who": "Ada Lovelace"}
+    assert bundle.person_origin("Ada Lovelace") == {"who": "Ada Lovelace"}
     for name in ("", " Ada", "Ada\n", "<b>", "a" * 81):
         with pytest.raises(ValueError, match="is no name"):
-            attestation.person_origin(name)
+            bundle.person_origin(name)
 
 
 def test_a_job_is_known_by_its_environment() -> None:
-    found = attestation.job_origin(ACTIONS)
+    found = bundle.job_origin(ACTIONS)
     assert found == {"job": "https://github.com/warpshelf/warpshelf/actions/runs/17"}
-    assert attestation.format_origin(found) == f"the job {found['job']}"
+    assert bundle.format_origin(found) == f"the job {found['job']}"
 
 
 @pytest.mark.parametrize(
@@ -58,17 +58,17 @@ def test_a_job_is_known_by_its_environment() -> None:
     ],
 )
 def test_another_environment_is_of_no_job(more: dict[str, str]) -> None:
-    assert attestation.job_origin(ACTIONS | more) is None
-    assert attestation.job_origin({}) is None
+    assert bundle.job_origin(ACTIONS | more) is None
+    assert bundle.job_origin({}) is None
 
 
 def test_the_user_of_a_checkout_is_known_by_git(checkout: Path) -> None:
-    assert attestation.user_origin(checkout) is None
+    assert bundle.user_origin(checkout) is None
     git(checkout, "config", "user.name", "Ada Lovelace")
-    assert attestation.user_origin(checkout) == {"who": "Ada Lovelace"}
+    assert bundle.user_origin(checkout) == {"who": "Ada Lovelace"}
     git(checkout, "config", "user.name", "Ada <ada@example.org>")
-    assert attestation.user_origin(checkout) is None
-    assert attestation.user_origin(checkout / "nowhere") is None
+    assert bundle.user_origin(checkout) is None
+    assert bundle.user_origin(checkout / "nowhere") is None
 
 
 def test_a_commit_has_its_time(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,6 +77,6 @@ def test_a_commit_has_its_time(checkout: Path, monkeypatch: pytest.MonkeyPatch) 
     git(checkout, *name, "commit", "--quiet", "--allow-empty", "--message", "x")
     short = git(checkout, "rev-parse", "--short=12", "HEAD")
     for commit in (short, f"{short}+changes"):
-        assert attestation.commit_time(checkout, commit) == datetime(2026, 11, 22, 8, tzinfo=UTC)
+        assert bundle.commit_time(checkout, commit) == datetime(2026, 11, 22, 8, tzinfo=UTC)
     for commit in ("0" * 12, "", "0", "--help"):
-        assert attestation.commit_time(checkout, commit) is None
+        assert bundle.commit_time(checkout, commit) is None

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import case, record, result
 
-from warpshelf.records import limits, siblings
+from warpshelf.records import limits, store
 
 SLUG = "imaginary-g9-80gb"
 LATER = "2032-01-01T00:00:00Z"
@@ -22,18 +22,18 @@ def timed(factor: float = 1.0, **more: object) -> dict:
 
 
 def test_the_names_of_records_and_no_others() -> None:
-    assert list(siblings.record_keys(SLUG))[:3] == [SLUG, f"{SLUG}.2", f"{SLUG}.3"]
-    assert len(list(siblings.record_keys(SLUG))) == siblings.MOST
-    assert list(siblings.record_keys("cpu")) == ["cpu"]
-    assert all(siblings.key_slug(key) == SLUG for key in siblings.record_keys(SLUG))
+    assert list(store.record_keys(SLUG))[:3] == [SLUG, f"{SLUG}.2", f"{SLUG}.3"]
+    assert len(list(store.record_keys(SLUG))) == store.MOST
+    assert list(store.record_keys("cpu")) == ["cpu"]
+    assert all(store.key_slug(key) == SLUG for key in store.record_keys(SLUG))
     for strange in ("cpu.2", f"{SLUG}.1", f"{SLUG}.", f"{SLUG}.22", f"{SLUG}.sigstore", "A", ""):
-        assert siblings.key_slug(strange) is None
+        assert store.key_slug(strange) is None
 
 
 @given(st.text(max_size=12))
 def test_any_name_is_taken_or_refused(name: str) -> None:
-    slug = siblings.key_slug(name)
-    assert slug is None or name in siblings.record_keys(slug)
+    slug = store.key_slug(name)
+    assert slug is None or name in store.record_keys(slug)
 
 
 def test_times_differ_only_by_more_than_both_spreads() -> None:
@@ -48,13 +48,13 @@ def test_times_differ_only_by_more_than_both_spreads() -> None:
 
 def test_what_agrees_is_renewed_and_what_disagrees_stands_beside() -> None:
     known = {SLUG: timed()}
-    assert siblings.choose_key(timed(1.01, date=LATER), known) == SLUG
-    assert siblings.choose_key(timed(1.5, date=LATER), known) == f"{SLUG}.2"
-    assert siblings.choose_key(timed(0.5, date=LATER), known) == f"{SLUG}.2"
+    assert store.choose_key(timed(1.01, date=LATER), known) == SLUG
+    assert store.choose_key(timed(1.5, date=LATER), known) == f"{SLUG}.2"
+    assert store.choose_key(timed(0.5, date=LATER), known) == f"{SLUG}.2"
     known[f"{SLUG}.2"] = timed(1.5)
-    assert siblings.choose_key(timed(1.51, date=LATER), known) == f"{SLUG}.2"
-    assert siblings.choose_key(timed(2.5, date=LATER), known) == f"{SLUG}.3"
-    [found] = siblings.time_differences(timed(), timed(1.5))
+    assert store.choose_key(timed(1.51, date=LATER), known) == f"{SLUG}.2"
+    assert store.choose_key(timed(2.5, date=LATER), known) == f"{SLUG}.3"
+    [found] = store.time_differences(timed(), timed(1.5))
     assert found.name == "one pass"
     assert (found.first["median"], found.second["median"]) == pytest.approx((5e-5, 7.5e-5))
 
@@ -62,37 +62,37 @@ def test_what_agrees_is_renewed_and_what_disagrees_stands_beside() -> None:
 def test_who_measures_again_replaces_their_own_record() -> None:
     ada, grace = ({"who": name} for name in ("Ada Lovelace", "Grace Hopper"))
     known = {SLUG: timed(origin=grace), f"{SLUG}.2": timed(1.5, origin=ada)}
-    assert siblings.choose_key(timed(2.5, origin=ada), known) == f"{SLUG}.2"
-    assert siblings.choose_key(timed(2.5), known) == f"{SLUG}.3"
+    assert store.choose_key(timed(2.5, origin=ada), known) == f"{SLUG}.2"
+    assert store.choose_key(timed(2.5), known) == f"{SLUG}.3"
     job = {"job": "https://github.com/warpshelf/warpshelf/actions/runs/1"}
     known[f"{SLUG}.3"] = timed(4.0, origin=job)
     other = {"job": "https://github.com/warpshelf/warpshelf/actions/runs/2"}
-    assert siblings.choose_key(timed(2.5, origin=other), known) == f"{SLUG}.3"
+    assert store.choose_key(timed(2.5, origin=other), known) == f"{SLUG}.3"
 
 
 def test_what_a_job_has_signed_gives_way_to_no_person_who_agrees() -> None:
     job = {"job": "https://github.com/warpshelf/warpshelf/actions/runs/1"}
     ada = {"who": "Ada Lovelace"}
-    assert siblings.is_outranked(timed(1.01, origin=ada), timed(origin=job))
-    assert not siblings.is_outranked(timed(1.01, origin=job), timed(origin=job))
-    assert not siblings.is_outranked(timed(1.01, origin=job), timed(origin=ada))
-    assert not siblings.is_outranked(timed(1.5, origin=ada), timed(origin=job))  # stands beside it
+    assert store.is_outranked(timed(1.01, origin=ada), timed(origin=job))
+    assert not store.is_outranked(timed(1.01, origin=job), timed(origin=job))
+    assert not store.is_outranked(timed(1.01, origin=job), timed(origin=ada))
+    assert not store.is_outranked(timed(1.5, origin=ada), timed(origin=job))  # stands beside it
     other = {"digest": "sha256:" + "0" * 64}
-    assert not siblings.is_outranked(timed(origin=ada), timed(origin=job, **other))
+    assert not store.is_outranked(timed(origin=ada), timed(origin=job, **other))
 
 
 def test_records_of_other_code_make_room() -> None:
     old = {"digest": "sha256:" + "0" * 64}
     known = {SLUG: timed(**old), f"{SLUG}.2": timed(1.5, **old)}
-    assert siblings.choose_key(timed(), known) == SLUG
-    assert siblings.outdated_keys(timed(), known) == [SLUG, f"{SLUG}.2"]
+    assert store.choose_key(timed(), known) == SLUG
+    assert store.outdated_keys(timed(), known) == [SLUG, f"{SLUG}.2"]
     known[SLUG] = timed()
-    assert siblings.choose_key(timed(3.0), known) == f"{SLUG}.2"
+    assert store.choose_key(timed(3.0), known) == f"{SLUG}.2"
 
 
 def test_there_is_an_end_to_disagreement() -> None:
-    known = {key: timed(1.5**n) for n, key in enumerate(siblings.record_keys(SLUG))}
+    known = {key: timed(1.5**n) for n, key in enumerate(store.record_keys(SLUG))}
     before = copy.deepcopy(known)
-    with pytest.raises(siblings.NoPlaceLeft):
-        siblings.choose_key(timed(0.1), known)
+    with pytest.raises(store.NoPlaceLeft):
+        store.choose_key(timed(0.1), known)
     assert known == before

@@ -27,8 +27,13 @@ from synthetic import (
 
 from warpshelf.render.fragments import KEYS, build_fragments
 from warpshelf.render.listings import Listing, extract_section
-from warpshelf.render.notices import render_badges
-from warpshelf.render.snippet_page import STATES, MachineState, SnippetPage, SourceLink
+from warpshelf.render.snippet_page import (
+    STATES,
+    MachineState,
+    SnippetPage,
+    SourceLink,
+    render_badges,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 VOID = {"input", "br", "hr", "img"}

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from synthetic import case, exhibit, machine, measured, record, result, verified
 
 from warpshelf.records.history import Version
-from warpshelf.records.siblings import record_keys
+from warpshelf.records.store import record_keys
 from warpshelf.render import histories, machine_comparison, results
 from warpshelf.render.fragments import KEYS, build_fragments
 from warpshelf.render.histories import RecordHistory
 from warpshelf.render.machine_comparison import render_disagreements
 from warpshelf.render.snippet_page import MachineState, SnippetPage
-from warpshelf.site import home
+from warpshelf.site import rendering
 
 SLUG = "imaginary-g9-80gb"
 DRIVERS = ("driver 1", "driver 2", "driver 3")
@@ -95,7 +95,7 @@ def test_a_kind_of_machine_counts_once() -> None:
     assert results.count_snippets(shown).gpus == ("Imaginary G9 80GB",)
     from warpshelf.readings.model import Shelf
 
-    assert "<strong>2</strong> machines" in home.render_counts(Shelf(), shown)
+    assert "<strong>2</strong> machines" in rendering.render_counts(Shelf(), shown)
 
 
 def test_columns_are_named_by_what_all_their_records_share() -> None:

@@ -11,7 +11,7 @@ from synthetic import GPU, case, compiled, exhibit, facts, ladder, record, resul
 
 from warpshelf.records import space
 from warpshelf.records.space import COMPILED, TIMES
-from warpshelf.render import claims, figures, provenance, tables
+from warpshelf.render import claims, figures, snippet_page, tables
 from warpshelf.render.fragments import build_fragments
 from warpshelf.render.snippet_page import MachineState
 
@@ -386,19 +386,20 @@ JOB = "https://github.com/warpshelf/warpshelf/actions/runs/17"
 
 def test_the_line_names_machine_day_commit_and_who_made_it() -> None:
     known = f"{GPU}, 6 May 2031, commit abc1234"
-    assert provenance.origin_line(record(origin={"who": "Ada Lovelace"})) == (
+    assert snippet_page.origin_line(record(origin={"who": "Ada Lovelace"})) == (
         f"{known}, handed in by Ada Lovelace"
     )
     assert (
-        provenance.origin_line(record(origin={"job": JOB})) == f"{known}, by a job of this project"
+        snippet_page.origin_line(record(origin={"job": JOB}))
+        == f"{known}, by a job of this project"
     )
-    assert provenance.origin_line(record()) == f"{known}, handed in by nobody who is named"
-    assert provenance.origin_line(record(0, commit=None)) == "CPU, 6 May 2031"
-    assert provenance.origin_line(record(4)).startswith(f"4 × {GPU}")
+    assert snippet_page.origin_line(record()) == f"{known}, handed in by nobody who is named"
+    assert snippet_page.origin_line(record(0, commit=None)) == "CPU, 6 May 2031"
+    assert snippet_page.origin_line(record(4)).startswith(f"4 × {GPU}")
 
 
 def test_the_pairs_hold_the_full_provenance() -> None:
-    found = dict(provenance.origin_pairs(record()))
+    found = dict(snippet_page.origin_pairs(record()))
     assert found["Machine"] == f"{GPU}, 80 GiB, SM 90, 128 SMs"
     assert found["Driver"] == "999.1" and found["CUDA"] == "99.0"
     assert found["PyTorch"] == "2.13.0" and found["Triton"] == "3.7.1"
@@ -414,16 +415,16 @@ def test_the_pairs_hold_the_full_provenance() -> None:
 
 
 def test_the_pairs_say_who_made_it() -> None:
-    by = dict(provenance.origin_pairs(record(origin={"who": "Ada <b>"})))
+    by = dict(snippet_page.origin_pairs(record(origin={"who": "Ada <b>"})))
     assert by["Handed in by"] == "Ada <b>" and "Measured by" not in by
-    job = dict(provenance.origin_pairs(record(origin={"job": JOB})))
+    job = dict(snippet_page.origin_pairs(record(origin={"job": JOB})))
     assert job["Measured by"] == f"a job of this project, {JOB}" and "Handed in by" not in job
-    assert dict(provenance.origin_pairs(record()))["Handed in by"] == "nobody who is named"
-    assert not {"Handed in by", "Measured by"} & dict(provenance.origin_pairs(record(0))).keys()
+    assert dict(snippet_page.origin_pairs(record()))["Handed in by"] == "nobody who is named"
+    assert not {"Handed in by", "Measured by"} & dict(snippet_page.origin_pairs(record(0))).keys()
 
 
 def test_what_is_not_known_is_left_out() -> None:
-    names = [name for name, _ in provenance.origin_pairs(record(0, commit=None))]
+    names = [name for name, _ in snippet_page.origin_pairs(record(0, commit=None))]
     assert names == [
         "Machine", "PyTorch", "Triton", "Python", "System", "Date", "Command", "Method", "Digest"
     ]  # fmt: skip
@@ -431,6 +432,6 @@ def test_what_is_not_known_is_left_out() -> None:
 
 def test_unknown_conditions_come_last_under_their_own_name() -> None:
     found = dict(
-        provenance.origin_pairs(record(conditions={"load": {"fan": 3, "watts": 9, "x": None}}))
+        snippet_page.origin_pairs(record(conditions={"load": {"fan": 3, "watts": 9, "x": None}}))
     )
     assert found["Under load"] == "9 W, 3 fan"

@@ -19,7 +19,7 @@ from warpshelf.core.project import Project
 from warpshelf.records import ledger
 from warpshelf.render import results
 from warpshelf.render.snippet_page import SnippetPage
-from warpshelf.site import build_snippet_pages, home
+from warpshelf.site import build_snippet_pages, rendering
 
 DENIAL = "No GPU has been measured yet"
 # Pages that speak of this project's own results; what others measured is told on the topic pages.
@@ -124,18 +124,18 @@ def test_no_page_has_typed_what_is_computed() -> None:
 
 def test_the_home_page_and_the_numbers_follow_the_records(shown: list[SnippetPage]) -> None:
     without, with_one = [exhibit(verified())], [exhibit(measured(), verified())]
-    assert "no GPU has been measured yet" in home.render_machines(without)
-    assert "hand in the first" in home.render_invitation(without)
+    assert "no GPU has been measured yet" in rendering.render_machines(without)
+    assert "hand in the first" in rendering.render_invitation(without)
     for piece in (
-        home.render_machines,
-        home.render_invitation,
+        rendering.render_machines,
+        rendering.render_invitation,
         results.gpu_note,
         results.render_counts,
     ):
         assert "no gpu has" not in piece(with_one).lower()
         assert "yet" not in piece(with_one) and "first" not in piece(with_one)
-    for piece in (home.render_machines, results.gpu_note, results.render_counts):
+    for piece in (rendering.render_machines, results.gpu_note, results.render_counts):
         assert "Imaginary G9 80GB" in piece(with_one)
     ours = results.count_snippets(shown)
-    assert bool(ours.gpus) != ("no GPU has been measured yet" in home.render_machines(shown))
+    assert bool(ours.gpus) != ("no GPU has been measured yet" in rendering.render_machines(shown))
     assert ours.measured + ours.checked + ours.compiled + ours.nothing == ours.snippets

@@ -9,7 +9,7 @@ from synthetic import exhibit, facts, ladder, measured, record, verified
 
 from warpshelf.readings.model import Shelf
 from warpshelf.render.snippet_page import MachineState
-from warpshelf.site import home
+from warpshelf.site import rendering
 
 PAGES = {"softmax": "/kernels/softmax.md#snippet-softmax"}
 HOSTILE = '<script>alert(1)</script> **x** [y](javascript:z) `--8<-- "/etc/passwd"`'
@@ -22,22 +22,22 @@ def text(fragment: str) -> str:
 
 def test_no_record_is_said() -> None:
     for states in ((), (MachineState(None, "not measured", "cpu"),)):
-        card = home.render_result([exhibit(*states)], PAGES)
+        card = rendering.render_result([exhibit(*states)], PAGES)
         assert text(card) == "No result of the present code is recorded yet."
-    assert home.render_result([], {}) == home.render_result([exhibit()], PAGES)
+    assert rendering.render_result([], {}) == rendering.render_result([exhibit()], PAGES)
 
 
 def test_withheld_records_count_for_nothing() -> None:
     for state in ("stale", "failed"):
         shown = [exhibit(MachineState(record(), state, "imaginary-g9-80gb"))]
-        assert "No result" in home.render_result(shown, PAGES)
-        assert text(home.render_counts(Shelf(), shown)) == (
+        assert "No result" in rendering.render_result(shown, PAGES)
+        assert text(rendering.render_counts(Shelf(), shown)) == (
             "0 readings 1 snippet 0 checks passed 0 machines"
         )
 
 
 def test_a_check_on_the_cpu_is_a_result() -> None:
-    card = home.render_result([exhibit(verified())], PAGES)
+    card = rendering.render_result([exhibit(verified())], PAGES)
     seen = text(card)
     assert "row sums 1.000 to 1.000" in seen
     assert "Checked on CPU, 6 May 2031, commit abc1234" in seen
@@ -49,7 +49,7 @@ def test_a_check_on_the_cpu_is_a_result() -> None:
 def test_a_measured_result_comes_before_a_check() -> None:
     checked = exhibit(verified(record(0, date="2032-01-01T00:00:00Z")), id="other")
     for shown in ([checked, exhibit(measured(), verified())], [exhibit(measured()), checked]):
-        seen = text(home.render_result(shown, PAGES))
+        seen = text(rendering.render_result(shown, PAGES))
         assert "Verified and timed on Imaginary G9 80GB, 6 May 2031" in seen
         # 8 * 4096**2 bytes in the shortest of our own medians, 49.1 microseconds
         assert "fastest, 4096 × 4096" in seen and "2.73 TB/s by one pass" in seen
@@ -59,32 +59,35 @@ def test_the_last_measured_comes_first() -> None:
     older = exhibit(measured(record(demo="older\n")))
     newer = exhibit(measured(record(demo="newer\n", date="2031-05-07T00:00:00Z")), id="other")
     for shown in ([older, newer], [newer, older]):
-        assert "newer" in home.render_result(shown, {}) and "older" not in home.render_result(
+        assert "newer" in rendering.render_result(
             shown, {}
-        )
+        ) and "older" not in rendering.render_result(shown, {})
 
 
 def test_without_a_page_there_is_no_link() -> None:
-    assert "](" not in home.render_result([exhibit(verified())], {})
+    assert "](" not in rendering.render_result([exhibit(verified())], {})
 
 
 def test_a_programs_facts_count_but_are_no_kernel_result() -> None:
     found = record(0, cases=[], kind="program", facts=facts())
     shown = [exhibit(verified(found), kind="program")]
-    assert "No result" in home.render_result(shown, PAGES)
-    assert "2 checks passed 1 machine" in text(home.render_counts(Shelf(), shown))
+    assert "No result" in rendering.render_result(shown, PAGES)
+    assert "2 checks passed 1 machine" in text(rendering.render_counts(Shelf(), shown))
 
 
 def test_counts_hold_what_passed_and_no_peer() -> None:
     shown = [exhibit(measured(), verified()), exhibit(verified(), id="other")]
     # 2 variants on 2 small cases, and on the GPU 3 variants on the timed one
     assert (
-        text(home.render_counts(Shelf(), shown))
+        text(rendering.render_counts(Shelf(), shown))
         == "0 readings 2 snippets 15 checks passed 2 machines"
     )
     one = [exhibit(verified(record(0, cases=ladder(False)[:1])))]
     one[0].states[0].record["cases"][0]["results"].pop(0)
-    assert text(home.render_counts(Shelf(), one)) == "0 readings 1 snippet 1 check passed 1 machine"
+    assert (
+        text(rendering.render_counts(Shelf(), one))
+        == "0 readings 1 snippet 1 check passed 1 machine"
+    )
 
 
 def test_hostile_names_are_text() -> None:
@@ -93,7 +96,7 @@ def test_hostile_names_are_text() -> None:
         case["case"] = {HOSTILE: HOSTILE, "dtype": HOSTILE}
         for row in case["results"]:
             row["name"] = HOSTILE
-    card = home.render_result([exhibit(measured(found), title=HOSTILE)], PAGES)
+    card = rendering.render_result([exhibit(measured(found), title=HOSTILE)], PAGES)
     assert text(card).count("<script>alert(1)</script>") >= 6
     body = card.rpartition("\n\n")[0]
     for mark in ("<script", "**", "](", "--8<--", "`"):

@@ -17,7 +17,7 @@ from synthetic import grids, honest, record, timelines
 from warpshelf.contract import snippet
 from warpshelf.core.files import dump_json
 from warpshelf.core.project import Project
-from warpshelf.readings import editor_schema
+from warpshelf.readings import crosscheck
 from warpshelf.site import build, inspection
 
 PAGE = f"""\
@@ -201,7 +201,7 @@ def timeline_of_no_snippet(trial: Trial) -> None:
 
 def old_schema(trial: Trial) -> None:
     trial.page(
-        "assets/readings.schema.json", editor_schema.schema_text().replace("draft-07", "draft-04")
+        "assets/readings.schema.json", crosscheck.schema_text().replace("draft-07", "draft-04")
     )
 
 

@@ -8,7 +8,7 @@ import tomllib
 import pytest
 from conftest import ROOT
 
-from warpshelf.render import reference
+from warpshelf.render import listings
 
 ROOMS = {path.parent.name for path in (ROOT / "scripts" / "warpshelf").glob("*/__init__.py")}
 
@@ -38,7 +38,7 @@ def test_the_map_shows_every_room_on_its_layer(page: str) -> None:
 
 
 def test_every_room_has_its_modules_in_the_reference() -> None:
-    text = reference.render_reference(ROOT / "scripts" / "warpshelf")
+    text = listings.render_reference(ROOT / "scripts" / "warpshelf")
     assert set(re.findall(r"^## \S+ \{ #(\w+) \.doc-heading \}$", text, re.M)) == ROOMS
     assert "<summary><code>rendering</code>: The fragments&#58; all that pages include" in text
     assert (

@@ -11,10 +11,10 @@ from conftest import ROOT, snippets_of_the_shelf
 from snippets.autotune import autotune, cases
 from warpshelf.bench import assemble
 from warpshelf.bench.pool import Job, Pool
-from warpshelf.contract.space import Space
+from warpshelf.contract.values import Space
 from warpshelf.core.project import Project
-from warpshelf.records import machine, space, store
-from warpshelf.worker.task import Task
+from warpshelf.records import ledger, space, store
+from warpshelf.worker.context import Task
 
 RECORD = ROOT / "snippets" / "autotune" / "results" / "cpu.json"
 
@@ -70,7 +70,7 @@ def test_some_configurations_are_made_again_as_they_are_on_record() -> None:
     known = dict(line.split(": ") for line in record["space"]["rows"]["sm_90"])
     one = next(s for s in snippets_of_the_shelf() if s.id == "autotune")
     chosen = random.Random(0).sample(sorted(known), 3)
-    details = assemble.job_details(one, machine.describe_host(), "sm_90") | {
+    details = assemble.job_details(one, ledger.describe_host(), "sm_90") | {
         "configurations": chosen
     }
     with Pool(1) as pool:

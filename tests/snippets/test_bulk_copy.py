@@ -11,7 +11,7 @@ from conftest import exhaustive
 
 from snippets.bulk_copy import bulk_copy as ours
 from snippets.bulk_copy import cases
-from warpshelf.worker import counts, kernel_views
+from warpshelf.worker import kernel_views, watch
 
 X = torch.arange(24.0).view(3, 8)
 SOURCE = ours.KERNELS.path.read_text()
@@ -157,7 +157,7 @@ def counted(way: str, degree: int) -> dict[str, int]:
     with papergpu.settings(profile=True, threads=1), papergpu.on_launch(launched.append):
         ours.series(torch.ones(12, ours.TILE), degree, way)
     total: dict[str, int] = {}
-    for line in counts.line_counts(launched, "bulk_copy"):
+    for line in watch.line_counts(launched, "bulk_copy"):
         own = {name: line.get(name) or 0 for name in ("sectors", "wavefronts")}
         for name, number in (own | line["classes"]).items():
             total[name] = total.get(name, 0) + number

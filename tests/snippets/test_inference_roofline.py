@@ -19,7 +19,7 @@ from snippets.inference_roofline.machines import GROUPED, MACHINES
 from snippets.inference_roofline.passes import Costs, Serving
 from snippets.model_configs.model_configs import SHOWN
 from snippets.model_flops.model_flops import MODELS, Decoder, Experts, multiplied
-from warpshelf.contract import predictions as told
+from warpshelf.contract import pictures as told
 
 LLAMA = MODELS["Llama 3.1 8B"]
 H100 = MACHINES["H100"]
@@ -48,7 +48,7 @@ def test_facts_hold_and_goals_are_met() -> None:
     names = [row["name"] for row in cases.facts()]
     assert len(names) == len(set(names))
     rows = cases.predictions()
-    assert told.rows_problem(rows) is None
+    assert told.predictions_problem(rows) is None
     assert told.goals_problem(cases.GOALS, rows) is None
     for goal in cases.GOALS:
         assert told.judge_goal(goal, rows)[0], goal

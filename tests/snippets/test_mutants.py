@@ -16,9 +16,9 @@ KERNELS = [one for one in snippets_of_the_shelf() if one.kind == "kernel"]
 
 def runs_here(one: Snippet) -> str | None:
     """Why it cannot run on this machine; its mutants are then judged on another."""
-    from warpshelf.records import machine
+    from warpshelf.records import ledger
 
-    return None if machine.may_have_gpu() else one.cannot_run(None, 0)
+    return None if ledger.may_have_gpu() else one.cannot_run(None, 0)
 
 
 @pytest.mark.parametrize("one", KERNELS, ids=lambda one: one.id)

@@ -17,7 +17,7 @@ from snippets.parallel_planner import calculator, cases
 from snippets.parallel_planner import parallel_planner as ours
 from snippets.parallel_planner.costs import Cluster, Cost, Layout, Transformer, divisors
 from snippets.parallel_planner.parallel_planner import Stage
-from warpshelf.contract import predictions as told
+from warpshelf.contract import pictures as told
 
 
 def broken(rows: list[dict[str, Any]]) -> list[str]:
@@ -42,7 +42,7 @@ def test_facts_hold_and_goals_are_met(facts: list[dict[str, Any]]) -> None:
     assert len(plan.stages) == 6
     assert len({stage.layout for stage in plan.stages}) > 1
     found = cases.predictions()
-    assert told.rows_problem(found) is None
+    assert told.predictions_problem(found) is None
     assert told.goals_problem(cases.GOALS, found) is None
     assert all(told.judge_goal(goal, found)[0] for goal in cases.GOALS)
     assert sum(row["fitted"] for row in found) == 1

@@ -20,7 +20,7 @@ from snippets.pipeline_schedules import pipeline_schedules as schedules
 from snippets.pipeline_schedules.automatic import automatic
 from snippets.pipeline_schedules.clock import NOBODY, Run, Table, Times
 from snippets.pipeline_schedules.pipeline_schedules import Costs, Kind, Schedule
-from warpshelf.contract import predictions as predicted
+from warpshelf.contract import pictures as predicted
 from warpshelf.contract import syntax, values
 
 UNIT = Times(1, 1, 1)
@@ -210,7 +210,7 @@ def test_predictions_keep_to_their_goals(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(measured, "rows", few)
     rows = cases.predictions()
-    assert predicted.rows_problem(rows) is None
+    assert predicted.predictions_problem(rows) is None
     assert predicted.goals_problem(cases.GOALS, rows) is None
     assert [predicted.judge_goal(goal, rows)[0] for goal in cases.GOALS] == [True] * 3
     fitted = [row["name"] for row in rows if row["fitted"] and row["set"] == measured.RATE]

@@ -15,9 +15,9 @@ from conftest import ROOT, snippets_of_the_shelf
 from warpshelf.bench import assemble
 from warpshelf.bench.pool import Job, Outcome, Pool
 from warpshelf.contract.snippet import Snippet
-from warpshelf.records import machine, store
+from warpshelf.records import ledger, store
 from warpshelf.records.schema import Record
-from warpshelf.worker.task import Task
+from warpshelf.worker.context import Task
 
 SNIPPETS = snippets_of_the_shelf()
 
@@ -39,7 +39,7 @@ def here() -> dict:
 
 def machine_of(one: Snippet) -> dict:
     """The machine that a snippet is verified as running on."""
-    return here() if one.wants_gpu else machine.without_gpu(here())
+    return here() if one.wants_gpu else ledger.without_gpu(here())
 
 
 def job(one: Snippet, do: Task, **details: object) -> Job:

@@ -13,7 +13,7 @@ import torch
 from snippets import cuda
 from snippets.stencil import cases
 from snippets.stencil import stencil as ours
-from warpshelf.worker import counts
+from warpshelf.worker import watch
 
 X = torch.arange(60.0).view(3, 4, 5)
 C0, C1 = -0.7, 0.35
@@ -137,7 +137,7 @@ def sectors_of(n: int, tile: int, halo: int) -> int:
 def counted(launched: list[papergpu.Launched]) -> dict[str, int]:
     """Sectors, wavefronts, and warp instructions by class, of all lines together."""
     total: dict[str, int] = {}
-    for line in counts.line_counts(launched, "stencil"):
+    for line in watch.line_counts(launched, "stencil"):
         own = {name: line.get(name, 0) for name in ("sectors", "wavefronts")}
         for name, number in (own | line["classes"]).items():
             total[name] = total.get(name, 0) + number

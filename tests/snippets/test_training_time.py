@@ -19,7 +19,7 @@ from snippets.training_time import training_time as model
 from snippets.training_time.kernels import GPUS, Product
 from snippets.training_time.layers import Plan
 from snippets.training_time.training_time import STACKS
-from warpshelf.contract import predictions as contract
+from warpshelf.contract import pictures as contract
 
 HERE = Path(model.__file__).parent
 LLAMA = MODELS["Llama 3.1 70B"]
@@ -49,7 +49,10 @@ def test_every_fact_holds_and_has_a_name_of_its_own() -> None:
 
 def test_goals_are_reached_on_rows_that_nothing_was_fitted_on() -> None:
     rows = cases.predictions()
-    assert contract.rows_problem(rows) is None and contract.goals_problem(cases.GOALS, rows) is None
+    assert (
+        contract.predictions_problem(rows) is None
+        and contract.goals_problem(cases.GOALS, rows) is None
+    )
     assert missed() == []
     judged = [row for row in rows if not row["fitted"]]
     assert len(judged) >= 55 and len(rows) - len(judged) <= 30

@@ -6,7 +6,7 @@ import pytest
 from conftest import exhaustive
 
 from warpshelf.look import binary, elf
-from warpshelf.worker import assembly
+from warpshelf.worker import kernel_views
 
 SOURCE = """
 template <int N>
@@ -35,7 +35,7 @@ def test_cuda_is_assembled_by_nvrtc(
 ) -> None:
     ptx, symbol = compiled
     target = request.node.callspec.params["compiled"].removesuffix("a")
-    made = assembly.assemble_kernel(ptx, symbol, target)
+    made = kernel_views.assemble_kernel(ptx, symbol, target)
     assert made.language == "CUDA C++" and made.compiler.startswith("NVRTC 13.")
     code = binary.disassemble_kernel(made.binary, symbol)
     assert code.instructions[-1].opcode in ("EXIT", "BRA")
@@ -55,10 +55,10 @@ def test_other_ptx_is_told_apart(compiled: tuple[str, str]) -> None:
 
     ptx, symbol = compiled
     made = elf.embedded_ptx(nvrtc.binary(ptx))
-    assert assembly.same_ptx(made, ptx.splitlines())
-    assert not assembly.same_ptx(made, ptx.replace("mul.f32", "add.f32").splitlines())
-    assert not assembly.same_ptx(made, ptx.splitlines()[1:])
-    assert not assembly.same_ptx([], ptx.splitlines())
+    assert kernel_views.same_ptx(made, ptx.splitlines())
+    assert not kernel_views.same_ptx(made, ptx.replace("mul.f32", "add.f32").splitlines())
+    assert not kernel_views.same_ptx(made, ptx.splitlines()[1:])
+    assert not kernel_views.same_ptx([], ptx.splitlines())
     with pytest.raises(ValueError, match="was not made from CUDA"):
         nvrtc.binary(ptx + "\n")
     with pytest.raises(ValueError, match="no kernel nothing"):
@@ -88,7 +88,7 @@ def test_triton_is_assembled_by_the_ptxas_it_brings(target: str) -> None:
 \tret;
 }}
 """
-    made = assembly.assemble_kernel(ptx, "half", target)
+    made = kernel_views.assemble_kernel(ptx, "half", target)
     assert made.language == "Triton" and made.compiler.startswith("Triton 3.")
     code = binary.disassemble_kernel(made.binary, "half")
     names = [one.opcode.split(".")[0] for one in code.instructions]

@@ -13,11 +13,11 @@ from conftest import CUT, sound_snippet, write_snippet, wrong_snippet
 from warpshelf.bench import assemble
 from warpshelf.contract import snippet
 from warpshelf.core.project import Project
-from warpshelf.records import machine, schema
+from warpshelf.records import ledger, schema
 from warpshelf.worker import jobs, memory
 from warpshelf.worker.child import JobContext
 
-CPU = {**machine.describe_host(), "gpus": 0}
+CPU = {**ledger.describe_host(), "gpus": 0}
 
 
 def answer(
@@ -71,10 +71,10 @@ def test_refusals_are_recorded_by_view(verified) -> None:
         "transposed": "trial: a has strides (1, 17); pass a.contiguous()",
         "expanded": "trial: a has strides (0, 1); pass a.contiguous()",
     }
-    from warpshelf.core import shapes
+    from warpshelf.core import files
 
     for row in found["cases"]:
-        assert shapes.shape_problem(row, schema.CASE, "case") is None
+        assert files.shape_problem(row, schema.CASE, "case") is None
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from papergpu.tree import Place
 
 from warpshelf.contract.values import Obligations
 from warpshelf.core.files import dump_json
-from warpshelf.worker import counts
+from warpshelf.worker import watch
 
 LAUNCH = SimpleNamespace
 
@@ -30,10 +30,10 @@ def test_the_largest_case_of_each_form_is_counted() -> None:
         {"m": 1, "n": 2, "dtype": "float32", "scale": 1e9},
         {"m": 1000, "n": 1000, "dtype": "float16", "variants": ["b"]},
     )
-    both = counts.LaunchCounts(proof(*cases, variants=("a", "b")))
+    both = watch.LaunchCounts(proof(*cases, variants=("a", "b")))
     assert [index for index in range(5) if both.wants_case("a", index)] == [1, 3]
     assert [index for index in range(5) if both.wants_case("b", index)] == [3, 4]
-    assert counts.case_size({"m": 0, "n": 7, "scale": 3, "head": 5}) == 7
+    assert watch.case_size({"m": 0, "n": 7, "scale": 3, "head": 5}) == 7
 
 
 def test_cases_that_are_there_to_be_counted_are_the_only_ones() -> None:
@@ -48,7 +48,7 @@ def test_cases_that_are_there_to_be_counted_are_the_only_ones() -> None:
         counted=range(2, 4),
         variants=dict.fromkeys("abc", lambda: None),
     )
-    found = counts.LaunchCounts(told)
+    found = watch.LaunchCounts(told)
     wanted = {
         name: [index for index in range(4) if found.wants_case(name, index)] for name in "abc"
     }
@@ -71,7 +71,7 @@ def test_a_run_counts_what_it_is_told_to(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_of_each_kernel_its_largest_case_is_kept() -> None:
-    kept = counts.LaunchCounts(proof({"m": 4}, variants=("b", "a")))
+    kept = watch.LaunchCounts(proof({"m": 4}, variants=("b", "a")))
     first, second = LAUNCH(name="first"), LAUNCH(name="second")
     kept.add_launches("b", {"m": 2}, [first, second, first])
     kept.add_launches("b", {"m": 5}, [first])
@@ -103,7 +103,7 @@ def test_of_each_kernel_its_largest_case_is_kept() -> None:
 )  # fmt: skip
 def test_files_are_named_the_same_wherever_they_lie(file: str, named: str) -> None:
     place = Place(file, 3, 9)
-    assert counts._fold_place(place, {}, "softmax") == Place(named, 3, 0)
+    assert watch._fold_place(place, {}, "softmax") == Place(named, 3, 0)
 
 
 def test_what_a_library_inlined_counts_for_the_line_that_asked() -> None:
@@ -113,15 +113,15 @@ def test_what_a_library_inlined_counts_for_the_line_that_asked() -> None:
     bare = Place(inner.file, inner.line, inner.column)
     deep = Place(inner.file, 263, 1, "_sum", bare)
     callers = {(inner.file, inner.line, inner.column): helper}
-    assert counts._fold_place(inner, {}, "trial") == Place("trial.py", 7, 0, "helper")
+    assert watch._fold_place(inner, {}, "trial") == Place("trial.py", 7, 0, "helper")
     assert (
-        counts._fold_place(deep, callers, "trial").line == 7
+        watch._fold_place(deep, callers, "trial").line == 7
     )  # its caller's caller is known elsewhere
-    assert counts._fold_place(deep, {}, "trial") == Place(
+    assert watch._fold_place(deep, {}, "trial") == Place(
         "triton/language/standard.py", 263, 0, "_sum"
     )
     loop = {(inner.file, inner.line, inner.column): bare}
-    assert counts._fold_place(bare, loop, "trial").file == "triton/language/standard.py"
+    assert watch._fold_place(bare, loop, "trial").file == "triton/language/standard.py"
 
 
 def test_a_run_counts_each_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +174,7 @@ def test_lines_without_a_place_are_one() -> None:
             {"file": "a.py", "line": 1, "own": {**line, "executed": 0, "lanes": 0, "classes": {}}},
         ]
     }
-    found = counts._merge_lines(profile)
+    found = watch._merge_lines(profile)
     assert [one["at"] for one in found] == ["PTX", "b.py:9", "b.py:10"]
     assert found[0] == {
         "at": "PTX",

@@ -21,9 +21,8 @@ from warpshelf.core.project import Project
 from warpshelf.records import schema, space
 from warpshelf.render import figures
 from warpshelf.worker import gpu, jobs
-from warpshelf.worker.context import JobContext, JobError
+from warpshelf.worker.context import JobContext, JobError, Task
 from warpshelf.worker.gpu import NvidiaDriver
-from warpshelf.worker.task import Task
 from warpshelf.worker.timing import Sample
 
 __all__ = ["smi"]

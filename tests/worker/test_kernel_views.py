@@ -12,8 +12,8 @@ from warpshelf.bench.pool import Job, Pool
 from warpshelf.contract import snippet
 from warpshelf.core.project import Project
 from warpshelf.look import view, view_store
-from warpshelf.records import claim_check, machine
-from warpshelf.worker.task import Task
+from warpshelf.records import claim_check, ledger
+from warpshelf.worker.context import Task
 
 SIDE = 512  # of the matrix that is counted
 
@@ -23,7 +23,7 @@ def views(request: pytest.FixtureRequest) -> dict[str, view.View]:
     """The views of `transpose` by variant, made here for each target in turn."""
     project = Project(ROOT)
     one = snippet.read_snippet(project, project.snippets / "transpose")
-    details = assemble.job_details(one, machine.describe_host(), request.param)
+    details = assemble.job_details(one, ledger.describe_host(), request.param)
     with Pool(1) as pool:  # in a child, since the kernels that a process has loaded stay
         [outcome] = pool.run([Job(Task.VIEW, one.id, one.seconds, details)])
     answer = outcome.answer

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from warpshelf.bench.compiling import ARCHS
-from warpshelf.look import occupancy
+from warpshelf.look import figures
 from warpshelf.worker import memory
 from warpshelf.worker.launch_limits import MOST, Launch, limit_memory
 
@@ -21,7 +21,7 @@ MOST_SHARED = {
 
 
 def test_every_architecture_has_its_limit() -> None:
-    assert set(ARCHS) == MOST_SHARED.keys() <= occupancy.SMS.keys()
+    assert set(ARCHS) == MOST_SHARED.keys() <= figures.SMS.keys()
 
 
 @pytest.mark.parametrize("arch", ARCHS)

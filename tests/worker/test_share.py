@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from warpshelf.contract.values import Obligations
-from warpshelf.worker.share import Share, rank_cases
+from warpshelf.worker.checks import Share, rank_cases
 
 # Four cases that kill, and three that are counted, of which one kills as well.
 PROOF = Obligations(

@@ -12,17 +12,17 @@ from typing import Any
 
 from warpshelf.bench.pool import Job, Outcome
 from warpshelf.contract import architectures, digest
-from warpshelf.contract.needs import EXTRAS
+from warpshelf.contract.architectures import EXTRAS
 from warpshelf.contract.snippet import Snippet
-from warpshelf.core import git
+from warpshelf.core import project
 from warpshelf.core.findings import Finding, install_hint
 from warpshelf.look import view_store
 from warpshelf.look.view import View
 from warpshelf.records import claim_check
-from warpshelf.records.reproducibility import first_difference
-from warpshelf.records.reproducibility import texts_agree as texts_agree
+from warpshelf.records.claim_check import first_difference
+from warpshelf.records.claim_check import texts_agree as texts_agree
 from warpshelf.records.schema import SCHEMA, Record
-from warpshelf.worker.task import Task
+from warpshelf.worker.context import Task
 
 RECORDS = ":(exclude)snippets/*/results/*"  # what a run itself changes
 TARGETS = claim_check.TARGETS
@@ -376,8 +376,8 @@ def checkout_commit(root: Path) -> str | None:
     if not (root / ".git").exists() and (note := root / TRAVELS_WITH).is_file():
         return note.read_text(encoding="utf-8").strip() or None
 
-    name = git.git_line(root, "rev-parse", "--short=12", "HEAD")
-    changed = git.git_line(root, "status", "--porcelain", "--", ".", RECORDS)
+    name = project.git_line(root, "rev-parse", "--short=12", "HEAD")
+    changed = project.git_line(root, "status", "--porcelain", "--", ".", RECORDS)
     if name is None or changed is None:
         return None
     return f"{name}+changes" if changed else name

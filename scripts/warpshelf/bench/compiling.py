@@ -30,8 +30,8 @@ from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding
 from warpshelf.look import builds
 from warpshelf.look.builds import CompiledRival
-from warpshelf.records import machine
-from warpshelf.worker.task import Task
+from warpshelf.records import ledger
+from warpshelf.worker.context import Task
 
 ARCHS = tuple(f"sm_{one}" for one in architectures.KNOWN)
 SECONDS = 1800.0  # of one snippet for one architecture
@@ -112,7 +112,7 @@ def compile_for_archs(
 
 
 def _reach_job(snippet: Snippet, arch: str, largest: bool) -> Job:
-    details = assemble.job_details(snippet, machine.describe_host())
+    details = assemble.job_details(snippet, ledger.describe_host())
     details |= {"arch": arch, "largest": largest, "without": []}
     return Job(Task.REACH, f"{snippet.id} for {arch}", SECONDS, details)
 

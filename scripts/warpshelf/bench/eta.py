@@ -27,11 +27,10 @@ from warpshelf.bench.assemble import SnippetRun
 from warpshelf.bench.pool import Job, Outcome
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.project import Project
-from warpshelf.records.ledger import Ledger
-from warpshelf.records.machine import CPU
+from warpshelf.records.ledger import CPU, Ledger
 from warpshelf.records.schema import SPENT, Record
 from warpshelf.worker import timing
-from warpshelf.worker.task import Task
+from warpshelf.worker.context import Task
 
 # Where seconds are from, the best known first.
 HERE, RECORD, OTHER, ALIKE, METHOD, GUESS = (

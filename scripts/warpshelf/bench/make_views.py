@@ -22,12 +22,12 @@ from warpshelf.contract import snippet as snippets
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.project import Project
-from warpshelf.look import assembler, view_store
-from warpshelf.look.assembler import PtxModule
+from warpshelf.look import ptx, view_store
+from warpshelf.look.ptx import PtxModule
 from warpshelf.look.view import View
-from warpshelf.records import claim_check, machine
-from warpshelf.worker.assembly import at_fixed_addresses
-from warpshelf.worker.task import Task
+from warpshelf.records import claim_check, ledger
+from warpshelf.worker.context import Task
+from warpshelf.worker.kernel_views import at_fixed_addresses
 
 ARCHS = tuple(sorted(claim_check.TARGETS, key=architectures.sm_version))
 
@@ -119,7 +119,7 @@ def _bare_name(view: View) -> str:
 
 def _make_views(asked: ViewRequest, tell: Callable[[Job], None], whole: bool) -> ViewResult:
     snippet = asked.snippet
-    here = machine.describe_host()
+    here = ledger.describe_host()
     if why := snippet.cannot_run(here["sm"], here["gpus"]):
         raise _snippet_error(snippet, f"is not executed on a CPU: {why}", "look at one that is")
     if why := assemble.SnippetRun(snippet, here, None).cannot_run():
@@ -168,7 +168,7 @@ def assemble_pair(
     """
     try:
         with at_fixed_addresses():
-            who, (was, now) = assembler.assemble_modules((before, after), arch)
+            who, (was, now) = ptx.assemble_modules((before, after), arch)
     except (ValueError, RuntimeError) as error:
         mend = "save it anew from a build for this architecture"
         raise ShelfError(Finding(before.name, None, str(error), mend)) from None
@@ -182,7 +182,7 @@ def load_ptx(path: Path, symbol: str) -> PtxModule:
         ShelfError: the file has no such kernel.
     """
     try:
-        return assembler.parse_module(str(path), path.read_text(encoding="utf-8"), symbol)
+        return ptx.parse_module(str(path), path.read_text(encoding="utf-8"), symbol)
     except ValueError as error:  # what is not UTF-8 as well
         mend = "save one by `shelf look ID --save FILE.ptx`"
         raise ShelfError(Finding(str(path), None, str(error), mend)) from None

@@ -16,8 +16,8 @@ from warpshelf.contract import digest, mutants
 from warpshelf.contract.mutants import Mutant
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding, ShelfError
-from warpshelf.records import machine
-from warpshelf.worker.task import Task
+from warpshelf.records import ledger
+from warpshelf.worker.context import Task
 
 UNCHANGED = "unchanged"  # the name under which the source itself is judged
 MACHINE_SECONDS = 60.0
@@ -119,7 +119,7 @@ def run_mutants(
         findings = mutants.check_mutants(snippet)
     if snippet.findings or findings:
         raise ShelfError([*snippet.findings, *findings])
-    ahead = () if machine.may_have_gpu() else AHEAD
+    ahead = () if ledger.may_have_gpu() else AHEAD
     many = workers or os.cpu_count() or 1
     with Pool(many, preload=ahead) as pool, tempfile.TemporaryDirectory() as folder:
         here = _local_machine(pool, snippet)
@@ -171,8 +171,8 @@ def _apply_outcomes(found: KillMatrix, snippet: Snippet, outcomes: Iterable[Outc
 
 
 def _local_machine(pool: Pool, snippet: Snippet) -> dict[str, Any]:
-    if not snippet.wants_gpu or not machine.may_have_gpu():
-        return machine.describe_host()
+    if not snippet.wants_gpu or not ledger.may_have_gpu():
+        return ledger.describe_host()
     job = Job(Task.DESCRIBE, "machine", MACHINE_SECONDS, {"root": str(snippet.project.root)})
     return dict(_run_job(snippet, pool, job)["machine"])
 

@@ -22,10 +22,10 @@ from warpshelf.bench.eta import BASES, Estimator, JobEstimate, Round
 from warpshelf.bench.pool import most_on_gpu
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding, ShelfError
-from warpshelf.records import machine, store
+from warpshelf.records import ledger, store
 from warpshelf.records.ledger import Ledger
 from warpshelf.records.schema import Record
-from warpshelf.worker.task import Task
+from warpshelf.worker.context import Task
 
 COMPILE_SECONDS = 900.0  # by the clock, beside other work
 BATCH = 4, 16  # snippets in a batch at least and at most; between, twice as many as children
@@ -218,7 +218,7 @@ class Planner:
             ShelfError: records of a GPU alone are asked for, and there is none.
         """
         only = self.options.only
-        cpu = machine.without_gpu(here)
+        cpu = ledger.without_gpu(here)
         if only == "gpu" and not here["gpus"]:
             what, mend = "torch sees none on this machine", "run it where there is one"
             raise ShelfError(Finding("GPU", None, what, mend))
@@ -303,6 +303,6 @@ class Planner:
         if old["digest"] != snippet.digest:
             return CHANGED
         # A demo on the CPU is cheap: every checkout runs it once.
-        cheap = slug == machine.CPU and self.options.out is None
+        cheap = slug == ledger.CPU and self.options.out is None
         unchecked = cheap and not self.book.has_passed(snippet.id, slug, snippet.digest)
         return TRUSTED if unchecked else None

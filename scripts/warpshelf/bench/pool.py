@@ -1,4 +1,4 @@
-"""A pool of child processes: one job each, with a time limit, from a preloaded fork server.
+"""A pool of child processes, one job each, with time limits, and the signals that stop a run.
 
 A child that has imported torch also says what machine this is.
 """
@@ -12,19 +12,22 @@ import multiprocessing
 import os
 import secrets
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.project import Project
-from warpshelf.records import machine
+from warpshelf.records import ledger
 from warpshelf.worker import child
-from warpshelf.worker.task import Task
+from warpshelf.worker.context import Task
 
 MOST_OUTPUT = 2**20  # bytes that a child may print before it is ended
 PATIENCE = 5.0  # seconds that a child has to end after it was asked to
@@ -363,8 +366,8 @@ def local_machine(project: Project) -> dict[str, Any]:
     Raises:
         ShelfError: torch or the GPU gave no answer.
     """
-    if find_spec("torch") is None or not machine.may_have_gpu():
-        return machine.describe_host()
+    if find_spec("torch") is None or not ledger.may_have_gpu():
+        return ledger.describe_host()
     with Pool(1) as pool:
         return describe_machine(pool, project)
 
@@ -384,3 +387,77 @@ def require_torch() -> None:
     if find_spec("torch") is None:
         what = "is not installed in this environment"
         raise ShelfError(Finding("torch", None, what, "run `make site`, which installs it"))
+
+
+# Signals that ask a run to stop: the first raises `Stopped`, another ends the process.
+#
+# Ctrl-C sends SIGINT. Slurm, preemptible clouds and containers send SIGTERM a while before
+# SIGKILL, and a terminal that is closed sends SIGHUP. What is ignored, as below nohup, stays
+# ignored.
+
+NAMES = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows lacks the last
+
+
+_holding: list[bool] = []  # as many as there are blocks of `defer_signals` around what runs
+_held: list[int] = []  # the signal that came meanwhile
+
+
+class Stopped(BaseException):
+    """A signal came; no handler of errors is meant to take it up on the way."""
+
+    def __init__(self, number: int) -> None:
+        self.name = signal.Signals(number).name
+        self.status = 128 + number  # as a shell has it
+        super().__init__(self.name)
+
+
+@contextmanager
+def defer_signals() -> Iterator[None]:
+    """Keep `Stopped` back until the block is done: what belongs together is kept together.
+
+    Raises:
+        Stopped: a signal came inside the block.
+    """
+    _holding.append(True)
+    try:
+        yield
+    finally:
+        _holding.pop()
+        if _held and not _holding:
+            raise Stopped(_held.pop())
+
+
+@contextmanager
+def raise_on_signal() -> Iterator[None]:
+    """Have the first signal raise `Stopped` inside the block.
+
+    Raises:
+        Stopped: there was one.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are the main thread's
+        return
+    before: dict[signal.Signals, Any] = {}
+
+    def handle_signal(number: int, frame: FrameType | None) -> None:
+        restore_handlers()  # a second signal, from someone who will not wait, ends the process
+        if _holding:
+            _held.append(number)
+        else:
+            raise Stopped(number)
+
+    def restore_handlers() -> None:
+        while before:
+            one, handler = before.popitem()
+            signal.signal(one, handler)
+
+    for name in NAMES:
+        one = getattr(signal, name, None)
+        handler = signal.getsignal(one) if one else None
+        if one is not None and handler not in (None, signal.SIG_IGN):
+            before[one] = handler
+            signal.signal(one, handle_signal)
+    try:
+        yield
+    finally:
+        restore_handlers()

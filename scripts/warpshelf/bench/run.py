@@ -1,4 +1,4 @@
-"""A run: what is stale is verified, timed and compiled here, and its records written.
+"""A run: what is stale is verified, timed, compiled and recorded; a quick run records nothing.
 
 Of what is not, the demo runs, and has to print what the record has.
 """
@@ -12,21 +12,21 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from warpshelf.bench import assemble, pool
 from warpshelf.bench import pool as pools
-from warpshelf.bench import stopping
 from warpshelf.bench.assemble import SnippetRun
 from warpshelf.bench.eta import Estimator, Eta, job_key
 from warpshelf.bench.plan import Options, Part, Plan, Planner, Turn
-from warpshelf.bench.pool import AHEAD, Job, Pool, most_on_gpu
-from warpshelf.contract import predictions
+from warpshelf.bench.pool import AHEAD, Job, Outcome, Pool, most_on_gpu
+from warpshelf.contract import pictures
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.files import write_atomically
 from warpshelf.core.findings import Finding
 from warpshelf.core.project import Project
 from warpshelf.look import view_store
-from warpshelf.records import bundle, claim_check, ledger, machine, store
+from warpshelf.records import bundle, claim_check, ledger, store
 from warpshelf.records.schema import Record
-from warpshelf.worker.task import Task
+from warpshelf.worker.context import Task
 
 __all__ = ["Options", "Plan", "Run", "Verdict"]
 
@@ -48,7 +48,7 @@ class Verdict:
     note: str = ""
     findings: tuple[Finding, ...] = ()
     seconds: float = 0.0
-    machine: str = machine.CPU
+    machine: str = ledger.CPU
     told: tuple[str, ...] = ()
     trusted: tuple[str, str | None] | None = None
     verified: bool = False
@@ -56,7 +56,7 @@ class Verdict:
     @property
     def on_gpu(self) -> bool:
         """Whether it is of a machine with a GPU."""
-        return self.machine != machine.CPU
+        return self.machine != ledger.CPU
 
 
 @dataclass
@@ -87,8 +87,8 @@ class Run:
         """
         sound = [snippet for snippet in chosen if not snippet.findings]
         planner = self._make_planner(sound)
-        if not machine.may_have_gpu():
-            self.here = machine.describe_host()
+        if not ledger.may_have_gpu():
+            self.here = ledger.describe_host()
         else:
             pools.require_torch()
             with Pool(1) as pool:
@@ -118,8 +118,8 @@ class Run:
         if out is not None and not out.exists():
             write_atomically(out, bundle.bundle_text([]))  # who waits for it finds one in any case
         ahead: tuple[str, ...] = ()
-        if not machine.may_have_gpu():
-            self.here = machine.describe_host()
+        if not ledger.may_have_gpu():
+            self.here = ledger.describe_host()
             self.planned = Plan(planner.plan_turns(self.here, sound), budget)
             runs = [part.work.snippet for turn in self.planned.turns for part in turn.parts]
             if not runs:
@@ -175,7 +175,7 @@ class Run:
         for snippet in turn.current:
             old, book = planner.old_record(snippet, turn.slug) or {}, planner.book
             key = snippet.id, turn.slug, snippet.digest
-            here = self.options.out is None and turn.slug == machine.CPU and bool(old)
+            here = self.options.out is None and turn.slug == ledger.CPU and bool(old)
             verified = here and book.has_passed(*key) and not book.demo_alone(*key)
             trusted = _record_origin(old) if here and not verified else None
             done = Verdict(snippet.id, "current", machine=turn.slug, told=_prediction_lines(old))
@@ -244,7 +244,7 @@ class Run:
 
     def _finish_snippet(self, work: SnippetRun, book: ledger.Ledger) -> None:
         """Keep what came of a snippet, and its verdict: both of them, or neither."""
-        with stopping.defer_signals():
+        with pool.defer_signals():
             self._save_result(work, book)
 
     def _save_result(self, work: SnippetRun, book: ledger.Ledger) -> None:
@@ -253,9 +253,9 @@ class Run:
             self._save_trusted(work, book)
             return
         new = {} if work.final_findings() else work.build_record()
-        if new and slug != machine.CPU and self.options.origin:
+        if new and slug != ledger.CPU and self.options.origin:
             new["origin"] = self.options.origin
-        spared = self.options.out is None and slug == machine.CPU and not self.options.force
+        spared = self.options.out is None and slug == ledger.CPU and not self.options.force
         if new and spared and work.old_is_current:
             self._compare_records(work, new)
         if work.findings:
@@ -327,4 +327,92 @@ def _record_origin(record: Record) -> tuple[str, str | None]:
 
 
 def _prediction_lines(record: Record) -> tuple[str, ...]:
-    return tuple(one.words for one in predictions.errors_by_set(record.get("predictions", ())))
+    return tuple(one.words for one in pictures.errors_by_set(record.get("predictions", ())))
+
+
+# Whether a changed snippet is right, within seconds, by what tells most; nothing is recorded.
+#
+# A kernel runs on one architecture, from PTX, on the cases that together reject the most mutants,
+# one after another until the time is spent; no demo, no views, no compiled figures. Facts are all
+# looked at. What passes here may still be wrong: `shelf run` says so.
+
+SECONDS = 1.5  # of CPU that a child may have spent and still begin another case
+PRELOADED = ("triton", "papergpu.triton", "papergpu.decode")
+
+
+@dataclass
+class QuickResult:
+    """What a quick look at a snippet came to; `skipped` says why there was none.
+
+    `ran` are numbers of cases, of `cases` in all; `kills` the mutants, of `mutants`, that those
+    which ran would reject. A model or program has `facts` instead. `seconds` are of CPU, in the
+    child that took longest.
+    """
+
+    snippet: str
+    target: str | None = None
+    skipped: str | None = None
+    findings: list[Finding] = field(default_factory=list)
+    ran: list[int] = field(default_factory=list)
+    cases: int = 0
+    kills: list[str] = field(default_factory=list)
+    mutants: int = 0
+    facts: int = 0
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        whole = f"`shelf run {self.snippet}` verifies all and records it"
+        if self.skipped:
+            return f"{self.snippet}: not looked at, {self.skipped}"
+        if self.findings:
+            return f"{self.snippet}: wrong"
+        if not self.cases:
+            return f"{self.snippet}: right, {self.facts} facts hold; nothing is recorded, {whole}"
+        return (
+            f"{self.snippet}: right on {len(self.ran)} of {self.cases} cases, {self.target}, which "
+            f"reject {len(self.kills)} of {self.mutants} mutants; nothing is recorded, {whole}"
+        )
+
+
+def check_snippets(chosen: Iterable[Snippet], workers: int | None = None) -> Iterator[QuickResult]:
+    """A quick look at each snippet; one alone is shared out among all cores."""
+    here, glances, jobs = ledger.describe_host(), {}, []
+    snippets = list(chosen)
+    workers = workers or os.cpu_count() or 1
+    for one in snippets:
+        work = assemble.SnippetRun(one, here, None)
+        glance = glances[one.id] = QuickResult(one.id, work.targets[0], findings=[*one.findings])
+        glance.skipped = one.cannot_run(here["sm"], here["gpus"])
+        if glance.findings or glance.skipped:
+            continue
+        turns = workers if one.kind == "kernel" and len(snippets) == 1 else 1
+        known = assemble.job_details(one, here, glance.target)
+        for turn in range(turns):
+            details = {**known, "turn": (turn, turns), "seconds": SECONDS}
+            jobs.append(Job(Task.GLANCE, one.id, one.seconds, details))
+    by_id = {one.id: one for one in snippets}
+    awaited = {name: sum(job.key == name for job in jobs) for name in glances}
+    yield from (glance for name, glance in glances.items() if not awaited[name])
+    if not jobs:
+        return
+    executes = any(one.uses_triton or one.cuda_path for one in snippets)
+    os.environ["TRITON_INTERPRET"] = "0"  # Triton reads it at its import
+    with Pool(workers, preload=PRELOADED if executes else ()) as pool:
+        for outcome in pool.run(jobs):
+            glance = glances[outcome.job.key]
+            _add_outcome(glance, by_id[glance.snippet], outcome)
+            awaited[glance.snippet] -= 1
+            if not awaited[glance.snippet]:
+                yield glance
+
+
+def _add_outcome(glance: QuickResult, snippet: Snippet, outcome: Outcome) -> None:
+    answer = outcome.answer or {}
+    found = assemble.outcome_findings(snippet, outcome)
+    glance.findings += [one for one in found if one not in glance.findings]
+    glance.ran = sorted({*glance.ran, *answer.get("ran", ())})
+    glance.kills = sorted({*glance.kills, *answer.get("kills", ())})
+    glance.cases = answer.get("cases", glance.cases)
+    glance.mutants = answer.get("mutants", glance.mutants)
+    glance.facts += answer.get("facts", 0)
+    glance.seconds = max(glance.seconds, answer.get("cpu_seconds", 0.0))

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from warpshelf.core import shapes
+from warpshelf.core import files
 from warpshelf.core.files import dump_json
 from warpshelf.core.findings import Finding
 from warpshelf.core.pages import Page, heading_slug, page_anchors
@@ -49,7 +49,7 @@ GROUPS = {
 SHORTEST, LONGEST = 30, 240  # characters of a sentence; it must fit a tooltip
 # A sentence and a form stand in Markdown, in YAML and in an attribute.
 UNFIT = re.compile(r"[<>`\\$|*\[\]{}]|[^ -~\u00a0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-SHAPE: dict[str, shapes.Shape] = {
+SHAPE: dict[str, files.Shape] = {
     "term": str, "long": str, "group": tuple(GROUPS), "forms": [str], "says": str, "at": str,
     "reading": str,
 }  # fmt: skip
@@ -160,7 +160,7 @@ def _check_entry(entry: Entry) -> Iterator[Finding]:
             yield _entry_finding(entry, key, f"{name!r} has no {key}", f"add `{key}: …`")
             return
     for key, value in fields.items():
-        if flaw := shapes.shape_problem(value, SHAPE[key], key):
+        if flaw := files.shape_problem(value, SHAPE[key], key):
             yield _entry_finding(entry, key, flaw, "write it as its neighbours are written")
             return
     yield from _check_texts(entry, fields)

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from warpshelf.core import shapes
+from warpshelf.core import files
 from warpshelf.core.findings import Finding
 from warpshelf.core.markup import escape_markdown, quote_attribute, quote_href
 from warpshelf.core.pages import FRONT, Page
@@ -86,7 +86,7 @@ def _check_path(page: Page, shelf: Shelf, pages: Mapping[str, Page]) -> Iterator
         return
     named: set[str] = set()
     for number, stage in enumerate(stages, 1):
-        if flaw := shapes.shape_problem(stage, STAGE, f"stage {number} of path"):
+        if flaw := files.shape_problem(stage, STAGE, f"stage {number} of path"):
             yield Finding(page.path, top, flaw, MEND)
             continue
         if not stage["goals"]:

@@ -131,13 +131,13 @@ def schema(
     ] = False,
 ) -> None:
     """Print the JSON Schema of a reading list, by which editors check and complete."""
-    from warpshelf.readings import editor_schema
+    from warpshelf.readings import crosscheck
 
     if not write:
-        sys.stdout.write(editor_schema.schema_text())
+        sys.stdout.write(crosscheck.schema_text())
         return
-    changed = editor_schema.write_schema(projects.find_project())
-    print(f"wrote {editor_schema.PLACE}" if changed else f"{editor_schema.PLACE} is current")
+    changed = crosscheck.write_schema(projects.find_project())
+    print(f"wrote {crosscheck.PLACE}" if changed else f"{crosscheck.PLACE} is current")
 
 
 @app.command()
@@ -184,7 +184,7 @@ def look(
 
     Without a variant a table of all. Views that are kept are shown at once, others made here.
     """
-    from warpshelf.cli import look as looks
+    from warpshelf.cli import kernels as looks
 
     project = projects.find_project()
     wanted = looks.LookOptions(against, save, sass, as_json)
@@ -217,10 +217,10 @@ def new(
     ] = None,
 ) -> None:
     """Make a new snippet's folder: one that runs, ready to be made yours."""
-    from warpshelf.contract import scaffold
+    from warpshelf.contract import mutants
 
     project = projects.find_project()
-    source = source or scaffold.PLACEHOLDER
-    for path in scaffold.create_snippet(project, id_, kind, source, topic):
+    source = source or mutants.PLACEHOLDER
+    for path in mutants.create_snippet(project, id_, kind, source, topic):
         print(f"wrote {project.relative_path(path)}")
-    print(scaffold.next_steps(id_, source, topic))
+    print(mutants.next_steps(id_, source, topic))

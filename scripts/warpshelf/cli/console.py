@@ -23,8 +23,8 @@ from warpshelf.bench.plan import Turn
 from warpshelf.bench.pool import Job
 from warpshelf.bench.run import Plan, Verdict
 from warpshelf.core import units
-from warpshelf.records.machine import CPU
-from warpshelf.worker.task import Task
+from warpshelf.records.ledger import CPU
+from warpshelf.worker.context import Task
 
 if TYPE_CHECKING:
     from rich.console import Console

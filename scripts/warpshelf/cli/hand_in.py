@@ -16,14 +16,13 @@ import typer
 
 from warpshelf.core.findings import ShelfError
 from warpshelf.core.project import Project
-from warpshelf.records import attestation as origins
+from warpshelf.records import bundle as origins
 from warpshelf.records import plausibility, store
-from warpshelf.records.machine import CPU
+from warpshelf.records.ledger import CPU
 
 if TYPE_CHECKING:
     from warpshelf.contract.snippet import Snippet
-    from warpshelf.records.attestation import Origin
-    from warpshelf.records.bundle import ImportResult, ImportTerms
+    from warpshelf.records.bundle import ImportResult, ImportTerms, Origin
     from warpshelf.records.schema import Record
 
 
@@ -65,9 +64,9 @@ def import_terms(
         raise typer.BadParameter("goes with --attestation", param_hint="--trusted-root")
     statement = None
     if attested is not None:
-        from warpshelf.records import attestation
+        from warpshelf.records import bundle
 
-        statement = attestation.verify_statement(attested, trusted_root)
+        statement = bundle.verify_statement(attested, trusted_root)
     return ImportTerms(skip_stale, parse_origin(by), origins.user_origin(project.root), statement)
 
 

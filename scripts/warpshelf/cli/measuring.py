@@ -1,21 +1,97 @@
-"""The commands that measure, and that keep and compare what was measured."""
+"""The commands that measure, here or on a Ray cluster, and that keep and compare the results."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from warpshelf.bench import pool
+from warpshelf.bench.plan import Options
+from warpshelf.cli import console
+from warpshelf.cli.console import Reporter
 from warpshelf.cli.shared import By, Ids, Json, print_findings, select_snippets
+from warpshelf.contract.snippet import Snippet
 from warpshelf.core import project as projects
+from warpshelf.core.project import Project
+from warpshelf.fleet.cluster import FORM, LOCAL
+from warpshelf.fleet.run_cluster import Due, Fleet, Said
 
-# What a command needs it imports itself: one with nothing to do is over in a moment.
-if TYPE_CHECKING:
-    from warpshelf.contract.snippet import Snippet
+# `shelf run --on ADDRESS`: a run spread over the machines of a Ray cluster.
+#
+# Enters: what was typed. Leaves: progress and what was wrong on standard error, an exit status.
+
+OUT = Path("records.json")  # where all goes unless told; version control leaves it alone
+
+
+def validate_address(text: str) -> str:
+    """An address in a form that Ray takes; another one is wrong usage."""
+    host, colon, port = text.removeprefix("ray://").rpartition(":")
+    if text not in (LOCAL, "auto") and not (host and colon and port.isdigit()):
+        raise typer.BadParameter(f"{text!r} is no address; write {FORM}", param_hint="--on")
+    return text
+
+
+def parse_kinds(text: str | None) -> tuple[str, ...] | None:
+    """The kinds of a list such as `H100,A100`; None for all that there are."""
+    if text is None:
+        return None
+    kinds = tuple(dict.fromkeys(filter(None, (word.strip() for word in text.split(",")))))
+    if not kinds:
+        what = "names none; write accelerators as Ray does: H100,A100"
+        raise typer.BadParameter(what, param_hint="--kinds")
+    return kinds
+
+
+def run_on_cluster(
+    project: Project,
+    picked: list[Snippet],
+    where: tuple[str, str | None],
+    options: Options,
+    plan: bool,
+    as_json: bool,
+    words: Sequence[str],
+) -> int:
+    """Run on the cluster and the kinds of `where`, or only say what would; the exit status.
+
+    `words` is the command line, for who goes on with it.
+    """
+    address, kinds = validate_address(where[0]), parse_kinds(where[1])
+    options.out = out = options.out or OUT
+    status = 0
+    with Reporter(len(picked)) as reporter:
+
+        def show_event(event: object) -> None:
+            if isinstance(event, Said):
+                reporter.console.print(event.line, markup=False, soft_wrap=True)
+            elif isinstance(event, Due):
+                reporter.total = event.items
+                if reporter.live:
+                    reporter.bar.update(reporter.bar.task_ids[0], total=event.items)
+            else:
+                reporter(event)
+
+        fleet = Fleet(project, options, kinds, show_event)
+        try:
+            with pool.raise_on_signal():
+                fleet.run_stale(picked, address, plan)
+        except pool.Stopped as stop:
+            fleet.mark_left(f"it was stopped by {stop.name}")
+            status = stop.status
+    if as_json:
+        print(console.verdicts_json(fleet.verdicts))
+    said = console.left_lines(fleet.verdicts, words)
+    said += console.hand_in_lines(out, fleet.kept)
+    said += ["nothing was run"] if plan else console.summary_lines(fleet.verdicts)
+    for line in said:
+        sys.stderr.write(f"{line}\n")
+    failed = any(verdict.state == "failed" for verdict in fleet.verdicts)
+    return status or int(failed or bool(fleet.findings))
 
 
 def run(
@@ -87,8 +163,8 @@ def run(
             raise typer.BadParameter(what, param_hint="--quick")
         _run_quick(select_snippets(projects.find_project(), ids), workers, as_json)
         return
+    from warpshelf.bench import pool
     from warpshelf.bench import run as runs
-    from warpshelf.bench import stopping
     from warpshelf.cli import console as consoles
     from warpshelf.cli import hand_in
 
@@ -98,10 +174,8 @@ def run(
         force=force, everything=all_, budget=budget, out=out, workers=workers, only=only
     )
     if on is not None:
-        from warpshelf.cli import fleet
-
-        options.origin = hand_in.run_origin(project, by, out or fleet.OUT)
-        status = fleet.run_on_cluster(
+        options.origin = hand_in.run_origin(project, by, out or OUT)
+        status = run_on_cluster(
             project, picked, (on, kinds), options, plan, as_json, context.obj or []
         )
         raise typer.Exit(status)
@@ -116,9 +190,9 @@ def run(
     with consoles.Reporter(len(picked)) as reporter:
         work = runs.Run(project, options, reporter)
         try:
-            with stopping.raise_on_signal():
+            with pool.raise_on_signal():
                 work.run_stale(picked)
-        except stopping.Stopped as stop:
+        except pool.Stopped as stop:
             work.mark_left(f"it was stopped by {stop.name}")
             status = stop.status
     verdicts = work.verdicts
@@ -138,10 +212,10 @@ def run(
 
 
 def _run_quick(picked: list[Snippet], workers: int | None, as_json: bool) -> None:
-    from warpshelf.bench import quick
+    from warpshelf.bench import run
 
     glances = []
-    for glance in quick.check_snippets(picked, workers):
+    for glance in run.check_snippets(picked, workers):
         glances.append(glance)
         print_findings(glance.findings)
         if not as_json:
@@ -207,9 +281,9 @@ def checksums(
     file: Annotated[Path, typer.Argument(help="What `shelf run --out FILE` wrote.")],
 ) -> None:
     """Print the SHA-256 of each record of a GPU in a bundle, as its file here will have it."""
-    from warpshelf.records import attestation, bundle
+    from warpshelf.records import bundle
 
-    sys.stdout.write(attestation.checksum_lines(bundle.read_bundle(file)))
+    sys.stdout.write(bundle.checksum_lines(bundle.read_bundle(file)))
 
 
 def compare(

@@ -23,10 +23,9 @@ from warpshelf.cli.printing import (
 from warpshelf.core import units
 from warpshelf.look.binary import decode_control
 from warpshelf.look.bound import DIFFERENT, rank_variants
-from warpshelf.look.differences import Difference, FigureChange, source_lines
+from warpshelf.look.builds import Difference, FigureChange, source_lines
 from warpshelf.look.figures import count_products, over_ideal
-from warpshelf.look.patterns import describe_pattern
-from warpshelf.look.view import LANES, View
+from warpshelf.look.view import LANES, View, describe_pattern
 from warpshelf.render.views import variant_totals
 
 NO_TIME = (

@@ -1,17 +1,98 @@
-"""What the contract asks of the values of cases.py once it is imported, and those values, typed."""
+"""What the contract asks of the values of cases.py, SPACE among them, and those values, typed."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from warpshelf.contract import space as spaces
-from warpshelf.contract.space import Space
-from warpshelf.core import shapes
+from warpshelf.core import files
 from warpshelf.core.files import LARGEST_INTEGER, json_flaw
+
+# The space that a kernel's parameters span: what SPACE must be, and its configurations.
+#
+# A configuration is a value for each parameter that `allowed` lets pass. On a CPU each of them is
+# verified, compiled and counted, on a GPU verified and timed, and the record has them all, so that
+# a search over them can be run again with neither.
+
+KEYS = ("parameters", "allowed", "run", "case", "counted", "scaled", "timed")
+FUNCTIONS = ("allowed", "run", "counted", "scaled")
+CASES = ("case", "timed")
+MOST = 4096  # configurations; each is compiled for every architecture
+MEND = f"write a dict of {', '.join(KEYS)}"
+
+Configuration = dict[str, Any]
+Value = int | float | str | bool
+
+
+@dataclass(frozen=True)
+class Space:
+    """What SPACE says, its shape checked.
+
+    `parameters`: the values of each, in order. `allowed(**configuration)`: whether it can be
+    launched at all. `run(*inputs, **configuration)`: the kernel. `case`: a case of inputs() on
+    which every configuration is verified. `counted(**configuration)`: a small case whose executed
+    instructions are counted, and `scaled(cycles, **configuration)`: what the bound of it in SM
+    cycles makes of the busiest SM in the case `timed`, which is the one that a GPU times.
+    """
+
+    parameters: Mapping[str, tuple[Value, ...]]
+    allowed: Callable[..., object]
+    run: Callable[..., object]
+    case: dict[str, Any]
+    counted: Callable[..., dict[str, Any]]
+    scaled: Callable[..., float]
+    timed: dict[str, Any]
+
+    def configurations(self) -> Iterator[Configuration]:
+        """Those allowed; the last parameter changes first."""
+        for values in itertools.product(*self.parameters.values()):
+            configuration = dict(zip(self.parameters, values, strict=True))
+            if self.allowed(**configuration):
+                yield configuration
+
+
+def space_problem(value: object) -> str | None:
+    """Why a SPACE is malformed, or None; `allowed` is called on every configuration."""
+    if not isinstance(value, dict) or value.keys() != set(KEYS):
+        return f"SPACE is {value!r:.80}"
+    for name in FUNCTIONS:
+        if not callable(value[name]):
+            return f"SPACE[{name!r}] is {value[name]!r:.80}, no function"
+    for name in CASES:
+        if not isinstance(value[name], dict) or json_flaw(value[name]):
+            return f"SPACE[{name!r}] is {value[name]!r:.80}, no case"
+    if what := _parameters_problem(value["parameters"]):
+        return what
+    try:
+        size = sum(1 for _ in Space(**value).configurations())
+    except Exception as error:  # whatever allowed() does
+        return f"SPACE['allowed'] raised {type(error).__name__}: {error}"
+    if not 2 <= size <= MOST:
+        return f"SPACE allows {size} configurations, and 2 to {MOST} can be searched"
+    return None
+
+
+def _parameters_problem(value: object) -> str | None:
+    if not isinstance(value, dict) or not value:
+        return f"SPACE['parameters'] is {value!r:.80}"
+    for name, values in value.items():
+        place = f"SPACE['parameters'][{name!r:.40}]"
+        if not isinstance(name, str) or not name.isidentifier():
+            return f"{place} has no name that a function could take"
+        if not isinstance(values, tuple) or not values:
+            return f"{place} is {values!r:.80}, no tuple of values"
+        words = [str(one) for one in values]  # as a row of a record has them, between blanks
+        plain = all(isinstance(one, int | float | str) for one in values)
+        if not plain or json_flaw(values) or any(w.split() != [w] or ":" in w for w in words):
+            return f"{place} is {values!r:.80}, not plain values"
+        if len(set(values)) < len(values):
+            return f"{place} has a value twice"
+    return None
+
 
 LISTS = ("CASES", "TIMED", "COUNTED")  # of cases; the last may be left out
 UNITS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
@@ -139,8 +220,8 @@ def _kernel_problems(names: Mapping[str, Any], needs: Mapping[str, Any]) -> list
 
 
 def _space_problems(names: Mapping[str, Any]) -> list[Problem]:
-    what = spaces.space_problem(names["SPACE"]) if "SPACE" in names else None
-    return [Problem("SPACE", what, spaces.MEND)] if what else []
+    what = space_problem(names["SPACE"]) if "SPACE" in names else None
+    return [Problem("SPACE", what, MEND)] if what else []
 
 
 def _case_problems(name: str, value: object) -> list[Problem]:
@@ -218,7 +299,7 @@ def _limit_problems(value: object) -> list[Problem]:
     if not isinstance(value, dict):
         return [Problem("LIMITS", f"LIMITS is {_short_repr(value)}", mend)]
     for kernel, limits in value.items():
-        if what := shapes.shape_problem(limits, LIMITS_SHAPE, f"LIMITS[{kernel!r:.80}]"):
+        if what := files.shape_problem(limits, LIMITS_SHAPE, f"LIMITS[{kernel!r:.80}]"):
             return [Problem("LIMITS", what, mend)]
     return []
 
@@ -228,7 +309,7 @@ COST_SHAPE = {"bytes?": _not_whole, "flops?": _not_whole, "unit?": UNITS}
 
 def cost_problem(cost: object) -> str | None:
     """Why what cost() returned is malformed, or None: any of `bytes`, `flops` and `unit`."""
-    return shapes.shape_problem(cost, COST_SHAPE, "cost()")
+    return files.shape_problem(cost, COST_SHAPE, "cost()")
 
 
 def case_form(case: Case) -> tuple[tuple[str, str], ...]:

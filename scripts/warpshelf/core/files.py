@@ -1,13 +1,16 @@
-"""Writing files so that a reader, or a kill at any moment, never meets half of one."""
+"""Writing files whole, alone or several together, and the shape of the data read from them."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import lzma
 import math
 import os
+import re
+import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
@@ -203,3 +206,214 @@ def _is_plain(items: Sequence[object]) -> bool:
         return False
     numbers = cast(list[int], [one for one in items if one is not None])
     return not numbers or -LARGEST_INTEGER < min(numbers) <= max(numbers) < LARGEST_INTEGER
+
+
+# Several files that change together, or not at all: written beside their places, then moved in.
+#
+# Enters: texts and their paths. Leaves: all of them in place, or everything as it was. A disk that
+# fills up is met while nothing has changed yet, since moving a file takes no room.
+
+
+class Batch:
+    """Changes that are made by one `commit`."""
+
+    def __init__(self) -> None:
+        self._texts: dict[Path, bytes | None] = {}  # None: the file goes
+
+    def write(self, path: Path, text: str | bytes) -> None:
+        """Have `text` stand at `path`."""
+        self._texts[path] = text if isinstance(text, bytes) else text.encode("utf-8")
+
+    def remove(self, path: Path) -> None:
+        """Have no file at `path`."""
+        self._texts[path] = None
+
+    def commit(self) -> list[Path]:
+        """Make all changes; the paths of the files that were written and are other than before.
+
+        Raises:
+            OSError: one of them cannot be made; then none is.
+        """
+        changes = {path: data for path, data in self._texts.items() if _read_or_none(path) != data}
+        staged: dict[Path, Path] = {}
+        kept: dict[Path, Path] = {}
+        folders: list[Path] = []
+        try:
+            for path, data in changes.items():
+                if data is not None:
+                    _make_folders(path.parent, folders)
+                    staged[path] = _write_beside(path, data)
+            for path in changes:
+                if path.is_file():
+                    kept[path] = _link_beside(path)
+            for path, data in changes.items():
+                if data is None:
+                    path.unlink(missing_ok=True)
+                else:
+                    os.replace(staged[path], path)
+        except BaseException:
+            for path, data in changes.items():
+                # What is still staged was not moved; what was to go and is there has not gone.
+                if path.exists() if data is None else path not in staged or staged[path].exists():
+                    continue
+                with contextlib.suppress(OSError):
+                    if path in kept:
+                        os.replace(kept[path], path)
+                    else:
+                        path.unlink(missing_ok=True)
+            _remove_files([*staged.values(), *kept.values()])
+            for folder in reversed(folders):
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+            raise
+        _remove_files(kept.values())
+        return [path for path, data in changes.items() if data is not None]
+
+
+def _read_or_none(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
+
+
+def _make_folders(folder: Path, made: list[Path]) -> None:
+    """Make a folder and those above it, and tell `made` which were not there."""
+    missing: list[Path] = []
+    while not folder.exists():
+        missing.insert(0, folder)
+        folder = folder.parent
+    for one in missing:
+        one.mkdir()
+        made.append(one)
+
+
+def _write_beside(path: Path, data: bytes) -> Path:
+    """A file next to `path` that holds `data`, for good; it goes where that fails."""
+    handle, name = tempfile.mkstemp(prefix=".", suffix=f".{path.name}", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    return Path(name)
+
+
+def _link_beside(path: Path) -> Path:
+    """Another name of a file, under which it stays when `path` is replaced; or a copy of it."""
+    handle, name = tempfile.mkstemp(prefix=".", suffix=f".{path.name}", dir=path.parent)
+    os.close(handle)
+    second = Path(name)
+    try:
+        second.unlink()
+        try:
+            os.link(path, second)
+        except OSError:  # not every file system has links
+            shutil.copy2(path, second)
+    except BaseException:
+        second.unlink(missing_ok=True)
+        raise
+    return second
+
+
+def _remove_files(paths: Iterable[Path]) -> None:
+    for path in paths:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+# What data read from a file must look like, as data; the first place that departs, in words.
+#
+# A shape is one of a type, or a tuple of types the value is an instance; a bool is no int a tuple
+# of texts the value is one of them a compiled pattern the value is text, and matches whole a list
+# of one shape the value is a list of such values a dict the value is an object with just these
+# keys: one that ends in "?" may be absent, and the key "*" stands for any a function it returns
+# what is wrong with the value, or None
+
+Shape = Any  # as above; a recursive alias would say no more
+NUMBER = (int, float)
+
+
+def shape_problem(value: object, shape: Shape, place: str) -> str | None:
+    """The first thing in `value` that is not as `shape` has it, said with its place; None if none.
+
+    Floats must be finite and integers within what `core.files.dump` writes.
+    """
+    if isinstance(shape, dict):
+        return _problem_in_dict(value, shape, place)
+    if isinstance(shape, list):
+        if not isinstance(value, list):
+            return f"{place} is no list"
+        if shape[0] in (int, str) and _is_uniform(
+            value, shape[0]
+        ):  # a view has long lists of these
+            return None
+        for index, item in enumerate(value):
+            if found := shape_problem(item, shape[0], f"{place}[{index}]"):
+                return found
+        return None
+    if isinstance(shape, re.Pattern):
+        good = isinstance(value, str) and shape.fullmatch(value)
+        return None if good else f"{place} is {value!r:.60}"
+    if isinstance(shape, tuple) and isinstance(shape[0], str):
+        known = ", ".join(shape)
+        return None if value in shape else f"{place} is {value!r:.60}, not one of {known}"
+    if callable(shape) and not isinstance(shape, type):
+        found = shape(value)
+        return f"{place} {found}" if found else None
+    return _problem_in_value(value, shape if isinstance(shape, tuple) else (shape,), place)
+
+
+def order_keys(value: object, shape: Shape) -> Any:
+    """A value that is as `shape` has it, its keys in the order of the shape; others sorted."""
+    if isinstance(shape, list) and isinstance(value, list):
+        return [order_keys(item, shape[0]) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if not isinstance(shape, dict) or "*" in shape:
+        inner = shape["*"] if isinstance(shape, dict) else object
+        return {key: order_keys(value[key], inner) for key in sorted(value)}
+    names = {key.rstrip("?"): inner for key, inner in shape.items()}
+    return {key: order_keys(value[key], inner) for key, inner in names.items() if key in value}
+
+
+def _is_uniform(values: list[Any], kind: type) -> bool:
+    """Whether all are of one type and within what is written, told in one go."""
+    if not {*map(type, values)} <= {kind}:
+        return False
+    return kind is str or not values or max(max(values), -min(values)) < LARGEST_INTEGER
+
+
+def _problem_in_value(value: object, kinds: tuple[type, ...], place: str) -> str | None:
+    if isinstance(value, bool) and bool not in kinds and object not in kinds:
+        return f"{place} is {value!r}"
+    if not isinstance(value, kinds):
+        return f"{place} is {value!r:.60}"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{place} is {value!r}"
+    if isinstance(value, int) and abs(value) >= LARGEST_INTEGER:
+        return f"{place} is out of range"
+    return None
+
+
+def _problem_in_dict(value: object, shape: dict[str, Shape], place: str) -> str | None:
+    if not isinstance(value, dict):
+        return f"{place} is no object"
+    if "*" in shape:
+        pairs = ((item, shape["*"], f"{place}.{key}") for key, item in value.items())
+        return next((found for pair in pairs if (found := shape_problem(*pair))), None)
+    names = {key.rstrip("?") for key in shape}
+    if unknown := sorted(value.keys() - names, key=str):
+        return f"{place} has the unknown key {unknown[0]!r:.60}"
+    for key, inner in shape.items():
+        name = key.rstrip("?")
+        if name not in value:
+            if key == name:
+                return f"{place} lacks {name!r}"
+        elif found := shape_problem(value[name], inner, f"{place}.{name}"):
+            return found
+    return None

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from warpshelf.bench import stopping
+from warpshelf.bench import pool
 from warpshelf.core.findings import Finding, ShelfError, install_hint
 from warpshelf.fleet import node
 
@@ -77,7 +77,7 @@ class Cluster:
         if local:
             options |= {"include_dashboard": False, "object_store_memory": STORE}
         try:
-            with _preserve_signals(), stopping.defer_signals():
+            with _preserve_signals(), pool.defer_signals():
                 self.ray.init(
                     **options,
                     runtime_env={"working_dir": str(folder)},
@@ -112,7 +112,7 @@ class Cluster:
             self.ray.shutdown()
         self.quiet.close()
 
-    @stopping.defer_signals()
+    @pool.defer_signals()
     def live_nodes(self) -> list[Node]:
         """The nodes that are alive and have anything to run on."""
         found = []
@@ -131,7 +131,7 @@ class Cluster:
                 found.append(one)
         return found
 
-    @stopping.defer_signals()
+    @pool.defer_signals()
     def start_task(
         self,
         work: Work,
@@ -163,7 +163,7 @@ class Cluster:
         self.flying.add(ref)
         return ref
 
-    @stopping.defer_signals()
+    @pool.defer_signals()
     def wait_answers(self, seconds: float) -> list[Ref]:
         """Wait for the next answer, not longer than `seconds`; all that are there by then."""
         if not self.flying:
@@ -175,7 +175,7 @@ class Cluster:
             done += more
         return list(done)
 
-    @stopping.defer_signals()
+    @pool.defer_signals()
     def get_answer(self, ref: Ref) -> dict[str, Any] | NoAnswer:
         """What a promise came to, once `wait_answers` has given it."""
         self.flying.discard(ref)
@@ -198,7 +198,7 @@ class Cluster:
         except errors.RayError as error:
             return NoAnswer(_first_line(error))
 
-    @stopping.defer_signals()
+    @pool.defer_signals()
     def cancel_tasks(self, refs: Iterable[Ref], force: bool = False) -> None:
         """End tasks, or keep them from beginning; `force` ends the worker as well."""
         for ref in refs:
@@ -206,7 +206,7 @@ class Cluster:
             with contextlib.suppress(Exception):
                 self.ray.cancel(ref, force=force)
 
-    @stopping.defer_signals()
+    @pool.defer_signals()
     def begun_tasks(self) -> list[tuple[str, str]]:
         """The tasks that began since this was asked last: (key, id of the node)."""
         with contextlib.suppress(Exception):  # its node may be lost; then nothing is known

@@ -21,7 +21,7 @@ from warpshelf.core.findings import Finding
 from warpshelf.fleet import node
 from warpshelf.fleet.cluster import Cluster, NoAnswer, Node, Work
 from warpshelf.records import store
-from warpshelf.records.machine import without_gpu
+from warpshelf.records.ledger import without_gpu
 
 # Beside its jobs a run imports torch, and the first on a node compiles the engine of papergpu.
 START = 180.0  # seconds

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from warpshelf.bench import stopping
+from warpshelf.bench import pool
 from warpshelf.bench.plan import Options
 from warpshelf.bench.run import SPENT, Verdict
 from warpshelf.contract.snippet import Snippet
@@ -204,7 +204,7 @@ class Fleet:
         if (record := result.record) is not None:
             if self.options.origin and item.kind.accelerator:
                 record["origin"] = self.options.origin
-            with stopping.defer_signals():  # a record and its verdict go together
+            with pool.defer_signals():  # a record and its verdict go together
                 spool.save_record(record)
                 self.kept = spool.count
                 assert result.verdict is not None

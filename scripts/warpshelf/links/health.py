@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from warpshelf.core import shapes
+from warpshelf.core import files
 from warpshelf.core.files import dump_json, write_atomically
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.markup import plain_text, quote_href
@@ -75,7 +75,7 @@ def load_health(project_root: Path | str) -> dict[str, Health]:
         value = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError):
         raise _file_error("is not whole JSON", MEND) from None
-    if flaw := shapes.shape_problem(value, FILE, "file"):
+    if flaw := files.shape_problem(value, FILE, "file"):
         raise _file_error(flaw, MEND)
     if value["schema"] != SCHEMA:
         what = f"is of schema {value['schema']}, and this program writes {SCHEMA}"
@@ -154,7 +154,7 @@ ENTRY = {
 def _parse_entry(url: str, entry: Any) -> Health:
     if flaw := address_problem(url):
         raise _file_error(f"the key {url[:80]!r} {flaw}", MEND)
-    if flaw := shapes.shape_problem(entry, ENTRY, "entry") or _validation_error(entry):
+    if flaw := files.shape_problem(entry, ENTRY, "entry") or _validation_error(entry):
         raise _file_error(f"{url}: {flaw}", MEND)
     return Health(**entry)
 

@@ -244,7 +244,7 @@ def run_line_program(data: bytes, at: int) -> Iterator[tuple[int, int, bool]]:
 
 
 def name_suffix(turn: int) -> str:
-    """Behind the names of the binary of that number, for each of `join_binaries` to have its own."""
+    """The end of the names of the binary of that number, which keeps them apart when joined."""
     return f"$of{turn}$"
 
 

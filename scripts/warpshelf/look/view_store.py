@@ -5,7 +5,7 @@ they multiply matrices and USUAL does not: the shortest in the snippet, if it is
 others the totals are kept, which is what a table needs; `shelf look` makes the rest when asked.
 
 Nothing is kept that the checkout has elsewhere. The source is not, and a line is kept as its place
-in the syntax (contract/anchors.py), so that a comment changes no view. Of a whole view, the lists
+in the syntax (contract/syntax.py), so that a comment changes no view. Of a whole view, the lists
 that refer to others, the registers that are live and the addresses of lanes have each number as the
 difference from the one before; in PTX registers are numbered so. A page loads the same, with lines
 and source put back, as one compressed file a view: `<variant>.<kernel>.<arch>.json.gz`.
@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from warpshelf.contract import anchors
+from warpshelf.contract import syntax
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core import files
 from warpshelf.core.files import json_flaw
@@ -134,7 +134,7 @@ def write_views(snippet: Snippet, views: Iterable[View]) -> bool:
     """
     path = snippet.results / PACK
     made = sorted(views, key=view_name)
-    named = _anchor_mapper(snippet.folder, anchors.Anchors.anchor_at)
+    named = _anchor_mapper(snippet.folder, syntax.Anchors.anchor_at)
     try:
         rows = []
         whole = _select_whole(made)
@@ -305,9 +305,9 @@ def _anchor_mapper(folder: Path, change: Callable[..., Any]) -> Callable[[str], 
             texts[file] = view.read_source(folder, file)
         text = texts[file]
         suffix = Path(file).suffix
-        if text is None or suffix not in (".py", *anchors.CPP_SUFFIXES):
+        if text is None or suffix not in (".py", *syntax.CPP_SUFFIXES):
             return at
-        found = anchors.cached_anchors(text, suffix)
+        found = syntax.cached_anchors(text, suffix)
         return f"{file}:{change(found, int(place) if place.isdecimal() else place)}"
 
     return map_place
@@ -315,7 +315,7 @@ def _anchor_mapper(folder: Path, change: Callable[..., Any]) -> Callable[[str], 
 
 def _restore_lines(folder: Path, value: View) -> None:
     """Put the lines of a view where its source has them now, and the source beside them."""
-    lined = _anchor_mapper(folder, anchors.Anchors.find_line)
+    lined = _anchor_mapper(folder, syntax.Anchors.find_line)
     value["lines"] = [
         {**line, "at": lined(line["at"])} if isinstance(line, dict) and "at" in line else line
         for line in value["lines"]

@@ -344,7 +344,7 @@ def _github_form(parts: SplitResult) -> SplitResult:
 
 
 def url_problems(url: str, main: bool = True) -> Iterator[tuple[str, str]]:
-    """What is wrong with a URL that can be read, and the mend of each; `main` as in `canonical_url`."""
+    """What is wrong with a legible URL, and the mend of each; `main` as in `canonical_url`."""
     parts = urlsplit(url)
     host = (parts.hostname or "").removeprefix("www.")
     wanted, cleaned = (

@@ -2,7 +2,7 @@
 
 What the value of a key may be is said for the check and for editors. A type's validators say what
 is wrong in our words. What of it JSON Schema can express stands beside them, so that an editor
-refuses the same values while they are typed (`warpshelf.readings.editor_schema`).
+refuses the same values while they are typed (`warpshelf.readings.crosscheck`).
 """
 
 from __future__ import annotations

@@ -23,14 +23,14 @@ from typing import Any, NamedTuple
 
 from warpshelf.contract.digest import SLOWER_FILE
 from warpshelf.contract.snippet import ID
-from warpshelf.core import git, shapes
+from warpshelf.core import files, project
 from warpshelf.core.files import write_atomically
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.project import Project
-from warpshelf.records import siblings
-from warpshelf.records.machine import CPU
+from warpshelf.records import store
+from warpshelf.records.ledger import CPU
 from warpshelf.records.schema import DATE, RECORD, Record
-from warpshelf.records.siblings import TimeDifference, key_slug
+from warpshelf.records.store import TimeDifference, key_slug
 
 RECORDS = (":(glob)snippets/*/results/*.json", f":(exclude,glob)snippets/*/results/{CPU}.json")
 COMMIT = "commit "
@@ -143,7 +143,7 @@ def read_version(project: Project, commit: str, path: str) -> tuple[str, bytes] 
 def _run_git(root: Path, *words: str, given: bytes = b"") -> bytes | None:
     """What git prints; None where it fails, or is not there."""
     settings = ("-c", "core.quotePath=false", "-c", "log.diffMerges=separate")
-    return git.run_git(root, *settings, *words, given=given)
+    return project.run_git(root, *settings, *words, given=given)
 
 
 Reasons = Mapping[tuple[str, str], str]  # by the key and the date of a record
@@ -177,7 +177,7 @@ def load_reasons(project: Project, snippet: str) -> Reasons:
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         raise _reasons_error(project, path, mark and mark.line + 1, "is not YAML") from None
-    if wrong := shapes.shape_problem(rows or [], ROWS, "slower"):
+    if wrong := files.shape_problem(rows or [], ROWS, "slower"):
         raise _reasons_error(project, path, None, wrong)
     return {(row["record"], row["date"]): row["because"] for row in rows or []}
 
@@ -335,7 +335,7 @@ def parse_kept(data: bytes) -> Record | str:
         record["cases"] = [
             case for case in record["cases"] if not isinstance(case, dict) or case.get("timed")
         ]
-    if wrong := shapes.shape_problem(record, SHAPE, "record"):
+    if wrong := files.shape_problem(record, SHAPE, "record"):
         return wrong
     return next(_impossible_times(record), record)
 
@@ -357,6 +357,6 @@ def slower_results(before: Record, after: Record) -> list[TimeDifference]:
         return []
     return [
         one
-        for one in siblings.time_differences(before, after)
+        for one in store.time_differences(before, after)
         if one.role == "variant" and one.factor > 1
     ]

@@ -1,4 +1,4 @@
-"""What this checkout has seen on this machine: which code passed, and what failed.
+"""What this checkout has seen on this machine, which code passed, and which machine that is.
 
 Committed records say what the project claims. The ledger says what was tried here: the demo of a
 snippet whose record is trusted runs once in every checkout, and a snippet whose last run failed
@@ -11,16 +11,19 @@ the next one goes on where it was stopped; a run that ends removes it.
 from __future__ import annotations
 
 import json
+import platform
+import re
+import shutil
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from warpshelf.core import shapes
-from warpshelf.core.files import dump_json, write_atomically
+from warpshelf.core import files
+from warpshelf.core.files import NUMBER, dump_json, write_atomically
 from warpshelf.core.project import Project
-from warpshelf.core.shapes import NUMBER
 
 Entry = dict[str, Any]  # one verdict, and what each task took when it last found nothing wrong
 # `demo` says that the verdict is on the demo alone, beside a record that is trusted.
@@ -91,7 +94,7 @@ def load_ledger(project: Project) -> Ledger:
         value = json.loads(project.ledger.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return Ledger(project)
-    return Ledger(project, {} if shapes.shape_problem(value, LEDGER, "ledger") else value)
+    return Ledger(project, {} if files.shape_problem(value, LEDGER, "ledger") else value)
 
 
 @dataclass
@@ -134,7 +137,7 @@ def resume_repeat(
         found = json.loads(project.repeated.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return fresh
-    if shapes.shape_problem(found, REPEATED, "repeated"):
+    if files.shape_problem(found, REPEATED, "repeated"):
         return fresh
     if (found["what"], found["snippets"]) != (what, names):
         return fresh
@@ -142,3 +145,51 @@ def resume_repeat(
         return fresh
     done = {tuple(one) for one in found["done"]}
     return RepeatProgress(project.repeated, what, names, found["began"], done)
+
+
+# Which machine a record is of: its slug, and what is known of it without a look at a GPU.
+
+CPU = "cpu"
+LONGEST_SLUG = 80  # characters; it becomes a file name
+
+
+def device_slug(device: str) -> str:
+    """A device's name as a file name: `NVIDIA H100 80GB HBM3` is `nvidia-h100-80gb-hbm3`."""
+    words = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
+    return words[:LONGEST_SLUG].strip("-") or "gpu"
+
+
+def may_have_gpu() -> bool:
+    """Whether it is worth importing torch to ask for a GPU."""
+    return Path("/proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi") is not None
+
+
+def describe_host() -> dict[str, Any]:
+    """This machine without regard to a GPU, as a record has it. Does not import torch."""
+    return {
+        "slug": CPU,
+        "device": "CPU",
+        "gpus": 0,
+        "memory_bytes": None,
+        "sm": None,
+        "sms": None,
+        "driver": None,
+        "cuda": None,
+        "torch": (_package_version("torch") or "").split("+")[0],
+        "triton": _package_version("triton"),
+        "python": platform.python_version(),
+        "os": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def _package_version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def without_gpu(description: Mapping[str, Any]) -> dict[str, Any]:
+    """The same machine as a record has it for what runs on its CPU."""
+    absent = dict.fromkeys(("memory_bytes", "sm", "sms", "driver", "cuda"))
+    return {**description, **absent, "slug": CPU, "device": "CPU", "gpus": 0}

@@ -1,4 +1,4 @@
-"""Two records side by side: the times of both, their errors where there are no times, facts.
+"""Two records side by side: their times, errors and facts, and the conditions of each.
 
 Enters: two records of one snippet, each by its key, a key as of a commit (`nvidia-h100@HEAD~3`), or
 a file with a record or a bundle, where `FILE#KEY` picks one of several; or all records of a
@@ -16,9 +16,157 @@ from typing import Any, NamedTuple
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core import units
 from warpshelf.core.findings import Finding, ShelfError
-from warpshelf.records import bundle, conditions, history, limits, schema, siblings, store
-from warpshelf.records.machine import CPU
+from warpshelf.records import bundle, history, limits, schema, store
+from warpshelf.records.ledger import CPU
 from warpshelf.records.schema import Record
+from warpshelf.records.store import TimeDifference
+
+# Under which conditions a record was made, in words: in what two differ, what tells them apart.
+#
+# Enters: records, or what is kept of past ones. Leaves: plain text by name, unknowns left out.
+
+SOFTWARE = ("code", "driver", "CUDA", "torch", "Triton", "method")  # a change of these is told
+BEARING = ("commit", "driver", "torch", "Triton", "SM clock", "temperature")
+SHOWN_DIGITS = 8  # of a digest or a commit
+# What tells records of one kind of device apart, what says most first.
+TRAITS = ("driver", "torch", "Triton", "CUDA", "made on", "made by", "code")
+
+
+class ChangedCondition(NamedTuple):
+    """A condition that is not the same in two records."""
+
+    name: str
+    first: str
+    second: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.first or 'unknown'} → {self.second or 'unknown'}"
+
+
+def record_conditions(record: Mapping[str, Any]) -> dict[str, str]:
+    """The conditions of a record by name; what it does not say is left out."""
+    machine, measured = record["machine"], record.get("conditions", {})
+    load = measured.get("load", {})
+    found = {
+        "driver": machine.get("driver"),
+        "CUDA": machine.get("cuda"),
+        "torch": machine.get("torch"),
+        "Triton": machine.get("triton"),
+        "SM clock": _format_clock(load),
+        "temperature": _format_reading(load.get("celsius_highest"), "°C"),
+        "slowed by": ", ".join(limits.slowdown_reasons(record)),
+        "commit": record.get("commit"),
+        "code": record["digest"].partition(":")[2][:SHOWN_DIGITS],
+        "method": str(record["method"]),
+        "made on": units.format_date(record["date"]),
+        "made by": _maker_text(record),
+    }
+    return {name: text for name, text in found.items() if text}
+
+
+def _format_clock(load: Mapping[str, Any]) -> str:
+    lowest = _format_reading(load.get("sm_mhz_lowest"), "MHz")
+    said = _format_reading(load.get("sm_mhz"), "MHz")
+    return f"{said}, {lowest} at the lowest" if said and lowest else said
+
+
+def _format_reading(value: object, unit: str) -> str:
+    return "" if units.finite_float(value) is None else f"{units.format_number(value)} {unit}"
+
+
+def _maker_text(record: Mapping[str, Any]) -> str:
+    origin = record.get("origin") or {}
+    return "a job of this project" if "job" in origin else str(origin.get("who", ""))
+
+
+def changed_conditions(
+    first: Mapping[str, Any], second: Mapping[str, Any], names: Iterable[str] | None = None
+) -> list[ChangedCondition]:
+    """The conditions that differ; of those in `names` alone, where given."""
+    one, other = record_conditions(first), record_conditions(second)
+    known = dict.fromkeys((*one, *other)) if names is None else names
+    return [
+        ChangedCondition(name, one.get(name, ""), other.get(name, ""))
+        for name in known
+        if one.get(name) != other.get(name)
+    ]
+
+
+def side_by_side(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
+    """What bears on a time, of two records: an arrow where they differ, else it is said once."""
+    one, other = record_conditions(first), record_conditions(second)
+    found = []
+    for name in dict.fromkeys((*BEARING, *one, *other)):
+        if one.get(name) != other.get(name):
+            found.append(str(ChangedCondition(name, one.get(name, ""), other.get(name, ""))))
+        elif name in BEARING and name in one:
+            found.append(f"{name} {one[name]}")
+    return ", ".join(found)
+
+
+def format_conditions(record: Mapping[str, Any]) -> str:
+    """The conditions that bear on a time, in one line."""
+    known = record_conditions(record).items()
+    return ", ".join(f"{name} {text}" for name, text in known if name not in ("code", "method"))
+
+
+def format_time(found: Mapping[str, Any]) -> str:
+    """A median with its spread: `49.1 µs (48.1 µs to 50.6 µs)`."""
+    median, low, high = (units.format_seconds(found[key]) for key in ("median", "p20", "p80"))
+    return f"{median} ({low} to {high})"
+
+
+def format_brief_time(found: Mapping[str, Any]) -> str:
+    """The same for a narrow column, where the unit is said once: `49.1 µs (48.1 to 50.6)`."""
+    median, low, high = (units.format_seconds(found[key]) for key in ("median", "p20", "p80"))
+    unit = median.rpartition(" ")[2]
+    if {low.rpartition(" ")[2], high.rpartition(" ")[2]} != {unit}:
+        return f"{median} ({low} to {high})"
+    return f"{median} ({low.removesuffix(f' {unit}')} to {high.removesuffix(f' {unit}')})"
+
+
+def distinct_labels(records: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """For each of several records of one kind of device, by key, words that no other one has.
+
+    One condition where it tells all of them apart, as `driver 580.65`, and else as few as do.
+    A single record needs no words.
+    """
+    if len(records) < 2:
+        return dict.fromkeys(records, "")
+    traits = {key: _trait_labels(record) for key, record in records.items()}
+    days = [own["made on"] for own in traits.values()]
+    if len(set(days)) < len(days):
+        for key, record in records.items():
+            traits[key]["made on"] = f"made on {units.format_datetime(record['date'])}"
+    chosen: list[str] = []
+    for trait in TRAITS:
+        values = {own[trait] for own in traits.values()}
+        if len(values) == len(records):
+            return {key: own[trait] for key, own in traits.items()}
+        if len(values) > 1:
+            chosen.append(trait)
+    for count in range(2, len(chosen) + 1):
+        words = {key: ", ".join(own[one] for one in chosen[:count]) for key, own in traits.items()}
+        if len(set(words.values())) == len(records):
+            return words
+    return {key: f"record {key.partition('.')[2] or 1}" for key in records}
+
+
+def _trait_labels(record: Mapping[str, Any]) -> dict[str, str]:
+    known = record_conditions(record)
+    return {name: f"{name} {known.get(name, 'unknown')}" for name in TRAITS}
+
+
+def format_case(case: Mapping[str, Any]) -> str:
+    """A case in words, by itself."""
+    return units.case_labels([dict(case)])[0]
+
+
+def format_difference(one: TimeDifference) -> str:
+    """Where two records differ, in one line: function, case, and both times with their spreads."""
+    times = f"{format_time(one.first)} against {format_time(one.second)}"
+    return f"{one.name}, {format_case(one.case)}: {times}"
+
 
 WITHIN = "within the spread of both"
 ONE = "on one only"
@@ -66,7 +214,7 @@ def _result_rows(first: Record, second: Record) -> Iterator[ComparisonRow]:
         case, result = one.get(key) or other[key]
         pair = [found[key][1] if key in found else {} for found in (one, other)]
         times = [result.get("time") for result in pair]
-        about = (conditions.format_case(case), result["name"], result["role"])
+        about = (format_case(case), result["name"], result["role"])
         if any(times):
             texts = [_time_cell(result) for result in pair]
             if times[0] is None or times[1] is None:
@@ -94,7 +242,7 @@ def _index_results(record: Record) -> Found:
 
 def _time_cell(result: dict[str, Any]) -> str:
     if "time" in result:
-        return conditions.format_brief_time(result["time"])
+        return format_brief_time(result["time"])
     if not result:
         return ""
     return f"no time: {result.get('untimed') or result.get('reason') or result['verdict']}"
@@ -136,12 +284,12 @@ def find_record(snippet: Snippet, name: str) -> LabeledRecord:
         ShelfError: there is none, it cannot be read, or there are several.
     """
     key, at, commit = name.rpartition("@")
-    if at and siblings.key_slug(key):
+    if at and store.key_slug(key):
         return _record_at_commit(snippet, key, commit)
     path, mark, picked = name.partition("#")
     if Path(path).is_file():
         return _record_in_file(snippet, Path(path), picked if mark else None)
-    if siblings.key_slug(name) is None:
+    if store.key_slug(name) is None:
         raise _unknown_record(snippet, name)
     place = store.record_path(snippet, name)
     if not place.is_file():
@@ -234,7 +382,7 @@ def group_by_device(records: Mapping[str, Record], digest: str) -> list[dict[str
     for slug in slugs:
         mine = {
             key: records[key]
-            for key in siblings.record_keys(slug)
+            for key in store.record_keys(slug)
             if key in records and records[key]["digest"] == digest
         }
         if len(mine) > 1:
@@ -244,13 +392,13 @@ def group_by_device(records: Mapping[str, Record], digest: str) -> list[dict[str
 
 def describe_disagreement(first: Record, second: Record) -> str:
     """On what two records of one kind of device disagree, and what was different, in one line."""
-    apart = siblings.time_differences(first, second)
+    apart = store.time_differences(first, second)
     if not apart:
         return "they agree within the spread of both"
     worst = max(apart, key=lambda one: max(one.factor, 1 / one.factor))
     more = f" (and {len(apart) - 1} more)" if len(apart) > 1 else ""
-    other = conditions.side_by_side(first, second)
-    return f"they disagree on {conditions.format_difference(worst)}{more}; {other}"
+    other = side_by_side(first, second)
+    return f"they disagree on {format_difference(worst)}{more}; {other}"
 
 
 def disagreement_lines(snippet: Snippet, keys: Collection[str] | None = None) -> list[str]:

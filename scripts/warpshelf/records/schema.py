@@ -11,19 +11,20 @@ from warpshelf.contract.pictures import (
     NAME,
     PASS_KINDS,
     cell_problem,
+    goals_problem,
     grids_problem,
+    judge_goal,
     legend_problem,
+    predictions_problem,
     timelines_problem,
 )
-from warpshelf.contract.predictions import goals_problem, judge_goal, rows_problem
 from warpshelf.contract.snippet import ID
 from warpshelf.contract.values import fact_holds
-from warpshelf.core import shapes
-from warpshelf.core.files import pretty_json
-from warpshelf.core.shapes import NUMBER
+from warpshelf.core import files
+from warpshelf.core.files import NUMBER, pretty_json
 from warpshelf.records import limits, space
+from warpshelf.records.ledger import LONGEST_SLUG
 from warpshelf.records.limits import ROUNDING
-from warpshelf.records.machine import LONGEST_SLUG
 
 Record = dict[str, Any]  # shaped as RECORD has it
 
@@ -179,7 +180,7 @@ RECORD = {  # in the order in which a file has it
     "conditions?": {"load?": CONDITIONS, "slowed_by?": [str]},
     "compiled?": [COMPILED],
     "skips?": [{"what": str, "reason": str}],
-    "due?": [DUE],  # of a kernel on a CPU: what every record of it must show, see agreement.py
+    "due?": [DUE],  # of a kernel on a CPU: what every record of it must show, see claim_check.py
     "space?": space.SPACE,  # of a kernel: every configuration of its SPACE
     "grids?": [GRID],
     "timelines?": [TIMELINE],
@@ -188,12 +189,12 @@ RECORD = {  # in the order in which a file has it
 
 def record_text(record: Record) -> str:
     """A record as a file has it: JSON, its keys in the order of RECORD, a result a line."""
-    return pretty_json(shapes.order_keys(record, RECORD))
+    return pretty_json(files.order_keys(record, RECORD))
 
 
 def shape_problem(value: object) -> str | None:
     """The first place where `value` is not shaped as a record, in words; None where all is well."""
-    return shapes.shape_problem(value, RECORD, "record")
+    return files.shape_problem(value, RECORD, "record")
 
 
 def validation_error(record: Record) -> str | None:
@@ -247,7 +248,7 @@ def _prediction_error(record: Record) -> str | None:
     rows, goals = record.get("predictions"), record.get("goals")
     if rows is None:
         return "has goals of no predictions" if goals is not None else None
-    if wrong := rows_problem(rows) or goals_problem(goals or (), rows):
+    if wrong := predictions_problem(rows) or goals_problem(goals or (), rows):
         return wrong
     for goal in goals or ():
         met, told = judge_goal(goal, rows)

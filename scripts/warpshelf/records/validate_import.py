@@ -1,7 +1,7 @@
 """What a record says of itself, its machine and its times that no run here would have written.
 
 Enters: a well-shaped record of the present code, from anywhere. Leaves: its faults, in words. What
-it claims of its snippet is held against the CPU's in agreement.py.
+it claims of its snippet is held against the CPU's in claim_check.py.
 
 Times, rates and clocks each have their limits: those of the record's own peaks and, since these
 might be left out or made up, those of any device of its name.
@@ -18,8 +18,8 @@ from warpshelf.contract import digest
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core import devices
 from warpshelf.records import limits, space
+from warpshelf.records.ledger import device_slug
 from warpshelf.records.limits import FEWEST, MOST, MOST_VOID, ROUNDING
-from warpshelf.records.machine import device_slug
 from warpshelf.records.schema import Record
 
 BOARD = 0.05  # by which a board's bandwidth, from its clock and bus, may pass its data sheet's

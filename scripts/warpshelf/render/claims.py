@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from warpshelf.contract import predictions as predicted
-from warpshelf.contract.predictions import Row, SetErrors
+from warpshelf.contract import pictures as predicted
+from warpshelf.contract.pictures import Row, SetErrors
 from warpshelf.core import devices, markup, units
 from warpshelf.core.markup import escape_markdown
 from warpshelf.records.schema import Record
-from warpshelf.render import provenance, svg, tables
+from warpshelf.render import snippet_page, svg, tables
 from warpshelf.render.snippet_page import Claim, MachineState, SnippetPage
 
 MOST = 24  # rows of a table that is shown unasked
@@ -49,7 +49,7 @@ def render_facts(record: Record, sources: dict[str, str] | None = None) -> str:
     if not rows:
         return ""
     head = ("Fact", "Value", "Expected", "Difference", "Allowed", "Source of what is expected")
-    caption = f"Facts checked\n{provenance.origin_line(record)}"
+    caption = f"Facts checked\n{snippet_page.origin_line(record)}"
     found = tables.render_table(caption, head, ["<tbody>", *rows, "</tbody>"], "facts")
     if len(rows) <= MOST:
         return found
@@ -69,7 +69,7 @@ def render_predictions(record: Record, sources: dict[str, str] | None = None) ->
     if not rows:
         return ""
     sets = predicted.errors_by_set(rows)
-    plot = svg.render_figure(_prediction_plot(rows, sets), f"{provenance.origin_line(record)}.")
+    plot = svg.render_figure(_prediction_plot(rows, sets), f"{snippet_page.origin_line(record)}.")
     every = tables.render_fold(
         f"All {tables.format_count(len(rows), 'row')}, predicted and published",
         _prediction_table(record, rows, sources or {}),
@@ -92,7 +92,7 @@ def _error_table(record: Record, sets: Sequence[SetErrors]) -> str:
         groups.append(tables.row_group("What it is held to", lines, 7))
     near = (f"Within {100 * limit:g} %" for limit in predicted.NEAR)
     head = ("Published figures", "Rows", "Mean error", "Median", "Worst", *near)
-    caption = f"Errors of the predictions\n{provenance.origin_line(record)}"
+    caption = f"Errors of the predictions\n{snippet_page.origin_line(record)}"
     return tables.render_table(caption, head, groups, "predictions")
 
 
@@ -130,7 +130,7 @@ def _prediction_table(record: Record, rows: Iterable[Row], sources: dict[str, st
         groups.setdefault(row["set"], []).append(tables.table_row(row["name"], cells, note))
     head = ("Configuration", "Predicted", "Published", "Error", "Source")
     body = [tables.row_group(name, lines, len(head)) for name, lines in groups.items()]
-    caption = f"Predicted and published\n{provenance.origin_line(record)}"
+    caption = f"Predicted and published\n{snippet_page.origin_line(record)}"
     return tables.render_table(caption, head, body, "predicted")
 
 

@@ -13,7 +13,7 @@ from warpshelf.records import space as rows
 from warpshelf.records.limits import times_tie
 from warpshelf.records.schema import Record
 from warpshelf.records.space import SpaceRow
-from warpshelf.render import provenance, svg, tables
+from warpshelf.render import snippet_page, svg, tables
 
 
 def _format_margin(result: dict[str, Any]) -> str:
@@ -110,7 +110,7 @@ def render_accuracy(record: Record) -> str:
         body.append(tables.table_row(name, (*figures, _format_margin(worst), case, count), note))
     caption = (
         f"Worst error over {tables.format_count(len(cases), 'case')}\n"
-        f"{provenance.origin_line(record)}"
+        f"{snippet_page.origin_line(record)}"
     )
     head = ("Variant", "Error", "Tolerance", "Margin", "Worst case", "Cases passed")
     summary = tables.render_table(caption, head, ["<tbody>", *body, "</tbody>"], "accuracy")
@@ -138,7 +138,7 @@ def _all_cases_table(record: Record, cases: list[dict[str, Any]], names: list[st
     named = units.dimension_names([case["case"] for case in cases])
     head = ("Variant", "Error", "Tolerance", "Margin", "Largest error", "Its limit")
     caption = (
-        f"Errors in every case{f' ({named})' if named else ''}\n{provenance.origin_line(record)}"
+        f"Errors in every case{f' ({named})' if named else ''}\n{snippet_page.origin_line(record)}"
     )
     inner = tables.render_table(caption, head, groups, "cases")
     return f'<details class="ws-fold"><summary>All cases</summary>\n{inner}\n</details>'
@@ -214,7 +214,7 @@ def render_timing(record: Record, apart: str = "") -> str:
     peer = yardsticks.pop() if len(yardsticks) == 1 else ""
     named = units.dimension_names([c["case"] for c in cases])
     title = f"Times of {len(cases)} cases" if len(cases) > 1 else "Times of one case"
-    origin = ", ".join(filter(None, (provenance.origin_line(record), apart)))
+    origin = ", ".join(filter(None, (snippet_page.origin_line(record), apart)))
     caption = f"{title}{f' ({named})' if named else ''}\n{origin}"
     if reasons := limits.slowdown_reasons(record):
         caption += f"; the GPU was slowed down meanwhile: {', '.join(reasons)}"
@@ -363,10 +363,10 @@ def _cost_curve(record: Record, found: dict[str, list[SpaceRow]]) -> svg.Drawing
 def _space_note(record: Record) -> str:
     case = units.case_labels([record["space"]["timed"]])[0]
     if _has_times(record):
-        return f"Median times at {case}. {provenance.origin_line(record)}."
+        return f"Median times at {case}. {snippet_page.origin_line(record)}."
     return (
         f"Least cycles of the busiest SM at {case}, by what was compiled and executed on a CPU: a "
-        f"bound, no time. What spills is left out. {provenance.origin_line(record)}."
+        f"bound, no time. What spills is left out. {snippet_page.origin_line(record)}."
     )
 
 
@@ -392,7 +392,9 @@ def _best_configs_table(record: Record, ordered: Sequence[SpaceRow], target: str
         cells += [_format_figure(name, value) for name, value in pairs]
         body.append(tables.table_row(str(place), cells))
     head = ("Place", *names, "Of the best", *(figures[name] for name in space["figures"]))
-    caption = f"The best configurations on {target}, and the last\n{provenance.origin_line(record)}"
+    caption = (
+        f"The best configurations on {target}, and the last\n{snippet_page.origin_line(record)}"
+    )
     return tables.render_table(caption, head, ["<tbody>", *body, "</tbody>"], "space")
 
 

@@ -10,14 +10,28 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from warpshelf.core.markup import escape_markdown, preformatted_block, quote_href
-from warpshelf.records import attestation
+from warpshelf.records import bundle
 from warpshelf.records.schema import Record
-from warpshelf.render import claims, diagrams, figures, histories, plots, provenance, rivals, views
+from warpshelf.render import (
+    claims,
+    diagrams,
+    figures,
+    histories,
+    plots,
+    rivals,
+    snippet_page,
+    views,
+)
 from warpshelf.render.claims import render_claims
 from warpshelf.render.listings import render_listings
 from warpshelf.render.machine_comparison import render_disagreements
-from warpshelf.render.notices import render_idea, render_notice, state_notices
-from warpshelf.render.snippet_page import MachineState, SnippetPage
+from warpshelf.render.snippet_page import (
+    MachineState,
+    SnippetPage,
+    render_idea,
+    render_notice,
+    state_notices,
+)
 
 KEYS = (
     "idea", "code", "output", "accuracy", "timing", "plot", "history", "compile", "look", "space",
@@ -36,7 +50,7 @@ def _render_output(exhibit: SnippetPage) -> str:
     if not shown:
         return ""
     record, here = shown[0].record or {}, shown[0].here
-    origin = provenance.origin_line(record) + (f"; {here}" if here else "")
+    origin = snippet_page.origin_line(record) + (f"; {here}" if here else "")
     command = f"<code>python snippets/{exhibit.id}/{exhibit.id}.py</code>"
     return (
         f'<figure class="ws-output"><figcaption>What {command} prints '
@@ -122,12 +136,12 @@ def _state_timing(state: MachineState) -> str:
 def _render_provenance(exhibit: SnippetPage, state: MachineState) -> str:
     record = state.record or {}
     verb = {"measured": "Measured", "verified": "Checked"}.get(state.state, "Compiled")
-    origin = ", ".join(filter(None, (provenance.origin_line(record), state.apart)))
+    origin = ", ".join(filter(None, (snippet_page.origin_line(record), state.apart)))
     origin += f"; {state.here}" if state.here else ""
     rows = "\n".join(
         f"<dt>{escape_markdown(k)}</dt> "
-        f"<dd>{_job_link(record) if k == provenance.JOB else escape_markdown(v)}</dd>"
-        for k, v in provenance.origin_pairs(record)
+        f"<dd>{_job_link(record) if k == snippet_page.JOB else escape_markdown(v)}</dd>"
+        for k, v in snippet_page.origin_pairs(record)
     )
     return (
         f'<details class="ws-provenance" data-search-exclude="yes" markdown="1">\n'
@@ -147,8 +161,8 @@ def _job_link(record: Record) -> str:
 def _attestation_note(exhibit: SnippetPage, state: MachineState) -> str:
     """The signed statement of the job that made a record, and how anyone can verify it."""
     place = f"snippets/{exhibit.id}/results/{state.machine}.json"
-    command = f"gh attestation verify {place} --repo {attestation.REPOSITORY}"
-    kept = f"/records/{exhibit.id}/{state.machine}.{attestation.PUBLISHED}"
+    command = f"gh attestation verify {place} --repo {bundle.REPOSITORY}"
+    kept = f"/records/{exhibit.id}/{state.machine}.{bundle.PUBLISHED}"
     return f" · attested: [what the job signed]({kept}), which anyone can verify by\n\n`{command}`"
 
 

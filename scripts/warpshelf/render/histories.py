@@ -16,14 +16,13 @@ from typing import Any, NamedTuple
 
 from warpshelf.core import units
 from warpshelf.core.markup import escape_markdown
-from warpshelf.records import conditions, limits, siblings
 from warpshelf.records import history as versions_of
+from warpshelf.records import limits, record_comparison, store
 from warpshelf.records.history import History, Version
 from warpshelf.records.schema import Record
-from warpshelf.records.siblings import TimeDifference
-from warpshelf.render import provenance, svg, tables
-from warpshelf.render.notices import render_notice
-from warpshelf.render.snippet_page import MachineState, SnippetPage
+from warpshelf.records.store import TimeDifference
+from warpshelf.render import snippet_page, svg, tables
+from warpshelf.render.snippet_page import MachineState, SnippetPage, render_notice
 
 SHORT = 12  # characters of a commit
 NOT_COMMITTED = "not yet"
@@ -83,7 +82,7 @@ class RecordHistory:
     @property
     def device(self) -> str:
         """The machine in words."""
-        return provenance.machine_name(self.versions[-1].record)
+        return snippet_page.machine_name(self.versions[-1].record)
 
     def describe_versions(self) -> list[dict[str, str]]:
         """What each version was made under, and what changed since the one before."""
@@ -93,14 +92,14 @@ class RecordHistory:
             put = version.commit[:SHORT] if version.commit else NOT_COMMITTED
             words = ", ".join(map(str, changed))
             blank = dict.fromkeys(("driver", "CUDA", "torch", "Triton", "SM clock"), "")
-            own = conditions.record_conditions(version.record)
+            own = record_comparison.record_conditions(version.record)
             found.append({**blank, **own, "put": put, "changed": words})
         return found
 
-    def version_contrasts(self, number: int) -> list[conditions.ChangedCondition]:
+    def version_contrasts(self, number: int) -> list[record_comparison.ChangedCondition]:
         """What is not as in the version before `number`, of code and software."""
         before, after = (self.versions[at].record for at in (number - 1, number))
-        return conditions.changed_conditions(before, after, conditions.SOFTWARE)
+        return record_comparison.changed_conditions(before, after, record_comparison.SOFTWARE)
 
     def find_slowdowns(self) -> list[TimeDifference]:
         """Where ours are slower now than in the version before."""
@@ -165,9 +164,9 @@ def record_histories(found: History, snippet: str) -> list[RecordHistory]:
 
 def _iter_histories(found: History, snippet: str) -> Iterator[RecordHistory]:
     known = {key: own for (one, key), own in found.of.items() if one == snippet}
-    slugs = sorted({siblings.key_slug(key) or key for key in known})
+    slugs = sorted({store.key_slug(key) or key for key in known})
     for slug in slugs:
-        for key in siblings.record_keys(slug):
+        for key in store.record_keys(slug):
             if key in known:
                 yield RecordHistory(key, known[key], (snippet, key) in found.here)
 
@@ -276,7 +275,9 @@ def _axis_levels(lowest: float, highest: float) -> tuple[float, float, float]:
     return step * math.floor(lowest / step), step, step * math.ceil(highest / step)
 
 
-def _version_changes(line: RecordHistory) -> Iterator[tuple[int, conditions.ChangedCondition]]:
+def _version_changes(
+    line: RecordHistory,
+) -> Iterator[tuple[int, record_comparison.ChangedCondition]]:
     for number in range(1, len(line.versions)):
         for contrast in line.version_contrasts(number):
             yield number, contrast
@@ -359,12 +360,12 @@ def slowdown_notice(exhibit: SnippetPage, state: MachineState) -> str:
     ended = "" if not why or why.endswith((".", "!", "?")) else "."
     before, after = (line.versions[at].record for at in (-2, -1))
     other = (
-        ", ".join(map(str, conditions.changed_conditions(before, after)))
+        ", ".join(map(str, record_comparison.changed_conditions(before, after)))
         or "nothing that is recorded"
     )
     more = f" and {len(found) - 1} more" if len(found) > 1 else ""
     text = (
-        f"{reason}{ended} {escape_markdown(conditions.format_difference(worst))}{more}, the "
+        f"{reason}{ended} {escape_markdown(record_comparison.format_difference(worst))}{more}, the "
         f"earlier time first. What else is different: {escape_markdown(other)}."
     )
     return render_notice("slower", f"Slower than before on {escape_markdown(state.name)}", text)

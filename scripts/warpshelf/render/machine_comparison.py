@@ -14,9 +14,9 @@ from typing import Any
 
 from warpshelf.core import units
 from warpshelf.core.markup import escape_markdown, quote_attribute
-from warpshelf.records import conditions, limits
+from warpshelf.records import limits, record_comparison
 from warpshelf.records.limits import times_tie
-from warpshelf.records.siblings import key_slug
+from warpshelf.records.store import key_slug
 from warpshelf.render import tables
 from warpshelf.render.snippet_page import MachineState, SnippetPage
 
@@ -258,7 +258,7 @@ def _disagreement_block(states: Sequence[MachineState]) -> str:
     apart = [said for row in rows if (said := _disagreement_line(*row))]
     items = "\n".join(
         f"<li><strong>{escape_markdown(state.apart)}</strong>: "
-        f"{escape_markdown(conditions.format_conditions(state.record))}</li>"
+        f"{escape_markdown(record_comparison.format_conditions(state.record))}</li>"
         for state in states
         if state.record
     )
@@ -286,7 +286,9 @@ def _disagreement_line(label: str, name: str, times: Times) -> str:
     pairs = combinations((time for _, time in times), 2)
     if not any(limits.times_differ(first, second) for first, second in pairs):
         return ""
-    said = "; ".join(f"{conditions.format_time(time)} with {one.apart}" for one, time in times)
+    said = "; ".join(
+        f"{record_comparison.format_time(time)} with {one.apart}" for one, time in times
+    )
     return f"{name}, {label}: {said}"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from warpshelf.core import units
 from warpshelf.records.schema import Record
-from warpshelf.render import provenance, svg, tables
+from warpshelf.render import snippet_page, svg, tables
 from warpshelf.render.svg import Scale
 
 STEP = 38.0  # from one bar to the next
@@ -260,4 +260,4 @@ def _plot_note(record: Record, cases: list[dict[str, Any]], apart: str) -> str:
         if not tables.result_time(result)
     }
     left_out = f" Not drawn: {'; '.join(absent)}." if absent else ""
-    return f"{', '.join(filter(None, (provenance.origin_line(record), apart)))}.{left_out}"
+    return f"{', '.join(filter(None, (snippet_page.origin_line(record), apart)))}.{left_out}"

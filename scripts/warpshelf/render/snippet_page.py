@@ -1,4 +1,4 @@
-"""What a snippet's page may show: its code and sources, and its state on each machine.
+"""What a snippet's page may show, its head, its state on each machine, and its provenance.
 
 A page may claim only what a current record holds: see `MachineState`.
 """
@@ -10,15 +10,117 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from warpshelf.contract import architectures
+from warpshelf.contract.architectures import Architectures
 from warpshelf.contract.snippet import ID
+from warpshelf.core import units
+from warpshelf.core.markup import escape_markdown, escape_prose
 from warpshelf.look.view_store import StoredView
 from warpshelf.readings.published import PublishedFigure
 from warpshelf.records.history import Version
 from warpshelf.records.schema import Record
-from warpshelf.records.siblings import key_slug
-from warpshelf.render import provenance
+from warpshelf.records.store import key_slug
 from warpshelf.render.listings import Listing
 from warpshelf.render.rivals import RivalComparison
+
+# Where, when and how a record was made, in words.
+
+JOB = "Measured by"  # the name of the pair that has the address of a job
+# Units of what is read off a GPU around its timings; other keys are shown by their own name.
+CONDITION = {
+    "sm_mhz": "MHz SM",
+    "sm_mhz_lowest": "MHz SM at the lowest",
+    "memory_mhz": "MHz memory",
+    "celsius_highest": "°C at the highest",
+    "watts": "W",
+    "readings": "readings",
+}
+
+
+def machine_name(record: Record) -> str:
+    """The machine in words: `NVIDIA H100 80GB HBM3`, `CPU`, `2 × …`."""
+    machine = record["machine"]
+    return f"{machine['gpus']} × {machine['device']}" if machine["gpus"] > 1 else machine["device"]
+
+
+def origin_line(record: Record) -> str:
+    """Where, when and by whom the record was made, in one line of plain text."""
+    commit = f", commit {record['commit']}" if record.get("commit") else ""
+    return (
+        f"{machine_name(record)}, {units.format_date(record['date'])}{commit}{_maker_note(record)}"
+    )
+
+
+def _maker_note(record: Record) -> str:
+    """Who made the record of a GPU; that of a CPU, which anyone can make again, says nothing."""
+    origin = record.get("origin", {})
+    if "who" in origin:
+        return f", handed in by {origin['who']}"
+    if "job" in origin:
+        return ", by a job of this project"
+    return ", handed in by nobody who is named" if record["machine"]["gpus"] else ""
+
+
+def _maker_pair(record: Record) -> tuple[str, str]:
+    origin = record.get("origin", {})
+    if "job" in origin:
+        return JOB, f"a job of this project, {origin['job']}"
+    if record["machine"]["gpus"]:
+        return "Handed in by", origin.get("who", "nobody who is named")
+    return "Handed in by", ""
+
+
+def _format_conditions(found: dict[str, Any]) -> str:
+    return ", ".join(
+        f"{units.format_number(value)} {CONDITION.get(key, key)}"
+        for key, value in sorted(found.items(), key=lambda item: _condition_order(item[0]))
+        if units.finite_float(value) is not None
+    )
+
+
+def _condition_order(key: str) -> tuple[int, str]:
+    return (list(CONDITION).index(key) if key in CONDITION else len(CONDITION)), key
+
+
+def _format_limits(ceilings: dict[str, Any], bandwidth: str, rates: str) -> str:
+    said = [f"{units.format_rate(ceilings[bandwidth], 'B/s')}"] if bandwidth in ceilings else []
+    found = sorted(ceilings.get(rates, {}).items())
+    return ", ".join(
+        [*said, *(f"{name} {units.format_rate(rate, 'FLOP/s')}" for name, rate in found)]
+    )
+
+
+def origin_pairs(record: Record) -> list[tuple[str, str]]:
+    """All that says where the numbers come from, as pairs of plain text; unknowns are left out."""
+    machine, conditions = record["machine"], record.get("conditions", {})
+    ceilings = record.get("ceilings", {})
+    memory = units.format_bytes(machine["memory_bytes"]) if machine.get("memory_bytes") else ""
+    sm = f"SM {machine['sm']}" if machine.get("sm") else ""
+    sms = f"{machine['sms']} SMs" if machine.get("sms") else ""
+    found = (
+        ("Machine", ", ".join(filter(None, (machine_name(record), memory, sm, sms)))),
+        ("Driver", machine.get("driver")),
+        ("CUDA", machine.get("cuda")),
+        ("PyTorch", machine.get("torch")),
+        ("Triton", machine.get("triton")),
+        ("Python", machine["python"]),
+        ("System", machine["os"]),
+        ("Under load", _format_conditions(conditions.get("load", {}))),
+        ("Clocks lowered by", ", ".join(conditions.get("slowed_by", ()))),
+        (
+            "Measured limits",
+            _format_limits(ceilings, "copy_bytes_per_second", "matrix_flops_per_second"),
+        ),
+        ("Peaks", _format_limits(ceilings, "peak_bytes_per_second", "peak_flops_per_second")),
+        _maker_pair(record),
+        ("Date", units.format_datetime(record["date"])),
+        ("Commit", record.get("commit")),
+        ("Command", record["command"]),
+        ("Method", units.format_integer(record["method"])),
+        ("Digest", record["digest"][:19]),
+    )
+    return [(name, text) for name, text in found if text]
+
 
 STATES = ("measured", "verified", "compiled", "stale", "not measured", "failed")
 KINDS = ("kernel", "program", "model")
@@ -77,7 +179,7 @@ class MachineState:
     def device(self) -> str:
         """The kind of machine in words."""
         if self.record is not None:
-            return provenance.machine_name(self.record)
+            return machine_name(self.record)
         return "CPU" if self.machine == "cpu" else self.machine
 
     @property
@@ -133,3 +235,121 @@ class SnippetPage:
         found = [s for s in self.states if s.state in states and s.record is not None]
         found.sort(key=lambda s: s.date, reverse=True)
         return sorted(found, key=lambda s: s.machine == "cpu")
+
+
+# The head of a snippet's page: its idea, its needs, and what is known of it on each machine.
+
+
+def render_notice(kind: str, said: str, html: str) -> str:
+    """A paragraph that says in words what is withheld or missing; `html` follows `said`."""
+    return f'<p class="ws-notice ws-{kind}"><strong>{said}</strong>{html}</p>'
+
+
+def state_notices(exhibit: SnippetPage) -> str:
+    """What is withheld or missing, machine by machine, in words."""
+    found = []
+    run = f"<code>shelf run {exhibit.id}</code>"
+    on_gpu = exhibit.ran_on_gpu
+    for state in exhibit.states:
+        name, because = escape_markdown(state.name), _reason_suffix(state.reason)
+        if state.state == "stale":
+            said = (
+                f"Source changed since {units.format_date((state.record or {})['date'])} on {name}"
+            )
+            text = f": the numbers of that run are withheld until {run} runs there again."
+            found.append(render_notice("stale", said, text))
+        elif state.state == "failed":
+            text = f" ({name}){because}. Nothing of it is published."
+            found.append(render_notice("failed", "The last run here failed", text))
+        elif state.state == "compiled":
+            found.append(
+                render_notice("compiled", "Compiled only", f", not run on {name}{because}.")
+            )
+        elif state.state == "not measured" and state.machine == "cpu":
+            able = not {"cpu", "gpus"} & exhibit.needs.keys()
+            text = f"{because}." + (f" On a machine without a GPU, {run} does it." if able else "")
+            found.append(render_notice("absent", "Not checked on a CPU", text))
+        elif state.state == "not measured" and on_gpu:
+            text = f"{because}. There, {run} does it."
+            found.append(render_notice("absent", f"Not measured on {name} yet", text))
+    if exhibit.wants_gpu and not on_gpu:
+        absent = [s for s in exhibit.states if s.state == "not measured" and s.machine != "cpu"]
+        because = _reason_suffix("; ".join(filter(None, (s.reason for s in absent))))
+        text = f"{because}. On a machine with a GPU, {run} does it."
+        found.append(render_notice("absent", "Not measured on a GPU yet", text))
+    return "\n\n".join(found)
+
+
+def _reason_suffix(reason: str) -> str:
+    return f": {escape_markdown(reason.rstrip('. '))}" if reason.strip() else ""
+
+
+def _describe_check(state: MachineState) -> str:
+    """What a check did there: of a kernel on a CPU, whose PTX was executed."""
+    targets = (state.record or {}).get("targets")
+    if not targets:
+        return f"checked on {state.name}"
+    named = " and ".join(filter(None, (", ".join(targets[:-1]), targets[-1])))
+    return f"executed from its PTX for {named} on a CPU"
+
+
+def render_badges(exhibit: SnippetPage) -> str:
+    """One line of labels, a machine each: what was done there and when."""
+    said: list[tuple[str, str]] = []
+    for state in (*exhibit.select_states("measured", "verified"), *exhibit.states):
+        when = units.format_date(state.record["date"]) if state.record else ""
+        said += {
+            "measured": [("measured", f"verified and timed on {state.name}, {when}")],
+            "verified": [("verified", f"{_describe_check(state)}, {when}")],
+            "compiled": [("compiled", f"compiled only, not run on {state.name}")],
+            "stale": [("stale", f"source changed since {when} on {state.name}")],
+            "failed": [("failed", f"last run failed on {state.name}")],
+        }.get(state.state, [])
+    if exhibit.wants_gpu and not exhibit.ran_on_gpu:
+        said.append(("absent", "not measured on a GPU"))
+    items = " ".join(
+        f'<li class="ws-badge ws-{kind}">{escape_markdown(text)}</li>'
+        for kind, text in dict.fromkeys(said)
+    )
+    return f'<ul class="ws-badges">{items}</ul>' if items else ""
+
+
+def _format_architectures(asked: Architectures) -> str:
+    return f"{asked} ({asked.why})" if asked.why else str(asked)
+
+
+def _format_needs(needs: dict[str, Any]) -> str:
+    said = []
+    for asked in architectures.required_architectures(needs):
+        said.append(f"a GPU of {_format_architectures(asked)}")
+    if "gpus" in needs:
+        said.append(f"{needs['gpus']} GPUs" if needs["gpus"] != 1 else "a GPU")
+    if "cpu" in needs:
+        said.append(f"not on a CPU: {needs['cpu']}")
+    for name, own in needs.get("variants", {}).items():
+        limits = {key: own[key] for key in ("sm", "why") if key in own}
+        what = [
+            _format_architectures(each) for each in architectures.required_architectures(limits)
+        ]
+        what += [f"not on a CPU: {own['cpu']}"] if "cpu" in own else []
+        said.append(f"{name}: {', '.join(what)}")
+    return "; ".join(said)
+
+
+def render_idea(exhibit: SnippetPage) -> str:
+    """Its sentence, which carries the anchor, its badges, its sections and its sources."""
+    pairs = [(k, v) for k, v in exhibit.sections.items() if k != "Source" and v.strip()]
+    if needs := _format_needs(exhibit.needs):
+        pairs.append(("Needs", needs))
+    rows = "\n".join(f"<dt>{escape_markdown(k)}</dt> <dd>{escape_prose(v)}</dd>" for k, v in pairs)
+    sources = [
+        f"[{escape_markdown(title)}]({link})" if link else escape_markdown(title)
+        for title, link in exhibit.sources
+    ]
+    parts = (
+        f'<p class="ws-idea" id="snippet-{exhibit.id}">{escape_prose(exhibit.title)}</p>',
+        render_badges(exhibit),
+        f'<dl class="ws-sections">\n{rows}\n</dl>' if rows else "",
+        f"Source: {'; '.join(sources)}\n{{ .ws-sources }}" if sources else "",
+    )
+    return "\n\n".join(filter(None, parts))

@@ -21,10 +21,9 @@ from warpshelf.readings import published
 from warpshelf.readings.entries import closest_match
 from warpshelf.readings.model import Shelf
 from warpshelf.readings.published import PublishedFigure
-from warpshelf.records import conditions, siblings, store
+from warpshelf.records import record_comparison, store
 from warpshelf.records.history import History
-from warpshelf.records.ledger import Ledger
-from warpshelf.records.machine import CPU
+from warpshelf.records.ledger import CPU, Ledger
 from warpshelf.records.schema import Record
 from warpshelf.render import listings
 from warpshelf.render.claims import matches_case
@@ -87,8 +86,8 @@ def _distinguish_states(known: Sequence[MachineState]) -> list[MachineState]:
     records = {state.machine: state.record for state in known if state.record}
     words: dict[str, str] = {}
     for slug in dict.fromkeys(record["machine"]["slug"] for record in records.values()):
-        mine = {key: records[key] for key in siblings.record_keys(slug) if key in records}
-        words |= conditions.distinct_labels(mine)
+        mine = {key: records[key] for key in store.record_keys(slug) if key in records}
+        words |= record_comparison.distinct_labels(mine)
     return [replace(state, apart=words.get(state.machine, "")) for state in known]
 
 

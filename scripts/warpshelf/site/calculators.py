@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from warpshelf.contract import predictions
+from warpshelf.contract import pictures
 from warpshelf.core import places
 from warpshelf.core.files import write_atomically
 from warpshelf.core.findings import Finding
@@ -117,7 +117,7 @@ def error_bands(exhibit: SnippetPage) -> dict[str, dict[str, float]]:
     )
     return {
         one.name: _error_band(sorted(one.errors))
-        for one in predictions.errors_by_set(rows)
+        for one in pictures.errors_by_set(rows)
         if one.errors
     }
 

@@ -21,7 +21,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-from warpshelf.core import shapes
+from warpshelf.core import files
 from warpshelf.core.files import dump_json, write_atomically
 from warpshelf.core.findings import Finding
 from warpshelf.core.project import Project
@@ -129,7 +129,7 @@ def _read_note(note: Path, shape: dict[str, Any]) -> dict[str, Any] | None:
         read: dict[str, Any] = json.loads(note.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
-    return None if shapes.shape_problem(read, shape, "note") else read
+    return None if files.shape_problem(read, shape, "note") else read
 
 
 def builder_digest(builder: str, project: Project) -> str | None:

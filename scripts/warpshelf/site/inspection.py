@@ -14,21 +14,20 @@ from warpshelf.core.pages import Page
 from warpshelf.core.project import Project
 from warpshelf.live import runtime
 from warpshelf.look import view_store
-from warpshelf.readings import crosscheck, editor_schema, model
+from warpshelf.readings import crosscheck, model
 from warpshelf.readings.entries import closest_match
 from warpshelf.records import (
-    attestation,
+    bundle,
     claim_check,
-    conditions,
     history,
     record_comparison,
     store,
     validate_import,
 )
 from warpshelf.records.history import History
-from warpshelf.records.machine import CPU
+from warpshelf.records.ledger import CPU
 from warpshelf.records.schema import Record
-from warpshelf.records.siblings import TimeDifference, key_slug
+from warpshelf.records.store import TimeDifference, key_slug
 from warpshelf.render.fragments import KEYS
 from warpshelf.site import build_snippet_pages, project_content
 
@@ -62,7 +61,7 @@ def inspect_project(project: Project) -> tuple[list[Finding], list[str]]:
     pictured = embedded_pictures(held.pages)
     drawn = {one.id: _recorded_pictures(one) for one in held.snippets if one.id in pictured}
     findings.extend(_check_pages(project, ids, held.shelf, held.pages, drawn))
-    findings.extend(editor_schema.check_schema(project))
+    findings.extend(crosscheck.check_schema(project))
     return sorted(set(findings)), record_comparison.all_disagreements(held.snippets)
 
 
@@ -96,7 +95,7 @@ def _check_snippet(one: Snippet, shelf: model.Shelf, shown: dict[str, str]) -> I
                 if key_slug(slug) != CPU and "origin" not in record:
                     named = "hand it in again by `shelf import --by NAME`"
                     yield Finding(where, None, "does not say who made it", named)
-    yield from attestation.check_attestations(one, records)
+    yield from bundle.check_attestations(one, records)
     if one.id not in shown:
         mend = f'embed it by `--8<-- "{one.id}/whole.md"` on a page'
         yield Finding(path, None, "is on no page", mend)
@@ -170,13 +169,14 @@ def _check_slowdowns(one: Snippet, past: History) -> Iterator[Finding]:
         for difference in history.slower_results(before, after):
             found.setdefault(difference.name, []).append(difference)
         where = one.project.relative_path(store.record_path(one, key))
-        other = conditions.side_by_side(before, after)
+        other = record_comparison.side_by_side(before, after)
         say = f'`shelf history {one.id} --machine {key} --because "WHY"`'
         mend = f"make it fast again, measure again when the GPU is alone, or say why by {say}"
         for rows in found.values():
             worst = max(rows, key=lambda row: row.factor)
             more = f" (and in {len(rows) - 1} more)" if len(rows) > 1 else ""
-            what = f"is slower than before: {conditions.format_difference(worst)}{more}; {other}"
+            slower = record_comparison.format_difference(worst)
+            what = f"is slower than before: {slower}{more}; {other}"
             yield Finding(where, None, what, mend)
 
 

@@ -1,25 +1,159 @@
-"""The fragments: all that pages include, written as the records and readings now have it."""
+"""The fragments: all that pages include, the front page's among them, as things now stand."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from warpshelf.catalogue import exports, glossary, learning_paths, reading_lists
 from warpshelf.catalogue.reading_lists import ReadingContext
 from warpshelf.contract import snippet
 from warpshelf.contract.snippet import Snippet
+from warpshelf.core import units
 from warpshelf.core.files import write_atomically
 from warpshelf.core.findings import Finding
-from warpshelf.core.markup import mark_unread
+from warpshelf.core.markup import escape_markdown, mark_unread, preformatted_block
 from warpshelf.core.project import Project
 from warpshelf.look import view_store
-from warpshelf.records import attestation, history, ledger, schema
-from warpshelf.render import machine_comparison, reference, results
+from warpshelf.readings.model import Shelf
+from warpshelf.records import bundle, history, ledger, schema
+from warpshelf.records.schema import Record
+from warpshelf.records.store import key_slug
+from warpshelf.render import listings, machine_comparison, results, snippet_page
 from warpshelf.render.fragments import build_fragments, render_pictures
-from warpshelf.render.snippet_page import SnippetPage
-from warpshelf.site import build_snippet_pages, calculators, home, inspection, project_content
+from warpshelf.render.snippet_page import MachineState, SnippetPage
+from warpshelf.site import build_snippet_pages, calculators, inspection, project_content
 from warpshelf.site.project_content import ProjectContent
+
+# The generated parts of the front page: what the shelf holds, and one verified result.
+
+
+def render_counts(shelf: Shelf, exhibits: Sequence[SnippetPage]) -> str:
+    """How many readings, snippets and machines there are, as one line."""
+    machines = {
+        key_slug(state.machine)
+        for exhibit in exhibits
+        for state in exhibit.states
+        if state.state in ("measured", "verified")
+    }
+    cases = sum(_count_passed(state) for exhibit in exhibits for state in _current_states(exhibit))
+    rows = (
+        (len(shelf.readings), "reading", "readings"),
+        (len(exhibits), "snippet", "snippets"),
+        (cases, "check passed", "checks passed"),
+        (len(machines), "machine", "machines"),
+    )
+    items = "".join(
+        f"<li><strong>{number:,}</strong> {one if number == 1 else many}</li>"
+        for number, one, many in rows
+    )
+    return f'<ul class="ws-counts">{items}</ul>\n'
+
+
+def render_machines(exhibits: Sequence[SnippetPage]) -> str:
+    """On which machines the results were taken, in a sentence of a paragraph."""
+    found = results.count_snippets(exhibits)
+    if not found.gpus:
+        return "So far each is of a CPU: no GPU has been measured yet.\n"
+    return f"{escape_markdown(found.gpu_sentence)}\n"
+
+
+def render_invitation(exhibits: Sequence[SnippetPage]) -> str:
+    """What somebody with a GPU can add."""
+    if not results.count_snippets(exhibits).gpus:
+        first = (
+            "No time is recorded here yet. Run the shelf on your machine, and hand in the first."
+        )
+        return f"{first}\n"
+    return "Run the shelf on your machine, see it beside the others, and hand in its times.\n"
+
+
+def _current_states(exhibit: SnippetPage) -> list[MachineState]:
+    return exhibit.select_states("measured", "verified")
+
+
+def _count_passed(state: MachineState) -> int:
+    record = state.record or {}
+    results = [
+        result
+        for case in record.get("cases", ())
+        for result in case["results"]
+        if result["verdict"] == "passed" and result["role"] == "variant"
+    ]
+    return len(results) + len(record.get("facts", ()))
+
+
+def render_result(exhibits: Sequence[SnippetPage], pages: Mapping[str, str]) -> str:
+    """A card with one real result: of the snippet measured last, else checked in most cases."""
+    shown = [
+        (exhibit, state)
+        for exhibit in exhibits
+        for state in _current_states(exhibit)
+        if exhibit.kind == "kernel"
+    ]
+    if not shown:
+        return '<p class="ws-absent">No result of the present code is recorded yet.</p>\n'
+    exhibit, state = max(
+        shown,
+        key=lambda pair: (
+            pair[1].state == "measured",
+            pair[1].date[:10] if pair[1].state == "measured" else "",
+            _count_passed(pair[1]),
+        ),
+    )
+    record = state.record or {}
+    verb = "Verified and timed" if state.state == "measured" else "Checked"
+    rows = "\n".join(
+        f"<div><dt>{escape_markdown(name)}</dt><dd>{escape_markdown(value)}</dd></div>"
+        for name, value in _result_rows(record)
+    )
+    link = pages.get(exhibit.id)
+    more = f"\n\n[See the kernel and every case]({link}){{ .ws-result-more }}" if link else ""
+    return (
+        f'<figure class="ws-result">\n<figcaption>{escape_markdown(exhibit.title)}</figcaption>\n'
+        f"{preformatted_block(record['demo'])}\n<dl>\n{rows}\n</dl>\n"
+        f'<p class="ws-origin">{verb} on {escape_markdown(snippet_page.origin_line(record))}</p>\n'
+        f"</figure>{more}\n"
+    )
+
+
+def _result_rows(record: Record) -> list[tuple[str, str]]:
+    """The worst error of our variants by dtype, against what is allowed, and the best rate."""
+    worst: dict[str, tuple[float, float, int]] = {}
+    for case in record.get("cases", ()):
+        for found in case["results"]:
+            if found["role"] != "variant" or found["verdict"] != "passed":
+                continue
+            dtype = str(case["case"].get("dtype", "float32"))
+            error, allowed, count = worst.get(dtype, (0.0, found["tolerance"], 0))
+            worst[dtype] = (max(error, found["error"]), allowed, count + 1)
+    rows = [
+        (
+            f"worst error, {dtype}",
+            f"{units.format_error(error)} of {units.format_error(allowed)} allowed, {count} checks",
+        )
+        for dtype, (error, allowed, count) in sorted(worst.items())
+    ]
+    return [*_fastest_row(record), *rows]
+
+
+def _fastest_row(record: Record) -> list[tuple[str, str]]:
+    """The best rate of ours over the timed cases which memory bounds."""
+    rates = [
+        (
+            case["bytes"] / result["time"]["median"],
+            result["name"],
+            units.case_labels([case["case"]])[0],
+        )
+        for case in record.get("cases", ())
+        for result in case["results"]
+        if result["role"] == "variant" and "time" in result
+    ]
+    if not rates:
+        return []
+    rate, name, label = max(rates)
+    return [(f"fastest, {label}", f"{units.format_rate(rate, 'B/s')} by {name}")]
+
 
 PUBLISHED = ("measured", "verified", "compiled")
 SORTS = ("triton", "cuda", "programs", "models")  # of snippets, each with a page of the reference
@@ -49,16 +183,16 @@ def render_project(project: Project) -> tuple[list[Finding], int]:
             if state.state in PUBLISHED and state.record is not None:
                 published[f"{one.id}/{state.machine}.json"] = schema.record_text(state.record)
                 if state.attestation:
-                    name = f"{one.id}/{state.machine}.{attestation.PUBLISHED}"
+                    name = f"{one.id}/{state.machine}.{bundle.PUBLISHED}"
                     published[name] = state.attestation
     built, wrong = learning_paths.build_paths(held.pages, held.shelf)
     findings += wrong
     texts |= learning_paths.render_paths(built, pages, shown)
     texts |= glossary.render_glossary(held.glossary, held.shelf, held.pages)
-    texts["home/shelf.md"] = home.render_counts(held.shelf, shown)
-    texts["home/result.md"] = home.render_result(shown, pages)
-    texts["home/machines.md"] = home.render_machines(shown)
-    texts["home/invitation.md"] = home.render_invitation(shown)
+    texts["home/shelf.md"] = render_counts(held.shelf, shown)
+    texts["home/result.md"] = render_result(shown, pages)
+    texts["home/machines.md"] = render_machines(shown)
+    texts["home/invitation.md"] = render_invitation(shown)
     texts["results/summary.md"] = results.render_counts(shown)
     texts["results/overview.md"] = results.results_table(shown, pages)
     texts["results/machines.md"] = machine_comparison.side_by_side(shown)
@@ -158,7 +292,7 @@ def _render_references(snippets: Iterable[Snippet]) -> dict[str, str]:
             found[_reference_group(one)].append(one.id)
     texts = {f"reference/snippets/{sort}.md": _contract_directives(found[sort]) for sort in SORTS}
     return texts | {
-        "reference/tooling.md": reference.render_reference(Path(__file__).parents[1]) + "\n"
+        "reference/tooling.md": listings.render_reference(Path(__file__).parents[1]) + "\n"
     }
 
 

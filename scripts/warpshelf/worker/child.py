@@ -19,8 +19,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from warpshelf.worker.context import JobContext, JobError, Place, cpu_seconds, make_failure
-from warpshelf.worker.task import Task
+from warpshelf.worker.context import JobContext, JobError, Place, Task, cpu_seconds, make_failure
 
 
 def error_place(error: BaseException, folder: str) -> Place | None:

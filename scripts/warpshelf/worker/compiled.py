@@ -21,10 +21,10 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from warpshelf.contract.architectures import is_covered
+from warpshelf.contract.architectures import is_covered, sm_version
 from warpshelf.contract.values import OF_VIEWS, Case, Obligations, case_form
 from warpshelf.look.binary import ResourceUsage, compiler_release, function_usage
-from warpshelf.worker import assembly, costs
+from warpshelf.worker import costs, kernel_views
 
 ARCHS = ("sm_80", "sm_90", "sm_100")
 CASE_BYTES = 512 * 2**20  # compulsory bytes of the largest case whose inputs are made
@@ -68,7 +68,7 @@ class CompileDriver:
     @property
     def sm(self) -> int:
         """The SM version."""
-        return parse_sm(self._found.arch)
+        return sm_version(self._found.arch)
 
     def get_current_device(self) -> int:
         """The SM version as the device index, so that Triton caches by architecture."""
@@ -132,7 +132,7 @@ class CompiledFigures:
 
 def _kernel_usage(kernel: Any, arch: str) -> ResourceUsage:
     """What the binary of a Triton kernel takes, which is kept by all that decides it."""
-    ptx, meta, compiler = kernel.asm["ptx"], kernel.metadata, assembly.triton_compiler(arch)
+    ptx, meta, compiler = kernel.asm["ptx"], kernel.metadata, kernel_views.triton_compiler(arch)
     options = {
         name: getattr(meta, name)
         for name in ("enable_fp_fusion", "ptx_options")
@@ -140,12 +140,12 @@ def _kernel_usage(kernel: Any, arch: str) -> ResourceUsage:
     }
 
     def make_usage() -> bytes:
-        used = function_usage(assembly.compile_cubin(compiler, ptx, options), ptx)[meta.name]
+        used = function_usage(kernel_views.compile_cubin(compiler, ptx, options), ptx)[meta.name]
         return json.dumps(asdict(used)).encode()
 
     by = compiler.hash()
     return ResourceUsage(
-        **json.loads(assembly.load_or_make("figures", (arch, options, by, ptx), make_usage))
+        **json.loads(kernel_views.load_or_make("figures", (arch, options, by, ptx), make_usage))
     )
 
 
@@ -273,11 +273,6 @@ class CompileInputs:
             function(*self._real)
 
 
-def parse_sm(arch: str) -> int:
-    """90 of "sm_90"."""
-    return int(arch.removeprefix("sm_"))
-
-
 @contextmanager
 def triton_compiles(found: KernelCollector, to_ptx: bool = False) -> Iterator[None]:
     """Every Triton launch inside compiles for `found.arch`, and `found` takes the kernel.
@@ -357,11 +352,8 @@ def _source_usage(
 
     def make_rows() -> bytes:
         cubin, mangled = source.cubin(names, arch)
-        used = function_usage(cubin)
-        rows = [
-            (name, f"NVRTC {compiler_release(cubin)}", asdict(used[mangled[name]]))
-            for name in names
-        ]
+        used, compiler = function_usage(cubin), f"NVRTC {compiler_release(cubin)}"
+        rows = [(name, compiler, asdict(used[mangled[name]])) for name in names]
         return json.dumps(rows).encode()
 
     text = source.path.read_text()
@@ -369,7 +361,8 @@ def _source_usage(
     headers = [path.read_text(errors="replace") for path in nvrtc.included(text, folders)]
     version = nvrtc.bindings().nvrtcVersion()
     decides = (arch, names, source.path, source.options, version, text, *headers)
-    for name, compiler, used in json.loads(assembly.load_or_make("figures", decides, make_rows)):
+    rows = kernel_views.load_or_make("figures", decides, make_rows)
+    for name, compiler, used in json.loads(rows):
         yield name, compiler, ResourceUsage(**used)
 
 
@@ -402,7 +395,7 @@ def compile_figures(
     RuntimeError naming snippet, variant and case if a call or a compilation fails.
     """
     wanted = {
-        variant: tuple(arch for arch in archs if is_covered(needs, variant, parse_sm(arch)))
+        variant: tuple(arch for arch in archs if is_covered(needs, variant, sm_version(arch)))
         for variant in proof.variants
     }
     found = CompiledFigures()

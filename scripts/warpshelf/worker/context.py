@@ -1,4 +1,4 @@
-"""What a job has at hand inside a child: its description, the snippet and its cases, a voice."""
+"""What a job has at hand inside a child, and the jobs that there are, by name."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
+from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
@@ -116,3 +117,23 @@ def flush_c_streams() -> None:
 
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).fflush(None)
+
+
+# What a child can be asked to do, by name.
+
+
+class Task(StrEnum):
+    """A job of a child process; `jobs.DOES` has the function that does it."""
+
+    DESCRIBE = "describe_machine"
+    LOOK = "check_contract"
+    DUE = "list_due"
+    DEMO = "show_demo"
+    VERIFY = "verify_snippet"
+    GLANCE = "glance_at_snippet"
+    JUDGE = "judge_snippet"
+    TIME = "time_snippet"
+    COMPILE = "compile_snippet"
+    VIEW = "view_snippet"
+    SPACE = "survey_space"
+    REACH = "reach_architecture"

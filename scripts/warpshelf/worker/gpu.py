@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from warpshelf.records import limits, machine
+from warpshelf.records import ledger, limits
 from warpshelf.worker import timing
 from warpshelf.worker.timing import Sample, Summary
 
@@ -233,11 +233,11 @@ DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 def machine_description() -> dict[str, Any]:
     """This machine as a record has it."""
-    found = {**machine.describe_host(), "torch": str(torch.__version__).split("+")[0]}
+    found = {**ledger.describe_host(), "torch": str(torch.__version__).split("+")[0]}
     if torch.cuda.is_available():
         properties = torch.cuda.get_device_properties(0)
         found |= {
-            "slug": machine.device_slug(properties.name),
+            "slug": ledger.device_slug(properties.name),
             "device": properties.name,
             "gpus": torch.cuda.device_count(),
             "memory_bytes": properties.total_memory,

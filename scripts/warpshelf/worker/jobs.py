@@ -13,15 +13,14 @@ from typing import Any
 
 import torch
 
-from warpshelf.contract import predictions, values
+from warpshelf.contract import pictures, values
 from warpshelf.contract.pictures import grids_problem, timelines_problem
 from warpshelf.contract.values import Obligations
 from warpshelf.records import limits
-from warpshelf.worker import costs, gpu, share, space, timing
-from warpshelf.worker.checks import Checks, Rejected
-from warpshelf.worker.context import JobContext, JobError, cpu_seconds, make_failure
+from warpshelf.worker import costs, gpu, space, timing
+from warpshelf.worker.checks import Checks, Rejected, Share, rank_cases
+from warpshelf.worker.context import JobContext, JobError, Task, cpu_seconds, make_failure
 from warpshelf.worker.gpu import LoadMonitor
-from warpshelf.worker.task import Task
 from warpshelf.worker.timing import Summary, Untimed
 
 
@@ -101,10 +100,10 @@ def glance_at_snippet(context: JobContext) -> dict[str, Any]:
         return {"facts": len(found["facts"]), "failures": found["failures"]}
     checks = Checks(context, _torch_device(), hasty=True)
     turn, turns = context.job["turn"]
-    wanted = share.Share(counted=False, views=0).chosen_cases(proof)
+    wanted = Share(counted=False, views=0).chosen_cases(proof)
     ran: list[int] = []
     failures: list[dict[str, Any]] = []
-    for index in share.rank_cases(proof, wanted)[turn::turns]:
+    for index in rank_cases(proof, wanted)[turn::turns]:
         if ran and cpu_seconds() > context.job["seconds"]:
             break
         try:
@@ -173,17 +172,15 @@ def _check_predictions(context: JobContext) -> dict[str, Any]:
         return {}
     context.report_place("in predictions()")
     rows = offered()
-    if what := predictions.rows_problem(rows):
+    if what := pictures.predictions_problem(rows):
         raise JobError(what, "mend the row", context.definition_place("predictions"))
-    if what := predictions.goals_problem(goals, rows):
+    if what := pictures.goals_problem(goals, rows):
         raise JobError(what, "mend the goal", context.definition_place("GOALS"))
     failures = []
     for goal in goals:
-        met, told = predictions.judge_goal(goal, rows)
+        met, told = pictures.judge_goal(goal, rows)
         if not met:
-            what = (
-                f"goal {goal['name']!r}: {told} where it asks for {predictions.describe_goal(goal)}"
-            )
+            what = f"goal {goal['name']!r}: {told} where it asks for {pictures.describe_goal(goal)}"
             failures.append(make_failure(what, "mend the model", context.definition_place("GOALS")))
     # What the last digits are may differ by the machine's mathematical library.
     kept = [{**row, "predicted": float(f"{row['predicted']:.9g}")} for row in rows]
@@ -240,7 +237,7 @@ def view_snippet(context: JobContext) -> dict[str, Any]:
 
 def _counted_views(context: JobContext, checks: Checks) -> dict[str, Any]:
     """The views of what was counted, and the limits that they break."""
-    from warpshelf.look import limits
+    from warpshelf.look import figures
     from warpshelf.worker import kernel_views
 
     job = context.job
@@ -248,7 +245,7 @@ def _counted_views(context: JobContext, checks: Checks) -> dict[str, Any]:
     folder = Path(job["path"]).parent
     chosen = list(kernel_views.select_launches(checks.counts.counted_launches()))
     found = kernel_views.build_views(chosen, job["target"], folder)
-    broken = limits.limit_violations(found, context.proof.limits)
+    broken = figures.limit_violations(found, context.proof.limits)
     return {
         "views": found,
         "failures": _limit_failures(context, broken),

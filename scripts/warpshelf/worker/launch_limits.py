@@ -22,7 +22,7 @@ import torch
 
 from warpshelf.contract import architectures
 from warpshelf.contract.values import Case
-from warpshelf.look import binary, occupancy
+from warpshelf.look import binary, figures
 from warpshelf.worker import compiled, costs, memory
 from warpshelf.worker.context import JobContext, describe_error
 
@@ -47,7 +47,7 @@ class Launch:
 
     def refusal_reason(self, arch: str) -> str | None:
         """Why an SM of the architecture has no room for one block; None where it has."""
-        has = occupancy.sm_limits(arch)
+        has = figures.sm_limits(arch)
         most = has.shared - has.reserved
         if self.shared > most:
             return (
@@ -56,8 +56,8 @@ class Launch:
             )
         if self.tensor > TENSOR_MEMORY:
             return f"{self.kernel} takes {self.tensor} columns of tensor memory of {TENSOR_MEMORY}"
-        use = occupancy.BlockUsage(self.registers, self.threads, dynamic=self.shared)
-        found = occupancy.compute_residency(arch, use)
+        use = figures.BlockUsage(self.registers, self.threads, dynamic=self.shared)
+        found = figures.compute_residency(arch, use)
         if found.blocks:
             return None
         return (

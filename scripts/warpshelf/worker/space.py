@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from warpshelf.contract.space import Configuration, Space
+from warpshelf.contract.values import Configuration, Space
 from warpshelf.records import claim_check, limits
 from warpshelf.records import space as rows
 from warpshelf.worker import accuracy, costs, timing, verify

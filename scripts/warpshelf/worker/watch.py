@@ -1,4 +1,4 @@
-"""Under which schedule each call of a kernel runs, where its PTX is executed on a CPU.
+"""Under which schedule each call of a kernel runs on a CPU, and what its launches did.
 
 The first call of a variant on a case runs its warps by turns, the next each as far as it goes, the
 one after that at random, and so on; the seed, which orders blocks and warps, is another for every
@@ -12,12 +12,19 @@ every machine counts the same.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from warpshelf.contract import values
+from warpshelf.contract.values import Case, Obligations
 
 if TYPE_CHECKING:
     import papergpu
+    from papergpu.counters import Tally
+    from papergpu.program import Program
+    from papergpu.tree import Place
 
 SCHEDULES = ("robin", "far", "random")
 
@@ -113,3 +120,169 @@ class CallWatch:
     def schedules_left(self) -> bool:
         """Whether a schedule is left to meet; a variant that launches nothing has none."""
         return bool(self._met) and self._calls < len(SCHEDULES)
+
+
+# What a kernel's launches did, line by line of the snippet, as its views have it.
+#
+# Of a variant the cases of COUNTED are counted, and where none of them is for it, of the others
+# the largest of each form. Of what they launch the largest of each kernel is kept.
+#
+# What was inlined from a library counts for the line of the snippet that asked for it, where the
+# compiler says which; what it does not say stands under the library's own name.
+
+UNKNOWN = "PTX"  # stands for the instructions of which the compiler names no line
+FOLDERS = ("/site-packages/", "/dist-packages/")
+At = tuple[str, int, int]
+
+
+class LaunchCounts:
+    """The counts of a snippet's variants, on one target."""
+
+    def __init__(self, proof: Obligations) -> None:
+        self._wanted = {name: wanted_cases(proof, name) for name in proof.variants}
+        self._kept: dict[tuple[str, str], tuple[Case, list[papergpu.Launched]]] = {}
+
+    def wants_case(self, name: str, index: int) -> bool:
+        """Whether case number `index` is to be counted for a variant."""
+        return index in self._wanted[name]
+
+    def add_launches(self, name: str, case: Case, launched: Sequence[papergpu.Launched]) -> None:
+        """Take in what a variant launched on a case."""
+        kernels: dict[str, list[papergpu.Launched]] = {}
+        for one in launched:
+            kernels.setdefault(one.name, []).append(one)
+        for kernel, done in kernels.items():
+            before = self._kept.get((name, kernel))
+            if before is None or case_size(before[0]) < case_size(case):
+                self._kept[name, kernel] = case, done
+
+    def counted_launches(self) -> list[tuple[str, Case, list[papergpu.Launched]]]:
+        """By variant and kernel: the variant, the case, and the launches that are counted."""
+        kept = sorted(self._kept.items(), key=lambda one: one[0])
+        return [(name, *one) for (name, _), one in kept]
+
+
+def case_size(case: Case) -> int:
+    """How large a case is: the product of its sides."""
+    return math.prod(max(1, case[side]) for side in values.side_keys(case))
+
+
+def wanted_cases(proof: Obligations, name: str) -> set[int]:
+    """The numbers of the cases to count for a variant."""
+    chosen = {index for index in proof.counted if name in proof.variants_for(proof.cases[index])}
+    return chosen or largest_cases(proof, name)
+
+
+def largest_cases(proof: Obligations, name: str) -> set[int]:
+    """The cases of a variant: of each form the largest, the first of equals.
+
+    Forms are told apart since another may launch other kernels.
+    """
+    best: dict[object, int] = {}
+    for index, case in enumerate(proof.cases):
+        if name in proof.variants_for(case):
+            before = best.setdefault(values.case_form(case), index)
+            if case_size(case) > case_size(proof.cases[before]):
+                best[values.case_form(case)] = index
+    return set(best.values())
+
+
+def line_counts(launched: Sequence[papergpu.Launched], snippet: str) -> list[dict[str, Any]]:
+    """The lines of a kernel, in order, with what they did in some of its launches together.
+
+    `snippet` is the id of the snippet whose files are named as they are in its folder.
+    """
+    from papergpu.counters import profile
+
+    programs: dict[int, Program] = {}
+    done = []
+    for one in launched:
+        if one.result.counts is None:  # it was launched without them
+            continue
+        if id(one.program) not in programs:
+            programs[id(one.program)] = fold_program(one.program, snippet)
+        done.append((programs[id(one.program)], one.result.counts))
+    return _merge_lines(profile(done).as_dict())
+
+
+def _merge_lines(profile: dict[str, Any]) -> list[dict[str, Any]]:
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    for line in profile["lines"]:
+        # How often an instruction was executed is the sum over its classes.
+        own = {key: value for key, value in line["own"].items() if value and key != "executed"}
+        if line["file"] == UNKNOWN:
+            before = found.setdefault((UNKNOWN, 0), {"at": UNKNOWN})
+            for key, value in own.items():
+                before[key] = _add_counts(before[key], value) if key in before else value
+        elif own:
+            at = f"{line['file']}:{line['line']}"
+            found[line["file"], line["line"]] = {"at": at, **own}
+    return [found[key] for key in sorted(found)]
+
+
+def source_line(place: Place | None) -> tuple[str, int]:
+    """The file and the line of a folded place, as a record names them; line 0 where it has none."""
+    return (place.file, place.line) if place is not None and place.line else (UNKNOWN, 0)
+
+
+def nonzero_tally(tally: Tally) -> dict[str, Any]:
+    """What a tally holds that is not 0, as a record has it: how often is the sum over classes."""
+    return {key: value for key, value in tally.as_dict().items() if value and key != "executed"}
+
+
+def _add_counts(first: Any, second: Any) -> Any:
+    if isinstance(first, int):
+        return first + second
+    return {key: first.get(key, 0) + second.get(key, 0) for key in (*first, *second)}
+
+
+def fold_program(program: Program, snippet: str) -> Program:
+    """The same program, each instruction of which stands in one line alone.
+
+    `snippet` is the id of the snippet whose files are named as they are in its folder.
+    """
+    callers: dict[At, Place] = {}
+    for place, _ in program.places:
+        if place is not None and place.caller is not None:
+            callers.setdefault((place.file, place.line, place.column), place.caller)
+    known: dict[Place | None, Place | None] = {None: None}
+    for place, _ in program.places:
+        if place not in known:
+            known[place] = _fold_place(place, callers, snippet) if place is not None else None
+    return replace(program, places=[(known[place], line) for place, line in program.places])
+
+
+def _fold_place(place: Place, callers: dict[At, Place], snippet: str) -> Place:
+    """The innermost line of the snippets in which a place stands; without one, its own."""
+    passed: set[At] = set()
+    one: Place | None = place
+    while one is not None:
+        at = one.file, one.line, one.column
+        if one.line and (name := _snippet_file(one.file, snippet)):
+            return replace(one, file=name, column=0, caller=None)
+        if at in passed:
+            break
+        passed.add(at)
+        one = one.caller or callers.get(at)
+    return replace(place, file=_library_file(place.file), column=0, caller=None)
+
+
+def _snippet_file(file: str, snippet: str) -> str | None:
+    """The name of a file of the snippet's folder, or of another of snippets/; None elsewhere.
+
+    By its path alone: compilers keep what they made, and may name the checkout that it was for.
+    """
+    _, folder, name = file.rpartition(f"/snippets/{snippet}/")
+    if folder:
+        return name
+    _, folder, name = file.rpartition("/snippets/")
+    return f"snippets/{name}" if folder else None
+
+
+def _library_file(file: str) -> str:
+    """The name of a file elsewhere, beginning with its package, the same on every machine."""
+    for folder in (*FOLDERS, "/papergpu/"):
+        _, found, name = file.rpartition(folder)
+        if found:
+            return name if folder in FOLDERS else f"papergpu/{name}"
+    return file.rpartition("/")[2]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpshelf.links import report
+from warpshelf.cli import links
 from warpshelf.links.check_links import CheckResult, list_links
 from warpshelf.links.health import Health, clean_title
 from warpshelf.readings import model
@@ -49,7 +49,7 @@ def survey(root: Path, states: dict[str, Health], ours: str = "Ours") -> CheckRe
 
 
 def test_lines_stand_in_groups_with_a_place_each(tmp_path: Path) -> None:
-    found = report.report_lines(survey(tmp_path, STATES))
+    found = links.report_lines(survey(tmp_path, STATES))
     heads = [line for line in found if re.fullmatch(r"[A-Z][^:]*: \d+", line)]
     assert heads == [
         "Gone: 1", "Moved for good: 1", "Another title there: 1",
@@ -69,7 +69,7 @@ def test_lines_stand_in_groups_with_a_place_each(tmp_path: Path) -> None:
 def test_what_was_left_is_said(tmp_path: Path) -> None:
     found = survey(tmp_path, {"alive": STATES["alive"]})
     found.fresh, found.left, found.unread = 3, 2, 1
-    assert report.report_lines(found) == [
+    assert links.report_lines(found) == [
         "1 link, 1 alive, 1 asked now, 3 seen alive lately and not asked, "
         "2 left for the next check, and lists with faults, whose links are not here: "
         "see `shelf check`"
@@ -88,7 +88,7 @@ def inert(text: str) -> None:
 
 def test_markdown_holds_no_markup_of_others(tmp_path: Path) -> None:
     found = survey(tmp_path, STATES)
-    text = report.report_markdown(found, "https://github.com/warpshelf/warpshelf")
+    text = links.report_markdown(found, "https://github.com/warpshelf/warpshelf")
     inert(text)
     assert "## Another title there: 1" in text and "everyone" in text
     place = "https&#58;&#47;&#47;github&#46;com&#47;warpshelf&#47;warpshelf&#47;blob&#47;main"
@@ -105,26 +105,26 @@ def test_no_text_acts(tmp_path_factory: pytest.TempPathFactory, text: str) -> No
         return
     state = Health("alive", last_alive="2026-11-01", title_there=kept)
     found = survey(tmp_path_factory.mktemp("any"), {"one": state})
-    inert(report.report_markdown(found))
-    for line in report.report_lines(found):
+    inert(links.report_markdown(found))
+    for line in links.report_lines(found):
         assert line.isprintable() and re.match(r"(?:docs/tiles\.yml:\d+: |[A-Z]|1 link, )", line)
 
 
 def test_a_long_report_is_cut_at_a_line(tmp_path: Path) -> None:
     states = {f"gone-{number}": STATES["gone"] for number in range(400)}
-    text = report.report_markdown(survey(tmp_path, states))
+    text = links.report_markdown(survey(tmp_path, states))
     assert 50_000 < len(text) < 65_536
     assert text.endswith("\n\nThe rest is left out, since a longer report would not fit.\n")
     inert(text)
 
 
 def test_all_well_is_said(tmp_path: Path) -> None:
-    text = report.report_markdown(survey(tmp_path, {"alive": STATES["alive"]}))
+    text = links.report_markdown(survey(tmp_path, {"alive": STATES["alive"]}))
     assert text == "1 link, 1 alive, 1 asked now.\n\nEvery link that was looked at is alive.\n"
 
 
 def test_json_has_every_link_and_what_fails(tmp_path: Path) -> None:
-    said = report.report_json(survey(tmp_path, STATES))
+    said = links.report_json(survey(tmp_path, STATES))
     assert json.loads(json.dumps(said)) == said
     assert [link["state"] for link in said["links"]] == [state.state for state in STATES.values()]
     fails = {finding["group"]: finding["fails"] for finding in said["findings"]}

@@ -9,7 +9,7 @@ import pytest
 from conftest import Trial, sound_snippet
 from synthetic import case, facts, record, result
 
-from warpshelf.bench.comparison import comparison_rows
+from warpshelf.cli.compare import comparison_rows
 from warpshelf.core.files import dump_json
 
 LARGE = "dtype: float32, m: 4096, n: 4096, scale: 1.0"
