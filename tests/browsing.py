@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import shutil
 import threading
@@ -40,6 +41,7 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+INDEX = "search/search_index.json"  # of Material; Zensical asks for its own when it is opened
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 ELSEWHERE = (
     "/usr/bin/chromium",
@@ -51,15 +53,29 @@ ELSEWHERE = (
 class Quiet(SimpleHTTPRequestHandler):
     """Serves files as a real host does, on open connections and to be cached; keeps no log.
 
-    The site lies below `base`, and its page of what is missing stands for what is.
+    The site lies below `base`, and its page of what is missing stands for what is. Where nobody
+    searches, Material's index names no page: with every page that it opens, a browser makes a tree
+    of all words of the site.
     """
 
     protocol_version = "HTTP/1.1"
     base = "/"
+    search = True
 
-    def __init__(self, *args: Any, base: str = "/", **more: Any) -> None:
-        self.base = base
+    def __init__(self, *args: Any, base: str = "/", search: bool = True, **more: Any) -> None:
+        self.base, self.search = base, search
         super().__init__(*args, **more)
+
+    def do_GET(self) -> None:
+        if self.search or self.path != f"{self.base}{INDEX}":
+            return super().do_GET()
+        index = json.loads(Path(self.directory, INDEX).read_bytes())
+        text = json.dumps(index | {"docs": []}).encode()
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
 
     def translate_path(self, path: str) -> str:
         inside = path.startswith(self.base)
@@ -85,9 +101,9 @@ class Quiet(SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def served(folder: Path, base: str = "/") -> Iterator[str]:
+def served(folder: Path, base: str = "/", search: bool = False) -> Iterator[str]:
     """The address of a built site, served below `base` from a thread on this machine."""
-    handler = functools.partial(Quiet, directory=str(folder), base=base)
+    handler = functools.partial(Quiet, directory=str(folder), base=base, search=search)
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()

@@ -304,6 +304,15 @@ def published(site: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def searched(site: Path) -> Iterator[str]:
+    """The same with all that its search finds."""
+    from browsing import served
+
+    with served(site, BASE, search=True) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
 def wide(browser: Browser, origin: str) -> Iterator[Visit]:
     """A tab as wide as a laptop's."""
     from browsing import WIDE, Visit, open_context

@@ -121,11 +121,13 @@ def look(tab: Page, scheme: str, given: dict[str, Any], builder: str) -> list[st
 
 
 @pytest.mark.parametrize("kind", exhaustive(KINDS, "all kinds of pages"))
-def test_axe_finds_nothing(kind: str, tab: Visit, builder: str, published: str) -> None:
+def test_axe_finds_nothing(
+    kind: str, tab: Visit, builder: str, published: str, searched: str
+) -> None:
     page, prepare = KINDS[kind]
     tab.tab.set_viewport_size({"width": WIDE, "height": HIGH})
-    if page == MISSING:
-        tab.tab.goto(f"{published}/{page}")
+    if page == MISSING or prepare is not no_search:
+        tab.tab.goto(f"{published if page == MISSING else searched}/{page}")
         shown = tab.tab
     else:
         shown = tab.go(page)

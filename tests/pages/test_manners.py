@@ -170,11 +170,11 @@ def test_missing_page_of_no_likeness(browser: Browser, published: str, address: 
 
 @pytest.mark.exhaustive(MORE)
 def test_missing_page_puts_the_words_into_the_search(
-    browser: Browser, published: str, builder: str
+    browser: Browser, searched: str, builder: str
 ) -> None:
     """Zensical's search has no field until it is opened; there the pages alone are offered."""
     context = open_context(browser, WIDE)
-    tab = Visit(context.new_page(), published).go("kernels/flash-attention/")
+    tab = Visit(context.new_page(), searched).go("kernels/flash-attention/")
     field = tab.locator(".md-search__input")
     if builder == "zensical":
         assert field.count() == 0

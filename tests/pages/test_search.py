@@ -49,9 +49,9 @@ SHADOWS = """() => [...document.querySelectorAll('*')].filter(one => one.shadowR
 
 
 @pytest.fixture(scope="module")
-def visit(browser: Browser, origin: str) -> Iterator[Visit]:
+def visit(browser: Browser, searched: str) -> Iterator[Visit]:
     context = open_context(browser, WIDE)
-    yield Visit(context.new_page(), origin)
+    yield Visit(context.new_page(), searched)
     context.close()
 
 

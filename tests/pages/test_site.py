@@ -66,10 +66,13 @@ CUT_OFF = """([columns, filled]) => {
 
 NO_ALT = "images => images.filter(i => i.alt.trim() === '').map(i => i.src)"
 # The colours are set as the theme's script does it; that it does is a test of its own.
-REACH = """() => ['default', 'slate'].map(scheme => {
-  document.body.setAttribute('data-md-color-scheme', scheme);
-  return document.documentElement.scrollWidth;
-})"""
+REACH = """() => {
+  const shown = document.body.getAttribute('data-md-color-scheme');
+  return [shown, shown === 'slate' ? 'default' : 'slate'].map(scheme => {
+    document.body.setAttribute('data-md-color-scheme', scheme);
+    return document.documentElement.scrollWidth;
+  });
+}"""
 
 
 # Formulas that were not set, those in error, and displays of which a part is cut off.
@@ -90,6 +93,57 @@ def tab(browser: Browser, origin: str) -> Iterator[Visit]:
     context.close()
 
 
+# A topic.
+
+DOCS = ROOT / "docs"
+PARTS = ("kernels", "models", "training", "tools")
+TOPICS = sorted(
+    path.relative_to(DOCS).with_suffix("").as_posix()
+    for part in PARTS
+    for path in (DOCS / part).glob("*.yml")
+)
+# The pages on which somebody learns a method, and so should try it.
+CORE = [
+    *(f"kernels/{name}" for name in (
+        "gpu-architecture", "memory-bandwidth", "softmax", "attention", "gemm", "tensor-cores",
+        "warp-primitives", "bank-conflicts", "reductions", "convolution", "stencils", "fusion",
+        "performance-models", "scheduling", "blackwell")),
+    *(f"models/{name}" for name in (
+        "transformer", "transformer-arithmetic", "training-cost", "inference-engines",
+        "quantization", "speculative-decoding")),
+    *(f"training/{name}" for name in (
+        "collectives", "data-parallelism", "tensor-parallelism", "sequence-parallelism",
+        "pipeline-parallelism", "mixture-of-experts", "fp8")),
+]  # fmt: skip
+FOLD = 900  # px from the top, by which the explanation has begun
+
+
+def explains_before_it_lists(topic: str, tab: Page) -> None:
+    """See that a topic's page has an explanation first, pictures, exercises, the full list last."""
+    headings = tab.eval_on_selector_all(
+        ".md-content h2", "all => all.map(h => [h.id, h.getBoundingClientRect().top])"
+    )
+    assert headings[0][1] <= FOLD
+    assert headings[0][0] != "readings" and headings[-1][0] == "readings"
+    listed = tab.locator(".ws-start li")
+    assert 1 <= listed.count() <= 2
+    box = listed.last.bounding_box()
+    assert box["y"] + box["height"] <= headings[0][1]
+    if topic.startswith("kernels/") and topic != "kernels/series":  # a list of courses
+        pictures = tab.locator(".md-content svg[role=img]")
+        assert pictures.count() >= 1
+        assert all(one.locator("title").text_content().strip() for one in pictures.all())
+    if topic in CORE:
+        folds = tab.locator("#exercises ~ ol > li > details.success")
+        assert 3 <= folds.count() <= 5
+        assert tab.locator("#exercises ~ ol > li > details.success[open]").count() == 0
+        folds.first.locator("summary").click()
+        assert folds.first.locator("strong").first.is_visible()
+
+
+# Every page.
+
+
 @each_page
 def test_page(page: str, tab: Visit) -> None:
     """What must hold on every page, at each width and in each colour scheme: one visit for all."""
@@ -99,11 +153,13 @@ def test_page(page: str, tab: Visit) -> None:
     assert shown.locator("h1").inner_text().strip()
     assert shown.eval_on_selector_all("img", NO_ALT) == []
     shown.wait_for_function(UNSET)
+    reach = max(shown.evaluate(REACH))
+    assert reach <= WIDE, f"{reach} px wide in a window of {WIDE} px"
+    if page.removesuffix("/") in TOPICS:
+        explains_before_it_lists(page.removesuffix("/"), shown)
+    shown.evaluate(UNFOLD)  # from here on, what folds hold counts as well
     for width in (WIDE, WIDEST, NARROW):
         shown.set_viewport_size({"width": width, "height": 800})
-        reach = max(shown.evaluate(REACH))
-        assert reach <= width, f"{reach} px wide in a window of {width} px"
-        shown.evaluate(UNFOLD)  # from here on, what folds hold counts as well
         reach = max(shown.evaluate(REACH))
         assert reach <= width, f"{reach} px wide in a window of {width} px, all unfolded"
         assert shown.evaluate(FORMULAS) == [], f"formulas at {width} px"
@@ -317,6 +373,7 @@ def own_file(page: str, link: str) -> tuple[str, str] | None:
 def test_every_page_of_the_navigation_is_built(parsed: dict[str, Links]) -> None:
     assert set(TEN) <= set(PAGES)
     assert {f"{page}index.html" for page in PAGES} <= set(parsed)
+    assert {f"{topic}/" for topic in TOPICS} <= set(PAGES)
 
 
 def test_links_within_the_site_lead_somewhere(site: Path, parsed: dict[str, Links]) -> None:
