@@ -151,12 +151,3 @@ def test_what_cannot_be_is_refused() -> None:
     ring.size = 3
     with pytest.raises(ValueError, match="^async_tensor_parallel: 4 rows do not split over 3; pad"):
         Loop(ring, "ring").matmul_scatter(torch.ones(4, 3), torch.ones(2, 3))
-
-
-@pytest.mark.exhaustive("`shelf run` runs each demo twice")
-@pytest.mark.alone
-def test_the_demo_prints_the_same_twice(capsys: pytest.CaptureFixture[str]) -> None:
-    ours.demo("cpu")
-    first = capsys.readouterr().out
-    ours.demo("cpu")
-    assert capsys.readouterr().out == first

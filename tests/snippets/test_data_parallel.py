@@ -154,12 +154,3 @@ def test_what_cannot_be_is_refused() -> None:
     group.size = 7
     with pytest.raises(ValueError, match="^data_parallel: 48 rows do not split over 7 ranks and 1"):
         ours.on_rank(group, Want())
-
-
-@pytest.mark.exhaustive("`shelf run` runs each demo twice")
-@pytest.mark.alone
-def test_the_demo_prints_the_same_twice(capsys: pytest.CaptureFixture[str]) -> None:
-    ours.demo("cpu")
-    first = capsys.readouterr().out
-    ours.demo("cpu")
-    assert capsys.readouterr().out == first

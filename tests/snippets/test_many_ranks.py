@@ -110,15 +110,6 @@ def test_a_rank_does_not_pretend_to_be_another() -> None:
         ranks.run(pretend_within, 1, backend="gloo")
 
 
-@pytest.mark.exhaustive("`shelf run` runs each demo twice")
-@pytest.mark.alone
-def test_the_demo_prints_the_same_twice(capsys: pytest.CaptureFixture[str]) -> None:
-    many_ranks.demo("cpu")
-    first = capsys.readouterr().out
-    many_ranks.demo("cpu")
-    assert capsys.readouterr().out == first
-
-
 def test_padding_is_none_where_rows_split() -> None:
     layers, ends = cases.padded(1)
     w = tp.whole(tp.SIZES)[2]

@@ -159,12 +159,3 @@ def test_one_rank_is_the_loop() -> None:
     due = cases.one_process(1, Want())
     assert torch.allclose(told["y"], due["y"], rtol=1e-12, atol=1e-14)
     assert told["y"].shape == (T, H)
-
-
-@pytest.mark.exhaustive("`shelf run` runs each demo twice")
-@pytest.mark.alone
-def test_the_demo_prints_the_same_twice(capsys: pytest.CaptureFixture[str]) -> None:
-    ours.demo("cpu")
-    first = capsys.readouterr().out
-    ours.demo("cpu")
-    assert capsys.readouterr().out == first

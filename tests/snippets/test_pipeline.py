@@ -196,12 +196,3 @@ def test_differing_sees_a_swap() -> None:
 def test_an_unknown_schedule_is_refused() -> None:
     with pytest.raises(ValueError, match="^pipeline: no schedule 'GPipes'; there are GPipe, 1F1B"):
         plan.Plan("GPipes", 2, 4)
-
-
-@pytest.mark.exhaustive("`shelf run` runs each demo twice")
-@pytest.mark.alone
-def test_the_demo_prints_the_same_twice(capsys: pytest.CaptureFixture[str]) -> None:
-    pipeline.demo("cpu")
-    first = capsys.readouterr().out
-    pipeline.demo("cpu")
-    assert capsys.readouterr().out == first

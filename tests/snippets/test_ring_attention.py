@@ -189,11 +189,9 @@ def test_shard_refuses_what_it_cannot_deal() -> None:
         ring.shard(torch.zeros(1, 1, 10, 1), 0, 2, "plain")
 
 
-@pytest.mark.exhaustive("`shelf run` runs each demo twice")
-def test_demo_prints_the_same_twice(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.exhaustive("test_snippets.py shows each demo")
+def test_demo_finds_both_ways_right(capsys: pytest.CaptureFixture[str]) -> None:
     ring.demo("cpu")
     first = capsys.readouterr().out
-    ring.demo("cpu")
-    assert capsys.readouterr().out == first
     assert first.count("within 1e-12: yes") == 2
     assert len(first.splitlines()) <= 30

@@ -199,11 +199,9 @@ def test_what_need_not_split_is_let_be() -> None:
     tp.Split(tp.SIZES._replace(words=99, a=3), group, "ring")
 
 
-@pytest.mark.exhaustive("`shelf run` runs each demo twice")
+@pytest.mark.exhaustive("test_snippets.py shows each demo")
 @pytest.mark.alone
-def test_the_demo_prints_the_same_twice(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_demo_finds_one_loss(capsys: pytest.CaptureFixture[str]) -> None:
     tp.demo("cpu")
-    first = capsys.readouterr().out
-    tp.demo("cpu")
-    assert capsys.readouterr().out == first
-    assert len(set(line.split()[-1] for line in first.splitlines() if " loss " in line)) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert len(set(line.split()[-1] for line in lines if " loss " in line)) == 1

@@ -141,12 +141,3 @@ def test_one_rank_is_plain_attention() -> None:
     ours = ulysses.attention(q, k, v, Ring(), True)
     due, *_ = cases.truth(Want(grouped=2))
     assert torch.allclose(ours, due, rtol=1e-12, atol=1e-14)
-
-
-@pytest.mark.exhaustive("`shelf run` runs each demo twice")
-@pytest.mark.alone
-def test_the_demo_prints_the_same_twice(capsys: pytest.CaptureFixture[str]) -> None:
-    ulysses.demo("cpu")
-    first = capsys.readouterr().out
-    ulysses.demo("cpu")
-    assert capsys.readouterr().out == first

@@ -164,12 +164,3 @@ def test_what_cannot_be_is_refused() -> None:
         zero.Training(4, Library(), SIZES, torch.float64, torch.float64)
     with pytest.raises(ValueError, match="^zero: 48 rows do not split over 1 ranks and 5 micro"):
         zero.on_rank(Library(), Want(0, micro_batches=5))
-
-
-@pytest.mark.exhaustive("`shelf run` runs each demo twice")
-@pytest.mark.alone
-def test_the_demo_prints_the_same_twice(capsys: pytest.CaptureFixture[str]) -> None:
-    zero.demo("cpu")
-    first = capsys.readouterr().out
-    zero.demo("cpu")
-    assert capsys.readouterr().out == first
