@@ -130,6 +130,19 @@ def takes(item: pytest.Item) -> int:
     return int(said[1]) if said else 0
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where only what is exhaustive is asked for, pass over the files that have nothing of it.
+
+    Tests of pages have it by the fixture of the second builder.
+    """
+    asked = str(config.getoption("markexpr"))
+    if not asked.startswith("exhaustive") or not collection_path.name.startswith("test_"):
+        return None
+    if collection_path.parent.name == "pages" or not collection_path.is_file():
+        return None
+    return True if "exhaustive" not in collection_path.read_text(encoding="utf-8") else None
+
+
 def refuse_what_waits_without_reason(items: list[pytest.Item]) -> None:
     """See that each test that is left to `make test-all` says why.
 
