@@ -15,6 +15,7 @@ from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import httpx
@@ -27,6 +28,7 @@ from warpshelf.bench.pool import AHEAD, Pool
 from warpshelf.contract import snippet
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.project import Project
+from warpshelf.records import store
 from warpshelf.web import fetch
 
 if TYPE_CHECKING:
@@ -90,6 +92,21 @@ validation: {links: {absolute_links: relative_to_docs}}
 def snippets_of_the_shelf() -> list[Snippet]:
     """The snippets of this repository, read once for all tests."""
     return snippet.discover_snippets(Project(ROOT))
+
+
+def read_demo(module: ModuleType) -> str:
+    """What the demo of a snippet prints: by the record of its present code, or else by running it.
+
+    That it prints what the record says is a test of its own, in test_snippets.py.
+    """
+    [one] = [one for one in snippets_of_the_shelf() if one.id == module.__name__.split(".")[-1]]
+    record = store.current_record(one, "cpu")
+    if record is not None and record.get("demo"):
+        return record["demo"]
+    out = io.StringIO()
+    with redirect_stdout(out):
+        module.demo("cpu")
+    return out.getvalue()
 
 
 # Of the pages that a test goes through, every so many-th under Zensical: both builders make the

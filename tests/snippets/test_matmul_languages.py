@@ -8,7 +8,7 @@ from pathlib import Path
 import papergpu
 import pytest
 import torch
-from conftest import exhaustive
+from conftest import exhaustive, read_demo
 
 from snippets.matmul_languages import matmul_languages as ours
 from warpshelf.worker import kernel_views
@@ -126,10 +126,8 @@ def test_the_same_loop_in_each_language(target: str, monkeypatch: pytest.MonkeyP
             assert "load shared 16" not in kinds  # the matrix unit reads shared memory
 
 
-@pytest.mark.exhaustive("test_snippets.py shows each demo")
-def test_demo_finds_every_language_right(capsys: pytest.CaptureFixture[str]) -> None:
-    ours.demo("cpu")
-    text = capsys.readouterr().out
+def test_demo_finds_every_language_right() -> None:
+    text = read_demo(ours)
     assert text.count("right") == len(ours.LANGUAGES) and "wrong" not in text
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import read_demo
 
 from snippets import ranks
 from snippets.ring_attention import cases
@@ -189,9 +190,7 @@ def test_shard_refuses_what_it_cannot_deal() -> None:
         ring.shard(torch.zeros(1, 1, 10, 1), 0, 2, "plain")
 
 
-@pytest.mark.exhaustive("test_snippets.py shows each demo")
-def test_demo_finds_both_ways_right(capsys: pytest.CaptureFixture[str]) -> None:
-    ring.demo("cpu")
-    first = capsys.readouterr().out
+def test_demo_finds_both_ways_right() -> None:
+    first = read_demo(ring)
     assert first.count("within 1e-12: yes") == 2
     assert len(first.splitlines()) <= 30

@@ -6,7 +6,7 @@ import re
 
 import pytest
 import torch
-from conftest import exhaustive
+from conftest import exhaustive, read_demo
 
 from snippets.sgemm import cases, sgemm
 from warpshelf.look import binary
@@ -102,9 +102,7 @@ def test_peer_computes_in_full_float32_and_leaves_the_setting(monkeypatch):
         matmul.fp32_precision = before
 
 
-@pytest.mark.exhaustive("test_snippets.py shows each demo")
-def test_demo_finds_every_rung_within_its_error(capsys):
-    sgemm.demo("cpu")
-    lines = capsys.readouterr().out.splitlines()
+def test_demo_finds_every_rung_within_its_error():
+    lines = read_demo(sgemm).splitlines()
     assert len(lines) == 2 + len(sgemm.RUNGS)
     assert all(line.endswith("True") for line in lines[2:])

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import read_demo
 
 from snippets import ranks
 from snippets.collectives import Library, Ring
@@ -199,9 +200,7 @@ def test_what_need_not_split_is_let_be() -> None:
     tp.Split(tp.SIZES._replace(words=99, a=3), group, "ring")
 
 
-@pytest.mark.exhaustive("test_snippets.py shows each demo")
 @pytest.mark.alone
-def test_the_demo_finds_one_loss(capsys: pytest.CaptureFixture[str]) -> None:
-    tp.demo("cpu")
-    lines = capsys.readouterr().out.splitlines()
+def test_the_demo_finds_one_loss() -> None:
+    lines = read_demo(tp).splitlines()
     assert len(set(line.split()[-1] for line in lines if " loss " in line)) == 1
