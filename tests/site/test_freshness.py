@@ -210,6 +210,15 @@ print(*sys.modules, sep="\\n")
 """
 
 
+def test_the_command_line_by_itself_brings_in_two_rooms() -> None:
+    code = "import sys; from warpshelf.cli import commands; print(*sys.modules)"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    words = [sys.executable, "-c", code]
+    loaded = subprocess.run(words, env=env, capture_output=True, text=True, check=True).stdout
+    rooms = {one.split(".")[1] for one in loaded.split() if one.startswith("warpshelf.")}
+    assert rooms == {"cli", "core"}
+
+
 @pytest.mark.parametrize(
     ("words", "also"), [(("site", "--render-only"), ()), (("run",), ("warpshelf.worker.verify",))]
 )

@@ -7,30 +7,28 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warpshelf.bench import pool
-from warpshelf.bench.plan import Options
-from warpshelf.cli import console
-from warpshelf.cli.console import Reporter
 from warpshelf.cli.shared import By, Ids, Json, print_findings, select_snippets
-from warpshelf.contract.snippet import Snippet
 from warpshelf.core import project as projects
-from warpshelf.core.project import Project
-from warpshelf.fleet.cluster import FORM, LOCAL
-from warpshelf.fleet.run_cluster import Due, Fleet, Said
+
+# What a command needs it imports itself: one with nothing to do is over in a moment.
+if TYPE_CHECKING:
+    from warpshelf.bench.plan import Options
+    from warpshelf.contract.snippet import Snippet
+    from warpshelf.core.project import Project
 
 # `shelf run --on ADDRESS`: a run spread over the machines of a Ray cluster.
-#
-# Enters: what was typed. Leaves: progress and what was wrong on standard error, an exit status.
 
 OUT = Path("records.json")  # where all goes unless told; version control leaves it alone
 
 
 def validate_address(text: str) -> str:
     """An address in a form that Ray takes; another one is wrong usage."""
+    from warpshelf.fleet.cluster import FORM, LOCAL
+
     host, colon, port = text.removeprefix("ray://").rpartition(":")
     if text not in (LOCAL, "auto") and not (host and colon and port.isdigit()):
         raise typer.BadParameter(f"{text!r} is no address; write {FORM}", param_hint="--on")
@@ -61,10 +59,14 @@ def run_on_cluster(
 
     `words` is the command line, for who goes on with it.
     """
+    from warpshelf.bench import pool
+    from warpshelf.cli import console
+    from warpshelf.fleet.run_cluster import Due, Fleet, Said
+
     address, kinds = validate_address(where[0]), parse_kinds(where[1])
     options.out = out = options.out or OUT
     status = 0
-    with Reporter(len(picked)) as reporter:
+    with console.Reporter(len(picked)) as reporter:
 
         def show_event(event: object) -> None:
             if isinstance(event, Said):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeGuard
 
+from warpshelf.contract.values import short_repr
 from warpshelf.core.files import LARGEST_INTEGER
 
 NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
@@ -50,11 +51,6 @@ def picture_rows_problem(
 def _name_problem(name: object) -> str | None:
     good = isinstance(name, str) and NAME.fullmatch(name)
     return None if good else "its name is no name of small letters, digits and hyphens"
-
-
-def short_repr(value: object) -> str:
-    """A value as a finding shows it."""
-    return f"{value!r:.80}"
 
 
 GRID_KEYS = {"name", "caption", "across", "down", "columns", "rows", "cells"}

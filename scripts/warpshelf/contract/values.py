@@ -227,10 +227,10 @@ def _space_problems(names: Mapping[str, Any]) -> list[Problem]:
 def _case_problems(name: str, value: object) -> list[Problem]:
     mend = "make it a tuple of dicts of plain values"
     if not isinstance(value, list | tuple) or (name == "CASES" and not value):
-        return [Problem(name, f"{name} is {_short_repr(value)}", mend)]
+        return [Problem(name, f"{name} is {short_repr(value)}", mend)]
     for index, case in enumerate(value):
         if not isinstance(case, dict):
-            return [Problem(name, f"{name}[{index}] is {_short_repr(case)}", mend)]
+            return [Problem(name, f"{name}[{index}] is {short_repr(case)}", mend)]
         if what := json_flaw(case):
             return [Problem(name, f"{name}[{index}] cannot be recorded: it {what}", mend)]
     return []
@@ -239,7 +239,7 @@ def _case_problems(name: str, value: object) -> list[Problem]:
 def _function_problems(name: str, value: object) -> list[Problem]:
     if not isinstance(value, dict) or not value:
         return [
-            Problem(name, f"{name} is {_short_repr(value)}", "make it a dict of name to function")
+            Problem(name, f"{name} is {short_repr(value)}", "make it a dict of name to function")
         ]
     return [
         Problem(name, f"{name}[{key!r:.80}] is no function", "give a callable")
@@ -253,13 +253,13 @@ def _direction_problems(place: str, name: str, case: Case, variants: list[str]) 
     rows = []
     chosen = case.get("variants", [])
     if not isinstance(chosen, list | tuple) or any(item not in variants for item in chosen):
-        what = f"{place}['variants'] is {_short_repr(chosen)}"
+        what = f"{place}['variants'] is {short_repr(chosen)}"
         rows.append(Problem(name, what, "name variants of VARIANTS in a list"))
     kills = case.get("kills", [])
     if name == "TIMED" and "kills" in case:
         rows.append(Problem(name, f"{place} has kills", "leave it to CASES, which are verified"))
     elif not isinstance(kills, list | tuple) or not all(isinstance(one, str) for one in kills):
-        what = f"{place}['kills'] is {_short_repr(kills)}"
+        what = f"{place}['kills'] is {short_repr(kills)}"
         rows.append(Problem(name, what, "name mutants in a list"))
     return rows
 
@@ -267,24 +267,22 @@ def _direction_problems(place: str, name: str, case: Case, variants: list[str]) 
 def _tolerance_problems(value: object) -> list[Problem]:
     mend = 'write TOLERANCE = {"float32": (1e-5, "why")}'
     if not isinstance(value, dict):
-        return [Problem("TOLERANCE", f"TOLERANCE is {_short_repr(value)}", mend)]
+        return [Problem("TOLERANCE", f"TOLERANCE is {short_repr(value)}", mend)]
     rows = []
     for key, pair in value.items():
         good = isinstance(pair, tuple) and len(pair) == 2 and _is_amount(pair[0])
         if not good or not isinstance(pair[1], str) or not pair[1].strip():
-            rows.append(
-                Problem("TOLERANCE", f"TOLERANCE[{key!r:.80}] is {_short_repr(pair)}", mend)
-            )
+            rows.append(Problem("TOLERANCE", f"TOLERANCE[{key!r:.80}] is {short_repr(pair)}", mend))
     return rows
 
 
 def _not_whole(value: object) -> str | None:
     whole = isinstance(value, int) and _is_amount(value)
-    return None if whole else f"is {_short_repr(value)}, no whole number"
+    return None if whole else f"is {short_repr(value)}, no whole number"
 
 
 def _no_ratio(value: object) -> str | None:
-    return None if _is_amount(value) else f"is {_short_repr(value)}, no number of 0 or more"
+    return None if _is_amount(value) else f"is {short_repr(value)}, no number of 0 or more"
 
 
 LIMITS_SHAPE = {
@@ -297,7 +295,7 @@ LIMITS_SHAPE = {
 def _limit_problems(value: object) -> list[Problem]:
     mend = 'write LIMITS = {"*": {"registers": 128, "spilled_bytes": 0}}'
     if not isinstance(value, dict):
-        return [Problem("LIMITS", f"LIMITS is {_short_repr(value)}", mend)]
+        return [Problem("LIMITS", f"LIMITS is {short_repr(value)}", mend)]
     for kernel, limits in value.items():
         if what := files.shape_problem(limits, LIMITS_SHAPE, f"LIMITS[{kernel!r:.80}]"):
             return [Problem("LIMITS", what, mend)]
@@ -329,14 +327,14 @@ def side_keys(case: Case) -> list[str]:
 def fact_problem(fact: object) -> str | None:
     """Why a row of facts() is malformed, or None."""
     if not isinstance(fact, dict) or set(fact) != set(FACT_KEYS):
-        return f"facts() holds {_short_repr(fact)}, not a dict of {', '.join(FACT_KEYS)}"
+        return f"facts() holds {short_repr(fact)}, not a dict of {', '.join(FACT_KEYS)}"
     for key in ("value", "expected", "tolerance"):
         good = _is_amount if key == "tolerance" else _is_finite if key == "expected" else _is_number
         if not good(fact[key]):
-            return f"fact {fact['name']!r:.80}: its {key} is {_short_repr(fact[key])}"
+            return f"fact {fact['name']!r:.80}: its {key} is {short_repr(fact[key])}"
     for key in ("name", "unit", "source"):
         if not isinstance(fact[key], str):
-            return f"fact {fact['name']!r:.80}: its {key} is {_short_repr(fact[key])}"
+            return f"fact {fact['name']!r:.80}: its {key} is {short_repr(fact[key])}"
     if not fact["source"].strip():
         return f"fact {fact['name']!r} names no source"
     return None
@@ -368,5 +366,6 @@ def _is_amount(value: object) -> bool:
     return isinstance(value, int | float) and _is_finite(value) and value >= 0
 
 
-def _short_repr(value: object) -> str:
+def short_repr(value: object) -> str:
+    """A value as a finding shows it."""
     return f"{value!r:.80}"

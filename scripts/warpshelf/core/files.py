@@ -328,11 +328,14 @@ def _remove_files(paths: Iterable[Path]) -> None:
 
 # What data read from a file must look like, as data; the first place that departs, in words.
 #
-# A shape is one of a type, or a tuple of types the value is an instance; a bool is no int a tuple
-# of texts the value is one of them a compiled pattern the value is text, and matches whole a list
-# of one shape the value is a list of such values a dict the value is an object with just these
-# keys: one that ends in "?" may be absent, and the key "*" stands for any a function it returns
-# what is wrong with the value, or None
+# A shape is one of
+#   a type, or a tuple of types   the value is an instance; a bool is no int
+#   a tuple of texts              the value is one of them
+#   a compiled pattern            the value is text, and matches whole
+#   a list of one shape           the value is a list of such values
+#   a dict                        the value is an object with just these keys: one that ends in "?"
+#                                 may be absent, and the key "*" stands for any
+#   a function                    it returns what is wrong with the value, or None
 
 Shape = Any  # as above; a recursive alias would say no more
 NUMBER = (int, float)

@@ -130,17 +130,13 @@ def due_rows(checks: Checks) -> list[dict[str, Any]]:
     return found
 
 
-def _first_floating(dtypes: list[torch.dtype]) -> torch.dtype:
-    return next((dtype for dtype in dtypes if dtype.is_floating_point), dtypes[0])
-
-
 def _dtype_of_shapes(proof: Obligations, case: Case) -> torch.dtype | None:
     """The dtype that decides the tolerance, from tensors without data; None where they fail."""
     assert proof.inputs is not None and proof.reference is not None
     try:
         shapes = proof.inputs(case, "meta", None)
         refs = accuracy.tensors_of(proof.reference(*shapes), "reference()")
-        return _first_floating(accuracy.expected_dtypes(case, shapes, refs))
+        return accuracy.first_floating(accuracy.expected_dtypes(case, shapes, refs))
     except Exception:  # whatever needs data
         return None
 
@@ -150,7 +146,9 @@ def _dtype_from_data(checks: Checks, index: int, case: Case) -> torch.dtype:
     given = checks.case_data(case, index)
     try:
         inputs = given.turn_inputs(0)
-        return _first_floating(accuracy.expected_dtypes(case, inputs, given.turn_truth(0, inputs)))
+        return accuracy.first_floating(
+            accuracy.expected_dtypes(case, inputs, given.turn_truth(0, inputs))
+        )
     except Exception:  # memory does not hold it, or it has no truth: verification says so
         return _declared_dtype(case)
 
