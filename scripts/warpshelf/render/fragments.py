@@ -43,24 +43,20 @@ def _join_parts(parts: Iterable[str]) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _render_output(exhibit: SnippetPage) -> str:
-    shown = [
-        s for s in exhibit.select_states("measured", "verified") if s.record and s.record["demo"]
-    ]
+def _render_output(page: SnippetPage) -> str:
+    shown = [s for s in page.select_states("measured", "verified") if s.record and s.record["demo"]]
     if not shown:
         return ""
     record, here = shown[0].record or {}, shown[0].here
     origin = snippet_page.origin_line(record) + (f"; {here}" if here else "")
-    command = f"<code>python snippets/{exhibit.id}/{exhibit.id}.py</code>"
+    command = f"<code>python snippets/{page.id}/{page.id}.py</code>"
     return (
         f'<figure class="ws-output"><figcaption>What {command} prints '
         f"({escape_markdown(origin)})</figcaption>{preformatted_block(record['demo'])}</figure>"
     )
 
 
-def _machine_tabs(
-    exhibit: SnippetPage, key: str, bodies: Sequence[tuple[MachineState, str]]
-) -> str:
+def _machine_tabs(page: SnippetPage, key: str, bodies: Sequence[tuple[MachineState, str]]) -> str:
     """HTML by machine, in content tabs where there are several.
 
     These are Material's content tabs written out: Python-Markdown leaves HTML alone at the margin
@@ -69,7 +65,7 @@ def _machine_tabs(
     bodies = [(state, body) for state, body in bodies if body]
     if len(bodies) < 2:
         return bodies[0][1] if bodies else ""
-    group = f"ws-{exhibit.id}-{key}"
+    group = f"ws-{page.id}-{key}"
     inputs, names, blocks = [], [], []
     for index, (state, body) in enumerate(bodies, 1):
         checked = ' checked="checked"' if index == 1 else ""
@@ -83,28 +79,28 @@ def _machine_tabs(
     )
 
 
-def _record_links(exhibit: SnippetPage, states: Sequence[MachineState]) -> str:
+def _record_links(page: SnippetPage, states: Sequence[MachineState]) -> str:
     links = [
-        f"[{escape_markdown(s.name)}](/records/{exhibit.id}/{s.machine}.json)"
+        f"[{escape_markdown(s.name)}](/records/{page.id}/{s.machine}.json)"
         for s in states
         if s.record
     ]
     if not links:
         return ""
-    return f"Raw record: {', '.join(links)}. Again: `shelf run {exhibit.id}`.\n{{ .ws-origin }}"
+    return f"Raw record: {', '.join(links)}. Again: `shelf run {page.id}`.\n{{ .ws-origin }}"
 
 
 def _render_by_record(
-    exhibit: SnippetPage,
+    page: SnippetPage,
     key: str,
     states: Sequence[MachineState],
     draw: Callable[[Record], str],
 ) -> str:
-    return _render_by_state(exhibit, key, states, lambda state: draw(state.record or {}))
+    return _render_by_state(page, key, states, lambda state: draw(state.record or {}))
 
 
 def _render_by_state(
-    exhibit: SnippetPage,
+    page: SnippetPage,
     key: str,
     states: Sequence[MachineState],
     draw: Callable[[MachineState], str],
@@ -112,7 +108,7 @@ def _render_by_state(
     """What `draw` makes of each state, with links to the records."""
     bodies = [(s, draw(s)) for s in states if s.record]
     used = [s for s, body in bodies if body]
-    return _join_parts((_machine_tabs(exhibit, key, bodies), _record_links(exhibit, used)))
+    return _join_parts((_machine_tabs(page, key, bodies), _record_links(page, used)))
 
 
 def _accuracy_with_skips(record: Record) -> str:
@@ -133,7 +129,7 @@ def _state_timing(state: MachineState) -> str:
     return figures.render_timing(state.record or {}, state.apart)
 
 
-def _render_provenance(exhibit: SnippetPage, state: MachineState) -> str:
+def _render_provenance(page: SnippetPage, state: MachineState) -> str:
     record = state.record or {}
     verb = {"measured": "Measured", "verified": "Checked"}.get(state.state, "Compiled")
     origin = ", ".join(filter(None, (snippet_page.origin_line(record), state.apart)))
@@ -146,8 +142,8 @@ def _render_provenance(exhibit: SnippetPage, state: MachineState) -> str:
     return (
         f'<details class="ws-provenance" data-search-exclude="yes" markdown="1">\n'
         f"<summary>{verb} on {escape_markdown(origin)}</summary>\n<dl>\n{rows}\n</dl>\n\n"
-        f"[raw record](/records/{exhibit.id}/{state.machine}.json)"
-        f"{_attestation_note(exhibit, state) if state.attestation else ''}\n\n</details>"
+        f"[raw record](/records/{page.id}/{state.machine}.json)"
+        f"{_attestation_note(page, state) if state.attestation else ''}\n\n</details>"
     )
 
 
@@ -158,21 +154,21 @@ def _job_link(record: Record) -> str:
     return f"a job of this project, <a href={quote_href(address)}>run {number}</a>"
 
 
-def _attestation_note(exhibit: SnippetPage, state: MachineState) -> str:
+def _attestation_note(page: SnippetPage, state: MachineState) -> str:
     """The signed statement of the job that made a record, and how anyone can verify it."""
-    place = f"snippets/{exhibit.id}/results/{state.machine}.json"
+    place = f"snippets/{page.id}/results/{state.machine}.json"
     command = f"gh attestation verify {place} --repo {bundle.REPOSITORY}"
-    kept = f"/records/{exhibit.id}/{state.machine}.{bundle.PUBLISHED}"
+    kept = f"/records/{page.id}/{state.machine}.{bundle.PUBLISHED}"
     return f" · attested: [what the job signed]({kept}), which anyone can verify by\n\n`{command}`"
 
 
-def _reproduce_commands(exhibit: SnippetPage) -> str:
-    timed = exhibit.select_states("measured")
+def _reproduce_commands(page: SnippetPage) -> str:
+    timed = page.select_states("measured")
     commands = (
-        (f"python snippets/{exhibit.id}/{exhibit.id}.py", "prints the demo"),
-        (f"shelf run {exhibit.id}", "verifies, and times on a GPU"),
-        (f"shelf compare {exhibit.id}", "sets it beside the records"),
-        *([(f"shelf history {exhibit.id}", "shows the versions of each record")] if timed else []),
+        (f"python snippets/{page.id}/{page.id}.py", "prints the demo"),
+        (f"shelf run {page.id}", "verifies, and times on a GPU"),
+        (f"shelf compare {page.id}", "sets it beside the records"),
+        *([(f"shelf history {page.id}", "shows the versions of each record")] if timed else []),
     )
     room = max(len(command) for command, _ in commands)
     lines = "\n".join(f"{command:{room}}  # {does}" for command, does in commands)
@@ -185,54 +181,54 @@ def _states_with_space(states: Sequence[MachineState]) -> list[MachineState]:
     return [s for s in found if s.machine != "cpu"] or found
 
 
-def build_fragments(exhibit: SnippetPage) -> dict[str, str]:
+def build_fragments(page: SnippetPage) -> dict[str, str]:
     """The Markdown of each piece in `KEYS`, for `build/fragments/<id>/<key>.md`.
 
     A piece with nothing to show says so in words; `whole` leaves such pieces out and says once
     what is missing. `folded` is `whole` for a page that quotes the code: it repeats none of it.
     """
-    current = exhibit.select_states("measured", "verified", "compiled")
-    ran = exhibit.select_states("measured", "verified")
-    timed = exhibit.select_states("measured")
+    current = page.select_states("measured", "verified", "compiled")
+    ran = page.select_states("measured", "verified")
+    timed = page.select_states("measured")
     compiled = [s for s in current if s.record and s.record.get("compiled")]
-    titles = {link.rpartition("#reading-")[2]: title for title, link in exhibit.sources if link}
+    titles = {link.rpartition("#reading-")[2]: title for title, link in page.sources if link}
     parts = {
-        "idea": render_idea(exhibit),
-        "code": render_listings(exhibit.code, exhibit.kind),
-        "output": _render_output(exhibit),
-        "accuracy": _render_by_record(exhibit, "accuracy", ran, _accuracy_with_skips),
-        "timing": _render_by_state(exhibit, "timing", timed, _state_timing),
-        "plot": _render_by_state(exhibit, "plot", timed, _state_plots),
+        "idea": render_idea(page),
+        "code": render_listings(page.code, page.kind),
+        "output": _render_output(page),
+        "accuracy": _render_by_record(page, "accuracy", ran, _accuracy_with_skips),
+        "timing": _render_by_state(page, "timing", timed, _state_timing),
+        "plot": _render_by_state(page, "plot", timed, _state_plots),
         "history": _render_by_state(
-            exhibit, "history", timed, lambda state: histories.render_history(exhibit, state)
+            page, "history", timed, lambda state: histories.render_history(page, state)
         ),
-        "compile": _render_by_record(exhibit, "compile", compiled[:1], figures.render_compiled),
-        "look": views.views_table(exhibit),
+        "compile": _render_by_record(page, "compile", compiled[:1], figures.render_compiled),
+        "look": views.views_table(page),
         "space": _render_by_record(
-            exhibit, "space", _states_with_space(current), figures.render_space
+            page, "space", _states_with_space(current), figures.render_space
         ),
         "beside": _join_parts(
             (
                 rivals.languages_table(
-                    exhibit.rivals,
-                    exhibit.code,
-                    exhibit.views,
+                    page.rivals,
+                    page.code,
+                    page.views,
                     ((s.name, s.record) for s in timed if s.record),
                 ),
-                rivals.rivals_table(exhibit.rivals),
+                rivals.rivals_table(page.rivals),
             )
         ),
         "predictions": _render_by_record(
-            exhibit, "predictions", ran, lambda r: claims.render_predictions(r, titles)
+            page, "predictions", ran, lambda r: claims.render_predictions(r, titles)
         ),
-        "facts": _render_by_record(exhibit, "facts", ran, lambda r: claims.render_facts(r, titles)),
-        "reported": render_claims(exhibit),
-        "provenance": _join_parts(_render_provenance(exhibit, s) for s in current),
-        "reproduce": _reproduce_commands(exhibit),
+        "facts": _render_by_record(page, "facts", ran, lambda r: claims.render_facts(r, titles)),
+        "reported": render_claims(page),
+        "provenance": _join_parts(_render_provenance(page, s) for s in current),
+        "reproduce": _reproduce_commands(page),
     }
-    said = state_notices(exhibit)
+    said = state_notices(page)
     above = _join_parts(
-        (render_disagreements(exhibit), *(histories.slowdown_notice(exhibit, s) for s in timed))
+        (render_disagreements(page), *(histories.slowdown_notice(page, s) for s in timed))
     )
 
     def render_state(state: MachineState) -> str:
@@ -242,7 +238,7 @@ def build_fragments(exhibit: SnippetPage) -> dict[str, str]:
             shown = (
                 _state_plots(state),
                 _state_timing(state),
-                histories.render_history(exhibit, state),
+                histories.render_history(page, state),
             )
         stated = (claims.render_predictions(record, titles), claims.render_facts(record, titles))
         return "\n".join(filter(None, (*shown, _accuracy_with_skips(record), *stated)))
@@ -251,7 +247,7 @@ def build_fragments(exhibit: SnippetPage) -> dict[str, str]:
     made = "".join(figures.render_compiled(s.record) for s in compiled[:1] if s.record)
     results = (
         above,
-        _machine_tabs(exhibit, "whole", bodies),
+        _machine_tabs(page, "whole", bodies),
         said,
         made,
         parts["look"],
@@ -262,9 +258,7 @@ def build_fragments(exhibit: SnippetPage) -> dict[str, str]:
     ends = (parts["provenance"], parts["reproduce"])
     rest = (parts["output"], *results, *ends)
     whole = _join_parts((parts["idea"], parts["code"], *rest))
-    folded = _join_parts(
-        (parts["idea"], render_listings(exhibit.code, exhibit.kind, folded=True), *rest)
-    )
+    folded = _join_parts((parts["idea"], render_listings(page.code, page.kind, folded=True), *rest))
     nothing = {
         "output": "No output of the present code is recorded.",
         "accuracy": "No errors are recorded for the present code.",
@@ -292,12 +286,12 @@ def build_fragments(exhibit: SnippetPage) -> dict[str, str]:
 DRAWN = {"timelines": diagrams.draw_timelines, "grids": diagrams.draw_grids}
 
 
-def render_pictures(exhibit: SnippetPage, embedded: Iterable[str]) -> dict[str, str]:
+def render_pictures(page: SnippetPage, embedded: Iterable[str]) -> dict[str, str]:
     """The pictures that pages embed, as `timelines/gpipe`, for `build/fragments/<id>/<that>.md`.
 
     One that no record of the present code has is withheld, with words in its place.
     """
-    records = [s.record for s in exhibit.select_states("measured", "verified") if s.record]
+    records = [s.record for s in page.select_states("measured", "verified") if s.record]
     drawn: dict[str, str] = {}
     for kind, draw in DRAWN.items():
         rows: list[dict[str, Any]] = next(
@@ -305,7 +299,7 @@ def render_pictures(exhibit: SnippetPage, embedded: Iterable[str]) -> dict[str, 
         )
         drawn |= {f"{kind}/{name}": text for name, text in draw(rows).items()}
     for name in sorted(set(embedded) - drawn.keys()):
-        run = f"<code>shelf run {exhibit.id}</code>"
+        run = f"<code>shelf run {page.id}</code>"
         text = f": no record of the present code has it. {run} makes one."
         said = f"The picture {escape_markdown(name.partition('/')[2])} is withheld"
         drawn[name] = render_notice("absent", said, text) + "\n"

@@ -245,12 +245,12 @@ def render_notice(kind: str, said: str, html: str) -> str:
     return f'<p class="ws-notice ws-{kind}"><strong>{said}</strong>{html}</p>'
 
 
-def state_notices(exhibit: SnippetPage) -> str:
+def state_notices(page: SnippetPage) -> str:
     """What is withheld or missing, machine by machine, in words."""
     found = []
-    run = f"<code>shelf run {exhibit.id}</code>"
-    on_gpu = exhibit.ran_on_gpu
-    for state in exhibit.states:
+    run = f"<code>shelf run {page.id}</code>"
+    on_gpu = page.ran_on_gpu
+    for state in page.states:
         name, because = escape_markdown(state.name), _reason_suffix(state.reason)
         if state.state == "stale":
             said = (
@@ -266,14 +266,14 @@ def state_notices(exhibit: SnippetPage) -> str:
                 render_notice("compiled", "Compiled only", f", not run on {name}{because}.")
             )
         elif state.state == "not measured" and state.machine == "cpu":
-            able = not {"cpu", "gpus"} & exhibit.needs.keys()
+            able = not {"cpu", "gpus"} & page.needs.keys()
             text = f"{because}." + (f" On a machine without a GPU, {run} does it." if able else "")
             found.append(render_notice("absent", "Not checked on a CPU", text))
         elif state.state == "not measured" and on_gpu:
             text = f"{because}. There, {run} does it."
             found.append(render_notice("absent", f"Not measured on {name} yet", text))
-    if exhibit.wants_gpu and not on_gpu:
-        absent = [s for s in exhibit.states if s.state == "not measured" and s.machine != "cpu"]
+    if page.wants_gpu and not on_gpu:
+        absent = [s for s in page.states if s.state == "not measured" and s.machine != "cpu"]
         because = _reason_suffix("; ".join(filter(None, (s.reason for s in absent))))
         text = f"{because}. On a machine with a GPU, {run} does it."
         found.append(render_notice("absent", "Not measured on a GPU yet", text))
@@ -293,10 +293,10 @@ def _describe_check(state: MachineState) -> str:
     return f"executed from its PTX for {named} on a CPU"
 
 
-def render_badges(exhibit: SnippetPage) -> str:
+def render_badges(page: SnippetPage) -> str:
     """One line of labels, a machine each: what was done there and when."""
     said: list[tuple[str, str]] = []
-    for state in (*exhibit.select_states("measured", "verified"), *exhibit.states):
+    for state in (*page.select_states("measured", "verified"), *page.states):
         when = units.format_date(state.record["date"]) if state.record else ""
         said += {
             "measured": [("measured", f"verified and timed on {state.name}, {when}")],
@@ -305,7 +305,7 @@ def render_badges(exhibit: SnippetPage) -> str:
             "stale": [("stale", f"source changed since {when} on {state.name}")],
             "failed": [("failed", f"last run failed on {state.name}")],
         }.get(state.state, [])
-    if exhibit.wants_gpu and not exhibit.ran_on_gpu:
+    if page.wants_gpu and not page.ran_on_gpu:
         said.append(("absent", "not measured on a GPU"))
     items = " ".join(
         f'<li class="ws-badge ws-{kind}">{escape_markdown(text)}</li>'
@@ -336,19 +336,19 @@ def _format_needs(needs: dict[str, Any]) -> str:
     return "; ".join(said)
 
 
-def render_idea(exhibit: SnippetPage) -> str:
+def render_idea(page: SnippetPage) -> str:
     """Its sentence, which carries the anchor, its badges, its sections and its sources."""
-    pairs = [(k, v) for k, v in exhibit.sections.items() if k != "Source" and v.strip()]
-    if needs := _format_needs(exhibit.needs):
+    pairs = [(k, v) for k, v in page.sections.items() if k != "Source" and v.strip()]
+    if needs := _format_needs(page.needs):
         pairs.append(("Needs", needs))
     rows = "\n".join(f"<dt>{escape_markdown(k)}</dt> <dd>{escape_prose(v)}</dd>" for k, v in pairs)
     sources = [
         f"[{escape_markdown(title)}]({link})" if link else escape_markdown(title)
-        for title, link in exhibit.sources
+        for title, link in page.sources
     ]
     parts = (
-        f'<p class="ws-idea" id="snippet-{exhibit.id}">{escape_prose(exhibit.title)}</p>',
-        render_badges(exhibit),
+        f'<p class="ws-idea" id="snippet-{page.id}">{escape_prose(page.title)}</p>',
+        render_badges(page),
         f'<dl class="ws-sections">\n{rows}\n</dl>' if rows else "",
         f"Source: {'; '.join(sources)}\n{{ .ws-sources }}" if sources else "",
     )
