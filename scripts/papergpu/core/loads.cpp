@@ -127,19 +127,13 @@ template <class T, class D> void load(Warp& w, const Inst& i) {
     if (__builtin_expect(i.flags & 6, 0) || !locate(w, i, u32(sizeof(T)) * v, READ, at)) return load_any<T, D>(w, i);
     const u32* q = list(w, i);
     u8* R = w.R;
-    D* to[8];
     const u32 m = w.m;
-    if (m == ~0u) {
-        if (v == 1) {
-            to[0] = (D*)(R + q[0]);
-            return fetch<T, D>(at, 1, to);
-        }
-        for (u32 e = 0; e < v; ++e) to[e] = (D*)(R + q[e]);
-        return fetch<T, D>(at, v, to);
-    }
+    const bool all = m == ~0u;
     alignas(64) D t[8][32];
-    for (u32 e = 0; e < v; ++e) to[e] = t[e];
+    D* to[8];
+    for (u32 e = 0; e < v; ++e) to[e] = all ? (D*)(R + q[e]) : t[e];
     fetch<T, D>(at, v, to);
+    if (all) return;
     for (u32 e = 0; e < v; ++e) {
         D* d = (D*)(R + q[e]);
         const D* x = t[e];
@@ -148,16 +142,17 @@ template <class T, class D> void load(Warp& w, const Inst& i) {
 }
 
 #define LOADS(name, T, D) Add load_##name("ld." #name, load<T, D>)
+#define RARE_LOADS(name, T, D) Add load_##name("ld." #name, load_any<T, D>)
 // The second part of the name is the register's width.
 LOADS(u8_32, u8, u32);
 LOADS(s8_32, s8, s32);
 LOADS(u16_32, u16, u32);
 LOADS(s16_32, s16, s32);
 LOADS(u32_32, u32, u32);
-LOADS(u8_64, u8, u64);
-LOADS(s8_64, s8, s64);
-LOADS(u16_64, u16, u64);
-LOADS(s16_64, s16, s64);
+RARE_LOADS(u8_64, u8, u64);
+RARE_LOADS(s8_64, s8, s64);
+RARE_LOADS(u16_64, u16, u64);
+RARE_LOADS(s16_64, s16, s64);
 LOADS(u32_64, u32, u64);
 LOADS(s32_64, s32, s64);
 LOADS(u64_64, u64, u64);
@@ -382,12 +377,13 @@ template <class T, class D> void store(Warp& w, const Inst& i) {
 }
 
 #define STORES(name, T, D) Add store_##name("st." #name, store<T, D>)
+#define RARE_STORES(name, T, D) Add store_##name("st." #name, store_any<T, D>)
 // The second part of the name is the register's width.
 STORES(u8_32, u8, u32);
 STORES(u16_32, u16, u32);
 STORES(u32_32, u32, u32);
-STORES(u8_64, u8, u64);
-STORES(u16_64, u16, u64);
+RARE_STORES(u8_64, u8, u64);
+RARE_STORES(u16_64, u16, u64);
 STORES(u32_64, u32, u64);
 STORES(u64_64, u64, u64);
 
