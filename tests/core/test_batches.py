@@ -53,7 +53,7 @@ def breaking(monkeypatch: pytest.MonkeyPatch, name: str, call: int, error: BaseE
 @pytest.mark.parametrize(
     ("name", "call"),
     [("fsync", 1), ("fsync", 2), ("chmod", 2), ("link", 1), ("link", 2), ("replace", 1),
-     ("replace", 2), ("mkdir", 1), ("mkdir", 2), ("unlink", 3)],
+     ("replace", 2), ("mkdir", 1), ("mkdir", 2), ("unlink", 1)],
 )  # fmt: skip
 def test_where_one_change_fails_none_is_made(
     root: Path, monkeypatch: pytest.MonkeyPatch, name: str, call: int, error: BaseException

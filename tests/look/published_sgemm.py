@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from warpshelf.look.bound import Bound, cycle_bound
+from warpshelf.look.bound import cycle_bound, round_bound
 from warpshelf.look.work import ExecutedInstruction, Work, assign_widths, count_work
 
 TABLE = Path(__file__).with_suffix(".toml")
@@ -75,13 +75,13 @@ def timing(kernel: Data, rows: Iterable[ExecutedInstruction]) -> Timing:
 
     The bound is that of a device at its highest clock, all of its SMs at work to the end.
     """
-    found: Bound = cycle_bound(rows, ARCH)
+    found = cycle_bound(rows, ARCH)
     times = blocks(kernel)[1]
     device = kernel["on"]
-    least = found.cycles * times / device["sms"] / (device["mhz"] * 1e3)
+    least = found["cycles"] * times / device["sms"] / (device["mhz"] * 1e3)
     published = 2 * kernel["of"]["size"] ** 3 / (kernel["gflops"] * 1e6)
     return Timing(
-        kernel["name"], device["name"], published, least, found.limiter, bool(kernel.get("half"))
+        kernel["name"], device["name"], published, least, found["limiter"], bool(kernel.get("half"))
     )
 
 
@@ -226,7 +226,7 @@ def main(arguments: list[str]) -> int:
             "size": kernel["of"]["size"],
             "gflops": kernel["gflops"],
             "columns_of_blocks": blocks(kernel)[1],
-            "cycles": cycle_bound(rows, ARCH).as_dict()["cycles"],
+            "cycles": round_bound(cycle_bound(rows, ARCH))["cycles"],
             "rows": [
                 {"form": row.form, "width": row.width, "counts": dict(sorted(row.tally.items()))}
                 for row in rows

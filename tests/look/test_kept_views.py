@@ -19,7 +19,8 @@ from warpshelf.core import files
 from warpshelf.core.findings import ShelfError
 from warpshelf.core.project import Project
 from warpshelf.look import view_store
-from warpshelf.look.view import SUMMARY, View, summarize_view, view_problem
+from warpshelf.look.builds import build_from_view
+from warpshelf.look.view import SUMMARY, VIEW, View, view_name
 
 
 @pytest.fixture
@@ -58,13 +59,13 @@ def test_what_is_kept_is_read_again(sound: Snippet) -> None:
     assert view_store.write_views(sound, made)
     found, findings = view_store.load_views(sound)
     assert findings == []
-    assert [one.name for one in found] == [
+    assert list(map(view_name, found)) == [
         "large.transpose-naive.sm_90",
         "naive.transpose-naive.sm_90",
         "tiled.transpose-tiled.sm_90",
     ]
-    assert all(view_problem(one.view) is None for one in found)
-    assert [one.view for one in found] == of(sound, made[2], made[0], made[1])
+    assert all(files.shape_problem(one, VIEW, "it") is None for one in found)
+    assert found == of(sound, made[2], made[0], made[1])
     # A second time nothing is written; what is no longer there is taken away.
     before = pack(sound).read_bytes()
     assert not view_store.write_views(sound, made)
@@ -98,11 +99,11 @@ def test_neither_source_nor_lines_are_kept_and_both_come_back_as_they_are_now(
     (one,) = view_store.load_views(now)[0]
     due = [int(line["at"].partition(":")[2]) for line in view("tiled")["lines"]]
     barrier = FIRST + SOURCE.index("  __syncthreads();")
-    assert [int(line["at"].partition(":")[2]) for line in one.view["lines"]] == [
+    assert [int(line["at"].partition(":")[2]) for line in one["lines"]] == [
         at + 3 + (at >= barrier) for at in due
     ]
-    assert "  // all of it" in one.view["source"][0]["text"]
-    assert not view_store.write_views(now, [one.view]) and pack(sound).read_bytes() == before
+    assert "  // all of it" in one["source"][0]["text"]
+    assert not view_store.write_views(now, [one]) and pack(sound).read_bytes() == before
 
 
 def test_of_other_architectures_the_totals_are_kept_but_for_another_way_to_multiply(
@@ -127,7 +128,7 @@ def test_of_other_architectures_the_totals_are_kept_but_for_another_way_to_multi
     )
     every, findings = view_store.load_summaries(sound)
     assert findings == [] and len(every) == 12
-    assert [one.name for one in every if one.whole] == [
+    assert [view_name(one) for one in every if one["whole"]] == [
         "long.transpose-naive.sm_90",
         "naive.transpose-naive.sm_80",  # there is no other of it
         "short.transpose-naive.sm_100",
@@ -136,8 +137,8 @@ def test_of_other_architectures_the_totals_are_kept_but_for_another_way_to_multi
         "tiled.transpose-tiled.sm_90",
         "very-long.transpose-naive.sm_90",
     ]
-    assert [one.name for one in view_store.load_views(sound)[0]] == [
-        one.name for one in every if one.whole
+    assert [view_name(one) for one in view_store.load_views(sound)[0]] == [
+        view_name(one) for one in every if one["whole"]
     ]
 
 
@@ -148,12 +149,16 @@ def test_a_summary_is_the_view_without_its_lists(sound: Snippet) -> None:
     every, findings = view_store.load_summaries(sound)
     assert findings == []
     full = view_store.load_views(sound)[0]
-    assert [one.view for one in every if one.whole] == [summarize_view(one.view) for one in full]
-    assert all(view_problem(one.view, SUMMARY) is None for one in every)
-    assert every[0].view["sass"] == {"live": [max(full[0].view["sass"]["live"])]}
-    assert [one.build for one in every] == [
-        view_store.stored_view(one).build
-        for one in (larger(3), view("naive", "sm_80"), view("naive"))
+    assert [one for one in every if one["whole"]] == [
+        view_store.summarize_view(one, True) for one in full
+    ]
+    assert all(
+        files.shape_problem(one, {**SUMMARY, "build": object, "whole": bool}, "it") is None
+        for one in every
+    )
+    assert every[0]["sass"] == {"live": [max(full[0]["sass"]["live"])]}
+    assert [one["build"] for one in every] == [
+        build_from_view(one) for one in (larger(3), view("naive", "sm_80"), view("naive"))
     ]
 
 

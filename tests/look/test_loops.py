@@ -40,9 +40,9 @@ def test_a_loop_in_a_loop() -> None:
         EXIT
     """)
     )
-    assert [(one.first, one.last, one.depth) for one in found] == [(1, 6, 1), (2, 4, 2)]
-    assert found[0].kinds == {"control": 1, "load global 4": 1, "store global 4": 1}
-    assert found[1].kinds == {"control": 1, "multiply-add": 2}
+    assert [(one["first"], one["last"], one["depth"]) for one in found] == [(1, 6, 1), (2, 4, 2)]
+    assert found[0]["kinds"] == {"control": 1, "load global 4": 1, "store global 4": 1}
+    assert found[1]["kinds"] == {"control": 1, "multiply-add": 2}
 
 
 def test_a_branch_forward_is_no_loop() -> None:
@@ -84,8 +84,8 @@ def test_two_branches_to_one_head_are_one_loop() -> None:
         EXIT
     """)
     )
-    assert (found.first, found.last) == (0, 3)
-    assert found.kinds == {"control": 2, "multiply-add": 2}
+    assert (found["first"], found["last"]) == (0, 3)
+    assert found["kinds"] == {"control": 2, "multiply-add": 2}
 
 
 def test_a_branch_on_an_operand_goes_on_as_well() -> None:
@@ -112,8 +112,8 @@ def test_bytes_in_flight_are_those_asked_for_before_the_first_is_awaited() -> No
         EXIT
     """)
     )
-    assert (found.loads, found.bytes) == (2, 32 * (16 + 8))
-    assert found.operations == 2
+    assert (found["loads"], found["bytes"]) == (2, 32 * (16 + 8))
+    assert found["operations"] == 2
 
 
 def test_a_load_for_the_next_round_is_in_flight_over_the_whole_round() -> None:
@@ -128,7 +128,7 @@ def test_a_load_for_the_next_round_is_in_flight_over_the_whole_round() -> None:
         EXIT
     """)
     )
-    assert (found.loads, found.bytes, found.operations) == (1, 128, 2)
+    assert (found["loads"], found["bytes"], found["operations"]) == (1, 128, 2)
 
 
 def test_copies_wait_by_groups() -> None:
@@ -143,5 +143,5 @@ def test_copies_wait_by_groups() -> None:
         EXIT
     """)
     )
-    assert (found.loads, found.bytes) == (3, 3 * 512)
-    assert found.operations == 2
+    assert (found["loads"], found["bytes"]) == (3, 3 * 512)
+    assert found["operations"] == 2

@@ -18,8 +18,9 @@ from looking import ARCHS, larger, view
 from playwright.sync_api import Browser, Locator, Page, expect
 from synthetic import exhibit, verified
 
+from warpshelf.look.view import view_name
 from warpshelf.look.view_store import compress_view as page_of
-from warpshelf.look.view_store import stored_view
+from warpshelf.look.view_store import summarize_view
 from warpshelf.render.fragments import build_fragments
 
 ASSETS = ROOT / "docs" / "assets"
@@ -54,13 +55,13 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     for name in (*LAZY, "warpshelf.css", "site.css", "opener.js"):
         (folder / "assets" / name).write_bytes((ASSETS / name).read_bytes())
     made = [view(variant, arch) for variant in ("naive", "tiled") for arch in ARCHS]
-    views = [stored_view(one) for one in [*made, larger(180) | LONG]]
+    made.append(larger(180) | LONG)
     lost = view(variant="tiled") | {"variant": "lost"}
     (folder / "views" / "softmax").mkdir(parents=True)
-    for kept in views:
-        place = folder / "views" / "softmax" / f"{kept.name}.json.gz"
-        place.write_bytes(page_of(kept.view))
-    views.append(stored_view(lost))
+    for one in made:
+        place = folder / "views" / "softmax" / f"{view_name(one)}.json.gz"
+        place.write_bytes(page_of(one))
+    views = [summarize_view(one, True) for one in (*made, lost)]
     text = build_fragments(exhibit(verified(), views=views))["look"].replace(
         "<details", "<details open"
     )

@@ -11,6 +11,7 @@ from conftest import snippets_of_the_shelf
 from playwright.sync_api import Page, expect
 
 from warpshelf.look import view_store
+from warpshelf.look.view import view_name
 
 PAGE = "kernels/bank-conflicts/"
 
@@ -32,9 +33,9 @@ def test_every_view_that_is_kept_whole_can_be_opened(site: Path) -> None:
         views, findings = view_store.load_views(one)
         assert findings == []
         mine = [name for snippet, name in shown if snippet == one.id]
-        assert sorted(mine) == [view.name for view in views]
-        usual = {view.view["variant"] for view in views if view.view["arch"] == view_store.USUAL}
-        assert usual == {view.view["variant"] for view in view_store.load_summaries(one)[0]}
+        assert sorted(mine) == list(map(view_name, views))
+        usual = {view["variant"] for view in views if view["arch"] == view_store.USUAL}
+        assert usual == {view["variant"] for view in view_store.load_summaries(one)[0]}
     for snippet, name in shown:
         assert (site / "views" / snippet / f"{name}.json.gz").is_file()
 

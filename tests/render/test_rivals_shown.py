@@ -11,7 +11,8 @@ from synthetic import case, exhibit, measured, record, result, verified
 
 from warpshelf.look import builds
 from warpshelf.look.builds import CompiledRival
-from warpshelf.look.view_store import StoredView, stored_view
+from warpshelf.look.view import View
+from warpshelf.look.view_store import summarize_view
 from warpshelf.readings.published import Rival, read_rivals
 from warpshelf.render import rivals
 from warpshelf.render.fragments import build_fragments
@@ -39,12 +40,12 @@ def rival() -> Rival:
 
 def build(**changed: object) -> builds.Build:
     one = view("naive")
-    return {**builds.build_from_view(one, one["sass"]["text"]), **changed}  # type: ignore[dict-item]
+    return {**builds.build_from_view(one), **changed}  # type: ignore[dict-item]
 
 
-def kept(variant: str, arch: str) -> StoredView:
+def kept(variant: str, arch: str) -> View:
     one = view(variant, arch)
-    return stored_view(one)
+    return summarize_view(one, True)
 
 
 def text(*theirs: builds.Build) -> str:
@@ -104,7 +105,7 @@ def test_what_cannot_be_compared_is_not_counted() -> None:
     ],
 )
 def test_products_are_told_by_names(name: str, products: int) -> None:
-    assert builds._matrix_products([name, "EXIT"]) == (products, int(products > 0))
+    assert builds._matrix_products(name) == products
 
 
 def test_the_main_loop_is_the_inner_one_where_the_outer_begins_and_ends_a_tile() -> None:
@@ -127,9 +128,8 @@ def test_products_between_the_ends_of_a_loop_that_are_not_its_own_are_left_out()
     name = "HMMA.16816.F32 R4, R8, R12, R4"
     kinds = {"matrix": 2, "integer": 1}
     main = {"first": 0, "last": 4, "depth": 1, "kinds": kinds, "loads": 0}
-    found = builds._instruction_figures(
-        [name, name, name, "IADD3 R1, R1, 1, RZ", "BRA `(.L)"], [main]
-    )
+    texts = [name, name, name, "IADD3 R1, R1, 1, RZ", "BRA `(.L)"]
+    found = builds.build_from_view(view("naive", sass={"text": texts}, loops=[main]))
     assert found["products"] == 2 * 16 * 8 * 16 and found["loop"] == kinds
 
 
@@ -184,7 +184,7 @@ def language_rival() -> Rival:
 
 def rows(*states: MachineState) -> tuple[str, list[list[str]]]:
     views = [kept("naive", "sm_80"), kept("naive", "sm_90"), kept("tiled", "sm_90")]
-    build = views[0].build
+    build = views[0]["build"]
     answer = CompiledRival("own 1.5", {"sm_90": build | {"registers": 99}, "sm_100": build})
     pair = RivalComparison(language_rival(), answer, our_builds(views, language_rival()))
     code = [Listing("CUDA C++", "cuda", "transpose.cu", CODE)]

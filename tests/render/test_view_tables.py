@@ -10,20 +10,20 @@ from looking import ARCHS, CASE, view
 from synthetic import case, exhibit, record, result, verified
 
 from warpshelf.look.bound import VariantCost
-from warpshelf.look.view import summarize_view
-from warpshelf.look.view_store import StoredView, stored_view
+from warpshelf.look.view import View, view_name
+from warpshelf.look.view_store import summarize_view
 from warpshelf.render import views
 from warpshelf.render.fragments import build_fragments
 from warpshelf.render.snippet_page import SnippetPage
 
 
-def kept(**changes: object) -> list[StoredView]:
+def kept(**changes: object) -> list[View]:
     """Both kernels on each architecture, with changes by variant: `naive={"registers": 40}`."""
     found = []
     for variant in ("naive", "tiled"):
         for arch in ARCHS:
             one = view(variant, arch, **changes.get(variant, {}))  # type: ignore[arg-type]
-            found.append(stored_view(one))
+            found.append(summarize_view(one, True))
     return found
 
 
@@ -106,10 +106,9 @@ def test_variants_are_ordered_and_told_apart_only_where_bounds_are(
 
 def test_a_variant_of_two_kernels_counts_with_both() -> None:
     first, second = kept(**bounds(1000, 4224))[::2]
-    again = {**second.view, "variant": "naive"}
-    both = [first, stored_view(again)]
-    sectors = first.view["total"]["sectors"] + second.view["total"]["sectors"]
-    assert views.variant_totals(one.view for one in both) == {"naive": VariantCost(5224, sectors)}
+    both = [first, second | {"variant": "naive"}]
+    sectors = first["total"]["sectors"] + second["total"]["sectors"]
+    assert views.variant_totals(both) == {"naive": VariantCost(5224, sectors)}
 
 
 def test_several_cases_stand_apart() -> None:
@@ -129,9 +128,9 @@ def test_it_is_part_of_the_whole_and_says_where_it_is_missing() -> None:
 
 def test_each_row_names_its_view_where_that_is_whole() -> None:
     first, *others = kept()
-    slim = first._replace(whole=False, view=summarize_view(first.view))
+    slim = first | {"whole": False}
     text = build_fragments(exhibit(views=[slim, *others]))["look"]
     named = re.findall(r'data-look="softmax/([^"]*)"', text)
-    assert sorted(named) == sorted(one.name for one in others)
+    assert sorted(named) == sorted(map(view_name, others))
     whole = build_fragments(exhibit(views=kept()))["look"]
-    assert text == whole.replace(f' data-look="softmax/{first.name}"', "")
+    assert text == whole.replace(f' data-look="softmax/{view_name(first)}"', "")

@@ -48,14 +48,11 @@ def test_rows_that_overlap_are_read_where_they_are(monkeypatch):
 
 @pytest.mark.parametrize("arch", exhaustive(["sm_90", "sm_80", "sm_100"], "all architectures"))
 @pytest.mark.exhaustive("what each rung compiles to")
-def test_compiled_rungs_load_as_predicted(arch, tmp_path):
+def test_compiled_rungs_load_as_predicted(arch):
     """Loads from shared memory by multiply-add, and barriers, in the machine code itself."""
     rungs = [sgemm.RUNGS[name] for name in ("float4", "warp tiles", "double buffered")]
     code, symbols = sgemm.KERNELS.cubin([rung.instance() for rung in rungs], arch)
-    (tmp_path / "sgemm.cubin").write_bytes(code)
-    text = binary.run_cuobjdump("-sass", str(tmp_path / "sgemm.cubin"))
-    parts = re.split(r"Function : (\S+)", text)
-    bodies = dict(zip(parts[1::2], parts[2::2], strict=True))
+    bodies = binary.split_functions(binary.run_cuobjdump("-sass", code))
     for rung in rungs:
         body = bodies[symbols[rung.instance()]]
         count = {op: len(re.findall(rf"\s{op}[.\s]", body)) for op in ("FFMA", "LDS", "BAR")}

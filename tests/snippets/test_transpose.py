@@ -130,13 +130,10 @@ def test_16_bytes_are_moved_where_they_can_be(x, kernel):
 
 
 @pytest.mark.parametrize("arch", exhaustive(["sm_90", "sm_80", "sm_100"], "all architectures"))
-def test_compiled_loads_are_wide_and_all_on_their_way_at_once(arch, tmp_path):
+def test_compiled_loads_are_wide_and_all_on_their_way_at_once(arch):
     """In the machine code: four loads before the first store into the tile."""
     code, symbols = transpose.KERNELS.cubin([way.kernel for way in WAYS.values()], arch)
-    (tmp_path / "transpose.cubin").write_bytes(code)
-    text = binary.run_cuobjdump("-sass", str(tmp_path / "transpose.cubin"))
-    parts = re.split(r"Function : (\S+)", text)
-    bodies = dict(zip(parts[1::2], parts[2::2], strict=True))
+    bodies = binary.split_functions(binary.run_cuobjdump("-sass", code))
     for name in ("tiled", "padded", "swizzled", "float4"):
         body = bodies[symbols[WAYS[name].kernel]]
         found = re.findall(r"\s((?:LD|ST)[GS](?:\.\w+)*)", body)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import papergpu
 import pytest
@@ -108,15 +106,12 @@ def test_words_of_integers_wrap():
 
 
 @pytest.mark.exhaustive("what libraries of CUDA compile to")
-def test_libraries_choose_one_instruction_for_integers_and_shuffles_for_floats(tmp_path):
+def test_libraries_choose_one_instruction_for_integers_and_shuffles_for_floats():
     """What the page says of the machine code, and of ours beside it."""
     ways = {way: f"sum_of<{method}, {{}}>" for way, method in ours.SUMS.items()}
     names = [ways[way].format(t) for way in ("groups", "cub", "shuffle") for t in ("int", "float")]
     code, symbols = ours.LIBRARIES.cubin(names, "sm_90")
-    (tmp_path / "sums.cubin").write_bytes(code)
-    text = binary.run_cuobjdump("-sass", str(tmp_path / "sums.cubin"))
-    parts = re.split(r"Function : (\S+)", text)
-    bodies = dict(zip(parts[1::2], parts[2::2], strict=True))
+    bodies = binary.split_functions(binary.run_cuobjdump("-sass", code))
     for way, one in (("groups", "int"), ("cub", "int")):
         body = bodies[symbols[ways[way].format(one)]]
         assert "REDUX" in body and "SHFL" not in body and body.count("BAR.SYNC") == 1

@@ -10,11 +10,13 @@ from conftest import ROOT, exhaustive
 from warpshelf.bench import assemble
 from warpshelf.bench.pool import Job, Pool
 from warpshelf.contract import snippet
+from warpshelf.core import files
 from warpshelf.core.project import Project
 from warpshelf.look import view, view_store
 from warpshelf.records import claim_check, ledger
 from warpshelf.worker.context import Task
 
+DIGEST = "sha256:" + "0" * 64
 SIDE = 512  # of the matrix that is counted
 
 
@@ -47,8 +49,8 @@ def line_with(found: view.View, *words: str) -> dict[str, Any]:
 
 def test_each_is_shaped_and_kept(views: dict[str, view.View]) -> None:
     for one in views.values():
-        assert view.view_problem({**one, "digest": "sha256:" + "0" * 64}) is None
-        assert view_store.compress_view({**one, "digest": "sha256:" + "0" * 64})
+        assert files.shape_problem({**one, "digest": DIGEST}, view.VIEW, "it") is None
+        assert view_store.compress_view({**one, "digest": DIGEST})
 
 
 def test_a_naive_store_touches_32_sectors(views: dict[str, view.View]) -> None:

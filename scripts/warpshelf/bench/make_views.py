@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from warpshelf.bench import assemble
 from warpshelf.bench.plan import COMPILE_SECONDS
@@ -24,7 +23,7 @@ from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.project import Project
 from warpshelf.look import ptx, view_store
 from warpshelf.look.ptx import PtxModule
-from warpshelf.look.view import View
+from warpshelf.look.view import Code, View, view_name
 from warpshelf.records import claim_check, ledger
 from warpshelf.worker.context import Task
 from warpshelf.worker.kernel_views import at_fixed_addresses
@@ -62,7 +61,7 @@ def match_name(name: str, known: Sequence[str], what: str) -> str:
     """`name`, which is one of `known`.
 
     Raises:
-        Unknown: it is not, with the nearest of those that are.
+        UnknownName: it is not, with the nearest of those that are.
     """
     if name in known:
         return name
@@ -77,7 +76,7 @@ def get_views(
     """The views that are asked for. With `whole`, or where none are kept, they are made here.
 
     Raises:
-        Unknown: there is no such variant or kernel.
+        UnknownName: there is no such variant or kernel.
         ShelfError: they cannot be made here, or what makes them failed.
     """
     snippet = asked.snippet
@@ -87,34 +86,26 @@ def get_views(
         raise _snippet_error(
             snippet, f"is a {snippet.kind} and has no kernel", "look at one that has"
         )
-    known = [one for one in view_store.load_summaries(snippet)[0] if one.view["arch"] == asked.arch]
-    wanted = {one.name: one.whole for one in known}
+    known = [one for one in view_store.load_summaries(snippet)[0] if one["arch"] == asked.arch]
     if known and asked.variant is not None:
-        names = list(dict.fromkeys(one.view["variant"] for one in known))
+        names = list(dict.fromkeys(one["variant"] for one in known))
         match_name(asked.variant, names, "variant")
-        wanted = {one.name: one.whole for one in known if one.view["variant"] == asked.variant}
-    if wanted and all(wanted.values()) and not whole:
-        seen = ViewResult(
-            [one.view for one in view_store.load_views(snippet)[0] if one.name in wanted]
-        )
+        known = [one for one in known if one["variant"] == asked.variant]
+    if known and all(one["whole"] for one in known) and not whole:
+        wanted = set(map(view_name, known))
+        kept = view_store.load_views(snippet)[0]
+        seen = ViewResult([one for one in kept if view_name(one) in wanted])
     else:
         seen = _make_views(asked, tell, whole)
-    return _filter_kernel(seen, asked.kernel)
-
-
-def _filter_kernel(seen: ViewResult, kernel: str | None) -> ViewResult:
-    if kernel is None:
+    if asked.kernel is None:
         return seen
-    known = list(dict.fromkeys(one["kernel"] for one in seen.views))
-    bare = {name.split("<")[0] for name in known}
-    name = kernel if kernel in bare else match_name(kernel, known, "kernel")
-    at = [i for i, one in enumerate(seen.views) if name in (one["kernel"], _bare_name(one))]
+    bare = [one["kernel"].split("<")[0] for one in seen.views]
+    name = asked.kernel
+    if name not in bare:
+        match_name(name, list(dict.fromkeys(one["kernel"] for one in seen.views)), "kernel")
+    at = [i for i, one in enumerate(seen.views) if name in (one["kernel"], bare[i])]
     modules = [seen.modules[i] for i in at] if seen.modules else []
     return replace(seen, views=[seen.views[i] for i in at], modules=modules)
-
-
-def _bare_name(view: View) -> str:
-    return str(view["kernel"].split("<")[0])
 
 
 def _make_views(asked: ViewRequest, tell: Callable[[Job], None], whole: bool) -> ViewResult:
@@ -158,9 +149,7 @@ def _snippet_error(snippet: Snippet, what: str, mend: str) -> ShelfError:
     return ShelfError(_snippet_finding(snippet, what, mend))
 
 
-def assemble_pair(
-    before: PtxModule, after: PtxModule, arch: str
-) -> tuple[str, dict[str, Any], dict[str, Any]]:
+def assemble_pair(before: PtxModule, after: PtxModule, arch: str) -> tuple[str, Code, Code]:
     """Who assembled two builds of a kernel, and the machine code of each as a view has it.
 
     Raises:
@@ -193,7 +182,7 @@ def snippet_at_commit(snippet: Snippet, commit: str) -> Iterator[Snippet]:
     """The same snippet as it was at a commit, in a folder that is removed afterwards.
 
     Raises:
-        Unknown: there is no such commit.
+        UnknownName: there is no such commit.
         ShelfError: the snippet was not there, or is not what this tooling runs.
     """
     root = snippet.project.root

@@ -296,16 +296,15 @@ def _compare_commit(seen: ViewResult, before: ViewResult, wanted: LookOptions) -
     found: list[dict[str, Any]] = []
     out = make_console()
     for was, now in builds.pair_views(before.views, seen.views):
-        if was is None or now is None:
-            one = now or was or {}
-            known = {key: one[key] for key in ("variant", "kernel")}
-            found.append(known | {"only": "now" if was is None else wanted.against})
+        if was and now:
+            change = builds.compare_views(was, now)
+            found.append(change.as_dict())
             if not wanted.as_json:
-                views.print_unmatched(out, one, "now" if was is None else f"as of {wanted.against}")
-            continue
-        change = builds.compare_views(was, now)
-        found.append(change.as_dict())
-        if not wanted.as_json:
-            views.print_difference(out, change, (str(wanted.against), "now"), now["arch"])
+                views.print_difference(out, change, (str(wanted.against), "now"), now["arch"])
+        elif one := now or was:
+            only = wanted.against if was else "now"
+            found.append({"variant": one["variant"], "kernel": one["kernel"], "only": only})
+            if not wanted.as_json:
+                views.print_unmatched(out, one, f"as of {only}" if was else "now")
     if wanted.as_json:
         print(json.dumps(found, indent=1))

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -25,7 +24,16 @@ from warpshelf.look.binary import decode_control
 from warpshelf.look.bound import DIFFERENT, rank_variants
 from warpshelf.look.builds import Difference, FigureChange, source_lines
 from warpshelf.look.figures import count_products, over_ideal
-from warpshelf.look.view import LANES, View, describe_pattern
+from warpshelf.look.view import (
+    LANES,
+    Access,
+    Loop,
+    Residency,
+    View,
+    describe_pattern,
+    executed_count,
+    live_registers,
+)
 from warpshelf.render.views import variant_totals
 
 NO_TIME = (
@@ -81,14 +89,14 @@ def _format_place(first: int, last: int, of: int) -> str:
 
 def _variant_cells(one: View) -> tuple[str, ...]:
     total, resident = one["total"], one["occupancy"]
-    executed = sum(total["classes"].values())
+    executed = executed_count(total)
     return (
         f"{one['bound']['cycles']:,.0f}",
         _short_limiter(one["bound"]["limiter"]),
         f"{executed:,}",
         format_lanes(total.get("lanes", 0), executed),
         *(format_over_ideal(total, name) for name in ("sectors", "wavefronts")),
-        f"{one['registers']}/{max(one['sass']['live'], default=0)}",
+        f"{one['registers']}/{live_registers(one)}",
         f"{one['spilled_bytes']} B" if one["spilled_bytes"] else "-",
         f"{resident['warps']}/{resident['most']}",
         ", ".join(map(_short_limiter, resident["limiters"])),
@@ -117,7 +125,6 @@ def format_over_ideal(tally: dict[str, int], name: str) -> str:
 LEAST = 0.005  # of the executed instructions: what did less is summed up, unless it is marked
 MOST_LOOPS = 4
 MARK = "yellow"
-Row = dict[str, Any]
 
 
 def print_kernel(out: Console, view: View, sass: bool = False) -> None:
@@ -133,7 +140,7 @@ def print_kernel(out: Console, view: View, sass: bool = False) -> None:
 
 def _print_head(out: Console, view: View) -> None:
     print_title(out, f"{view['variant']}: {view['kernel']} on {view['arch']}")
-    grid, block = (_format_sides(view[key]) for key in ("grid", "block"))
+    grid, block = _format_sides(view["grid"]), _format_sides(view["block"])
     times = "" if view["launches"] == 1 else f"{view['launches']} launches of "
     case = units.case_labels([view["case"]])[0] or ", ".join(
         f"{key} = {value}" for key, value in view["case"].items()
@@ -150,7 +157,7 @@ def _format_sides(sides: list[int]) -> str:
 
 def _print_totals(out: Console, view: View) -> None:
     total, sass = view["total"], view["sass"]
-    executed = sum(total["classes"].values())
+    executed = executed_count(total)
     rows = [
         f"{executed:,} warp instructions executed, "
         f"{format_lanes(total.get('lanes', 0), executed)} of 32 lanes taking part"
@@ -163,7 +170,7 @@ def _print_totals(out: Console, view: View) -> None:
     spilled = f"{view['spilled_bytes']:,} bytes spilled" if view["spilled_bytes"] else "no spills"
     rows.append(
         f"{len(sass['text']):,} machine instructions; {view['registers']} registers, at most "
-        f"{max(sass['live'], default=0)} live, {spilled}; "
+        f"{live_registers(view)} live, {spilled}; "
         f"{view['shared_bytes']:,} bytes of shared memory a block"
     )
     print_title(out, "Totals")
@@ -171,7 +178,7 @@ def _print_totals(out: Console, view: View) -> None:
         print_paragraph(out, row, 2, hanging=2)
 
 
-def _format_occupancy(one: Row) -> str:
+def _format_occupancy(one: Residency) -> str:
     limiters = " and ".join(one["limiters"])
     blocks = f"{one['blocks']} block" + ("" if one["blocks"] == 1 else "s")
     return f"{one['warps']} of {one['most']} warps ({blocks}), limited by {limiters}"
@@ -196,12 +203,12 @@ def _print_bound(out: Console, view: View) -> None:
 def _print_lines(out: Console, view: View) -> None:
     """The lines by their share of what was executed; what is worse than ideal is marked."""
     texts = source_lines(view)
-    total = sum(view["total"]["classes"].values())
+    total = executed_count(view["total"])
     names = ("share", "lanes", "sect.", "wavef.", "live", "at", "source")
     drawn = make_table(*names, left=("at",), flexible="source")
     left, rest = 0, 0
-    for line in sorted(view["lines"], key=lambda one: -sum(one["classes"].values())):
-        executed = sum(line["classes"].values())
+    for line in sorted(view["lines"], key=lambda one: -executed_count(one)):
+        executed = executed_count(line)
         marks = [over_ideal(line, name) >= WORSE for name in ("sectors", "wavefronts")]
         if executed < LEAST * total and not any(marks):
             left, rest = left + 1, rest + executed
@@ -226,7 +233,7 @@ def _print_lines(out: Console, view: View) -> None:
 
 def _print_accesses(out: Console, view: View) -> None:
     """Instructions whose worst request takes more than the ideal, those alike counted as one."""
-    alike: dict[str, list[Row]] = {}
+    alike: dict[str, list[Access]] = {}
     for one in view["accesses"]:
         if one["passes"] > one["ideal"]:
             alike.setdefault(_describe_access(view, one), []).append(one)
@@ -250,7 +257,7 @@ def _print_accesses(out: Console, view: View) -> None:
             print_truncated(out, text, 4)
 
 
-def _describe_access(view: View, one: Row) -> str:
+def _describe_access(view: View, one: Access) -> str:
     """Who does what, and how badly: the key by which accesses are alike."""
     passes = "wavefronts" if one["space"] == "shared" else "sectors"
     times = units.format_ratio(units.safe_divide(one["passes"], one["ideal"]))
@@ -260,7 +267,7 @@ def _describe_access(view: View, one: Row) -> str:
     )
 
 
-def _wasted_passes(view: View, one: Row) -> int:
+def _wasted_passes(view: View, one: Access) -> int:
     """Passes that need not be, were every request as the worst."""
     return int(view["ptx"]["run"][one["ptx"]] * (one["passes"] - one["ideal"]))
 
@@ -294,7 +301,7 @@ def _print_loops(out: Console, view: View, sass: bool) -> None:
         print_paragraph(out, f"and {len(ranked) - MOST_LOOPS} other loops")
 
 
-def _loop_span(view: View, loop: Row) -> str:
+def _loop_span(view: View, loop: Loop) -> str:
     """Which lines of source it is made of, in the file that most of it is from, and how deep."""
     found: Counter[str] = Counter()
     numbers: dict[str, list[int]] = {}
@@ -311,7 +318,7 @@ def _loop_span(view: View, loop: Row) -> str:
     return f", {file}:{low}" + (f"-{high}" if high > low else "") + inside
 
 
-def _describe_flight(loop: Row) -> str:
+def _describe_flight(loop: Loop) -> str:
     parts = []
     if made := count_products(loop["kinds"]):
         each = sum(loop["kinds"].values()) / made
@@ -362,7 +369,7 @@ def print_difference(out: Console, found: Difference, names: tuple[str, str], he
             print_truncated(out, line.text, 4)
 
 
-def print_unmatched(out: Console, one: dict[str, Any], where: str) -> None:
+def print_unmatched(out: Console, one: View, where: str) -> None:
     """Print that a kernel is on one side alone."""
     print_title(out, f"{one['variant']}: {one['kernel']} is there {where} alone")
 

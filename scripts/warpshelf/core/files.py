@@ -8,18 +8,20 @@ import lzma
 import math
 import os
 import re
+import secrets
 import shutil
-import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import starmap
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args, get_origin, get_type_hints, is_typeddict
 
 DEEPEST = 16  # levels of lists and objects in each other
 LARGEST_INTEGER = 10**30  # the FLOPs of a training run stay below
 MANY = 24  # texts in a list that stands on one line
 # Literals in text follow each other by four bits of the letter before, wherever they stand.
 XZ = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
+SURROGATE = re.compile("[\ud800-\udfff]")
 LARGEST_PACKED = 64 * 2**20  # bytes of one to unpack; a real one holds up to four mebibytes
 
 
@@ -29,25 +31,40 @@ def write_atomically(path: Path, text: str | bytes, *, durable: bool = True) -> 
     What can be made again at any time need not be `durable`: it may be lost with the power.
     """
     data = text if isinstance(text, bytes) else text.encode("utf-8")
-    try:
-        if path.read_bytes() == data:
-            return False
-    except OSError:
-        pass
+    if _read_or_none(path) == data:
+        return False
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=".", suffix=f".{path.name}", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with _stage_file(path) as staged:
+        _fill_file(staged, data, durable)
+        os.replace(staged, path)
     return True
+
+
+def _read_or_none(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
+
+
+@contextlib.contextmanager
+def _stage_file(path: Path) -> Iterator[Path]:
+    """A name next to `path` that no file has yet; one that is made of it goes if that fails."""
+    staged = path.with_name(f".{secrets.token_hex(4)}.{path.name}")
+    try:
+        yield staged
+    except BaseException:
+        staged.unlink(missing_ok=True)
+        raise
+
+
+def _fill_file(path: Path, data: bytes, durable: bool = True) -> None:
+    with path.open("xb") as file:
+        file.write(data)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+    os.chmod(path, 0o644)
 
 
 def dump_json(value: object) -> str:
@@ -69,21 +86,21 @@ def pretty_json(value: object) -> str:
 
 
 def _pretty_value(value: object, depth: int) -> str:
-    if isinstance(value, dict) and any(map(_spans_lines, value.values())):
+    if not _spans_lines(value):
+        return _compact_json(value)
+    if isinstance(value, dict):
         text = ""
         for key, one in value.items():
             text += f"{json.dumps(key, ensure_ascii=False)}: {_pretty_value(one, depth)}"
             text += f",\n{' ' * depth}" if _spans_lines(one) else ", "
         return "{" + text.rstrip(", \n") + "}"
-    if isinstance(value, list | tuple) and _spans_lines(value):
-        # What stands in a list of lists is not broken again: a row of a table is a line.
-        rows = [
-            _compact_json(one) if isinstance(one, list) else _pretty_value(one, depth + 1)
-            for one in value
-        ]
-        between = f"\n{' ' * (depth + 1)}"
-        return f"[{between}" + f",{between}".join(rows) + "]"
-    return _compact_json(value)
+    # What stands in a list of lists is not broken again: a row of a table is a line.
+    rows = [
+        _compact_json(one) if isinstance(one, list) else _pretty_value(one, depth + 1)
+        for one in cast(Sequence[object], value)
+    ]
+    between = f"\n{' ' * (depth + 1)}"
+    return f"[{between}" + f",{between}".join(rows) + "]"
 
 
 def _spans_lines(value: object) -> bool:
@@ -91,9 +108,11 @@ def _spans_lines(value: object) -> bool:
         return any(map(_spans_lines, value.values()))
     if not isinstance(value, list | tuple) or not value:
         return False
-    if isinstance(value[0], str):
-        return len(value) > MANY
-    return isinstance(value[0], dict | list | tuple)
+    return (
+        len(value) > MANY
+        if isinstance(value[0], str)
+        else isinstance(value[0], dict | list | tuple)
+    )
 
 
 def _compact_json(value: object) -> str:
@@ -175,12 +194,15 @@ def json_flaw(value: object) -> str | None:
             if not all(isinstance(key, str) for key in item):
                 return "has a key that is no string"
         elif isinstance(item, list | tuple):
-            if not (depth < DEEPEST and _is_plain(item)):
+            kinds = set(map(type, item))
+            if kinds == {str}:  # a view has long lists of these, told in one go
+                pending.append(("".join(item), depth + 1))
+            elif kinds == {int}:
+                pending.extend((inner, depth + 1) for inner in (min(item), max(item)))
+            else:
                 pending.extend((inner, depth + 1) for inner in item)
         elif isinstance(item, str):
-            try:
-                item.encode("utf-8")
-            except UnicodeEncodeError:
+            if not item.isascii() and SURROGATE.search(item):
                 return "holds half a surrogate pair"
         elif isinstance(item, float):
             if not math.isfinite(item):
@@ -193,25 +215,8 @@ def json_flaw(value: object) -> str | None:
     return None
 
 
-def _is_plain(items: Sequence[object]) -> bool:
-    """Whether these are integers, None or texts without a flaw, seen without a walk."""
-    kinds = set(map(type, items))
-    if kinds == {str}:
-        try:
-            "".join(cast(Sequence[str], items)).encode("utf-8")
-        except UnicodeEncodeError:
-            return False
-        return True
-    if not kinds <= {int, type(None)}:
-        return False
-    numbers = cast(list[int], [one for one in items if one is not None])
-    return not numbers or -LARGEST_INTEGER < min(numbers) <= max(numbers) < LARGEST_INTEGER
-
-
-# Several files that change together, or not at all: written beside their places, then moved in.
-#
-# Enters: texts and their paths. Leaves: all of them in place, or everything as it was. A disk that
-# fills up is met while nothing has changed yet, since moving a file takes no room.
+# Several files that change together, or not at all: written beside their places, then moved in. A
+# disk that fills up is met while nothing has changed yet, since moving a file takes no room.
 
 
 class Batch:
@@ -241,11 +246,21 @@ class Batch:
         try:
             for path, data in changes.items():
                 if data is not None:
-                    _make_folders(path.parent, folders)
-                    staged[path] = _write_beside(path, data)
+                    missing = [one for one in path.parents if not one.exists()]
+                    for folder in reversed(missing):
+                        folder.mkdir()
+                        folders.append(folder)
+                    with _stage_file(path) as beside:
+                        _fill_file(beside, data)
+                    staged[path] = beside
             for path in changes:
                 if path.is_file():
-                    kept[path] = _link_beside(path)
+                    with _stage_file(path) as beside:
+                        try:
+                            os.link(path, beside)
+                        except OSError:  # not every file system has links
+                            shutil.copy2(path, beside)
+                    kept[path] = beside
             for path, data in changes.items():
                 if data is None:
                     path.unlink(missing_ok=True)
@@ -261,66 +276,16 @@ class Batch:
                         os.replace(kept[path], path)
                     else:
                         path.unlink(missing_ok=True)
-            _remove_files([*staged.values(), *kept.values()])
+            _remove_files(*staged.values(), *kept.values())
             for folder in reversed(folders):
                 with contextlib.suppress(OSError):
                     folder.rmdir()
             raise
-        _remove_files(kept.values())
+        _remove_files(*kept.values())
         return [path for path, data in changes.items() if data is not None]
 
 
-def _read_or_none(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return None
-
-
-def _make_folders(folder: Path, made: list[Path]) -> None:
-    """Make a folder and those above it, and tell `made` which were not there."""
-    missing: list[Path] = []
-    while not folder.exists():
-        missing.insert(0, folder)
-        folder = folder.parent
-    for one in missing:
-        one.mkdir()
-        made.append(one)
-
-
-def _write_beside(path: Path, data: bytes) -> Path:
-    """A file next to `path` that holds `data`, for good; it goes where that fails."""
-    handle, name = tempfile.mkstemp(prefix=".", suffix=f".{path.name}", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    return Path(name)
-
-
-def _link_beside(path: Path) -> Path:
-    """Another name of a file, under which it stays when `path` is replaced; or a copy of it."""
-    handle, name = tempfile.mkstemp(prefix=".", suffix=f".{path.name}", dir=path.parent)
-    os.close(handle)
-    second = Path(name)
-    try:
-        second.unlink()
-        try:
-            os.link(path, second)
-        except OSError:  # not every file system has links
-            shutil.copy2(path, second)
-    except BaseException:
-        second.unlink(missing_ok=True)
-        raise
-    return second
-
-
-def _remove_files(paths: Iterable[Path]) -> None:
+def _remove_files(*paths: Path) -> None:
     for path in paths:
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
@@ -344,21 +309,19 @@ NUMBER = (int, float)
 def shape_problem(value: object, shape: Shape, place: str) -> str | None:
     """The first thing in `value` that is not as `shape` has it, said with its place; None if none.
 
-    Floats must be finite and integers within what `core.files.dump` writes.
+    Floats must be finite and integers within what `dump_json` writes.
     """
     if isinstance(shape, dict):
         return _problem_in_dict(value, shape, place)
     if isinstance(shape, list):
         if not isinstance(value, list):
             return f"{place} is no list"
-        if shape[0] in (int, str) and _is_uniform(
-            value, shape[0]
-        ):  # a view has long lists of these
+        # A view has long lists of integers and of texts.
+        alike = shape[0] in (int, str) and {*map(type, value)} <= {shape[0]}
+        if alike and (shape[0] is str or max(map(abs, value), default=0) < LARGEST_INTEGER):
             return None
-        for index, item in enumerate(value):
-            if found := shape_problem(item, shape[0], f"{place}[{index}]"):
-                return found
-        return None
+        items = ((item, shape[0], f"{place}[{index}]") for index, item in enumerate(value))
+        return next(filter(None, starmap(shape_problem, items)), None)
     if isinstance(shape, re.Pattern):
         good = isinstance(value, str) and shape.fullmatch(value)
         return None if good else f"{place} is {value!r:.60}"
@@ -368,7 +331,50 @@ def shape_problem(value: object, shape: Shape, place: str) -> str | None:
     if callable(shape) and not isinstance(shape, type):
         found = shape(value)
         return f"{place} {found}" if found else None
-    return _problem_in_value(value, shape if isinstance(shape, tuple) else (shape,), place)
+    kinds: tuple[type, ...] = shape if isinstance(shape, tuple) else (shape,)
+    if isinstance(value, bool) and bool not in kinds and object not in kinds:
+        return f"{place} is {value!r}"
+    if not isinstance(value, kinds) or (isinstance(value, float) and not math.isfinite(value)):
+        return f"{place} is {value!r:.60}"
+    if isinstance(value, int) and abs(value) >= LARGEST_INTEGER:
+        return f"{place} is out of range"
+    return None
+
+
+def _problem_in_dict(value: object, shape: dict[str, Shape], place: str) -> str | None:
+    if not isinstance(value, dict):
+        return f"{place} is no object"
+    if "*" in shape:
+        items = ((item, shape["*"], f"{place}.{key}") for key, item in value.items())
+        return next(filter(None, starmap(shape_problem, items)), None)
+    names = {key.rstrip("?") for key in shape}
+    if unknown := sorted(value.keys() - names, key=str):
+        return f"{place} has the unknown key {unknown[0]!r:.60}"
+    for key, inner in shape.items():
+        name = key.rstrip("?")
+        if name not in value:
+            if key == name:
+                return f"{place} lacks {name!r}"
+        elif found := shape_problem(value[name], inner, f"{place}.{name}"):
+            return found
+    return None
+
+
+def shape_of(kind: Any) -> Shape:
+    """The shape of the values of a type: all keys of a TypedDict, lists, dicts, plain types.
+
+    Of `Annotated[type, shape]` it is what stands there.
+    """
+    if is_typeddict(kind):
+        hints = get_type_hints(kind, include_extras=True)
+        return {key: shape_of(one) for key, one in hints.items()}
+    if hasattr(kind, "__metadata__"):
+        return kind.__metadata__[0]
+    if get_origin(kind) is list:
+        return [shape_of(*get_args(kind))]
+    if get_origin(kind) is dict:
+        return {"*": shape_of(get_args(kind)[1])}
+    return {float: NUMBER, Any: object}.get(kind, kind)
 
 
 def order_keys(value: object, shape: Shape) -> Any:
@@ -382,41 +388,3 @@ def order_keys(value: object, shape: Shape) -> Any:
         return {key: order_keys(value[key], inner) for key in sorted(value)}
     names = {key.rstrip("?"): inner for key, inner in shape.items()}
     return {key: order_keys(value[key], inner) for key, inner in names.items() if key in value}
-
-
-def _is_uniform(values: list[Any], kind: type) -> bool:
-    """Whether all are of one type and within what is written, told in one go."""
-    if not {*map(type, values)} <= {kind}:
-        return False
-    return kind is str or not values or max(max(values), -min(values)) < LARGEST_INTEGER
-
-
-def _problem_in_value(value: object, kinds: tuple[type, ...], place: str) -> str | None:
-    if isinstance(value, bool) and bool not in kinds and object not in kinds:
-        return f"{place} is {value!r}"
-    if not isinstance(value, kinds):
-        return f"{place} is {value!r:.60}"
-    if isinstance(value, float) and not math.isfinite(value):
-        return f"{place} is {value!r}"
-    if isinstance(value, int) and abs(value) >= LARGEST_INTEGER:
-        return f"{place} is out of range"
-    return None
-
-
-def _problem_in_dict(value: object, shape: dict[str, Shape], place: str) -> str | None:
-    if not isinstance(value, dict):
-        return f"{place} is no object"
-    if "*" in shape:
-        pairs = ((item, shape["*"], f"{place}.{key}") for key, item in value.items())
-        return next((found for pair in pairs if (found := shape_problem(*pair))), None)
-    names = {key.rstrip("?") for key in shape}
-    if unknown := sorted(value.keys() - names, key=str):
-        return f"{place} has the unknown key {unknown[0]!r:.60}"
-    for key, inner in shape.items():
-        name = key.rstrip("?")
-        if name not in value:
-            if key == name:
-                return f"{place} lacks {name!r}"
-        elif found := shape_problem(value[name], inner, f"{place}.{name}"):
-            return found
-    return None

@@ -41,6 +41,7 @@ from warpshelf.look.elf import (
     name_suffix,
     sized_attributes,
 )
+from warpshelf.look.figures import access_width, opcode_name
 
 OS_ABI, ABI_VERSION, FLAGS = 7, 8, 48  # bytes of the header
 OLD, NEW = 51, (65, 8)  # OS ABI before CUDA 13; OS ABI and ABI version of it
@@ -59,12 +60,12 @@ def patch_header(cubin: bytes) -> bytes:
     return bytes(header)
 
 
-def cap_registers(cubin: bytes) -> bytes:
-    """The same binary with no kernel of more registers than nvdisasm counts the live ones of.
+def _readable_binary(cubin: bytes) -> bytes:
+    """The same binary as nvdisasm 13 analyses it, with no kernel of more registers than it counts.
 
-    A thread has 255 at most, and nvdisasm 13 takes 254 at most. The code stays as it is.
+    A thread has 255 at most, and nvdisasm takes 254 at most. The code stays as it is.
     """
-    elf, made = Elf(cubin), bytearray(cubin)
+    elf, made = Elf(cubin), bytearray(patch_header(cubin))
     found = elf.find_section(INFO)
     for at, attribute, size in sized_attributes(elf.section_bytes(found)):
         if found and (attribute, size) == (REGISTERS, 8):
@@ -80,7 +81,6 @@ MATRIX_PTX = re.compile(r"\b(?:w?mma|wgmma|tcgen05)\.(?:sp(?:::\w+)?\.)?(?:mma|s
 USAGE = re.compile(r"^ Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)", re.M)
 FUNCTION = re.compile(r"^\s*Function : (\S+)\s*$", re.M)
 STORE = re.compile(r"\bSTL((?:\.\w+)*)\s")
-WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}  # bytes; 4 without a suffix
 
 
 @dataclass(frozen=True)
@@ -99,39 +99,38 @@ class ResourceUsage:
 
 def find_tools(name: str) -> list[str]:
     """Paths of a CUDA binary tool: Triton's own copy, PATH, the toolkit's folder, in this order."""
-    found = []
     spec = importlib.util.find_spec("triton")
-    for folder in spec.submodule_search_locations or [] if spec else []:
-        found.append(Path(folder, "backends/nvidia/bin", name))
-    if path := shutil.which(name):
-        found.append(Path(path))
+    folders = spec.submodule_search_locations or [] if spec else []
+    found = [Path(folder, "backends/nvidia/bin", name) for folder in folders]
+    found += [Path(path) for path in (shutil.which(name),) if path]
     found.append(Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "bin", name))
     return list(dict.fromkeys(str(path) for path in found if path.is_file()))
 
 
-def run_tool(name: str, options: Sequence[str], path: str, sign: str) -> str:
-    """What `NAME OPTIONS PATH` prints, by the first copy of that tool whose answer holds `sign`.
+def run_tool(name: str, options: Sequence[str], cubin: bytes, sign: str) -> str:
+    """What `NAME OPTIONS` prints of a binary, by the first copy whose answer holds `sign`.
 
     RuntimeError if there is none; its text names what each one answered.
     """
     answers = []
-    for tool in find_tools(name):
-        done = subprocess.run([tool, *options, path], capture_output=True, text=True, check=False)
-        if done.returncode == 0 and sign in done.stdout:
-            return done.stdout
-        answers.append(f"{tool}: status {done.returncode}, {done.stderr.strip() or 'no code'}")
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        for tool in find_tools(name):
+            words = [tool, *options, file.name]
+            done = subprocess.run(words, capture_output=True, text=True, check=False)
+            if done.returncode == 0 and sign in done.stdout:
+                return done.stdout
+            answers.append(f"{tool}: status {done.returncode}, {done.stderr.strip() or 'no code'}")
     raise RuntimeError(
         f"{name} {' '.join(options)} read nothing ({'; '.join(answers) or 'none found'}); "
         "install triton, or a CUDA toolkit and put its bin folder on PATH"
     )
 
 
-def run_cuobjdump(option: str, path: str) -> str:
-    """What `cuobjdump OPTION PATH` prints.
-
-    RuntimeError if no copy of it can read PATH.
-    """
-    return run_tool("cuobjdump", [option], path, "Function")
+def run_cuobjdump(option: str, cubin: bytes) -> str:
+    """What `cuobjdump OPTION` prints of a binary; RuntimeError if no copy of it can read it."""
+    return run_tool("cuobjdump", [option], cubin, "Function")
 
 
 def split_functions(sass: str) -> dict[str, str]:
@@ -148,11 +147,7 @@ def compiler_release(cubin: bytes) -> str:
 
 def count_spill_bytes(sass: str) -> int:
     """Bytes that a function's disassembly stores to local memory, each instruction once."""
-    total = 0
-    for match in STORE.finditer(sass):
-        suffixes = match.group(1).split(".")
-        total += next((WIDTHS[suffix] for suffix in suffixes if suffix in WIDTHS), 4)
-    return total
+    return sum(access_width("STL", found[1].split(".")) for found in STORE.finditer(sass))
 
 
 def function_usage(cubin: bytes, ptx: str | None = None) -> dict[str, ResourceUsage]:
@@ -162,21 +157,16 @@ def function_usage(cubin: bytes, ptx: str | None = None) -> dict[str, ResourceUs
     disassembly is left out where no function has a stack: without one nothing can be spilled.
     RuntimeError if no tool can read the binary.
     """
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(cubin)
-        file.flush()
-        listed = USAGE.findall(run_cuobjdump("-res-usage", file.name))
-        stacked = any(int(stack) or int(local) for _, _, stack, _, local in listed)
-        code = split_functions(run_cuobjdump("-sass", file.name)) if stacked or ptx is None else {}
+    listed = USAGE.findall(run_cuobjdump("-res-usage", cubin))
+    stacked = any(int(stack) or int(local) for _, _, stack, _, local in listed)
+    code = split_functions(run_cuobjdump("-sass", cubin)) if stacked or ptx is None else {}
     reserved = RESERVED_SHARED if b".nv.reservedSmem" in cubin else 0
     found = {}
     for name, registers, _, shared, _ in listed:
         body = code.get(name, "")
         matrix = MATRIX_SASS.search(body) if ptx is None else MATRIX_PTX.search(ptx)
         static = max(0, int(shared) - reserved)
-        found[name] = ResourceUsage(
-            int(registers), count_spill_bytes(body), static, matrix is not None
-        )
+        found[name] = ResourceUsage(int(registers), count_spill_bytes(body), static, bool(matrix))
     return found
 
 
@@ -202,10 +192,8 @@ class ControlCode:
 
     def __str__(self) -> str:
         waits = "".join(str(one) if one in self.waits else "-" for one in range(BARRIERS))
-        read = "-" if self.reads is None else str(self.reads)
-        write = "-" if self.writes is None else str(self.writes)
-        turn = "Y" if self.yields else "-"
-        return f"B{waits}:R{read}:W{write}:{turn}:S{self.stall:02}"
+        read, write = ("-" if one is None else one for one in (self.reads, self.writes))
+        return f"B{waits}:R{read}:W{write}:{'Y' if self.yields else '-'}:S{self.stall:02}"
 
 
 def control_bits(upper: int) -> int:
@@ -232,6 +220,8 @@ LABEL = re.compile(r"^([.$\w]+):\s*(?://.*)?$")
 TARGET = re.compile(r"`\(([^)]+)\)")
 BYTES = 16  # of an instruction
 FIRST = "/*0000*/"  # stands before the first one
+PART = re.compile(r"^//-+ \.text\.(\S+)\s+-+$", re.MULTILINE)
+BRANCH, ENDS = re.compile(r"\.L_x_(\d+)"), re.compile(r"\.size\s+\S+,\(\.L_x_(\d+) - ")
 
 
 @dataclass(frozen=True)
@@ -250,8 +240,7 @@ class Instruction:
     @property
     def opcode(self) -> str:
         """Its name with all modifiers: `LDG.E.128`."""
-        words = self.text.split(None, 2)
-        return words[1] if words[0].startswith("@") else words[0]
+        return opcode_name(self.text)
 
     @property
     def is_guarded(self) -> bool:
@@ -280,13 +269,9 @@ def disassemble_kernel(cubin: bytes, symbol: str) -> MachineCode:
         RuntimeError: no nvdisasm reads it, with what each one said.
         ValueError: the binary has no such kernel.
     """
-    cubin = cap_registers(patch_header(cubin))
     # Its start takes half a second, so it is asked once, and where lines come from is read here.
     options = ("-c", "-fun", str(Elf(cubin).symbol_index(symbol)), "-hex", "-lrm", "count")
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(cubin)
-        file.flush()
-        text = run_tool("nvdisasm", options, file.name, FIRST)
+    text = run_tool("nvdisasm", options, _readable_binary(cubin), FIRST)
     return parse_sass(text, line_table(cubin, symbol))
 
 
@@ -303,30 +288,28 @@ def disassemble_batch(wanted: Sequence[tuple[bytes, str]]) -> list[MachineCode]:
         alone = at if Elf(cubin).has_callees(symbol) else None
         alike.setdefault((head[:18], head[FLAGS : FLAGS + 4], alone), []).append(at)
     for places in alike.values():
-        texts = _disassemble_joined([cap_registers(patch_header(wanted[at][0])) for at in places])
+        texts = disassemble_joined([wanted[at][0] for at in places])
         for turn, at in enumerate(places):
-            if not texts:
-                found[at] = disassemble_kernel(*wanted[at])
-                continue
             cubin, symbol = wanted[at]
+            if not texts:
+                found[at] = disassemble_kernel(cubin, symbol)
+                continue
             text = texts[symbol + name_suffix(turn)].replace(name_suffix(turn), "")
             found[at] = parse_sass(_renumber_branches(text), line_table(cubin, symbol))
     return [found[at] for at in range(len(wanted))]
 
 
-def _disassemble_joined(cubins: Sequence[bytes]) -> dict[str, str]:
+def disassemble_joined(cubins: Sequence[bytes]) -> dict[str, str]:
     """What nvdisasm prints of several binaries, by section; nothing if it takes them one by one."""
     if len(cubins) < 2:
         return {}
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(join_binaries(cubins))
-        file.flush()
-        try:
-            parts = PART.split(
-                run_tool("nvdisasm", ("-c", "-hex", "-lrm", "count"), file.name, FIRST)
-            )
-        except RuntimeError:  # another release may miss what is left out
-            return {}
+    options = ("-c", "-hex", "-lrm", "count")
+    joined = join_binaries([_readable_binary(one) for one in cubins])
+    try:
+        text = run_tool("nvdisasm", options, joined, FIRST)
+    except RuntimeError:  # another release may miss what is left out
+        return {}
+    parts = PART.split(text)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
@@ -335,13 +318,9 @@ def _renumber_branches(text: str) -> str:
 
     Through a file they count on, and behind them all come the ends of functions.
     """
-    ends = set(ENDS.findall(text))
-    least = min((int(one) for one in BRANCH.findall(text) if one not in ends), default=0)
+    numbers = set(map(int, BRANCH.findall(text))) - set(map(int, ENDS.findall(text)))
+    least = min(numbers, default=0)
     return BRANCH.sub(lambda one: f".L_x_{int(one[1]) - least}", text)
-
-
-PART = re.compile(r"^//-+ \.text\.(\S+)\s+-+$", re.MULTILINE)
-BRANCH, ENDS = re.compile(r"\.L_x_(\d+)"), re.compile(r"\.size\s+\S+,\(\.L_x_(\d+) - ")
 
 
 def parse_sass(text: str, lines: Sequence[tuple[int, int]] = ()) -> MachineCode:
@@ -352,9 +331,8 @@ def parse_sass(text: str, lines: Sequence[tuple[int, int]] = ()) -> MachineCode:
     Raises:
         ValueError: an instruction lacks its encoding, or what is live at it.
     """
-    live: list[int | None] = []
     found: list[tuple[str, int]] = []  # text, line of PTX
-    uppers: list[int] = []
+    uppers: list[tuple[int, str | None]] = []  # the upper 64 bits, and what is live
     labels: dict[str, int] = {}
     origin, coming = 0, deque(sorted(lines, key=lambda one: one[0]))
     for line in text.splitlines():
@@ -363,32 +341,24 @@ def parse_sass(text: str, lines: Sequence[tuple[int, int]] = ()) -> MachineCode:
                 break  # the code of another section
             while coming and coming[0][0] <= BYTES * len(found):
                 origin = coming.popleft()[1]
-            found.append((match[2].rstrip(" ;"), origin))
+            found.append((" ".join(match[2].rstrip(" ;").split()), origin))
         elif match := UPPER.match(line):
-            uppers.append(int(match[1], 16))
-            live.append(int(match[2] or 0) if match[2] is not None else None)
+            uppers.append((int(match[1], 16), match[2]))
         elif match := LABEL.match(line):
             labels.setdefault(match[1], len(found))
     if len(uppers) < len(found):
         raise ValueError(f"nvdisasm printed {len(found)} instructions, {len(uppers)} encodings")
     made = [
-        Instruction(re.sub(r"\s+", " ", one), ptx, live[at] or 0, control_bits(uppers[at]))
-        for at, (one, ptx) in enumerate(found)
+        Instruction(text, ptx, int(live or 0), control_bits(upper))
+        for (text, ptx), (upper, live) in zip(found, uppers, strict=False)
     ]
-    end = _padding_start(made, labels)
-    if missing := next((at for at in range(end) if live[at] is None), None):
-        raise ValueError(f"nvdisasm does not say what is live at {BYTES * missing:#x}")
-    kept = {name: at for name, at in labels.items() if at < end}
-    named = {one.target for one in made[:end]}
-    return MachineCode(tuple(made[:end]), {name: at for name, at in kept.items() if name in named})
-
-
-def _padding_start(made: list[Instruction], labels: dict[str, int]) -> int:
-    """Where the padding begins: NOPs, and a branch to itself in front of them."""
-    end = len(made)
-    while end and made[end - 1].opcode == "NOP":
-        end -= 1
-    last = made[end - 1] if end else None
-    if last and last.opcode == "BRA" and labels.get(last.target or "") == end - 1:
-        end -= 1
-    return end
+    while made and made[-1].opcode == "NOP":  # the padding, and a branch to itself in front of it
+        made.pop()
+    if made and made[-1].opcode == "BRA" and labels.get(made[-1].target or "") == len(made) - 1:
+        made.pop()
+    for at, (_, live) in enumerate(uppers[: len(made)]):
+        if live is None:
+            raise ValueError(f"nvdisasm does not say what is live at {BYTES * at:#x}")
+    named = {one.target for one in made}
+    kept = {name: at for name, at in labels.items() if at < len(made) and name in named}
+    return MachineCode(tuple(made), kept)

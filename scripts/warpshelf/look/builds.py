@@ -13,6 +13,7 @@ of another entry, or of an entry since changed, is as good as none.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -20,69 +21,43 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from warpshelf.core import files
-from warpshelf.core.files import json_flaw, write_atomically
 from warpshelf.core.findings import Finding
-from warpshelf.look import binary, figures
-from warpshelf.look.binary import disassemble_kernel
+from warpshelf.look import binary, figures, view
 from warpshelf.look.figures import KINDS, base_kind
-from warpshelf.look.view import ARCH, View
-from warpshelf.look.work import find_loops
+from warpshelf.look.view import Build, Code, Loop, View, executed_count
+from warpshelf.look.work import describe_code
 
-Build = dict[str, Any]  # shaped as BUILD has it
-BUILD = {
-    "registers": int,
-    "spilled_bytes": int,
-    "shared_bytes": int,
-    "instructions": int,
-    "loop": {"*": int},  # machine instructions of the main loop by kind; empty where it has none
-    "products": int,
-    "bytes": int,
-}
+BUILD = files.shape_of(Build)
 # HMMA.16816 multiplies 16x16 by 16x8 in a warp; HGMMA.64x128x16 is issued by each of four warps.
 WARP = re.compile(r"\b[HIQDO]MMA\.(?:SP\.)?(16|8)(8|16)(\d{1,3})\b")
 GROUP = re.compile(r"\b[HIQB]GMMA\.(?:SP\.)?64x(\d+)x(\d+)\b")
 MOVES = ("load global", "store global", "copy async")
+ROUNDS = 10  # times that an inner loop goes round for once of the one around it, at least
 
 
-def build_problem(value: object) -> str | None:
-    """The first thing in a value that is not as a build has it; None if all is."""
-    return files.shape_problem(value, BUILD, "the build")
-
-
-def build_from_view(view: View, sass: Sequence[str]) -> Build:
-    """That of a view, or of its summary; `sass` are the texts of its machine instructions."""
-    taken = {key: view[key] for key in ("registers", "spilled_bytes", "shared_bytes")}
-    return taken | _instruction_figures(sass, view["loops"])
-
-
-def build_from_binary(cubin: bytes, symbol: str, shared: int) -> Build:
-    """That of a kernel in a binary, which is launched with `shared` bytes of shared memory.
-
-    Raises:
-        RuntimeError: no tool can read the binary.
-    """
-    used, code = binary.function_usage(cubin)[symbol], disassemble_kernel(cubin, symbol)
-    return {
-        "registers": used.registers,
-        "spilled_bytes": used.spilled_bytes,
-        "shared_bytes": max(shared, used.shared_bytes),
-        **_instruction_figures(
-            [one.text for one in code.instructions], [one.as_dict() for one in find_loops(code)]
-        ),
-    }
-
-
-def _instruction_figures(sass: Sequence[str], found: Sequence[dict[str, Any]]) -> Build:
-    main = _hot_loop(found)
-    own = [*range(len(sass))] if main is None else _loop_instructions(main, found)
-    texts = [sass[at] for at in own]
+def build_from_view(one: Code) -> Build:
+    """That of a view."""
+    texts, found = one["sass"]["text"], one["loops"]
+    own = list(range(len(texts)))
+    if main := _hot_loop(found):
+        inner = [
+            range(other["first"], other["last"] + 1)
+            for other in found
+            if other["depth"] > main["depth"]
+        ]
+        own = [
+            at for at in own[main["first"] : main["last"] + 1] if not any(at in r for r in inner)
+        ]
+    products = [made for at in own if (made := _matrix_products(texts[at]))]
     kinds = figures.count_kinds(texts) if main is None else main["kinds"]
-    made, of = _matrix_products(texts)
     return {
-        "instructions": len(sass),
+        "registers": one["registers"],
+        "spilled_bytes": one["spilled_bytes"],
+        "shared_bytes": one["shared_bytes"],
+        "instructions": len(texts),
         "loop": dict(main["kinds"]) if main else {},
         # Between its first and last instruction may lie some that are not the loop's.
-        "products": made * kinds.get("matrix", 0) // of if of else 0,
+        "products": sum(products) * kinds.get("matrix", 0) // max(1, len(products)),
         "bytes": sum(
             number * int(name.rsplit(" ", 1)[1])
             for name, number in kinds.items()
@@ -91,59 +66,51 @@ def _instruction_figures(sass: Sequence[str], found: Sequence[dict[str, Any]]) -
     }
 
 
-def _hot_loop(found: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """The loop in which most is made, if each goes round ten times for once of that around it.
+def build_from_binary(cubin: bytes, symbol: str, shared: int) -> Build:
+    """That of a kernel in a binary, which is launched with `shared` bytes of shared memory.
+
+    Raises:
+        RuntimeError: no tool can read the binary.
+    """
+    code = binary.disassemble_kernel(cubin, symbol)
+    made = describe_code(code, binary.function_usage(cubin)[symbol])
+    return build_from_view({**made, "shared_bytes": max(shared, made["shared_bytes"])})
+
+
+def _hot_loop(found: Sequence[Loop]) -> Loop | None:
+    """The loop in which most is made, if each goes round ROUNDS times for once of that around it.
 
     A kernel that takes tile after tile may have more of its products in the outer loop, which
     begins and ends each tile, than in the inner one, where it spends its time.
     """
-    main = figures.main_loop(found)
-    while main is not None:
-        outer = main
+    main, inner = None, list(found)
+    while outer := figures.main_loop(inner):
+        main = outer
         inner = [
             one
             for one in found
             if one["depth"] == outer["depth"] + 1
             and outer["first"] <= one["first"] <= one["last"] <= outer["last"]
-            and 10 * figures.count_products(one["kinds"]) > figures.count_products(outer["kinds"])
+            and ROUNDS * figures.count_products(one["kinds"])
+            > figures.count_products(outer["kinds"])
         ]
-        if not inner:
-            break
-        main = figures.main_loop(inner)
     return main
 
 
-def _loop_instructions(main: dict[str, Any], found: Sequence[dict[str, Any]]) -> list[int]:
-    """The instructions of a loop, those of loops inside it left out."""
-    inner = {
-        at
-        for one in found
-        if one["depth"] > main["depth"]
-        for at in range(one["first"], one["last"] + 1)
-    }
-    return [at for at in range(main["first"], main["last"] + 1) if at not in inner]
-
-
-def _matrix_products(texts: Iterable[str]) -> tuple[int, int]:
-    """Multiply-adds of a warp in matrix instructions whose shape their names say; and how many."""
-    total = number = 0
-    for text in texts:
-        if found := GROUP.search(text):
-            total += 64 * int(found[1]) * int(found[2]) // 4
-        elif found := WARP.search(text):
-            total += int(found[1]) * int(found[2]) * int(found[3])
-        else:
-            continue
-        number += 1
-    return total, number
+def _matrix_products(text: str) -> int:
+    """Multiply-adds of a warp in a matrix instruction whose name says its shape; 0 of others."""
+    if found := GROUP.search(text):
+        return 64 * int(found[1]) * int(found[2]) // 4
+    return math.prod(map(int, found.groups())) if (found := WARP.search(text)) else 0
 
 
 FILE = "rivals.json"
 SCHEMA = 1
 LARGEST = 2**20  # bytes of the file; a real one holds a few kibibytes
-DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-ANSWER = {"digest": DIGEST, "compiler": str, "builds": {"*": BUILD}}
-SHAPE = {"schema": int, "rivals": [ANSWER]}
+
+
+ANSWER = {"compiler": str, "builds": {"*": BUILD}}
+SHAPE = {"schema": int, "rivals": [{"digest": view.DIGEST, **ANSWER}]}
 
 
 class CompiledRival(NamedTuple):
@@ -155,14 +122,10 @@ class CompiledRival(NamedTuple):
 
 def rival_problem(value: object) -> str | None:
     """The first thing in an answer of the compiler's that is not as it should be, in words."""
-    if wrong := files.shape_problem(
-        value, {k: v for k, v in ANSWER.items() if k != "digest"}, "it"
-    ):
-        return wrong
-    builds: dict[str, Any] = value["builds"] if isinstance(value, dict) else {}
-    return next(
-        (f"{name!r} is no architecture" for name in builds if not ARCH.fullmatch(name)), None
-    )
+    wrong = files.shape_problem(value, ANSWER, "it")
+    names = value["builds"] if isinstance(value, dict) and not wrong else ()
+    strange = [name for name in names if not view.ARCH.fullmatch(name)]
+    return f"{strange[0]!r} is no architecture" if strange else wrong
 
 
 def write_rivals(folder: Path, answers: dict[str, CompiledRival]) -> bool:
@@ -171,7 +134,8 @@ def write_rivals(folder: Path, answers: dict[str, CompiledRival]) -> bool:
         json.dumps({"digest": digest, **one._asdict()}, sort_keys=True, ensure_ascii=False)
         for digest, one in answers.items()
     )
-    return write_atomically(folder / FILE, f'{{"schema": {SCHEMA}, "rivals": [\n{rows}\n]}}\n')
+    text = f'{{"schema": {SCHEMA}, "rivals": [\n{rows}\n]}}\n'
+    return files.write_atomically(folder / FILE, text)
 
 
 def load_rivals(folder: Path, shown: str) -> tuple[dict[str, CompiledRival], list[Finding]]:
@@ -181,27 +145,27 @@ def load_rivals(folder: Path, shown: str) -> tuple[dict[str, CompiledRival], lis
         if path.stat().st_size > LARGEST:
             raise ValueError(f"is larger than {LARGEST} bytes")
         value = json.loads(path.read_text(encoding="utf-8"))
-        if wrong := json_flaw(value) or files.shape_problem(value, SHAPE, "it"):
+        if wrong := files.json_flaw(value) or files.shape_problem(value, SHAPE, "it"):
             raise ValueError(wrong)
         if value["schema"] != SCHEMA:
             raise ValueError(f"is of schema {value['schema']}, not {SCHEMA}")
+        found = {}
         for row in value["rivals"]:
-            if wrong := rival_problem({key: row[key] for key in ("compiler", "builds")}):
+            if wrong := rival_problem({key: row[key] for key in ANSWER}):
                 raise ValueError(wrong)
+            found[row["digest"]] = CompiledRival(row["compiler"], row["builds"])
     except FileNotFoundError:
         return {}, []
     except (OSError, ValueError, RecursionError) as error:
         what = error.strerror or str(error) if isinstance(error, OSError) else str(error)
         mend = "make it again with `shelf rivals`, or remove it"
         return {}, [Finding(f"{shown}/{FILE}", None, what, mend)]
-    rows = value["rivals"]
-    return {row["digest"]: CompiledRival(row["compiler"], row["builds"]) for row in rows}, []
+    return found, []
 
 
 # What is different between two views of a kernel: figures, main loop, lines.
 
 COUNTED = ("sectors", "ideal_sectors", "wavefronts", "ideal_wavefronts")
-Line = dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -247,36 +211,40 @@ def pair_views(
     """
     old = {(one["variant"], one["kernel"]): one for one in before}
     new = {(one["variant"], one["kernel"]): one for one in after}
-    found: list[tuple[View | None, View | None]] = [(old.get(key), new[key]) for key in new]
-    gone = [old[key] for key in old if key not in new]
-    for at, (was, now) in enumerate(found):
-        if was is not None or now is None:
-            continue
-        mine = [one for one in gone if one["variant"] == now["variant"]]
-        others = [key for key in new if key not in old and key[0] == now["variant"]]
-        if len(mine) == len(others) == 1:
-            found[at] = (mine[0], now)
-            gone.remove(mine[0])
-    return found + [(one, None) for one in gone]
+    found: list[tuple[View | None, View | None]] = []
+    gone = {key: one for key, one in old.items() if key not in new}
+    for key, now in new.items():
+        was = old.get(key)
+        mine = [one for one in gone if one[0] == key[0]]
+        others = [one for one in new if one not in old and one[0] == key[0]]
+        if was is None and len(mine) == len(others) == 1:
+            was = gone.pop(mine[0])
+        found.append((was, now))
+    return found + [(one, None) for one in gone.values()]
 
 
 def compare_views(before: View, after: View) -> Difference:
     """What differs between the views of a kernel at two times."""
     same = before["case"] == after["case"] and before["arch"] == after["arch"]
     was, now = machine_figures(before), machine_figures(after)
+    changes: list[LineChange] = []
     if same:
         was, now = figures.executed(before) | was, figures.executed(after) | now
-    lines = _changed_lines(before, after) if same else ()
-    return Difference(after["variant"], after["kernel"], changed_figures(was, now), lines, same)
+        # Lines are told apart by their text: a change moves those below.
+        old, new = _lines_by_text(before), _lines_by_text(after)
+        for key in dict.fromkeys((*new, *old)):
+            counts = (side.get(key, ("", {}))[1] for side in (old, new))
+            if found := changed_figures(*counts):
+                changes.append(LineChange((new.get(key) or old[key])[0], key[1], found))
+    found = changed_figures(was, now)
+    return Difference(after["variant"], after["kernel"], found, tuple(changes), same)
 
 
-def machine_figures(one: Mapping[str, Any]) -> dict[str, float]:
+def machine_figures(one: Code) -> dict[str, float]:
     """Figures of machine code, with the instructions of the main loop by kind."""
-    found = figures.code_figures(dict(one))
     loop = figures.main_loop(one["loops"])
-    for name, number in sorted(loop["kinds"].items()) if loop else ():
-        found[f"main loop: {name}"] = number
-    return found
+    kinds = sorted(loop["kinds"].items()) if loop else ()
+    return figures.code_figures(one) | {f"main loop: {name}": number for name, number in kinds}
 
 
 def changed_figures(
@@ -298,37 +266,24 @@ def _missing_figure(name: str, side: Mapping[str, float]) -> float | None:
     return 0 if there and base_kind(kind) in KINDS else None
 
 
-def _changed_lines(before: View, after: View) -> tuple[LineChange, ...]:
-    """The lines that did something else, told apart by their text: a change moves those below."""
-    was, now = _lines_by_text(before), _lines_by_text(after)
-    found = []
-    for key in dict.fromkeys((*now, *was)):
-        at = (now.get(key) or was[key])[0]
-        found_changes = changed_figures(was.get(key, ("", {}))[1], now.get(key, ("", {}))[1])
-        if found_changes:
-            found.append(LineChange(at, key[1], found_changes))
-    return tuple(found)
-
-
-def _lines_by_text(view: View) -> dict[tuple[str, str], tuple[str, Line]]:
+def _lines_by_text(one: View) -> dict[tuple[str, str], tuple[str, dict[str, int]]]:
     """By file and text of a line: where it stands first, and its counts, those alike together."""
-    texts = source_lines(view)
-    found: dict[tuple[str, str], tuple[str, Line]] = {}
-    for line in view["lines"]:
+    texts = source_lines(one)
+    found: dict[tuple[str, str], tuple[str, dict[str, int]]] = {}
+    for line in one["lines"]:
         file = line["at"].rpartition(":")[0] or line["at"]
-        at, own = found.setdefault((file, texts.get(line["at"], "")), (line["at"], {}))
-        own["executed"] = own.get("executed", 0) + sum(line["classes"].values())
-        for name in COUNTED:
-            if name in line:
-                own[name] = own.get(name, 0) + line[name]
+        _, own = found.setdefault((file, texts.get(line["at"], "")), (line["at"], {}))
+        counts = {name: line[name] for name in COUNTED if name in line}
+        for name, number in {"executed": executed_count(line), **counts}.items():
+            own[name] = own.get(name, 0) + number
         own["live"] = max(own.get("live", 0), line.get("live", 0))
     return found
 
 
-def source_lines(view: View) -> dict[str, str]:
+def source_lines(one: View) -> dict[str, str]:
     """The text of each line of source that a view shows, by `file:line`, without its margins."""
     return {
         f"{piece['file']}:{number}": text.strip()
-        for piece in view["source"]
+        for piece in one["source"]
         for number, text in enumerate(piece["text"], piece["from"])
     }

@@ -27,25 +27,11 @@ JOINED = re.compile(
 
 
 class Section(NamedTuple):
-    """A section: its name, and its row in the table of sections, as it stands there."""
+    """A section: its name, its row in the table of sections as it stands there, where it begins."""
 
     name: str
     row: tuple[int, ...]
-
-    @property
-    def offset(self) -> int:
-        """Where its bytes begin."""
-        return self.row[4]
-
-    @property
-    def size(self) -> int:
-        """Bytes of it that the file has."""
-        return 0 if self.row[1] == EMPTY else self.row[5]
-
-    @property
-    def step(self) -> int:
-        """Bytes of a relocation, in a section of these."""
-        return 24 if self.name.startswith(".rela") else 16
+    offset: int
 
 
 class Symbol(NamedTuple):
@@ -60,13 +46,8 @@ class Symbol(NamedTuple):
 
     @property
     def is_function(self) -> bool:
-        """Whether it is a kernel, or what one calls."""
+        """Whether it is a kernel, or what one calls; 1 in place of 2 is a variable."""
         return self.info & 15 == 2
-
-    @property
-    def is_object(self) -> bool:
-        """Whether it is a variable."""
-        return self.info & 15 == 1
 
     @property
     def is_local(self) -> bool:
@@ -92,7 +73,7 @@ class Elf:
         (table,) = struct.unpack_from("<Q", self.data, 40)
         size, count, names = struct.unpack_from("<HHH", self.data, 58)
         rows = [struct.unpack_from(SECTION, self.data, table + size * at) for at in range(count)]
-        return [Section(self._read_string(rows[names][4] + row[0]), row) for row in rows]
+        return [Section(self._read_string(rows[names][4] + row[0]), row, row[4]) for row in rows]
 
     @cached_property
     def symbols(self) -> list[Symbol]:
@@ -110,12 +91,14 @@ class Elf:
 
     def section_bytes(self, one: Section | None) -> bytes:
         """The bytes of a section; none of none."""
-        return self.data[one.offset : one.offset + one.size] if one else b""
+        return (
+            self.data[one.offset : one.offset + one.row[5]] if one and one.row[1] != EMPTY else b""
+        )
 
     def read_relocations(self, one: Section) -> list[tuple[int, int]]:
         """Of a section of relocations the address of each, and the index of its symbol."""
         body = self.section_bytes(one)
-        found = (struct.unpack_from("<QII", body, at) for at in range(0, len(body), one.step))
+        found = (struct.unpack_from("<QII", body, at) for at in _relocation_offsets(one, body))
         return [(address, symbol) for address, _, symbol in found]
 
     def symbol_index(self, symbol: str) -> int:
@@ -248,6 +231,9 @@ def name_suffix(turn: int) -> str:
     return f"$of{turn}$"
 
 
+Old = tuple[int, int]  # the number of a binary, and an index in it
+
+
 def join_binaries(cubins: Sequence[bytes]) -> bytes:
     """One binary that has the code of several of one header, to be read and not to be run.
 
@@ -271,47 +257,62 @@ def join_binaries(cubins: Sequence[bytes]) -> bytes:
         pool += name.encode() + b"\0"
         return len(pool) - len(name.encode()) - 1
 
+    def renumber_symbols(one: Section | None, turn: int) -> bytes:
+        """The bytes of a section with the indices of symbols that the joined table has."""
+        body = bytearray(every[turn].section_bytes(one))
+        if one and one.name.startswith(".rel"):
+            offsets = [at + 12 for at in _relocation_offsets(one, body)]
+        else:
+            offsets = [at for at, of, size in sized_attributes(body) if of in NAMING and size == 8]
+        for at in offsets:
+            (symbol,) = struct.unpack_from("<I", body, at)
+            struct.pack_into("<I", body, at, numbers.get((turn, symbol), 0))
+        return bytes(body)
+
     rows, bodies = [[0] * 10], [b""]
     for turn, index in chosen:
         one = every[turn].sections[index]
-        body, row = bytearray(every[turn].section_bytes(one)), [*one.row]
+        body, row = every[turn].section_bytes(one), [*one.row]
         row[0] = add_string(texts, one.name + name_suffix(turn))
+        row[7] = places.get((turn, row[7]), 0)
         if one.name.startswith(".text."):
-            kernel = numbers.get((turn, row[7] & 0xFFFFFF), 0)
-            row[6:8] = home, row[7] & 0xFF000000 | kernel
-        else:
-            row[7] = places.get((turn, row[7]), 0)
-        if one.name.startswith(".rel"):
-            row[6] = home
-            _renumber_symbols(body, range(12, len(body), one.step), turn, numbers)
-        elif one.name.startswith(INFO):
-            row[6] = home
-            _renumber_symbols(body, _symbol_offsets(body), turn, numbers)
+            kernel = numbers.get((turn, one.row[7] & 0xFFFFFF), 0)
+            row[6:8] = home, one.row[7] & 0xFF000000 | kernel
+        elif one.name.startswith((".rel", INFO)):
+            row[6], body = home, renumber_symbols(one, turn)
         rows.append(row)
-        bodies.append(bytes(body))
-    symbols, about = bytes(struct.calcsize(SYMBOL)), bytearray()
+        bodies.append(body)
+    symbols = bytes(struct.calcsize(SYMBOL))
     for (turn, _), symbol in table:
-        symbols += struct.pack(
-            SYMBOL, add_string(names, symbol.name + name_suffix(turn)), *symbol[1:]
-        )
-    for turn, elf in enumerate(every):
-        body = bytearray(elf.section_bytes(elf.find_section(INFO)))
-        _renumber_symbols(body, _symbol_offsets(body), turn, numbers)
-        about += body
+        named = add_string(names, symbol.name + name_suffix(turn))
+        symbols += struct.pack(SYMBOL, named, *symbol[1:])
+    about = b"".join(renumber_symbols(elf.find_section(INFO), at) for at, elf in enumerate(every))
     local = 1 + sum(one.is_local for _, one in table)
     for name, kind, link, info, align, entry, given in (
         (".symtab", 2, home + 1, local, 8, struct.calcsize(SYMBOL), symbols),
         (".strtab", 3, 0, 0, 1, 0, bytes(names)),
-        (INFO, 0x70000000, home, 0, 4, 0, bytes(about)),
+        (INFO, 0x70000000, home, 0, 4, 0, about),
         (".shstrtab", 3, 0, 0, 1, 0, b""),
     ):
         rows.append([add_string(texts, name), kind, 0, 0, 0, 0, link, info, align, entry])
         bodies.append(given)
     bodies[-1] = bytes(texts)
-    return _pack_file(cubins[0][:64], rows, bodies)
+    # The file: a header, the sections, and the table of these, whose last one has their names.
+    whole = bytearray(cubins[0][:64])
+    for row, body in zip(rows[1:], bodies[1:], strict=True):
+        whole += bytes(-len(whole) % max(1, row[8]))
+        row[4] = len(whole)
+        row[5] = row[5] if row[1] == EMPTY else len(body)
+        whole += body
+    whole += bytes(-len(whole) % 8)
+    struct.pack_into("<QQ", whole, 32, 0, len(whole))  # no table of what is loaded
+    struct.pack_into("<HHHHH", whole, 54, 0, 0, 64, len(rows), len(rows) - 1)
+    return bytes(whole) + b"".join(struct.pack(SECTION, *row) for row in rows)
 
 
-Old = tuple[int, int]  # the number of a binary, and an index in it
+def _relocation_offsets(one: Section, body: bytes | bytearray) -> range:
+    """Where the relocations of a section of these begin."""
+    return range(0, len(body), 24 if one.name.startswith(".rela") else 16)
 
 
 def _kept_symbols(elf: Elf, turn: int, places: dict[Old, int]) -> Iterator[tuple[Old, Symbol]]:
@@ -325,35 +326,5 @@ def _kept_symbols(elf: Elf, turn: int, places: dict[Old, int]) -> Iterator[tuple
     for index, one in enumerate(elf.symbols[1:], 1):
         place = places.get((turn, one.section))
         absent = 0 < one.section < RESERVED and place is None
-        if not absent and (index in used or not one.is_object):
+        if not absent and (index in used or one.info & 15 != 1):  # 1 is a variable
             yield (turn, index), one._replace(section=place or one.section)
-
-
-def _symbol_offsets(info: bytearray) -> list[int]:
-    """Where attributes name a symbol."""
-    return [
-        at for at, attribute, size in sized_attributes(info) if attribute in NAMING and size == 8
-    ]
-
-
-def _renumber_symbols(
-    body: bytearray, at: Sequence[int], turn: int, numbers: dict[Old, int]
-) -> None:
-    """Have the indices of symbols at these places be those of the joined table."""
-    for place in at:
-        (symbol,) = struct.unpack_from("<I", body, place)
-        struct.pack_into("<I", body, place, numbers.get((turn, symbol), 0))
-
-
-def _pack_file(header: bytes, rows: Sequence[list[int]], bodies: Sequence[bytes]) -> bytes:
-    """A header, the sections, and the table of these, whose last one has their names."""
-    whole = bytearray(header)
-    for row, body in zip(rows[1:], bodies[1:], strict=True):
-        whole += bytes(-len(whole) % max(1, row[8]))
-        row[4] = len(whole)
-        row[5] = row[5] if row[1] == EMPTY else len(body)
-        whole += body
-    whole += bytes(-len(whole) % 8)
-    struct.pack_into("<QQ", whole, 32, 0, len(whole))  # no table of what is loaded
-    struct.pack_into("<HHHHH", whole, 54, 0, 0, 64, len(rows), len(rows) - 1)
-    return bytes(whole) + b"".join(struct.pack(SECTION, *row) for row in rows)

@@ -9,11 +9,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from warpshelf.look.view import View
+from warpshelf.look.view import (
+    Code,
+    Loop,
+    Occupancy,
+    OccupancyChange,
+    Residency,
+    View,
+    executed_count,
+    live_registers,
+)
 
 WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32, "ENL2": 32}
 SPACES = {
@@ -59,6 +68,9 @@ KINDS = (
 )  # fmt: skip
 
 
+PRODUCTS = ("multiply-add", "matrix")
+
+
 def instruction_kind(opcode: str) -> str:
     """The kind of an instruction by its name with all modifiers, `LDG.E.128` for instance.
 
@@ -67,14 +79,12 @@ def instruction_kind(opcode: str) -> str:
     base, *modifiers = opcode.split(".")
     if base in SPACES:
         return f"{SPACES[base]} {access_width(base, modifiers)}"
-    if found := NAMES.get(base):
-        return found
-    if FLOATS.fullmatch(base):
-        return "multiply-add"
+    if base in NAMES or FLOATS.fullmatch(base):
+        return NAMES.get(base, "multiply-add")
     return "integer" if INTEGER.fullmatch(base) else "other"
 
 
-def access_width(base: str, modifiers: list[str]) -> int:
+def access_width(base: str, modifiers: Sequence[str]) -> int:
     """Bytes of a lane that a load or store moves; of LDSM and STSM, of a whole row of a matrix."""
     if base in ("LDSM", "STSM"):
         return 4 * int(next((one for one in modifiers if one in ("2", "4")), "1"))
@@ -86,69 +96,60 @@ def base_kind(name: str) -> str:
     return name.rstrip("0123456789 ")
 
 
-PRODUCTS = ("multiply-add", "matrix")
-WIDE = 16  # bytes of a lane: the widest access that all architectures have
+def opcode_name(text: str) -> str:
+    """The name of a machine instruction with all modifiers, behind its guard: `LDG.E.128`."""
+    first, *rest = text.split(None, 2)
+    return rest[0] if first.startswith("@") else first
 
 
 def count_kinds(texts: Iterable[str]) -> Counter[str]:
     """How many machine instructions of each kind there are, by their texts."""
-    found: Counter[str] = Counter()
-    for text in texts:
-        words = text.split(None, 2)
-        found[instruction_kind(words[1] if words[0].startswith("@") else words[0])] += 1
-    return found
+    return Counter(instruction_kind(opcode_name(text)) for text in texts)
 
 
-def count_products(counted: dict[str, int]) -> int:
+def count_products(counted: Mapping[str, int]) -> int:
     """Multiply-adds and matrix instructions among instructions by kind."""
-    return sum(number for name, number in counted.items() if base_kind(name) in PRODUCTS)
+    return sum(counted.get(kind, 0) for kind in PRODUCTS)
 
 
-def main_loop(loops: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+def main_loop(loops: Sequence[Loop]) -> Loop | None:
     """The loop with the most multiply-adds and matrix instructions, else that with the most loads.
 
     Of equals the innermost, and of these the first.
     """
-    if not loops:
-        return None
     return max(
         loops,
         key=lambda one: (count_products(one["kinds"]), one["loads"], one["depth"], -one["first"]),
+        default=None,
     )
 
 
-def code_figures(view: View) -> dict[str, float]:
+def code_figures(one: Code) -> dict[str, float]:
     """Figures of the machine code alone: they hold whatever it is launched on."""
+    texts = one["sass"]["text"]
     found: dict[str, float] = {
-        "registers": view["registers"],
-        "live registers": max(view["sass"]["live"], default=0),
-        "spilled bytes": view["spilled_bytes"],
-        "shared bytes": view["shared_bytes"],
-        "machine instructions": len(view["sass"]["text"]),
+        "registers": one["registers"],
+        "live registers": live_registers(one),
+        "spilled bytes": one["spilled_bytes"],
+        "shared bytes": one["shared_bytes"],
+        "machine instructions": len(texts),
     }
-    for name, number in sorted(count_kinds(view["sass"]["text"]).items()):
+    for name, number in sorted(count_kinds(texts).items()):
         found[f"machine instructions: {name}"] = number
-    return found | loop_figures(main_loop(view["loops"]))
-
-
-def loop_figures(loop: dict[str, Any] | None) -> dict[str, float]:
-    """Figures of the main loop; none where there is no loop."""
-    if loop is None:
-        return {}
-    own = sum(loop["kinds"].values())
-    found: dict[str, float] = {"main loop: instructions": own}
-    if made := count_products(loop["kinds"]):
-        found["main loop: instructions a multiply-add"] = own / made
-    return found | {
-        "main loop: loads in flight": loop["loads"],
-        "main loop: bytes in flight, of a warp": loop["bytes"],
-    }
+    if loop := main_loop(one["loops"]):
+        own = sum(loop["kinds"].values())
+        found["main loop: instructions"] = own
+        if made := count_products(loop["kinds"]):
+            found["main loop: instructions a multiply-add"] = own / made
+        found["main loop: loads in flight"] = loop["loads"]
+        found["main loop: bytes in flight, of a warp"] = loop["bytes"]
+    return found
 
 
 def executed(view: View) -> dict[str, float]:
     """Figures of what was executed."""
     total = view["total"]
-    executed = sum(total["classes"].values())
+    executed = executed_count(total)
     found: dict[str, float] = {
         "warp instructions": executed,
         "lanes of 32": total.get("lanes", 0) / executed if executed else 0,
@@ -162,10 +163,13 @@ def executed(view: View) -> dict[str, float]:
     return found
 
 
-def over_ideal(tally: dict[str, Any], name: str) -> float:
+def over_ideal(tally: Mapping[str, Any], name: str) -> float:
     """Sectors or wavefronts over the fewest that there could be; 1 where nothing is moved."""
     ideal = tally.get(f"ideal_{name}", 0)
     return tally.get(name, 0) / ideal if ideal else 1.0
+
+
+WIDE = 16  # bytes of a lane: the widest access that all architectures have
 
 
 def wide_accesses(view: View) -> float:
@@ -174,13 +178,13 @@ def wide_accesses(view: View) -> float:
     Bytes are those of all lanes of an access, whether they took part or not. Copies in bulk are no
     accesses of lanes.
     """
-    wide = every = 0
-    for one in view["accesses"]:
-        if one["space"] == "global" and one["does"] != "atomic":
-            moved = one["size"] * view["ptx"]["run"][one["ptx"]]
-            every += moved
-            wide += moved if one["size"] >= WIDE else 0
-    return wide / every if every else 1.0
+    moved = [
+        (one["size"], one["size"] * view["ptx"]["run"][one["ptx"]])
+        for one in view["accesses"]
+        if one["space"] == "global" and one["does"] != "atomic"
+    ]
+    every = sum(amount for _, amount in moved)
+    return sum(amount for size, amount in moved if size >= WIDE) / every if every else 1.0
 
 
 # What LIMITS of cases.py asks of views, beside what it asks of each binary.
@@ -192,10 +196,6 @@ class Limit(NamedTuple):
     read: Callable[[View], float | None]
     least: bool
     mend: str
-
-
-def _instructions_per_fma(view: View) -> float | None:
-    return loop_figures(main_loop(view["loops"])).get("main loop: instructions a multiply-add")
 
 
 LIMITS: dict[str, Limit] = {
@@ -218,7 +218,9 @@ LIMITS: dict[str, Limit] = {
         wide_accesses, True, "let the compiler see that addresses are multiples of 16"
     ),
     "instructions_per_fma": Limit(
-        _instructions_per_fma, False, "look at its main loop by `shelf look`, and unroll or hoist"
+        lambda view: code_figures(view).get("main loop: instructions a multiply-add"),
+        False,
+        "look at its main loop by `shelf look`, and unroll or hoist",
     ),
 }
 
@@ -262,6 +264,7 @@ def _limit_violation(view: View, name: str, limit: float) -> str | None:
 
 WARP = 32  # threads
 PARTITIONS = 4  # of an SM, each with its own registers
+LIMITERS = ("registers", "shared memory", "threads", "blocks", "barriers")
 REGISTERS = 65_536  # of an SM, 32 bits each; also the most of one block
 REGISTER_UNIT = 256  # registers that a warp is given at a time
 MOST_REGISTERS = 256  # of a thread, as the header has it; 255 can be named
@@ -321,40 +324,6 @@ class BlockUsage:
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} = {getattr(self, name)} is less than 0")
 
-    @property
-    def warps(self) -> int:
-        """Of a block; the last one may be in part."""
-        return -(-self.threads // WARP)
-
-
-@dataclass(frozen=True)
-class Residency:
-    """Blocks and warps that an SM holds at once, the most warps that it could, and all limiters.
-
-    With no blocks at all the limiters are what one block exceeds.
-    """
-
-    blocks: int
-    warps: int
-    most: int
-    limiters: tuple[str, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON, as RESIDENT of look/view.py has it."""
-        return {**asdict(self), "limiters": list(self.limiters)}
-
-
-@dataclass(frozen=True)
-class OccupancyChange:
-    """Another use, in words, and what the SM would then hold."""
-
-    change: str
-    resident: Residency
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON, as OCCUPANCY of look/view.py has it."""
-        return {"change": self.change, **self.resident.as_dict()}
-
 
 def sm_limits(arch: str) -> SmLimits:
     """What an SM of an architecture has; `sm_90a` and `sm_100f` are `sm_90` and `sm_100`.
@@ -369,100 +338,60 @@ def sm_limits(arch: str) -> SmLimits:
 
 
 def compute_residency(arch: str, use: BlockUsage) -> Residency:
-    """What an SM holds of blocks with this use.
-
-    Raises:
-        ValueError: the architecture is none of SMS.
-    """
+    """What an SM holds of blocks with this use; an unknown architecture raises ValueError."""
     has = sm_limits(arch)
-    limits = {
-        "registers": _blocks_by_registers(use),
-        "shared memory": _blocks_by_shared(has, use),
-        "threads": has.threads // WARP // use.warps if use.threads <= MOST_THREADS else 0,
-        "blocks": has.blocks,
-        "barriers": has.barriers // use.barriers if has.barriers and use.barriers else None,
-    }
-    known = {name: limit for name, limit in limits.items() if limit is not None}
-    blocks = min(known.values())
-    limiters = tuple(name for name, limit in known.items() if limit == blocks)
-    return Residency(blocks, blocks * use.warps, has.threads // WARP, limiters)
-
-
-def _blocks_by_registers(use: BlockUsage) -> int | None:
-    """Blocks for which there are registers; None if they use none."""
+    warps = -(-use.threads // WARP)
+    limits = {"threads": has.threads // WARP // warps if use.threads <= MOST_THREADS else 0}
     warp = -(-use.registers * WARP // REGISTER_UNIT) * REGISTER_UNIT
     # The hardware's check assumes that each partition holds as many of the block's warps.
-    assumed = warp * (-(-use.warps // PARTITIONS) * PARTITIONS)
+    assumed = warp * -(-warps // PARTITIONS) * PARTITIONS
     if assumed > REGISTERS or use.registers > MOST_REGISTERS:
-        return 0
-    if not warp:
-        return None
-    return REGISTERS // PARTITIONS // warp * PARTITIONS // use.warps
+        limits["registers"] = 0
+    elif warp:
+        limits["registers"] = REGISTERS // PARTITIONS // warp * PARTITIONS // warps
+    if taken := -(-(use.static + use.dynamic + has.reserved) // has.unit) * has.unit:
+        limits["shared memory"] = has.shared // taken
+    limits["blocks"] = has.blocks
+    if has.barriers and use.barriers:
+        limits["barriers"] = has.barriers // use.barriers
+    blocks = min(limits.values())
+    return {
+        "blocks": blocks,
+        "warps": blocks * warps,
+        "most": has.threads // WARP,
+        "limiters": [name for name in LIMITERS if limits.get(name) == blocks],
+    }
 
 
-def _blocks_by_shared(has: SmLimits, use: BlockUsage) -> int | None:
-    """Blocks for which there is shared memory; None if they use none."""
-    taken = -(-(use.static + use.dynamic + has.reserved) // has.unit) * has.unit
-    return has.shared // taken if taken else None
-
-
-def occupancy_changes(arch: str, use: BlockUsage) -> tuple[OccupancyChange, ...]:
+def occupancy_changes(arch: str, use: BlockUsage) -> Iterator[OccupancyChange]:
     """What an SM would hold with other uses.
 
     They are the next counts of registers and of bytes at which its blocks change, down and up, and
     blocks of half and of twice the threads.
-
-    Raises:
-        ValueError: the architecture is none of SMS.
     """
-    now = compute_residency(arch, use).blocks
-
-    def first_change(uses: Iterable[BlockUsage]) -> BlockUsage | None:
-        return next((one for one in uses if compute_residency(arch, one).blocks != now), None)
-
+    has = sm_limits(arch)
+    now = compute_residency(arch, use)["blocks"]
     shared = use.static + use.dynamic
-    unit = sm_limits(arch).unit
-
-    def with_shared(count: int) -> BlockUsage:
-        return replace(use, static=0, dynamic=count)
-
     # Bytes are given by the unit, so only the last byte of one and the first of the next matter.
-    edge = shared + (-(shared + sm_limits(arch).reserved) % unit)
-    fewer = (with_shared(count) for count in range(edge - unit, -1, -unit))
-    more = (with_shared(count + 1) for count in range(edge, sm_limits(arch).shared + 1, unit))
-    registers = range(use.registers + 1, MOST_REGISTERS)
-    found = [
-        _make_change(arch, "registers", lambda one: one.registers, first_change(
-            replace(use, registers=count) for count in range(use.registers - 1, 0, -1)
-        )),
-        _make_change(arch, "registers", lambda one: one.registers, first_change(
-            replace(use, registers=count) for count in registers
-        )),
-        _make_change(arch, "bytes of shared memory", lambda one: one.dynamic, first_change(fewer)),
-        _make_change(arch, "bytes of shared memory", lambda one: one.dynamic, first_change(more)),
-    ]  # fmt: skip
-    for threads in (use.threads // 2, use.threads * 2):
-        if WARP <= threads <= MOST_THREADS:
-            other = replace(use, threads=threads)
-            found.append(_make_change(arch, "threads", lambda one: one.threads, other))
-    return tuple(one for one in found if one is not None)
+    edge = shared + (-(shared + has.reserved) % has.unit)
+    for unit, key, counts in (
+        ("registers", "registers", range(use.registers - 1, 0, -1)),
+        ("registers", "registers", range(use.registers + 1, MOST_REGISTERS)),
+        ("bytes of shared memory", "dynamic", range(edge - has.unit, -1, -has.unit)),
+        ("bytes of shared memory", "dynamic", range(edge + 1, has.shared + 2, has.unit)),
+        ("threads", "threads", (use.threads // 2,)),
+        ("threads", "threads", (use.threads * 2,)),
+    ):
+        for count in counts:
+            if key == "threads" and not WARP <= count <= MOST_THREADS:
+                continue
+            more = {"static": 0, key: count} if key == "dynamic" else {key: count}
+            then = compute_residency(arch, replace(use, **more))
+            if key == "threads" or then["blocks"] != now:
+                yield {"change": f"{count:,} {unit}", **then}
+                break
 
 
-def _make_change(
-    arch: str, unit: str, of: Callable[[BlockUsage], int], use: BlockUsage | None
-) -> OccupancyChange | None:
-    return (
-        OccupancyChange(f"{of(use):,} {unit}", compute_residency(arch, use))
-        if use is not None
-        else None
-    )
-
-
-def describe_occupancy(arch: str, use: BlockUsage) -> dict[str, Any]:
-    """What an SM holds, and what would change it, as OCCUPANCY of look/view.py has it.
-
-    Raises:
-        ValueError: the architecture is none of SMS.
-    """
-    others = [one.as_dict() for one in occupancy_changes(arch, use)]
-    return {**compute_residency(arch, use).as_dict(), "changes": others}
+def describe_occupancy(arch: str, use: BlockUsage) -> Occupancy:
+    """What an SM holds, and what would change it."""
+    return {**compute_residency(arch, use), "changes": list(occupancy_changes(arch, use))}

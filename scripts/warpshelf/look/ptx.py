@@ -5,17 +5,16 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from warpshelf.contract import architectures
 from warpshelf.look import binary
-from warpshelf.look.binary import disassemble_kernel
-from warpshelf.look.work import find_loops
+from warpshelf.look.view import Code
+from warpshelf.look.work import describe_code
 
-HEAD = re.compile(r"(?:\.\w+\s+)*\.(?:entry|func)\b(?:\s*\([^)]*\))?\s*([\w$]+)")
+HEAD = re.compile(r"(?:\.\w+\s+)*\.(entry|func)\b(?:\s*\([^)]*\))?\s*([\w$]+)")
 NAME = re.compile(r"[%$\w]+")
 LABEL = re.compile(r"([%$\w]+):")
 REGISTER = re.compile(r"%([a-z]+)(\d+)\b")
@@ -23,40 +22,30 @@ DISTANCE = re.compile(r"%([a-z]+)([+-]\d+)")
 SPARE = re.compile(r"\.(?:loc|file|pragma|reg|maxntid|reqntid|minnctapersm|section|b8|b32|b64)\b")
 
 
-def function_ranges(lines: Sequence[str]) -> dict[str, range]:
-    """Where each kernel and function of a module stands, its head included: lines from 1."""
+def function_ranges(lines: Sequence[str], kernels: bool = False) -> dict[str, range]:
+    """Where each kernel and function of a module stands, its head included: lines from 1.
+
+    With `kernels` those alone, without the functions that they call.
+    """
+    texts = [strip_comment(line) for line in lines]
     found: dict[str, range] = {}
-    name, start, depth, opened = "", 0, 0, False
-    for number, line in enumerate(lines, 1):
-        text = _strip_comment(line)
+    kind, name, start, depth, opened = "", "", 0, 0, False
+    for number, text in enumerate(texts, 1):
         if not name:
-            if text.startswith(".") and (match := HEAD.match(_function_head(lines, number))):
-                name, start, depth, opened = match[1], number, 0, False
-            else:
+            # The name of a function with results may stand on the next line.
+            head = HEAD.match(" ".join(texts[number - 1 : number + 2]))
+            if not head:
                 continue
+            kind, name, start, depth, opened = head[1], head[2], number, 0, False
         depth += text.count("{") - text.count("}")
         opened = opened or "{" in text
         if opened and depth <= 0:
-            found[name], name = range(start, number + 1), ""
+            if kind == "entry" or not kernels:
+                found[name] = range(start, number + 1)
+            name = ""
         elif not opened and text.endswith(";"):
             name = ""  # declared alone
     return found
-
-
-def kernel_names(lines: Sequence[str]) -> list[str]:
-    """The names of the kernels of a module, without the functions that they call."""
-    return [
-        name
-        for name, body in function_ranges(lines).items()
-        if re.match(r"(?:\.\w+\s+)*\.entry\b", _strip_comment(lines[body[0] - 1]))
-    ]
-
-
-def _function_head(lines: Sequence[str], number: int) -> str:
-    """A line with the next, on which the name of a function with results stands."""
-    if not re.match(r"(?:\.\w+\s+)*\.(?:entry|func)\b", _strip_comment(lines[number - 1])):
-        return ""
-    return " ".join(_strip_comment(one) for one in lines[number - 1 : number + 2])
 
 
 def enclosing_kernel(lines: Sequence[str], number: int) -> str:
@@ -83,17 +72,13 @@ def kernel_lines(
         KeyError: there is no such kernel.
     """
     known = function_ranges(lines)
-    known[name]
-    wanted = [
-        body
-        for one, body in known.items()
-        if one == name or any(number in body for number in numbers)
-    ]
+    own = known[name]
     kept = [
         (number, text)
-        for body in wanted
+        for body in known.values()
+        if body == own or any(number in body for number in numbers)
         for number in body
-        if (text := _strip_comment(lines[number - 1])) and not SPARE.match(text)
+        if (text := strip_comment(lines[number - 1])) and not SPARE.match(text)
     ]
     named = {word for _, text in kept if not LABEL.fullmatch(text) for word in NAME.findall(text)}
     return [
@@ -131,7 +116,7 @@ def decode_registers(lines: Iterable[str]) -> list[str]:
     return [DISTANCE.sub(decode_register, line) for line in lines]
 
 
-def _strip_comment(line: str) -> str:
+def strip_comment(line: str) -> str:
     """A line without its comment, its spaces one at a time."""
     return " ".join(line.partition("//")[0].split())
 
@@ -170,52 +155,45 @@ def parse_module(name: str, text: str, wanted: str) -> PtxModule:
     Raises:
         ValueError: it has no kernel, or several of which none is meant.
     """
-    entries = kernel_names(text.splitlines())
+    entries = list(function_ranges(text.splitlines(), kernels=True))
     if not entries or not TARGET.search(text):
         raise ValueError("is no PTX with a kernel (.target and .entry)")
     marked = MARK.match(text)
-    for symbol in (marked[1] if marked else "", wanted):
-        if symbol in entries:
-            return PtxModule(name, text, symbol)
-    if len(entries) > 1:
+    meant = [one for one in (marked[1] if marked else "", wanted) if one in entries]
+    if not meant and len(entries) > 1:
         raise ValueError(f"has no kernel {wanted}; there are {', '.join(entries)}")
-    return PtxModule(name, text, entries[0])
+    return PtxModule(name, text, (meant or entries)[0])
 
 
-def assemble_modules(modules: Sequence[PtxModule], arch: str) -> tuple[str, list[dict[str, Any]]]:
-    """Who assembled them, all by the same assembler, and the parts of a view that are code.
+def assemble_modules(modules: Sequence[PtxModule], arch: str) -> tuple[str, list[Code]]:
+    """Who assembled them, all by the same assembler, and the machine code of each.
 
-    Those are `registers`, `spilled_bytes`, `shared_bytes` (static alone), `sass` and `loops`.
+    Shared memory is what is static alone, and no instruction says its line of PTX.
 
     Raises:
         ValueError: no assembler takes all of them for this architecture, with what each one said.
         RuntimeError: no tool reads the binary.
     """
     answers = []
-    for tool in _assembler_paths(arch):
+    first = architectures.sm_version(arch) >= BLACKWELL
+    for tool in (tool for name in TOOLS[:: -1 if first else 1] for tool in binary.find_tools(name)):
+        told = subprocess.run([tool, "--version"], capture_output=True, text=True, check=False)
+        release = re.search(r"release [\d.]+, V([\d.]+)", told.stdout)
+        who = f"ptxas {release[1]}" if release else Path(tool).name
         try:
             made = [_run_assembler(tool, one, arch) for one in modules]
         except ValueError as error:
-            answers.append(f"{_assembler_release(tool)}: {error}")
+            answers.append(f"{who}: {error}")
             continue
-        return _assembler_release(tool), [
-            _describe_code(one, at.symbol) for one, at in zip(made, modules, strict=True)
+        return who, [
+            describe_code(
+                binary.disassemble_kernel(cubin, one.symbol),
+                binary.function_usage(cubin)[one.symbol],
+            )
+            for cubin, one in zip(made, modules, strict=True)
         ]
     said = "; ".join(dict.fromkeys(answers)) or NONE
     raise ValueError(f"no assembler takes it for {arch} ({said})")
-
-
-def _assembler_paths(arch: str) -> Iterator[str]:
-    first = architectures.sm_version(arch) >= BLACKWELL
-    for name in TOOLS[::-1] if first else TOOLS:
-        yield from binary.find_tools(name)
-
-
-def _assembler_release(tool: str) -> str:
-    """An assembler by its release: `ptxas 12.8.93`."""
-    done = subprocess.run([tool, "--version"], capture_output=True, text=True, check=False)
-    found = re.search(r"release [\d.]+, V([\d.]+)", done.stdout)
-    return f"ptxas {found[1]}" if found else Path(tool).name
 
 
 def _run_assembler(tool: str, one: PtxModule, arch: str) -> bytes:
@@ -233,19 +211,3 @@ def _run_assembler(tool: str, one: PtxModule, arch: str) -> bytes:
             said = SAID.findall(done.stderr or done.stdout) or [f"status {done.returncode}"]
             raise ValueError(said[0].strip())
         return made.read_bytes()
-
-
-def _describe_code(cubin: bytes, symbol: str) -> dict[str, Any]:
-    code, used = disassemble_kernel(cubin, symbol), binary.function_usage(cubin)[symbol]
-    return {
-        "registers": used.registers,
-        "spilled_bytes": used.spilled_bytes,
-        "shared_bytes": used.shared_bytes,
-        "sass": {
-            "text": [one.text for one in code.instructions],
-            "live": [one.live for one in code.instructions],
-            "control": [one.control for one in code.instructions],
-            "labels": code.labels,
-        },
-        "loops": [asdict(one) for one in find_loops(code)],
-    }

@@ -1,32 +1,9 @@
 """A view: what became of a kernel's source on one architecture, and what each line of it did.
 
-It is one object, kept with the others of its snippet (look/view_store.py). Its lists run side by
-side, and refer to each other by index:
-
-- `lines` are the lines of the source that did something, in order, with what they did: `classes`,
-  how often a warp executed an instruction of each, NUMBERS that are not 0, and `live`, the most
-  registers that are live at one of their machine instructions. `at` is `file:line`, or the name
-  of a library's file, or `PTX`.
-- `source` are pieces of the snippet's files, each from the line `from` on, that hold all of `lines`
-  which stand in them.
-- `ptx` has the kernel's PTX: `text`, by line; `line`, the index into `lines` of each or -1; `run`,
-  how often a warp executed it.
-- `sass` has its machine code: `text`, by instruction; `ptx`, the index into `ptx.text` from which
-  the assembler made each, or -1; `live`, the registers that are live at each; `control`, its
-  control code as a number (look/binary.py); `labels`, by name the instruction in front of which it
-  stands.
-- `loops` are those of the machine code, from instruction `first` to `last`, both inside, in the
-  order of `first`; `depth` is 1 for one in no other; `kinds` its instructions by kind
-  (look/figures.py), those of inner loops left out; `loads` and `bytes` how many loads from global
-  memory, and bytes of a warp, are asked for before the first of them is waited for; `operations`
-  the most multiply-adds or matrix instructions that lie between such an ask and its wait.
-- `accesses` have, for each instruction of PTX that reads or writes memory, its worst request: `ptx`
-  the index into `ptx.text`; `space` (global, shared); `does` (load, store, atomic); `size` bytes of
-  a lane; the `block` and `warp` that made it; `addresses`, 32 of them, null where a lane took no
-  part, counted from the start of the block's shared memory, or from a multiple of 128 bytes;
-  `passes`, sectors or wavefronts, and the `ideal` of it.
-
-Registers and bytes are those of a thread and of a block; `threads` are those of a block.
+`View` is the one type of it, and a JSON object as it is: worker/kernel_views.py makes it,
+view_store.py keeps it with the others of its snippet, pages and the terminal show it. Its lists run
+side by side, and refer to each other by index. Registers are those of a thread, bytes of shared
+memory and `threads` those of a block.
 
 The pieces of source files that a view shows are whole functions, not single lines.
 """
@@ -34,12 +11,14 @@ The pieces of source files that a view shows are whole functions, not single lin
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 from warpshelf.contract.snippet import ID
-from warpshelf.core import files
+from warpshelf.core.files import Shape, shape_of
 
 SCHEMA = 1
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -50,8 +29,6 @@ NUMBERS = (
 )  # fmt: skip
 LANES = 32
 
-View = dict[str, Any]  # shaped as VIEW has it
-
 
 def _addresses_problem(value: object) -> str | None:
     known = value if isinstance(value, list) else []
@@ -59,82 +36,186 @@ def _addresses_problem(value: object) -> str | None:
     return None if good and len(known) == LANES else f"is no list of {LANES} addresses"
 
 
-TALLY = {"classes": {"*": int}, **{f"{name}?": int for name in NUMBERS}}
-LINE = {"at": str, "live?": int, **TALLY}
-SOURCE = {"file": str, "from": int, "text": [str]}
-PTX = {"text": [str], "line": [int], "run": [int]}
-SASS = {"text": [str], "ptx": [int], "live": [int], "control": [int], "labels": {"*": int}}
-LOOP = {
-    "first": int,
-    "last": int,
-    "depth": int,
-    "kinds": {"*": int},
-    "loads": int,
-    "bytes": int,
-    "operations": int,
-}
-ACCESS = {
-    "ptx": int,
-    "space": ("global", "shared"),
-    "does": ("load", "store", "atomic"),
-    "size": int,
-    "block": [int],
-    "warp": int,
-    "addresses": _addresses_problem,
-    "passes": int,
-    "ideal": int,
-}
-PIPE = {"pipe": str, "cycles": (int, float), "of": str}
-BOUND = {"limiter": str, "cycles": (int, float), "pipes": [PIPE]}
-RESIDENT = {"blocks": int, "warps": int, "most": int, "limiters": [str]}
-OCCUPANCY = {**RESIDENT, "changes": [{"change": str, **RESIDENT}]}
-VIEW = {
-    "schema": int,
-    "snippet": ID,
-    "digest": DIGEST,
-    "variant": str,
-    "kernel": str,
-    "language": ("CUDA C++", "Triton"),
-    "arch": ARCH,
-    "compiler": str,
-    "case": {"*": object},
-    "launches": int,
-    "grid": [int],
-    "block": [int],
-    "cluster": [int],
-    "threads": int,
-    "registers": int,
-    "spilled_bytes": int,
-    "shared_bytes": int,
-    "total": TALLY,
-    "occupancy": OCCUPANCY,
-    "bound": BOUND,
-    "lines": [LINE],
-    "source": [SOURCE],
-    "ptx": PTX,
-    "sass": SASS,
-    "loops": [LOOP],
-    "accesses": [ACCESS],
-}
-# What a table of totals is made of: a view without most of what has a place for each line of it.
+# `classes`, how often a warp executed an instruction of each, and NUMBERS that are not 0.
+TALLY: Shape = {"classes": {"*": int}, **{f"{name}?": int for name in NUMBERS}}
+Tally = Annotated[dict[str, Any], TALLY]
+# A line of the source, and what it did: `at` is `file:line`, the name of a library's file, or
+# `PTX`; `live` the most registers that are live at one of its machine instructions.
+Line = Annotated[dict[str, Any], {"at": str, "live?": int, **TALLY}]
+# A piece of one of the snippet's files, from the line `from` on.
+Piece = TypedDict("Piece", {"file": str, "from": int, "text": list[str]})
+
+
+class Ptx(TypedDict):
+    """A kernel's PTX by line: its place in `View.lines` or -1, and how often a warp executed it."""
+
+    text: list[str]
+    line: list[int]
+    run: list[int]
+
+
+class Sass(TypedDict, total=False):
+    """Machine code by instruction; a summary has `live` alone, the most of all instructions."""
+
+    text: list[str]
+    ptx: list[int]  # the place in `View.ptx` that the assembler made each from, or -1
+    live: list[int]  # registers that are live at each
+    control: list[int]  # its control code (look/binary.py)
+    labels: dict[str, int]  # the instruction that a label stands in front of
+
+
+class Loop(TypedDict):
+    """A loop of machine code, from instruction `first` to `last`, both in it.
+
+    `depth` is 1 for one in no other; `kinds` its instructions by kind (look/figures.py), those of
+    loops inside left out. So many `loads` from global memory, and `bytes` of a warp, are asked for
+    before the first of them is waited for; copies in bulk are not among them. `operations` are the
+    most multiply-adds and matrix instructions between such an ask and its wait.
+    """
+
+    first: int
+    last: int
+    depth: int
+    kinds: dict[str, int]
+    loads: int
+    bytes: int
+    operations: int
+
+
+class Access(TypedDict):
+    """The worst request of an instruction of PTX, at `ptx`, that reads or writes memory.
+
+    `size` are bytes of a lane, `addresses` those of 32 lanes, None where one took no part, counted
+    from the start of the block's shared memory, or from a multiple of 128 bytes. `passes` are
+    sectors or wavefronts, and `ideal` the fewest.
+    """
+
+    ptx: int
+    space: Annotated[str, ("global", "shared")]
+    does: Annotated[str, ("load", "store", "atomic")]
+    size: int
+    block: list[int]
+    warp: int
+    addresses: Annotated[list[int | None], _addresses_problem]
+    passes: int
+    ideal: int
+
+
+class Pipe(TypedDict):
+    """The cycles of one pipe, and what was counted for it in words."""
+
+    pipe: str
+    cycles: float
+    of: str
+
+
+class Bound(TypedDict):
+    """The least cycles of an SM, the pipe that takes them, and all pipes that do anything."""
+
+    limiter: str
+    cycles: float
+    pipes: list[Pipe]
+
+
+class Residency(TypedDict):
+    """Blocks and warps that an SM holds at once, the most warps that it could, and all limiters.
+
+    With no blocks at all the limiters are what one block exceeds.
+    """
+
+    blocks: int
+    warps: int
+    most: int
+    limiters: list[str]
+
+
+class OccupancyChange(Residency):
+    """Another use, in words, and what the SM would then hold."""
+
+    change: str
+
+
+class Occupancy(Residency):
+    """What an SM holds now, and the nearest uses with which it would hold other."""
+
+    changes: list[OccupancyChange]
+
+
+class Build(TypedDict):
+    """What one compares of two builds of a kernel, see look/builds.py."""
+
+    registers: int
+    spilled_bytes: int
+    shared_bytes: int
+    instructions: int
+    loop: dict[str, int]  # machine instructions of the main loop by kind; empty where it has none
+    products: int
+    bytes: int
+
+
+class Code(TypedDict):
+    """The part of a view that is machine code and what it takes."""
+
+    registers: int
+    spilled_bytes: int
+    shared_bytes: int
+    sass: Sass
+    loops: list[Loop]
+
+
+class View(Code, total=False):
+    """A view. A summary has no DETAILS, and instead the last two."""
+
+    schema: int
+    snippet: Annotated[str, ID]
+    digest: Annotated[str, DIGEST]
+    variant: str
+    kernel: str
+    language: Annotated[str, ("CUDA C++", "Triton")]
+    arch: Annotated[str, ARCH]
+    compiler: str
+    case: dict[str, Any]
+    launches: int
+    grid: list[int]
+    block: list[int]
+    cluster: list[int]
+    threads: int
+    total: Tally
+    occupancy: Occupancy
+    bound: Bound
+    lines: list[Line]  # those that did something, in order
+    source: list[Piece]  # which hold all of `lines` that stand in the snippet's files
+    ptx: Ptx
+    accesses: list[Access]
+    build: Build
+    whole: bool  # whether the view is kept whole as well
+
+
 DETAILS = ("lines", "source", "ptx", "accesses")
-SUMMARY: dict[str, Any] = {key: shape for key, shape in VIEW.items() if key not in DETAILS}
-SUMMARY["sass"] = {"live": [int]}  # the most of all instructions
+VIEW: dict[str, Shape] = {
+    key: shape for key, shape in shape_of(View).items() if key not in ("build", "whole")
+}
+SUMMARY: dict[str, Shape] = {key: shape for key, shape in VIEW.items() if key not in DETAILS}
+SUMMARY["sass"] = {"live": [int]}
 
 
-def summarize_view(value: dict[str, Any]) -> dict[str, Any]:
-    """What of a view's object a summary has."""
-    found = {key: one for key, one in value.items() if key not in DETAILS}
-    sass = found.get("sass")
-    live = sass.get("live") if isinstance(sass, dict) else None
-    if isinstance(live, list) and all(type(one) is int for one in live):
-        found["sass"] = {"live": [max(live, default=0)]}
-    return found
+def view_name(one: View) -> str:
+    """What the file of a view is called: `<variant>.<kernel>.<arch>`."""
+    variant, kernel = (
+        re.sub(r"[^a-z0-9]+", "-", part.lower()).strip("-")
+        for part in (one["variant"], one["kernel"])
+    )
+    return f"{variant}.{kernel}.{one['arch']}"
 
 
-def view_problem(value: object, shape: files.Shape = VIEW) -> str | None:
-    """The first thing in a value that is not as a view, or SUMMARY, has it; None if all is."""
-    return files.shape_problem(value, shape, "the view")
+def executed_count(tally: Mapping[str, Any]) -> int:
+    """Instructions of a warp that a line, or a kernel in all, executed."""
+    return sum(tally["classes"].values())
+
+
+def live_registers(one: Code) -> int:
+    """The most registers that are live at an instruction."""
+    return max(one["sass"]["live"], default=0)
 
 
 # A line that goes on with what stands above it: indented, or opening or closing, or empty.
@@ -148,27 +229,27 @@ def read_source(folder: Path, name: str) -> str | None:
     return path.read_text(encoding="utf-8") if path.is_file() else None
 
 
-def read_sources(folder: Path, names: Iterable[str]) -> dict[str, list[str]]:
-    """The lines of those files that are the snippet's own, or shared by snippets."""
-    found = {name: read_source(folder, name) for name in names}
-    return {name: one.splitlines() for name, one in found.items() if one is not None}
-
-
 def source_pieces(
     texts: Mapping[str, Sequence[str]], lines: Collection[tuple[str, int]]
-) -> list[dict[str, Any]]:
-    """`{"file", "from", "text"}` of each piece, by file and line, that hold all of `lines`.
+) -> list[Piece]:
+    """The pieces, by file and line, that hold all of `lines`.
 
     `texts` has the lines of each file; of one that is not there, nothing is shown. A piece is what
     stands at the margin with all that is indented below it: a function, with the decorators and
     template heads above.
     """
-    found: list[dict[str, Any]] = []
+    found: list[Piece] = []
     for file in sorted({file for file, _ in lines if file in texts}):
         text = texts[file]
-        wanted = {number for name, number in lines if name == file and 0 < number <= len(text)}
-        for start, end in _block_ranges(text):
-            if not any(start <= number < end for number in wanted):
+        wanted = {number for name, number in lines if name == file}
+        starts = [
+            number
+            for number in range(1, len(text) + 1)
+            if number == 1
+            or (_is_separator(text[number - 2]) and not GOES_ON.match(text[number - 1]))
+        ]
+        for start, end in pairwise([*starts, len(text) + 1]):
+            if wanted.isdisjoint(range(start, end)):
                 continue
             block, before = list(text[start - 1 : end - 1]), found[-1] if found else None
             if before and (before["file"], before["from"] + len(before["text"])) == (file, start):
@@ -176,22 +257,18 @@ def source_pieces(
             else:
                 found.append({"file": file, "from": start, "text": block})
     for piece in found:
-        lines_of = piece["text"]
-        while lines_of and _is_separator(lines_of[-1]):
-            lines_of.pop()
-        while lines_of and _is_separator(lines_of[0]):
-            del lines_of[0]
-            piece["from"] += 1
+        kept = [at for at, line in enumerate(piece["text"]) if not _is_separator(line)]
+        start, end = (kept[0], kept[-1] + 1) if kept else (0, 0)
+        piece["from"], piece["text"] = piece["from"] + start, piece["text"][start:end]
     return [piece for piece in found if piece["text"]]
 
 
-def _block_ranges(text: Sequence[str]) -> list[tuple[int, int]]:
-    """Where each block begins, and the line behind its last; lines are numbered from 1."""
-    starts = [1] if text else []
-    for number in range(2, len(text) + 1):
-        if _is_separator(text[number - 2]) and not GOES_ON.match(text[number - 1]):
-            starts.append(number)
-    return list(zip(starts, [*starts, len(text) + 1][1:], strict=True))
+def snippet_pieces(folder: Path, lines: Collection[tuple[str, int]]) -> list[Piece]:
+    """The pieces that hold `lines`, by file and line, of a snippet in `folder`."""
+    texts = {name: read_source(folder, name) for name in {file for file, _ in lines}}
+    return source_pieces(
+        {name: text.splitlines() for name, text in texts.items() if text is not None}, lines
+    )
 
 
 def _is_separator(line: str) -> bool:
@@ -204,20 +281,20 @@ def _is_separator(line: str) -> bool:
 WORD, BANKS = 4, 32  # bytes that a bank gives at once, and how many banks there are
 SECTOR = 32  # bytes
 
-Access = dict[str, Any]  # as a view's `accesses` have it
-
 
 def describe_pattern(access: Access) -> str:
     """Where the lanes of a request lie, and why it takes more passes than it must, if it does."""
-    addresses, size = access["addresses"], access["size"]
-    parts = [_describe_steps([one for one in addresses if one is not None], size)]
-    taking = sum(one is not None for one in addresses)
-    if taking < LANES:
-        parts.insert(0, f"{taking} of {LANES} lanes")
+    addresses = [one for one in access["addresses"] if one is not None]
+    parts = [_describe_steps(addresses, access["size"])]
+    if len(addresses) < LANES:
+        parts.insert(0, f"{len(addresses)} of {LANES} lanes")
     if access["passes"] > access["ideal"]:
-        parts.append(
-            _describe_banks(access) if access["space"] == "shared" else _describe_sectors(access)
-        )
+        words = {
+            word
+            for one in addresses
+            for word in range(one // WORD, (one + access["size"] - 1) // WORD + 1)
+        }
+        parts.append((_describe_banks if access["space"] == "shared" else _describe_sectors)(words))
     return ", ".join(parts)
 
 
@@ -226,7 +303,7 @@ def _describe_steps(addresses: Sequence[int], size: int) -> str:
     count = len(addresses)
     if count < 2:
         return "one address"
-    steps = [after - before for before, after in zip(addresses, addresses[1:], strict=False)]
+    steps = [after - before for before, after in pairwise(addresses)]
     if len(set(steps)) == 1:
         return _describe_stride(steps[0], size)
     for length in (2, 4, 8, 16):
@@ -235,11 +312,12 @@ def _describe_steps(addresses: Sequence[int], size: int) -> str:
         far = addresses[length] - addresses[0] if length < count else 0
         regular = {far * at for at in range(1, -(-count // length))}
         if count % length == 0 and len(inside) == 1 and between == regular:
-            stride = _describe_stride(inside.pop(), size)
-            said = f"{count // length} runs of {length} lanes, each {stride}"
-            return f"{said}, {_describe_gap(far)}" if count > length else said
-    different = len(set(addresses))
-    return f"{different} addresses without one stride"
+            said = f"{count // length} runs of {length} lanes, each "
+            said += _describe_stride(inside.pop(), size)
+            if count == length:
+                return said
+            return f"{said}, " + (f"{abs(far):,} bytes apart" if far else "all from one address")
+    return f"{len(set(addresses))} addresses without one stride"
 
 
 def _describe_stride(step: int, size: int) -> str:
@@ -248,30 +326,16 @@ def _describe_stride(step: int, size: int) -> str:
     return "side by side" if step == size else f"at a stride of {step:,} bytes"
 
 
-def _describe_gap(step: int) -> str:
-    return "all from one address" if step == 0 else f"{abs(step):,} bytes apart"
-
-
-def _requested_words(access: Access) -> Iterator[int]:
-    """The words that are asked for, by number, once for each lane that asks."""
-    for one in access["addresses"]:
-        if one is not None:
-            yield from range(one // WORD, (one + access["size"] - 1) // WORD + 1)
-
-
-def _describe_banks(access: Access) -> str:
+def _describe_banks(words: Collection[int]) -> str:
     """Who gives them: the bank that has most different words to give takes as many passes."""
-    given: dict[int, set[int]] = {}
-    for word in _requested_words(access):
-        given.setdefault(word % BANKS, set()).add(word)
-    bank, most = min(given, key=lambda one: (-len(given[one]), one)), max(map(len, given.values()))
+    given = Counter(word % BANKS for word in words)
     if len(given) == 1:
-        return f"all lanes in bank {bank}"
+        return f"all lanes in bank {next(iter(given))}"
+    bank, most = min(given.items(), key=lambda one: (-one[1], one[0]))
     return f"{len(given)} of {BANKS} banks used, bank {bank} has {most} different words to give"
 
 
-def _describe_sectors(access: Access) -> str:
-    asked = set(_requested_words(access))
-    sectors = {WORD * word // SECTOR for word in asked}
+def _describe_sectors(words: Collection[int]) -> str:
+    sectors = {WORD * word // SECTOR for word in words}
     held = len(sectors) * SECTOR // WORD
-    return f"{len(asked)} of the {held} words of {len(sectors)} sectors used"
+    return f"{len(words)} of the {held} words of {len(sectors)} sectors used"

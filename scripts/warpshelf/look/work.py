@@ -37,13 +37,12 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
-from warpshelf.look.binary import Instruction, MachineCode, decode_control
-from warpshelf.look.figures import access_width, base_kind, instruction_kind
+from warpshelf.look.binary import Instruction, MachineCode, ResourceUsage, decode_control
+from warpshelf.look.figures import PRODUCTS, access_width, instruction_kind
+from warpshelf.look.view import LANES, Code, Loop
 
-LANES = 32
 WIDEST = 16  # bytes of a lane in one access
 WIDEST_GLOBAL = {"sm_100": 32}
 LINE = 128  # bytes: of a wavefront, and of a line of L1
@@ -67,8 +66,8 @@ TENSOR_KINDS = {
     "f16": "f16", "tf32": "tf32", "i8": "s8", "f8f6f4": "f8", "mxf8f6f4": "f8", "mxf4": "f4",
     "mxf4nvf4": "f4",
 }  # fmt: skip
-_TYPE = re.compile(r"[a-z]+(\d+)(?:x(\d+))?")
-_VECTOR = re.compile(r"v([248])")
+TYPE = re.compile(r"[a-z]+(\d+)(?:x(\d+))?")
+VECTOR = re.compile(r"v([248])")
 
 
 @dataclass(frozen=True)
@@ -116,63 +115,51 @@ def count_work(rows: Iterable[ExecutedInstruction], arch: str) -> Work:
     """What executed instructions leave to do on an architecture."""
     found = Work()
     for row in rows:
-        tally = row.tally
+        count = Counter(row.tally)  # 0 of what is not there
         opcode, *modifiers = row.form.split(".")
         if opcode in ("fma", "mad", "mul", "add", "sub"):
-            _add_float(found, opcode, modifiers, tally.get("lanes", 0))
-        elif opcode in SPECIAL or opcode in ("rcp", "sqrt"):
-            _add_special(found, opcode, modifiers, tally.get("lanes", 0))
-        elif opcode in ("mma", "wgmma", "wmma", "tcgen05") and tally.get("operations"):
-            _add_product(found, opcode, modifiers, tally)
+            types = [one for one in modifiers if one in FLOATS]
+            if len(types) == 1:  # neither integers nor what mixes two types
+                pipe, packed = FLOATS[types[0]]
+                told = opcode in ("fma", "mad") or ROUNDING.intersection(modifiers)
+                into = found.fused if told else found.adds if opcode != "mul" else found.multiplies
+                into[pipe] = into.get(pipe, 0) + count["lanes"] * packed
+        elif opcode == "rcp":
+            found.reciprocals += count["lanes"]
+        elif opcode == "sqrt":
+            found.roots += count["lanes"]
+        elif opcode in SPECIAL:
+            found.special += count["lanes"]
+        elif opcode in ("mma", "wgmma", "wmma", "tcgen05") and count["operations"]:
+            kind = _operand_kind(opcode, modifiers)
+            found.products[kind] = found.products.get(kind, 0) + count["operations"] / 2
+            found.others += count["lanes"] / LANES
         elif opcode in ("ld", "ldu", "st", "ldmatrix", "stmatrix", "wmma"):
             _add_access(found, opcode, modifiers, row, arch)
         elif opcode in ("atom", "red") and "async" not in modifiers:
-            found.shared += tally.get("shared_requests", 0)
-            found.memory += tally.get("requests", 0)
-            found.others += tally.get("shared_requests", 0) + tally.get("requests", 0)
+            found.shared += count["shared_requests"]
+            found.memory += count["requests"]
+            found.others += count["shared_requests"] + count["requests"]
         elif opcode == "cp" and "reduce" not in modifiers and "prefetch" not in modifiers:
-            found.shared += tally.get("bytes", 0) / LINE
+            found.shared += count["bytes"] / LINE
             if "bulk" not in modifiers:
-                found.others += tally.get("bytes", 0) / (LANES * WIDEST)
+                found.others += count["bytes"] / (LANES * WIDEST)
         elif opcode == "shfl":
-            found.shuffles += tally.get("lanes", 0) / LANES
+            found.shuffles += count["lanes"] / LANES
         elif opcode in ("bar", "barrier") and "warp" not in modifiers:
-            found.others += tally.get("lanes", 0) / LANES
+            found.others += count["lanes"] / LANES
     return found
 
 
-def _add_float(found: Work, opcode: str, modifiers: list[str], lanes: int) -> None:
-    types = [one for one in modifiers if one in FLOATS]
-    if len(types) != 1:  # integers, and what mixes two types
-        return
-    pipe, packed = FLOATS[types[0]]
-    loose = opcode in ("mul", "add", "sub") and not ROUNDING.intersection(modifiers)
-    into = found.fused if not loose else found.multiplies if opcode == "mul" else found.adds
-    into[pipe] = into.get(pipe, 0) + lanes * packed
-
-
-def _add_special(found: Work, opcode: str, modifiers: list[str], lanes: int) -> None:
-    if opcode == "rcp":
-        found.reciprocals += lanes
-    elif opcode == "sqrt":
-        found.roots += lanes
-    else:
-        found.special += lanes
-
-
-def _add_product(found: Work, opcode: str, modifiers: list[str], tally: Tally) -> None:
-    kind = _operand_kind(opcode, modifiers)
-    found.products[kind] = found.products.get(kind, 0) + tally["operations"] / 2
-    found.others += tally.get("lanes", 0) / LANES
-
-
 def _operand_kind(opcode: str, modifiers: list[str]) -> str:
-    """The kind of a matrix instruction's operands, as pipes.matrix names it; else its own word."""
+    """What `bound.MATRIX` calls a matrix instruction's operands; else their own word."""
+    kind = next((one for one in modifiers if one.startswith("kind::")), "kind::unknown")
     if opcode == "tcgen05":
-        word = next((one for one in modifiers if one.startswith("kind::")), "kind::unknown")
-        return TENSOR_KINDS.get(word.removeprefix("kind::"), word)
-    if any(one.startswith(("kind::mxf4", "block_scale")) for one in modifiers):
-        return "f4" if any(one.startswith("kind::mxf4") for one in modifiers) else "f8"
+        return TENSOR_KINDS.get(kind.removeprefix("kind::"), kind)
+    if kind.startswith("kind::mxf4"):
+        return "f4"
+    if any(one.startswith("block_scale") for one in modifiers):
+        return "f8"
     types = [one for one in modifiers if one in KINDS or one in ("f32", "s32", "b1")]
     if opcode == "wmma" and len(types) == 2:  # of D and C: the operands are halves
         return "f16"
@@ -183,27 +170,25 @@ def _operand_kind(opcode: str, modifiers: list[str]) -> str:
 def _add_access(
     found: Work, opcode: str, modifiers: list[str], row: ExecutedInstruction, arch: str
 ) -> None:
+    count, share, portion = Counter(row.tally), 1.0, 1.0
     if memory_space(modifiers) in ("local", "param", "const") or "async" in modifiers:
         return
-    tally = row.tally
-    share = portion = 1.0
-    if opcode in MERGED and row.width < 0:
-        return
-    if opcode in MERGED and "volatile" not in modifiers:
-        width = lane_width(modifiers)
-        share = min(1.0, width / (row.width or WIDEST))
-        portion = min(1.0, width / (row.width or WIDEST_GLOBAL.get(arch, WIDEST)))
     if opcode == "wmma":  # how lanes address a fragment is not fixed: only its bytes are
-        found.shared += tally.get("ideal_wavefronts", 0)
-        found.memory += tally.get("ideal_sectors", 0) / SECTORS
+        found.shared += count["ideal_wavefronts"]
+        found.memory += count["ideal_sectors"] / SECTORS
         return
-    found.shared += share * tally.get("wavefronts", 0)
+    if opcode in MERGED:
+        if row.width < 0:
+            return
+        if "volatile" not in modifiers:
+            width = lane_width(modifiers)
+            share = min(1.0, width / (row.width or WIDEST))
+            portion = min(1.0, width / (row.width or WIDEST_GLOBAL.get(arch, WIDEST)))
+    found.shared += share * count["wavefronts"]
     found.memory += portion * max(
-        tally.get("requests", 0),
-        tally.get("ideal_sectors", 0) / SECTORS,
-        tally.get("sectors", 0) / TAGGED,
+        count["requests"], count["ideal_sectors"] / SECTORS, count["sectors"] / TAGGED
     )
-    found.others += share * tally.get("shared_requests", 0) + portion * tally.get("requests", 0)
+    found.others += share * count["shared_requests"] + portion * count["requests"]
 
 
 def memory_space(modifiers: Iterable[str]) -> str:
@@ -213,10 +198,9 @@ def memory_space(modifiers: Iterable[str]) -> str:
 
 def lane_width(modifiers: list[str]) -> int:
     """Bytes of a lane in one access; those of one element where the form does not say."""
-    vector = next((int(m[1]) for one in modifiers if (m := _VECTOR.fullmatch(one))), 1)
-    kind = _TYPE.fullmatch(modifiers[-1]) if modifiers else None
-    bits = int(kind[1]) * int(kind[2] or 1) if kind else 8
-    return vector * bits // 8
+    vector = next((int(m[1]) for one in modifiers if (m := VECTOR.fullmatch(one))), 1)
+    kind = TYPE.fullmatch(modifiers[-1]) if modifiers else None
+    return vector * (int(kind[1]) * int(kind[2] or 1) if kind else 8) // 8
 
 
 # Machine instructions for the spaces of PTX; a generic address may have been found to be in either.
@@ -225,7 +209,6 @@ STORES = {"shared": ("STS", "ST"), "global": ("STG", "ST"), "": ("ST", "STS", "S
 ACCESSES = frozenset(("LD", "LDS", "LDG", "ST", "STS", "STG"))
 # What one instruction of PTX becomes one of, in each copy.
 SINGLE = ACCESSES | {"FFMA", "FADD", "FMUL", "DFMA", "DADD", "DMUL", "HFMA2", "SHFL", "HMMA"}
-WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32}
 
 
 def assign_widths(
@@ -241,10 +224,10 @@ def assign_widths(
     own: dict[int, int] = defaultdict(int)  # the widest access made from a line
     widest: dict[str, int] = defaultdict(int)  # of any line, by its name
     for line, opcode in code:
-        name = opcode.partition(".")[0]
+        name, *modifiers = opcode.split(".")
         copies[line] += name in SINGLE
         if name in ACCESSES:
-            width = machine_width(opcode)
+            width = access_width(name, modifiers)
             own[line] = max(own[line], width)
             widest[name] = max(widest[name], width)
     known = list(rows)
@@ -267,85 +250,83 @@ def assign_widths(
     return found
 
 
-def machine_width(opcode: str) -> int:
-    """Bytes of a lane that a load or store of machine code moves: 16 of `LDG.E.128`."""
-    return next((WIDTHS[one] for one in opcode.split(".") if one in WIDTHS), 4)
-
-
 # The loops of machine code, what they are made of, and what they have in flight.
 
 LEAVES = {"EXIT", "RET", "KILL", "BRX", "BRXU", "JMX", "JMXU"}
 
 
-@dataclass(frozen=True)
-class Loop:
-    """A loop from instruction `first` to `last`, both in it; `depth` is 1 for one in no other.
-
-    `kinds` are its instructions by kind, those of loops inside left out. `loads` and `bytes`: as
-    many loads of global memory, and bytes of a whole warp, are asked for before the first of them
-    is waited for. `operations`: the most multiply-adds and matrix instructions between such a
-    request and its wait. Copies in bulk do not say their bytes, and are not in `loads`.
-    """
-
-    first: int
-    last: int
-    depth: int
-    kinds: dict[str, int] = field(default_factory=dict)
-    loads: int = 0
-    bytes: int = 0
-    operations: int = 0
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
+def describe_code(
+    code: MachineCode, used: ResourceUsage, places: Mapping[int, int] | None = None
+) -> Code:
+    """Machine code as a view has it; `places` are those of its lines of PTX in the view."""
+    made = code.instructions
+    return {
+        "registers": used.registers,
+        "spilled_bytes": used.spilled_bytes,
+        "shared_bytes": used.shared_bytes,
+        "sass": {
+            "text": [one.text for one in made],
+            "ptx": [(places or {}).get(one.ptx, -1) for one in made],
+            "live": [one.live for one in made],
+            "control": [one.control for one in made],
+            "labels": code.labels,
+        },
+        "loops": find_loops(code),
+    }
 
 
 def find_loops(code: MachineCode) -> list[Loop]:
     """The loops of a kernel: natural ones, those with one head taken together."""
-    bodies = _loop_bodies(code)
-    found = []
-    for head, body in sorted(bodies.items()):
+    bodies = _loop_bodies(find_successors(code))
+    found: list[Loop] = []
+    for head, body in bodies.items():
         inner = set[int]().union(*(one for at, one in bodies.items() if at != head and at in body))
-        own = [at for at in sorted(body) if at not in inner]
-        depth = sum(head in one for one in bodies.values())
-        counted = Counter(instruction_kind(code.instructions[at].opcode) for at in own)
-        flight = _loads_in_flight([code.instructions[at] for at in own])
-        found.append(Loop(min(body), max(body), depth, dict(sorted(counted.items())), *flight))
-    return sorted(found, key=lambda one: (one.first, -one.last))
+        own = [code.instructions[at] for at in sorted(body - inner)]
+        counted = Counter(instruction_kind(one.opcode) for one in own)
+        loads, size, operations = _loads_in_flight(own)
+        found.append(
+            {
+                "first": min(body),
+                "last": max(body),
+                "depth": sum(head in one for one in bodies.values()),
+                "kinds": dict(sorted(counted.items())),
+                "loads": loads,
+                "bytes": size,
+                "operations": operations,
+            }
+        )
+    return sorted(found, key=lambda one: (one["first"], -one["last"]))
 
 
 def find_successors(code: MachineCode) -> list[list[int]]:
     """The instructions that may come after each."""
     found: list[list[int]] = []
     for at, one in enumerate(code.instructions):
-        after = [at + 1] if at + 1 < len(code.instructions) else []
         name = one.opcode.split(".")[0]
-        goes = code.labels.get(one.target or "")
+        goes_on = True
         if name in ("BRA", "JMP", "UBRA"):
-            always = not one.is_guarded and not _is_conditional(one)
-            found.append(([] if always else after) + ([goes] if goes is not None else []))
+            # Without a guard it may have a condition as an operand: `BRA P0, ...`, `BRA.DIV`.
+            operand = one.text.split("`")[0].split(None, 1)[1:] or [""]
+            conditional = "P" in operand[0] or ".DIV" in one.opcode or ".CONV" in one.opcode
+            goes_on = one.is_guarded or conditional
         elif name in LEAVES:
-            found.append(after if one.is_guarded else [])
-        elif name == "CALL":  # which returns, and what it calls is reached
-            found.append(after + ([goes] if goes is not None else []))
-        else:
-            found.append(after)
+            goes_on = one.is_guarded
+        after = [at + 1] if goes_on and at + 1 < len(code.instructions) else []
+        # A call returns, and what it calls is reached.
+        goes = code.labels.get(one.target or "")
+        if goes is not None and name in ("BRA", "JMP", "UBRA", "CALL"):
+            after.append(goes)
+        found.append(after)
     return found
 
 
-def _is_conditional(branch: Instruction) -> bool:
-    """Whether a branch without a guard has a condition as an operand: `BRA P0, ...`, `BRA.DIV`."""
-    operand = branch.text.split("`")[0].split(None, 1)[1:] or [""]
-    return "P" in operand[0] or ".DIV" in branch.opcode or ".CONV" in branch.opcode
-
-
-def _loop_bodies(code: MachineCode) -> dict[int, set[int]]:
-    after = find_successors(code)
+def _loop_bodies(after: Sequence[Sequence[int]]) -> dict[int, set[int]]:
+    """The instructions of each loop, by its head."""
     before: list[list[int]] = [[] for _ in after]
     for at, targets in enumerate(after):
         for one in targets:
             before[one].append(at)
-    above = _find_dominators(after, before)
+    above = _find_dominators(before)
     bodies: dict[int, set[int]] = {}
     for tail, targets in enumerate(after):
         for head in targets:
@@ -360,25 +341,18 @@ def _loop_bodies(code: MachineCode) -> dict[int, set[int]]:
     return bodies
 
 
-def _find_dominators(after: Sequence[Sequence[int]], before: Sequence[Sequence[int]]) -> list[int]:
+def _find_dominators(before: Sequence[Sequence[int]]) -> list[int]:
     """Which instructions every way to an instruction leads through, as the bits of a number."""
-    if not after:
-        return []
-    everything = (1 << len(after)) - 1
-    found = [everything] * len(after)
-    found[0] = 1
+    everything = (1 << len(before)) - 1
+    found = [1, *[everything] * (len(before) - 1)]
     changed = True
     while changed:
         changed = False
-        for at in range(1, len(after)):
-            if len(before[at]) == 1 and before[at][0] == at - 1:
-                new = found[at - 1] | 1 << at
-            else:
-                new = everything
-                for one in before[at]:
-                    new &= found[one]
-                new = new | 1 << at
-            if new != found[at]:
+        for at in range(1, len(before)):
+            new = everything
+            for one in before[at]:
+                new &= found[one]
+            if (new := new | 1 << at) != found[at]:
                 found[at], changed = new, True
     return found
 
@@ -390,32 +364,30 @@ def _loads_in_flight(body: Sequence[Instruction]) -> tuple[int, int, int]:
     closed: list[int] = []
     most = (0, 0)
     between = 0
-    rounds = 2 + max((_pending_groups(one) for one in body), default=0)
-    for one in (one for _ in range(rounds) for one in body):
+    rounds = 2 + max(map(_pending_groups, body), default=0)
+    for one in list(body) * rounds:
         code = decode_control(one.control)
         base, *modifiers = one.opcode.split(".")
         if code.waits:
             between = max((between, *(since for board, _, since in asked if board in code.waits)))
             asked = [each for each in asked if each[0] is None or each[0] not in code.waits]
         if base == "LDGDEPBAR":
-            open_ = sum(board is None for board, _, _ in asked) - groups
-            closed.append(open_)
-            groups += open_
+            opened = sum(board is None for board, _, _ in asked) - groups
+            closed.append(opened)
+            groups += opened
         elif base == "DEPBAR":
             while len(closed) > _pending_groups(one):
                 for _ in range(done := closed.pop(0)):
                     first = next(at for at, each in enumerate(asked) if each[0] is None)
-                    between = max(between, asked[first][2])
-                    del asked[first]
+                    between = max(between, asked.pop(first)[2])
                 groups -= done
-        if base_kind(instruction_kind(one.opcode)) in ("multiply-add", "matrix"):
+        if instruction_kind(one.opcode) in PRODUCTS:
             asked = [(board, size, since + 1) for board, size, since in asked]
-        if base == "LDG" and code.writes is not None:
-            asked.append((code.writes, LANES * access_width(base, modifiers), 0))
-        elif base == "LDGSTS":
-            asked.append((None, LANES * access_width(base, modifiers), 0))
+        if base == "LDGSTS" or (base == "LDG" and code.writes is not None):
+            board = code.writes if base == "LDG" else None
+            asked.append((board, LANES * access_width(base, modifiers), 0))
         most = max(most, (len(asked), sum(size for _, size, _ in asked)))
-    return most[0], most[1], between
+    return *most, between
 
 
 def _pending_groups(one: Instruction) -> int:

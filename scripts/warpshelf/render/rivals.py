@@ -9,8 +9,8 @@ from typing import NamedTuple
 from warpshelf.contract import architectures
 from warpshelf.core import units
 from warpshelf.core.markup import escape_markdown, quote_attribute
-from warpshelf.look.builds import Build, CompiledRival
-from warpshelf.look.view_store import StoredView
+from warpshelf.look.builds import CompiledRival
+from warpshelf.look.view import Build, View
 from warpshelf.readings.published import Rival
 from warpshelf.records.schema import Record
 from warpshelf.render import tables
@@ -124,12 +124,12 @@ def build_cells(build: Build) -> tuple[str, ...]:
     )
 
 
-def our_builds(views: Iterable[StoredView], rival: Rival) -> dict[str, Build]:
+def our_builds(views: Iterable[View], rival: Rival) -> dict[str, Build]:
     """What the kernel of ours that a rival stands beside was compiled to, by architecture."""
     return {
-        one.view["arch"]: one.build
+        one["arch"]: one["build"]
         for one in views
-        if (one.view["variant"], one.view["kernel"]) == (rival.beside.variant, rival.beside.kernel)
+        if (one["variant"], one["kernel"]) == (rival.beside.variant, rival.beside.kernel)
     }
 
 
@@ -157,7 +157,7 @@ class CaseTimes(NamedTuple):
 def languages_table(
     pairs: Iterable[RivalComparison],
     code: Sequence[Listing],
-    views: Iterable[StoredView],
+    views: Iterable[View],
     measured: Iterable[tuple[str, Record]] = (),
 ) -> str:
     """Every variant and every one of the `pairs` whose language is its own; "" without these.
@@ -202,14 +202,13 @@ def _largest_case_times(device: str, record: Record) -> CaseTimes | None:
     return CaseTimes(f"sm_{record['machine']['sm']}", device, name, found)
 
 
-def _our_kernels(texts: Sequence[str], views: Iterable[StoredView]) -> Iterator[LanguageKernel]:
+def _our_kernels(texts: Sequence[str], views: Iterable[View]) -> Iterator[LanguageKernel]:
     found: dict[tuple[str, str], LanguageKernel] = {}
-    for one in views:
-        view = one.view
+    for view in views:
         key = view["variant"], view["kernel"]
         if key not in found:
             found[key] = LanguageKernel(key[0], count_lines(texts, key[1]), view["compiler"], {})
-        found[key].builds[view["arch"]] = one.build
+        found[key].builds[view["arch"]] = view["build"]
     yield from found.values()
 
 

@@ -15,7 +15,7 @@ from warpshelf.contract.architectures import Architectures
 from warpshelf.contract.snippet import ID
 from warpshelf.core import units
 from warpshelf.core.markup import escape_markdown, escape_prose
-from warpshelf.look.view_store import StoredView
+from warpshelf.look.view import View
 from warpshelf.readings.published import PublishedFigure
 from warpshelf.records.history import Version
 from warpshelf.records.schema import Record
@@ -201,7 +201,7 @@ class SnippetPage:
     needs: dict[str, Any] = field(default_factory=dict)
     states: Sequence[MachineState] = ()
     reported: Sequence[Claim] = ()
-    views: Sequence[StoredView] = ()
+    views: Sequence[View] = ()
     rivals: Sequence[RivalComparison] = ()
     history: Mapping[str, Sequence[Version]] = field(default_factory=dict)  # by key, newest last
 

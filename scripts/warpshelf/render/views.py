@@ -14,8 +14,7 @@ from warpshelf.contract import architectures
 from warpshelf.core import units
 from warpshelf.core.markup import escape_markdown
 from warpshelf.look.bound import DIFFERENT, VariantCost, is_faster, rank_variants
-from warpshelf.look.view import LANES, View
-from warpshelf.look.view_store import StoredView
+from warpshelf.look.view import LANES, View, executed_count, live_registers, view_name
 from warpshelf.render import tables
 from warpshelf.render.snippet_page import SnippetPage
 
@@ -35,48 +34,44 @@ def views_table(exhibit: SnippetPage) -> str:
     """The totals of each view, under a line with what they come to; "" where there is none."""
     if not exhibit.views:
         return ""
-    groups: dict[tuple[str, str], list[StoredView]] = {}
-    for kept in exhibit.views:
-        case = json.dumps(kept.view["case"], sort_keys=True)
-        groups.setdefault((kept.view["arch"], case), []).append(kept)
-    keys = sorted(groups, key=lambda key: (architectures.sm_version(key[0]), key[1]))
-    cases = [json.loads(case) for case in dict.fromkeys(case for _, case in keys)]
-    labels = {
-        json.dumps(case, sort_keys=True): label
-        for case, label in zip(cases, units.case_labels(cases), strict=True)
-    }
+    groups: dict[tuple[str, str], list[View]] = {}
+    for one in exhibit.views:
+        case = json.dumps(one["case"], sort_keys=True)
+        groups.setdefault((one["arch"], case), []).append(one)
+    groups = dict(
+        sorted(groups.items(), key=lambda one: (architectures.sm_version(one[0][0]), one[0][1]))
+    )
+    cases = list(dict.fromkeys(case for _, case in groups))
+    labels = dict(zip(cases, units.case_labels(list(map(json.loads, cases))), strict=True))
     bodies = []
-    for arch, case in keys:
+    for (arch, case), views in groups.items():
         title = f"Executed from its PTX for {arch} on a CPU: counts, no times"
         title += f"; {labels[case]}" if len(labels) > 1 else ""
-        rows = [
-            *_view_rows(exhibit.id, groups[arch, case]),
-            *_roofline_floor(exhibit, json.loads(case)),
-        ]
+        rows = [*_view_rows(exhibit.id, views), *_roofline_floor(exhibit, json.loads(case))]
         bodies.append(tables.row_group(title, rows, len(HEAD)))
-    compilers = ", ".join(sorted({kept.view["compiler"] for kept in exhibit.views}))
-    of = f", {labels[keys[0][1]]}" if len(labels) == 1 else ""
+    compilers = ", ".join(sorted({one["compiler"] for one in exhibit.views}))
+    of = f", {labels[cases[0]]}" if len(labels) == 1 else ""
     caption = f"What the machine does with it{of}\n{compilers}. {NO_TIME}"
     inner = tables.render_table(caption, HEAD, bodies, "views")
-    answer = _bounds_summary({key: groups[key] for key in keys})
-    return tables.render_fold(answer, inner, len(exhibit.views), "look")
+    return tables.render_fold(_bounds_summary(groups), inner, len(exhibit.views), "look")
 
 
 def variant_totals(views: Iterable[View]) -> dict[str, VariantCost]:
     """What each variant did: all of its kernels, one after the other."""
     found: dict[str, VariantCost] = {}
     for view in views:
-        mine = VariantCost(view["bound"]["cycles"], view["total"].get("sectors", 0))
-        found[view["variant"]] = found.get(view["variant"], VariantCost(0)) + mine
+        before = found.get(view["variant"], VariantCost(0))
+        cycles = before.cycles + view["bound"]["cycles"]
+        sectors = before.sectors + view["total"].get("sectors", 0)
+        found[view["variant"]] = VariantCost(cycles, sectors)
     return found
 
 
-def _bounds_summary(groups: dict[tuple[str, str], list[StoredView]]) -> str:
+def _bounds_summary(groups: dict[tuple[str, str], list[View]]) -> str:
     """What the bounds say, in one line: of the usual architecture, and of its first case."""
     usual = [key for key in groups if key[0] == USUAL] or list(groups)
     arch = usual[0][0]
-    most = max(usual, key=lambda key: len(variant_totals(kept.view for kept in groups[key])))
-    views = [kept.view for kept in groups[most]]
+    views = groups[max(usual, key=lambda key: len(variant_totals(groups[key])))]
     done = variant_totals(views)
     said = "What the machine does with it"
     if len(done) == 1:
@@ -96,25 +91,21 @@ def _bounds_summary(groups: dict[tuple[str, str], list[StoredView]]) -> str:
     return f"{said}: on {arch} the bound of {slow} is {factor} {fast}"
 
 
-def _view_rows(snippet: str, group: Sequence[StoredView]) -> list[str]:
-    where = rank_variants(variant_totals(kept.view for kept in group))
+def _view_rows(snippet: str, group: Sequence[View]) -> list[str]:
+    where = rank_variants(variant_totals(group))
     order = {name: at for at, name in enumerate(where)}
     rows = []
-    for kept in sorted(group, key=lambda one: (order[one.view["variant"]], one.name)):
-        view = kept.view
-        cells = _view_cells(view, _format_place(*where[view["variant"]], len(where)))
-        head = (
-            f"{escape_markdown(view['variant'])} <small>{escape_markdown(view['kernel'])}</small>"
-        )
-        rest = "".join(
+    for view in sorted(group, key=lambda one: (order[one["variant"]], view_name(one))):
+        cells = "".join(
             f" <td>{escape_markdown(text)}"
             + (f" <small>{escape_markdown(note)}</small></td>" if note else "</td>")
-            for text, note in cells
+            for text, note in _view_cells(view, _format_place(*where[view["variant"]], len(where)))
         )
+        variant, kernel = escape_markdown(view["variant"]), escape_markdown(view["kernel"])
         # A script puts a button beside the name; the name of a file needs no entities.
-        named = f' data-look="{snippet}/{kept.name}"' if kept.whole else ""
-        opening = f"<tr{named}>"
-        rows.append(f'{opening}<th scope="row">{head}</th>{rest}</tr>')
+        named = f' data-look="{snippet}/{view_name(view)}"' if view["whole"] else ""
+        head = f'<th scope="row">{variant} <small>{kernel}</small></th>'
+        rows.append(f"<tr{named}>{head}{cells}</tr>")
     return rows
 
 
@@ -126,9 +117,8 @@ def _format_place(first: int, last: int, of: int) -> str:
 def _view_cells(view: View, place: str) -> list[tuple[str, str]]:
     """The cells of a row, each with what stands below it in small print."""
     total, resident = view["total"], view["occupancy"]
-    executed = sum(total["classes"].values())
+    executed = executed_count(total)
     lanes = units.safe_divide(total.get("lanes", 0), executed)
-    live = max(view["sass"]["live"], default=0)
     spilled = (
         f", {units.format_bytes(view['spilled_bytes'])} spilled" if view["spilled_bytes"] else ""
     )
@@ -140,7 +130,7 @@ def _view_cells(view: View, place: str) -> list[tuple[str, str]]:
         (str(LANES) if lanes == LANES else units.format_significant(lanes), ""),
         _against_ideal(total, "sectors"),
         _against_ideal(total, "wavefronts"),
-        (str(view["registers"]), f"{live} live{spilled}"),
+        (str(view["registers"]), f"{live_registers(view)} live{spilled}"),
         (f"{resident['warps']} of {resident['most']}", f"by {limiters}" if limiters else ""),
     ]
 

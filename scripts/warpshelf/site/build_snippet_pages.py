@@ -16,7 +16,7 @@ from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding
 from warpshelf.core.pages import Page
 from warpshelf.look import builds, view_store
-from warpshelf.look.view_store import StoredView
+from warpshelf.look.view import View
 from warpshelf.readings import published
 from warpshelf.readings.entries import closest_match
 from warpshelf.readings.model import Shelf
@@ -260,7 +260,7 @@ def _check_claim_case(
 
 
 def pair_rivals(
-    snippet: Snippet, views: Iterable[StoredView]
+    snippet: Snippet, views: Iterable[View]
 ) -> tuple[list[RivalComparison], list[Finding]]:
     """Each public kernel that was compiled as its entry now has it, and ours of `views`."""
     shown = snippet.project.relative_path(snippet.folder)
@@ -293,7 +293,7 @@ def check_rivals(snippet: Snippet) -> Iterator[Finding]:
     if extra := builds.load_rivals(snippet.folder, shown)[0].keys() - {one.digest for one in known}:
         what = f"has {len(extra)} of kernels that {published.RIVALS} does not name"
         yield Finding(f"{shown}/{builds.FILE}", None, what, again)
-    by = {(one.view["variant"], one.view["kernel"]): one.view["compiler"] for one in views}
+    by = {(one["variant"], one["kernel"]): one["compiler"] for one in views}
     for pair in found if views else ():  # without current views there is no telling
         beside = (pair.rival.beside.variant, pair.rival.beside.kernel)
         if beside not in by:

@@ -141,7 +141,7 @@ def _check_views(one: Snippet, record: Record | None) -> Iterator[Finding]:
         if claim_check.skip_reason(one.needs, name, architectures.sm_version(target), on_cpu=True)
         is None
     }
-    views = {(kept.view["variant"], kept.view["arch"]): kept.view for kept in found}
+    views = {(view["variant"], view["arch"]): view for view in found}
     if missing := sorted(due - views.keys()):
         name, target = missing[0]
         more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""

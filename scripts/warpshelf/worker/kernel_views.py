@@ -22,8 +22,8 @@ from warpshelf.look.binary import (
     disassemble_batch,
     function_usage,
 )
-from warpshelf.look.view import SCHEMA, View, read_sources, source_pieces
-from warpshelf.look.work import ExecutedInstruction, assign_widths, find_loops
+from warpshelf.look.view import SCHEMA, Bound, Line, View, snippet_pieces
+from warpshelf.look.work import ExecutedInstruction, assign_widths, describe_code
 from warpshelf.worker import watch
 
 if TYPE_CHECKING:
@@ -139,12 +139,8 @@ def same_ptx(made: Sequence[str], executed: Sequence[str]) -> bool:
     The binary holds it without what is for debuggers; what was executed may lack constants that
     nothing names.
     """
-
-    def strip_comment(line: str) -> str:
-        return " ".join(line.partition("//")[0].split())
-
     pairs = [
-        (strip_comment(one), strip_comment(other))
+        (ptx.strip_comment(one), ptx.strip_comment(other))
         for one, other in zip(made, executed, strict=False)
     ]
     return any(one for one, _ in pairs) and all(
@@ -245,6 +241,7 @@ def _build_view(one: KernelLaunches, made: AnalyzedKernel, folder: Path) -> View
         text, symbol, {one.ptx for one in code.instructions} | did.where.keys()
     )
     at = {number: index for index, (number, _) in enumerate(shown)}
+    told = describe_code(code, made.used, at)
     order = {one: index for index, one in enumerate(where)}
     return {
         "schema": SCHEMA,
@@ -260,27 +257,21 @@ def _build_view(one: KernelLaunches, made: AnalyzedKernel, folder: Path) -> View
         "block": list(first.block),
         "cluster": list(first.cluster),
         "threads": made.takes.threads,
-        "registers": made.used.registers,
-        "spilled_bytes": made.used.spilled_bytes,
+        "registers": told["registers"],
+        "spilled_bytes": told["spilled_bytes"],
         "shared_bytes": first.shared,
         "total": watch.nonzero_tally(did.total),
         "occupancy": figures.describe_occupancy(made.arch, made.takes),
-        "bound": made.cycle_bound().as_dict(),
+        "bound": bound.round_bound(made.cycle_bound()),
         "lines": list(where.values()),
-        "source": _source_pieces(folder, [one for one in where if one[1]]),
+        "source": snippet_pieces(folder, [one for one in where if one[1]]),
         "ptx": {
             "text": [line.replace(f"{symbol}_param_", "param_") for _, line in shown],
             "line": [order.get(did.where.get(number, NOWHERE), -1) for number, _ in shown],
             "run": [did.run.get(number, 0) for number, _ in shown],
         },
-        "sass": {
-            "text": [one.text for one in code.instructions],
-            "ptx": [at.get(one.ptx, -1) for one in code.instructions],
-            "live": [one.live for one in code.instructions],
-            "control": [one.control for one in code.instructions],
-            "labels": code.labels,
-        },
-        "loops": [one.as_dict() for one in find_loops(code)],
+        "sass": told["sass"],
+        "loops": told["loops"],
         "accesses": [
             {
                 "ptx": at[one.line],
@@ -299,10 +290,6 @@ def _build_view(one: KernelLaunches, made: AnalyzedKernel, folder: Path) -> View
     }
 
 
-def _source_pieces(folder: Path, where: list[Where]) -> list[dict[str, Any]]:
-    return source_pieces(read_sources(folder, {file for file, _ in where}), where)
-
-
 def kernel_figures(one: KernelLaunches, target: str, snippet: str) -> dict[str, float]:
     """The figures of FIGURES of a kernel alone: of a thread, a block, an SM and the launches.
 
@@ -314,8 +301,8 @@ def kernel_figures(one: KernelLaunches, target: str, snippet: str) -> dict[str, 
         made.used.registers,
         made.used.spilled_bytes,
         one.launched[0].shared,
-        figures.compute_residency(made.arch, made.takes).warps,
-        made.cycle_bound().cycles,
+        figures.compute_residency(made.arch, made.takes)["warps"],
+        made.cycle_bound()["cycles"],
     )
     return dict(zip(FIGURES, numbers, strict=True))
 
@@ -331,7 +318,7 @@ class AnalyzedKernel(NamedTuple):
     arch: str
     takes: figures.BlockUsage
 
-    def cycle_bound(self) -> bound.Bound:
+    def cycle_bound(self) -> Bound:
         """The least cycles of an SM that does all of the launches."""
         made_of = [(one.ptx, one.opcode) for one in self.code.instructions]
         return bound.cycle_bound(assign_widths(self.did.rows, made_of), self.arch)
@@ -385,7 +372,7 @@ class ExecutionCounts:
         self.accesses = accesses(program, samples)
         self.somewhere = min(self.run)
 
-    def line_rows(self, code: MachineCode) -> dict[Where, dict[str, Any]]:
+    def line_rows(self, code: MachineCode) -> dict[Where, Line]:
         """The lines that did something, or of which there is machine code, as a view has them."""
         live: dict[Where, int] = {}
         for one in code.instructions:

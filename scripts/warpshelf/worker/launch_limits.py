@@ -58,11 +58,11 @@ class Launch:
             return f"{self.kernel} takes {self.tensor} columns of tensor memory of {TENSOR_MEMORY}"
         use = figures.BlockUsage(self.registers, self.threads, dynamic=self.shared)
         found = figures.compute_residency(arch, use)
-        if found.blocks:
+        if found["blocks"]:
             return None
         return (
             f"{self.kernel} takes {self.registers} registers in each of {self.threads} threads, "
-            f"and {arch} has too few {' and '.join(found.limiters)} for one block"
+            f"and {arch} has too few {' and '.join(found['limiters'])} for one block"
         )
 
 
