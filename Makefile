@@ -43,7 +43,7 @@ help:
 # The site is built even if a snippet fails, so that one bad kernel cannot take the pages down;
 # the failure still decides the exit status.
 site: $(FOR_SITE)
-	-@$(BIN)/python -c "from papergpu.build import built; built()"
+	-@$(BIN)/python -c "from papergpu.build import compile_engine; compile_engine()"
 	@failed=0; \
 	$(BIN)/shelf run || failed=1; \
 	$(BIN)/shelf site || failed=1; \
@@ -67,12 +67,12 @@ ALONE = $(PYTEST) $$(grep -rl --include='*.py' 'mark[.]alone' tests)
 SIDE_BY_SIDE := $(PYTEST) -n auto --maxprocesses 8 --dist loadscope --no-loadscope-reorder
 
 test: $(FULL)
-	-@$(BIN)/python -c "from papergpu.build import built; built()"
+	-@$(BIN)/python -c "from papergpu.build import compile_engine; compile_engine()"
 	$(SIDE_BY_SIDE) -m "not exhaustive and not alone"
 	$(ALONE) -m "not exhaustive and alone"
 
 test-rest: $(FULL)
-	-@$(BIN)/python -c "from papergpu.build import built; built()"
+	-@$(BIN)/python -c "from papergpu.build import compile_engine; compile_engine()"
 	$(SIDE_BY_SIDE) -m "exhaustive and not alone"
 	$(ALONE) -m "exhaustive and alone"
 

@@ -166,7 +166,7 @@ def mkdocs(one: Clone) -> float:
 def engine(one: Clone) -> float:
     one.once(".venv/site.stamp")
     shutil.rmtree(one.folder / "engine", ignore_errors=True)
-    said = "from papergpu.build import built; built()"
+    said = "from papergpu.build import compile_engine; compile_engine()"
     return one.run(".venv/bin/python", "-c", said, PAPERGPU_CACHE=str(one.folder / "engine"))
 
 

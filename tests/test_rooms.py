@@ -53,8 +53,12 @@ def test_rooms_import_from_lower_rooms_alone() -> None:
         ("records/store", "def late():\n    import torch", "records.store -> torch"),
         ("core/files", "import httpx", "core.files -> httpx"),
         ("bench/run", "from warpshelf.readings import titles", "readings.titles -> rapidfuzz"),
-        ("../papergpu/tree", "from warpshelf.core import units", "papergpu.tree -> warpshelf."),
-        ("../papergpu/operands", "from papergpu import parse", "allowed in papergpu."),
+        (
+            "../papergpu/syntax_tree",
+            "from warpshelf.core import units",
+            "papergpu.syntax_tree -> warpshelf.",
+        ),
+        ("../papergpu/lexer", "from papergpu import parse", "allowed in papergpu."),
     ],
 )
 def test_an_import_that_may_not_be_is_found(

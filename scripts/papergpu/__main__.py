@@ -20,9 +20,9 @@ from pathlib import Path
 
 from papergpu import session
 from papergpu.counters import Collected, format_table
-from papergpu.device import architecture
+from papergpu.device import parse_target
 from papergpu.errors import Finding, Unavailable, Unsupported
-from papergpu.forms import FORMS, Form, Slot, Unknown, find
+from papergpu.forms import FORMS, Form, Slot, UnknownForm, find_form
 from papergpu.launch import SCHEDULES, Settings
 from papergpu.parse import Unreadable, parse
 
@@ -36,7 +36,7 @@ is, wide twice as wide, dot u32 where x and y are and s32 elsewhere, preds two p
 b32 and a predicate, imm8 a constant; - says that it is no function of one thread's operands."""
 
 
-def table() -> str:
+def format_forms() -> str:
     """The table of forms by chapters of the PTX ISA, a line for each row."""
     lines, chapter = [LEGEND], ""
     for form in FORMS:
@@ -44,33 +44,33 @@ def table() -> str:
             chapter = form.chapter
             lines.append(f"\n{chapter}")
         opcode, types = "|".join(form.slots[0][1]), " ".join(form.operands)
-        modifiers = map(_pattern, form.slots[1:])
-        said = f"  {opcode:21} PTX {_version(form)}  {_target(form):6}  {types:20}"
+        modifiers = map(_format_slot, form.slots[1:])
+        said = f"  {opcode:21} PTX {_format_version(form)}  {_format_target(form):6}  {types:20}"
         lines.append(f"{said} {' '.join(modifiers)}".rstrip())
     return "\n".join(lines)
 
 
-def _pattern(slot: Slot) -> str:
+def _format_slot(slot: Slot) -> str:
     """A slot as the table has it: `r=rn|rz?`."""
     name, choices, optional = slot
     written = "|".join(choices)
     return f"{'' if name == written else f'{name}='}{written}{'?' if optional else ''}"
 
 
-def rows() -> list[dict[str, object]]:
+def list_forms() -> list[dict[str, object]]:
     """The table for programs; `operands` is null where what is done is no function of them."""
-    return [_row(form) for form in FORMS]
+    return [_describe_form(form) for form in FORMS]
 
 
-def _version(form: Form) -> str:
+def _format_version(form: Form) -> str:
     return ".".join(map(str, form.version))
 
 
-def _target(form: Form) -> str:
+def _format_target(form: Form) -> str:
     return f"sm_{form.target}"
 
 
-def _row(form: Form) -> dict[str, object]:
+def _describe_form(form: Form) -> dict[str, object]:
     (_, opcodes, _), *modifiers = form.slots
     return {
         "name": form.name,
@@ -80,8 +80,8 @@ def _row(form: Form) -> dict[str, object]:
             for name, choices, optional in modifiers
         ],
         "operands": None if form.operands == ("-",) else form.operands,
-        "version": _version(form),
-        "target": _target(form),
+        "version": _format_version(form),
+        "target": _format_target(form),
         "chapter": form.chapter,
     }
 
@@ -95,7 +95,7 @@ class Counted:
     chapter: str | None
 
 
-def counted(path: str) -> list[Counted]:
+def count_forms(path: str) -> list[Counted]:
     """The forms in a file of PTX.
 
     Raises:
@@ -110,19 +110,19 @@ def counted(path: str) -> list[Counted]:
         raise ValueError(f"{path}: is no text; name a file of PTX, not a cubin") from None
     except Unreadable as error:
         raise ValueError(f"{path}:{error}; give PTX as a compiler writes it") from None
-    found = Counter(one.form for one in module.instructions())
-    return [Counted(form, count, _chapter(form)) for form, count in sorted(found.items())]
+    found = Counter(one.form for one in module.iterate_instructions())
+    return [Counted(form, count, _find_chapter(form)) for form, count in sorted(found.items())]
 
 
-def _chapter(form: str) -> str | None:
+def _find_chapter(form: str) -> str | None:
     try:
-        return find(form).form.chapter
-    except Unknown:
+        return find_form(form).form.chapter
+    except UnknownForm:
         return None
 
 
-def of_file(path: str, found: Sequence[Counted]) -> str:
-    """What `counted` found, a line for each form and one for all."""
+def format_counts(path: str, found: Sequence[Counted]) -> str:
+    """What `count_forms` found, a line for each form and one for all."""
     lines = [
         f"{one.count:6}  {one.form:50}  {one.chapter or 'not in the table of forms'}"
         for one in found
@@ -136,7 +136,7 @@ def of_file(path: str, found: Sequence[Counted]) -> str:
 # ---- a script executed with Triton's kernels on the CPU, as on a GPU
 
 
-def run(path: str, arguments: Sequence[str], target: str, settings: Settings) -> int:
+def run_script(path: str, arguments: Sequence[str], target: str, settings: Settings) -> int:
     """Execute the script; 1 if a kernel did something wrong or something that is not executed.
 
     Where the settings count, a table of what all its launches did, line by line of the source, goes
@@ -146,7 +146,7 @@ def run(path: str, arguments: Sequence[str], target: str, settings: Settings) ->
         print(f"{path}: there is no such script; name a file of Python", file=sys.stderr)
         return 1
     os.environ.pop("TRITON_INTERPRET", None)  # it would leave nothing to execute
-    session.replaced(settings)
+    session.replace_settings(settings)
     counted = Collected()
     told = session.on_launch(counted)
     before = sys.argv, sys.path[:]
@@ -172,15 +172,15 @@ def run(path: str, arguments: Sequence[str], target: str, settings: Settings) ->
     return 0
 
 
-def forms(paths: list[str], as_json: bool) -> int:
+def print_forms(paths: list[str], as_json: bool) -> int:
     """Print the forms of files, or the whole table; 1 if a file is none or has others."""
     if not paths:
-        print(json.dumps(rows()) if as_json else table())
+        print(json.dumps(list_forms()) if as_json else format_forms())
         return 0
     found, status = {}, 0
     for path in paths:
         try:
-            found[path] = counted(path)
+            found[path] = count_forms(path)
         except ValueError as error:
             print(error, file=sys.stderr)
             status = 1
@@ -188,7 +188,7 @@ def forms(paths: list[str], as_json: bool) -> int:
         print(json.dumps({path: [vars(one) for one in made] for path, made in found.items()}))
     else:
         for path, made in found.items():
-            print(of_file(path, made))
+            print(format_counts(path, made))
     return int(status or any(one.chapter is None for made in found.values() for one in made))
 
 
@@ -212,7 +212,7 @@ def main(arguments: list[str] | None = None) -> int:
     executed.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT")
     given = parser.parse_args(arguments)
     if given.command == "forms":
-        return forms(given.files, given.json)
+        return print_forms(given.files, given.json)
     settings = Settings(
         checks=not given.no_checks,
         profile=given.profile,
@@ -221,10 +221,10 @@ def main(arguments: list[str] | None = None) -> int:
         threads=given.threads,
     )
     try:
-        architecture(given.target)
+        parse_target(given.target)
     except ValueError as error:
         parser.error(str(error))
-    return run(given.script, given.arguments, given.target, settings)
+    return run_script(given.script, given.arguments, given.target, settings)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,11 @@
 """The engine, compiled at its first use by this machine's C++ compiler for what its processor has.
 
 Every source is compiled on its own and kept by what it depends on, so that a change costs one of
-them. `PAPERGPU_CACHE` says where; without it that is `papergpu` in the user's cache. The first
-build says on stderr what it does, how long it will take, and how far it is.
+them. The first build says on stderr what it does, how long it will take, and how far it is.
 """
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import fcntl
 import hashlib
@@ -20,37 +18,17 @@ import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory, gettempdir
+from tempfile import TemporaryDirectory
 
 from papergpu.errors import Unavailable
+from papergpu.file_cache import cache_dir
 
 SOURCES = Path(__file__).parent / "core"
 FLAGS = ("-std=c++20", "-O3", "-march=native", "-fPIC", "-fno-strict-aliasing", "-ffp-contract=off",
          "-fno-math-errno", "-fno-trapping-math", "-fvisibility=hidden", "-pthread")  # fmt: skip
 
 
-def kept() -> Path:
-    """The folder in which compiled engines and decoded kernels are kept."""
-    given = os.environ.get("PAPERGPU_CACHE")
-    if given:
-        return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "papergpu"
-
-
-def scratch() -> Path:
-    """A folder for what this process alone reads; what others left that have ended is removed."""
-    root = Path(gettempdir()) / f"papergpu-{os.getuid()}"
-    folder = root / str(os.getpid())
-    if not folder.is_dir():
-        folder.mkdir(0o700, parents=True, exist_ok=True)
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        for other in root.iterdir():  # a process may end without a word
-            if not Path("/proc", other.name).exists():
-                shutil.rmtree(other, ignore_errors=True)
-    return folder
-
-
-def compiler() -> str:
+def find_compiler() -> str:
     """The machine's C++ compiler: `CXX`, g++ or clang++.
 
     Raises:
@@ -66,7 +44,7 @@ def compiler() -> str:
     raise Unavailable("papergpu needs a C++ compiler: install g++ (`apt install g++`) or set CXX")
 
 
-def _run(command: list[str]) -> None:
+def _run_compiler(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         said = done.stderr.strip() or done.stdout.strip()
@@ -74,7 +52,7 @@ def _run(command: list[str]) -> None:
 
 
 @cache
-def _machine(cxx: str) -> bytes:
+def _describe_machine(cxx: str) -> bytes:
     """What else decides what a compiler writes: its version, and this processor."""
     version = subprocess.run([cxx, "--version"], capture_output=True).stdout
     try:
@@ -85,13 +63,15 @@ def _machine(cxx: str) -> bytes:
     return version + flags.encode()
 
 
-def built() -> Path:
+def compile_engine() -> Path:
     """The engine's library, compiled if this machine has not got it yet."""
-    cxx = compiler()
+    cxx = find_compiler()
     flags = (*FLAGS, *os.environ.get("PAPERGPU_CXXFLAGS", "").split())
     headers = b"".join(path.read_bytes() for path in sorted(SOURCES.glob("*.hpp")))
-    base = hashlib.sha256(_machine(cxx) + f"{cxx} {' '.join(flags)} {EASIER}".encode() + headers)
-    folder = kept() / "core"
+    base = hashlib.sha256(
+        _describe_machine(cxx) + f"{cxx} {' '.join(flags)} {EASIER}".encode() + headers
+    )
+    folder = cache_dir() / "core"
     folder.mkdir(parents=True, exist_ok=True)
     objects: dict[Path, Path] = {}
     for source in sorted(SOURCES.glob("*.cpp")):
@@ -106,10 +86,10 @@ def built() -> Path:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                _say("another process compiles the engine: this one waits for it")
+                _print_progress("another process compiles the engine: this one waits for it")
                 fcntl.flock(lock, fcntl.LOCK_EX)
             if not library.exists():
-                _compile(cxx, flags, objects, library)
+                _compile_sources(cxx, flags, objects, library)
     return library
 
 
@@ -125,11 +105,13 @@ EASIER = {"-O1": ("async", "barriers", "launch", "mbarriers", "tcgen05_issue", "
 FIRST = 4  # sources: of fewer, as where one has changed, nothing is said
 
 
-def _say(what: str) -> None:
+def _print_progress(what: str) -> None:
     print(f"papergpu: {what}", file=sys.stderr, flush=True)
 
 
-def _compile(cxx: str, flags: tuple[str, ...], objects: dict[Path, Path], library: Path) -> None:
+def _compile_sources(
+    cxx: str, flags: tuple[str, ...], objects: dict[Path, Path], library: Path
+) -> None:
     """Compile what is missing of `objects`, each from its source, and link them all."""
     began, cores = time.monotonic(), len(os.sched_getaffinity(0))
     missing = {one: SECONDS.get(one.stem, 2) for one in objects if not objects[one].exists()}
@@ -138,53 +120,59 @@ def _compile(cxx: str, flags: tuple[str, ...], objects: dict[Path, Path], librar
     if told:
         about = max(*missing.values(), whole / min(cores, len(missing)))
         over = f"{len(missing)} files on {cores} core{'s' * (cores > 1)}, about {about:.0f} s"
-        _say(f"compiling the engine for this processor by {cxx}, which is done once: {over}")
+        _print_progress(
+            f"compiling the engine for this processor by {cxx}, which is done once: {over}"
+        )
     # Written aside and moved into place, so that nobody finds half a file.
     with TemporaryDirectory(dir=library.parent) as aside:
 
-        def compile_one(source: Path) -> Path:
+        def compile_source(source: Path) -> Path:
             fresh = Path(aside) / objects[source].name
             given = common.result() if source.stem != WIDER else []
             level = next((one for one, names in EASIER.items() if source.stem in names), "-O3")
             ours = [level if flag == "-O3" else flag for flag in flags]
-            _run([cxx, *ours, *given, "-c", str(source), "-o", str(fresh)])
+            _run_compiler([cxx, *ours, *given, "-c", str(source), "-o", str(fresh)])
             fresh.replace(objects[source])
             return source
 
         with ThreadPoolExecutor(cores) as pool:
-            common = pool.submit(_precompiled, cxx, flags, Path(aside), told)
+            common = pool.submit(_precompile_header, cxx, flags, Path(aside), told)
             # The one that does not wait for it, then the longest.
             order = sorted(missing, key=lambda one: (one.stem != WIDER, -missing[one]))
             quarter = 1
-            for future in as_completed([pool.submit(compile_one, one) for one in order]):
+            for future in as_completed([pool.submit(compile_source, one) for one in order]):
                 done += missing[future.result()]
                 if told and quarter < 4 and done >= quarter * whole / 4:
                     quarter = 4 * done // whole + 1
-                    _say(f"{100 * done // whole} % compiled, {time.monotonic() - began:.0f} s")
+                    _print_progress(
+                        f"{100 * done // whole} % compiled, {time.monotonic() - began:.0f} s"
+                    )
         fresh = Path(aside) / library.name
-        _run([cxx, *flags, "-shared", *map(str, objects.values()), "-o", str(fresh)])
+        _run_compiler([cxx, *flags, "-shared", *map(str, objects.values()), "-o", str(fresh)])
         fresh.replace(library)
     if told:
-        _say(f"the engine is compiled, in {time.monotonic() - began:.0f} s, and kept for next time")
+        _print_progress(
+            f"the engine is compiled, in {time.monotonic() - began:.0f} s, and kept for next time"
+        )
 
 
 WIDER = "approximate"  # its vectors are wider than what is precompiled
 
 
-def _precompiled(cxx: str, flags: tuple[str, ...], aside: Path, many: bool) -> list[str]:
+def _precompile_header(cxx: str, flags: tuple[str, ...], aside: Path, many: bool) -> list[str]:
     """Options by which g++ reads the header of `many` sources once; other compilers get none."""
     if not many or "clang" in Path(cxx).name:
         return []
     header = aside / "core.hpp"
     header.write_text(f'#include "{SOURCES / "core.hpp"}"\n#include <algorithm>\n')
-    _run([cxx, *flags, "-x", "c++-header", str(header), "-o", f"{header}.gch"])
+    _run_compiler([cxx, *flags, "-x", "c++-header", str(header), "-o", f"{header}.gch"])
     return ["-include", str(header)]
 
 
 @cache
-def core() -> ctypes.CDLL:
+def load_library() -> ctypes.CDLL:
     """The engine, loaded."""
-    library = ctypes.CDLL(str(built()))
+    library = ctypes.CDLL(str(compile_engine()))
     library.papergpu_handler.restype = ctypes.c_void_p
     library.papergpu_handler.argtypes = [ctypes.c_char_p]
     library.papergpu_names.restype = ctypes.c_char_p
@@ -200,24 +188,24 @@ def core() -> ctypes.CDLL:
 
 
 @cache
-def handlers() -> frozenset[str]:
+def list_handlers() -> frozenset[str]:
     """The names of all handlers that the engine has."""
-    return frozenset(core().papergpu_names().decode().split())
+    return frozenset(load_library().papergpu_names().decode().split())
 
 
-def handlers_of(source: str) -> frozenset[str]:
+def list_source_handlers(source: str) -> frozenset[str]:
     """The names of the handlers in one of the engine's sources: `floats.cpp`."""
-    return frozenset(core().papergpu_names_of(f"/{source}".encode()).decode().split())
+    return frozenset(load_library().papergpu_names_of(f"/{source}".encode()).decode().split())
 
 
 @cache
-def handler(name: str) -> int:
+def get_handler(name: str) -> int:
     """The address of a handler.
 
     Raises:
         KeyError: the engine has none of that name.
     """
-    found = core().papergpu_handler(name.encode())
+    found = load_library().papergpu_handler(name.encode())
     if not found:
         raise KeyError(name)
     return int(found)

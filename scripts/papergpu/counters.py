@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from papergpu.program import Program
-from papergpu.records import Access, accesses, worse
+from papergpu.records import Access, merge_samples, worst_accesses
 from papergpu.session import Launched
-from papergpu.tree import Place
+from papergpu.syntax_tree import Place
 
 # ---- the class of an instruction, by its form: what a table of counts tells apart
 
@@ -65,7 +65,7 @@ _OPCODES = {word: name for name, words in BY_OPCODE.items() for word in words.sp
 
 
 @cache
-def class_of(form: str) -> str:
+def classify_form(form: str) -> str:
     """The class of a form as it is written: `integer` of `add.s32`.
 
     Raises:
@@ -75,7 +75,7 @@ def class_of(form: str) -> str:
     if opcode in ACCESSES:
         if "async" in modifiers:
             return "async"
-        space = next((one for one in map(_space, modifiers) if one in SPACES), "generic")
+        space = next((one for one in map(_space_name, modifiers) if one in SPACES), "generic")
         return f"{ACCESSES[opcode]} {space}"
     if opcode in ("ldmatrix", "stmatrix"):
         return "load shared" if opcode == "ldmatrix" else "store shared"
@@ -83,7 +83,7 @@ def class_of(form: str) -> str:
         access = {"load": "load", "store": "store"}.get(modifiers[0] if modifiers else "")
         if access is None:
             return "matrix"
-        space = next((one for one in map(_space, modifiers) if one in SPACES), "generic")
+        space = next((one for one in map(_space_name, modifiers) if one in SPACES), "generic")
         return f"{access} {space}"
     if opcode == "wgmma":
         return "matrix" if modifiers[:1] == ["mma_async"] else "barrier"
@@ -94,7 +94,7 @@ def class_of(form: str) -> str:
     return _OPCODES[opcode]
 
 
-def _space(modifier: str) -> str:
+def _space_name(modifier: str) -> str:
     name = modifier.partition("::")[0]
     return NAMES.get(name, name)
 
@@ -128,7 +128,7 @@ class Tally:
     classes: dict[str, int] = field(default_factory=dict)
 
     @property
-    def active(self) -> float:
+    def active_lanes(self) -> float:
         """Lanes that took part in an instruction, on average."""
         return self.lanes / self.executed if self.executed else 0.0
 
@@ -221,22 +221,24 @@ class Collected:
                 array += counts[name]
         if samples is not None:
             before = self._samples.get(id(program))
-            self._samples[id(program)] = samples if before is None else worse(before, samples)
+            self._samples[id(program)] = (
+                samples if before is None else merge_samples(before, samples)
+            )
 
     def profile(self) -> Profile:
         """What they did together."""
-        found = _profile(self._kernels, self._summed.values())
+        found = _build_profile(self._kernels, self._summed.values())
         for key, samples in self._samples.items():
             program = self._summed[key][0]
-            for one in accesses(program, samples):
-                (where, *_) = _chain(one.place, one.line, {})
+            for one in worst_accesses(program, samples):
+                (where, *_) = _trace_inlining(one.place, one.line, {})
                 last = found.worst.setdefault(where, one)
                 if one.passes - one.ideal > last.passes - last.ideal:
                     found.worst[where] = one
         return found
 
 
-def profile(launches: Iterable[tuple[Program, Counts]]) -> Profile:
+def profile_launches(launches: Iterable[tuple[Program, Counts]]) -> Profile:
     """What launches did together; each is its program and the counts of its result."""
     collected = Collected()
     for program, counts in launches:
@@ -244,28 +246,28 @@ def profile(launches: Iterable[tuple[Program, Counts]]) -> Profile:
     return collected.profile()
 
 
-def _profile(
+def _build_profile(
     kernels: dict[str, int],
     summed: Iterable[tuple[Program, dict[str, npt.NDArray[np.uint64]]]],
 ) -> Profile:
     total = Tally()
     lines: dict[Where, Line] = {}
 
-    def line(where: Where) -> Line:
+    def get_line(where: Where) -> Line:
         return lines.setdefault(where, Line(*where))
 
     for program, arrays in summed:
-        callers = _callers(program)
-        for ptx, place, _, tally in instructions(program, arrays):
+        callers = _find_callers(program)
+        for ptx, place, _, tally in tally_instructions(program, arrays):
             total.add(tally)
-            own, *outer = _chain(place, ptx, callers)
-            line(own).own.add(tally)
+            own, *outer = _trace_inlining(place, ptx, callers)
+            get_line(own).own.add(tally)
             for where in outer:
-                line(where).inlined.add(tally)
+                get_line(where).inlined.add(tally)
     return Profile(kernels, total, [lines[where] for where in sorted(lines)])
 
 
-def instructions(
+def tally_instructions(
     program: Program, counts: Counts | Mapping[str, npt.NDArray[np.uint64]]
 ) -> Iterator[tuple[int, Place | None, str, Tally]]:
     """Of each instruction of PTX that was executed its line, its place, its form and its counts.
@@ -292,13 +294,13 @@ def instructions(
         if not executed or not form:
             continue
         place, ptx = program.places[int(program.instructions[start]["place"])]
-        tally = Tally(classes={class_of(form): executed})
+        tally = Tally(classes={classify_form(form): executed})
         for mine, values in known:
             setattr(tally, mine, values[number])
         yield ptx, place, form, tally
 
 
-def _callers(program: Program) -> dict[tuple[str, int, int], Place]:
+def _find_callers(program: Program) -> dict[tuple[str, int, int], Place]:
     """Where each place that something was inlined at was inlined itself."""
     found: dict[tuple[str, int, int], Place] = {}
     for place, _ in program.places:
@@ -307,7 +309,7 @@ def _callers(program: Program) -> dict[tuple[str, int, int], Place]:
     return found
 
 
-def _chain(
+def _trace_inlining(
     place: Place | None, ptx: int, callers: Mapping[tuple[str, int, int], Place]
 ) -> list[Where]:
     """The line that an instruction stands in, then those that it was inlined into."""
@@ -324,23 +326,23 @@ def _chain(
 # The columns of the table: the heading, and what stands there for a tally.
 COLUMNS: tuple[tuple[str, Callable[[Tally], str]], ...] = (
     ("instr", lambda one: str(one.executed)),
-    ("lanes", lambda one: f"{one.active:.1f}"),
-    ("fma", lambda one: _some(one.classes.get("multiply-add", 0))),
-    ("requests", lambda one: _some(one.requests)),
-    ("sectors", lambda one: _some(one.sectors)),
-    ("/ideal", lambda one: _times(one.sectors, one.ideal_sectors)),
-    ("wavefronts", lambda one: _some(one.wavefronts)),
-    ("/ideal", lambda one: _times(one.wavefronts, one.ideal_wavefronts)),
-    ("async B", lambda one: _some(one.bytes)),
-    ("matrix op", lambda one: _some(one.operations)),
+    ("lanes", lambda one: f"{one.active_lanes:.1f}"),
+    ("fma", lambda one: _format_count(one.classes.get("multiply-add", 0))),
+    ("requests", lambda one: _format_count(one.requests)),
+    ("sectors", lambda one: _format_count(one.sectors)),
+    ("/ideal", lambda one: _format_ratio(one.sectors, one.ideal_sectors)),
+    ("wavefronts", lambda one: _format_count(one.wavefronts)),
+    ("/ideal", lambda one: _format_ratio(one.wavefronts, one.ideal_wavefronts)),
+    ("async B", lambda one: _format_count(one.bytes)),
+    ("matrix op", lambda one: _format_count(one.operations)),
 )  # fmt: skip
 
 
-def _some(count: int) -> str:
+def _format_count(count: int) -> str:
     return str(count) if count else ""
 
 
-def _times(count: int, ideal: int) -> str:
+def _format_ratio(count: int, ideal: int) -> str:
     return f"{count / ideal:.2f}" if ideal else ""
 
 
@@ -359,7 +361,7 @@ def format_table(
     kept = [(head, column) for (head, _), column in zip(COLUMNS, cells, strict=True) if any(column)]
     widths = [max(len(head), *map(len, column)) for head, column in kept]
 
-    def row(number: int | None) -> str:
+    def format_row(number: int | None) -> str:
         parts = [head if number is None else column[number] for head, column in kept]
         return "  ".join(part.rjust(width) for part, width in zip(parts, widths, strict=True))
 
@@ -368,18 +370,18 @@ def format_table(
     before = None
     for number, one in enumerate(shown):
         if one.file != before:
-            rows.append(f"{row(None)}  {one.file}")
+            rows.append(f"{format_row(None)}  {one.file}")
             before = one.file
-        text = _text(one, texts)
-        rows.append(f"{row(number)}  {one.line:5}  {text}".rstrip())
+        text = _read_source_line(one, texts)
+        rows.append(f"{format_row(number)}  {one.line:5}  {text}".rstrip())
         worst = profile.worst.get((one.file, one.line))
         if worst is not None and worst.passes >= 2 * worst.ideal:
-            rows.append(f"{'':{len(row(None))}}         worst: {worst.said}")
-    rows.append(f"{row(len(shown))}  total")
+            rows.append(f"{'':{len(format_row(None))}}         worst: {worst.cost_summary}")
+    rows.append(f"{format_row(len(shown))}  total")
     return "\n".join(rows)
 
 
-def _text(line: Line, texts: dict[str, str]) -> str:
+def _read_source_line(line: Line, texts: dict[str, str]) -> str:
     """The text of a line, if its file is there."""
     if line.file not in texts:
         try:

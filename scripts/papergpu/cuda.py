@@ -1,7 +1,7 @@
 """CUDA C++ on a CPU: a .cu file is compiled to PTX by NVRTC, and executed on tensors and arrays.
 
 `Source("softmax.cu").launch("softmax<256>", grid, block, tensor, 1024)` returns when it has ended.
-Nothing of the file is changed: what its host needs is left out (papergpu/hostcode.py), and headers
+Nothing of the file is changed: what its host needs is left out (papergpu/host_code.py), and headers
 that NVRTC lacks have stand-ins (papergpu/headers.txt).
 """
 
@@ -16,21 +16,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from papergpu import kept, session
-from papergpu.arguments import parameter, touched
+from papergpu import kernel_cache, session
+from papergpu.cuda_arguments import collect_memory, pack_parameter
 from papergpu.errors import CompileError, Finding, Unavailable, Unsupported
-from papergpu.launch import Kernel, Memory, Result, Settings, Three, aligned, loaded
+from papergpu.forms import type_bits
+from papergpu.launch import Kernel, Memory, Result, Settings, Three, aligned_zeros, bind_memory
 from papergpu.nvrtc import Compiled, compiled, unit
-from papergpu.steps import bits
-from papergpu.tree import Variable
-from papergpu.variables import HEAP, bytes_of
+from papergpu.syntax_tree import Variable
+from papergpu.variables import HEAP, variable_bytes
 
 __all__ = ["CompileError", "Finding", "Memory", "Settings", "Source", "Unavailable", "Unsupported"]
 
 # ---- the names of C++ in the symbols of PTX, as far as they find a kernel or a variable
 
 
-def qualified(symbol: str) -> tuple[str, ...]:
+def parse_symbol(symbol: str) -> tuple[str, ...]:
     """The parts of a symbol's name, `("ns", "scale")` of `_ZN2ns5scaleEPf`; templates keep no list.
 
     Unnamed namespaces are left out. A symbol that is not mangled is its own name.
@@ -57,29 +57,29 @@ def qualified(symbol: str) -> tuple[str, ...]:
     return tuple(parts) or (symbol,)
 
 
-def matching(symbols: list[str], name: str) -> list[str]:
+def match_symbols(symbols: list[str], name: str) -> list[str]:
     """The symbols that a name without template arguments may mean."""
     if name in symbols:
         return [name]
     wanted = tuple(part for part in name.replace(" ", "").split("::") if part)
-    found = [one for one in symbols if qualified(one) == wanted]
-    return found or [one for one in symbols if qualified(one)[-len(wanted) :] == wanted]
+    found = [one for one in symbols if parse_symbol(one) == wanted]
+    return found or [one for one in symbols if parse_symbol(one)[-len(wanted) :] == wanted]
 
 
 Dim = int | Sequence[int]
 ROOM = 1 << 28  # bytes that a source's variables may take; pages that nobody writes cost nothing
 
 
-class _Loaded:
+class _CompiledModule:
     """What NVRTC wrote, and those of its kernels that have been decoded."""
 
-    def __init__(self, made: Compiled, before: kept.Module | None) -> None:
+    def __init__(self, made: Compiled, before: kernel_cache.Module | None) -> None:
         self.made = made
-        self.module = kept.Module(made.ptx, before)
+        self.module = kernel_cache.Module(made.ptx, before)
         self.outline = self.module.outline
         self.kernels: dict[str, Kernel] = {}
 
-    def shares(self) -> bool:
+    def shares_memory(self) -> bool:
         """Whether its kernels use variables, or a heap, that others may use too."""
         symbols = self.outline.memory.symbols
         words = Counter(re.findall(r"[\w$]+", self.made.ptx))  # a variable's own line is one
@@ -112,8 +112,10 @@ class Source:
             self.text, self.path or (Path(name) if name else None), self.options, target
         )
         self._names: list[str] = []
-        self._loaded: _Loaded | None = None  # those instances of templates, and all that is none
-        self._apart: dict[str, _Loaded] = {}  # an instance each
+        self._loaded: _CompiledModule | None = (
+            None  # those instances of templates, and all that is none
+        )
+        self._apart: dict[str, _CompiledModule] = {}  # an instance each
         self._memory: npt.NDArray[np.uint8] | None = None
 
     def launch(
@@ -142,35 +144,41 @@ class Source:
             TypeError, ValueError: the launch is not possible, or an argument does not fit.
         """
         found = self.kernel(kernel)
-        module, symbol = self._find(kernel)
+        module, symbol = self._find_kernel(kernel)
         wanted = module.outline.kernels[symbol]
         if len(args) != len(wanted):
             raise TypeError(
                 f"{self.name}: {kernel} takes {len(wanted)} arguments, and got {len(args)}"
             )
         values = [
-            parameter(value, one, f"{self.name}: {kernel}: argument {at}")
+            pack_parameter(value, one, f"{self.name}: {kernel}: argument {at}")
             for at, (value, one) in enumerate(zip(args, wanted, strict=True))
         ]
         fixed = found.program.directives.get("reqnctapercluster")
-        blocks = _three(cluster) if cluster is not None else _three(fixed) if fixed else (1, 1, 1)
+        blocks = (
+            _parse_dim3(cluster)
+            if cluster is not None
+            else _parse_dim3(fixed)
+            if fixed
+            else (1, 1, 1)
+        )
         return session.launch(
-            found, _three(grid), _three(block), values, touched(args, touching), dynamic=shared,
-            cluster=blocks, cooperative=cooperative, settings=settings,
+            found, _parse_dim3(grid), _parse_dim3(block), values, collect_memory(args, touching),
+            dynamic=shared, cluster=blocks, cooperative=cooperative, settings=settings,
         )  # fmt: skip
 
     def kernel(self, name: str) -> Kernel:
         """The decoded kernel that `name` names."""
-        found, symbol = self._find(name)
+        found, symbol = self._find_kernel(name)
         if symbol not in found.kernels:
-            program = found.module.program(symbol)
+            program = found.module.load_program(symbol)
             program.name = name
             memory, ptx = found.outline.memory, found.made.ptx
             if found is self._loaded:
                 assert self._memory is not None
                 one = Kernel(program, self._memory[: len(memory.bytes)], ptx)
             else:
-                one = loaded(program, memory, ptx)
+                one = bind_memory(program, memory, ptx)
             found.kernels[symbol] = one
         return found.kernels[symbol]
 
@@ -179,34 +187,34 @@ class Source:
 
         Without `dtype` a variable that is no structure has its own type, and others are bytes.
         """
-        self._load()
+        self._compile_names()
         assert self._loaded is not None and self._memory is not None
         variables = {one.name: one for one in self._loaded.outline.variables}
-        found = matching(list(variables), name)
+        found = match_symbols(list(variables), name)
         if len(found) != 1:
-            known = ", ".join("::".join(qualified(one)) for one in variables) or "none"
+            known = ", ".join("::".join(parse_symbol(one)) for one in variables) or "none"
             what = "no variable" if not found else "more than one variable"
             raise ValueError(f"{self.name}: {what} {name!r} that a kernel uses; it has {known}")
         one = variables[found[0]]
         at = self._loaded.outline.memory.symbols[one.name].at
-        size = bytes_of(one)
-        kind = np.dtype(dtype if dtype is not None else _numpy(one))
+        size = variable_bytes(one)
+        kind = np.dtype(dtype if dtype is not None else _numpy_dtype(one))
         return self._memory[at : at + size].view(kind)
 
     @property
     def ptx(self) -> str:
         """What NVRTC wrote."""
-        self._load()
+        self._compile_names()
         assert self._loaded is not None
         return self._loaded.made.ptx
 
-    def _load(self, *names: str) -> None:
+    def _compile_names(self, *names: str) -> None:
         """Compile for these names too. Variables stay where they are, with what they hold."""
         if self._loaded is not None and all(name in self._names for name in names):
             return
         wanted = [*self._names, *(name for name in names if name not in self._names)]
         before = self._loaded
-        fresh = _Loaded(compiled(self._unit, wanted), before.module if before else None)
+        fresh = _CompiledModule(compiled(self._unit, wanted), before.module if before else None)
         memory = fresh.outline.memory
         start, size = len(before.outline.memory.bytes) if before else 0, len(memory.bytes)
         if size > ROOM:
@@ -214,7 +222,7 @@ class Source:
                 f"{self.name}: its variables take {size} bytes, and {ROOM} are the limit"
             )
         if self._memory is None:
-            self._memory = aligned(ROOM)
+            self._memory = aligned_zeros(ROOM)
         self._memory[start:size] = np.frombuffer(memory.bytes[start:], np.uint8)
         for at, symbol, offset in memory.addresses:
             if at >= start:
@@ -222,12 +230,12 @@ class Source:
                 self._memory[at : at + 8] = np.frombuffer(address.to_bytes(8, "little"), np.uint8)
         self._names, self._loaded = wanted, fresh
 
-    def _find(self, name: str) -> tuple[_Loaded, str]:
+    def _find_kernel(self, name: str) -> tuple[_CompiledModule, str]:
         """The module that has the kernel which `name` means, and its symbol there."""
         if "<" not in name:
-            self._load()
+            self._compile_names()
             assert self._loaded is not None
-            found = matching(list(self._loaded.outline.kernels), name)
+            found = match_symbols(list(self._loaded.outline.kernels), name)
             if len(found) > 1:
                 listed = ", ".join(found)
                 raise ValueError(
@@ -235,10 +243,10 @@ class Source:
                 )
             if found:
                 return self._loaded, found[0]
-        module = self._instance(name)  # also a template whose arguments all have defaults
+        module = self._find_instance(name)  # also a template whose arguments all have defaults
         return module, module.made.symbols[name]
 
-    def _instance(self, name: str) -> _Loaded:
+    def _find_instance(self, name: str) -> _CompiledModule:
         """The module of an instance of a template: its own, unless it shares variables.
 
         Compiled together, the time would grow with the square of their number.
@@ -246,20 +254,20 @@ class Source:
         if name in self._apart:
             return self._apart[name]
         if name not in self._names:
-            alone = _Loaded(self._compiled_for(name), None)
-            if not alone.shares():
+            alone = _CompiledModule(self._compile_instance(name), None)
+            if not alone.shares_memory():
                 self._apart[name] = alone
                 return alone
-            self._load(name)
+            self._compile_names(name)
         assert self._loaded is not None
         return self._loaded
 
-    def _compiled_for(self, name: str) -> Compiled:
+    def _compile_instance(self, name: str) -> Compiled:
         try:
             return compiled(self._unit, [name])
         except CompileError as error:
             said = str(error)
-            self._load()  # an error of the file itself is shown as it is
+            self._compile_names()  # an error of the file itself is shown as it is
             plain = re.sub(r"__launch_bounds__\s*\([^)]*\)", "", self._unit.text)
             kernels = re.findall(r"__global__\s+(?:static\s+|inline\s+)*void\s+(\w+)", plain)
             stem = re.split(r"[<(]", name)[0].rpartition("::")[2].strip()
@@ -273,7 +281,7 @@ class Source:
             ) from None
 
 
-def _three(value: Dim) -> Three:
+def _parse_dim3(value: Dim) -> Three:
     sizes = (value,) if isinstance(value, (int, np.integer)) else tuple(value)
     if not 1 <= len(sizes) <= 3:
         raise ValueError(f"{value} is no number of blocks or threads: give one to three of them")
@@ -281,8 +289,8 @@ def _three(value: Dim) -> Three:
     return (x, y, z)
 
 
-def _numpy(one: Variable) -> str:
-    kind, width = one.type[0], bits(one.type) // 8
+def _numpy_dtype(one: Variable) -> str:
+    kind, width = one.type[0], type_bits(one.type) // 8
     if kind == "b" or width == 0 or (kind == "f" and width < 2):
         return "u1"
     return f"{ {'u': 'u', 's': 'i', 'f': 'f'}[kind] }{width}"

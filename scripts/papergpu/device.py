@@ -15,7 +15,7 @@ SHARED = {80: 166_912, 86: 101_376, 87: 166_912, 89: 101_376, 90: 232_448, 100: 
 PROCESSORS = 4  # as %nsmid says
 
 
-def architecture(target: str | int) -> int:
+def parse_target(target: str | int) -> int:
     """90 of "sm_90", "sm_90a", "90" and 90.
 
     Raises:
@@ -28,7 +28,7 @@ def architecture(target: str | int) -> int:
     return int(text)
 
 
-def properties(sm: int) -> Any:
+def device_properties(sm: int) -> Any:
     """What `torch.cuda.get_device_properties` returns."""
     return SimpleNamespace(
         name=f"papergpu sm_{sm}",
@@ -61,18 +61,18 @@ class Clock:
 
     def start(self) -> None:
         """Have launches move it."""
-        self._listening = self._listening or on_launch(self._passed)
+        self._listening = self._listening or on_launch(self._advance_clock)
 
     def stop(self) -> None:
         if self._listening is not None:
             self._listening.undo()
             self._listening = None
 
-    def _passed(self, launched: Launched) -> None:
+    def _advance_clock(self, launched: Launched) -> None:
         self.now += launched.result.steps
 
 
-class Interface:
+class TorchInterface:
     """Just enough of `torch.cuda` for `triton.testing`: events, streams and waiting."""
 
     def __init__(self, clock: Clock) -> None:
@@ -119,7 +119,7 @@ class Event:
         return float(max(1, end.at - self.at))
 
 
-class Benchmark:
+class Benchmarker:
     """Times a call for the tuner: once is enough where every time is the same."""
 
     def __init__(self, clock: Clock) -> None:

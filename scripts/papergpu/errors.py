@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from papergpu.operands import Unreadable
+from papergpu.lexer import Unreadable
 
 __all__ = ["CompileError", "Finding", "Unavailable", "Unreadable", "Unsupported"]
 

@@ -8,100 +8,100 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 
-from papergpu.formats import FORMATS, NEAREST, Format, saturated
-from papergpu.forms import Matched, find, handles, width
+from papergpu.formats import FORMATS, NEAREST, Format, saturate_bits
+from papergpu.forms import Matched, find_form, register_handler, type_bits
 from papergpu.reals import (
     NAN,
     Real,
-    infinity,
-    logarithm,
-    opposite,
-    over,
-    plus,
+    add_reals,
+    binary_logarithm,
+    divide_reals,
+    hyperbolic_tangent,
+    make_infinity,
+    multiply_reals,
+    negate_real,
     power_of_two,
     real,
-    root,
     sine,
-    tangent,
-    times,
+    square_root,
 )
 
 
-def computed(found: Matched, operation: Callable[..., Real], *operands: int) -> int:
+def evaluate_float(found: Matched, operation: Callable[..., Real], *operands: int) -> int:
     """An operation on floats, each of its own format: flush, compute, round, flush, saturate."""
     shape, ftz = FORMATS[found.types[0]], "ftz" in found.slots
     given = [
-        decoded(FORMATS[kind], bits, ftz)
+        decode_float(FORMATS[kind], bits, ftz)
         for bits, kind in zip(operands, found.types[1:], strict=True)
     ]
-    bits = rounded(shape, operation(*given), found.slots.get("r", NEAREST))
+    bits = round_float(shape, operation(*given), found.slots.get("r", NEAREST))
     if ftz:
-        bits = shape.zeroed(bits)
+        bits = shape.flush_subnormal(bits)
     if "relu" in found.slots and bits >> (shape.width - 1) and shape.decode(bits).kind != "nan":
         return 0
-    return saturated(shape, bits) if "sat" in found.slots else bits
+    return saturate_bits(shape, bits) if "sat" in found.slots else bits
 
 
-def decoded(shape: Format, bits: int, ftz: bool) -> Real:
+def decode_float(shape: Format, bits: int, ftz: bool) -> Real:
     """What a pattern means; with `ftz` a subnormal one is zero."""
-    return shape.decode(shape.zeroed(bits) if ftz else bits)
+    return shape.decode(shape.flush_subnormal(bits) if ftz else bits)
 
 
-def rounded(shape: Format, value: Real, mode: str) -> int:
+def round_float(shape: Format, value: Real, mode: str) -> int:
     """`value` in a format; a sum that cancels is -0 when rounding down and +0 otherwise."""
     if value.kind == "cancelled":
         value = Real(mode == "rm")
     return shape.encode(value, mode)
 
 
-def difference(x: Real, y: Real) -> Real:
+def subtract_reals(x: Real, y: Real) -> Real:
     """x - y."""
-    return plus(x, opposite(y))
+    return add_reals(x, negate_real(y))
 
 
-def fused(x: Real, y: Real, z: Real) -> Real:
+def multiply_add_reals(x: Real, y: Real, z: Real) -> Real:
     """x * y + z."""
-    return plus(times(x, y), z)
+    return add_reals(multiply_reals(x, y), z)
 
 
-@handles("fma")
-def _fma(found: Matched, a: int, b: int, c: int) -> int:
-    return computed(found, fused, a, b, c)
+@register_handler("fma")
+def _evaluate_fma(found: Matched, a: int, b: int, c: int) -> int:
+    return evaluate_float(found, multiply_add_reals, a, b, c)
 
 
-@handles("testp")
-def _testp(found: Matched, a: int) -> int:
+@register_handler("testp")
+def _evaluate_testp(found: Matched, a: int) -> int:
     shape = FORMATS[found.slots["t"]]
-    kind, tiny = shape.decode(a).kind, shape.subnormal(a)
+    kind, tiny = shape.decode(a).kind, shape.is_subnormal(a)
     return int({"finite": kind == "finite", "infinite": kind == "infinite",
                 "number": kind != "nan", "notanumber": kind == "nan",
                 "normal": kind == "finite" and not tiny,
                 "subnormal": tiny}[found.slots["o"]])  # fmt: skip
 
 
-def signed(found: Matched, a: int, change: Callable[[int], int]) -> int:
+def change_sign(found: Matched, a: int, change: Callable[[int], int]) -> int:
     """A float with another sign, its NaN untouched but for `.ftz`."""
     kind = FORMATS[found.types[0]]
-    a = kind.zeroed(a) if "ftz" in found.slots else a
+    a = kind.flush_subnormal(a) if "ftz" in found.slots else a
     top = kind.width - 1
     return a & ((1 << top) - 1) | change(a >> top & 1) << top
 
 
-@handles("copysign")
-def _copysign(found: Matched, a: int, b: int) -> int:
-    top = width(found.types[0]) - 1
+@register_handler("copysign")
+def _evaluate_copysign(found: Matched, a: int, b: int) -> int:
+    top = type_bits(found.types[0]) - 1
     return b & ((1 << top) - 1) | (a >> top & 1) << top
 
 
 # ---- approximations
 
 
-def inverse(x: Real) -> Real:
+def invert_real(x: Real) -> Real:
     """One by x."""
-    return over(real(1), x)
+    return divide_reals(real(1), x)
 
 
-def _by(function: Callable[[Fraction], Fraction], at_infinity: Real, x: Real) -> Real:
+def _apply_finite(function: Callable[[Fraction], Fraction], at_infinity: Real, x: Real) -> Real:
     """A function of finite numbers, with what it is at infinity; of a zero it is that zero."""
     if x.kind == "nan":
         return NAN
@@ -110,86 +110,97 @@ def _by(function: Callable[[Fraction], Fraction], at_infinity: Real, x: Real) ->
     return x if not x.magnitude else real(function(x.value))
 
 
-def _ex2(x: Real) -> Real:
+def _exact_ex2(x: Real) -> Real:
     if x.kind == "infinite":
         return real(0) if x.negative else x
     if x.kind == "finite" and abs(x.value) > 2000:
         return real(Fraction(2) ** (-2000 if x.negative else 2000))
-    return real(1) if x.kind == "finite" and not x.magnitude else _by(power_of_two, NAN, x)
+    return (
+        real(1) if x.kind == "finite" and not x.magnitude else _apply_finite(power_of_two, NAN, x)
+    )
 
 
-def _lg2(x: Real) -> Real:
+def _exact_lg2(x: Real) -> Real:
     if x.kind == "finite" and not x.magnitude:
-        return infinity(True)
-    return NAN if x.negative else _by(logarithm, x, x)
+        return make_infinity(True)
+    return NAN if x.negative else _apply_finite(binary_logarithm, x, x)
 
 
-def _cos(x: Real) -> Real:
+def _exact_cos(x: Real) -> Real:
     if x.kind == "finite" and not x.magnitude:
         return real(1)
-    return _by(lambda value: sine(value, 1), NAN, x)
+    return _apply_finite(lambda value: sine(value, 1), NAN, x)
 
 
 EXACT: dict[str, Callable[[Real], Real]] = {
-    "rcp": inverse, "sqrt": root, "rsqrt": lambda x: inverse(root(x)), "ex2": _ex2, "lg2": _lg2,
-    "sin": lambda x: _by(sine, NAN, x), "cos": _cos,
-    "tanh": lambda x: _by(tangent, real(-1 if x.negative else 1), x),
+    "rcp": invert_real, "sqrt": square_root, "rsqrt": lambda x: invert_real(square_root(x)),
+    "ex2": _exact_ex2, "lg2": _exact_lg2,
+    "sin": lambda x: _apply_finite(sine, NAN, x), "cos": _exact_cos,
+    "tanh": lambda x: _apply_finite(hyperbolic_tangent, real(-1 if x.negative else 1), x),
 }  # fmt: skip
 # The upper half of an f64, as rcp.approx.ftz.f64 and rsqrt.approx.ftz.f64 know it.
 UPPER = Format("upper", 11, 20, nan=0x7FF80000, saved=32)
 
 
-def exactly(written: str, *operands: int) -> Real:
+def evaluate_exact(written: str, *operands: int) -> Real:
     """What an approximate instruction is an approximation of."""
-    found = find(written)
-    shape, ftz = _format(found)
-    given = [decoded(shape, bits, ftz) for bits in operands]
+    found = find_form(written)
+    shape, ftz = _operand_format(found)
+    given = [decode_float(shape, bits, ftz) for bits in operands]
     opcode = written.partition(".")[0]
     if opcode != "div":
         return EXACT[opcode](*given)
     a, b = given
     beyond = b.kind == "finite" and b.magnitude > Fraction(2) ** 126
     if found.slots["k"] == "approx" and beyond:
-        return times(a, Real(b.negative))  # by a reciprocal that is flushed
-    return over(a, b)
+        return multiply_reals(a, Real(b.negative))  # by a reciprocal that is flushed
+    return divide_reals(a, b)
 
 
-def _format(found: Matched) -> tuple[Format, bool]:
+def _operand_format(found: Matched) -> tuple[Format, bool]:
     kind, ftz = found.types[0], "ftz" in found.slots
     return (UPPER if ftz and kind == "f64" else FORMATS[kind]), ftz
 
 
-@handles("rsqrt", "sin", "cos", "lg2", "ex2", "tanh")
-def approximated(found: Matched, *operands: int) -> int:
+@register_handler("rsqrt", "sin", "cos", "lg2", "ex2", "tanh")
+def evaluate_approximate(found: Matched, *operands: int) -> int:
     """What an approximate instruction gives here: its exact value, rounded to the nearest."""
-    shape, ftz = _format(found)
+    shape, ftz = _operand_format(found)
     form = ".".join(found.slots.values())
-    bits = shape.encode(exactly(form, *operands))
-    return shape.zeroed(bits) if ftz else bits
+    bits = shape.encode(evaluate_exact(form, *operands))
+    return shape.flush_subnormal(bits) if ftz else bits
 
 
-@handles("rcp")
-def _rcp(found: Matched, a: int) -> int:
-    return approximated(found, a) if "k" in found.slots else computed(found, inverse, a)
+@register_handler("rcp")
+def _evaluate_rcp(found: Matched, a: int) -> int:
+    return (
+        evaluate_approximate(found, a)
+        if "k" in found.slots
+        else evaluate_float(found, invert_real, a)
+    )
 
 
-@handles("sqrt")
-def _sqrt(found: Matched, a: int) -> int:
-    return approximated(found, a) if "k" in found.slots else computed(found, root, a)
+@register_handler("sqrt")
+def _evaluate_sqrt(found: Matched, a: int) -> int:
+    return (
+        evaluate_approximate(found, a)
+        if "k" in found.slots
+        else evaluate_float(found, square_root, a)
+    )
 
 
-def allowed(written: str, *operands: int) -> Fraction:
-    """How far an approximate instruction may be from `exactly` what it approximates."""
-    found = find(written)
+def allowed_error(written: str, *operands: int) -> Fraction:
+    """How far an approximate instruction may be from what it approximates, `evaluate_exact`."""
+    found = find_form(written)
     opcode, kind = written.partition(".")[0], found.types[0]
-    x, y = FORMATS[kind].decode(operands[0]), exactly(written, *operands)
+    x, y = FORMATS[kind].decode(operands[0]), evaluate_exact(written, *operands)
     if kind != "f32":
         relative, absolute = {
             ("ex2", "f16"): (2**-9.9, 0.0), ("ex2", "bf16"): (2**-7, 0.0),
             ("tanh", "f16"): (0.0, 2**-10.987), ("tanh", "bf16"): (0.0, 2**-8),
         }.get((opcode, kind), (0.0, 0.0))  # fmt: skip
     else:
-        ulp = 2.0 ** (max(_power(y), -126) - 23)
+        ulp = 2.0 ** (max(_binary_exponent(y), -126) - 23)
         wave = 2**-20.5 if abs(x.value) <= Fraction(2 * 3.141592653589793) else 2**-14.7
         near = Fraction(1, 2) < x.value < 2
         relative, absolute = {
@@ -200,7 +211,7 @@ def allowed(written: str, *operands: int) -> Fraction:
     return Fraction(relative) * y.magnitude + Fraction(absolute)
 
 
-def _power(y: Real) -> int:
+def _binary_exponent(y: Real) -> int:
     """The exponent of the power of two below a number."""
     if not y.magnitude:
         return -1000

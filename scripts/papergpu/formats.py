@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from papergpu.reals import NAN, Real, infinity, real
+from papergpu.reals import NAN, Real, make_infinity, real
 
 NEAREST, TOWARDS_ZERO, DOWN, UP, AWAY = "rn", "rz", "rm", "rp", "rna"
 
@@ -41,12 +41,12 @@ class Format:
         return (1 << (self.exponent - 1)) - 1
 
     @property
-    def least(self) -> int:
+    def min_exponent(self) -> int:
         """The exponent of the smallest normal number."""
         return 1 - self.bias
 
     @property
-    def largest(self) -> int:
+    def max_finite(self) -> int:
         """The pattern of the largest finite number, without container bits."""
         top = (1 << (self.exponent + self.mantissa)) - 1
         if self.infinite:
@@ -60,7 +60,7 @@ class Format:
         field = bits >> self.mantissa & ((1 << self.exponent) - 1)
         part = bits & ((1 << self.mantissa) - 1)
         if self.infinite and field == (1 << self.exponent) - 1:
-            return NAN if part else infinity(negative)
+            return NAN if part else make_infinity(negative)
         if not self.infinite and bits & ((1 << (self.exponent + self.mantissa)) - 1) == self.nan:
             return NAN
         whole = part + (1 << self.mantissa) if field else part
@@ -75,31 +75,33 @@ class Format:
         sign = int(given.negative) << (self.exponent + self.mantissa)
         if given.kind == "nan":
             if self.nan is None:
-                return self.largest << self.saved
+                return self.max_finite << self.saved
             return self.nan << self.saved
         if given.kind == "infinite":
-            return (sign | (self.largest if saturate else self._beyond())) << self.saved
-        pattern = self._round(given, mode)
-        if pattern > self.largest:
+            return (
+                sign | (self.max_finite if saturate else self._overflow_pattern())
+            ) << self.saved
+        pattern = self._round_magnitude(given, mode)
+        if pattern > self.max_finite:
             inward = mode == TOWARDS_ZERO or mode == (UP if given.negative else DOWN)
             finite = saturate or (inward and self.infinite)
-            pattern = self.largest if finite else self._beyond()
+            pattern = self.max_finite if finite else self._overflow_pattern()
         return (sign | pattern) << self.saved
 
-    def _beyond(self) -> int:
+    def _overflow_pattern(self) -> int:
         """What stands for a number over the largest: infinity, else NaN, else the largest."""
         if self.infinite:
-            return self.largest + 1
-        return self.nan if self.nan is not None else self.largest
+            return self.max_finite + 1
+        return self.nan if self.nan is not None else self.max_finite
 
-    def _round(self, given: Real, mode: str) -> int:
+    def _round_magnitude(self, given: Real, mode: str) -> int:
         """The magnitude as a pattern, with the next ones for what is too large for it."""
         if not given.magnitude:
             return 0
         top = given.magnitude
         power = top.numerator.bit_length() - top.denominator.bit_length()
         power -= top < Fraction(2) ** power
-        power = max(power, self.least)
+        power = max(power, self.min_exponent)
         scaled = top / Fraction(2) ** (power - self.mantissa)
         whole, rest = divmod(scaled.numerator, scaled.denominator)
         half = 2 * rest - scaled.denominator
@@ -111,21 +113,21 @@ class Format:
             up = rest > 0 and mode == (DOWN if given.negative else UP)
         # The pattern of a normal number counts on from that of the smallest one, so that a carry
         # out of the mantissa is a carry into the exponent.
-        return whole + up + ((power - self.least) << self.mantissa)
+        return whole + up + ((power - self.min_exponent) << self.mantissa)
 
-    def subnormal(self, bits: int) -> bool:
+    def is_subnormal(self, bits: int) -> bool:
         """Whether a pattern is of a number below the smallest normal one, and not zero."""
         bits >>= self.saved
         return not bits >> self.mantissa & ((1 << self.exponent) - 1) and bool(
             bits & ((1 << self.mantissa) - 1)
         )
 
-    def zeroed(self, bits: int) -> int:
+    def flush_subnormal(self, bits: int) -> int:
         """`bits`, a subnormal number made a zero of its sign, as `.ftz` does."""
-        return bits & 1 << (self.width - 1) if self.subnormal(bits) else bits
+        return bits & 1 << (self.width - 1) if self.is_subnormal(bits) else bits
 
 
-def saturated(shape: Format, bits: int) -> int:
+def saturate_bits(shape: Format, bits: int) -> int:
     """Between 0 and 1; NaN becomes +0."""
     value = shape.decode(bits)
     if value.kind == "nan" or value.negative:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TypeVar
 
-from papergpu.table import TABLE
+from papergpu.form_table import TABLE
 
 # ---- the types of operands: their width, and the integers that patterns are
 
@@ -20,7 +20,7 @@ PACKED = {"e4m3x2": 16, "e5m2x2": 16, "e2m3x2": 16, "e3m2x2": 16, "ue8m0x2": 16,
 
 
 @cache
-def width(kind: str) -> int:
+def type_bits(kind: str) -> int:
     """Bits of a type: 32 of `f32` and of `u16x2`, 1 of `pred`, 2 of the two predicates `preds`."""
     if kind in ("pred", "preds"):
         return 1 if kind == "pred" else 2
@@ -30,16 +30,16 @@ def width(kind: str) -> int:
     return int(number) * int(pair or 1)
 
 
-def whole(bits: int, kind: str) -> int:
+def decode_integer(bits: int, kind: str) -> int:
     """The integer that a pattern is, by its type."""
-    size = width(kind)
+    size = type_bits(kind)
     bits &= (1 << size) - 1
     return bits - (1 << size) if kind[0] == "s" and bits >> (size - 1) else bits
 
 
-def clamped(value: int, kind: str) -> int:
+def clamp_integer(value: int, kind: str) -> int:
     """The integer of that type next to `value`."""
-    size = width(kind)
+    size = type_bits(kind)
     low, high = (-(1 << (size - 1)), (1 << (size - 1)) - 1) if kind[0] == "s" else (0, 2**size - 1)
     return min(max(value, low), high)
 
@@ -58,9 +58,9 @@ class Form:
     target: int
     chapter: str
 
-    def match(self, words: tuple[str, ...]) -> dict[str, str] | None:
+    def match_words(self, words: tuple[str, ...]) -> dict[str, str] | None:
         """What each named slot is in `words`, an opcode with its modifiers; None if they differ."""
-        return _match(self.slots, words)
+        return _match_slots(self.slots, words)
 
 
 @dataclass(frozen=True)
@@ -85,22 +85,22 @@ class Matched:
         return tuple(named.get(one, one) for one in self.form.operands)
 
 
-class Unknown(ValueError):
+class UnknownForm(ValueError):
     """An instruction that no row of the table has."""
 
 
-def _match(slots: tuple[Slot, ...], words: tuple[str, ...]) -> dict[str, str] | None:
+def _match_slots(slots: tuple[Slot, ...], words: tuple[str, ...]) -> dict[str, str] | None:
     if not slots:
         return None if words else {}
     (name, choices, optional), *rest = slots
     if words and words[0] in choices:
-        found = _match(tuple(rest), words[1:])
+        found = _match_slots(tuple(rest), words[1:])
         if found is not None:
             return {name: words[0], **found}
-    return _match(tuple(rest), words) if optional else None
+    return _match_slots(tuple(rest), words) if optional else None
 
 
-def _rows() -> Iterator[Form]:
+def _parse_table() -> Iterator[Form]:
     chapter = ""
     for line in filter(None, map(str.strip, TABLE.replace("\\\n", " ").splitlines())):
         if line.startswith("#"):
@@ -117,22 +117,22 @@ def _rows() -> Iterator[Form]:
         yield Form(name, tuple(slots), types, (int(major), int(minor)), int(target), chapter)
 
 
-FORMS = tuple(_rows())
+FORMS = tuple(_parse_table())
 
 
 @cache
-def find(written: str, count: int | None = None) -> Matched:
+def find_form(written: str, count: int | None = None) -> Matched:
     """The row of a form as it is written: `add.rn.f32`.
 
     Rows that differ by their operands alone are told apart by how many those are, `count`.
 
     Raises:
-        Unknown: there is none.
+        UnknownForm: there is none.
     """
     words = tuple(written.split("."))
     first: Matched | None = None
     for form in FORMS:
-        slots = form.match(words)
+        slots = form.match_words(words)
         if slots is not None:
             found = Matched(form, slots)
             if count in (None, len(form.operands)) or form.operands == ("-",):
@@ -140,7 +140,7 @@ def find(written: str, count: int | None = None) -> Matched:
             first = first or found
     if first is not None:
         return first
-    raise Unknown(f"{written} is in no row of the table of forms")
+    raise UnknownForm(f"{written} is in no row of the table of forms")
 
 
 # ---- where the functions are noted that compute an opcode's results, in exact arithmetic
@@ -150,7 +150,7 @@ H = TypeVar("H", bound=Handler)
 HANDLERS: dict[str, Handler] = {}
 
 
-def handles(*opcodes: str) -> Callable[[H], H]:
+def register_handler(*opcodes: str) -> Callable[[H], H]:
     """The function below computes what the forms of these opcodes do.
 
     It gets the row that a form has matched, and the bits of each operand.
@@ -159,11 +159,11 @@ def handles(*opcodes: str) -> Callable[[H], H]:
         ValueError: another one does so already.
     """
 
-    def note(handler: H) -> H:
+    def add_handler(handler: H) -> H:
         for opcode in opcodes:
             if opcode in HANDLERS:
                 raise ValueError(f"two handlers compute {opcode}")
             HANDLERS[opcode] = handler
         return handler
 
-    return note
+    return add_handler

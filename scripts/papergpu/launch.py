@@ -13,7 +13,7 @@ from typing import TypedDict, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from papergpu.build import handler
+from papergpu.build import get_handler
 from papergpu.errors import Finding, Unsupported
 from papergpu.program import INSTRUCTION, Program
 from papergpu.records import (
@@ -23,9 +23,9 @@ from papergpu.records import (
     SAMPLE,
     UNWRITTEN,
     Launch,
-    engine,
-    printed_by,
-    relative,
+    load_engine,
+    relocate_samples,
+    take_printed,
 )
 from papergpu.variables import Globals
 
@@ -116,7 +116,9 @@ class Kernel:
     spoilt: tuple[str, str] = ("", "")  # the handler that `mutate` spoils, and how
 
     def __post_init__(self) -> None:
-        self.code = aligned(len(self.program.instructions) * INSTRUCTION.itemsize).view(INSTRUCTION)
+        self.code = aligned_zeros(len(self.program.instructions) * INSTRUCTION.itemsize).view(
+            INSTRUCTION
+        )
         # As bytes: numpy would copy field by field.
         self.code.view(np.uint8)[:] = self.program.instructions.view(np.uint8)
         run: dict[str, int] = {"": 0}
@@ -124,21 +126,21 @@ class Kernel:
             if name in run:
                 continue
             try:
-                run[name] = handler(name)
+                run[name] = get_handler(name)
             except KeyError:
                 form = self.program.forms[number]
-                where = self.program.where(number)
+                where = self.program.locate_instruction(number)
                 raise Unsupported(f"{form} at {where}: the engine has no {name}") from None
         self.code["run"] = [run[name] for name in self.program.names]
 
-    def fused(self) -> npt.NDArray[np.void]:
+    def fuse_code(self) -> npt.NDArray[np.void]:
         """Its code with every pair that may be fused made one."""
-        code = aligned(self.code.nbytes).view(INSTRUCTION)
+        code = aligned_zeros(self.code.nbytes).view(INSTRUCTION)
         code[:] = self.code
         for product, total, name, a, b, c in self.program.fused:
-            code[product]["run"] = handler("nop")
+            code[product]["run"] = get_handler("nop")
             one = code[total]
-            run = handler(f"mutant.{self.spoilt[1]}" if name == self.spoilt[0] else name)
+            run = get_handler(f"mutant.{self.spoilt[1]}" if name == self.spoilt[0] else name)
             one["run"], one["a"], one["b"], one["c"] = run, a, b, c
         return code
 
@@ -154,12 +156,12 @@ class Kernel:
         pairs = list(zip(self.program.names, self.program.forms, strict=True))
         for number, (one, _) in enumerate(pairs):
             if one:
-                run[number] = handler(one)
+                run[number] = get_handler(one)
         chosen = [at for at, (one, of) in enumerate(pairs) if one == name and form in ("", of)]
         self.spoilt = name, way
         if name:
-            engine().papergpu_mutant(handler(name))
-            run[chosen] = handler(f"mutant.{way}")
+            load_engine().papergpu_mutant(get_handler(name))
+            run[chosen] = get_handler(f"mutant.{way}")
         return len(chosen) + sum(one[2] == name for one in self.program.fused)
 
     def launch(
@@ -185,22 +187,22 @@ class Kernel:
         chosen: Options = {**DEFAULTS, **options}
         settings, dynamic = chosen["settings"] or Settings(), chosen["dynamic"]
         program, cluster = self.program, chosen["cluster"]
-        fits(program, grid, block, parameters, cluster)
+        check_launch(program, grid, block, parameters, cluster)
         given = Launch()
-        held = aligned(max(64, program.parameter_bytes))
+        held = aligned_zeros(max(64, program.parameter_bytes))
         for (_, at, size), value in zip(program.parameters, parameters, strict=True):
             held[at : at + size] = np.frombuffer(value.ljust(size, b"\0")[:size], np.uint8)
         memory = [
             *touched,
             Memory(self.memory.ctypes.data, len(self.memory), "the module's variables"),
         ]
-        ordered, names = apart(memory)
+        ordered, names = merge_overlaps(memory)
         allocs = np.zeros(len(ordered), ALLOC)
         for number, one in enumerate(ordered):
             shadow = one.written.ctypes.data if one.written is not None else 0
             flags = (READ_ONLY if one.read_only else 0) | (UNWRITTEN if shadow else 0)
             allocs[number] = (one.at, one.at + one.size, flags, number, shadow)
-        code = self.fused() if settings.fuse and program.fused else self.code
+        code = self.fuse_code() if settings.fuse and program.fused else self.code
         counts = np.zeros(len(code), COUNT)
         samples = np.empty(2 * len(code) if settings.profile else 0, SAMPLE)
         constants = np.frombuffer(program.constants, np.uint8)
@@ -220,7 +222,7 @@ class Kernel:
         given.nparams, given.nconsts = program.parameter_bytes, len(self.memory)
         given.grid[:], given.block[:], given.cluster[:] = grid, block, cluster
         given.static_shared, given.dynamic_shared = program.shared, dynamic
-        given.sm = architecture(program.target)
+        given.sm = sm_version(program.target)
         given.tensor = 128 * 512 * 4 if program.tensor else 0
         given.checks, given.profile = int(settings.checks), int(settings.profile)
         given.cooperative = int(chosen["cooperative"])
@@ -231,40 +233,42 @@ class Kernel:
         self.memory[:16] = 0  # where a cooperative grid synchronises
         given.reserved = program.reserved
         given.order = ORDERS[settings.order]
-        failed = engine().papergpu_launch(ctypes.byref(given))
-        printed = printed_by(given)
+        failed = load_engine().papergpu_launch(ctypes.byref(given))
+        printed = take_printed(given)
         if printed:
             sys.stdout.write(printed)
             sys.stdout.flush()
         if failed:
-            raise Finding(self.said(given, names))
+            raise Finding(self.format_finding(given, names))
         if not settings.profile:
             return Result(given.steps, None, printed)
-        return Result(given.steps, counts, printed, relative(samples[: given.nsamples], allocs))
+        return Result(
+            given.steps, counts, printed, relocate_samples(samples[: given.nsamples], allocs)
+        )
 
-    def said(self, given: Launch, names: Sequence[str]) -> str:
+    def format_finding(self, given: Launch, names: Sequence[str]) -> str:
         """A finding as a line: kernel, source, block, thread, what, and the mend."""
         text = given.error.decode(errors="replace")
         text = re.sub(r"\$(\d+)", lambda m: names[int(m[1])], text)
-        text = re.sub(r"@(\d+)", lambda m: self.program.where(int(m[1])), text)
-        where = self.program.where(given.fault_pc)
+        text = re.sub(r"@(\d+)", lambda m: self.program.locate_instruction(int(m[1])), text)
+        where = self.program.locate_instruction(given.fault_pc)
         block, thread = tuple(given.fault_block), tuple(given.fault_thread)
         return f"{self.program.name} at {where}, block {block}, thread {thread}: {text}"
 
 
-def aligned(size: int, by: int = 128) -> npt.NDArray[np.uint8]:
+def aligned_zeros(size: int, by: int = 128) -> npt.NDArray[np.uint8]:
     """Zeros whose address is a multiple of `by`."""
     whole = np.zeros(size + by, np.uint8)
     start = -whole.ctypes.data % by
     return whole[start : start + size]
 
 
-def architecture(target: str) -> int:
+def sm_version(target: str) -> int:
     """90 of sm_90a."""
     return int(re.sub(r"\D", "", target))
 
 
-def apart(memory: Sequence[Memory]) -> tuple[list[Memory], list[str]]:
+def merge_overlaps(memory: Sequence[Memory]) -> tuple[list[Memory], list[str]]:
     """Pieces of memory in order, those that overlap made one, and their names."""
     found: list[Memory] = []
     for one in sorted((one for one in memory if one.size), key=lambda one: one.at):
@@ -281,7 +285,7 @@ def apart(memory: Sequence[Memory]) -> tuple[list[Memory], list[str]]:
     return found, [one.name for one in found]
 
 
-def fits(
+def check_launch(
     program: Program, grid: Three, block: Three, parameters: Sequence[bytes], cluster: Three
 ) -> None:
     """Refuse a launch that no GPU would begin."""
@@ -310,9 +314,9 @@ def fits(
         raise ValueError(f"{program.name}: a block of {block} is not its .reqntid {wanted}")
 
 
-def loaded(program: Program, globals_: Globals, ptx: str = "") -> Kernel:
+def bind_memory(program: Program, globals_: Globals, ptx: str = "") -> Kernel:
     """A kernel with its module's memory of its own; `ptx` is the module's text."""
-    memory = aligned(max(64, len(globals_.bytes)))
+    memory = aligned_zeros(max(64, len(globals_.bytes)))
     memory[: len(globals_.bytes)] = np.frombuffer(globals_.bytes, np.uint8)
     base = memory.ctypes.data
     for at, name, offset in globals_.addresses:

@@ -8,26 +8,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from papergpu.floats import decoded
+from papergpu.floats import decode_float
 from papergpu.formats import FORMATS
-from papergpu.forms import Matched, handles, whole, width
+from papergpu.forms import Matched, decode_integer, register_handler, type_bits
 from papergpu.reals import NAN, Real, real
 
 
-def _order(one: Real) -> tuple[int, Fraction, int]:
+def _sort_key(one: Real) -> tuple[int, Fraction, int]:
     beyond = 0 if one.kind == "finite" else -1 if one.negative else 1
     return beyond, one.value, -int(one.negative)
 
 
-def _extreme(found: Matched, values: Sequence[int], largest: bool) -> int:
+def _evaluate_extreme(found: Matched, values: Sequence[int], largest: bool) -> int:
     kind = found.types[0]
     if kind[0] in "us":
-        best = (max if largest else min)(whole(one, kind) for one in values)
+        best = (max if largest else min)(decode_integer(one, kind) for one in values)
         return max(best, 0) if "relu" in found.slots else best
     shape = FORMATS[kind]
     top = shape.width - 1
     if "ftz" in found.slots:
-        values = [shape.zeroed(one) for one in values]
+        values = [shape.flush_subnormal(one) for one in values]
     sign = sum(one >> top for one in values) & 1
     if "abs" in found.slots:
         values = [one & ((1 << top) - 1) for one in values]
@@ -35,45 +35,48 @@ def _extreme(found: Matched, values: Sequence[int], largest: bool) -> int:
     if not numbers or ("NaN" in found.slots and len(numbers) < len(values)):
         return shape.encode(NAN)
     # A zero with its sign: -0 is below +0.
-    best = (max if largest else min)(numbers, key=lambda one: _order(shape.decode(one)))
+    best = (max if largest else min)(numbers, key=lambda one: _sort_key(shape.decode(one)))
     return best & ((1 << top) - 1) | sign << top if "xorsign" in found.slots else best
 
 
-@handles("min")
-def _min(found: Matched, *values: int) -> int:
-    return _extreme(found, values, False)
+@register_handler("min")
+def _evaluate_min(found: Matched, *values: int) -> int:
+    return _evaluate_extreme(found, values, False)
 
 
-@handles("max")
-def _max(found: Matched, *values: int) -> int:
-    return _extreme(found, values, True)
+@register_handler("max")
+def _evaluate_max(found: Matched, *values: int) -> int:
+    return _evaluate_extreme(found, values, True)
 
 
-def _holds(found: Matched, a: int, b: int) -> bool:
+def _compare_operands(found: Matched, a: int, b: int) -> bool:
     """Whether the comparison of a row holds."""
     kind, what = found.types[1], found.slots["c"]
     if kind not in FORMATS:
         signed = kind.replace("b", "u")
-        x, y = whole(a, signed), whole(b, signed)
+        x, y = decode_integer(a, signed), decode_integer(b, signed)
         if what in ("lo", "ls", "hi", "hs"):
-            x, y = whole(a, f"u{width(kind)}"), whole(b, f"u{width(kind)}")
+            x, y = (
+                decode_integer(a, f"u{type_bits(kind)}"),
+                decode_integer(b, f"u{type_bits(kind)}"),
+            )
         name = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}.get(what, what)
-        return _compared(name, (0, Fraction(x)), (0, Fraction(y)))
+        return _compare_keys(name, (0, Fraction(x)), (0, Fraction(y)))
     shape, ftz = FORMATS[kind], "ftz" in found.slots
-    p, q = decoded(shape, a, ftz), decoded(shape, b, ftz)
+    p, q = decode_float(shape, a, ftz), decode_float(shape, b, ftz)
     either = "nan" in (p.kind, q.kind)
     if what in ("num", "nan"):
         return either == (what == "nan")
     if either:
         return what.endswith("u")
-    return _compared(what.removesuffix("u"), _order(p)[:2], _order(q)[:2])
+    return _compare_keys(what.removesuffix("u"), _sort_key(p)[:2], _sort_key(q)[:2])
 
 
-def _compared(what: str, x: tuple[int, Fraction], y: tuple[int, Fraction]) -> bool:
+def _compare_keys(what: str, x: tuple[int, Fraction], y: tuple[int, Fraction]) -> bool:
     return {"eq": x == y, "ne": x != y, "lt": x < y, "le": x <= y, "gt": x > y, "ge": x >= y}[what]
 
 
-def combined(found: Matched, holds: bool, other: int) -> int:
+def combine_predicate(found: Matched, holds: bool, other: int) -> int:
     """A comparison combined with a predicate, if the row has one."""
     one, other = int(holds), other & 1
     return {"and": one & other, "or": one | other, "xor": one ^ other}.get(
@@ -81,59 +84,59 @@ def combined(found: Matched, holds: bool, other: int) -> int:
     )
 
 
-@handles("setp")
-def _setp(found: Matched, a: int, b: int, other: int = 0) -> tuple[int, int]:
-    holds = _holds(found, a, b)
-    return combined(found, holds, other), combined(found, not holds, other)
+@register_handler("setp")
+def _evaluate_setp(found: Matched, a: int, b: int, other: int = 0) -> tuple[int, int]:
+    holds = _compare_operands(found, a, b)
+    return combine_predicate(found, holds, other), combine_predicate(found, not holds, other)
 
 
-@handles("set")
-def _set(found: Matched, a: int, b: int, other: int = 0) -> int:
+@register_handler("set")
+def _evaluate_set(found: Matched, a: int, b: int, other: int = 0) -> int:
     kind = found.types[0]
     true = FORMATS[kind].encode(real(1)) if kind in FORMATS else -1
-    return true if combined(found, _holds(found, a, b), other) else 0
+    return true if combine_predicate(found, _compare_operands(found, a, b), other) else 0
 
 
-@handles("slct")
-def _slct(found: Matched, a: int, b: int, c: int) -> int:
+@register_handler("slct")
+def _evaluate_slct(found: Matched, a: int, b: int, c: int) -> int:
     if found.slots["t"] == "s32":
-        return a if whole(c, "s32") >= 0 else b
-    value = decoded(FORMATS["f32"], c, "ftz" in found.slots)
+        return a if decode_integer(c, "s32") >= 0 else b
+    value = decode_float(FORMATS["f32"], c, "ftz" in found.slots)
     return b if value.kind == "nan" or (value.negative and value != real(0, True)) else a
 
 
-@handles("selp")
-def _selp(found: Matched, a: int, b: int, chosen: int) -> int:
+@register_handler("selp")
+def _evaluate_selp(found: Matched, a: int, b: int, chosen: int) -> int:
     return a if chosen else b
 
 
 # ---- bits
 
 
-@handles("popc")
-def _popc(found: Matched, a: int) -> int:
+@register_handler("popc")
+def _evaluate_popc(found: Matched, a: int) -> int:
     return a.bit_count()
 
 
-@handles("clz")
-def _clz(found: Matched, a: int) -> int:
-    return width(found.types[1]) - a.bit_length()
+@register_handler("clz")
+def _evaluate_clz(found: Matched, a: int) -> int:
+    return type_bits(found.types[1]) - a.bit_length()
 
 
-@handles("bfind")
-def _bfind(found: Matched, a: int) -> int:
+@register_handler("bfind")
+def _evaluate_bfind(found: Matched, a: int) -> int:
     kind = found.types[1]
-    if kind[0] == "s" and a >> (width(kind) - 1):
-        a = ~a & ((1 << width(kind)) - 1)
+    if kind[0] == "s" and a >> (type_bits(kind) - 1):
+        a = ~a & ((1 << type_bits(kind)) - 1)
     if not a:
         return -1
-    return width(kind) - a.bit_length() if "shiftamt" in found.slots else a.bit_length() - 1
+    return type_bits(kind) - a.bit_length() if "shiftamt" in found.slots else a.bit_length() - 1
 
 
-@handles("fns")
-def _fns(found: Matched, mask: int, base: int, offset: int) -> int:
+@register_handler("fns")
+def _evaluate_fns(found: Matched, mask: int, base: int, offset: int) -> int:
     """The bit that is the `offset`th from `base`; a base beyond the mask has none."""
-    steps = whole(offset, "s32")
+    steps = decode_integer(offset, "s32")
     if not steps:
         return base if base < 32 and mask >> base & 1 else -1
     order = range(base, 32) if steps > 0 else range(base, -1, -1)
@@ -141,8 +144,8 @@ def _fns(found: Matched, mask: int, base: int, offset: int) -> int:
     return there[abs(steps) - 1] if len(there) >= abs(steps) else -1
 
 
-@handles("bmsk")
-def _bmsk(found: Matched, a: int, b: int) -> int:
+@register_handler("bmsk")
+def _evaluate_bmsk(found: Matched, a: int, b: int) -> int:
     """`b` ones from bit `a` on; nothing beyond 31, and where clamped all of them if b is."""
     if found.slots["m"] == "clamp":
         if a >= 32:
@@ -152,27 +155,27 @@ def _bmsk(found: Matched, a: int, b: int) -> int:
     return ((1 << min(b, 32)) - 1) << a
 
 
-@handles("szext")
-def _szext(found: Matched, a: int, b: int) -> int:
+@register_handler("szext")
+def _evaluate_szext(found: Matched, a: int, b: int) -> int:
     size = b & 31 if found.slots["m"] == "wrap" or b < 32 else 32
-    return whole(a & ((1 << size) - 1), f"{found.types[0][0]}{size}") if size else 0
+    return decode_integer(a & ((1 << size) - 1), f"{found.types[0][0]}{size}") if size else 0
 
 
-@handles("cnot")
-def _cnot(found: Matched, a: int) -> int:
+@register_handler("cnot")
+def _evaluate_cnot(found: Matched, a: int) -> int:
     return int(not a)
 
 
-@handles("brev")
-def _brev(found: Matched, a: int) -> int:
-    size = width(found.types[0])
+@register_handler("brev")
+def _evaluate_brev(found: Matched, a: int) -> int:
+    size = type_bits(found.types[0])
     return int(f"{a:0{size}b}"[::-1], 2)
 
 
-@handles("bfe")
-def _bfe(found: Matched, a: int, start: int, length: int) -> int:
+@register_handler("bfe")
+def _evaluate_bfe(found: Matched, a: int, start: int, length: int) -> int:
     kind = found.types[0]
-    size = width(kind)
+    size = type_bits(kind)
     start, length = start & 255, length & 255
     last = min(start + length - 1, size - 1)
     fill = 0 if kind[0] == "u" or not length else a >> last & 1
@@ -180,9 +183,9 @@ def _bfe(found: Matched, a: int, start: int, length: int) -> int:
     return sum(bit << i for i, bit in enumerate(taken))
 
 
-@handles("bfi")
-def _bfi(found: Matched, a: int, b: int, start: int, length: int) -> int:
-    size = width(found.types[0])
+@register_handler("bfi")
+def _evaluate_bfi(found: Matched, a: int, b: int, start: int, length: int) -> int:
+    size = type_bits(found.types[0])
     start, length = start & 255, length & 255
     for i in range(length):
         if start + i < size:
@@ -190,47 +193,47 @@ def _bfi(found: Matched, a: int, b: int, start: int, length: int) -> int:
     return b
 
 
-@handles("and")
-def _and(found: Matched, a: int, b: int) -> int:
+@register_handler("and")
+def _evaluate_and(found: Matched, a: int, b: int) -> int:
     return a & b
 
 
-@handles("or")
-def _or(found: Matched, a: int, b: int) -> int:
+@register_handler("or")
+def _evaluate_or(found: Matched, a: int, b: int) -> int:
     return a | b
 
 
-@handles("xor")
-def _xor(found: Matched, a: int, b: int) -> int:
+@register_handler("xor")
+def _evaluate_xor(found: Matched, a: int, b: int) -> int:
     return a ^ b
 
 
-@handles("not")
-def _not(found: Matched, a: int) -> int:
+@register_handler("not")
+def _evaluate_not(found: Matched, a: int) -> int:
     return ~a
 
 
-@handles("lop3")
-def _lop3(
+@register_handler("lop3")
+def _evaluate_lop3(
     found: Matched, a: int, b: int, c: int, table: int, other: int = 0
 ) -> int | tuple[int, ...]:
     bits = (table >> ((a >> i & 1) << 2 | (b >> i & 1) << 1 | c >> i & 1) & 1 for i in range(32))
     made = sum(bit << i for i, bit in enumerate(bits))
-    return (made, combined(found, made != 0, other)) if "o" in found.slots else made
+    return (made, combine_predicate(found, made != 0, other)) if "o" in found.slots else made
 
 
-@handles("shl")
-def _shl(found: Matched, a: int, by: int) -> int:
+@register_handler("shl")
+def _evaluate_shl(found: Matched, a: int, by: int) -> int:
     return a << min(by, 64)
 
 
-@handles("shr")
-def _shr(found: Matched, a: int, by: int) -> int:
-    return whole(a, found.types[0]) >> min(by, 64)
+@register_handler("shr")
+def _evaluate_shr(found: Matched, a: int, by: int) -> int:
+    return decode_integer(a, found.types[0]) >> min(by, 64)
 
 
-@handles("shf")
-def _shf(found: Matched, low: int, high: int, by: int) -> int:
+@register_handler("shf")
+def _evaluate_shf(found: Matched, low: int, high: int, by: int) -> int:
     by = by & 31 if found.slots["m"] == "wrap" else min(by, 32)
     both = high << 32 | low
     return both << by >> 32 if found.slots["s"] == "l" else both >> by
@@ -247,8 +250,8 @@ MODES: dict[str, tuple[str, str, str, str]] = {  # as the ISA's table has them, 
 }
 
 
-@handles("prmt")
-def _prmt(found: Matched, a: int, b: int, choice: int) -> int:
+@register_handler("prmt")
+def _evaluate_prmt(found: Matched, a: int, b: int, choice: int) -> int:
     both, result = b << 32 | a, 0
     if "m" in found.slots:
         bytes_ = [both >> 8 * int(n) & 255 for n in MODES[found.slots["m"]][choice & 3]]
@@ -262,6 +265,6 @@ def _prmt(found: Matched, a: int, b: int, choice: int) -> int:
     return result
 
 
-@handles("mov")
-def _mov(found: Matched, a: int) -> int:
+@register_handler("mov")
+def _evaluate_mov(found: Matched, a: int) -> int:
     return a

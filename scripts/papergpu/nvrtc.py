@@ -16,10 +16,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from papergpu import store
-from papergpu.build import kept, scratch
+from papergpu import file_cache
 from papergpu.errors import CompileError, Unavailable
-from papergpu.hostcode import device_part, spliced
+from papergpu.host_code import extract_device_code, inline_includes
 
 HEADERS = Path(__file__).parent / "headers.txt"
 TARGETS = {"sm_80": "compute_80", "sm_90a": "compute_90a", "sm_100a": "compute_100a"}
@@ -42,7 +41,7 @@ class Compiled:
 
 
 @cache
-def bindings() -> ModuleType:
+def load_bindings() -> ModuleType:
     """NVIDIA's bindings of NVRTC.
 
     Raises:
@@ -67,7 +66,7 @@ def bindings() -> ModuleType:
 
 
 @cache
-def folders() -> tuple[Path, ...]:
+def find_include_dirs() -> tuple[Path, ...]:
     """Where CUDA's headers are: the folders of NVIDIA's wheels, or a toolkit's."""
     roots = [wheel for site in sys.path for wheel in sorted(Path(site).glob("nvidia/*"))]
     roots.append(Path(os.environ.get("CUDA_HOME") or "/usr/local/cuda"))
@@ -80,7 +79,7 @@ def folders() -> tuple[Path, ...]:
 
 
 @cache
-def stand_ins() -> dict[str, str]:
+def stand_in_headers() -> dict[str, str]:
     """The headers that stand in for those NVRTC lacks, by their names."""
     found = {}
     parts = re.split("^// (?=std: |file: )", HEADERS.read_text("utf-8"), flags=re.MULTILINE)
@@ -95,7 +94,7 @@ def stand_ins() -> dict[str, str]:
     return found
 
 
-def included(text: str, among: Sequence[Path]) -> Iterator[Path]:
+def find_includes(text: str, among: Sequence[Path]) -> Iterator[Path]:
     """The files that a text includes from some folders, directly or through others."""
     waiting, seen = [(text, None)], set[Path]()
     while waiting:
@@ -138,12 +137,12 @@ def unit(
     own = [Path(option[2:]) for option in options if option.startswith("-I") and option[2:]]
     if path is not None:
         own.insert(0, path.parent)
-    everywhere = (*own, *folders())
+    everywhere = (*own, *find_include_dirs())
 
-    def found(name: str) -> bool:
-        return name in stand_ins() or any((folder / name).is_file() for folder in everywhere)
+    def is_available(name: str) -> bool:
+        return name in stand_in_headers() or any((folder / name).is_file() for folder in everywhere)
 
-    whole, missing = spliced(text, path, found, own)
+    whole, missing = inline_includes(text, path, is_available, own)
     given = [
         f"--gpu-architecture={TARGETS[target]}",
         "-lineinfo",
@@ -159,7 +158,7 @@ def unit(
         *(option for option in options if not option.startswith("-I")),
     ]
     name = str(path) if path else "source.cu"
-    return Unit(name, device_part(whole, names), tuple(given), tuple(missing), tuple(own))
+    return Unit(name, extract_device_code(whole, names), tuple(given), tuple(missing), tuple(own))
 
 
 # What the PTX that this process has asked for was made of, the latest last.
@@ -173,22 +172,22 @@ def compiled(one: Unit, names: Sequence[str] = ()) -> Compiled:
     Raises:
         CompileError: NVRTC does not take it.
     """
-    found = _compiled(one, names)
+    found = _load_or_compile(one, names)
     _sources[found.ptx] = one, tuple(names)
     while len(_sources) > REMEMBERED:
         del _sources[next(iter(_sources))]
     return found
 
 
-def knows(ptx: str) -> bool:
+def knows_source(ptx: str) -> bool:
     """Whether `binary` can make one of this PTX."""
     return ptx in _sources
 
 
-def made_by(ptx: str) -> str:
+def describe_build(ptx: str) -> str:
     """What decides the binary of such PTX beside it: NVRTC's version and its options."""
     one, names = _sources[ptx]
-    return f"{bindings().nvrtcVersion()} {one.options} {names}"
+    return f"{load_bindings().nvrtcVersion()} {one.options} {names}"
 
 
 def binary(ptx: str, *, lines: bool = True) -> bytes:
@@ -207,32 +206,32 @@ def binary(ptx: str, *, lines: bool = True) -> bytes:
             for target, virtual in TARGETS.items()}  # fmt: skip
     options = [real.get(option, option) for option in one.options]
     given = replace(one, options=tuple(o for o in options if lines or o != "-lineinfo"))
-    return _compile(given, names, "CUBIN").binary
+    return _compile_unit(given, names, "CUBIN").binary
 
 
-def _compiled(one: Unit, names: Sequence[str]) -> Compiled:
-    nvrtc = bindings()
+def _load_or_compile(one: Unit, names: Sequence[str]) -> Compiled:
+    nvrtc = load_bindings()
     digest = hashlib.sha256(HEADERS.read_bytes())
     parts = [FORMAT, str(nvrtc.nvrtcVersion()), one.name, one.text, *one.options, "|", *names]
     digest.update("\0".join(parts).encode())
-    for path in included(one.text, one.own):
+    for path in find_includes(one.text, one.own):
         digest.update(path.read_bytes())
-    place = kept() / "ptx" / f"{digest.hexdigest()[:32]}.json"
-    found = store.read(place)
+    place = file_cache.cache_dir() / "ptx" / f"{digest.hexdigest()[:32]}.json"
+    found = file_cache.read_cached(place)
     with suppress(ValueError, KeyError):
         held = json.loads(found or b"")
         return Compiled(held["ptx"], held["symbols"])
-    made = _compile(one, names)
+    made = _compile_unit(one, names)
     text = json.dumps({"ptx": made.ptx, "symbols": made.symbols})
-    store.write(place, text.encode(), LIMIT)
+    file_cache.write_cached(place, text.encode(), LIMIT)
     return made
 
 
-def _compile(one: Unit, names: Sequence[str], also: str = "") -> Compiled:
+def _compile_unit(one: Unit, names: Sequence[str], also: str = "") -> Compiled:
     """Ask NVRTC; headers that are nowhere are taken as empty, one after the other."""
     empty: list[str] = []
     while True:
-        done, log = _once(one, names, empty, also)
+        done, log = _run_nvrtc(one, names, empty, also)
         if done is not None:
             return done
         lacking = _LACKING.search(log)
@@ -251,64 +250,66 @@ def _compile(one: Unit, names: Sequence[str], also: str = "") -> Compiled:
     raise CompileError(said)
 
 
-def _precompiled(one: Unit) -> tuple[str, ...]:
+def _precompile_options(one: Unit) -> tuple[str, ...]:
     """Options by which NVRTC keeps the headers of a text as it has parsed them, for this process.
 
     To keep them takes a tenth longer, and another kernel then a fifth. What is written is the same.
     """
-    if not _INCLUDE.search(one.text) or tuple(bindings().nvrtcVersion()[1:]) < (12, 8):
+    if not _INCLUDE.search(one.text) or tuple(load_bindings().nvrtcVersion()[1:]) < (12, 8):
         return ()
     digest = hashlib.sha256()  # for NVRTC sees no change of a header within a second
-    for path in included(one.text, one.own):
+    for path in find_includes(one.text, one.own):
         digest.update(path.read_bytes() + b"\0")
-    folder = scratch() / digest.hexdigest()[:16]
+    folder = file_cache.scratch_dir() / digest.hexdigest()[:16]
     folder.mkdir(exist_ok=True)
     return "--pch", f"--pch-dir={folder}"
 
 
-def _once(
+def _run_nvrtc(
     one: Unit, names: Sequence[str], empty: Sequence[str], also: str
 ) -> tuple[Compiled | None, str]:
-    nvrtc = bindings()
+    nvrtc = load_bindings()
 
-    def check(answer: tuple[Any, ...]) -> Any:
+    def check_result(answer: tuple[Any, ...]) -> Any:
         code, *rest = answer
         if int(code):
             raise CompileError(f"{one.name}: NVRTC says {code.name}")
         return rest[0] if rest else None
 
-    def held(what: str) -> bytes:
-        size = check(getattr(nvrtc, f"nvrtcGet{what}Size")(program))
+    def read_bytes(what: str) -> bytes:
+        size = check_result(getattr(nvrtc, f"nvrtcGet{what}Size")(program))
         # NVRTC writes into it, and Python has but one object for all that are one byte long.
         room: bytes = b" " * max(2, size)
-        check(getattr(nvrtc, f"nvrtcGet{what}")(program, room))
+        check_result(getattr(nvrtc, f"nvrtcGet{what}")(program, room))
         return room[:size]
 
-    def read(what: str) -> str:
-        return held(what).partition(b"\0")[0].decode(errors="replace")
+    def read_text(what: str) -> str:
+        return read_bytes(what).partition(b"\0")[0].decode(errors="replace")
 
     headers = {
         name: text
-        for name, text in stand_ins().items()
+        for name, text in stand_in_headers().items()
         if not any((folder / name).is_file() for folder in one.own)
     } | dict.fromkeys(empty, "// nowhere to be found\n")
-    program = check(nvrtc.nvrtcCreateProgram(
+    program = check_result(nvrtc.nvrtcCreateProgram(
         one.text.encode(), one.name.encode(), len(headers),
         [text.encode() for text in headers.values()], [name.encode() for name in headers],
     ))  # fmt: skip
     try:
         for name in names:
-            check(nvrtc.nvrtcAddNameExpression(program, name.encode()))
-        options = [option.encode() for option in (*one.options, *_precompiled(one))]
+            check_result(nvrtc.nvrtcAddNameExpression(program, name.encode()))
+        options = [option.encode() for option in (*one.options, *_precompile_options(one))]
         (code,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
-        log = read("ProgramLog")
+        log = read_text("ProgramLog")
         if int(code):
             return None, log if log.strip() else f"{one.name}: NVRTC says {code.name}"
         symbols = {
-            name: check(nvrtc.nvrtcGetLoweredName(program, name.encode())).decode()
+            name: check_result(nvrtc.nvrtcGetLoweredName(program, name.encode())).decode()
             for name in names
         }
-        return Compiled(slim(read("PTX")), symbols, held(also) if also else b""), log
+        return Compiled(
+            drop_unused_constants(read_text("PTX")), symbols, read_bytes(also) if also else b""
+        ), log
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 
@@ -316,7 +317,7 @@ def _once(
 _CONSTANT = re.compile(r"^\.global [^\n]*?\b(_ZN[\w$]+)(?:\[\d*\])?(?: = [^\n]*)?;$", re.MULTILINE)
 
 
-def slim(ptx: str) -> str:
+def drop_unused_constants(ptx: str) -> str:
     """PTX without constants of libraries that nothing names: a header brings hundreds."""
     if len(ptx) < 20_000 and ptx.count("\n.global") < 20:
         return ptx

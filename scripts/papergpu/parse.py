@@ -10,8 +10,18 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from papergpu.operands import END, GAP, LIST, NAME, Cursor, Unreadable, integer, operand, operands
-from papergpu.tree import (
+from papergpu.lexer import (
+    END,
+    GAP,
+    LIST,
+    NAME,
+    Cursor,
+    Unreadable,
+    parse_integer,
+    parse_operand,
+    parse_operands,
+)
+from papergpu.syntax_tree import (
     Block,
     Function,
     Instruction,
@@ -32,46 +42,46 @@ LINKAGE = (".extern", ".visible", ".weak", ".common")
 SPACES = (".reg", ".param", ".shared", ".global", ".const", ".local", ".tex")
 
 
-class Declarations(Cursor):
+class DeclarationParser(Cursor):
     """Reads declarations where they stand."""
 
-    def number(self) -> int:
+    def expect_number(self) -> int:
         if self.next.kind != "integer":
             raise Unreadable(self.next.line, f"{self.next.text[:40]!r} is no number")
-        return integer(self.take().text).value
+        return parse_integer(self.advance().text).value
 
-    def linkage(self) -> tuple[str, ...]:
+    def parse_linkage(self) -> tuple[str, ...]:
         said = []
-        while self.sees(*LINKAGE):
-            said.append(self.take().text.removeprefix("."))
+        while self.next_is(*LINKAGE):
+            said.append(self.advance().text.removeprefix("."))
         return tuple(said)
 
-    def parameter(self) -> Variable:
-        if not self.sees(".param", ".reg"):
+    def parse_parameter(self) -> Variable:
+        if not self.next_is(".param", ".reg"):
             raise Unreadable(self.next.line, f"{self.next.text[:40]!r} begins no parameter")
-        return self.variable(self.take().text.removeprefix("."), ())
+        return self.parse_variable(self.advance().text.removeprefix("."), ())
 
-    def variables(self, linkage: tuple[str, ...]) -> list[Variable]:
+    def parse_variables(self, linkage: tuple[str, ...]) -> list[Variable]:
         """One statement that declares some, of one type."""
-        space = self.take().text.removeprefix(".")
-        first = self.variable(space, linkage)
+        space = self.advance().text.removeprefix(".")
+        first = self.parse_variable(space, linkage)
         found = [first]
-        while self.took(","):
-            found.append(self.named(first))
-        self.want(";")
+        while self.accept(","):
+            found.append(self.parse_declarator(first))
+        self.expect(";")
         return found
 
-    def variable(self, space: str, linkage: tuple[str, ...]) -> Variable:
+    def parse_variable(self, space: str, linkage: tuple[str, ...]) -> Variable:
         line, align, lanes, pointer, kind = self.next.line, None, 1, None, ""
         while self.next.kind == "directive":
-            word = self.take().text
+            word = self.advance().text
             if word == ".align":
                 # Behind .ptr it is of what is pointed to, which is wider than any promise needed.
-                number = self.number()
+                number = self.expect_number()
                 align = align if pointer is not None else number
             elif word == ".attribute":
-                self.want("(")
-                self.several(self.attribute, ")")
+                self.expect("(")
+                self.parse_list(self.skip_attribute, ")")
             elif word == ".ptr":
                 pointer = "generic"
             elif pointer is not None and word in (".global", ".shared", ".const", ".local"):
@@ -84,42 +94,42 @@ class Declarations(Cursor):
                 raise Unreadable(line, f"{word!r} is no part of a declaration")
         if not kind:
             raise Unreadable(line, "a variable has no type")
-        return self.named(
+        return self.parse_declarator(
             Variable(space, kind, "", line, lanes, align, linkage=linkage, pointer=pointer)
         )
 
-    def attribute(self) -> None:
-        self.take()
-        if self.took("("):
-            self.several(self.number, ")")
+    def skip_attribute(self) -> None:
+        self.advance()
+        if self.accept("("):
+            self.parse_list(self.expect_number, ")")
 
-    def named(self, like: Variable) -> Variable:
+    def parse_declarator(self, like: Variable) -> Variable:
         """A variable of the type of `like`, from its name on."""
-        line, name = self.next.line, self.name()
+        line, name = self.next.line, self.expect_name()
         span, values, count = None, None, 1
-        if self.took("<"):
-            span = self.number()
-            self.want(">")
-        while self.took("["):
-            count *= 0 if self.sees("]") else self.number()
-            self.want("]")
-        if self.took("="):
-            values = tuple(self.values())
+        if self.accept("<"):
+            span = self.expect_number()
+            self.expect(">")
+        while self.accept("["):
+            count *= 0 if self.next_is("]") else self.expect_number()
+            self.expect("]")
+        if self.accept("="):
+            values = tuple(self.parse_values())
         return Variable(
             like.space, like.type, name, line, like.lanes, like.align, count, span, values,
             like.linkage, like.pointer,
         )  # fmt: skip
 
-    def values(self) -> list[Operand]:
+    def parse_values(self) -> list[Operand]:
         """An initial value, or those in braces, inner braces opened."""
-        if self.took("{"):
-            return [value for inner in self.several(self.values, "}") for value in inner]
+        if self.accept("{"):
+            return [value for inner in self.parse_list(self.parse_values, "}") for value in inner]
         line, start, end = self.next.line, self.start, self.start
-        while not self.sees(",", ";", "}"):
+        while not self.next_is(",", ";", "}"):
             end = self.end
-            self.take()
+            self.advance()
         try:
-            return [operand(self.text[start:end])]
+            return [parse_operand(self.text[start:end])]
         except ValueError as error:
             raise Unreadable(line, str(error)) from None
 
@@ -144,7 +154,7 @@ STATEMENT = re.compile(
 CLOSING = {"{": "}", "(": ")", "[": "]"}
 
 
-class Bodies(Declarations):
+class BodyParser(DeclarationParser):
     """Reads bodies where they stand."""
 
     def __init__(self, text: str) -> None:
@@ -154,16 +164,16 @@ class Bodies(Declarations):
         self.place: Place | None = None
         self.places: dict[tuple[int, int, int], Place] = {}  # so that a caller has its own caller
 
-    def file(self) -> None:
-        self.want(".file")
-        number = self.number()
-        self.files[number] = self.take().text.strip('"')
-        while self.took(","):
-            self.number()  # when it was changed, and its size
+    def parse_file(self) -> None:
+        self.expect(".file")
+        number = self.expect_number()
+        self.files[number] = self.advance().text.strip('"')
+        while self.accept(","):
+            self.expect_number()  # when it was changed, and its size
 
-    def block(self) -> Block:
+    def parse_block(self) -> Block:
         # A block that is written in a thousand blocks is refused before it exhausts the stack.
-        found = Block(self.want("{").line)
+        found = Block(self.expect("{").line)
         self.depth += 1
         if self.depth > 64:
             raise Unreadable(found.line, "more than 64 blocks stand in one another")
@@ -172,61 +182,61 @@ class Bodies(Declarations):
             match = STATEMENT.match(self.text, at)
             kind = match.lastgroup if match is not None else None
             if match is None or kind is None:
-                self.go(at)
-                self.statement(found)
+                self.move_to(at)
+                self.parse_statement(found)
                 at = self.start
                 continue
             at = match.end()
             if kind == "operands":
-                found.items.append(self.instruction(match))
+                found.items.append(self.parse_instruction(match))
             elif kind == "place":
-                self.place = self.placed(*match.group("loc", "function", "caller"))
+                self.place = self.parse_location(*match.group("loc", "function", "caller"))
             elif kind == "label":
-                found.items.append(Label(match["label"], self.line_of(match.start("label"))))
+                found.items.append(Label(match["label"], self.find_line(match.start("label"))))
             else:
-                self.go(at)
+                self.move_to(at)
                 self.depth -= 1
                 return found
 
-    def statement(self, found: Block) -> None:
+    def parse_statement(self, found: Block) -> None:
         word = self.next
         if word.text == "{":
-            found.items.append(self.block())
+            found.items.append(self.parse_block())
         elif word.kind == "directive":
-            self.directed(found)
+            self.parse_directive(found)
         elif word.text == "@" or word.kind == "name":
-            self.labelled(found)
-        elif not self.took(";"):
+            self.parse_labelled(found)
+        elif not self.accept(";"):
             raise Unreadable(word.line, f"{word.text[:40]!r} begins no statement")
 
-    def directed(self, found: Block) -> None:
-        if self.took(".pragma"):
-            found.pragmas.append(self.take().text.strip('"'))
-            self.want(";")
-        elif self.sees(".file"):
-            self.file()
+    def parse_directive(self, found: Block) -> None:
+        if self.accept(".pragma"):
+            found.pragmas.append(self.advance().text.strip('"'))
+            self.expect(";")
+        elif self.next_is(".file"):
+            self.parse_file()
         else:
-            linkage = self.linkage()
-            if not self.sees(*SPACES):
+            linkage = self.parse_linkage()
+            if not self.next_is(*SPACES):
                 raise Unreadable(self.next.line, f"{self.next.text[:40]!r} begins no statement")
-            found.items.extend(self.variables(linkage))
+            found.items.extend(self.parse_variables(linkage))
 
-    def labelled(self, found: Block) -> None:
-        word = self.take()
-        if not self.took(":"):
-            raise self.unfinished(word.text)
-        if self.took(".branchtargets"):
-            labels = self.several(self.name, ";")
+    def parse_labelled(self, found: Block) -> None:
+        word = self.advance()
+        if not self.accept(":"):
+            raise self.explain_unfinished(word.text)
+        if self.accept(".branchtargets"):
+            labels = self.parse_list(self.expect_name, ";")
             found.items.append(Targets(word.text, tuple(labels), word.line))
         else:
-            self.want(".callprototype")
-            results = self.several(self.parameter, ")") if self.took("(") else []
-            self.name()
-            given = self.several(self.parameter, ")") if self.took("(") else []
-            self.want(";")
+            self.expect(".callprototype")
+            results = self.parse_list(self.parse_parameter, ")") if self.accept("(") else []
+            self.expect_name()
+            given = self.parse_list(self.parse_parameter, ")") if self.accept("(") else []
+            self.expect(";")
             found.items.append(Prototype(word.text, tuple(results), tuple(given), word.line))
 
-    def placed(self, loc: str, function: str | None, caller: str | None) -> Place:
+    def parse_location(self, loc: str, function: str | None, caller: str | None) -> Place:
         """What a .loc says: three numbers; where they are inlined, a name and three more."""
         called = None
         if caller is not None:
@@ -240,25 +250,25 @@ class Bodies(Declarations):
         )
         return found
 
-    def instruction(self, match: re.Match[str]) -> Instruction:
+    def parse_instruction(self, match: re.Match[str]) -> Instruction:
         form, guard, given = match.group("opcode", "guard", "operands")
-        line = self.line_of(match.start("opcode"))
+        line = self.find_line(match.start("opcode"))
         try:
-            read = operands(given)
+            read = parse_operands(given)
         except ValueError as error:
-            self.go(match.start("operands"))
+            self.move_to(match.start("operands"))
             while self.end < match.end():
-                self.take()  # what is no word is told rather
+                self.advance()  # what is no word is told rather
             raise Unreadable(line, str(error)) from None
-        opcode, modifiers = _parted(form)
+        opcode, modifiers = _split_form(form)
         unless = bool(match["unless"])
         return Instruction(form, opcode, modifiers, read, line, guard or "", unless, self.place)
 
-    def unfinished(self, form: str) -> Unreadable:
+    def explain_unfinished(self, form: str) -> Unreadable:
         """What is wrong with an instruction that does not end as one, from its opcode on."""
         opened: list[str] = []
         while True:
-            word = self.take()
+            word = self.advance()
             if word.text in CLOSING:
                 opened.append(CLOSING[word.text])
             elif opened and word.text == opened[-1]:
@@ -271,7 +281,7 @@ class Bodies(Declarations):
 
 
 @lru_cache(1 << 12)
-def _parted(form: str) -> tuple[str, tuple[str, ...]]:
+def _split_form(form: str) -> tuple[str, tuple[str, ...]]:
     """The opcode and the modifiers of a form."""
     opcode, *modifiers = form.split(".")
     return opcode, tuple(modifiers)
@@ -291,73 +301,75 @@ def parse(text: str) -> Module:
     Raises:
         Unreadable: it is no PTX that this reads, with the line and what stands there.
     """
-    return _Reader(text).module()
+    return _ModuleParser(text).parse_module()
 
 
-class _Reader(Bodies):
-    def module(self) -> Module:
+class _ModuleParser(BodyParser):
+    def parse_module(self) -> Module:
         # LLVM writes its files behind the functions that name them.
         self.files.update({int(number): name for number, name in FILE.findall(self.text)})
-        self.want(".version")
+        self.expect(".version")
         line = self.next.line
-        major, _, minor = self.take().text.partition(".")
+        major, _, minor = self.advance().text.partition(".")
         if not (major.isdigit() and minor.isdigit()):
             raise Unreadable(line, "the version is none, such as 8.7")
-        self.want(".target")
-        found = Module((int(major), int(minor)), self.name(), files=self.files, text=self.text)
-        while self.took(","):
-            self.name()  # debug and texmode_*, which say nothing of what is executed
+        self.expect(".target")
+        found = Module(
+            (int(major), int(minor)), self.expect_name(), files=self.files, text=self.text
+        )
+        while self.accept(","):
+            self.expect_name()  # debug and texmode_*, which say nothing of what is executed
         while self.next.kind != END:
-            self.top(found)
+            self.parse_top_level(found)
         return found
 
-    def top(self, found: Module) -> None:
+    def parse_top_level(self, found: Module) -> None:
         """One statement of the module."""
         line = self.next.line
-        if self.took(".address_size"):
-            found.address_size = self.number()
-        elif self.sees(".file"):
-            self.file()
-        elif self.took(".section"):
-            self.section()
-        elif self.took(".pragma"):
-            self.take()
-            self.want(";")
+        if self.accept(".address_size"):
+            found.address_size = self.expect_number()
+        elif self.next_is(".file"):
+            self.parse_file()
+        elif self.accept(".section"):
+            self.skip_section()
+        elif self.accept(".pragma"):
+            self.advance()
+            self.expect(";")
         else:
-            linkage = self.linkage()
-            if self.sees(".entry", ".func"):
-                found.functions.append(self.function(linkage))
-            elif self.sees(*SPACES):
-                found.variables += self.variables(linkage)
+            linkage = self.parse_linkage()
+            if self.next_is(".entry", ".func"):
+                found.functions.append(self.parse_function(linkage))
+            elif self.next_is(*SPACES):
+                found.variables += self.parse_variables(linkage)
             else:
                 raise Unreadable(line, f"{self.next.text[:40]!r} begins no statement of a module")
 
-    def section(self) -> None:
+    def skip_section(self) -> None:
         """Debugging data, which nobody executes."""
         line, found = self.next.line, SECTION.match(self.text, self.start)
         if found is None:
             raise Unreadable(line, "a .section has no end")
-        self.go(found.end())
+        self.move_to(found.end())
 
-    def function(self, linkage: tuple[str, ...]) -> Function:
-        head = self.take()
+    def parse_function(self, linkage: tuple[str, ...]) -> Function:
+        head = self.advance()
         kernel = head.text == ".entry"
         results: list[Variable] = []
-        if not kernel and self.took("("):
-            results = self.several(self.parameter, ")")
-        found = Function(self.name(), kernel, head.line, results=results, linkage=linkage)
-        if self.took("("):
-            found.parameters = self.several(self.parameter, ")")
-        while self.sees(*LIMITS):
-            name = self.take().text.removeprefix(".")
-            values = [self.number()] if self.next.kind == "integer" else []
-            while values and self.took(","):
-                values.append(self.number())
+        if not kernel and self.accept("("):
+            results = self.parse_list(self.parse_parameter, ")")
+        found = Function(self.expect_name(), kernel, head.line, results=results, linkage=linkage)
+        if self.accept("("):
+            found.parameters = self.parse_list(self.parse_parameter, ")")
+        while self.next_is(*LIMITS):
+            name = self.advance().text.removeprefix(".")
+            values = [self.expect_number()] if self.next.kind == "integer" else []
+            while values and self.accept(","):
+                values.append(self.expect_number())
             found.directives[name] = tuple(values)
         self.place = None
         self.places = {}
-        if self.sees("{"):
-            found.body = self.block()
+        if self.next_is("{"):
+            found.body = self.parse_block()
         else:
-            self.want(";")
+            self.expect(";")
         return found

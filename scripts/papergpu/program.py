@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from papergpu.tree import Place
+from papergpu.syntax_tree import Place
 
 # The layout of `Inst` in core/core.hpp.
 INSTRUCTION = np.dtype(
@@ -72,7 +72,7 @@ class Program:
         """Bytes of all parameters."""
         return max((at + size for _, at, size in self.parameters), default=0)
 
-    def where(self, pc: int) -> str:
+    def locate_instruction(self, pc: int) -> str:
         """Instruction `pc` for a reader: `file.py:12`, or its line of PTX where that is unknown."""
         place, line = self.places[int(self.instructions[pc]["place"])]
         if place is None or not place.line:
@@ -80,11 +80,11 @@ class Program:
         outer, depth = place, 0
         while outer.caller is not None and depth < 64:
             outer, depth = outer.caller, depth + 1
-        said = f"{_short(place.file)}:{place.line}"
+        said = f"{_file_name(place.file)}:{place.line}"
         if outer.file != place.file:
-            said += f" (from {_short(outer.file)}:{outer.line})"
+            said += f" (from {_file_name(outer.file)}:{outer.line})"
         return said
 
 
-def _short(file: str) -> str:
+def _file_name(file: str) -> str:
     return file.rpartition("/")[2]

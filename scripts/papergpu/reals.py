@@ -33,7 +33,7 @@ class Real:
 NAN = Real(False, kind="nan")
 
 
-def infinity(negative: bool) -> Real:
+def make_infinity(negative: bool) -> Real:
     """An infinity of that sign."""
     return Real(negative, kind="infinite")
 
@@ -44,12 +44,12 @@ def real(value: Fraction | int, zero: bool = False) -> Real:
     return Real(value < 0 if value else zero, abs(value))
 
 
-def opposite(x: Real) -> Real:
+def negate_real(x: Real) -> Real:
     """`x` with the other sign."""
     return Real(not x.negative, x.magnitude, x.kind)
 
 
-def plus(x: Real, y: Real) -> Real:
+def add_reals(x: Real, y: Real) -> Real:
     """The exact sum; two zeros of unlike signs are told to the rounding as such."""
     if "nan" in (x.kind, y.kind) or (x.kind == y.kind == "infinite" and x.negative != y.negative):
         return NAN
@@ -64,32 +64,32 @@ def plus(x: Real, y: Real) -> Real:
     return Real(x.negative) if exact else Real(False, kind="cancelled")
 
 
-def times(x: Real, y: Real) -> Real:
+def multiply_reals(x: Real, y: Real) -> Real:
     """The exact product."""
     negative = x.negative != y.negative
     if "nan" in (x.kind, y.kind):
         return NAN
     if "infinite" in (x.kind, y.kind):
         zero = any(one.kind == "finite" and not one.magnitude for one in (x, y))
-        return NAN if zero else infinity(negative)
+        return NAN if zero else make_infinity(negative)
     return Real(negative, x.magnitude * y.magnitude)
 
 
-def over(x: Real, y: Real) -> Real:
+def divide_reals(x: Real, y: Real) -> Real:
     """The exact quotient."""
     negative = x.negative != y.negative
     if "nan" in (x.kind, y.kind) or x.kind == y.kind == "infinite":
         return NAN
     if x.kind == "infinite":
-        return infinity(negative)
+        return make_infinity(negative)
     if y.kind == "infinite":
         return Real(negative)
     if not y.magnitude:
-        return infinity(negative) if x.magnitude else NAN
+        return make_infinity(negative) if x.magnitude else NAN
     return Real(negative, x.magnitude / y.magnitude)
 
 
-def root(x: Real) -> Real:
+def square_root(x: Real) -> Real:
     """The square root, near enough that every rounding of it is that of the exact one."""
     if x.kind == "nan" or (x.negative and (x.magnitude or x.kind == "infinite")):
         return NAN
@@ -110,12 +110,12 @@ BITS = 700
 ONE = 1 << BITS
 
 
-def fixed(value: Fraction) -> int:
+def to_fixed_point(value: Fraction) -> int:
     """A number as a whole number of units, cut."""
     return value.numerator * ONE // value.denominator
 
 
-def arctangents(inverse: int, sign: int) -> int:
+def sum_arctangent(inverse: int, sign: int) -> int:
     """atan(1 / inverse) for a `sign` of -1, atanh for +1."""
     power, total, number = ONE // inverse, 0, 1
     while power:
@@ -127,12 +127,12 @@ def arctangents(inverse: int, sign: int) -> int:
 
 @cache
 def pi() -> int:
-    return 4 * (4 * arctangents(5, -1) - arctangents(239, -1))
+    return 4 * (4 * sum_arctangent(5, -1) - sum_arctangent(239, -1))
 
 
 @cache
 def ln2() -> int:
-    return 2 * arctangents(3, 1)
+    return 2 * sum_arctangent(3, 1)
 
 
 def exponential(units: int) -> int:
@@ -155,16 +155,16 @@ def power_of_two(x: Fraction) -> Fraction:
     rest = x - whole
     if not rest:
         return Fraction(2) ** whole
-    return Fraction(exponential(fixed(rest) * ln2() >> BITS), ONE) * Fraction(2) ** whole
+    return Fraction(exponential(to_fixed_point(rest) * ln2() >> BITS), ONE) * Fraction(2) ** whole
 
 
-def logarithm(x: Fraction) -> Fraction:
+def binary_logarithm(x: Fraction) -> Fraction:
     """The power of two that x is, of a positive x."""
     whole = x.numerator.bit_length() - x.denominator.bit_length()
     rest = x / Fraction(2) ** whole
     if rest == 1:
         return Fraction(whole)
-    ratio = fixed((rest - 1) / (rest + 1))
+    ratio = to_fixed_point((rest - 1) / (rest + 1))
     power, total, number = ratio, 0, 1
     square = ratio * ratio >> BITS
     while power not in (0, -1):
@@ -174,14 +174,14 @@ def logarithm(x: Fraction) -> Fraction:
     return whole + Fraction(2 * total, ln2())
 
 
-def tangent(x: Fraction) -> Fraction:
+def hyperbolic_tangent(x: Fraction) -> Fraction:
     """The hyperbolic tangent of x."""
     if abs(x) > 64:  # nearer to 1 than any format tells
         near = 1 - Fraction(1, 1 << 150)
         return near if x > 0 else -near
     if abs(x) < Fraction(1, 1 << 100):
         return x - x**3 / 3
-    grown = exponential(fixed(2 * abs(x)))
+    grown = exponential(to_fixed_point(2 * abs(x)))
     found = Fraction(grown - ONE, grown + ONE)
     return found if x > 0 else -found
 
@@ -192,7 +192,7 @@ def sine(x: Fraction, quarters: int = 0) -> Fraction:
         return x - x**3 / 6
     # No float is beyond 2**128: the turns that are taken away cost no more than as many bits.
     quarter = pi() // 2
-    turns, rest = divmod(fixed(x), quarter)
+    turns, rest = divmod(to_fixed_point(x), quarter)
     number = (turns + quarters) % 4
     term, total, step = (ONE, 0, 0) if number & 1 else (rest, 0, 1)
     while term not in (0, -1):

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from papergpu.build import core
+from papergpu.build import load_library
 from papergpu.program import INSTRUCTION, SHARED, Program
-from papergpu.tree import Place
+from papergpu.syntax_tree import Place
 
 COUNT = np.dtype(
     [(name, "u8") for name in ("run", "lanes", "requests", "sectors", "ideal_sectors",
@@ -60,13 +60,13 @@ class Launch(ctypes.Structure):
 
 
 @cache
-def engine() -> ctypes.CDLL:
+def load_engine() -> ctypes.CDLL:
     """The engine, whose records are laid out as they are here.
 
     Raises:
         RuntimeError: one of them has another size there.
     """
-    found = core()
+    found = load_library()
     sizes = {"Inst": INSTRUCTION.itemsize, "Launch": ctypes.sizeof(Launch),
              "Count": COUNT.itemsize, "Alloc": ALLOC.itemsize,
              "Sample": SAMPLE.itemsize}  # fmt: skip
@@ -80,12 +80,12 @@ def engine() -> ctypes.CDLL:
     return found
 
 
-def printed_by(given: Launch) -> str:
+def take_printed(given: Launch) -> str:
     """What a launch printed, block after block."""
     length = ctypes.c_uint64()
-    text = engine().papergpu_printed(ctypes.byref(given), ctypes.byref(length))
+    text = load_engine().papergpu_printed(ctypes.byref(given), ctypes.byref(length))
     found = ctypes.string_at(text, length.value).decode(errors="replace") if length.value else ""
-    engine().papergpu_forget(ctypes.byref(given))
+    load_engine().papergpu_forget(ctypes.byref(given))
     return found
 
 
@@ -122,7 +122,7 @@ class Access:
     ideal: int
 
     @property
-    def said(self) -> str:
+    def cost_summary(self) -> str:
         """In words: who did it, what it cost, and where its lanes were."""
         lanes = [f"+{at}" for at in self.addresses if at is not None]
         where = " ".join(lanes if len(lanes) < 6 else [*lanes[:4], "...", lanes[-1]])
@@ -133,34 +133,34 @@ class Access:
         )
 
 
-def accesses(program: Program, samples: Samples) -> list[Access]:
+def worst_accesses(program: Program, samples: Samples) -> list[Access]:
     """The worst request of each instruction of PTX, in order; of global and of shared memory each.
 
-    `samples` are those of a launch of the program, `Result.samples`, or of several: `worse`.
+    `samples` are those of a launch of the program, `Result.samples`, or `merge_samples` of several.
     """
-    first = _firsts(program.instructions["owner"])
+    first = _first_instructions(program.instructions["owner"])
     worst: dict[tuple[int, bool], np.void] = {}
     for one in samples:
         key = int(first[one["instruction"]]), bool(one["space"] == SHARED)
         if not program.forms[key[0]]:  # what the engine put there
             continue
-        if key not in worst or _rank(one) > _rank(worst[key]):
+        if key not in worst or _rank_sample(one) > _rank_sample(worst[key]):
             worst[key] = one
-    return [_access(program, start, worst[start, space]) for start, space in sorted(worst)]
+    return [_make_access(program, start, worst[start, space]) for start, space in sorted(worst)]
 
 
-def worse(*launches: Samples) -> Samples:
+def merge_samples(*launches: Samples) -> Samples:
     """Of several launches of one program the worst of each instruction; of equals the first's."""
     found: dict[tuple[int, int], np.void] = {}
     for samples in launches:
         for one in samples:
             key = int(one["instruction"]), int(one["space"] == SHARED)
-            if key not in found or _excess(one) > _excess(found[key]):
+            if key not in found or _excess_passes(one) > _excess_passes(found[key]):
                 found[key] = one
     return np.array([found[key] for key in sorted(found)], SAMPLE)
 
 
-def relative(samples: Samples, memory: npt.NDArray[np.void]) -> Samples:
+def relocate_samples(samples: Samples, memory: npt.NDArray[np.void]) -> Samples:
     """The same with addresses of global memory that are no machine's; `memory` are ALLOC.
 
     They count from the lowest of the request, rounded down to 128 bytes of the memory that it lies
@@ -170,32 +170,34 @@ def relative(samples: Samples, memory: npt.NDArray[np.void]) -> Samples:
     rows = np.flatnonzero(samples["space"] != SHARED)
     memory = np.concatenate((np.zeros(1, ALLOC), memory))  # what is in none is behind this
     at, size, taken = (samples[rows][name] for name in ("addresses", "size", "mask"))
-    taken = _lanes(taken)
+    taken = _mask_lanes(taken)
     low = np.where(taken, at, ~np.uint64(0)).min(1, initial=~np.uint64(0))
     high = np.where(taken, at, 0).max(1, initial=0) + size
     holder = np.searchsorted(memory["lo"], low, "right") - 1
-    at = np.where(taken, at - _base(low, memory["lo"][holder])[:, None], 0)
+    at = np.where(taken, at - _line_base(low, memory["lo"][holder])[:, None], 0)
     for row in np.flatnonzero(high > memory["hi"][holder]):
         mine = taken[row]
-        at[row, mine] = _apart(samples[rows[row]]["addresses"][mine], int(size[row]), memory)
+        at[row, mine] = _relocate_scattered(
+            samples[rows[row]]["addresses"][mine], int(size[row]), memory
+        )
     found["addresses"][rows] = at
     return found
 
 
-def _apart(at: Addresses, size: int, memory: npt.NDArray[np.void]) -> Addresses:
+def _relocate_scattered(at: Addresses, size: int, memory: npt.NDArray[np.void]) -> Addresses:
     """Addresses in several pieces of memory, or in none of them, from the lowest of each."""
     found, start = at.copy(), 0
     holder = np.searchsorted(memory["lo"], at, "right") - 1
     for number in dict.fromkeys(holder.tolist()):
         mine = holder == number
         inside = int(at[mine].max()) + size <= memory["hi"][number]
-        within = at[mine] - _base(at[mine].min(), memory["lo"][number if inside else 0])
+        within = at[mine] - _line_base(at[mine].min(), memory["lo"][number if inside else 0])
         found[mine] = within + np.uint64(start)
         start += -(-(int(within.max()) + size) // LINE) * LINE
     return found
 
 
-def _base(low: Any, begin: Any) -> Any:
+def _line_base(low: Any, begin: Any) -> Any:
     """Rounded down to a line of the memory that begins there; both are of uint64.
 
     Sectors are of addresses: in memory that begins within one, lines are as they lie.
@@ -203,12 +205,12 @@ def _base(low: Any, begin: Any) -> Any:
     return low - (low - np.where(begin % 32 == 0, begin, 0)) % np.uint64(LINE)
 
 
-def _lanes(masks: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
+def _mask_lanes(masks: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
     """Of each mask, lane by lane, whether it takes part."""
     return (masks[:, None] >> np.arange(32, dtype=np.uint32) & 1).astype(np.bool_)
 
 
-def _access(program: Program, start: int, one: np.void) -> Access:
+def _make_access(program: Program, start: int, one: np.void) -> Access:
     place, line = program.places[int(program.instructions[start]["place"])]
     mask = int(one["mask"])
     x, y, z = (int(at) for at in one["block"])
@@ -221,17 +223,17 @@ def _access(program: Program, start: int, one: np.void) -> Access:
     )  # fmt: skip
 
 
-def _excess(one: np.void) -> int:
+def _excess_passes(one: np.void) -> int:
     return max(0, int(one["passes"]) - int(one["ideal"]))
 
 
-def _rank(one: np.void) -> tuple[int, ...]:
+def _rank_sample(one: np.void) -> tuple[int, ...]:
     """The higher, the worse; of equals the earlier in the grid."""
     x, y, z = (int(at) for at in one["block"])
-    return _excess(one), -z, -y, -x, -int(one["warp"])
+    return _excess_passes(one), -z, -y, -x, -int(one["warp"])
 
 
-def _firsts(owners: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
+def _first_instructions(owners: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
     """Of each instruction of the engine the first one of its instruction of PTX."""
     begins = np.concatenate(([True], owners[1:] != owners[:-1]))
     own = np.where(begins, np.arange(len(owners)), 0)

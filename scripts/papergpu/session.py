@@ -10,7 +10,15 @@ from typing import Any, Unpack
 from papergpu.launch import DEFAULTS, SCHEDULES, Kernel, Memory, Options, Result, Settings, Three
 from papergpu.program import Program
 
-__all__ = ["Launched", "Undo", "current", "launch", "on_launch", "replaced", "settings"]
+__all__ = [
+    "Launched",
+    "Undo",
+    "current_settings",
+    "launch",
+    "on_launch",
+    "replace_settings",
+    "settings",
+]
 
 
 @dataclass(frozen=True)
@@ -61,7 +69,7 @@ _settings = [Settings()]
 _told: list[Callable[[Launched], None]] = []
 
 
-def current() -> Settings:
+def current_settings() -> Settings:
     """The settings of the next launch."""
     return _settings[-1]
 
@@ -83,11 +91,11 @@ def settings(**changes: bool | int | str) -> Undo:
             raise ValueError(f"schedule is {', '.join(SCHEDULES)}, and not {value!r}")
         if isinstance(known[name], str) != isinstance(value, str):
             raise ValueError(f"{name} is {known[name]!r} unless it is set, and cannot be {value!r}")
-    given: dict[str, Any] = {**asdict(current()), **changes}
-    return replaced(Settings(**given))
+    given: dict[str, Any] = {**asdict(current_settings()), **changes}
+    return replace_settings(Settings(**given))
 
 
-def replaced(by: Settings) -> Undo:
+def replace_settings(by: Settings) -> Undo:
     """Other settings from here on, or until the end of a `with` block."""
     _settings.append(by)
 
@@ -120,7 +128,7 @@ def launch(
     **options: Unpack[Options],
 ) -> Result:
     """Launch a kernel, under the current settings unless it has its own, and tell who asked."""
-    chosen = options["settings"] = options.get("settings") or current()
+    chosen = options["settings"] = options.get("settings") or current_settings()
     result = kernel.launch(grid, block, parameters, touched, **options)
     if _told:
         program, cluster = kernel.program, options.get("cluster", DEFAULTS["cluster"])

@@ -60,20 +60,20 @@ class TensorMap:
     def __post_init__(self) -> None:
         rank = len(self.sizes)
         if self.element not in ELEMENTS:
-            self.wrong(f"no element type {self.element}: one of {', '.join(ELEMENTS)}")
+            self.refuse(f"no element type {self.element}: one of {', '.join(ELEMENTS)}")
         if self.swizzle not in SWIZZLES:
-            self.wrong(f"no swizzle {self.swizzle}: one of {', '.join(SWIZZLES)}")
+            self.refuse(f"no swizzle {self.swizzle}: one of {', '.join(SWIZZLES)}")
         if self.fill not in FILLS:
-            self.wrong(f"no fill {self.fill}: zeros or nan")
+            self.refuse(f"no fill {self.fill}: zeros or nan")
         if self.interleave not in ("none", "16B", "32B"):
-            self.wrong(f"no interleave {self.interleave}: none, 16B or 32B")
-        self.shapes()
+            self.refuse(f"no interleave {self.interleave}: none, 16B or 32B")
+        self.check_rank()
         if self.steps and len(self.steps) != rank:
-            self.wrong(f"{len(self.steps)} element strides for {rank} dimensions")
+            self.refuse(f"{len(self.steps)} element strides for {rank} dimensions")
         if self.base % 16 or not 0 <= self.base < 1 << 64:
-            self.wrong(f"a base of {self.base:#x}, which is no multiple of 16: align it")
-        self.numbers()
-        self.spans()
+            self.refuse(f"a base of {self.base:#x}, which is no multiple of 16: align it")
+        self.check_numbers()
+        self.check_swizzle()
         if self.interleave != "none":
             raise Unsupported(f"a tensor map with the interleaved layout {self.interleave}")
         if self.element in REFUSED:
@@ -81,74 +81,76 @@ class TensorMap:
         if self.swizzle in ("128B_atom_32B_flip_8B", "128B_atom_64B"):
             raise Unsupported(f"a tensor map with the swizzle {self.swizzle}")
 
-    def shapes(self) -> None:
+    def check_rank(self) -> None:
         """Check how many numbers there are."""
         rank = len(self.sizes)
         if not 1 <= rank <= 5:
-            self.wrong(f"{rank} dimensions: from 1 to 5")
+            self.refuse(f"{rank} dimensions: from 1 to 5")
         if len(self.strides) != rank - 1 or len(self.box) != rank:
-            self.wrong(f"{len(self.strides)} strides and a box of {len(self.box)} for {rank} "
+            self.refuse(f"{len(self.strides)} strides and a box of {len(self.box)} for {rank} "
                        f"dimensions: a stride less, and as many sides")  # fmt: skip
 
-    def numbers(self) -> None:
+    def check_numbers(self) -> None:
         for at, size in enumerate(self.sizes):
             if not 1 <= size <= 1 << 32:
-                self.wrong(f"a size of {size} in dimension {at}: from 1 to 2**32")
+                self.refuse(f"a size of {size} in dimension {at}: from 1 to 2**32")
             if size == 1 << 32:
                 raise Unsupported("a tensor map with a size of 2**32")
         for at, stride in enumerate(self.strides):
             if stride % 16 or not 0 <= stride < 1 << 40:
-                self.wrong(f"a stride of {stride} bytes in dimension {at + 1}: a multiple of 16 "
+                self.refuse(f"a stride of {stride} bytes in dimension {at + 1}: a multiple of 16 "
                            f"below 2**40")  # fmt: skip
         for at, step in enumerate(self.steps):
             if not 1 <= step <= 8:
-                self.wrong(f"an element stride of {step} in dimension {at}: from 1 to 8")
-        self.sides()
+                self.refuse(f"an element stride of {step} in dimension {at}: from 1 to 8")
+        self.check_box()
 
-    def sides(self) -> None:
+    def check_box(self) -> None:
         """Check the box."""
         for at, side in enumerate(self.box):
             if not 1 <= side <= 256:
-                self.wrong(f"a box of {side} in dimension {at}: from 1 to 256")
+                self.refuse(f"a box of {side} in dimension {at}: from 1 to 256")
 
-    def spans(self) -> None:
+    def check_swizzle(self) -> None:
         bits, span = ELEMENTS[self.element][1], SWIZZLES[self.swizzle][2]
         width = self.box[0] * bits
         if width % 128:
-            self.wrong(f"a box {self.box[0]} elements wide, of {bits} bits: a multiple of 16 bytes")
+            self.refuse(
+                f"a box {self.box[0]} elements wide, of {bits} bits: a multiple of 16 bytes"
+            )
         if span and width // 8 > span:
-            self.wrong(f"a box {width // 8} bytes wide in a swizzle of {span}: make it narrower")
+            self.refuse(f"a box {width // 8} bytes wide in a swizzle of {span}: make it narrower")
         if span and width // 8 < span:
             raise Unsupported(
                 f"a box {width // 8} bytes wide in a swizzle of {span}, which leaves gaps: take a "
                 f"smaller swizzle"
             )
         if self.fill == "nan" and not self.element.startswith(("f", "bf", "tf")):
-            self.wrong(f"NaN for what lies outside, and {self.element} has none: fill with zeros")
+            self.refuse(f"NaN for what lies outside, and {self.element} has none: fill with zeros")
 
-    def wrong(self, what: str) -> NoReturn:
+    def refuse(self, what: str) -> NoReturn:
         raise ValueError(f"a tensor map has {what}")
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         """Its 128 bytes."""
         rank = len(self.sizes)
 
-        def filled(values: Sequence[int], count: int, other: int) -> list[int]:
+        def pad_values(values: Sequence[int], count: int, other: int) -> list[int]:
             return [*values, *[other] * (count - len(values))]
 
         mode, atomicity, _ = SWIZZLES[self.swizzle]
         return LAYOUT.pack(
             self.base,
-            *filled(self.strides, 4, 0),
-            *filled(self.sizes, 5, 1),
-            *filled(self.box, 5, 1),
-            *filled(self.steps or [1] * rank, 5, 1),
+            *pad_values(self.strides, 4, 0),
+            *pad_values(self.sizes, 5, 1),
+            *pad_values(self.box, 5, 1),
+            *pad_values(self.steps or [1] * rank, 5, 1),
             ELEMENTS[self.element][0], rank, 0, mode, atomicity, 0, FILLS.index(self.fill),
-            *self.pixels(),
+            *self.mode_fields(),
             MAGIC,
         )  # fmt: skip
 
-    def pixels(self) -> Sequence[int]:
+    def mode_fields(self) -> Sequence[int]:
         """The mode, and the corners of a bounding box: of W, H and D the lower ones, the upper."""
         return TILED, *[0] * 6
 
@@ -165,40 +167,40 @@ class Im2col(TensorMap):
     lower: Sequence[int] = ()
     upper: Sequence[int] = ()
 
-    def shapes(self) -> None:
+    def check_rank(self) -> None:
         rank = len(self.sizes)
         if not 3 <= rank <= 5:
-            self.wrong(f"{rank} dimensions: 3, 4 or 5 for im2col")
+            self.refuse(f"{rank} dimensions: 3, 4 or 5 for im2col")
         if len(self.strides) != rank - 1 or len(self.box) != 2:
-            self.wrong(f"{len(self.strides)} strides and a box of {len(self.box)} for {rank} "
+            self.refuse(f"{len(self.strides)} strides and a box of {len(self.box)} for {rank} "
                        f"dimensions: a stride less, and channels and pixels")  # fmt: skip
         if len(self.lower) != rank - 2 or len(self.upper) != rank - 2:
-            self.wrong(f"corners of {len(self.lower)} and {len(self.upper)} numbers for {rank} "
+            self.refuse(f"corners of {len(self.lower)} and {len(self.upper)} numbers for {rank} "
                        f"dimensions: two less")  # fmt: skip
 
-    def sides(self) -> None:
+    def check_box(self) -> None:
         channels, pixels = self.box
         if not 1 <= channels <= 256:
-            self.wrong(f"{channels} channels for a pixel: from 1 to 256")
+            self.refuse(f"{channels} channels for a pixel: from 1 to 256")
         if not 1 <= pixels <= 1024:
-            self.wrong(f"{pixels} pixels for a column: from 1 to 1024")
+            self.refuse(f"{pixels} pixels for a column: from 1 to 1024")
         most = {3: 1 << 15, 4: 1 << 7, 5: 1 << 4}[len(self.sizes)]
         for at, corners in enumerate(zip(self.lower, self.upper, strict=True)):
             for one in corners:
                 if not -most <= one < most:
-                    self.wrong(f"a corner of {one} in dimension {at + 1}: from {-most} to "
+                    self.refuse(f"a corner of {one} in dimension {at + 1}: from {-most} to "
                                f"{most - 1}")  # fmt: skip
             if self.sizes[at + 1] + corners[1] <= corners[0]:
-                self.wrong(f"corners of {corners[0]} and {corners[1]} in dimension {at + 1}, with "
+                self.refuse(f"corners of {corners[0]} and {corners[1]} in dimension {at + 1}, with "
                            f"no pixel between them")  # fmt: skip
         if self.steps and self.steps[-1] != 1:
             raise Unsupported(f"a tensor map of im2col that strides {self.steps[-1]} images")
 
-    def pixels(self) -> Sequence[int]:
-        def three(values: Sequence[int]) -> list[int]:
+    def mode_fields(self) -> Sequence[int]:
+        def pad_three(values: Sequence[int]) -> list[int]:
             return [*values, *[0] * (3 - len(values))]
 
-        return IM2COL, *three(self.lower), *three(self.upper)
+        return IM2COL, *pad_three(self.lower), *pad_three(self.upper)
 
 
 def tiled(
@@ -223,7 +225,7 @@ def tiled(
         tuple(box)[::-1],
         swizzle=tuple(SWIZZLES)[swizzle],
         fill=FILLS[padding],
-    ).encoded()
+    ).encode()
 
 
 def im2col(
@@ -253,4 +255,4 @@ def im2col(
         fill=FILLS[padding],
         lower=tuple(lower)[::-1],
         upper=tuple(upper)[::-1],
-    ).encoded()
+    ).encode()

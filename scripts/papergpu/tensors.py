@@ -14,7 +14,7 @@ from torch.multiprocessing import reductions
 from papergpu.launch import Memory
 from papergpu.session import Undo
 
-__all__ = ["inside", "memory", "touching", "unwritten", "written"]
+__all__ = ["find_tensor_memory", "touching", "unwrap_tensor", "unwritten", "written"]
 T = TypeVar("T")
 
 
@@ -26,7 +26,7 @@ class _Unwritten:
     bytes: npt.NDArray[np.uint8]
     version: int
 
-    def gone(self) -> bool:
+    def has_expired(self) -> bool:
         return bool(self.storage.expired())
 
 
@@ -43,7 +43,7 @@ def touching(*tensors: Any, **named: Any) -> Undo:
     """
     given = (*((f"touched tensor {at}", one) for at, one in enumerate(tensors)), *named.items())
     for name, one in given:
-        _tensor(name, one)  # what is none is refused here
+        _require_tensor(name, one)  # what is none is refused here
     _touched.append(given)
 
     def undo() -> None:
@@ -61,8 +61,8 @@ def unwritten(tensor: T) -> T:
     What kernels write is noted from launch to launch. What torch writes in place makes all of it
     count as written, and so does `written`.
     """
-    one = _tensor("the tensor", tensor)
-    for key in [key for key, mark in _unwritten.items() if mark.gone()]:
+    one = _require_tensor("the tensor", tensor)
+    for key in [key for key, mark in _unwritten.items() if mark.has_expired()]:
         del _unwritten[key]
     storage = one.untyped_storage()
     found = _unwritten.get(storage._cdata)
@@ -76,13 +76,13 @@ def unwritten(tensor: T) -> T:
         (*(stride * size for stride in one.stride()), 1),
         one.storage_offset() * size,
     ).zero_()
-    found.version = _version(one)
+    found.version = _write_count(one)
     return tensor
 
 
 def written(tensor: T) -> T:
     """Note that all of the memory of `tensor` was written, by numpy say."""
-    _unwritten.pop(_tensor("the tensor", tensor).untyped_storage()._cdata, None)
+    _unwritten.pop(_require_tensor("the tensor", tensor).untyped_storage()._cdata, None)
     return tensor
 
 
@@ -92,13 +92,13 @@ def written_bytes(tensor: torch.Tensor) -> npt.NDArray[np.uint8] | None:
     mark = _unwritten.get(key)
     if mark is None:
         return None
-    if mark.gone() or mark.version != _version(tensor):
+    if mark.has_expired() or mark.version != _write_count(tensor):
         del _unwritten[key]
         return None
     return mark.bytes
 
 
-def memory(arguments: Iterable[tuple[str, Any]]) -> list[Memory]:
+def find_tensor_memory(arguments: Iterable[tuple[str, Any]]) -> list[Memory]:
     """The memory that a launch may touch: the storages of the tensors among its arguments.
 
     Raises:
@@ -108,7 +108,7 @@ def memory(arguments: Iterable[tuple[str, Any]]) -> list[Memory]:
     storages: dict[int, Any] = {}
     maps: dict[int, npt.NDArray[np.uint8] | None] = {}
     for name, value in (*arguments, *(pair for given in _touched for pair in given)):
-        tensor = _tensor(name, value)
+        tensor = _require_tensor(name, value)
         storage = tensor.untyped_storage()
         key = storage._cdata
         storages[key] = storage
@@ -123,15 +123,15 @@ def memory(arguments: Iterable[tuple[str, Any]]) -> list[Memory]:
     ]  # fmt: skip
 
 
-def inside(value: Any) -> torch.Tensor | None:
+def unwrap_tensor(value: Any) -> torch.Tensor | None:
     """The tensor that a value is or stands for: a descriptor or a reinterpreted tensor has one."""
     while value is not None and not isinstance(value, torch.Tensor):
         value = getattr(value, "base", None)
     return value
 
 
-def _tensor(name: str, value: Any) -> torch.Tensor:
-    found = inside(value)
+def _require_tensor(name: str, value: Any) -> torch.Tensor:
+    found = unwrap_tensor(value)
     if found is None:
         raise ValueError(f"{name} is {type(value).__name__}, and no tensor whose memory is known")
     if found.device.type != "cpu":
@@ -143,6 +143,6 @@ def _tensor(name: str, value: Any) -> torch.Tensor:
     return found
 
 
-def _version(tensor: torch.Tensor) -> int:
+def _write_count(tensor: torch.Tensor) -> int:
     """How often torch wrote the tensor in place; tensors of inference mode do not say."""
     return 0 if tensor.is_inference() else tensor._version

@@ -25,21 +25,21 @@ from triton.runtime import _allocation
 from triton.runtime.cache import FileCacheManager
 from triton.runtime.driver import driver as drivers
 
-from papergpu import build, kept, session, signature, store, tensors
+from papergpu import file_cache, kernel_cache, session, tensors, triton_arguments
 from papergpu.device import (
     PROCESSORS,
     SHARED,
-    Benchmark,
+    Benchmarker,
     Clock,
-    Interface,
-    architecture,
-    properties,
+    TorchInterface,
+    device_properties,
+    parse_target,
 )
 from papergpu.errors import Unreadable, Unsupported
 from papergpu.launch import Kernel, Settings
 from papergpu.session import Undo
 
-__all__ = ["activate", "active", "compiling", "deactivate"]
+__all__ = ["activate", "active", "compile_to_ptx", "deactivate"]
 
 
 class Utils:
@@ -64,7 +64,7 @@ class Utils:
     ) -> tuple[object, Kernel, int, int, int]:
         """Module, function, registers, spills and threads of a kernel."""
         try:
-            kernel = kept.kernel(bytes(binary).decode(), name)
+            kernel = kernel_cache.load_kernel(bytes(binary).decode(), name)
         except Unsupported as error:
             raise Unsupported(f"{name}: {error}") from None
         except Unreadable as error:
@@ -133,18 +133,20 @@ class Launcher:
         clusters = getattr(meta, "num_ctas", 1)
         name = kernel.program.name
         try:
-            touched = tensors.memory(signature.tensors(self.names, values))
-            found = signature.flat(self.names, self.types, values, self.descriptors)
-            parameters = [signature.packed(one) for one in found]
+            touched = tensors.find_tensor_memory(triton_arguments.find_tensors(self.names, values))
+            found = triton_arguments.flatten_arguments(
+                self.names, self.types, values, self.descriptors
+            )
+            parameters = [triton_arguments.pack_argument(one) for one in found]
         except (TypeError, ValueError) as error:
             raise type(error)(f"{name}: {error}") from None
         programs = grid[0] * grid[1] * grid[2] * clusters
-        scratch = [self.scratch(kind, programs, stream) for kind in ("global", "profile")]
+        scratch = [self.allocate_scratch(kind, programs, stream) for kind in ("global", "profile")]
         for kind, room in zip(("global", "profile"), scratch, strict=True):
             address = 0 if room is None else room.data_ptr()
             parameters.append(address.to_bytes(8, "little"))
             if room is not None:
-                touched += tensors.memory([(f"the {kind} scratch memory", room)])
+                touched += tensors.find_tensor_memory([(f"the {kind} scratch memory", room)])
         sizes = [size for _, _, size in kernel.program.parameters]
         wrong = [one.name for one, size, data in zip(found, sizes, parameters, strict=False)
                  if len(data) > size and one.type not in ("i1", "u1")]  # fmt: skip
@@ -164,7 +166,7 @@ class Launcher:
             cooperative=bool(getattr(meta, "launch_cooperative_grid", False)),
         )
 
-    def scratch(self, kind: str, programs: int, stream: int) -> Any:
+    def allocate_scratch(self, kind: str, programs: int, stream: int) -> Any:
         """Memory that the compiler wants beside the arguments, from Triton's allocator."""
         size = getattr(self.metadata, f"{kind}_scratch_size", 0) or 0
         if not size:
@@ -180,34 +182,34 @@ class Launcher:
 UNSPECIALIZED = 1000  # added to the number of a device for which nothing is specialized
 
 
-def _unspecialized(kind: Any, key: Any, value: Any) -> tuple[Any, Any]:
+def _drop_specialization(kind: Any, key: Any, value: Any) -> tuple[Any, Any]:
     """What Triton takes an argument to be, less that it is 1, divides by 16 or is aligned."""
     if isinstance(kind, tuple):
-        each = list(map(_unspecialized, kind, key, value))
+        each = list(map(_drop_specialization, kind, key, value))
         return tuple(one for one, _ in each), tuple(one for _, one in each)
     if kind == "constexpr" and type(value) is int:
         kind, key = "i32", ""
     return kind, "" if key == "D" else key
 
 
-def _binding(bind: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_binder(bind: Callable[..., Any]) -> Callable[..., Any]:
     """Triton's `bind`, which makes of a kernel's parameters what tells its arguments apart."""
 
-    def binding(signature: Any, parameters: Sequence[Any], backend: Any) -> Any:
+    def make_binder(signature: Any, parameters: Sequence[Any], backend: Any) -> Any:
         bound = bind(signature, parameters, backend)
-        if session.current().specialize:
+        if session.current_settings().specialize:
             return bound
 
-        def plain(*given: Any, **named: Any) -> Any:
+        def bind_unspecialized(*given: Any, **named: Any) -> Any:
             values, told, options = bound(*given, **named)
             several = zip(parameters, told, values.values(), strict=True)
-            told = [(kind, key) if one.is_constexpr else _unspecialized(kind, key, value)
+            told = [(kind, key) if one.is_constexpr else _drop_specialization(kind, key, value)
                     for one, (kind, key), value in several]  # fmt: skip
             return values, told, options
 
-        return plain
+        return bind_unspecialized
 
-    return binding
+    return make_binder
 
 
 class Driver:
@@ -218,7 +220,7 @@ class Driver:
         self.clock = Clock()
         self.utils = Utils(sm)
         self.launcher_cls = Launcher
-        self.interface = Interface(self.clock)
+        self.interface = TorchInterface(self.clock)
 
     @staticmethod
     def is_active() -> bool:
@@ -229,7 +231,7 @@ class Driver:
 
     def get_current_device(self) -> int:
         # Triton keeps what it compiled, and how it tells arguments apart, by this number.
-        return self.sm + (0 if session.current().specialize else UNSPECIALIZED)
+        return self.sm + (0 if session.current_settings().specialize else UNSPECIALIZED)
 
     def set_current_device(self, device: int) -> None:
         """There is but one."""
@@ -243,14 +245,14 @@ class Driver:
     def get_active_torch_device(self) -> torch.device:
         return torch.device("cpu")
 
-    def get_device_interface(self) -> Interface:
+    def get_device_interface(self) -> TorchInterface:
         return self.interface
 
     def map_python_to_cpp_type(self, ty: str) -> str:
         return ty
 
-    def get_benchmarker(self) -> Benchmark:
-        return Benchmark(self.clock)
+    def get_benchmarker(self) -> Benchmarker:
+        return Benchmarker(self.clock)
 
     def get_empty_cache_for_benchmark(self) -> torch.Tensor:
         return torch.empty(1)
@@ -284,7 +286,7 @@ class Cache(FileCacheManager):  # type: ignore[misc]
             super().__init__(key, override, dump)
             return
         given = os.environ.get("TRITON_CACHE_DIR")
-        root = Path(given) / "papergpu" if given else build.kept() / "triton"
+        root = Path(given) / "papergpu" if given else file_cache.cache_dir() / "triton"
         self.key, self.cache_dir = key, str(root / key[:1])
 
     def _make_path(self, filename: str) -> str:
@@ -319,14 +321,14 @@ class Cache(FileCacheManager):  # type: ignore[misc]
                 path.unlink(missing_ok=True)
                 os.link(path.with_suffix(".ptx"), path)
                 return str(path)
-        store.write(path, text, self.LIMIT)
+        file_cache.write_cached(path, text, self.LIMIT)
         if not path.exists():  # a folder that cannot be written is done without
-            path = build.scratch() / path.name
+            path = file_cache.scratch_dir() / path.name
             path.write_bytes(text)
         return str(path)
 
 
-def _compiler(real: Any) -> Any:
+def _make_compiler(real: Any) -> Any:
     """Triton's compiler for CUDA, whose binary is PTX and whose cache is apart from the real one's.
 
     Triton keeps its compiled kernels, and how long they took, by what the compiler calls its hash.
@@ -335,10 +337,12 @@ def _compiler(real: Any) -> Any:
     def make_cubin(self: Any, src: str, metadata: Any, *_: Any) -> bytes:
         return src.encode()
 
-    def hash_(self: Any) -> str:
+    def compiler_hash(self: Any) -> str:
         return f"{real.hash(self)}-papergpu"
 
-    return type(real.__name__, (real,), {"make_cubin": make_cubin, "hash": hash_, "papergpu": True})
+    return type(
+        real.__name__, (real,), {"make_cubin": make_cubin, "hash": compiler_hash, "papergpu": True}
+    )
 
 
 LIBRARIES = 1 << 20  # bytes that are kept of what kernels ask of libraries
@@ -349,29 +353,31 @@ _ENTRY = re.compile(
 )
 
 
-def _linking(link: Callable[[Any, Sequence[str]], None]) -> Callable[[Any, Sequence[str]], None]:
+def _wrap_linker(
+    link: Callable[[Any, Sequence[str]], None],
+) -> Callable[[Any, Sequence[str]], None]:
     """`link` for kernels, which reads all of a library once for all that ask the same of it.
 
     To read libdevice takes longer than to optimise a kernel. What is linked is the same.
     """
 
-    def linking(module: Any, paths: Sequence[str]) -> None:
+    def link_cached(module: Any, paths: Sequence[str]) -> None:
         lacking = sorted(one.name for one in module.get_functions() if one.is_declaration())
         asked = [name for name in lacking if not name.startswith("llvm.")]
         files = [(path, os.stat(path).st_size, os.stat(path).st_mtime_ns) for path in paths]
         told = repr((triton.__version__, files, asked)).encode()
         name = hashlib.blake2b(told, digest_size=20).hexdigest()
-        kept_one = build.kept() / "libraries" / f"{name}.ll"
+        kept_one = file_cache.cache_dir() / "libraries" / f"{name}.ll"
         if kept_one.exists():
             link(module, [str(kept_one)])
             return
         link(module, paths)
-        store.write(kept_one, functions_of(str(module), asked).encode(), LIBRARIES)
+        file_cache.write_cached(kept_one, extract_functions(str(module), asked).encode(), LIBRARIES)
 
-    return linking
+    return link_cached
 
 
-def functions_of(module: str, names: Iterable[str]) -> str:
+def extract_functions(module: str, names: Iterable[str]) -> str:
     """A module of LLVM that has those functions of another, and what they refer to, for linking."""
     entries = {next(filter(None, one.groups())): one[0] for one in _ENTRY.finditer(module)}
     waiting, found = [f"@{name}" for name in names], dict[str, str]()
@@ -383,7 +389,7 @@ def functions_of(module: str, names: Iterable[str]) -> str:
     return "\n".join(found[name] for name in entries if name in found) + "\n"
 
 
-def compiling(sm: int) -> Undo:
+def compile_to_ptx(sm: int) -> Undo:
     """From here on Triton compiles for CUDA to PTX alone, and keeps that in a `Cache`.
 
     The binary of a kernel is then its PTX. Whoever chose a cache of their own keeps it.
@@ -400,8 +406,8 @@ def compiling(sm: int) -> Undo:
     manager, link = knobs.manager_class, llvm.link_extern_libs
     # Of what compiles so already, the compiler that it has put there stays.
     if not hasattr(before.compiler, "papergpu"):
-        backends[name] = Backend(compiler=_compiler(before.compiler), driver=before.driver)
-        llvm.link_extern_libs = _linking(link)
+        backends[name] = Backend(compiler=_make_compiler(before.compiler), driver=before.driver)
+        llvm.link_extern_libs = _wrap_linker(link)
     if manager is None and not getattr(triton.knobs.compilation, "use_ir_loc", None):
         knobs.manager_class = Cache
 
@@ -434,13 +440,13 @@ def activate(target: str | int | None = None, settings: Settings | None = None) 
     Raises:
         ValueError: the target is none that is executed, or Triton was told to interpret.
     """
-    sm = architecture(target or os.environ.get("PAPERGPU_TARGET") or "sm_90")
+    sm = parse_target(target or os.environ.get("PAPERGPU_TARGET") or "sm_90")
     if triton.knobs.runtime.interpret:
         raise ValueError("TRITON_INTERPRET is set, so nothing is compiled: unset it and start anew")
     driver = Driver(sm)
-    undo = session.replaced(settings) if settings is not None else None
-    now = _Active(driver, drivers._active, undo, compiling(sm))
-    for owner, attribute, value in _patches(driver):
+    undo = session.replace_settings(settings) if settings is not None else None
+    now = _Active(driver, drivers._active, undo, compile_to_ptx(sm))
+    for owner, attribute, value in _host_patches(driver):
         now.patches.append((owner, attribute, getattr(owner, attribute)))
         setattr(owner, attribute, value)
     driver.clock.start()
@@ -472,13 +478,13 @@ def active(target: str | int = "sm_90", settings: Settings | None = None) -> Ite
         deactivate()
 
 
-def _patches(driver: Driver) -> Iterator[tuple[Any, str, Any]]:
+def _host_patches(driver: Driver) -> Iterator[tuple[Any, str, Any]]:
     """What host code asks torch and Triton for directly."""
     yield torch.cuda, "get_device_capability", driver.get_device_capability
-    yield torch.cuda, "get_device_properties", lambda device=None: properties(driver.sm)
-    yield torch.cuda, "get_device_name", lambda device=None: properties(driver.sm).name
+    yield torch.cuda, "get_device_properties", lambda device=None: device_properties(driver.sm)
+    yield torch.cuda, "get_device_name", lambda device=None: device_properties(driver.sm).name
     yield torch.cuda, "current_device", lambda: 0
     yield torch.cuda, "synchronize", lambda device=None: None
     yield triton.testing, "do_bench_cudagraph", driver.get_benchmarker()
     bind = triton.runtime.jit.create_function_from_signature
-    yield triton.runtime.jit, "create_function_from_signature", _binding(bind)
+    yield triton.runtime.jit, "create_function_from_signature", _wrap_binder(bind)

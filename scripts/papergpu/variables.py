@@ -11,9 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from papergpu.errors import Unsupported
+from papergpu.forms import type_bits
+from papergpu.ir import Symbol, literal_bits
 from papergpu.program import CONST, GLOBAL
-from papergpu.steps import Symbol, bits, literal
-from papergpu.tree import Module, Name, Variable
+from papergpu.syntax_tree import Module, Name, Variable
 
 HEAP = "$heap"  # the variable that stands for the memory that malloc gives
 HEAP_BYTES = 8 << 20  # as much as CUDA has unless it is asked for more
@@ -21,15 +22,15 @@ HEAP_BYTES = 8 << 20  # as much as CUDA has unless it is asked for more
 
 def element_bytes(one: Variable) -> int:
     """Bytes of one element of a variable."""
-    return max(1, bits(one.type) // 8) * one.lanes
+    return max(1, type_bits(one.type) // 8) * one.lanes
 
 
-def bytes_of(one: Variable) -> int:
+def variable_bytes(one: Variable) -> int:
     """Bytes of a variable, 0 of an open array."""
     return element_bytes(one) * one.count
 
 
-def aligned(at: int, one: Variable) -> int:
+def align_offset(at: int, one: Variable) -> int:
     by = one.align or element_bytes(one)
     return -(-at // by) * by
 
@@ -62,7 +63,7 @@ def function_addresses(module: Module) -> dict[str, int]:
     }
 
 
-def memory_of(module: Module, before: Globals | None = None) -> Globals:
+def layout_globals(module: Module, before: Globals | None = None) -> Globals:
     """Where the variables of a module stand in memory of its own, and what it holds at first.
 
     Those that `before` has stay where they are. The first 16 bytes are what a cooperative grid
@@ -76,12 +77,12 @@ def memory_of(module: Module, before: Globals | None = None) -> Globals:
     for one in module.variables:
         if one.space not in ("global", "const") or one.name in symbols:
             continue
-        at = aligned(len(data), one)
-        size = bytes_of(one)
+        at = align_offset(len(data), one)
+        size = variable_bytes(one)
         data.extend(bytes(at - len(data) + size))
         # Both lie in one piece; those of .const are addressed from its start.
         symbols[one.name] = Symbol(GLOBAL if one.space == "global" else CONST, at)
-        each = max(1, bits(one.type) // 8)
+        each = max(1, type_bits(one.type) // 8)
         for number, value in enumerate(one.values or ()):
             here = at + number * each
             if isinstance(value, Name) and value.text in code:
@@ -91,7 +92,7 @@ def memory_of(module: Module, before: Globals | None = None) -> Globals:
             if isinstance(value, Name):
                 addresses.append((here, value.text, value.offset))
                 continue
-            known = literal(value, one.type)
+            known = literal_bits(value, one.type)
             if known is None:
                 raise Unsupported(f"PTX line {one.line}: the value {value} of {one.name}")
             data[here : here + each] = (known & (1 << 8 * each) - 1).to_bytes(each, "little")
@@ -102,22 +103,22 @@ def memory_of(module: Module, before: Globals | None = None) -> Globals:
     return Globals(symbols, bytes(data) + bytes(16), tuple(addresses), frozenset(functions))
 
 
-def outline_of(module: Module, before: Globals | None = None) -> Outline:
-    """What a module declares, its memory as `memory_of` has it; first values are left out."""
+def outline_module(module: Module, before: Globals | None = None) -> Outline:
+    """What a module declares, its memory as `layout_globals` has it; first values are left out."""
     kernels = {
         one.name: tuple(one.parameters) for one in module.functions if one.kernel and one.body
     }
     variables = tuple(
         replace(one, values=None) for one in module.variables if one.space in ("global", "const")
     )
-    return Outline(kernels, variables, memory_of(module, before))
+    return Outline(kernels, variables, layout_globals(module, before))
 
 
-def laid_out(parameters: Iterable[Variable]) -> list[tuple[str, int, int]]:
+def layout_parameters(parameters: Iterable[Variable]) -> list[tuple[str, int, int]]:
     """(name, byte, bytes) of each parameter of a kernel."""
     found, at = [], 0
     for one in parameters:
-        at = aligned(at, one)
+        at = align_offset(at, one)
         found.append((one.name, at, element_bytes(one) * one.count))
         at += element_bytes(one) * one.count
     return found

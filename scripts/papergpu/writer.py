@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from papergpu.errors import Unsupported
+from papergpu.forms import Matched
+from papergpu.ir import (
+    AddressFields,
+    Label,
+    Register,
+    ScopeStack,
+    Step,
+    Symbol,
+    literal_bits,
+    register_bytes,
+)
 from papergpu.program import (
     BIT,
     GENERIC,
@@ -19,8 +30,7 @@ from papergpu.program import (
     WIDE,
     WORD,
 )
-from papergpu.steps import Fields, Label, Names, Register, Step, Symbol, literal, room
-from papergpu.tree import Address, Instruction, Name, Operand, Opposite, Place, Vector
+from papergpu.syntax_tree import Address, Instruction, Name, Negated, Operand, Place, Vector
 
 SPECIAL = {name: number for number, name in enumerate(SPECIALS)}
 ALIASES = {"%aggr_smem_size": "%total_smem_size"}
@@ -29,7 +39,7 @@ FIXED = {"WARP_SZ": 32, "%gridid": 1, "%nwarpid": 64, "%reserved_smem_offset_0":
 CLOCKS = {"%clock": 32, "%clock64": 64, "%globaltimer": 64, "%globaltimer_lo": 32}
 
 
-class Writer(Names):
+class Writer(ScopeStack):
     """Takes down a program, instruction by instruction.
 
     Rules ask it for the registers of operands (`source`, `target`, `predicate`, `address`) and tell
@@ -83,7 +93,7 @@ class Writer(Names):
             if number not in self.specials:
                 self.specials[number] = Register(WORD, "u32", special=number)
             found = self.specials[number]
-            return self.widened(found) if width >= LONG else found
+            return self.widen_register(found) if width >= LONG else found
         if name in FIXED:
             return self.constant(FIXED[name], width)
         if name in ("%envreg1", "%envreg2"):  # where a cooperative grid synchronises: high, low
@@ -102,15 +112,15 @@ class Writer(Names):
             return made
         return None
 
-    def widened(self, narrow: Register) -> Register:
+    def widen_register(self, narrow: Register) -> Register:
         """A register of 64 bits with the 32 of another."""
         made = self.temporary(LONG)
         self.emit("mov.wide", d=made, a=narrow)
         return made
 
-    def number(self, operand: Operand) -> int:
+    def constant_value(self, operand: Operand) -> int:
         """An operand that must be an integer constant."""
-        found = literal(operand, "b32")
+        found = literal_bits(operand, "b32")
         if found is None:
             raise self.refuse("an operand that must be a constant is none")
         return found
@@ -123,23 +133,23 @@ class Writer(Names):
                 raise self.refuse("a negated predicate is no operand here")
             return predicate
         if isinstance(operand, Name):
-            found = self.register(operand.text) if not operand.offset else None
+            found = self.find_register(operand.text) if not operand.offset else None
             if found is not None:
                 return found
-            width = room(kind)
+            width = register_bytes(kind)
             special = self.special(operand.text, width)
             if special is not None:
                 return special
-            symbol = self.symbol(operand.text)
+            symbol = self.find_symbol(operand.text)
             if symbol is not None:
-                return self.address_of(symbol, operand.offset, width)
+                return self.symbol_address(symbol, operand.offset, width)
         else:
-            number = literal(operand, kind)
+            number = literal_bits(operand, kind)
             if number is not None:
-                return self.constant(number, room(kind))
+                return self.constant(number, register_bytes(kind))
         raise self.refuse(f"the operand {operand} is not understood")
 
-    def address_of(self, symbol: Symbol, offset: int, width: int) -> Register:
+    def symbol_address(self, symbol: Symbol, offset: int, width: int) -> Register:
         """A register with the address of a variable in its own space."""
         at = self.constant(symbol.at + offset, width, shared=symbol.space == SHARED)
         if symbol.space == GLOBAL:
@@ -148,10 +158,10 @@ class Writer(Names):
             return made
         return at
 
-    def narrowed(self, operand: Operand, kind: str) -> Register:
+    def narrow_source(self, operand: Operand, kind: str) -> Register:
         """Like `source`, from a register that may be wider than the type: its low bits."""
         found = self.source(operand, kind)
-        if found.width == LONG and room(kind) == WORD:
+        if found.width == LONG and register_bytes(kind) == WORD:
             made = self.temporary(WORD)
             self.emit("mov.narrow", d=made, a=found)
             return made
@@ -161,20 +171,20 @@ class Writer(Names):
         """The register of an operand that is written; of `_` one that nobody reads."""
         if isinstance(operand, Name):
             if operand.text == "_":
-                width = room(kind)
+                width = register_bytes(kind)
                 return self.sinks.setdefault(width, Register(width, keep=True))
-            found = self.register(operand.text)
+            found = self.find_register(operand.text)
             if found is not None:
                 return found
         raise self.refuse(f"{operand} is no register that can be written")
 
     def predicate(self, operand: Operand) -> tuple[Register, bool]:
         """A predicate, and whether it is negated."""
-        if isinstance(operand, Opposite) and operand.sign == "!":
+        if isinstance(operand, Negated) and operand.sign == "!":
             found, negated = self.predicate(operand.operand)
             return found, not negated
         if isinstance(operand, Name):
-            register = self.register(operand.text)
+            register = self.find_register(operand.text)
             if register is not None:
                 if register.width != BIT:
                     raise self.refuse(f"{operand.text} is no predicate")
@@ -183,7 +193,7 @@ class Writer(Names):
                 made, word = self.temporary(BIT), self.special(operand.text, WORD)
                 self.emit("setp.ne.u32", d=made, a=word, b=self.constant(0, WORD), flags=0)
                 return made, False
-        number = literal(operand, "b32")
+        number = literal_bits(operand, "b32")
         if number is not None:
             return self.constant(0xFFFFFFFF if number else 0, BIT), False
         raise self.refuse(f"{operand} is no predicate")
@@ -197,32 +207,32 @@ class Writer(Names):
         self.emit("not.pred", d=made, a=found)
         return made
 
-    def vector(self, operand: Operand) -> tuple[Operand, ...]:
+    def vector_items(self, operand: Operand) -> tuple[Operand, ...]:
         """The operands in braces, or one alone."""
         return operand.items if isinstance(operand, Vector) else (operand,)
 
     # Addresses.
 
-    def address(self, operand: Operand, space: int) -> Fields:
+    def address(self, operand: Operand, space: int) -> AddressFields:
         """The fields `a`, `imm`, `base` and `space` of `[base + offset]`."""
         if not isinstance(operand, Address):
             raise self.refuse(f"{operand} is no address")
         base = operand.base
         if isinstance(base, Name):
-            register = self.register(base.text)
+            register = self.find_register(base.text)
             if register is not None:
                 wide = register.width == LONG
                 return {"a": register, "imm": base.offset, "base": WIDE if wide else NARROW,
                         "space": space}  # fmt: skip
-            symbol = self.symbol(base.text)
+            symbol = self.find_symbol(base.text)
             if symbol is not None:
                 if symbol.space == GLOBAL:
-                    return {"a": self.address_of(symbol, 0, LONG), "imm": base.offset,
+                    return {"a": self.symbol_address(symbol, 0, LONG), "imm": base.offset,
                             "base": WIDE, "space": GLOBAL}  # fmt: skip
                 if space not in (symbol.space, GENERIC) and symbol.space != LOCAL:
                     raise self.refuse(f"{base.text} is not in the space that this accesses")
                 return {"imm": symbol.at + base.offset, "base": NONE, "space": symbol.space}
-        number = literal(base, "b64")
+        number = literal_bits(base, "b64")
         if number is not None:
             return {"imm": number, "base": NONE, "space": space}
         raise self.refuse(f"the address {operand} is not understood")
@@ -239,7 +249,7 @@ class Writer(Names):
             self.emit("mov.narrow", d=narrow, a=base)
             base = narrow
         elif base.width == WORD and width == LONG:
-            base = self.widened(base)
+            base = self.widen_register(base)
         if not found["imm"]:
             return base
         offset = found["imm"]
@@ -299,14 +309,14 @@ class Writer(Names):
             read.append(guard)
             read += written  # where the guard is false, what they held stays
         if self.current is not self.written or self.place < 0:
-            self.begin(self.current)
+            self.begin_instruction(self.current)
         step = Step(name, kind, tuple(written), tuple(read), guard, self.negate, self.place,
                     self.form, self.owner, given, d, a, b, c, e, imm, flags, space, base, list,
                     count)  # fmt: skip
         self.steps.append(step)
         return step
 
-    def begin(self, one: Instruction | None) -> None:
+    def begin_instruction(self, one: Instruction | None) -> None:
         """What is emitted from here on is of this instruction."""
         if one is not self.written:
             self.written = one
@@ -322,13 +332,35 @@ class Writer(Names):
         if space in (GLOBAL, GENERIC):
             self.granules[1] = min(self.granules[1], size)
 
-    def label(self, name: str) -> Label:
+    def find_label(self, name: str) -> Label:
         """The label that a name means here."""
         for scope in reversed(self.scopes):
             if name in scope.labels:
                 return scope.labels[name]
         raise self.refuse(f"there is no label {name}")
 
-    def put(self, label: Label) -> None:
+    def place_label(self, label: Label) -> None:
         """A label stands here."""
         label.at = len(self.steps)
+
+
+# ---- where the rules of decoding are noted, by opcode
+
+Rule = Callable[[Writer, Instruction, Matched], None]
+RULES: dict[str, Rule] = {}
+
+
+def register_rule(*opcodes: str) -> Callable[[Rule], Rule]:
+    """The function below decodes the instructions of these opcodes.
+
+    It gets the writer, the instruction, and the row of the table of forms that it has matched.
+    """
+
+    def add_rule(function: Rule) -> Rule:
+        for opcode in opcodes:
+            if opcode in RULES:
+                raise ValueError(f"two rules decode {opcode}")
+            RULES[opcode] = function
+        return function
+
+    return add_rule

@@ -25,14 +25,14 @@ import numpy.typing as npt
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
 from executing import kernel
-from papergpu import kept
-from papergpu.build import built, core
+from papergpu import kernel_cache
+from papergpu.build import compile_engine, load_library
 from papergpu.decode import decode
 from papergpu.errors import Unsupported
-from papergpu.launch import Memory, Result, Settings, aligned
-from papergpu.operands import operand
+from papergpu.launch import Memory, Result, Settings, aligned_zeros
+from papergpu.lexer import parse_operand
 from papergpu.parse import parse
-from papergpu.tree import Module
+from papergpu.syntax_tree import Module
 from paperkernels import compiled
 
 QUICK = Settings(checks=False, threads=1)
@@ -167,7 +167,7 @@ def least(run: Callable[[], object], repeats: int = 5, seconds: float = 0.4) -> 
 
 def made(count: int, dtype: str = "f4") -> Array:
     """Numbers on a boundary of 128 bytes."""
-    found = aligned(count * np.dtype(dtype).itemsize).view(dtype)
+    found = aligned_zeros(count * np.dtype(dtype).itemsize).view(dtype)
     found[:] = (np.arange(count) % 17).astype(dtype)
     return found
 
@@ -410,7 +410,7 @@ def threads(wanted: Sequence[str] = ()) -> None:
 
 def anew(text: str) -> Module:
     """A module of a text of which nothing was read before."""
-    operand.cache_clear()
+    parse_operand.cache_clear()
     return parse(text)
 
 
@@ -422,12 +422,12 @@ def decoding(wanted: Sequence[str] = ()) -> Figures:
         texts = {f"Triton's matmul for {target}": multiplied(target, QUICK)[1]
                  for target in ("sm_80", "sm_90", "sm_100")}  # fmt: skip
         texts["CUDA C++"] = compiled(CUDA, "compute_90")
-    core()  # compiled here: below, what is kept is looked for in an empty folder
+    load_library()  # compiled here: below, what is kept is looked for in an empty folder
     rows = []
     for name, text in texts.items():
         module = parse(text)
         names = [one.name for one in module.functions if one.kernel and one.body]
-        count = sum(1 for _ in module.instructions())
+        count = sum(1 for _ in module.iterate_instructions())
         reading = least(lambda: anew(text), 5, 0.3)  # noqa: B023
         try:
             decodings = least(lambda: [decode(module, one) for one in names], 5, 0.3)  # noqa: B023
@@ -436,11 +436,11 @@ def decoding(wanted: Sequence[str] = ()) -> Figures:
             continue
         with (
             tempfile.TemporaryDirectory() as folder,
-            mock.patch.object(kept, "folder", lambda: Path(folder)),
+            mock.patch.object(kernel_cache, "cache_dir", lambda: Path(folder)),
         ):
             for one in names:
-                kept.kernel(text, one)  # decoded and written down
-            again = least(lambda: [kept.kernel(text, one) for one in names], 5, 0.1)  # noqa: B023
+                kernel_cache.load_kernel(text, one)  # decoded and written down
+            again = least(lambda: [kernel_cache.load_kernel(text, one) for one in names], 5, 0.1)  # noqa: B023
         what = f"{name}, {len(names)} kernel{'s' * (len(names) > 1)}, {count:,} instructions"
         cold, warm = (reading + decodings) * 1e3, again / len(names) * 1e3
         rows.append([f"{what}: read and decoded", f"{cold:.0f} ms"])
@@ -457,7 +457,7 @@ def building(wanted: Sequence[str] = ()) -> Figures:
         mock.patch.dict(os.environ, {"PAPERGPU_CACHE": folder}),
     ):
         began = time.perf_counter()
-        built()
+        compile_engine()
         rows = [["compiling the engine, once", f"{time.perf_counter() - began:.0f} s"]]
     print(": ".join(rows[0]))
     return {"rows": rows}

@@ -16,7 +16,7 @@ import triton
 from apart import cases, wrong
 from executing import kernel
 from papergpu.formats import FORMATS
-from papergpu.launch import Settings, aligned
+from papergpu.launch import Settings, aligned_zeros
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -39,7 +39,7 @@ def launch(
     made = triton.compile(source, target=GPUTarget("cuda", 100, 32), options=options)
     text = made.asm["ptx"]
     one = kernel(text, made.metadata.name)
-    scratch = aligned(made.metadata.global_scratch_size * grid[0] * grid[1] + 128)
+    scratch = aligned_zeros(made.metadata.global_scratch_size * grid[0] * grid[1] + 128)
     values = [np.float32(value) if isinstance(value, float) else value for value in given]
     more = [scratch, bytes(8)][: len(one.program.parameters) - len(values)]
     executing.launch(

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from papergpu.decode import decode, memory_of
-from papergpu.launch import Kernel, Memory, Result, Settings, loaded
+from papergpu.decode import decode, layout_globals
+from papergpu.launch import Kernel, Memory, Result, Settings, bind_memory
 from papergpu.parse import parse
 
 HEAD = ".version 8.8\n.target sm_90a\n.address_size 64\n"
@@ -31,7 +31,7 @@ def kernel_of(body: str, parameters: int = 1, module: str = "") -> str:
 def kernel(ptx: str, name: str = "k") -> Kernel:
     """A kernel of a module, ready to be launched; its module's memory is its own."""
     module = parse(ptx)
-    return loaded(decode(module, name), memory_of(module))
+    return bind_memory(decode(module, name), layout_globals(module))
 
 
 def launch(

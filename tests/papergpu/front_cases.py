@@ -12,7 +12,7 @@ import papergpu
 import torch
 import triton
 from apart import cases, wrong
-from papergpu.records import accesses
+from papergpu.records import worst_accesses
 from triton.runtime.driver import driver
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -255,9 +255,9 @@ def case_settings(target: str) -> None:
     assert only.grid == (1, 1, 1) and only.block == (128, 1, 1)
     counts = only.result.counts
     assert counts is not None and counts["run"].sum() == only.result.steps
-    lines = {only.program.where(at) for at in range(len(counts))}
+    lines = {only.program.locate_instruction(at) for at in range(len(counts))}
     assert f"front_kernels.py:{line_of('at + BLOCK, mask')}" in lines
-    assert not papergpu.session.current().profile
+    assert not papergpu.session.current_settings().profile
 
 
 def case_samples(target: str) -> None:
@@ -268,7 +268,7 @@ def case_samples(target: str) -> None:
         kernels.strided[(1,)](x, out, 64, N=128)
     (one,) = seen
     assert one.result.samples is not None
-    load, store = accesses(one.program, one.result.samples)
+    load, store = worst_accesses(one.program, one.result.samples)
     assert (load.space, load.does, load.passes, load.ideal) == ("global", "load", 32, 4)
     assert load.addresses == tuple(256 * lane for lane in range(32))
     assert (store.does, store.passes, store.warp, store.block) == ("store", 4, 0, (0, 0, 0))

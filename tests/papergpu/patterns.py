@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 from papergpu.formats import FORMATS
-from papergpu.forms import width
+from papergpu.forms import type_bits
 from papergpu.reals import real
 
 Values = npt.NDArray[np.uint64]
@@ -23,14 +23,14 @@ def edges(kind: str) -> list[int]:
         one = shape.encode(real(1))
         unit = 1 << shape.saved
         top = 1 << (shape.width - 1)
-        inf = shape.largest + 1 << shape.saved
+        inf = shape.max_finite + 1 << shape.saved
         near = [0, unit, (1 << shape.mantissa) - 1 << shape.saved,
                 1 << shape.mantissa + shape.saved,
                 one - unit, one, one + unit, shape.encode(real(2)), shape.encode(real(3)),
                 shape.encode(real(Fraction(1, 2))), shape.encode(real(Fraction(5, 2))),
-                shape.largest << shape.saved, inf, inf + unit, shape.nan or inf]  # fmt: skip
+                shape.max_finite << shape.saved, inf, inf + unit, shape.nan or inf]  # fmt: skip
         return near + [value | top for value in near]
-    size = width(kind)
+    size = type_bits(kind)
     numbers = [0, 1, 2, 3, 7, 8, 15, 16, 31, 32, 33, 63, 64, 127, 128, 255, 256, 0x7FFF, 0x8000,
                0x12345678, (1 << size - 1) - 1, 1 << size - 1, (1 << size - 1) + 1]  # fmt: skip
     return [one % (1 << size) for number in numbers for one in (number, -number)]
@@ -41,12 +41,12 @@ def values(kind: str, count: int, random: np.random.Generator) -> Values:
     if kind in ("pred", "preds"):
         return random.integers(0, 2, count, np.uint64)
     if kind.endswith("x2"):
-        size = SMALL.get(kind) or width(kind) // 2
+        size = SMALL.get(kind) or type_bits(kind) // 2
         shift = 4 if kind == "e2m1x2" else 8 if kind in SMALL else size
         single = f"u{size}" if kind in SMALL else kind.removesuffix("x2")
         halves = [values(single, count, random) for _ in range(2)]
         return halves[0] | halves[1] << np.uint64(shift)
-    size = width(kind)
+    size = type_bits(kind)
     chosen = random.integers(0, 1 << size, count, np.uint64, endpoint=False) if size < 64 else (
         random.integers(0, 1 << 64, count, np.uint64))  # fmt: skip
     known = np.array(edges(kind), np.uint64)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from executing import launch
 from papergpu.errors import Finding
-from papergpu.launch import Settings, aligned
+from papergpu.launch import Settings, aligned_zeros
 from paperkernels import MBARRIERS, compiled, kernel
 
 COMMON = (
@@ -39,7 +39,7 @@ def found(text: str, *arguments: Any, **options: Any) -> str:
 
 
 def numbers(count: int, dtype: Any = np.float32) -> Any:
-    out = aligned(count * np.dtype(dtype).itemsize).view(dtype)
+    out = aligned_zeros(count * np.dtype(dtype).itemsize).view(dtype)
     out[:] = np.random.default_rng(count).integers(1, 99, count)
     return out
 

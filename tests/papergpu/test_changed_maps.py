@@ -99,7 +99,7 @@ def test_a_map_that_was_changed_is_used_behind_a_fence(where: str) -> None:
 
 def test_a_prefetch_needs_a_map_too() -> None:
     _, room, tensor = memory()
-    host = TensorMap(tensor.ctypes.data, "f32", (COLUMNS, ROWS), (4 * COLUMNS,), BOX).encoded()
+    host = TensorMap(tensor.ctypes.data, "f32", (COLUMNS, ROWS), (4 * COLUMNS,), BOX).encode()
     ask = "@%p1 cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%rd1, {16, 4}]; ret;"
     with pytest.raises(Finding, match="uses what is no tensor map"):
         execute(kernel_of(START + ask, 3), *memory())

@@ -13,7 +13,7 @@ from blackwell import execute
 from conftest import exhaustive
 from executing import launch
 from papergpu.errors import Finding
-from papergpu.launch import Settings, aligned
+from papergpu.launch import Settings, aligned_zeros
 from papergpu.tensormap import TensorMap
 from paperkernels import compiled, kernel
 
@@ -183,10 +183,10 @@ extern "C" __global__ void k(const __grid_constant__ Map map, const float* x, fl
 
 @pytest.mark.parametrize("seed", [0, 4])
 def test_multicast_loads(seed: int) -> None:
-    x = aligned(4 * 128).view(np.float32).reshape(4, 32)
+    x = aligned_zeros(4 * 128).view(np.float32).reshape(4, 32)
     x[...] = np.arange(128).reshape(4, 32)
     y = np.zeros((4, 2, 4, 32), np.float32)
-    mapped = TensorMap(x.ctypes.data, "f32", (32, 4), (128,), (32, 1)).encoded()
+    mapped = TensorMap(x.ctypes.data, "f32", (32, 4), (128,), (32, 1)).encode()
     text = MULTICAST.replace("MASK", "0xf").replace("END", "c.sync();")
     run(text, mapped, x, y, blocks=(4,), cluster=(4,), settings=Settings(threads=1, seed=seed))
     assert (y == x).all()
@@ -209,7 +209,7 @@ extern "C" __global__ void k(const float* x) {
     "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], 128, [%2];"
     :: "r"(SHARED(s)), "l"(x), "r"(mapa(SHARED(&bar), c.block_rank() ^ 1)) : "memory");
 }"""
-    x = aligned(256).view(np.float32)
+    x = aligned_zeros(256).view(np.float32)
     with pytest.raises(Finding, match="both must be of one block"):
         run(text, x, blocks=(2,), cluster=(2,))
 

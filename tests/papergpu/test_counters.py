@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from executing import kernel, launch
-from papergpu.counters import CLASSES, Profile, Tally, class_of, format_table, profile
+from papergpu.counters import CLASSES, Profile, Tally, classify_form, format_table, profile_launches
 from papergpu.forms import FORMS
-from papergpu.launch import Memory, Settings, aligned
+from papergpu.launch import Memory, Settings, aligned_zeros
 
 SETTINGS = Settings(checks=False, profile=True, threads=1)
 HEAD = """.version 8.7
@@ -32,13 +32,13 @@ def run(
     """What the last instruction of `body` counted, where each lane has an offset of its own."""
     head = HEAD.format(target=target, lanes=f"0x{lanes:08x}")
     one = kernel(f"{head}\n{body}\nret;\n}}\n")
-    data, given = aligned(1 << 18), aligned(128).view(np.uint32)
+    data, given = aligned_zeros(1 << 18), aligned_zeros(128).view(np.uint32)
     given[:] = offsets
     touched = [Memory(data.ctypes.data, data.nbytes)]
     at = np.uint64(data.ctypes.data + shift)
     result = launch(one, at, given, touched=touched, settings=SETTINGS)
     assert result.counts is not None
-    lines = profile([(one.program, result.counts)]).lines
+    lines = profile_launches([(one.program, result.counts)]).lines
     return lines[-2].own  # the last one is ret
 
 
@@ -264,7 +264,7 @@ ret;
 
 def placed(blocks: int = 3, launches: int = 1, threads: int = 1) -> Profile:
     one = kernel(PLACES)
-    data = aligned(4096)
+    data = aligned_zeros(4096)
     done = []
     for _ in range(launches):
         settings = Settings(checks=False, profile=True, threads=threads)
@@ -272,7 +272,7 @@ def placed(blocks: int = 3, launches: int = 1, threads: int = 1) -> Profile:
         assert result.counts is not None
         assert int(result.counts["run"].sum()) == result.steps
         done.append((one.program, result.counts))
-    return profile(done)
+    return profile_launches(done)
 
 
 def test_lines() -> None:
@@ -299,7 +299,7 @@ def test_lines() -> None:
     }  # fmt: skip
     assert found.total.executed == sum(one.own.executed for one in found.lines) == 11 * warps
     assert found.total.executed == sum(found.total.classes.values())
-    assert found.total.active == pytest.approx((10 * warps * 32 + 15) / (11 * warps))
+    assert found.total.active_lanes == pytest.approx((10 * warps * 32 + 15) / (11 * warps))
 
 
 def test_launches_together() -> None:
@@ -356,7 +356,7 @@ def test_every_form_has_a_class() -> None:
         *words, last = [choices for _, choices, optional in form.slots if not optional]
         for one in last:
             written = ".".join([*(choices[0] for choices in words), one])
-            assert class_of(written) in CLASSES, written
+            assert classify_form(written) in CLASSES, written
 
 
 @pytest.mark.parametrize(
@@ -391,12 +391,12 @@ def test_every_form_has_a_class() -> None:
     ],
 )
 def test_classes(form: str, name: str) -> None:
-    assert class_of(form) == name
+    assert classify_form(form) == name
 
 
 def test_an_unknown_opcode_has_no_class() -> None:
     with pytest.raises(KeyError):
-        class_of("frobnicate.b32")
+        classify_form("frobnicate.b32")
 
 
 def test_copies_in_flight() -> None:

@@ -9,11 +9,19 @@ from pathlib import Path
 import numpy as np
 import papergpu
 import pytest
-from papergpu.arguments import parameter
-from papergpu.cuda import CompileError, Finding, Memory, Source, Unsupported, matching, qualified
-from papergpu.hostcode import device_part
-from papergpu.nvrtc import stand_ins
-from papergpu.tree import Variable
+from papergpu.cuda import (
+    CompileError,
+    Finding,
+    Memory,
+    Source,
+    Unsupported,
+    match_symbols,
+    parse_symbol,
+)
+from papergpu.cuda_arguments import pack_parameter
+from papergpu.host_code import extract_device_code
+from papergpu.nvrtc import stand_in_headers
+from papergpu.syntax_tree import Variable
 
 BASIC = r"""
 #include <vector>
@@ -138,7 +146,7 @@ def test_every_kind_of_argument_becomes_its_parameter(basic):
 )
 def test_what_does_not_fit_a_parameter_is_refused(kind, value, says):
     with pytest.raises((TypeError, ValueError), match=re.escape(says)):
-        parameter(value, Variable("param", kind, "p", 1), "a.cu: k: argument 0")
+        pack_parameter(value, Variable("param", kind, "p", 1), "a.cu: k: argument 0")
 
 
 def test_a_number_of_arguments_that_is_not_the_kernels(basic):
@@ -257,26 +265,27 @@ def test_the_device_part_keeps_what_kernels_name_and_every_line():
         "__global__ void k(Option o) { Both<int> b = {TWO}; if (b.a < 3 && b.a > 1) { } }\n"
         "int main() { }\n"
     )
-    kept = device_part(text)
+    kept = extract_device_code(text)
     assert kept.count("\n") == text.count("\n")
     for stays in ("int helper", "Option;", "Both {", "__global__ void k", "#ifdef A", "#endif"):
         assert stays in kept
     for goes in ("Timer", "void f", "run", "main"):
         assert goes not in kept
     needed = "struct Wide { using Type = int; };\ntemplate <class T> __global__ void f() {}\n"
-    assert "Wide" not in device_part(needed)
-    assert device_part(needed, ["f<Wide>"]) == needed
-    assert device_part("void f( {") == "void f( {"  # the compiler says what is wrong
+    assert "Wide" not in extract_device_code(needed)
+    assert extract_device_code(needed, ["f<Wide>"]) == needed
+    assert extract_device_code("void f( {") == "void f( {"  # the compiler says what is wrong
 
 
 def test_symbols_are_read_as_names():
-    assert qualified("_ZN3one4sameEPi") == ("one", "same")
-    assert qualified("_ZN3one5twiceIfEEvPT_") == ("one", "twice")
+    assert parse_symbol("_ZN3one4sameEPi") == ("one", "same")
+    assert parse_symbol("_ZN3one5twiceIfEEvPT_") == ("one", "twice")
     assert (
-        qualified("_ZN55_GLOBAL__N__b6e5a0e6_5_a_cu_2a6b1b0c_00000000_12345678904kepiE")[-1] != ""
+        parse_symbol("_ZN55_GLOBAL__N__b6e5a0e6_5_a_cu_2a6b1b0c_00000000_12345678904kepiE")[-1]
+        != ""
     )
-    assert qualified("_Z5scalePf") == ("scale",) and qualified("plain") == ("plain",)
-    assert matching(["_ZN3one4sameEPi", "_Z4samePi"], "same") == ["_Z4samePi"]
+    assert parse_symbol("_Z5scalePf") == ("scale",) and parse_symbol("plain") == ("plain",)
+    assert match_symbols(["_ZN3one4sameEPi", "_Z4samePi"], "same") == ["_Z4samePi"]
 
 
 PRINTING = r"""
@@ -545,7 +554,7 @@ def test_wmma_and_small_formats_on_every_target():
 
 
 def test_every_header_stands_in_for_the_one_that_nvrtc_lacks():
-    names = [name for name in stand_ins() if not name.startswith(("cub/", "papergpu/"))]
+    names = [name for name in stand_in_headers() if not name.startswith(("cub/", "papergpu/"))]
     assert len(names) > 40
     text = (
         "".join(f"#include <{name}>\n" for name in names)

@@ -6,10 +6,10 @@ import executing
 import numpy as np
 import pytest
 from papergpu.formats import FORMATS
-from papergpu.forms import width
+from papergpu.forms import type_bits
 from papergpu.launch import Kernel, Settings
 from papergpu.reals import real
-from papergpu.scalar import evaluate
+from papergpu.reference import evaluate
 from patterns import values
 from threads import launch
 
@@ -24,7 +24,7 @@ SHAPES = {
 
 def written(kind: str, body: str) -> Kernel:
     """A kernel of three numbers of a lane in %a, %b and %c, whose result is in %d."""
-    size = width(kind.rpartition(".")[2])
+    size = type_bits(kind.rpartition(".")[2])
     store = f"b{max(16, size)}"
     names = "".join(
         f"ld.global.b64 %rd2, [%rd1+{8 * at}]; " + (
@@ -69,7 +69,7 @@ def both(kernel: Kernel, cells: np.ndarray) -> tuple[list[int], list[int]]:
 
 def opposite(kind: str, bits: int) -> int:
     plain = kind.rpartition(".")[2]
-    size = width(plain)
+    size = type_bits(plain)
     tops = [size - 1, size // 2 - 1] if plain.endswith("x2") else [size - 1]
     for top in tops:
         bits ^= 1 << top

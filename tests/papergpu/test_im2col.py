@@ -62,7 +62,7 @@ def loaded(mapped: TensorMap, tensor: Any, out: Any, at: Any, offsets: Any,
     where = [np.int32(value) for value in (*at, 0, 0)[:5]]
     shifts = [np.uint16(value) for value in (*offsets, 0, 0)[:3]]
     beside = [Memory(tensor.ctypes.data, tensor.nbytes, "what a tensor map is of")]
-    launch(one, mapped.encoded(), out, out.nbytes, *where, *shifts,
+    launch(one, mapped.encode(), out, out.nbytes, *where, *shifts,
            block=64, touched=beside, dynamic=65536)  # fmt: skip
 
 
@@ -252,7 +252,7 @@ def test_triton_passes_the_same() -> None:
              64, [1, 3, 2, 1])  # fmt: skip
     mapped = Im2col(4096, "f16", (64, 9, 14, 2), (128, 1152, 16128), (64, 64), (1, 2, 3, 1),
                     swizzle="128B", lower=(-2, -1), upper=(1, -3))  # fmt: skip
-    assert im2col(*given) == mapped.encoded()
+    assert im2col(*given) == mapped.encode()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from apart import python
 from executing import kernel, launch
 from papergpu.errors import Finding
-from papergpu.launch import Settings, aligned
+from papergpu.launch import Settings, aligned_zeros
 
 if TYPE_CHECKING:
     import torch
@@ -84,7 +84,7 @@ def memory(values: torch.Tensor) -> np.ndarray:
     import torch
 
     raw = values.contiguous().view(torch.uint8).numpy().reshape(-1)
-    room = aligned(raw.size)
+    room = aligned_zeros(raw.size)
     room[:] = raw
     return room
 

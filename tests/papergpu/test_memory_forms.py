@@ -7,7 +7,7 @@ import pytest
 from executing import execute, kernel_of
 from papergpu.errors import Finding
 from papergpu.launch import Settings
-from papergpu.scalar import evaluate
+from papergpu.reference import evaluate
 
 RANDOM = np.random.default_rng(11)
 LANES = np.arange(32)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from papergpu.__main__ import main
 from papergpu.forms import FORMS
 from papergpu.parse import Unreadable, parse
-from papergpu.tree import (
+from papergpu.syntax_tree import (
     Address,
     Block,
     Float,
@@ -26,7 +26,7 @@ from papergpu.tree import (
     Integer,
     Label,
     Name,
-    Opposite,
+    Negated,
     Place,
     Prototype,
     Targets,
@@ -90,7 +90,7 @@ def kernel() -> Block:
 
 
 def instructions() -> dict[str, Instruction]:
-    return {one.opcode: one for one in kernel().instructions()}
+    return {one.opcode: one for one in kernel().iterate_instructions()}
 
 
 def test_the_head_of_a_module() -> None:
@@ -101,7 +101,7 @@ def test_the_head_of_a_module() -> None:
     assert (tiles.space, tiles.type, tiles.align, tiles.count) == ("shared", "b8", 16, 0)
     assert tiles.linkage == ("extern",)
     assert table.count == 4 and table.values == (
-        Integer(1), Integer(2), Integer(3), Opposite("-", Integer(4))
+        Integer(1), Integer(2), Integer(3), Negated("-", Integer(4))
     )  # fmt: skip
     assert where.values == (Name("table", 8),)
 
@@ -126,7 +126,7 @@ def test_a_body_keeps_its_order_and_its_scopes() -> None:
         ("%p", 3), ("%r", 9), ("extra", None), ("barrier", None)
     ]  # fmt: skip
     [inner] = [one for one in kernel().items if isinstance(one, Block)]
-    assert inner.pragmas == ["nounroll"] and len(list(inner.instructions())) == 2
+    assert inner.pragmas == ["nounroll"] and len(list(inner.iterate_instructions())) == 2
     found = {type(one): one for one in kernel().items}
     assert found[Targets].labels == ("$L_one", "$L_end")
     assert found[Prototype].parameters[0].type == "b64"
@@ -139,7 +139,7 @@ def test_operands_are_what_they_are() -> None:
     assert said["bra"].guard == "%p1" and said["bra"].unless
     pair, first, minus = said["setp"].operands
     assert pair == Vector((Name("%p1"), Name("%p2")), "|") and first == Name("%r1")
-    assert minus == Opposite("-", Integer(5))
+    assert minus == Negated("-", Integer(5))
     assert said["mma"].operands[0] == Vector((Name("%r1"), Name("_")))
     assert said["add"].operands[2] == Float(0x3F800000, 32)
     to, source, barrier = said["cp"].operands
@@ -147,7 +147,7 @@ def test_operands_are_what_they_are() -> None:
     assert source == Address(Name("map"), (Vector((Name("%r1"), Name("%r2"))),))
     assert said["call"].operands[0] == Vector((Name("%r1"),), "(")
     assert said["selp"].operands[1:] == (
-        Integer(1, True), Integer(0), Opposite("!", Name("%p1"))
+        Integer(1, True), Integer(0), Negated("!", Name("%p1"))
     )  # fmt: skip
     assert said["st"].operands[0] == Address(Name("%r1", -8))
     assert said["cp"].form.endswith("shared::cluster.global.mbarrier::complete_tx::bytes")
@@ -155,7 +155,7 @@ def test_operands_are_what_they_are() -> None:
 
 def test_each_instruction_knows_its_line_and_its_source() -> None:
     lines = TEXT.splitlines()
-    for one in kernel().instructions():
+    for one in kernel().iterate_instructions():
         assert one.opcode in lines[one.line - 1]
     assert instructions()["ld"].place == Place("kernel.py", 3, 5)
     called = Place("kernel.py", 3, 5)
@@ -311,7 +311,7 @@ def test_what_compilers_write_is_read(written: Path, capsys: pytest.CaptureFixtu
     assert len(paths) == 6
     for path in paths:
         module = parse(path.read_text())
-        found = list(module.instructions())
+        found = list(module.iterate_instructions())
         if "product" in path.name:
             assert len(found) > 200 and all(one.place for one in found[10:])
             assert [one.name for one in module.functions if one.kernel] == ["product"]
@@ -322,7 +322,7 @@ def test_what_compilers_write_is_read(written: Path, capsys: pytest.CaptureFixtu
 def test_files_may_be_named_behind_what_refers_to_them() -> None:
     head = ".version 8.7\n.target sm_90a\n.address_size 64\n"
     module = parse(f'{head}.entry k() {{ .loc 3 5 2\n ret; }}\n.file 3 "late.py"\n')
-    assert next(module.instructions()).place == Place("late.py", 5, 2)
+    assert next(module.iterate_instructions()).place == Place("late.py", 5, 2)
 
 
 # The listing.

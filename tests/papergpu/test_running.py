@@ -454,8 +454,8 @@ def test_launches_that_no_gpu_begins(grid: object, block: object, said: str) -> 
 
 
 def test_the_engine_lays_its_records_out_as_python_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = records.engine.__wrapped__
-    assert engine() is records.core()
+    engine = records.load_engine.__wrapped__
+    assert engine() is records.load_library()
     monkeypatch.setattr(records, "COUNT", np.dtype([("run", "u8")]))
     with pytest.raises(RuntimeError, match="Count has 80 bytes, and 8 in Python"):
         engine()

@@ -8,10 +8,10 @@ import numpy as np
 import papergpu
 import pytest
 from executing import kernel, kernel_of, launch
-from papergpu.counters import Collected, format_table, instructions
+from papergpu.counters import Collected, format_table, tally_instructions
 from papergpu.cuda import Source
-from papergpu.launch import Memory, Result, Settings, aligned
-from papergpu.records import ALLOC, SAMPLE, Access, accesses, relative, worse
+from papergpu.launch import Memory, Result, Settings, aligned_zeros
+from papergpu.records import ALLOC, SAMPLE, Access, merge_samples, relocate_samples, worst_accesses
 
 SETTINGS = Settings(checks=False, profile=True, threads=1)
 SOURCE = Source(r"""
@@ -66,7 +66,7 @@ def launched(name: str, grid: Any, block: Any, *arguments: Any, **more: Any) -> 
 def of(one: papergpu.Launched) -> dict[str, Access]:
     """Its accesses, by space and what they do; a kernel here has one of each."""
     assert one.result.samples is not None
-    found = accesses(one.program, one.result.samples)
+    found = worst_accesses(one.program, one.result.samples)
     assert len({(each.space, each.does) for each in found}) == len(found)
     # Each names its line of the text.
     lines = one.ptx.splitlines()
@@ -80,7 +80,7 @@ def strided(stride: int, start: int = 0) -> tuple[int, ...]:
 
 def floats(count: int, start: int = 0) -> Any:
     """Zeros whose address is so many bytes above a multiple of 128."""
-    return aligned(4 * count + start).view("f4")[start // 4 :]
+    return aligned_zeros(4 * count + start).view("f4")[start // 4 :]
 
 
 def test_a_naive_transpose() -> None:
@@ -169,8 +169,8 @@ def ran(body: str, *arrays: Any, parameters: int = 1, **more: Any) -> list[Acces
     one = kernel(kernel_of(f"mov.u32 %r0, %laneid;\n{body}\nret;", parameters, TILE))
     result: Result = launch(one, *arrays, settings=SETTINGS, **more)
     assert result.samples is not None and result.counts is not None
-    executed = {line: form for line, _, form, _ in instructions(one.program, result.counts)}
-    found = accesses(one.program, result.samples)
+    executed = {line: form for line, _, form, _ in tally_instructions(one.program, result.counts)}
+    found = worst_accesses(one.program, result.samples)
     assert all(executed[each.line] == each.form for each in found)
     return found
 
@@ -232,7 +232,7 @@ def test_lanes_in_several_pieces_of_memory() -> None:
     @%p1 add.u64 %rd3, %rd1, 260; ld.global.b32 %r3, [%rd3];"""
     body = ADDRESSES.format(0, 4).replace("%rd1", "%rd4") + body
     for first in (True, False):  # whichever lies lower
-        data = aligned(4096)
+        data = aligned_zeros(4096)
         low, high = data[:1024], data[2048:3072]
         arrays = (low, high) if first else (high, low)
         (load,) = ran(body, *arrays, parameters=2)
@@ -246,8 +246,8 @@ def test_memory_that_is_in_no_piece() -> None:
     one["mask"], one["size"], one["space"] = 0b101, 4, 5
     one["addresses"][0, :3] = 4096 + 200, 77, 4096 + 132
     for memory in (np.zeros(0, ALLOC), np.array([(64, 4096 + 150, 0, 0, 0)], ALLOC)):
-        assert relative(one, memory)["addresses"][0, :3].tolist() == [72, 0, 4]
-    assert len(relative(np.zeros(0, SAMPLE), np.zeros(0, ALLOC))) == 0
+        assert relocate_samples(one, memory)["addresses"][0, :3].tolist() == [72, 0, 4]
+    assert len(relocate_samples(np.zeros(0, SAMPLE), np.zeros(0, ALLOC))) == 0
 
 
 def test_launches_together() -> None:
@@ -262,9 +262,9 @@ def test_launches_together() -> None:
         result = launch(one, data, np.array([stride], np.uint32), settings=SETTINGS)
         assert result.samples is not None
         done.append(result.samples)
-    load, store = accesses(one.program, worse(*done))
+    load, store = worst_accesses(one.program, merge_samples(*done))
     assert (load.passes, store.passes, store.addresses) == (1, 32, strided(128))
-    assert worse(*done).tobytes() == worse(done[1], done[0]).tobytes()
+    assert merge_samples(*done).tobytes() == merge_samples(done[1], done[0]).tobytes()
 
 
 def test_the_table_names_the_worst_of_a_line() -> None:
@@ -300,5 +300,5 @@ def test_a_result_has_room_for_what_is_not_a_tensor() -> None:
     result = launch(one, np.uint64(data.ctypes.data), settings=SETTINGS,
                     touched=[Memory(data.ctypes.data, data.nbytes)])  # fmt: skip
     assert result.samples is not None
-    load, store = accesses(one.program, result.samples)
+    load, store = worst_accesses(one.program, result.samples)
     assert (load.addresses, store.addresses) == (strided(4), (0,) * 32)

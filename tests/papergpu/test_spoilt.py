@@ -14,9 +14,9 @@ from fnmatch import fnmatchcase
 import numpy as np
 import pytest
 from executing import kernel_of
-from papergpu.build import handler, handlers, handlers_of
+from papergpu.build import get_handler, list_handlers, list_source_handlers
 from papergpu.decode import decode
-from papergpu.forms import find
+from papergpu.forms import find_form
 from papergpu.launch import Kernel
 from papergpu.parse import parse
 from papergpu.program import BARRIER, BRANCH, CLUSTER, EXIT, PLAIN, RETRY, SPECIALS, SYNC, TABLE
@@ -100,7 +100,9 @@ CALM = "memory_forms::test_what_says_how"  # whose kernels have those
 
 def named(patterns: str) -> set[str]:
     """The handlers of a row."""
-    return {one for one in handlers() for pattern in patterns.split() if fnmatchcase(one, pattern)}
+    return {
+        one for one in list_handlers() for pattern in patterns.split() if fnmatchcase(one, pattern)
+    }
 
 
 def those_of(modules: str) -> list[Case]:
@@ -134,7 +136,7 @@ def test_what_is_said_to_change_nothing_does_not(name: str) -> None:
 def test_what_is_said_to_come_to_nothing_does(row: str) -> None:
     written, reason = QUIET[row]
     form = written.partition(" ")[0]
-    assert find(form).form.name == row and reason
+    assert find_form(form).form.name == row and reason
     text = kernel_of(f"{written}; ret;").replace("8.8", "9.0").replace("sm_90a", "sm_100a")
     program = decode(parse(text), "k")
     made = {one for one, of in zip(program.names, program.forms, strict=True) if of == form}
@@ -143,7 +145,7 @@ def test_what_is_said_to_come_to_nothing_does(row: str) -> None:
 
 def test_every_handler_is_spoilt_or_explained() -> None:
     """Each is of one of these, and none of these is of no handler."""
-    threads = frozenset().union(*(handlers_of(source) for source in SOURCES))
+    threads = frozenset().union(*(list_source_handlers(source) for source in SOURCES))
     fused = {one for one in threads if one.startswith(FUSED)}
     made = {f"{name}.{kind}" for name, _ in test_fuse.SHAPES.values() for kind in test_fuse.KINDS}
     assert fused <= made
@@ -152,8 +154,8 @@ def test_every_handler_is_spoilt_or_explained() -> None:
         for pattern in patterns.split():
             assert named(pattern), f"{pattern} is no handler's name"
         groups.append(named(patterns))
-    assert set().union(*groups) == handlers()
-    assert sum(map(len, groups)) == len(handlers())
+    assert set().union(*groups) == list_handlers()
+    assert sum(map(len, groups)) == len(list_handlers())
 
 
 # What the engine does between handlers, by the kind of an instruction.
@@ -165,7 +167,7 @@ def left_out(kind: int) -> Callable[[Kernel], None]:
     def change(kernel: Kernel) -> None:
         chosen = kernel.code["kind"] == kind
         chosen[-1] = False
-        kernel.code["run"][chosen] = handler("nop")
+        kernel.code["run"][chosen] = get_handler("nop")
         kernel.code["kind"][chosen] = PLAIN
 
     return change

@@ -9,7 +9,7 @@ import pytest
 from executing import launch
 from papergpu.errors import Finding, Unsupported
 from papergpu.launch import Kernel, Memory, Settings
-from papergpu.launch import aligned as bytes_aligned
+from papergpu.launch import aligned_zeros as bytes_aligned
 from papergpu.tensormap import TensorMap
 from paperkernels import MBARRIERS, compiled, kernel
 
@@ -71,7 +71,7 @@ def launched(
 ) -> None:
     coordinates = [np.int32(value) for value in (*at, 0, 0, 0, 0, 0)[:5]]
     beside = [Memory(tensor.ctypes.data, tensor.nbytes, "what a tensor map is of")]
-    launch(one, mapped.encoded(), data, data.nbytes, *coordinates,
+    launch(one, mapped.encode(), data, data.nbytes, *coordinates,
            block=64, touched=beside, dynamic=65536, **more)  # fmt: skip
 
 
@@ -310,7 +310,7 @@ def test_what_is_no_map_is_refused() -> None:
     class Nothing:
         sizes = mapped.sizes
 
-        def encoded(self) -> bytes:
+        def encode(self) -> bytes:
             return bytes(128)
 
     nothing: Any = Nothing()

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from blackwell import ALLOC, FREE, at_thread, execute, moved, registers
-from papergpu.decode.walk import awaited
+from papergpu.decode.kernel import delay_load_copies
 from papergpu.errors import Finding, Unsupported
 from papergpu.parse import parse
-from papergpu.tree import Instruction
+from papergpu.syntax_tree import Instruction
 
 Words = npt.NDArray[np.uint32]
 # Registers of x1, and where register r of lane l lies, as "Data movement shape" shows.
@@ -247,7 +247,7 @@ def order(body: str) -> list[str]:
     assert block is not None
     return [one.form.partition(".")[0] + "".join(f" {name}" for name in one.form.split(".")[1:2])
             if isinstance(one, Instruction) else type(one).__name__
-            for one in awaited(block.items)]  # fmt: skip
+            for one in delay_load_copies(block.items)]  # fmt: skip
 
 
 def test_copies_go_behind_the_wait_and_stay_in_order() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from papergpu.formats import FORMATS
-from papergpu.scalar import evaluate
+from papergpu.reference import evaluate
 from patterns import values
 from threads import over
 
@@ -231,7 +231,7 @@ def test_random_bits_carry_as_a_gpu_adds_them(kind: str) -> None:
         part = got >> np.uint64(size * (len(floats) - 1 - at)) & np.uint64((1 << size) - 1)
         shape = FORMATS[kind]
         made = [shape.decode(int(bits)) for bits in part]
-        top = float(shape.decode(shape.largest).magnitude)
+        top = float(shape.decode(shape.max_finite).magnitude)
         assert [float(value.magnitude) for value in made] == np.minimum(want, top).tolist()
         assert [value.negative for value in made] == (one < 0).tolist()
 
@@ -284,7 +284,7 @@ def test_arithmetic_is_rounded_as_mpfr_does(opcode: str, mode: str, kind: str) -
     random = np.random.default_rng(5)
     given = [values(kind, 2048, random) for _ in range(ARITHMETIC[opcode])]
     (got,) = over([form], [given])
-    least, top = shape.least - shape.mantissa + 1, shape.bias + 1
+    least, top = shape.min_exponent - shape.mantissa + 1, shape.bias + 1
     context = gmpy2.context(precision=shape.mantissa + 1, emin=least, emax=top, subnormalize=True,
                             round=MODES[mode])  # fmt: skip
     floats = [one.astype(UNSIGNED[kind]).view(FLOATS[kind]).tolist() for one in given]

@@ -10,13 +10,13 @@ from functools import cache
 import executing
 import numpy as np
 import pytest
-from papergpu.build import handlers_of
+from papergpu.build import list_source_handlers
 from papergpu.errors import Finding
-from papergpu.floats import allowed, exactly
+from papergpu.floats import allowed_error, evaluate_exact
 from papergpu.formats import FORMATS
-from papergpu.forms import find
+from papergpu.forms import find_form
 from papergpu.launch import Settings
-from papergpu.scalar import evaluate
+from papergpu.reference import evaluate
 from threads import SOURCES, Trial, all_forms, launch, of_handlers, tried, wrong
 
 COMPARISONS = ("set", "setp")  # more than half of all forms, and as many combinations
@@ -64,7 +64,7 @@ def test_both_results_of_a_comparison() -> None:
 @pytest.mark.parametrize("words", ["", ".ftz", ".NaN", ".ftz.NaN", ".abs", ".NaN.abs"])
 def test_of_three(form: str, words: str) -> None:
     written = f"{form}{words}.f32"
-    one = tried([Trial(written, row=find(written, 4))], 512)
+    one = tried([Trial(written, row=find_form(written, 4))], 512)
     assert wrong(one, one.run()) == []
 
 
@@ -77,7 +77,7 @@ def test_every_table_of_three_bits() -> None:
 def test_a_spoilt_handler_is_seen() -> None:
     """Every handler of a thread's instructions is used by a form, which fails once it is spoilt."""
     covered = covering()
-    names = frozenset().union(*(handlers_of(source) for source in SOURCES))
+    names = frozenset().union(*(list_source_handlers(source) for source in SOURCES))
     assert {name for name in names - set(covered) if not name.startswith(MOVES + FUSED)} == set()
     one = tried([Trial(form) for form in dict.fromkeys(covered.values())], 32)
     clean = one.run()
@@ -177,10 +177,10 @@ def test_a_perturbed_approximation_stays_within_what_is_documented(form: str) ->
 
 def within(form: str, given: Sequence[int], made: int) -> None:
     shape = FORMATS[form.rpartition(".")[2]]
-    got, exact, rounded = shape.decode(made), exactly(form, *given), evaluate(form, *given)
+    got, exact, rounded = shape.decode(made), evaluate_exact(form, *given), evaluate(form, *given)
     if got.kind != "finite" or not got.magnitude:
         assert made == rounded, f"{form} of {given}"
         return
     assert abs(got.value - exact.value) <= max(
-        allowed(form, *given), abs(shape.decode(rounded).value - exact.value)
+        allowed_error(form, *given), abs(shape.decode(rounded).value - exact.value)
     ), f"{form} of {[hex(one) for one in given]} is {made:#x}"

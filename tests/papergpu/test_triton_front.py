@@ -141,7 +141,7 @@ def test_an_interrupt_is_no_outcome() -> None:
 
 LINKED = """
 import torch, triton, triton.language as tl
-from papergpu import build, triton as paper
+from papergpu import file_cache, triton as paper
 from triton.language.extra import libdevice
 
 @triton.jit
@@ -150,16 +150,16 @@ def turned(x, y, B: tl.constexpr):
     tl.store(y + at, libdevice.sin(tl.load(x + at)) + libdevice.tanh(tl.load(x + at)))
 
 triton.knobs.compilation.always_compile = True
-made, linking, x = [], paper._linking, torch.rand(64)
+made, linking, x = [], paper._wrap_linker, torch.rand(64)
 for linking in (lambda link: link, linking, linking):
-    paper._linking = linking
+    paper._wrap_linker = linking
     turned.device_caches.clear()
     with paper.active("sm_90"):
         y = torch.empty(64)
         made.append(turned[1,](x, y, 64).asm["ptx"])
     assert torch.allclose(y, x.sin() + x.tanh(), atol=1e-6)
 assert made[0] == made[1] == made[2]
-(kept,) = (build.kept() / "libraries").iterdir()
+(kept,) = (file_cache.cache_dir() / "libraries").iterdir()
 text = kept.read_text()
 assert "@__nv_sinf" in text and "@__nv_tanhf" in text and "@turned" not in text
 """
@@ -170,7 +170,7 @@ def test_of_a_library_only_what_is_asked_for_is_kept_and_links_the_same(tmp_path
     script = tmp_path / "linked.py"
     script.write_text(LINKED)
     (tmp_path / "kept").mkdir()
-    (tmp_path / "kept" / "core").symlink_to(build.built().parent)
+    (tmp_path / "kept" / "core").symlink_to(build.compile_engine().parent)
     caches = {"TRITON_CACHE_DIR": str(tmp_path), "PAPERGPU_CACHE": str(tmp_path / "kept")}
     done = python(str(script), **caches)
     assert done.returncode == 0, done.stderr

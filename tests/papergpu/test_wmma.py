@@ -7,7 +7,7 @@ import pytest
 from executing import HEAD, execute, kernel
 from matrices import WIDTHS, Reals, decoded, encoded, numbers
 from papergpu.errors import Finding, Unsupported
-from papergpu.launch import Settings, aligned
+from papergpu.launch import Settings, aligned_zeros
 
 
 def registers(kind: str, rows: int, columns: int, sums: bool) -> int:
@@ -118,7 +118,7 @@ def multiplied(
     # 32 bytes are what the widest fragment must be aligned to
     given = []
     for array in (*arrays, result):
-        piece = aligned(array.nbytes, 32).view(array.dtype)
+        piece = aligned_zeros(array.nbytes, 32).view(array.dtype)
         piece[:] = array
         given.append(piece)
     execute(text, *given, settings=settings)
@@ -187,7 +187,7 @@ def test_a_matrix_beyond_its_array_is_found() -> None:
             {%a0,%a1,%a2,%a3,%a4,%a5,%a6,%a7}, [%p+OFF], STRIDE;
         ret; }"""
     )
-    array = aligned(512, 32)
+    array = aligned_zeros(512, 32)
     execute(text.replace("OFF", "0").replace("STRIDE", "16"), array)
     for offset, stride, says in (
         ("0", "24", "reads 32 bytes at byte 480 of p0|reads 32 bytes at byte 5"),

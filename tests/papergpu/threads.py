@@ -12,10 +12,10 @@ import executing
 import numpy as np
 import numpy.typing as npt
 from papergpu.decode import decode
-from papergpu.forms import FORMS, Form, Matched, find, width
+from papergpu.forms import FORMS, Form, Matched, find_form, type_bits
 from papergpu.launch import Kernel, Settings
 from papergpu.parse import parse
-from papergpu.scalar import results
+from papergpu.reference import evaluate_all
 from patterns import Values, values
 
 UNCHECKED = Settings(checks=False)
@@ -39,7 +39,7 @@ def store_of(kind: str) -> str:
     """The type of register that an operand lies in."""
     if kind in ("pred", "preds", "bool"):
         return "pred"
-    size = width(kind)
+    size = type_bits(kind)
     return "b8" if kind == "e2m1x2" else f"b{max(16, 32 if 16 < size <= 32 else size)}"
 
 
@@ -55,7 +55,7 @@ class Trial:
 
     @cached_property
     def found(self) -> Matched:
-        return self.row or find(self.form)
+        return self.row or find_form(self.form)
 
     @cached_property
     def results(self) -> tuple[str, ...]:
@@ -220,7 +220,7 @@ def expected(trial: Trial, row: Sequence[int]) -> tuple[int, ...]:
         given.insert(types.index("imm8"), trial.table)
     if trial.negated and types[-1] == "pred":
         given[-1] ^= 1
-    return results(trial.form, *given)[: len(trial.results)]
+    return evaluate_all(trial.form, *given)[: len(trial.results)]
 
 
 def wrong(one: Tried, outs: Sequence[Values], limit: int = 5) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from cudasnippet import CASES, SOUND, verified
-from papergpu.tree import Place
+from papergpu.syntax_tree import Place
 
 from warpshelf.contract.values import Obligations
 from warpshelf.core.files import dump_json

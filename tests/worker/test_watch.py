@@ -44,7 +44,7 @@ def test_three_calls_meet_every_schedule(rank: int, counted: bool) -> None:
     found = []
     for _ in SCHEDULES:
         with watch.watch_call():
-            found.append(session.current().schedule)
+            found.append(session.current_settings().schedule)
     assert sorted(found) == sorted(SCHEDULES)
     assert not watch.schedules_left()  # nothing was launched, and perhaps never is
 
@@ -99,20 +99,20 @@ def test_seeds_differ_and_the_first_call_of_the_main_target_is_in_order() -> Non
 
 def test_a_machine_with_a_gpu_is_left_alone() -> None:
     watch = CallWatch(None)
-    before = session.current()
+    before = session.current_settings()
     with watch.watch_call():
-        assert session.current() is before
+        assert session.current_settings() is before
     assert (watch.under, watch.schedules_left(), watch.executes) == ("", False, False)
 
 
 def test_settings_end_with_the_call() -> None:
     watch = CallWatch("sm_90")
     watch.begin_case(1)
-    before = session.current()
+    before = session.current_settings()
     with pytest.raises(RuntimeError), watch.watch_call():
-        assert session.current() is not before
+        assert session.current_settings() is not before
         raise RuntimeError
-    assert session.current() is before
+    assert session.current_settings() is before
     assert watch.under == ' on sm_90 under papergpu.settings(schedule="robin", seed=0)'
 
 
@@ -120,7 +120,7 @@ def test_a_call_that_is_not_specialized_says_so() -> None:
     watch = CallWatch("sm_90")
     watch.begin_case(1)
     with watch.watch_call(specialize=False):
-        assert not session.current().specialize
+        assert not session.current_settings().specialize
     assert watch.under.endswith("seed=0, specialize=False)")
 
 

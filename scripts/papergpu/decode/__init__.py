@@ -7,14 +7,14 @@ in which every call is the body of what it calls. What is not executed is refuse
 
 from __future__ import annotations
 
-from papergpu.decode.encoding import encoded, watched
-from papergpu.decode.walk import Walk
+from papergpu.decode.encoding import encode_program, insert_touches
+from papergpu.decode.kernel import KernelDecoder
 from papergpu.errors import Unsupported
 from papergpu.program import EXIT, Program
-from papergpu.tree import Module
-from papergpu.variables import Globals, memory_of
+from papergpu.syntax_tree import Module
+from papergpu.variables import Globals, layout_globals
 
-__all__ = ["decode", "memory_of"]
+__all__ = ["decode", "layout_globals"]
 
 
 def decode(module: Module, name: str, globals_: Globals | None = None) -> Program:
@@ -27,13 +27,13 @@ def decode(module: Module, name: str, globals_: Globals | None = None) -> Progra
     if name not in kernels:
         raise Unsupported(f"the module has no kernel {name}: it has {', '.join(kernels) or 'none'}")
     kernel = kernels[name]
-    walk = Walk(module, kernel, globals_ or memory_of(module))
+    walk = KernelDecoder(module, kernel, globals_ or layout_globals(module))
     assert kernel.body is not None
-    walk.block(kernel.body)
+    walk.decode_block(kernel.body)
     writer = walk.writer
     writer.guard = None
     writer.emit("", EXIT)
     if writer.in_flight:
         sums = [one for one, written in writer.in_flight.items() if written]
-        writer.steps = watched(writer.steps, sums)
-    return encoded(walk, kernel, module)
+        writer.steps = insert_touches(writer.steps, sums)
+    return encode_program(walk, kernel, module)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from functools import cache
 
-from papergpu.decode.rules import rule
-from papergpu.forms import Matched, find
+from papergpu.forms import Matched, find_form, type_bits
+from papergpu.ir import Register
 from papergpu.program import BIT, LONG, WORD
-from papergpu.steps import Register, bits
-from papergpu.tree import Instruction, Vector
-from papergpu.writer import Writer
+from papergpu.syntax_tree import Instruction, Vector
+from papergpu.writer import Writer, register_rule
 
 # The sign matters to none of these: their handlers are called by the width alone.
 UNSIGNED = ("add", "sub", "and", "or", "xor", "not", "neg", "shl", "popc", "clz", "brev", "bfi",
@@ -28,75 +27,75 @@ TRUE = {"u16": 0xFFFF, "s16": 0xFFFF, "u32": 0xFFFFFFFF, "s32": 0xFFFFFFFF, "f32
 COMBINE = {"and": 1, "or": 2, "xor": 3}
 
 
-def integer(kind: str) -> bool:
+def is_integer(kind: str) -> bool:
     """Whether a type is of integers or bits."""
     return kind[0] in "us" or (kind[0] == "b" and not kind.startswith("bf"))
 
 
-def named(opcode: str, kind: str) -> str:
+def handler_type(opcode: str, kind: str) -> str:
     """The last part of a handler's name: `u32` of b32, and of s32 where the sign is no matter."""
     if opcode == "add" and kind == "s16x2":
         return "u16x2"
-    if not integer(kind) or "x2" in kind:
+    if not is_integer(kind) or "x2" in kind:
         return kind
     if opcode in UNSIGNED or kind[0] == "b":
-        return f"u{bits(kind)}"
+        return f"u{type_bits(kind)}"
     return kind
 
 
-def operands_of(writer: Writer, one: Instruction, found: Matched) -> list[Register]:
+def read_operands(writer: Writer, one: Instruction, found: Matched) -> list[Register]:
     """The operands that are read, as their types say."""
     types = found.types
     if len(types) != len(one.operands):
         raise writer.refuse(f"it has {len(one.operands)} operands, and takes {len(types)}")
     return [
-        writer.plain_predicate(operand) if kind == "pred" else writer.narrowed(operand, kind)
+        writer.plain_predicate(operand) if kind == "pred" else writer.narrow_source(operand, kind)
         for operand, kind in zip(one.operands[1:], types[1:], strict=True)
     ]
 
 
 @cache
-def flags_of(modifiers: tuple[str, ...]) -> int:
+def modifier_flags(modifiers: tuple[str, ...]) -> int:
     """What modifiers do to operands and results, as core/numbers.hpp numbers it."""
     return sum(FLAGS.get(word, 0) for word in modifiers)
 
 
-def emit(
+def emit_operation(
     writer: Writer, name: str, one: Instruction, found: Matched, imm: int = 0, flags: int = 0
 ) -> None:
     """An instruction of one result and up to four operands."""
-    a, b, c, e = (*operands_of(writer, one, found), None, None, None, None)[:4]
+    a, b, c, e = (*read_operands(writer, one, found), None, None, None, None)[:4]
     d = writer.target(one.operands[0], found.types[0])
     writer.emit(name, d=d, a=a, b=b, c=c, e=e, imm=imm, flags=flags)
 
 
-def plain(writer: Writer, one: Instruction, found: Matched) -> None:
+def decode_plain(writer: Writer, one: Instruction, found: Matched) -> None:
     """An instruction whose handler its opcode and its types name."""
-    name, imm, flags = handled(one.form, len(one.operands))
-    emit(writer, name, one, found, imm, flags)
+    name, imm, flags = choose_handler(one.form, len(one.operands))
+    emit_operation(writer, name, one, found, imm, flags)
 
 
 @cache
-def handled(form: str, count: int) -> tuple[str, int, int]:
+def choose_handler(form: str, count: int) -> tuple[str, int, int]:
     """The handler of a form with so many operands, its `imm` and its flags."""
-    found = find(form, count)
+    found = find_form(form, count)
     opcode, *modifiers = form.split(".")
     slots = found.slots
     kind = slots.get("t", found.types[0])
-    if not integer(kind) and kind != "pred":
-        return floating(opcode, flags_of(tuple(modifiers)), found)
+    if not is_integer(kind) and kind != "pred":
+        return choose_float_handler(opcode, modifier_flags(tuple(modifiers)), found)
     words = [word for word in ("h", "m", "x", "y") if word in slots]
     parts = [slots[word] for word in words]
     parts += [word for word in ("wide", "relu", "sat") if word in slots]
     if not {"x", "wide"} & set(slots) or "wide" in slots:
-        parts.append(f"u{bits(kind)}" if slots.get("h") == "lo" and opcode in ("mul", "mad")
-                     else named(opcode, kind))  # fmt: skip
+        parts.append(f"u{type_bits(kind)}" if slots.get("h") == "lo" and opcode in ("mul", "mad")
+                     else handler_type(opcode, kind))  # fmt: skip
     if "sat" in slots:
         parts = ["sat", kind]
     return ".".join((opcode, *parts)), 0, 0
 
 
-def floating(opcode: str, flags: int, found: Matched) -> tuple[str, int, int]:
+def choose_float_handler(opcode: str, flags: int, found: Matched) -> tuple[str, int, int]:
     """Floats: the handler of the plain form, of `.ftz` or `.NaN` alone, or the one for all else."""
     slots, kind = found.slots, found.types[0]
     mode = ROUNDS[slots.get("r", "rn")]
@@ -115,18 +114,18 @@ def floating(opcode: str, flags: int, found: Matched) -> tuple[str, int, int]:
     return f"{opcode}{alone}.{kind}", mode, flags
 
 
-@rule("testp")
-def testp(writer: Writer, one: Instruction, found: Matched) -> None:
+@register_rule("testp")
+def decode_testp(writer: Writer, one: Instruction, found: Matched) -> None:
     """A property of a float."""
-    emit(writer, f"testp.{found.slots['o']}.{found.slots['t']}", one, found)
+    emit_operation(writer, f"testp.{found.slots['o']}.{found.slots['t']}", one, found)
 
 
-@rule("cvt")
-def cvt(writer: Writer, one: Instruction, found: Matched) -> None:
+@register_rule("cvt")
+def decode_cvt(writer: Writer, one: Instruction, found: Matched) -> None:
     """From one type to another; a register wider than the result gets its sign or zeros above."""
     slots, to, source = found.slots, found.types[0], found.types[1]
     if slots.get("r") == "rs":
-        stochastic(writer, one, found)
+        decode_cvt_rs(writer, one, found)
         return
     # Between f16 and bf16 a rounding may be left out: ptxas takes the nearest then.
     mode = ROUNDS[slots.get("r") or slots.get("i") or "rn"]
@@ -136,23 +135,23 @@ def cvt(writer: Writer, one: Instruction, found: Matched) -> None:
     elif "i" in slots and to == source:
         name = f"cvt.whole.{to}"
     target = writer.target(one.operands[0], to)
-    a, b, c = (*operands_of(writer, one, found), None, None)[:3]
-    small = target.width == LONG and bits(to) < 64
+    a, b, c = (*read_operands(writer, one, found), None, None)[:3]
+    small = target.width == LONG and type_bits(to) < 64
     d = writer.temporary(WORD) if small else target
-    writer.emit(name, d=d, a=a, b=b, c=c, imm=mode, flags=flags_of(one.modifiers))
+    writer.emit(name, d=d, a=a, b=b, c=c, imm=mode, flags=modifier_flags(one.modifiers))
     if small:
         writer.emit("cvt.s64.s32" if to[0] == "s" else "cvt.u64.u32", d=target, a=d)
 
 
-def stochastic(writer: Writer, one: Instruction, found: Matched) -> None:
+def decode_cvt_rs(writer: Writer, one: Instruction, found: Matched) -> None:
     """From two floats or four to fewer bits, by random bits."""
     first = one.operands[1]
     given = [*(first.items if isinstance(first, Vector) else (first,)), *one.operands[2:]]
     kinds = found.types[1:]
     if len(given) != len(kinds) or isinstance(first, Vector) != (len(kinds) == 5):
         raise writer.refuse(f"it takes {len(kinds) - 1} floats, four in braces, and random bits")
-    read = [writer.narrowed(part, kind) for part, kind in zip(given, kinds, strict=True)]
-    d, flags = writer.target(one.operands[0], found.types[0]), flags_of(one.modifiers)
+    read = [writer.narrow_source(part, kind) for part, kind in zip(given, kinds, strict=True)]
+    d, flags = writer.target(one.operands[0], found.types[0]), modifier_flags(one.modifiers)
     if d.width == LONG:
         raise writer.refuse("its result goes to a register of 16 or 32 bits")
     name = f"cvt.rs.{found.types[0]}"
@@ -162,16 +161,16 @@ def stochastic(writer: Writer, one: Instruction, found: Matched) -> None:
         writer.emit(name, d=d, reads=read, flags=flags)
 
 
-@rule("addc", "subc", "madc")
-def carrying(writer: Writer, one: Instruction, found: Matched) -> None:
+@register_rule("addc", "subc", "madc")
+def decode_carry(writer: Writer, one: Instruction, found: Matched) -> None:
     """An addition with the carry that comes in, that goes out, or both."""
     opcode = one.opcode if one.opcode.endswith("c") else f"{one.opcode}c"
     flags = int(one.opcode.endswith("c")) | (2 if "cc" in found.slots else 0)
     kind = found.slots["t"]
-    given = operands_of(writer, one, found)
+    given = read_operands(writer, one, found)
     d = writer.target(one.operands[0], kind)
     part = f".{found.slots['h']}" if "h" in found.slots else ""
-    shown = kind if part == ".hi" else f"u{bits(kind)}"
+    shown = kind if part == ".hi" else f"u{type_bits(kind)}"
     name = f"{opcode}{part}.{shown}"
     if opcode == "subc":
         writer.emit(name, d=d, a=given[0], b=given[1], flags=flags)
@@ -180,53 +179,53 @@ def carrying(writer: Writer, one: Instruction, found: Matched) -> None:
         writer.emit(name, d=d, a=given[0], b=b, e=given[-1], flags=flags)
 
 
-@rule("add", "sub", "mad")
-def sum_(writer: Writer, one: Instruction, found: Matched) -> None:
+@register_rule("add", "sub", "mad")
+def decode_sum(writer: Writer, one: Instruction, found: Matched) -> None:
     """A sum, plain or the first of an extended one."""
-    (carrying if "cc" in found.slots else plain)(writer, one, found)
+    (decode_carry if "cc" in found.slots else decode_plain)(writer, one, found)
 
 
-@rule("bfind", "fns", "bmsk")
-def bits_of(writer: Writer, one: Instruction, found: Matched) -> None:
+@register_rule("bfind", "fns", "bmsk")
+def decode_bit_search(writer: Writer, one: Instruction, found: Matched) -> None:
     """Bits that are found or made."""
     flags = int("shiftamt" in found.slots or found.slots.get("m") == "wrap")
     name = f"bfind.{found.slots['t']}" if one.opcode == "bfind" else one.opcode
-    emit(writer, name, one, found, 0, flags)
+    emit_operation(writer, name, one, found, 0, flags)
 
 
-@rule("vabsdiff2", "vabsdiff4")
-def vabsdiff(writer: Writer, one: Instruction, found: Matched) -> None:
+@register_rule("vabsdiff2", "vabsdiff4")
+def decode_vabsdiff(writer: Writer, one: Instruction, found: Matched) -> None:
     """Differences of halves or bytes without their sign, or their sum."""
     total = ".add" if "add" in found.slots else ""
-    emit(writer, f"{one.opcode}{total}", one, found)
+    emit_operation(writer, f"{one.opcode}{total}", one, found)
 
 
-@rule("szext")
-def szext(writer: Writer, one: Instruction, found: Matched) -> None:
+@register_rule("szext")
+def decode_szext(writer: Writer, one: Instruction, found: Matched) -> None:
     """The lower bits of a number with its sign, or zeros above."""
     flags = int(found.slots["m"] == "wrap")
-    emit(writer, f"szext.{found.slots['t']}", one, found, 0, flags)
+    emit_operation(writer, f"szext.{found.slots['t']}", one, found, 0, flags)
 
 
-@rule("slct")
-def slct(writer: Writer, one: Instruction, found: Matched) -> None:
+@register_rule("slct")
+def decode_slct(writer: Writer, one: Instruction, found: Matched) -> None:
     """One of two by the sign of a third."""
-    size = bits(found.slots["d"])
+    size = type_bits(found.slots["d"])
     flags = int("ftz" in found.slots)
-    emit(writer, f"slct.u{size}.{found.slots['t']}", one, found, 0, flags)
+    emit_operation(writer, f"slct.u{size}.{found.slots['t']}", one, found, 0, flags)
 
 
-@rule("selp")
-def selp(writer: Writer, one: Instruction, found: Matched) -> None:
+@register_rule("selp")
+def decode_selp(writer: Writer, one: Instruction, found: Matched) -> None:
     """One of two by a predicate."""
-    emit(writer, f"selp.u{bits(found.slots['t'])}", one, found)
+    emit_operation(writer, f"selp.u{type_bits(found.slots['t'])}", one, found)
 
 
-@rule("lop3")
-def lop3(writer: Writer, one: Instruction, found: Matched) -> None:
+@register_rule("lop3")
+def decode_lop3(writer: Writer, one: Instruction, found: Matched) -> None:
     """Any function of three bits, by its table; with `.and` or `.or` also whether it is not 0."""
-    a, b, c = (writer.narrowed(operand, "b32") for operand in one.operands[1:4])
-    table = writer.number(one.operands[4]) & 255
+    a, b, c = (writer.narrow_source(operand, "b32") for operand in one.operands[1:4])
+    table = writer.constant_value(one.operands[4]) & 255
     target = one.operands[0]
     pair = target.items if isinstance(target, Vector) else (target,)
     d = writer.target(pair[0], "b32")
@@ -237,26 +236,26 @@ def lop3(writer: Writer, one: Instruction, found: Matched) -> None:
                     flags=int(found.slots["o"] == "or"))  # fmt: skip
 
 
-@rule("prmt")
-def prmt(writer: Writer, one: Instruction, found: Matched) -> None:
+@register_rule("prmt")
+def decode_prmt(writer: Writer, one: Instruction, found: Matched) -> None:
     """Four bytes chosen from eight, one by one or in a mode."""
-    emit(writer, f"prmt.{found.slots['m']}" if "m" in found.slots else "prmt", one, found)
+    emit_operation(writer, f"prmt.{found.slots['m']}" if "m" in found.slots else "prmt", one, found)
 
 
-@rule("shf")
-def shf(writer: Writer, one: Instruction, found: Matched) -> None:
+@register_rule("shf")
+def decode_shf(writer: Writer, one: Instruction, found: Matched) -> None:
     """A shift of two registers together."""
-    emit(writer, f"shf.{found.slots['s']}.{found.slots['m']}", one, found)
+    emit_operation(writer, f"shf.{found.slots['s']}.{found.slots['m']}", one, found)
 
 
-def compared(
+def emit_comparison(
     writer: Writer, one: Instruction, found: Matched, d: Register, other: Register | None
 ) -> None:
     """A comparison into `d`, its opposite (or that of the upper halves) into `other`."""
     kind, what = found.slots["t"], found.slots["c"]
     if what in ("lo", "ls", "hi", "hs"):
-        what, kind = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}[what], f"u{bits(kind)}"
-    a, b = (writer.narrowed(operand, kind) for operand in one.operands[1:3])
+        what, kind = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}[what], f"u{type_bits(kind)}"
+    a, b = (writer.narrow_source(operand, kind) for operand in one.operands[1:3])
     flags = COMBINE[found.slots["o"]] if "o" in found.slots else 0
     c = None
     if flags:
@@ -264,7 +263,7 @@ def compared(
         flags |= 4 if negated else 0
     flags |= 8 if other is not None else 0
     half = kind.removesuffix("x2") in ("f16", "bf16")
-    shown = f"{what}.{named('setp', kind)}"
+    shown = f"{what}.{handler_type('setp', kind)}"
     if "ftz" in found.slots:
         flags |= 16
         shown = f"{what}.ftz.{kind}"
@@ -277,56 +276,56 @@ def compared(
             step.reads += (other,)
 
 
-@rule("setp")
-def setp(writer: Writer, one: Instruction, found: Matched) -> None:
+@register_rule("setp")
+def decode_setp(writer: Writer, one: Instruction, found: Matched) -> None:
     """A comparison, and its opposite where `p|q` is asked, each combined with a predicate."""
     target = one.operands[0]
     pair = target.items if isinstance(target, Vector) else (target,)
     if len(pair) == 1 and found.types[0] == "preds":
         raise writer.refuse("it has two results, p|q")
     other = writer.target(pair[1], "pred") if len(pair) > 1 else None
-    compared(writer, one, found, writer.target(pair[0], "pred"), other)
+    emit_comparison(writer, one, found, writer.target(pair[0], "pred"), other)
 
 
-@rule("set")
-def set_(writer: Writer, one: Instruction, found: Matched) -> None:
+@register_rule("set")
+def decode_set(writer: Writer, one: Instruction, found: Matched) -> None:
     """A comparison whose result is a number."""
     to = found.slots["d"]
     true = TRUE[to]
     pair = found.slots["t"].endswith("x2")
     p = writer.temporary(BIT)
     q = writer.temporary(BIT) if pair else None
-    compared(writer, one, found, p, q)
+    emit_comparison(writer, one, found, p, q)
     d = writer.target(one.operands[0], to)
     if q is not None:
         writer.emit("set.pair", d=d, a=p, b=q, imm=true if to.endswith("x2") else 0xFFFF)
     else:
-        size = 16 if bits(to) == 16 else 32
+        size = 16 if type_bits(to) == 16 else 32
         yes, no = writer.constant(true, WORD), writer.constant(0, WORD)
         writer.emit(f"selp.u{size}", d=d, a=yes, b=no, c=p)
 
 
-@rule("mov")
-def mov(writer: Writer, one: Instruction, found: Matched) -> None:
+@register_rule("mov")
+def decode_mov(writer: Writer, one: Instruction, found: Matched) -> None:
     """A copy; with braces on one side, registers packed into one or one into several."""
     target, source = one.operands
     kind = found.slots["t"]
     if isinstance(target, Vector):
-        size = bits(kind) // len(target.items)
+        size = type_bits(kind) // len(target.items)
         parts = [writer.target(part, f"b{size}") for part in target.items]
         whole = writer.source(source, kind)
         writer.emit(f"unpack.{len(parts)}x{size}", a=whole, writes=parts)
     elif isinstance(source, Vector):
-        size = bits(kind) // len(source.items)
-        given = [writer.narrowed(part, f"b{size}") for part in source.items]
+        size = type_bits(kind) // len(source.items)
+        given = [writer.narrow_source(part, f"b{size}") for part in source.items]
         writer.emit(f"pack.{len(given)}x{size}", d=writer.target(target, kind), reads=given)
     elif kind == "pred":
         writer.emit("mov.pred", d=writer.target(target, kind), a=writer.plain_predicate(source))
     else:
-        copy(writer, writer.target(target, kind), writer.source(source, kind))
+        emit_copy(writer, writer.target(target, kind), writer.source(source, kind))
 
 
-def copy(writer: Writer, d: Register, a: Register) -> None:
+def emit_copy(writer: Writer, d: Register, a: Register) -> None:
     """A register's value into another, cut or with zeros above if their widths differ."""
     if BIT in (d.width, a.width) and d.width != a.width:
         raise writer.refuse("a predicate is copied from or to what is none")

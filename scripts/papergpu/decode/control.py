@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from papergpu.decode.rules import rule
-from papergpu.forms import Matched
+from papergpu.forms import Matched, type_bits
+from papergpu.ir import Register
 from papergpu.program import (
     BARRIER,
     BRANCH,
@@ -20,72 +20,71 @@ from papergpu.program import (
     TABLE,
     WORD,
 )
-from papergpu.steps import Register, bits
-from papergpu.tree import Instruction, Name, Operand, Vector
+from papergpu.syntax_tree import Instruction, Name, Operand, Vector
 from papergpu.variables import HEAP
-from papergpu.writer import Writer
+from papergpu.writer import Writer, register_rule
 
 
-@rule("bra")
-def bra(writer: Writer, one: Instruction, found: Matched) -> None:
-    writer.emit("", BRANCH, imm=writer.label(_name(writer, one.operands[0])))
+@register_rule("bra")
+def decode_bra(writer: Writer, one: Instruction, found: Matched) -> None:
+    writer.emit("", BRANCH, imm=writer.find_label(_label_name(writer, one.operands[0])))
 
 
-@rule("brx")
-def brx(writer: Writer, one: Instruction, found: Matched) -> None:
-    table = _name(writer, one.operands[1])
+@register_rule("brx")
+def decode_brx(writer: Writer, one: Instruction, found: Matched) -> None:
+    table = _label_name(writer, one.operands[1])
     for scope in reversed(writer.scopes):
         if table in scope.tables:
-            labels = [writer.label(name) for name in scope.tables[table]]
+            labels = [writer.find_label(name) for name in scope.tables[table]]
             writer.emit("", TABLE, a=writer.source(one.operands[0], "u32"), items=labels)
             return
     raise writer.refuse(f"there is no table {table}")
 
 
-@rule("ret")
-def ret(writer: Writer, one: Instruction, found: Matched) -> None:
+@register_rule("ret")
+def decode_ret(writer: Writer, one: Instruction, found: Matched) -> None:
     if writer.ends:
         writer.emit("", BRANCH, imm=writer.ends[-1])
     else:
         writer.emit("", EXIT)
 
 
-@rule("exit")
-def exit_(writer: Writer, one: Instruction, found: Matched) -> None:
+@register_rule("exit")
+def decode_exit(writer: Writer, one: Instruction, found: Matched) -> None:
     writer.emit("", EXIT)
 
 
-@rule("trap", "brkpt")
-def trap(writer: Writer, one: Instruction, found: Matched) -> None:
+@register_rule("trap", "brkpt")
+def decode_trap(writer: Writer, one: Instruction, found: Matched) -> None:
     writer.emit("trap")
 
 
-@rule("nanosleep", "pmevent")
-def nanosleep(writer: Writer, one: Instruction, found: Matched) -> None:
+@register_rule("nanosleep", "pmevent")
+def decode_nanosleep(writer: Writer, one: Instruction, found: Matched) -> None:
     writer.emit("yield")
 
 
-@rule("setmaxnreg", "discard", "applypriority", "prefetch", "prefetchu")
-def nothing(writer: Writer, one: Instruction, found: Matched) -> None:
+@register_rule("setmaxnreg", "discard", "applypriority", "prefetch", "prefetchu")
+def decode_hint(writer: Writer, one: Instruction, found: Matched) -> None:
     """It changes how quickly something goes, not what comes out."""
     writer.emit("nop")
 
 
-@rule("createpolicy")
-def createpolicy(writer: Writer, one: Instruction, found: Matched) -> None:
+@register_rule("createpolicy")
+def decode_createpolicy(writer: Writer, one: Instruction, found: Matched) -> None:
     """What a cache shall keep: caches have no say in results, so any policy is 0."""
     target = writer.target(one.operands[0], "b64")
     writer.emit("mov.u64", d=target, a=writer.constant(0, LONG))
 
 
-@rule("griddepcontrol")
-def griddepcontrol(writer: Writer, one: Instruction, found: Matched) -> None:
+@register_rule("griddepcontrol")
+def decode_griddepcontrol(writer: Writer, one: Instruction, found: Matched) -> None:
     """Launches run one after the other: what this one waits for has ended."""
     writer.emit("nop")
 
 
-@rule("bar", "barrier")
-def bar(writer: Writer, one: Instruction, found: Matched) -> None:
+@register_rule("bar", "barrier")
+def decode_bar(writer: Writer, one: Instruction, found: Matched) -> None:
     words = set(one.modifiers)
     if "cluster" in words:
         flags = (1 if "arrive" in words else 0) | (2 if "wait" in words else 0)
@@ -114,7 +113,7 @@ def bar(writer: Writer, one: Instruction, found: Matched) -> None:
         step.reads += (target,)
 
 
-def _name(writer: Writer, operand: Operand) -> str:
+def _label_name(writer: Writer, operand: Operand) -> str:
     if not isinstance(operand, Name):
         raise writer.refuse(f"{operand} is no label")
     return operand.text
@@ -127,7 +126,7 @@ LAUNCHES = ("cudaLaunchDevice", "cudaGetParameterBuffer", "cudaDeviceSynchronize
             "cudaCDP")  # fmt: skip
 
 
-def built_in(
+def decode_builtin_call(
     writer: Writer, name: str, results: Sequence[Operand], given: Sequence[Operand]
 ) -> bool:
     """Take down a call of one of them; false if it is none."""
@@ -138,54 +137,54 @@ def built_in(
     widths = WIDTHS[name]
     if len(given) != len(widths):
         raise writer.refuse(f"{name} takes {len(widths)} operands, and has {len(given)}")
-    values = [_passed(writer, one, width) for one, width in zip(given, widths, strict=True)]
+    values = [_read_argument(writer, one, width) for one, width in zip(given, widths, strict=True)]
     if name == "vprintf":
         made = writer.temporary()
         writer.emit("printf", d=made, a=values[0], b=values[1])
-        _returned(writer, results, made)
+        _write_result(writer, results, made)
     elif name == "__assertfail":
         message, file, line, function, _ = values
         writer.emit("assertfail", a=message, b=file, c=line, e=function)
     elif name == "malloc":
         made = writer.temporary(LONG)
-        writer.emit("heap.take", d=made, a=values[0], b=_heap(writer))
-        _returned(writer, results, made)
+        writer.emit("heap.take", d=made, a=values[0], b=_heap_address(writer))
+        _write_result(writer, results, made)
     else:
-        writer.emit("heap.give", a=values[0], b=_heap(writer))
+        writer.emit("heap.give", a=values[0], b=_heap_address(writer))
     return True
 
 
-def _heap(writer: Writer) -> Register:
-    symbol = writer.symbol(HEAP)
+def _heap_address(writer: Writer) -> Register:
+    symbol = writer.find_symbol(HEAP)
     if symbol is None:
         raise writer.refuse("this module declares no malloc")
-    return writer.address_of(symbol, 0, LONG)
+    return writer.symbol_address(symbol, 0, LONG)
 
 
-def _at(writer: Writer, operand: Operand) -> int:
+def _local_offset(writer: Writer, operand: Operand) -> int:
     """The byte of local memory where a parameter of a call stands."""
-    symbol = writer.symbol(operand.text) if isinstance(operand, Name) else None
+    symbol = writer.find_symbol(operand.text) if isinstance(operand, Name) else None
     if symbol is None or symbol.space != LOCAL:
         raise writer.refuse(f"{operand} is no parameter that can be passed")
     return symbol.at
 
 
-def _passed(writer: Writer, operand: Operand, width: int) -> Register:
+def _read_argument(writer: Writer, operand: Operand, width: int) -> Register:
     if isinstance(operand, Name):
-        register = writer.register(operand.text)
+        register = writer.find_register(operand.text)
         if register is not None:
             return register
     made = writer.temporary(LONG if width == 8 else WORD)
     name = "ld.u64_64" if width == 8 else "ld.u32_32"
-    writer.emit(name, writes=[made], imm=_at(writer, operand), base=NONE, space=LOCAL)
+    writer.emit(name, writes=[made], imm=_local_offset(writer, operand), base=NONE, space=LOCAL)
     return made
 
 
-def _returned(writer: Writer, results: Sequence[Operand], made: Register) -> None:
+def _write_result(writer: Writer, results: Sequence[Operand], made: Register) -> None:
     if not results:
         return
     name = "st.u64_64" if made.width == LONG else "st.u32_32"
-    writer.emit(name, reads=[made], imm=_at(writer, results[0]), base=NONE, space=LOCAL)
+    writer.emit(name, reads=[made], imm=_local_offset(writer, results[0]), base=NONE, space=LOCAL)
 
 
 # ---- clusters that have not begun, taken back by those that run
@@ -193,8 +192,8 @@ def _returned(writer: Writer, results: Sequence[Operand], made: Register) -> Non
 DIMENSIONS = "xyz"
 
 
-@rule("clusterlaunchcontrol")
-def clusterlaunchcontrol(writer: Writer, one: Instruction, found: Matched) -> None:
+@register_rule("clusterlaunchcontrol")
+def decode_clusterlaunchcontrol(writer: Writer, one: Instruction, found: Matched) -> None:
     if one.modifiers[0] == "try_cancel":
         space = SHARED if "s" in found.slots else GENERIC
         flags = (0 if space == SHARED else 1) | (2 if "m" in found.slots else 0)
@@ -206,7 +205,7 @@ def clusterlaunchcontrol(writer: Writer, one: Instruction, found: Matched) -> No
     if what == "is_canceled":
         writer.emit("clc.canceled", d=writer.target(one.operands[0], "pred"), a=answer)
         return
-    parts = writer.vector(one.operands[0])
+    parts = writer.vector_items(one.operands[0])
     numbers = range(len(parts)) if len(parts) > 1 else [DIMENSIONS.index(what[-1])]
     for number, part in zip(numbers, parts, strict=True):
         if number < len(DIMENSIONS) and not (isinstance(part, Name) and part.text == "_"):
@@ -216,7 +215,7 @@ def clusterlaunchcontrol(writer: Writer, one: Instruction, found: Matched) -> No
 # ---- what the lanes of a warp do together
 
 
-def _pair(writer: Writer, operand: Operand) -> tuple[Register | None, Register | None]:
+def _target_pair(writer: Writer, operand: Operand) -> tuple[Register | None, Register | None]:
     """`d|p`, each of them there unless it is `_`."""
     parts = operand.items if isinstance(operand, Vector) else (operand,)
     found = [
@@ -226,37 +225,37 @@ def _pair(writer: Writer, operand: Operand) -> tuple[Register | None, Register |
     return found[0], found[1] if len(found) > 1 else None
 
 
-@rule("shfl")
-def shfl(writer: Writer, one: Instruction, found: Matched) -> None:
-    target, inside = _pair(writer, one.operands[0])
+@register_rule("shfl")
+def decode_shfl(writer: Writer, one: Instruction, found: Matched) -> None:
+    target, inside = _target_pair(writer, one.operands[0])
     a, b, c, mask = (writer.source(part, "b32") for part in one.operands[1:5])
     writer.emit(f"shfl.{found.slots['m']}", SYNC, d=target, a=a, b=b, c=c, e=mask, list=inside,
                 count=int(inside is not None))  # fmt: skip
 
 
-@rule("vote")
-def vote(writer: Writer, one: Instruction, found: Matched) -> None:
+@register_rule("vote")
+def decode_vote(writer: Writer, one: Instruction, found: Matched) -> None:
     predicate, negated = writer.predicate(one.operands[1])
     writer.emit(f"vote.{found.slots['m']}", SYNC, d=writer.target(one.operands[0]), a=predicate,
                 e=writer.source(one.operands[2], "b32"), imm=int(negated))  # fmt: skip
 
 
-@rule("activemask")
-def activemask(writer: Writer, one: Instruction, found: Matched) -> None:
+@register_rule("activemask")
+def decode_activemask(writer: Writer, one: Instruction, found: Matched) -> None:
     writer.emit("activemask", d=writer.target(one.operands[0]))
 
 
-@rule("elect")
-def elect(writer: Writer, one: Instruction, found: Matched) -> None:
-    target, chosen = _pair(writer, one.operands[0])
+@register_rule("elect")
+def decode_elect(writer: Writer, one: Instruction, found: Matched) -> None:
+    target, chosen = _target_pair(writer, one.operands[0])
     if chosen is None:
         raise writer.refuse("it has no predicate")
     writer.emit("elect", SYNC, d=target, e=writer.source(one.operands[1], "b32"), list=chosen,
                 count=1)  # fmt: skip
 
 
-@rule("redux")
-def redux(writer: Writer, one: Instruction, found: Matched) -> None:
+@register_rule("redux")
+def decode_redux(writer: Writer, one: Instruction, found: Matched) -> None:
     kind, what = found.slots["t"], found.slots["m"]
     shown = "u32" if what in ("add", "and", "or", "xor") else kind
     flags = (1 if "NaN" in found.slots else 0) | (2 if "abs" in found.slots else 0)
@@ -265,12 +264,12 @@ def redux(writer: Writer, one: Instruction, found: Matched) -> None:
                 e=writer.source(one.operands[2], "b32"))  # fmt: skip
 
 
-@rule("match")
-def match(writer: Writer, one: Instruction, found: Matched) -> None:
-    target, same = _pair(writer, one.operands[0])
+@register_rule("match")
+def decode_match(writer: Writer, one: Instruction, found: Matched) -> None:
+    target, same = _target_pair(writer, one.operands[0])
     if target is None:
         raise writer.refuse("it has no result")
-    writer.emit(f"match.{found.slots['m']}.b{bits(found.slots['t'])}", SYNC, d=target,
+    writer.emit(f"match.{found.slots['m']}.b{type_bits(found.slots['t'])}", SYNC, d=target,
                 a=writer.source(one.operands[1], found.slots["t"]),
                 e=writer.source(one.operands[2], "b32"), list=same,
                 count=int(same is not None))  # fmt: skip

@@ -1,7 +1,8 @@
 """What the walk has taken down, as the arrays that the engine runs.
 
 PTX leaves open what becomes of a sum that is read or written between its wgmma.mma_async and the
-wait for it. ptxas mends what a compiler did to it, the engine tells of it: `watched` says where.
+wait for it. ptxas mends what a compiler did to it, the engine tells of it, where
+`insert_touches` has it look.
 """
 
 from __future__ import annotations
@@ -11,19 +12,24 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from papergpu.decode.walk import Walk
-from papergpu.layout import pairs, place, starts, successors
+from papergpu.decode.kernel import KernelDecoder
+from papergpu.ir import Label, Register, Step
 from papergpu.program import INSTRUCTION, PLAIN, Program
-from papergpu.steps import Label, Register, Step
-from papergpu.tree import Function, Module
+from papergpu.register_allocation import (
+    allocate_registers,
+    find_block_starts,
+    find_fused_pairs,
+    find_successors,
+)
+from papergpu.syntax_tree import Function, Module
 
 
-def reached(steps: Sequence[Step]) -> set[int]:
+def find_steps_in_flight(steps: Sequence[Step]) -> set[int]:
     """Steps that may come while something is in flight: behind an issue, up to a wait for all."""
     waiting = [at for at, step in enumerate(steps) if step.name == "wgmma.issue"]
     found: set[int] = set()
     while waiting:
-        for after in successors(steps, waiting.pop()):
+        for after in find_successors(steps, waiting.pop()):
             if after >= len(steps) or after in found:
                 continue
             step = steps[after]
@@ -34,12 +40,12 @@ def reached(steps: Sequence[Step]) -> set[int]:
     return found
 
 
-def watched(steps: list[Step], sums: Iterable[Register]) -> list[Step]:
+def insert_touches(steps: list[Step], sums: Iterable[Register]) -> list[Step]:
     """The steps, with `wgmma.touch` before those that may touch sums in flight."""
     wanted = set(sums)
     made: list[Step] = []
     places = []
-    risky = reached(steps)
+    risky = find_steps_in_flight(steps)
     for at, step in enumerate(steps):
         places.append(len(made))
         touched = [one for one in dict.fromkeys((*step.reads, *step.writes)) if one in wanted]
@@ -61,7 +67,7 @@ def watched(steps: list[Step], sums: Iterable[Register]) -> list[Step]:
 RECORD = struct.Struct("<Q5Iiq3I4B2I").pack  # as `INSTRUCTION` has it
 
 
-def encoded(walk: Walk, kernel: Function, module: Module) -> Program:
+def encode_program(walk: KernelDecoder, kernel: Function, module: Module) -> Program:
     writer = walk.writer
     steps = writer.steps
     top = 128  # 0 stands for "no register"
@@ -83,11 +89,11 @@ def encoded(walk: Walk, kernel: Function, module: Module) -> Program:
     for special in writer.specials.values():
         special.at = top
         top += special.width
-    fused = pairs(steps, starts(steps))
-    top = place(steps, top)
+    fused = find_fused_pairs(steps, find_block_starts(steps))
+    top = allocate_registers(steps, top)
 
     lists: list[int] = []
-    records = [_record(step, lists) for step in steps]
+    records = [_pack_step(step, lists) for step in steps]
     specials = [number for key, one in writer.specials.items() for number in (key, one.at)]
     return Program(
         name=kernel.name,
@@ -123,7 +129,7 @@ def encoded(walk: Walk, kernel: Function, module: Module) -> Program:
     )
 
 
-def _record(step: Step, lists: list[int]) -> bytes:
+def _pack_step(step: Step, lists: list[int]) -> bytes:
     """A step as the engine has it; what it lists is put behind `lists`."""
     d, a, b, c, e, guard = step.d, step.a, step.b, step.c, step.e, step.guard
     listed, count, imm = step.list, step.count, step.imm

@@ -6,12 +6,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from papergpu.decode.rules import rule
 from papergpu.forms import Matched
+from papergpu.ir import AddressFields, Register, Step, parse_space
 from papergpu.program import GENERIC, RETRY, SHARED, SYNC
-from papergpu.steps import Fields, Register, Step, space_of
-from papergpu.tree import Instruction, Operand, Vector
-from papergpu.writer import Writer
+from papergpu.syntax_tree import Instruction, Operand, Vector
+from papergpu.writer import Writer, register_rule
 
 # As `Element` in core/matrix.hpp numbers them.
 NAMES = ("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8", "s4", "u4", "b1", "f64", "f32", "s32")
@@ -25,12 +24,12 @@ A_ACROSS, B_ACROSS, A_SHARED, NEW_IF_TRUE = 1 << 19, 1 << 20, 1 << 21, 1 << 22
 SELECTOR, ORDERED, SPARSE = 23, 1 << 25, 1 << 26
 
 
-def whole(writer: Writer) -> Register:
+def full_mask(writer: Writer) -> Register:
     """The mask of what a whole warp does."""
     return writer.constant(0xFFFFFFFF, 128)
 
 
-def shape_of(found: Matched) -> tuple[int, int, int]:
+def parse_shape(found: Matched) -> tuple[int, int, int]:
     """m, n and k of `m16n8k16`."""
     m, n, k = (int(part) for part in re.findall(r"\d+", found.slots["s"]))
     return m, n, k
@@ -48,35 +47,37 @@ class Product:
     flags: int = 0
 
     @property
-    def imm(self) -> int:
+    def packed_shape(self) -> int:
         """The shape in one number; k of single bits counts words of 32."""
         m, n, k = self.shape
         return m | n << 8 | (k // 32 if self.a == "b1" else k) << 20
 
     @property
-    def said(self) -> int:
+    def packed_types(self) -> int:
         """Types and flags in one number."""
         kinds = ELEMENTS[self.a] | ELEMENTS[self.b] << 4 | ELEMENTS[self.d] << 8
         return kinds | ELEMENTS[self.c] << 12 | self.flags
 
 
-def registers_of(kind: str, rows: int, columns: int) -> int:
+def count_registers(kind: str, rows: int, columns: int) -> int:
     """How many registers of a thread hold its part of a matrix."""
     width = 64 if kind == "f64" else 32
     return max(1, rows * columns * BITS[kind] // (width * 32))
 
 
-def fragment(writer: Writer, operand: Operand, kind: str, count: int, what: str) -> list[Register]:
+def source_fragment(
+    writer: Writer, operand: Operand, kind: str, count: int, what: str
+) -> list[Register]:
     """The registers of a matrix that is read."""
-    parts = writer.vector(operand)
+    parts = writer.vector_items(operand)
     if len(parts) != count:
         raise writer.refuse(f"{what} has {len(parts)} registers, and takes {count}")
     return [writer.source(part, "f64" if kind == "f64" else "b32") for part in parts]
 
 
-def sums(writer: Writer, operand: Operand, kind: str, count: int) -> list[Register]:
+def target_fragment(writer: Writer, operand: Operand, kind: str, count: int) -> list[Register]:
     """The registers of a matrix that is written."""
-    parts = writer.vector(operand)
+    parts = writer.vector_items(operand)
     if len(parts) != count:
         raise writer.refuse(f"its result has {len(parts)} registers, and takes {count}")
     return [writer.target(part, "f64" if kind == "f64" else "b32") for part in parts]
@@ -85,16 +86,16 @@ def sums(writer: Writer, operand: Operand, kind: str, count: int) -> list[Regist
 # Products of a warp.
 
 
-@rule("mma")
-def mma(writer: Writer, one: Instruction, found: Matched) -> None:
+@register_rule("mma")
+def decode_mma(writer: Writer, one: Instruction, found: Matched) -> None:
     if "v" in found.slots:
-        sparse(writer, one, found)
+        decode_sparse_mma(writer, one, found)
         return
     slots = found.slots
-    m, n, k = shape = shape_of(found)
+    m, n, k = shape = parse_shape(found)
     d, a, b, c = (slots[name] for name in "dabc")
-    what = Product(shape, d, a, b, c, options(slots))
-    alike(writer, what.a, what.b)
+    what = Product(shape, d, a, b, c, option_flags(slots))
+    check_types(writer, what.a, what.b)
     if found.form.name == "mma.quarters":
         # a and b are of four products at once.
         counts = {
@@ -107,37 +108,37 @@ def mma(writer: Writer, one: Instruction, found: Matched) -> None:
         what.flags |= EXCLUSIVE if slots["lb"] == "row" else 0
         emit_product(writer, one, "mma.quarters", what, counts)
         return
-    counts = {"d": registers_of(what.d, m, n), "a": registers_of(what.a, m, k),
-              "b": registers_of(what.b, k, n), "c": registers_of(what.c, m, n)}  # fmt: skip
-    emit_product(writer, one, handler_of(what.a), what, counts)
+    counts = {"d": count_registers(what.d, m, n), "a": count_registers(what.a, m, k),
+              "b": count_registers(what.b, k, n), "c": count_registers(what.c, m, n)}  # fmt: skip
+    emit_product(writer, one, choose_mma_handler(what.a), what, counts)
 
 
-def alike(writer: Writer, a: str, b: str) -> None:
+def check_types(writer: Writer, a: str, b: str) -> None:
     """Types of a and b go together: the same, or of the same width and sort."""
     groups = (("e4m3", "e5m2"), ("s8", "u8"), ("s4", "u4"))
     if a != b and not any(a in group and b in group for group in groups):
         raise writer.refuse(f"{a} is not multiplied by {b}")
 
 
-def handler_of(a: str) -> str:
+def choose_mma_handler(a: str) -> str:
     """The engine's handler of products of a type."""
     if a == "f64":
         return "mma.double"
     return "mma.integer" if a in ("s8", "u8", "s4", "u4", "b1") else "mma.float"
 
 
-def selector(writer: Writer, operand: Operand, a: str, k: int) -> int:
+def selector_flags(writer: Writer, operand: Operand, a: str, k: int) -> int:
     """Flags of which lanes give the metadata of a sparse a."""
     # A row has 4 bits of metadata for each 4 elements, or 2 of tf32; a group of four lanes has two
     # rows, and each lane that gives metadata gives 32 bits.
     giving = k // (2 if a == "tf32" else 4) * 4 * 2 // 32
-    found = writer.number(operand)
+    found = writer.constant_value(operand)
     if not 0 <= found < 4 // giving:
         raise writer.refuse(f"its sparsity selector is {found}: below {4 // giving}")
     return found << SELECTOR
 
 
-def options(slots: Mapping[str, str]) -> int:
+def option_flags(slots: Mapping[str, str]) -> int:
     """Flags of what else a form says."""
     exclusive = slots.get("o") == "xor"
     return (SATURATE if "satfinite" in slots else 0) | (EXCLUSIVE if exclusive else 0)
@@ -152,48 +153,49 @@ def emit_product(
     used: dict[str, int] | None = None,
 ) -> None:
     """Take down a product. Where `used` registers hold a matrix, the others hold it again."""
-    targets = sums(writer, one.operands[0], what.d, counts["d"])
+    targets = target_fragment(writer, one.operands[0], what.d, counts["d"])
     given: list[Register] = []
     kinds = {"a": what.a, "b": what.b, "c": what.c}
     for operand, (letter, kind) in zip(one.operands[1:], kinds.items(), strict=True):
-        parts = fragment(writer, operand, kind, counts[letter], letter)
+        parts = source_fragment(writer, operand, kind, counts[letter], letter)
         given += parts[: used[letter]] if used and letter in used else parts
-    writer.emit(name, SYNC, writes=targets, reads=given, e=whole(writer), imm=what.imm,
-                flags=what.said)  # fmt: skip
+    writer.emit(name, SYNC, writes=targets, reads=given, e=full_mask(writer), imm=what.packed_shape,
+                flags=what.packed_types)  # fmt: skip
 
 
-@rule("wmma")
-def wmma(writer: Writer, one: Instruction, found: Matched) -> None:
+@register_rule("wmma")
+def decode_wmma(writer: Writer, one: Instruction, found: Matched) -> None:
     if found.form.name.startswith("wmma.mma"):
-        wmma_product(writer, one, found)
+        decode_wmma_product(writer, one, found)
     else:
-        wmma_move(writer, one, found)
+        decode_wmma_move(writer, one, found)
 
 
-def wmma_registers(kind: str, rows: int, columns: int, of_sums: bool) -> int:
-    """As `registers_of`, but fragments of halves have eight registers in any shape."""
-    return 8 if kind == "f16" and not of_sums else registers_of(kind, rows, columns)
+def count_wmma_registers(kind: str, rows: int, columns: int, of_sums: bool) -> int:
+    """As `count_registers`, but fragments of halves have eight registers in any shape."""
+    return 8 if kind == "f16" and not of_sums else count_registers(kind, rows, columns)
 
 
-def wmma_product(writer: Writer, one: Instruction, found: Matched) -> None:
+def decode_wmma_product(writer: Writer, one: Instruction, found: Matched) -> None:
     slots = found.slots
-    m, n, k = shape = shape_of(found)
+    m, n, k = shape = parse_shape(found)
     a = slots.get("a", "f16")  # halves are not written out
     b, d, c = slots.get("b", a), slots["d"], slots["c"]
-    alike(writer, a, b)
+    check_types(writer, a, b)
     if BITS[a] < 8 and (slots["la"], slots["lb"]) != ("row", "col"):
         raise writer.refuse(SMALL)
-    counts = {"d": wmma_registers(d, m, n, True), "a": wmma_registers(a, m, k, False),
-              "b": wmma_registers(b, k, n, False), "c": wmma_registers(c, m, n, True)}  # fmt: skip
-    used = {"a": registers_of(a, m, k), "b": registers_of(b, k, n)}
-    what = Product(shape, d, a, b, c, options(slots))
-    emit_product(writer, one, handler_of(a), what, counts, used)
+    counts = {"d": count_wmma_registers(d, m, n, True), "a": count_wmma_registers(a, m, k, False),
+              "b": count_wmma_registers(b, k, n, False),
+              "c": count_wmma_registers(c, m, n, True)}  # fmt: skip
+    used = {"a": count_registers(a, m, k), "b": count_registers(b, k, n)}
+    what = Product(shape, d, a, b, c, option_flags(slots))
+    emit_product(writer, one, choose_mma_handler(a), what, counts, used)
 
 
-def wmma_move(writer: Writer, one: Instruction, found: Matched) -> None:
+def decode_wmma_move(writer: Writer, one: Instruction, found: Matched) -> None:
     """A fragment's matrix from memory, or to it, with or without a stride."""
     slots = found.slots
-    m, n, k = shape_of(found)
+    m, n, k = parse_shape(found)
     which, kind = slots["w"], slots["t"]
     load = "load" in slots
     rows, columns = {"a": (m, k), "b": (n, k)}.get(which, (m, n))
@@ -203,30 +205,30 @@ def wmma_move(writer: Writer, one: Instruction, found: Matched) -> None:
         raise writer.refuse(
             "elements of less than a byte are row by row in a, column by column in b"
         )
-    count = wmma_registers(kind, rows, columns, of_sums)
+    count = count_wmma_registers(kind, rows, columns, of_sums)
     memory, registers = (one.operands[1], one.operands[0]) if load else one.operands[:2]
-    fields = writer.address(memory, space_of(slots.get("ss", "")))
-    stride = writer.narrowed(one.operands[2], "u32") if len(one.operands) > 2 else None
+    fields = writer.address(memory, parse_space(slots.get("ss", "")))
+    stride = writer.narrow_source(one.operands[2], "u32") if len(one.operands) > 2 else None
     flags = rows | columns << 8 | BITS[kind] << 16 | across << 23
     flags |= (of_sums and kind != "f16") << 24
     if load:
-        writer.emit("wmma.load", SYNC, writes=sums(writer, registers, kind, count), c=stride,
-                    flags=flags, e=whole(writer), **fields)  # fmt: skip
+        writer.emit("wmma.load", SYNC, writes=target_fragment(writer, registers, kind, count),
+                    c=stride, flags=flags, e=full_mask(writer), **fields)  # fmt: skip
     else:
-        given = fragment(writer, registers, kind, count, "its matrix")
-        writer.emit("wmma.store", SYNC, reads=given, c=stride, flags=flags, e=whole(writer),
+        given = source_fragment(writer, registers, kind, count, "its matrix")
+        writer.emit("wmma.store", SYNC, reads=given, c=stride, flags=flags, e=full_mask(writer),
                     **fields)  # fmt: skip
 
 
 # Products of a warpgroup.
 
 
-def fences(writer: Writer) -> list[Step]:
+def find_fences(writer: Writer) -> list[Step]:
     """The fences so far, whose lists are the registers that products in flight use."""
     return [step for step in writer.steps if step.name == "wgmma.fence"]
 
 
-def in_flight(writer: Writer, registers: Iterable[Register], written: bool) -> None:
+def mark_in_flight(writer: Writer, registers: Iterable[Register], written: bool) -> None:
     """These are read or written while the warp goes on: they keep their places to themselves."""
     fresh = []
     for register in registers:
@@ -237,67 +239,72 @@ def in_flight(writer: Writer, registers: Iterable[Register], written: bool) -> N
             fresh.append(register)
         writer.in_flight[register] = written or writer.in_flight.get(register, False)
     if fresh:
-        for step in fences(writer):
-            watch(step, fresh)
+        for step in find_fences(writer):
+            watch_registers(step, fresh)
 
 
-def watch(fence: Step, registers: Sequence[Register]) -> None:
+def watch_registers(fence: Step, registers: Sequence[Register]) -> None:
     """A fence notes what these registers hold."""
     fence.items = [*fence.items, *registers]
     fence.count = len(fence.items)
     fence.reads += tuple(registers)
 
 
-@rule("wgmma")
-def wgmma(writer: Writer, one: Instruction, found: Matched) -> None:
+@register_rule("wgmma")
+def decode_wgmma(writer: Writer, one: Instruction, found: Matched) -> None:
     what = found.form.name
     if what == "wgmma.fence":
-        watch(writer.emit("wgmma.fence", SYNC, e=whole(writer)), list(writer.in_flight))
+        watch_registers(
+            writer.emit("wgmma.fence", SYNC, e=full_mask(writer)), list(writer.in_flight)
+        )
     elif what == "wgmma.commit":
-        writer.emit("wgmma.commit", SYNC, e=whole(writer))
+        writer.emit("wgmma.commit", SYNC, e=full_mask(writer))
     elif what == "wgmma.wait":
-        writer.emit("bar.warp", SYNC, e=whole(writer))  # all lanes, then all again until it is done
-        writer.emit("wgmma.wait", RETRY, imm=writer.number(one.operands[0]))
+        writer.emit(
+            "bar.warp", SYNC, e=full_mask(writer)
+        )  # all lanes, then all again until it is done
+        writer.emit("wgmma.wait", RETRY, imm=writer.constant_value(one.operands[0]))
     else:
-        mma_async(writer, one, found)
+        decode_mma_async(writer, one, found)
 
 
-def mma_async(writer: Writer, one: Instruction, found: Matched) -> None:
+def decode_mma_async(writer: Writer, one: Instruction, found: Matched) -> None:
     slots = found.slots
-    m, n, k = shape = shape_of(found)
+    m, n, k = shape = parse_shape(found)
     d, a, b = slots["d"], slots["a"], slots.get("b", slots["a"])
-    alike(writer, a, b)
-    if whole_numbers(a) and n > 32 and n % 16:
+    check_types(writer, a, b)
+    if is_integer_product(a) and n > 32 and n % 16:
         raise writer.refuse(f"there is no shape {slots['s']} of {a}")
-    what = Product(shape, d, a, b, d, options(slots))
-    results = sums(writer, one.operands[0], d, registers_of(d, m, n) // 4)
+    what = Product(shape, d, a, b, d, option_flags(slots))
+    results = target_fragment(writer, one.operands[0], d, count_registers(d, m, n) // 4)
     given: list[Register] = []
     first = None
     if isinstance(one.operands[1], Vector):
-        given = fragment(writer, one.operands[1], a, 4, "a")
+        given = source_fragment(writer, one.operands[1], a, 4, "a")
     else:
         what.flags |= A_SHARED
         first = writer.source(one.operands[1], "b64")
     second = writer.source(one.operands[2], "b64")
     rest = list(one.operands[3:])
     if "sp" in slots:
-        what.flags |= SPARSE | selector(writer, rest[1], a, k)
+        what.flags |= SPARSE | selector_flags(writer, rest[1], a, k)
         given = [*given, writer.source(rest[0], "b32")]
         rest = rest[2:]
     scale, negated = writer.predicate(rest[0])
     what.flags |= NEW_IF_TRUE if negated else 0
-    what.flags |= scaled(writer, a, [writer.number(operand) for operand in rest[1:]],
+    what.flags |= scale_flags(writer, a, [writer.constant_value(operand) for operand in rest[1:]],
                          in_registers=first is None)  # fmt: skip
-    in_flight(writer, results, written=True)
-    in_flight(writer, given, written=False)
+    mark_in_flight(writer, results, written=True)
+    mark_in_flight(writer, given, written=False)
     step = writer.emit("wgmma.issue", SYNC, writes=results, reads=given, a=first, b=second, c=scale,
-                       e=whole(writer), imm=what.imm, flags=what.said)  # fmt: skip
+                       e=full_mask(writer), imm=what.packed_shape,
+                       flags=what.packed_types)  # fmt: skip
     step.reads += tuple(results)
 
 
-def scaled(writer: Writer, a: str, numbers: Sequence[int], in_registers: bool) -> int:
+def scale_flags(writer: Writer, a: str, numbers: Sequence[int], in_registers: bool) -> int:
     """Flags of imm-scale-a, imm-scale-b, imm-trans-a and imm-trans-b, as far as a type has them."""
-    scales = 0 if whole_numbers(a) else 2
+    scales = 0 if is_integer_product(a) else 2
     across = 0 if BITS[a] != 16 else 1 if in_registers else 2
     if len(numbers) != scales + across:
         raise writer.refuse(f"it takes {scales} scales and {across} transpositions")
@@ -310,7 +317,7 @@ def scaled(writer: Writer, a: str, numbers: Sequence[int], in_registers: bool) -
     return flags | (A_ACROSS if across == 2 and numbers[2] else 0)
 
 
-def whole_numbers(kind: str) -> bool:
+def is_integer_product(kind: str) -> bool:
     """Whether products of a type are integers, which take no scales and no transposition."""
     return kind in ("s8", "u8", "b1")
 
@@ -318,26 +325,26 @@ def whole_numbers(kind: str) -> bool:
 # ---- products of a warp whose matrix a is sparse
 
 
-def sparse(writer: Writer, one: Instruction, found: Matched) -> None:
+def decode_sparse_mma(writer: Writer, one: Instruction, found: Matched) -> None:
     slots = found.slots
-    m, n, k = shape = shape_of(found)
+    m, n, k = shape = parse_shape(found)
     d, a, b, c = (slots[name] for name in "dabc")
-    what = Product(shape, d, a, b, c, options(slots))
-    alike(writer, a, b)
+    what = Product(shape, d, a, b, c, option_flags(slots))
+    check_types(writer, a, b)
     if d != c:
         raise writer.refuse(f"its sums are {c}, and its result is {d}: both are of one type")
-    what.flags |= selector(writer, one.operands[5], a, k)
+    what.flags |= selector_flags(writer, one.operands[5], a, k)
     what.flags |= ORDERED if slots["v"] == "sp::ordered_metadata" else 0
-    targets = sums(writer, one.operands[0], d, registers_of(d, m, n))
+    targets = target_fragment(writer, one.operands[0], d, count_registers(d, m, n))
     given = [
-        *fragment(writer, one.operands[1], a, registers_of(a, m, k // 2), "a"),
-        *fragment(writer, one.operands[2], b, registers_of(b, k, n), "b"),
-        *fragment(writer, one.operands[3], c, registers_of(c, m, n), "c"),
+        *source_fragment(writer, one.operands[1], a, count_registers(a, m, k // 2), "a"),
+        *source_fragment(writer, one.operands[2], b, count_registers(b, k, n), "b"),
+        *source_fragment(writer, one.operands[3], c, count_registers(c, m, n), "c"),
         writer.source(one.operands[4], "b32"),
     ]
-    kind = handler_of(a).removeprefix("mma.")
-    writer.emit(f"mma.sparse.{kind}", SYNC, writes=targets, reads=given, e=whole(writer),
-                imm=what.imm, flags=what.said)  # fmt: skip
+    kind = choose_mma_handler(a).removeprefix("mma.")
+    writer.emit(f"mma.sparse.{kind}", SYNC, writes=targets, reads=given, e=full_mask(writer),
+                imm=what.packed_shape, flags=what.packed_types)  # fmt: skip
 
 
 # ---- matrices between shared memory and registers
@@ -354,32 +361,34 @@ def move_flags(found: Matched) -> int:
     return flags | NARROW.get(found.slots.get("f", ""), 0) << NARROW_AT
 
 
-def where(writer: Writer, found: Matched, memory: Operand) -> Fields:
+def matrix_address(writer: Writer, found: Matched, memory: Operand) -> AddressFields:
     """The fields of where its rows lie, which is shared memory."""
-    fields = writer.address(memory, space_of(found.slots.get("ss", "")))
+    fields = writer.address(memory, parse_space(found.slots.get("ss", "")))
     if fields["space"] not in (SHARED, GENERIC):
         raise writer.refuse("its matrices lie in shared memory only")
     return fields
 
 
-@rule("ldmatrix")
-def ldmatrix(writer: Writer, one: Instruction, found: Matched) -> None:
+@register_rule("ldmatrix")
+def decode_ldmatrix(writer: Writer, one: Instruction, found: Matched) -> None:
     """Matrices of rows of 16 bytes, each row where a lane says; of 16 rows two registers."""
     count = int(found.slots["n"][1:]) * (2 if found.slots["s"] == "m16n16" else 1)
-    targets = sums(writer, one.operands[0], "b32", count)
-    flags, fields = move_flags(found), where(writer, found, one.operands[1])
+    targets = target_fragment(writer, one.operands[0], "b32", count)
+    flags, fields = move_flags(found), matrix_address(writer, found, one.operands[1])
     name = "ldmatrix.bytes" if flags & BYTES else "ldmatrix"
-    writer.emit(name, SYNC, writes=targets, flags=flags, e=whole(writer), **fields)
+    writer.emit(name, SYNC, writes=targets, flags=flags, e=full_mask(writer), **fields)
 
 
-@rule("stmatrix")
-def stmatrix(writer: Writer, one: Instruction, found: Matched) -> None:
-    given = fragment(writer, one.operands[1], "b32", int(found.slots["n"][1:]), "its matrix")
-    fields = where(writer, found, one.operands[0])
-    writer.emit("stmatrix", SYNC, reads=given, flags=move_flags(found), e=whole(writer), **fields)
+@register_rule("stmatrix")
+def decode_stmatrix(writer: Writer, one: Instruction, found: Matched) -> None:
+    given = source_fragment(writer, one.operands[1], "b32", int(found.slots["n"][1:]), "its matrix")
+    fields = matrix_address(writer, found, one.operands[0])
+    writer.emit(
+        "stmatrix", SYNC, reads=given, flags=move_flags(found), e=full_mask(writer), **fields
+    )
 
 
-@rule("movmatrix")
-def movmatrix(writer: Writer, one: Instruction, found: Matched) -> None:
+@register_rule("movmatrix")
+def decode_movmatrix(writer: Writer, one: Instruction, found: Matched) -> None:
     writer.emit("movmatrix", SYNC, d=writer.target(one.operands[0]),
-                a=writer.source(one.operands[1], "b32"), e=whole(writer))  # fmt: skip
+                a=writer.source(one.operands[1], "b32"), e=full_mask(writer))  # fmt: skip

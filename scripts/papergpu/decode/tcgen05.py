@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from papergpu.decode.rules import rule
 from papergpu.forms import Matched
+from papergpu.ir import Register
 from papergpu.program import GENERIC, LONG, NARROW, RETRY, SHARED, SYNC, WIDE, WORD
-from papergpu.steps import Register
-from papergpu.tree import Address, Instruction, Integer, Name, Operand
-from papergpu.writer import Writer
+from papergpu.syntax_tree import Address, Instruction, Integer, Name, Operand
+from papergpu.writer import Writer, register_rule
 
 SHAPES = {"32x32b": 0, "16x64b": 1, "16x128b": 2, "16x256b": 3, "16x32bx2": 4}
 EACH = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}  # registers of x1
@@ -23,56 +22,56 @@ SCALES = {
 }
 
 
-@rule("tcgen05")
-def tcgen05(writer: Writer, one: Instruction, found: Matched) -> None:
+@register_rule("tcgen05")
+def decode_tcgen05(writer: Writer, one: Instruction, found: Matched) -> None:
     writer.tensor = True
     name = one.modifiers[0].partition("::")[0]
     if name == "mma":
-        _mma(writer, one, found)
+        _decode_mma(writer, one, found)
     elif name == "ld":
-        _ld(writer, one, found)
+        _decode_ld(writer, one, found)
     elif name == "st":
-        _st(writer, one, found)
+        _decode_st(writer, one, found)
     elif name == "wait":
-        _together(writer)
+        _sync_warp(writer)
         writer.emit(f"tcgen05.wait.{one.modifiers[0].partition('::')[2]}")
     elif name == "alloc":
-        _alloc(writer, one, found)
+        _decode_alloc(writer, one, found)
     elif name == "dealloc":
-        _together(writer)
+        _sync_warp(writer)
         writer.emit("tcgen05.dealloc", a=writer.source(one.operands[0], "b32"),
-                    b=writer.source(one.operands[1], "u32"), flags=_group(found))  # fmt: skip
+                    b=writer.source(one.operands[1], "u32"), flags=_cta_group(found))  # fmt: skip
     elif name == "relinquish_alloc_permit":
-        _together(writer)
-        writer.emit("tcgen05.relinquish", flags=_group(found))
+        _sync_warp(writer)
+        writer.emit("tcgen05.relinquish", flags=_cta_group(found))
     elif name == "cp":
         shape = found.slots.get("w", found.slots["shape"])
-        writer.emit("tcgen05.cp", a=_tensor(writer, one.operands[0]),
+        writer.emit("tcgen05.cp", a=_tensor_address(writer, one.operands[0]),
                     b=writer.source(one.operands[1], "b64"),
-                    flags=_group(found) | COPIES[shape] << 4)  # fmt: skip
+                    flags=_cta_group(found) | COPIES[shape] << 4)  # fmt: skip
     elif name == "commit":
-        _commit(writer, one, found)
+        _decode_commit(writer, one, found)
     else:
         # Threads of one block see each other's tensor memory in the order of their barriers here.
         writer.emit("nop")
 
 
-def _group(found: Matched) -> int:
+def _cta_group(found: Matched) -> int:
     return int(found.slots["g"][-1])
 
 
-def _together(writer: Writer) -> None:
+def _sync_warp(writer: Writer) -> None:
     """All lanes of the warp do what follows together."""
     writer.emit("bar.warp", SYNC, e=writer.constant(0xFFFFFFFF, WORD))
 
 
-def _tensor(writer: Writer, operand: Operand) -> Register:
+def _tensor_address(writer: Writer, operand: Operand) -> Register:
     """The address `[base + offset]` of tensor memory: lane << 16 | column."""
     base = operand.base if isinstance(operand, Address) else operand
     if isinstance(base, Integer):
         return writer.constant(base.value, WORD)
     if isinstance(base, Name):
-        register = writer.register(base.text)
+        register = writer.find_register(base.text)
         if register is not None and register.width == WORD:
             if not base.offset:
                 return register
@@ -82,15 +81,15 @@ def _tensor(writer: Writer, operand: Operand) -> Register:
     raise writer.refuse(f"{operand} is no address of tensor memory")
 
 
-def _alloc(writer: Writer, one: Instruction, found: Matched) -> None:
+def _decode_alloc(writer: Writer, one: Instruction, found: Matched) -> None:
     space = SHARED if "s" in found.slots else GENERIC
     to = writer.pointer(one.operands[0], space)
-    _together(writer)
+    _sync_warp(writer)
     writer.emit("tcgen05.alloc", RETRY, a=to, b=writer.source(one.operands[1], "u32"),
-                base=WIDE if to.width == LONG else NARROW, flags=_group(found))  # fmt: skip
+                base=WIDE if to.width == LONG else NARROW, flags=_cta_group(found))  # fmt: skip
 
 
-def _shape(writer: Writer, found: Matched, count: int) -> int:
+def _shape_flags(writer: Writer, found: Matched, count: int) -> int:
     shape = found.slots["shape"]
     wanted = int(found.slots["n"][1:]) * EACH[shape]
     if count != wanted or wanted > 128:
@@ -100,42 +99,42 @@ def _shape(writer: Writer, found: Matched, count: int) -> int:
     return SHAPES[shape] | (16 if "pack" in found.slots else 0)
 
 
-def _ld(writer: Writer, one: Instruction, found: Matched) -> None:
-    targets = [writer.target(part) for part in writer.vector(one.operands[0])]
+def _decode_ld(writer: Writer, one: Instruction, found: Matched) -> None:
+    targets = [writer.target(part) for part in writer.vector_items(one.operands[0])]
     for target in targets:
         target.keep = True
-    flags = _shape(writer, found, len(targets))
-    half = writer.number(one.operands[2]) if flags & 15 == SHAPES["16x32bx2"] else 0
-    writer.emit("tcgen05.ld", SYNC, a=_tensor(writer, one.operands[1]), writes=targets, imm=half,
-                flags=flags, e=writer.constant(0xFFFFFFFF, WORD))  # fmt: skip
+    flags = _shape_flags(writer, found, len(targets))
+    half = writer.constant_value(one.operands[2]) if flags & 15 == SHAPES["16x32bx2"] else 0
+    writer.emit("tcgen05.ld", SYNC, a=_tensor_address(writer, one.operands[1]), writes=targets,
+                imm=half, flags=flags, e=writer.constant(0xFFFFFFFF, WORD))  # fmt: skip
 
 
-def _st(writer: Writer, one: Instruction, found: Matched) -> None:
-    given = [writer.source(part, "b32") for part in writer.vector(one.operands[-1])]
-    flags = _shape(writer, found, len(given))
-    half = writer.number(one.operands[1]) if flags & 15 == SHAPES["16x32bx2"] else 0
-    writer.emit("tcgen05.st", SYNC, a=_tensor(writer, one.operands[0]), reads=given, imm=half,
-                flags=flags, e=writer.constant(0xFFFFFFFF, WORD))  # fmt: skip
+def _decode_st(writer: Writer, one: Instruction, found: Matched) -> None:
+    given = [writer.source(part, "b32") for part in writer.vector_items(one.operands[-1])]
+    flags = _shape_flags(writer, found, len(given))
+    half = writer.constant_value(one.operands[1]) if flags & 15 == SHAPES["16x32bx2"] else 0
+    writer.emit("tcgen05.st", SYNC, a=_tensor_address(writer, one.operands[0]), reads=given,
+                imm=half, flags=flags, e=writer.constant(0xFFFFFFFF, WORD))  # fmt: skip
 
 
-def _commit(writer: Writer, one: Instruction, found: Matched) -> None:
+def _decode_commit(writer: Writer, one: Instruction, found: Matched) -> None:
     at = writer.pointer(one.operands[0], SHARED if "s" in found.slots else GENERIC)
     mask = writer.source(one.operands[1], "u16") if "m" in found.slots else None
     if (mask is None) != (len(one.operands) == 1):
         raise writer.refuse("it has a mask of blocks without .multicast::cluster")
     writer.emit("tcgen05.commit", a=at, b=mask, base=WIDE if at.width == LONG else NARROW,
-                flags=_group(found) | (4 if mask is not None else 0))  # fmt: skip
+                flags=_cta_group(found) | (4 if mask is not None else 0))  # fmt: skip
 
 
-def _mma(writer: Writer, one: Instruction, found: Matched) -> None:
+def _decode_mma(writer: Writer, one: Instruction, found: Matched) -> None:
     kind = found.slots["kind"]
-    group = _group(found)
+    group = _cta_group(found)
     operands = list(one.operands)
     target, first, second, descriptor = operands[:4]
     del operands[:4]
     in_tensor = isinstance(first, Address)
-    a = _tensor(writer, first) if in_tensor else writer.source(first, "b64")
-    reads = [_tensor(writer, target)]
+    a = _tensor_address(writer, first) if in_tensor else writer.source(first, "b64")
+    reads = [_tensor_address(writer, target)]
     weights = "ws" in found.slots
     scales = 0
     if "block_scale" in found.slots:
@@ -143,7 +142,10 @@ def _mma(writer: Writer, one: Instruction, found: Matched) -> None:
         if size not in SCALES[kind]:
             raise writer.refuse(f"{kind} is not executed with {size or 'no size of its scales'}")
         scales = SCALES[kind][size]
-        reads += [_tensor(writer, operands.pop(0)), _tensor(writer, operands.pop(0))]
+        reads += [
+            _tensor_address(writer, operands.pop(0)),
+            _tensor_address(writer, operands.pop(0)),
+        ]
     mask = operands.pop(0) if operands and not isinstance(operands[0], Name | Integer) else None
     enabled = writer.plain_predicate(operands.pop(0))
     scale = 0
@@ -151,13 +153,13 @@ def _mma(writer: Writer, one: Instruction, found: Matched) -> None:
         if operands:
             reads.append(writer.source(operands.pop(0), "b64"))
     elif operands:
-        scale = writer.number(operands.pop(0))
+        scale = writer.constant_value(operands.pop(0))
         if kind not in ("kind::f16", "kind::tf32") or not 0 <= scale <= 15:
             raise writer.refuse(f"{kind} is not executed with scale-input-d {scale}")
     if operands:
         raise writer.refuse("it has more operands than are executed")
     if mask is not None:
-        lanes = [writer.source(part, "b32") for part in writer.vector(mask)]
+        lanes = [writer.source(part, "b32") for part in writer.vector_items(mask)]
         if weights or scales or len(lanes) != 4 * group:
             raise writer.refuse(f"a mask of {len(lanes)} registers is not executed here")
         reads += lanes

@@ -316,9 +316,9 @@ def _build_engine() -> None:
     """Compile the engine, if it is not yet, before the limit of time of any child begins."""
     # Where it cannot be, as on Windows, whichever child needs it says why.
     with contextlib.suppress(ImportError, OSError, RuntimeError):
-        from papergpu.build import built
+        from papergpu.build import compile_engine
 
-        built()
+        compile_engine()
 
 
 def _record_origin(record: Record) -> tuple[str, str | None]:

@@ -222,9 +222,9 @@ def _to_meta(item: object) -> object:
 
 def unmapped_zeros(like: torch.Tensor) -> torch.Tensor:
     """Zeros on the CPU in the layout of a tensor without data, whose memory is not even mapped."""
-    from papergpu.launch import aligned
+    from papergpu.launch import aligned_zeros
 
-    flat = torch.from_numpy(aligned(max(1, like.untyped_storage().nbytes())))
+    flat = torch.from_numpy(aligned_zeros(max(1, like.untyped_storage().nbytes())))
     layout = like.storage_offset(), like.shape, like.stride()
     return torch.empty(0, dtype=like.dtype).set_(flat.untyped_storage(), *layout)
 
@@ -295,7 +295,7 @@ def triton_compiles(found: KernelCollector, to_ptx: bool = False) -> Iterator[No
     stand_in, before = CompileDriver(found), driver._active
     around = ExitStack()
     if to_ptx:
-        around.enter_context(importlib.import_module("papergpu.triton").compiling(stand_in.sm))
+        around.enter_context(importlib.import_module("papergpu.triton").compile_to_ptx(stand_in.sm))
     run, tune = JITFunction.run, Autotuner.run
 
     def compile_only(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
@@ -358,8 +358,8 @@ def _source_usage(
 
     text = source.path.read_text()
     folders = [source.path.parent, *(Path(one[2:]) for one in source.options if one[:2] == "-I")]
-    headers = [path.read_text(errors="replace") for path in nvrtc.included(text, folders)]
-    version = nvrtc.bindings().nvrtcVersion()
+    headers = [path.read_text(errors="replace") for path in nvrtc.find_includes(text, folders)]
+    version = nvrtc.load_bindings().nvrtcVersion()
     decides = (arch, names, source.path, source.options, version, text, *headers)
     rows = kernel_views.load_or_make("figures", decides, make_rows)
     for name, compiler, used in json.loads(rows):

@@ -60,7 +60,7 @@ def assemble_kernel(ptx: str, symbol: str, target: str) -> KernelBinary:
     """
     from papergpu import nvrtc
 
-    language = "CUDA C++" if nvrtc.knows(ptx) else "Triton"
+    language = "CUDA C++" if nvrtc.knows_source(ptx) else "Triton"
 
     def make_binary(lines: bool) -> bytes:
         if language == "Triton":
@@ -92,7 +92,7 @@ def assemble_kernel(ptx: str, symbol: str, target: str) -> KernelBinary:
         )
         return made
 
-    by = triton_compiler(target).hash() if language == "Triton" else nvrtc.made_by(ptx)
+    by = triton_compiler(target).hash() if language == "Triton" else nvrtc.describe_build(ptx)
     made = load_or_make("binaries", (target, symbol, by, ptx), make_verified)
     if language == "Triton":
         import triton
@@ -103,15 +103,15 @@ def assemble_kernel(ptx: str, symbol: str, target: str) -> KernelBinary:
 
 def load_or_make(folder: str, decides: Sequence[object], make: Callable[[], bytes]) -> bytes:
     """What was made before of the same, or is made and kept from now on."""
-    from papergpu import build, store
+    from papergpu import file_cache
 
     text = "\0".join(map(str, (FORMAT, *decides))).encode()
     key = hashlib.blake2b(text, digest_size=20).hexdigest()
-    path = build.kept() / folder / key[:2] / key[2:]
+    path = file_cache.cache_dir() / folder / key[:2] / key[2:]
     with suppress(zlib.error):
-        return zlib.decompress(store.read(path) or b"")
+        return zlib.decompress(file_cache.read_cached(path) or b"")
     made = make()
-    store.write(path, zlib.compress(made), LIMIT)
+    file_cache.write_cached(path, zlib.compress(made), LIMIT)
     return made
 
 
@@ -350,8 +350,8 @@ class ExecutionCounts:
     """What launches of one program did, by line of PTX and by line of the snippet."""
 
     def __init__(self, launched: Sequence[Launched], snippet: str) -> None:
-        from papergpu.counters import Tally, instructions
-        from papergpu.records import accesses, worse
+        from papergpu.counters import Tally, tally_instructions
+        from papergpu.records import merge_samples, worst_accesses
 
         program = watch.fold_program(launched[0].program, snippet)
         self.where: dict[int, Where] = {}  # by line of PTX
@@ -363,13 +363,15 @@ class ExecutionCounts:
         self._tallies: dict[Where, Tally] = {}
         for one in launched:
             assert one.result.counts is not None
-            for number, place, form, tally in instructions(program, one.result.counts):
+            for number, place, form, tally in tally_instructions(program, one.result.counts):
                 self.run[number] = self.run.get(number, 0) + tally.executed
                 self.total.add(tally)
                 self.rows.append(ExecutedInstruction(form, tally.as_dict(), number))
                 self._tallies.setdefault(watch.source_line(place), Tally()).add(tally)
-        samples = worse(*(one.result.samples for one in launched if one.result.samples is not None))
-        self.accesses = accesses(program, samples)
+        samples = merge_samples(
+            *(one.result.samples for one in launched if one.result.samples is not None)
+        )
+        self.accesses = worst_accesses(program, samples)
         self.somewhere = min(self.run)
 
     def line_rows(self, code: MachineCode) -> dict[Where, Line]:

@@ -239,7 +239,7 @@ def cuda_figures(job: dict[str, Any]) -> dict[str, Any]:
         made = nvrtc.compiled(nvrtc.unit(text, path, flags, arch, [name]), [name])
         cubin = nvrtc.binary(made.ptx, lines=False)
         found[f"sm_{target}"] = builds.build_from_binary(cubin, made.symbols[name], job["shared"])
-    major, minor = nvrtc.bindings().nvrtcVersion()[1:]
+    major, minor = nvrtc.load_bindings().nvrtcVersion()[1:]
     return {"compiler": f"NVRTC {major}.{minor}", "builds": found}
 
 

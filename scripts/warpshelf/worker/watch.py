@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import papergpu
     from papergpu.counters import Tally
     from papergpu.program import Program
-    from papergpu.tree import Place
+    from papergpu.syntax_tree import Place
 
 SCHEDULES = ("robin", "far", "random")
 
@@ -192,7 +192,7 @@ def line_counts(launched: Sequence[papergpu.Launched], snippet: str) -> list[dic
 
     `snippet` is the id of the snippet whose files are named as they are in its folder.
     """
-    from papergpu.counters import profile
+    from papergpu.counters import profile_launches
 
     programs: dict[int, Program] = {}
     done = []
@@ -202,7 +202,7 @@ def line_counts(launched: Sequence[papergpu.Launched], snippet: str) -> list[dic
         if id(one.program) not in programs:
             programs[id(one.program)] = fold_program(one.program, snippet)
         done.append((programs[id(one.program)], one.result.counts))
-    return _merge_lines(profile(done).as_dict())
+    return _merge_lines(profile_launches(done).as_dict())
 
 
 def _merge_lines(profile: dict[str, Any]) -> list[dict[str, Any]]:

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from papergpu.tensors import inside
+from papergpu.tensors import unwrap_tensor
 
-__all__ = ["Argument", "flat", "packed", "tensors"]
+__all__ = ["Argument", "find_tensors", "flatten_arguments", "pack_argument"]
 
 
 class Argument(NamedTuple):
@@ -22,7 +22,7 @@ class Argument(NamedTuple):
     value: Any
 
 
-def flat(
+def flatten_arguments(
     names: Sequence[str], types: Sequence[Any], values: Sequence[Any], descriptors: Sequence[Any]
 ) -> list[Argument]:
     """The arguments that become parameters: tuples opened, constants left out.
@@ -31,29 +31,29 @@ def flat(
     it says nothing, the kernel takes a descriptor by its parts.
     """
     left = list(descriptors)
-    return list(_flat(names, types, values, left))
+    return list(_flatten_arguments(names, types, values, left))
 
 
-def _flat(
+def _flatten_arguments(
     names: Sequence[str], types: Sequence[Any], values: Sequence[Any], left: list[Any]
 ) -> Iterator[Argument]:
     for name, kind, value in zip(names, types, values, strict=True):
         if isinstance(kind, tuple | list):
-            yield from _flat(parts(name, value), kind, value, left)
+            yield from _flatten_arguments(name_parts(name, value), kind, value, left)
         elif kind.startswith("tensordesc"):
-            yield from _descriptor(name, value, left.pop(0) if left else None)
+            yield from _flatten_descriptor(name, value, left.pop(0) if left else None)
         elif kind != "constexpr":
             yield Argument(name, kind, value)
 
 
-def parts(name: str, value: Any) -> list[str]:
+def name_parts(name: str, value: Any) -> list[str]:
     """The names of the parts of a tuple."""
     fields = getattr(value, "_fields", None)
     return [f"{name}.{one}" for one in fields] if fields else [
         f"{name}[{at}]" for at in range(len(value))]  # fmt: skip
 
 
-def _descriptor(name: str, value: Any, meta: Any) -> Iterator[Argument]:
+def _flatten_descriptor(name: str, value: Any, meta: Any) -> Iterator[Argument]:
     """A tensor descriptor of the host: a map for the copying hardware, or its parts.
 
     How many parts there are differs by version of Triton, which therefore takes it apart itself.
@@ -74,18 +74,18 @@ def _descriptor(name: str, value: Any, meta: Any) -> Iterator[Argument]:
         yield Argument(name, kind, one)
 
 
-def tensors(names: Sequence[str], values: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+def find_tensors(names: Sequence[str], values: Sequence[Any]) -> Iterator[tuple[str, Any]]:
     """The tensors among the arguments, with their names, whether or not the kernel takes them."""
     for name, value in zip(names, values, strict=True):
         if isinstance(value, tuple | list):
-            yield from tensors(parts(name, value), value)
+            yield from find_tensors(name_parts(name, value), value)
         else:
-            found = inside(value)
+            found = unwrap_tensor(value)
             if found is not None:
                 yield name, found
 
 
-def packed(argument: Argument) -> bytes:
+def pack_argument(argument: Argument) -> bytes:
     """An argument's bytes, as Triton's own launcher writes them.
 
     Raises:
@@ -93,12 +93,12 @@ def packed(argument: Argument) -> bytes:
     """
     name, kind, value = argument
     try:
-        return _packed(kind, value)
+        return _pack_value(kind, value)
     except (TypeError, ValueError, struct.error, OverflowError) as error:
         raise TypeError(f"{name} = {value!r} cannot be passed as {kind}: {error}") from None
 
 
-def _packed(kind: str, value: Any) -> bytes:
+def _pack_value(kind: str, value: Any) -> bytes:
     if kind.startswith("*") or kind == "ptr":
         if value is None:
             return bytes(8)

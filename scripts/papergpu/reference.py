@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from papergpu import arithmetic, conversions, floats, logic
-from papergpu.forms import HANDLERS, find, width
+from papergpu.forms import HANDLERS, find_form, type_bits
 
-__all__ = ["HANDLERS", "evaluate", "results"]
+__all__ = ["HANDLERS", "evaluate", "evaluate_all"]
 # They note their handlers when they are imported.
 HANDLER_MODULES = (arithmetic, conversions, floats, logic)
 PAIRS = {"f16x2": "f16", "bf16x2": "bf16", "f32x2": "f32", "u16x2": "u16", "s16x2": "s16"}
@@ -23,12 +23,12 @@ def evaluate(written: str, *operands: int) -> int:
     """The result of the form `written`, such as `add.rn.f32`, of operands given by their bits.
 
     Raises:
-        Unknown: no row of the table of forms has it.
+        UnknownForm: no row of the table of forms has it.
     """
-    return results(written, *operands)[0]
+    return evaluate_all(written, *operands)[0]
 
 
-def results(written: str, *operands: int) -> tuple[int, ...]:
+def evaluate_all(written: str, *operands: int) -> tuple[int, ...]:
     """All results of a form: the second is a carry, or another predicate.
 
     What takes a carry has it as its last operand.
@@ -36,20 +36,20 @@ def results(written: str, *operands: int) -> tuple[int, ...]:
     words = written.split(".")
     pair = next((word for word in words if word in PAIRS), "")
     if pair and words[0] != "cvt":
-        return _in_pairs(words, pair, operands)
-    found = find(written, len(operands) + 1 - (words[0] in CARRIED or "cc" in words))
+        return _evaluate_pair(words, pair, operands)
+    found = find_form(written, len(operands) + 1 - (words[0] in CARRIED or "cc" in words))
     given = HANDLERS[words[0]](found, *operands)
     made = given if isinstance(given, tuple) else (given,)
     kinds = (found.types[0].replace("bool", "b32"), *("b32" for _ in made[1:]))
-    return tuple(one & ((1 << width(kind)) - 1) for one, kind in zip(made, kinds, strict=True))
+    return tuple(one & ((1 << type_bits(kind)) - 1) for one, kind in zip(made, kinds, strict=True))
 
 
-def _in_pairs(words: list[str], pair: str, operands: Sequence[int]) -> tuple[int, ...]:
+def _evaluate_pair(words: list[str], pair: str, operands: Sequence[int]) -> tuple[int, ...]:
     """What is done to both halves apart."""
     single = {**PAIRS, "u32": "u16", "s32": "s16"}
     relu = words[0] in ("min", "max") and "relu" in words
     form = ".".join(single.get(word, word) for word in words if not (relu and word == "relu"))
-    size = 2 * width(PAIRS[pair])
+    size = 2 * type_bits(PAIRS[pair])
     both = words[0] == "setp"
     halves = []
     for at in (0, size // 2):

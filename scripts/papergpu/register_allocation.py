@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from papergpu.ir import Label, Register, Step
 from papergpu.program import BIT, BRANCH, EXIT, PLAIN, TABLE
-from papergpu.steps import Label, Register, Step
 
 # ---- products and sums that may be one: `mul` and `add` or `sub` without `.rn`. Where neither says
 # how it is rounded, PTX lets a product that is used once be fused with the sum that uses it, and
@@ -23,7 +23,7 @@ KINDS = {"f32", "ftz.f32", "f64", "f32x2", "f16", "f16x2", "bf16", "bf16x2"}
 
 
 @dataclass(frozen=True)
-class Pair:
+class FusedPair:
     """A product and its sum, by their numbers, and the instruction that does both."""
 
     product: int
@@ -33,7 +33,7 @@ class Pair:
 
 
 @lru_cache(1 << 12)
-def opcode(handler: str, form: str) -> str:
+def unrounded_opcode(handler: str, form: str) -> str:
     """`mul`, `add` or `sub` of floats that do not say how they are rounded, else nothing."""
     name, _, kind = handler.partition(".")
     words = form.split(".")
@@ -41,12 +41,14 @@ def opcode(handler: str, form: str) -> str:
     return name if plain and name in ("mul", "add", "sub") and not ROUNDINGS & set(words) else ""
 
 
-def pairs(steps: Sequence[Step], starts: set[int]) -> list[Pair]:
+def find_fused_pairs(steps: Sequence[Step], starts: set[int]) -> list[FusedPair]:
     """The pairs of a program whose blocks begin at `starts`.
 
     What the product reads is noted as read by the sum too, so that it keeps its place until then.
     """
-    opcodes = [opcode(step.name, step.form) if step.kind == PLAIN else "" for step in steps]
+    opcodes = [
+        unrounded_opcode(step.name, step.form) if step.kind == PLAIN else "" for step in steps
+    ]
     reads: dict[Register, int] = {}
     writes: dict[Register, int] = {}
     for step, what in zip(steps, opcodes, strict=True):
@@ -61,7 +63,7 @@ def pairs(steps: Sequence[Step], starts: set[int]) -> list[Pair]:
         for one in step.writes:
             if one in writes:
                 writes[one] += 1
-    found: list[Pair] = []
+    found: list[FusedPair] = []
     products: dict[Register, int] = {}  # of this block, their operands still as they were
     using: dict[Register, list[Register]] = {}  # the products that a register is an operand of
     for at, step in enumerate(steps):
@@ -69,7 +71,7 @@ def pairs(steps: Sequence[Step], starts: set[int]) -> list[Pair]:
             products.clear()
             using.clear()
         if products and opcodes[at] in ("add", "sub"):
-            pair = _pair(steps, products, at, opcodes[at])
+            pair = _match_pair(steps, products, at, opcodes[at])
             if pair is not None:
                 found.append(pair)
                 step.reads += pair.operands[:2]
@@ -87,7 +89,9 @@ def pairs(steps: Sequence[Step], starts: set[int]) -> list[Pair]:
     return found
 
 
-def _pair(steps: Sequence[Step], products: dict[Register, int], at: int, what: str) -> Pair | None:
+def _match_pair(
+    steps: Sequence[Step], products: dict[Register, int], at: int, what: str
+) -> FusedPair | None:
     step = steps[at]
     a, b = step.a, step.b
     assert a is not None and b is not None
@@ -105,10 +109,10 @@ def _pair(steps: Sequence[Step], products: dict[Register, int], at: int, what: s
     x, y = product.a, product.b
     assert x is not None and y is not None
     name = "fma" if what == "add" else "fms" if first else "fnma"
-    return Pair(number, at, f"{name}.{kind}", (x, y, b if first else a))
+    return FusedPair(number, at, f"{name}.{kind}", (x, y, b if first else a))
 
 
-def successors(steps: Sequence[Step], at: int) -> list[int]:
+def find_successors(steps: Sequence[Step], at: int) -> list[int]:
     """The instructions that may come after one."""
     step = steps[at]
     if step.kind == BRANCH:
@@ -123,17 +127,17 @@ def successors(steps: Sequence[Step], at: int) -> list[int]:
     return [at + 1]
 
 
-def starts(steps: Sequence[Step]) -> set[int]:
+def find_block_starts(steps: Sequence[Step]) -> set[int]:
     """Where blocks begin that are only entered at their first instruction."""
     found = {0, len(steps)}
     for at, step in enumerate(steps):
         if step.kind in (BRANCH, TABLE, EXIT):
             found.add(at + 1)
-            found.update(next_ for next_ in successors(steps, at) if next_ < len(steps))
+            found.update(next_ for next_ in find_successors(steps, at) if next_ < len(steps))
     return found
 
 
-def spans(steps: Sequence[Step]) -> list[Register]:
+def find_live_ranges(steps: Sequence[Step]) -> list[Register]:
     """The registers that need a place, by their first steps, with what `first` and `last` are.
 
     Where a register is written first and stands in one block alone, that is all there is to know.
@@ -141,9 +145,9 @@ def spans(steps: Sequence[Step]) -> list[Register]:
     a register by its `bit`.
     """
     count = len(steps)
-    order = sorted(starts(steps))
+    order = sorted(find_block_starts(steps))
     blocks = list(zip(order[:-1], order[1:], strict=True))
-    found, carried = _met(steps, blocks)
+    found, carried = _scan_registers(steps, blocks)
     if not carried:
         return found
     block_of = {first: number for number, (first, _) in enumerate(blocks)}
@@ -161,7 +165,7 @@ def spans(steps: Sequence[Step]) -> list[Register]:
         used.append(use)
         defined.append(define)
     follow = [
-        [block_of[after] for after in successors(steps, last - 1) if after < count]
+        [block_of[after] for after in find_successors(steps, last - 1) if after < count]
         for _, last in blocks
     ]
     entering = list(used)
@@ -192,7 +196,7 @@ def spans(steps: Sequence[Step]) -> list[Register]:
     return sorted(found, key=lambda one: one.first)
 
 
-def _met(
+def _scan_registers(
     steps: Sequence[Step], blocks: Sequence[tuple[int, int]]
 ) -> tuple[list[Register], list[Register]]:
     """The registers as they are met, and those among them that a block may have from another."""
@@ -224,13 +228,13 @@ def _met(
     return found, carried
 
 
-def place(steps: Sequence[Step], start: int) -> int:
+def allocate_registers(steps: Sequence[Step], start: int) -> int:
     """Give every register that is no constant its place, from byte `start`; returns the end."""
     top = start
     free: dict[int, list[int]] = {}
     active: list[tuple[int, int, int]] = []
     # Predicates are packed, 32 to the room of a register.
-    for one in spans(steps):
+    for one in find_live_ranges(steps):
         while active and active[0][0] < one.first:
             _, at, width = heapq.heappop(active)
             free.setdefault(width, []).append(at)

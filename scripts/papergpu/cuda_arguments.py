@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from papergpu.launch import Memory
-from papergpu.tree import Variable
-from papergpu.variables import bytes_of
+from papergpu.syntax_tree import Variable
+from papergpu.variables import variable_bytes
 
 KINDS = {"f": "f", "i": "i", "u": "i", "b": "i"}
 
 
-def memory_of(value: Any, name: str) -> Memory | None:
+def find_memory(value: Any, name: str) -> Memory | None:
     """The memory of a tensor or an array on the CPU; None if it is none.
 
     Raises:
@@ -39,13 +39,13 @@ def memory_of(value: Any, name: str) -> Memory | None:
             extent = (sum((n - 1) * step for n, step in steps) + 1) * value.element_size()
         shape = "x".join(map(str, value.shape)) or "1"
         told = f"{name} ({str(value.dtype).removeprefix('torch.')}, {shape})"
-        return Memory(value.data_ptr(), extent, told, written=_written(value, extent))
+        return Memory(value.data_ptr(), extent, told, written=_find_written(value, extent))
     if isinstance(value, (ctypes.Array, ctypes.Structure)) and name.startswith("touching"):
         return Memory(ctypes.addressof(value), ctypes.sizeof(value), name)
     return None
 
 
-def _written(tensor: Any, extent: int) -> npt.NDArray[np.uint8] | None:
+def _find_written(tensor: Any, extent: int) -> npt.NDArray[np.uint8] | None:
     """Which of a tensor's bytes were written, where `papergpu.unwritten` says that not all were."""
     from papergpu import tensors  # which imports torch: it is there, if one of its tensors is
 
@@ -54,13 +54,13 @@ def _written(tensor: Any, extent: int) -> npt.NDArray[np.uint8] | None:
     return None if found is None else found[start : start + extent]
 
 
-def address_of(value: Any) -> int:
+def get_address(value: Any) -> int:
     """Where a tensor's or an array's first element lies."""
     return int(value.ctypes.data if isinstance(value, np.ndarray) else value.data_ptr())
 
 
-def _described(one: Variable) -> str:
-    size = bytes_of(one)
+def _describe_parameter(one: Variable) -> str:
+    size = variable_bytes(one)
     if one.pointer is not None:
         return "a pointer"
     if one.count != 1 or one.lanes != 1:
@@ -68,25 +68,25 @@ def _described(one: Variable) -> str:
     return f"{'a float' if one.type[0] == 'f' else 'an integer'} of {size} bytes"
 
 
-def parameter(value: Any, one: Variable, where: str) -> bytes:
+def pack_parameter(value: Any, one: Variable, where: str) -> bytes:
     """A value as the bytes of a parameter.
 
     Raises:
         TypeError: it is of another kind or size than the parameter.
         ValueError: it is a number that the parameter cannot hold.
     """
-    size = bytes_of(one)
-    wanted = _described(one)
+    size = variable_bytes(one)
+    wanted = _describe_parameter(one)
     floating = one.type[0] == "f" and one.count == 1
     structure = one.count != 1 or one.lanes != 1
 
-    def unlike(what: str, mend: str) -> TypeError:
+    def type_error(what: str, mend: str) -> TypeError:
         return TypeError(f"{where} is {what}, and the kernel takes {wanted}: {mend}")
 
     if isinstance(value, np.ndarray) or (hasattr(value, "data_ptr") and hasattr(value, "stride")):
         if size != 8 or floating or structure:
-            raise unlike("memory", "pass a number or a structure")
-        return address_of(value).to_bytes(8, "little")
+            raise type_error("memory", "pass a number or a structure")
+        return get_address(value).to_bytes(8, "little")
     if isinstance(value, np.generic):
         kind = KINDS.get(value.dtype.kind, "V")
         if value.nbytes != size or (not structure and (kind == "f") != floating):
@@ -95,24 +95,26 @@ def parameter(value: Any, one: Variable, where: str) -> bytes:
                 if not structure
                 else "a ctypes structure"
             )
-            raise unlike(f"{value.dtype} of {value.nbytes} bytes", f"pass {fit}")
+            raise type_error(f"{value.dtype} of {value.nbytes} bytes", f"pass {fit}")
         return value.tobytes()
     if isinstance(value, (ctypes.Structure, ctypes.Union, ctypes.Array, ctypes._SimpleCData)):
         if ctypes.sizeof(value) != size:
-            raise unlike(
+            raise type_error(
                 f"{type(value).__name__} of {ctypes.sizeof(value)} bytes", "match its layout"
             )
         if isinstance(value, (ctypes.c_float, ctypes.c_double)) != floating and not structure:
-            raise unlike(type(value).__name__, "pass one of its kind")
+            raise type_error(type(value).__name__, "pass one of its kind")
         return bytes(value)
     if isinstance(value, (bytes, bytearray)):
         if len(value) != size:
-            raise unlike(f"{len(value)} bytes", "match its layout")
+            raise type_error(f"{len(value)} bytes", "match its layout")
         return bytes(value)
     if value is None and size == 8 and not floating:
         return bytes(8)
     if structure or not isinstance(value, (bool, int, float)):
-        raise unlike(f"a {type(value).__name__}", "pass a tensor, a number or a ctypes structure")
+        raise type_error(
+            f"a {type(value).__name__}", "pass a tensor, a number or a ctypes structure"
+        )
     if floating:
         if isinstance(value, int) and abs(value) > 1 << (24 if size == 4 else 53):
             raise ValueError(f"{where}: {value} is no exact {wanted}: pass a float")
@@ -121,17 +123,17 @@ def parameter(value: Any, one: Variable, where: str) -> bytes:
         except OverflowError:
             raise ValueError(f"{where}: {value} is beyond {wanted}: pass np.float32") from None
     if isinstance(value, float):
-        raise unlike("a float", "pass an int")
+        raise type_error("a float", "pass an int")
     if not -(1 << 8 * size - 1) <= value < 1 << 8 * size:
         raise ValueError(f"{where}: {value} does not fit {wanted}: pass less, or mend the kernel")
     return (int(value) & (1 << 8 * size) - 1).to_bytes(size, "little")
 
 
-def touched(values: Sequence[Any], touching: Sequence[Any]) -> list[Memory]:
+def collect_memory(values: Sequence[Any], touching: Sequence[Any]) -> list[Memory]:
     """The memory of all tensors among a launch's arguments, and of what else it may touch."""
-    found = [memory_of(value, f"argument {at}") for at, value in enumerate(values)]
+    found = [find_memory(value, f"argument {at}") for at, value in enumerate(values)]
     for at, value in enumerate(touching):
-        one = value if isinstance(value, Memory) else memory_of(value, f"touching {at}")
+        one = value if isinstance(value, Memory) else find_memory(value, f"touching {at}")
         if one is None:
             raise TypeError(f"touching {at} is a {type(value).__name__}: pass a tensor or an array")
         found.append(one)

@@ -5,31 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from papergpu.decode import alu, control, matrix, memory, tcgen05, transfer
-from papergpu.decode.rules import RULES, Rule
+from papergpu.decode import alu, async_copies, control, matrix, memory, tcgen05
 from papergpu.errors import Unsupported
-from papergpu.forms import Matched, Unknown, find
+from papergpu.forms import Matched, UnknownForm, find_form
+from papergpu.ir import Label, Register, Scope, Symbol, register_bytes
 from papergpu.program import BIT, BRANCH, GENERIC, LOCAL, LONG, PARAM, SHARED
-from papergpu.steps import Label, Register, Scope, Symbol, room
-from papergpu.tree import (
+from papergpu.syntax_tree import (
     Address,
     Block,
     Function,
     Instruction,
     Module,
     Name,
+    Negated,
     Operand,
-    Opposite,
     Prototype,
     Targets,
     Variable,
     Vector,
 )
-from papergpu.tree import (
+from papergpu.syntax_tree import (
     Label as LabelHere,
 )
-from papergpu.variables import Globals, aligned, bytes_of, function_addresses, laid_out
-from papergpu.writer import Writer
+from papergpu.variables import (
+    Globals,
+    align_offset,
+    function_addresses,
+    layout_parameters,
+    variable_bytes,
+)
+from papergpu.writer import RULES, Rule, Writer
 
 # ---- copies of what `tcgen05.ld` brings, put where its values are there. The wait is one more
 # instruction, and LLVM does not know that it is what delivers the registers: it may move a plain
@@ -41,20 +46,20 @@ LOAD = "tcgen05.ld"
 CONTROL = ("bra", "brx", "ret", "exit", "call", "bar", "barrier")
 
 
-def _names(operands: Iterable[Operand]) -> Iterator[str]:
+def _operand_names(operands: Iterable[Operand]) -> Iterator[str]:
     """The registers and symbols that operands name."""
     for one in operands:
         if isinstance(one, Name):
             yield one.text
         elif isinstance(one, Vector):
-            yield from _names(one.items)
-        elif isinstance(one, Opposite):
-            yield from _names((one.operand,))
+            yield from _operand_names(one.items)
+        elif isinstance(one, Negated):
+            yield from _operand_names((one.operand,))
         elif isinstance(one, Address):
-            yield from _names((one.base, *one.more))
+            yield from _operand_names((one.base, *one.more))
 
 
-def awaited(items: Sequence[T]) -> list[T]:
+def delay_load_copies(items: Sequence[T]) -> list[T]:
     """The items of a block, with copies of loaded registers behind the wait for them."""
     if not any(isinstance(one, Instruction) and one.form.startswith(LOAD) for one in items):
         return [*items]
@@ -63,7 +68,7 @@ def awaited(items: Sequence[T]) -> list[T]:
     loaded: set[str] = set()  # registers that are on their way, and copies of them
     kept: set[str] = set()  # what the copies that are held back name
 
-    def let_go() -> None:
+    def flush_held() -> None:
         found.extend(held)
         held.clear()
         loaded.clear()
@@ -72,38 +77,38 @@ def awaited(items: Sequence[T]) -> list[T]:
     for item in items:
         if not isinstance(item, Instruction):
             if loaded and not isinstance(item, Variable):
-                let_go()
+                flush_held()
             found.append(item)
             continue
-        named = set(_names(item.operands))
+        named = set(_operand_names(item.operands))
         kind = item.modifiers[0] if item.opcode == "tcgen05" and item.modifiers else ""
         if kind == "wait::ld":
             found.append(item)
-            let_go()
+            flush_held()
         elif kind == "ld":
             if kept & named:
-                let_go()
+                flush_held()
             found.append(item)
-            loaded |= set(_names(item.operands[:1]))
+            loaded |= set(_operand_names(item.operands[:1]))
         elif loaded and item.opcode == "mov" and not item.guard and loaded & named:
             held.append(item)
-            loaded |= set(_names(item.operands[:1]))
+            loaded |= set(_operand_names(item.operands[:1]))
             kept |= named
         else:
             if kept & named or (loaded and item.opcode in CONTROL):
-                let_go()
+                flush_held()
             found.append(item)
-    let_go()
+    flush_held()
     return found
 
 
 # They note their rules when they are imported.
-RULE_MODULES = (alu, control, matrix, memory, tcgen05, transfer)
+RULE_MODULES = (alu, control, matrix, memory, tcgen05, async_copies)
 
 RESERVED, RESERVED_BYTES = "%reserved_smem_offset_1", 288
 
 
-class Walk:
+class KernelDecoder:
     """Goes through a kernel, and through what it calls, in the order of the text."""
 
     def __init__(self, module: Module, kernel: Function, globals_: Globals) -> None:
@@ -112,17 +117,17 @@ class Walk:
         self.shared = self.reserved = 0
         self.plans: dict[tuple[str, int], tuple[Rule, Matched]] = {}  # of a form with its operands
         self.open: list[Variable] = []
-        self.parameters = laid_out(kernel.parameters)
+        self.parameters = layout_parameters(kernel.parameters)
         for name, at, _ in self.parameters:
             symbols[name] = Symbol(PARAM, at)
         self.writer = Writer(symbols)
-        for one in self.shared_variables(module, kernel):
+        for one in self.find_shared_variables(module, kernel):
             if one.count == 0 or "extern" in one.linkage:
                 self.open.append(one)
                 continue
-            at = aligned(self.shared, one)
+            at = align_offset(self.shared, one)
             symbols[one.name] = Symbol(SHARED, at)
-            self.shared = at + bytes_of(one)
+            self.shared = at + variable_bytes(one)
         if RESERVED in module.text:
             # Cooperative groups of several warps meet in memory that every block has.
             at = -(-self.shared // 16) * 16
@@ -134,28 +139,28 @@ class Walk:
             # Dynamic memory begins behind the static one, as its widest alignment asks.
             self.static = -(-self.shared // 16) * 16
             for one in self.open:
-                self.static = aligned(self.static, one)
+                self.static = align_offset(self.static, one)
             for one in self.open:
                 symbols[one.name] = Symbol(SHARED, self.static)
         self.calling: list[str] = [kernel.name]
         self.addresses = function_addresses(module)
         self.taken = self.functions.keys() & globals_.functions
         callable_ = self.functions.keys() & self.addresses.keys()
-        for item in module.instructions() if callable_ else ():
+        for item in module.iterate_instructions() if callable_ else ():
             if item.opcode in ("mov", "st", "cvta"):
                 names = {operand.text for operand in item.operands if isinstance(operand, Name)}
                 self.taken |= names & callable_
         for name in self.taken:
             symbols.setdefault(name, Symbol(GENERIC, self.addresses[name]))
 
-    def shared_variables(self, module: Module, kernel: Function) -> list[Variable]:
+    def find_shared_variables(self, module: Module, kernel: Function) -> list[Variable]:
         """Those of the module, and those within the functions that the kernel reaches."""
         found = [one for one in module.variables if one.space == "shared"]
         waiting, seen = [kernel], {kernel.name}
         while waiting:
             one = waiting.pop(0)
             assert one.body is not None
-            for item in _items(one.body):
+            for item in _iterate_items(one.body):
                 if isinstance(item, Variable) and item.space == "shared":
                     found.append(item)
                 elif isinstance(item, Instruction) and item.opcode == "call":
@@ -166,7 +171,7 @@ class Walk:
                             waiting.append(self.functions[name])
         return found
 
-    def block(self, block: Block, scope: Scope | None = None) -> None:
+    def decode_block(self, block: Block, scope: Scope | None = None) -> None:
         scope = scope or Scope()
         for item in block.items:
             if isinstance(item, LabelHere):
@@ -174,49 +179,52 @@ class Walk:
             elif isinstance(item, Targets):
                 scope.tables[item.name] = item.labels
         self.writer.scopes.append(scope)
-        for item in awaited(block.items):
+        for item in delay_load_copies(block.items):
             if isinstance(item, Instruction):
-                self.instruction(item)
+                self.decode_instruction(item)
             elif isinstance(item, Variable):
-                self.variable(item, scope)
+                self.declare_variable(item, scope)
             elif isinstance(item, LabelHere):
-                self.writer.put(scope.labels[item.name])
+                self.writer.place_label(scope.labels[item.name])
             elif isinstance(item, Block):
-                self.block(item)
+                self.decode_block(item)
         self.writer.scopes.pop()
 
-    def variable(self, one: Variable, scope: Scope) -> None:
+    def declare_variable(self, one: Variable, scope: Scope) -> None:
         if one.space == "reg":
             kind = one.type
             if one.range is not None:
                 scope.ranges[one.name] = (kind, one.range)
             else:
-                scope.registers[one.name] = Register(room(kind), kind)
+                scope.registers[one.name] = Register(register_bytes(kind), kind)
         elif one.space in ("local", "param"):
-            at = aligned(-(-self.writer.local // 8) * 8, one)
+            at = align_offset(-(-self.writer.local // 8) * 8, one)
             scope.symbols[one.name] = Symbol(LOCAL, at)
-            self.writer.local = at + bytes_of(one)
+            self.writer.local = at + variable_bytes(one)
         elif one.space != "shared":
             raise Unsupported(f"PTX line {one.line}: a variable of .{one.space} in a function")
 
-    def instruction(self, one: Instruction) -> None:
+    def decode_instruction(self, one: Instruction) -> None:
         writer = self.writer
         writer.current = one
         writer.guard, writer.negate = None, False
         if one.guard:
-            writer.guard = writer.register(one.guard)
+            writer.guard = writer.find_register(one.guard)
             writer.negate = one.unless
             if writer.guard is None:
                 raise writer.refuse(f"its predicate {one.guard} is not declared")
         if one.opcode == "call":
-            self.call(one)
+            self.decode_call(one)
             return
         shape = (one.form, len(one.operands))
         plan = self.plans.get(shape)
         if plan is None:
             try:
-                plan = self.plans[shape] = RULES.get(one.opcode, alu.plain), find(*shape)
-            except Unknown as error:
+                plan = self.plans[shape] = (
+                    RULES.get(one.opcode, alu.decode_plain),
+                    find_form(*shape),
+                )
+            except UnknownForm as error:
                 raise writer.refuse(str(error)) from None
         rule, found = plan
         try:
@@ -224,17 +232,19 @@ class Walk:
         except (IndexError, ValueError) as error:
             raise writer.refuse(f"its operands do not fit it ({error})") from None
 
-    def call(self, one: Instruction) -> None:
+    def decode_call(self, one: Instruction) -> None:
         """A call is the callee's body in its place."""
         writer = self.writer
         operands = list(one.operands)
-        results = list(writer.vector(operands.pop(0))) if _parenthesised(operands[0]) else []
+        results = (
+            list(writer.vector_items(operands.pop(0))) if _is_parenthesised(operands[0]) else []
+        )
         target = operands.pop(0)
         given: list[Operand] = []
-        if operands and _parenthesised(operands[0]):
-            given = list(writer.vector(operands.pop(0)))
+        if operands and _is_parenthesised(operands[0]):
+            given = list(writer.vector_items(operands.pop(0)))
         name = target.text if isinstance(target, Name) else ""
-        if control.built_in(writer, name, results, given):
+        if control.decode_builtin_call(writer, name, results, given):
             return
         end = Label()
         guard, negate = writer.guard, writer.negate
@@ -243,14 +253,14 @@ class Walk:
             writer.negate = not negate
             writer.emit("", BRANCH, imm=end)
             writer.guard = None
-        if name not in self.functions and writer.register(name) is not None:
-            self.through_pointer(one, target, results, given, end)
+        if name not in self.functions and writer.find_register(name) is not None:
+            self.call_through_pointer(one, target, results, given, end)
         else:
-            self.inlined(name, results, given, end)
-        writer.put(end)
+            self.inline_function(name, results, given, end)
+        writer.place_label(end)
         writer.current = one
 
-    def through_pointer(
+    def call_through_pointer(
         self, one: Instruction, target: Operand, results: list[Operand], given: list[Operand],
         end: Label,
     ) -> None:  # fmt: skip
@@ -271,15 +281,17 @@ class Walk:
             if name in self.calling:
                 writer.emit("call.again")
             else:
-                self.inlined(name, results, given, end)
+                self.inline_function(name, results, given, end)
                 writer.emit("", BRANCH, imm=end)
-            writer.put(other)
+            writer.place_label(other)
             writer.current = one
             if len(writer.steps) > 1_000_000:
                 raise writer.refuse("calls through pointers are nested too deeply to be executed")
         writer.emit("call.nowhere", a=where)
 
-    def inlined(self, name: str, results: list[Operand], given: list[Operand], end: Label) -> None:
+    def inline_function(
+        self, name: str, results: list[Operand], given: list[Operand], end: Label
+    ) -> None:
         """The body of a function, whose parameters are what is given to it."""
         writer = self.writer
         callee = self.functions.get(name)
@@ -295,32 +307,32 @@ class Walk:
                 if variable.space == "reg":
                     if not isinstance(operand, Name):
                         raise writer.refuse("a constant is passed in a register")
-                    register = writer.register(operand.text)
+                    register = writer.find_register(operand.text)
                     if register is None:
                         raise writer.refuse(f"{operand.text} is not declared")
                     scope.registers[variable.name] = register
                     continue
-                symbol = writer.symbol(operand.text) if isinstance(operand, Name) else None
+                symbol = writer.find_symbol(operand.text) if isinstance(operand, Name) else None
                 if symbol is None:
                     raise writer.refuse(f"{operand} is no parameter that can be passed")
                 scope.symbols[variable.name] = symbol
         outer, writer.scopes = writer.scopes, [writer.scopes[0]]
         self.calling.append(name)
         writer.ends.append(end)
-        self.block(callee.body, scope)
+        self.decode_block(callee.body, scope)
         writer.ends.pop()
         self.calling.pop()
         writer.scopes = outer
 
 
-def _parenthesised(operand: object) -> bool:
+def _is_parenthesised(operand: object) -> bool:
     return isinstance(operand, Vector) and operand.opening == "("
 
 
-def _items(block: Block) -> Iterable[object]:
+def _iterate_items(block: Block) -> Iterable[object]:
     for item in block.items:
         yield item
         if isinstance(item, Block):
-            yield from _items(item)
+            yield from _iterate_items(item)
         elif isinstance(item, Prototype):
             continue

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TypedDict
 
-from papergpu.forms import width
+from papergpu.forms import type_bits
 from papergpu.program import (
     BIT,
     CONST,
@@ -24,23 +24,15 @@ from papergpu.program import (
     SHARED,
     WORD,
 )
-from papergpu.tree import Float, Integer, Operand, Opposite
+from papergpu.syntax_tree import Float, Integer, Negated, Operand
 
 SPACES = {"shared": SHARED, "local": LOCAL, "param": PARAM, "const": CONST, "global": GLOBAL}
 
 
 @cache
-def bits(kind: str) -> int:
-    """The width of a type in bits: 32 of `f16x2`, 64 of `f32x2`, 1 of `pred`."""
-    if kind == "b64x2":
-        return 128
-    return width(kind)
-
-
-@cache
-def room(kind: str) -> int:
+def register_bytes(kind: str) -> int:
     """Bytes of a register of a type in a warp."""
-    width = bits(kind)
+    width = type_bits(kind)
     return BIT if width == 1 else WORD if width <= 32 else LONG if width == 64 else QUAD
 
 
@@ -48,8 +40,8 @@ def room(kind: str) -> int:
 class Register:
     """A register of the program, before it has a place. `constant` is its bits if it is one.
 
-    `first` and `last` are the steps between which it holds something wanted, once `layout` has
-    found them; `bit` numbers it there if that takes more than a look at one block.
+    `first` and `last` are the steps between which it holds something wanted, once registers
+    are allocated; `bit` numbers it there if that takes more than a look at one block.
     """
 
     width: int
@@ -72,7 +64,7 @@ class Symbol:
     at: int
 
 
-class Fields(TypedDict, total=False):
+class AddressFields(TypedDict, total=False):
     """Where an instruction accesses memory: register `a` plus `imm`, in a space."""
 
     a: Register
@@ -123,29 +115,29 @@ class Step:
     count: Register | int = 0
 
 
-def space_of(name: str) -> int:
+def parse_space(name: str) -> int:
     """The space that a modifier names: `shared::cta`, `param::entry`, or none, which is generic."""
     return SPACES.get(name.partition("::")[0], GENERIC)
 
 
-def literal(operand: Operand, kind: str) -> int | None:
+def literal_bits(operand: Operand, kind: str) -> int | None:
     """The bits of an operand that is a constant of a type; None if it is none."""
     if isinstance(operand, Integer):
         return operand.value
     if isinstance(operand, Float):
         return float_bits(operand, kind)
-    if isinstance(operand, Opposite) and operand.sign == "-":
+    if isinstance(operand, Negated) and operand.sign == "-":
         inner = operand.operand
         if isinstance(inner, Integer):
             return -inner.value
         if isinstance(inner, Float):
-            return float_bits(inner, kind) ^ 1 << (bits(kind) - 1)
+            return float_bits(inner, kind) ^ 1 << (type_bits(kind) - 1)
     return None
 
 
 def float_bits(operand: Float, kind: str) -> int:
     """The bits of a floating constant of either width as one of a type."""
-    wide = bits(kind) == 64
+    wide = type_bits(kind) == 64
     if operand.width == 32 and wide:
         (number,) = struct.unpack("<f", struct.pack("<I", operand.bits))
         return int(struct.unpack("<Q", struct.pack("<d", number))[0])
@@ -169,13 +161,13 @@ class Scope:
     tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-class Names:
+class ScopeStack:
     """The scopes that are open, the innermost last."""
 
     def __init__(self, symbols: dict[str, Symbol]) -> None:
         self.scopes: list[Scope] = [Scope(symbols=symbols)]
 
-    def register(self, name: str) -> Register | None:
+    def find_register(self, name: str) -> Register | None:
         """The register that a name means here."""
         found = self.scopes[-1].registers.get(name)
         if found is not None:
@@ -189,11 +181,11 @@ class Names:
             for scope in reversed(self.scopes):
                 known = scope.ranges.get(stem)
                 if known and int(name[len(stem) :]) < known[1]:
-                    made = scope.registers[name] = Register(room(known[0]), known[0])
+                    made = scope.registers[name] = Register(register_bytes(known[0]), known[0])
                     return made
         return None
 
-    def symbol(self, name: str) -> Symbol | None:
+    def find_symbol(self, name: str) -> Symbol | None:
         """The variable that a name means here."""
         for scope in reversed(self.scopes):
             if name in scope.symbols:

@@ -38,7 +38,7 @@ class Token:
     end: int
 
 
-def tokens(text: str) -> Iterator[Token]:
+def split_tokens(text: str) -> Iterator[Token]:
     """The words of a text, without spaces and comments; a line of the preprocessor is one."""
     at, fresh = 0, True
     while at < len(text):
@@ -63,10 +63,10 @@ def tokens(text: str) -> Iterator[Token]:
                     one.start(), one.end())  # fmt: skip
 
 
-def blanked(text: str) -> str:
+def blank_text(text: str) -> str:
     """Spaces for a text; its lines, and those of the preprocessor, stay."""
     kept, at = [], 0
-    for one in tokens("\n" + text):
+    for one in split_tokens("\n" + text):
         if one.kind == "line":
             start, end = one.start - 1, one.end - 1
             kept.append(re.sub(r"[^\n]", " ", text[at:start]) + text[start:end])
@@ -75,7 +75,7 @@ def blanked(text: str) -> str:
     return "".join(kept)
 
 
-def macros_of(words: Sequence[Token]) -> dict[str, set[str]]:
+def find_macros(words: Sequence[Token]) -> dict[str, set[str]]:
     """The names of macros, and the names in what they stand for."""
     found: dict[str, set[str]] = {}
     for one in words:
@@ -90,7 +90,7 @@ def macros_of(words: Sequence[Token]) -> dict[str, set[str]]:
     return found
 
 
-def straight(words: Sequence[Token]) -> list[Token]:
+def resolve_conditionals(words: Sequence[Token]) -> list[Token]:
     """Words without lines of the preprocessor; where a branch of #if opens what another closes, or
     both open it, only the first branch is read."""
     found: list[Token] = []
@@ -117,7 +117,7 @@ def straight(words: Sequence[Token]) -> list[Token]:
     return found
 
 
-def untemplated(texts: Sequence[str]) -> list[str]:
+def strip_templates(texts: Sequence[str]) -> list[str]:
     """Words without what stands between < and >, where that is a list of a template."""
     found: list[str] = []
     depth = 0
@@ -141,7 +141,7 @@ DECLARES = DEVICE | {"struct", "class", "typedef", "using", "template", "constex
 
 
 @dataclass
-class Part:
+class Declaration:
     """A declaration at the top of a file or of a namespace, and what it names."""
 
     start: int
@@ -154,28 +154,28 @@ class Part:
     kept: bool = False
 
 
-class Declarations:
+class DeclarationScanner:
     """Goes through the declarations of a file."""
 
     def __init__(self, words: Sequence[Token], macros: dict[str, set[str]]) -> None:
-        self.words = straight(words)
+        self.words = resolve_conditionals(words)
         self.macros = macros
         self.at = 0
 
-    def parts(self) -> Iterator[Part]:
+    def scan_declarations(self) -> Iterator[Declaration]:
         """Those up to the end, or to the brace that closes a namespace."""
         while self.at < len(self.words) and self.words[self.at].text != "}":
             if self.words[self.at].text == ";":
                 self.at += 1
-            elif self.namespace():
-                yield from self.parts()
+            elif self.open_namespace():
+                yield from self.scan_declarations()
                 self.at += 1
                 if self.at > len(self.words):
                     raise IndexError
             else:
-                yield self.part()
+                yield self.scan_declaration()
 
-    def namespace(self) -> bool:
+    def open_namespace(self) -> bool:
         """Whether a namespace or `extern "C" {` opens here; goes behind its brace if so."""
         at = self.at
         text = self.words[at].text
@@ -195,7 +195,7 @@ class Declarations:
         self.at = at + 1
         return True
 
-    def closed(self, at: int) -> int:
+    def find_closing(self, at: int) -> int:
         """The word behind the bracket that closes the one at `at`."""
         opening = self.words[at].text
         closing = {"(": ")", "{": "}", "[": "]"}[opening]
@@ -207,22 +207,24 @@ class Declarations:
             if not depth:
                 return at
 
-    def part(self) -> Part:
+    def scan_declaration(self) -> Declaration:
         first = self.at
         one = self.words[first]
         after = self.words[first + 1].text if first + 1 < len(self.words) else ""
         if one.kind == "name" and "(" in self.macros.get(one.text, ()) and after == "(":
-            end = self.closed(first + 1)
+            end = self.find_closing(first + 1)
             following = self.words[end].text if end < len(self.words) else ";"
             if following == "{":  # a macro that stands for the head of a function
-                end = self.closed(end)
+                end = self.find_closing(end)
             elif following == ";":
                 end = min(end + 1, len(self.words))
             declares = (
                 bool(self.macros[one.text] & DECLARES) and "torch" not in self.macros[one.text]
             )
             self.at = end
-            return self.made(first, end, "", "other" if declares else "function", declares)
+            return self.make_declaration(
+                first, end, "", "other" if declares else "function", declares
+            )
         at = first
         while at < len(self.words):
             text = self.words[at].text
@@ -230,11 +232,11 @@ class Declarations:
                 at += 1
                 break
             if text in "([" and len(text) == 1:
-                at = self.closed(at)
+                at = self.find_closing(at)
                 continue
             if text == "{":
                 head = [word.text for word in self.words[first:at]]
-                at = self.closed(at)
+                at = self.find_closing(at)
                 if self.is_type(head) or self.is_value(head):
                     continue
                 if at < len(self.words) and self.words[at].text == ";":
@@ -244,12 +246,12 @@ class Declarations:
                 raise IndexError
             at += 1
         self.at = at
-        return self.described(first, at)
+        return self.classify_declaration(first, at)
 
     @staticmethod
     def is_type(head: Sequence[str]) -> bool:
         """Whether a brace is of a class or an enumeration, which goes up to a semicolon."""
-        plain = untemplated(head)
+        plain = strip_templates(head)
         kinds = [
             at for at, word in enumerate(plain) if word in ("struct", "class", "union", "enum")
         ]
@@ -258,54 +260,62 @@ class Declarations:
             if word == "(" and not depth:
                 brackets.append(at)
             depth += (word == "(") - (word == ")")
-        return bool(kinds) and all(_within_attribute(plain, at) for at in brackets)
+        return bool(kinds) and all(_is_attribute(plain, at) for at in brackets)
 
     @staticmethod
     def is_value(head: Sequence[str]) -> bool:
         """Whether a brace is a variable's initial value: it follows =, or no parameters."""
-        plain = untemplated(head)
+        plain = strip_templates(head)
         depth, equals = 0, False
         for text in plain:
             depth += (text == "(") - (text == ")")
             equals = equals or (text == "=" and not depth)  # no parameter's default
         return "operator" not in plain and ("(" not in plain or equals)
 
-    def made(self, first: int, end: int, name: str, kind: str, device: bool) -> Part:
+    def make_declaration(
+        self, first: int, end: int, name: str, kind: str, device: bool
+    ) -> Declaration:
         words = {one.text for one in self.words[first:end] if one.kind == "name"}
-        return Part(self.words[first].start, self.words[end - 1].end, name, kind, words, device)
+        return Declaration(
+            self.words[first].start, self.words[end - 1].end, name, kind, words, device
+        )
 
-    def described(self, first: int, end: int) -> Part:
+    def classify_declaration(self, first: int, end: int) -> Declaration:
         texts = [one.text for one in self.words[first:end]]
         brace = texts.index("{") if "{" in texts else len(texts)
-        plain = untemplated(texts[:brace])
+        plain = strip_templates(texts[:brace])
         device = bool(DEVICE.intersection(texts))
         if plain[:1] == ["using"] or plain[:1] == ["namespace"]:
             if len(plain) > 2 and plain[2] == "=" and plain[0] == "using":
-                return self.made(first, end, plain[1], "type", device)
+                return self.make_declaration(first, end, plain[1], "type", device)
             if plain[1:2] != ["namespace"] and plain[0] == "using":
-                return self.made(first, end, plain[-2] if len(plain) > 2 else "", "type", device)
-            return self.made(first, end, "", "other", device)
+                return self.make_declaration(
+                    first, end, plain[-2] if len(plain) > 2 else "", "type", device
+                )
+            return self.make_declaration(first, end, "", "other", device)
         if plain[:1] == ["static_assert"] or plain[:1] == ["asm"]:
-            return self.made(first, end, "", "function", False)
+            return self.make_declaration(first, end, "", "function", False)
         if plain[:1] == ["typedef"]:
             names = [text for text in texts if re.match(r"[A-Za-z_]", text)]
             pointer = re.search(r"\(\s*\*\s*(\w+)\s*\)", " ".join(plain))
-            return self.made(first, end, pointer[1] if pointer else names[-1], "type", device)
+            return self.make_declaration(
+                first, end, pointer[1] if pointer else names[-1], "type", device
+            )
         if plain[:1] == ["template"] and texts[1:2] != ["<"] and not device and "(" in plain:
             # An instance of a template is asked for: it goes with what it is of.
-            return self.made(first, end, plain[plain.index("(") - 1], "instance", False)
+            return self.make_declaration(first, end, plain[plain.index("(") - 1], "instance", False)
         if self.is_type(texts[:brace]) and brace < len(texts):
             start = next(at for at, word in enumerate(plain)
                          if word in ("struct", "class", "union", "enum"))  # fmt: skip
             name = _class_name(plain[start + 1 :])
-            part = self.made(first, end, name, "type", device)
+            part = self.make_declaration(first, end, name, "type", device)
             if "enum" in plain[: start + 1] and not device:
                 # Its enumerators are named without it.
                 part.kind = "other"
             return part
         if "operator" in plain and not device:
             host = bool({"ostream", "istream", "std"}.intersection(texts))
-            return self.made(first, end, "", "function" if host else "other", False)
+            return self.make_declaration(first, end, "", "function" if host else "other", False)
         if "(" in plain and ("=" not in plain or plain.index("(") < plain.index("=")):
             at = plain.index("(")
             while at and plain[at - 1] in ("__launch_bounds__", "__align__", "__attribute__",
@@ -317,12 +327,14 @@ class Declarations:
                     at += 1
                 at = next((k for k in range(at, len(plain)) if plain[k] == "("), 0)
             name = plain[at - 1] if at else ""
-            return self.made(first, end, name, "function", device)
+            return self.make_declaration(first, end, name, "function", device)
         stop = next((at for at, word in enumerate(plain) if word in ("=", "[", "{", ";", ",")), 0)
-        return self.made(first, end, plain[stop - 1] if stop else "", "variable", device)
+        return self.make_declaration(
+            first, end, plain[stop - 1] if stop else "", "variable", device
+        )
 
 
-def _within_attribute(plain: Sequence[str], at: int) -> bool:
+def _is_attribute(plain: Sequence[str], at: int) -> bool:
     """Whether the bracket at `at` belongs to __align__(n) and the like."""
     return plain[at] == "(" and plain[at - 1] in (
         "__align__",
@@ -357,17 +369,17 @@ OF_HOST = ("thrust/", "nvtx3/", "GL/", "cuda_gl_interop.h", "cuda_profiler_api.h
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)[^\n]*', re.MULTILINE)
 
 
-def device_part(text: str, asked: Sequence[str] = ()) -> str:
+def extract_device_code(text: str, asked: Sequence[str] = ()) -> str:
     """`text` with spaces in place of what only the host needs.
 
     What instances that are `asked` for name, such as `scale<Traits<4>>`, is needed by the device.
     A text whose braces do not match is returned as it is: the compiler says what is wrong.
     """
     text = text.removeprefix("\ufeff")
-    words = list(tokens(text))
-    macros = macros_of(words)
+    words = list(split_tokens(text))
+    macros = find_macros(words)
     try:
-        parts = list(Declarations(words, macros).parts())
+        parts = list(DeclarationScanner(words, macros).scan_declarations())
     except IndexError:
         return text
     for one in parts:
@@ -381,7 +393,7 @@ def device_part(text: str, asked: Sequence[str] = ()) -> str:
         one.host = one.host or (one.kind == "instance" and one.name in unwanted)
     wanted = {word for name in asked for word in re.findall(r"[A-Za-z_]\w*", name)}
     waiting = [one for one in parts if one.device or one.kind == "other" or one.name in wanted]
-    by_name: dict[str, list[Part]] = {}
+    by_name: dict[str, list[Declaration]] = {}
     for one in parts:
         by_name.setdefault(one.name, []).append(one)
     while waiting:
@@ -401,13 +413,13 @@ def device_part(text: str, asked: Sequence[str] = ()) -> str:
         if one.kept:
             continue
         left.append(text[at : one.start])
-        left.append(blanked(text[one.start : one.end]))
+        left.append(blank_text(text[one.start : one.end]))
         at = one.end
     left.append(text[at:])
     return "".join(left)
 
 
-def spliced(
+def inline_includes(
     text: str, path: Path | None, found: Callable[[str], bool], own: Sequence[Path] = (),
     seen: set[Path] | None = None, missing: list[str] | None = None,
 ) -> tuple[str, list[str]]:  # fmt: skip
@@ -421,7 +433,7 @@ def spliced(
     missing = [] if missing is None else missing
     said = str(path) if path else "a.cu"
 
-    def replaced(match: re.Match[str]) -> str:
+    def replace_include(match: re.Match[str]) -> str:
         quoted, name = match[1] is not None, match[1] or match[2]
         line = text.count("\n", 0, match.end()) + 1  # whose rest is empty
         places = [path.parent] if path and quoted else []
@@ -437,11 +449,11 @@ def spliced(
                 return match[0]
             seen.add(beside)
             whole = re.sub(r"^(\s*)#\s*pragma\s+once.*", r"\1", whole, flags=re.MULTILINE)
-            inner, _ = spliced(whole, beside, found, own, seen, missing)
+            inner, _ = inline_includes(whole, beside, found, own, seen, missing)
             return f'#line 1 "{beside}"\n{inner}\n#line {line} "{said}"\n'
         if found(name) and not name.startswith(OF_HOST):
             return match[0]
         missing.append(name)
         return ""
 
-    return _INCLUDE.sub(replaced, text), missing
+    return _INCLUDE.sub(replace_include, text), missing

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from executing import kernel_of, launch
-from papergpu import build, cuda, kept, store
+from papergpu import build, cuda, file_cache, kernel_cache
 from papergpu.errors import Unsupported
 
 BODY = """
@@ -35,7 +35,7 @@ PTX = '.file 1 "/somewhere/made.py"\n.global .align 4 .b32 table[2] = {3, 4};\n'
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(kept, "folder", lambda: tmp_path)
+    monkeypatch.setattr(file_cache, "cache_dir", lambda: tmp_path)
     return tmp_path
 
 
@@ -43,7 +43,7 @@ def files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-def runs(kernel: kept.Kernel) -> list[int]:
+def runs(kernel: kernel_cache.Kernel) -> list[int]:
     out = np.zeros(32, np.uint32)
     launch(kernel, out)
     return out.tolist()
@@ -56,14 +56,14 @@ def test_a_kept_kernel_is_the_one_that_was_decoded(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ptx = kernel_of(BODY, module=PTX)
-    first = kept.kernel(ptx, "k")
+    first = kernel_cache.load_kernel(ptx, "k")
     assert len(files(folder)) == 1
 
     def never(*_: object) -> Sequence[object]:
         raise AssertionError("it is decoded again")
 
-    monkeypatch.setattr(kept, "decode", never)
-    second = kept.kernel(ptx, "k")
+    monkeypatch.setattr(kernel_cache, "decode", never)
+    second = kernel_cache.load_kernel(ptx, "k")
     for one in fields(first.program):
         before, after = (getattr(kernel.program, one.name) for kernel in (first, second))
         assert type(before) is type(after), one.name
@@ -73,13 +73,13 @@ def test_a_kept_kernel_is_the_one_that_was_decoded(
             assert before == after, one.name
     assert runs(first) == runs(second) == WANTED
     assert first.memory is not second.memory
-    assert {second.program.where(at) for at in range(5)} >= {"made.py:7", "made.py:9"}
+    assert {second.program.locate_instruction(at) for at in range(5)} >= {"made.py:7", "made.py:9"}
 
 
 @pytest.mark.parametrize("spoil", ["cut", "altered", "emptied", "another"])
 def test_a_broken_file_is_decoded_anew(folder: Path, spoil: str) -> None:
     ptx = kernel_of(BODY, module=PTX)
-    kept.kernel(ptx, "k")
+    kernel_cache.load_kernel(ptx, "k")
     (path,) = files(folder)
     whole = path.read_bytes()
     path.write_bytes(
@@ -90,26 +90,26 @@ def test_a_broken_file_is_decoded_anew(folder: Path, spoil: str) -> None:
             "another": b"PK" + whole[2:],
         }[spoil]
     )
-    assert runs(kept.kernel(ptx, "k")) == WANTED
+    assert runs(kernel_cache.load_kernel(ptx, "k")) == WANTED
     assert path.read_bytes() == whole and len(files(folder)) == 1
 
 
 def test_what_decides_a_program_is_in_its_name(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept.kernel(kernel_of(BODY, module=PTX), "k")
-    kept.kernel(kernel_of(BODY.replace("5;", "6;"), module=PTX), "k")
-    monkeypatch.setattr(kept, "sources", lambda: b"other")
-    kept.kernel(kernel_of(BODY, module=PTX), "k")
+    kernel_cache.load_kernel(kernel_of(BODY, module=PTX), "k")
+    kernel_cache.load_kernel(kernel_of(BODY.replace("5;", "6;"), module=PTX), "k")
+    monkeypatch.setattr(kernel_cache, "digest_sources", lambda: b"other")
+    kernel_cache.load_kernel(kernel_of(BODY, module=PTX), "k")
     assert len(files(folder)) == 3
 
 
 def test_nothing_is_kept_of_what_is_refused_or_cannot_be_written(folder: Path) -> None:
     with pytest.raises(Unsupported):
-        kept.kernel(kernel_of("fence.proxy.unheard;"), "k")
+        kernel_cache.load_kernel(kernel_of("fence.proxy.unheard;"), "k")
     assert not files(folder)
     (folder / "decoded").write_text("a file, and no folder")
-    assert runs(kept.kernel(kernel_of(BODY, module=PTX), "k")) == WANTED
+    assert runs(kernel_cache.load_kernel(kernel_of(BODY, module=PTX), "k")) == WANTED
 
 
 CUDA = r"""
@@ -140,8 +140,8 @@ def test_cuda_is_read_and_decoded_once(folder: Path, monkeypatch: pytest.MonkeyP
     def never(*_: object) -> Sequence[object]:
         raise AssertionError("it is read or decoded again")
 
-    for name in ("parse", "decode", "outline_of"):
-        monkeypatch.setattr(kept, name, never)
+    for name in ("parse", "decode", "outline_module"):
+        monkeypatch.setattr(kernel_cache, name, never)
     assert counted() == wanted
     assert {path.relative_to(folder) for path in files(folder)} == kept_then
 
@@ -152,25 +152,27 @@ def aged(path: Path, seconds: int) -> None:
 
 def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
     for number in range(5):
-        store.write(tmp_path / f"{number}", bytes(100), 500)
+        file_cache.write_cached(tmp_path / f"{number}", bytes(100), 500)
         aged(tmp_path / f"{number}", 100 - number)
     assert len(files(tmp_path)) == 5
-    assert store.read(tmp_path / "0") == bytes(100)  # used now
-    store.write(tmp_path / "fresh", bytes(150), 500)
+    assert file_cache.read_cached(tmp_path / "0") == bytes(100)  # used now
+    file_cache.write_cached(tmp_path / "fresh", bytes(150), 500)
     assert {path.name for path in files(tmp_path)} == {"0", "3", "4", "fresh"}
-    store.write(tmp_path / "large", bytes(1000), 500)
+    file_cache.write_cached(tmp_path / "large", bytes(1000), 500)
     assert {path.name for path in files(tmp_path)} == {"large"}, "what was just written stays"
 
 
 def test_kept_kernels_are_held_to_a_size(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "digest", lambda *given: f"aa{hash(given):x}")  # all in one folder
+    monkeypatch.setattr(
+        kernel_cache, "cache_key", lambda *given: f"aa{hash(given):x}"
+    )  # all in one folder
     texts = [kernel_of(BODY.replace("5;", f"{more};"), module=PTX) for more in range(12)]
     for text in texts[:2]:
-        kept.kernel(text, "k")
+        kernel_cache.load_kernel(text, "k")
     size = max(path.stat().st_size for path in files(folder))
-    monkeypatch.setattr(kept, "LIMIT", 4 * size)
+    monkeypatch.setattr(kernel_cache, "LIMIT", 4 * size)
     for text in texts:
-        assert runs(kept.kernel(text, "k"))
+        assert runs(kernel_cache.load_kernel(text, "k"))
     assert len(files(folder)) == 4
 
 
@@ -178,7 +180,7 @@ def test_a_folder_may_be_pruned_by_several_and_may_be_read_only(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ptx = kernel_of(BODY, module=PTX)
-    kept.kernel(ptx, "k")
+    kernel_cache.load_kernel(ptx, "k")
     (path,) = files(folder)
 
     def gone(*_: object, **__: object) -> None:
@@ -186,12 +188,12 @@ def test_a_folder_may_be_pruned_by_several_and_may_be_read_only(
 
     monkeypatch.setattr(os, "utime", gone)
     monkeypatch.setattr(os, "unlink", gone)
-    assert runs(kept.kernel(ptx, "k")) == WANTED
-    store.write(path.with_name("more"), bytes(10), 0)
+    assert runs(kernel_cache.load_kernel(ptx, "k")) == WANTED
+    file_cache.write_cached(path.with_name("more"), bytes(10), 0)
     assert len(files(folder)) == 2
-    monkeypatch.setattr(store, "NamedTemporaryFile", gone)
-    store.write(path.with_name("another"), bytes(10), 0)
-    assert len(files(folder)) == 2 and store.read(path.with_name("another")) is None
+    monkeypatch.setattr(file_cache, "NamedTemporaryFile", gone)
+    file_cache.write_cached(path.with_name("another"), bytes(10), 0)
+    assert len(files(folder)) == 2 and file_cache.read_cached(path.with_name("another")) is None
 
 
 FAKE = """#!/bin/sh
@@ -208,7 +210,7 @@ def test_the_first_build_says_what_it_does_and_a_second_is_silent(
     cxx.chmod(0o755)
     monkeypatch.setenv("CXX", str(cxx))
     monkeypatch.setenv("PAPERGPU_CACHE", str(tmp_path / "cache"))
-    library = build.built()
+    library = build.compile_engine()
     first, *quarters, last = capfd.readouterr().err.splitlines()
     assert re.search(r"compiling the engine .*: \d+ files on \d+ cores?, about \d+ s$", first)
     assert len(quarters) == 3 and all("% compiled" in one for one in quarters)
@@ -217,11 +219,11 @@ def test_the_first_build_says_what_it_does_and_a_second_is_silent(
     sources = [one.partition(" -c ")[2].split()[0] for one in calls if " -c " in one]
     assert {Path(one).name for one in sources} == {one.name for one in build.SOURCES.glob("*.cpp")}
     assert Path(sources[0]).stem in build.SECONDS  # the longest first
-    assert build.built() == library and capfd.readouterr().err == ""
+    assert build.compile_engine() == library and capfd.readouterr().err == ""
     assert len(Path(f"{cxx}.calls").read_text().splitlines()) == len(calls)
     # One source that has changed is compiled without a word.
     next(library.parent.glob("loads-*.o")).unlink()
     library.unlink()
-    assert build.built() == library and capfd.readouterr().err == ""
+    assert build.compile_engine() == library and capfd.readouterr().err == ""
     [again, linked] = Path(f"{cxx}.calls").read_text().splitlines()[len(calls) :]
     assert "loads.cpp" in again and "-shared" in linked

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
-from papergpu.tree import Address, Float, Integer, Name, Operand, Opposite, Vector
+from papergpu.syntax_tree import Address, Float, Integer, Name, Negated, Operand, Vector
 
 # ---- a way through the words of PTX, one after the other
 
@@ -60,15 +60,15 @@ class Cursor:
     def __init__(self, text: str) -> None:
         self.text = text
         self._line, self._counted = 1, 0
-        self.go(0)
+        self.move_to(0)
 
-    def line_of(self, at: int) -> int:
+    def find_line(self, at: int) -> int:
         """The line of a character, which is none before one that was asked about."""
         self._line += self.text.count("\n", self._counted, at)
         self._counted = at
         return self._line
 
-    def go(self, at: int) -> None:
+    def move_to(self, at: int) -> None:
         """Go on to the first word from character `at` on.
 
         Raises:
@@ -77,7 +77,7 @@ class Cursor:
         gap = BETWEEN.match(self.text, at)
         assert gap is not None
         self.start = gap.end()
-        line = self.line_of(self.start)
+        line = self.find_line(self.start)
         match = WORD.match(self.text, self.start)
         if match is None or match.lastgroup is None:
             begins = self.text[self.start : self.start + 20].splitlines()[0]
@@ -85,38 +85,38 @@ class Cursor:
         self.end = match.end()
         self.next = Word(match.lastgroup, match[0], line)
 
-    def take(self) -> Word:
+    def advance(self) -> Word:
         word = self.next
         if word.kind == END:
             raise Unreadable(word.line, "the text ends in the middle of something")
-        self.go(self.end)
+        self.move_to(self.end)
         return word
 
-    def sees(self, *texts: str) -> bool:
+    def next_is(self, *texts: str) -> bool:
         return self.next.text in texts  # that at the end is empty, and no text is
 
-    def took(self, text: str) -> bool:
+    def accept(self, text: str) -> bool:
         if self.next.text == text:
-            self.go(self.end)
+            self.move_to(self.end)
             return True
         return False
 
-    def want(self, text: str) -> Word:
+    def expect(self, text: str) -> Word:
         if self.next.text != text:
             raise Unreadable(self.next.line, f"{self.next.text[:40]!r} stands in place of {text!r}")
-        return self.take()
+        return self.advance()
 
-    def name(self) -> str:
+    def expect_name(self) -> str:
         if self.next.kind != "name":
             raise Unreadable(self.next.line, f"{self.next.text[:40]!r} is no name")
-        return self.take().text
+        return self.advance().text
 
-    def several(self, one: Callable[[], T], closing: str) -> list[T]:
+    def parse_list(self, one: Callable[[], T], closing: str) -> list[T]:
         """What stands, with commas between, up to `closing`, which is taken."""
         found: list[T] = []
-        while not self.took(closing):
+        while not self.accept(closing):
             if found:
-                self.want(",")
+                self.expect(",")
             found.append(one())
         return found
 
@@ -141,7 +141,7 @@ _FLOAT = re.compile(r"0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}")
 _DECIMAL = re.compile(r"[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?")
 
 
-def operands(text: str) -> tuple[Operand, ...]:
+def parse_operands(text: str) -> tuple[Operand, ...]:
     """The operands of an instruction, from behind its opcode up to its semicolon.
 
     Raises:
@@ -149,10 +149,10 @@ def operands(text: str) -> tuple[Operand, ...]:
     """
     if "/" in text:
         text = _COMMENT.sub(" ", text)
-    return tuple([operand(one) for one in parts(text)])
+    return tuple([parse_operand(one) for one in split_operands(text)])
 
 
-def parts(text: str) -> list[str]:
+def split_operands(text: str) -> list[str]:
     """What stands between the commas of a text that are in no bracket."""
     if not text or text.isspace():
         return []
@@ -165,7 +165,7 @@ def parts(text: str) -> list[str]:
 
 
 @lru_cache(1 << 16)
-def operand(text: str) -> Operand:
+def parse_operand(text: str) -> Operand:
     """The operand that a text is.
 
     Raises:
@@ -176,19 +176,19 @@ def operand(text: str) -> Operand:
         return Name(text)
     brackets = text[:1] + text[-1:]
     if brackets == "[]":
-        base, *more = [operand(one) for one in parts(text[1:-1])] or [Name("")]
+        base, *more = [parse_operand(one) for one in split_operands(text[1:-1])] or [Name("")]
         return Address(base, tuple(more))
     if brackets in ("{}", "()"):
-        return Vector(tuple([operand(one) for one in parts(text[1:-1])]), text[0])
+        return Vector(tuple([parse_operand(one) for one in split_operands(text[1:-1])]), text[0])
     first, bar, second = text.partition("|")
     if bar and "|" not in second:
-        return Vector((operand(first), operand(second)), "|")
+        return Vector((parse_operand(first), parse_operand(second)), "|")
     if text[:1] in ("-", "!") and not text[1:].lstrip().startswith(("-", "!")):
-        return Opposite(text[0], operand(text[1:]))
+        return Negated(text[0], parse_operand(text[1:]))
     moved = _MOVED.fullmatch(text)
     if moved is not None:
         steps = _STEP.findall(moved["by"])
-        by = sum(integer(size).value * (1 if sign == "+" else -1) * (-1 if minus else 1)
+        by = sum(parse_integer(size).value * (1 if sign == "+" else -1) * (-1 if minus else 1)
                  for sign, minus, size in steps)  # fmt: skip
         return Name(moved["of"] or moved["name"], by)
     if _FLOAT.fullmatch(text):
@@ -196,12 +196,12 @@ def operand(text: str) -> Operand:
     if _DECIMAL.fullmatch(text):
         return Float(int.from_bytes(struct.pack(">d", float(text)), "big"), 64)
     if _INTEGER.fullmatch(text):
-        return integer(text)
+        return parse_integer(text)
     raise ValueError(f"{text[:40]!r} is no operand")
 
 
 @lru_cache(1 << 14)
-def integer(text: str) -> Integer:
+def parse_integer(text: str) -> Integer:
     """The constant that is written so: `0x1F`, `017`, `5U`."""
     digits = text.removesuffix("U")
     base = {"0x": 16, "0b": 2}.get(

@@ -47,12 +47,9 @@ HELD = "|".join(f"collector::b{number}::{one}" for number in range(4) for one in
 FOUR_BITS, EIGHT_BITS = "s4|u4", "s8|u8"
 FP8 = "e4m3|e5m2"
 WMMA = "m16n16k16|m32n8k16|m8n32k16"
-
-
-def _group(k: int) -> str:
-    """The shapes of a warpgroup's products of a depth."""
-    return "|".join(f"m64n{n}k{k}" for n in range(8, 257, 8))
-
+# The shapes of a warpgroup's products, by their depth.
+K8, K16, K32, K64, K256 = ("|".join(f"m64n{n}k{k}" for n in range(8, 257, 8))
+                           for k in (8, 16, 32, 64, 256))  # fmt: skip
 
 TABLE = f"""
 # Integer arithmetic instructions
@@ -571,20 +568,20 @@ wmma.mma.bit    wmma mma o=xor|and popc sync aligned la=row|col lb=row|col s=m8n
     b=b1 c=s32 : - : 6.3 : 75
 
 # Asynchronous warpgroup level matrix instructions
-wgmma.half      wgmma mma_async sync aligned s={_group(16)} d=f16|f32 a=f16 b=f16 : - : 8.0 : 90
-wgmma.brain     wgmma mma_async sync aligned s={_group(16)} d=f32 a=bf16 b=bf16 : - : 8.0 : 90
-wgmma.tf32      wgmma mma_async sync aligned s={_group(8)} d=f32 a=tf32 b=tf32 : - : 8.0 : 90
-wgmma.eight     wgmma mma_async sync aligned s={_group(32)} d=f16|f32 a={FP8} b={FP8} : - : 8.0 : 90
-wgmma.byte      wgmma mma_async sync aligned s={_group(32)} d=s32 a={EIGHT_BITS} b={EIGHT_BITS} \\
+wgmma.half      wgmma mma_async sync aligned s={K16} d=f16|f32 a=f16 b=f16 : - : 8.0 : 90
+wgmma.brain     wgmma mma_async sync aligned s={K16} d=f32 a=bf16 b=bf16 : - : 8.0 : 90
+wgmma.tf32      wgmma mma_async sync aligned s={K8} d=f32 a=tf32 b=tf32 : - : 8.0 : 90
+wgmma.eight     wgmma mma_async sync aligned s={K32} d=f16|f32 a={FP8} b={FP8} : - : 8.0 : 90
+wgmma.byte      wgmma mma_async sync aligned s={K32} d=s32 a={EIGHT_BITS} b={EIGHT_BITS} \\
     satfinite? : - : 8.0 : 90
-wgmma.bit       wgmma mma_async sync aligned s={_group(256)} d=s32 a=b1 b=b1 o=and popc : - : \\
+wgmma.bit       wgmma mma_async sync aligned s={K256} d=s32 a=b1 b=b1 o=and popc : - : \\
     8.0 : 90
-wgmma.sp.half   wgmma mma_async sp sync aligned s={_group(32)} d=f16|f32 a=f16 b=f16 : - : 8.2 : 90
-wgmma.sp.brain  wgmma mma_async sp sync aligned s={_group(32)} d=f32 a=bf16 b=bf16 : - : 8.2 : 90
-wgmma.sp.tf32   wgmma mma_async sp sync aligned s={_group(16)} d=f32 a=tf32 b=tf32 : - : 8.2 : 90
-wgmma.sp.eight  wgmma mma_async sp sync aligned s={_group(64)} d=f16|f32 a={FP8} b={FP8} : - : \\
+wgmma.sp.half   wgmma mma_async sp sync aligned s={K32} d=f16|f32 a=f16 b=f16 : - : 8.2 : 90
+wgmma.sp.brain  wgmma mma_async sp sync aligned s={K32} d=f32 a=bf16 b=bf16 : - : 8.2 : 90
+wgmma.sp.tf32   wgmma mma_async sp sync aligned s={K16} d=f32 a=tf32 b=tf32 : - : 8.2 : 90
+wgmma.sp.eight  wgmma mma_async sp sync aligned s={K64} d=f16|f32 a={FP8} b={FP8} : - : \\
     8.2 : 90
-wgmma.sp.byte   wgmma mma_async sp sync aligned s={_group(64)} d=s32 a={EIGHT_BITS} \\
+wgmma.sp.byte   wgmma mma_async sp sync aligned s={K64} d=s32 a={EIGHT_BITS} \\
     b={EIGHT_BITS} satfinite? : - : 8.2 : 90
 wgmma.fence     wgmma fence sync aligned                    : -            : 8.0 : 90
 wgmma.commit    wgmma commit_group sync aligned             : -            : 8.0 : 90

@@ -46,7 +46,7 @@ class Float:
 
 
 @dataclass(frozen=True, slots=True)
-class Opposite:
+class Negated:
     """`-a` of a constant that follows, or `!p` of a predicate, by `sign`."""
 
     sign: str
@@ -69,7 +69,7 @@ class Address:
     more: tuple[Operand, ...] = ()
 
 
-Operand = Name | Integer | Float | Opposite | Vector | Address
+Operand = Name | Integer | Float | Negated | Vector | Address
 
 
 @dataclass(slots=True)
@@ -149,13 +149,13 @@ class Block:
     )
     pragmas: list[str] = field(default_factory=list)
 
-    def instructions(self) -> Iterator[Instruction]:
+    def iterate_instructions(self) -> Iterator[Instruction]:
         """All instructions in it, those of inner blocks included."""
         for item in self.items:
             if isinstance(item, Instruction):
                 yield item
             elif isinstance(item, Block):
-                yield from item.instructions()
+                yield from item.iterate_instructions()
 
 
 @dataclass
@@ -190,8 +190,8 @@ class Module:
     functions: list[Function] = field(default_factory=list)
     text: str = field(default="", repr=False)
 
-    def instructions(self) -> Iterator[Instruction]:
+    def iterate_instructions(self) -> Iterator[Instruction]:
         """All instructions of all functions."""
         for one in self.functions:
             if one.body:
-                yield from one.body.instructions()
+                yield from one.body.iterate_instructions()

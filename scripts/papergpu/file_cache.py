@@ -2,18 +2,42 @@
 
 One is written aside and moved into place, for several processes may do so at once. A folder is held
 to a number of bytes: what was not read for longest is removed when something is written. A folder
-that cannot be written is done without.
+that cannot be written is done without. `PAPERGPU_CACHE` says where they are; without it that is
+`papergpu` in the user's cache.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 from contextlib import suppress
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from tempfile import NamedTemporaryFile, gettempdir
 
 
-def read(path: Path) -> bytes | None:
+def cache_dir() -> Path:
+    """The folder in which compiled engines and decoded kernels are kept."""
+    given = os.environ.get("PAPERGPU_CACHE")
+    if given:
+        return Path(given)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "papergpu"
+
+
+def scratch_dir() -> Path:
+    """A folder for what this process alone reads; what others left that have ended is removed."""
+    root = Path(gettempdir()) / f"papergpu-{os.getuid()}"
+    folder = root / str(os.getpid())
+    if not folder.is_dir():
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        for other in root.iterdir():  # a process may end without a word
+            if not Path("/proc", other.name).exists():
+                shutil.rmtree(other, ignore_errors=True)
+    return folder
+
+
+def read_cached(path: Path) -> bytes | None:
     """What is kept there, which was used now; None if nothing is."""
     try:
         data = path.read_bytes()
@@ -24,7 +48,7 @@ def read(path: Path) -> bytes | None:
     return data
 
 
-def write(path: Path, data: bytes, limit: int) -> None:
+def write_cached(path: Path, data: bytes, limit: int) -> None:
     """Keep `data` there, and of the other files in its folder as many as `limit` bytes allow."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -37,10 +61,10 @@ def write(path: Path, data: bytes, limit: int) -> None:
     except OSError:
         Path(aside.name).unlink(missing_ok=True)
         return
-    prune(path.parent, limit, path)
+    prune_folder(path.parent, limit, path)
 
 
-def prune(folder: Path, limit: int, spared: Path) -> None:
+def prune_folder(folder: Path, limit: int, spared: Path) -> None:
     """Remove files of a folder, those first that were used last, until `limit` bytes are left.
 
     `spared` stays. What another process removes at the same time is removed.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from papergpu.decode.rules import rule
-from papergpu.forms import Matched
+from papergpu.forms import Matched, type_bits
+from papergpu.ir import Register
 from papergpu.program import (
     BIT,
     CONST,
@@ -16,9 +16,8 @@ from papergpu.program import (
     SHARED,
     WIDE,
 )
-from papergpu.steps import Register, bits
-from papergpu.tree import Address, Instruction, Name, Operand, Opposite
-from papergpu.writer import Writer
+from papergpu.syntax_tree import Address, Instruction, Name, Negated, Operand
+from papergpu.writer import Writer, register_rule
 
 REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 # Element types of reductions, by their numbers in `tensormap`.
@@ -36,14 +35,14 @@ WIDE_ADDRESS, RELAXED, COUNTED, EXPECTS, DROPS, NO_COMPLETE, ELSEWHERE, COMPLETE
 )
 
 
-def _shared(writer: Writer, operand: Operand, space: str) -> tuple[Register, int]:
+def _shared_address(writer: Writer, operand: Operand, space: str) -> tuple[Register, int]:
     """A register with an address of shared memory, and 1 if it is generic, in 64 bits."""
     if space or writer.address(operand, GENERIC)["space"] == SHARED:
         return writer.pointer(operand, SHARED), 0
     return writer.pointer(operand, GENERIC), WIDE_ADDRESS
 
 
-def _generic(writer: Writer, operand: Operand) -> Register:
+def _generic_address(writer: Writer, operand: Operand) -> Register:
     """A register with a generic address: of a parameter or a constant too, which is named."""
     found = writer.address(operand, GENERIC)
     space = found["space"]
@@ -60,35 +59,35 @@ def _generic(writer: Writer, operand: Operand) -> Register:
     return writer.pointer(operand, GENERIC)
 
 
-@rule("cp")
-def cp(writer: Writer, one: Instruction, found: Matched) -> None:
+@register_rule("cp")
+def decode_cp(writer: Writer, one: Instruction, found: Matched) -> None:
     words = set(one.modifiers)
     if "tensor" in words:
-        _tensor(writer, one, found)
+        _decode_bulk_tensor(writer, one, found)
     elif "bulk" in words:
-        _bulk(writer, one, found)
+        _decode_bulk(writer, one, found)
     elif "mbarrier" in words:
-        at, wide = _shared(writer, one.operands[0], found.slots.get("s", ""))
+        at, wide = _shared_address(writer, one.operands[0], found.slots.get("s", ""))
         writer.emit("cp.async.mbarrier", a=at, flags=wide | (2 if "noinc" in words else 0))
     elif "k" in found.slots:
-        _group(writer, one, found.slots["k"], "cp.async", 0)
+        _decode_group(writer, one, found.slots["k"], "cp.async", 0)
     else:
-        _copy(writer, one, found)
+        _decode_cp_async(writer, one, found)
 
 
-def _group(writer: Writer, one: Instruction, what: str, name: str, flags: int) -> None:
+def _decode_group(writer: Writer, one: Instruction, what: str, name: str, flags: int) -> None:
     if what == "commit_group":
         writer.emit(f"{name}.commit")
     elif what == "wait_all":
         writer.emit(f"{name}.wait_all")
     else:
         how = "wait_group" if name == "cp.async" else "wait"
-        writer.emit(f"{name}.{how}", imm=writer.number(one.operands[0]), flags=flags)
+        writer.emit(f"{name}.{how}", imm=writer.constant_value(one.operands[0]), flags=flags)
 
 
-def _copy(writer: Writer, one: Instruction, found: Matched) -> None:
+def _decode_cp_async(writer: Writer, one: Instruction, found: Matched) -> None:
     """`cp.async`: of 4, 8 or 16 bytes by each thread."""
-    size = writer.number(one.operands[2])
+    size = writer.constant_value(one.operands[2])
     if size not in ((16,) if found.slots["c"] == "cg" else (4, 8, 16)):
         raise writer.refuse(f"it copies {size} bytes: 16, or 4 or 8 with .ca")
     more = list(one.operands[3:])
@@ -120,13 +119,13 @@ def _copy(writer: Writer, one: Instruction, found: Matched) -> None:
 
 
 def _is_predicate(writer: Writer, operand: Operand) -> bool:
-    if isinstance(operand, Opposite) and operand.sign == "!":
+    if isinstance(operand, Negated) and operand.sign == "!":
         return True
-    register = writer.register(operand.text) if isinstance(operand, Name) else None
+    register = writer.find_register(operand.text) if isinstance(operand, Name) else None
     return register is not None and register.width == BIT
 
 
-def _operation(found: Matched) -> int:
+def _reduction_flags(found: Matched) -> int:
     """The flags of a reduction's operation and type, if it is one."""
     if "a" not in found.slots:
         return 0
@@ -134,11 +133,11 @@ def _operation(found: Matched) -> int:
     return REDUCES | REDUCTIONS.index(found.slots["a"]) << 8 | kind
 
 
-def _bulk(writer: Writer, one: Instruction, found: Matched) -> None:
+def _decode_bulk(writer: Writer, one: Instruction, found: Matched) -> None:
     """`cp.async.bulk` and `cp.reduce.async.bulk`, of bytes that lie one behind the other."""
     name, operands = found.form.name, list(one.operands)
     if name == "bulk.group":
-        _group(writer, one, found.slots["k"], "bulk", int("read" in found.slots))
+        _decode_group(writer, one, found.slots["k"], "bulk", int("read" in found.slots))
         return
     if "f" in found.slots:
         policy = operands.pop(-2 if "cp_mask" in found.slots else -1)
@@ -157,15 +156,15 @@ def _bulk(writer: Writer, one: Instruction, found: Matched) -> None:
     elif "shared::cluster" in found.slots:
         writer.emit("bulk.across", a=writer.pointer(operands[0], SHARED),
                     b=writer.pointer(operands[1], SHARED), c=writer.pointer(operands[3], SHARED),
-                    e=size, flags=_operation(found))  # fmt: skip
+                    e=size, flags=_reduction_flags(found))  # fmt: skip
     else:
         mask = [writer.source(operands[3], "u16")] if "cp_mask" in found.slots else []
         writer.emit("bulk.store", a=writer.pointer(operands[1], SHARED),
                     b=writer.pointer(operands[0], GLOBAL), e=size, reads=mask,
-                    flags=_operation(found) | (BYTE_MASK if mask else 0))  # fmt: skip
+                    flags=_reduction_flags(found) | (BYTE_MASK if mask else 0))  # fmt: skip
 
 
-def _tensor(writer: Writer, one: Instruction, found: Matched) -> None:
+def _decode_bulk_tensor(writer: Writer, one: Instruction, found: Matched) -> None:
     """`cp.async.bulk.tensor` and its relatives: the box at some coordinates of a tensor map."""
     operands = list(one.operands)
     if "f" in found.slots:
@@ -179,17 +178,17 @@ def _tensor(writer: Writer, one: Instruction, found: Matched) -> None:
     if not isinstance(mapped, Address) or len(mapped.more) != 1:
         raise writer.refuse("its tensor map has no coordinates")
     rank = int(found.slots["n"][0])
-    coordinates = [writer.source(part, "s32") for part in writer.vector(mapped.more[0])]
+    coordinates = [writer.source(part, "s32") for part in writer.vector_items(mapped.more[0])]
     if len(coordinates) != (5 if rows else rank):
         raise writer.refuse(f"it has {len(coordinates)} coordinates")
-    at = _generic(writer, Address(mapped.base))
+    at = _generic_address(writer, Address(mapped.base))
     flags = rank << 8 | (ROWS if rows else 0)
     if modes and modes[0] in ("im2col", "im2col_no_offs"):
         flags |= IMAGES
     if modes and modes[0] == "im2col":
         flags |= OFFSETS
         given = operands.pop(2 if loads else 0)
-        offsets = [writer.source(part, "u16") for part in writer.vector(given)]
+        offsets = [writer.source(part, "u16") for part in writer.vector_items(given)]
         if len(offsets) != rank - 2:
             raise writer.refuse(f"it has {len(offsets)} im2col offsets for {rank} dimensions")
         coordinates += offsets
@@ -216,32 +215,32 @@ def _tensor(writer: Writer, one: Instruction, found: Matched) -> None:
                     flags=flags)  # fmt: skip
 
 
-def st(writer: Writer, one: Instruction, found: Matched) -> None:
+def decode_async_store(writer: Writer, one: Instruction, found: Matched) -> None:
     """`st.async`, `red.async` and `st.bulk`."""
     operands = one.operands
     if found.form.name == "st.bulk":
-        at, wide = _shared(writer, operands[0], found.slots.get("s", ""))
+        at, wide = _shared_address(writer, operands[0], found.slots.get("s", ""))
         if wide:
             long, at = at, writer.temporary()
             converted = writer.temporary(LONG)
             writer.emit("cvta.to.shared", d=converted, a=long)
             writer.emit("mov.narrow", d=at, a=converted)
-        if writer.number(operands[2]) != 0:
+        if writer.constant_value(operands[2]) != 0:
             raise writer.refuse("it writes what is not 0")
         writer.emit("st.bulk", a=at, e=writer.source(operands[1], "u64"))
         return
     kind = found.slots["t"]
-    values = [writer.source(part, kind) for part in writer.vector(operands[1])]
-    to, wide = _shared(writer, operands[0], found.slots.get("s", ""))
-    bar, wide_bar = _shared(writer, operands[2], found.slots.get("s", ""))
+    values = [writer.source(part, kind) for part in writer.vector_items(operands[1])]
+    to, wide = _shared_address(writer, operands[0], found.slots.get("s", ""))
+    bar, wide_bar = _shared_address(writer, operands[2], found.slots.get("s", ""))
     if wide or wide_bar:
         raise writer.refuse("generic addresses are not executed here: say .shared::cluster")
-    writer.note_access(SHARED, bits(kind) // 8)
-    writer.emit("st.async", a=to, c=bar, reads=values, imm=bits(kind) // 8,
-                flags=_operation(found))  # fmt: skip
+    writer.note_access(SHARED, type_bits(kind) // 8)
+    writer.emit("st.async", a=to, c=bar, reads=values, imm=type_bits(kind) // 8,
+                flags=_reduction_flags(found))  # fmt: skip
 
 
-def fence(writer: Writer, one: Instruction, found: Matched, scope: int) -> None:
+def decode_proxy_fence(writer: Writer, one: Instruction, found: Matched, scope: int) -> None:
     """A fence between what ordinary instructions and what copies do to memory."""
     kind = found.slots["k"]
     if kind == "async" and found.slots.get("s") != "global":
@@ -249,18 +248,18 @@ def fence(writer: Writer, one: Instruction, found: Matched, scope: int) -> None:
     elif kind == "tensormap::generic":
         writer.emit("fence", imm=scope)
         if found.slots["o"] == "acquire":
-            if writer.number(one.operands[1]) != 128:
+            if writer.constant_value(one.operands[1]) != 128:
                 raise writer.refuse("a tensor map has 128 bytes")
-            writer.emit("tensormap.acquire", a=_generic(writer, one.operands[0]))
+            writer.emit("tensormap.acquire", a=_generic_address(writer, one.operands[0]))
     else:
         writer.emit("nop")
 
 
-@rule("tensormap")
-def tensormap(writer: Writer, one: Instruction, found: Matched) -> None:
+@register_rule("tensormap")
+def decode_tensormap(writer: Writer, one: Instruction, found: Matched) -> None:
     operands = one.operands
     if found.form.name == "tensormap.copy":
-        if writer.number(operands[2]) != 128:
+        if writer.constant_value(operands[2]) != 128:
             raise writer.refuse("a tensor map has 128 bytes")
         writer.emit("tensormap.copy", a=writer.pointer(operands[0], GLOBAL),
                     b=writer.pointer(operands[1], SHARED))  # fmt: skip
@@ -270,7 +269,7 @@ def tensormap(writer: Writer, one: Instruction, found: Matched) -> None:
     at = writer.pointer(operands[0], SHARED if shared else GENERIC)
     dimension = 0
     if field in ("box_dim", "global_dim", "global_stride", "element_stride"):
-        dimension = writer.number(operands[1])
+        dimension = writer.constant_value(operands[1])
         if not 0 <= dimension < (4 if field == "global_stride" else 5):
             raise writer.refuse(f"a tensor map has no {field} {dimension}")
     kind = "b64" if field in ("global_address", "global_stride") else "b32"
@@ -278,8 +277,8 @@ def tensormap(writer: Writer, one: Instruction, found: Matched) -> None:
                 imm=FIELDS.index(field), count=dimension, flags=int(shared))  # fmt: skip
 
 
-@rule("mbarrier")
-def mbarrier(writer: Writer, one: Instruction, found: Matched) -> None:
+@register_rule("mbarrier")
+def decode_mbarrier(writer: Writer, one: Instruction, found: Matched) -> None:
     what, operands = found.slots["k"], list(one.operands)
     space = found.slots.get("s", "")
     if what == "pending_count":
@@ -291,7 +290,7 @@ def mbarrier(writer: Writer, one: Instruction, found: Matched) -> None:
         sink = operands.pop(0)
         if not (isinstance(sink, Name) and sink.text == "_"):
             target = writer.target(sink, "b64")
-    at, flags = _shared(writer, operands.pop(0), space)
+    at, flags = _shared_address(writer, operands.pop(0), space)
     flags |= RELAXED if found.slots.get("o") == "relaxed" else 0
     flags |= ELSEWHERE if space == "shared::cluster" or not space else 0
     if what == "init":
