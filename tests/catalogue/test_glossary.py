@@ -45,10 +45,8 @@ def test_a_sound_entry() -> None:
     found = read(entry(), entry(term="lane", forms=None, long=None, reading=None))
     assert found.findings == []
     warp, lane = found.terms
-    assert warp == Term(
-        "warp", "execution", SAYS, "kernels/a.md#the-parts", "a warp", ("warp", "warps"), "guide", 1
-    )
-    assert (lane.forms, lane.long, lane.anchor) == ((), "", "term-lane")
+    assert warp.model_dump() == GOOD and warp.line == 1
+    assert (lane.forms, lane.long, lane.anchor) == ([], "", "term-lane")
 
 
 FAULTS = {
@@ -57,19 +55,19 @@ FAULTS = {
     "has no group": {"group": None},
     "the key 'form' is unknown": {"form": ["x"]},
     "not one of device, memory": {"group": "warps"},
-    "forms is no list": {"forms": "warp"},
+    "forms is the text 'warp', not a list": {"forms": "warp"},
     "too few to define": {"says": "A group."},
     f"over the limit of {LONGEST}": {"says": "A " + "long " * 50 + "sentence."},
-    "no single sentence: 'A group of 32 threads that run together": {"says": SAYS + " Always."},
-    "no single sentence: 'A group of 32 threads": {"says": SAYS.removesuffix(".")},
+    "is no single sentence; write just one": {"says": SAYS + " Always."},
+    "says is no single sentence": {"says": SAYS.removesuffix(".")},
     "says holds '<'": {"says": "A group of <b>32</b> threads that run together."},
     "says holds '`'": {"says": "A group of `32` threads that run together."},
     "term holds '|'": {"term": "a|b"},
-    "forms holds ']'": {"forms": ["war]p"]},
+    "forms 1 holds ']'": {"forms": ["war]p"]},
     "does not begin and end with a letter": {"forms": ["C++"]},
-    "the form 'w' does not": {"forms": ["w"]},
+    "forms 1 is 'w', which does not": {"forms": ["w"]},
     "spaces too many": {"term": "a  warp"},
-    "no page of ours": {"at": "https://example.org/a.md"},
+    "at is 'https://example.org/a.md', no page": {"at": "https://example.org/a.md"},
     "no letter for an anchor": {"term": "..."},
     "the form 'warp' is there twice": {"forms": ["warp", "warp"]},
 }
@@ -176,9 +174,16 @@ def test_the_page_that_explains_a_term_speaks_of_it() -> None:
         assert any(stem in text for stem in stems), f"{term.term} is not on {page}"
 
 
-WARP = Term("warp", "execution", SAYS, "kernels/a.md#parts", "", ("warp", "warps"), "guide")
+def term(name: str, group: str, says: str, at: str, **more: Any) -> Term:
+    """A term as it is, whether or not the file might hold it."""
+    return Term.model_construct(term=name, group=group, says=says, at=at, **more)
+
+
+WARP = term(
+    "warp", "execution", SAYS, "kernels/a.md#parts", forms=["warp", "warps"], reading="guide"
+)
 LONG = "streaming multiprocessor"
-SM = Term("SM", "device", "A part & more.", "kernels/a.md", LONG, ("SM", f"{LONG}s"))
+SM = term("SM", "device", "A part & more.", "kernels/a.md", long=LONG, forms=["SM", f"{LONG}s"])
 WRITTEN = {"kernels/a": Page("kernels/a", "docs/kernels/a.md", {"title": "Parts <of> a GPU"})}
 
 
@@ -272,7 +277,7 @@ def test_any_sound_sentence_is_shown_as_it_is(says: str, form: str) -> None:
     sound = len(form) > 1 and FORM.fullmatch(form) and not UNFIT.search(says + form)
     if not sound or not says or says in ("''", '""'):
         return
-    text = marked(f"| a |\n| - |\n| {form} |\n", Term("x", "device", says, "a.md", "", (form,)))
+    text = marked(f"| a |\n| - |\n| {form} |\n", term("x", "device", says, "a.md", forms=[form]))
     titles = [html.unescape(one) for one in re.findall(r'<abbr title="([^"]*)"', text)]
     assert set(titles) <= {says}
 

@@ -540,7 +540,7 @@ def test_hostile_texts_show_and_do_not_act(tmp_path: Path) -> None:
             needs=[f"h{(number + 1) % len(HOSTILE)}", text], snippets=[text], tags=[text],
             also=[Also(what="code", url="https://example.org/%22`*_[x](y)")],
         )  # fmt: skip
-        reading._part, reading._topic = "kernels", "hostile"
+        reading._where = "kernels/hostile"
         topic.readings.append(reading)
         shelf.readings[reading.id] = reading
     singled = "".join(f'--8<-- "reading/h{number}.md"\n\n' for number in range(len(HOSTILE)))

@@ -177,7 +177,7 @@ def test_those_that_fail_come_first_then_new_ones_then_the_oldest() -> None:
         "failing": Health("failing", since="2026-10-01"),
         "blocked": Health("blocked", since="2026-10-01"),
     }
-    order = sorted([*states, "new"], key=lambda name: check_links._check_priority(states.get(name)))
+    order = sorted([*states, "new"], key=lambda name: check_links.check_order(states.get(name)))
     assert order == ["failing", "new", "blocked", "older", "alive"]
 
 

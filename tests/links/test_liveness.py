@@ -421,7 +421,7 @@ def test_gone_takes_a_row_and_refusals_never_count(steps: list[tuple[str, int]])
         day += timedelta(days=wait)
         state = next_state(state, KINDS[letter], day)
         row = [*row, (letter, day)] if letter in "gu" else []
-        assert health._parse_entry(URL, health.health_entry(state)) == state
+        assert health.parse_entry(URL, health.health_entry(state)) == state
         absent = {when for kind, when in row if kind == "g"}
         if state.state == "gone":
             assert len(absent) >= ROW and (row[-1][1] - row[0][1]).days >= SPAN

@@ -90,7 +90,7 @@ def test_a_good_list_is_read_whole(tmp_path: Path) -> None:
     assert reading.authors == ["Maxim Milakov", "Natalia Gimelshein"]
     assert (reading.year, reading.rating, reading.also[0].what) == (2018, 4, "code")
     assert reading.path == "docs/kernels/softmax.yml"
-    assert (reading.part, reading.topic, reading.where) == ("kernels", "softmax", "kernels/softmax")
+    assert reading.where == "kernels/softmax"
     assert (reading.line, reading.line_of("why"), reading.line_of("also", 0, "url")) == (1, 8, 17)
     assert shelf.readings["roofline"].line == 20
     assert reading.target == "/kernels/softmax.md#reading-online-softmax"

@@ -8,9 +8,6 @@
       at: kernels/gpu-architecture.md#the-parts
       reading: cuda-programming-guide
 
-`forms` are the spellings that show the sentence wherever prose has them, `long` what the letters
-stand for, `at` where a page of ours explains it, `reading` the id of a work that defines it.
-
 They become two fragments. `glossary/terms.md` is the list of its page. It is HTML alone, so that no
 term is marked inside its own entry. `glossary/abbreviations.yml` has the sentence of each spelling;
 mkdocs.yml inherits it, and Markdown then marks the spelling wherever prose has it, never in code.
@@ -22,15 +19,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
-from warpshelf.core import files
+from pydantic import AfterValidator
+
 from warpshelf.core.files import dump_json
 from warpshelf.core.findings import Finding
 from warpshelf.core.pages import Page, heading_slug, page_anchors
 from warpshelf.core.places import OnPage, external_link
 from warpshelf.core.project import Project
-from warpshelf.readings.entries import Entry, EntryReader, closest_match
+from warpshelf.readings.entries import EntryModel, EntryReader, suggest_match
 from warpshelf.readings.model import GLOSSARY, Shelf
 
 GROUPS = {
@@ -49,27 +47,72 @@ GROUPS = {
 SHORTEST, LONGEST = 30, 240  # characters of a sentence; it must fit a tooltip
 # A sentence and a form stand in Markdown, in YAML and in an attribute.
 UNFIT = re.compile(r"[<>`\\$|*\[\]{}]|[^ -~\u00a0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-SHAPE: dict[str, files.Shape] = {
-    "term": str, "long": str, "group": tuple(GROUPS), "forms": [str], "says": str, "at": str,
-    "reading": str,
-}  # fmt: skip
-NEEDED = ("term", "group", "says", "at")
-AT = re.compile(r"(?P<page>[a-z0-9-]+(?:/[a-z0-9-]+)*\.md)(?:#(?P<anchor>[^\s#]+))?")
-FORM = re.compile(r"\w(?:.*\w)?", re.S)  # what the word boundaries of an abbreviation can find
+AT = re.compile(r"[a-z0-9-]+(?:/[a-z0-9-]+)*\.md(?:#[^\s#]+)?")
+FORM = re.compile(r"\w(?:.*\w)", re.S)  # what the word boundaries of an abbreviation can find
 
 
-@dataclass(frozen=True)
-class Term:
-    """One term. `line` is where it stands in the file."""
+def _check_text(text: str) -> str:
+    if unfit := UNFIT.search(text):
+        raise ValueError(f"holds {unfit[0]!r}; write plain words, without Markdown and HTML")
+    if not text or text != " ".join(text.split()):
+        raise ValueError("is empty or has spaces too many; write words with one space between them")
+    return text
 
-    term: str
-    group: str
-    says: str
-    at: str
-    long: str = ""
-    forms: tuple[str, ...] = ()
+
+def _check_term(term: str) -> str:
+    if not heading_slug(_check_text(term)):
+        raise ValueError(f"{term!r} has no letter for an anchor; name it in letters")
+    return term
+
+
+def _check_group(group: str) -> str:
+    if group not in GROUPS:
+        what = f"is {group!r}, not one of {', '.join(GROUPS)}"
+        raise ValueError(f"{what}; {suggest_match(group, GROUPS, 'write one of them')}")
+    return group
+
+
+def _check_sentence(text: str) -> str:
+    _check_text(text)
+    if len(text) > LONGEST:
+        what = f"has {len(text)} characters, over the limit of {LONGEST}"
+        raise ValueError(f"{what}; keep what sets the term apart from its neighbours")
+    if len(text) < SHORTEST:
+        what = f"has {len(text)} characters, too few to define anything"
+        raise ValueError(f"{what}; write one whole sentence")
+    if not text.endswith(".") or re.search(r"[.!?] +[A-Z]", text):
+        raise ValueError("is no single sentence; write just one")
+    return text
+
+
+def _check_form(form: str) -> str:
+    if not FORM.fullmatch(_check_text(form)):
+        what = f"is {form!r}, which does not begin and end with a letter or digit"
+        raise ValueError(f"{what}; leave it out: it would not be found in a text")
+    return form
+
+
+def _check_place(at: str) -> str:
+    if not AT.fullmatch(at):
+        raise ValueError(f"is {at!r}, no page; write it as kernels/softmax.md#the-recurrence")
+    return at
+
+
+class Term(EntryModel):
+    """One term."""
+
+    term: Annotated[str, AfterValidator(_check_term)]
+    group: Annotated[str, AfterValidator(_check_group)]
+    says: Annotated[str, AfterValidator(_check_sentence)]
+    """What it is, in one sentence."""
+    at: Annotated[str, AfterValidator(_check_place)]
+    """Where a page of ours explains it."""
+    long: Annotated[str, AfterValidator(_check_text)] = ""
+    """What the letters stand for."""
+    forms: list[Annotated[str, AfterValidator(_check_form)]] = []
+    """The spellings that show the sentence wherever prose has them."""
     reading: str = ""
-    line: int = 1
+    """The id of a work that defines it."""
 
     @property
     def anchor(self) -> str:
@@ -93,115 +136,19 @@ class Glossary:
 def load_glossary(project: Project) -> Glossary:
     """The glossary of a checkout, empty where there is none."""
     try:
-        data = (project.root / GLOSSARY).read_bytes()
+        return parse_glossary((project.root / GLOSSARY).read_bytes())
     except FileNotFoundError:
         return Glossary()
     except OSError as error:
         what = f"cannot be read ({error.strerror})"
         return Glossary([], [Finding(GLOSSARY, None, what, "make it a readable file")])
-    return parse_glossary(data)
 
 
 def parse_glossary(data: bytes) -> Glossary:
     """The glossary that `data` holds. What is wrong is a finding, and that term is left out."""
     reader = EntryReader(GLOSSARY, data)
-    found = Glossary([], list(reader.findings))
-    for entry in reader.entries:
-        if entry.refused:
-            continue
-        faults = list(_check_entry(entry))
-        found.findings += faults
-        if not faults:
-            fields = {**entry.fields, "forms": tuple(entry.fields.get("forms", ()))}
-            found.terms.append(Term(**fields, line=entry.line))
-    found.findings += _find_duplicates(found.terms)
-    return found
-
-
-def check_glossary(
-    glossary: Glossary, pages: Mapping[str, Page], shelf: Shelf, extra: Mapping[str, set[str]]
-) -> Iterator[Finding]:
-    """What the terms name that is not there. `extra` has anchors that pages include, by page."""
-    known: dict[str, set[str]] = {}
-    for term in glossary.terms:
-        page, _, anchor = term.at.partition("#")
-        where = page.removesuffix(".md")
-        named = f"{term.term!r} is explained at {term.at}"
-        if where not in pages:
-            near = closest_match(where, pages, alike=70)
-            mend = f"write {near}.md" if near else "name a page below docs/"
-            yield Finding(GLOSSARY, term.line, f"{named}, which is no page", mend)
-            continue
-        if where not in known:
-            known[where] = page_anchors(pages[where].text) | extra.get(where, set())
-        if anchor and anchor not in known[where]:
-            near = closest_match(anchor, known[where], alike=50)
-            mend = f"write #{near}" if near else "name a heading of that page"
-            yield Finding(GLOSSARY, term.line, f"{named}, but the page has no such anchor", mend)
-        if term.reading and term.reading not in {*shelf.readings, *shelf.refused}:
-            near = closest_match(term.reading, shelf.readings, alike=70)
-            mend = f"write {near}" if near else "name the id of a reading, or leave the key out"
-            what = f"{term.term!r} names {term.reading!r}, which no reading has as its id"
-            yield Finding(GLOSSARY, term.line, what, mend)
-
-
-def _check_entry(entry: Entry) -> Iterator[Finding]:
-    """What is wrong with one entry by itself."""
-    fields = entry.fields
-    name = str(fields.get("term", "the entry"))
-    for key in fields:
-        if key not in SHAPE:
-            near = closest_match(str(key), SHAPE)
-            mend = f"write {near}" if near else f"use {', '.join(SHAPE)}"
-            yield _entry_finding(entry, key, f"the key {key!r} is unknown", mend)
-            return
-    for key in NEEDED:
-        if key not in fields:
-            yield _entry_finding(entry, key, f"{name!r} has no {key}", f"add `{key}: …`")
-            return
-    for key, value in fields.items():
-        if flaw := files.shape_problem(value, SHAPE[key], key):
-            yield _entry_finding(entry, key, flaw, "write it as its neighbours are written")
-            return
-    yield from _check_texts(entry, fields)
-    if not AT.fullmatch(fields["at"]):
-        mend = "write it as kernels/softmax.md#the-online-recurrence"
-        yield _entry_finding(entry, "at", f"at is {fields['at']!r:.80}, no page of ours", mend)
-    if not heading_slug(fields["term"]):
-        yield _entry_finding(
-            entry, "term", f"{name!r} has no letter for an anchor", "name it in letters"
-        )
-
-
-def _check_texts(entry: Entry, fields: dict[str, Any]) -> Iterator[Finding]:
-    says = fields["says"]
-    mend = "write it in plain words, without Markdown and HTML"
-    forms = fields.get("forms", [])
-    texts = [(key, fields[key]) for key in ("term", "long", "says") if key in fields]
-    for key, text in [*texts, *(("forms", form) for form in forms)]:
-        if unfit := UNFIT.search(text):
-            yield _entry_finding(entry, key, f"{key} holds {unfit[0]!r}: {text!r:.60}", mend)
-        elif text != " ".join(text.split()) or not text:
-            what = f"{key} is empty or has spaces too many: {text!r:.60}"
-            yield _entry_finding(entry, key, what, "write words with one space between them")
-    if len(says) > LONGEST:
-        what = f"says has {len(says)} characters, over the limit of {LONGEST}"
-        yield _entry_finding(
-            entry, "says", what, "keep what sets the term apart from its neighbours"
-        )
-    elif len(says) < SHORTEST:
-        what = f"says has {len(says)} characters, too few to define anything"
-        yield _entry_finding(entry, "says", what, "write one whole sentence")
-    elif not says.endswith(".") or re.search(r"[.!?] +[A-Z]", says):
-        yield _entry_finding(
-            entry, "says", f"says is no single sentence: {says!r:.60}", "write just one"
-        )
-    for form in forms:
-        if len(form) < 2 or not FORM.fullmatch(form):
-            what = f"the form {form!r} does not begin and end with a letter or digit"
-            yield _entry_finding(
-                entry, "forms", what, "leave it out: it would not be found in a text"
-            )
+    terms = list(reader.parse_as(Term))
+    return Glossary(terms, [*reader.findings, *_find_duplicates(terms)])
 
 
 def _find_duplicates(terms: list[Term]) -> Iterator[Finding]:
@@ -220,16 +167,38 @@ def _find_duplicates(terms: list[Term]) -> Iterator[Finding]:
                 what = f"the form {form!r} is that of {other.term!r} too (line {other.line})"
                 yield Finding(GLOSSARY, term.line, what, "leave it to one of them")
             elif term.forms.count(form) > 1:
-                yield Finding(
-                    GLOSSARY, term.line, f"the form {form!r} is there twice", "remove one"
-                )
+                what = f"the form {form!r} is there twice"
+                yield Finding(GLOSSARY, term.line, what, "remove one")
 
 
-def _entry_finding(entry: Entry, key: str, what: str, mend: str) -> Finding:
-    return Finding(GLOSSARY, entry.lines.get((key,), entry.line), what, mend)
+def check_glossary(
+    glossary: Glossary, pages: Mapping[str, Page], shelf: Shelf, extra: Mapping[str, set[str]]
+) -> Iterator[Finding]:
+    """What the terms name that is not there. `extra` has anchors that pages include, by page."""
+    known: dict[str, set[str]] = {}
+    for term in glossary.terms:
+        page, _, anchor = term.at.partition("#")
+        where = page.removesuffix(".md")
+        named = f"{term.term!r} is explained at {term.at}"
+        if where not in pages:
+            mend = suggest_match(where, pages, "name a page below docs/", form="write {}.md")
+            yield Finding(GLOSSARY, term.line, f"{named}, which is no page", mend)
+            continue
+        if where not in known:
+            known[where] = page_anchors(pages[where].text) | extra.get(where, set())
+        if anchor and anchor not in known[where]:
+            mend = suggest_match(
+                anchor, known[where], "name a heading of that page", 50, "write #{}"
+            )
+            yield Finding(GLOSSARY, term.line, f"{named}, but the page has no such anchor", mend)
+        if term.reading and term.reading not in {*shelf.readings, *shelf.refused}:
+            otherwise = "name the id of a reading, or leave the key out"
+            what = f"{term.term!r} names {term.reading!r}, which no reading has as its id"
+            mend = suggest_match(term.reading, shelf.readings, otherwise)
+            yield Finding(GLOSSARY, term.line, what, mend)
 
 
-PAGE = "glossary.md"
+PLACE = OnPage("glossary.md")
 EMPTY = '<p class="ws-empty">No term is defined yet.</p>\n'
 
 
@@ -237,70 +206,60 @@ def render_glossary(glossary: Glossary, shelf: Shelf, pages: Mapping[str, Page])
     """Both fragments; without terms there is nothing to hover over."""
     return {
         "glossary/terms.md": _term_list(glossary.terms, shelf, pages) if glossary.terms else EMPTY,
-        "glossary/abbreviations.yml": dump_json(abbreviation_settings(glossary.terms)),
+        "glossary/abbreviations.yml": dump_json(_abbreviation_settings(glossary.terms)),
     }
 
 
-def abbreviation_settings(terms: Iterable[Term]) -> dict[str, Any]:
-    """Settings that mark each spelling, and the same with a capital, as sentences begin with it."""
+def _abbreviation_settings(terms: Iterable[Term]) -> dict[str, Any]:
+    """Settings that mark each spelling, and the same with a capital, as sentences begin with it.
+
+    A spelling shorter than the long name shows that before the sentence.
+    """
     texts: dict[str, str] = {}
     for term in terms:
+        name = max(term.term, term.long, key=len) if term.long else ""
         for form in term.forms:
-            texts.setdefault(form, _tooltip_text(term, form))
+            long = f"{name}: {term.says}" if len(form) < len(name) else term.says
+            texts.setdefault(form, long)
     for form, text in list(texts.items()):
         texts.setdefault(form[0].upper() + form[1:], text)
     return {"markdown_extensions": {"abbr": {"glossary": texts}}}
 
 
-def _tooltip_text(term: Term, form: str) -> str:
-    """The sentence, after the long name where `form` is a shorter one."""
-    name = max(term.term, term.long, key=len) if term.long else ""
-    return f"{name}: {term.says}" if len(form) < len(name) else term.says
-
-
 def _term_list(terms: Sequence[Term], shelf: Shelf, pages: Mapping[str, Page]) -> str:
-    place = OnPage(PAGE)
-    blocks = [f'<p class="ws-total">{len(terms)} terms.</p>', _letter_index(terms, place)]
+    ordered = sorted(terms, key=lambda one: one.order)
+    letters: dict[str, str] = {}
+    for term in ordered:
+        first = term.order[0][:1].upper()
+        link = f'<a href="#{term.anchor}">{PLACE.escape_text(term.term)}</a>'
+        letter = first if first.isalpha() else "0-9"
+        letters[letter] = f"{letters[letter]} {link}" if letter in letters else link
+    # All terms by letter, folded: one line of letters would lead to groups that have no order.
+    rows = "".join(f"<dt>{letter}</dt> <dd>{links}</dd> " for letter, links in letters.items())
+    blocks = [
+        f'<p class="ws-total">{len(terms)} terms.</p>',
+        '<details class="ws-fold ws-letters" data-search-exclude>'
+        f"<summary>All terms from A to Z</summary><dl>{rows}</dl></details>",
+    ]
     for group, title in GROUPS.items():
-        own = sorted((term for term in terms if term.group == group), key=lambda one: one.order)
-        if own:
-            rows = "\n".join(_term_entry(term, shelf, pages, place) for term in own)
-            blocks += [f"## {title}", f'<div class="ws-terms">\n{rows}\n</div>']
+        if own := [term for term in ordered if term.group == group]:
+            entries = "\n".join(_term_entry(term, shelf, pages) for term in own)
+            blocks += [f"## {title}", f'<div class="ws-terms">\n{entries}\n</div>']
     return "\n\n".join(blocks) + "\n"
 
 
-def _letter_index(terms: Sequence[Term], place: OnPage) -> str:
-    """All terms by letter, folded: one line of letters would lead to groups that have no order."""
-    letters: dict[str, list[Term]] = {}
-    for term in sorted(terms, key=lambda one: one.order):
-        first = term.order[0][:1].upper()
-        letters.setdefault(first if first.isalpha() else "0-9", []).append(term)
-    rows = "".join(
-        f"<dt>{letter}</dt> <dd>"
-        + " ".join(f'<a href="#{term.anchor}">{place.escape_text(term.term)}</a>' for term in own)
-        + "</dd> "
-        for letter, own in letters.items()
-    )
-    return (
-        '<details class="ws-fold ws-letters" data-search-exclude>'
-        "<summary>All terms from A to Z</summary>"
-        f"<dl>{rows}</dl></details>"
-    )
-
-
-def _term_entry(term: Term, shelf: Shelf, pages: Mapping[str, Page], place: OnPage) -> str:
+def _term_entry(term: Term, shelf: Shelf, pages: Mapping[str, Page]) -> str:
     page = pages.get(term.at.partition(".md")[0])
     title = str(page.meta.get("title") or "the page") if page else ""
-    long = f' <span class="ws-term-long">{place.escape_text(term.long)}</span>' if term.long else ""
-    links = [f"In {place.link(title, f'/{term.at}')}"] if title else []
+    long = f' <span class="ws-term-long">{PLACE.escape_text(term.long)}</span>' if term.long else ""
+    links = [f"In {PLACE.link(title, f'/{term.at}')}"] if title else []
     if (reading := shelf.readings.get(term.reading)) is not None:
-        links.append(
-            f"source: {external_link(place, reading.title_en or reading.title, reading.url)}"
-        )
+        name = reading.title_en or reading.title
+        links.append(f"source: {external_link(PLACE, name, reading.url)}")
     # The heading has no id of its own, or each term would be a title for the search, and titles
     # win: who looks for NVLink wants the page about links before the sentence.
     return (
-        f'<div id="{term.anchor}" class="ws-term"><h3>{place.escape_text(term.term)}{long}</h3>'
-        f"<p>{place.escape_text(term.says)}</p>"
+        f'<div id="{term.anchor}" class="ws-term"><h3>{PLACE.escape_text(term.term)}{long}</h3>'
+        f"<p>{PLACE.escape_text(term.says)}</p>"
         f'<p class="ws-term-links">{", ".join(links)}</p></div>'
     )

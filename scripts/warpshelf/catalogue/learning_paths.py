@@ -22,15 +22,15 @@ which remembers what was ticked ticks it everywhere.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from warpshelf.core import files
 from warpshelf.core.findings import Finding
 from warpshelf.core.markup import escape_markdown, quote_attribute, quote_href
 from warpshelf.core.pages import FRONT, Page
+from warpshelf.readings.entries import suggest_match
 from warpshelf.readings.model import Reading, Shelf
 from warpshelf.render import listings
 from warpshelf.render.snippet_page import SnippetPage
@@ -66,12 +66,11 @@ def build_paths(
     built: dict[str, list[Stage]] = {}
     findings: list[Finding] = []
     for where, page in pages.items():
-        if "path" not in page.meta:
-            continue
-        faults = list(_check_path(page, shelf, pages))
-        findings += faults
-        # A page whose path is wrong is built all the same, without its steps.
-        built[where] = [] if faults else _build_stages(page.meta["path"], shelf, pages)
+        if "path" in page.meta:
+            faults = list(_check_path(page, shelf, pages))
+            findings += faults
+            # A page whose path is wrong is built all the same, without its steps.
+            built[where] = [] if faults else _build_stages(page.meta["path"], shelf, pages)
     return built, findings
 
 
@@ -79,97 +78,75 @@ def _check_path(page: Page, shelf: Shelf, pages: Mapping[str, Page]) -> Iterator
     top = page.find_line(lambda line: line.startswith("path:"))
     stages = page.meta["path"]
     if not page.where.startswith(FOLDER):
-        mend = f"move the page to docs/{FOLDER}"
-        yield Finding(page.path, top, f"has a path, but is not under docs/{FOLDER}", mend)
+        what = f"has a path, but is not under docs/{FOLDER}"
+        yield Finding(page.path, top, what, f"move the page to docs/{FOLDER}")
     if not isinstance(stages, list) or not stages:
         yield Finding(page.path, top, "path is no list of stages", MEND)
         return
+    ids = shelf.readings.keys() | shelf.refused
     named: set[str] = set()
     for number, stage in enumerate(stages, 1):
-        if flaw := files.shape_problem(stage, STAGE, f"stage {number} of path"):
+        flaw = files.shape_problem(stage, STAGE, f"stage {number} of path")
+        if not flaw and not stage["goals"]:
+            flaw = f"stage {number} of path has no goals"
+        if flaw:
             yield Finding(page.path, top, flaw, MEND)
             continue
-        if not stage["goals"]:
-            yield Finding(page.path, top, f"stage {number} of path has no goals", MEND)
-        for goal in stage["goals"]:
-            line = page.find_line(partial(_line_names, goal)) or top
-            if goal in named:
-                yield Finding(page.path, line, f"names {goal!r} twice", "remove one")
-            elif goal not in shelf.readings and goal not in shelf.refused:
-                what = f"path names {goal!r}, which no reading has as its id"
-                yield Finding(page.path, line, what, _suggest_name(goal, shelf.readings))
-            named.add(goal)
-        for own in stage.get("pages", ()):
-            line = page.find_line(partial(_line_names, own)) or top
-            if own in named:
-                yield Finding(page.path, line, f"names {own!r} twice", "remove one")
-            elif own not in pages:
-                what = f"path names {own!r}, which is no page below docs/"
-                yield Finding(page.path, line, what, _suggest_name(own, pages))
-            named.add(own)
-
-
-def _suggest_name(name: str, known: Iterable[str]) -> str:
-    from warpshelf.readings.entries import closest_match
-
-    near = closest_match(name, known, alike=70)
-    return f"write {near}" if near else "correct it, or remove it"
-
-
-def _line_names(name: str, line: str) -> bool:
-    return re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", line) is not None
+        names = [(name, ids, "which no reading has as its id") for name in stage["goals"]]
+        names += [(n, pages.keys(), "which is no page below docs/") for n in stage.get("pages", ())]
+        for name, known, why in names:
+            word = re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])")
+            line = page.find_line(lambda text, word=word: bool(word.search(text))) or top
+            if name in named:
+                yield Finding(page.path, line, f"names {name!r} twice", "remove one")
+            elif name not in known:
+                what = f"path names {name!r}, {why}"
+                yield Finding(page.path, line, what, suggest_match(name, known))
+            named.add(name)
 
 
 def _build_stages(
     stages: list[dict[str, Any]], shelf: Shelf, pages: Mapping[str, Page]
 ) -> list[Stage]:
     goals = [goal for stage in stages for goal in stage["goals"]]
-    wanted = set(_needs_closure([goal for goal in goals if goal in shelf.readings], shelf))
+    wanted = [shelf.readings[name] for name in sorted(_extend_order(goals, shelf, {}))]
+    order: dict[str, None] = {}
     ran: set[str] = set()
-    done: set[str] = set()
     built = []
     for stage in stages:
         steps = []
-        for name in _needs_closure(
-            [goal for goal in stage["goals"] if goal in shelf.readings], shelf
-        ):
-            if name in done:
-                continue
-            done.add(name)
+        for name in _extend_order(stage["goals"], shelf, order):
             reading = shelf.readings[name]
+            needing = () if name in goals else (one for one in wanted if name in one.needs)
             snippets = tuple(one for one in reading.snippets if one not in ran)
             ran.update(snippets)
-            asked_by = tuple(
-                other
-                for other in map(shelf.readings.__getitem__, sorted(wanted))
-                if name in other.needs and name not in goals
-            )
-            steps.append(Step(reading, asked_by, snippets))
+            steps.append(Step(reading, tuple(needing), snippets))
         own = [pages[where] for where in stage.get("pages", ())]
         built.append(Stage(stage["stage"], own, steps))
     return built
 
 
-def _needs_closure(goals: list[str], shelf: Shelf) -> list[str]:
-    """The goals and all they need, what is needed first; the order of the goals otherwise."""
-    order: dict[str, None] = {}
+def _extend_order(goals: list[str], shelf: Shelf, order: dict[str, None]) -> list[str]:
+    """Put the goals and all they need into `order`, what is needed first; the names that are new.
+
+    The order is that of the goals otherwise. A goal that a finding kept off the shelf is left out.
+    """
+    known = len(order)
     entered: set[str] = set()
     for goal in goals:
-        trail = [goal]  # a stack of our own: a list may need more than Python's recursion allows
+        # A stack of our own: a list may need more than Python's recursion allows.
+        trail = [goal] if goal in shelf.readings else []
         while trail:
             name = trail[-1]
-            waiting = [
-                other
-                for other in shelf.readings[name].needs
-                if other in shelf.readings and other not in entered
-            ]
             entered.add(name)
-            if name in order or not waiting:
+            needs = (one for one in shelf.readings[name].needs if one in shelf.readings)
+            waiting = None if name in order else next((n for n in needs if n not in entered), None)
+            if waiting is None:
                 order.setdefault(name)
                 trail.pop()
             else:
-                trail.append(waiting[0])
-    return list(order)
+                trail.append(waiting)
+    return list(order)[known:]
 
 
 WORDS = 120  # a minute, of prose that is thought about
@@ -191,10 +168,18 @@ WORD = re.compile(r"\w[\w’'-]*")
 
 def minutes_of_page(page: Page, shown: Mapping[str, SnippetPage]) -> int:
     """Minutes for one of our pages, by its words and the code that it shows."""
-    text = FRONT.sub("", page.text, count=1)
-    text = LIST.sub("", text)
+    text = LIST.sub("", FRONT.sub("", page.text, count=1))
     code = sum(_count_lines(found["code"]) for found in FENCE.finditer(text))
-    code += sum(_embedded_lines(found["target"], shown) for found in INCLUDE.finditer(text))
+    for found in INCLUDE.finditer(text):
+        name, _, section = found["target"].partition(":")
+        first, _, file = name.partition("/")
+        if (exhibit := shown.get(first)) is None:
+            continue
+        texts = [one.text for one in exhibit.code if one.name == file]
+        if file in ("whole.md", "code.md"):
+            code += opening_lines(exhibit)
+        elif texts and section in listings.section_names(texts[0]):
+            code += _count_lines(listings.extract_section(texts[0], section))
     prose = TAG.sub(" ", INCLUDE.sub(" ", FENCE.sub(" ", text)))
     return max(1, round(len(WORD.findall(prose)) / WORDS + code / LINES))
 
@@ -216,6 +201,11 @@ def opening_lines(exhibit: SnippetPage) -> int:
         first = listings.open_section(one.text, exhibit.kind)
         total += _count_lines(listings.extract_section(one.text, first) if first else one.text)
     return total
+
+
+def _count_lines(code: str) -> int:
+    included = INCLUDE.sub("", code)  # counted where it is embedded
+    return sum(bool(line.strip()) for line in included.split("\n"))
 
 
 def format_minutes(minutes: int) -> str:
@@ -241,26 +231,6 @@ def minutes_rule() -> str:
     )
 
 
-def _embedded_lines(target: str, shown: Mapping[str, SnippetPage]) -> int:
-    """Lines of code behind `<id>/whole.md`, `<id>/code.md` or `<id>/<file>:<section>`."""
-    name, _, section = target.partition(":")
-    first, _, file = name.partition("/")
-    exhibit = shown.get(first)
-    if exhibit is None:
-        return 0
-    if file in ("whole.md", "code.md"):
-        return opening_lines(exhibit)
-    texts = [one.text for one in exhibit.code if one.name == file]
-    if not texts or section not in listings.section_names(texts[0]):
-        return 0
-    return _count_lines(listings.extract_section(texts[0], section))
-
-
-def _count_lines(code: str) -> int:
-    included = INCLUDE.sub("", code)  # counted where it is embedded
-    return sum(bool(line.strip()) for line in included.split("\n"))
-
-
 def render_paths(
     built: Mapping[str, list[Stage]],
     snippet_pages: Mapping[str, str],
@@ -272,105 +242,86 @@ def render_paths(
     """
     shown = {one.id: one for one in exhibits}
     texts = {
-        f"{where}.md": _PathRenderer(snippet_pages, shown).render_path(it)
-        for where, it in built.items()
+        f"{where}.md": _render_path(stages, snippet_pages, shown) for where, stages in built.items()
     }
     return texts | {"paths/minutes.md": minutes_rule()}
 
 
-class _PathRenderer:
-    """What is known around a path, and the path written with it."""
-
-    def __init__(self, snippet_pages: Mapping[str, str], shown: Mapping[str, SnippetPage]) -> None:
-        self.snippet_pages = snippet_pages
-        self.shown = shown
-
-    def render_path(self, stages: list[Stage]) -> str:
-        if not stages:
-            return f'<p class="ws-absent">{ABSENT}</p>\n'
-        pages = sum(len(stage.pages) for stage in stages)
-        readings = sum(len(stage.steps) for stage in stages)
-        runs = sum(len(step.snippets) for stage in stages for step in stage.steps)
-        counts = [(pages, "page here", "pages here"), (readings, "reading", "readings"),
-                  (runs, "snippet to run", "snippets to run")]  # fmt: skip
-        said = [
-            f"{number} {one if number == 1 else many}" for number, one, many in counts if number
-        ]
-        total = sum(map(self._stage_minutes, stages))
-        blocks = [
-            f'<p class="ws-total" data-walk="{total}">{", ".join(said)}: '
-            f"about {format_minutes(total)}.</p>"
-        ]
-        number = 1
-        for stage in stages:
-            rows = list(self._stage_rows(stage))
-            if not rows:
-                continue
-            takes = format_minutes(self._stage_minutes(stage))
-            blocks.append(f"### {escape_markdown(stage.title)}")
-            blocks.append(f'<p class="ws-stage">about {takes}</p>')
+def _render_path(
+    stages: list[Stage], snippet_pages: Mapping[str, str], shown: Mapping[str, SnippetPage]
+) -> str:
+    if not stages:
+        return f'<p class="ws-absent">{ABSENT}</p>\n'
+    blocks: list[str] = []
+    total, number = 0, 1
+    for stage in stages:
+        steps = [_page_step(page, shown) for page in stage.pages]
+        steps += [_reading_step(step, snippet_pages, shown) for step in stage.steps]
+        minutes = sum(takes for takes, _ in steps)
+        if steps:
             opening = f'<ol class="ws-path" start="{number}" markdown>'
-            blocks.append("\n".join([opening, *rows, "</ol>"]))
-            number += len(rows)
-        return "\n\n".join(blocks) + "\n"
+            blocks += [
+                f"### {escape_markdown(stage.title)}",
+                f'<p class="ws-stage">about {format_minutes(minutes)}</p>',
+                "\n".join([opening, *(row for _, row in steps), "</ol>"]),
+            ]
+        total += minutes
+        number += len(steps)
+    counts = (
+        (sum(len(stage.pages) for stage in stages), "page here", "pages here"),
+        (sum(len(stage.steps) for stage in stages), "reading", "readings"),
+        (sum(len(step.snippets) for stage in stages for step in stage.steps),
+         "snippet to run", "snippets to run"),
+    )  # fmt: skip
+    said = ", ".join(f"{n} {one if n == 1 else many}" for n, one, many in counts if n)
+    head = f'<p class="ws-total" data-walk="{total}">{said}: about {format_minutes(total)}.</p>'
+    return "\n\n".join([head, *blocks]) + "\n"
 
-    def _stage_rows(self, stage: Stage) -> Iterator[str]:
-        for page in stage.pages:
-            yield self._page_step(page)
-        for step in stage.steps:
-            yield self._reading_step(step)
 
-    def _stage_minutes(self, stage: Stage) -> int:
-        pages = sum(minutes_of_page(page, self.shown) for page in stage.pages)
-        return pages + sum(map(self._step_minutes, stage.steps))
+def _page_step(page: Page, shown: Mapping[str, SnippetPage]) -> tuple[int, str]:
+    """The minutes of a page of ours, and its element."""
+    minutes = minutes_of_page(page, shown)
+    title = escape_markdown(str(page.meta.get("title") or page.where))
+    lines = [
+        f'<p class="ws-reading-title" markdown>[{title}](/{page.where}.md)</p>',
+        f'<p class="ws-reading-source">page here · {format_minutes(minutes)}</p>',
+    ]
+    if page.description:
+        lines.append(f'<p class="ws-reading-why">{escape_markdown(page.description)}</p>')
+    return minutes, _step_item(f"page:{page.where}", minutes, lines)
 
-    def _step_minutes(self, step: Step) -> int:
-        runs = sum(minutes_of_run(self.shown.get(name)) for name in step.snippets)
-        return minutes_of_reading(step.reading) + runs
 
-    def _page_step(self, page: Page) -> str:
-        takes = minutes_of_page(page, self.shown)
-        title = escape_markdown(str(page.meta.get("title") or page.where))
-        lines = [
-            f'<p class="ws-reading-title" markdown>[{title}](/{page.where}.md)</p>',
-            f'<p class="ws-reading-source">{" · ".join(["page here", format_minutes(takes)])}</p>',
-        ]
-        if page.description:
-            lines.append(f'<p class="ws-reading-why">{escape_markdown(page.description)}</p>')
-        return _step_item(f"page:{page.where}", takes, lines)
-
-    def _reading_step(self, step: Step) -> str:
-        reading = step.reading
-        lang = f" hreflang={quote_attribute(reading.lang)}" if reading.lang != "en" else ""
-        named = escape_markdown(reading.title_en or reading.title)
-        title = f"<a href={quote_href(reading.url)}{lang}>{named}</a>"
-        takes = f"about {format_minutes(minutes_of_reading(reading))}"
-        facts = [reading.kind, str(reading.year or ""), reading.level or "", takes]
-        source = " · ".join(escape_markdown(fact) for fact in facts if fact)
-        lines = [
-            f'<p class="ws-reading-title">{title}</p>',
-            f'<p class="ws-reading-source" markdown>{source} · [its entry]({reading.target})</p>',
-            f'<p class="ws-reading-why">{escape_markdown(reading.why)}</p>',
-        ]
-        if step.asked_by:
-            names = ", ".join(
-                escape_markdown(other.title_en or other.title) for other in step.asked_by[:3]
-            )
-            lines.append(f'<p class="ws-path-needed">Needed for: {names}</p>')
-        lines += map(self._run_line, step.snippets)
-        return _step_item(f"reading:{reading.id}", self._step_minutes(step), lines)
-
-    def _run_line(self, name: str) -> str:
-        shown = escape_markdown(name)
-        pages = self.snippet_pages
-        link = f"[{shown}]({pages[name]})" if name in pages else shown
-        known = self.shown.get(name)
-        command = escape_markdown(f"python snippets/{name}/{name}.py")
-        return (
+def _reading_step(
+    step: Step, snippet_pages: Mapping[str, str], shown: Mapping[str, SnippetPage]
+) -> tuple[int, str]:
+    """The minutes of a reading with what is run after it, and its element."""
+    reading = step.reading
+    minutes = minutes_of_reading(reading)
+    lang = f" hreflang={quote_attribute(reading.lang)}" if reading.lang != "en" else ""
+    named = escape_markdown(reading.title_en or reading.title)
+    takes = f"about {format_minutes(minutes)}"
+    facts = [reading.kind, str(reading.year or ""), reading.level or "", takes]
+    source = " · ".join(escape_markdown(fact) for fact in facts if fact)
+    lines = [
+        f'<p class="ws-reading-title"><a href={quote_href(reading.url)}{lang}>{named}</a></p>',
+        f'<p class="ws-reading-source" markdown>{source} · [its entry]({reading.target})</p>',
+        f'<p class="ws-reading-why">{escape_markdown(reading.why)}</p>',
+    ]
+    if step.asked_by:
+        names = (escape_markdown(one.title_en or one.title) for one in step.asked_by[:3])
+        lines.append(f'<p class="ws-path-needed">Needed for: {", ".join(names)}</p>')
+    for name in step.snippets:
+        known, label = shown.get(name), escape_markdown(name)
+        link = f"[{label}]({snippet_pages[name]})" if name in snippet_pages else label
+        run = minutes_of_run(known)
+        minutes += run
+        lines.append(
             f'<p class="ws-path-run" markdown><span class="ws-label">Run {link}</span>'
-            f" {escape_markdown(known.title if known else '')} <code>{command}</code>"
-            f" · {format_minutes(minutes_of_run(known))}</p>"
+            f" {escape_markdown(known.title if known else '')}"
+            f" <code>{escape_markdown(f'python snippets/{name}/{name}.py')}</code>"
+            f" · {format_minutes(run)}</p>"
         )
+    return minutes, _step_item(f"reading:{reading.id}", minutes, lines)
 
 
 def _step_item(name: str, takes: int, lines: Sequence[str]) -> str:

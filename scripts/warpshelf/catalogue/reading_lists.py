@@ -72,21 +72,38 @@ class ReadingContext:
 
 def render_entry(reading: Reading, around: ReadingContext, place: Place) -> str:
     """The entry of `reading`, as an element of a list; it stands on lines of its own."""
-    tag, anchor = place.heading, place.escape_text(reading.anchor)
-    links = (_snippets_line(reading, around, place), _versions_line(reading, around, place))
-    blocks = [
-        f'<{tag} id="{anchor}" class="ws-reading-title">{title_link(reading, place)}</{tag}>',
-        _html_paragraph("source", _source_line(reading, place)),
-        _html_paragraph("why", place.escape_text(reading.why)),
-        _html_paragraph("superseded", _superseded_line(reading, around, place), place.markdown),
-        _html_paragraph("needs", _needs_line(reading, around, place), place.markdown),
-        _html_paragraph("next", _next_line(reading, around, place), place.markdown),
-        _html_paragraph("links", SEPARATOR.join(filter(None, links)), place.markdown),
-        _html_paragraph("health", _health_note(reading, around, place)),
-        _entry_footer(reading, around, place),
+    tag, anchor, markdown = place.heading, place.escape_text(reading.anchor), place.markdown
+    # What continues on the same page comes first; then what is rated highest.
+    after = [one for one in around.followers.get(reading.id, ()) if not one.superseded_by]
+    after = [one for one in after if not one.unread]
+    after.sort(key=lambda one: (one.where != reading.where, -(one.rating or 0)))
+    later = [one.id for one in after[:MOST_NEXT]]
+    successor = [reading.superseded_by] if reading.superseded_by else []
+    pages = around.snippet_pages
+    runs = [
+        place.link(name, pages[name]) if name in pages else place.escape_text(name)
+        for name in reading.snippets
     ]
-    body = "\n".join(block for block in blocks if block)
-    attributes = data_attributes(reading, around, place)
+    links = (
+        _labelled_list("Runs here", runs),
+        _labelled_list("Also", _versions(reading, around, place)),
+    )
+    blocks = {
+        "source": ("", _source_line(reading, place)),
+        "why": ("", place.escape_text(reading.why)),
+        "superseded": (markdown, _other_readings("Superseded by", successor, around, place)),
+        "needs": (markdown, _other_readings("Read first", reading.needs, around, place)),
+        "next": (markdown, _other_readings("Read next", later, around, place)),
+        "links": (markdown, SEPARATOR.join(filter(None, links))),
+        "health": ("", _health_note(reading, around, place)),
+    }
+    lines = [
+        f'<{tag} id="{anchor}" class="ws-reading-title">{title_link(reading, place)}</{tag}>',
+        *(f'<p class="ws-reading-{name}"{read}>{inner}</p>'
+          for name, (read, inner) in blocks.items() if inner),
+        *_entry_footer(reading, around, place),
+    ]  # fmt: skip
+    body, attributes = "\n".join(lines), data_attributes(reading, around, place)
     return f'<li class="ws-reading"{attributes}{place.inner}>\n{body}\n</li>'
 
 
@@ -136,10 +153,6 @@ def author_names(reading: Reading, most: int) -> str:
     return ", ".join(names[:most]) + (" et al." if more and names else "")
 
 
-def _html_paragraph(name: str, inner: str, markdown: str = "") -> str:
-    return f'<p class="ws-reading-{name}"{markdown}>{inner}</p>' if inner else ""
-
-
 def _labelled_list(label: str, shown: list[str]) -> str:
     return f'<span class="ws-label">{label}:</span> {", ".join(shown)}' if shown else ""
 
@@ -157,7 +170,7 @@ def _source_line(reading: Reading, place: Place) -> str:
     return SEPARATOR.join(filter(None, (render_rating(reading), *map(place.escape_text, facts))))
 
 
-def _reading_links(names: list[str], around: ReadingContext, place: Place) -> list[str]:
+def _other_readings(label: str, names: list[str], around: ReadingContext, place: Place) -> str:
     """Links to other readings; one that is not on the shelf is named without a link."""
     shown = []
     for name in names:
@@ -165,105 +178,52 @@ def _reading_links(names: list[str], around: ReadingContext, place: Place) -> li
         text = (other.title_en or other.title) if other else name
         target = around.entry_link(other) if other else None
         shown.append(place.link(text, target) if target else place.escape_text(text))
-    return shown
+    return _labelled_list(label, shown)
 
 
-def _superseded_line(reading: Reading, around: ReadingContext, place: Place) -> str:
-    by = [reading.superseded_by] if reading.superseded_by else []
-    return _labelled_list("Superseded by", _reading_links(by, around, place))
-
-
-def _needs_line(reading: Reading, around: ReadingContext, place: Place) -> str:
-    return _labelled_list("Read first", _reading_links(reading.needs, around, place))
-
-
-def _next_line(reading: Reading, around: ReadingContext, place: Place) -> str:
-    after = [
-        one
-        for one in around.followers.get(reading.id, ())
-        if not one.superseded_by and not one.unread
-    ]
-    # What continues on the same page comes first; then what is rated highest.
-    after.sort(key=lambda one: (one.where != reading.where, -(one.rating or 0)))
-    return _labelled_list(
-        "Read next", _reading_links([one.id for one in after[:MOST_NEXT]], around, place)
-    )
-
-
-def _snippets_line(reading: Reading, around: ReadingContext, place: Place) -> str:
-    pages = around.snippet_pages
-    shown = [
-        place.link(name, pages[name]) if name in pages else place.escape_text(name)
-        for name in reading.snippets
-    ]
-    return _labelled_list("Runs here", shown)
-
-
-def _versions_line(reading: Reading, around: ReadingContext, place: Place) -> str:
-    versions = [(VERSIONS.get(one.what, one.what), one.url) for one in reading.also]
+def _versions(reading: Reading, around: ReadingContext, place: Place) -> list[str]:
+    """Links to its other addresses, and to the archived copy of one that is lost."""
+    versions = [(one.what, one.url) for one in reading.also]
     known = around.health.get(reading.url)
-    if known and known.archived and not any(one.what == "archive" for one in reading.also):
-        versions.append((VERSIONS["archive"], known.archived))
-    return _labelled_list("Also", [external_link(place, what, url) for what, url in versions])
+    if known and known.archived and not any(what == "archive" for what, _ in versions):
+        versions.append(("archive", known.archived))
+    return [external_link(place, VERSIONS.get(what, what), url) for what, url in versions]
 
 
 def _health_note(reading: Reading, around: ReadingContext, place: Place) -> str:
     """What a reader should know of the link before following it; mostly nothing."""
     known = around.health.get(reading.url)
-    if known is None:
-        return ""
-    if known.state == "moved" and known.moved_to:
+    if known and known.state == "moved" and known.moved_to:
         host = urlsplit(known.moved_to).hostname or known.moved_to
         return f"The link now leads on to {external_link(place, host, known.moved_to)}."
-    if known.state in LOST:
-        day = units.format_date(f"{known.since}T00:00:00Z")
-        return f"{LOST[known.state]} since {day}."
+    if known and known.state in LOST:
+        return f"{LOST[known.state]} since {units.format_date(f'{known.since}T00:00:00Z')}."
     return ""
 
 
-def _entry_footer(reading: Reading, around: ReadingContext, place: Place) -> str:
+def _entry_footer(reading: Reading, around: ReadingContext, place: Place) -> Iterator[str]:
     """One quiet line: the tags, and what opens on demand."""
-    parts = [
-        _tag_links(reading, around, place),
-        _citation_block(reading, place),
-        _correction_note(reading, place),
-    ]
-    shown = "\n".join(filter(None, parts))
-    return f'<div class="ws-reading-foot"{place.inner}>\n{shown}\n</div>' if shown else ""
-
-
-def _tag_links(reading: Reading, around: ReadingContext, place: Place) -> str:
-    shown = [
-        place.link(tag, f"{around.everything}?tag={tag}", "ws-tag")
-        if around.everything and TAG.fullmatch(tag)
-        else f'<span class="ws-tag">{place.escape_text(tag)}</span>'
-        for tag in reading.tags
-    ]
-    label = '<span class="ws-visually-hidden">Tags:</span> '
-    return _html_paragraph("tags", label + " ".join(shown), place.markdown) if shown else ""
-
-
-def _citation_block(reading: Reading, place: Place) -> str:
-    if reading.kind not in CITED and not (reading.authors and reading.year):
-        return ""
-    # One line of HTML: text() strips the indent, and &#10; keeps the breaks out of the block.
-    rows = format_bibtex(reading).strip().split("\n")
-    lines = "&#10;".join(
-        " " * (len(row) - len(row.lstrip())) + place.escape_text(row) for row in rows
-    )
-    return (
-        '<details class="ws-cite" data-search-exclude="yes"><summary>Cite</summary>'
-        f"<pre><code>{lines}</code></pre></details>"
-    )
-
-
-def _correction_note(reading: Reading, place: Place) -> str:
-    if not reading.mended:
-        return ""
-    return (
-        '<details class="ws-mended" data-search-exclude="yes"><summary>Mended</summary>'
-        f"<p>{place.escape_text(reading.mended)}</p></details>"
-    )
+    fold = '<details class="ws-{}" data-search-exclude="yes"><summary>{}</summary>{}</details>'
+    parts = []
+    if reading.tags:
+        shown = [
+            place.link(tag, f"{around.everything}?tag={tag}", "ws-tag")
+            if around.everything and TAG.fullmatch(tag)
+            else f'<span class="ws-tag">{place.escape_text(tag)}</span>'
+            for tag in reading.tags
+        ]
+        label = '<span class="ws-visually-hidden">Tags:</span> '
+        parts.append(f'<p class="ws-reading-tags"{place.markdown}>{label}{" ".join(shown)}</p>')
+    if reading.kind in CITED or (reading.authors and reading.year):
+        # One line of HTML: escape_text strips the indent, and &#10; keeps breaks out of the block.
+        rows = format_bibtex(reading).strip().split("\n")
+        indents = (" " * (len(row) - len(row.lstrip())) for row in rows)
+        lines = (space + place.escape_text(row) for space, row in zip(indents, rows, strict=True))
+        parts.append(fold.format("cite", "Cite", f"<pre><code>{'&#10;'.join(lines)}</code></pre>"))
+    if reading.mended:
+        parts.append(fold.format("mended", "Mended", f"<p>{place.escape_text(reading.mended)}</p>"))
+    if parts:
+        yield f'<div class="ws-reading-foot"{place.inner}>\n' + "\n".join(parts) + "\n</div>"
 
 
 REFUSED = "A reading is not shown here, because its entry has a fault."
@@ -281,11 +241,36 @@ def render_lists(
     the address of the project, where known: each list then ends with a way to add to it. `exports`
     says that the list is also published for other programs.
     """
-    return {
-        f"readings/{where}.md": _topic_list(topic, around)
-        + _list_footer(where, repository, exports)
-        for where, topic in sorted(around.shelf.topics.items())
-    }
+    texts = {}
+    for where, topic in sorted(around.shelf.topics.items()):
+        place = OnPage(f"{where}.md")
+        opened = [one for one in topic.readings if not one.unread]
+        unread = [one for one in topic.readings if one.unread]
+        text = "" if topic.readings else f'<p class="ws-empty">{EMPTY}</p>\n'
+        if opened:
+            page = place.relative_link(around.everything) if around.everything else ""
+            found = f' data-finder="{page}"' if len(opened) >= FEWEST else ""
+            text += _entry_list(opened, around, place, found)
+        if unread:  # apart, and the finder leaves them alone
+            text += f'<p class="ws-unread">{UNREAD}</p>\n{_entry_list(unread, around, place)}'
+        ways = []
+        if repository is not None:  # how to add to it, and where it is for other programs
+            form = f"{repository}/issues/new?template=link.yml&topic={quote(where, safe='')}"
+            file = f"{repository}/edit/main/docs/{where}.yml"
+            ways.append(external_link(place, "Add a link", form))
+            ways.append(external_link(place, "edit this list", file))
+        if exports:
+            ways.append(f"the list as {download_links(where, place)}")
+        footer = f'\n<p class="ws-ways">{SEPARATOR.join(ways)}</p>\n' if ways else ""
+        texts[f"readings/{where}.md"] = text + footer
+    return texts
+
+
+def _entry_list(
+    readings: list[Reading], around: ReadingContext, place: Place, found: str = ""
+) -> str:
+    entries = "\n".join(render_entry(reading, around, place) for reading in readings)
+    return f'<ul class="ws-readings"{found}{place.markdown}>\n{entries}\n</ul>\n'
 
 
 def start_blocks(around: ReadingContext) -> dict[str, str]:
@@ -293,30 +278,22 @@ def start_blocks(around: ReadingContext) -> dict[str, str]:
 
     Its links are relative to its topic's own page, so it stands on no other.
     """
-    return {
-        f"start/{where}.md": _start_block(topic)
-        for where, topic in sorted(around.shelf.topics.items())
-    }
-
-
-def _start_block(topic: Topic) -> str:
-    place = OnPage(f"{topic.where}.md")
-    rows = [
-        f"<li>{title_link(one, place)} {render_rating(one)}"
-        f'<span class="ws-start-why">{place.escape_text(one.why)}</span></li>'
-        for one in topic.readings
-        if one.start
-    ]
-    count = len(topic.readings)
-    more = f'<a href="#readings">All {count} readings</a> stand at the end of this page.'
-    line = f'<p class="ws-start-more">{more}</p>\n' if count else ""
-    if not rows:
-        return line
-    inner = "\n".join(rows)
-    return (
-        f'<nav class="ws-start" aria-label="Start with"><p class="ws-label">Start with</p>\n'
-        f"<ul>\n{inner}\n</ul>\n{line}</nav>\n"
-    )
+    texts = {}
+    for where, topic in sorted(around.shelf.topics.items()):
+        place = OnPage(f"{where}.md")
+        rows = "\n".join(
+            f"<li>{title_link(one, place)} {render_rating(one)}"
+            f'<span class="ws-start-why">{place.escape_text(one.why)}</span></li>'
+            for one in topic.readings
+            if one.start
+        )
+        line = f'<a href="#readings">All {len(topic.readings)} readings</a> stand at the end of'
+        line = f'<p class="ws-start-more">{line} this page.</p>\n' if topic.readings else ""
+        if rows:
+            opening = '<nav class="ws-start" aria-label="Start with"><p class="ws-label">Start with'
+            line = f"{opening}</p>\n<ul>\n{rows}\n</ul>\n{line}</nav>\n"
+        texts[f"start/{where}.md"] = line
+    return texts
 
 
 def single_entries(around: ReadingContext, ids: Iterable[str]) -> dict[str, str]:
@@ -324,16 +301,14 @@ def single_entries(around: ReadingContext, ids: Iterable[str]) -> dict[str, str]
 
     One that was refused with a finding leaves a note, so that the page is built all the same.
     """
-    readings = around.shelf.readings
-    texts = {
-        f"reading/{name}.md": _entry_list([readings[name]], around, Anywhere())
-        for name in ids
-        if name in readings
-    }
-    refused = around.shelf.refused.difference(readings).intersection(ids)
-    return texts | {
-        f"reading/{name}.md": f'<p class="ws-absent">{REFUSED}</p>\n' for name in refused
-    }
+    texts = {}
+    for name in ids:
+        if name in around.shelf.readings:
+            entry = _entry_list([around.shelf.readings[name]], around, Anywhere())
+            texts[f"reading/{name}.md"] = entry
+        elif name in around.shelf.refused:
+            texts[f"reading/{name}.md"] = f'<p class="ws-absent">{REFUSED}</p>\n'
+    return texts
 
 
 def reading_targets(shelf: Shelf) -> dict[str, str]:
@@ -347,11 +322,10 @@ def render_contents(shelf: Shelf) -> str:
     for where, topic in sorted(shelf.topics.items()):
         if topic.page:
             parts.setdefault(where.rpartition("/")[0], []).append(topic)
-    blocks = [
-        _total_line(sum(len(topic.readings) for topics in parts.values() for topic in topics))
-    ]
+    total, blocks = 0, []
     for part, topics in parts.items():
         count = sum(len(topic.readings) for topic in topics)
+        total += count
         rows = [
             f"<li markdown>[{escape_markdown(topic.title)}](/{topic.where}.md)"
             f' <span class="ws-count">{len(topic.readings)}</span></li>'
@@ -360,54 +334,8 @@ def render_contents(shelf: Shelf) -> str:
         name = escape_markdown(part.replace("/", ", ").capitalize() or "General")
         blocks.append(f'<p class="ws-part">{name} <span class="ws-count">{count}</span></p>')
         blocks.append("\n".join(['<ul class="ws-contents" markdown>', *rows, "</ul>"]))
-    return "\n\n".join(blocks) + "\n"
-
-
-def _total_line(number: int) -> str:
-    words = "1 reading" if number == 1 else f"{number} readings"
-    return f'<p class="ws-total">{words} in all.</p>'
-
-
-def _topic_list(topic: Topic, around: ReadingContext) -> str:
-    """The readings, and below them those that nobody could open, which the finder leaves alone."""
-    if not topic.readings:
-        return f'<p class="ws-empty">{EMPTY}</p>\n'
-    place = OnPage(f"{topic.where}.md")
-    opened = [one for one in topic.readings if not one.unread]
-    unread = [one for one in topic.readings if one.unread]
-    text = _entry_list(opened, around, place) if opened else ""
-    if unread:
-        inner = "\n".join(render_entry(one, around, place) for one in unread)
-        text += f'<p class="ws-unread">{UNREAD}</p>\n'
-        text += f'<ul class="ws-readings"{place.markdown}>\n{inner}\n</ul>\n'
-    return text
-
-
-def _entry_list(readings: list[Reading], around: ReadingContext, place: Place) -> str:
-    entries = [render_entry(reading, around, place) for reading in readings]
-    found = ""
-    if isinstance(place, OnPage) and len(readings) >= FEWEST:
-        found = (
-            f' data-finder="{place.relative_link(around.everything) if around.everything else ""}"'
-        )
-    opening = f'<ul class="ws-readings"{found}{place.markdown}>'
-    return "\n".join([opening, *entries, "</ul>"]) + "\n"
-
-
-def _list_footer(where: str, repository: str | None, exports: bool) -> str:
-    """One line below a list: how to add to it, and where it is for other programs."""
-    place = OnPage(f"{where}.md")
-    ways = []
-    if repository is not None:
-        form = f"{repository}/issues/new?template=link.yml&topic={quote(where, safe='')}"
-        file = f"{repository}/edit/main/docs/{where}.yml"
-        ways = [
-            external_link(place, "Add a link", form),
-            external_link(place, "edit this list", file),
-        ]
-    if exports:
-        ways.append(f"the list as {download_links(where, place)}")
-    return f'\n<p class="ws-ways">{" · ".join(ways)}</p>\n' if ways else ""
+    words = "1 reading" if total == 1 else f"{total} readings"
+    return "\n\n".join([f'<p class="ws-total">{words} in all.</p>', *blocks]) + "\n"
 
 
 def download_links(where: str, place: OnPage) -> str:
@@ -451,41 +379,32 @@ def all_readings_list(around: ReadingContext, *, exports: bool = False) -> str:
     return f'{text}\n<p class="ws-ways">The whole list as {download_links("all", place)}</p>\n'
 
 
-def search_words(reading: Reading, shown: str) -> str:
+def _search_words(reading: Reading, shown: str) -> str:
     """What the search knows of a reading beyond the text `shown`: each word once, in lower case."""
-    seen = set(_split_words(shown)) | COMMON
-    texts = [*reading.authors, reading.venue or "", reading.why]
-    found = dict.fromkeys(word for text in texts for word in _split_words(text))
-    return " ".join(word for word in found if word not in seen)
-
-
-def _split_words(text: str) -> Iterator[str]:
-    for word in plain_text(text).lower().split():
-        if bare := word.strip(ENDS):
-            yield bare
+    texts = (shown, *reading.authors, reading.venue or "", reading.why)
+    split = [[w.strip(ENDS) for w in plain_text(t).lower().split()] for t in texts]
+    known = COMMON | {"", *split[0]}
+    return " ".join(dict.fromkeys(word for row in split[1:] for word in row if word not in known))
 
 
 def _reading_row(topic: str, reading: Reading, around: ReadingContext, place: OnPage) -> str:
-    who = author_names(reading, 1)
-    target = around.entry_link(reading)
+    who, target = author_names(reading, 1), around.entry_link(reading)
+
+    def span(name: str, text: str) -> str:
+        return f'<span class="ws-{name}">{place.escape_text(text)}</span>' if text else ""
+
     facts = [
-        _fact_span("who", place.escape_text(who)),
-        _fact_span("year", str(reading.year or "")),
-        _fact_span("kind", reading.kind),
-        place.link(topic, target, "ws-topic")
-        if target
-        else _fact_span("topic", place.escape_text(topic)),
+        span("who", who),
+        span("year", str(reading.year or "")),
+        span("kind", reading.kind),
+        place.link(topic, target, "ws-topic") if target else span("topic", topic),
         render_rating(reading),
-        _fact_span("unopened", UNOPENED if reading.unread else ""),
+        span("unopened", UNOPENED if reading.unread else ""),
     ]
-    more = search_words(reading, f"{reading.title} {reading.title_en or ''} {who}")
+    more = _search_words(reading, f"{reading.title} {reading.title_en or ''} {who}")
     runs = f" {RUNS}" if around.runs_here(reading) else ""
     return (
         f'<li data-topic="{place.escape_text(reading.where)}"'
         f'{data_attributes(reading, around, place)} data-words="{place.escape_text(more)}">'
         f"<p>{title_link(reading, place)}{runs}</p><p>{' '.join(filter(None, facts))}</p></li>"
     )
-
-
-def _fact_span(name: str, shown: str) -> str:
-    return f'<span class="ws-{name}">{shown}</span>' if shown else ""

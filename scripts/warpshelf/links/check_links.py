@@ -12,7 +12,9 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -26,13 +28,13 @@ from warpshelf.links import health, liveness
 from warpshelf.links.health import Health
 from warpshelf.links.liveness import TROUBLES, Outcome, WebConfig, next_state
 from warpshelf.readings import model
-from warpshelf.readings.entries import KeyPath, closest_match
+from warpshelf.readings.entries import KeyPath, suggest_match
 from warpshelf.readings.identity import work_identity
 from warpshelf.readings.model import Reading, Shelf
 from warpshelf.readings.titles import names_repository, same_work
 from warpshelf.web import fetch, lookup
 from warpshelf.web.fetch import Unreachable
-from warpshelf.web.services import Endpoints, Metadata
+from warpshelf.web.services import Endpoints
 
 
 @dataclass
@@ -68,9 +70,7 @@ def list_links(shelf: Shelf) -> dict[str, Link]:
     """Every address that the shelf's entries name, in the order of the files."""
     links: dict[str, Link] = {}
     for reading in shelf.entries:
-        places: list[tuple[KeyPath, str]] = [(("url",), reading.url)]
-        places += [(("also", n, "url"), version.url) for n, version in enumerate(reading.also)]
-        for place, url in places:
+        for place, _, url in reading.addresses:
             links.setdefault(url, Link(url)).places.append((reading, place))
     return links
 
@@ -78,14 +78,8 @@ def list_links(shelf: Shelf) -> dict[str, Link]:
 def urls_since(root: Path, revision: str) -> set[str]:
     """The addresses of the readings here that `revision` does not have.
 
-    Raises:
-        ShelfError: `revision` is no commit of this repository.
+    Raises ShelfError if `revision` is no commit of this repository.
     """
-    old = _addresses_at(root, revision)
-    return {url for url in list_links(model.load_shelf(root)) if url not in old}
-
-
-def _addresses_at(root: Path, revision: str) -> set[str]:
     asked = ["rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"]
     commit = _run_git(root, *asked)
     if commit is None:
@@ -93,23 +87,21 @@ def _addresses_at(root: Path, revision: str) -> set[str]:
         raise ShelfError(Finding("--changed-since", None, what, "fetch it, or name another"))
     name = commit.decode().strip()
     listed = _run_git(root, "ls-tree", "-r", "-z", "--name-only", name, "--", "docs") or b""
-    found: set[str] = set()
+    old: set[str] = set()
     for path in filter(lambda path: path.endswith(b".yml"), listed.split(b"\0")):
-        try:
+        # What could not be read then counts as new.
+        with suppress(yaml.YAMLError, ValueError, RecursionError):
             text = _run_git(root, "show", f"{name}:./{path.decode()}") or b""
-            found |= set(_collect_urls(yaml.safe_load(text)))
-        except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError):
-            continue  # what could not be read then counts as new
-    return found
+            old.update(_collect_urls(yaml.safe_load(text)))
+    return list_links(model.load_shelf(root)).keys() - old
 
 
-def _collect_urls(value: object) -> list[str]:
-    if isinstance(value, dict):
-        own = [value["url"]] if isinstance(value.get("url"), str) else []
-        return own + [url for inner in value.values() for url in _collect_urls(inner)]
-    return (
-        [url for inner in value for url in _collect_urls(inner)] if isinstance(value, list) else []
-    )
+def _collect_urls(value: object) -> Iterator[str]:
+    if isinstance(value, dict) and isinstance(value.get("url"), str):
+        yield value["url"]
+    inner = value.values() if isinstance(value, dict) else value
+    for item in inner if isinstance(value, dict | list) else ():
+        yield from _collect_urls(item)
 
 
 def _run_git(root: Path, *words: str) -> bytes | None:
@@ -133,21 +125,18 @@ def needs_title(link: Link, there: str | None) -> bool:
 
     A known title that fits is not asked for again: what an arXiv number or a DOI names stays.
     """
-    name = work_identity(link.url)
-    if name.startswith("github:"):  # only a repository has a name, and only an entry of its own
+    family, _, name = work_identity(link.url).partition(":")
+    if family == "github":  # only a repository has a name, and only an entry of its own
         named_so = name.count("/") == 1 and link.role == "url"
     else:
-        named_so = name.startswith(("arxiv:", "doi:"))
-        named_so = named_so and link.role in ("url", "preprint", "published")
+        named_so = family in ("arxiv", "doi") and link.role in ("url", "preprint", "published")
     return named_so and not (there and title_fits(link, there))
 
 
 def title_fits(link: Link, there: str) -> bool:
     """Whether the work called `there` can be what `link` is listed as."""
-    reading = link.reading
-    ours = [title for title in (reading.title, reading.title_en) if title]
-    name = work_identity(link.url)
-    if name.startswith("github:"):
+    ours = [title for title in (link.reading.title, link.reading.title_en) if title]
+    if work_identity(link.url).startswith("github:"):
         repository, _, says = there.partition(": ")
         return names_repository(ours, repository, says)
     return same_work(ours, there, version=link.role != "url")
@@ -165,10 +154,10 @@ def fetch_titles(
     `enough` hears how many are done and ends it by True.
     """
     titles: dict[str, str] = {}
-    failures: dict[str, int] = {}
+    failures: Counter[str] = Counter()
     for number, link in enumerate(links):
         source = work_identity(link.url).partition(":")[0]
-        if failures.get(source, 0) >= PATIENCE:
+        if failures[source] >= PATIENCE:
             continue
         if enough(number):
             break
@@ -177,9 +166,15 @@ def fetch_titles(
             failures[source] = 0
         except Unreachable:
             found = None
-            failures[source] = failures.get(source, 0) + 1
-        if found and (title := _work_title(found)):
-            titles[link.url] = title
+            failures[source] += 1
+        if found:
+            name = found.title
+            if work_identity(found.url).startswith("github:"):  # a name says little
+                name = "/".join([*found.authors, name]) + (
+                    f": {found.about}" if found.about else ""
+                )
+            if title := health.clean_title(name):
+                titles[link.url] = title
         time.sleep(pauses.get(source, 1.0))
     return titles
 
@@ -190,14 +185,6 @@ def authorize_github(request: httpx.Request) -> httpx.Request:
     if token and request.url.scheme == "https" and request.url.host == "api.github.com":
         request.headers["Authorization"] = f"Bearer {token}"
     return request
-
-
-def _work_title(found: Metadata) -> str | None:
-    """The title to keep. A repository's is its name, which says little: what it is follows."""
-    name = found.title
-    if work_identity(found.url).startswith("github:"):
-        name = "/".join([*found.authors, name]) + (f": {found.about}" if found.about else "")
-    return health.clean_title(name)
 
 
 # A day of theirs on which two of these do not answer is a day on which we know nothing.
@@ -245,68 +232,77 @@ class CheckResult:
     @property
     def mistitled(self) -> list[Link]:
         """Links to a work that is called otherwise there."""
+        known = [(link, self.health[link.url]) for link in self.links if link.url in self.health]
         return [
-            link for link in self.links if link.url in self.health and self._title_differs(link)
+            link
+            for link, state in known
+            if state.title_there is not None and not title_fits(link, state.title_there)
         ]
-
-    def _title_differs(self, link: Link) -> bool:
-        there = self.health[link.url].title_there
-        return there is not None and not title_fits(link, there)
 
 
 def run_check(root: Path, options: CheckOptions, means: CheckServices | None = None) -> CheckResult:
     """Ask the web, record what it said, and return what is known now.
 
-    Raises:
-        ShelfError: there is no network, lychee or topic, or the file of states is damaged. Nothing
-            was recorded.
+    Raises ShelfError if there is no network, lychee or topic, or the file of states is damaged;
+    nothing was recorded then.
     """
     means = means or CheckServices()
     end = time.monotonic() + options.budget
-    shelf = model.load_shelf(root)
+    shelf, now = model.load_shelf(root), datetime.now(UTC)
     # `shelf check` refuses other addresses; here they are passed over.
-    links = {
-        url: link for url, link in list_links(shelf).items() if health.address_problem(url) is None
-    }
-    chosen = _choose_links(links, shelf, options)
+    every = {u: one for u, one in list_links(shelf).items() if health.address_problem(u) is None}
+    chosen = _choose_links(every, shelf, options)
     known, seen = health.load_health(root), _load_cache(root)
-    now = datetime.now(UTC)
-    due = [
-        link.url for link in chosen if options.force or not _is_fresh(link.url, known, seen, now)
-    ]
-    found = _check_due(due, known, options, means)
-    states = {url: state for url, state in known.items() if url in links or shelf.findings}
-    today = means.today or now.date()
+
+    def is_due(url: str) -> bool:
+        alive = url in known and known[url].state == "alive"
+        fresh = alive and url in seen and now - seen[url] < ALIVE_FOR
+        return options.force or not fresh
+
+    due = sorted(
+        filter(is_due, (one.url for one in chosen)), key=lambda u: check_order(known.get(u))
+    )
+    found = _ask_web(due, options.budget * (1 - RESERVE), means) if due else {}
+    states = {url: state for url, state in known.items() if url in every or shelf.findings}
     for url, answer in found.items():
-        states[url] = next_state(known.get(url), answer, today)
+        states[url] = next_state(known.get(url), answer, means.today or now.date())
         seen.pop(url, None)
         if answer.kind == "alive":
             seen[url] = now
     health.save_health(root, states)
-    stamps = {url: when.isoformat() for url, when in seen.items() if url in links}
+    stamps = {url: when.isoformat() for url, when in seen.items() if url in every}
     write_atomically(root / CACHE, dump_json(stamps))
-    _add_details(chosen, states, options, means, end)
+    _add_details([one for one in chosen if one.url in states], states, options.force, means, end)
     health.save_health(root, states)
     here = {link.url: states[link.url] for link in chosen if link.url in states}
-    left = len(due) - len(found)
-    return CheckResult(chosen, here, len(found), len(chosen) - len(due), left, len(shelf.findings))
+    fresh, left = len(chosen) - len(due), len(due) - len(found)
+    return CheckResult(chosen, here, len(found), fresh, left, len(shelf.findings))
 
 
-def _is_fresh(url: str, known: dict[str, Health], seen: dict[str, datetime], now: datetime) -> bool:
-    """Whether a link was alive when it was last looked at, and that a short while ago."""
-    alive = url in known and known[url].state == "alive"
-    return alive and url in seen and now - seen[url] < ALIVE_FOR
+def _choose_links(links: dict[str, Link], shelf: Shelf, options: CheckOptions) -> list[Link]:
+    topic, urls = options.topic, options.urls
+    if topic is not None and topic not in shelf.topics:
+        otherwise = "name one that is a list under docs/"
+        mend = suggest_match(topic, shelf.topics, otherwise, 60, "write --topic {}")
+        raise ShelfError(Finding("--topic", None, f"there is no topic {topic!r}", mend))
+    return [
+        link
+        for link in links.values()
+        if (urls is None or link.url in urls)
+        and (topic is None or any(reading.where == topic for reading, _ in link.places))
+    ]
 
 
-def _check_due(
-    due: list[str], known: dict[str, Health], options: CheckOptions, means: CheckServices
-) -> dict[str, Outcome]:
+def check_order(state: Health | None) -> tuple[int, str]:
+    """Whose turn it is first: a row of failures must not be broken off, and new ones come next."""
+    if state is None:
+        return 1, ""
+    return (0, "") if state.state in TROUBLES else (2, state.last_alive or "")
+
+
+def _ask_web(due: list[str], seconds: float, means: CheckServices) -> dict[str, Outcome]:
     """What the web answers for `due`, with a network before and after."""
-    if not due:
-        return {}
     _require_network(means)
-    due = sorted(due, key=lambda url: _check_priority(known.get(url)))
-    seconds = options.budget * (1 - RESERVE)
     found = liveness.check_urls(
         due, means.web, seconds, lambda done: means.tell("links", done, len(due))
     )
@@ -315,31 +311,36 @@ def _check_due(
     return found
 
 
+def _require_network(means: CheckServices) -> None:
+    """Refuse to go on where links would be blamed for this machine's network."""
+    answered = 0
+    with means.web.client() as client:
+        for url in means.canaries:
+            with suppress(httpx.HTTPError, OSError), client.stream("GET", means.web.there(url)):
+                answered += 1
+            if answered >= QUORUM:
+                return
+    what = f"no network: {answered} of {', '.join(means.canaries)} answered; nothing was recorded"
+    raise ShelfError(Finding("links", None, what, "check the connection and run it again"))
+
+
 def _add_details(
-    chosen: list[Link],
-    states: dict[str, Health],
-    options: CheckOptions,
-    means: CheckServices,
-    end: float,
+    links: list[Link], states: dict[str, Health], force: bool, means: CheckServices, end: float
 ) -> None:
     """Add archived copies to the links that fail, and the titles of the works behind links."""
     with fetch.create_client() as client:
         client.auth = authorize_github
-        for link in chosen:
-            state = states.get(link.url)
-            if state is None or state.state not in TROUBLES or state.archived:
+        for link in links:
+            state = states[link.url]
+            if state.state not in TROUBLES or state.archived:
                 continue
             if time.monotonic() >= end:
                 return
             copy = lookup.archived_copy(link.url, client, means.endpoints)
             states[link.url] = replace(state, archived=copy)
             time.sleep(means.web.pause)
-        asked = [
-            link
-            for link in chosen
-            if link.url in states
-            and needs_title(link, None if options.force else states[link.url].title_there)
-        ]
+        known = {link.url: None if force else states[link.url].title_there for link in links}
+        asked = [link for link in links if needs_title(link, known[link.url])]
 
         def is_over_budget(done: int) -> bool:
             means.tell("titles", done, len(asked))
@@ -348,42 +349,6 @@ def _add_details(
         told = fetch_titles(asked, client, means.endpoints, means.pauses, is_over_budget)
         for url, title in told.items():
             states[url] = replace(states[url], title_there=title)
-
-
-def _choose_links(links: dict[str, Link], shelf: Shelf, options: CheckOptions) -> list[Link]:
-    if options.topic is not None and options.topic not in shelf.topics:
-        near = closest_match(options.topic, shelf.topics)
-        mend = f"write --topic {near}" if near else "name one that is a list under docs/"
-        raise ShelfError(Finding("--topic", None, f"there is no topic {options.topic!r}", mend))
-    return [
-        link
-        for link in links.values()
-        if (options.urls is None or link.url in options.urls)
-        and (options.topic is None or any(r.where == options.topic for r, _ in link.places))
-    ]
-
-
-def _check_priority(state: Health | None) -> tuple[int, str]:
-    """Whose turn it is first: a row of failures must not be broken off, and new ones come next."""
-    if state is None:
-        return 1, ""
-    return (0, "") if state.state in TROUBLES else (2, state.last_alive or "")
-
-
-def _require_network(means: CheckServices) -> None:
-    """Refuse to go on where links would be blamed for this machine's network."""
-    answered = 0
-    with means.web.client() as client:
-        for url in means.canaries:
-            try:
-                with client.stream("GET", means.web.there(url)):
-                    answered += 1
-            except (httpx.HTTPError, OSError):
-                pass
-            if answered >= QUORUM:
-                return
-    what = f"no network: {answered} of {', '.join(means.canaries)} answered; nothing was recorded"
-    raise ShelfError(Finding("links", None, what, "check the connection and run it again"))
 
 
 def _load_cache(root: Path) -> dict[str, datetime]:

@@ -10,14 +10,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import date
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from warpshelf.core import files
-from warpshelf.core.files import dump_json, write_atomically
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.markup import plain_text, quote_href
 from warpshelf.readings.identity import strip_tracking, work_identity
@@ -59,37 +60,35 @@ class Health:
 def load_health(project_root: Path | str) -> dict[str, Health]:
     """The health of each address, by the address as the readings have it; {} with no file.
 
-    Raises:
-        ShelfError: the file is not what `save_health` writes; one finding says where it departs.
+    Raises ShelfError if the file is not what `save_health` writes, with where it departs.
     """
-    path = Path(project_root) / PATH
     try:
-        data = path.read_bytes()
+        data = (Path(project_root) / PATH).read_bytes()
     except FileNotFoundError:
         return {}
     except OSError as error:
         raise _file_error(f"cannot be read ({error.strerror})", "make it a readable file") from None
     if len(data) > LARGEST:
-        raise _file_error(f"has {len(data)} bytes, over the limit of {LARGEST}", MEND)
+        raise _file_error(f"has {len(data)} bytes, over the limit of {LARGEST}")
     try:
         value = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError):
-        raise _file_error("is not whole JSON", MEND) from None
-    if flaw := files.shape_problem(value, FILE, "file"):
-        raise _file_error(flaw, MEND)
+        raise _file_error("is not whole JSON") from None
+    if flaw := files.shape_problem(value, {"schema": int, "links": {"*": object}}, "file"):
+        raise _file_error(flaw)
     if value["schema"] != SCHEMA:
         what = f"is of schema {value['schema']}, and this program writes {SCHEMA}"
         raise _file_error(what, "update your checkout, or delete the file")
-    return {url: _parse_entry(url, entry) for url, entry in value["links"].items()}
+    return {url: parse_entry(url, entry) for url, entry in value["links"].items()}
 
 
 def save_health(project_root: Path | str, links: dict[str, Health]) -> bool:
     """Write the file in one step; True where it changed. What is unknown is left out."""
     entries = {url: health_entry(health) for url, health in links.items()}
     for url, entry in entries.items():
-        _parse_entry(url, entry)  # nothing is written that `load_health` would refuse
-    text = dump_json({"schema": SCHEMA, "links": entries})
-    return write_atomically(Path(project_root) / PATH, text)
+        parse_entry(url, entry)  # nothing is written that `load_health` would refuse
+    text = files.dump_json({"schema": SCHEMA, "links": entries})
+    return files.write_atomically(Path(project_root) / PATH, text)
 
 
 def health_entry(health: Health) -> dict[str, Any]:
@@ -114,18 +113,17 @@ def address_problem(url: object) -> str | None:
     return None if url.startswith("https://") else "is no https address"
 
 
-def _date_problem(value: object) -> str | None:
-    try:
-        good = isinstance(value, str) and date.fromisoformat(value).isoformat() == value
-    except ValueError:
-        good = False
-    return None if good else f"is {value!r:.40}, no day such as 2026-11-21"
-
-
 def _archive_problem(value: object) -> str | None:
-    if flaw := address_problem(value):
+    if (flaw := address_problem(value)) or urlsplit(str(value)).hostname == ARCHIVE:
         return flaw
-    return None if urlsplit(str(value)).hostname == ARCHIVE else f"is not at {ARCHIVE}"
+    return f"is not at {ARCHIVE}"
+
+
+def _date_problem(value: object) -> str | None:
+    with suppress(ValueError):
+        if isinstance(value, str) and date.fromisoformat(value).isoformat() == value:
+            return None
+    return f"is {value!r:.40}, no day such as 2026-11-21"
 
 
 def _title_problem(value: object) -> str | None:
@@ -136,7 +134,6 @@ def _count_problem(value: object) -> str | None:
     return None if type(value) is int and 0 <= value <= 999 else "is no count"
 
 
-FILE = {"schema": int, "links": {"*": object}}
 ENTRY = {
     "state": tuple(STATES),
     "since?": _date_problem,
@@ -151,24 +148,21 @@ ENTRY = {
 }
 
 
-def _parse_entry(url: str, entry: Any) -> Health:
+def parse_entry(url: str, entry: Any) -> Health:
+    """An entry of the file; ShelfError for what no check of ours would have written."""
     if flaw := address_problem(url):
-        raise _file_error(f"the key {url[:80]!r} {flaw}", MEND)
-    if flaw := files.shape_problem(entry, ENTRY, "entry") or _validation_error(entry):
-        raise _file_error(f"{url}: {flaw}", MEND)
+        raise _file_error(f"the key {url[:80]!r} {flaw}")
+    flaw = files.shape_problem(entry, ENTRY, "entry")
+    if not flaw and (entry["state"] == "moved") != ("moved_to" in entry):
+        flaw = "moved and moved_to go together"
+    if not flaw and (entry["state"] != "alive") != ("since" in entry):
+        flaw = "every state but alive has a day since when"
+    if flaw:
+        raise _file_error(f"{url}: {flaw}")
     return Health(**entry)
 
 
-def _validation_error(entry: dict[str, Any]) -> str | None:
-    """What no check of ours would have written, although each value could be one."""
-    if (entry["state"] == "moved") != ("moved_to" in entry):
-        return "moved and moved_to go together"
-    if (entry["state"] != "alive") != ("since" in entry):
-        return "every state but alive has a day since when"
-    return None
-
-
-def _file_error(what: str, mend: str) -> ShelfError:
+def _file_error(what: str, mend: str = MEND) -> ShelfError:
     return ShelfError(Finding(PATH, None, what, mend))
 
 
@@ -198,11 +192,8 @@ def permanent_target(url: str, redirects: Sequence[Redirect]) -> str | None:
     and pages that stand before others (logins, consents) are no move. The new address comes without
     tracking parameters.
     """
-    target = None
-    for redirect in redirects:
-        if redirect.code not in PERMANENT or is_barrier(redirect.url):
-            break
-        target = redirect.url
+    steps = takewhile(lambda one: one.code in PERMANENT and not is_barrier(one.url), redirects)
+    target = next(reversed([step.url for step in steps]), None)
     if target is None or _is_same_page(url, target):
         return None
     target = strip_tracking(re.sub(r"^http://", "https://", target))
@@ -224,18 +215,11 @@ def _is_same_page(url: str, target: str) -> bool:
             return True
     except ValueError:
         return True  # to what is no address nobody moves
-    here, there = urlsplit(url), urlsplit(target)
-    if _bare_host(here.hostname) != _bare_host(there.hostname):
-        return False
-    return not here.path.strip("/") or _path_words(here.path) == _path_words(there.path)
-
-
-def _bare_host(host: str | None) -> str:
-    return (host or "").removeprefix("www.")
-
-
-def _path_words(path: str) -> list[str]:
-    names = [name for name in unquote(path).lower().split("/") if name]
-    return [
-        re.sub(r"\.html?$", "", n) for n in names if not LOCALE.fullmatch(n) and n != "index.html"
-    ]
+    places = []
+    for parts in (urlsplit(url), urlsplit(target)):
+        names = [name for name in unquote(parts.path).lower().split("/") if name]
+        names = [name for name in names if not LOCALE.fullmatch(name) and name != "index.html"]
+        host = (parts.hostname or "").removeprefix("www.")
+        places.append((host, [re.sub(r"\.html?$", "", name) for name in names]))
+    is_entrance = not urlsplit(url).path.strip("/")
+    return places[0][0] == places[1][0] and (is_entrance or places[0] == places[1])

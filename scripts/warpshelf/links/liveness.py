@@ -19,10 +19,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import date
 from html import escape
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import urldefrag, urlsplit
@@ -40,6 +42,13 @@ AGENT = "Mozilla/5.0 (compatible; Warpshelf link check; +https://warpshelf.githu
 # Plain bytes, so that a small answer cannot unfold into a large one.
 HEADERS = {"User-Agent": AGENT, "Accept-Encoding": "identity"}
 UNRESOLVED = "no connection"  # for which the name may be at fault
+# lychee has one sentence for several faults, so a name without an address is among the rest.
+ERRORS = {
+    r"certificate|\btls\b|\bssl\b|handshake|corrupt message": "failed at TLS",
+    "refused": "refused the connection",
+    "timed? ?out": "timed out",
+    "redirect": "redirects without end",
+}
 DONE = re.compile(r"^\s*\[(\d{3}|ERROR|TIMEOUT)\] \S+ \(at (\d+):\d+\)(?!.*Redirects: )")
 
 
@@ -51,7 +60,6 @@ class LinkResponse:
     trouble: str = ""
     redirects: tuple[Redirect, ...] = ()
     puzzle: bool = False  # a firewall asks for proof of a person
-    final: bool = False  # a second look has been taken
 
 
 def _host_resolves(host: str) -> bool | None:
@@ -92,37 +100,27 @@ def batch_urls(urls: list[str]) -> Iterator[list[str]]:
     while urls:
         batch: list[str] = []
         later: list[str] = []
-        count: dict[str, int] = {}
+        count: Counter[str] = Counter()
         for url in urls:
-            name = host_of(url)
-            if len(batch) < BATCH and count.get(name, 0) < PER_HOST:
-                batch.append(url)
-                count[name] = count.get(name, 0) + 1
-            else:
-                later.append(url)
+            fits = len(batch) < BATCH and count[host_of(url)] < PER_HOST
+            (batch if fits else later).append(url)
+            count[host_of(url)] += fits
         yield batch
         urls = later
 
 
 def _find_lychee() -> str:
-    beside = Path(sys.executable).parent
-    found = shutil.which("lychee", path=str(beside)) or shutil.which("lychee")
-    if found is None:
-        what = "is not installed in this environment"
-        raise ShelfError(Finding("lychee", None, what, install_hint("links")))
-    return found
+    beside = str(Path(sys.executable).parent)
+    if found := shutil.which("lychee", path=beside) or shutil.which("lychee"):
+        return found
+    what = "is not installed in this environment"
+    raise ShelfError(Finding("lychee", None, what, install_hint("links")))
 
 
-def run_lychee(
+def _run_lychee(
     urls: list[str], web: WebConfig, seconds: float
 ) -> tuple[dict[str, LinkResponse], bool]:
-    """What one run of lychee says of `urls`, and whether it came to its end.
-
-    If it did not, what it had said after `seconds`.
-
-    Raises:
-        ShelfError: lychee is not installed, or failed otherwise than by an address.
-    """
+    """What one run of lychee says of `urls`, and whether it came to its end in `seconds`."""
     program = _find_lychee()
     with tempfile.TemporaryDirectory() as folder:
         # One link a line: lychee says on which line it found what it reports on, and may write the
@@ -137,15 +135,14 @@ def run_lychee(
             "--max-retries", str(web.retries), "--retry-wait-time", "2",
             "--timeout", str(max(1, round(web.timeout))), "--user-agent", AGENT, page.name,
         ]  # fmt: skip
-        with log.open("wb") as said:
-            try:
+        try:
+            with log.open("wb") as said:
                 done = subprocess.run(
                     words, cwd=folder, stdout=subprocess.PIPE, stderr=said, timeout=seconds
                 )
-            except subprocess.TimeoutExpired:
-                return _parse_log(log.read_text(encoding="utf-8", errors="replace"), urls), False
-        try:
             return _parse_report(json.loads(done.stdout), urls, web), True
+        except subprocess.TimeoutExpired:
+            return _parse_log(log.read_text(encoding="utf-8", errors="replace"), urls), False
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
             what = f"ended with {done.returncode}, and not with an answer that can be read"
@@ -158,31 +155,15 @@ def _parse_report(
 ) -> dict[str, LinkResponse]:
     found: dict[str, LinkResponse] = {}
     for name in ("success_map", "error_map", "timeout_map"):
-        for item in (item for items in report[name].values() for item in items):
-            url = urls[item["span"]["line"] - 1]
+        for item in chain.from_iterable(report[name].values()):
             status = item["status"]
             hops = item.get("redirects", {}).get("redirects", [])
             trail = tuple(Redirect(web.back(hop["url"]), hop["code"]) for hop in hops)
             text = f"{status.get('details', '')} {status.get('text', '')}"
             trouble = "timed out" if name == "timeout_map" else _describe_error(text)
+            url = urls[item["span"]["line"] - 1]
             found[url] = LinkResponse(status.get("code"), trouble, trail)
     return found
-
-
-def _describe_error(text: str) -> str:
-    """What a network error of lychee's is in our words.
-
-    lychee has one sentence for several faults, so a name without an address is among the rest.
-    """
-    if re.search(r"certificate|\btls\b|\bssl\b|handshake|corrupt message", text, re.IGNORECASE):
-        return "failed at TLS"
-    if re.search(r"refused", text, re.IGNORECASE):
-        return "refused the connection"
-    if re.search(r"timed? ?out", text, re.IGNORECASE):
-        return "timed out"
-    if re.search(r"redirect", text, re.IGNORECASE):
-        return "redirects without end"
-    return UNRESOLVED
 
 
 def _parse_log(log: str, urls: list[str]) -> dict[str, LinkResponse]:
@@ -194,6 +175,12 @@ def _parse_log(log: str, urls: list[str]) -> dict[str, LinkResponse]:
             trouble = "timed out" if match[1] == "TIMEOUT" else _describe_error(line)
             found[urls[int(match[2]) - 1]] = LinkResponse(code, trouble)
     return found
+
+
+def _describe_error(text: str) -> str:
+    """What a network error of lychee's is in our words."""
+    matching = (says for pattern, says in ERRORS.items() if re.search(pattern, text, re.IGNORECASE))
+    return next(matching, UNRESOLVED)
 
 
 GLANCE = 65_536  # bytes of a body that a second look reads
@@ -233,8 +220,7 @@ def check_urls(
     answered for: the time was over, or its host asked to wait for longer than a check may last.
     `tell` hears the number of those done after each batch.
 
-    Raises:
-        ShelfError: lychee is not installed, or failed otherwise than by an address.
+    Raises ShelfError if lychee is not installed, or failed otherwise than by an address.
     """
     end = time.monotonic() + seconds
     found: dict[str, Outcome] = {}
@@ -246,15 +232,16 @@ def check_urls(
             left = end - time.monotonic()
             if not batch or left <= 0:
                 continue
-            seen, whole = run_lychee(batch, web, min(left, LONGEST))
+            seen, whole = _run_lychee(batch, web, min(left, LONGEST))
             if not whole:
                 slow |= {host_of(url) for url in batch if url not in seen}
             for url, one in seen.items():
                 host = host_of(url)
                 if one.code is None and one.trouble == UNRESOLVED and host not in resolved:
                     resolved[host] = web.resolves(host)
-                if _is_doubtful(one) and time.monotonic() < end:
-                    one = _second_look(url, web, client)
+                doubtful = one.code in DOUBTFUL or (one.code or 0) in range(300, 400)
+                if doubtful and time.monotonic() < end:
+                    one = _look_again(url, web, client)
                 found[url] = judge_response(url, one, resolved.get(host, True))
             tell(len(found))
     return found
@@ -262,74 +249,55 @@ def check_urls(
 
 def judge_response(url: str, seen: LinkResponse, resolves: bool | None = True) -> Outcome:
     """What `seen` means for `url`; `resolves` tells whether its host's name still does."""
-    if seen.code is None:
+    host, code, says = host_of(url), seen.code, f"answered {seen.code}"
+    unfriendly = any(host == name or host.endswith(f".{name}") for name in UNFRIENDLY)
+    if code is None:
         if seen.trouble == UNRESOLVED and resolves is False:
             return Outcome("gone", "has a host without an address", heard=False)
-        kind = "blocked" if _is_unfriendly(url) else "unreachable"
         says = "gave no answer" if seen.trouble == UNRESOLVED else seen.trouble
-        return Outcome(kind, says, heard=False)
-    code, says = seen.code, f"answered {seen.code}"
-    end = seen.redirects[-1].url if seen.redirects else url
+        return Outcome("blocked" if unfriendly else "unreachable", says, heard=False)
     if code in GONE:
         return Outcome("gone", says)
-    if seen.puzzle or (code >= 300 and _is_unfriendly(url)):
+    if seen.puzzle or (code >= 300 and unfriendly):
         return Outcome("blocked", says)
     if 200 <= code < 300:
-        if is_barrier(end) and not is_barrier(url):
+        if seen.redirects and is_barrier(seen.redirects[-1].url) and not is_barrier(url):
             return Outcome("blocked", "asks for a login")
         target = permanent_target(url, seen.redirects)
         return Outcome("moved", None, target) if target else Outcome("alive")
     if 300 <= code < 400:
         return Outcome("unreachable", "redirects without end")
-    if 400 <= code < 500 and code != 408 or code == 999:
-        return Outcome("blocked", says)
-    return Outcome("unreachable", says)
+    refused = 400 <= code < 500 and code != 408 or code == 999
+    return Outcome("blocked" if refused else "unreachable", says)
 
 
-def _is_doubtful(seen: LinkResponse) -> bool:
-    if seen.final or seen.code is None:
-        return False
-    return seen.code in DOUBTFUL or 300 <= seen.code < 400
-
-
-def _is_unfriendly(url: str) -> bool:
-    host = host_of(url)
-    return any(host == name or host.endswith(f".{name}") for name in UNFRIENDLY)
-
-
-def _second_look(url: str, web: WebConfig, client: httpx.Client) -> LinkResponse:
+def _look_again(url: str, web: WebConfig, client: httpx.Client) -> LinkResponse:
     """A second look, which keeps cookies and glances at the page."""
     trail: list[Redirect] = []
     here = urldefrag(url).url
     try:
-        for _ in range(HOPS + 1):
-            asked = web.there(here)
-            with client.stream("GET", asked) as response:
+        while True:
+            with client.stream("GET", web.there(here)) as response:
                 code, location = response.status_code, response.headers.get("location")
-                if response.is_redirect and location and len(trail) < HOPS:
-                    here = web.back(str(response.url.join(location)))
-                    trail.append(Redirect(here, code))
-                    continue
-                return LinkResponse(code, "", tuple(trail), _is_puzzle(response), final=True)
+                if not (response.is_redirect and location and len(trail) < HOPS):
+                    return LinkResponse(code, "", tuple(trail), _is_puzzle(response))
+                here = web.back(str(response.url.join(location)))
+                trail.append(Redirect(here, code))
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         timed = isinstance(error, httpx.TimeoutException)
-        return LinkResponse(
-            None, "timed out" if timed else "gave no answer", tuple(trail), final=True
-        )
-    return LinkResponse(302, "", tuple(trail), final=True)
+        return LinkResponse(None, "timed out" if timed else "gave no answer", tuple(trail))
 
 
 def _is_puzzle(response: httpx.Response) -> bool:
     headers = response.headers
     if "cf-mitigated" in headers or headers.get("x-amzn-waf-action") in ("challenge", "captcha"):
         return True
-    if response.status_code not in DOUBTFUL | {403, 429}:
-        return False
     glance = b""
-    for piece in response.iter_raw():
-        glance += piece
-        if len(glance) >= GLANCE:
-            break
+    if response.status_code in DOUBTFUL | {403, 429}:
+        for piece in response.iter_raw():
+            glance += piece
+            if len(glance) >= GLANCE:
+                break
     return PUZZLE.search(glance[:GLANCE]) is not None
 
 
@@ -341,53 +309,33 @@ TROUBLES = ("failing", "gone", "unreachable")
 
 def next_state(before: Health | None, answer: Outcome, today: date) -> Health:
     """The state after `answer`, which was given `today`, for a link that was in `before`."""
-    title = before.title_there if before else None
-    alive = before.last_alive if before else None
+    day = today.isoformat()
+    before = before or Health("")
+    alive, title = before.last_alive, before.title_there
     if answer.kind in ("alive", "moved"):
-        known = before is not None and before.state == answer.kind
-        if not (known and alive and (today - date.fromisoformat(alive)).days < RENEWED):
-            alive = today.isoformat()
+        stale = alive is None or (today - date.fromisoformat(alive)).days >= RENEWED
+        alive = day if stale or before.state != answer.kind else alive
     if answer.kind == "alive":
         return Health("alive", last_alive=alive, title_there=title)
     if answer.kind in ("moved", "blocked"):
         # A refusal tells nothing of the page, so it ends a row: nobody is called gone by it.
-        same = (
-            before is not None
-            and before.state == answer.kind
-            and before.moved_to == answer.moved_to
-        )
-        since = before.since if same and before else today.isoformat()
+        same = before.state == answer.kind and before.moved_to == answer.moved_to
+        since, says = before.since if same else day, answer.says
         return Health(
-            answer.kind,
-            since=since,
-            last_alive=alive,
-            moved_to=answer.moved_to,
-            title_there=title,
-            says=answer.says if answer.kind == "blocked" else None,
+            answer.kind, since, alive, moved_to=answer.moved_to, title_there=title, says=says
         )
-    return _failed_state(before, answer, today)
-
-
-def _failed_state(before: Health | None, answer: Outcome, today: date) -> Health:
-    row = before if before and before.state in TROUBLES else None
+    if before.state not in TROUBLES:
+        before = Health("failing", day, alive, title_there=title)
     absent = answer.kind == "gone"
-    if row and (row.state == "gone" or (row.state == "unreachable" and not absent)):
-        return row  # settled: nothing is counted on, so that the file stays as it is
-    day = today.isoformat()
-    if row is None:
-        row = Health(
-            "failing",
-            since=day,
-            last_alive=before.last_alive if before else None,
-            title_there=before.title_there if before else None,
-        )
-    if row.counted is None or row.counted < day:
-        row = replace(row, failures=row.failures + 1, absences=row.absences + absent, counted=day)
-    long = (today - date.fromisoformat(row.since or day)).days >= SPAN
-    if long and row.absences >= ROW:
-        state = "gone"
-    elif long and row.failures - row.absences >= ROW:
-        state = "unreachable"
-    else:
-        state = "failing"
-    return replace(row, state=state, says=answer.says)
+    if before.state == "gone" or (before.state == "unreachable" and not absent):
+        return before  # settled: nothing is counted on, so that the file stays as it is
+    failures, absences, counted = before.failures, before.absences, before.counted
+    if counted is None or counted < day:
+        failures, absences, counted = failures + 1, absences + absent, day
+    state = "failing"
+    if (today - date.fromisoformat(before.since or day)).days >= SPAN:
+        silences = failures - absences
+        state = "gone" if absences >= ROW else "unreachable" if silences >= ROW else state
+    return replace(
+        before, state=state, says=answer.says, failures=failures, absences=absences, counted=counted
+    )

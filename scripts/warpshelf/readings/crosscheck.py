@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import graphlib
 import json
 import unicodedata
 from collections.abc import Collection, Iterator
@@ -13,9 +14,9 @@ from warpshelf.core.files import write_atomically
 from warpshelf.core.findings import Finding
 from warpshelf.core.project import Project
 from warpshelf.readings import titles
-from warpshelf.readings.entries import KeyPath, closest_match
+from warpshelf.readings.entries import KeyPath, place_name, suggest_match
 from warpshelf.readings.identity import url_problems, work_identity
-from warpshelf.readings.model import OTHER_SCRIPT, Also, Reading, Shelf
+from warpshelf.readings.model import OTHER_SCRIPT, Reading, Shelf
 
 VERSIONS = ("preprint", "published")  # the same work as the entry's own url
 PARTS = ("code", "slides", "recording")  # what belongs to it and may be an entry of its own
@@ -23,120 +24,88 @@ PARTS = ("code", "slides", "recording")  # what belongs to it and may be an entr
 HEADED = {"paper": 1, "book": 1, "post": 3, "talk": 3}
 MOST_STARTS = 2  # readings that a topic's page names at its top
 YEARS_APART = 2  # a preprint and its publication are seldom further apart than a year
+LONGEST_CIRCLE = 8  # names that are shown of a circle
 
 
 def check_shelf(shelf: Shelf, snippet_ids: Collection[str] | None = None) -> list[Finding]:
-    """What is wrong across the shelf, in order of place; `load` has found the rest.
+    """What is wrong across the shelf, in order of place; `load_shelf` has found the rest.
 
     `snippet_ids` names the snippets that exist; None leaves those references unchecked.
     """
-    found: list[Finding] = []
-    for group in (
-        _check_ids,
-        _check_identities,
-        _check_titles,
-        _check_references,
-        _check_cycles,
-        _check_urls,
-        _check_spaces,
-        _check_pages,
-        _check_starts,
-        _check_years,
-    ):
-        found += group(shelf)
-    if snippet_ids is not None:
-        found += _check_snippets(shelf, snippet_ids)
-    return sorted(set(found))
+    found = {*_check_identities(shelf), *_check_titles(shelf), *_check_topics(shelf)}
+    found.update(_check_references(shelf, snippet_ids), _check_circles(shelf))
+    for reading in shelf.entries:
+        found.update(_check_fields(reading))
+    for path, lines in shelf.untidy.items():
+        more = f", as do {len(lines) - 1} more" if len(lines) > 1 else ""
+        found.add(Finding(path, lines[0], f"the line ends in spaces{more}", "remove them"))
+    return sorted(found)
 
 
 def _finding_at(reading: Reading, place: KeyPath, what: str, mend: str) -> Finding:
     return Finding(reading.path, reading.line_of(*place), what, mend)
 
 
-def _check_ids(shelf: Shelf) -> Iterator[Finding]:
-    for reading in shelf.entries:
-        first = shelf.readings[reading.id]
-        if first is not reading:
-            mend = f"rename one (first at {first.path}:{first.line})"
-            yield _finding_at(reading, ("id",), f"id {reading.id!r} is used twice", mend)
+def _check_fields(reading: Reading) -> Iterator[Finding]:
+    """What is wrong with one entry's year, addresses and spaces."""
+    told = titles.expected_years(reading.url, reading.venue)
+    if told and reading.year and reading.year not in told[0]:
+        what = f"{reading.id}: year is {reading.year}, but {told[1]}"
+        yield _finding_at(reading, ("year",), what, f"write {told[0][-1]}, or correct the venue")
+    for place, role, url in reading.addresses:
+        for what, mend in url_problems(url, role == "url" or role in VERSIONS):
+            yield _finding_at(reading, place, what, mend)
+    for place, text in reading.raw_texts():
+        # A block, such as `why: >`, ends in a line break of its own.
+        if text.strip("\n") != text.strip():
+            what = f"{place_name(place)} starts or ends in a space"
+            yield _finding_at(reading, place, what, "remove it")
 
 
 def _check_identities(shelf: Shelf) -> Iterator[Finding]:
+    """Ids and works that stand twice."""
     seen: dict[str, Reading] = {}
     for reading in shelf.entries:
+        if (first := shelf.readings[reading.id]) is not reading:
+            mend = f"rename one (first at {first.path}:{first.line})"
+            yield _finding_at(reading, ("id",), f"id {reading.id!r} is used twice", mend)
         own = work_identity(reading.url)
         here = {own}
-        for place, version in [(("url",), None), *_other_versions(reading)]:
-            name = work_identity(version.url) if version else own
-            if version and version.what in PARTS:
-                if name == own:
-                    yield _finding_at(reading, place, f"{name} is the entry's own url", "remove it")
-                continue
+        for place, role, url in reading.addresses:
+            name = work_identity(url)
+            if role in PARTS and name == own:
+                yield _finding_at(reading, place, f"{name} is the entry's own url", "remove it")
+            if role != "url" and role not in VERSIONS:
+                continue  # a copy or a translation has the identity of what it copies
             first = seen.setdefault(name, reading)
             if first is not reading:
                 what = f"{name} is on the shelf already, as {first.title!r}"
-                yield _finding_at(
-                    reading, place, what, f"keep one (first at {first.path}:{first.line})"
-                )
-            elif version and name in here:
+                mend = f"keep one (first at {first.path}:{first.line})"
+                yield _finding_at(reading, place, what, mend)
+            elif role != "url" and name in here:
                 its = "the entry's own url" if name == own else "under also twice"
                 yield _finding_at(reading, place, f"{name} is {its}", "remove it")
             here.add(name)
 
 
-def _other_versions(reading: Reading) -> Iterator[tuple[KeyPath, Also]]:
-    """What an entry has under `also`, save copies and translations, whose identity may be its own.
-
-    A copy has the identity of what it copies.
-    """
-    for number, version in enumerate(reading.also):
-        if version.what in VERSIONS or version.what in PARTS:
-            yield ("also", number, "url"), version
-
-
-def _check_starts(shelf: Shelf) -> Iterator[Finding]:
-    """Who is told to start with everything is told nothing."""
-    for topic in shelf.topics.values():
-        for reading in [one for one in topic.readings if one.start][MOST_STARTS:]:
-            what = f"start stands at more than {MOST_STARTS} readings of {topic.where}"
-            yield _finding_at(reading, ("start",), what, "remove it from the others")
-        for reading in [one for one in topic.readings if one.start and one.unread]:
-            what = f"{reading.id}: start stands beside unread, but nobody here could open it"
-            yield _finding_at(
-                reading, ("start",), what, "remove start, or read it and remove unread"
-            )
-
-
-def _check_years(shelf: Shelf) -> Iterator[Finding]:
-    for reading in shelf.entries:
-        told = titles.expected_years(reading.url, reading.venue)
-        if told and reading.year and reading.year not in told[0]:
-            what = f"{reading.id}: year is {reading.year}, but {told[1]}"
-            mend = f"write {told[0][-1]}, or correct the venue"
-            yield _finding_at(reading, ("year",), what, mend)
-
-
 def _check_titles(shelf: Shelf) -> Iterator[Finding]:
-    named = [
-        titles.parse_title(reading.title, HEADED.get(reading.kind, 0)) for reading in shelf.entries
-    ]
+    """Entries whose titles are alike and that nothing tells apart, each once."""
+    entries = shelf.entries
+    named = [titles.parse_title(one.title, HEADED.get(one.kind, 0)) for one in entries]
     told: set[int] = set()
     for first, second, how in titles.similar_pairs(named):
-        one, other = shelf.entries[first], shelf.entries[second]
-        if (
-            second in told
-            or _distinct_works(one, other)
-            or (how == titles.PART and one.kind != other.kind)
-        ):
+        one, other = entries[first], entries[second]
+        of_two_kinds = how == titles.PART and one.kind != other.kind
+        if second in told or of_two_kinds or _distinct_works(one, other):
             continue
         told.add(second)
-        mend = "correct one title or url, or name the second address under also"
+        mend = "correct one title or url, or name the second address under also; "
         if how == titles.SAME:
             what = f"the title {other.title!r} also stands at {one.path}:{one.line}"
-            mend += "; two works are told apart by authors, years or needs"
+            mend += "two works are told apart by authors, years or needs"
         else:
             what = f"the title {other.title!r} is nearly {one.title!r} at {one.path}:{one.line}"
-            mend += "; if they are two works, give both their authors, or let one need the other"
+            mend += "if they are two works, give both their authors, or let one need the other"
         yield _finding_at(other, ("title",), f"{what}, for {work_identity(one.url)}", mend)
 
 
@@ -150,16 +119,14 @@ def _distinct_works(one: Reading, other: Reading) -> bool:
     names = work_identity(one.url), work_identity(other.url)
     if names[0] == names[1] or one.id == other.id:
         return True  # found as such
-    for a, b in ((one, other), (other, one)):
-        if b.id in a.needs or b.id == a.superseded_by:
-            return True
-        if work_identity(b.url) in (work_identity(version.url) for version in a.also):
+    for a, b, name in ((one, other, names[1]), (other, one, names[0])):
+        others = {work_identity(version.url) for version in a.also}
+        if b.id in a.needs or b.id == a.superseded_by or name in others:
             return True
     ours, theirs = _author_keys(one), _author_keys(other)
     if ours and theirs:
         return not ours & theirs
-    dated = one.year, other.year
-    return None not in dated and abs((dated[0] or 0) - (dated[1] or 0)) >= YEARS_APART
+    return bool(one.year and other.year and abs(one.year - other.year) >= YEARS_APART)
 
 
 def _author_keys(reading: Reading) -> set[tuple[str, str]]:
@@ -173,91 +140,58 @@ def _author_keys(reading: Reading) -> set[tuple[str, str]]:
     return found
 
 
-def _check_references(shelf: Shelf) -> Iterator[Finding]:
+def _check_references(shelf: Shelf, snippet_ids: Collection[str] | None) -> Iterator[Finding]:
+    """Ids of readings and of snippets that are nowhere."""
+    ids = shelf.readings.keys() | shelf.refused
     for reading in shelf.entries:
-        places: list[tuple[KeyPath, str]] = [
-            (("needs", number), name) for number, name in enumerate(reading.needs)
-        ]
+        places: list[tuple[KeyPath, str]] = [(("needs", n), i) for n, i in enumerate(reading.needs)]
         if reading.superseded_by is not None:
             places.append((("superseded_by",), reading.superseded_by))
         for place, name in places:
             if name == reading.id:
                 yield _finding_at(reading, place, f"{place[0]} names the entry itself", "remove it")
-            elif name not in shelf.readings and name not in shelf.refused:
+            elif name not in ids:
                 what = f"{place[0]} names {name!r}, which no reading has as its id"
-                yield _finding_at(reading, place, what, _suggest_name(name, shelf.readings))
-
-
-def _check_snippets(shelf: Shelf, known: Collection[str]) -> Iterator[Finding]:
-    for reading in shelf.entries:
+                yield _finding_at(reading, place, what, suggest_match(name, shelf.readings))
         for number, name in enumerate(reading.snippets):
-            if name not in known:
+            if snippet_ids is not None and name not in snippet_ids:
                 what = f"snippets names {name!r}, which is no folder under snippets/"
-                yield _finding_at(reading, ("snippets", number), what, _suggest_name(name, known))
+                mend = suggest_match(name, snippet_ids)
+                yield _finding_at(reading, ("snippets", number), what, mend)
 
 
-def _suggest_name(name: str, known: Collection[str]) -> str:
-    near = closest_match(name, known, alike=70)
-    return f"write {near}" if near else "correct it, or remove it"
+def _check_circles(shelf: Shelf) -> Iterator[Finding]:
+    """Each circle of `needs` and each of `superseded_by`, once, at its last entry."""
+    after = {
+        "needs": {name: one.needs for name, one in shelf.readings.items()},
+        "superseded_by": {
+            name: [one.superseded_by or name] for name, one in shelf.readings.items()
+        },
+    }
+    for key, named in after.items():
+        graph = {name: [other for other in named[name] if other != name] for name in named}
+        while circle := _find_circle(graph):
+            names = sorted(circle, key=list(graph).index)
+            start = circle.index(names[0])
+            around = [*circle[start:], *circle[: start + 1]]
+            shown = around if len(around) <= LONGEST_CIRCLE else [*around[:6], "…", names[0]]
+            what = f"{key} goes in a circle: {' -> '.join(shown)}"
+            last = around[-2]
+            yield _finding_at(shelf.readings[last], (key,), what, f"remove {names[0]!r} here")
+            graph[last].remove(names[0])
 
 
-def _check_cycles(shelf: Shelf) -> Iterator[Finding]:
-    """Each circle of `needs` and each of `superseded_by`, once, at its first entry."""
-    for key in ("needs", "superseded_by"):
-        after = {
-            name: [n for n in _referenced_ids(reading, key) if n in shelf.readings and n != name]
-            for name, reading in shelf.readings.items()
-        }
-        done: set[str] = set()
-        for start in after:
-            trail: dict[str, Iterator[str]] = {}
-            step: str | None = None if start in done else start
-            while step is not None or trail:
-                if step is None:
-                    done.add(trail.popitem()[0])
-                elif step in trail:
-                    names = list(trail)
-                    around = [*names[names.index(step) :], step]
-                    circle = " -> ".join(around if len(around) < 9 else [*around[:6], "…", step])
-                    what = f"{key} goes in a circle: {circle}"
-                    yield _finding_at(
-                        shelf.readings[names[-1]], (key,), what, f"remove {step!r} here"
-                    )
-                elif step not in done:
-                    trail[step] = iter(after[step])
-                step = next(trail[next(reversed(trail))], None) if trail else None
+def _find_circle(graph: dict[str, list[str]]) -> list[str]:
+    """The names of a circle, each followed by one that it leads to; none where there is none."""
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return list(reversed(error.args[1][1:]))
+    return []
 
 
-def _referenced_ids(reading: Reading, key: str) -> list[str]:
-    value = getattr(reading, key)
-    return value if isinstance(value, list) else [value] if value else []
-
-
-def _check_urls(shelf: Shelf) -> Iterator[Finding]:
-    for reading in shelf.entries:
-        places: list[tuple[KeyPath, str, bool]] = [(("url",), reading.url, True)]
-        places += [
-            (("also", number, "url"), version.url, version.what in VERSIONS)
-            for number, version in enumerate(reading.also)
-        ]
-        for place, url, main in places:
-            for what, mend in url_problems(url, main):
-                yield _finding_at(reading, place, what, mend)
-
-
-def _check_spaces(shelf: Shelf) -> Iterator[Finding]:
-    for path, lines in shelf.untidy.items():
-        more = f", as do {len(lines) - 1} more" if len(lines) > 1 else ""
-        yield Finding(path, lines[0], f"the line ends in spaces{more}", "remove them")
-    for reading in shelf.entries:
-        for place, text in reading.raw_texts():
-            # A block, such as `why: >`, ends in a line break of its own.
-            if text.strip("\n") != text.strip():
-                name = " ".join(str(part + 1) if isinstance(part, int) else part for part in place)
-                yield _finding_at(reading, place, f"{name} starts or ends in a space", "remove it")
-
-
-def _check_pages(shelf: Shelf) -> Iterator[Finding]:
+def _check_topics(shelf: Shelf) -> Iterator[Finding]:
+    """Lists that no page shows. And who is told to start with everything is told nothing."""
     for where, topic in shelf.topics.items():
         if topic.listed and not topic.page:
             mend = f"write docs/{where}.md, or move the entries to another topic"
@@ -265,12 +199,20 @@ def _check_pages(shelf: Shelf) -> Iterator[Finding]:
         elif topic.listed and not topic.shown:
             what = "does not show its reading list"
             yield Finding(f"docs/{where}.md", None, what, f'add --8<-- "readings/{where}.md"')
+        starts = [reading for reading in topic.readings if reading.start]
+        for reading in starts[MOST_STARTS:]:
+            what = f"start stands at more than {MOST_STARTS} readings of {where}"
+            yield _finding_at(reading, ("start",), what, "remove it from the others")
+        for reading in starts:
+            if reading.unread:
+                what = f"{reading.id}: start stands beside unread, but nobody here could open it"
+                mend = "remove start, or read it and remove unread"
+                yield _finding_at(reading, ("start",), what, mend)
 
 
-# The JSON Schema of a reading list, by which an editor checks and completes what is typed.
-#
-# It is made from the model in `warpshelf.readings.model`, and refuses nothing that `shelf check`
-# accepts. What it cannot express (one identity, known ids) is left to `shelf check`.
+# The JSON Schema of a reading list, by which an editor checks and completes what is typed. It is
+# made from the model, and refuses nothing that `shelf check` accepts. What it cannot express (one
+# identity, known ids) is left to `shelf check`.
 
 PLACE = "docs/assets/readings.schema.json"
 ADDRESS = "https://warpshelf.github.io/warpshelf/assets/readings.schema.json"
@@ -293,10 +235,15 @@ def build_schema() -> dict[str, Any]:
     """The schema: a list of readings, each key with its description, pattern or choices."""
     made: Any = TypeAdapter(list[Reading]).json_schema(ref_template="#/definitions/{model}")
     parts = {name: _tidy_schema(part) for name, part in made["$defs"].items()}
-    reading = parts[Reading.__name__]
-    kind = reading["properties"]["kind"]
+    kind = parts["Reading"]["properties"]["kind"]
     kind["enumDescriptions"] = [KINDS[name] for name in kind["enum"]]
-    reading["allOf"] = _language_rules()
+    # A title in another language has its English beside it, and only such a title.
+    other = {"properties": {"title": {"pattern": OTHER_SCRIPT.pattern}}, "required": ["title"]}
+    foreign = {"properties": {"lang": {"not": {"const": "en"}}}, "required": ["lang"]}
+    parts["Reading"]["allOf"] = [
+        {"if": other, "then": foreign | {"required": ["lang", "title_en"]}},
+        {"if": {"required": ["title_en"]}, "then": foreign},
+    ]
     return {
         "$schema": DIALECT,
         "$id": ADDRESS,
@@ -320,25 +267,15 @@ def write_schema(project: Project) -> bool:
 
 def check_schema(project: Project) -> list[Finding]:
     """What is wrong with the committed schema. A project without one lacks nothing by that."""
-    path, settings = project.root / PLACE, project.root / SETTINGS
-    mend = "run `shelf schema --write` and commit the file"
+    settings, what = project.root / SETTINGS, ""
     try:
-        current = path.read_bytes() == schema_text().encode()
+        if (project.root / PLACE).read_bytes() != schema_text().encode():
+            what = "is not the schema that the readings have now"
     except FileNotFoundError:
-        named = settings.is_file() and PLACE in settings.read_text("utf-8", errors="replace")
-        return [Finding(PLACE, None, f"is missing, but {SETTINGS} names it", mend)] if named else []
-    what = "is not the schema that the readings have now"
-    return [] if current else [Finding(PLACE, None, what, mend)]
-
-
-def _language_rules() -> list[dict[str, Any]]:
-    """A title in another language has its English beside it, and only such a title."""
-    other = {"properties": {"title": {"pattern": OTHER_SCRIPT.pattern}}, "required": ["title"]}
-    foreign = {"properties": {"lang": {"not": {"const": "en"}}}, "required": ["lang"]}
-    return [
-        {"if": other, "then": foreign | {"required": ["lang", "title_en"]}},
-        {"if": {"required": ["title_en"]}, "then": foreign},
-    ]
+        if settings.is_file() and PLACE in settings.read_text("utf-8", errors="replace"):
+            what = f"is missing, but {SETTINGS} names it"
+    mend = "run `shelf schema --write` and commit the file"
+    return [Finding(PLACE, None, what, mend)] if what else []
 
 
 def _tidy_schema(part: Any) -> Any:

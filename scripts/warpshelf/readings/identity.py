@@ -8,16 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import lru_cache
-from urllib.parse import (
-    SplitResult,
-    parse_qs,
-    parse_qsl,
-    quote,
-    unquote,
-    urlencode,
-    urlsplit,
-    urlunsplit,
-)
+from urllib import parse
+from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
 from warpshelf.core.markup import quote_href
 
@@ -30,9 +22,10 @@ ARXIV_HOSTS = {
 }  # fmt: skip
 ARXIV_PAGES = re.compile(r"/(?:[a-z]{2}/)?(?:abs|pdf|html|ps|format|overview|papers)/(?P<rest>.+)")
 DOI = re.compile(r"10\.\d{4,9}/\S+")
+DOI_HOSTS = ("doi.org", "dx.doi.org")
 DOI_ENDINGS = re.compile(r"(?:\.pdf|/(?:abstract|full|fulltext(?:\.html)?|e?pdf|html|meta))$")
 IEEE = re.compile(r"/(?:abstract/)?document/(\d+)(?:/.*)?")
-YOUTUBE_ID = re.compile(r"[A-Za-z0-9_-]{11}")
+YOUTUBE_ID = re.compile(r"(?!videoseries$)[A-Za-z0-9_-]{11}")
 YOUTUBE_HOSTS = {
     "youtube.com", "m.youtube.com", "music.youtube.com", "youtube-nocookie.com", "youtu.be",
 }  # fmt: skip
@@ -61,11 +54,15 @@ def tracking_params(url: str) -> list[str]:
 
 def strip_tracking(url: str) -> str:
     """`url` without its tracking parameters; all else stays as it was written."""
+    if not tracking_params(url):
+        return url
     parts = urlsplit(url)
-    kept = [
-        part for part in parts.query.split("&") if part and not _is_tracking(part.split("=")[0])
-    ]
-    return urlunsplit(parts._replace(query="&".join(kept))) if tracking_params(url) else url
+    kept = [one for one in parts.query.split("&") if one and not _is_tracking(one.split("=")[0])]
+    return parts._replace(query="&".join(kept)).geturl()
+
+
+def _is_tracking(name: str) -> bool:
+    return name.lower() in TRACKING or name.lower().startswith("utm_")
 
 
 @lru_cache(maxsize=65536)
@@ -77,125 +74,79 @@ def work_identity(url: str) -> str:
     `github:owner/repo[/path]` (owner and repository in lower case), else `url:` and the normalised
     address: host in lower case without `www.`, no scheme, default port, final slash, `index.html`,
     tracking parameter, or fragment, save one that routes (`#/`). A copy in the Internet Archive has
-    the identity of what it copies.
-
-    Raises:
-        ValueError: `url` is not an absolute http or https URL.
+    the identity of what it copies. Raises ValueError if `url` is no absolute http or https URL.
     """
     quote_href(url)
     parts = urlsplit(url)
-    host = _host_identity(parts)
-    path = unquote(parts.path)
-    if host == "web.archive.org" and (copy := ARCHIVED.fullmatch(parts.path)):
-        inner = re.sub(r"^(https?):/+", r"\1://", copy[1])
-        return work_identity(inner + (f"?{parts.query}" if parts.query else ""))
-    query = dict(parse_qsl(parts.query))
-    return (
-        _arxiv_identity(host, path)
-        or _doi_identity(host, path, query)
-        or _ieee_identity(host, path, query)
-        or _youtube_identity(host, path, query)
-        or _github_identity(host, path)
-        or _openreview_identity(host, path, query)
-        or _url_identity(host, parts)
-    )
-
-
-def _is_tracking(name: str) -> bool:
-    return name.lower() in TRACKING or name.lower().startswith("utm_")
-
-
-def _host_identity(parts: SplitResult) -> str:
     host = (parts.hostname or "").rstrip(".").removeprefix("www.")
     if not host.isascii():
         try:
             host = host.encode("idna").decode("ascii")
         except UnicodeError as error:
             raise ValueError(f"the host {host!r} cannot be read: {error}") from None
-    port = parts.port
-    return host if port in (None, 80, 443) else f"{host}:{port}"
+    host += "" if parts.port in (None, 80, 443) else f":{parts.port}"
+    if host == "web.archive.org" and (copy := ARCHIVED.fullmatch(parts.path)):
+        inner = re.sub(r"^(https?):/+", r"\1://", copy[1])
+        return work_identity(inner + (f"?{parts.query}" if parts.query else ""))
+    path, query = unquote(parts.path), dict(parse_qsl(parts.query))
+    if known := _paper_identity(host, path, query) or _site_identity(host, path, query):
+        return known
+    path = re.sub(r"/index\.html?$", "/", parse.quote(path, safe="/" + UNRESERVED))
+    pairs = parse_qsl(parts.query, keep_blank_values=True)
+    kept = urlencode(sorted(pair for pair in pairs if not _is_tracking(pair[0])))
+    route = f"#{parts.fragment.rstrip('/')}" if parts.fragment.startswith(("/", "!/")) else ""
+    return f"url:{host}{path.rstrip('/')}{kept and f'?{kept}'}{route}"
 
 
-def _arxiv_identity(host: str, path: str) -> str | None:
-    if host not in ARXIV_HOSTS or not (page := ARXIV_PAGES.fullmatch(path)):
-        return None
-    name = ARXIV.fullmatch(page["rest"])
-    return f"arxiv:{name['id'].lower()}" if name else None
-
-
-def _doi_identity(host: str, path: str, query: dict[str, str]) -> str | None:
+def _paper_identity(host: str, path: str, query: dict[str, str]) -> str | None:
+    if host in ARXIV_HOSTS and (page := ARXIV_PAGES.fullmatch(path)):
+        number = ARXIV.fullmatch(page["rest"])
+        return f"arxiv:{number['id'].lower()}" if number else None
     if host == "nature.com" and (article := re.fullmatch(r"/articles/([a-z0-9.-]+)", path)):
         return f"doi:10.1038/{article[1].removesuffix('.pdf')}"
-    resolver = host in ("doi.org", "dx.doi.org")
-    publisher = host.endswith("springer.com") or "/doi/" in path
-    if not (resolver or publisher):
-        return None
-    found = DOI.search(path) or DOI.fullmatch(query.get("doi", ""))
-    if not found:
-        return None
-    name = found[0].rstrip("/").lower()
-    if not resolver:
-        name = DOI_ENDINGS.sub("", name)
-    preprint = re.fullmatch(r"10\.48550/arxiv\.(.+)", name)
-    known = ARXIV.fullmatch(preprint[1]) if preprint else None
-    return f"arxiv:{known['id']}" if known else f"doi:{name}"
+    if host in DOI_HOSTS or host.endswith("springer.com") or "/doi/" in path:
+        found = DOI.search(path) or DOI.fullmatch(query.get("doi", ""))
+        name = found[0].rstrip("/").lower() if found else ""
+        if host not in DOI_HOSTS:
+            name = DOI_ENDINGS.sub("", name)
+        if number := ARXIV.fullmatch(name.removeprefix("10.48550/arxiv.")):
+            return f"arxiv:{number['id']}"
+        return f"doi:{name}" if name else None
+    if host == "ieeexplore.ieee.org":
+        document = IEEE.fullmatch(path)
+        text = document[1] if document else query.get("arnumber", "")
+        return f"ieee:{int(text)}" if text.isascii() and text.isdigit() else None
+    if host == "openreview.net" and path in ("/forum", "/pdf") and query.get("id"):
+        return f"openreview:{query['id']}"
+    return None
 
 
-def _ieee_identity(host: str, path: str, query: dict[str, str]) -> str | None:
-    if host != "ieeexplore.ieee.org":
-        return None
-    document = IEEE.fullmatch(path)
-    number = document[1] if document else query.get("arnumber", "")
-    return f"ieee:{int(number)}" if number.isascii() and number.isdigit() else None
-
-
-def _youtube_identity(host: str, path: str, query: dict[str, str]) -> str | None:
-    if host not in YOUTUBE_HOSTS:
-        return None
+def _site_identity(host: str, path: str, query: dict[str, str]) -> str | None:
+    """A video or playlist, a repository or a file of one."""
     names = [part for part in path.split("/") if part]
-    if host == "youtu.be":
-        video = names[0] if names else ""
-    elif len(names) > 1 and names[0] in ("embed", "shorts", "live", "v", "e"):
-        video = names[1]
-    else:
+    if host in YOUTUBE_HOSTS:
         video = query.get("v", "") if names == ["watch"] else ""
-    if YOUTUBE_ID.fullmatch(video) and video != "videoseries":
-        return f"youtube:{video}"
-    return f"youtube:playlist/{query['list']}" if "list" in query else None
-
-
-def _github_identity(host: str, path: str) -> str | None:
-    names = [part for part in path.split("/") if part]
+        if host == "youtu.be":
+            video = names[0] if names else ""
+        elif len(names) > 1 and names[0] in ("embed", "shorts", "live", "v", "e"):
+            video = names[1]
+        if YOUTUBE_ID.fullmatch(video):
+            return f"youtube:{video}"
+        return f"youtube:playlist/{query['list']}" if "list" in query else None
     if host == "raw.githubusercontent.com" and len(names) > 3:
-        names = [*names[:2], "blob", *names[2:]]
-        if names[3:5] == ["refs", "heads"]:
-            del names[3:5]
+        branch = names[4:] if names[2:4] == ["refs", "heads"] else names[2:]
+        names = [*names[:2], "blob", *branch]
     elif host != "github.com" or not names or names[0].lower() in GITHUB_PAGES:
         return None
+    owner, rest = names[0].lower(), names[2:]
     if len(names) == 1:
-        return f"github:{names[0].lower()}"
-    repository = f"github:{names[0].lower()}/{names[1].lower().removesuffix('.git')}"
-    rest = names[2:]
-    if rest and rest[0] in ("tree", "blob", "raw") and len(rest) > 1:
+        return f"github:{owner}"
+    if len(rest) > 1 and rest[0] in ("tree", "blob", "raw"):
         # Another branch or tag holds another text, so it stays part of the name.
         rest = rest[2:] if rest[1] in BRANCHES else [f"@{rest[1]}", *rest[2:]]
     if len(rest) == 1 and rest[0].lower() == "readme.md":
         rest = []
-    return "/".join([repository, *rest])
-
-
-def _openreview_identity(host: str, path: str, query: dict[str, str]) -> str | None:
-    known = host == "openreview.net" and path in ("/forum", "/pdf")
-    return f"openreview:{query['id']}" if known and query.get("id") else None
-
-
-def _url_identity(host: str, parts: SplitResult) -> str:
-    path = re.sub(r"/index\.html?$", "/", quote(unquote(parts.path), safe="/" + UNRESERVED))
-    pairs = parse_qsl(parts.query, keep_blank_values=True)
-    kept = sorted((name, value) for name, value in pairs if not _is_tracking(name))
-    query = f"?{urlencode(kept)}" if kept else ""
-    route = f"#{parts.fragment.rstrip('/')}" if parts.fragment.startswith(("/", "!/")) else ""
-    return f"url:{host}{path.rstrip('/')}{query}{route}"
+    return "/".join([f"github:{owner}/{names[1].lower().removesuffix('.git')}", *rest])
 
 
 SHORTENERS = {
@@ -213,14 +164,12 @@ SEARCHES = (  # host, path, the parameter that holds the question ("" for any)
     (r"github\.com", r"/search/?.*|/[^/]+/[^/]+/search", ""),
     (r"youtube\.com", r"/results", ""),
     (r"arxiv\.org", r"/search/?.*", ""),
-    (r"semanticscholar\.org", r"/search", ""),
     (r"dl\.acm\.org", r"/action/doSearch", ""),
     (r"ieeexplore\.ieee\.org", r"/search/.*", ""),
     (r"huggingface\.co", r"/(?:models|datasets|spaces|papers)/?", "search"),
-    (r"(?:openreview\.net|medium\.com|reddit\.com|stackoverflow\.com|x\.com|twitter\.com)",
-     r"/search", ""),
+    (r"(?:openreview\.net|semanticscholar\.org|(?:medium|reddit|stackoverflow|x|twitter)\.com"
+     r"|(?:.+\.)?(?:zhihu|csdn)\.(?:com|net))", r"/search", ""),
     (r"search\.bilibili\.com|so\.csdn\.net", r"/.*", ""),
-    (r"(?:.+\.)?(?:zhihu|csdn)\.(?:com|net)", r"/search", ""),
 )  # fmt: skip
 # Hosts, and all below them, that are known to serve https: what can be changed without asking.
 SECURE = {
@@ -253,104 +202,87 @@ def canonical_url(url: str, main: bool = True) -> str:
     repository by its root. The work stays the same: both have one `work_identity`.
 
     `main` is False for an address beside the work's own, such as an annotated copy: there the pages
-    and files of arXiv and of publishers are left alone.
-
-    Raises:
-        ValueError: `url` is not an absolute http or https URL.
+    and files of arXiv and of publishers are left alone. Raises ValueError as `work_identity` does.
     """
-    name = work_identity(url)
-    parts = _normalize_host(urlsplit(url))
+    name, parts = work_identity(url), urlsplit(url)
+    host, scheme, port = (parts.hostname or "").rstrip("."), parts.scheme.lower(), parts.port
+    shown = "" if port in (None, {"http": 80, "https": 443}[scheme]) else f":{port}"
+    if not shown and any(host == known or host.endswith(f".{known}") for known in SECURE):
+        scheme = "https"
+    parts = parts._replace(scheme=scheme, netloc=host + shown)
     if parts.netloc.removeprefix("www.") != "web.archive.org":  # there it is the copied address
-        parts = _canonical_form(
-            parts._replace(query=urlsplit(strip_tracking(url)).query), name, main
-        )
-    form = parts.geturl()
+        parts = parts._replace(query=urlsplit(strip_tracking(url)).query)
+        family, _, rest = name.partition(":")
+        form = (main and _work_form(parts, family, rest)) or _site_form(parts, family, rest)
+    else:
+        form = parts.geturl()
     try:
         return form if work_identity(form) == name else url
     except ValueError:
         return url
 
 
-def _normalize_host(parts: SplitResult) -> SplitResult:
-    host, scheme, port = (parts.hostname or "").rstrip("."), parts.scheme.lower(), parts.port
-    shown = "" if port in (None, {"http": 80, "https": 443}[scheme]) else f":{port}"
-    if not shown and any(host == known or host.endswith(f".{known}") for known in SECURE):
-        scheme = "https"
-    return parts._replace(scheme=scheme, netloc=host + shown)
-
-
-def _canonical_form(parts: SplitResult, name: str, main: bool) -> SplitResult:
+def _work_form(parts: SplitResult, family: str, rest: str) -> str | None:
+    """The address of a paper by its number, however else it was reached."""
     host = parts.netloc.removeprefix("www.")
-    if host in BARE:
-        parts = parts._replace(netloc=host)
-    family, _, rest = name.partition(":")
-    if family == "arxiv" and main:
+    if family == "arxiv":
         written = ARXIV_PATH.search(parts.path)  # with the capitals of math.GT/0309136
-        wanted = written[1] if written and written[1].lower() == rest else rest
-        return urlsplit(f"https://arxiv.org/abs/{wanted}")
-    if family == "ieee" and main:
-        return urlsplit(f"https://ieeexplore.ieee.org/document/{rest}")
-    if family == "openreview" and main:
-        query = urlencode({"id": rest})
-        return parts._replace(scheme="https", path="/forum", query=query, fragment="")
-    if family == "doi" and main and (found := ARTICLE.fullmatch(host + unquote(parts.path))):
-        return urlsplit(f"https://doi.org/{found[1] or found[2]}")
-    if host == "dx.doi.org":
-        return parts._replace(netloc="doi.org")
-    if host in YOUTUBE_HOSTS:
-        return _youtube_form(parts, family, rest)
-    return _github_form(parts) if host == "github.com" and family == "github" else parts
+        number = written[1] if written and written[1].lower() == rest else rest
+        return f"https://arxiv.org/abs/{number}"
+    if family == "ieee":
+        return f"https://ieeexplore.ieee.org/document/{rest}"
+    if family == "openreview":
+        return f"https://openreview.net/forum?{urlencode({'id': rest})}"
+    if family == "doi" and (found := ARTICLE.fullmatch(host + unquote(parts.path))):
+        return f"https://doi.org/{found[1] or found[2]}"
+    return None
+
+
+def _site_form(parts: SplitResult, family: str, rest: str) -> str:
+    """An address on its site as it is usually written there."""
+    host = parts.netloc.removeprefix("www.")
+    if host in BARE or host == "dx.doi.org":
+        parts = parts._replace(netloc=host.removeprefix("dx."))
+    elif host in YOUTUBE_HOSTS:
+        parts = _youtube_form(parts, family, rest)
+    if host == "github.com" and family == "github":
+        names = [part for part in parts.path.split("/") if part]
+        if len(names) > 1:
+            names[1] = names[1].removesuffix(".git")
+        where, branch, inner = names[2:3], names[3:4], [name.lower() for name in names[4:]]
+        is_root = (where, inner) in ((["tree"], []), (["blob"], ["readme.md"]))
+        if is_root and {*branch} & BRANCHES:
+            names = names[:2]
+        query = "&".join(one for one in parts.query.split("&") if one != "tab=readme-ov-file")
+        fragment = "" if len(names) == 2 and parts.fragment == "readme" else parts.fragment
+        parts = parts._replace(path="/" + "/".join(names), query=query, fragment=fragment)
+    return parts.geturl()
 
 
 def _youtube_form(parts: SplitResult, family: str, rest: str) -> SplitResult:
     short = parts.netloc == "youtu.be"
-    parts = parts if short else parts._replace(netloc="www.youtube.com")
-    if family != "youtube":
+    if family != "youtube" and short:
         return parts
     parts = parts._replace(netloc="www.youtube.com")
     asked = parse_qsl(parts.query)
     if rest.startswith("playlist/"):
         query = urlencode({"list": rest.removeprefix("playlist/")})
         return parts._replace(path="/playlist", query=query, fragment="")
-    if (
-        not short
-        and parts.path == "/watch"
-        and {n for n, _ in asked} <= {"v", "list", "index", "t"}
-    ):
+    known = {name for name, _ in asked} <= {"v", "list", "index", "t"}
+    usual = not short and parts.path == "/watch" and known
+    if family != "youtube" or usual:
         return parts
     given = {"t" if name == "start" else name: value for name, value in asked}
     kept = {"v": rest} | {name: given[name] for name in ("list", "t") if name in given}
     return parts._replace(path="/watch", query=urlencode(kept))
 
 
-def _github_form(parts: SplitResult) -> SplitResult:
-    names = [part for part in parts.path.split("/") if part]
-    query = "&".join(part for part in parts.query.split("&") if part != "tab=readme-ov-file")
-    if len(names) > 1:
-        names[1] = names[1].removesuffix(".git")
-    where, branch, rest = names[2:3], names[3:4], [name.lower() for name in names[4:]]
-    if (
-        branch
-        and branch[0] in BRANCHES
-        and (where, rest)
-        in (
-            (["tree"], []),
-            (["blob"], ["readme.md"]),
-        )
-    ):
-        names = names[:2]
-    fragment = "" if len(names) == 2 and parts.fragment == "readme" else parts.fragment
-    return parts._replace(path="/" + "/".join(names), query=query, fragment=fragment)
-
-
 def url_problems(url: str, main: bool = True) -> Iterator[tuple[str, str]]:
     """What is wrong with a legible URL, and the mend of each; `main` as in `canonical_url`."""
     parts = urlsplit(url)
     host = (parts.hostname or "").removeprefix("www.")
-    wanted, cleaned = (
-        canonical_url(url, main),
-        url if host == "web.archive.org" else strip_tracking(url),
-    )
+    wanted = canonical_url(url, main)
+    cleaned = url if host == "web.archive.org" else strip_tracking(url)
     reasons = []
     if parts.scheme.lower() == "http":
         if wanted.startswith("https:"):
@@ -363,17 +295,14 @@ def url_problems(url: str, main: bool = True) -> Iterator[tuple[str, str]]:
         follow = "follows" if len(names) == 1 else "follow"
         reasons.append(f"carries {', '.join(names)}, which {follow} the reader")
     if wanted not in (url, cleaned, re.sub("^http:", "https:", cleaned, flags=re.IGNORECASE)):
-        known = NAMES.get(work_identity(url).partition(":")[0])
-        reasons.append(f"is not in the form that {known or 'an address'} has here")
+        known = NAMES.get(work_identity(url).partition(":")[0], "an address")
+        reasons.append(f"is not in the form that {known} has here")
     if reasons:
         yield f"the url {', and '.join(reasons)}", f"write {wanted}"
     if host in SHORTENERS:
         yield f"{host} hides where the url leads", "open it and write the address it ends at"
-    asked = parse_qs(parts.query)
+    asked = parse.parse_qs(parts.query)
     for hosts, paths, name in SEARCHES:
-        if (
-            re.fullmatch(hosts, host)
-            and re.fullmatch(paths, parts.path)
-            and (not name or name in asked)
-        ):
+        there = re.fullmatch(hosts, host) and re.fullmatch(paths, parts.path)
+        if there and (not name or name in asked):
             yield f"the url is a search on {host}", "write the address of what was meant"

@@ -1,8 +1,8 @@
 """What each entry of docs/**/*.yml may hold, and the shelf they make together.
 
-What the value of a key may be is said for the check and for editors. A type's validators say what
-is wrong in our words. What of it JSON Schema can express stands beside them, so that an editor
-refuses the same values while they are typed (`warpshelf.readings.crosscheck`).
+A type's validators say what is wrong in our words. What of it JSON Schema can express stands beside
+them, so that an editor refuses the same values while they are typed
+(`warpshelf.readings.crosscheck`).
 """
 
 from __future__ import annotations
@@ -11,26 +11,17 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    StringConstraints,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, PrivateAttr, StringConstraints, model_validator
 
 from warpshelf.core import markup
 from warpshelf.core.findings import Finding
-from warpshelf.core.pages import Page
-from warpshelf.core.pages import load_pages as load_pages
+from warpshelf.core.pages import FRONT, Page, load_pages
 from warpshelf.core.project import Project
-from warpshelf.readings.entries import Entry, EntryReader, KeyPath, explain_errors
+from warpshelf.readings.entries import EntryModel, EntryReader, KeyPath
 from warpshelf.readings.identity import SHORTENERS, TRACKING, work_identity
 
 ISO_639_1 = (
@@ -43,8 +34,8 @@ ISO_639_1 = (
 )
 LANGUAGES = frozenset(ISO_639_1.split())
 MISTAKEN = {"cn": "zh", "jp": "ja", "gr": "el", "cz": "cs", "dk": "da", "ua": "uk", "eng": "en"}
+FIRST_YEAR = 1950
 KEBAB = r"^[a-z0-9]+(?:-[a-z0-9]+)*$"
-SNIPPET = r"^[a-z][a-z0-9_]*$"
 OTHER_SCRIPT = re.compile(  # Cyrillic, Hebrew, Arabic, Indic, Thai, kana, Chinese, Hangul
     "[\u0400-\u052f\u0590-\u06ff\u0900-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 )
@@ -52,18 +43,19 @@ OTHER_SCRIPT = re.compile(  # Cyrillic, Hebrew, Arabic, Indic, Thai, kana, Chine
 
 def meant_language(code: str) -> str | None:
     """The language that a code of another kind surely means: `cn`, `zh-CN` and `ZH` mean `zh`."""
-    plain = code.strip().lower()
-    first = re.sub(r"[-_](?:[a-z]{2}|[a-z]{4})$", "", plain)
+    first = re.sub(r"[-_](?:[a-z]{2}|[a-z]{4})$", "", code.strip().lower())
     meant = MISTAKEN.get(first, first)
     return meant if meant in LANGUAGES else None
 
 
-def _check_line(text: str) -> str:
+def _check_line(text: str, longest: int = 300) -> str:
     shown = " ".join(text.split())
     if unseen := markup.UNSEEN.search(shown):
         raise ValueError(f"holds the unseen character U+{ord(unseen[0]):04X}; remove it")
     if not shown:
         raise ValueError("is empty; write it, or remove the key")
+    if len(shown) > longest:
+        raise ValueError(f"has {len(shown)} characters, over the limit of {longest}; shorten it")
     return shown
 
 
@@ -78,9 +70,7 @@ def _check_url(url: str) -> str:
 def _check_year(year: int) -> int:
     last = datetime.now(UTC).year + 1
     if not FIRST_YEAR <= year <= last:
-        raise ValueError(
-            f"is {year}, outside {FIRST_YEAR} to {last}; write the year it was published"
-        )
+        raise ValueError(f"is {year}, outside {FIRST_YEAR} to {last}; write the year it appeared")
     return year
 
 
@@ -110,76 +100,56 @@ def _check_unique(items: list[Any]) -> list[Any]:
     return items
 
 
-def _max_length(longest: int) -> AfterValidator:
-    def check_length(text: str) -> str:
-        if len(text) > longest:
-            raise ValueError(f"has {len(text)} characters, over the limit of {longest}; shorten it")
-        return text
-
-    return AfterValidator(check_length)
-
-
 def _schema_hint(**more: Any) -> Any:
     """What an editor is told beside the type."""
     return Field(json_schema_extra=more)
 
 
-def _text_pattern(longest: int) -> Any:
+def _text_hint(longest: int) -> Any:
     """Text of 1 to `longest` seen characters, a run of white space counting as one."""
-    seen = rf"[^\s{_escape_range(markup.UNSEEN.pattern[1:-1])}]"
-    pattern = rf"^\s*(?:{seen}|\s+(?={seen})){{1,{longest}}}\s*$"
+    unseen = markup.UNSEEN.pattern[1:-1].replace("\ud800-\udfff", "")  # no text holds surrogates
+    escaped = (c if c.isascii() and c.isprintable() else f"\\u{ord(c):04x}" for c in unseen)
+    seen = rf"[^\s{''.join(escaped)}]"
     said = f"Write 1 to {longest} characters, none of them unseen."
+    pattern = rf"^\s*(?:{seen}|\s+(?={seen})){{1,{longest}}}\s*$"
     return _schema_hint(pattern=pattern, patternErrorMessage=said)
 
 
-def _escape_range(characters: str) -> str:
-    """A range of characters written out, without the surrogates, which no text can hold."""
-    plain = characters.replace("\ud800-\udfff", "")
-    return "".join(c if c.isascii() and c.isprintable() else f"\\u{ord(c):04x}" for c in plain)
+ADDRESS_RULES = {  # what a pattern can tell of an address
+    r"^https://(?![\d.]+(?:[:/?#]|$))[^\s/?#@\\]+\.[^\s/?#@\\]+(?:[/?#][^\s\\]*)?$":
+        "Write the whole address, https:// and a public host, without spaces.",
+    rf"^(?!https://(?!web\.archive\.org/)[^#]*[?&](?:utm_[^=&#]*|{'|'.join(sorted(TRACKING))})=)":
+        "Leave out the parameters that follow the reader, such as utm_source or si.",
+    rf"^(?!https?://(?:www\.)?(?:{'|'.join(map(re.escape, sorted(SHORTENERS)))})(?:[/?#]|$))":
+        "Write the address that the short link leads to.",
+    r"^(?!https?://(?:(?:dx|www)\.doi\.org|www\.arxiv\.org|www\.github\.com|youtu\.be)/)":
+        "Write https://doi.org/..., https://arxiv.org/abs/..., https://github.com/... or "
+        "https://www.youtube.com/watch?v=...",
+    r"^(?!https?://github\.com/[^/?#]+/[^/?#]+(?:\.git|/tree/(?:main|master|HEAD))/?$)":
+        "Write the root of the repository, https://github.com/owner/name.",
+}  # fmt: skip
+OWN_RULES = {  # and of that of the work itself
+    r"^(?!https?://(?:www\.|export\.)?arxiv\.org/(?:(?:pdf|html)/|abs/[^/?#]+v\d+(?:[?#]|$)))":
+        "Write https://arxiv.org/abs/ and the identifier without its version.",
+}  # fmt: skip
 
 
-def _url_rules(main: bool = False) -> Any:
-    """The rules for an address that a pattern can tell; `main` for the work's own."""
-    names = "|".join(sorted(re.escape(name) for name in TRACKING))
-    short = "|".join(sorted(re.escape(host) for host in SHORTENERS))
-    rules = {
-        r"^https://(?![\d.]+(?:[:/?#]|$))[^\s/?#@\\]+\.[^\s/?#@\\]+(?:[/?#][^\s\\]*)?$": (
-            "Write the whole address, https:// and a public host, without spaces."
-        ),
-        rf"^(?!https://(?!web\.archive\.org/)[^#]*[?&](?:utm_[^=&#]*|{names})=)": (
-            "Leave out the parameters that follow the reader, such as utm_source or si."
-        ),
-        rf"^(?!https?://(?:www\.)?(?:{short})(?:[/?#]|$))": (
-            "Write the address that the short link leads to."
-        ),
-        r"^(?!https?://(?:(?:dx|www)\.doi\.org|www\.arxiv\.org|www\.github\.com|youtu\.be)/)": (
-            "Write https://doi.org/..., https://arxiv.org/abs/..., https://github.com/... or "
-            "https://www.youtube.com/watch?v=..."
-        ),
-        r"^(?!https?://github\.com/[^/?#]+/[^/?#]+(?:\.git|/tree/(?:main|master|HEAD))/?$)": (
-            "Write the root of the repository, https://github.com/owner/name."
-        ),
-    }
-    if main:
-        versioned = r"(?:pdf|html)/|abs/[^/?#]+v\d+(?:[?#]|$)"
-        said = "Write https://arxiv.org/abs/ and the identifier without its version."
-        rules[rf"^(?!https?://(?:www\.|export\.)?arxiv\.org/(?:{versioned}))"] = said
+def _address_hint(rules: Mapping[str, str]) -> Any:
     parts = [{"pattern": rule, "patternErrorMessage": said} for rule, said in rules.items()]
     return _schema_hint(allOf=parts)
 
 
-FIRST_YEAR = 1950
 DAY = r"^20[2-9]\d-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])$"
-UNLIKE = AfterValidator(_check_unique)
-ONCE = _schema_hint(uniqueItems=True)
-Sentence = Annotated[str, AfterValidator(_check_line), _max_length(300), _text_pattern(300)]
-Name = Annotated[str, AfterValidator(_check_line), _max_length(120), _text_pattern(120)]
+UNLIKE, ONCE = AfterValidator(_check_unique), _schema_hint(uniqueItems=True)
+CHECKED = AfterValidator(_check_url)
+Sentence = Annotated[str, AfterValidator(_check_line), _text_hint(300)]
+Name = Annotated[str, AfterValidator(partial(_check_line, longest=120)), _text_hint(120)]
 Id = Annotated[str, StringConstraints(pattern=KEBAB, max_length=80)]
 Tag = Annotated[str, StringConstraints(pattern=KEBAB, max_length=40)]
-Snippet = Annotated[str, StringConstraints(pattern=SNIPPET, max_length=80)]
+Snippet = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$", max_length=80)]
 Seed = Annotated[str, StringConstraints(pattern=r"^\d{3}$")]
-Url = Annotated[str, Field(max_length=500), AfterValidator(_check_url), _url_rules()]
-Address = Annotated[str, Field(max_length=500), AfterValidator(_check_url), _url_rules(main=True)]
+Url = Annotated[str, Field(max_length=500), CHECKED, _address_hint(ADDRESS_RULES)]
+Address = Annotated[str, Field(max_length=500), CHECKED, _address_hint(ADDRESS_RULES | OWN_RULES)]
 Year = Annotated[int, AfterValidator(_check_year), _schema_hint(minimum=FIRST_YEAR)]
 Minutes = Annotated[int, Field(ge=1, le=6000)]
 Rating = Annotated[int, Field(ge=1, le=4)]
@@ -191,13 +161,9 @@ What = Literal[
     "preprint", "published", "code", "slides", "recording", "annotated", "archive", "translation"
 ]
 
-STRICT = ConfigDict(strict=True, extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-
-class Also(BaseModel):
+class Also(EntryModel):
     """Another address of a reading's work: a version of it, or something that belongs to it."""
-
-    model_config = STRICT
 
     what: What
     """What the address holds: another version of the work, or something that belongs to it."""
@@ -205,10 +171,8 @@ class Also(BaseModel):
     """Where it is."""
 
 
-class Reading(BaseModel):
+class Reading(EntryModel):
     """One entry of a reading list. Its keys may stand in any order; this is the usual one."""
-
-    model_config = STRICT
 
     id: Id
     """The name by which pages and other entries refer to it; it stays when the title changes."""
@@ -258,9 +222,7 @@ class Reading(BaseModel):
     """The day it was put on the shelf, in quotes."""
 
     _path: str = PrivateAttr("")
-    _part: str = PrivateAttr("")
-    _topic: str = PrivateAttr("")
-    _entry: Entry = PrivateAttr(default_factory=lambda: Entry(1))
+    _where: str = PrivateAttr("")
 
     @model_validator(mode="after")
     def _check_title_language(self) -> Reading:
@@ -279,24 +241,9 @@ class Reading(BaseModel):
         return self._path
 
     @property
-    def line(self) -> int:
-        """The line its entry starts on, from 1."""
-        return self._entry.line
-
-    @property
-    def part(self) -> str:
-        """The folder under docs/, such as `kernels`; empty for a topic directly in docs/."""
-        return self._part
-
-    @property
-    def topic(self) -> str:
-        """The name of its file without ending, such as `softmax`."""
-        return self._topic
-
-    @property
     def where(self) -> str:
-        """Part and topic, such as `kernels/softmax`."""
-        return f"{self.part}/{self.topic}".lstrip("/")
+        """The name of its topic, such as `kernels/softmax`."""
+        return self._where
 
     @property
     def anchor(self) -> str:
@@ -308,26 +255,25 @@ class Reading(BaseModel):
         """The docs-absolute link to its entry: `/kernels/softmax.md#reading-online-softmax`."""
         return f"/{self.where}.md#{self.anchor}"
 
+    @property
+    def addresses(self) -> list[tuple[KeyPath, str, str]]:
+        """Its own address (role `url`) and those under `also`: the place, the role, the address."""
+        others = enumerate(self.also)
+        return [
+            (("url",), "url", self.url),
+            *((("also", n, "url"), other.what, other.url) for n, other in others),
+        ]
+
     def raw_texts(self) -> Iterator[tuple[KeyPath, str]]:
         """Its texts as they were written, spaces at the ends included, each with its place."""
-        for key, value in self._entry.fields.items():
+        pending: list[tuple[KeyPath, Any]] = [((), self._entry.fields)]
+        while pending:
+            place, value = pending.pop()
             if isinstance(value, str):
-                yield (key,), value
-            elif isinstance(value, list):
-                for number, item in enumerate(value):
-                    if isinstance(item, str):
-                        yield (key, number), item
-                    elif isinstance(item, dict):
-                        yield from (((key, number, name), str(v)) for name, v in item.items())
-
-    def line_of(self, *place: str | int) -> int:
-        """The line of a key, or of a value within it: `line_of("also", 0, "url")`."""
-        return self._entry.lines.get(place, self.line)
-
-    def with_place(self, path: str, part: str, topic: str, entry: Entry) -> Reading:
-        """This reading, with the place it was read from."""
-        self._path, self._part, self._topic, self._entry = path, part, topic, entry
-        return self
+                yield place, value
+            elif isinstance(value, dict | list):
+                items = value.items() if isinstance(value, dict) else enumerate(value)
+                pending += [((*place, key), inner) for key, inner in items]
 
 
 KEYS = tuple(Reading.model_fields)
@@ -357,26 +303,22 @@ class Shelf:
     refused: set[str] = field(default_factory=set)  # ids of entries that a finding kept out
     untidy: dict[str, list[int]] = field(default_factory=dict)  # lines that end in spaces, by file
 
-    def add_file(self, data: bytes, path: str, where: str) -> EntryReader:
+    def add_file(self, data: bytes, path: str, where: str) -> None:
         """Read one file's bytes into the shelf and note what is wrong with it."""
         topic = self.topics.setdefault(where, Topic(where, where))
         topic.listed = True
         reader = EntryReader(path, data)
+        found = list(reader.parse_as(Reading))
+        for reading in found:
+            reading._path, reading._where = path, where
+            self.readings.setdefault(reading.id, reading)
+        topic.readings += found
+        self.entries += found
         self.findings += reader.findings
+        names = {str(entry.fields.get("id")) for entry in reader.entries}
+        self.refused |= names - {reading.id for reading in found}
         if reader.untidy:
             self.untidy[path] = reader.untidy
-        part, _, name = where.rpartition("/")
-        for entry in reader.entries:
-            try:
-                reading = Reading.model_validate(entry.fields).with_place(path, part, name, entry)
-            except ValidationError as error:
-                self.findings += explain_errors(error, path, entry, KEYS)
-                self.refused.add(str(entry.fields.get("id")))
-                continue
-            topic.readings.append(reading)
-            self.entries.append(reading)
-            self.readings.setdefault(reading.id, reading)
-        return reader
 
 
 def load_shelf(
@@ -391,16 +333,16 @@ def load_shelf(
     on the disk, and `pages` the pages where they have been read already. Nothing is raised for what
     is wrong in a file: `findings` says it, and the entry is left out.
     """
-    root, instead = Path(project_root), instead or {}
-    docs = root / "docs"
-    shelf = Shelf()
-    files = {path.relative_to(root).as_posix() for path in _list_files(docs, ".yml")} | {*instead}
-    files.discard(GLOSSARY)
+    root, instead, shelf = Path(project_root), instead or {}, Shelf()
+    files = {*_list_files(root, ".yml"), *instead} - {GLOSSARY}
     for where, page in (load_pages(Project(root))[0] if pages is None else pages).items():
         shown = f"readings/{where}.md" in page.text
         if shown or f"docs/{where}.yml" in files:
-            title = _page_title(page.text) or where
-            shelf.topics[where] = Topic(where, title, page=True, shown=shown)
+            heading = re.search(
+                r"^# +(.+?)(?: *#*)?(?: *\{[^}]*\})? *$", FRONT.sub("", page.text), re.MULTILINE
+            )
+            title = re.sub(r"[`*]", "", heading[1]) if heading else where
+            shelf.topics[where] = Topic(where, title or where, page=True, shown=shown)
     for path in sorted(files):
         try:
             data = instead[path] if path in instead else (root / path).read_bytes()
@@ -409,21 +351,15 @@ def load_shelf(
             shelf.findings.append(Finding(path, None, what, "make it a readable file"))
             continue
         shelf.add_file(data, path, path.removeprefix("docs/").removesuffix(".yml"))
-    for found in _list_files(docs, ".yaml"):
-        path = found.relative_to(root).as_posix()
-        mend = f"rename it to {found.stem}.yml"
+    for path in _list_files(root, ".yaml"):
+        mend = f"rename it to {Path(path).stem}.yml"
         shelf.findings.append(Finding(path, None, "ends in .yaml, so it is not read", mend))
     return shelf
 
 
-def _list_files(docs: Path, suffix: str) -> list[Path]:
-    found = (path for path in docs.rglob(f"*{suffix}") if not path.is_dir())
-    return sorted(
-        path for path in found if not any(n.startswith(".") for n in path.relative_to(docs).parts)
+def _list_files(root: Path, suffix: str) -> list[str]:
+    """The files below docs/ with this ending, but hidden ones."""
+    found = (
+        path.relative_to(root) for path in (root / "docs").rglob(f"*{suffix}") if not path.is_dir()
     )
-
-
-def _page_title(text: str) -> str | None:
-    text = re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.DOTALL)
-    found = re.search(r"^# +(.+?)(?: *#*)?(?: *\{[^}]*\})? *$", text, re.MULTILINE)
-    return re.sub(r"[`*]", "", found[1]) if found else None
+    return sorted(p.as_posix() for p in found if not any(n.startswith(".") for n in p.parts))

@@ -19,20 +19,25 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from warpshelf.core.findings import Finding
-from warpshelf.readings.entries import Entry, EntryReader, explain_errors
-from warpshelf.readings.model import STRICT, Id, Name, Sentence, Url
+from warpshelf.readings.entries import EntryModel, EntryReader, Model
+from warpshelf.readings.model import Id, Name, Sentence, Url
 
-REPORTED = "reported.yml"
-PLAIN = (str, int, float, bool)
+REPORTED, RIVALS = "reported.yml", "rivals.yml"
+CUDA = (".cu", ".cuh", ".h", ".hpp")  # how a file of CUDA C++ ends
+Unit = Literal[
+    "PFLOP/s", "TFLOP/s", "GFLOP/s", "TB/s", "GB/s", "s", "ms", "µs", "%", "×", "GPU hours"
+]
+Constant = bool | int | float | str
 
 
-def _above_zero(value: float) -> float:
+def _check_positive(value: float) -> float:
     if not 0 < value < 1e30:
         raise ValueError(f"is {value}; write a number above 0")
     return value
@@ -41,24 +46,17 @@ def _above_zero(value: float) -> float:
 def _check_case(case: dict[str, Any]) -> dict[str, Any]:
     for key, value in case.items():
         items = value if isinstance(value, list) else [value]
-        if not all(isinstance(item, PLAIN) for item in items):
+        if not all(isinstance(item, Constant) for item in items):
             raise ValueError(f"has no plain value at {key!r}; write it as in cases.py")
     if not case:
         raise ValueError("is empty; name what tells the case from others, or remove the key")
     return case
 
 
-Unit = Literal[
-    "PFLOP/s", "TFLOP/s", "GFLOP/s", "TB/s", "GB/s", "s", "ms", "µs", "%", "×", "GPU hours"
-]
-
-
-class PublishedFigure(BaseModel):
+class PublishedFigure(EntryModel):
     """One figure that others state. Its keys may stand in any order; this is the usual one."""
 
-    model_config = STRICT
-
-    figure: Annotated[float, AfterValidator(_above_zero)]
+    figure: Annotated[float, AfterValidator(_check_positive)]
     """The number, as it is stated."""
     unit: Unit
     """What it counts."""
@@ -81,91 +79,29 @@ class PublishedFigure(BaseModel):
     share_of: Name | None = None
     """Of a figure in %: the peer of ours that stands for what it is a share of."""
 
-    _entry: Entry = PrivateAttr(default_factory=lambda: Entry(1))
-
     @model_validator(mode="after")
     def _check_comparison(self) -> PublishedFigure:
-        if self.case is None and (self.variant or self.share_of):
-            key = "variant" if self.variant else "share_of"
-            raise ValueError(f"{key} stands without a case; name the case, or remove it")
-        if (self.share_of is None) != (self.unit != "%") and self.case is not None:
-            if self.share_of is None:
-                raise ValueError("a share has no share_of; name the peer that it is a share of")
+        if self.case is None:
+            if self.variant or self.share_of:
+                key = "variant" if self.variant else "share_of"
+                raise ValueError(f"{key} stands without a case; name the case, or remove it")
+        elif self.unit == "%" and self.share_of is None:
+            raise ValueError("a share has no share_of; name the peer that it is a share of")
+        elif self.unit != "%" and self.share_of is not None:
             raise ValueError(f"share_of stands beside a figure in {self.unit}; remove it")
-        if self.case is not None and self.unit in ("×", "GPU hours"):
+        elif self.unit in ("×", "GPU hours"):
             raise ValueError(f"case stands beside a figure in {self.unit}; remove it")
-        return self
-
-    @property
-    def line(self) -> int:
-        """The line its entry starts on, from 1."""
-        return self._entry.line
-
-    def line_of(self, key: str) -> int:
-        """The line of a key."""
-        return self._entry.lines.get((key,), self.line)
-
-    def with_entry(self, entry: Entry) -> PublishedFigure:
-        """This figure, with the place it was read from."""
-        self._entry = entry
         return self
 
 
 FIGURE_KEYS = tuple(PublishedFigure.model_fields)
 
 
-def read_figures(data: bytes, path: str) -> tuple[list[PublishedFigure], list[Finding]]:
-    """The figures of a file's bytes, and what is wrong with the others."""
-    reader = EntryReader(path, data, first="figure", measures=True)
-    findings = list(reader.findings)
-    figures: list[PublishedFigure] = []
-    seen: dict[tuple[object, ...], int] = {}
-    for entry in reader.entries:
-        try:
-            figure = PublishedFigure.model_validate(entry.fields).with_entry(entry)
-        except ValidationError as error:
-            findings += explain_errors(error, path, entry, FIGURE_KEYS)
-            continue
-        twin = (figure.reading, figure.what, figure.device, figure.setting, figure.unit)
-        if twin in seen:
-            what = f"states {figure.what!r:.60} again (first on line {seen[twin]})"
-            mend = "remove one, or say in setting what differs"
-            findings.append(Finding(path, figure.line, what, mend))
-            continue
-        seen[twin] = figure.line
-        figures.append(figure)
-    return figures, findings
-
-
-def load_figures(folder: Path, shown: str) -> tuple[list[PublishedFigure], list[Finding]]:
-    """The figures beside the snippet in `folder`, which is called `shown`; none without a file."""
-    where = f"{shown}/{REPORTED}"
-    data, findings = _read_optional(folder / REPORTED, where)
-    return read_figures(data, where) if data is not None else ([], findings)
-
-
-def _read_optional(path: Path, where: str) -> tuple[bytes | None, list[Finding]]:
-    """The bytes of a file, if there is one; a finding if it cannot be read."""
-    try:
-        return path.read_bytes(), []
-    except FileNotFoundError:
-        return None, []
-    except OSError as error:
-        what = f"cannot be read ({error.strerror})"
-        return None, [Finding(where, None, what, "make it a readable file")]
-
-
-RIVALS = "rivals.yml"
-CUDA = (".cu", ".cuh", ".h", ".hpp")  # how a file of CUDA C++ ends
-Constant = bool | int | float | str
-
-
 def _check_path(path: str) -> str:
     parts = path.split("/")
     if not path.endswith((".py", *CUDA)) or not all(parts) or {".", ".."} & {*parts}:
-        raise ValueError(
-            f"is {path!r}; write the path of a file of Python or CUDA C++ inside the repository"
-        )
+        mend = "write the path of a file of Python or CUDA C++ inside the repository"
+        raise ValueError(f"is {path!r}; {mend}")
     return path
 
 
@@ -175,19 +111,19 @@ def _check_flag(text: str) -> str:
     return text
 
 
-class Counterpart(BaseModel):
+class Counterpart(EntryModel):
     """The kernel of ours that does the same job, as its view calls it."""
-
-    model_config = STRICT
 
     variant: Name
     kernel: Name
 
 
-class Rival(BaseModel):
-    """One public kernel. Its keys may stand in any order; this is the usual one."""
+TRITON_KEYS = ("signature", "divisible", "constants", "absent", "options")
+CUDA_KEYS = ("flags", "shared")
 
-    model_config = STRICT
+
+class Rival(EntryModel):
+    """One public kernel. Its keys may stand in any order; this is the usual one."""
 
     name: Name
     """Whose it is, as a page calls it."""
@@ -222,47 +158,28 @@ class Rival(BaseModel):
     targets: list[int] = Field(default_factory=lambda: [80, 90, 100])
     """The SM versions that it is compiled for."""
 
-    _entry: Entry = PrivateAttr(default_factory=lambda: Entry(1))
     _source: str = PrivateAttr("")
-
-    @property
-    def is_cuda(self) -> bool:
-        """Whether it is CUDA C++, and not Triton."""
-        return self.file.endswith(CUDA)
 
     @model_validator(mode="after")
     def _check_source(self) -> Rival:
         if self.package:
-            told = ("repository", "commit", "signature", "divisible", "constants", "absent",
-                    "options", "flags", "shared")  # fmt: skip
-            if given := [key for key in told if getattr(self, key)]:
-                raise ValueError(
-                    f"{given[0]} is not for one with a package, whose file says how it is "
-                    "compiled; remove it"
-                )
+            told = ("repository", "commit", *TRITON_KEYS, *CUDA_KEYS)
+            if key := self._first_given(told):
+                why = "is not for one with a package, whose file says how it is compiled"
+                raise ValueError(f"{key} {why}; remove it")
             if "/" in self.file or not self.file.endswith(".py"):
                 raise ValueError(f"file is {self.file!r}; name a file of Python beside this one")
-        elif missing := [key for key in ("repository", "commit") if not getattr(self, key)]:
-            raise ValueError(f"{missing[0]} is missing; say where the kernel is")
-        return self
-
-    @model_validator(mode="after")
-    def _check_options(self) -> Rival:
-        if self.package:
             return self
-        triton = ("signature", "divisible", "constants", "absent", "options")
-        other = triton if self.is_cuda else ("flags", "shared")
+        if not self.repository or not self.commit:
+            missing = "commit" if self.repository else "repository"
+            raise ValueError(f"{missing} is missing; say where the kernel is")
         language, its = ("Triton", "CUDA C++") if self.is_cuda else ("CUDA C++", "Triton")
-        if given := [key for key in other if getattr(self, key)]:
-            raise ValueError(f"{given[0]} is for {language}, and {self.file} is {its}; remove it")
+        if key := self._first_given(TRITON_KEYS if self.is_cuda else CUDA_KEYS):
+            raise ValueError(f"{key} is for {language}, and {self.file} is {its}; remove it")
         if not self.is_cuda and not self.signature:
             raise ValueError("signature is missing; give the type of each argument")
         if not self.is_cuda and not self.kernel.isidentifier():
             raise ValueError(f"kernel is {self.kernel!r}, no name in Python; write its name alone")
-        return self
-
-    @model_validator(mode="after")
-    def _check_arguments(self) -> Rival:
         given = [*self.signature, *self.constants, *self.absent]
         if twice := sorted({name for name in given if given.count(name) > 1}):
             raise ValueError(f"{twice[0]} is given twice; leave it in one place")
@@ -270,10 +187,13 @@ class Rival(BaseModel):
             raise ValueError(f"{unknown[0]} is divisible, but not in signature; add it there")
         return self
 
+    def _first_given(self, keys: tuple[str, ...]) -> str | None:
+        return next((key for key in keys if getattr(self, key)), None)
+
     @property
-    def line(self) -> int:
-        """The line its entry starts on, from 1."""
-        return self._entry.line
+    def is_cuda(self) -> bool:
+        """Whether it is CUDA C++, and not Triton."""
+        return self.file.endswith(CUDA)
 
     @property
     def url(self) -> str:
@@ -281,84 +201,98 @@ class Rival(BaseModel):
         return f"https://github.com/{self.repository}/blob/{self.commit}/{self.file}"
 
     @property
-    def digest(self) -> str:
-        """`sha256:…` over all that decides what it is compiled to."""
-        others = set() if self.is_cuda else {"flags", "shared"}
-        others |= set() if self.package else {"package"}
-        said = self.model_dump(exclude={"name", "what", "beside"} | others)
-        if self.package:
-            said["source"] = self._source
-        return f"sha256:{hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()}"
-
-    @property
     def source(self) -> str:
         """The text of its file, where that lies here."""
         return self._source
 
-    def with_entry(self, entry: Entry) -> Rival:
-        """This entry, with the place it was read from."""
-        self._entry = entry
-        return self
-
-    def with_source(self, source: str) -> Rival:
-        """This entry, with the text of its file."""
-        self._source = source
-        return self
+    @property
+    def digest(self) -> str:
+        """`sha256:…` over all that decides what it is compiled to."""
+        said = self.model_dump(exclude={"name", "what", "beside"})
+        if self.package:
+            said["source"] = self._source
+        else:
+            del said["package"]
+        if not self.is_cuda:
+            del said["flags"], said["shared"]
+        return f"sha256:{hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()}"
 
     def compile_request(self) -> dict[str, Any]:
         """What `warpshelf.worker.public_kernel` is told of it, all but where its files are."""
-        if self.package:
-            mine = {key: getattr(self, key) for key in ("file", "kernel", "package")}
-            return {**mine, "targets": list(self.targets)}
-        keys = ("file", "kernel", "signature", "divisible", "constants", "absent", "options",
-                "flags", "shared")  # fmt: skip
-        return {**{key: getattr(self, key) for key in keys}, "targets": list(self.targets)}
+        more = ("package",) if self.package else (*TRITON_KEYS, *CUDA_KEYS)
+        return {key: getattr(self, key) for key in ("file", "kernel", *more, "targets")}
 
 
-RIVAL_KEYS = tuple(Rival.model_fields)
+def read_figures(data: bytes, path: str) -> tuple[list[PublishedFigure], list[Finding]]:
+    """The figures of a file's bytes, and what is wrong with the others."""
+
+    def twin(one: PublishedFigure) -> tuple[object, ...]:
+        return one.reading, one.what, one.device, one.setting, one.unit
+
+    reader = EntryReader(path, data, first="figure", measures=True)
+    mend = "remove one, or say in setting what differs"
+    return _drop_twins(
+        reader, PublishedFigure, twin, lambda one: f"states {one.what!r:.60} again", mend
+    )
 
 
 def read_rivals(data: bytes, path: str) -> tuple[list[Rival], list[Finding]]:
     """The entries of a file's bytes, and what is wrong with the others."""
     reader = EntryReader(path, data, first="name", measures=True)
-    findings = list(reader.findings)
-    rivals: list[Rival] = []
-    seen: dict[str, int] = {}
-    for entry in reader.entries:
-        try:
-            rival = Rival.model_validate(entry.fields).with_entry(entry)
-        except ValidationError as error:
-            findings += explain_errors(error, path, entry, RIVAL_KEYS)
-            continue
-        key = f"{rival.digest} {rival.beside}"
-        if key in seen:
-            what = f"names {rival.kernel} again (first on line {seen[key]})"
-            findings.append(Finding(path, rival.line, what, "remove one"))
-            continue
-        seen[key] = rival.line
-        rivals.append(rival)
-    return rivals, findings
+    return _drop_twins(
+        reader,
+        Rival,
+        lambda one: (one.digest, str(one.beside)),
+        lambda one: f"names {one.kernel} again",
+        "remove one",
+    )
+
+
+def _drop_twins(
+    reader: EntryReader,
+    model: type[Model],
+    identify: Callable[[Model], tuple[object, ...]],
+    describe: Callable[[Model], str],
+    mend: str,
+) -> tuple[list[Model], list[Finding]]:
+    """What `reader` holds, each once, and the findings about the rest."""
+    kept: dict[tuple[object, ...], Model] = {}
+    for one in reader.parse_as(model):
+        first = kept.setdefault(identify(one), one)
+        if first is not one:
+            what = f"{describe(one)} (first on line {first.line})"
+            reader.findings.append(Finding(reader.path, one.line, what, mend))
+    return list(kept.values()), reader.findings
+
+
+def load_figures(folder: Path, shown: str) -> tuple[list[PublishedFigure], list[Finding]]:
+    """The figures beside the snippet in `folder`, which is called `shown`; none without a file."""
+    return _load_beside(folder / REPORTED, f"{shown}/{REPORTED}", read_figures)
 
 
 def load_rivals(folder: Path, shown: str) -> tuple[list[Rival], list[Finding]]:
     """The entries beside the snippet in `folder`, called `shown`; none without a file."""
     where = f"{shown}/{RIVALS}"
-    data, findings = _read_optional(folder / RIVALS, where)
-    if data is None:
-        return [], findings
-    rivals, findings = read_rivals(data, where)
-    return [one for one in rivals if _attach_source(one, folder, where, findings)], findings
+    rivals, findings = _load_beside(folder / RIVALS, where, read_rivals)
+    for one in [one for one in rivals if one.package]:
+        try:
+            one._source = (folder / one.file).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            what = f"file is {one.file!r}, which cannot be read ({why})"
+            findings.append(Finding(where, one.line, what, "name a file beside this one"))
+            rivals.remove(one)
+    return rivals, findings
 
 
-def _attach_source(one: Rival, folder: Path, where: str, findings: list[Finding]) -> bool:
-    """Whether the file of one that lies here can be read; if not, it is said."""
-    if not one.package:
-        return True
+Read = Callable[[bytes, str], tuple[list[Model], list[Finding]]]
+
+
+def _load_beside(path: Path, where: str, read: Read[Model]) -> tuple[list[Model], list[Finding]]:
     try:
-        one.with_source((folder / one.file).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        what = f"file is {one.file!r}, which cannot be read ({why})"
-        findings.append(Finding(where, one.line, what, "name a file beside this one"))
-        return False
-    return True
+        return read(path.read_bytes(), where)
+    except FileNotFoundError:
+        return [], []
+    except OSError as error:
+        what = f"cannot be read ({error.strerror})"
+        return [], [Finding(where, None, what, "make it a readable file")]

@@ -5,15 +5,12 @@ spaces, articles and the like, and plurals; or where they differ in one slip of 
 if they are long, in one word that one of them leaves out; or where one is the other without its
 subtitle. Numbers always tell works apart, and so do words of a few letters: FlashAttention-2 and
 FlashAttention-3, part I and part II, GEMM and GEMV. They are found without comparing each with
-each.
+each. Behind a link the title comes from the web, with its markup, and only ours is asked whether it
+can be the same; so more is forgiven.
 
-Behind a link the title comes from the web, with its markup, and only ours is asked whether it can
-be the same; so more is forgiven.
-
-The year of a work is that of the version which its venue names. A preprint and its publication
-often fall into different years. The list, the exports and the sort by year can hold one, and it is
-the venue's, so that "ICLR 2024" never stands beside 2023. Where there is only a preprint, arXiv's
-number tells the year.
+The year of a work is that of the version which its venue names: a preprint and its publication
+often fall into different years, and "ICLR 2024" never stands beside 2023. Where there is only a
+preprint, arXiv's number tells the year.
 """
 
 from __future__ import annotations
@@ -39,7 +36,7 @@ SMALL = {
     "a", "an", "and", "as", "at", "by", "for", "from", "in", "is", "of", "on", "or", "the", "to",
     "via", "with",
 }  # fmt: skip
-SERIES = {  # as _stem leaves them
+SERIES = {  # as _key_words leaves them
     "appendix", "chapter", "day", "episod", "lectur", "lesson", "modul", "part", "session",
     "supplement", "volum", "week",
 }  # fmt: skip
@@ -62,6 +59,7 @@ AKIN = 62  # the words of a preprint's and of its publication's title
 NAMED = 75  # a repository's name and a title
 SAID = 60  # the words of what a repository says of itself
 MOST = 20  # entries of one title that are each compared with the next
+SAME, NEAR, PART = "same", "near", "part"  # how two titles are alike
 
 
 class TitleKey(NamedTuple):
@@ -81,9 +79,6 @@ class TitlePair(NamedTuple):
     how: str
 
 
-SAME, NEAR, PART = "same", "near", "part"
-
-
 def split_words(text: str) -> tuple[str, ...]:
     """The words and numbers of `text`, without case, punctuation, accents and apostrophes."""
     folded = unicodedata.normalize("NFKC", text).casefold().translate(SIGNS)
@@ -91,8 +86,29 @@ def split_words(text: str) -> tuple[str, ...]:
         apart = unicodedata.normalize("NFD", folded)
         folded = unicodedata.normalize("NFC", ACCENT.sub("", apart))
     folded = re.sub(r"(?<=\w)\+\+", "plusplus ", folded)
-    folded = re.sub(r"(?<=\w)#", "sharp ", folded)
-    return tuple(TOKEN.findall(folded))
+    return tuple(TOKEN.findall(re.sub(r"(?<=\w)#", "sharp ", folded)))
+
+
+def _key_words(text: str) -> tuple[str, ...]:
+    """Its words without the small ones and the plurals: `caches` and `cache` are `cach`."""
+    found = []
+    for word in split_words(text):
+        if word in SMALL:
+            continue
+        if len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")):
+            word = word[:-3] + "y" if word.endswith("ies") else word[:-1]
+        found.append(word[:-1] if len(word) > 4 and word.endswith("e") else word)
+    return tuple(found) or split_words(text)
+
+
+def _join_words(words: Sequence[str]) -> str:
+    """Words in one, so that `flash attention` is `FlashAttention`; numbers stay apart."""
+    return "".join(f"|{word}|" if word[0].isdigit() else word for word in words)
+
+
+def _is_series_part(words: Sequence[str]) -> bool:
+    """Whether a part of a title says which of several it is."""
+    return any(word in SERIES or NUMBER.fullmatch(word) for word in words)
 
 
 def parse_title(text: str, headed: int = 0) -> TitleKey:
@@ -100,16 +116,15 @@ def parse_title(text: str, headed: int = 0) -> TitleKey:
 
     0 compares it as a whole only.
     """
-    words = _key_words(text)
-    whole = _join_words(words) or text
-    head = tail = ""
+    words, head, tail = _key_words(text), "", ""
     if headed and len(parts := SUBTITLE.split(text, maxsplit=1)) == 2:
-        before, after = _key_words(parts[0]), _key_words(parts[1])
+        before, after = map(_key_words, parts)
         if after and not _is_series_part(after):
-            enough = len(before) >= headed and len("".join(before)) >= 4
-            head = _join_words(before) if enough else ""
-            tail = _join_words(after) if len(after) >= 4 and not _is_series_part(before) else ""
-    return TitleKey(words, whole, head, tail)
+            if len(before) >= headed and len("".join(before)) >= 4:
+                head = _join_words(before)
+            if len(after) >= 4 and not _is_series_part(before):
+                tail = _join_words(after)
+    return TitleKey(words, _join_words(words) or text, head, tail)
 
 
 def similar_pairs(titles: Sequence[TitleKey]) -> Iterator[TitlePair]:
@@ -123,60 +138,34 @@ def similar_pairs(titles: Sequence[TitleKey]) -> Iterator[TitlePair]:
         yield from (TitlePair(first, number, SAME) for first in group)
         if len(group) < MOST:
             group.append(number)
-    firsts = [group[0] for group in groups.values()]
-    found = {(min(pair), max(pair)) for pair in _typo_pairs(titles, firsts)}
-    found |= {(min(pair), max(pair)) for pair in _missing_word_pairs(titles, firsts)}
-    parts = {(min(pair), max(pair)) for pair in _subtitle_pairs(titles, groups)} - found
-    yield from (TitlePair(first, second, NEAR) for first, second in sorted(found))
-    yield from (TitlePair(first, second, PART) for first, second in sorted(parts))
+    firsts = {group[0]: titles[group[0]].words for group in groups.values()}
+    near = {(min(pair), max(pair)) for pair in [*_typo_pairs(firsts), *_shorter_pairs(firsts)]}
+    parts = {  # a title that is another's without its subtitle, or that other's subtitle alone
+        (min(number, other), max(number, other))
+        for number, one in enumerate(titles)
+        for part in {one.head, one.tail} - {"", one.whole}
+        for other in groups.get(part, ())
+    }
+    yield from (TitlePair(*pair, NEAR) for pair in sorted(near))
+    yield from (TitlePair(*pair, PART) for pair in sorted(parts - near))
 
 
-def _is_series_part(words: Sequence[str]) -> bool:
-    """Whether a part of a title says which of several it is."""
-    return any(word in SERIES or NUMBER.fullmatch(word) for word in words)
+def _typo_pairs(titles: dict[int, tuple[str, ...]]) -> Iterator[tuple[int, int]]:
+    """Titles that differ in one letter of one long word, or in two that changed places.
 
-
-def _key_words(text: str) -> tuple[str, ...]:
-    """What tells a title from others: its words without the small ones and without plurals."""
-    found = split_words(text)
-    return tuple(_strip_plural(word) for word in found if word not in SMALL) or found
-
-
-def _strip_plural(word: str) -> str:
-    """A word without its plural: `caches` and `cache` are `cach`, `batches` and `batch` `batch`."""
-    if len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")):
-        word = word[:-3] + "y" if word.endswith("ies") else word[:-1]
-    return word[:-1] if len(word) > 4 and word.endswith("e") else word
-
-
-def _join_words(words: Sequence[str]) -> str:
-    """Words in one, so that `flash attention` is `FlashAttention`; numbers stay apart."""
-    return "".join(f"|{word}|" if word[0].isdigit() else word for word in words)
-
-
-def _typo_pairs(titles: Sequence[TitleKey], numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Titles that differ in one letter of one long word, or in two that changed places."""
-    buckets: dict[tuple[str, ...], list[int]] = {}
-    for number in numbers:
-        words = titles[number].words
+    Two words within one slip of each other are the same with at most one letter less each.
+    """
+    shorter: dict[tuple[int, tuple[str, ...]], list[int]] = {}
+    for number, words in titles.items():
         for place, word in enumerate(words):
-            if len(word) >= LONG - 1 and LATIN.fullmatch(word):
-                buckets.setdefault((*words[:place], "", *words[place + 1 :]), []).append(number)
-    for key, bucket in buckets.items():
-        if len(bucket) < 2:
-            continue
-        # Two words within one slip of each other are the same with at most one letter less each.
-        place = key.index("")
-        shorter: dict[str, list[int]] = {}
-        for number in bucket:
-            word = titles[number].words[place]
+            if len(word) < LONG - 1 or not LATIN.fullmatch(word):
+                continue
             near: set[int] = set()
             for text in {word, *(word[:n] + word[n + 1 :] for n in range(len(word)))}:
-                near.update(shorter.get(text, ()))
-                shorter.setdefault(text, []).append(number)
-            yield from (
-                (other, number) for other in near if _is_typo(titles[other].words[place], word)
-            )
+                same = shorter.setdefault((place, (*words[:place], text, *words[place + 1 :])), [])
+                near.update(same)
+                same.append(number)
+            yield from ((one, number) for one in near if _is_typo(titles[one][place], word))
 
 
 def _is_typo(a: str, b: str) -> bool:
@@ -187,29 +176,14 @@ def _is_typo(a: str, b: str) -> bool:
     return not (long.endswith(short) and long.removesuffix(short) in PREFIXES)
 
 
-def _missing_word_pairs(
-    titles: Sequence[TitleKey], numbers: Sequence[int]
-) -> Iterator[tuple[int, int]]:
+def _shorter_pairs(titles: dict[int, tuple[str, ...]]) -> Iterator[tuple[int, int]]:
     """Long titles of which one leaves out a word of the other."""
-    whole = {titles[number].words: number for number in numbers}
-    for number in numbers:
-        words = titles[number].words
-        if len(words) < MANY:
-            continue
-        for place, word in enumerate(words):
+    whole = {words: number for number, words in titles.items()}
+    for number, words in titles.items():
+        for place, word in enumerate(words if len(words) >= MANY else ()):
             rest = (*words[:place], *words[place + 1 :])
             if len(word) > 3 and word not in MARKS and LATIN.fullmatch(word) and rest in whole:
                 yield whole[rest], number
-
-
-def _subtitle_pairs(
-    titles: Sequence[TitleKey], groups: dict[str, list[int]]
-) -> Iterator[tuple[int, int]]:
-    """A title that is another's without subtitle, or that other's subtitle alone."""
-    for number, one in enumerate(titles):
-        for part in (one.head, one.tail):
-            if part and part != one.whole:
-                yield from ((other, number) for other in groups.get(part, ()))
 
 
 def same_work(ours: Iterable[str], there: str, *, version: bool = False) -> bool:
@@ -217,26 +191,21 @@ def same_work(ours: Iterable[str], there: str, *, version: bool = False) -> bool
 
     `version` forgives another wording, as between a preprint and its publication.
     """
-    return any(
-        _same_title(_parse_web_title(title), _parse_web_title(there), version) for title in ours
-    )
+    web = _parse_web_title(there)
+    return any(_is_same_title(_parse_web_title(title), web, version) for title in ours)
 
 
 def names_repository(ours: Iterable[str], repository: str, says: str = "") -> bool:
     """Whether one of `ours` can be the title of `repository` (`owner/name`), which says `says`."""
-    owner, _, name = repository.partition("/")
+    names = ["".join(split_words(name)) for name in repository.split("/", 1)]
     for title in ours:
-        close = "".join(split_words(title))
-        for word in ("".join(split_words(name)), "".join(split_words(owner))):
-            if word and close and (word in close or close in word):
+        words = split_words(title)
+        close = "".join(words)
+        for name in names if close else ():
+            if name and (name in close or close in name or fuzz.ratio(name, close) >= NAMED):
                 return True
-            if word and close and fuzz.ratio(word, close) >= NAMED:
-                return True
-        if (
-            says
-            and fuzz.token_set_ratio(" ".join(split_words(title)), _parse_web_title(says).whole)
-            >= SAID
-        ):
+        about = _parse_web_title(says).whole
+        if says and fuzz.token_set_ratio(" ".join(words), about) >= SAID:
             return True
     return False
 
@@ -248,38 +217,28 @@ def _parse_web_title(text: str) -> TitleKey:
     return TitleKey(found, " ".join(found), " ".join(head), "")
 
 
-def _same_title(ours: TitleKey, there: TitleKey, version: bool) -> bool:
+def _is_same_title(ours: TitleKey, there: TitleKey, version: bool) -> bool:
     if not ours.whole or not there.whole:
         return not there.whole  # what has no words there says nothing against ours
     if there.head == ours.whole or ours.head == there.whole:
         return True
-    if _title_numbers(ours) != _title_numbers(there) and not version:
-        # "V2" is not "V3"; but a subtitle with a number may have been left away.
-        return False
+    numbers = [sorted(word for word in one.words if word[0].isdigit()) for one in (ours, there)]
+    if numbers[0] != numbers[1] and not version:
+        return False  # "V2" is not "V3"; but a subtitle with a number may have been left away
     if fuzz.ratio("".join(ours.words), "".join(there.words)) >= CLOSE:
         return True
-    if version:
-        same = ours.head == there.head and ours.head not in ("", ours.whole)
-        return same or fuzz.token_set_ratio(ours.whole, there.whole) >= AKIN
-    return False
-
-
-def _title_numbers(title: TitleKey) -> list[str]:
-    return sorted(word for word in title.words if word[0].isdigit())
+    same_head = ours.head == there.head and ours.head not in ("", ours.whole)
+    return version and (same_head or fuzz.token_set_ratio(ours.whole, there.whole) >= AKIN)
 
 
 # 2024 in `ICLR 2024`, `CVPR2016` and `NVR-2016-002`; not in `S20241` or the pages `1989-2005`.
 YEAR = re.compile(r"(?<!\d)(?<!\d-)(?<!\b[A-Za-z])(?:19|20)\d\d(?!\d|-\d{4})|[\'\u2019]\d\d(?!\w)")
-ARXIV_NUMBER = re.compile(
-    r"arxiv:(?:.+/)?(\d\d)\d\d"
-)  # 2307.08691, and math/0309136 of before 2007
-PREPRINT = "arxiv"
+ARXIV_NUMBER = re.compile(r"arxiv:(?:.+/)?(\d\d)\d\d")  # 2307.08691; math/0309136 before 2007
 
 
 def venue_years(venue: str) -> list[int]:
     """The years that the text of a venue names: 2024 in `ICLR 2024`, 2011 in `SC'11`."""
-    texts = YEAR.findall(venue)
-    found = (int(text) if len(text) == 4 else _full_year(int(text[1:])) for text in texts)
+    found = (int(t) if len(t) == 4 else _full_year(int(t[1:])) for t in YEAR.findall(venue))
     return [year for year in dict.fromkeys(found) if FIRST_YEAR <= year <= _latest_year()]
 
 
@@ -287,15 +246,12 @@ def expected_years(url: str, venue: str | None) -> tuple[list[int], str] | None:
     """The years that an entry's `year` may be, and who says so; None where nobody does.
 
     The venue says it where it names a year. Where the preprint is all there is, which is so if the
-    venue is arXiv, its number says it.
-
-    Raises:
-        ValueError: `url` is not an absolute http or https URL.
+    venue is arXiv, its number says it. Raises ValueError if `url` is no web address.
     """
     if venue and (years := venue_years(venue)):
         return years, f"its venue is {venue}"
     number = ARXIV_NUMBER.match(work_identity(url))
-    if venue and venue.strip().lower() == PREPRINT and number:
+    if venue and venue.strip().lower() == "arxiv" and number:
         year = _full_year(int(number[1]))
         return [year], f"its arXiv number is of {year}"
     return None
