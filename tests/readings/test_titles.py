@@ -31,8 +31,8 @@ from warpshelf.readings.titles import (
 
 def how(a: str, b: str, headed: int = 0) -> str | None:
     """How two titles are alike, whichever stands first."""
-    found = [[pair.how for pair in similar_pairs([parse_title(x, headed), parse_title(y, headed)])]
-             for x, y in ((a, b), (b, a))]  # fmt: skip
+    one, other = parse_title(a, headed), parse_title(b, headed)
+    found = [[pair[2] for pair in similar_pairs(both)] for both in ((one, other), (other, one))]
     assert found[0] == found[1] and len(found[0]) < 2
     return found[0][0] if found[0] else None
 
@@ -163,9 +163,9 @@ def test_one_slip_in_a_long_word_is_found(words: list[str], data: st.DataObject)
 @given(st.lists(st.text(max_size=30), max_size=8))
 def test_any_texts_are_compared(texts: list[str]) -> None:
     found = list(similar_pairs([parse_title(text, 1) for text in texts]))
-    assert all(pair.first < pair.second < len(texts) for pair in found)
+    assert all(first < second < len(texts) for first, second, _ in found)
     assert {(a, b) for b in range(len(texts)) for a in range(b) if texts[a] == texts[b]} <= {
-        (pair.first, pair.second) for pair in found
+        (first, second) for first, second, _ in found
     }
 
 

@@ -168,19 +168,11 @@ class FeedEntry(NamedTuple):
 def readings_feed(listed: Iterable[Reading], site: str, title: str, page: str, address: str) -> str:
     """The readings put on the shelf last; one that does not say when is left out."""
     dated = [(one.added, one) for one in listed if one.added]
-    news = [
-        FeedEntry(
-            f"reading/{one.id}",
-            added,
-            one.title_en or one.title,
-            f"{whole_address(one.where, site)}#{one.anchor}",
-            one.why,
-            one.url,
-            one.authors,
-            one.tags,
-        )
-        for added, one in sorted(dated, key=lambda row: row[0], reverse=True)
-    ]
+    news = []
+    for added, one in sorted(dated, key=lambda row: row[0], reverse=True):
+        link, name = f"{whole_address(one.where, site)}#{one.anchor}", one.title_en or one.title
+        more = one.why, one.url, one.authors, one.tags
+        news.append(FeedEntry(f"reading/{one.id}", added, name, link, *more))
     return _write_feed(news, title, page, address, site)
 
 
@@ -206,9 +198,8 @@ def measurements_feed(exhibits: Sequence[SnippetPage], site: str, title: str) ->
 def _write_feed(news: Sequence[FeedEntry], title: str, page: str, address: str, site: str) -> str:
     host = urlsplit(site).hostname
     feed = Element("feed", xmlns="http://www.w3.org/2005/Atom")
-    _add_texts(
-        feed, id=address, title=title, updated=_utc_instant(news[0].updated if news else BEFORE)
-    )
+    updated = _utc_instant(news[0].updated if news else BEFORE)
+    _add_texts(feed, id=address, title=title, updated=updated)
     SubElement(feed, "link", href=page)
     SubElement(feed, "link", rel="self", type="application/atom+xml", href=address)
     _add_texts(SubElement(feed, "author"), name=host or "unknown")

@@ -7,6 +7,7 @@ down.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,7 +21,6 @@ from warpshelf.core.places import Anywhere, OnPage, Place, external_link
 from warpshelf.links.health import Health
 from warpshelf.readings.model import Reading, Shelf, Topic
 
-MOST_AUTHORS = 3
 MOST_NEXT = 3
 SEPARATOR = " · "
 CITED = ("paper", "book")
@@ -54,10 +54,10 @@ class ReadingContext:
     @cached_property
     def followers(self) -> dict[str, list[Reading]]:
         """The readings that name each one among their needs, in the order of the shelf."""
-        found: dict[str, list[Reading]] = {}
+        found = defaultdict[str, list[Reading]](list)
         for reading in self.shelf.readings.values():
             for name in reading.needs:
-                found.setdefault(name, []).append(reading)
+                found[name].append(reading)
         return found
 
     def runs_here(self, reading: Reading) -> bool:
@@ -74,9 +74,10 @@ def render_entry(reading: Reading, around: ReadingContext, place: Place) -> str:
     """The entry of `reading`, as an element of a list; it stands on lines of its own."""
     tag, anchor, markdown = place.heading, place.escape_text(reading.anchor), place.markdown
     # What continues on the same page comes first; then what is rated highest.
-    after = [one for one in around.followers.get(reading.id, ()) if not one.superseded_by]
-    after = [one for one in after if not one.unread]
-    after.sort(key=lambda one: (one.where != reading.where, -(one.rating or 0)))
+    after = sorted(
+        (one for one in around.followers[reading.id] if not one.superseded_by and not one.unread),
+        key=lambda one: (one.where != reading.where, -(one.rating or 0)),
+    )
     later = [one.id for one in after[:MOST_NEXT]]
     successor = [reading.superseded_by] if reading.superseded_by else []
     pages = around.snippet_pages
@@ -109,19 +110,11 @@ def render_entry(reading: Reading, around: ReadingContext, place: Place) -> str:
 
 def data_attributes(reading: Reading, around: ReadingContext, place: Place) -> str:
     """What the finder filters and sorts by, as attributes."""
-    values = {
-        "kind": reading.kind,
-        "year": str(reading.year or ""),
-        "level": reading.level or "",
-        "lang": reading.lang,
-        "rating": str(reading.rating or ""),
-        "tags": " ".join(reading.tags),
-        "added": reading.added or "",
-        "runs": "yes" if around.runs_here(reading) else "",
-    }
-    return "".join(
-        f' data-{key}="{place.escape_text(value)}"' for key, value in values.items() if value
-    )
+    values = {key: getattr(reading, key) for key in ("kind", "year", "level", "lang", "rating")}
+    values |= {"tags": " ".join(reading.tags), "added": reading.added}
+    values["runs"] = "yes" if around.runs_here(reading) else ""
+    shown = {key: place.escape_text(str(value)) for key, value in values.items() if value}
+    return "".join(f' data-{key}="{value}"' for key, value in shown.items())
 
 
 def title_link(reading: Reading, place: Place) -> str:
@@ -158,16 +151,10 @@ def _labelled_list(label: str, shown: list[str]) -> str:
 
 
 def _source_line(reading: Reading, place: Place) -> str:
-    language = LANGUAGES.get(reading.lang, reading.lang)
-    facts = [
-        author_names(reading, MOST_AUTHORS),
-        str(reading.year or ""),
-        reading.venue or "",
-        reading.kind,
-        reading.level or "",
-        f"in {language}" if reading.lang != "en" else "",
-    ]
-    return SEPARATOR.join(filter(None, (render_rating(reading), *map(place.escape_text, facts))))
+    language = f"in {LANGUAGES.get(reading.lang, reading.lang)}" if reading.lang != "en" else ""
+    known = (reading.year, reading.venue, reading.kind, reading.level, language)
+    facts = (place.escape_text(str(one)) for one in (author_names(reading, 3), *known) if one)
+    return SEPARATOR.join(filter(None, (render_rating(reading), *facts)))
 
 
 def _other_readings(label: str, names: list[str], around: ReadingContext, place: Place) -> str:

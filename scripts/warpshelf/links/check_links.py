@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,6 +24,7 @@ import yaml
 
 from warpshelf.core.files import dump_json, write_atomically
 from warpshelf.core.findings import Finding, ShelfError
+from warpshelf.core.project import git_line, run_git
 from warpshelf.links import health, liveness
 from warpshelf.links.health import Health
 from warpshelf.links.liveness import TROUBLES, Outcome, WebConfig, next_state
@@ -81,17 +82,18 @@ def urls_since(root: Path, revision: str) -> set[str]:
     Raises ShelfError if `revision` is no commit of this repository.
     """
     asked = ["rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"]
-    commit = _run_git(root, *asked)
-    if commit is None:
+    if not (name := git_line(root, *asked)):
+        if shutil.which("git") is None:
+            mend = "install it, or leave the option"
+            raise ShelfError(Finding("git", None, "cannot be run", mend))
         what = f"{revision!r} is no commit of this repository"
         raise ShelfError(Finding("--changed-since", None, what, "fetch it, or name another"))
-    name = commit.decode().strip()
-    listed = _run_git(root, "ls-tree", "-r", "-z", "--name-only", name, "--", "docs") or b""
+    listed = run_git(root, "ls-tree", "-r", "-z", "--name-only", name, "--", "docs") or b""
     old: set[str] = set()
     for path in filter(lambda path: path.endswith(b".yml"), listed.split(b"\0")):
         # What could not be read then counts as new.
         with suppress(yaml.YAMLError, ValueError, RecursionError):
-            text = _run_git(root, "show", f"{name}:./{path.decode()}") or b""
+            text = run_git(root, "show", f"{name}:./{path.decode()}") or b""
             old.update(_collect_urls(yaml.safe_load(text)))
     return list_links(model.load_shelf(root)).keys() - old
 
@@ -102,16 +104,6 @@ def _collect_urls(value: object) -> Iterator[str]:
     inner = value.values() if isinstance(value, dict) else value
     for item in inner if isinstance(value, dict | list) else ():
         yield from _collect_urls(item)
-
-
-def _run_git(root: Path, *words: str) -> bytes | None:
-    """The output of a Git command; None where it fails."""
-    try:
-        done = subprocess.run(["git", *words], cwd=root, capture_output=True, check=False)
-    except OSError as error:
-        what = f"cannot be run ({error.strerror})"
-        raise ShelfError(Finding("git", None, what, "install it, or leave the option")) from None
-    return done.stdout if done.returncode == 0 else None
 
 
 # Seconds between two questions for a title, by the name that an identity starts with. arXiv asks
@@ -169,10 +161,9 @@ def fetch_titles(
             failures[source] += 1
         if found:
             name = found.title
-            if work_identity(found.url).startswith("github:"):  # a name says little
-                name = "/".join([*found.authors, name]) + (
-                    f": {found.about}" if found.about else ""
-                )
+            if work_identity(found.url).startswith("github:"):
+                name = "/".join([*found.authors, name])
+                name += f": {found.about}" if found.about else ""  # the name alone says little
             if title := health.clean_title(name):
                 titles[link.url] = title
         time.sleep(pauses.get(source, 1.0))
@@ -232,21 +223,17 @@ class CheckResult:
     @property
     def mistitled(self) -> list[Link]:
         """Links to a work that is called otherwise there."""
-        known = [(link, self.health[link.url]) for link in self.links if link.url in self.health]
-        return [
-            link
-            for link, state in known
-            if state.title_there is not None and not title_fits(link, state.title_there)
-        ]
+        known = {url: state.title_there for url, state in self.health.items() if state.title_there}
+        here = [link for link in self.links if link.url in known]
+        return [link for link in here if not title_fits(link, known[link.url])]
 
 
-def run_check(root: Path, options: CheckOptions, means: CheckServices | None = None) -> CheckResult:
+def run_check(root: Path, options: CheckOptions, means: CheckServices) -> CheckResult:
     """Ask the web, record what it said, and return what is known now.
 
     Raises ShelfError if there is no network, lychee or topic, or the file of states is damaged;
     nothing was recorded then.
     """
-    means = means or CheckServices()
     end = time.monotonic() + options.budget
     shelf, now = model.load_shelf(root), datetime.now(UTC)
     # `shelf check` refuses other addresses; here they are passed over.

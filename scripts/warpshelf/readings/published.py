@@ -56,28 +56,18 @@ def _check_case(case: dict[str, Any]) -> dict[str, Any]:
 class PublishedFigure(EntryModel):
     """One figure that others state. Its keys may stand in any order; this is the usual one."""
 
-    figure: Annotated[float, AfterValidator(_check_positive)]
-    """The number, as it is stated."""
+    figure: Annotated[float, AfterValidator(_check_positive)]  # the number, as it is stated
     unit: Unit
-    """What it counts."""
-    what: Sentence
-    """What it is of: which kernel or system, in the words of the source where they are clear."""
-    device: Name
-    """What it ran on, as the source names it."""
-    setting: Sentence
-    """The shape, the dtype and whatever else the figure depends on."""
-    reading: Id
-    """The reading on this shelf that states it."""
-    place: Sentence
-    """Where in it: a table, a figure, a section."""
-    url: Url | None = None
-    """The address of the place, where it is not the reading's own."""
+    what: Sentence  # which kernel or system, in the words of the source where they are clear
+    device: Name  # what it ran on, as the source names it
+    setting: Sentence  # the shape, the dtype and whatever else the figure depends on
+    reading: Id  # the reading on this shelf that states it
+    place: Sentence  # where in it: a table, a figure, a section
+    url: Url | None = None  # the address of the place, where it is not the reading's own
+    # What tells the timed case of ours that it corresponds to from the others.
     case: Annotated[dict[str, Any], AfterValidator(_check_case)] | None = None
-    """What tells the timed case of ours that it corresponds to from the others."""
-    variant: Name | None = None
-    """The variant or peer of ours that it corresponds to; the fastest variant unless said."""
-    share_of: Name | None = None
-    """Of a figure in %: the peer of ours that stands for what it is a share of."""
+    variant: Name | None = None  # our variant or peer for it; the fastest variant unless said
+    share_of: Name | None = None  # of a figure in %: the peer of ours that it is a share of
 
     @model_validator(mode="after")
     def _check_comparison(self) -> PublishedFigure:
@@ -92,9 +82,6 @@ class PublishedFigure(EntryModel):
         elif self.unit in ("×", "GPU hours"):
             raise ValueError(f"case stands beside a figure in {self.unit}; remove it")
         return self
-
-
-FIGURE_KEYS = tuple(PublishedFigure.model_fields)
 
 
 def _check_path(path: str) -> str:
@@ -125,38 +112,25 @@ CUDA_KEYS = ("flags", "shared")
 class Rival(EntryModel):
     """One public kernel. Its keys may stand in any order; this is the usual one."""
 
-    name: Name
-    """Whose it is, as a page calls it."""
-    repository: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")] = ""
-    """Where it is on GitHub: `owner/name`."""
+    name: Name  # whose it is, as a page calls it
+    repository: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")] = ""  # on GitHub: `owner/name`
     commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] = ""
-    """The commit that it is taken from."""
+    # In place of both: the package with the compiler of a language of its own.
     package: Annotated[str, Field(pattern=r"^[A-Za-z][\w.-]*$")] = ""
-    """In place of both: the package with the compiler of a language of its own."""
-    file: Annotated[str, AfterValidator(_check_path)]
-    """The file that it stands in: of the repository, or with `package` beside this one."""
+    file: Annotated[str, AfterValidator(_check_path)]  # of the repository, or beside rivals.yml
+    # The function's name in that file, in CUDA C++ with its template arguments.
     kernel: Annotated[str, Field(pattern=r"^[A-Za-z_][\w:]*(<[\w:, <>-]*>)?$")]
-    """The function's name in that file, in CUDA C++ with its template arguments."""
-    beside: Counterpart
-    """The kernel of ours that it is set beside."""
-    what: Sentence
-    """The job that both do: dtype and shape."""
-    signature: dict[str, str] = Field(default_factory=dict)
-    """Triton's type of each argument that is no constant: `"*bf16"`, `i32`, `fp32`."""
-    divisible: list[str] = Field(default_factory=list)
-    """The arguments that 16 divides."""
-    constants: dict[str, Constant] = Field(default_factory=dict)
-    """The value of each constant; one that starts with `tl.` is Triton's of that name."""
-    absent: list[str] = Field(default_factory=list)
-    """The arguments that are None."""
-    options: dict[str, Constant] = Field(default_factory=dict)
-    """Triton's compile options: `num_warps`, `num_stages`."""
-    flags: list[Annotated[str, AfterValidator(_check_flag)]] = Field(default_factory=list)
-    """NVRTC's, for CUDA C++: `-DNAME=VALUE`, or `-Isrc`, a folder of the repository."""
-    shared: Annotated[int, Field(ge=0)] = 0
-    """Bytes of shared memory that a launch asks for, in CUDA C++."""
-    targets: list[int] = Field(default_factory=lambda: [80, 90, 100])
-    """The SM versions that it is compiled for."""
+    beside: Counterpart  # the kernel of ours that it is set beside
+    what: Sentence  # the job that both do: dtype and shape
+    signature: dict[str, str] = {}  # Triton's types of what is no constant: `"*bf16"`, `i32`
+    divisible: list[str] = []  # the arguments that 16 divides
+    constants: dict[str, Constant] = {}  # one that starts with `tl.` is Triton's of that name
+    absent: list[str] = []  # the arguments that are None
+    options: dict[str, Constant] = {}  # Triton's compile options: `num_warps`, `num_stages`
+    # NVRTC's: `-DNAME=VALUE`, or `-Isrc`, a folder of the repository.
+    flags: list[Annotated[str, AfterValidator(_check_flag)]] = []
+    shared: Annotated[int, Field(ge=0)] = 0  # bytes that a launch asks for, in CUDA C++
+    targets: list[int] = [80, 90, 100]  # the SM versions that it is compiled for
 
     _source: str = PrivateAttr("")
 
@@ -226,41 +200,37 @@ class Rival(EntryModel):
 def read_figures(data: bytes, path: str) -> tuple[list[PublishedFigure], list[Finding]]:
     """The figures of a file's bytes, and what is wrong with the others."""
 
-    def twin(one: PublishedFigure) -> tuple[object, ...]:
-        return one.reading, one.what, one.device, one.setting, one.unit
+    def identify(one: PublishedFigure) -> tuple[object, str]:
+        key = one.reading, one.what, one.device, one.setting, one.unit
+        return key, f"states {one.what!r:.60} again"
 
     reader = EntryReader(path, data, first="figure", measures=True)
     mend = "remove one, or say in setting what differs"
-    return _drop_twins(
-        reader, PublishedFigure, twin, lambda one: f"states {one.what!r:.60} again", mend
-    )
+    return _drop_twins(reader, PublishedFigure, identify, mend)
 
 
 def read_rivals(data: bytes, path: str) -> tuple[list[Rival], list[Finding]]:
     """The entries of a file's bytes, and what is wrong with the others."""
+
+    def identify(one: Rival) -> tuple[object, str]:
+        return (one.digest, str(one.beside)), f"names {one.kernel} again"
+
     reader = EntryReader(path, data, first="name", measures=True)
-    return _drop_twins(
-        reader,
-        Rival,
-        lambda one: (one.digest, str(one.beside)),
-        lambda one: f"names {one.kernel} again",
-        "remove one",
-    )
+    return _drop_twins(reader, Rival, identify, "remove one")
+
+
+Identify = Callable[[Model], tuple[object, str]]
 
 
 def _drop_twins(
-    reader: EntryReader,
-    model: type[Model],
-    identify: Callable[[Model], tuple[object, ...]],
-    describe: Callable[[Model], str],
-    mend: str,
+    reader: EntryReader, model: type[Model], identify: Identify[Model], mend: str
 ) -> tuple[list[Model], list[Finding]]:
     """What `reader` holds, each once, and the findings about the rest."""
-    kept: dict[tuple[object, ...], Model] = {}
+    kept: dict[object, Model] = {}
     for one in reader.parse_as(model):
-        first = kept.setdefault(identify(one), one)
-        if first is not one:
-            what = f"{describe(one)} (first on line {first.line})"
+        key, again = identify(one)
+        if (first := kept.setdefault(key, one)) is not one:
+            what = f"{again} (first on line {first.line})"
             reader.findings.append(Finding(reader.path, one.line, what, mend))
     return list(kept.values()), reader.findings
 

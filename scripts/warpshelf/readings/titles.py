@@ -71,14 +71,6 @@ class TitleKey(NamedTuple):
     tail: str  # the subtitle, where one knows a work by it
 
 
-class TitlePair(NamedTuple):
-    """Two entries, by their numbers in the list, and how they are alike: SAME, NEAR or PART."""
-
-    first: int
-    second: int
-    how: str
-
-
 def split_words(text: str) -> tuple[str, ...]:
     """The words and numbers of `text`, without case, punctuation, accents and apostrophes."""
     folded = unicodedata.normalize("NFKC", text).casefold().translate(SIGNS)
@@ -127,15 +119,15 @@ def parse_title(text: str, headed: int = 0) -> TitleKey:
     return TitleKey(words, _join_words(words) or text, head, tail)
 
 
-def similar_pairs(titles: Sequence[TitleKey]) -> Iterator[TitlePair]:
-    """Each pair of titles that are alike, the earlier one first; work grows with their number.
+def similar_pairs(titles: Sequence[TitleKey]) -> Iterator[tuple[int, int, str]]:
+    """Each pair of titles that are alike by their numbers, the earlier first, and how: SAME, ...
 
-    Of many with the very same words, each is paired with the first MOST.
+    Work grows with their number. Of many with the very same words each is paired with the first.
     """
     groups: dict[str, list[int]] = {}
     for number, one in enumerate(titles):
         group = groups.setdefault(one.whole, [])
-        yield from (TitlePair(first, number, SAME) for first in group)
+        yield from ((first, number, SAME) for first in group)
         if len(group) < MOST:
             group.append(number)
     firsts = {group[0]: titles[group[0]].words for group in groups.values()}
@@ -146,8 +138,8 @@ def similar_pairs(titles: Sequence[TitleKey]) -> Iterator[TitlePair]:
         for part in {one.head, one.tail} - {"", one.whole}
         for other in groups.get(part, ())
     }
-    yield from (TitlePair(*pair, NEAR) for pair in sorted(near))
-    yield from (TitlePair(*pair, PART) for pair in sorted(parts - near))
+    yield from ((*pair, NEAR) for pair in sorted(near))
+    yield from ((*pair, PART) for pair in sorted(parts - near))
 
 
 def _typo_pairs(titles: dict[int, tuple[str, ...]]) -> Iterator[tuple[int, int]]:
