@@ -122,7 +122,7 @@ def parse_title(text: str, headed: int = 0) -> TitleKey:
 def similar_pairs(titles: Sequence[TitleKey]) -> Iterator[tuple[int, int, str]]:
     """Each pair of titles that are alike by their numbers, the earlier first, and how: SAME, ...
 
-    Work grows with their number. Of many with the very same words each is paired with the first.
+    Of many with the very same words, each is paired with the first MOST.
     """
     groups: dict[str, list[int]] = {}
     for number, one in enumerate(titles):
@@ -147,17 +147,21 @@ def _typo_pairs(titles: dict[int, tuple[str, ...]]) -> Iterator[tuple[int, int]]
 
     Two words within one slip of each other are the same with at most one letter less each.
     """
-    shorter: dict[tuple[int, tuple[str, ...]], list[int]] = {}
+    buckets: dict[tuple[str, ...], list[tuple[int, str]]] = {}
     for number, words in titles.items():
         for place, word in enumerate(words):
-            if len(word) < LONG - 1 or not LATIN.fullmatch(word):
-                continue
-            near: set[int] = set()
+            if len(word) >= LONG - 1 and LATIN.fullmatch(word):
+                others = (*words[:place], "", *words[place + 1 :])
+                buckets.setdefault(others, []).append((number, word))
+    for bucket in buckets.values():
+        shorter: dict[str, list[tuple[int, str]]] = {}
+        for number, word in bucket if len(bucket) > 1 else ():
+            near: dict[int, str] = {}
             for text in {word, *(word[:n] + word[n + 1 :] for n in range(len(word)))}:
-                same = shorter.setdefault((place, (*words[:place], text, *words[place + 1 :])), [])
+                same = shorter.setdefault(text, [])
                 near.update(same)
-                same.append(number)
-            yield from ((one, number) for one in near if _is_typo(titles[one][place], word))
+                same.append((number, word))
+            yield from ((one, number) for one, theirs in near.items() if _is_typo(theirs, word))
 
 
 def _is_typo(a: str, b: str) -> bool:
