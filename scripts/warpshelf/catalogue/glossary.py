@@ -28,7 +28,7 @@ from warpshelf.core.findings import Finding
 from warpshelf.core.pages import Page, heading_slug, page_anchors
 from warpshelf.core.places import OnPage, external_link
 from warpshelf.core.project import Project
-from warpshelf.readings.entries import EntryModel, EntryReader, suggest_match
+from warpshelf.readings.entries import EntryModel, EntryReader, read_optional, suggest_match
 from warpshelf.readings.model import GLOSSARY, Shelf
 
 GROUPS = {
@@ -135,13 +135,8 @@ class Glossary:
 
 def load_glossary(project: Project) -> Glossary:
     """The glossary of a checkout, empty where there is none."""
-    try:
-        return parse_glossary((project.root / GLOSSARY).read_bytes())
-    except FileNotFoundError:
-        return Glossary()
-    except OSError as error:
-        what = f"cannot be read ({error.strerror})"
-        return Glossary([], [Finding(GLOSSARY, None, what, "make it a readable file")])
+    data, findings = read_optional(project.root / GLOSSARY, GLOSSARY)
+    return Glossary([], findings) if data is None else parse_glossary(data)
 
 
 def parse_glossary(data: bytes) -> Glossary:

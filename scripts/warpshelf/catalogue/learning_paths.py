@@ -22,7 +22,7 @@ which remembers what was ticked ticks it everywhere.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,11 +92,13 @@ def _check_path(page: Page, shelf: Shelf, pages: Mapping[str, Page]) -> Iterator
         if flaw:
             yield Finding(page.path, top, flaw, MEND)
             continue
+        names: list[tuple[str, Collection[str], str]]
         names = [(name, ids, "which no reading has as its id") for name in stage["goals"]]
         names += [(n, pages.keys(), "which is no page below docs/") for n in stage.get("pages", ())]
         for name, known, why in names:
             word = re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])")
-            line = page.find_line(lambda text, word=word: bool(word.search(text))) or top
+            lines = enumerate(page.text.splitlines(), 1)
+            line = next((n for n, text in lines if word.search(text)), top)
             if name in named:
                 yield Finding(page.path, line, f"names {name!r} twice", "remove one")
             elif name not in known:

@@ -101,8 +101,8 @@ def urls_since(root: Path, revision: str) -> set[str]:
 def _collect_urls(value: object) -> Iterator[str]:
     if isinstance(value, dict) and isinstance(value.get("url"), str):
         yield value["url"]
-    inner = value.values() if isinstance(value, dict) else value
-    for item in inner if isinstance(value, dict | list) else ():
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for item in inner:
         yield from _collect_urls(item)
 
 

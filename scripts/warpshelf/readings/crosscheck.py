@@ -170,7 +170,12 @@ def _check_circles(shelf: Shelf) -> Iterator[Finding]:
     }
     for key, named in after.items():
         graph = {name: [other for other in named[name] if other != name] for name in named}
-        while circle := _find_circle(graph):
+        while True:
+            try:
+                graphlib.TopologicalSorter(graph).prepare()
+                break
+            except graphlib.CycleError as error:
+                circle = error.args[1][:0:-1]  # each name is followed by one that it leads to
             names = sorted(circle, key=list(graph).index)
             start = circle.index(names[0])
             around = [*circle[start:], *circle[: start + 1]]
@@ -179,15 +184,6 @@ def _check_circles(shelf: Shelf) -> Iterator[Finding]:
             last = around[-2]
             yield _finding_at(shelf.readings[last], (key,), what, f"remove {names[0]!r} here")
             graph[last].remove(names[0])
-
-
-def _find_circle(graph: dict[str, list[str]]) -> list[str]:
-    """The names of a circle, each followed by one that it leads to; none where there is none."""
-    try:
-        graphlib.TopologicalSorter(graph).prepare()
-    except graphlib.CycleError as error:
-        return list(reversed(error.args[1][1:]))
-    return []
 
 
 def _check_topics(shelf: Shelf) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
@@ -147,7 +148,8 @@ class EntryReader:
                     raise _UnreadableFile(_line_number(event), what, "remove the ---")
             elif isinstance(event, yaml.SequenceStartEvent):
                 _refuse_anchor(event)
-                self.indent = None if event.flow_style else int(event.start_mark.column)
+                mark: Any = event.start_mark
+                self.indent = None if event.flow_style else mark.column
                 while not isinstance(item := next(events), yaml.SequenceEndEvent):
                     self._parse_entry(item, events)
             elif isinstance(event, yaml.NodeEvent):
@@ -226,6 +228,17 @@ class EntryReader:
             mend = "write true, or leave the key out"
         self._add_finding(_line_number(event), what, mend or f'write "{text}", in quotes')
         return None if tag == "null" else text
+
+
+def read_optional(path: Path, shown: str) -> tuple[bytes | None, list[Finding]]:
+    """The bytes of a file, None if there is none; a finding if it cannot be read."""
+    try:
+        return path.read_bytes(), []
+    except FileNotFoundError:
+        return None, []
+    except OSError as error:
+        what = f"cannot be read ({error.strerror})"
+        return None, [Finding(shown, None, what, "make it a readable file")]
 
 
 class _UnreadableFile(Exception):

@@ -34,7 +34,7 @@ ISO_639_1 = (
 )
 LANGUAGES = frozenset(ISO_639_1.split())
 MISTAKEN = {"cn": "zh", "jp": "ja", "gr": "el", "cz": "cs", "dk": "da", "ua": "uk", "eng": "en"}
-FIRST_YEAR = 1950
+FIRST_YEAR, LAST_YEAR = 1950, datetime.now(UTC).year + 1  # next year's are announced already
 KEBAB = r"^[a-z0-9]+(?:-[a-z0-9]+)*$"
 OTHER_SCRIPT = re.compile(  # Cyrillic, Hebrew, Arabic, Indic, Thai, kana, Chinese, Hangul
     "[\u0400-\u052f\u0590-\u06ff\u0900-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
@@ -68,9 +68,9 @@ def _check_url(url: str) -> str:
 
 
 def _check_year(year: int) -> int:
-    last = datetime.now(UTC).year + 1
-    if not FIRST_YEAR <= year <= last:
-        raise ValueError(f"is {year}, outside {FIRST_YEAR} to {last}; write the year it appeared")
+    if not FIRST_YEAR <= year <= LAST_YEAR:
+        limits = f"{FIRST_YEAR} to {LAST_YEAR}"
+        raise ValueError(f"is {year}, outside {limits}; write the year it was published")
     return year
 
 

@@ -26,7 +26,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from warpshelf.core.findings import Finding
-from warpshelf.readings.entries import EntryModel, EntryReader, Model
+from warpshelf.readings.entries import EntryModel, EntryReader, Model, read_optional
 from warpshelf.readings.model import Id, Name, Sentence, Url
 
 REPORTED, RIVALS = "reported.yml", "rivals.yml"
@@ -237,13 +237,15 @@ def _drop_twins(
 
 def load_figures(folder: Path, shown: str) -> tuple[list[PublishedFigure], list[Finding]]:
     """The figures beside the snippet in `folder`, which is called `shown`; none without a file."""
-    return _load_beside(folder / REPORTED, f"{shown}/{REPORTED}", read_figures)
+    data, findings = read_optional(folder / REPORTED, f"{shown}/{REPORTED}")
+    return ([], findings) if data is None else read_figures(data, f"{shown}/{REPORTED}")
 
 
 def load_rivals(folder: Path, shown: str) -> tuple[list[Rival], list[Finding]]:
     """The entries beside the snippet in `folder`, called `shown`; none without a file."""
     where = f"{shown}/{RIVALS}"
-    rivals, findings = _load_beside(folder / RIVALS, where, read_rivals)
+    data, findings = read_optional(folder / RIVALS, where)
+    rivals, findings = ([], findings) if data is None else read_rivals(data, where)
     for one in [one for one in rivals if one.package]:
         try:
             one._source = (folder / one.file).read_text(encoding="utf-8")
@@ -253,16 +255,3 @@ def load_rivals(folder: Path, shown: str) -> tuple[list[Rival], list[Finding]]:
             findings.append(Finding(where, one.line, what, "name a file beside this one"))
             rivals.remove(one)
     return rivals, findings
-
-
-Read = Callable[[bytes, str], tuple[list[Model], list[Finding]]]
-
-
-def _load_beside(path: Path, where: str, read: Read[Model]) -> tuple[list[Model], list[Finding]]:
-    try:
-        return read(path.read_bytes(), where)
-    except FileNotFoundError:
-        return [], []
-    except OSError as error:
-        what = f"cannot be read ({error.strerror})"
-        return [], [Finding(where, None, what, "make it a readable file")]

@@ -19,14 +19,13 @@ import html
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 from rapidfuzz import fuzz
 from rapidfuzz.distance import OSA
 
 from warpshelf.readings.identity import work_identity
-from warpshelf.readings.model import FIRST_YEAR
+from warpshelf.readings.model import FIRST_YEAR, LAST_YEAR
 
 TOKEN = re.compile(r"\d+(?:\.\d+)*|[^\W\d_]+")
 NUMBER = re.compile(r"\d.*|[ivx]+|.")  # of a part: 2, II, B
@@ -235,7 +234,7 @@ ARXIV_NUMBER = re.compile(r"arxiv:(?:.+/)?(\d\d)\d\d")  # 2307.08691; math/03091
 def venue_years(venue: str) -> list[int]:
     """The years that the text of a venue names: 2024 in `ICLR 2024`, 2011 in `SC'11`."""
     found = (int(t) if len(t) == 4 else _full_year(int(t[1:])) for t in YEAR.findall(venue))
-    return [year for year in dict.fromkeys(found) if FIRST_YEAR <= year <= _latest_year()]
+    return [year for year in dict.fromkeys(found) if FIRST_YEAR <= year <= LAST_YEAR]
 
 
 def expected_years(url: str, venue: str | None) -> tuple[list[int], str] | None:
@@ -254,8 +253,4 @@ def expected_years(url: str, venue: str | None) -> tuple[list[int], str] | None:
 
 
 def _full_year(two: int) -> int:
-    return 2000 + two if 2000 + two <= _latest_year() else 1900 + two
-
-
-def _latest_year() -> int:
-    return datetime.now(UTC).year + 1
+    return 2000 + two if 2000 + two <= LAST_YEAR else 1900 + two
