@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from snippet_facts import broken_facts, read_facts
 
 from snippets import ranks
 from snippets.async_tensor_parallel import async_tensor_parallel as ours
@@ -21,28 +22,17 @@ TRUE_SHARDS, TRUE_SCATTER, TRUE_NOTE = Loop.shards, Loop.matmul_scatter, Loop.no
 TRUE_PASS_ON = Ring.pass_on
 
 
-def broken(rows: list[dict[str, Any]]) -> list[str]:
-    return [
-        row["name"]
-        for row in rows
-        if not abs(row["value"] - row["expected"])
-        <= row["tolerance"] * (abs(row["expected"]) or 1.0)
-    ]
-
-
-@pytest.mark.exhaustive("`shelf run` holds all facts")
-@pytest.mark.alone
 def test_facts_hold() -> None:
-    rows = cases.facts()
+    rows = read_facts(cases)
     names = [row["name"] for row in rows]
     assert len(names) == len(set(names)) == 3 * 3 * 2 * (3 + 4 + 2 + len(cases.LINKS))
-    assert broken(rows) == []
+    assert broken_facts(rows) == []
 
 
 @pytest.mark.exhaustive("facts once more, on two ranks")
 @pytest.mark.alone
 def test_two_ranks_meet_as_well() -> None:
-    assert broken(cases.of_ranks(2)) == []
+    assert broken_facts(cases.of_ranks(2)) == []
 
 
 def all_first(self: Loop, x: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
@@ -94,7 +84,7 @@ def mutated(rank: int, size: int, name: str) -> Any:
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranks, "run", lambda _, size, **more: TRUE_RUN(mutated, size, name, **more))
-    failing = broken(cases.of_ranks(4))
+    failing = broken_facts(cases.of_ranks(4))
     assert any(MUTANTS[name][3] in fact for fact in failing), failing
     assert Loop.shards is TRUE_SHARDS, "the mistake leaked into this process"
 

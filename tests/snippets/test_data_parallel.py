@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
+from snippet_facts import broken_facts, read_facts
 from torch import nn
 
 from snippets import ranks
@@ -24,22 +25,11 @@ TRUE_READY, TRUE_FINISH = Reducer.ready, Reducer.finish
 TRUE_ALL_REDUCE = Library.all_reduce
 
 
-def broken(rows: list[dict[str, Any]]) -> list[str]:
-    return [
-        row["name"]
-        for row in rows
-        if not abs(row["value"] - row["expected"])
-        <= row["tolerance"] * (abs(row["expected"]) or 1.0)
-    ]
-
-
-@pytest.mark.exhaustive("`shelf run` holds all facts")
-@pytest.mark.alone
 def test_facts_hold() -> None:
-    rows = cases.facts()
+    rows = read_facts(cases)
     names = [row["name"] for row in rows]
     assert len(names) == len(set(names))
-    assert broken(rows) == []
+    assert broken_facts(rows) == []
     assert sum("named from outside" in name for name in names) == 3
     assert sum("that name it" in name for name in names) == 2
 
@@ -112,7 +102,7 @@ def test_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> 
         return TRUE_RUN(mutated, size, name, wanted, **more)
 
     monkeypatch.setattr(ranks, "run", run)
-    failing = broken(cases.of_ranks(2))
+    failing = broken_facts(cases.of_ranks(2))
     assert any(MUTANTS[name][3] in fact for fact in failing), failing
     assert Reducer.finish is TRUE_FINISH, "the mistake leaked into this process"
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from snippet_facts import broken_facts, read_facts
 
 from snippets import ranks
 from snippets.collectives import Library
@@ -18,22 +19,11 @@ from snippets.tensor_parallel import tensor_parallel as tp
 TRUE_STEPS = many_ranks.STEPS
 
 
-def broken(rows: list[dict[str, Any]]) -> list[str]:
-    return [
-        row["name"]
-        for row in rows
-        if not abs(row["value"] - row["expected"])
-        <= row["tolerance"] * (abs(row["expected"]) or 1.0)
-    ]
-
-
-@pytest.mark.exhaustive("`shelf run` holds all facts")
-@pytest.mark.alone
 def test_facts_hold() -> None:
-    rows = cases.facts()
+    rows = read_facts(cases)
     names = [row["name"] for row in rows]
     assert len(names) == len(set(names))
-    assert broken(rows) == []
+    assert broken_facts(rows) == []
     for size in (512, 4096):
         for way in many_ranks.STEPS:
             assert sum(name.startswith(f"{size} ranks, {way}") for name in names) >= 7
@@ -90,7 +80,7 @@ def test_a_rank_that_calls_otherwise_is_seen(
     monkeypatch.setattr(many_ranks, "STEPS", {"tensor": step})
     asked = [0, 9, 511]
     told = many_ranks.told_by(asked, 512, 8)
-    failing = broken(cases.of_many(512, "tensor", asked, [one["tensor"] for one in told]))
+    failing = broken_facts(cases.of_many(512, "tensor", asked, [one["tensor"] for one in told]))
     assert any(what in name for name in failing), failing
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from snippet_facts import broken_facts
 
 from snippets.model_configs import cases, families, fields, reading
 from snippets.model_configs import model_configs as ours
@@ -18,22 +19,13 @@ from snippets.model_flops import model_flops
 CONFIGS = {row["name"]: row["config"] for row in cases.ROWS}
 
 
-def broken(rows: list[dict[str, Any]]) -> list[str]:
-    """Names of the facts outside their tolerance."""
-    return [
-        row["name"]
-        for row in rows
-        if not abs(row["value"] - row["expected"]) <= row["tolerance"] * abs(row["expected"])
-    ]
-
-
 def read(name: str, **changes: Any) -> Model:
     return ours.read(json.dumps(CONFIGS[name] | changes))
 
 
 def test_facts_hold() -> None:
     rows = cases.facts()
-    assert broken(rows) == []
+    assert broken_facts(rows) == []
     assert len({row["name"] for row in rows}) == len(rows) > 50
 
 
@@ -66,7 +58,7 @@ def test_a_usual_mistake_breaks_a_fact(
     where: type, name: str, wrong: Any, fact: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(where, name, wrong)
-    assert any(one.startswith(fact) for one in broken(cases.facts()))
+    assert any(one.startswith(fact) for one in broken_facts(cases.facts()))
 
 
 @pytest.mark.parametrize(
@@ -101,7 +93,7 @@ def test_a_wrong_trait_breaks_a_fact(
     monkeypatch.setitem(families.FAMILIES, kind, replace(families.FAMILIES[kind], **trait))
     found = cases.models()
     named = {name for name, model in found.items() if model.kind == kind}
-    assert any(one.split(":")[0] in named for one in broken(cases.facts()))
+    assert any(one.split(":")[0] in named for one in broken_facts(cases.facts()))
 
 
 def windows(model: Model) -> list[int]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from snippet_facts import broken_facts, read_facts
 
 from snippets import ranks
 from snippets.collectives import Library, Ring
@@ -18,22 +19,11 @@ TRUE_RUN = ranks.run
 TRUE_CALL, TRUE_PADDED, TRUE_EXCHANGE = Layer.__call__, Layer.padded, Exchange.forward
 
 
-def broken(rows: list[dict[str, Any]]) -> list[str]:
-    return [
-        row["name"]
-        for row in rows
-        if not abs(row["value"] - row["expected"])
-        <= row["tolerance"] * (abs(row["expected"]) or 1.0)
-    ]
-
-
-@pytest.mark.exhaustive("`shelf run` holds all facts")
-@pytest.mark.alone
 def test_facts_hold() -> None:
-    rows = cases.facts()
+    rows = read_facts(cases)
     names = [row["name"] for row in rows]
     assert len(names) == len(set(names)) == 3 * (6 * 6 + 3) + 3
-    assert broken(rows) == []
+    assert broken_facts(rows) == []
 
 
 def test_capacity_drops_copies_in_the_cases() -> None:
@@ -114,7 +104,7 @@ def test_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> 
         return TRUE_RUN(mutated, size, name, wanted, **more)
 
     monkeypatch.setattr(ranks, "run", run)
-    failing = broken(cases.of_ranks(4))
+    failing = broken_facts(cases.of_ranks(4))
     assert any(MUTANTS[name][3] in fact for fact in failing), failing
     assert Layer.padded is TRUE_PADDED, "the mistake leaked into this process"
 

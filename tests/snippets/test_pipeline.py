@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from snippet_facts import broken_facts, read_facts
 
 from snippets import ranks
 from snippets.pipeline import cases, parking, pipeline, plan, stage
@@ -18,22 +19,11 @@ from snippets.pipeline_schedules import pipeline_schedules as schedules
 TRUE_RUN = ranks.run
 
 
-def broken(rows: list[dict[str, Any]]) -> list[str]:
-    return [
-        row["name"]
-        for row in rows
-        if not abs(row["value"] - row["expected"])
-        <= row["tolerance"] * (abs(row["expected"]) or 1.0)
-    ]
-
-
-@pytest.mark.exhaustive("`shelf run` holds all facts")
-@pytest.mark.alone
 def test_facts_hold() -> None:
-    rows = cases.facts()
+    rows = read_facts(cases)
     names = [row["name"] for row in rows]
     assert len(names) == len(set(names))
-    assert broken(rows) == []
+    assert broken_facts(rows) == []
     for p, _ in cases.SIZES:
         for name in plan.SCHEDULES:
             own = [n for n in names if n.startswith(f"{p} ranks,") and f", {name}:" in n]
@@ -158,7 +148,7 @@ def test_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> 
         return TRUE_RUN(mutated, size, name, wanted, **more)
 
     monkeypatch.setattr(ranks, "run", run)
-    failing = broken(cases.of_ranks(4, 8))
+    failing = broken_facts(cases.of_ranks(4, 8))
     assert any(MUTANTS[name][3] in fact for fact in failing), failing
     assert Slice.input is TRUE_INPUT, "the mistake leaked into this process"
 
@@ -180,7 +170,7 @@ def of_swapped(rank: int, p: int) -> Any:
 @pytest.mark.alone
 def test_messages_are_read_in_any_order() -> None:
     told = ranks.run(of_swapped, 2, backend="gloo")
-    assert not broken(cases.errors("swapped", told, 2, 4))
+    assert not broken_facts(cases.errors("swapped", told, 2, 4))
 
 
 def test_differing_sees_a_swap() -> None:

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from itertools import combinations
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from snippet_facts import broken_facts
 
 from snippets.pipeline_schedules import cases
 from snippets.pipeline_schedules import pipeline_schedules as schedules
@@ -350,14 +350,9 @@ def test_an_order_that_can_never_go_on_is_refused() -> None:
         timed("knot", [[backward(0), forward(0)]], ONE, None)
 
 
-def broken(rows: list[dict[str, Any]]) -> list[str]:
-    """Names of the facts that are not exactly as expected."""
-    return [row["name"] for row in rows if row["value"] != row["expected"]]
-
-
 def test_facts_hold() -> None:
     rows = cases.table_facts()
-    assert broken(rows) == []
+    assert broken_facts(rows) == []
     assert len({row["name"] for row in rows}) == len(rows)
     assert all(values.fact_problem(row) is None and row["tolerance"] == 0 for row in rows)
 
@@ -406,7 +401,7 @@ def test_a_mistake_breaks_a_fact(
 ) -> None:
     monkeypatch.setattr(cases, "schedules", mutated(find, replace))
     try:
-        failing = broken(cases.table_facts())
+        failing = broken_facts(cases.table_facts())
     except (ValueError, IndexError):  # its ranks wait for each other, or for what never comes
         return
     assert any(fact in name for name in failing), failing

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import read_demo
+from snippet_facts import broken_facts, read_facts
 
 from snippets import ranks
 from snippets.ring_attention import cases
@@ -20,27 +21,15 @@ TRUE_WIRE = ranks.Wire
 TRUE_CHUNKS = ring.chunks_of
 
 
-def broken(rows: list[dict[str, Any]]) -> list[str]:
-    """Names of the facts outside their tolerance; absolute where 0 is expected."""
-    return [
-        row["name"]
-        for row in rows
-        if not abs(row["value"] - row["expected"])
-        <= row["tolerance"] * (abs(row["expected"]) or 1.0)
-    ]
-
-
 @pytest.fixture(scope="module")
 def rows() -> list[dict[str, Any]]:
-    return cases.facts()
+    return read_facts(cases)
 
 
-@pytest.mark.exhaustive("`shelf run` holds all facts")
 def test_facts_hold(rows: list[dict[str, Any]]) -> None:
-    assert broken(rows) == []
+    assert broken_facts(rows) == []
 
 
-@pytest.mark.exhaustive("`shelf run` holds all facts")
 def test_facts_cover_every_way_of_running(rows: list[dict[str, Any]]) -> None:
     names = [row["name"] for row in rows]
     assert len(names) == len(set(names))
@@ -140,7 +129,7 @@ def test_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> 
         return TRUE_RUN(mutated, world_size, function, name)
 
     monkeypatch.setattr(ranks, "run", run)
-    failing = broken(cases.facts())
+    failing = broken_facts(cases.facts())
     assert any(MUTANTS[name][3] in fact for fact in failing), failing
     assert ring.chunks_of is TRUE_CHUNKS, "the mistake leaked into this process"
 
@@ -163,11 +152,13 @@ def test_a_ring_that_waits_at_once_breaks_a_fact(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(ranks, "run", lambda _, world_size: TRUE_RUN(eager_on_rank, world_size))
     rows = cases.overlaps(4)
     assert [row["value"] for row in rows] == [0, 0]
-    assert broken(rows) == [row["name"] for row in rows]
+    assert broken_facts(rows) == [row["name"] for row in rows]
 
 
 def test_a_nan_breaks_a_fact() -> None:
-    assert broken([{"name": "x", "value": math.nan, "expected": 0, "tolerance": 1e-12}]) == ["x"]
+    assert broken_facts([{"name": "x", "value": math.nan, "expected": 0, "tolerance": 1e-12}]) == [
+        "x"
+    ]
 
 
 @pytest.mark.parametrize("order", ring.ORDERS)

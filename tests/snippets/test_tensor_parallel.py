@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import read_demo
+from snippet_facts import broken_facts, read_facts
 
 from snippets import ranks
 from snippets.collectives import Library, Ring
@@ -19,22 +20,11 @@ TRUTH = tp.on_rank(Library(), "tensor", tp.SIZES)
 TRUE_RUN = ranks.run
 
 
-def broken(rows: list[dict[str, Any]]) -> list[str]:
-    return [
-        row["name"]
-        for row in rows
-        if not abs(row["value"] - row["expected"])
-        <= row["tolerance"] * (abs(row["expected"]) or 1.0)
-    ]
-
-
-@pytest.mark.exhaustive("`shelf run` holds all facts")
-@pytest.mark.alone
 def test_facts_hold() -> None:
-    rows = cases.facts()
+    rows = read_facts(cases)
     names = [row["name"] for row in rows]
     assert len(names) == len(set(names))
-    assert broken(rows) == []
+    assert broken_facts(rows) == []
     for t in (2, 4, 8):
         for layout in tp.LAYOUTS:
             own = [name for name in names if name.startswith(f"{t} ranks, {layout}")]
@@ -144,7 +134,7 @@ def test_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> 
         return TRUE_RUN(mutated, size, name, *args, **more)
 
     monkeypatch.setattr(ranks, "run", run)
-    failing = broken(cases.of_ranks(2, TRUTH))
+    failing = broken_facts(cases.of_ranks(2, TRUTH))
     assert any(MUTANTS[name][3] in fact for fact in failing), failing
     assert tp.embedded is vocabulary.embedded, "the mistake leaked into this process"
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from snippet_facts import broken_facts
 
 from snippets.model_flops.model_flops import MODELS
 from snippets.training_time import calculator, cases, layers
@@ -27,15 +28,6 @@ BRIDGE = STACKS["Megatron Bridge, H100, fp8"]
 PLAN = Plan(64, 256, 1, 8192, 4, 8, chunks=4)
 
 
-def broken() -> set[str]:
-    found = set()
-    for row in cases.facts():
-        gap = abs(row["value"] - row["expected"])
-        if not gap <= row["tolerance"] * (abs(row["expected"]) or 1.0):
-            found.add(row["name"])
-    return found
-
-
 def missed() -> list[str]:
     rows = cases.predictions()
     return [goal["name"] for goal in cases.GOALS if not contract.judge_goal(goal, rows)[0]]
@@ -44,7 +36,7 @@ def missed() -> list[str]:
 def test_every_fact_holds_and_has_a_name_of_its_own() -> None:
     names = [row["name"] for row in cases.facts()]
     assert len(names) == len(set(names)) >= 15
-    assert broken() == set()
+    assert broken_facts(cases.facts()) == []
 
 
 def test_goals_are_reached_on_rows_that_nothing_was_fitted_on() -> None:
@@ -101,7 +93,7 @@ def test_a_usual_mistake_is_seen(
     name: str, wrong: Any, seen: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"snippets.training_time.{name}", wrong)
-    assert any(seen in one for one in broken())
+    assert any(seen in one for one in broken_facts(cases.facts()))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from snippet_facts import broken_facts, read_facts
 
 from snippets import ranks
 from snippets.collectives import Ring
@@ -16,22 +17,11 @@ TRUE_RUN = ranks.run
 TRUE_EXCHANGE, TRUE_ALL_TO_ALL = Exchange.forward, Ring.all_to_all
 
 
-def broken(rows: list[dict[str, Any]]) -> list[str]:
-    return [
-        row["name"]
-        for row in rows
-        if not abs(row["value"] - row["expected"])
-        <= row["tolerance"] * (abs(row["expected"]) or 1.0)
-    ]
-
-
-@pytest.mark.exhaustive("`shelf run` holds all facts")
-@pytest.mark.alone
 def test_facts_hold() -> None:
-    rows = cases.facts()
+    rows = read_facts(cases)
     names = [row["name"] for row in rows]
     assert len(names) == len(set(names)) == (4 + 5 + 6) * 8 + 3 * 2
-    assert broken(rows) == []
+    assert broken_facts(rows) == []
 
 
 def turned(ctx: Any, x: torch.Tensor, group: Ring, back: bool) -> torch.Tensor:
@@ -101,7 +91,7 @@ def test_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> 
         return TRUE_RUN(mutated, size, name, wanted, **more)
 
     monkeypatch.setattr(ranks, "run", run)
-    failing = broken(cases.of_ranks(4))
+    failing = broken_facts(cases.of_ranks(4))
     assert any(MUTANTS[name][3] in fact for fact in failing), failing
     assert Exchange.forward is TRUE_EXCHANGE, "the mistake leaked into this process"
 
