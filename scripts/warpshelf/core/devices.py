@@ -13,6 +13,12 @@ from typing import NamedTuple
 MODEL = re.compile(r"(?<![A-Za-z0-9])(?:[A-Za-z]{1,3}\d{1,4}[A-Za-z]{0,2}|\d{4})(?![A-Za-z0-9])")
 NO_MODEL = re.compile(r"(?:HBM|SXM|OAM|DDR|CC|SM)\d\w*", re.IGNORECASE)  # looks like one
 MEMORY = re.compile(r"(\d+) ?GB", re.IGNORECASE)
+# The driver names no form for an H100 SXM5, only its memory; the PCIe card has HBM2e.
+FORMS = {
+    "PCIe": re.compile(r"PCI-?E", re.IGNORECASE),
+    "NVL": re.compile(r"\bNVL\b", re.IGNORECASE),
+    "SXM": re.compile(r"SXM|\bH100\b.*\bHBM3\b", re.IGNORECASE),
+}
 COUNT = re.compile(r"\s*(\d+) ?[x×*] ?(?=\D)")
 
 
@@ -33,18 +39,8 @@ def parse_device(name: str) -> DeviceKind | None:
     if not models:
         return None
     memory = MEMORY.search(plain)
-    return DeviceKind(
-        models[0].upper(), _form_factor(plain.upper()), int(memory[1]) if memory else None
-    )
-
-
-def _form_factor(name: str) -> str | None:
-    if "PCIE" in name or "PCI-E" in name:
-        return "PCIe"
-    if re.search(r"\bNVL\b", name):
-        return "NVL"
-    # The driver names no form for an H100 SXM5, only its memory; the PCIe card has HBM2e.
-    return "SXM" if "SXM" in name or re.search(r"\bH100\b.*\bHBM3\b", name) else None
+    form = next((name for name, said in FORMS.items() if said.search(plain)), None)
+    return DeviceKind(models[0].upper(), form, int(memory[1]) if memory else None)
 
 
 def same_device(one: str, other: str) -> bool:
@@ -58,12 +54,10 @@ def same_device(one: str, other: str) -> bool:
 
 # Compute capabilities that there are, from Pascal to Blackwell.
 SM_VERSIONS = (60, 61, 70, 72, 75, 80, 86, 87, 89, 90, 100, 101, 103, 110, 120, 121)
-
 MOST_GPUS = 16  # of one machine that NVIDIA has built, the HGX-2
 MOST_SMS = 192  # of a whole GB202, the largest die; two dies of a B200 have 160
 MOST_MEGAHERTZ = 3600.0  # of SMs; GeForce boards say up to 3200
 MOST_BYTES_PER_SECOND = 8.2e12  # of a B300
-
 # In the name of a part of a GPU, MIG or virtual, which has less of everything.
 PART = re.compile(r"\bMIG\b|\bGRID\b|-\d+[ABCQ]\b")
 

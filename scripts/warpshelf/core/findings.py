@@ -17,8 +17,7 @@ def printable_line(text: str, longest: int = LONGEST) -> str:
     """
     cut = text if len(text) <= longest else text[:longest] + "…"
     return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
-        for character in cut
+        one if one.isprintable() else one.encode("unicode_escape").decode() for one in cut
     )
 
 
@@ -43,15 +42,12 @@ class Finding:
 
     def __str__(self) -> str:
         place = self.path if self.line is None else f"{self.path}:{self.line}"
-        return printable_line(f"{place}: {self.what}") + (
-            f"; {printable_line(self.mend)}" if self.mend else ""
-        )
+        mend = f"; {printable_line(self.mend)}" if self.mend else ""
+        return printable_line(f"{place}: {self.what}") + mend
 
     def __lt__(self, other: Finding) -> bool:
-        return self._sort_key() < other._sort_key()
-
-    def _sort_key(self) -> tuple[str, int, str, str]:
-        return self.path, self.line or 0, self.what, self.mend
+        key, its = ((one.path, one.line or 0, one.what, one.mend) for one in (self, other))
+        return key < its
 
 
 class ShelfError(Exception):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 # ECMA-48: CSI sequences (colours, cursor), strings (OSC titles and links, DCS, APC, PM, SOS)
@@ -30,7 +29,6 @@ UNSEEN = re.compile(
 )
 BREAKS = re.compile("\r\n|[\r\n\u2028\u2029]")
 ENTITIES = {ord(character): f"&#{ord(character)};" for character in string.punctuation}
-CLASS = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 
 def plain_text(text: str) -> str:
@@ -38,26 +36,23 @@ def plain_text(text: str) -> str:
     return UNSEEN.sub("", BREAKS.sub("\n", ANSI.sub("", text)))
 
 
-def escape_markdown(text: str, *, keep_newlines: bool = False) -> str:
-    r"""Markdown and HTML that show exactly `plain(text)`, on one line.
+def escape_markdown(text: str) -> str:
+    """Markdown and HTML that show exactly `plain_text(text)`, on one line."""
+    return one_line(text).translate(ENTITIES)
 
-    Every ASCII punctuation character becomes a numeric entity. Line breaks and tabs become spaces,
-    and the text's ends are stripped, unless `keep_newlines`, which leaves `\n` and tabs in place:
-    meant for text inside `<pre>`, where `preformatted_block` is the better choice.
-    """
-    shown = plain_text(text)
-    if not keep_newlines:
-        shown = " ".join(shown.replace("\t", " ").split("\n")).strip()
-    return shown.translate(ENTITIES)
+
+def one_line(text: str) -> str:
+    """`plain_text(text)` with spaces for line breaks and tabs, without space at its ends."""
+    return re.sub(r"[\t\n]", " ", plain_text(text)).strip()
 
 
 def escape_prose(text: str) -> str:
-    """`escape(text)`, where what stands between two backticks on one line is shown as code."""
+    """`escape_markdown(text)`, with what stands between two backticks on a line shown as code."""
     return re.sub(r"&#96;(.+?)&#96;", r"<code>\1</code>", escape_markdown(text))
 
 
 def quote_attribute(text: str) -> str:
-    """`text` as the value of an HTML attribute, in double quotes: `title={attribute(x)}`.
+    """`text` as the value of an HTML attribute, in double quotes.
 
     Not for an element that itself has the attribute `markdown`: Python-Markdown reads and rewrites
     those, and a text such as `&#60;` would come out as `<` (still inside its quotes).
@@ -66,7 +61,7 @@ def quote_attribute(text: str) -> str:
 
 
 def quote_href(url: str) -> str:
-    """`url` as the value of an `quote_href` attribute, in double quotes.
+    """`url` as the value of an `href` attribute, in double quotes.
 
     Raises ValueError for anything but an absolute http or https URL without spaces, control
     characters or a user name.
@@ -86,23 +81,18 @@ def quote_href(url: str) -> str:
     return f'"{escape_markdown(url)}"'
 
 
-def preformatted_block(text: str, classes: Sequence[str] = ()) -> str:
-    r"""An HTML block `<pre class="…"><code>…</code></pre>` showing exactly `plain(text)`.
+def preformatted_block(text: str) -> str:
+    r"""An HTML block `<pre><code>…</code></pre>` showing exactly `plain_text(text)`.
 
     The block is a single line: line breaks go out as `&#10;` and tabs as `&#9;`, so a blank line
     cannot end the block, an indent cannot change it, and no line of it can start a fence, a tab or
     a snippet. It may stand alone or indented inside a content tab. Leave a blank line around it.
-    Raises ValueError for a class that is not a plain name.
     """
-    for name in classes:
-        if not CLASS.fullmatch(name):
-            raise ValueError(f"the class {name!r} is not a plain name such as ws-output")
-    attributes = f' class="{" ".join(classes)}"' if classes else ""
     shown = plain_text(text).translate(ENTITIES)
     # Runs of spaces would survive inside <pre>, but a parser that re-wraps text must not see them.
     shown = shown.replace("\n", "&#10;").replace("\t", "&#9;")
     # The HTML parser drops a line break right after <pre>; <code> stands between, so none is lost.
-    return f"<pre{attributes}><code>{shown}</code></pre>"
+    return f"<pre><code>{shown}</code></pre>"
 
 
 # What no search reads, Markdown and a builder's other parsers need not read either, which was half

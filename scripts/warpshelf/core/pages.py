@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import unicodedata
 from collections.abc import Callable
@@ -19,10 +20,10 @@ LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(frozen=True)
 class Page:
-    """One page. `where` is its path below docs/ without the ending: `kernels/softmax`."""
+    """One page, its `path` relative to the project root."""
 
-    where: str
-    path: str  # relative to the project root
+    where: str  # its path below docs/ without the ending: `kernels/softmax`
+    path: str
     meta: dict[str, Any] = field(default_factory=dict)
     text: str = ""
 
@@ -34,10 +35,8 @@ class Page:
 
     def find_line(self, found: Callable[[str], bool]) -> int | None:
         """The first line, from 1, for which `found` is true."""
-        for number, line in enumerate(self.text.splitlines(), 1):
-            if found(line):
-                return number
-        return None
+        lines = enumerate(self.text.splitlines(), 1)
+        return next((number for number, line in lines if found(line)), None)
 
 
 def load_pages(project: Project) -> tuple[dict[str, Page], list[Finding]]:
@@ -73,10 +72,10 @@ LINKED = re.compile(r"\[(?P<text>[^\]]*)\]\([^)]*\)")
 
 
 def page_anchors(text: str) -> set[str]:
-    """The places within the page whose Markdown is `text` that a link may name.
+    """What a link may name within the page whose Markdown is `text`; what it includes is left out.
 
     They are the headings as Python-Markdown's table of contents names them, and every id that is
-    written out: `## Bytes { #bytes }` or `<p id="bytes">`. What a page includes is not looked into.
+    written out: `## Bytes { #bytes }` or `<p id="bytes">`.
     """
     plain = FENCE.sub("", text)
     found = {match["id"] for match in WRITTEN.finditer(plain)}
@@ -87,12 +86,9 @@ def page_anchors(text: str) -> set[str]:
             if named := NAMED.search(listed["list"]):
                 found.add(named["id"])
                 continue
-        name = heading_slug(LINKED.sub(r"\g<text>", heading))
-        number = 0
-        while name and (unique := f"{name}_{number}" if number else name) in found:
-            number += 1
-        if name:
-            found.add(unique)
+        if name := heading_slug(LINKED.sub(r"\g<text>", heading)):
+            names = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(1)))
+            found.add(next(one for one in names if one not in found))
     return found
 
 

@@ -24,10 +24,7 @@ def page_address(page: str) -> str:
 
 
 def whole_address(where: str, site: str) -> str:
-    """The address on the web of the page `where`, such as `kernels/softmax` or `sessions/index`.
-
-    `site` is that of the site itself.
-    """
+    """The address of the page `where`, such as `kernels/softmax`, of a site at `site`."""
     return f"{site.rstrip('/')}/{page_address(f'{where}.md')}"
 
 
@@ -42,8 +39,7 @@ class OnPage:
 
     def escape_text(self, text: str) -> str:
         """HTML that shows `text`, on one line; also for a value in double quotes."""
-        shown = markup.plain_text(text)
-        return html.escape(" ".join(shown.replace("\t", " ").split("\n")).strip())
+        return html.escape(markup.one_line(text))
 
     def relative_link(self, target: str) -> str:
         """The relative link to a docs-absolute one: `/models/roofline.md#reading-roofline`.
@@ -89,6 +85,6 @@ Place = OnPage | Anywhere
 
 
 def external_link(place: Place, shown: str, url: str, more: str = "") -> str:
-    """A link off the site. Raises ValueError for what is no web address: see `markup.href`."""
+    """A link off the site; ValueError for what is no web address (`markup.quote_href`)."""
     markup.quote_href(url)
     return f'<a href="{place.escape_text(url)}"{more}>{place.escape_text(shown)}</a>'

@@ -3,79 +3,38 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 
 from warpshelf.core.findings import Finding, ShelfError
 
 
-@dataclass(frozen=True)
 class Project:
     """A checkout; every path that the tooling reads or writes starts here."""
 
-    root: Path
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.docs = root / "docs"  # what people read and write: pages and readings
+        self.snippets = root / "snippets"  # a folder each, and the modules that they share
+        self.recipes = root / "scripts" / "recipes"  # to run on machines that are not ours
+        # Never committed: rendered Markdown, copies where the site serves them, and what ran here.
+        self.fragments = root / "build" / "fragments"
+        self.published_records = self.docs / "records"
+        self.published_sources = self.docs / "sources"  # the snippets' files
+        self.published_views = self.docs / "views"
+        self.published_runtime = self.docs / "runtime"  # what a browser computes with
+        self.exports = self.docs / "exports"  # the lists in formats for other programs
+        self.ledger = root / ".shelf" / "ledger.json"  # what was verified on this machine
+        self.repeated = root / ".shelf" / "repeated.json"  # how far a run got that repeats all
 
-    @property
-    def docs(self) -> Path:
-        """What people read and write: pages and readings."""
-        return self.root / "docs"
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Project) and other.root == self.root
 
-    @property
-    def snippets(self) -> Path:
-        """One folder a snippet, and the modules that snippets share."""
-        return self.root / "snippets"
-
-    @property
-    def recipes(self) -> Path:
-        """Ways to run on machines that are not ours: scripts and settings that pages embed."""
-        return self.root / "scripts" / "recipes"
-
-    @property
-    def fragments(self) -> Path:
-        """Rendered Markdown, never committed."""
-        return self.root / "build" / "fragments"
-
-    @property
-    def published_records(self) -> Path:
-        """Copies of the records, laid where the site serves them; never committed."""
-        return self.docs / "records"
-
-    @property
-    def published_sources(self) -> Path:
-        """Copies of the snippets' files, laid where the site serves them; never committed."""
-        return self.docs / "sources"
-
-    @property
-    def published_views(self) -> Path:
-        """Copies of the views, laid where the site serves them; never committed."""
-        return self.docs / "views"
-
-    @property
-    def published_runtime(self) -> Path:
-        """What a browser computes with, laid where the site serves it; never committed."""
-        return self.docs / "runtime"
-
-    @property
-    def exports(self) -> Path:
-        """The lists in formats for other programs, laid where the site serves them."""
-        return self.docs / "exports"
-
-    @property
-    def ledger(self) -> Path:
-        """What this checkout has verified on this machine; never committed."""
-        return self.root / ".shelf" / "ledger.json"
-
-    @property
-    def repeated(self) -> Path:
-        """What a run that repeats what is current has done so far; never committed."""
-        return self.root / ".shelf" / "repeated.json"
+    def __hash__(self) -> int:
+        return hash(self.root)
 
     def relative_path(self, path: Path) -> str:
         """`path` as people write it: relative to the root, with forward slashes."""
-        try:
-            return path.relative_to(self.root).as_posix()
-        except ValueError:
-            return path.as_posix()
+        return (path.relative_to(self.root) if path.is_relative_to(self.root) else path).as_posix()
 
 
 def find_project(start: Path | None = None) -> Project:
@@ -87,20 +46,12 @@ def find_project(start: Path | None = None) -> Project:
         ShelfError: there is no checkout at either place.
     """
     here = (start or Path.cwd()).resolve()
-    own = Path(__file__).resolve().parents[3]
-    for folder in (here, *here.parents, own):
+    for folder in (here, *here.parents, Path(__file__).resolve().parents[3]):
         if (folder / "mkdocs.yml").is_file() and (folder / "snippets").is_dir():
             return Project(folder)
-    raise ShelfError(
-        [
-            Finding(
-                str(here),
-                None,
-                "is not inside a Warpshelf checkout",
-                "change into the folder that holds mkdocs.yml and snippets/",
-            )
-        ]
-    )
+    what = "is not inside a Warpshelf checkout"
+    mend = "change into the folder that holds mkdocs.yml and snippets/"
+    raise ShelfError(Finding(str(here), None, what, mend))
 
 
 # What git says of a checkout, or nothing: a copy without version control works as well.
@@ -113,17 +64,13 @@ def run_git(root: Path, *words: str, given: bytes = b"") -> bytes | None:
 
     So it does where git is not installed, where it knows nothing of `root`, and where it hangs.
     """
+    words = ("git", "-C", str(root), *words)
     try:
-        done = subprocess.run(
-            ["git", "-C", str(root), *words],
-            input=given,
-            capture_output=True,
-            check=True,
-            timeout=PATIENCE,
-        )
+        return subprocess.run(
+            words, input=given, capture_output=True, check=True, timeout=PATIENCE
+        ).stdout
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout
 
 
 def git_line(root: Path, *words: str) -> str | None:

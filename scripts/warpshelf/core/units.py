@@ -36,49 +36,39 @@ def safe_divide(above: object, below: object) -> float | None:
     return finite_float(top / bottom)
 
 
-def _round_digits(value: float, digits: int) -> Decimal:
-    return Decimal(f"{value:.{digits - 1}e}")
-
-
-def _decimal_exponent(value: Decimal) -> int:
-    return value.adjusted() if value else 0
-
-
 def format_significant(value: object, digits: int = 3) -> str:
     """`value` to `digits` significant digits: `1.50`, `0.0123`, `1230`, `1.23e-8`; 0 is `0`."""
+    number = finite_float(value)
+    if not number:
+        return UNKNOWN if number is None else "0"
+    rounded = f"{number:.{digits - 1}e}"
+    if -4 <= Decimal(rounded).adjusted() < 6:
+        return format(Decimal(rounded), "f")
+    return _shorten_exponent(rounded)
+
+
+def _shorten_exponent(text: str) -> str:
+    mantissa, exponent = text.split("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
+def _scale_value(value: object, scale: tuple[tuple[str, int], ...], unit: str = "") -> str:
+    """The digits of `value`, and the first prefix of `scale` (large to small) that it reaches."""
     number = finite_float(value)
     if number is None:
         return UNKNOWN
     if number == 0:
-        return "0"
-    rounded = _round_digits(number, digits)
-    if -4 <= _decimal_exponent(rounded) < 6:
-        return format(rounded, "f")
-    return _format_scientific(number, digits)
-
-
-def _format_scientific(number: float, digits: int) -> str:
-    mantissa, exponent = f"{number:.{digits - 1}e}".split("e")
-    return f"{mantissa}e{int(exponent)}"
-
-
-def _scale_value(value: object, scale: tuple[tuple[str, int], ...]) -> tuple[str, str]:
-    """The digits of `value` and the first unit of `scale` (large to small) that it reaches."""
-    number = finite_float(value)
-    if number is None:
-        return UNKNOWN, ""
-    if number == 0:
-        return "0", scale[-1][0] if scale[-1][1] == 0 else scale[0][0]
+        prefix = scale[-1][0] if scale[-1][1] == 0 else scale[0][0]
+        return f"0 {prefix}{unit}"
     # Round first: 999.96 µs is 1.00 ms, not 1000 µs.
-    exponent = _decimal_exponent(_round_digits(number, 3))
-    unit, power = next((item for item in scale if exponent >= item[1]), scale[-1])
-    return format_significant(float(Decimal(number).scaleb(-power))), unit
+    exponent = Decimal(f"{number:.2e}").adjusted()
+    prefix, power = next((item for item in scale if exponent >= item[1]), scale[-1])
+    return f"{format_significant(float(Decimal(number).scaleb(-power)))} {prefix}{unit}"
 
 
 def format_seconds(value: object) -> str:
     """A time in seconds as `12.0 µs`."""
-    digits, unit = _scale_value(value, TIMES)
-    return f"{digits} {unit}".rstrip()
+    return _scale_value(value, TIMES)
 
 
 def format_duration(value: float) -> str:
@@ -94,8 +84,7 @@ def format_duration(value: float) -> str:
 
 def format_rate(value: object, unit: str) -> str:
     """A rate in `unit` ("B/s" or "FLOP/s") as `2.81 TB/s`."""
-    digits, prefix = _scale_value(value, PREFIXES)
-    return digits if digits == UNKNOWN else f"{digits} {prefix}{unit}"
+    return _scale_value(value, PREFIXES, unit)
 
 
 def format_bytes(value: object) -> str:
@@ -113,18 +102,15 @@ def format_bytes(value: object) -> str:
 
 def format_percent(value: object) -> str:
     """A fraction as `84.3 %`."""
-    digits = format_significant(
-        None if (fraction := finite_float(value)) is None else 100 * fraction
-    )
+    fraction = finite_float(value)
+    digits = format_significant(None if fraction is None else 100 * fraction)
     return digits if digits == UNKNOWN else f"{digits} %"
 
 
 def format_error(value: object) -> str:
     """A relative error as `3.10e-8`; 0 is `0`."""
     number = finite_float(value)
-    if number is None:
-        return UNKNOWN
-    return _format_scientific(number, 3) if number else "0"
+    return _shorten_exponent(f"{number:.2e}") if number else format_significant(number)
 
 
 def format_ratio(value: object) -> str:
@@ -143,36 +129,25 @@ def format_number(value: object) -> str:
     exact = finite_float(value)
     if exact is None:
         return UNKNOWN
-    if isinstance(value, int):
-        return format_integer(value)
-    if exact.is_integer() and abs(exact) < 1e15:
-        return format_integer(int(exact))
-    digits = format_significant(exact, 6)
-    mantissa, mark, exponent = digits.partition("e")
-    if "." in mantissa:
-        mantissa = mantissa.rstrip("0").rstrip(".")
-    return mantissa + mark + exponent
+    if isinstance(value, int) or (exact.is_integer() and abs(exact) < 1e15):
+        return format_integer(value if isinstance(value, int) else int(exact))
+    mantissa, mark, exponent = format_significant(exact, 6).partition("e")
+    return (mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa) + mark + exponent
 
 
-def _parse_date(text: object) -> datetime | None:
-    try:
-        return datetime.strptime(str(text), "%Y-%m-%dT%H:%M:%SZ")
-    except ValueError:
-        return None
-
-
-def format_date(text: object) -> str:
+def format_date(text: object, more: str = "") -> str:
     """The day of a record's date, `2026-11-21T01:02:03Z`, as `21 Nov 2026`."""
-    moment = _parse_date(text)
-    if moment is None:
+    try:
+        moment = datetime.strptime(str(text), "%Y-%m-%dT%H:%M:%SZ")
+    except ValueError:
         return "an unknown date"
-    return f"{moment.day} {MONTHS[3 * moment.month - 3 : 3 * moment.month]} {moment.year}"
+    month = MONTHS[3 * moment.month - 3 : 3 * moment.month]
+    return f"{moment.day} {month} {moment.year}" + moment.strftime(more)
 
 
 def format_datetime(text: object) -> str:
     """A record's date as `21 Nov 2026, 01:02 UTC`."""
-    moment = _parse_date(text)
-    return format_date(text) + ("" if moment is None else f", {moment:%H:%M} UTC")
+    return format_date(text, ", %H:%M UTC")
 
 
 def _is_dimension(key: str, value: object) -> bool:
@@ -186,8 +161,7 @@ def _format_parameter(key: str, value: object) -> str:
         return key if value else f"no {key}"
     if isinstance(value, int | float):
         return f"{key} {format_number(value)}"
-    shown = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
-    return f"{key} {shown}"
+    return f"{key} {value if isinstance(value, str) else json.dumps(value, sort_keys=True)}"
 
 
 def case_labels(cases: Sequence[dict[str, Any]]) -> list[str]:
@@ -204,22 +178,20 @@ def case_labels(cases: Sequence[dict[str, Any]]) -> list[str]:
     shared = {key for key in keys if len({text.get(key) for text in texts}) == 1}
     if compact and not set(shapes[0]) <= shared:
         shared -= set(shapes[0])  # a shape is shown whole
-    if len(cases) == 1:
-        shared = set()
+
+    def label_case(case: dict[str, Any], sides: tuple[str, ...], shared: set[str]) -> str:
+        shown = [k for k in sides if k not in shared]
+        named = ", ".join(f"{k} = {case[k]}" for k in shown)
+        shape = " × ".join(str(case[k]) for k in shown) if compact else named
+        rest = (k for k in case if k not in sides and k not in shared)
+        return " ".join(filter(None, (shape, *(_format_parameter(k, case[k]) for k in rest))))
+
     return [
-        _case_label(case, own, shared, compact)
-        or _case_label(case, own, set(), compact)
+        (label_case(case, sides, shared) if len(cases) > 1 else "")
+        or label_case(case, sides, set())
         or "no parameters"
-        for case, own in zip(cases, shapes, strict=True)
+        for case, sides in zip(cases, shapes, strict=True)
     ]
-
-
-def _case_label(case: dict[str, Any], own: tuple[str, ...], shared: set[str], compact: bool) -> str:
-    shape = [k for k in own if k not in shared]
-    rest = [_format_parameter(k, v) for k, v in case.items() if k not in own and k not in shared]
-    if compact and shape:
-        return " ".join([" × ".join(str(case[k]) for k in shape), *rest])
-    return " ".join(filter(None, (", ".join(f"{k} = {case[k]}" for k in shape), *rest)))
 
 
 def dimension_names(cases: Sequence[dict[str, Any]]) -> str:

@@ -6,6 +6,7 @@ terminal is asked for is told here too; Enter takes what was found.
 
 from __future__ import annotations
 
+import itertools
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
@@ -28,31 +29,31 @@ from warpshelf.readings.titles import same_work
 from warpshelf.web.services import TITLE, Metadata
 
 WIDTH = 88  # columns after which PyYAML ends a line at the next space
+SPACED = re.compile(r"\n[ \r]*\n(?: *#.*\n)* *- ")  # a blank line before an entry
 EMPTY = re.compile(r"(?m)^\[[ \t]*\][ \t]*(?:\r?\n|\Z)")  # a list that holds nothing yet
 
 
 def dump_entry(values: Mapping[str, Any], indent: int, newline: str) -> str:
     """An entry as YAML, its dash at column `indent`; it reads back as `values`."""
+
+    def dump_yaml(value: Any, flow: bool = False) -> list[str]:
+        more: Any = {"allow_unicode": True, "sort_keys": False, "width": WIDTH}
+        return yaml.safe_dump(value, default_flow_style=flow, **more).rstrip("\n").split("\n")
+
     lines: list[str] = []
     for key, value in values.items():
         if key == "added":
             lines.append(f'{key}: "{value}"')
-        elif isinstance(value, list | tuple) and not any(isinstance(v, Mapping) for v in value):
-            lines += f"{key}: {_dump_yaml(list(value), flow=True)}".rstrip("\n").split("\n")
+        elif key == "also":
+            first, *rest = dump_yaml({key: [dict(version) for version in value]})
+            lines += [first, *(f"  {line}" for line in rest)]
+        elif isinstance(value, list | tuple):
+            first, *rest = dump_yaml(list(value), flow=True)
+            lines += [f"{key}: {first}", *rest]
         else:
-            value = [dict(version) for version in value] if key == "also" else value
-            first, *rest = _dump_yaml({key: value}, flow=False).rstrip("\n").split("\n")
-            lines += [first, *(f"  {line}" if key == "also" else line for line in rest)]
-    pad = " " * indent
-    marked = [f"{pad}{'- ' if not n else '  '}{line}" for n, line in enumerate(lines)]
+            lines += dump_yaml({key: value})
+    marked = [f"{' ' * indent}{'  ' if n else '- '}{line}" for n, line in enumerate(lines)]
     return newline.join(line.rstrip(" ") for line in marked) + newline
-
-
-def _dump_yaml(value: Any, *, flow: bool) -> str:
-    text: str = yaml.safe_dump(
-        value, allow_unicode=True, default_flow_style=flow, sort_keys=False, width=WIDTH
-    )
-    return text
 
 
 def is_blank(data: bytes) -> bool:
@@ -73,22 +74,19 @@ def append_entry(path: str, old: bytes, values: Mapping[str, Any]) -> tuple[byte
         raise ShelfError(reader.findings)
     newline = "\r\n" if old.count(b"\r\n") * 2 > old.count(b"\n") else "\n"
     before = old.decode("utf-8")
-    if reader.indent is None and not reader.entries:
-        before = EMPTY.sub("", before, count=1)
-    elif reader.indent is None:
+    if reader.indent is None and reader.entries:
         mend = "write it as lines that start with -"
         raise ShelfError(Finding(path, None, "the list is written as [ … ]", mend))
+    if reader.indent is None:
+        before = EMPTY.sub("", before, count=1)
     text = dump_entry(values, reader.indent or 0, newline)
     gap = "" if not before or before.endswith("\n") else newline
-    if (
-        re.search(r"\n[ \r]*\n(?: *#.*\n)* *- ", before)
-        and before.rstrip(" \r\n") + newline * 2 != before
-    ):
+    if SPACED.search(before) and before.rstrip(" \r\n") + newline * 2 != before:
         gap += newline  # the file keeps a blank line between its entries
     data = (before + gap + text).encode("utf-8")
     after = EntryReader(path, data)
-    kept = [entry.fields for entry in reader.entries]
-    if after.findings or [entry.fields for entry in after.entries] != [*kept, dict(values)]:
+    due = [*(entry.fields for entry in reader.entries), dict(values)]
+    if after.findings or [entry.fields for entry in after.entries] != due:
         mend = "see that the file is a plain list of entries, or add this one by hand"
         said = after.findings or [Finding(path, None, "an entry cannot be appended", mend)]
         raise ShelfError(said)
@@ -100,7 +98,6 @@ REQUIRED = ("title", "kind", "why")
 KINDS = {"arxiv": "paper", "doi": "paper", "ieee": "paper", "openreview": "paper",
          "youtube": "talk", "github": "code"}  # fmt: skip
 OFFERED = ("title", "kind", "authors", "year", "venue", "lang", "also")  # what `Metadata` may tell
-NOTHING: tuple[Any, ...] = (None, "", [], ())
 
 
 @dataclass(frozen=True)
@@ -180,9 +177,9 @@ class NewReading:
             values["also"] = [{"what": what, "url": url} for what, url in metadata.also]
             if metadata.year and (meant := titles.expected_years(self.url, metadata.venue)):
                 values["year"] = metadata.year if metadata.year in meant[0] else meant[0][-1]
-        told = {key: value for key, value in values.items() if value not in NOTHING}
         # What an entry cannot hold was not found: nobody here could mend it.
-        return {key: value for key, value in told.items() if not self.field_error(**{key: value})}
+        told = _without_empty(values).items()
+        return {key: value for key, value in told if not self.field_error(**{key: value})}
 
     def field_error(self, **fields: Any) -> str | None:
         """What is wrong with the values of `fields`, each looked at alone; None if nothing is."""
@@ -217,7 +214,7 @@ class NewReading:
         metadata: Metadata | None = None,
         dry: bool = False,
     ) -> AddedReading:
-        """Append the entry to its list; all that stands there stays as it is.
+        """Append the entry to its list, with today's date and an id; what stands there stays.
 
         `fields` holds what is known, by key; what `metadata` tells comes behind it, and the kind
         that the address tells behind that. `ask` gets this, the fields and what is offered for the
@@ -228,13 +225,8 @@ class NewReading:
                 already. Nothing was written.
         """
         offered = self.offered_values(metadata)
-        known = {key: value for key, value in fields.items() if value not in NOTHING}
-        values = {**offered, **known} if ask is None else ask(self, known, offered)
-        return self.write_entry(values, dry=dry)
-
-    def write_entry(self, fields: Mapping[str, Any], *, dry: bool = False) -> AddedReading:
-        """Write the entry with these values, today's date and an id, behind the topic's others."""
-        values = {key: value for key, value in fields.items() if value not in NOTHING}
+        known = _without_empty(fields)
+        values = {**offered, **known} if ask is None else _without_empty(ask(self, known, offered))
         if missing := [key for key in REQUIRED if key not in values]:
             flags = ", ".join(f"--{key}" for key in missing)
             raise self._list_error(f"an entry needs {', '.join(missing)}", f"add {flags}")
@@ -250,7 +242,7 @@ class NewReading:
         data, text = append_entry(self.path, old, ordered)
         reading, notes = self._validate_list(data)
         if not dry:
-            write_atomically(place, data.decode("utf-8"))
+            write_atomically(place, data)
         return AddedReading(self.path, reading.line, text, reading, notes)
 
     def _validate_list(self, data: bytes) -> tuple[Reading, list[Finding]]:
@@ -266,6 +258,10 @@ class NewReading:
         if wrong := sorted(found.difference(notes)):
             raise ShelfError(wrong)
         return after.topics[self.where].readings[-1], notes
+
+
+def _without_empty(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value not in (None, "", [], ())}
 
 
 def utc_date() -> str:
@@ -288,44 +284,39 @@ def _resolve_topic(root: Path, topic: str, shelf: Shelf) -> str:
     raise ShelfError(Finding(f"docs/{where}.yml", None, what, mend))
 
 
-def _latin_words(text: str) -> list[str]:
-    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
-    return re.findall(r"[a-z0-9]+", plain.replace("'", ""))
-
-
 def _unique_id(titles: Sequence[str], taken: set[str]) -> str:
     """An id of the first words of the first of `titles` in Latin letters, unlike all of `taken`."""
-    heads = [part for title in titles for part in (title.partition(":")[0], title)]
-    words = next(filter(None, map(_latin_words, heads)), ["reading"])
-    base = ""
-    for word in words:
-        if base and len(base) + len(word) > 40:
+    words = ["reading"]
+    for part in (part for title in titles for part in (title.partition(":")[0], title)):
+        plain = unicodedata.normalize("NFKD", part).encode("ascii", "ignore").decode().lower()
+        if found := re.findall(r"[a-z0-9]+", plain.replace("'", "")):
+            words = found
             break
-        base = f"{base}-{word}" if base else word[:76]
-    number, name = 1, base
-    while name in taken:
-        number += 1
-        name = f"{base}-{number}"
-    return name
+    base = words[0][:76]
+    for word in words[1:]:
+        if len(base) + len(word) > 40:
+            break
+        base += f"-{word}"
+    names = itertools.chain([base], (f"{base}-{number}" for number in itertools.count(2)))
+    return next(name for name in names if name not in taken)
 
 
 LEAVE = "-"  # the answer that leaves out what was found
-# In the order of asking. {kinds} and {levels} are those of the schema.
-QUESTIONS = {
+WHY = "Why: what one knows after reading it, in your words, at most"
+QUESTIONS = {  # in the order of asking
     "title": "Title, as on the work",
     "lang": "Its language, two letters",
     "title_en": "Its title in English",
-    "kind": "Kind ({kinds})",
+    "kind": f"Kind ({', '.join(get_args(Kind))})",
     "authors": "Authors, with commas",
     "year": "Year",
     "venue": "Venue: conference, journal, blog or channel",
-    "level": "Level ({levels})",
+    "level": f"Level ({', '.join(get_args(Level))})",
     "tags": "Tags, with commas",
-    "why": "Why: what one knows after reading it, in your words, at most {limit} characters",
+    "why": f"{WHY} {TITLE} characters",
 }
 NEEDED = ("title", "kind", "why", "lang", "title_en")
 LANGUAGE = ("lang", "title_en")  # what only a title in another language needs
-LISTS = ("authors", "tags")
 
 
 def ask_fields(
@@ -342,47 +333,39 @@ def ask_fields(
     values = {**{key: value for key, value in offered.items() if key not in QUESTIONS}, **known}
     foreign = bool(OTHER_SCRIPT.search(known.get("title", "")))
     typer.echo(f"Enter takes what is in [ ]; {LEAVE} leaves it out.", err=True)
-    for key, question in QUESTIONS.items():
+    for key in QUESTIONS:
         if key in known or key == "title_en" and values.get("lang", "en") == "en":
             continue
         if key == "lang" and not foreign and "lang" not in offered:
             continue
         needed = key in NEEDED and (foreign or key not in LANGUAGE)
         beside = {k: values[k] for k in ("title", "lang") if k in values and key in LANGUAGE}
-        value = _ask_field(addition, key, question, offered.get(key), needed, beside)
+        value = _ask_field(addition, key, offered.get(key), needed, beside)
         foreign = foreign or key == "title" and bool(OTHER_SCRIPT.search(value))
         if value not in (None, []):
             values[key] = value
     return values
 
 
-def _ask_field(
-    addition: NewReading, key: str, question: str, offered: Any, needed: bool, beside: Any
-) -> Any:
-    choices = {"kinds": Kind, "levels": Level}
-    words = {name: ", ".join(get_args(choice)) for name, choice in choices.items()}
-    text = question.format(**words, limit=TITLE)
+def _ask_field(addition: NewReading, key: str, offered: Any, needed: bool, beside: Any) -> Any:
     shown = printable_line(", ".join(offered) if isinstance(offered, list) else str(offered or ""))
     while True:
-        answer = typer.prompt(text, default=shown, show_default=bool(shown), err=True).strip()
-        if answer == LEAVE:
-            answer = ""
-        elif answer == shown and offered is not None:
+        answer = typer.prompt(
+            QUESTIONS[key], default=shown, show_default=bool(shown), err=True
+        ).strip()
+        if answer == shown != LEAVE and offered is not None:
             return offered
-        if not answer:
+        if answer in ("", LEAVE):
             if not needed:
                 return None
-            typer.echo(f"  an entry needs {key}", err=True)
-            continue
-        value = parse_answer(key, answer)
-        said = addition.field_error(**{**beside, key: value})
-        if said is None:
-            return value
+            said: str | None = f"an entry needs {key}"
+        else:
+            value: Any = answer
+            if key in ("authors", "tags"):
+                value = [part.strip() for part in re.split("[,;]", answer) if part.strip()]
+            elif key == "year" and re.fullmatch("[0-9]{1,6}", answer):
+                value = int(answer)
+            said = addition.field_error(**{**beside, key: value})
+            if said is None:
+                return value
         typer.echo(f"  {printable_line(said)}", err=True)
-
-
-def parse_answer(key: str, answer: str) -> Any:
-    """An answer as the value of a key; the schema says whether it is one."""
-    if key in LISTS:
-        return [part.strip() for part in re.split("[,;]", answer) if part.strip()]
-    return int(answer) if key == "year" and re.fullmatch("[0-9]{1,6}", answer) else answer

@@ -55,36 +55,23 @@ class TextEdit:
     value: Any = None
 
 
-def flatten_fields(fields: dict[str, Any]) -> Iterator[tuple[KeyPath, Any]]:
+def flatten_fields(value: Any, place: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
     """All values of an entry with their places: lists and mappings, and what is in them."""
-    pending: list[tuple[KeyPath, Any]] = [((), fields)]
-    while pending:
-        place, value = pending.pop()
-        yield place, value
-        if isinstance(value, dict):
-            pending += [((*place, key), inner) for key, inner in value.items()]
-        elif isinstance(value, list):
-            pending += [((*place, number), inner) for number, inner in enumerate(value)]
-
-
-def _entry_nodes(text: str) -> list[yaml.MappingNode]:
-    """The mappings of the list, with the places of all that is in them."""
-    node: Any = yaml.compose(text, Loader=_LOADER)
-    return [one for one in node.value if isinstance(one, yaml.MappingNode)]
+    yield place, value
+    inner = value.items() if isinstance(value, dict) else ()
+    for key, one in enumerate(value) if isinstance(value, list) else inner:
+        yield from flatten_fields(one, (*place, key))
 
 
 def _walk_scalars(node: Any, place: KeyPath = ()) -> Iterator[tuple[KeyPath, yaml.ScalarNode]]:
     if isinstance(node, yaml.ScalarNode):
         yield place, node
-    elif isinstance(node, yaml.SequenceNode):
-        for number, item in enumerate(node.value):
-            yield from _walk_scalars(item, (*place, number))
-    else:
-        seen: set[str] = set()
-        for key, value in node.value:
-            if key.value not in seen:  # of a key written twice, the first is what was read
-                yield from _walk_scalars(value, (*place, key.value))
-            seen.add(key.value)
+        return
+    pairs = list(enumerate(node.value))
+    if isinstance(node, yaml.MappingNode):  # of a key written twice, the first is what was read
+        pairs = list({key.value: value for key, value in reversed(node.value)}.items())
+    for key, value in pairs:
+        yield from _walk_scalars(value, (*place, key))
 
 
 def value_edits(path: str, text: str, reader: EntryReader) -> Iterator[TextEdit]:
@@ -92,7 +79,9 @@ def value_edits(path: str, text: str, reader: EntryReader) -> Iterator[TextEdit]
     wanted = [dict(_wanted_values(entry)) for entry in reader.entries]
     if not any(wanted):
         return
-    for number, (node, meant) in enumerate(zip(_entry_nodes(text), wanted, strict=True)):
+    root: Any = yaml.compose(text, Loader=_LOADER)
+    nodes = [one for one in root.value if isinstance(one, yaml.MappingNode)]
+    for number, (node, meant) in enumerate(zip(nodes, wanted, strict=True)):
         for place, scalar in _walk_scalars(node) if meant else ():
             style = scalar.style or ""
             if place not in meant or style in ("|", ">"):
@@ -126,8 +115,8 @@ def _wanted_values(entry: Entry) -> Iterator[tuple[KeyPath, tuple[str | int, str
         changed = form
         if place == ("lang",) and form not in LANGUAGES:
             changed = meant_language(form) or form
-        elif place[-1] == "url" and (len(place) == 1 or place[0] == "also"):
-            main = len(place) == 1 or _version_role(fields, place) in VERSIONS
+        elif place[-1] == "url" and (len(place) == 1 or (place[0] == "also" and len(place) == 3)):
+            main = len(place) == 1 or fields["also"][place[1]].get("what") in VERSIONS
             with suppress(ValueError):
                 changed = canonical_url(form, main)
         if changed != form:
@@ -141,28 +130,16 @@ def _wanted_values(entry: Entry) -> Iterator[tuple[KeyPath, tuple[str | int, str
 def _meant_year(fields: dict[str, Any], number: int) -> tuple[int, str] | None:
     """The one year meant where `number` stands, and who says so; None if `number` may be right."""
     url, venue = fields.get("url"), fields.get("venue")
-    with suppress(ValueError):
-        told = (
-            titles.expected_years(url, venue)
-            if isinstance(url, str) and isinstance(venue, str)
-            else None
-        )
-        if told and len(told[0]) == 1 and number not in told[0]:
-            return told[0][0], told[1]
+    if isinstance(url, str) and isinstance(venue, str):
+        with suppress(ValueError):
+            told = titles.expected_years(url, venue)
+            if told and len(told[0]) == 1 and number not in told[0]:
+                return told[0][0], told[1]
     return None
 
 
-def _version_role(fields: dict[str, Any], place: KeyPath) -> Any:
-    """What the address at `("also", 0, "url")` is said to be."""
-    beside: Any = fields
-    for part in place[:-1]:
-        beside = beside[part]
-    return beside.get("what")
-
-
-def _quote_value(value: str | int, style: str) -> str:
-    """`value` as YAML, in quotes where it had them or needs them."""
-    text = str(value)
+def _quote_value(text: str, style: str) -> str:
+    """`text` as YAML, in quotes where it had them or needs them."""
     if style == "'" and text.isprintable():
         return "'" + text.replace("'", "''") + "'"
     tag = _RESOLVER.resolve(yaml.ScalarNode, text, (True, False)).rpartition(":")[2]
@@ -224,7 +201,11 @@ def fix_list(path: str, data: bytes) -> tuple[bytes, list[Fix], Finding | None]:
         edits = list(group(path, text, reader))
         if not edits:
             continue
-        text = _apply_edits(text, edits)
+        parts, end = [], 0
+        for edit in sorted(edits, key=lambda edit: edit.start):
+            parts += [text[end : edit.start], edit.text]
+            end = edit.end
+        text = "".join([*parts, text[end:]])
         after = EntryReader(path, text.encode())
         if not _reads_same(reader, after, edits):
             what = "would not read the same with its mends, so it was left alone"
@@ -232,14 +213,6 @@ def fix_list(path: str, data: bytes) -> tuple[bytes, list[Fix], Finding | None]:
         done += [edit.mend for edit in edits]
         reader = after
     return (mark + text).encode(), sorted(done), None
-
-
-def _apply_edits(text: str, edits: Iterable[TextEdit]) -> str:
-    parts, done = [], 0
-    for edit in sorted(edits, key=lambda edit: edit.start):
-        parts += [text[done : edit.start], edit.text]
-        done = edit.end
-    return "".join([*parts, text[done:]])
 
 
 def _reads_same(before: EntryReader, after: EntryReader, edits: Iterable[TextEdit]) -> bool:
@@ -259,12 +232,8 @@ def _leaf_values(fields: dict[str, Any]) -> dict[KeyPath, Any]:
 
     Texts by their words: how the space between them is written may change.
     """
-    found: dict[KeyPath, Any] = {}
-    for place, value in flatten_fields(fields):
-        if isinstance(value, str):
-            found[place] = " ".join(value.split())
-        elif isinstance(value, dict):
-            found[place] = frozenset(value)
-        else:
-            found[place] = len(value) if isinstance(value, list) else value
-    return found
+    seen: dict[type, Any] = {str: lambda text: " ".join(text.split()), dict: frozenset, list: len}
+    return {
+        place: seen.get(type(value), lambda same: same)(value)
+        for place, value in flatten_fields(fields)
+    }

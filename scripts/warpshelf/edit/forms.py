@@ -52,16 +52,12 @@ class IssueForm:
     fields: dict[str, Any] = field(default_factory=dict)
 
     def new_reading(self, root: Path) -> NewReading:
-        """The addition it asks for; only to a list that is there and shown.
-
-        Raises ShelfError as Addition does.
-        """
+        """The addition it asks for, only to a list that is there and shown; ShelfError if none."""
         shelf = load_shelf(root)
         lists = sorted(w for w, topic in shelf.topics.items() if topic.listed and topic.shown)
         if self.topic not in lists:
-            raise _form_error(
-                "topic", f"is {self.topic!r}, no list", f"write one of {', '.join(lists)}"
-            )
+            mend = f"write one of {', '.join(lists)}"
+            raise _form_error("topic", f"is {self.topic!r}, no list", mend)
         try:
             return NewReading(root, self.topic, self.url, shelf)
         except ShelfError as error:
@@ -85,20 +81,18 @@ def read_issue(file: Path) -> tuple[int | None, str]:
     """
     try:
         text = file.read_bytes().decode("utf-8", "replace")
-    except OSError as error:
-        raise ShelfError(
-            Finding(str(file), None, f"cannot be read ({error.strerror})", "name another file")
-        ) from None
-    if file.suffix != ".json":
-        return None, text
-    try:
+        if file.suffix != ".json":
+            return None, text
         said = json.loads(text)["issue"]
         number, body = said["number"], said["body"]
+        if type(number) is int and isinstance(body, str | None):
+            return number, body or ""
+        what = "is no event of an issue"
+    except OSError as error:
+        what = f"cannot be read ({error.strerror})"
     except (ValueError, RecursionError, TypeError, KeyError):
-        number = body = None
-    if type(number) is not int or not isinstance(body, str | None):
-        raise ShelfError(Finding(str(file), None, "is no event of an issue", "name another file"))
-    return number, body or ""
+        what = "is no event of an issue"
+    raise ShelfError(Finding(str(file), None, what, "name another file"))
 
 
 def parse_answers(text: str) -> dict[str, str]:
@@ -120,9 +114,8 @@ def parse_answers(text: str) -> dict[str, str]:
         else:
             lines.append(line)
     if not found:
-        raise _form_error(
-            "form", "holds none of the form's headings", "fill in the form for a link"
-        )
+        mend = "fill in the form for a link"
+        raise _form_error("form", "holds none of the form's headings", mend)
     return {label: "\n".join(kept).strip() for label, kept in found.items()}
 
 
@@ -170,9 +163,11 @@ def _visible_answer(label: str, answer: str) -> str:
 
 
 def _parse_value(label: str, answer: str) -> Any:
+    """An answer as the value that its kind in LABELS has; ShelfError where it is none."""
     kind = LABELS[label]
+    lines = [line.strip() for line in answer.split("\n") if line.strip()]
     if kind == "boxes":
-        boxes = [BOX.match(line) for line in answer.split("\n") if line.strip()]
+        boxes = [BOX.match(line) for line in lines]
         if not boxes or not all(box and box[1] in "xX" for box in boxes):
             raise _form_error(label, "is not ticked", "tick it, if it is so")
         return True
@@ -184,23 +179,17 @@ def _parse_value(label: str, answer: str) -> Any:
         words = (word.strip("`") for word in re.split(r"[\s,;]+", answer))
         return [word for word in words if word not in ("", "-", "*")]
     if kind == "versions":
-        return [_parse_version(line.strip()) for line in answer.split("\n") if line.strip()]
-    if kind == "line" and "\n" in answer:
+        return list(map(_parse_version, lines))
+    if kind == "line" and len(lines) > 1:
         raise _form_error(label, "holds more than one line", "write it on one")
-    return _parse_line(label, answer)
-
-
-def _parse_line(label: str, answer: str) -> str | int:
     if label == "topic" and answer == ANOTHER:
         mend = "a maintainer chooses a topic of the list and writes it in place of this"
         raise _form_error(label, f"is {answer!r}", mend)
-    if label == "url":
-        return answer.removeprefix("<").removesuffix(">")
     if label == "year" and answer:
         if not re.fullmatch("[0-9]{4}", answer):
             raise _form_error(label, f"is {answer!r}, no year", "write its four digits")
         return int(answer)
-    return answer
+    return answer.removeprefix("<").removesuffix(">") if label == "url" else answer
 
 
 def _parse_version(line: str) -> dict[str, str]:
@@ -240,17 +229,14 @@ def pull_request(
         body.append(f"Closes #{number}")
     if notes:
         body += ["To look at before it is merged:", fence_lines(notes[:MOST])]
-    return {
-        "ok": True,
-        "path": entry.path,
-        "title": f"Add the reading {entry.reading.id} to {where}",
-        "body": "\n\n".join(body) + "\n",
-    }
+    title = f"Add the reading {entry.reading.id} to {where}"
+    return {"ok": True, "path": entry.path, "title": title, "body": "\n\n".join(body) + "\n"}
 
 
 def refusal_comment(findings: Sequence[Finding], path: str | None = None) -> dict[str, Any]:
     """The comment on an issue whose form cannot become an entry of the list at `path`."""
-    lines = [_format_finding(finding, path) for finding in findings[:MOST]]
+    # The list was not written: a place in it would say nothing.
+    lines = [f"{one.what}; {one.mend}" if one.path == path else str(one) for one in findings[:MOST]]
     if len(findings) > MOST:
         lines.append(f"and {len(findings) - MOST} more")
     body = [
@@ -260,8 +246,3 @@ def refusal_comment(findings: Sequence[Finding], path: str | None = None) -> dic
         f"`{LABEL}` again.",
     ]
     return {"ok": False, "comment": "\n\n".join(body) + "\n"}
-
-
-def _format_finding(finding: Finding, path: str | None) -> str:
-    """The finding without its place, where that is in the list that was not written."""
-    return f"{finding.what}; {finding.mend}" if finding.path == path else str(finding)
