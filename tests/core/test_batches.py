@@ -52,18 +52,14 @@ def breaking(monkeypatch: pytest.MonkeyPatch, name: str, call: int, error: BaseE
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
 @pytest.mark.parametrize(
     ("name", "call"),
-    [("fsync", 1), ("fsync", 2), ("chmod", 2), ("link", 1), ("link", 2), ("replace", 1),
-     ("replace", 2), ("mkdir", 1), ("mkdir", 2), ("unlink", 1)],
+    [("fsync", 1), ("fsync", 2), ("chmod", 2), ("replace", 1), ("replace", 2),
+     ("mkdir", 1), ("mkdir", 2), ("unlink", 1)],
 )  # fmt: skip
 def test_where_one_change_fails_none_is_made(
     root: Path, monkeypatch: pytest.MonkeyPatch, name: str, call: int, error: BaseException
 ) -> None:
     before, folders = files(root), sorted(root.iterdir())
     breaking(monkeypatch, name, call, error)
-    if name == "link" and isinstance(error, OSError):
-        batch(root).commit()  # a file system without links: a copy does as well
-        assert files(root) == {"old": "new", "a/b/fresh": "µ", "same": "3"}
-        return
     with pytest.raises(type(error)):
         batch(root).commit()
     assert files(root) == before

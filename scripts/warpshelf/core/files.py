@@ -9,7 +9,6 @@ import math
 import os
 import re
 import secrets
-import shutil
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import starmap
@@ -239,9 +238,10 @@ class Batch:
         Raises:
             OSError: one of them cannot be made; then none is.
         """
-        changes = {path: data for path, data in self._texts.items() if _read_or_none(path) != data}
+        before = {path: _read_or_none(path) for path in self._texts}
+        changes = {path: data for path, data in self._texts.items() if before[path] != data}
         staged: dict[Path, Path] = {}
-        kept: dict[Path, Path] = {}
+        moved: list[Path] = []
         folders: list[Path] = []
         try:
             for path, data in changes.items():
@@ -253,42 +253,27 @@ class Batch:
                     with _stage_file(path) as beside:
                         _fill_file(beside, data)
                     staged[path] = beside
-            for path in changes:
-                if path.is_file():
-                    with _stage_file(path) as beside:
-                        try:
-                            os.link(path, beside)
-                        except OSError:  # not every file system has links
-                            shutil.copy2(path, beside)
-                    kept[path] = beside
             for path, data in changes.items():
+                moved.append(path)
                 if data is None:
                     path.unlink(missing_ok=True)
                 else:
                     os.replace(staged[path], path)
         except BaseException:
-            for path, data in changes.items():
-                # What is still staged was not moved; what was to go and is there has not gone.
-                if path.exists() if data is None else path not in staged or staged[path].exists():
-                    continue
+            for path in moved:
                 with contextlib.suppress(OSError):
-                    if path in kept:
-                        os.replace(kept[path], path)
-                    else:
+                    if (old := before[path]) is None:
                         path.unlink(missing_ok=True)
-            _remove_files(*staged.values(), *kept.values())
+                    else:
+                        write_atomically(path, old)
+            for path in staged.values():
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
             for folder in reversed(folders):
                 with contextlib.suppress(OSError):
                     folder.rmdir()
             raise
-        _remove_files(*kept.values())
         return [path for path, data in changes.items() if data is not None]
-
-
-def _remove_files(*paths: Path) -> None:
-    for path in paths:
-        with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)
 
 
 # What data read from a file must look like, as data; the first place that departs, in words.

@@ -38,7 +38,8 @@ def dump_entry(values: Mapping[str, Any], indent: int, newline: str) -> str:
 
     def dump_yaml(value: Any, flow: bool = False) -> list[str]:
         more: Any = {"allow_unicode": True, "sort_keys": False, "width": WIDTH}
-        return yaml.safe_dump(value, default_flow_style=flow, **more).rstrip("\n").split("\n")
+        text: str = yaml.safe_dump(value, default_flow_style=flow, **more)
+        return text.rstrip("\n").split("\n")
 
     lines: list[str] = []
     for key, value in values.items():
@@ -240,16 +241,7 @@ class NewReading:
         if broken and not is_blank(old):
             raise ShelfError(broken)
         data, text = append_entry(self.path, old, ordered)
-        reading, notes = self._validate_list(data)
-        if not dry:
-            write_atomically(place, data)
-        return AddedReading(self.path, reading.line, text, reading, notes)
-
-    def _validate_list(self, data: bytes) -> tuple[Reading, list[Finding]]:
-        """The last entry of `data` as a reading, and what its page still lacks.
-
-        Raises ShelfError for anything that the entry makes wrong, here or elsewhere on the shelf.
-        """
+        # What the entry makes wrong, here or elsewhere on the shelf; what its page lacks is a note.
         snippets = {p.stem for p in self.root.glob("snippets/*/*.py") if p.stem == p.parent.name}
         after = load_shelf(self.root, instead={self.path: data})
         found = {*after.findings, *crosscheck.check_shelf(after, snippets)}
@@ -257,7 +249,10 @@ class NewReading:
         notes = sorted(finding for finding in found if finding.path == f"docs/{self.where}.md")
         if wrong := sorted(found.difference(notes)):
             raise ShelfError(wrong)
-        return after.topics[self.where].readings[-1], notes
+        reading = after.topics[self.where].readings[-1]
+        if not dry:
+            write_atomically(place, data)
+        return AddedReading(self.path, reading.line, text, reading, notes)
 
 
 def _without_empty(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -358,14 +353,14 @@ def _ask_field(addition: NewReading, key: str, offered: Any, needed: bool, besid
         if answer in ("", LEAVE):
             if not needed:
                 return None
-            said: str | None = f"an entry needs {key}"
+            said = f"an entry needs {key}"
         else:
             value: Any = answer
             if key in ("authors", "tags"):
                 value = [part.strip() for part in re.split("[,;]", answer) if part.strip()]
             elif key == "year" and re.fullmatch("[0-9]{1,6}", answer):
                 value = int(answer)
-            said = addition.field_error(**{**beside, key: value})
-            if said is None:
+            if not (wrong := addition.field_error(**{**beside, key: value})):
                 return value
+            said = wrong
         typer.echo(f"  {printable_line(said)}", err=True)

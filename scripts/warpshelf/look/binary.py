@@ -1,21 +1,13 @@
 """What a compiled GPU binary says of itself: what a kernel takes, its machine code, what is live.
 
-`cuobjdump -res-usage` gives registers, stack and static shared memory of each function. The
-bytes spilled are those that the disassembly stores to local memory (`STL`), each instruction
-counted once: for register spills the figure that `ptxas -v` calls "bytes spill stores". A local
-array that did not fit registers counts too. Both are the same for Triton and CUDA C++.
+cuobjdump tells registers, stack and static shared memory of each function. The bytes spilled are
+those that its code stores to local memory (`STL`), each instruction counted once: for register
+spills the figure that `ptxas -v` calls "bytes spill stores". A local array that did not fit
+registers counts too.
 
-nvdisasm reads machine code: instructions, where they came from, what is live at them. The binaries
-of ptxas before CUDA 13 have another ABI in their header than later ones. nvdisasm 13 reads them,
-and analyses no flow in them unless the header says what its own release would write; the code is
-the same byte for byte.
-
-Control codes are what the assembler tells the scheduler about each machine instruction. Since Volta
-an instruction has 128 bits, of which bits 105 to 125 say how it is issued: how many cycles the warp
-stalls after it, whether it is better to go on with another warp, which of six scoreboards its
-result (write) or its operands (read) hold until they are done with, on which it waits before it
-starts, and which operands are kept for the next instruction. Source: arXiv 1903.07486, section 2.1;
-the notation is CuAssembler's, `B0-----:R-:W2:Y:S04`.
+nvdisasm reads machine code: instructions, where they came from, what is live at them. Binaries of
+ptxas before CUDA 13 have another ABI in their header. nvdisasm 13 reads them, and analyses no flow
+in them unless the header says what its own release would write; the code is the same.
 """
 
 from __future__ import annotations
@@ -46,7 +38,7 @@ from warpshelf.look.figures import access_width, opcode_name
 OS_ABI, ABI_VERSION, FLAGS = 7, 8, 48  # bytes of the header
 OLD, NEW = 51, (65, 8)  # OS ABI before CUDA 13; OS ABI and ABI version of it
 RELEASE, WIDE = 0x6 << 24, 0x4  # of the flags: the ABI's own, and addresses of 64 bits
-COUNTED = 254  # registers at most of a kernel whose live ones nvdisasm counts
+COUNTED = 254  # registers at most of a kernel whose live ones nvdisasm counts; there are 255
 
 
 def patch_header(cubin: bytes) -> bytes:
@@ -61,10 +53,7 @@ def patch_header(cubin: bytes) -> bytes:
 
 
 def _readable_binary(cubin: bytes) -> bytes:
-    """The same binary as nvdisasm 13 analyses it, with no kernel of more registers than it counts.
-
-    A thread has 255 at most, and nvdisasm takes 254 at most. The code stays as it is.
-    """
+    """The same code as nvdisasm 13 analyses it, with no kernel of more registers than it counts."""
     elf, made = Elf(cubin), bytearray(patch_header(cubin))
     found = elf.find_section(INFO)
     for at, attribute, size in sized_attributes(elf.section_bytes(found)):
@@ -110,7 +99,7 @@ def find_tools(name: str) -> list[str]:
 def run_tool(name: str, options: Sequence[str], cubin: bytes, sign: str) -> str:
     """What `NAME OPTIONS` prints of a binary, by the first copy whose answer holds `sign`.
 
-    RuntimeError if there is none; its text names what each one answered.
+    RuntimeError, with what each one answered, if there is none.
     """
     answers = []
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
@@ -170,6 +159,9 @@ def function_usage(cubin: bytes, ptx: str | None = None) -> dict[str, ResourceUs
     return found
 
 
+# Control codes are what the assembler tells the scheduler about each machine instruction, in bits
+# 105 to 125 of its 128 (arXiv 1903.07486, section 2.1). CuAssembler writes `B0-----:R-:W2:Y:S04`.
+
 SHIFT, MASK = 41, (1 << 21) - 1  # of the upper 64 bits
 NONE = 7  # stands for no scoreboard
 BARRIERS = 6
@@ -177,18 +169,14 @@ BARRIERS = 6
 
 @dataclass(frozen=True)
 class ControlCode:
-    """A control code, read. `stall` is in cycles; scoreboards are numbered from 0 to 5.
+    """A control code, read. Scoreboards are numbered from 0 to 5."""
 
-    `writes` is set until the result is there, `reads` until the operands were read; None is none.
-    `reuses` has a bit for each operand that is kept.
-    """
-
-    stall: int
-    yields: bool
-    writes: int | None
-    reads: int | None
-    waits: tuple[int, ...]
-    reuses: int
+    stall: int  # cycles of the warp after it
+    yields: bool  # whether it is better to go on with another warp
+    writes: int | None  # the scoreboard that is set until the result is there
+    reads: int | None  # the one that is set until the operands were read
+    waits: tuple[int, ...]  # those that must be clear before it starts
+    reuses: int  # a bit for each operand that is kept for the next instruction
 
     def __str__(self) -> str:
         waits = "".join(str(one) if one in self.waits else "-" for one in range(BARRIERS))
@@ -226,15 +214,11 @@ BRANCH, ENDS = re.compile(r"\.L_x_(\d+)"), re.compile(r"\.size\s+\S+,\(\.L_x_(\d
 
 @dataclass(frozen=True)
 class Instruction:
-    """One machine instruction: `text` as it is read, such as `@!P0 LDG.E R2, [R4.64]`.
+    """One machine instruction."""
 
-    `ptx` is the line of PTX, from 1, that the assembler made it from, 0 where it does not say;
-    `live` the registers of a thread that hold a value at it; `control` its control code.
-    """
-
-    text: str
-    ptx: int
-    live: int
+    text: str  # as it is read, such as `@!P0 LDG.E R2, [R4.64]`
+    ptx: int  # the line of PTX, from 1, that the assembler made it from; 0 where it does not say
+    live: int  # registers of a thread that hold a value at it
     control: int
 
     @property

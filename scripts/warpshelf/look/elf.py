@@ -56,11 +56,7 @@ class Symbol(NamedTuple):
 
 
 class Elf:
-    """A binary, read.
-
-    Raises:
-        ValueError: it is no ELF file of 64 bits.
-    """
+    """A binary, read; ValueError if it is no ELF file of 64 bits."""
 
     def __init__(self, data: bytes) -> None:
         if data[:5] != b"\x7fELF\x02":
@@ -102,11 +98,7 @@ class Elf:
         return [(address, symbol) for address, _, symbol in found]
 
     def symbol_index(self, symbol: str) -> int:
-        """The index of a kernel in the table of symbols, by which nvdisasm chooses it.
-
-        Raises:
-            ValueError: the binary has no such kernel.
-        """
+        """The index of a kernel, by which nvdisasm chooses it; ValueError if there is none."""
         for index, one in enumerate(self.symbols):
             if one.is_function and one.name == symbol:
                 return index
@@ -122,11 +114,7 @@ class Elf:
 
 
 def kernel_code(cubin: bytes, symbol: str) -> bytes:
-    """The machine code of a kernel.
-
-    Raises:
-        ValueError: the binary has no such kernel.
-    """
+    """The machine code of a kernel; ValueError if the binary has none of that name."""
     elf = Elf(cubin)
     if found := elf.section_bytes(elf.find_section(f".text.{symbol}")):
         return found
@@ -151,10 +139,7 @@ def sized_attributes(info: bytes | bytearray) -> Iterator[tuple[int, int, int]]:
 
 
 def line_table(cubin: bytes, symbol: str) -> list[tuple[int, int]]:
-    """Where a kernel's instructions come from: an address in it, and the line of PTX from there on.
-
-    None without information on lines.
-    """
+    """Where a kernel's code comes from: an address in it, and the line of PTX from there on."""
     elf = Elf(cubin)
     data = elf.section_bytes(elf.find_section(LINES))
     moved = elf.find_section(f".rela{LINES}", f".rel{LINES}")
@@ -174,11 +159,7 @@ def line_table(cubin: bytes, symbol: str) -> list[tuple[int, int]]:
 
 
 def run_line_program(data: bytes, at: int) -> Iterator[tuple[int, int, bool]]:
-    """What DWARF's program of lines at a place says: an address, a line, whether a sequence ends.
-
-    Raises:
-        ValueError: it is of another version than 2 or 3.
-    """
+    """What DWARF's program of lines says: an address, a line, whether a sequence ends."""
     size, version, header = struct.unpack_from("<IHI", data, at)
     if version not in (2, 3):
         raise ValueError(f"lines are told by DWARF {version}, of which 2 and 3 are read")

@@ -1,12 +1,13 @@
 """The figures of a view that one would compare, occupancy among them, and LIMITS to them.
 
-Kinds of machine instructions say what of the machine each of them asks for. They are those of
-`KINDS`; loads and stores carry the bytes of a lane: `load global 16`. Names are those of NVIDIA's
-"CUDA Binary Utilities", section "Instruction Set Reference".
+Kinds of machine instructions (KINDS) say what of the machine each of them asks for; loads and
+stores carry the bytes of a lane: `load global 16`. Names are those of NVIDIA's "CUDA Binary
+Utilities", section "Instruction Set Reference".
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -173,10 +174,9 @@ WIDE = 16  # bytes of a lane: the widest access that all architectures have
 
 
 def wide_accesses(view: View) -> float:
-    """The share of the bytes of global accesses that lanes move by 16 or more at a time; 1 of none.
+    """The share of the bytes of global accesses that lanes move by WIDE or more; 1 of none.
 
-    Bytes are those of all lanes of an access, whether they took part or not. Copies in bulk are no
-    accesses of lanes.
+    Lanes count whether they took part or not. Copies in bulk are no accesses of lanes.
     """
     moved = [
         (one["size"], one["size"] * view["ptx"]["run"][one["ptx"]])
@@ -232,27 +232,21 @@ def limit_violations(views: Iterable[View], limits: Mapping[str, Mapping[str, An
     no such figure (no loop with multiply-adds), a limit on it is broken too.
     """
     lines = []
-    for view in views:
-        for key, bounds in limits.items():
-            if key not in ("*", view["kernel"], view["kernel"].split("<")[0]):
+    for view, (key, bounds) in itertools.product(views, limits.items()):
+        if key not in ("*", view["kernel"], view["kernel"].split("<")[0]):
+            continue
+        of = f"{view['kernel']} ({view['variant']}) on {view['arch']}"
+        for name in filter(LIMITS.__contains__, bounds):
+            (read, least, mend), limit = LIMITS[name], bounds[name]
+            value = read(view)
+            if value is None:
+                said = "it has none, where the limit is"
+            elif value < limit if least else value > limit:
+                said = f"= {value:.4g} {'is below' if least else 'exceeds'} the limit"
+            else:
                 continue
-            for name, limit in bounds.items():
-                if name in LIMITS and (said := _limit_violation(view, name, limit)):
-                    lines.append(said)
+            lines.append(f"{of}: {name} {said} {limit:g}; {mend}, or change LIMITS")
     return lines
-
-
-def _limit_violation(view: View, name: str, limit: float) -> str | None:
-    read, least, mend = LIMITS[name]
-    value = read(view)
-    if value is not None and (value >= limit if least else value <= limit):
-        return None
-    verb = "is below" if least else "exceeds"
-    said = "it has none, where the limit is" if value is None else f"= {value:.4g} {verb} the limit"
-    return (
-        f"{view['kernel']} ({view['variant']}) on {view['arch']}: {name} {said} {limit:g}; "
-        f"{mend}, or change LIMITS"
-    )
 
 
 # Occupancy: how many blocks of a kernel an SM holds at once, and what keeps it from more.
@@ -274,22 +268,18 @@ KIB = 1024
 
 @dataclass(frozen=True)
 class SmLimits:
-    """What an SM has room for; bytes of shared memory.
-
-    Blocks, barriers and units are those of cuda_occupancy.h, threads and bytes those of the table
-    of technical specifications by compute capability in the CUDA C++ Programming Guide
-    (https://docs.nvidia.com/cuda/cuda-c-programming-guide/#features-and-technical-specifications).
-    `reserved` bytes of each block are the driver's. `barriers` is 0 where they limit nothing.
-    """
+    """What an SM has room for."""
 
     threads: int
     blocks: int
-    shared: int
-    reserved: int = KIB
-    unit: int = 128
-    barriers: int = 0
+    shared: int  # bytes
+    reserved: int = KIB  # bytes of each block that are the driver's
+    unit: int = 128  # bytes that are given at a time
+    barriers: int = 0  # 0 where they limit nothing
 
 
+# Blocks, barriers and units are those of cuda_occupancy.h, threads and bytes those of the table of
+# technical specifications by compute capability in the CUDA C++ Programming Guide.
 SMS = {
     "sm_75": SmLimits(1024, 16, 64 * KIB, reserved=0, unit=256),
     "sm_80": SmLimits(2048, 32, 164 * KIB),

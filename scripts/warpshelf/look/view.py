@@ -65,40 +65,31 @@ class Sass(TypedDict, total=False):
 
 
 class Loop(TypedDict):
-    """A loop of machine code, from instruction `first` to `last`, both in it.
+    """A loop of machine code; what belongs to loops inside it is left out."""
 
-    `depth` is 1 for one in no other; `kinds` its instructions by kind (look/figures.py), those of
-    loops inside left out. So many `loads` from global memory, and `bytes` of a warp, are asked for
-    before the first of them is waited for; copies in bulk are not among them. `operations` are the
-    most multiply-adds and matrix instructions between such an ask and its wait.
-    """
-
-    first: int
+    first: int  # instruction, and the last, both in it
     last: int
-    depth: int
-    kinds: dict[str, int]
-    loads: int
-    bytes: int
-    operations: int
+    depth: int  # 1 for one in no other
+    kinds: dict[str, int]  # instructions by kind (look/figures.py)
+    loads: int  # from global memory before the first is waited for, without copies in bulk
+    bytes: int  # of a warp that these ask for
+    operations: int  # most multiply-adds and matrix instructions between such an ask and its wait
 
 
 class Access(TypedDict):
-    """The worst request of an instruction of PTX, at `ptx`, that reads or writes memory.
-
-    `size` are bytes of a lane, `addresses` those of 32 lanes, None where one took no part, counted
-    from the start of the block's shared memory, or from a multiple of 128 bytes. `passes` are
-    sectors or wavefronts, and `ideal` the fewest.
-    """
+    """The worst request of an instruction of PTX that reads or writes memory."""
 
     ptx: int
     space: Annotated[str, ("global", "shared")]
     does: Annotated[str, ("load", "store", "atomic")]
-    size: int
+    size: int  # bytes of a lane
     block: list[int]
     warp: int
+    # Of each lane, None where it took no part, from the start of the block's shared memory, or from
+    # a multiple of 128 bytes.
     addresses: Annotated[list[int | None], _addresses_problem]
-    passes: int
-    ideal: int
+    passes: int  # sectors or wavefronts
+    ideal: int  # the fewest of them
 
 
 class Pipe(TypedDict):
@@ -201,11 +192,8 @@ SUMMARY["sass"] = {"live": [int]}
 
 def view_name(one: View) -> str:
     """What the file of a view is called: `<variant>.<kernel>.<arch>`."""
-    variant, kernel = (
-        re.sub(r"[^a-z0-9]+", "-", part.lower()).strip("-")
-        for part in (one["variant"], one["kernel"])
-    )
-    return f"{variant}.{kernel}.{one['arch']}"
+    names = (re.sub(r"[^a-z0-9]+", "-", name.lower()) for name in (one["variant"], one["kernel"]))
+    return ".".join((*(name.strip("-") for name in names), one["arch"]))
 
 
 def executed_count(tally: Mapping[str, Any]) -> int:

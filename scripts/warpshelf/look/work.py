@@ -5,31 +5,28 @@ Every count is one that machine code cannot go below. These are the rules:
 - An instruction counts by the lanes that took part, 32 of them for one instruction of a warp: where
   a branch parted a warp, the assembler may run both sides at once.
 - A multiply and an add that are not told how to round (`.rn` and the like) may become one
-  multiply-add, so of both only the larger number counts. Multiply-adds count all. So does a
-  multiply or an add that is told. Minima, comparisons, negations and conversions do not count.
-- Integers do not count (addresses, loops and predicates are made of them), nor do moves, votes,
-  hints, and waiting for anything but a barrier of the block.
-- A special function counts once: exponent, logarithm, sine, cosine, tangent, reciprocal, roots. A
-  root and a reciprocal may become one, so of both the larger number counts. A division does not
-  count: two by the same number share a reciprocal.
+  multiply-add, so of both only the larger number counts; multiply-adds and those told count all.
+- Minima, comparisons, negations, conversions, integers (addresses, loops and predicates are made of
+  them), moves, votes, hints, and waiting for anything but a barrier of the block do not count.
+- A special function counts once. A root and a reciprocal may become one, so of both the larger
+  number counts. A division does not: two by the same number share a reciprocal.
 - A matrix instruction counts by its multiply-adds, those of zeros in a sparse one left out.
-- A load or store of shared memory counts by its wavefronts; of global memory by its requests, by
-  its different bytes, 128 for a wavefront, or by its sectors, 16 for the four lines whose tags are
-  looked up at once, whichever is most. Neighbours may become one access of 16 bytes a lane, so a
-  narrower one counts for its share of 16 bytes; of 32 bytes in global memory from sm_100 on. Where
-  machine code is at hand (`assign_widths`), for its share of the access that it may have become.
-- An atomic counts by its requests: those of one warp to one address may be added up first.
-- An asynchronous copy, in bulk or by lanes, counts by its bytes in shared memory, 128 for a
-  wavefront.
+- A load or store of shared memory counts by its wavefronts; of global memory by its requests, its
+  different bytes, 128 for a wavefront, or its sectors, 16 for the four lines whose tags are looked
+  up at once, whichever is most. Neighbours may become one access of 16 bytes a lane, so a narrower
+  one counts for its share of that; of 32 bytes in global memory from sm_100 on. Where machine code
+  is at hand (`assign_widths`), for its share of the access that it may have become.
+- An atomic counts by its requests: those of one warp to one address may be added up first. An
+  asynchronous copy counts by its bytes in shared memory, 128 for a wavefront.
 - Local memory does not count: it may become registers. Parameters and constants are operands.
 
 What these suppose: that PTX is what an optimising compiler left, with nothing in a loop that need
 not be there, nothing loaded twice and nothing unused; an assembler has little of that left to do.
 
 Which loads and stores of PTX the assembler may have made into one is told from machine code. An
-access that stands in machine code once for each copy of its block is not merged, and as wide as it
-is there. Any other may be part of the widest access of its kind. How many copies there are (the
-assembler unrolls loops) is seen at instructions that run as often and become one each.
+access that stands there once for each copy of its block is not merged, and as wide as it is there.
+Any other may be part of the widest access of its kind. How many copies there are (the assembler
+unrolls loops) is seen at instructions that run as often and become one each.
 """
 
 from __future__ import annotations
@@ -72,15 +69,13 @@ VECTOR = re.compile(r"v([248])")
 
 @dataclass(frozen=True)
 class ExecutedInstruction:
-    """An instruction of PTX and what it did: `tally` has the counts of papergpu's Tally.
-
-    `line` is its line of PTX, from 1. `width` are bytes of a lane of the access in machine code
-    that it may be part of; -1 if it may be none, 0 where no machine code is at hand.
-    """
+    """An instruction of PTX and what it did."""
 
     form: str
-    tally: Tally
-    line: int = 0
+    tally: Tally  # the counts of papergpu's
+    line: int = 0  # of PTX, from 1
+    # Bytes of a lane of the access in machine code that it may be part of; -1 if it may be none, 0
+    # where no machine code is at hand.
     width: int = 0
 
 
@@ -214,11 +209,9 @@ SINGLE = ACCESSES | {"FFMA", "FADD", "FMUL", "DFMA", "DADD", "DMUL", "HFMA2", "S
 def assign_widths(
     rows: Iterable[ExecutedInstruction], code: Iterable[tuple[int, str]]
 ) -> list[ExecutedInstruction]:
-    """Rows with their `width`, by machine code made from the same PTX.
+    """Rows, with lines and `executed` in their tallies, with their `width` as well.
 
-    `rows` have their lines of PTX, and `executed` in their tallies. `code` are machine
-    instructions, each the line of PTX that the assembler says it made it from, and its opcode with
-    modifiers (`LDS.128`).
+    `code` are machine instructions made from the same PTX: the line of it and the opcode.
     """
     copies: dict[int, int] = defaultdict(int)
     own: dict[int, int] = defaultdict(int)  # the widest access made from a line
