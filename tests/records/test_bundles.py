@@ -55,7 +55,7 @@ def test_a_bundle_puts_its_records_in_place(checkout: Checkout) -> None:
 
 def test_without_a_record_of_the_cpu_none_of_a_gpu_is_taken(checkout: Checkout) -> None:
     [line] = checkout.refuses([checkout.record(), checkout.record("stream"), checkout.cpu()])
-    assert "records[1]: stream: there is no current record of the CPU" in line
+    assert "records[1]: stream on imaginary-g9-80gb: there is no current record of the CPU" in line
     assert "run `shelf run stream` first" in line
     stale = checkout.cpu("stream") | {"digest": "sha256:" + "00" * 32}
     store.save_record(checkout.snippets[1], stale)

@@ -60,7 +60,7 @@ def test_versions_are_read_newest_last_by_a_few_processes(
     assert medians(found) == pytest.approx([0.0001, 0.00011, 0.00012])
     assert [one.commit for one in found.of[PLACE]] == commits
     assert list(found.of) == [PLACE, (NAME, "imaginary-z1")]
-    assert found.missing_remarks() == [] and not found.damaged
+    assert found.remarks == () and not found.damaged
     assert medians(history.read_history(repository.project, newest=2)) == pytest.approx(
         [0.00011, 0.00012]
     )
@@ -117,7 +117,7 @@ def test_words_about_a_measurement_are_no_other_one(repository: Repository) -> N
 def test_a_file_of_reasons_that_is_none_says_so(
     repository: Repository, text: str, says: str
 ) -> None:
-    path = history.reasons_path(repository.project, "sound")
+    path = repository.project.snippets / "sound" / "slower.yml"
     path.write_text(text)
     with pytest.raises(ShelfError, match=re.escape(says)) as raised:
         history.load_reasons(repository.project, "sound")
@@ -193,7 +193,7 @@ def test_a_shallow_clone_says_what_it_lacks(repository: Repository, tmp_path: Pa
     git(tmp_path, "clone", "-q", "--depth=1", f"file://{repository.root}", str(clone))
     found = history.read_history(Project(clone))
     assert medians(found) == pytest.approx([0.0002])
-    assert found.missing_remarks() == [history.SHALLOW]
+    assert found.remarks == (history.SHALLOW,)
 
 
 def test_without_git_the_present_is_all_there_is(
@@ -205,7 +205,7 @@ def test_without_git_the_present_is_all_there_is(
     monkeypatch.setenv("PATH", "/nowhere")
     found = history.read_history(trial_project := repository.project)
     assert medians(found) == pytest.approx([0.0002])
-    assert found.missing_remarks() == [history.UNVERSIONED]
+    assert found.remarks == (history.UNVERSIONED,)
     assert history.history_fingerprint(trial_project) != ""
 
 

@@ -105,7 +105,7 @@ LARGE = {"grids": [synthetic.grids()[0] | {"caption": "c" * store.BULK}]}
 def test_what_is_bulky_lies_packed_beside_it(checkout: Checkout, softmax: Snippet) -> None:
     made = cpu(checkout, **LARGE, timelines=synthetic.timelines())
     store.save_record(softmax, made)
-    path, pack = store.record_path(softmax, "cpu"), store.pack_path(softmax.results)
+    path, pack = store.record_path(softmax, "cpu"), softmax.results / store.PACK
     filed = json.loads(path.read_text())
     assert filed["packed"] == ["grids"] and "timelines" in filed and "grids" not in filed
     assert store.load_record(checkout.project, path) == made
@@ -139,7 +139,7 @@ def test_a_packed_file_that_is_not_its_records_is_told(
     checkout: Checkout, softmax: Snippet, data: bytes | None, says: str
 ) -> None:
     store.save_record(softmax, cpu(checkout, **LARGE))
-    pack = store.pack_path(softmax.results)
+    pack = softmax.results / store.PACK
     if data is None:
         pack.unlink()
     elif data.startswith(b"\xfd") and says.startswith("lacks"):

@@ -282,7 +282,7 @@ def _history_remarks(found: History) -> list[str]:
         for (_, key), rows in sorted(found.damaged.items())
         for row in rows
     ]
-    return [*found.missing_remarks(), *unread]
+    return [*found.remarks, *unread]
 
 
 def _print_machine(out: Console, line: RecordHistory) -> None:

@@ -2,12 +2,16 @@
 
 Enters: what `shelf run --out FILE` wrote on another machine. Leaves: records in their places, or
 every reason why the bundle is refused.
+
+A record of a GPU was made by a person, by name, or by a job of this project, which signs what it
+made: that stands under `origin`. The record of a CPU has none: anyone can make it again. Whether a
+signature holds is seen with the library sigstore, the extra `trust`, and no network; all else needs
+the standard library alone.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import json
 import logging
@@ -25,16 +29,30 @@ from warpshelf.core.project import Project
 from warpshelf.records import claim_check, schema, store, validate_import
 from warpshelf.records.ledger import CPU
 from warpshelf.records.schema import JOB, PERSON, SCHEMA, Record
-
-# Who made a record of a GPU: a person by name, or a job of this project, which signs what it made.
-#
-# Enters: a name, the environment of a process, or a Sigstore bundle, as GitHub's action attest
-# writes it. Leaves: what stands under `origin` in a record; the digests and the job that a
-# statement names, and where that does not fit the records in place. The record of a CPU has no
-# origin: anyone can make it again. Whether a signature holds is seen with the library sigstore,
-# the extra `trust`, and no network; all else needs the standard library alone.
+from warpshelf.records.store import AGAIN, file_error
 
 Origin = dict[str, str]  # {"who": a name} or {"job": the address of a job's log}
+
+REPOSITORY = "warpshelf/warpshelf"
+WORKFLOW = ".github/workflows/gpu.yml"  # whose jobs measure
+IDENTITY = f"https://github.com/{REPOSITORY}/{WORKFLOW}@refs/heads/main"
+ISSUER = "https://token.actions.githubusercontent.com"
+
+STATEMENT = "https://in-toto.io/Statement/v1"
+PROVENANCE = "https://slsa.dev/provenance/v1"
+PAYLOAD = "application/vnd.in-toto+json"
+STATED = {
+    "_type": (STATEMENT,),
+    "subject": [{"name": str, "digest": {"*": str}}],
+    "predicateType": (PROVENANCE,),
+    "predicate": {"*": object},
+}
+INVOCATION = re.compile(rf"(?P<job>{JOB.pattern})/attempts/[0-9]{{1,6}}", re.ASCII)
+PUBLISHED = "sigstore.json"  # how the name of an attestation ends beside a published record
+MEND = "give the file that the job handed back beside the records"
+
+LARGEST = 2**30  # bytes of a bundle to read: that of a fleet holds thousands of records
+MOST = 10_000  # records in a bundle; each may have a finding
 
 
 def person_origin(name: str) -> Origin:
@@ -50,11 +68,10 @@ def person_origin(name: str) -> Origin:
 
 def job_origin(environment: Mapping[str, str]) -> Origin | None:
     """The origin of what this process makes, where it is a job of GitHub Actions."""
-    if environment.get("GITHUB_ACTIONS") != "true":
-        return None
     parts = [environment.get(f"GITHUB_{key}", "") for key in ("SERVER_URL", "REPOSITORY", "RUN_ID")]
     address = f"{parts[0]}/{parts[1]}/actions/runs/{parts[2]}"
-    return {"job": address} if JOB.fullmatch(address) else None
+    is_job = environment.get("GITHUB_ACTIONS") == "true" and JOB.fullmatch(address)
+    return {"job": address} if is_job else None
 
 
 def user_origin(root: Path) -> Origin | None:
@@ -73,19 +90,6 @@ def commit_time(root: Path, commit: str) -> datetime | None:
     name = commit.removesuffix("+changes")
     told = project.git_line(root, "show", "--no-patch", "--format=%ct", f"{name}^{{commit}}")
     return datetime.fromtimestamp(int(told), UTC) if told and told.isdigit() else None
-
-
-REPOSITORY = "warpshelf/warpshelf"
-WORKFLOW = ".github/workflows/gpu.yml"  # whose jobs measure
-IDENTITY = f"https://github.com/{REPOSITORY}/{WORKFLOW}@refs/heads/main"
-ISSUER = "https://token.actions.githubusercontent.com"
-
-STATEMENT = "https://in-toto.io/Statement/v1"
-PROVENANCE = "https://slsa.dev/provenance/v1"
-PAYLOAD = "application/vnd.in-toto+json"
-INVOCATION = re.compile(rf"(?P<job>{JOB.pattern})/attempts/[0-9]{{1,6}}", re.ASCII)
-PUBLISHED = "sigstore.json"  # how the name of an attestation ends beside a published record
-MEND = "give the file that the job handed back beside the records"
 
 
 class Statement(NamedTuple):
@@ -115,46 +119,31 @@ def checksum_lines(records: list[Record]) -> str:
 
 
 def read_statement(path: Path, shown: str) -> Statement:
-    """What the bundle at `path` states.
+    """What the Sigstore bundle at `path` states, as GitHub's action attest writes it.
 
     Raises:
         ShelfError: it is no Sigstore bundle of a statement on what a job made.
     """
-    value = store.read_json(path, shown)
+    value: Any = store.read_json(path, shown)
     try:
-        return _parse_statement(value)
-    except (ValueError, TypeError, KeyError, binascii.Error) as error:
-        what = f"is no attestation of a job: {error}"
-        raise ShelfError(Finding(shown, None, what, MEND)) from None
-
-
-def _parse_statement(value: Any) -> Statement:
-    envelope = value["dsseEnvelope"]
-    if envelope["payloadType"] != PAYLOAD:
-        raise ValueError(f"its payload is {envelope['payloadType']!r:.60}")
-    stated = json.loads(base64.b64decode(envelope["payload"], validate=True))
-    shape = {
-        "_type": (STATEMENT,),
-        "subject": [{"name": str, "digest": {"*": str}}],
-        "predicateType": (PROVENANCE,),
-        "predicate": {"*": object},
-    }
-    if wrong := files.shape_problem(stated, shape, "statement"):
-        raise ValueError(wrong)
-    invocation = stated["predicate"]["runDetails"]["metadata"]["invocationId"]
-    found = INVOCATION.fullmatch(invocation)
-    if not found:
-        raise ValueError(f"its job is {invocation!r:.80}")
+        envelope = value["dsseEnvelope"]
+        if envelope["payloadType"] != PAYLOAD:
+            raise ValueError(f"its payload is {envelope['payloadType']!r:.60}")
+        stated = json.loads(base64.b64decode(envelope["payload"], validate=True))
+        if wrong := files.shape_problem(stated, STATED, "statement"):
+            raise ValueError(wrong)
+        invocation = stated["predicate"]["runDetails"]["metadata"]["invocationId"]
+        if not (found := INVOCATION.fullmatch(invocation)):
+            raise ValueError(f"its job is {invocation!r:.80}")
+    except (ValueError, TypeError, KeyError) as error:
+        raise file_error(shown, f"is no attestation of a job: {error}", MEND) from None
     digests = {one["digest"].get("sha256", "") for one in stated["subject"]} - {""}
     return Statement(dump_json(value), frozenset(digests), found["job"], invocation)
 
 
-def attestation_errors(statement: Statement, record: Record) -> Iterator[str]:
-    """Why a statement does not attest a record, in words."""
-    job = record.get("origin", {}).get("job")
-    if job is None:
-        yield "names no job that made it"
-    elif job != statement.job:
+def _attestation_errors(statement: Statement, record: Record) -> Iterator[str]:
+    """Why a statement does not attest a record that says that a job made it."""
+    if (job := record["origin"]["job"]) != statement.job:
         yield f"says that {job} made it, and its attestation is of {statement.job}"
     if record_checksum(record) not in statement.digests:
         yield "is not among the files that its attestation names: it was changed since, or is other"
@@ -163,29 +152,25 @@ def attestation_errors(statement: Statement, record: Record) -> Iterator[str]:
 def check_attestations(snippet: Snippet, records: Mapping[str, Record]) -> Iterator[Finding]:
     """What is wrong with the attestations beside the records of a snippet, offline."""
     relative = snippet.project.relative_path
-    for key, record in records.items():
-        path = store.attestation_path(snippet, key)
-        if "job" not in record.get("origin", {}):
-            continue
-        where = relative(store.record_path(snippet, key))
-        again = "import it again with `--attestation`, or remove it"
-        if not path.is_file():
-            yield Finding(where, None, "says that a job made it, and has no attestation", again)
-            continue
+    by_job = {key: one for key, one in records.items() if "job" in one.get("origin", {})}
+    for key, record in by_job.items():
+        place, path = store.record_path(snippet, key), store.attestation_path(snippet, key)
         try:
-            statement = read_statement(path, relative(path))
+            if path.is_file():
+                faults = list(_attestation_errors(read_statement(path, relative(path)), record))
+                # The file as it lies there, since that is what others verify.
+                text = place.read_bytes().replace(b"\r\n", b"\n")
+                if text != schema.record_text(record).encode("utf-8"):
+                    faults.append("is not written as it was attested")
+            else:
+                faults = ["says that a job made it, and has no attestation"]
         except ShelfError as error:
             yield from error.findings
             continue
-        for fault in attestation_errors(statement, record):
-            yield Finding(where, None, fault, again)
-        # The file as it lies there, since that is what others verify.
-        text = store.record_path(snippet, key).read_bytes().replace(b"\r\n", b"\n")
-        if text != schema.record_text(record).encode("utf-8"):
-            yield Finding(where, None, "is not written as it was attested", again)
+        again = "import it again with `--attestation`, or remove it"
+        yield from (Finding(relative(place), None, fault, again) for fault in faults)
     for path in sorted((snippet.results / store.ATTESTATIONS).glob("*")):
-        record = records.get(path.stem, {})
-        if path.suffix != ".json" or "job" not in record.get("origin", {}):
+        if path.suffix != ".json" or path.stem not in by_job:
             yield Finding(relative(path), None, "attests no record", "remove it")
 
 
@@ -207,40 +192,27 @@ def verify_statement(path: Path, trusted_root: Path | None = None) -> Statement:
         from sigstore.verify import Verifier, policy
     except ModuleNotFoundError:
         what = "cannot be verified: sigstore is not installed in this environment"
-        raise ShelfError(Finding(shown, None, what, install_hint("trust"))) from None
+        raise file_error(shown, what, install_hint("trust")) from None
     logging.getLogger("sigstore").setLevel(logging.ERROR)  # that it is offline is no news
-    identity = policy.AllOf(
-        [
-            policy.Identity(identity=IDENTITY, issuer=ISSUER),
-            policy.OIDCRunInvocationURI(statement.invocation),
-        ]
-    )
+    run = policy.OIDCRunInvocationURI(statement.invocation)
+    identity = policy.AllOf([policy.Identity(identity=IDENTITY, issuer=ISSUER), run])
     try:
         if trusted_root is None:
             verifier = Verifier.production(offline=True)
         else:
             verifier = Verifier(trusted_root=TrustedRoot.from_file(str(trusted_root)))
     except (Error, ValueError, OSError) as error:
+        what = f"is no trusted root: {' '.join(str(error).split())[:400]}"
         where = shown if trusted_root is None else trusted_root.as_posix()
-        what = f"is no trusted root: {_error_line(error)}"
-        raise ShelfError(Finding(where, None, what, "name one of Sigstore's")) from None
+        raise file_error(where, what, "name one of Sigstore's") from None
     try:
         kind, _ = verifier.verify_dsse(Bundle.from_json(statement.text), identity)
         if kind != PAYLOAD:
             raise ValueError(f"its payload is {kind!r:.60}")
     except (Error, ValueError) as error:
-        what = f"does not hold: {_error_line(error)}"
-        raise ShelfError(Finding(shown, None, what, MEND)) from None
+        what = f"does not hold: {' '.join(str(error).split())[:400]}"
+        raise file_error(shown, what, MEND) from None
     return statement
-
-
-def _error_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:400]
-
-
-LARGEST = 2**30  # bytes of one to read: that of a fleet holds thousands of records
-MOST = 10_000  # records in a bundle; each may have a finding
-AGAIN = "make it again with `shelf run`"
 
 
 def bundle_text(records: Iterable[Record]) -> str:
@@ -249,24 +221,25 @@ def bundle_text(records: Iterable[Record]) -> str:
 
 
 def join_texts(texts: Iterable[str]) -> str:
-    """The same, of records as `dump` writes each: thousands need not be in memory as objects."""
+    """The same, of records as `dump_json` has each: thousands need not be in memory as objects."""
     inner = ",\n".join("  " + one.rstrip("\n").replace("\n", "\n  ") for one in texts)
     records = f"[\n{inner}\n ]" if inner else "[]"
     return f'{{\n "records": {records},\n "schema": {SCHEMA}\n}}\n'
 
 
-def _read_items(path: Path, shown: str) -> list[object]:
+def _read_items(path: Path, shown: str) -> list[tuple[str, object]]:
+    """What should be the records of a bundle, each behind its place."""
     value = store.read_json(path, shown, LARGEST)
     if store.schema_version(value) > SCHEMA:
         store.check_record(value, shown)
     records = value.get("records") if isinstance(value, dict) and len(value) == 2 else None
     if not isinstance(records, list) or store.schema_version(value) < 1:
-        what = "is no bundle of records"
-        raise ShelfError(Finding(shown, None, what, "name what `shelf run --out FILE` wrote"))
+        mend = "name what `shelf run --out FILE` wrote"
+        raise file_error(shown, "is no bundle of records", mend)
     if len(records) > MOST:
-        what, mend = f"holds {len(records)} records; {MOST} are the most", "import it in parts"
-        raise ShelfError(Finding(shown, None, what, mend))
-    return records
+        what = f"holds {len(records)} records; {MOST} are the most"
+        raise file_error(shown, what, "import it in parts")
+    return [(f"{shown} records[{index}]", item) for index, item in enumerate(records)]
 
 
 def read_bundle(path: Path) -> list[Record]:
@@ -275,11 +248,7 @@ def read_bundle(path: Path) -> list[Record]:
     Raises:
         ShelfError: it is no bundle, or a record in it is malformed.
     """
-    shown = path.as_posix()
-    items = _read_items(path, shown)
-    return [
-        store.check_record(item, f"{shown} records[{index}]") for index, item in enumerate(items)
-    ]
+    return [store.check_record(item, place) for place, item in _read_items(path, path.as_posix())]
 
 
 class ImportTerms(NamedTuple):
@@ -297,20 +266,11 @@ class ImportTerms(NamedTuple):
 
 
 class ImportResult(NamedTuple):
-    """What an import did.
-
-    The paths written, the ids of stale records left out, and all records that were in order.
-    """
+    """What an import wrote, the ids of stale records left out, and all records in order."""
 
     written: list[Path]
     left: list[str]
     records: list[tuple[Snippet, Record]]
-
-
-class _Candidate(NamedTuple):
-    snippet: Snippet
-    record: Record
-    place: str
 
 
 def import_bundle(
@@ -327,116 +287,92 @@ def import_bundle(
             have written, or does not say who made it.
         OSError: a file cannot be written; then none is.
     """
-    terms = terms or ImportTerms()
-    shown = path.as_posix()
+    terms, shown = terms or ImportTerms(), path.as_posix()
     by_id = {snippet.id: snippet for snippet in snippets}
     findings: list[Finding] = []
-    good: list[_Candidate] = []
+    good: list[tuple[Snippet, Record, str]] = []
     left: list[str] = []
     seen: set[tuple[str, str]] = set()
-    for index, item in enumerate(_read_items(path, shown)):
-        place = f"{shown} records[{index}]"
+    for place, item in _read_items(path, shown):
         try:
             record = store.check_record(item, place)
         except ShelfError as error:
             findings.extend(error.findings)
             continue
-        snippet = by_id.get(record["snippet"])
-        machine = record["machine"]["slug"]
+        name, slug = record["snippet"], record["machine"]["slug"]
+        snippet = by_id.get(name)
+        wrong = None
         if snippet is None:
-            what = f"is of the snippet {record['snippet']!r}, which is not here"
-            findings.append(Finding(place, None, what, "check out the branch that has it"))
-        elif (snippet.id, machine) in seen:
-            what = f"is a second record of {snippet.id} on {machine}"
-            findings.append(Finding(place, None, what, "leave one of them out"))
+            wrong = (
+                f"is of the snippet {name!r}, which is not here",
+                "check out the branch that has it",
+            )
+        elif (name, slug) in seen:
+            wrong = f"is a second record of {name} on {slug}", "leave one of them out"
         elif record["digest"] != snippet.digest and terms.skip_stale:
-            left.append(snippet.id)
+            left.append(name)
         elif record["digest"] != snippet.digest:
-            what = f"{snippet.id}: was made from other code than this checkout's"
             mend = "check out the code it ran, or leave such records out by --skip-stale"
-            findings.append(Finding(place, None, what, mend))
+            wrong = f"{name}: was made from other code than this checkout's", mend
         elif record["kind"] != snippet.kind:
-            what = f"{snippet.id}: is a {snippet.kind}, not a {record['kind']}"
-            findings.append(Finding(place, None, what, AGAIN))
+            wrong = f"{name}: is a {snippet.kind}, not a {record['kind']}", AGAIN
         else:
-            good.append(_Candidate(snippet, _with_origin(record, terms), place))
-        seen.add((record["snippet"], machine))
-    findings.extend(_claim_findings(good, terms))
-    findings.extend(_origin_findings(good, terms, shown))
+            origin = terms.by or record.get("origin") or terms.otherwise
+            known = {"origin": origin} if origin and slug != CPU else {}
+            good.append((snippet, record | known, place))
+        if wrong:
+            findings.append(Finding(place, None, *wrong))
+        seen.add((name, slug))
+    of_cpu = {one.id: record for one, record, _ in good if record["machine"]["slug"] == CPU}
     batch, planned = Batch(), []
-    for snippet, record, _ in good:
-        if record["machine"]["slug"] == CPU and store.current_record(snippet, CPU):
-            continue
-        try:
-            statement = terms.attested if "job" in record.get("origin", {}) else None
-            planned.append(store.plan_write(batch, snippet, record, statement and statement.text))
-        except ShelfError as error:
-            findings.extend(error.findings)
+    for snippet, record, place in good:
+        slug = record["machine"]["slug"]
+        here = store.current_record(snippet, CPU)
+        for what, mend in _record_faults(snippet, record, here or of_cpu.get(snippet.id), terms):
+            findings.append(Finding(place, None, f"{snippet.id} on {slug}: {what}", mend))
+        statement = terms.attested if "job" in record.get("origin", {}) else None
+        if slug != CPU or not here:
+            try:
+                text = statement and statement.text
+                planned.append(store.plan_write(batch, snippet, record, text))
+            except ShelfError as error:
+                findings.extend(error.findings)
+    if terms.attested and not any("job" in one.get("origin", {}) for _, one, _ in good):
+        what = "holds no record that a job made, so there is nothing to attest"
+        findings.append(Finding(shown, None, what, "leave out --attestation"))
     if findings:
         raise ShelfError(findings)
     made = batch.commit()
     written = [path for path in planned if path in made]
-    return ImportResult(written, left, [(one.snippet, one.record) for one in good])
+    return ImportResult(written, left, [(snippet, record) for snippet, record, _ in good])
 
 
-def _with_origin(record: Record, terms: ImportTerms) -> Record:
-    """A record of a GPU with who made it, as far as that is known."""
-    if record["machine"]["slug"] == CPU:
-        return record
-    origin = terms.by or record.get("origin") or terms.otherwise
-    return record | {"origin": origin} if origin else record
+def _record_faults(
+    snippet: Snippet, record: Record, truth: Record | None, terms: ImportTerms
+) -> Iterator[tuple[str, str]]:
+    """What a record claims that this checkout would not have made, or fails to say, with mends.
 
-
-def _origin_findings(
-    good: Iterable[_Candidate], terms: ImportTerms, shown: str
-) -> Iterator[Finding]:
-    """Records of GPUs of which nobody knows who made them, or that no job attests as it should."""
-    jobs = 0
-    for snippet, record, place in good:
-        what = f"{snippet.id} on {record['machine']['slug']}: "
-        origin = record.get("origin")
-        if record["machine"]["slug"] == CPU:
-            continue
-        if origin is None:
-            what += "does not say who made it"
-            yield Finding(place, None, what, "say so by `--by NAME`, or set git's user.name")
-        elif "job" in origin and terms.attested is None:
-            what += f"says that {format_origin(origin)} made it, and nothing attests that"
-            mend = "give the job's attestation by `--attestation FILE`, or your name by `--by NAME`"
-            yield Finding(place, None, what, mend)
-        elif "job" in origin and terms.attested is not None:
-            jobs += 1
-            for fault in attestation_errors(terms.attested, record):
-                yield Finding(place, None, what + fault, MEND)
-    if terms.attested is not None and not jobs:
-        what = "holds no record that a job made, so there is nothing to attest"
-        yield Finding(shown, None, what, "leave out --attestation")
-
-
-def _claim_findings(good: Iterable[_Candidate], terms: ImportTerms) -> Iterator[Finding]:
-    """What records claim that this checkout would not have made.
-
-    They are held against the CPU's record: that in place, or else that of the same bundle.
+    `truth` is the record of the CPU.
     """
-    taken = list(good)
-    brought = {one.id: record for one, record, _ in taken if record["machine"]["slug"] == CPU}
-    for snippet, record, place in taken:
-        what = f"{snippet.id} on {record['machine']['slug']}: "
-        for fault in validate_import.record_errors(record, snippet, terms.now):
-            yield Finding(place, None, what + fault, AGAIN)
-        at = commit_time(snippet.project.root, record["commit"] or "0")
-        if at is not None and validate_import.creation_time(record) + validate_import.AHEAD < at:
-            fault = (
-                f"was made on {record['date']}, before the commit {record['commit']} that it ran"
-            )
-            yield Finding(place, None, what + fault, AGAIN)
-        truth = store.current_record(snippet, CPU) or brought.get(snippet.id)
-        if truth is None and snippet.kind != "kernel" and snippet.cannot_run(None, 0):
-            continue  # there can be none, and a program or model lists nothing that is due
-        if truth is None:
-            what = f"{snippet.id}: there is no current record of the CPU to check it against"
-            mend = f"run `shelf run {snippet.id}` first, on any machine"
-            yield Finding(place, None, what, mend)
-            continue
-        for fault in claim_check.claim_errors(record, truth, snippet):
-            yield Finding(place, None, what + fault, AGAIN)
+    faults = list(validate_import.record_errors(record, snippet, terms.now))
+    at = commit_time(snippet.project.root, record["commit"] or "0")
+    if at is not None and validate_import.creation_time(record) + validate_import.AHEAD < at:
+        commit = f"the commit {record['commit']} that it ran"
+        faults.append(f"was made on {record['date']}, before {commit}")
+    if truth is not None:
+        faults += claim_check.claim_errors(record, truth, snippet)
+    elif snippet.kind == "kernel" or snippet.cannot_run(None, 0) is None:
+        # Where a program or model cannot run, there can be none, and it lists nothing that is due.
+        mend = f"run `shelf run {snippet.id}` first, on any machine"
+        yield "there is no current record of the CPU to check it against", mend
+    yield from ((fault, AGAIN) for fault in faults)
+    if record["machine"]["slug"] == CPU:
+        return
+    origin = record.get("origin")
+    if origin is None:
+        yield "does not say who made it", "say so by `--by NAME`, or set git's user.name"
+    elif "job" in origin and terms.attested is None:
+        mend = "give the job's attestation by `--attestation FILE`, or your name by `--by NAME`"
+        yield f"says that {format_origin(origin)} made it, and nothing attests that", mend
+    elif "job" in origin and terms.attested is not None:
+        yield from ((fault, MEND) for fault in _attestation_errors(terms.attested, record))

@@ -16,6 +16,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -32,6 +33,11 @@ LEDGER = {"*": {"*": ENTRY}}  # by snippet and machine
 REPEATED = {"what": str, "snippets": [str], "began": NUMBER, "done": [[str]]}
 LONGEST = 86_400.0  # seconds after which a run that repeats what is current begins anew
 
+CPU = "cpu"
+LONGEST_SLUG = 80  # characters; it becomes a file name
+ABSENT = ("memory_bytes", "sm", "sms", "driver", "cuda")  # of the machine of a CPU's record
+NO_GPU = {"slug": CPU, "device": "CPU", "gpus": 0, **dict.fromkeys(ABSENT)}
+
 
 @dataclass
 class Ledger:
@@ -42,23 +48,24 @@ class Ledger:
 
     def has_passed(self, snippet: str, machine: str, digest: str) -> bool:
         """Whether this very code passed here, be it its demo alone."""
-        entry = self._find_entry(snippet, machine)
-        return entry.get("digest") == digest and not entry.get("failure")
+        entry = self._find_entry(snippet, machine, digest)
+        return bool(entry) and not entry.get("failure")
 
     def demo_alone(self, snippet: str, machine: str, digest: str) -> bool:
         """Whether the verdict on this very code is one on its demo, beside a trusted record."""
-        entry = self._find_entry(snippet, machine)
-        return entry.get("digest") == digest and bool(entry.get("demo"))
+        return bool(self._find_entry(snippet, machine, digest).get("demo"))
 
     def failure_line(self, snippet: str, machine: str, digest: str) -> str | None:
         """The line with which this very code failed when it last ran here."""
-        entry = self._find_entry(snippet, machine)
-        failure: str | None = entry.get("failure")
-        return failure if entry.get("digest") == digest else None
+        return self._find_entry(snippet, machine, digest).get("failure")
+
+    def _find_entry(self, snippet: str, machine: str, digest: str) -> Entry:
+        entry = self.entries.get(snippet, {}).get(machine, {})
+        return entry if entry.get("digest") == digest else {}
 
     def task_seconds(self, snippet: str, machine: str) -> dict[str, float]:
         """What its tasks took when they last ran here."""
-        return dict(self._find_entry(snippet, machine).get("seconds", {}))
+        return dict(self.entries.get(snippet, {}).get(machine, {}).get("seconds", {}))
 
     def tried_machines(self, snippet: str) -> list[str]:
         """The machines on which it was tried from this checkout."""
@@ -74,27 +81,25 @@ class Ledger:
         demo_alone: bool = False,
     ) -> None:
         """Keep a verdict and what each task took, at once."""
-        entry: Entry = {"digest": digest}
-        if demo_alone:
-            entry["demo"] = True
-        if failure:
-            entry["failure"] = failure
-        if spent := self.task_seconds(snippet, machine) | dict(seconds or {}):
-            entry["seconds"] = spent
+        spent = {**self.task_seconds(snippet, machine), **(seconds or {})}
+        told = {"demo": demo_alone, "failure": failure, "seconds": spent}
+        entry = {"digest": digest, **{key: value for key, value in told.items() if value}}
         self.entries.setdefault(snippet, {})[machine] = entry
         write_atomically(self.project.ledger, dump_json(self.entries))
 
-    def _find_entry(self, snippet: str, machine: str) -> Entry:
-        return self.entries.get(snippet, {}).get(machine, {})
+
+def _read_shaped(path: Path, shape: files.Shape) -> Any:
+    """What a file holds; None where there is none or it is damaged, since it only saves work."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return None if files.shape_problem(value, shape, "file") else value
 
 
 def load_ledger(project: Project) -> Ledger:
-    """Read the ledger; a missing or damaged one is an empty one, since it only saves work."""
-    try:
-        value = json.loads(project.ledger.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return Ledger(project)
-    return Ledger(project, {} if files.shape_problem(value, LEDGER, "ledger") else value)
+    """Read the ledger; a missing or damaged one is an empty one."""
+    return Ledger(project, _read_shaped(project.ledger, LEDGER) or {})
 
 
 @dataclass
@@ -117,9 +122,8 @@ class RepeatProgress:
     def add_passed(self, snippet: str, machine: str, digest: str) -> None:
         """Keep that it passed, at once."""
         self.done.add((snippet, machine, digest))
-        done = [list(one) for one in sorted(self.done)]
-        rest = {"what": self.what, "snippets": self.snippets, "began": self.began}
-        text = dump_json({**rest, "done": done})
+        known = {"what": self.what, "snippets": self.snippets, "began": self.began}
+        text = dump_json({**known, "done": sorted(self.done)})
         write_atomically(self.path, text, durable=False)
 
     def finish(self) -> None:
@@ -131,26 +135,14 @@ def resume_repeat(
     project: Project, what: str, snippets: Iterable[str], now: float | None = None
 ) -> RepeatProgress:
     """The run that did `what` to just these snippets and was stopped within a day, or a new one."""
-    names, now = sorted(snippets), time.time() if now is None else now
-    fresh = RepeatProgress(project.repeated, what, names, now)
-    try:
-        found = json.loads(project.repeated.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return fresh
-    if files.shape_problem(found, REPEATED, "repeated"):
-        return fresh
-    if (found["what"], found["snippets"]) != (what, names):
-        return fresh
-    if not 0 <= now - found["began"] <= LONGEST:
-        return fresh
-    done = {tuple(one) for one in found["done"]}
-    return RepeatProgress(project.repeated, what, names, found["began"], done)
-
-
-# Which machine a record is of: its slug, and what is known of it without a look at a GPU.
-
-CPU = "cpu"
-LONGEST_SLUG = 80  # characters; it becomes a file name
+    fresh = RepeatProgress(
+        project.repeated, what, sorted(snippets), time.time() if now is None else now
+    )
+    found = _read_shaped(project.repeated, REPEATED)
+    same = found and (found["what"], found["snippets"]) == (what, fresh.snippets)
+    if same and 0 <= fresh.began - found["began"] <= LONGEST:
+        fresh.began, fresh.done = found["began"], {tuple(one) for one in found["done"]}
+    return fresh
 
 
 def device_slug(device: str) -> str:
@@ -166,30 +158,19 @@ def may_have_gpu() -> bool:
 
 def describe_host() -> dict[str, Any]:
     """This machine without regard to a GPU, as a record has it. Does not import torch."""
+    versions: dict[str, str | None] = dict.fromkeys(("torch", "triton"))
+    for name in versions:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
     return {
-        "slug": CPU,
-        "device": "CPU",
-        "gpus": 0,
-        "memory_bytes": None,
-        "sm": None,
-        "sms": None,
-        "driver": None,
-        "cuda": None,
-        "torch": (_package_version("torch") or "").split("+")[0],
-        "triton": _package_version("triton"),
+        **NO_GPU,
+        "torch": (versions["torch"] or "").split("+")[0],
+        "triton": versions["triton"],
         "python": platform.python_version(),
         "os": f"{platform.system()} {platform.machine()}",
     }
 
 
-def _package_version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
-
-
 def without_gpu(description: Mapping[str, Any]) -> dict[str, Any]:
     """The same machine as a record has it for what runs on its CPU."""
-    absent = dict.fromkeys(("memory_bytes", "sm", "sms", "driver", "cuda"))
-    return {**description, **absent, "slug": CPU, "device": "CPU", "gpus": 0}
+    return {**description, **NO_GPU}

@@ -11,32 +11,20 @@ from typing import Any
 # those of 10.0 but for int8 and fp64. Of a version they are the most of any card: a GeForce of 7.5,
 # 8.6, 8.9 or 12.0 has half the rate where matrix instructions sum in fp32, as do all of tf32 and
 # bf16, and its cards for work do not.
-ADA = {
-    "fp64": 4,
-    "fp32": 256,
-    "tf32": 512,
-    "fp16": 1024,
-    "bf16": 1024,
-    "fp8": 2048,
-    "int8": 2048,
+UNITS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
+RATES = {  # in the order of UNITS, 0 where there is no such unit
+    75: (4, 128, 0, 1024, 0, 0, 2048),
+    80: (128, 128, 1024, 2048, 2048, 0, 4096),
+    86: (4, 256, 512, 1024, 1024, 0, 2048),
+    89: (4, 256, 512, 1024, 1024, 2048, 2048),
+    90: (256, 256, 2048, 4096, 4096, 8192, 8192),
+    100: (0, 256, 4096, 8192, 8192, 16384, 16384),
+    103: (0, 256, 4096, 8192, 8192, 16384, 0),
+    120: (4, 256, 512, 1024, 1024, 2048, 2048),
 }
 FLOPS_PER_CLOCK = {
-    75: {"fp64": 4, "fp32": 128, "fp16": 1024, "int8": 2048},
-    80: {"fp64": 128, "fp32": 128, "tf32": 1024, "fp16": 2048, "bf16": 2048, "int8": 4096},
-    86: {"fp64": 4, "fp32": 256, "tf32": 512, "fp16": 1024, "bf16": 1024, "int8": 2048},
-    89: ADA,
-    90: {
-        "fp64": 256,
-        "fp32": 256,
-        "tf32": 2048,
-        "fp16": 4096,
-        "bf16": 4096,
-        "fp8": 8192,
-        "int8": 8192,
-    },
-    100: {"fp32": 256, "tf32": 4096, "fp16": 8192, "bf16": 8192, "fp8": 16384, "int8": 16384},
-    103: {"fp32": 256, "tf32": 4096, "fp16": 8192, "bf16": 8192, "fp8": 16384},
-    120: ADA,  # of the same rates
+    sm: {unit: rate for unit, rate in zip(UNITS, row, strict=True) if rate}
+    for sm, row in RATES.items()
 }
 ROUNDING = 1e-3  # of a time and of the peak rates, which a record has to four digits
 
@@ -54,8 +42,6 @@ WAITED = (
 )
 # Units of which a plain torch product measures the rate, beside the times.
 PRODUCT_UNITS = frozenset({"fp32", "tf32", "fp16", "bf16"})
-# What is read off a GPU while it is timed.
-LOAD = ("sm_mhz", "sm_mhz_lowest", "memory_mhz", "celsius_highest", "watts", "readings")
 
 # Why a driver keeps the clocks of a GPU low, by bits of NVML's nvmlClocksEventReasons. An idle GPU
 # (bit 0) is no reason that a time could suffer from.
@@ -72,12 +58,7 @@ REASONS = {
 
 # What lowers clocks so far that a time says more about the cooling or the power supply than about
 # the kernel. A power cap is not among them: it is where large products on a GPU always run.
-SLOWDOWNS = (
-    "hardware slowdown",
-    "software thermal slowdown",
-    "hardware thermal slowdown",
-    "hardware power brake",
-)
+SLOWDOWNS = tuple(REASONS[bit] for bit in (0x8, 0x20, 0x40, 0x80))
 
 
 def slowdown_reasons(record: Mapping[str, Any]) -> list[str]:
@@ -94,8 +75,7 @@ def peak_rates(
 ) -> dict[str, Any]:
     """The rates that a GPU cannot pass: its units and its memory bus at their highest clocks.
 
-    `bus_bits` is the width of the memory bus. Memory moves two words a clock and pin. A rate that
-    is not known is absent.
+    Memory moves two words a clock and pin of its `bus_bits`. A rate that is not known is absent.
     """
     found: dict[str, Any] = {}
     if memory_mhz and memory_mhz > 0 and bus_bits:
@@ -111,15 +91,14 @@ def peak_rates(
 def least_seconds(cost: Mapping[str, Any], ceilings: Mapping[str, Any]) -> float:
     """The time below which the hardware cannot do it: bytes and FLOPs over their peak rates.
 
-    `ceilings` has `peak_bytes_per_second` and `peak_flops_per_second` by unit, where known.
+    0 where `cost` lacks bytes, flops or unit. `ceilings` has what is known of `peak_rates`.
     """
-    least = 0.0
-    if rate := ceilings.get("peak_bytes_per_second"):
-        least = cost["bytes"] / rate
-    units: Mapping[str, float] = ceilings.get("peak_flops_per_second") or {}
-    if rate := units.get(cost["unit"]):
-        least = max(least, cost["flops"] / rate)
-    return least
+    if not {"bytes", "flops", "unit"} <= cost.keys():
+        return 0.0
+    moved = ceilings.get("peak_bytes_per_second")
+    computed = (ceilings.get("peak_flops_per_second") or {}).get(cost["unit"])
+    pairs = ((cost["bytes"], moved), (cost["flops"], computed))
+    return max((work / rate for work, rate in pairs if rate), default=0.0)
 
 
 def times_tie(first: Mapping[str, float], second: Mapping[str, float]) -> bool:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from warpshelf.core import devices
 from warpshelf.records import limits
-from warpshelf.records.schema import Record
+from warpshelf.records.schema import Record, result_key, timed_results
 
 # A kernel that only moves bytes may pass the copy by a little, since reading alone is cheaper than
 # reading and writing, and the copy has its own spread.
@@ -35,25 +35,16 @@ CEILING_APART = 0.90  # of the copy and product rates of others of the device
 
 ALONE = "measure again with nothing else on the GPU"
 COOL = "measure again when the GPU is cool and alone"
+SEE_CLOCK = "see whether a power limit or a lower clock is set there"
 
 
-class PlausibilityWarning(NamedTuple):
-    """One line: what is odd, against what, and what to do about it."""
+def plausibility_warnings(record: Record, others: Sequence[Record]) -> list[str]:
+    """What is odd about a record of a GPU that has times, and what to do about it, a line each.
 
-    what: str
-    do: str
-
-    def __str__(self) -> str:
-        return f"{self.what}; {self.do}"
-
-
-def plausibility_warnings(record: Record, others: Sequence[Record]) -> list[PlausibilityWarning]:
-    """What is odd about a record of a GPU that has times; `others` may be of any machine.
-
-    Of them those count that are of the same kind of device and of the same snippet, and for its
-    clocks and ceilings also those of other snippets.
+    Of `others` those count that are of the same kind of device and of the same snippet, for its
+    clocks and ceilings also those of other snippets, and for its errors that of a CPU.
     """
-    if not record["machine"]["gpus"] or not any(True for _ in _timed_results(record)):
+    if not record["machine"]["gpus"] or not any(timed_results(record)):
         return []
     alike = [
         one
@@ -62,108 +53,84 @@ def plausibility_warnings(record: Record, others: Sequence[Record]) -> list[Plau
         and one["machine"]["gpus"]
         and devices.same_device(one["machine"]["device"], record["machine"]["device"])
     ]
-    found = [
+    return [
         *_rate_warnings(record),
         *_spread_warnings(record),
         *_condition_warnings(record, alike),
         *_ceiling_warnings(record, alike),
-        *_peer_warnings(record, [one for one in alike if one["snippet"] == record["snippet"]]),
+        *_peer_warnings(record, alike),
         *_zero_error_warnings(record, others),
     ]
-    return found
-
-
-def _timed_results(record: Record) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    for row in record.get("cases", ()):
-        for result in row["results"]:
-            if "time" in result:
-                yield row, result
 
 
 def _result_label(row: Mapping[str, Any], result: Mapping[str, Any]) -> str:
     return f"{result['role']} {result['name']!r} on {json.dumps(row['case'], sort_keys=True)}"
 
 
-def _rate_warnings(record: Record) -> Iterator[PlausibilityWarning]:
+def _rate_warnings(record: Record) -> Iterator[str]:
     """Rates over what was measured in the same run; those over the peak are refused."""
     ceilings = record.get("ceilings", {})
     copied = ceilings.get("copy_bytes_per_second")
     products = ceilings.get("matrix_flops_per_second", {})
     if "peak_bytes_per_second" not in ceilings:
-        what = "has no peak of its memory, so no time was held against it"
-        yield PlausibilityWarning(what, "see that nvidia-smi answers on that machine")
-    for row, result in _timed_results(record):
+        do = "see that nvidia-smi answers on that machine"
+        yield f"has no peak of its memory, so no time was held against it; {do}"
+    for row, result in timed_results(record):
         if not {"bytes", "flops", "unit"} <= row.keys():
             continue
-        median = result["time"]["median"]
         for name, work, rate in (
             ("copied bytes", row["bytes"], copied),
             (f"products in {row['unit']}", row["flops"], products.get(row["unit"])),
         ):
-            if rate and work / median > OVER_CEILING * rate:
-                what = f"{_result_label(row, result)} is at {work / median / rate:.0%} of the rate"
-                yield PlausibilityWarning(
-                    f"{what} of {name} measured beside it", "look for a wrong cost(), then " + ALONE
-                )
+            if rate and (share := work / result["time"]["median"] / rate) > OVER_CEILING:
+                what = f"{_result_label(row, result)} is at {share:.0%} of the rate of {name}"
+                yield f"{what} measured beside it; look for a wrong cost(), then {ALONE}"
 
 
-def _spread_warnings(record: Record) -> Iterator[PlausibilityWarning]:
-    for row, result in _timed_results(record):
-        time = result["time"]
+def _spread_warnings(record: Record) -> Iterator[str]:
+    for row, result in timed_results(record):
+        time, label = result["time"], _result_label(row, result)
         void = time.get("void", 0)
-        estimate = (time["p80"] - time["p20"]) / SPREAD_OF_CV / time["median"]
-        cv = time.get("cv", estimate)
+        cv = time.get("cv", (time["p80"] - time["p20"]) / SPREAD_OF_CV / time["median"])
         if cv > VARIATION and cv * time["median"] > TICK:
-            what = f"{_result_label(row, result)} varies by {cv:.0%}, over {VARIATION:.0%}"
-            yield PlausibilityWarning(what, ALONE)
-        if void > VOID * (void + time["n"]):
-            share = void / (void + time["n"])
-            what = f"{share:.0%} of the samples of {_result_label(row, result)} are void"
-            yield PlausibilityWarning(
-                f"{what}, over {VOID:.0%}", "measure again where the host has a free core"
-            )
+            yield f"{label} varies by {cv:.0%}, over {VARIATION:.0%}; {ALONE}"
+        if (share := void / (void + time["n"])) > VOID:
+            what = f"{share:.0%} of the samples of {label} are void, over {VOID:.0%}"
+            yield f"{what}; measure again where the host has a free core"
 
 
-def _condition_warnings(record: Record, alike: list[Record]) -> Iterator[PlausibilityWarning]:
-    conditions = record.get("conditions", {})
-    load = conditions.get("load", {})
-    usual, lowest = load.get("sm_mhz"), load.get("sm_mhz_lowest")
+def _condition_warnings(record: Record, alike: list[Record]) -> Iterator[str]:
+    def usual_load(key: str) -> float | None:
+        """The median of what others read under load."""
+        read = [one.get("conditions", {}).get("load", {}).get(key) for one in alike]
+        return statistics.median(known) if (known := [one for one in read if one]) else None
+
+    load = record.get("conditions", {}).get("load", {})
+    clock, lowest = load.get("sm_mhz"), load.get("sm_mhz_lowest")
     if slowed := limits.slowdown_reasons(record):
-        yield PlausibilityWarning(f"its clocks were lowered by {', '.join(slowed)}", COOL)
-    if usual and lowest and lowest < CLOCK_DROP * usual:
-        what = f"its SM clock fell to {lowest:g} MHz, from {usual:g}"
-        yield PlausibilityWarning(f"{what}, below {CLOCK_DROP:.0%}", COOL)
-    if usual and (highest := _highest_clock(record)) and usual < CLOCK_APART * highest:
-        what = f"ran at {usual:g} MHz, below {CLOCK_APART:.0%} of its highest clock, {highest:.0f}"
-        yield PlausibilityWarning(what, "see whether a power limit or a lower clock is set there")
-    others = _median_load(alike, "sm_mhz")
-    if usual and others and not CLOCK_APART <= usual / others <= 1 / CLOCK_APART:
-        what = f"ran at {usual:g} MHz, where others of its device ran at {others:g}"
-        yield PlausibilityWarning(what, "see whether a power limit or a lower clock is set there")
-    hottest, others = load.get("celsius_highest"), _median_load(alike, "celsius_highest")
+        yield f"its clocks were lowered by {', '.join(slowed)}; {COOL}"
+    if clock and lowest and lowest < CLOCK_DROP * clock:
+        what = f"its SM clock fell to {lowest:g} MHz, from {clock:g}, below {CLOCK_DROP:.0%}"
+        yield f"{what}; {COOL}"
+    if clock and (highest := _highest_clock(record)) and clock < CLOCK_APART * highest:
+        what = f"ran at {clock:g} MHz, below {CLOCK_APART:.0%} of its highest clock, {highest:.0f}"
+        yield f"{what}; {SEE_CLOCK}"
+    others = usual_load("sm_mhz")
+    if clock and others and not CLOCK_APART <= clock / others <= 1 / CLOCK_APART:
+        yield f"ran at {clock:g} MHz, where others of its device ran at {others:g}; {SEE_CLOCK}"
+    hottest, others = load.get("celsius_highest"), usual_load("celsius_highest")
     if hottest and hottest >= HOT:
-        yield PlausibilityWarning(f"was {hottest:g} °C hot, {HOT:g} or more", COOL)
+        yield f"was {hottest:g} °C hot, {HOT:g} or more; {COOL}"
     elif hottest and others and hottest - others > WARMER:
-        yield PlausibilityWarning(
-            f"was {hottest:g} °C hot, where others of its device had {others:g}", COOL
-        )
+        yield f"was {hottest:g} °C hot, where others of its device had {others:g}; {COOL}"
 
 
 def _highest_clock(record: Record) -> float | None:
     """The clock that the peaks of a record are of, in MHz."""
-    machine = record["machine"]
+    machine, peaks = record["machine"], record.get("ceilings", {}).get("peak_flops_per_second", {})
     rates = limits.FLOPS_PER_CLOCK.get(machine["sm"], {})
-    peaks = record.get("ceilings", {}).get("peak_flops_per_second", {})
     units = sorted(rates.keys() & peaks.keys())
-    if not units or not machine["sms"]:
-        return None
-    return float(peaks[units[0]] / (rates[units[0]] * machine["sms"] * 1e6))
-
-
-def _median_load(records: Iterable[Record], key: str) -> float | None:
-    """The median of what was read under load in some records."""
-    read = [one.get("conditions", {}).get("load", {}).get(key) for one in records]
-    return statistics.median(known) if (known := [one for one in read if one]) else None
+    return float(peaks[units[0]] / (rates[units[0]] * machine["sms"] * 1e6)) if units else None
 
 
 def _measured_rates(record: Record) -> dict[str, float]:
@@ -174,40 +141,35 @@ def _measured_rates(record: Record) -> dict[str, float]:
     return found
 
 
-def _ceiling_warnings(record: Record, alike: list[Record]) -> Iterator[PlausibilityWarning]:
+def _ceiling_warnings(record: Record, alike: list[Record]) -> Iterator[str]:
     for name, rate in sorted(_measured_rates(record).items()):
         known = [rates[name] for rates in map(_measured_rates, alike) if name in rates]
         if known and rate < CEILING_APART * (usual := statistics.median(known)):
             what = f"its rate of {name} is {rate / usual:.0%} of what others of its device have"
-            yield PlausibilityWarning(what, COOL)
+            yield f"{what}; {COOL}"
 
 
-def _peer_warnings(record: Record, alike: list[Record]) -> Iterator[PlausibilityWarning]:
-    """Library calls far from what other records of that kind of device say."""
+def _peer_warnings(record: Record, alike: list[Record]) -> Iterator[str]:
+    """Library calls far from what other records of the snippet say of that kind of device."""
     known: dict[str, list[float]] = {}
     for one in alike:
-        if one["digest"] != record["digest"]:
-            continue
-        for row, result in _timed_results(one):
-            if result["role"] == "peer":
+        if (one["snippet"], one["digest"]) == (record["snippet"], record["digest"]):
+            for row, result in timed_results(one):
                 known.setdefault(_result_label(row, result), []).append(result["time"]["median"])
-    for row, result in _timed_results(record):
-        if not (others := known.get(_result_label(row, result))):
+    for row, result in timed_results(record):
+        label = _result_label(row, result)
+        if result["role"] != "peer" or label not in known:
             continue
-        ours, theirs = result["time"]["median"], statistics.median(others)
+        ours, theirs = result["time"]["median"], statistics.median(known[label])
         if not 1 / PEER_APART <= ours / theirs <= PEER_APART:
-            what = (
-                f"{_result_label(row, result)} took {ours:.3g} s, where others of its device took"
-            )
-            yield PlausibilityWarning(
-                f"{what} {theirs:.3g} s", "compare the versions of torch, then " + ALONE
-            )
+            what = f"{label} took {ours:.3g} s, where others of its device took {theirs:.3g} s"
+            yield f"{what}; compare the versions of torch, then {ALONE}"
 
 
-def _zero_error_warnings(record: Record, others: Sequence[Record]) -> Iterator[PlausibilityWarning]:
+def _zero_error_warnings(record: Record, others: Sequence[Record]) -> Iterator[str]:
     """Functions without any error where a CPU has some: what was never compared looks like that."""
     known = {
-        _result_label(row, result): result["error"]
+        result_key(row, result)
         for one in others
         if not one["machine"]["gpus"] and one["digest"] == record["digest"]
         for row in one.get("cases", ())
@@ -217,10 +179,10 @@ def _zero_error_warnings(record: Record, others: Sequence[Record]) -> Iterator[P
     errors: dict[str, list[float]] = {}
     for row in record.get("cases", ()):
         for result in row["results"]:
-            if "error" in result and _result_label(row, result) in known:
+            if "error" in result and result_key(row, result) in known:
                 name = f"{result['role']} {result['name']!r}"
                 errors.setdefault(name, []).append(result["error"])
     for name, found in errors.items():
         if not any(found):
             what = f"the {name} has no error at all in {len(found)} cases in which a CPU has some"
-            yield PlausibilityWarning(what, "see that its results were compared")
+            yield f"{what}; see that its results were compared"

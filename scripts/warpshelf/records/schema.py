@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -24,7 +26,6 @@ from warpshelf.core import files
 from warpshelf.core.files import NUMBER, pretty_json
 from warpshelf.records import limits, space
 from warpshelf.records.ledger import LONGEST_SLUG
-from warpshelf.records.limits import ROUNDING
 
 Record = dict[str, Any]  # shaped as RECORD has it
 
@@ -35,100 +36,58 @@ DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 PERSON = re.compile(r"(?=\S)[^\x00-\x1f\x7f<>]{1,80}(?<=\S)")
 JOB = re.compile(r"https://[a-z0-9.-]+/[\w.-]+/[\w.-]+/actions/runs/[0-9]{1,20}", re.ASCII)
 
-TIME = {"median": NUMBER, "p20": NUMBER, "p80": NUMBER, "n": int, "void?": int, "cv?": NUMBER}
+
+def _typed_keys(kind: Any, names: str) -> dict[str, Any]:
+    """Keys whose values are all of one kind, in the order in which a file has them."""
+    return dict.fromkeys(names.split(), kind)
+
+
+OPEN = {"*": object}
+COST = {"bytes?": int, "flops?": int, "unit?": str}
+TIME = _typed_keys(NUMBER, "median p20 p80") | {"n": int, "void?": int, "cv?": NUMBER}
 RESULT = {
     "name": str,
     "role": ("variant", "peer"),
     "verdict": ("passed", "failed", "skipped"),
-    "error?": NUMBER,
-    "tolerance?": NUMBER,
-    "max_error?": NUMBER,
-    "max_error_limit?": NUMBER,
+    **_typed_keys(NUMBER, "error? tolerance? max_error? max_error_limit?"),
     "refuses?": {"*": str},
     "reason?": str,
     "time?": TIME,
     "untimed?": str,
 }
-CASE = {
-    "case": {"*": object},
-    "timed": bool,
-    "bytes?": int,
-    "flops?": int,
-    "unit?": str,
-    "results": [RESULT],
-}
-DUE = {
-    "case": {"*": object},
-    "timed": bool,
-    "variants": [str],
-    "peers": [str],
-    "tolerance": NUMBER,
-    "bytes?": int,
-    "flops?": int,
-    "unit?": str,
-}
+CASE = {"case": OPEN, "timed": bool, **COST, "results": [RESULT]}
+DUE = {"case": OPEN, "timed": bool, "variants": [str], "peers": [str], "tolerance": NUMBER, **COST}
 FACT = {
     "name": str,
-    "value": NUMBER,
-    "expected": NUMBER,
-    "tolerance": NUMBER,
-    "unit": str,
-    "source": str,
+    **_typed_keys(NUMBER, "value expected tolerance"),
+    **_typed_keys(str, "unit source"),
     "verdict": ("passed",),
 }
 PREDICTION = {
-    "set": str,
-    "name": str,
-    "predicted": NUMBER,
-    "published": NUMBER,
-    "unit": str,
-    "source": str,
+    **_typed_keys(str, "set name"),
+    **_typed_keys(NUMBER, "predicted published"),
+    **_typed_keys(str, "unit source"),
     "fitted": bool,
 }
-GOAL = {
-    "name": str,
-    "sets": [str],
-    "within?": NUMBER,
-    "share?": NUMBER,
-    "mean?": NUMBER,
-    "median?": NUMBER,
-    "worst?": NUMBER,
-}
-PASS = {
-    "rank": int,
-    "start": int,
-    "end": int,
-    "kind": PASS_KINDS,
-    "micro_batch": int,
-    "chunk": int,
-}
+GOAL = {"name": str, "sets": [str], **_typed_keys(NUMBER, "within? share? mean? median? worst?")}
+PASS = {**_typed_keys(int, "rank start end"), "kind": PASS_KINDS, "micro_batch": int, "chunk": int}
 TIMELINE = {
     "name": NAME,
-    "title": str,
-    "note": str,
-    "other?": str,
+    **_typed_keys(str, "title note other?"),
     "unit": int,
     "held": [NUMBER],
     "passes": [PASS],
 }
 GRID = {
     "name": NAME,
-    "caption": str,
-    "across": str,
-    "down": str,
-    "columns": [str],
-    "rows": [str],
+    **_typed_keys(str, "caption across down"),
+    **_typed_keys([str], "columns rows"),
     "cells": [[cell_problem]],
     "legend?": [legend_problem],
 }
 COMPILED = {
-    "kernel": str,
-    "variant": str,
-    "language": str,
-    "arch": str,
-    "registers": int,
-    "spilled_bytes": int,
-    "shared_bytes": int,
+    **_typed_keys(str, "kernel variant language arch"),
+    **_typed_keys(int, "registers spilled_bytes shared_bytes"),
     "matrix_instructions": bool,
     "compiler": str,
 }
@@ -141,15 +100,9 @@ MACHINE_SHAPE = {
     "slug": MACHINE,
     "device": str,
     "gpus": int,
-    "memory_bytes": (int, type(None)),
-    "sm": (int, type(None)),
-    "sms": (int, type(None)),
-    "driver": (str, type(None)),
-    "cuda": (str, type(None)),
-    "torch": (str, type(None)),
-    "triton": (str, type(None)),
-    "python": str,
-    "os": str,
+    **_typed_keys((int, type(None)), "memory_bytes sm sms"),
+    **_typed_keys((str, type(None)), "driver cuda torch triton"),
+    **_typed_keys(str, "python os"),
 }
 # A person by the name they go by, or a job of this project by the address of its log.
 ORIGIN = {"who?": PERSON, "job?": JOB}
@@ -192,6 +145,17 @@ def record_text(record: Record) -> str:
     return pretty_json(files.order_keys(record, RECORD))
 
 
+def timed_results(record: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Each result that has a time, behind the row of its case."""
+    for row in record.get("cases", ()):
+        yield from ((row, result) for result in row["results"] if "time" in result)
+
+
+def result_key(row: Mapping[str, Any], result: Mapping[str, Any]) -> str:
+    """What a function on a case is known by in every record."""
+    return json.dumps([row["case"], result["role"], result["name"]], sort_keys=True)
+
+
 def shape_problem(value: object) -> str | None:
     """The first place where `value` is not shaped as a record, in words; None where all is well."""
     return files.shape_problem(value, RECORD, "record")
@@ -199,81 +163,77 @@ def shape_problem(value: object) -> str | None:
 
 def validation_error(record: Record) -> str | None:
     """What a well-shaped record claims that no run of ours would have written."""
+    return next(_impossible_claims(record), None)
+
+
+def _impossible_claims(record: Record) -> Iterator[str]:
+    """The first is what counts: what follows may rest on what it refuses."""
+    machine = record["machine"]
+    gpu = machine["gpus"] > 0
     if record["schema"] != SCHEMA:
-        return f"is of schema {record['schema']}, which never was"
+        yield f"is of schema {record['schema']}, which never was"
     try:
         datetime.strptime(record["date"], "%Y-%m-%dT%H:%M:%SZ")
     except ValueError:
-        return f"was made on {record['date']}, which is no date"
-    gpu = record["machine"]["gpus"] > 0
-    if gpu == (record["machine"]["slug"] == "cpu") or record["machine"]["gpus"] < 0:
-        return "the machine's slug and its number of GPUs disagree"
+        yield f"was made on {record['date']}, which is no date"
+    if gpu == (machine["slug"] == "cpu") or machine["gpus"] < 0:
+        yield "the machine's slug and its number of GPUs disagree"
     for key in ("sm", "sms") if gpu else ():
-        if (record["machine"][key] or 0) < 1:
-            return f"is of a GPU with {record['machine'][key]} for its {key}"
+        if (machine[key] or 0) < 1:
+            yield f"is of a GPU with {machine[key]} for its {key}"
     if "origin" in record and len(record["origin"]) != 1:
-        return "its origin names a person and a job, or neither"
+        yield "its origin names a person and a job, or neither"
     if "origin" in record and not gpu:
-        return "is of a CPU, which anyone can check, and has an origin"
+        yield "is of a CPU, which anyone can check, and has an origin"
     for case in record.get("cases", ()):
+        least = (1 - limits.ROUNDING) * limits.least_seconds(case, record.get("ceilings", {}))
         for result in case["results"]:
-            what = f"{result['role']} {result['name']!r}"
-            if result["role"] == "variant" and result["verdict"] == "failed":
-                return f"{what} failed; a failed run leaves no record"
-            if "time" in result:
-                if not gpu or result["verdict"] != "passed" or not case["timed"]:
-                    return f"{what} has a time though it was not timed on a GPU after passing"
-                if "untimed" in result:
-                    return f"{what} has a time, and a reason for having none"
-                if not _is_possible_time(result["time"], case, record.get("ceilings", {})):
-                    return f"{what} has no possible time: {result['time']}"
-            if result["verdict"] == "passed" and not _is_within_tolerance(result):
-                return f"{what} passed with an error over its tolerance"
+            for what in _impossible_results(result, gpu and case["timed"], least):
+                yield f"{result['role']} {result['name']!r} {what}"
     for fact in record.get("facts", ()):
         if not fact_holds(fact):
-            return f"fact {fact['name']!r} passed with {fact['value']} for {fact['expected']}"
-    if wrong := _prediction_error(record):
-        return wrong
+            yield f"fact {fact['name']!r} passed with {fact['value']} for {fact['expected']}"
+    yield from _missed_predictions(record)
     for task, seconds in record.get("seconds", {}).items():
         if not 0 <= seconds <= LONGEST_TASK:
-            return f"took {seconds} s to {task}"
-    if "space" in record and (wrong := space.validation_error(record)):
-        return wrong
-    if "grids" in record and (malformed := grids_problem(record["grids"])):
-        return malformed
-    return timelines_problem(record["timelines"]) if "timelines" in record else None
+            yield f"took {seconds} s to {task}"
+    if "space" in record:
+        yield from space.malformed_space(record)
+    for key, find_problem in (("grids", grids_problem), ("timelines", timelines_problem)):
+        if key in record and (wrong := find_problem(record[key])):
+            yield wrong
 
 
-def _prediction_error(record: Record) -> str | None:
+def _impossible_results(result: Mapping[str, Any], timed: bool, least: float) -> Iterator[str]:
+    """What is impossible about a result whose time is `least` seconds or more."""
+    passed = result["verdict"] == "passed"
+    if result["role"] == "variant" and result["verdict"] == "failed":
+        yield "failed; a failed run leaves no record"
+    if (time := result.get("time")) is not None:
+        if not (timed and passed):
+            yield "has a time though it was not timed on a GPU after passing"
+        if "untimed" in result:
+            yield "has a time, and a reason for having none"
+        ordered = 0 < time["p20"] <= time["median"] <= time["p80"] and time["median"] >= least
+        if not ordered or time["n"] < 1 or time.get("void", 0) < 0:
+            yield f"has no possible time: {time}"
+    if passed:
+        # Errors are recorded to two digits, so one just below a tolerance may come out above it.
+        limit, most = result.get("tolerance", -1), result.get("max_error_limit", math.inf)
+        within = 0 <= result.get("error", -1) <= max(limit, float(f"{limit:.2g}"))
+        if not (within and 0 <= result.get("max_error", 0) <= most):
+            yield "passed with an error over its tolerance"
+
+
+def _missed_predictions(record: Record) -> Iterator[str]:
     rows, goals = record.get("predictions"), record.get("goals")
     if rows is None:
-        return "has goals of no predictions" if goals is not None else None
+        if goals is not None:
+            yield "has goals of no predictions"
+        return
     if wrong := predictions_problem(rows) or goals_problem(goals or (), rows):
-        return wrong
+        yield wrong
     for goal in goals or ():
         met, told = judge_goal(goal, rows)
         if not met:
-            return f"goal {goal['name']!r} passed with {told}"
-    return None
-
-
-def _is_possible_time(time: dict[str, Any], case: dict[str, Any], ceilings: dict[str, Any]) -> bool:
-    if (
-        not 0 < time["p20"] <= time["median"] <= time["p80"]
-        or time["n"] < 1
-        or time.get("void", 0) < 0
-    ):
-        return False
-    if not {"bytes", "flops", "unit"} <= case.keys():
-        return True
-    median: float = time["median"]
-    return median >= (1 - ROUNDING) * limits.least_seconds(case, ceilings)
-
-
-def _is_within_tolerance(result: dict[str, Any]) -> bool:
-    # Errors are recorded to two digits, so one just below a tolerance may come out above it.
-    limit: float = result.get("tolerance", -1)
-    error: float = result.get("error", -1)
-    largest: float = result.get("max_error", 0)
-    most: float = result.get("max_error_limit", math.inf)
-    return 0 <= error <= max(limit, float(f"{limit:.2g}")) and 0 <= largest <= most
+            yield f"goal {goal['name']!r} passed with {told}"

@@ -59,20 +59,15 @@ def parse_row(line: str) -> SpaceRow:
         raise ValueError(f"{line!r:.60} has a figure that is no number") from None
 
 
-def validation_error(record: Mapping[str, Any]) -> str | None:
-    """What a well-shaped space claims that no run would have written."""
-    return next(_validation_errors(record), None)
-
-
-def _validation_errors(record: Mapping[str, Any]) -> Iterator[str]:
+def malformed_space(record: Mapping[str, Any]) -> Iterator[str]:
+    """What a well-shaped space claims that no run would have written; the first is to be heeded."""
     space, on_gpu = record["space"], bool(record["machine"]["gpus"])
     if tuple(space["figures"]) != (TIMES if on_gpu else COMPILED):
         yield f"its space has the figures {', '.join(space['figures'])}"
-        return
     if not space["rows"]:
         yield "its space is of nothing"
     known = [set(map(str, one["values"])) for one in space["parameters"]]
-    first: list[tuple[str, ...]] | None = None
+    configurations: list[list[tuple[str, ...]]] = []
     for target, lines in space["rows"].items():
         if not TARGET.fullmatch(target):
             yield f"its space is of {target!r:.40}, which is no architecture"
@@ -84,12 +79,11 @@ def _validation_errors(record: Mapping[str, Any]) -> Iterator[str]:
         for row in rows:
             if why := _row_error(row, known, len(space["figures"]), on_gpu):
                 yield f"its space on {target}: the configuration {' '.join(row.values)} {why}"
-        here = [row.values for row in rows]
-        if len(set(here)) < len(here):
+        configurations.append([row.values for row in rows])
+        if len(set(configurations[-1])) < len(rows):
             yield f"its space on {target} has a configuration twice"
-        if first is not None and here != first:
+        if configurations[-1] != configurations[0]:
             yield f"its space on {target} has other configurations than elsewhere"
-        first = here
 
 
 def _row_error(row: SpaceRow, known: Sequence[set[str]], count: int, on_gpu: bool) -> str | None:
@@ -112,21 +106,18 @@ def _row_error(row: SpaceRow, known: Sequence[set[str]], count: int, on_gpu: boo
 def space_errors(claim: Mapping[str, Any], truth: Mapping[str, Any]) -> Iterator[str]:
     """What the space of a record leaves out, adds or changes against that of the CPU's."""
     mine, due = claim.get("space"), truth.get("space")
-    if due is None:
-        if mine is not None:
-            yield "has a space, which is not due"
-        return
-    if mine is None:
-        yield "leaves out its space"
+    if mine is None or due is None:
+        if mine != due:
+            yield "has a space, which is not due" if due is None else "leaves out its space"
         return
     for key in ("parameters", "case", "timed", "flops", "bytes", "unit"):
         if mine.get(key) != due.get(key):
             yield f"states other {key} of its space"
-    configurations = [
-        {tuple(parse_row(line).values) for lines in one["rows"].values() for line in lines}
+    told, wanted = (
+        {parse_row(line).values for lines in one["rows"].values() for line in lines}
         for one in (mine, due)
-    ]
-    if left := sorted(configurations[1] - configurations[0]):
+    )
+    if left := sorted(wanted - told):
         yield f"leaves out {len(left)} configurations of its space, {' '.join(left[0])} among them"
-    if more := sorted(configurations[0] - configurations[1]):
+    if more := sorted(told - wanted):
         yield f"has {len(more)} configurations that are not due, {' '.join(more[0])} among them"

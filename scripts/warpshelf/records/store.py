@@ -8,13 +8,18 @@ anywhere, so its file is kept short. Results, facts and what else comes in rows 
 once, in `columns`, and a row has its values alone. Rows of `due` that follow from its `cases` are
 left out, see `claim_check`. What is bulky, a space or a picture of many kilobytes, lies
 packed beside it, with its views (look/view_store.py): `packed` says what.
+
+Two runs of the same code on one kind of device mostly agree, and then the newer one is all there
+is to know. Where they disagree by more than their spread, neither is thrown away: a reader
+should see both, with their drivers and clocks. The first stands in `<slug>.json`, further ones
+in `<slug>.2.json` and so on. Who measures again replaces what they handed in before.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,24 +31,25 @@ from warpshelf.core.project import Project
 from warpshelf.records import claim_check, schema
 from warpshelf.records.ledger import CPU
 from warpshelf.records.limits import times_differ
-from warpshelf.records.schema import (
-    MACHINE,
-    RECORD,
-    SCHEMA,
-    Record,
-    shape_problem,
-    validation_error,
-)
-
-# Several records of one kind of device: which stand side by side, and which renews another.
-#
-# Two runs of the same code on one kind of device mostly agree, and then the newer one is all there
-# is to know. Where they disagree by more than their spread, neither is thrown away: a reader
-# should see both, with their drivers and clocks. The first stands in `<slug>.json`, further ones
-# in `<slug>.2.json` and so on. Who measures again replaces what they handed in before.
+from warpshelf.records.schema import MACHINE, RECORD, SCHEMA, Record, result_key, timed_results
 
 MOST = 9  # records of one kind of device; more of them tell a reader nothing
 NUMBER = re.compile(r"[2-9]")
+LARGEST = 64 * 2**20  # bytes of a file to read; a real one holds well under a mebibyte
+BULKY = ("grids", "space", "timelines")
+ROWS: dict[str, dict[str, Any]] = {
+    "results": schema.RESULT,
+    "facts": schema.FACT,
+    "predictions": schema.PREDICTION,
+    "compiled": schema.COMPILED,
+    "due": schema.DUE,
+}
+BULK = 8 * 1024  # characters of a part from which on it is packed
+PACK = f"{CPU}.xz"  # beside the record of a CPU: what is bulky, and the views
+SECTION = "record"  # of the packed file: parts of the record, and the digest that they are of
+ATTESTATIONS = "attestations"  # a folder beside the records that they attest
+PASSING = ("date", "commit", "command", "seconds")  # a change of these alone rewrites nothing
+AGAIN = "make it again with `shelf run`"
 
 
 class TimeDifference(NamedTuple):
@@ -59,10 +65,6 @@ class TimeDifference(NamedTuple):
     def factor(self) -> float:
         """How many times as long the second takes."""
         return float(self.second["median"]) / float(self.first["median"])
-
-
-class NoPlaceLeft(Exception):
-    """There are MOST records of the device already, and all of them disagree."""
 
 
 def key_slug(key: str) -> str | None:
@@ -81,42 +83,14 @@ def record_keys(slug: str) -> Iterator[str]:
 
 
 def time_differences(first: Record, second: Record) -> list[TimeDifference]:
-    """Where two records have times of the same function and case that lie apart.
-
-    See `limits.apart`: they differ by more than the spread of both.
-    """
-    return [one for one in pair_times(first, second) if times_differ(one.first, one.second)]
-
-
-def pair_times(first: Record, second: Record) -> list[TimeDifference]:
-    """The times of all functions and cases that both records have, apart or not."""
-    known = {key: time for key, (*_, time) in _timed_results(first)}
-    return [
-        TimeDifference(case, name, known[key], time, role)
-        for key, (case, name, role, time) in _timed_results(second)
-        if key in known
+    """Where two records have times of the same function and case that `limits.times_differ`."""
+    known = {result_key(row, one): one["time"] for row, one in timed_results(first)}
+    pairs = [
+        TimeDifference(row["case"], one["name"], known[key], one["time"], one["role"])
+        for row, one in timed_results(second)
+        if (key := result_key(row, one)) in known
     ]
-
-
-Timed = tuple[dict[str, Any], str, str, dict[str, Any]]  # case, name and role of a function, time
-
-
-def _timed_results(record: Record) -> Iterator[tuple[str, Timed]]:
-    for case in record.get("cases", ()):
-        for result in case["results"]:
-            if "time" in result:
-                key = json.dumps([case["case"], result["role"], result["name"]], sort_keys=True)
-                yield key, (case["case"], result["name"], result["role"], result["time"])
-
-
-def same_maker(first: Record, second: Record) -> bool:
-    """Whether both records say that the same person, or the project's own job, made them."""
-    one, other = first.get("origin"), second.get("origin")
-    if one is None or other is None:
-        return False
-    if "job" in one and "job" in other:
-        return True
-    return "who" in one and one.get("who") == other.get("who")
+    return [one for one in pairs if times_differ(one.first, one.second)]
 
 
 def is_outranked(record: Record, known: Record) -> bool:
@@ -125,56 +99,39 @@ def is_outranked(record: Record, known: Record) -> bool:
     return by_job and known["digest"] == record["digest"] and not time_differences(known, record)
 
 
-def choose_key(record: Record, known: Mapping[str, Record]) -> str:
+def choose_key(record: Record, known: Mapping[str, Record]) -> str | None:
     """The key under which `record` is to stand, beside the `known` records of its snippet by key.
 
-    It replaces one of the same code that agrees with it or comes from the same hands, else one of
-    other code, and else it gets a place of its own.
-
-    Raises:
-        Full: there is none left.
+    It replaces one of the same code that comes from the same hands or agrees with it, else one of
+    other code, and else it gets a place of its own. None: there are MOST, and all disagree.
     """
-    slug = record["machine"]["slug"]
-    mine = {key: known[key] for key in record_keys(slug) if key in known}
-    of_this_code = {k: old for k, old in mine.items() if old["digest"] == record["digest"]}
+    keys = list(record_keys(record["machine"]["slug"]))
+    of_this_code = {
+        key: known[key] for key in keys if key in known and known[key]["digest"] == record["digest"]
+    }
+    origin = record.get("origin", {})
     for key, old in of_this_code.items():
-        if same_maker(old, record):
+        maker = old.get("origin", {})
+        if ("job" in maker and "job" in origin) or ("who" in maker and maker == origin):
             return key
     for key, old in of_this_code.items():
         if not time_differences(old, record):
             return key
-    for key in record_keys(slug):
-        if key not in of_this_code:
-            return key
-    raise NoPlaceLeft(slug)
+    return next((key for key in keys if key not in of_this_code), None)
 
 
-def outdated_keys(record: Record, known: Mapping[str, Record]) -> list[str]:
-    """The keys of records of other code, which have nothing to say beside a present `record`."""
-    return [
-        key
-        for key in record_keys(record["machine"]["slug"])
-        if key in known and known[key]["digest"] != record["digest"]
-    ]
+def file_error(shown: str, what: str, mend: str = AGAIN, line: int | None = None) -> ShelfError:
+    """The error that says what is wrong with the file `shown`."""
+    return ShelfError(Finding(shown, line, what, mend))
 
 
-LARGEST = 64 * 2**20  # bytes of a file to read; a real one holds well under a mebibyte
-BULKY = ("grids", "space", "timelines")
-ROWS: dict[str, dict[str, Any]] = {
-    "results": schema.RESULT,
-    "facts": schema.FACT,
-    "predictions": schema.PREDICTION,
-    "compiled": schema.COMPILED,
-    "due": schema.DUE,
-}
-BULK = 8 * 1024  # characters of a part from which on it is packed
-PACK = f"{CPU}.xz"  # beside the record of a CPU: what is bulky, and the views
-SECTION = "record"  # of the packed file: parts of the record, and the digest that they are of
-ATTESTATIONS = "attestations"  # a folder beside the records that they attest
-PASSING = ("date", "commit", "command", "seconds")  # a change of these alone rewrites nothing
+def read_json(path: Path, shown: str, largest: int = LARGEST) -> object:
+    """What a file of at most `largest` bytes holds.
 
+    Raises:
+        ShelfError: it cannot be read, is too large, or is not JSON as a record is written.
+    """
 
-def _parse_strict(text: str) -> object:
     def refuse_constant(name: str) -> float:
         raise ValueError(f"{name} is no number of JSON")
 
@@ -183,13 +140,6 @@ def _parse_strict(text: str) -> object:
             raise ValueError("a key stands twice")
         return dict(pairs)
 
-    value = json.loads(text, parse_constant=refuse_constant, object_pairs_hook=unique_keys)
-    if what := json_flaw(value):
-        raise ValueError(what)
-    return value
-
-
-def read_json(path: Path, shown: str, largest: int = LARGEST) -> object:
     try:
         size = path.stat().st_size
         if size <= largest:
@@ -197,31 +147,39 @@ def read_json(path: Path, shown: str, largest: int = LARGEST) -> object:
                 data = file.read(largest + 1)  # a pipe or a device tells no size
             size = len(data)
         if size > largest:
-            what, mend = f"is larger than {largest} bytes", "name what `shelf run --out FILE` wrote"
-            raise ShelfError(Finding(shown, None, what, mend))
-        return _parse_strict(data.decode("utf-8"))
+            mend = "name what `shelf run --out FILE` wrote"
+            raise file_error(shown, f"is larger than {largest} bytes", mend)
+        text = data.decode("utf-8")
+        value = json.loads(text, parse_constant=refuse_constant, object_pairs_hook=unique_keys)
+        if flaw := json_flaw(value):
+            raise ValueError(flaw)
     except OSError as error:
-        what = error.strerror or str(error)
-        raise ShelfError(Finding(shown, None, what, "name a file that can be read")) from None
+        mend = "name a file that can be read"
+        raise file_error(shown, error.strerror or str(error), mend) from None
     except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", None)
-        what = f"is not the JSON of a record: {error}"
-        raise ShelfError(Finding(shown, line, what, "make it again with `shelf run`")) from None
+        raise file_error(shown, f"is not the JSON of a record: {error}", line=line) from None
+    return value
 
 
 def schema_version(value: object) -> int:
+    """The schema that a file says it is of; 0 where it says none."""
     schema = value.get("schema") if isinstance(value, dict) else None
     return schema if type(schema) is int else 0
 
 
 def check_record(value: object, shown: str) -> Record:
-    if (schema := schema_version(value)) > SCHEMA:
-        what = f"is of schema {schema}; this tooling reads up to {SCHEMA}"
-        raise ShelfError(Finding(shown, None, what, "update this checkout"))
-    wrong = shape_problem(value)
+    """`value` as a record.
+
+    Raises:
+        ShelfError: it is of a newer schema, is not shaped as a record, or claims the impossible.
+    """
+    if (version := schema_version(value)) > SCHEMA:
+        what = f"is of schema {version}; this tooling reads up to {SCHEMA}"
+        raise file_error(shown, what, "update this checkout")
     record: Record = value if isinstance(value, dict) else {}
-    if wrong := wrong or validation_error(record):
-        raise ShelfError(Finding(shown, None, wrong, "make it again with `shelf run`"))
+    if wrong := schema.shape_problem(value) or schema.validation_error(record):
+        raise file_error(shown, wrong)
     return record
 
 
@@ -233,23 +191,21 @@ def load_record(project: Project, path: Path) -> Record:
     """
     shown = project.relative_path(path)
     value = read_json(path, shown)
-    record = check_record(_unpack_record(value, path, shown) if path.stem == CPU else value, shown)
-    if (record["snippet"], record["machine"]["slug"]) != (
-        path.parents[1].name,
-        key_slug(path.stem),
-    ):
-        what = f"is the record of {record['snippet']} on {record['machine']['slug']}"
-        raise ShelfError(Finding(shown, None, what, "put it where it belongs by `shelf import`"))
+    if path.stem == CPU and isinstance(value, dict) and schema_version(value) <= SCHEMA:
+        value = _unpack_record(value, path, shown)
+    record = check_record(value, shown)
+    name, slug = record["snippet"], record["machine"]["slug"]
+    if (name, slug) != (path.parents[1].name, key_slug(path.stem)):
+        mend = "put it where it belongs by `shelf import`"
+        raise file_error(shown, f"is the record of {name} on {slug}", mend)
     return record
 
 
 def _pack_record(record: Record) -> tuple[str, dict[str, Any]]:
-    """The text of a record's own file, and what is packed beside it."""
-    if record["machine"]["slug"] != CPU:
-        return schema.record_text(record), {}
+    """The text of the file of a CPU's record, and what is packed beside it."""
     bulk = {key: record[key] for key in BULKY if len(json.dumps(record.get(key, 0))) > BULK}
-    slim: Record = order_keys(record, RECORD)
-    slim = {key: value for key, value in slim.items() if key not in bulk}
+    ordered: Record = order_keys(record, RECORD)
+    slim = {key: value for key, value in ordered.items() if key not in bulk}
     told = list(filter(None, map(claim_check.due_from_row, record.get("cases", ()))))
     rest = []
     for row in slim.pop("due", ()):
@@ -259,47 +215,46 @@ def _pack_record(record: Record) -> tuple[str, dict[str, Any]]:
             rest.append(row)
     if rest:
         slim["due"] = rest
+    cases = slim.get("cases", [])
     columns: dict[str, list[str]] = {}
-    results: list[Any] = [one for row in slim.get("cases", ()) for one in row["results"]]
     for name, shape in ROWS.items():
-        rows: Any = results if name == "results" else slim.get(name)
+        rows = slim.get(name, ())
+        if name == "results":
+            rows = [one for row in cases for one in row["results"]]
         if rows:
             names = (key.rstrip("?") for key in shape)
             columns[name] = [key for key in names if any(key in row for row in rows)]
+
+    def list_cells(row: Mapping[str, Any], name: str) -> list[Any]:
+        """A row by column, None where it has nothing; what is missing at its end is left out."""
+        cells = [row.get(key) for key in columns[name]]
+        while cells and cells[-1] is None:
+            cells.pop()
+        return cells
+
     for name in columns.keys() & slim.keys():
-        slim[name] = [_row_cells(row, columns[name]) for row in slim[name]]
-    for row in slim.get("cases", ()):
-        row["results"] = [_row_cells(one, columns["results"]) for one in row["results"]]
-    known = {"columns": columns, "packed": sorted(bulk)}
+        slim[name] = [list_cells(row, name) for row in slim[name]]
+    for row in cases:
+        row["results"] = [list_cells(one, "results") for one in row["results"]]
     head = {key: slim.pop(key) for key in list(slim) if key not in {*ROWS, *BULKY, "cases"}}
+    known = {"columns": columns, "packed": sorted(bulk)}
     text = files.pretty_json({**head, **{key: one for key, one in known.items() if one}, **slim})
     return text, {"digest": record["digest"], **bulk} if bulk else {}
 
 
-def _row_cells(row: Mapping[str, Any], columns: Sequence[str]) -> list[Any]:
-    """A row by column, None where it has nothing; what is missing at its end is left out."""
-    cells = [row.get(name) for name in columns]
-    while cells and cells[-1] is None:
-        cells.pop()
-    return cells
-
-
-def _unpack_record(value: object, path: Path, shown: str) -> object:
+def _unpack_record(value: dict[str, Any], path: Path, shown: str) -> dict[str, Any]:
     """The record of a CPU whose own file holds `value`.
 
     Raises:
         ShelfError: the file, or the packed one, is not what was written there.
     """
-    if not isinstance(value, dict) or schema_version(value) > SCHEMA:
-        return value
     record = {key: one for key, one in value.items() if key not in ("columns", "packed")}
     try:
         _restore_rows(record, value.get("columns", {}))
     except (ValueError, TypeError, AttributeError, KeyError) as error:
-        what = f"has rows that are not of its columns: {error}"
-        raise ShelfError(Finding(shown, None, what, "make it again with `shelf run`")) from None
+        raise file_error(shown, f"has rows that are not of its columns: {error}") from None
     if names := value.get("packed"):
-        pack = pack_path(path.parent)
+        pack = path.parent / PACK
         try:
             part: Any = files.read_sections(pack).get(SECTION)
             if not isinstance(part, dict) or part.get("digest") != record.get("digest"):
@@ -310,9 +265,8 @@ def _unpack_record(value: object, path: Path, shown: str) -> object:
                 raise ValueError(f"lacks the {missing[0]!r:.40} of its record")
             record |= {name: part[name] for name in names}
         except (OSError, ValueError, TypeError) as error:
-            what = error.strerror or str(error) if isinstance(error, OSError) else str(error)
-            where = f"{Path(shown).parent.as_posix()}/{pack.name}"
-            raise ShelfError(Finding(where, None, what, "make it again with `shelf run`")) from None
+            what = getattr(error, "strerror", None) or str(error)
+            raise file_error(f"{Path(shown).parent.as_posix()}/{pack.name}", what) from None
     return record
 
 
@@ -333,10 +287,9 @@ def _restore_rows(record: dict[str, Any], columns: Any) -> None:
 
     for name in ROWS.keys() & record.keys():
         record[name] = [name_cells(cells, name) for cells in record[name]]
-    cases = record.get("cases", [])
+    cases, rows = record.get("cases", []), record.get("due", [])
     for row in cases:
         row["results"] = [name_cells(cells, "results") for cells in row["results"]]
-    rows = record.get("due", [])
     stated = [(row["case"], row["timed"]) for row in rows]
     told = []
     for row in filter(None, map(claim_check.due_from_row, cases)):
@@ -348,18 +301,11 @@ def _restore_rows(record: dict[str, Any], columns: Any) -> None:
         record["due"] = [*told, *rows]
 
 
-def pack_path(results: Path) -> Path:
-    """The packed file in a snippet's folder of results."""
-    return results / PACK
-
-
 def load_records(snippet: Snippet) -> tuple[dict[str, Record], list[Finding]]:
     """The records of a snippet by key, and what is wrong with the files that hold none."""
     records: dict[str, Record] = {}
     findings: list[Finding] = []
-    for path in sorted(snippet.results.glob("*.json")):
-        if path.name.startswith("."):
-            continue
+    for path in sorted(snippet.results.glob("[!.]*.json")):
         try:
             records[path.stem] = load_record(snippet.project, path)
         except ShelfError as error:
@@ -385,27 +331,6 @@ def newest_record(
     return max(mine, key=lambda one: (one["digest"] == digest, one["date"]), default=None)
 
 
-def same_content(old: Record, new: Record) -> bool:
-    """Whether nothing but what passes differs: the date, the commit, what it took."""
-    return {k: v for k, v in old.items() if k not in PASSING} == {
-        k: v for k, v in new.items() if k not in PASSING
-    }
-
-
-def destination_key(snippet: Snippet, record: Record) -> str:
-    """The key that `record` will have in place.
-
-    Raises:
-        ShelfError: so many records of its device disagree already that there is no place for it.
-    """
-    try:
-        return choose_key(record, load_records(snippet)[0])
-    except NoPlaceLeft as full:
-        where = snippet.project.relative_path(record_path(snippet, str(full)))
-        what = f"stands beside {MOST - 1} others of its device, which all disagree"
-        raise ShelfError(Finding(where, None, what, "remove those that nobody trusts")) from None
-
-
 def plan_write(
     batch: Batch, snippet: Snippet, record: Record, attestation: str | None = None
 ) -> Path | None:
@@ -416,44 +341,47 @@ def plan_write(
     that goes or is replaced; `attestation` is put beside the new one.
 
     Raises:
-        ShelfError: there is no place for it, see `destination_key`.
+        ShelfError: so many records of its device disagree already that there is no place for it.
     """
     known, _ = load_records(snippet)
-    key = destination_key(snippet, record)
-    path = record_path(snippet, key)
-    old = known.get(key)
-    renewed = old is None or not (same_content(old, record) or is_outranked(record, old))
-    if renewed:
+    slug, key = record["machine"]["slug"], choose_key(record, known)
+    if key is None:
+        where = snippet.project.relative_path(record_path(snippet, slug))
+        what = f"stands beside {MOST - 1} others of its device, which all disagree"
+        raise file_error(where, what, "remove those that nobody trusts")
+    path, old = record_path(snippet, key), known.get(key)
+    kept, new = (
+        {part: value for part, value in (one or {}).items() if part not in PASSING}
+        for one in (old, record)
+    )
+    renewed = old is None or not (kept == new or is_outranked(record, old))
+    if renewed and slug != CPU:
+        batch.write(path, schema.record_text(record))
+    elif renewed:
         text, bulk = _pack_record(record)
         batch.write(path, text)
-        pack = pack_path(snippet.results)
-        if record["machine"]["slug"] == CPU and (bulk or pack.is_file()):
-            _stage_file(batch, pack, files.replace_section(pack, SECTION, bulk))
+        pack = snippet.results / PACK
+        if (packed := files.replace_section(pack, SECTION, bulk)) is not None:
+            batch.write(pack, packed)
+        else:
+            batch.remove(pack)
     unchanged = old is not None and schema.record_text(old) == schema.record_text(record)
     if attestation is not None and (renewed or unchanged):
         batch.write(attestation_path(snippet, key), attestation)
     elif renewed:
         batch.remove(attestation_path(snippet, key))
-    if record["digest"] == snippet.digest:
-        for other in outdated_keys(record, known):
-            if other != key:
-                batch.remove(record_path(snippet, other))
-                batch.remove(attestation_path(snippet, other))
+    for other, one in known.items() if record["digest"] == snippet.digest else ():
+        if other != key and key_slug(other) == slug and one["digest"] != record["digest"]:
+            batch.remove(record_path(snippet, other))
+            batch.remove(attestation_path(snippet, other))
     return path if renewed else None
-
-
-def _stage_file(batch: Batch, path: Path, data: bytes | None) -> None:
-    if data is None:
-        batch.remove(path)
-    else:
-        batch.write(path, data)
 
 
 def save_record(snippet: Snippet, record: Record) -> Path | None:
     """Put `record` in its place, unless only its date would change; the path if it was written.
 
     Raises:
-        ShelfError: there is no place for it, see `destination_key`.
+        ShelfError: there is no place for it, see `plan_write`.
     """
     batch = Batch()
     path = plan_write(batch, snippet, record)

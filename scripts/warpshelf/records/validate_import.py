@@ -18,14 +18,31 @@ from warpshelf.contract import digest
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core import devices
 from warpshelf.records import limits, space
-from warpshelf.records.ledger import device_slug
+from warpshelf.records.ledger import ABSENT, device_slug
 from warpshelf.records.limits import FEWEST, MOST, MOST_VOID, ROUNDING
 from warpshelf.records.schema import Record
 
-BOARD = 0.05  # by which a board's bandwidth, from its clock and bus, may pass its data sheet's
-WAITED = re.compile(
-    re.escape(limits.WAITED).replace(r"\{\}", "{}").format("(?P<void>[0-9]+)", "(?P<all>[0-9]+)")
+FIRST = datetime(2026, 11, 21, tzinfo=UTC)  # the day of this project's first commit
+AHEAD = timedelta(days=1)  # by which the clock of another machine may be wrong
+COMMIT = re.compile(r"[0-9a-f]{7,40}(?:\+changes)?")
+OF_CPU = ("due", "targets")  # what only the record of a CPU has
+OF_GPU = ("ceilings", "conditions")
+
+VERSION = re.compile(  # as Python packages have them, with the build that they are of
+    r"\d+(?:\.\d+){1,3}(?:(?:a|b|rc)\d+)?(?:\.post\d+)?(?:\.dev\d+)?(?:\+[a-z0-9.]+)?", re.ASCII
 )
+VERSIONS = {
+    "driver": re.compile(r"\d{3}(?:\.\d{1,4}){1,3}", re.ASCII),
+    "cuda": re.compile(r"\d{1,2}\.\d{1,2}", re.ASCII),
+    "torch": VERSION,
+    "triton": VERSION,
+    "python": re.compile(r"3\.\d{1,2}\.\d{1,2}(?:(?:a|b|rc)\d+)?\+?", re.ASCII),
+    "os": re.compile(r"(?:Linux|Windows|Darwin) \w+", re.ASCII),
+}
+NEEDED = ("cuda", "torch", "python", "os")  # by every run on a GPU; the others may not be known
+
+BOARD = 0.05  # by which a board's bandwidth, from its clock and bus, may pass its data sheet's
+WAITED = re.compile(re.escape(limits.WAITED).replace(r"\{\}", "([0-9]+)"))
 # Of what is read off a GPU under load, the least and most that there can be.
 READ = {
     "sm_mhz": (1, devices.MOST_MEGAHERTZ),
@@ -40,36 +57,98 @@ READ = {
 CV_OF_SPREAD = 0.1
 
 
-def measurement_errors(claim: Record) -> Iterator[str]:
-    """What `claim`, a record of a GPU, has measured that no run can have."""
-    most = fastest_rates(claim)
-    ceilings = claim.get("ceilings", {})
+def record_errors(claim: Record, snippet: Snippet, now: datetime | None = None) -> Iterator[str]:
+    """What is wrong with what `claim` says of itself, in words; `now` is the present time."""
+    machine, made = claim["machine"], creation_time(claim)
+    if claim["method"] != digest.METHOD:
+        yield f"was made by method {claim['method']}, not {digest.METHOD}"
+    if claim["command"] != (due := f"shelf run {snippet.id}"):
+        yield f"was made by {claim['command']!r:.60}, not {due!r}"
+    if claim["commit"] is not None and not COMMIT.fullmatch(claim["commit"]):
+        yield f"was made at {claim['commit']!r:.60}, which is no commit"
+    if made > (now or datetime.now(UTC)) + AHEAD:
+        yield f"was made on {claim['date']}, which is in the future"
+    if made < FIRST:
+        yield f"was made on {claim['date']}, before there was anything to run"
+    for name, form in VERSIONS.items():
+        if (said := machine[name]) is None:
+            if machine["gpus"] and name in NEEDED:
+                yield f"does not say the {name} of its machine"
+        elif not form.fullmatch(said):
+            yield f"names the {name} {said!r:.60}, which is none"
+    if not machine["gpus"]:
+        told = [key for key in ABSENT if machine[key] is not None]
+        if machine["device"] != "CPU" or told:
+            yield f"is of a CPU, and tells of a GPU: {', '.join(told) or machine['device']!r:.60}"
+        yield from (f"is of a CPU, and has the {key} of a GPU" for key in OF_GPU if key in claim)
+        return
+    yield from _device_errors(machine)
+    yield from (
+        f"has {key!r}, which only the record of a CPU has" for key in OF_CPU if key in claim
+    )
+    if not snippet.wants_gpu:
+        yield f"is of a GPU, though nothing of {snippet.id} needs one"
+    elif not (claim.keys() & {"cases", "facts", "compiled"}):
+        yield "claims nothing"
+    yield from _measurement_errors(claim)
+
+
+def creation_time(claim: Record) -> datetime:
+    """When a record was made, by the clock of its machine."""
+    return datetime.strptime(claim["date"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+
+
+def _device_errors(machine: Mapping[str, Any]) -> Iterator[str]:
+    """What a machine claims that no device of its name has."""
+    device, sm, sms = machine["device"], machine["sm"], machine["sms"]
+    if machine["slug"] != (due := device_slug(device)):
+        yield f"is filed under {machine['slug']}, but the slug of {device!r:.60} is {due}"
+    if machine["gpus"] > devices.MOST_GPUS:
+        yield f"has {machine['gpus']} GPUs; no machine has over {devices.MOST_GPUS}"
+    memory = machine["memory_bytes"] or 0
+    for wrong, what in (
+        (sm not in devices.SM_VERSIONS, f"is of SM version {sm}, which there is not"),
+        (not 1 <= sms <= devices.MOST_SMS, f"has {sms} SMs, which no GPU has"),
+        (memory <= 0, f"has {machine['memory_bytes']} bytes of memory"),
+    ):
+        if wrong:
+            yield what
+            return
+    gib = memory / 2**30
+    known, kind = devices.find_chip(device), devices.parse_device(device)
+    if known is None:
+        if kind and kind.memory and gib > kind.memory:
+            yield f"has {gib:.0f} GiB of memory, though a {device} has {kind.memory} GB"
+        return
+    if sm != known.sm:
+        yield f"is of SM version {sm}, though a {device} is SM {known.sm}"
+    if sms > known.sms:
+        yield f"has {sms} SMs, though a {device} has at most {known.sms}"
+    least, most = 0.0 if devices.PART.search(device) else known.least_gib, known.most_gib
+    if not least <= gib <= most:
+        yield f"has {gib:.0f} GiB of memory, though a {device} has from {least:g} to {most:g}"
+
+
+def _measurement_errors(claim: Record) -> Iterator[str]:
+    """What a record of a GPU has measured that no run can have."""
+    ceilings, machine = claim.get("ceilings", {}), claim["machine"]
+    # The rates that no device of this name passes.
+    chip = devices.find_chip(machine["device"])
+    rate = chip.bytes_per_second if chip else devices.MOST_BYTES_PER_SECOND
+    most = limits.peak_rates(machine, None, devices.MOST_MEGAHERTZ, None)
+    most["peak_bytes_per_second"] = (1 + BOARD) * rate
     timed = [row for row in claim.get("cases", ()) if row["timed"]]
-    times = [result for row in timed for result in row["results"] if "time" in result]
-    if (times or "space" in claim) and "copy_bytes_per_second" not in ceilings:
+    results = [(row, one) for row in timed for one in row["results"]]
+    times = any("time" in one for _, one in results) or "space" in claim
+    if times and "copy_bytes_per_second" not in ceilings:
         yield "has times, but no bandwidth measured beside them"
     yield from _condition_errors(claim.get("conditions", {}))
-    yield from _bandwidth_errors(ceilings, most["peak_bytes_per_second"])
-    yield from _product_errors(claim, ceilings, most.get("peak_flops_per_second", {}))
-    for row in timed:
-        least = limits.least_seconds(row, most) if {"bytes", "flops", "unit"} <= row.keys() else 0
-        for result in row["results"]:
-            yield from _result_errors(result, least)
+    yield from _ceiling_errors(claim, ceilings, most)
+    for row, result in results:
+        yield from _result_errors(result, limits.least_seconds(row, most))
     if "space" in claim:
-        yield from _space_errors(claim, most)
-
-
-def fastest_rates(claim: Record) -> dict[str, Any]:
-    """The rates that no device of this name passes, as `limits.least_seconds` takes them."""
-    machine = claim["machine"]
-    known = devices.find_chip(machine["device"])
-    rate = known.bytes_per_second if known else devices.MOST_BYTES_PER_SECOND
-    found: dict[str, Any] = {"peak_bytes_per_second": (1 + BOARD) * rate}
-    if machine["sm"] in limits.FLOPS_PER_CLOCK and machine["sms"]:
-        rates = limits.FLOPS_PER_CLOCK[machine["sm"]]
-        hertz = devices.MOST_MEGAHERTZ * 1e6 * machine["sms"]
-        found["peak_flops_per_second"] = {unit: rate * hertz for unit, rate in rates.items()}
-    return found
+        least = max(limits.least_seconds(claim["space"], one) for one in (most, ceilings))
+        yield from _space_errors(claim["space"], f"sm_{machine['sm']}", least)
 
 
 def _condition_errors(conditions: Mapping[str, Any]) -> Iterator[str]:
@@ -87,26 +166,23 @@ def _condition_errors(conditions: Mapping[str, Any]) -> Iterator[str]:
             yield f"was slowed by {reason!r:.60}, which no driver says"
 
 
-def _bandwidth_errors(ceilings: Mapping[str, Any], most: float) -> Iterator[str]:
-    peak = ceilings.get("peak_bytes_per_second")
-    copied = ceilings.get("copy_bytes_per_second")
-    if peak is not None and not 0 < peak <= most:
-        yield f"has a peak of {peak:.4g} bytes/s; no device of its name passes {most:.4g}"
-    limit = most if peak is None else (1 + ROUNDING) * peak
+def _ceiling_errors(
+    claim: Record, ceilings: Mapping[str, Any], most: Mapping[str, Any]
+) -> Iterator[str]:
+    """What is wrong with peaks and measured rates; `most` has what no device of its name passes."""
+    machine, highest = claim["machine"], most["peak_bytes_per_second"]
+    peak, copied = (ceilings.get(f"{what}_bytes_per_second") for what in ("peak", "copy"))
+    if peak is not None and not 0 < peak <= highest:
+        yield f"has a peak of {peak:.4g} bytes/s; no device of its name passes {highest:.4g}"
+    limit = highest if peak is None else (1 + ROUNDING) * peak
     if copied is not None and not 0 < copied <= limit:
         yield f"has copied {copied:.4g} bytes/s, over the peak of {limit:.4g}"
-
-
-def _product_errors(
-    claim: Record, ceilings: Mapping[str, Any], most: Mapping[str, float]
-) -> Iterator[str]:
-    machine, peaks = claim["machine"], ceilings.get("peak_flops_per_second")
+    peaks = ceilings.get("peak_flops_per_second")
     rates = limits.FLOPS_PER_CLOCK.get(machine["sm"], {})
-    if peaks is not None:
-        if peaks.keys() != rates.keys():
-            odd = sorted(peaks.keys() ^ rates.keys())
-            yield f"has peaks of other units than those of SM {machine['sm']}: {', '.join(odd)}"
-            return
+    if peaks is not None and (odd := sorted(peaks.keys() ^ rates.keys())):
+        yield f"has peaks of other units than those of SM {machine['sm']}: {', '.join(odd)}"
+        return
+    if peaks:
         clocks = [peaks[unit] / (rates[unit] * machine["sms"] * 1e6) for unit in rates]
         if not 0 < max(clocks) <= (1 + ROUNDING) * devices.MOST_MEGAHERTZ:
             yield f"has peaks at {max(clocks):.0f} MHz, which no GPU reaches"
@@ -119,7 +195,7 @@ def _product_errors(
         if unit not in limits.PRODUCT_UNITS:
             yield f"has measured products in {unit!r:.60}, which no run does"
             continue
-        limit = (peaks or most).get(unit)
+        limit = (peaks or most.get("peak_flops_per_second", {})).get(unit)
         if rate <= 0 or limit is not None and rate > (1 + ROUNDING) * limit:
             yield f"has measured {rate:.4g} FLOP/s in {unit}, over the peak of {limit or 0:.4g}"
 
@@ -128,7 +204,9 @@ def _result_errors(result: Mapping[str, Any], least: float) -> Iterator[str]:
     what = f"{result['role']} {result['name']!r}"
     if "untimed" in result:
         found = WAITED.fullmatch(result["untimed"])
-        if not found or not _is_untimable(int(found["void"]), int(found["all"])):
+        void, total = map(int, found.groups()) if found else (0, 0)
+        enough = void <= MOST_VOID * total and total - void >= FEWEST
+        if not found or enough or not void <= total <= MOST:
             yield f"has no time of the {what} for a reason that no run gives"
     if (time := result.get("time")) is None:
         return
@@ -141,137 +219,13 @@ def _result_errors(result: Mapping[str, Any], least: float) -> Iterator[str]:
         yield f"has a variation of {time['cv']} of the {what}, less than its percentiles leave"
 
 
-def _is_untimable(void: int, total: int) -> bool:
-    """Whether so many void samples leave a function without a time."""
-    return void <= total <= MOST and (void > MOST_VOID * total or total - void < FEWEST)
-
-
-def _space_errors(claim: Record, most: Mapping[str, Any]) -> Iterator[str]:
-    found, target = claim["space"], f"sm_{claim['machine']['sm']}"
+def _space_errors(found: Mapping[str, Any], target: str, least: float) -> Iterator[str]:
     if (here := list(found["rows"])) != [target]:
         yield f"has times of its space on {', '.join(here)}, but its GPU is {target}"
         return
-    known = {"bytes", "flops", "unit"} <= found.keys()
-    own = claim.get("ceilings", {})
-    least = max(limits.least_seconds(found, one) for one in (most, own)) if known else 0.0
     for row in map(space.parse_row, found["rows"][target]):
         where = " ".join(row.values)
         if not FEWEST <= row.figures[3] <= MOST:
             yield f"times the configuration {where} by {row.figures[3]:g} samples, as no run does"
         if row.figures[0] < (1 - ROUNDING) * least:
             yield f"times the configuration {where} faster than its GPU can be"
-
-
-FIRST = datetime(2026, 11, 21, tzinfo=UTC)  # the day of this project's first commit
-AHEAD = timedelta(days=1)  # by which the clock of another machine may be wrong
-COMMIT = re.compile(r"[0-9a-f]{7,40}(?:\+changes)?")
-OF_CPU = ("due", "targets")  # what only the record of a CPU has
-OF_GPU = ("ceilings", "conditions")
-ABSENT = ("memory_bytes", "sm", "sms", "driver", "cuda")  # of the machine of such a record
-
-VERSION = re.compile(  # as Python packages have them, with the build that they are of
-    r"\d+(?:\.\d+){1,3}(?:(?:a|b|rc)\d+)?(?:\.post\d+)?(?:\.dev\d+)?(?:\+[a-z0-9.]+)?", re.ASCII
-)
-VERSIONS = {
-    "driver": re.compile(r"\d{3}(?:\.\d{1,4}){1,3}", re.ASCII),
-    "cuda": re.compile(r"\d{1,2}\.\d{1,2}", re.ASCII),
-    "torch": VERSION,
-    "triton": VERSION,
-    "python": re.compile(r"3\.\d{1,2}\.\d{1,2}(?:(?:a|b|rc)\d+)?\+?", re.ASCII),
-    "os": re.compile(r"(?:Linux|Windows|Darwin) \w+", re.ASCII),
-}
-NEEDED = ("cuda", "torch", "python", "os")  # by every run on a GPU; the others may not be known
-
-
-def record_errors(claim: Record, snippet: Snippet, now: datetime | None = None) -> Iterator[str]:
-    """What is wrong with what `claim` says of itself, in words; `now` is the present time."""
-    if claim["method"] != digest.METHOD:
-        yield f"was made by method {claim['method']}, not {digest.METHOD}"
-    if claim["command"] != (due := f"shelf run {snippet.id}"):
-        yield f"was made by {claim['command']!r:.60}, not {due!r}"
-    if claim["commit"] is not None and not COMMIT.fullmatch(claim["commit"]):
-        yield f"was made at {claim['commit']!r:.60}, which is no commit"
-    yield from _date_errors(claim["date"], now or datetime.now(UTC))
-    yield from _version_errors(claim["machine"])
-    if claim["machine"]["gpus"]:
-        yield from _device_errors(claim["machine"])
-        yield from _gpu_record_errors(claim, snippet)
-        yield from measurement_errors(claim)
-    else:
-        yield from _cpu_record_errors(claim)
-
-
-def creation_time(claim: Record) -> datetime:
-    """When a record was made, by the clock of its machine."""
-    return datetime.strptime(claim["date"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-
-
-def _date_errors(date: str, now: datetime) -> Iterator[str]:
-    when = datetime.strptime(date, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-    if when > now + AHEAD:
-        yield f"was made on {date}, which is in the future"
-    if when < FIRST:
-        yield f"was made on {date}, before there was anything to run"
-
-
-def _version_errors(machine: Mapping[str, Any]) -> Iterator[str]:
-    for name, form in VERSIONS.items():
-        said = machine[name]
-        if said is None:
-            if machine["gpus"] and name in NEEDED:
-                yield f"does not say the {name} of its machine"
-        elif not form.fullmatch(said):
-            yield f"names the {name} {said!r:.60}, which is none"
-
-
-def _device_errors(machine: Mapping[str, Any]) -> Iterator[str]:
-    """What a machine claims that no device of its name has."""
-    device = machine["device"]
-    if machine["slug"] != (due := device_slug(device)):
-        yield f"is filed under {machine['slug']}, but the slug of {device!r:.60} is {due}"
-    if machine["gpus"] > devices.MOST_GPUS:
-        yield f"has {machine['gpus']} GPUs; no machine has over {devices.MOST_GPUS}"
-    sm, sms, memory = machine["sm"], machine["sms"], machine["memory_bytes"]
-    if sm not in devices.SM_VERSIONS:
-        yield f"is of SM version {sm}, which there is not"
-        return
-    if sms is None or not 1 <= sms <= devices.MOST_SMS:
-        yield f"has {sms} SMs, which no GPU has"
-        return
-    if memory is None or memory <= 0:
-        yield f"has {memory} bytes of memory"
-        return
-    gib = memory / 2**30
-    known, kind = devices.find_chip(device), devices.parse_device(device)
-    if known is None:
-        if kind and kind.memory and gib > kind.memory:
-            yield f"has {gib:.0f} GiB of memory, though a {device} has {kind.memory} GB"
-        return
-    if sm != known.sm:
-        yield f"is of SM version {sm}, though a {device} is SM {known.sm}"
-    if sms > known.sms:
-        yield f"has {sms} SMs, though a {device} has at most {known.sms}"
-    least = 0.0 if devices.PART.search(device) else known.least_gib
-    if not least <= gib <= known.most_gib:
-        most = known.most_gib
-        yield f"has {gib:.0f} GiB of memory, though a {device} has from {least:g} to {most:g}"
-
-
-def _gpu_record_errors(claim: Record, snippet: Snippet) -> Iterator[str]:
-    for key in OF_CPU:
-        if key in claim:
-            yield f"has {key!r}, which only the record of a CPU has"
-    if not snippet.wants_gpu:
-        yield f"is of a GPU, though nothing of {snippet.id} needs one"
-    elif not (claim.keys() & {"cases", "facts", "compiled"}):
-        yield "claims nothing"
-
-
-def _cpu_record_errors(claim: Record) -> Iterator[str]:
-    machine = claim["machine"]
-    told = [key for key in ABSENT if machine[key] is not None]
-    if machine["device"] != "CPU" or told:
-        yield f"is of a CPU, and tells of a GPU: {', '.join(told) or machine['device']!r:.60}"
-    for key in OF_GPU:
-        if key in claim:
-            yield f"is of a CPU, and has the {key} of a GPU"
