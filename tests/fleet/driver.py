@@ -26,7 +26,7 @@ def main() -> None:
     from warpshelf.contract import snippet
     from warpshelf.core.findings import ShelfError
     from warpshelf.core.project import Project
-    from warpshelf.fleet.run_cluster import Fleet, Said
+    from warpshelf.fleet.run_cluster import Fleet
 
     order = json.loads(sys.argv[1])
     project = Project(Path(order["root"]))
@@ -51,8 +51,8 @@ def main() -> None:
                 event.note,
                 list(map(str, event.findings)),
             ]
-        elif isinstance(event, Said):
-            row = event.line
+        elif isinstance(event, str):
+            row = event
         if order.get("timed"):
             return
         if row is not None:

@@ -59,7 +59,7 @@ def measured(counts: tuple[int, ...] = COUNTS) -> list[dict[str, Any]]:
 
 def spent(times: dict[str, float]) -> dict[str, float]:
     """Seconds between what was heard."""
-    parts = ("start", "discovered", "Said", "Due", "Verdict", "end")
+    parts = ("start", "discovered", "str", "int", "Verdict", "end")
     names = ("read", "connect", "plan", "run", "merge")
     return {
         name: times[after] - times[before]

@@ -16,6 +16,7 @@ import works
 from conftest import Trial
 from ground import ENVIRONMENT, LIGHT, PLAIN
 
+from warpshelf.bench.run import Verdict
 from warpshelf.contract import snippet
 from warpshelf.core.files import dump_json
 from warpshelf.core.findings import Finding, ShelfError
@@ -23,7 +24,7 @@ from warpshelf.core.project import Project
 from warpshelf.fleet import cluster
 from warpshelf.fleet.checkout_bundle import ResultQueue, judge_answer
 from warpshelf.fleet.cluster import NoAnswer, Node
-from warpshelf.fleet.queue import Agenda, Inventory, Item, Kind, cpu_kind, plan_items
+from warpshelf.fleet.queue import Inventory, Item, Kind, cpu_kind, plan_items
 from warpshelf.records import bundle
 
 CPU = cpu_kind(works.look({"gpus": 0})["machine"])
@@ -34,7 +35,7 @@ def kind(name: str, sm: int = 90, gpus: int = 1) -> Kind:
     return Kind(name, machine | {"sm": sm, "gpus": gpus})
 
 
-def planned(trial: Trial, *kinds: Kind, **more: Any) -> Agenda:
+def planned(trial: Trial, *kinds: Kind, **more: Any) -> tuple[list[Item], list[Verdict]]:
     return plan_items(
         snippet.discover_snippets(Project(trial.root)), list(kinds), more.pop("held", {}), **more
     )
@@ -52,11 +53,11 @@ def test_each_snippet_is_due_on_each_kind_that_can_run_it(trial: Trial) -> None:
     trial.snippet("odd", LIGHT.replace('"gpus": 1', '"gpus": 1, "sm": 75'))
     trial.snippet("plain", PLAIN)
     trial.snippet("broken", "def demo(): pass\n")
-    due = planned(trial, kind("H", 90), kind("B", 100), CPU)
-    assert [item.key for item in due.items] == [
+    items, verdicts = planned(trial, kind("H", 90), kind("B", 100), CPU)
+    assert [item.key for item in items] == [
         "both on imaginary-b", "both on imaginary-h", "new on imaginary-b", "plain on cpu",
     ]  # fmt: skip
-    said = {(one.snippet, one.machine): (one.state, one.note) for one in due.verdicts}
+    said = {(one.snippet, one.machine): (one.state, one.note) for one in verdicts}
     state, note = said.pop(("odd", "any kind of this cluster"))
     assert state == "skipped" and note.startswith("H: ") and "B: " in note
     assert said.pop(("new", "imaginary-h"))[0] == "skipped"
@@ -69,15 +70,15 @@ def test_what_is_current_by_a_record_in_place_or_in_the_bundle_is_not_due(trial:
     record = made(trial, "one", "cpu")
     held = {"one": {"cpu": (record["digest"], record["date"])}}
     for force in (False, True):  # what the bundle has is this run's own
-        found = planned(trial, CPU, held=held, force=force)
-        assert [one.state for one in found.verdicts] == ["current"] and not found.items
+        items, verdicts = planned(trial, CPU, held=held, force=force)
+        assert [one.state for one in verdicts] == ["current"] and not items
     old = {"one": {"cpu": ("sha256:" + "0" * 64, record["date"])}}
-    assert len(planned(trial, CPU, held=old).items) == 1
+    assert len(planned(trial, CPU, held=old)[0]) == 1
     place = trial.root / "snippets" / "one" / "results" / "cpu.json"
     place.parent.mkdir()
     place.write_text(dump_json(record))
-    assert planned(trial, CPU, held=old).items == []
-    assert len(planned(trial, CPU, force=True).items) == 1
+    assert planned(trial, CPU, held=old)[0] == []
+    assert len(planned(trial, CPU, force=True)[0]) == 1
 
 
 def test_the_stalest_go_first_and_an_item_has_its_share_of_cores(trial: Trial) -> None:
@@ -86,9 +87,9 @@ def test_the_stalest_go_first_and_an_item_has_its_share_of_cores(trial: Trial) -
     times = {"fresh": "2031-05-06T07:08:09Z", "older": "2030-05-06T07:08:09Z"}
     held = {name: {"imaginary-h": ("sha256:", date)} for name, date in times.items()}
     wide = Kind("H", kind("H", gpus=8).machine, cpus=4)
-    due = planned(trial, wide, held=held)
-    assert [item.snippet.id for item in due.items] == ["never", "older", "fresh"]
-    item = due.items[0]
+    items, _ = planned(trial, wide, held=held)
+    assert [item.snippet.id for item in items] == ["never", "older", "fresh"]
+    item = items[0]
     assert (item.gpus, item.cpus, item.task_details()["workers"]) == (2, 8, 8)
     assert item.limit == 180 + 60 + 10
 
@@ -115,7 +116,7 @@ def test_two_devices_of_one_accelerator_are_two_kinds_that_share_no_node() -> No
 @pytest.fixture
 def item(trial: Trial) -> Item:
     trial.snippet("one", LIGHT)
-    [only] = planned(trial, kind("A1")).items
+    [only], _ = planned(trial, kind("A1"))
     return only
 
 

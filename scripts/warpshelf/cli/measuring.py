@@ -61,7 +61,7 @@ def run_on_cluster(
     """
     from warpshelf.bench import pool
     from warpshelf.cli import console
-    from warpshelf.fleet.run_cluster import Due, Fleet, Said
+    from warpshelf.fleet.run_cluster import Fleet
 
     address, kinds = validate_address(where[0]), parse_kinds(where[1])
     options.out = out = options.out or OUT
@@ -69,12 +69,12 @@ def run_on_cluster(
     with console.Reporter(len(picked)) as reporter:
 
         def show_event(event: object) -> None:
-            if isinstance(event, Said):
-                reporter.console.print(event.line, markup=False, soft_wrap=True)
-            elif isinstance(event, Due):
-                reporter.total = event.items
+            if isinstance(event, str):
+                reporter.console.print(event, markup=False, soft_wrap=True)
+            elif isinstance(event, int):
+                reporter.total = event
                 if reporter.live:
-                    reporter.bar.update(reporter.bar.task_ids[0], total=event.items)
+                    reporter.bar.update(reporter.bar.task_ids[0], total=event)
             else:
                 reporter(event)
 

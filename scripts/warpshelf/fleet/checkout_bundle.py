@@ -18,10 +18,8 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import warpshelf
 from warpshelf.bench import assemble
@@ -29,15 +27,17 @@ from warpshelf.bench.run import Verdict
 from warpshelf.contract import digest
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.files import dump_json, json_flaw, write_atomically
-from warpshelf.core.findings import Finding, ShelfError
+from warpshelf.core.findings import Finding
 from warpshelf.core.project import Project
 from warpshelf.fleet.cluster import NoAnswer
 from warpshelf.fleet.queue import Item
 from warpshelf.records import bundle
 from warpshelf.records.schema import Record, shape_problem, validation_error
+from warpshelf.records.store import file_error
 
 TOOLING = Path(warpshelf.__file__).parents[1]
 PACKAGES = ("warpshelf", "papergpu")
+LINE = re.compile(r"(?P<path>.*?)(?::(?P<line>\d+))?: (?P<what>.*?)(?:; (?P<mend>[^;]*))?", re.S)
 
 
 @contextmanager
@@ -52,19 +52,15 @@ def pack_checkout(project: Project, snippets: Iterable[Snippet]) -> Iterator[Pat
         without = shutil.ignore_patterns("__pycache__", ".*", "results")
         shutil.copytree(project.snippets, folder / "snippets", ignore=without)
         read = {id_ for one in snippets for id_ in one.needs.get("records", ())}
-        for path in digest.record_files(project.root, read):
+        for path in (*digest.record_files(project.root, read), project.root / "mkdocs.yml"):
             target = folder / path.relative_to(project.root)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
-        shutil.copyfile(project.root / "mkdocs.yml", folder / "mkdocs.yml")
         if commit := assemble.checkout_commit(project.root):
             note = folder / assemble.TRAVELS_WITH
             note.parent.mkdir(exist_ok=True)
             note.write_text(f"{commit}\n", encoding="utf-8")
         yield folder
-
-
-Key = tuple[str, str]  # a snippet and a machine
 
 
 class ResultQueue:
@@ -79,8 +75,7 @@ class ResultQueue:
         self.reads = reads
         self.folder = out.with_name(f"{out.name}.parts")
         self.full = False
-        self.texts: dict[Key, str] = {}  # of the bundle, as `dump` writes each
-        self.parts: dict[Key, Path] = {}
+        self.records: dict[tuple[str, str], str | Path] = {}  # the text in the bundle, or the file
         self.made: dict[str, dict[str, tuple[str, str]]] = {}  # digest and date, by both
 
     def __enter__(self) -> ResultQueue:
@@ -90,24 +85,34 @@ class ResultQueue:
             ShelfError: the file is no bundle, or one in the folder is no record.
         """
         for record in bundle.read_bundle(self.out) if self.out.exists() else ():
-            self.texts[self._index_record(record)] = dump_json(record)
+            self._add_record(record, dump_json(record))
         for path in sorted(self.folder.glob("[a-z]*.json")):
-            self.parts[self._index_record(self._read_part(path))] = path
+            try:
+                record = json.loads(path.read_text(encoding="utf-8"))
+                wrong = record_fault(record)
+            except (OSError, ValueError, RecursionError) as error:
+                wrong = str(error)
+            if wrong:
+                mend = "remove it, and run it again"
+                raise file_error(path.as_posix(), f"is not a record: {wrong}", mend)
+            self._add_record(record, path)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        if not (self.full or self.reads) and (self.parts or not self.out.exists()):
-            self._merge_parts()
+    def __exit__(self, *_: object) -> None:
+        parts = any(isinstance(one, Path) for one in self.records.values())
+        if not (self.full or self.reads) and (parts or not self.out.exists()):
+            texts = (
+                one if isinstance(one, str) else one.read_text("utf-8")
+                for _, one in sorted(self.records.items())
+            )
+            with self._catch_full_disk(self.out):
+                write_atomically(self.out, bundle.join_texts(texts))
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     @property
     def count(self) -> int:
         """How many records there are."""
-        return sum(len(row) for row in self.made.values())
+        return len(self.records)
 
     def save_record(self, record: Record) -> None:
         """Keep one more record, at once and for good.
@@ -115,20 +120,15 @@ class ResultQueue:
         Raises:
             ShelfError: the disk does not take it; the folder stays, for the next run to take up.
         """
-        slug = record["machine"]["slug"]
-        path = self.folder / f"{record['snippet']}.{slug}.json"
+        path = self.folder / f"{record['snippet']}.{record['machine']['slug']}.json"
         with self._catch_full_disk(path):
             write_atomically(path, dump_json(record))
-        self.parts[self._index_record(record)] = path
+        self._add_record(record, path)
 
-    def _merge_parts(self) -> None:
-        keys = sorted(self.texts.keys() | self.parts.keys())
-        with self._catch_full_disk(self.out):
-            write_atomically(self.out, bundle.join_texts(self._record_text(key) for key in keys))
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _record_text(self, key: Key) -> str:
-        return self.parts[key].read_text("utf-8") if key in self.parts else self.texts[key]
+    def _add_record(self, record: Record, kept: str | Path) -> None:
+        name, slug = record["snippet"], record["machine"]["slug"]
+        self.records[name, slug] = kept
+        self.made.setdefault(name, {})[slug] = record["digest"], record["date"]
 
     @contextmanager
     def _catch_full_disk(self, path: Path) -> Iterator[None]:
@@ -137,24 +137,7 @@ class ResultQueue:
         except OSError as error:
             self.full = True
             mend = f"free some space and run it again; what came home is in {self.folder.name}/"
-            what = error.strerror or str(error)
-            raise ShelfError(Finding(path.as_posix(), None, what, mend)) from None
-
-    def _index_record(self, record: Record) -> Key:
-        key = record["snippet"], record["machine"]["slug"]
-        self.made.setdefault(key[0], {})[key[1]] = record["digest"], record["date"]
-        return key
-
-    def _read_part(self, path: Path) -> Record:
-        try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-            wrong = record_fault(record)
-        except (OSError, ValueError, RecursionError) as error:
-            wrong = str(error)
-        if wrong:
-            what = f"is not a record: {wrong}"
-            raise ShelfError(Finding(path.as_posix(), None, what, "remove it, and run it again"))
-        return dict(record)
+            raise file_error(path.as_posix(), error.strerror or str(error), mend) from None
 
 
 def record_fault(record: object) -> str | None:
@@ -163,11 +146,7 @@ def record_fault(record: object) -> str | None:
     return wrong or (validation_error(record) if isinstance(record, dict) else None)
 
 
-LINE = re.compile(r"(?P<path>.*?)(?::(?P<line>\d+))?: (?P<what>.*?)(?:; (?P<mend>[^;]*))?", re.S)
-
-
-@dataclass(frozen=True)
-class ItemOutcome:
+class ItemOutcome(NamedTuple):
     """How a try of an item ended. Without a verdict it is to be tried again, `why` says the reason.
 
     `unfit` says what makes its node useless to all, `slug` that it is of a device by that name.
@@ -182,42 +161,39 @@ class ItemOutcome:
 
 def judge_answer(item: Item, answer: dict[str, Any] | NoAnswer, where: str) -> ItemOutcome:
     """What `answer` to `item`, which comes from the node named `where`, is worth."""
+    name, kind = item.snippet.id, item.kind.slug
+
+    def failed(what: str) -> ItemOutcome:
+        path = item.snippet.project.relative_path(item.snippet.path)
+        finding = Finding(path, None, what, f"run `shelf run {name}` there to see more")
+        return ItemOutcome(Verdict(name, "failed", "", (finding,), machine=kind))
+
     if isinstance(answer, NoAnswer):
         return ItemOutcome(None if answer.again else left_verdict(item, answer.why), why=answer.why)
     if why := answer.get("unfit"):
         return ItemOutcome(why=f"node {where}: {why}", unfit=why)
     if why := answer.get("failed"):
-        return ItemOutcome(_failed_verdict(item, f"on node {where} {why}"))
+        return failed(f"on node {where} {why}")
     row, record = answer["row"], answer["record"]
     if record is not None:
         if wrong := record_fault(record):
-            return ItemOutcome(
-                _failed_verdict(item, f"node {where} sent what is no record: {wrong}")
-            )
-        slug = record["machine"]["slug"]
-        if slug != item.kind.slug:
+            return failed(f"node {where} sent what is no record: {wrong}")
+        if (slug := record["machine"]["slug"]) != kind:
             return ItemOutcome(why=f"node {where} is of the kind {slug}", slug=slug)
-        if (record["snippet"], record["digest"]) != (item.snippet.id, item.snippet.digest):
+        if (record["snippet"], record["digest"]) != (name, item.snippet.digest):
             what = f"node {where} ran other code than this checkout's"
-            return ItemOutcome(_failed_verdict(item, f"{what}: did it change meanwhile?"))
+            return failed(f"{what}: did it change meanwhile?")
     elif row["state"] == "passed":
-        return ItemOutcome(_failed_verdict(item, f"node {where} sent no record"))
-    found = tuple(_parse_finding(line) for line in row["findings"])
+        return failed(f"node {where} sent no record")
+    found = tuple(map(_parse_finding, row["findings"]))
     note = ", ".join(filter(None, (row["note"], f"node {where}" if found else "")))
     seconds, told = row["seconds"], tuple(row["errors"])
-    verdict = Verdict(item.snippet.id, row["state"], note, found, seconds, item.kind.slug, told)
-    return ItemOutcome(verdict, record)
+    return ItemOutcome(Verdict(name, row["state"], note, found, seconds, kind, told), record)
 
 
 def left_verdict(item: Item, why: str) -> Verdict:
     """The verdict on what was not run."""
     return Verdict(item.snippet.id, "left", why, machine=item.kind.slug)
-
-
-def _failed_verdict(item: Item, what: str) -> Verdict:
-    path = item.snippet.project.relative_path(item.snippet.path)
-    finding = Finding(path, None, what, f"run `shelf run {item.snippet.id}` there to see more")
-    return Verdict(item.snippet.id, "failed", "", (finding,), machine=item.kind.slug)
 
 
 def _parse_finding(line: str) -> Finding:

@@ -16,7 +16,6 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from warpshelf.bench import pool
@@ -72,18 +71,13 @@ class Cluster:
         # Ray tells of lost nodes on standard output, which is for our answer.
         self.quiet = contextlib.ExitStack()
         self.quiet.enter_context(contextlib.redirect_stdout(io.StringIO()))
-        local = address == LOCAL
-        options: dict[str, Any] = {"address": "local" if local else address}
-        if local:
-            options |= {"include_dashboard": False, "object_store_memory": STORE}
+        options: dict[str, Any] = {"address": address}
+        if address == LOCAL:
+            options = {"address": "local", "include_dashboard": False, "object_store_memory": STORE}
+        options["runtime_env"] = {"working_dir": str(folder)}
         try:
             with _preserve_signals(), pool.defer_signals():
-                self.ray.init(
-                    **options,
-                    runtime_env={"working_dir": str(folder)},
-                    log_to_driver=False,
-                    logging_level="ERROR",
-                )
+                self.ray.init(**options, log_to_driver=False, logging_level="ERROR")
             from ray.util.queue import Queue
 
             self.notes: Any = Queue(actor_options={"num_cpus": 0, "max_restarts": -1})
@@ -94,12 +88,7 @@ class Cluster:
     def __enter__(self) -> Cluster:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with contextlib.suppress(Exception):
             flying = list(self.flying)
             self.cancel_tasks(flying)
@@ -117,18 +106,13 @@ class Cluster:
         """The nodes that are alive and have anything to run on."""
         found = []
         for row in self.ray.nodes():
-            has = row["Resources"]
-            kinds = [name.removeprefix(KIND) for name in sorted(has) if name.startswith(KIND)]
-            host = row.get("NodeManagerHostname") or row.get("NodeManagerAddress")
-            one = Node(
-                row["NodeID"],
-                f"{host} ({row['NodeID'][:6]})",
-                kinds[0] if kinds and has.get("GPU") else None,
-                int(has.get("CPU", 0)),
-                int(has.get("GPU", 0)),
-            )
-            if row["Alive"] and (one.cpus or one.gpus):
-                found.append(one)
+            has, host = row["Resources"], row.get("NodeManagerHostname")
+            name = f"{host or row.get('NodeManagerAddress')} ({row['NodeID'][:6]})"
+            cpus, gpus = int(has.get("CPU", 0)), int(has.get("GPU", 0))
+            kinds = sorted(key.removeprefix(KIND) for key in has if key.startswith(KIND))
+            if row["Alive"] and (cpus or gpus):
+                accelerator = kinds[0] if kinds and has.get("GPU") else None
+                found.append(Node(row["NodeID"], name, accelerator, cpus, gpus))
         return found
 
     @pool.defer_signals()
@@ -168,11 +152,9 @@ class Cluster:
         """Wait for the next answer, not longer than `seconds`; all that are there by then."""
         if not self.flying:
             return []
-        refs = list(self.flying)
-        done, rest = self.ray.wait(refs, num_returns=1, timeout=seconds)
+        done, rest = self.ray.wait(list(self.flying), num_returns=1, timeout=seconds)
         if done and rest:
-            more, _ = self.ray.wait(rest, num_returns=len(rest), timeout=0)
-            done += more
+            done += self.ray.wait(rest, num_returns=len(rest), timeout=0)[0]
         return list(done)
 
     @pool.defer_signals()
@@ -184,9 +166,8 @@ class Cluster:
             answer: dict[str, Any] = self.ray.get(ref)
             return answer
         except errors.RuntimeEnvSetupError as error:
-            return NoAnswer(
-                f"a node could not take the copy of the checkout: {_first_line(error)}", True
-            )
+            what = "a node could not take the copy of the checkout"
+            return NoAnswer(f"{what}: {_first_line(error)}", True)
         except errors.OutOfMemoryError:
             return NoAnswer("Ray ended it because its node ran out of memory")
         except (errors.WorkerCrashedError, errors.NodeDiedError):
@@ -233,10 +214,9 @@ def _import_ray(address: str) -> Any:
 @contextlib.contextmanager
 def _preserve_signals() -> Iterator[None]:
     """Leave signals to those who had them: Ray's own handler of SIGTERM aborts the process."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # where Ray touches none
-        return
-    found = [(one, signal.getsignal(one)) for one in (signal.SIGINT, signal.SIGTERM)]
+    ours = threading.current_thread() is threading.main_thread()  # elsewhere Ray touches none
+    signals = (signal.SIGINT, signal.SIGTERM) if ours else ()
+    found = [(one, signal.getsignal(one)) for one in signals]
     try:
         yield
     finally:
@@ -248,19 +228,18 @@ def _preserve_signals() -> Iterator[None]:
 def _check_reachable(address: str) -> None:
     """See that somebody listens at an address: Ray itself would try for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if not colon:
-        return
     try:
-        socket.create_connection((host.strip("[]"), int(port)), KNOCKING).close()
+        if colon:
+            socket.create_connection((host.strip("[]"), int(port)), KNOCKING).close()
     except OSError as error:
         raise ShelfError(_connection_finding(address, error)) from None
 
 
 def _connection_finding(address: str, error: Exception) -> Finding:
-    text = str(error)
+    text = " ".join(str(error).split())
     if "ersion" in text and ("ython" in text or "Ray:" in text):
         mend = "use the Ray and the Python that the cluster has"
-        return Finding(address, None, f"has other versions: {' '.join(text.split())}", mend)
+        return Finding(address, None, f"has other versions: {text}", mend)
     mend = f"see that the cluster is up (`ray status` there), and name it as {FORM}"
     return Finding(address, None, f"cannot be reached: {_first_line(error)}", mend)
 

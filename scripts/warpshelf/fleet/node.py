@@ -43,58 +43,48 @@ def describe_machine(task: dict[str, Any]) -> dict[str, Any]:
 
     It holds no GPU meanwhile, so Ray may have hidden them; how many there are is Ray's to say.
     """
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") == ""
-    environment: dict[str, str | None] = {}
-    if task["gpus"] and hidden:
-        environment["CUDA_VISIBLE_DEVICES"] = None
+    hidden = task["gpus"] and os.environ.get("CUDA_VISIBLE_DEVICES") == ""
+    environment = {"CUDA_VISIBLE_DEVICES": None} if hidden else {}
     status, out, err = run_command(["machine"], environment, DESCRIBING)
-    with contextlib.suppress(ValueError):
+    try:
         machine = json.loads(out)
-        absent = [name for name in ("torch", "triton") if not machine[name]]
-        if absent:
-            return {"unfit": f"{' and '.join(absent)} is not installed in the Python of Ray"}
-        if task["gpus"] and not machine["gpus"]:
-            return {"unfit": f"Ray counts {task['gpus']} GPUs, and torch sees none"}
-        return {"machine": {**machine, "gpus": task["gpus"]}}
-    return {"unfit": _last_line(err) or f"said nothing of itself (status {status})"}
+    except ValueError:
+        return {"unfit": _last_line(err) or f"said nothing of itself (status {status})"}
+    if absent := [name for name in ("torch", "triton") if not machine[name]]:
+        return {"unfit": f"{' and '.join(absent)} is not installed in the Python of Ray"}
+    if task["gpus"] and not machine["gpus"]:
+        return {"unfit": f"Ray counts {task['gpus']} GPUs, and torch sees none"}
+    return {"machine": {**machine, "gpus": task["gpus"]}}
 
 
 def run(task: dict[str, Any]) -> dict[str, Any]:
     """Run one snippet: `{"row": …, "record": …}`, or `{"unfit": why}` where the node cannot."""
-    hidden: dict[str, str | None] = {"CUDA_VISIBLE_DEVICES": ""}
-    environment = {} if task["only"] == "gpu" else hidden
+    environment = {} if task["only"] == "gpu" else {"CUDA_VISIBLE_DEVICES": ""}
     try:
-        free = shutil.disk_usage(tempfile.gettempdir()).free
-        if free < ROOM:
+        if (free := shutil.disk_usage(tempfile.gettempdir()).free) < ROOM:
             return {"unfit": f"{FULL}: {free // 2**20} MiB free in {tempfile.gettempdir()}"}
         with tempfile.TemporaryDirectory(prefix="shelf-") as folder:
             out = Path(folder) / "records.json"
             words = ["run", task["snippet"], "--only", task["only"], "--out", str(out), "--json"]
             words += ["--workers", str(task["workers"])]
             status, said, err = run_command(words, environment, task["seconds"])
-            return _collect_result(task, status, said, err, out)
+            if FULL in err or FULL in said:
+                return {"unfit": FULL}
+            if status is None:
+                return {"failed": f"the runner was still running after {task['seconds']:g} s"}
+            try:
+                [row] = json.loads(said)
+            except ValueError:
+                # One line and status 1 is how the runner tells that it cannot start here at all.
+                if status == 1 and "Traceback" not in err:
+                    return {"unfit": _last_line(err)}
+                ended = status < 0
+                how = f"was ended by signal {-status}" if ended else f"left with status {status}"
+                return {"failed": f"the runner {how}: {_last_line(err) or 'it said nothing'}"}
+            records = json.loads(out.read_text(encoding="utf-8"))["records"]
+            return {"row": row, "record": records[0] if records else None}
     except OSError as error:
         return {"unfit": f"{error.strerror or error}: {error.filename or tempfile.gettempdir()}"}
-
-
-def _collect_result(
-    task: dict[str, Any], status: int | None, said: str, err: str, out: Path
-) -> dict[str, Any]:
-    """What a run that has ended came to: its verdict and record, or that the node is unfit."""
-    if FULL in err or FULL in said:
-        return {"unfit": FULL}
-    if status is None:
-        return {"failed": f"the runner was still running after {task['seconds']:g} s"}
-    try:
-        [row] = json.loads(said)
-    except ValueError:
-        # One line and status 1 is how the runner tells that it cannot start here at all.
-        if status == 1 and "Traceback" not in err:
-            return {"unfit": _last_line(err)}
-        how = f"was ended by signal {-status}" if status < 0 else f"left with status {status}"
-        return {"failed": f"the runner {how}: {_last_line(err) or 'it said nothing'}"}
-    records = json.loads(out.read_text(encoding="utf-8"))["records"]
-    return {"row": row, "record": records[0] if records else None}
 
 
 def run_command(
@@ -105,13 +95,10 @@ def run_command(
     Its exit status (None where it had to be ended), and what it wrote. A variable that is None in
     `environment` is taken away. The process outlives neither an exception here nor this process.
     """
-    here = Path.cwd()
-    changed = {**os.environ, "PYTHONPATH": str(here / "scripts"), **environment}
-    ours = {name: value for name, value in changed.items() if value is not None}
+    changed = {**os.environ, "PYTHONPATH": str(Path.cwd() / "scripts"), **environment}
     process = subprocess.Popen(
         [sys.executable, "-m", "warpshelf", *words],
-        cwd=here,
-        env=ours,
+        env={name: value for name, value in changed.items() if value is not None},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -120,16 +107,14 @@ def run_command(
         start_new_session=True,
         preexec_fn=_dying_with_parent(),
     )
-    status = None
+    status, out, err = None, "", ""
     try:
         out, err = process.communicate(timeout=seconds)
         status = process.returncode
     except subprocess.TimeoutExpired:
         _kill_group(process)
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             out, err = process.communicate(timeout=5)
-        except subprocess.TimeoutExpired:
-            out, err = "", ""
     finally:
         _kill_group(process)
     return status, out, err

@@ -25,6 +25,11 @@ from warpshelf.records.ledger import without_gpu
 
 # Beside its jobs a run imports torch, and the first on a node compiles the engine of papergpu.
 START = 180.0  # seconds
+LOOKING = node.DESCRIBING + 30  # seconds until a node that has not described itself is left out
+START_THERE = (
+    "start Ray there in an environment with torch (for its GPU, if it has one), Triton, NumPy, "
+    "typer, rich and PyYAML"
+)
 NONE, PLACED, BROUGHT = range(3)  # where a current record is, if there is one
 Held = Mapping[str, Mapping[str, tuple[str, str]]]  # digest and date, by snippet and machine
 
@@ -50,6 +55,19 @@ class Kind:
     def name(self) -> str:
         """What people call it."""
         return self.accelerator or "CPU"
+
+    @property
+    def only(self) -> str:
+        """What `shelf run --only` calls it."""
+        return "gpu" if self.accelerator else "cpu"
+
+    def refusal_reason(self, snippet: Snippet) -> str | None:
+        """Why it cannot run a snippet; "" where the snippet does not ask for such a machine."""
+        if self.accelerator:
+            able = snippet.cannot_run(self.machine["sm"], self.machine["gpus"])
+            return able if snippet.wants_gpu else ""
+        # Of a kernel that cannot be executed there, what is due is listed all the same.
+        return None if snippet.kind == "kernel" else snippet.cannot_run(None, 0)
 
 
 @dataclass(frozen=True)
@@ -89,18 +107,10 @@ class Item:
             "snippet": self.snippet.id,
             "digest": self.snippet.digest,
             "slug": self.kind.slug,
-            "only": "gpu" if self.kind.accelerator else "cpu",
+            "only": self.kind.only,
             "workers": self.workers or max(1, self.cpus),
             "seconds": self.limit,
         }
-
-
-@dataclass
-class Agenda:
-    """The items to run, the stalest first, and what is settled without."""
-
-    items: list[Item] = field(default_factory=list)
-    verdicts: list[Verdict] = field(default_factory=list)
 
 
 def plan_items(
@@ -109,64 +119,43 @@ def plan_items(
     held: Held,
     force: bool = False,
     workers: int | None = None,
-) -> Agenda:
-    """What is due on which of `kinds`, given the records of this checkout and those of `held`."""
-    found = Agenda()
+) -> tuple[list[Item], list[Verdict]]:
+    """The items to run, the stalest first, and the verdicts on what is settled without.
+
+    What is current by a record of this checkout or by one of `held` is not run; with `force` the
+    latter alone count: they are this run's own, which was cut short.
+    """
+    verdicts: list[Verdict] = []
     rows: list[tuple[str, Item]] = []
     for snippet in snippets:
         if snippet.findings:
-            found.verdicts.append(Verdict(snippet.id, "failed", "not run", snippet.findings))
+            verdicts.append(Verdict(snippet.id, "failed", "not run", snippet.findings))
             continue
-        able, refused = _able_kinds(snippet, kinds)
-        found.verdicts.extend(refused)
+        reasons = {kind: kind.refusal_reason(snippet) for kind in kinds}
+        able = [kind for kind, why in reasons.items() if why is None]
+        refused = {kind: why for kind, why in reasons.items() if why}
+        if len(refused) > 1 and not any(kind.accelerator for kind in able):
+            told = ", ".join(f"{kind.name}: {why}" for kind, why in refused.items())
+            machine = "any kind of this cluster"
+            verdicts.append(Verdict(snippet.id, "skipped", told, machine=machine))
+        else:
+            for kind, why in refused.items():
+                verdicts.append(Verdict(snippet.id, "skipped", why, machine=kind.slug))
         made = _record_states(snippet, held)
         for kind in able:
             current, date = made.get(kind.slug, (NONE, ""))
             if current >= (BROUGHT if force else PLACED):
-                found.verdicts.append(Verdict(snippet.id, "current", machine=kind.slug))
+                verdicts.append(Verdict(snippet.id, "current", machine=kind.slug))
             else:
                 rows.append((date, Item(snippet, kind, workers)))
     rows.sort(key=lambda row: (row[0], row[1].key))
-    found.items = [item for _, item in rows]
-    return found
-
-
-def _able_kinds(snippet: Snippet, kinds: list[Kind]) -> tuple[list[Kind], list[Verdict]]:
-    """The kinds that can run a snippet; the verdicts on the others, one if no GPU's can."""
-    able: list[Kind] = []
-    why: dict[Kind, str] = {}
-    for kind in kinds:
-        if kind.accelerator is None:
-            # Of a kernel that cannot be executed there, what is due is listed all the same.
-            reason = None if snippet.kind == "kernel" else snippet.cannot_run(None, 0)
-            if reason:
-                why[kind] = reason
-            else:
-                able.append(kind)
-        elif snippet.wants_gpu:
-            reason = snippet.cannot_run(kind.machine["sm"], kind.machine["gpus"])
-            if reason:
-                why[kind] = reason
-            else:
-                able.append(kind)
-    if len(why) > 1 and not any(kind.accelerator for kind in able):
-        reasons = ", ".join(f"{kind.name}: {reason}" for kind, reason in why.items())
-        return able, [Verdict(snippet.id, "skipped", reasons, machine="any kind of this cluster")]
-    return able, [
-        Verdict(snippet.id, "skipped", reason, machine=kind.slug) for kind, reason in why.items()
-    ]
+    return [item for _, item in rows], verdicts
 
 
 def _record_states(snippet: Snippet, held: Held) -> dict[str, tuple[int, str]]:
-    """Of each machine that a snippet has a record of: whether it is current, and when it was made.
-
-    A record in its place and one that was brought home count alike, but where all is forced: what
-    was brought home is this run's own, cut short, and another file begins another run.
-    """
-    records, _ = store.load_records(snippet)
-    rows = [
-        (one["machine"]["slug"], PLACED, one["digest"], one["date"]) for one in records.values()
-    ]
+    """Of each machine with a record: where a current one is, and when the newest was made."""
+    placed = store.load_records(snippet)[0].values()
+    rows = [(one["machine"]["slug"], PLACED, one["digest"], one["date"]) for one in placed]
     rows += [(slug, BROUGHT, *row) for slug, row in held.get(snippet.id, {}).items()]
     made: dict[str, tuple[int, str]] = {}
     for slug, where, digest, date in rows:
@@ -178,13 +167,6 @@ def _record_states(snippet: Snippet, held: Held) -> dict[str, tuple[int, str]]:
 def cpu_kind(machine: dict[str, Any]) -> Kind:
     """The CPU, as one of the kinds; any node's will do."""
     return Kind(None, without_gpu(machine))
-
-
-LOOKING = node.DESCRIBING + 30  # seconds until a node that has not described itself is left out
-START_THERE = (
-    "start Ray there in an environment with torch (for its GPU, if it has one), Triton, NumPy, "
-    "typer, rich and PyYAML"
-)
 
 
 @dataclass
@@ -208,22 +190,17 @@ class Inventory:
 
     def excluded_nodes(self, kind: Kind) -> set[str]:
         """The nodes that Ray must not choose for a kind: the unfit, and those of another device."""
-        if kind.accelerator is None:
-            return set(self.unfit)
-        others = {
-            id_ for id_, slug in self.slugs.items() if slug != kind.slug and id_ in self.nodes
-        }
+        slugs = self.slugs if kind.accelerator else {}
+        others = {id_ for id_, slug in slugs.items() if slug != kind.slug and id_ in self.nodes}
         return others | set(self.unfit)
 
     def fit_nodes(self, kind: Kind) -> list[Node]:
         """The nodes that are fit for a kind, among those last seen alive."""
         avoid = self.excluded_nodes(kind)
-        return [
-            one
-            for one in self.nodes.values()
-            if one.id not in avoid
-            and (one.accelerator == kind.accelerator if kind.accelerator else one.cpus > 0)
-        ]
+        left = [one for one in self.nodes.values() if one.id not in avoid]
+        if kind.accelerator is None:
+            return [one for one in left if one.cpus > 0]
+        return [one for one in left if one.accelerator == kind.accelerator]
 
     def node_name(self, id_: str) -> str:
         """What people call a node."""
@@ -243,11 +220,11 @@ class Inventory:
         for kind in self.kinds:
             nodes = self.fit_nodes(kind)
             many = f"{len(nodes)} node{'s' * (len(nodes) != 1)}"
-            if kind.accelerator:
-                gpus = sum(one.gpus for one in nodes)
-                told.append(f"{kind.name} ({kind.slug}): {gpus} on {many}")
-            else:
-                told.append(f"CPU: {sum(one.cpus for one in nodes)} cores on {many}")
+            gpus, cpus = (sum(getattr(one, key) for one in nodes) for key in ("gpus", "cpus"))
+            held = (
+                f"{kind.name} ({kind.slug}): {gpus}" if kind.accelerator else f"CPU: {cpus} cores"
+            )
+            told.append(f"{held} on {many}")
         return "; ".join(told)
 
 
@@ -255,7 +232,6 @@ def discover_nodes(
     cluster: Cluster,
     look: Work = node.describe_machine,
     wanted: tuple[str, ...] | None = None,
-    seconds: float = LOOKING,
     gpus: bool = True,
 ) -> Inventory:
     """Ask each node what it is. Of the accelerators those of `wanted`, all where it is None.
@@ -265,21 +241,20 @@ def discover_nodes(
     found = Inventory(gpus=gpus)
     found.update_nodes(cluster.live_nodes())
     there = sorted({one.accelerator for one in found.nodes.values() if one.accelerator})
-    for name in wanted or ():
-        if name not in there:
-            have = f"it has {', '.join(there)}" if there else "no node of it has a GPU"
-            found.findings.append(Finding("--kinds", None, f"nobody has {name}", have))
+    have = f"it has {', '.join(there)}" if there else "no node of it has a GPU"
+    unknown = [name for name in wanted or () if name not in there]
+    found.findings += [Finding("--kinds", None, f"nobody has {name}", have) for name in unknown]
     for one in found.nodes.values():
         if one.gpus and not one.accelerator:
             what = f"has {one.gpus} GPUs whose type Ray does not know"
             mend = """start Ray there with --resources='{"accelerator_type:H100": 1}' or its like"""
             found.findings.append(Finding(f"node {one.name}", None, what, mend))
-    asked = {
-        one.id: one
-        for one in found.nodes.values()
-        if wanted is None or one.accelerator in (None, *wanted)
-    }
-    machines = dict(_describe_nodes(cluster, look, asked, seconds, found))
+    machines: dict[str, dict[str, Any]] = {}
+    for id_, said in _describe_nodes(cluster, look, wanted, found):
+        if not isinstance(said, str):
+            machines[id_] = said
+        elif finding := found.exclude_node(id_, said):
+            found.findings.append(finding)
     kinds: dict[str, Kind] = {}
     for id_, machine in sorted(machines.items(), key=lambda row: found.nodes[row[0]].name):
         one = found.nodes[id_]
@@ -287,11 +262,11 @@ def discover_nodes(
             continue
         found.slugs[id_] = slug = machine["slug"]
         # Its GPUs share a node's cores: so long as all are busy, no check of a CPU disturbs them.
-        share, gpus = one.cpus // max(1, one.gpus), machine["gpus"]
+        share, count = one.cpus // max(1, one.gpus), machine["gpus"]
         if slug in kinds:
             share = min(share, kinds[slug].cpus)
-            gpus = max(gpus, kinds[slug].machine["gpus"])
-        kinds[slug] = Kind(one.accelerator, {**machine, "gpus": gpus}, share)
+            count = max(count, kinds[slug].machine["gpus"])
+        kinds[slug] = Kind(one.accelerator, {**machine, "gpus": count}, share)
     found.kinds = list(kinds.values())
     if fit := [machine for id_, machine in machines.items() if found.nodes[id_].cpus]:
         found.kinds.append(cpu_kind(fit[0]))
@@ -299,35 +274,24 @@ def discover_nodes(
 
 
 def _describe_nodes(
-    cluster: Cluster, look: Work, asked: dict[str, Node], seconds: float, found: Inventory
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What the nodes say of themselves; those that say nothing become unfit."""
-    until = time.monotonic() + seconds
-    # It holds nothing: a node whose GPUs are busy can say what they are.
-    flying = {
-        cluster.start_task(look, _describe_task(one), on=id_): id_ for id_, one in asked.items()
-    }
+    cluster: Cluster, look: Work, wanted: tuple[str, ...] | None, found: Inventory
+) -> Iterator[tuple[str, dict[str, Any] | str]]:
+    """What the nodes say of themselves, each its machine; or in words why it is unfit."""
+    until = time.monotonic() + LOOKING
+    flying = {}
+    for id_, one in found.nodes.items():
+        if wanted is None or one.accelerator in (None, *wanted):
+            # It holds nothing: a node whose GPUs are busy can say what they are.
+            task = {"key": f"describe {id_}", "gpus": one.gpus, "accelerator": one.accelerator}
+            flying[cluster.start_task(look, task, on=id_)] = id_
     while flying and (left := until - time.monotonic()) > 0:
         for ref in cluster.wait_answers(min(left, 1.0)):
             id_, answer = flying.pop(ref), cluster.get_answer(ref)
-            if isinstance(answer, NoAnswer):
-                if any(one.id == id_ for one in cluster.live_nodes()):
-                    _mark_unfit(found, id_, answer.why)
-                else:  # it was lost meanwhile, and Ray told of it late
-                    found.nodes.pop(id_)
-            elif "machine" in answer:
-                yield id_, answer["machine"]
-            else:
-                _mark_unfit(found, id_, str(answer["unfit"]))
-    for id_ in flying.values():
-        _mark_unfit(found, id_, f"did not say within {seconds:g} s what it is")
+            if not isinstance(answer, NoAnswer):
+                yield id_, answer.get("machine") or str(answer["unfit"])
+            elif any(one.id == id_ for one in cluster.live_nodes()):
+                yield id_, answer.why
+            else:  # it was lost meanwhile, and Ray told of it late
+                found.nodes.pop(id_)
+    yield from ((id_, f"did not say within {LOOKING:g} s what it is") for id_ in flying.values())
     cluster.cancel_tasks(flying)
-
-
-def _mark_unfit(found: Inventory, id_: str, why: str) -> None:
-    if finding := found.exclude_node(id_, why):
-        found.findings.append(finding)
-
-
-def _describe_task(one: Node) -> dict[str, Any]:
-    return {"key": f"describe {one.id}", "gpus": one.gpus, "accelerator": one.accelerator}

@@ -23,28 +23,13 @@ from warpshelf.core.project import Project
 from warpshelf.fleet import checkout_bundle, node
 from warpshelf.fleet.checkout_bundle import ResultQueue, judge_answer, left_verdict
 from warpshelf.fleet.cluster import Cluster, NoAnswer, Ref, Work
-from warpshelf.fleet.queue import LOOKING, Inventory, Item, Kind, discover_nodes, plan_items
+from warpshelf.fleet.queue import Inventory, Item, Kind, discover_nodes, plan_items
 
 GRACE = 120.0  # seconds that a kind may be without a node before its items are left
 SLACK = 60.0  # seconds beyond its own limit after which a task is taken for unreachable
 AHEAD = 16  # items handed to Ray for each kind, beyond those that its nodes can run at a time
 LOOK = 2.0  # seconds between two looks at the nodes
 TRIES = 3  # of one item on nodes that turn out unfit
-
-
-@dataclass(frozen=True)
-class Said:
-    """An event: one line on the fleet itself; `wrong` where it is a finding."""
-
-    line: str
-    wrong: bool = True
-
-
-@dataclass(frozen=True)
-class Due:
-    """An event: how many items are to be run."""
-
-    items: int
 
 
 @dataclass
@@ -69,7 +54,7 @@ class _KindQueue:
 
 @dataclass
 class Fleet:
-    """One run of a fleet. `tell` hears the plan, each verdict, and lines on the fleet itself.
+    """One run of a fleet. `tell` hears how many items are due, each verdict, and lines of text.
 
     `kinds` are the accelerators to use, all by default. `work` and `look` are what a node does: run
     an item, say what it is.
@@ -83,12 +68,13 @@ class Fleet:
     look: Work = node.describe_machine
     grace: float = GRACE
     slack: float = SLACK
-    looking: float = LOOKING
     verdicts: list[Verdict] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    flights: dict[Ref, _RunningItem] = field(default_factory=dict)
-    lanes: dict[str, _KindQueue] = field(default_factory=dict)
     kept: int = 0  # records that are in the file of `--out`
+    _flights: dict[Ref, _RunningItem] = field(default_factory=dict, init=False)
+    _lanes: dict[str, _KindQueue] = field(default_factory=dict, init=False)
+    _cluster: Cluster = field(init=False)
+    _there: Inventory = field(init=False)
 
     def run_stale(
         self, snippets: Iterable[Snippet], address: str, plan: bool = False
@@ -101,106 +87,95 @@ class Fleet:
             ShelfError: the cluster cannot be used, the file of `--out` cannot be carried on, or the
                 disk here is full.
         """
-        budget = self.options.budget
+        out, budget, only = self.options.out, self.options.budget, self.options.only
         deadline = math.inf if budget is None else time.monotonic() + budget
         chosen = list(snippets)
-        assert self.options.out is not None
+        assert out is not None
         with (
-            ResultQueue(self.options.out, reads=plan) as spool,
+            ResultQueue(out, reads=plan) as spool,
             checkout_bundle.pack_checkout(self.project, chosen) as folder,
-            Cluster(address, folder) as cluster,
+            Cluster(address, folder) as self._cluster,
         ):
-            gpus = self.options.only != "cpu"
-            there = discover_nodes(cluster, self.look, self.kinds, self.looking, gpus)
+            there = discover_nodes(self._cluster, self.look, self.kinds, only != "cpu")
+            self._there = there
             for finding in there.findings:
-                self._add_finding(finding)
-            self.tell(Said(there.summary_line(), wrong=False))
-            self._plan_items(chosen, there, spool)
+                self._report_event(finding)
+            self.tell(there.summary_line())
+            kinds = [one for one in there.kinds if only in (None, one.only)]
+            again = bool(self.options.repeats)
+            items, settled = plan_items(chosen, kinds, spool.made, again, self.options.workers)
+            self.tell(len(items))
+            for verdict in settled:
+                self._report_event(verdict)
+            for item in items:
+                fresh = _KindQueue(item.kind, manned=time.monotonic())
+                self._lanes.setdefault(item.kind.slug, fresh).waiting.append((item, 0))
             if plan:
-                self._say_plan()
+                for slug, lane in self._lanes.items():
+                    names = ", ".join(item.snippet.id for item, _ in lane.waiting)
+                    self.tell(f"{lane.kind.name} ({slug}): {len(lane.waiting)} to run: {names}")
             else:
                 self.kept = spool.count
-                self._run_items(cluster, there, spool, deadline)
+                self._run_items(spool, deadline)
         return self.verdicts
 
-    def _plan_items(self, snippets: list[Snippet], there: Inventory, spool: ResultQueue) -> None:
-        only = self.options.only
-        kinds = [
-            one
-            for one in there.kinds
-            if only is None or (one.accelerator is None) == (only == "cpu")
-        ]
-        again = bool(self.options.repeats)
-        due = plan_items(snippets, kinds, spool.made, again, self.options.workers)
-        self.tell(Due(len(due.items)))
-        for verdict in due.verdicts:
-            self._add_verdict(verdict)
-        for item in due.items:
-            fresh = _KindQueue(item.kind, manned=time.monotonic())
-            lane = self.lanes.setdefault(item.kind.slug, fresh)
-            lane.waiting.append((item, 0))
+    def mark_left(self, why: str, slug: str | None = None) -> list[Ref]:
+        """Have a verdict on all that was planned and not reached, of one kind where it is named.
 
-    def _say_plan(self) -> None:
-        for lane in self.lanes.values():
-            names = ", ".join(item.snippet.id for item, _ in lane.waiting)
-            line = f"{lane.kind.name} ({lane.kind.slug}): {len(lane.waiting)} to run: {names}"
-            self.tell(Said(line, wrong=False))
-
-    def mark_left(self, why: str) -> None:
-        """Have a verdict on all that was planned and not reached."""
-        items = [flight.item for flight in self.flights.values()]
-        items += [item for lane in self.lanes.values() for item, _ in lane.waiting]
+        What Ray still has of it.
+        """
+        refs = [ref for ref, one in self._flights.items() if slug in (None, one.item.kind.slug)]
+        items = [self._pop_flight(ref).item for ref in refs]
+        for name, lane in self._lanes.items():
+            if slug in (None, name):
+                items += [item for item, _ in lane.waiting]
+                lane.waiting.clear()
         for item in items:
-            self._add_verdict(left_verdict(item, why))
-        self.flights.clear()
-        self.lanes.clear()
+            self._report_event(left_verdict(item, why))
+        return refs
 
-    def _run_items(
-        self, cluster: Cluster, there: Inventory, spool: ResultQueue, deadline: float
-    ) -> None:
+    def _run_items(self, spool: ResultQueue, deadline: float) -> None:
         looked = -math.inf
-        while any(lane.waiting or lane.flying for lane in self.lanes.values()):
+        while any(lane.waiting or lane.flying for lane in self._lanes.values()):
             now = time.monotonic()
             if now >= deadline:
-                self._cancel_items(cluster, SPENT)
+                self._cluster.cancel_tasks(self.mark_left(SPENT))
                 return
             if now - looked >= LOOK:
                 looked = now
-                for name in there.update_nodes(cluster.live_nodes()):
-                    self.tell(Said(f"node {name}: is lost; Ray repeats what it was doing", False))
-                self._watch_tasks(cluster, there, now)
-            for lane in self.lanes.values():
-                self._hand_out(cluster, there, lane)
-            for ref in cluster.wait_answers(min(LOOK, max(0.0, deadline - now))):
-                self._take_answer(cluster, there, spool, ref)
+                for name in self._there.update_nodes(self._cluster.live_nodes()):
+                    self.tell(f"node {name}: is lost; Ray repeats what it was doing")
+                self._watch_tasks(now)
+                self._watch_kinds(now)
+            for lane in self._lanes.values():
+                self._hand_out(lane)
+            for ref in self._cluster.wait_answers(min(LOOK, max(0.0, deadline - now))):
+                self._take_answer(spool, ref)
 
-    def _hand_out(self, cluster: Cluster, there: Inventory, lane: _KindQueue) -> None:
+    def _hand_out(self, lane: _KindQueue) -> None:
         """Give Ray the next items of a kind, as many as it can soon use."""
-        on_gpu = lane.kind.accelerator is not None
-        units = sum(one.gpus if on_gpu else one.cpus for one in there.fit_nodes(lane.kind))
-        while lane.waiting:
-            if lane.flying >= units + AHEAD:
-                return
+        kind = lane.kind
+        nodes = self._there.fit_nodes(kind)
+        units = sum(one.gpus if kind.accelerator else one.cpus for one in nodes)
+        while lane.waiting and lane.flying < units + AHEAD:
             item, tries = lane.waiting.popleft()
-            ref = cluster.start_task(
+            ref = self._cluster.start_task(
                 self.work,
                 item.task_details(),
                 gpus=item.gpus,
                 cpus=item.cpus,
-                accelerator=item.kind.accelerator,
-                avoid=there.excluded_nodes(item.kind),
+                accelerator=kind.accelerator,
+                avoid=self._there.excluded_nodes(kind),
             )
-            self.flights[ref] = _RunningItem(item, tries)
+            self._flights[ref] = _RunningItem(item, tries)
             lane.flying += 1
 
-    def _take_answer(
-        self, cluster: Cluster, there: Inventory, spool: ResultQueue, ref: Ref
-    ) -> None:
+    def _take_answer(self, spool: ResultQueue, ref: Ref) -> None:
         """Take in one answer: keep its record, end its item or have it tried again."""
-        answer = cluster.get_answer(ref)
+        answer = self._cluster.get_answer(ref)
         flight = self._pop_flight(ref)
         item, id_ = flight.item, "" if isinstance(answer, NoAnswer) else str(answer["node"])
-        result = judge_answer(item, answer, there.node_name(id_))
+        result = judge_answer(item, answer, self._there.node_name(id_))
         if (record := result.record) is not None:
             if self.options.origin and item.kind.accelerator:
                 record["origin"] = self.options.origin
@@ -208,74 +183,57 @@ class Fleet:
                 spool.save_record(record)
                 self.kept = spool.count
                 assert result.verdict is not None
-                self._add_verdict(result.verdict)
+                self._report_event(result.verdict)
             return
-        if result.unfit and (finding := there.exclude_node(id_, result.unfit)):
-            self._add_finding(finding)
+        if result.unfit and (finding := self._there.exclude_node(id_, result.unfit)):
+            self._report_event(finding)
         if result.slug:  # it came later: of the same accelerator, and yet another device
-            there.slugs[id_] = result.slug
-        if result.verdict is not None:
-            self._add_verdict(result.verdict)
-        elif flight.tries + 1 >= TRIES:
-            self._add_verdict(left_verdict(item, result.why))
+            self._there.slugs[id_] = result.slug
+        if result.verdict is None and flight.tries + 1 < TRIES:
+            self._lanes[item.kind.slug].waiting.appendleft((item, flight.tries + 1))
         else:
-            self.lanes[item.kind.slug].waiting.appendleft((item, flight.tries + 1))
+            self._report_event(result.verdict or left_verdict(item, result.why))
 
-    def _watch_tasks(self, cluster: Cluster, there: Inventory, now: float) -> None:
-        """See which items began, which take too long, and which wait for a kind that is gone."""
-        by_key = {flight.item.key: flight for flight in self.flights.values()}
-        for key, id_ in cluster.begun_tasks():
+    def _watch_tasks(self, now: float) -> None:
+        """See which items began, and which take too long."""
+        by_key = {flight.item.key: flight for flight in self._flights.values()}
+        for key, id_ in self._cluster.begun_tasks():
             if flight := by_key.get(key):
                 flight.began, flight.node = now, id_
-        for ref, flight in list(self.flights.items()):
+        for ref, flight in list(self._flights.items()):
             limit = flight.item.limit + self.slack
             if flight.began is not None and now - flight.began > limit:
-                name = there.node_name(flight.node)
+                name = self._there.node_name(flight.node)
                 self._pop_flight(ref)
-                cluster.cancel_tasks([ref], force=True)
-                self._add_verdict(
-                    left_verdict(flight.item, f"node {name} did not answer within {limit:g} s")
-                )
+                self._cluster.cancel_tasks([ref], force=True)
+                why = f"node {name} did not answer within {limit:g} s"
+                self._report_event(left_verdict(flight.item, why))
                 what = f"did not answer to {flight.item.key} within {limit:g} s"
-                self._add_finding(
-                    Finding(f"node {name}", None, what, "see what became of its worker")
-                )
-        for slug, lane in self.lanes.items():
-            if there.fit_nodes(lane.kind) or not (lane.waiting or lane.flying):
+                mend = "see what became of its worker"
+                self._report_event(Finding(f"node {name}", None, what, mend))
+
+    def _watch_kinds(self, now: float) -> None:
+        """Give up what waits for a kind that is gone."""
+        for slug, lane in self._lanes.items():
+            if self._there.fit_nodes(lane.kind) or not (lane.waiting or lane.flying):
                 lane.manned = now
             elif now - lane.manned > self.grace:
-                why = f"no node with {lane.kind.name} is left"
-                count = self._cancel_items(cluster, why, slug)
-                what = f"{why}: {count} snippets were not run on {slug}"
-                self._add_finding(
+                why, count = f"no node with {lane.kind.name} is left", len(self.verdicts)
+                self._cluster.cancel_tasks(self.mark_left(why, slug))
+                what = f"{why}: {len(self.verdicts) - count} snippets were not run on {slug}"
+                self._report_event(
                     Finding("fleet", None, what, "add one, and run it again: it goes on")
                 )
 
-    def _cancel_items(self, cluster: Cluster, why: str, slug: str | None = None) -> int:
-        """Give up all items, or those of one kind; how many."""
-        count = 0
-        for name, lane in self.lanes.items():
-            if slug not in (None, name):
-                continue
-            mine = [ref for ref, one in self.flights.items() if one.item.kind == lane.kind]
-            cluster.cancel_tasks(mine)
-            items = [self._pop_flight(ref).item for ref in mine]
-            items += [item for item, _ in lane.waiting]
-            lane.waiting.clear()
-            for item in items:
-                self._add_verdict(left_verdict(item, why))
-            count += len(items)
-        return count
-
     def _pop_flight(self, ref: Ref) -> _RunningItem:
-        flight = self.flights.pop(ref)
-        self.lanes[flight.item.kind.slug].flying -= 1
+        flight = self._flights.pop(ref)
+        self._lanes[flight.item.kind.slug].flying -= 1
         return flight
 
-    def _add_finding(self, finding: Finding) -> None:
-        self.findings.append(finding)
-        self.tell(Said(str(finding)))
-
-    def _add_verdict(self, verdict: Verdict) -> None:
-        self.verdicts.append(verdict)
-        self.tell(verdict)
+    def _report_event(self, found: Verdict | Finding) -> None:
+        if isinstance(found, Finding):
+            self.findings.append(found)
+            self.tell(str(found))
+        else:
+            self.verdicts.append(found)
+            self.tell(found)
