@@ -181,9 +181,9 @@ def compare_records(first: Record, second: Record) -> list[ComparisonRow]:
         elif timed:
             times = [result["time"] for result in pair]
             ratio, standing = times[1]["median"] / times[0]["median"], _format_standing(*times)
-        texts = (_result_text(result, quantity) for result in pair)
+        one_text, other_text = (_result_text(result, quantity) for result in pair)
         about = (format_case(case), known["name"], known["role"], quantity)
-        rows.append(ComparisonRow(*about, *texts, ratio, standing))
+        rows.append(ComparisonRow(*about, one_text, other_text, ratio, standing))
     return [*rows, *_fact_rows(first, second)]
 
 

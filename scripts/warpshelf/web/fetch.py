@@ -24,6 +24,7 @@ PERMANENT = (301, 308)
 MOVED = (301, 302, 303, 307, 308)
 PUBLIC_PORTS = (None, 80, 443)
 TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")  # NAT64: the last 32 bits are an IPv4 address
+PHRASES = {status.value: f" {status.phrase}" for status in HTTPStatus}
 
 
 class Unreachable(Exception):
@@ -85,8 +86,10 @@ def fetch_url(
         direct = not private and _check_public(url, client)
         try:
             with client.stream("GET", url, headers=headers, follow_redirects=False) as response:
-                if direct:
-                    _refuse_peer(response, host)
+                stream = response.extensions.get("network_stream")
+                peer = stream.get_extra_info("server_addr") if stream is not None else None
+                if direct and peer:
+                    _refuse_address(str(peer[0]), host)
                 status = response.status_code
                 if status in MOVED and "location" in response.headers:
                     url = urljoin(url, response.headers["location"])
@@ -94,30 +97,28 @@ def fetch_url(
                     lasting = url if kept else lasting
                     continue
                 if status != 200:
-                    raise Unreachable(f"{host} answers {_status_text(status)}", status)
-                data, whole = _read_body(response, largest, until, host)
+                    raise Unreachable(f"{host} answers {status}{PHRASES.get(status, '')}", status)
+                data = bytearray()
+                for chunk in _unpack_chunks(response, largest, host):
+                    data += chunk
+                    if len(data) > largest:
+                        break
+                    if time.monotonic() > until:
+                        raise Unreachable(f"{host} did not answer in time")
                 kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-                return Answer(lasting, kind, response.charset_encoding, data, whole)
+                whole, body = len(data) <= largest, bytes(data[:largest])
+                return Answer(lasting, kind, response.charset_encoding, body, whole)
         except httpx.TimeoutException:
             raise Unreachable(f"{host} did not answer in time") from None
         except httpx.TooManyRedirects:
             break
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-            raise Unreachable(f"{host} cannot be reached ({_error_text(error)})") from None
+            what = str(error) or type(error).__name__
+            raise Unreachable(f"{host} cannot be reached ({what})") from None
         except (ValueError, OSError, zlib.error) as error:
-            raise Unreachable(f"{host} cannot be read ({_error_text(error)})") from None
+            what = str(error) or type(error).__name__
+            raise Unreachable(f"{host} cannot be read ({what})") from None
     raise Unreachable(f"{_host_name(url)} redirects more than {HOPS} times")
-
-
-def _error_text(error: Exception) -> str:
-    return str(error) or type(error).__name__
-
-
-def _status_text(status: int) -> str:
-    try:
-        return f"{status} {HTTPStatus(status).phrase}"
-    except ValueError:
-        return str(status)
 
 
 def _host_name(url: str) -> str:
@@ -139,12 +140,12 @@ def _check_public(url: str, client: httpx.Client) -> bool:
     if parts.username is not None or parts.password is not None:
         raise Unreachable(f"{host} is asked for with a user name")
     try:
-        literal = [str(ipaddress.ip_address(host))]
+        addresses = [str(ipaddress.ip_address(host))]
     except ValueError:
-        literal = []
-    if not literal and _uses_proxy(parts.scheme, host, client):
-        return False
-    for address in literal or _resolve_host(host, 443 if parts.scheme == "https" else 80):
+        if _uses_proxy(parts.scheme, host, client):
+            return False
+        addresses = _resolve_host(host, 443 if parts.scheme == "https" else 80)
+    for address in addresses:
         _refuse_address(address, host)
     return True
 
@@ -172,26 +173,6 @@ def _refuse_address(address: str, host: str) -> None:
         number = inner or number
     if not number.is_global or number.is_multicast or number.is_reserved:
         raise Unreachable(f"{host} is not on the public internet")
-
-
-def _refuse_peer(response: httpx.Response, host: str) -> None:
-    stream = response.extensions.get("network_stream")
-    peer = stream.get_extra_info("server_addr") if stream is not None else None
-    if peer:
-        _refuse_address(str(peer[0]), host)
-
-
-def _read_body(
-    response: httpx.Response, largest: int, until: float, host: str
-) -> tuple[bytes, bool]:
-    data = bytearray()
-    for chunk in _unpack_chunks(response, largest, host):
-        data += chunk
-        if len(data) > largest:
-            return bytes(data[:largest]), False
-        if time.monotonic() > until:
-            raise Unreachable(f"{host} did not answer in time")
-    return bytes(data), True
 
 
 def _unpack_chunks(response: httpx.Response, largest: int, host: str) -> Iterator[bytes]:

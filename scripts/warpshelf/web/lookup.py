@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import quote, urlencode, urljoin, urlsplit
@@ -18,8 +19,10 @@ import httpx
 from warpshelf.readings.identity import strip_tracking, work_identity
 from warpshelf.web import fetch, services
 from warpshelf.web.fetch import AGENT, Unreachable
-from warpshelf.web.services import Endpoints, Metadata, doi_url
+from warpshelf.web.services import Endpoints, Metadata, clean_authors, clean_name, doi_url
 
+WEB = Endpoints()
+HTML = "text/html, application/xhtml+xml;q=0.9"
 CHUNK = 8 * 1024
 PENDING = 64 * 1024  # bytes that one tag may hold
 SCRIPTS = 8  # blocks of JSON-LD that are looked at
@@ -27,15 +30,26 @@ ENCODINGS = re.compile(  # those of pages; Python's own such as unicode_escape a
     r"utf-?8|utf-16(?:le|be)?|iso-8859-\d{1,2}|windows-125\d|gbk|gb18030|big5|shift_jis|euc-jp"
     r"|iso-2022-jp|euc-kr|koi8-[ru]"
 )
-WIDER = {"gb2312": "gb18030", "gbk": "gb18030", "iso-8859-1": "windows-1252",
-         "us-ascii": "windows-1252", "ascii": "windows-1252"}  # fmt: skip
-DATES = ("citation_publication_date", "citation_date", "citation_year", "citation_online_date",
-         "article:published_time", "og:article:published_time", "datepublished", "dc.date",
+WIDER = dict.fromkeys(("gb2312", "gbk"), "gb18030")
+WIDER |= dict.fromkeys(("iso-8859-1", "us-ascii", "ascii"), "windows-1252")
+CITED = ("citation_publication_date", "citation_date", "citation_year", "citation_online_date")
+DATES = ("article:published_time", "og:article:published_time", "datepublished", "dc.date",
          "dc.date.issued", "dcterms.date", "dcterms.created", "pubdate", "date")  # fmt: skip
-POSTS = {"article", "blogposting", "newsarticle", "techarticle", "socialmediaposting"}
-KINDS = {"course": "course", "book": "book", "scholarlyarticle": "paper", "videoobject": "talk",
-         "video.other": "talk", "video": "talk"}  # fmt: skip
+VENUES = ("citation_conference_title", "citation_journal_title", "citation_inbook_title",
+          "og:site_name")  # fmt: skip
+POSTS = ("article", "blogposting", "newsarticle", "techarticle", "socialmediaposting")
+KINDS = {
+    **dict.fromkeys(POSTS, "post"),
+    **dict.fromkeys(("videoobject", "video.other", "video"), "talk"),
+    "course": "course",
+    "book": "book",
+    "scholarlyarticle": "paper",
+}
 SEPARATORS = r"\s+[|\u2013\u2014\u00b7\u2022:-]\s+"
+
+Block = tuple[
+    str, dict[str, Any]
+]  # of JSON-LD: which kind of work it says the page is, and all else
 
 
 def parse_page(data: bytes, url: str, charset: str | None = None) -> Metadata | None:
@@ -44,27 +58,32 @@ def parse_page(data: bytes, url: str, charset: str | None = None) -> Metadata | 
     Highwire's `citation_*` comes first, then JSON-LD, then Open Graph, then plain HTML. `charset`
     is what the server said. Nothing is raised, whatever the data.
     """
-    head = _Head(decode_page(data, charset))
-    blocks = [*_json_ld_blocks(head.scripts)]
-    title = _page_title(head, blocks, url)
-    if not title:
+    head = _Head(_decode_page(data, charset))
+    blocks = list(_parse_blocks(head.scripts))
+    if not (title := _page_title(head, blocks, url)):
         return None
-    said = next((_block_kind(block) for block in blocks if _block_kind(block)), None)
+    dates = (
+        head.first_text(*CITED),
+        *(block.get("datePublished") for _, block in blocks),
+        *map(head.first_text, DATES),
+    )
+    venues = (clean_name(head.first_text(key)) for key in VENUES)
+    kind = blocks[0][0] if blocks else KINDS.get(head.first_text("og:type").strip().lower())
     scholarly = bool(head.first_text("citation_title"))
     return Metadata(
         title=title,
         url=_own_url(head.canonical, url),
         authors=_page_authors(head, blocks),
-        year=next(filter(None, map(services.parse_year, _page_dates(head, blocks))), None),
-        venue=_page_venue(head) or None,
-        kind="paper" if scholarly else said or _open_graph_kind(head),
+        year=next(filter(None, map(services.parse_year, dates)), None),
+        venue=next(filter(None, venues), None),
+        kind="paper" if scholarly else kind,
         lang=services.detect_language(head.lang or head.first_text("og:locale"), title),
         also=_related_works(head, url) if scholarly else (),
         about=services.clean_text(head.first_text("og:description", "description")) or None,
     )
 
 
-def decode_page(data: bytes, charset: str | None) -> str:
+def _decode_page(data: bytes, charset: str | None) -> str:
     """The text of a page, by its byte order mark, the server's word, its own, or as UTF-8."""
     if data.startswith(b"\xef\xbb\xbf"):
         charset = "utf-8"
@@ -90,14 +109,12 @@ class _Head(HTMLParser):
         self.canonical: str | None = None
         self._in = ""
         self._done = False
-        try:
+        with suppress(AssertionError):  # what html.parser says of some malformed declarations
             # In pieces: a parser that waits for the end of a tag is given up, not waited for.
             for start in range(0, len(page), CHUNK):
                 self.feed(page[start : start + CHUNK])
                 if self._done or len(self.rawdata) > PENDING:
                     break
-        except AssertionError:  # what html.parser says of some malformed declarations
-            pass
 
     def first_text(self, *names: str) -> str:
         """The first text of the first of `names` that has one."""
@@ -139,54 +156,38 @@ class _Head(HTMLParser):
             self.scripts[-1] += data
 
 
-def _json_ld_blocks(scripts: list[str]) -> Iterator[dict[str, Any]]:
-    """The objects of the JSON-LD blocks, those of an @graph included."""
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _parse_blocks(scripts: list[str]) -> Iterator[Block]:
+    """The objects of JSON-LD that are a work of a known kind, those of an @graph included."""
     for script in scripts:
-        try:
+        said = None
+        with suppress(ValueError, RecursionError):
             said = json.loads(script)
-        except (ValueError, RecursionError):
-            continue
-        for item in said if isinstance(said, list) else [said]:
-            if isinstance(item, dict):
-                graph = item.get("@graph")
-                yield from (x for x in [item, *(graph if type(graph) is list else [])][:50]
-                            if isinstance(x, dict))  # fmt: skip
+        for item in _listed(said):
+            graph = item.get("@graph") if isinstance(item, dict) else None
+            for block in [item, *(graph if isinstance(graph, list) else [])][:50]:
+                if isinstance(block, dict):
+                    types = (str(one).lower() for one in _listed(block.get("@type")))
+                    kinds = [KINDS[one] for one in types if one in KINDS]
+                    yield from ((kind, block) for kind in kinds[:1])
 
 
-def _block_types(block: dict[str, Any]) -> list[str]:
-    said = block.get("@type")
-    return [str(kind).lower() for kind in (said if isinstance(said, list) else [said])]
-
-
-def _block_kind(block: dict[str, Any]) -> str | None:
-    for kind in _block_types(block):
-        if kind in POSTS or kind in KINDS:
-            return "post" if kind in POSTS else KINDS[kind]
-    return None
-
-
-def _open_graph_kind(head: _Head) -> str | None:
-    said = head.first_text("og:type").strip().lower()
-    return "post" if said == "article" else KINDS.get(said)
-
-
-def _page_title(head: _Head, blocks: list[dict[str, Any]], url: str) -> str:
+def _page_title(head: _Head, blocks: list[Block], url: str) -> str:
     if exact := services.clean_markup(head.first_text("citation_title")):
         return exact
-    for block in blocks:
-        if _block_kind(block) and (headline := services.clean_markup(block.get("headline"))):
+    for _, block in blocks:
+        if headline := services.clean_markup(block.get("headline")):
             return headline
-    title = services.clean_text(
-        head.first_text("og:title", "twitter:title")
-    ) or services.clean_text(head.title)
-    return _strip_site_name(title, [head.first_text("og:site_name", "application-name"), url])
-
-
-def _strip_site_name(title: str, sites: list[str]) -> str:
-    """`title` without the site's name behind it, as in `How a warp waits | A blog`."""
-    host = (urlsplit(sites[-1]).hostname or "").removeprefix("www.")
-    named = {_letters_only(site) for site in [sites[0], host, host.partition(".")[0]]} - {""}
-    last = next(iter([*re.finditer(SEPARATORS, title)][::-1]), None)
+    texts = (head.first_text("og:title", "twitter:title"), head.title)
+    title = next(filter(None, map(services.clean_text, texts)), "")
+    # Without the site's name behind it, as in `How a warp waits | A blog`.
+    host = (urlsplit(url).hostname or "").removeprefix("www.")
+    site = head.first_text("og:site_name", "application-name")
+    named = {_letters_only(one) for one in (site, host, host.partition(".")[0])} - {""}
+    *_, last = (None, *re.finditer(SEPARATORS, title))
     if last and title[: last.start()].strip() and _letters_only(title[last.end() :]) in named:
         return title[: last.start()].strip()
     return title
@@ -196,28 +197,22 @@ def _letters_only(words: str) -> str:
     return re.sub(r"\W", "", words).casefold()
 
 
-def _page_authors(head: _Head, blocks: list[dict[str, Any]]) -> tuple[str, ...]:
+def _page_authors(head: _Head, blocks: list[Block]) -> tuple[str, ...]:
+    """The authors by the first vocabulary that names any."""
     listed = [text for text in head.metas.get("citation_author", []) if text.strip()]
     if len(listed) < 2:
         listed = (head.first_text("citation_authors") or "".join(listed)).split(";")
-    if several := services.clean_authors(
-        services.given_name_first(services.clean_name(text)) for text in listed
-    ):
-        return several
-    for block in blocks:
-        said = block.get("author") if _block_kind(block) else None
-        names = [item.get("name") if isinstance(item, dict) else item
-                 for item in (said if isinstance(said, list) else [said])]  # fmt: skip
-        if several := services.clean_authors(names):
-            return several
-    for key in ("article:author", "author", "dc.creator", "twitter:data1"):
-        if key == "twitter:data1" and head.first_text("twitter:label1").lower() != "written by":
-            continue
-        if several := services.clean_authors(
-            p for text in head.metas.get(key, []) for p in _split_people(text)
-        ):
-            return several
-    return ()
+    groups: list[list[object]] = [[services.given_name_first(clean_name(one)) for one in listed]]
+    for _, block in blocks:
+        people = _listed(block.get("author"))
+        groups.append([one.get("name") if isinstance(one, dict) else one for one in people])
+    keys = ["article:author", "author", "dc.creator"]
+    if head.first_text("twitter:label1").lower() == "written by":
+        keys.append("twitter:data1")
+    groups += [
+        [name for text in head.metas.get(key, []) for name in _split_people(text)] for key in keys
+    ]
+    return next(filter(None, map(clean_authors, groups)), ())
 
 
 def _split_people(text: str) -> list[str]:
@@ -225,23 +220,7 @@ def _split_people(text: str) -> list[str]:
     parts = [part.strip() for part in re.split(r"[,;]\s+|\s+(?:and|&)\s+", text[:1000])]
     if all(" " in part for part in parts):
         return parts
-    return [services.given_name_first(services.clean_name(text))]
-
-
-def _page_dates(head: _Head, blocks: list[dict[str, Any]]) -> Iterator[object]:
-    yield head.first_text(*DATES[:4])
-    yield from (block.get("datePublished") for block in blocks if _block_kind(block))
-    yield from (head.first_text(key) for key in DATES[4:])
-
-
-def _page_venue(head: _Head) -> str:
-    keys = ("citation_conference_title", "citation_journal_title", "citation_inbook_title")
-    return next(
-        filter(
-            None, (services.clean_name(head.first_text(key)) for key in (*keys, "og:site_name"))
-        ),
-        "",
-    )
+    return [services.given_name_first(clean_name(text))]
 
 
 def _own_url(canonical: str | None, url: str) -> str:
@@ -259,16 +238,14 @@ def _own_url(canonical: str | None, url: str) -> str:
 
 
 def _related_works(head: _Head, url: str) -> tuple[tuple[str, str], ...]:
-    works = (("published", doi_url(head.first_text("citation_doi"))),
-             ("preprint", doi_url(f"10.48550/arXiv.{head.first_text('citation_arxiv_id')}")
-              if head.first_text("citation_arxiv_id") else None))  # fmt: skip
+    preprint = head.first_text("citation_arxiv_id")
+    works = {"published": doi_url(head.first_text("citation_doi"))}
+    works["preprint"] = doi_url(f"10.48550/arXiv.{preprint}") if preprint else None
     return tuple(
-        (what, work) for what, work in works if work and work_identity(work) != work_identity(url)
+        (what, work)
+        for what, work in works.items()
+        if work and work_identity(work) != work_identity(url)
     )
-
-
-WEB = Endpoints()
-HTML = "text/html, application/xhtml+xml;q=0.9"
 
 
 def lookup_work(url: str, client: httpx.Client, endpoints: Endpoints = WEB) -> Metadata | None:
@@ -276,7 +253,7 @@ def lookup_work(url: str, client: httpx.Client, endpoints: Endpoints = WEB) -> M
 
     A DOI that Crossref does not have is looked for on the page that it leads to. None where the
     target tells nothing, such as a PDF, a file within a repository, or a work unknown to arXiv.
-    At most two requests and their redirects; see `fetch.get` for the limits.
+    At most two requests and their redirects; see `fetch.fetch_url` for the limits.
 
     Raises:
         Unreachable: no answer came, or none that can be read; `str()` is the one reason, `status`
@@ -284,26 +261,35 @@ def lookup_work(url: str, client: httpx.Client, endpoints: Endpoints = WEB) -> M
         ValueError: `url` is not an absolute http or https URL.
     """
     work = work_identity(url)
-    ask = _ServiceClient(client, endpoints)
     scheme, _, name = work.partition(":")
+
+    def ask(address: str, **query: str | int) -> bytes:
+        return _ask_service(
+            f"{address}?{urlencode(query)}" if query else address, client, endpoints
+        )
+
     try:
         if scheme == "arxiv":
-            query = urlencode({"id_list": name, "max_results": 1})
-            return services.parse_arxiv(ask.ask_service(f"{endpoints.arxiv}?{query}"), work)
+            return services.parse_arxiv(ask(endpoints.arxiv, id_list=name, max_results=1), work)
         if scheme == "doi":
-            return ask.ask_crossref(name, work) or ask.ask_page(url)
+            try:
+                said = ask(f"{endpoints.crossref}/{quote(name, safe='')}")
+                found = services.parse_crossref(said, work)
+            except Unreachable as error:
+                if error.status != 404:  # registered elsewhere, such as with DataCite
+                    raise
+                found = None
+            return found or _ask_page(url, client, endpoints)
         if scheme == "github":
             whole = name.count("/") == 1
-            return (
-                services.parse_github(ask.ask_service(f"{endpoints.github}/{name}"))
-                if whole
-                else None
-            )
+            return services.parse_github(ask(f"{endpoints.github}/{name}")) if whole else None
         if scheme == "youtube":
-            watch = _watch_url(name)
-            query = urlencode({"url": watch, "format": "json"})
-            return services.parse_youtube(ask.ask_service(f"{endpoints.youtube}?{query}"), watch)
-        return ask.ask_page(url)
+            rest = f"watch?v={name}"
+            if name.startswith("playlist/"):
+                rest = f"playlist?list={quote(name.removeprefix('playlist/'), safe='')}"
+            watch = f"https://www.youtube.com/{rest}"
+            return services.parse_youtube(ask(endpoints.youtube, url=watch, format="json"), watch)
+        return _ask_page(url, client, endpoints)
     except services.Unreadable as error:
         raise Unreachable(f"the answer is {error}") from None
 
@@ -313,54 +299,29 @@ def archived_copy(url: str, client: httpx.Client, endpoints: Endpoints = WEB) ->
 
     None where there is none, or nobody answered.
     """
-    query = urlencode({"url": url})
-    try:
-        return services.parse_archived(
-            _ServiceClient(client, endpoints).ask_service(f"{endpoints.archive}?{query}")
-        )
-    except (Unreachable, services.Unreadable):
+    asked = f"{endpoints.archive}?{urlencode({'url': url})}"
+    with suppress(Unreachable, services.Unreadable):
+        return services.parse_archived(_ask_service(asked, client, endpoints))
+    return None
+
+
+def _ask_service(url: str, client: httpx.Client, endpoints: Endpoints) -> bytes:
+    """The whole body of an answer of one of the services."""
+    agent = AGENT.replace(")", f"; mailto:{endpoints.mailto})")
+    answer = fetch.fetch_url(url, client, agent=agent, private=endpoints.private)
+    if not answer.whole:
+        raise Unreachable(f"{urlsplit(url).hostname} answers more than {fetch.LARGEST} bytes")
+    return answer.data
+
+
+def _ask_page(url: str, client: httpx.Client, endpoints: Endpoints) -> Metadata | None:
+    base = endpoints.pages
+    asked = f"{base}/{url.partition('://')[2]}" if base else url
+    answer = fetch.fetch_url(asked, client, accept=HTML, private=endpoints.private)
+    if answer.type not in ("text/html", "application/xhtml+xml"):
         return None
-
-
-def _watch_url(name: str) -> str:
-    if name.startswith("playlist/"):
-        listed = quote(name.removeprefix("playlist/"), safe="")
-        return f"https://www.youtube.com/playlist?list={listed}"
-    return f"https://www.youtube.com/watch?v={name}"
-
-
-class _ServiceClient:
-    """Requests with one client, at one set of endpoints."""
-
-    def __init__(self, client: httpx.Client, endpoints: Endpoints) -> None:
-        self.client, self.endpoints = client, endpoints
-
-    def ask_service(self, url: str) -> bytes:
-        """The whole body of an answer of one of the services."""
-        agent = AGENT.replace(")", f"; mailto:{self.endpoints.mailto})")
-        answer = fetch.fetch_url(url, self.client, agent=agent, private=self.endpoints.private)
-        if not answer.whole:
-            raise Unreachable(f"{urlsplit(url).hostname} answers more than {fetch.LARGEST} bytes")
-        return answer.data
-
-    def ask_crossref(self, name: str, work: str) -> Metadata | None:
-        try:
-            data = self.ask_service(f"{self.endpoints.crossref}/{quote(name, safe='')}")
-        except Unreachable as error:
-            if error.status == 404:  # registered elsewhere, such as with DataCite
-                return None
-            raise
-        return services.parse_crossref(data, work)
-
-    def ask_page(self, url: str) -> Metadata | None:
-        asked, base = url, self.endpoints.pages
-        if base:
-            asked = f"{base}/{url.partition('://')[2]}"
-        answer = fetch.fetch_url(asked, self.client, accept=HTML, private=self.endpoints.private)
-        if answer.type not in ("text/html", "application/xhtml+xml"):
-            return None
-        if base and answer.url.startswith(f"{base}/"):
-            url = f"https://{answer.url.removeprefix(f'{base}/')}"
-        elif not base:
-            url = answer.url
-        return parse_page(answer.data, url, answer.charset)
+    if base and answer.url.startswith(f"{base}/"):
+        url = f"https://{answer.url.removeprefix(f'{base}/')}"
+    elif not base:
+        url = answer.url
+    return parse_page(answer.data, url, answer.charset)
