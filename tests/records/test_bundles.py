@@ -235,9 +235,9 @@ def raw(checked: Checkout, old: str, new: str) -> str:
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ('"median": 8.1e-05', '"median": NaN', "NaN is no number of JSON"),
-        ('"median": 8.1e-05', '"median": Infinity', "Infinity is no number of JSON"),
-        ('"median": 8.1e-05', '"median": -Infinity', "-Infinity is no number of JSON"),
+        ('"median": 8.1e-05', '"median": NaN', "nan, which is no number of JSON"),
+        ('"median": 8.1e-05', '"median": Infinity', "holds inf, which is no number of JSON"),
+        ('"median": 8.1e-05', '"median": -Infinity', "holds -inf, which is no number of JSON"),
         ('"median": 8.1e-05', '"median": 1e999', "no number of JSON"),
         ('"scale": 1.0', '"scale": -1e999', "no number of JSON"),
         ('"scale": 1.0', '"scale": [[1e999]]', "no number of JSON"),

@@ -4,9 +4,8 @@ Enters: what `shelf run --out FILE` wrote on another machine. Leaves: records in
 every reason why the bundle is refused.
 
 A record of a GPU was made by a person, by name, or by a job of this project, which signs what it
-made: that stands under `origin`. The record of a CPU has none: anyone can make it again. Whether a
-signature holds is seen with the library sigstore, the extra `trust`, and no network; all else needs
-the standard library alone.
+made: its `origin`. The record of a CPU has none: anyone can make it again. Whether a signature
+holds is seen with the library sigstore, the extra `trust`, and no network.
 """
 
 from __future__ import annotations
@@ -56,11 +55,7 @@ MOST = 10_000  # records in a bundle; each may have a finding
 
 
 def person_origin(name: str) -> Origin:
-    """The origin of records that a person made.
-
-    Raises:
-        ValueError: it is no name.
-    """
+    """The origin of records that a person made; a ValueError where it is no name."""
     if not PERSON.fullmatch(name):
         raise ValueError(f"{name!r:.60} is no name: up to 80 characters on a line, without < and >")
     return {"who": name}
@@ -119,11 +114,7 @@ def checksum_lines(records: list[Record]) -> str:
 
 
 def read_statement(path: Path, shown: str) -> Statement:
-    """What the Sigstore bundle at `path` states, as GitHub's action attest writes it.
-
-    Raises:
-        ShelfError: it is no Sigstore bundle of a statement on what a job made.
-    """
+    """What the Sigstore bundle at `path` states, as GitHub's action attest writes it."""
     value: Any = store.read_json(path, shown)
     try:
         envelope = value["dsseEnvelope"]
@@ -243,11 +234,7 @@ def _read_items(path: Path, shown: str) -> list[tuple[str, object]]:
 
 
 def read_bundle(path: Path) -> list[Record]:
-    """The records of a bundle.
-
-    Raises:
-        ShelfError: it is no bundle, or a record in it is malformed.
-    """
+    """The records of a bundle; a ShelfError where it is none, or one of them is malformed."""
     return [store.check_record(item, place) for place, item in _read_items(path, path.as_posix())]
 
 
@@ -281,10 +268,8 @@ def import_bundle(
     A current record of the CPU stays where there is one, since it is made again everywhere.
 
     Raises:
-        ShelfError: the file is truncated, foreign or of a newer schema, a record is malformed or
-            of a snippet that is not here, was made from other code than this checkout's, claims
-            other than what its snippet's record of the CPU says is due or than any run here would
-            have written, or does not say who made it.
+        ShelfError: the file is no bundle, or a record is malformed, of other code, claims what no
+            run here would have written, or does not say who made it.
         OSError: a file cannot be written; then none is.
     """
     terms, shown = terms or ImportTerms(), path.as_posix()

@@ -2,13 +2,12 @@
 
 Enters: the records of GPUs in a checkout and in its version control. Leaves: for each what a
 comparison needs of every version. Where nothing of a GPU is on record, git is not even asked; else
-one `git log` and one `git cat-file` read all there is, however many commits there are. The line of
-first parents is followed, so a branch that was merged counts as one step.
+one `git log` and one `git cat-file` read all there is. The line of first parents is followed, so a
+branch that was merged counts as one step.
 
-Why a record may be slower than the one before it, a person says in slower.yml beside a snippet,
-apart from what machines wrote: a record stays byte for byte what its machine made and, where a job
-made it, what the job signed. Each reason names its record by key and date, so words about one
-measurement never excuse the next.
+Why a record may be slower than the one before it, a person says in slower.yml beside a snippet: a
+record stays byte for byte what its machine made. Each reason names its record by key and date, so
+words about one measurement never excuse the next.
 """
 
 from __future__ import annotations
@@ -154,11 +153,7 @@ def read_version(project: Project, commit: str, path: str) -> tuple[str, bytes] 
 
 
 def load_reasons(project: Project, snippet: str) -> dict[tuple[str, str], str]:
-    """The reasons of a snippet, by the key and the date of a record; none where there is no file.
-
-    Raises:
-        ShelfError: the file is no list of them.
-    """
+    """The reasons of a snippet by key and date of a record; a ShelfError where they are none."""
     path = project.snippets / snippet / SLOWER_FILE
     if not path.is_file():
         return {}
@@ -179,11 +174,7 @@ def load_reasons(project: Project, snippet: str) -> dict[tuple[str, str], str]:
 
 
 def add_reason(project: Project, snippet: str, key: str, date: str, because: str) -> Path:
-    """Write down why the record of `key` and `date` is slower; the file's path.
-
-    Raises:
-        ShelfError: the file that is there is no list of reasons.
-    """
+    """Write down why the record of `key` and `date` is slower; the file's path."""
     import yaml
 
     reasons = {**load_reasons(project, snippet), (key, date): because}

@@ -1,11 +1,8 @@
 """What this checkout has seen on this machine, which code passed, and which machine that is.
 
-Committed records say what the project claims. The ledger says what was tried here: the demo of a
-snippet whose record is trusted runs once in every checkout, and a snippet whose last run failed
-publishes nothing until it passes, whatever record of it is committed.
-
-A run that repeats what is current (`--all`, `--force`) keeps a list of its own beside it, so that
-the next one goes on where it was stopped; a run that ends removes it.
+Committed records say what the project claims, the ledger what was tried here: a snippet whose last
+run failed publishes nothing until it passes. A run that repeats what is current (`--all`,
+`--force`) keeps a list beside it, so that the next one goes on where it was stopped.
 """
 
 from __future__ import annotations

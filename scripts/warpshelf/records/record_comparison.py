@@ -110,8 +110,7 @@ def format_brief_time(found: Mapping[str, Any]) -> str:
 def distinct_labels(records: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """For each of several records of one kind of device, by key, words that no other one has.
 
-    One condition where it tells all of them apart, as `driver 580.65`, and else as few as do.
-    A single record needs no words.
+    One condition where it tells all apart, as `driver 580.65`, else as few as do; of one none.
     """
     if len(records) < 2:
         return dict.fromkeys(records, "")
@@ -228,11 +227,7 @@ class LabeledRecord(NamedTuple):
 
 
 def find_record(snippet: Snippet, name: str) -> LabeledRecord:
-    """The record of `snippet` that `name` means.
-
-    Raises:
-        ShelfError: there is none, it cannot be read, or there are several.
-    """
+    """The record of `snippet` that `name` means; a ShelfError where none or several are meant."""
     key, at, commit = name.rpartition("@")
     if at and store.key_slug(key):
         return _record_at_commit(snippet, key, commit)
@@ -290,11 +285,7 @@ def _record_in_file(snippet: Snippet, path: Path, picked: str | None) -> Labeled
 
 
 def find_counterpart(snippet: Snippet, other: LabeledRecord) -> LabeledRecord:
-    """What to set a record beside, where nobody says: the newest one of its kind, or of any GPU.
-
-    Raises:
-        ShelfError: there is no other record.
-    """
+    """What to set a record beside, where nobody says: the newest one of its kind, or of any GPU."""
 
     def kept_part(record: Record) -> object:
         return history.parse_kept(schema.record_text(record).encode())

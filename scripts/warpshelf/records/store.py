@@ -1,18 +1,13 @@
 """The records of one snippet, by machine: reading, placing and renewing them.
 
-A record is known by its key, the name of its file: the slug of its machine, with a number where
-several of one kind of device stand side by side.
-
 A record of a GPU is evidence, and stands in its file as it is. That of a CPU can be made again
-anywhere, so its file is kept short. Results, facts and what else comes in rows have their names
-once, in `columns`, and a row has its values alone. Rows of `due` that follow from its `cases` are
-left out, see `claim_check`. What is bulky, a space or a picture of many kilobytes, lies
-packed beside it, with its views (look/view_store.py): `packed` says what.
+anywhere, so its file is kept short: rows have their names once, in `columns`; rows of `due` that
+follow from its `cases` are left out (`claim_check`); what is bulky is `packed` beside it, with its
+views (look/view_store.py).
 
-Two runs of the same code on one kind of device mostly agree, and then the newer one is all there
-is to know. Where they disagree by more than their spread, neither is thrown away: a reader
-should see both, with their drivers and clocks. The first stands in `<slug>.json`, further ones
-in `<slug>.2.json` and so on. Who measures again replaces what they handed in before.
+Where two runs of the same code on one kind of device disagree by more than their spread, a reader
+should see both, with their drivers and clocks. A record is known by its key, the name of its file:
+the first is `<slug>.json`, further ones are `<slug>.2.json` and so on.
 """
 
 from __future__ import annotations
@@ -126,14 +121,7 @@ def file_error(shown: str, what: str, mend: str = AGAIN, line: int | None = None
 
 
 def read_json(path: Path, shown: str, largest: int = LARGEST) -> object:
-    """What a file of at most `largest` bytes holds.
-
-    Raises:
-        ShelfError: it cannot be read, is too large, or is not JSON as a record is written.
-    """
-
-    def refuse_constant(name: str) -> float:
-        raise ValueError(f"{name} is no number of JSON")
+    """What a JSON file of at most `largest` bytes holds; a ShelfError where it is none."""
 
     def unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
         if len(pairs) != len(dict(pairs)):
@@ -149,8 +137,7 @@ def read_json(path: Path, shown: str, largest: int = LARGEST) -> object:
         if size > largest:
             mend = "name what `shelf run --out FILE` wrote"
             raise file_error(shown, f"is larger than {largest} bytes", mend)
-        text = data.decode("utf-8")
-        value = json.loads(text, parse_constant=refuse_constant, object_pairs_hook=unique_keys)
+        value = json.loads(data.decode("utf-8"), object_pairs_hook=unique_keys)
         if flaw := json_flaw(value):
             raise ValueError(flaw)
     except OSError as error:
@@ -169,11 +156,7 @@ def schema_version(value: object) -> int:
 
 
 def check_record(value: object, shown: str) -> Record:
-    """`value` as a record.
-
-    Raises:
-        ShelfError: it is of a newer schema, is not shaped as a record, or claims the impossible.
-    """
+    """`value` as a record; a ShelfError where it is none, or claims the impossible."""
     if (version := schema_version(value)) > SCHEMA:
         what = f"is of schema {version}; this tooling reads up to {SCHEMA}"
         raise file_error(shown, what, "update this checkout")
@@ -184,11 +167,7 @@ def check_record(value: object, shown: str) -> Record:
 
 
 def load_record(project: Project, path: Path) -> Record:
-    """Read one record.
-
-    Raises:
-        ShelfError: it is no whole record, or not that of its folder and file name.
-    """
+    """Read one record; a ShelfError where it is not whole, or not that of its folder and name."""
     shown = project.relative_path(path)
     value = read_json(path, shown)
     if path.stem == CPU and isinstance(value, dict) and schema_version(value) <= SCHEMA:
@@ -243,11 +222,7 @@ def _pack_record(record: Record) -> tuple[str, dict[str, Any]]:
 
 
 def _unpack_record(value: dict[str, Any], path: Path, shown: str) -> dict[str, Any]:
-    """The record of a CPU whose own file holds `value`.
-
-    Raises:
-        ShelfError: the file, or the packed one, is not what was written there.
-    """
+    """The record of a CPU whose own file holds `value`."""
     record = {key: one for key, one in value.items() if key not in ("columns", "packed")}
     try:
         _restore_rows(record, value.get("columns", {}))
@@ -271,11 +246,7 @@ def _unpack_record(value: dict[str, Any], path: Path, shown: str) -> dict[str, A
 
 
 def _restore_rows(record: dict[str, Any], columns: Any) -> None:
-    """Put what stands in columns back into rows with names, and the rows that follow.
-
-    Raises:
-        ValueError, TypeError, AttributeError, KeyError: it is not shaped so.
-    """
+    """Put what stands in columns back into rows with names, and the rows that follow."""
 
     def name_cells(cells: Any, name: str) -> dict[str, Any]:
         if not isinstance(cells, list):
@@ -378,11 +349,7 @@ def plan_write(
 
 
 def save_record(snippet: Snippet, record: Record) -> Path | None:
-    """Put `record` in its place, unless only its date would change; the path if it was written.
-
-    Raises:
-        ShelfError: there is no place for it, see `plan_write`.
-    """
+    """Put `record` in its place as `plan_write` says; the path if it was written."""
     batch = Batch()
     path = plan_write(batch, snippet, record)
     return path if path in batch.commit() else None
