@@ -89,7 +89,7 @@ def compare_here(
         fresh["machine"]["device"],
         (HERE, *current),
         tuple(comparison_rows(fresh, current)),
-        (*map(str, findings), *withheld, *record_comparison.disagreement_lines(snippet)),
+        (*map(str, findings), *withheld, *record_comparison.find_disagreements([snippet])),
     )
 
 

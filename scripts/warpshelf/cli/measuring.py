@@ -271,7 +271,8 @@ def import_records(
     for name in names:
         print(f"wrote {name}")
     folders = {path.parent for path in done.written}
-    for line in record_comparison.all_disagreements(one for one in known if one.results in folders):
+    touched = (one for one in known if one.results in folders)
+    for line in record_comparison.find_disagreements(touched):
         print(line)
     for name in done.left:
         print(f"left out {name}: made from other code")

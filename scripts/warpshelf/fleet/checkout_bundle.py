@@ -1,13 +1,10 @@
 """What travels to the nodes of a cluster, what comes home, and what that is worth.
 
-There goes a folder with what a run reads, and nothing of what it wrote: the tooling, the snippets,
-the records that snippets read, the commit. A snippet's digest there is the one here.
-
-Home comes an answer for each item, from a machine that is not ours: a verdict and a record, which
-is kept only if it is whole, of the code that was sent, and of the kind it was for; or else another
-try is due. Until the file of `--out` is written, in one step, each record is a file of its own in
-the folder beside it, so that keeping the last of thousands costs no more than keeping the first,
-and none is lost with the process.
+There goes a folder with what a run reads: the tooling, the snippets, the records that snippets
+read, the commit. Home comes an answer for each item, from a machine that is not ours: a verdict and
+a record, which is kept only if it is whole, of the code that was sent, and of the kind it was for.
+Until the file of `--out` is written, in one step, each record is a file of its own in the folder
+beside it: keeping the last of thousands costs no more than the first, and none is lost.
 """
 
 from __future__ import annotations
@@ -79,11 +76,7 @@ class ResultQueue:
         self.made: dict[str, dict[str, tuple[str, str]]] = {}  # digest and date, by both
 
     def __enter__(self) -> ResultQueue:
-        """Take up what earlier runs brought home.
-
-        Raises:
-            ShelfError: the file is no bundle, or one in the folder is no record.
-        """
+        """Take up what earlier runs brought home; a ShelfError where that is damaged."""
         for record in bundle.read_bundle(self.out) if self.out.exists() else ():
             self._add_record(record, dump_json(record))
         for path in sorted(self.folder.glob("[a-z]*.json")):
@@ -109,17 +102,8 @@ class ResultQueue:
                 write_atomically(self.out, bundle.join_texts(texts))
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    @property
-    def count(self) -> int:
-        """How many records there are."""
-        return len(self.records)
-
     def save_record(self, record: Record) -> None:
-        """Keep one more record, at once and for good.
-
-        Raises:
-            ShelfError: the disk does not take it; the folder stays, for the next run to take up.
-        """
+        """Keep one more record, at once and for good; a ShelfError where the disk is full."""
         path = self.folder / f"{record['snippet']}.{record['machine']['slug']}.json"
         with self._catch_full_disk(path):
             write_atomically(path, dump_json(record))

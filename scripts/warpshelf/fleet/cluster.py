@@ -56,10 +56,7 @@ class Cluster:
     """A connection. A context manager: leaving it cancels what is under way, and disconnects.
 
     While Ray is called, a signal that asks the run to stop is held back: Ray takes no exception
-    from a handler but KeyboardInterrupt.
-
-    Raises:
-        ShelfError: Ray is not installed, nobody answers there, or its versions are others.
+    from a handler but KeyboardInterrupt. A ShelfError says why there can be none.
     """
 
     def __init__(self, address: str, folder: Path) -> None:

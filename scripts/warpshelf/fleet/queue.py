@@ -1,8 +1,7 @@
 """What a fleet has to do: each stale snippet once on each kind of machine that can run it.
 
 Enters: snippets, the records that are here, a cluster, the kinds asked for. Leaves: items, and the
-verdicts on those that need no run; kinds, as their nodes tell them, the nodes that are not to be
-used for each, and what is wrong with nodes or with what was asked for.
+verdicts on those that need no run; kinds and nodes, and what is wrong with either.
 """
 
 from __future__ import annotations

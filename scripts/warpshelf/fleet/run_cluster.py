@@ -81,11 +81,8 @@ class Fleet:
     ) -> list[Verdict]:
         """Run whatever is stale among `snippets` on the kinds at `address`; every verdict.
 
-        With `plan` nothing is run: it is said what would be.
-
-        Raises:
-            ShelfError: the cluster cannot be used, the file of `--out` cannot be carried on, or the
-                disk here is full.
+        With `plan` it is only said what would run. A ShelfError says why the cluster, the file of
+        `--out` or the disk here is of no use.
         """
         out, budget, only = self.options.out, self.options.budget, self.options.only
         deadline = math.inf if budget is None else time.monotonic() + budget
@@ -115,7 +112,7 @@ class Fleet:
                     names = ", ".join(item.snippet.id for item, _ in lane.waiting)
                     self.tell(f"{lane.kind.name} ({slug}): {len(lane.waiting)} to run: {names}")
             else:
-                self.kept = spool.count
+                self.kept = len(spool.records)
                 self._run_items(spool, deadline)
         return self.verdicts
 
@@ -181,7 +178,7 @@ class Fleet:
                 record["origin"] = self.options.origin
             with pool.defer_signals():  # a record and its verdict go together
                 spool.save_record(record)
-                self.kept = spool.count
+                self.kept = len(spool.records)
                 assert result.verdict is not None
                 self._report_event(result.verdict)
             return

@@ -43,8 +43,7 @@ WAITED = (
 # Units of which a plain torch product measures the rate, beside the times.
 PRODUCT_UNITS = frozenset({"fp32", "tf32", "fp16", "bf16"})
 
-# Why a driver keeps the clocks of a GPU low, by bits of NVML's nvmlClocksEventReasons. An idle GPU
-# (bit 0) is no reason that a time could suffer from.
+# Why a driver keeps the clocks of a GPU low, by bits of NVML's nvmlClocksEventReasons.
 REASONS = {
     0x2: "applications clocks setting",
     0x4: "software power cap",
@@ -56,8 +55,8 @@ REASONS = {
     0x100: "display clock setting",
 }
 
-# What lowers clocks so far that a time says more about the cooling or the power supply than about
-# the kernel. A power cap is not among them: it is where large products on a GPU always run.
+# What lowers clocks so far that a time tells of the cooling or the power supply, not of the kernel.
+# A power cap is not among them: it is where large products on a GPU always run.
 SLOWDOWNS = tuple(REASONS[bit] for bit in (0x8, 0x20, 0x40, 0x80))
 
 
@@ -107,10 +106,7 @@ def times_tie(first: Mapping[str, float], second: Mapping[str, float]) -> bool:
 
 
 def times_differ(first: Mapping[str, float], second: Mapping[str, float]) -> bool:
-    """Whether two times of one function differ by more than the spread of both, and than DRIFT.
-
-    The spread of a time is what lies between its 20th and 80th percentile.
-    """
+    """Whether two times of one function differ by more than the spread of both, and than DRIFT."""
     gap = abs(first["median"] - second["median"])
     spread = sum(time["p80"] - time["p20"] for time in (first, second))
     return gap > max(spread, DRIFT * min(first["median"], second["median"]))

@@ -301,8 +301,7 @@ def find_counterpart(snippet: Snippet, other: LabeledRecord) -> LabeledRecord:
     return max(fit, key=lambda one: one.record["date"])
 
 
-def describe_disagreement(first: Record, second: Record) -> str:
-    """On what two records of one kind of device disagree, and what was different, in one line."""
+def _describe_disagreement(first: Record, second: Record) -> str:
     apart = store.time_differences(first, second)
     if not apart:
         return "they agree within the spread of both"
@@ -312,22 +311,16 @@ def describe_disagreement(first: Record, second: Record) -> str:
     return f"they disagree on {format_difference(worst)}{more}; {other}"
 
 
-def disagreement_lines(snippet: Snippet) -> list[str]:
+def find_disagreements(snippets: Iterable[Snippet]) -> Iterator[str]:
     """A line for each record of the present code that stands beside another of its device."""
-    if not any(snippet.results.glob("*.?.json")):
-        return []  # as nearly always: nothing is read
-    records, _ = store.load_records(snippet)
-    current = {key: one for key, one in records.items() if one["digest"] == snippet.digest}
-    lines = []
-    for slug in sorted({one["machine"]["slug"] for one in current.values()} - {CPU}):
-        first, *others = [key for key in store.record_keys(slug) if key in current]
-        for key in others:
-            path = snippet.project.relative_path(store.record_path(snippet, key))
-            why = describe_disagreement(current[first], current[key])
-            lines.append(f"{path}: stands beside {first}.json: {why}")
-    return lines
-
-
-def all_disagreements(snippets: Iterable[Snippet]) -> list[str]:
-    """The lines of all snippets."""
-    return [line for one in snippets if not one.findings for line in disagreement_lines(one)]
+    for snippet in snippets:
+        if snippet.findings or not any(snippet.results.glob("*.?.json")):
+            continue  # as nearly always: nothing is read
+        records, _ = store.load_records(snippet)
+        current = {key: one for key, one in records.items() if one["digest"] == snippet.digest}
+        for slug in sorted({one["machine"]["slug"] for one in current.values()} - {CPU}):
+            first, *others = [key for key in store.record_keys(slug) if key in current]
+            for key in others:
+                path = snippet.project.relative_path(store.record_path(snippet, key))
+                why = _describe_disagreement(current[first], current[key])
+                yield f"{path}: stands beside {first}.json: {why}"

@@ -70,7 +70,7 @@ PREDICTION = {
     "fitted": bool,
 }
 GOAL = {"name": str, "sets": [str], **_typed_keys(NUMBER, "within? share? mean? median? worst?")}
-PASS = {**_typed_keys(int, "rank start end"), "kind": PASS_KINDS, "micro_batch": int, "chunk": int}
+PASS = _typed_keys(int, "rank start end") | {"kind": PASS_KINDS, "micro_batch": int, "chunk": int}
 TIMELINE = {
     "name": NAME,
     **_typed_keys(str, "title note other?"),
@@ -91,9 +91,7 @@ COMPILED = {
     "matrix_instructions": bool,
     "compiler": str,
 }
-CONDITIONS = {"*": (int, float, type(None))}
-# What the children of a run may have taken: by task, over all children of that task; on a CPU in
-# seconds of CPU.
+# By which tasks a run's children may have taken seconds, all together; on a CPU those of CPU.
 SPENT = ("due", "demo", "verify", "compile", "view", "space", "time")
 LONGEST_TASK = 7 * 86_400  # seconds
 MACHINE_SHAPE = {
@@ -104,8 +102,6 @@ MACHINE_SHAPE = {
     **_typed_keys((str, type(None)), "driver cuda torch triton"),
     **_typed_keys(str, "python os"),
 }
-# A person by the name they go by, or a job of this project by the address of its log.
-ORIGIN = {"who?": PERSON, "job?": JOB}
 RECORD = {  # in the order in which a file has it
     "schema": int,
     "method": int,
@@ -116,7 +112,7 @@ RECORD = {  # in the order in which a file has it
     "commit": (str, type(None)),
     "command": str,
     "machine": MACHINE_SHAPE,
-    "origin?": ORIGIN,  # who or what handed it in; a record of a CPU needs none
+    "origin?": {"who?": PERSON, "job?": JOB},  # that handed it in; a record of a CPU needs none
     "seconds?": {f"{task}?": NUMBER for task in SPENT},  # that it took; claims nothing
     "targets?": [space.TARGET],  # of a kernel on a CPU: the architectures whose PTX it executed
     "demo": str,
@@ -130,7 +126,7 @@ RECORD = {  # in the order in which a file has it
         "peak_bytes_per_second?": NUMBER,
         "peak_flops_per_second?": {"*": NUMBER},
     },
-    "conditions?": {"load?": CONDITIONS, "slowed_by?": [str]},
+    "conditions?": {"load?": {"*": (int, float, type(None))}, "slowed_by?": [str]},
     "compiled?": [COMPILED],
     "skips?": [{"what": str, "reason": str}],
     "due?": [DUE],  # of a kernel on a CPU: what every record of it must show, see claim_check.py

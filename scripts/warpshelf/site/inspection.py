@@ -62,7 +62,7 @@ def inspect_project(project: Project) -> tuple[list[Finding], list[str]]:
     drawn = {one.id: _recorded_pictures(one) for one in held.snippets if one.id in pictured}
     findings.extend(_check_pages(project, ids, held.shelf, held.pages, drawn))
     findings.extend(crosscheck.check_schema(project))
-    return sorted(set(findings)), record_comparison.all_disagreements(held.snippets)
+    return sorted(set(findings)), list(record_comparison.find_disagreements(held.snippets))
 
 
 def _check_snippet(one: Snippet, shelf: model.Shelf, shown: dict[str, str]) -> Iterator[Finding]:

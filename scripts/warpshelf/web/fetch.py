@@ -73,10 +73,7 @@ def fetch_url(
     Unless `private`, only http and https on their own ports, and only hosts all of whose addresses
     are public: somebody else may have chosen the URL. The address is looked at both before the
     request and, since a name may answer differently the next time, on the connection itself.
-
-    Raises:
-        Unreachable: the reach is refused, the network or the server failed, or the status is not
-            200.
+    `Unreachable` where that refuses it, the network or the server fails, or the status is not 200.
     """
     headers = {"Accept": accept, "Accept-Encoding": "gzip", "User-Agent": agent}
     until = time.monotonic() + LONGEST

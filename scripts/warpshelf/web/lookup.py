@@ -253,11 +253,10 @@ def lookup_work(url: str, client: httpx.Client, endpoints: Endpoints = WEB) -> M
 
     A DOI that Crossref does not have is looked for on the page that it leads to. None where the
     target tells nothing, such as a PDF, a file within a repository, or a work unknown to arXiv.
-    At most two requests and their redirects; see `fetch.fetch_url` for the limits.
+    At most two requests and their redirects.
 
     Raises:
-        Unreachable: no answer came, or none that can be read; `str()` is the one reason, `status`
-            the HTTP status where there was one.
+        Unreachable: no answer came, or none that can be read.
         ValueError: `url` is not an absolute http or https URL.
     """
     work = work_identity(url)
@@ -295,10 +294,7 @@ def lookup_work(url: str, client: httpx.Client, endpoints: Endpoints = WEB) -> M
 
 
 def archived_copy(url: str, client: httpx.Client, endpoints: Endpoints = WEB) -> str | None:
-    """The address of the newest copy of `url` in the Internet Archive.
-
-    None where there is none, or nobody answered.
-    """
+    """The address of the newest copy of `url` in the Internet Archive, if it tells of one."""
     asked = f"{endpoints.archive}?{urlencode({'url': url})}"
     with suppress(Unreachable, services.Unreadable):
         return services.parse_archived(_ask_service(asked, client, endpoints))

@@ -1,8 +1,7 @@
 """The services asked, and their answers: arXiv, Crossref, GitHub, YouTube, the Internet Archive.
 
-Each function takes the bytes of an answer and gives None where they tell of no work. None raises
-anything but `Unreadable`, whatever the bytes. `Metadata` is what any of them says of a work, made
-fit for an entry.
+Each `parse_…` takes the bytes of an answer and gives None where they tell of no work. None raises
+anything but `Unreadable`, whatever the bytes.
 """
 
 from __future__ import annotations
@@ -194,11 +193,7 @@ class _FeedTree(ElementTree.TreeBuilder):
 
 
 def parse_arxiv(data: bytes, work: str) -> Metadata | None:
-    """What arXiv's API says of `work`, an identity `arxiv:…`. Raises Unreadable.
-
-    The year is that of the first version. The venue is the reference that the authors gave, and
-    where they gave none, arXiv.
-    """
+    """What arXiv's API says of `work`, an identity `arxiv:…`; the year is of the first version."""
     try:
         feed = ElementTree.fromstring(data, ElementTree.XMLParser(target=_FeedTree()))
     except (ElementTree.ParseError, ValueError, LookupError) as error:
@@ -249,7 +244,7 @@ def _list_at(value: Any, *way: str | int) -> list[Any]:
 
 
 def parse_crossref(data: bytes, work: str) -> Metadata | None:
-    """What Crossref says of `work`, an identity `doi:…`. Raises Unreadable."""
+    """What Crossref says of `work`, an identity `doi:…`."""
     said = _value_at(_parse_object(data, "Crossref"), "message")
     title = clean_markup(_value_at(said, "title", 0))
     url = doi_url(_value_at(said, "DOI")) or work_url(work)
@@ -299,11 +294,7 @@ def _publication_venue(said: Any) -> str | None:
 
 
 def parse_github(data: bytes) -> Metadata | None:
-    """What GitHub says of a repository. Raises Unreadable.
-
-    The title is the repository's name as its owner writes it, without the owner, who is its author.
-    The year is that of its making. A repository that has moved is found under its new name.
-    """
+    """What GitHub says of a repository: its name as a title, its owner as the author."""
     said = _parse_object(data, "GitHub")
     title, url = clean_text(said.get("name")), said.get("html_url")
     if not title or not isinstance(url, str) or not _is_plain_url(url, "github.com"):
@@ -316,10 +307,7 @@ def parse_github(data: bytes) -> Metadata | None:
 
 
 def parse_youtube(data: bytes, url: str) -> Metadata | None:
-    """What YouTube says of the video or list at `url`. Raises Unreadable.
-
-    The channel is the venue: who speaks is not told.
-    """
+    """What YouTube says of the video or list at `url`: the channel as venue, not who speaks."""
     said = _parse_object(data, "YouTube")
     if not (title := clean_text(said.get("title"))):
         return None
@@ -328,7 +316,7 @@ def parse_youtube(data: bytes, url: str) -> Metadata | None:
 
 
 def parse_archived(data: bytes) -> str | None:
-    """The address of a page's newest copy in the Internet Archive. Raises Unreadable."""
+    """The address of a page's newest copy in the Internet Archive."""
     said = _parse_object(data, "the Internet Archive")
     closest = _value_at(said, "archived_snapshots", "closest")
     there = _value_at(closest, "url")
