@@ -67,10 +67,7 @@ def slowdown_reasons(record: Mapping[str, Any]) -> list[str]:
 
 
 def peak_rates(
-    machine: Mapping[str, Any],
-    bus_bits: int | None,
-    sm_mhz: float | None,
-    memory_mhz: float | None,
+    machine: Mapping[str, Any], bus_bits: int | None, sm_mhz: float | None, memory_mhz: float | None
 ) -> dict[str, Any]:
     """The rates that a GPU cannot pass: its units and its memory bus at their highest clocks.
 
