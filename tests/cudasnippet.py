@@ -6,12 +6,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import papergpu
 import pytest
+from papergpu.counters import Tally, instructions
 
 from warpshelf.bench import assemble
 from warpshelf.contract import snippet
 from warpshelf.core.project import Project
 from warpshelf.records import claim_check, ledger
+from warpshelf.worker import watch
 from warpshelf.worker.context import JobContext
 
 TARGETS = claim_check.TARGETS
@@ -74,11 +77,27 @@ SOUND = """extern "C" __global__ void k(const int* x, int* y, int* turn, int n) 
 """
 
 
+def line_counts(launched: list[papergpu.Launched], snippet: str) -> list[dict[str, Any]]:
+    """The lines of a snippet, in order, with what they did in some of its launches together."""
+    tallies: dict[tuple[str, int], Tally] = {}
+    for one in launched:
+        if one.result.counts is not None:
+            program = watch.fold_program(one.program, snippet)
+            for _, place, _, tally in instructions(program, one.result.counts):
+                tallies.setdefault(watch.source_line(place), Tally()).add(tally)
+    rows = ((at, watch.nonzero_tally(tally)) for at, tally in sorted(tallies.items()))
+    return [
+        {"at": f"{file}:{line}" if line else file, **row}
+        for (file, line), row in rows
+        if row.get("classes")
+    ]
+
+
 def verified(
     folder: Path, monkeypatch: pytest.MonkeyPatch, code: str, cases: str = CASES, **more: object
 ) -> dict[str, Any]:
     """What verifying a CUDA snippet in this process answers, and with it what was counted."""
-    from warpshelf.worker import checks, jobs, watch
+    from warpshelf.worker import checks, jobs
 
     counted: list[watch.LaunchCounts] = []
 
@@ -109,7 +128,7 @@ def verified(
             "kernel": done[0].name,
             "case": dict(case),
             "launches": len(done),
-            "lines": watch.line_counts(done, "trial"),
+            "lines": line_counts(done, "trial"),
         }
         for one in counted
         for name, case, done in one.counted_launches()

@@ -6,11 +6,11 @@ import papergpu
 import pytest
 import torch
 from conftest import read_demo
+from cudasnippet import line_counts
 
 from snippets import cuda
 from snippets.blas_fusion import blas_fusion as ours
 from snippets.blas_fusion import cases
-from warpshelf.worker import watch
 
 A, P, R = torch.arange(12.0).reshape(3, 4), torch.ones(4), torch.ones(3)
 
@@ -111,7 +111,7 @@ def test_executed_code_moves_the_bytes_of_the_formula(job, way):
     found: list[papergpu.Launched] = []
     with papergpu.settings(profile=True, threads=1), papergpu.on_launch(found.append):
         getattr(ours, name)(*given, way)
-    rows = watch.line_counts(found, "blas_fusion")
+    rows = line_counts(found, "blas_fusion")
     sectors = sum(line["sectors"] for line in rows if line.get("sectors"))
     tiles, strips, _ = ours.shares(m, n, 4)
     assert (tiles, strips) == (2, 4) or job == "axpydot"

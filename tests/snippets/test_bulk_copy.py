@@ -8,10 +8,11 @@ import papergpu
 import pytest
 import torch
 from conftest import exhaustive, read_demo
+from cudasnippet import line_counts
 
 from snippets.bulk_copy import bulk_copy as ours
 from snippets.bulk_copy import cases
-from warpshelf.worker import kernel_views, watch
+from warpshelf.worker import kernel_views
 
 X = torch.arange(24.0).view(3, 8)
 SOURCE = ours.KERNELS.path.read_text()
@@ -157,7 +158,7 @@ def counted(way: str, degree: int) -> dict[str, int]:
     with papergpu.settings(profile=True, threads=1), papergpu.on_launch(launched.append):
         ours.series(torch.ones(12, ours.TILE), degree, way)
     total: dict[str, int] = {}
-    for line in watch.line_counts(launched, "bulk_copy"):
+    for line in line_counts(launched, "bulk_copy"):
         own = {name: line.get(name) or 0 for name in ("sectors", "wavefronts")}
         for name, number in (own | line["classes"]).items():
             total[name] = total.get(name, 0) + number

@@ -7,11 +7,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import read_demo
+from cudasnippet import line_counts
 
 from snippets import cuda
 from snippets.conv1d import cases
 from snippets.conv1d import conv1d as ours
-from warpshelf.worker import watch
 
 X, TAPS = torch.arange(24.0).view(2, 3, 4), torch.ones(3, 4)
 KERNEL, ONE = torch.ones(6, 3, 3), torch.ones(6)
@@ -173,7 +173,7 @@ def sectors_of(call) -> int:
     found: list[papergpu.Launched] = []
     with papergpu.settings(profile=True, threads=1), papergpu.on_launch(found.append):
         call()
-    return sum(line.get("sectors") or 0 for line in watch.line_counts(found, "conv1d"))
+    return sum(line.get("sectors") or 0 for line in line_counts(found, "conv1d"))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

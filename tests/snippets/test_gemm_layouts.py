@@ -6,10 +6,10 @@ import papergpu
 import pytest
 import torch
 from conftest import read_demo
+from cudasnippet import line_counts
 
 from snippets import cuda
 from snippets.gemm_layouts import gemm_layouts as ours
-from warpshelf.worker import watch
 
 A, B = torch.arange(12.0).reshape(3, 4), torch.arange(20.0).reshape(4, 5)
 
@@ -86,7 +86,7 @@ def test_stores_to_a_slab_take_the_wavefronts_that_banks_predict(way, layout):
     [one] = launched(a, b, way, profile=True, threads=1)
     text = ours.KERNELS.path.read_text().splitlines()
     found = {}
-    for line in watch.line_counts([one], "gemm_layouts"):
+    for line in line_counts([one], "gemm_layouts"):
         if "store shared" in line["classes"]:
             code = text[int(line["at"].partition(":")[2]) - 1]
             found["quads[u][j]" in code] = line["wavefronts"] / line["shared_requests"]

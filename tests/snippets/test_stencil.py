@@ -10,11 +10,11 @@ import papergpu
 import pytest
 import torch
 from conftest import read_demo
+from cudasnippet import line_counts
 
 from snippets import cuda
 from snippets.stencil import cases
 from snippets.stencil import stencil as ours
-from warpshelf.worker import watch
 
 X = torch.arange(60.0).view(3, 4, 5)
 C0, C1 = -0.7, 0.35
@@ -138,7 +138,7 @@ def sectors_of(n: int, tile: int, halo: int) -> int:
 def counted(launched: list[papergpu.Launched]) -> dict[str, int]:
     """Sectors, wavefronts, and warp instructions by class, of all lines together."""
     total: dict[str, int] = {}
-    for line in watch.line_counts(launched, "stencil"):
+    for line in line_counts(launched, "stencil"):
         own = {name: line.get(name, 0) for name in ("sectors", "wavefronts")}
         for name, number in (own | line["classes"]).items():
             total[name] = total.get(name, 0) + number

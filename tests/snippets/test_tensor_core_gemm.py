@@ -8,10 +8,10 @@ import papergpu
 import pytest
 import torch
 from conftest import read_demo
+from cudasnippet import line_counts
 
 from snippets import cuda
 from snippets.tensor_core_gemm import tensor_core_gemm as ours
-from warpshelf.worker import watch
 
 A, B = torch.ones(3, 4).half(), torch.ones(4, 5).half()
 
@@ -100,7 +100,7 @@ def test_shared_memory_takes_the_cycles_that_the_page_predicts():
     one = launched(a, b, "ldmatrix", profile=True, threads=1)
     text = ours.KERNELS.path.read_text().splitlines()
     found: dict[str, int] = {}
-    for line in watch.line_counts([one], "tensor_core_gemm"):
+    for line in line_counts([one], "tensor_core_gemm"):
         if line.get("wavefronts"):
             code = text[int(line["at"].partition(":")[2]) - 1]
             what = "write" if "inside" in code else "read" if '"r"(at)' in code else "turned"

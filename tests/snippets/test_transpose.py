@@ -9,12 +9,12 @@ import papergpu
 import pytest
 import torch
 from conftest import exhaustive, read_demo
+from cudasnippet import line_counts
 
 from snippets import cuda
 from snippets.transpose import transpose
 from snippets.transpose.transpose import WAYS
 from warpshelf.look import binary
-from warpshelf.worker import watch
 
 X = torch.arange(12.0).reshape(3, 4)
 SIDE = 128  # of a matrix that is counted: whole tiles, and rows that begin on sectors
@@ -91,7 +91,7 @@ def test_each_way_asks_of_the_memories_what_is_predicted(way):
     [one] = launched(x, way)
     text = Path(transpose.KERNELS.path).read_text().splitlines()
     found = {"load": {}, "store": {}}
-    for line in watch.line_counts([one], "transpose"):
+    for line in line_counts([one], "transpose"):
         if "requests" not in line and "shared_requests" not in line:
             continue
         classes, number = line["classes"], int(line["at"].partition(":")[2])

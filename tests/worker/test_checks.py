@@ -14,8 +14,8 @@ from warpshelf.bench import assemble
 from warpshelf.contract import snippet
 from warpshelf.core.project import Project
 from warpshelf.records import ledger, schema
-from warpshelf.worker import jobs, memory
-from warpshelf.worker.child import JobContext
+from warpshelf.worker import costs, jobs, memory
+from warpshelf.worker.context import JobContext, JobError
 
 CPU = {**ledger.describe_host(), "gpus": 0}
 
@@ -217,15 +217,11 @@ def test_no_cost_is_a_cost_by_default(verified) -> None:
 
 
 def test_a_malformed_cost_is_told(verified) -> None:
-    from warpshelf.worker.child import JobError
-
     with pytest.raises(JobError, match=r"cost\(\)\.flops is 'many'.* on case \{'m': 1"):
         verified(wrong_snippet(f'{CUT}\ndef cost(case):\n    return {{"flops": "many"}}\n'))
 
 
 def test_the_unit_of_an_input_is_that_of_its_dtype() -> None:
-    from warpshelf.worker import costs
-
     def of(*dtypes: torch.dtype) -> str:
         return costs.input_unit([None, 3, *(torch.zeros(1, dtype=dtype) for dtype in dtypes)])
 

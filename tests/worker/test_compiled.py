@@ -374,8 +374,7 @@ def test_limits_that_fit_nothing() -> None:
     assert line.startswith("LIMITS names the kernel 'scales', but those compiled are scale<float4>")
     (line,) = compiled.broken_limits([], {"*": {"spilled_bytes": 0}})
     assert "none" in line
-    (line,) = compiled.broken_limits([ROW], {"*": {"spills": 0}})
-    assert "'spills', which is no figure; use one of registers, spilled_bytes" in line
+    assert compiled.broken_limits([ROW], {"*": {"warps": 1}}) == []  # which is of the views
 
 
 SASS = """

@@ -7,7 +7,6 @@ import json
 import torch
 
 from warpshelf.contract.values import Obligations
-from warpshelf.worker import costs
 from warpshelf.worker.checks import Checks
 from warpshelf.worker.context import JobContext
 
@@ -38,7 +37,7 @@ def rows(device: str = "cpu", **more: object) -> list[dict]:
     job["share"] = {}
     context = JobContext(job, lambda message: None)
     context.proof = Obligations(**(given | more))
-    return costs.due_rows(Checks(context, device))
+    return Checks(context, device).due_rows()
 
 
 def test_every_case_is_listed_even_one_that_is_skipped_here() -> None:

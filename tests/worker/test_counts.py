@@ -160,26 +160,3 @@ def test_counts_are_the_same_on_any_number_of_cores(
         assert found["failures"] == []
         seen.add(dump_json(found["counts"]))
     assert len(seen) == 1
-
-
-def test_lines_without_a_place_are_one() -> None:
-    line = {"executed": 3, "lanes": 9, "requests": 0, "classes": {"move": 2, "integer": 1}}
-    other = {"executed": 4, "lanes": 0, "requests": 5, "classes": {"move": 4}}
-    profile = {
-        "lines": [
-            {"file": "PTX", "line": 44, "own": line},
-            {"file": "b.py", "line": 10, "own": other},
-            {"file": "b.py", "line": 9, "own": line},
-            {"file": "PTX", "line": 7, "own": other},
-            {"file": "a.py", "line": 1, "own": {**line, "executed": 0, "lanes": 0, "classes": {}}},
-        ]
-    }
-    found = watch._merge_lines(profile)
-    assert [one["at"] for one in found] == ["PTX", "b.py:9", "b.py:10"]
-    assert found[0] == {
-        "at": "PTX",
-        "lanes": 9,
-        "requests": 5,
-        "classes": {"move": 6, "integer": 1},
-    }
-    assert found[2] == {"at": "b.py:10", "requests": 5, "classes": {"move": 4}}

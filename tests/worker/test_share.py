@@ -32,13 +32,6 @@ def test_a_share_chooses_cases_and_those_that_are_viewed(
     assert [index for index in range(7) if share.draws_views(index)] == viewed
 
 
-def test_only_what_leaves_nothing_out_is_whole() -> None:
-    assert Share().whole
-    parts = ({"cases": [0]}, {"counted": False}, {"telling": 9}, {"views": 2}, {"single": True})
-    for part in parts:
-        assert not Share(**part).whole
-
-
 def test_cases_go_by_what_those_before_them_do_not_reject() -> None:
     assert rank_cases(PROOF, range(7)) == [2, 3, 5, 1, 0, 6, 4]
     assert rank_cases(PROOF, [0, 1]) == [1, 0]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -24,14 +24,14 @@ TOLERANCES = {
 }
 LIBRARY_MARGIN = 2.0  # our largest error against that of the library in the same dtype
 CHUNK = 2**23  # elements compared at a time: 64 MiB in float64
+WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by their bytes
 
 
 class WrongResult(Exception):
     """A function gave a wrong result; the text says how."""
 
 
-@dataclass(frozen=True)
-class Errors:
+class Errors(NamedTuple):
     """How far an output is from the truth: a relative norm, and the largest absolute error."""
 
     relative: float
@@ -40,19 +40,11 @@ class Errors:
 
     def max_with(self, other: Errors) -> Errors:
         """Of two comparisons, the larger of each error."""
-        return Errors(
-            max(self.relative, other.relative),
-            max(self.largest, other.largest),
-            max(self.scale, other.scale),
-        )
+        return Errors(*map(max, self, other))
 
 
 def tensors_of(value: object, what: str) -> tuple[torch.Tensor, ...]:
-    """A result as a tuple of tensors, at least one.
-
-    Raises:
-        Wrong: it is something else.
-    """
+    """A result as a tuple of tensors, at least one; WrongResult if it is something else."""
     items = value if isinstance(value, tuple) else (value,)
     if not items:
         raise WrongResult(f"{what} returned an empty tuple where a tensor was due")
@@ -68,10 +60,7 @@ def expected_dtypes(
     """The dtype that each output must have.
 
     It is the case's `out` where given, that of the truth for integers and booleans, and otherwise
-    that of the first floating-point input.
-
-    Raises:
-        Wrong: `out` names something else than dtypes.
+    that of the first floating-point input. WrongResult if `out` does not name a dtype an output.
     """
     if "out" in case:
         out = case["out"]
@@ -80,22 +69,24 @@ def expected_dtypes(
         dtypes = [dtype for dtype in found if isinstance(dtype, torch.dtype)]
         if len(dtypes) != len(names):
             raise WrongResult(f"the case's `out` is {out!r}, which names no torch dtype")
+        if len(dtypes) != len(refs):
+            what = f"names {len(dtypes)} dtypes for {len(refs)} outputs"
+            raise WrongResult(f"the case's `out` {what}")
         return dtypes
-    floating = (
-        item.dtype for item in inputs if isinstance(item, torch.Tensor) and item.is_floating_point()
-    )
-    first = next(floating, torch.float32)
+    tensors = (item for item in inputs if isinstance(item, torch.Tensor))
+    first = next((item.dtype for item in tensors if item.is_floating_point()), torch.float32)
     return [first if ref.is_floating_point() else ref.dtype for ref in refs]
+
+
+def first_floating(dtypes: Sequence[torch.dtype]) -> torch.dtype:
+    """The dtype that decides the tolerance."""
+    return next((dtype for dtype in dtypes if dtype.is_floating_point), dtypes[0])
 
 
 def tolerance_of(
     dtype: torch.dtype, unit: str | None, overrides: Mapping[str, tuple[float, str]]
 ) -> float:
-    """The relative error allowed; 0 for integers, which are compared exactly.
-
-    Raises:
-        Wrong: there is none for this dtype.
-    """
+    """The relative error allowed; 0 for integers. WrongResult if none is known for this dtype."""
     if not dtype.is_floating_point:
         return 0.0
     name = str(dtype).removeprefix("torch.")
@@ -108,16 +99,18 @@ def tolerance_of(
     return TOLERANCES[name]
 
 
+def library_limit(library: Errors, dtype: torch.dtype) -> float:
+    """The largest absolute error allowed beside the library's: twice it, or two units in the last
+    place of the largest value where that is more, since a lucky library rounds within a half."""
+    return LIBRARY_MARGIN * max(library.largest, torch.finfo(dtype).eps * library.scale)
+
+
 def split_chunks(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
     """Tensors of one shape as pieces of at most CHUNK elements, in the order of their elements."""
-    flat = [tensor.reshape(-1) for tensor in tensors]
-    for start in range(0, flat[0].numel(), CHUNK):
-        yield tuple(tensor[start : start + CHUNK] for tensor in flat)
+    return zip(*(tensor.reshape(-1).split(CHUNK) for tensor in tensors), strict=True)
 
 
-def describe_marked(
-    mask: Callable[..., torch.Tensor], *tensors: torch.Tensor, of: torch.Size
-) -> str | None:
+def describe_marked(mask: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> str | None:
     """How many elements a mask marks, and the first of them; None where there is none."""
     count, first, start = 0, 0, 0
     for pieces in split_chunks(*tensors):
@@ -129,31 +122,17 @@ def describe_marked(
     if not count:
         return None
     index = []
-    for size in reversed(of):
+    for size in reversed(tensors[0].shape):
         first, place = divmod(first, size)
         index.append(place)
     return f"{count} of {start} elements, the first at {tuple(reversed(index))}"
 
 
-def _unwritten_mask(out: torch.Tensor) -> torch.Tensor:
-    words = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    return out.contiguous().view(words[out.element_size()]) == -1
-
-
-def _misses_infinity(out: torch.Tensor, ref: torch.Tensor) -> torch.Tensor:
-    return torch.isinf(ref) & (out.double() != ref.double())
-
-
-def _stray_infinities(out: torch.Tensor, ref: torch.Tensor) -> torch.Tensor:
-    return torch.isinf(out.double()) & ~torch.isinf(ref)
-
-
 def compare_output(out: torch.Tensor, ref: torch.Tensor, dtype: torch.dtype) -> Errors:
     """Compare one output with the truth, a piece at a time.
 
-    Raises:
-        Wrong: shape, dtype or device differ, an element was never written, is NaN, or is infinite
-            where the truth is not, or an integer differs.
+    WrongResult if shape, dtype or device differ, an element was never written, is NaN, or is
+    infinite where the truth is not, or an integer differs.
     """
     if out.shape != ref.shape:
         raise WrongResult(f"shape {tuple(out.shape)} where the truth has {tuple(ref.shape)}")
@@ -161,52 +140,44 @@ def compare_output(out: torch.Tensor, ref: torch.Tensor, dtype: torch.dtype) -> 
         raise WrongResult(f"dtype {out.dtype} where {dtype} is due".replace("torch.", ""))
     if out.device.type != ref.device.type:
         raise WrongResult(f"result on {out.device} where the truth is on {ref.device}")
-    if out.numel() == 0:
+    if not dtype.is_floating_point and (different := describe_marked(torch.ne, out, ref)):
+        raise WrongResult(f"differs from the truth in {different}")
+    if not dtype.is_floating_point or out.numel() == 0:
         return Errors(0.0, 0.0, 0.0)
-    if not dtype.is_floating_point:
-        if different := describe_marked(torch.ne, out, ref, of=out.shape):
-            raise WrongResult(f"differs from the truth in {different}")
-        return Errors(0.0, 0.0, 0.0)
-    if nan := describe_marked(torch.isnan, out, of=out.shape):
-        if untouched := describe_marked(_unwritten_mask, out, of=out.shape):
+    if nan := describe_marked(torch.isnan, out):
+        words = WORDS[out.element_size()]
+        if untouched := describe_marked(lambda part: part.contiguous().view(words) == -1, out):
             raise WrongResult(f"never wrote {untouched}")
         raise WrongResult(f"NaN in {nan}")
-    if missed := describe_marked(_misses_infinity, out, ref, of=out.shape):
-        raise WrongResult(f"misses an infinity of the truth in {missed}")
-    if strays := describe_marked(_stray_infinities, out, ref, of=out.shape):
-        raise WrongResult(f"infinite where the truth is finite in {strays}")
+    masks: dict[str, Callable[..., torch.Tensor]] = {
+        "misses an infinity of the truth": lambda a, b: b.isinf() & (a.double() != b.double()),
+        "infinite where the truth is finite": lambda a, b: a.double().isinf() & ~b.isinf(),
+    }
+    for says, mask in masks.items():
+        if marked := describe_marked(mask, out, ref):
+            raise WrongResult(f"{says} in {marked}")
     scale = largest = 0.0
-    for _, truth, difference in _difference_chunks(out, ref):
+    for truth, difference in _difference_chunks(out, ref):
         scale = max(scale, float(truth.abs().max()))
         largest = max(largest, float(difference.abs().max()))
     if scale == 0:
         return Errors(0.0 if largest == 0 else math.inf, largest, scale)
     # Squares of float64 values beyond 1e154 or below 1e-162 would leave its range.
-    norms, offs = [], []
-    for _, truth, difference in _difference_chunks(out, ref):
-        norms.append(float(torch.linalg.vector_norm(truth / scale)))
-        offs.append(float(torch.linalg.vector_norm(difference / scale)))
-    return Errors(math.hypot(*offs) / math.hypot(*norms), largest, scale)
+    norms = [
+        [float(torch.linalg.vector_norm(piece / scale)) for piece in pieces]
+        for pieces in _difference_chunks(out, ref)
+    ]
+    whole, off = (math.hypot(*column) for column in zip(*norms, strict=True))
+    return Errors(off / whole, largest, scale)
 
 
 def _difference_chunks(
     out: torch.Tensor, ref: torch.Tensor
-) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-    """Pieces of a result, of the truth, and of how they differ, 0 where both are infinite."""
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Pieces of the truth, and of how a result differs, both 0 where both are infinite."""
     for piece, truth in split_chunks(out, ref):
         exact, truth = piece.double(), truth.double()
         endless = torch.isinf(truth)
         if endless.any():
             exact, truth = torch.where(endless, 0.0, exact), torch.where(endless, 0.0, truth)
-        yield piece, truth, exact - truth
-
-
-def first_floating(dtypes: Sequence[torch.dtype]) -> torch.dtype:
-    """The dtype that decides the tolerance."""
-    return next((dtype for dtype in dtypes if dtype.is_floating_point), dtypes[0])
-
-
-def library_limit(library: Errors, dtype: torch.dtype) -> float:
-    """The largest absolute error allowed beside the library's: twice it, or two units in the last
-    place of the largest value where that is more, since a lucky library rounds within a half."""
-    return LIBRARY_MARGIN * max(library.largest, torch.finfo(dtype).eps * library.scale)
+        yield truth, exact - truth

@@ -16,30 +16,27 @@ import signal
 import sys
 import traceback
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 from warpshelf.worker.context import JobContext, JobError, Place, Task, cpu_seconds, make_failure
 
 
-def error_place(error: BaseException, folder: str) -> Place | None:
+def _error_place(error: BaseException, folder: str) -> Place | None:
     """The snippet's file, and its line, where an exception passed last."""
     inside = os.path.join(folder, "")
-    if isinstance(error, SyntaxError) and error.filename and error.filename.startswith(inside):
-        return error.filename.removeprefix(inside), error.lineno or 1
-    places = [
-        (frame.filename.removeprefix(inside), frame.lineno)
-        for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename.startswith(inside) and frame.filename.endswith(".py") and frame.lineno
-    ]
-    return places[-1] if places else None
+    frames = traceback.extract_tb(error.__traceback__)
+    places = [(frame.filename, frame.lineno or 0) for frame in frames]
+    places = [(file, line) for file, line in places if file.endswith(".py") and line]
+    if isinstance(error, SyntaxError) and error.filename:
+        places.append((error.filename, error.lineno or 1))
+    own = [(file.removeprefix(inside), line) for file, line in places if file.startswith(inside)]
+    return own[-1] if own else None
 
 
 def run_job(job: dict[str, Any], answers: Connection, output: Connection) -> None:
     """Run one job; the entry point of a child process."""
     os.setsid()  # so that the parent can end whatever the snippet starts
-    die_with_parent()
-    _close_server_pipe()
+    _die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.dup2(output.fileno(), 1)
     os.dup2(output.fileno(), 2)
@@ -58,17 +55,15 @@ def run_job(job: dict[str, Any], answers: Connection, output: Connection) -> Non
     sys.dont_write_bytecode = True
     random.seed(0)
     gc.set_threshold(10_000)  # a compiler leaves little of what it allocates as garbage
-    context = JobContext(job, send_message)
-    folder = str(Path(job["path"]).parent) if "path" in job else "\0"
     try:
-        answer: dict[str, Any] = jobs.DOES[Task(job["do"])](context)
+        answer = jobs.DOES[Task(job["do"])](JobContext(job, send_message))
     except JobError as error:
         answer = {"failures": error.failures}
     except BaseException as error:  # SystemExit and KeyboardInterrupt end the child, not the run
         what = f"raised {type(error).__name__}"
         if text := str(error).strip():
             what += f": {text.splitlines()[0]}"
-        place = error_place(error, folder)
+        place = _error_place(error, os.path.dirname(job["path"])) if "path" in job else None
         answer = {"failures": [{**make_failure(what, "", place), "raised": True}]}
     with contextlib.suppress(Exception):
         sys.stdout.flush()
@@ -78,18 +73,14 @@ def run_job(job: dict[str, Any], answers: Connection, output: Connection) -> Non
     os._exit(0)  # skips the snippet's own exit handlers
 
 
-def _close_server_pipe() -> None:
-    """Close the pipe by which a child would keep the fork server alive after the parent's end."""
+def _die_with_parent() -> None:
+    """Have this process end when the fork server ends (Linux), and not keep that one alive."""
     from multiprocessing import forkserver
 
-    with contextlib.suppress(AttributeError, TypeError, OSError):
-        server: Any = forkserver._forkserver
-        os.close(server._forkserver_alive_fd)
-
-
-def die_with_parent() -> None:
-    """Have the kernel end this process when the fork server ends (Linux)."""
     if sys.platform == "linux":
         import ctypes
 
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    with contextlib.suppress(AttributeError, TypeError, OSError):
+        server: Any = forkserver._forkserver
+        os.close(server._forkserver_alive_fd)

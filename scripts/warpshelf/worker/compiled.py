@@ -9,20 +9,23 @@ dtypes, strides and alignment decide everything they hold nothing: see `CompileI
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from warpshelf.contract.architectures import is_covered, sm_version
-from warpshelf.contract.values import OF_VIEWS, Case, Obligations, case_form
+from warpshelf.contract.values import Case, Obligations, case_form
 from warpshelf.look.binary import ResourceUsage, compiler_release, function_usage
 from warpshelf.worker import costs, kernel_views
 
@@ -42,47 +45,7 @@ MENDS = {
     "matrix_instructions": "look at the operands' types and tile sizes",
 }
 
-
 Row = dict[str, Any]  # one row of the record's "compiled"
-
-
-class KernelCollector(Protocol):
-    """Says for which architecture a launch compiles, and takes what it was compiled to."""
-
-    arch: str
-
-    def take_kernel(self, name: str, kernel: Any) -> None:
-        """Take a Triton kernel, compiled and not launched."""
-        ...
-
-
-class CompileDriver:
-    """Stands in for Triton's driver: its current device is an architecture, none is touched.
-
-    It is the one that is compiled for, so that a wrapper that asks chooses as it does there.
-    """
-
-    def __init__(self, found: KernelCollector) -> None:
-        self._found = found
-
-    @property
-    def sm(self) -> int:
-        """The SM version."""
-        return sm_version(self._found.arch)
-
-    def get_current_device(self) -> int:
-        """The SM version as the device index, so that Triton caches by architecture."""
-        return self.sm
-
-    def get_current_stream(self, device: int | None = None) -> int:
-        """The null stream; nothing is put on it."""
-        return 0
-
-    def get_current_target(self) -> Any:
-        """A CUDA target of this SM version with 32 threads a warp."""
-        from triton.backends.compiler import GPUTarget
-
-        return GPUTarget("cuda", self.sm, 32)
 
 
 class CompiledFigures:
@@ -92,44 +55,47 @@ class CompiledFigures:
         self.rows: dict[tuple[str, str, str], Row] = {}
         self.variant = ""
         self.arch = ARCHS[0]
-        self._known: dict[
-            int, ResourceUsage
-        ] = {}  # by id; Triton's own cache keeps each kernel alive
+        # source, arch -> name -> variant -> most dynamic shared memory that a launch asks for
+        self._noted: dict[tuple[Any, str], dict[str, dict[str, int]]] = {}
 
     def take_kernel(self, name: str, kernel: Any) -> None:
         """Add the figures of a Triton kernel."""
         import triton
 
-        if id(kernel) not in self._known:
-            used = _kernel_usage(kernel, self.arch)
-            self._known[id(kernel)] = used.with_dynamic(kernel.metadata.shared)
-        compiler = f"Triton {triton.__version__}"
-        self.add_row(name, self.arch, "Triton", compiler, self._known[id(kernel)])
+        used = _kernel_usage(kernel, self.arch).with_dynamic(kernel.metadata.shared)
+        made_by = "Triton", f"Triton {triton.__version__}"
+        self._add_row(name, self.variant, self.arch, made_by, used)
 
-    def add_row(
-        self, kernel: str, arch: str, language: str, compiler: str, used: ResourceUsage
+    def note_launch(
+        self, source: Any, name: str, grid: Any, block: Any, args: Any, shared: int
     ) -> None:
-        """Worst: the most spilled bytes, then registers, then shared memory. Matrix instructions
-        in any of them count."""
-        row: Row = {
-            "kernel": kernel,
-            "variant": self.variant,
-            "language": language,
-            "arch": arch,
-            "registers": used.registers,
-            "spilled_bytes": used.spilled_bytes,
-            "shared_bytes": used.shared_bytes,
-            "matrix_instructions": used.matrix_instructions,
-            "compiler": compiler,
-        }
-        key = (self.variant, kernel, arch)
-        old = self.rows.setdefault(key, row)
+        """Note a launch of CUDA C++."""
+        asked = self._noted.setdefault((source, self.arch), {}).setdefault(name, {})
+        asked[self.variant] = max(shared, asked.get(self.variant, 0))
+
+    def compile_noted(self) -> None:
+        """Compile each kernel of CUDA C++ that was launched, and add its figures."""
+        for (source, arch), names in self._noted.items():
+            for name, compiler, used in _source_usage(source, list(names), arch):
+                for variant, shared in names[name].items():
+                    made_by = "CUDA C++", compiler
+                    self._add_row(name, variant, arch, made_by, used.with_dynamic(shared))
+
+    def _add_row(
+        self, kernel: str, variant: str, arch: str, made_by: tuple[str, str], used: ResourceUsage
+    ) -> None:
+        # Worst: the most spilled bytes, then registers, then shared memory. Matrix instructions in
+        # any of them count.
+        row: Row = {"kernel": kernel, "variant": variant, "language": made_by[0], "arch": arch}
+        row |= {**asdict(used), "compiler": made_by[1]}
+        old = self.rows.setdefault((variant, kernel, arch), row)
         weight = ("spilled_bytes", "registers", "shared_bytes")
-        matrix = old["matrix_instructions"] or used.matrix_instructions
         worst = max(old, row, key=lambda each: [each[name] for name in weight])
-        self.rows[key] = {**worst, "matrix_instructions": matrix}
+        matrix = old["matrix_instructions"] or used.matrix_instructions
+        self.rows[variant, kernel, arch] = {**worst, "matrix_instructions": matrix}
 
 
+@cache
 def _kernel_usage(kernel: Any, arch: str) -> ResourceUsage:
     """What the binary of a Triton kernel takes, which is kept by all that decides it."""
     ptx, meta, compiler = kernel.asm["ptx"], kernel.metadata, kernel_views.triton_compiler(arch)
@@ -143,10 +109,30 @@ def _kernel_usage(kernel: Any, arch: str) -> ResourceUsage:
         used = function_usage(kernel_views.compile_cubin(compiler, ptx, options), ptx)[meta.name]
         return json.dumps(asdict(used)).encode()
 
-    by = compiler.hash()
-    return ResourceUsage(
-        **json.loads(kernel_views.load_or_make("figures", (arch, options, by, ptx), make_usage))
-    )
+    decides = (arch, options, compiler.hash(), ptx)
+    return ResourceUsage(**json.loads(kernel_views.load_or_make("figures", decides, make_usage)))
+
+
+def _source_usage(
+    source: Any, names: list[str], arch: str
+) -> Iterator[tuple[str, str, ResourceUsage]]:
+    """Of kernels of a .cu file the name, the compiler and the usage, kept by what decides them."""
+    from papergpu import nvrtc
+
+    def make_rows() -> bytes:
+        cubin, mangled = source.cubin(names, arch)
+        used, compiler = function_usage(cubin), f"NVRTC {compiler_release(cubin)}"
+        rows = [(name, compiler, asdict(used[mangled[name]])) for name in names]
+        return json.dumps(rows).encode()
+
+    text = source.path.read_text()
+    folders = [source.path.parent, *(Path(one[2:]) for one in source.options if one[:2] == "-I")]
+    headers = [path.read_text(errors="replace") for path in nvrtc.included(text, folders)]
+    version = nvrtc.bindings().nvrtcVersion()
+    decides = (arch, names, source.path, source.options, version, text, *headers)
+    rows = kernel_views.load_or_make("figures", decides, make_rows)
+    for name, compiler, used in json.loads(rows):
+        yield name, compiler, ResourceUsage(**used)
 
 
 class ValueRead(Exception):
@@ -157,7 +143,7 @@ class HollowTensors(TorchFunctionMode):
     """Large floating-point numbers are zeros, in memory that nobody has touched.
 
     So is what follows from them, which has its layout and is not computed. What is not of floating
-    point, such as an index, is. Where `unread`, asking for a value raises Read.
+    point, such as an index, is. Where `unread`, asking for a value raises ValueRead.
     """
 
     def __init__(self) -> None:
@@ -166,8 +152,12 @@ class HollowTensors(TorchFunctionMode):
         self._held: dict[int, torch.Tensor] = {}  # by address, at which nothing else begins then
 
     def hollow_like(self, layout: torch.Tensor) -> torch.Tensor:
-        """A hollow tensor of this layout."""
-        made = unmapped_zeros(layout)
+        """Zeros on the CPU in the layout of a tensor without data; their memory is not mapped."""
+        from papergpu.launch import aligned
+
+        flat = torch.from_numpy(aligned(max(1, layout.untyped_storage().nbytes())))
+        place = layout.storage_offset(), layout.shape, layout.stride()
+        made = torch.empty(0, dtype=layout.dtype).set_(flat.untyped_storage(), *place)
         self._held[made.untyped_storage().data_ptr()] = made
         return made
 
@@ -220,15 +210,6 @@ def _to_meta(item: object) -> object:
     return None if isinstance(item, torch.Generator) else item
 
 
-def unmapped_zeros(like: torch.Tensor) -> torch.Tensor:
-    """Zeros on the CPU in the layout of a tensor without data, whose memory is not even mapped."""
-    from papergpu.launch import aligned_zeros
-
-    flat = torch.from_numpy(aligned_zeros(max(1, like.untyped_storage().nbytes())))
-    layout = like.storage_offset(), like.shape, like.stride()
-    return torch.empty(0, dtype=like.dtype).set_(flat.untyped_storage(), *layout)
-
-
 class CompileInputs:
     """The inputs of a case for who compiles: those that hold nothing, or real ones.
 
@@ -241,20 +222,16 @@ class CompileInputs:
         assert proof.inputs is not None
         self._make, self._case = proof.inputs, case
         self._hollow = HollowTensors()
-        self._bare = self._hollow_inputs()
+        self._bare: Sequence[object] | None = None
         self._real: Sequence[object] | None = None
-
-    def _hollow_inputs(self) -> Sequence[object] | None:
         try:
-            made = self._make(self._case, "meta", None)
+            made = self._make(case, "meta", None)
         except Exception:  # whatever needs data
-            return None
+            return
         tensors = [item for item in made if isinstance(item, torch.Tensor)]
-        if not all(item.is_floating_point() and item.is_meta for item in tensors):
-            return None
-        return [
-            self._hollow.hollow_like(one) if isinstance(one, torch.Tensor) else one for one in made
-        ]
+        if all(item.is_floating_point() and item.is_meta for item in tensors):
+            hollow = self._hollow.hollow_like
+            self._bare = [hollow(one) if isinstance(one, torch.Tensor) else one for one in made]
 
     def call_function(self, function: Callable[..., object]) -> None:
         """Call a function on them."""
@@ -274,13 +251,16 @@ class CompileInputs:
 
 
 @contextmanager
-def triton_compiles(found: KernelCollector, to_ptx: bool = False) -> Iterator[None]:
-    """Every Triton launch inside compiles for `found.arch`, and `found` takes the kernel.
+def triton_compiles(
+    arch: Callable[[], str], take: Callable[[str, Any], None], to_ptx: bool = False
+) -> Iterator[None]:
+    """Every Triton launch inside compiles for what `arch` says, and `take` takes the kernel.
 
     With `to_ptx` no binary is made, and the PTX is that of kernels which are executed. An autotuned
     kernel is compiled with the first configuration that its pruning leaves.
     """
     import triton
+    from triton.backends.compiler import GPUTarget
     from triton.runtime.autotuner import Autotuner
     from triton.runtime.driver import driver
     from triton.runtime.jit import JITFunction
@@ -292,15 +272,18 @@ def triton_compiles(found: KernelCollector, to_ptx: bool = False) -> Iterator[No
             "Triton was imported with TRITON_INTERPRET=1 and compiles nothing; "
             "set TRITON_INTERPRET=0 before the snippet is imported"
         )
-    stand_in, before = CompileDriver(found), driver._active
-    around = ExitStack()
-    if to_ptx:
-        around.enter_context(importlib.import_module("papergpu.triton").compile_to_ptx(stand_in.sm))
-    run, tune = JITFunction.run, Autotuner.run
+    # The device is the one that is compiled for, so that a wrapper that asks chooses as it does
+    # there, and Triton caches by architecture. Its stream is the null stream, which gets nothing.
+    stand_in: Any = SimpleNamespace(
+        get_current_device=lambda: sm_version(arch()),
+        get_current_stream=lambda device=None: 0,
+        get_current_target=lambda: GPUTarget("cuda", sm_version(arch()), 32),
+    )
+    run, tune, before = JITFunction.run, Autotuner.run, driver._active
 
     def compile_only(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
         kernel = run(self, *args, grid=grid, warmup=True, **options)
-        found.take_kernel(self.__name__, kernel)
+        take(self.__name__, kernel)
         return kernel
 
     def first_config(self: Any, *args: Any, **options: Any) -> Any:
@@ -312,70 +295,31 @@ def triton_compiles(found: KernelCollector, to_ptx: bool = False) -> Iterator[No
         finally:
             self.configs = all_configs
 
-    JITFunction.run, Autotuner.run = compile_only, first_config
-    driver.set_active(stand_in)
-    try:
-        yield
-    finally:
-        JITFunction.run, Autotuner.run = run, tune
-        driver._active = before
-        around.close()
+    with ExitStack() as around:
+        if to_ptx:
+            front = importlib.import_module("papergpu.triton")
+            around.enter_context(front.compiling(sm_version(arch())))
+        JITFunction.run, Autotuner.run = compile_only, first_config
+        driver.set_active(stand_in)
+        try:
+            yield
+        finally:
+            JITFunction.run, Autotuner.run = run, tune
+            driver._active = before
 
 
 @contextmanager
-def cuda_compiles(found: CompiledFigures) -> Iterator[None]:
-    """CUDA C++ launches inside are noted; at the end each is compiled for its architectures."""
+def cuda_observed(note: Callable[..., None], anywhere: bool = False) -> Iterator[None]:
+    """CUDA C++ launches inside go to `note` and run nothing; `anywhere`: without data as well."""
     cuda: Any = importlib.import_module("snippets.cuda")
-    # source, arch -> name -> variant -> most dynamic shared memory that a launch asks for
-    noted: dict[tuple[Any, str], dict[str, dict[str, int]]] = {}
-
-    def note_launch(source: Any, name: str, grid: Any, block: Any, args: Any, shared: int) -> None:
-        asked = noted.setdefault((source, found.arch), {}).setdefault(name, {})
-        asked[found.variant] = max(shared, asked.get(found.variant, 0))
-
-    before, cuda.observer = cuda.observer, note_launch
+    before = cuda.observer, cuda._device
+    cuda.observer = note
+    if anywhere:
+        cuda._device = lambda where, types: torch.device("cpu")
     try:
         yield
     finally:
-        cuda.observer = before
-    for (source, arch), names in noted.items():
-        for name, compiler, used in _source_usage(source, list(names), arch):
-            for found.variant, shared in names[name].items():
-                found.add_row(name, arch, "CUDA C++", compiler, used.with_dynamic(shared))
-
-
-def _source_usage(
-    source: Any, names: list[str], arch: str
-) -> Iterator[tuple[str, str, ResourceUsage]]:
-    """Of kernels of a .cu file the name, the compiler and the usage, kept by what decides them."""
-    from papergpu import nvrtc
-
-    def make_rows() -> bytes:
-        cubin, mangled = source.cubin(names, arch)
-        used, compiler = function_usage(cubin), f"NVRTC {compiler_release(cubin)}"
-        rows = [(name, compiler, asdict(used[mangled[name]])) for name in names]
-        return json.dumps(rows).encode()
-
-    text = source.path.read_text()
-    folders = [source.path.parent, *(Path(one[2:]) for one in source.options if one[:2] == "-I")]
-    headers = [path.read_text(errors="replace") for path in nvrtc.find_includes(text, folders)]
-    version = nvrtc.load_bindings().nvrtcVersion()
-    decides = (arch, names, source.path, source.options, version, text, *headers)
-    rows = kernel_views.load_or_make("figures", decides, make_rows)
-    for name, compiler, used in json.loads(rows):
-        yield name, compiler, ResourceUsage(**used)
-
-
-def largest_cases(cases: list[Case], size: Callable[[Case], int]) -> tuple[list[Case], bool]:
-    """Of each form the case of the most bytes up to CASE_BYTES, the later where two are equal;
-    and whether a form has none so small."""
-    best: dict[tuple[tuple[str, str], ...], tuple[int, Case]] = {}
-    for case in cases:
-        taken = size(case)
-        if taken <= CASE_BYTES and taken >= best.get(case_form(case), (0,))[0]:
-            best[case_form(case)] = (taken, case)
-    missing = {case_form(case) for case in cases} - best.keys()
-    return [case for _, case in best.values()], bool(missing)
+        cuda.observer, cuda._device = before
 
 
 def compile_figures(
@@ -388,37 +332,45 @@ def compile_figures(
 ) -> list[Row]:
     """The record's "compiled" rows: one by variant, kernel and architecture, sorted so.
 
-    Each variant is called on the largest TIMED case of each form (dtype, pass and the like), and
-    on those of CASES if that compiled nothing or a form has no case of at most CASE_BYTES.
-    Architectures that NEEDS does not cover are left out. `shared_bytes` is static and dynamic,
-    without what the system reserves; `spilled_bytes` is as warpshelf.look.binary counts it.
-    RuntimeError naming snippet, variant and case if a call or a compilation fails.
+    Variants are called as `plan_calls` says. Architectures that NEEDS does not cover are left out.
+    `shared_bytes` is static and dynamic, without what the system reserves; `spilled_bytes` is as
+    warpshelf.look.binary counts it. RuntimeError naming snippet, variant and case if a call or a
+    compilation fails.
     """
-    wanted = {
-        variant: tuple(arch for arch in archs if is_covered(needs, variant, sm_version(arch)))
-        for variant in proof.variants
-    }
     found = CompiledFigures()
     with ExitStack() as stack:
         if "triton" in sys.modules:
-            stack.enter_context(triton_compiles(found, to_ptx=True))
+            taker = triton_compiles(lambda: found.arch, found.take_kernel, to_ptx=True)
+            stack.enter_context(taker)
         if has_cuda:
-            stack.enter_context(cuda_compiles(found))
+            stack.enter_context(cuda_observed(found.note_launch))
         for case, variants in plan_calls(proof):
-            call_variants(proof, snippet_id, case, {name: wanted[name] for name in variants}, found)
-    variant_order, arch_order = list(proof.variants), list(archs)
+            inputs = None
+            for found.variant, found.arch in itertools.product(variants, archs):
+                if not is_covered(needs, found.variant, sm_version(found.arch)):
+                    continue
+                inputs = inputs or CompileInputs(proof, case)
+                try:
+                    inputs.call_function(proof.variants[found.variant])
+                except Exception as error:
+                    raise RuntimeError(
+                        f"{snippet_id}: {found.variant} did not compile for {found.arch} on "
+                        f"{case}: {type(error).__name__}: {error}"
+                    ) from error
+    found.compile_noted()
+    order = list(proof.variants)
     return sorted(
         found.rows.values(),
-        key=lambda row: (
-            variant_order.index(row["variant"]),
-            row["kernel"],
-            arch_order.index(row["arch"]),
-        ),
+        key=lambda row: (order.index(row["variant"]), row["kernel"], archs.index(row["arch"])),
     )
 
 
 def plan_calls(proof: Obligations) -> list[tuple[Case, list[str]]]:
-    """Cases to call, each with its variants: these share the inputs, which are slow to make."""
+    """Cases to call, each with its variants: these share the inputs, which are slow to make.
+
+    Of a variant they are the largest of TIMED of each form (dtype, pass and the like), and those of
+    CASES too if there is none, or a form has no case of at most CASE_BYTES.
+    """
     chosen: dict[str, tuple[Case, list[str]]] = {}
     known: dict[str, int] = {}
 
@@ -430,66 +382,39 @@ def plan_calls(proof: Obligations) -> list[tuple[Case, list[str]]]:
 
     for variant in proof.variants:
         for cases in (proof.timed, proof.cases):
-            mine = [case for case in cases if variant in proof.variants_for(case)]
-            best, missing = largest_cases(mine, case_bytes)
-            for case in best:
+            best: dict[object, Case] = {}
+            forms = set()
+            for case in cases:
+                if variant not in proof.variants_for(case):
+                    continue
+                forms.add(form := case_form(case))
+                if CASE_BYTES >= case_bytes(case) >= case_bytes(best.get(form, case)):
+                    best[form] = case
+            for case in best.values():
                 chosen.setdefault(repr(case), (case, []))[1].append(variant)
-            if best and not missing:
+            if best and best.keys() == forms:
                 break
     return list(chosen.values())
-
-
-def call_variants(
-    proof: Obligations,
-    snippet_id: str,
-    case: Case,
-    wanted: dict[str, tuple[str, ...]],
-    found: CompiledFigures,
-) -> None:
-    """Call variants on a case's inputs, compiling for the architectures wanted of each."""
-    if not any(wanted.values()):
-        return
-    inputs = CompileInputs(proof, case)
-    for found.variant, archs in wanted.items():
-        for found.arch in archs:
-            try:
-                inputs.call_function(proof.variants[found.variant])
-            except Exception as error:
-                raise RuntimeError(
-                    f"{snippet_id}: {found.variant} did not compile for {found.arch} on "
-                    f"{case}: {type(error).__name__}: {error}"
-                ) from error
 
 
 def broken_limits(rows: list[Row], limits: Mapping[str, Mapping[str, int]]) -> list[str]:
     """One line for each figure over its limit in LIMITS, and for each key that fits no kernel.
 
     A key is a kernel's name, with or without template arguments, or "*" for all. Numbers are
-    maxima; `matrix_instructions` must be equal.
+    maxima; `matrix_instructions` must be equal. Figures of views are left to who makes those.
     """
     lines = []
-    kernels = sorted({row["kernel"] for row in rows})
     for key, bounds in limits.items():
         mine = [row for row in rows if key in ("*", row["kernel"], row["kernel"].split("<")[0])]
         if not mine:
-            lines.append(
-                f"LIMITS names the kernel {key!r}, but those compiled are "
-                f"{', '.join(kernels) or 'none'}; name one of them"
-            )
-        for name, limit in bounds.items():
-            if name in OF_VIEWS:  # those are known where it is executed
-                continue
-            if name not in MENDS:
-                lines.append(
-                    f"LIMITS[{key!r}] has the key {name!r}, which is no figure; "
-                    f"use one of {', '.join(MENDS)}"
-                )
-                continue
-            for row in mine:
-                value = row[name]
-                exact = name == "matrix_instructions"
-                if value == limit if exact else value <= limit:
-                    continue
+            kernels = ", ".join(sorted({row["kernel"] for row in rows})) or "none"
+            what = f"LIMITS names the kernel {key!r}, but those compiled are {kernels}"
+            lines.append(f"{what}; name one of them")
+        known = ((row, name) for name in bounds if name in MENDS for row in mine)
+        for row, name in known:
+            value, limit = row[name], bounds[name]
+            exact = name == "matrix_instructions"
+            if value != limit if exact else value > limit:
                 verb = "differs from" if exact else "exceeds the limit"
                 lines.append(
                     f"{row['kernel']} ({row['variant']}) on {row['arch']}: {name} = {value} "

@@ -18,6 +18,23 @@ from warpshelf.contract.values import MalformedCases, Obligations, read_obligati
 Place = tuple[str, int]  # a file of the snippet's folder, and a line of it
 
 
+class Task(StrEnum):
+    """What a child can be asked to do; `jobs.DOES` has the function that does it."""
+
+    DESCRIBE = "describe_machine"
+    LOOK = "check_contract"
+    DUE = "list_due"
+    DEMO = "show_demo"
+    VERIFY = "verify_snippet"
+    GLANCE = "glance_at_snippet"
+    JUDGE = "judge_snippet"
+    TIME = "time_snippet"
+    COMPILE = "compile_snippet"
+    VIEW = "view_snippet"
+    SPACE = "survey_space"
+    REACH = "reach_architecture"
+
+
 class JobError(Exception):
     """The snippet is wrong; `failures` are dicts with what and mend, and file and line if known."""
 
@@ -53,24 +70,24 @@ class JobContext:
 
     @cached_property
     def module(self) -> ModuleType:
-        """The snippet, imported on first use."""
+        """The snippet, imported on first use from the job's checkout, first on the path."""
         self.report_place("at import")
-        return import_snippet(Path(self.job["root"]), self.job["id"])
-
-    @cached_property
-    def cases(self) -> ModuleType:
-        """Its cases, imported on first use after it; a demo needs none, nor the peers in them."""
-        return importlib.import_module(f"{self.module.__package__}.cases")
+        sys.path.insert(0, str(Path(self.job["root"])))
+        package = f"snippets.{self.job['id']}"
+        for known in [key for key in sys.modules if f"{key}.".startswith(f"{package}.")]:
+            del sys.modules[known]  # of another checkout
+        importlib.invalidate_caches()
+        return importlib.import_module(f"{package}.{self.job['id']}")
 
     @cached_property
     def proof(self) -> Obligations:
-        """What its cases.py says.
+        """What its cases.py says, imported on first use: a demo needs none, nor the peers in it.
 
-        Raises:
-            JobError: something there is malformed.
+        JobError if something there is malformed.
         """
+        cases = importlib.import_module(f"{self.module.__package__}.cases")
         try:
-            return read_obligations(self.cases, self.job["kind"], self.job["needs"])
+            return read_obligations(cases, self.job["kind"], self.job["needs"])
         except MalformedCases as malformed:
             error = JobError("", "")
             error.failures = [
@@ -85,21 +102,14 @@ class JobContext:
         return (found[0], found[1]) if found else None
 
     def print_mark(self, name: str) -> None:
-        """Put a mark between what was printed before and what comes."""
+        """Put a mark between what was printed before, also by C code, and what comes."""
+        import ctypes
+
         sys.stdout.flush()
         sys.stderr.flush()
-        flush_c_streams()
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).fflush(None)
         os.write(1, f"\n{self.job['token']} {name}\n".encode())
-
-
-def import_snippet(root: Path, name: str) -> ModuleType:
-    """Import a snippet from the checkout at `root`, which comes first on the path."""
-    sys.path.insert(0, str(root))
-    package = f"snippets.{name}"
-    for known in [key for key in sys.modules if key == package or key.startswith(f"{package}.")]:
-        del sys.modules[known]  # of another checkout
-    importlib.invalidate_caches()
-    return importlib.import_module(f"{package}.{name}")
 
 
 def cpu_seconds() -> float:
@@ -109,31 +119,3 @@ def cpu_seconds() -> float:
     """
     spent = os.times()
     return spent.user + spent.system + spent.children_user + spent.children_system
-
-
-def flush_c_streams() -> None:
-    """Flush what C code has printed, such as a kernel executed on the host."""
-    import ctypes
-
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).fflush(None)
-
-
-# What a child can be asked to do, by name.
-
-
-class Task(StrEnum):
-    """A job of a child process; `jobs.DOES` has the function that does it."""
-
-    DESCRIBE = "describe_machine"
-    LOOK = "check_contract"
-    DUE = "list_due"
-    DEMO = "show_demo"
-    VERIFY = "verify_snippet"
-    GLANCE = "glance_at_snippet"
-    JUDGE = "judge_snippet"
-    TIME = "time_snippet"
-    COMPILE = "compile_snippet"
-    VIEW = "view_snippet"
-    SPACE = "survey_space"
-    REACH = "reach_architecture"

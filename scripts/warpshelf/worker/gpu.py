@@ -13,10 +13,8 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import cached_property
 from statistics import median
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -32,38 +30,29 @@ REASON_FIELDS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active"
 FIELDS = ("clocks.sm", "clocks.mem", "temperature.gpu", "power.draw")
 
 
-def run_smi(*words: str) -> list[str] | None:
-    """The lines of an answer of nvidia-smi; None where it is not there or does not answer."""
+def run_smi(*words: str) -> list[str]:
+    """The lines of an answer of nvidia-smi; none where it is not there or does not answer."""
+    command = ["nvidia-smi", *words]
     try:
-        answer = subprocess.run(
-            ["nvidia-smi", *words],
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=PATIENCE,
-            check=True,
-        )
+        answer = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=True)
     except (OSError, subprocess.SubprocessError):
-        return None
-    return answer.stdout.strip().splitlines()
+        return []
+    return answer.stdout.decode(errors="replace").strip().splitlines()
 
 
-def parse_number(text: str) -> float | None:
-    """A finite number, or None."""
-    try:
-        found = float(text)
-    except ValueError:
-        return None
-    return found if math.isfinite(found) else None
+def _parse_number(text: str) -> float | None:
+    with contextlib.suppress(ValueError):
+        if math.isfinite(found := float(text)):
+            return found
+    return None
 
 
 def decode_reasons(text: str) -> list[str]:
     """The names of the reasons in a bit mask such as 0x0000000000000004."""
-    try:
+    with contextlib.suppress(ValueError):
         bits = int(text, 16)
-    except ValueError:
-        return []
-    return [name for bit, name in limits.REASONS.items() if bits & bit]
+        return [name for bit, name in limits.REASONS.items() if bits & bit]
+    return []
 
 
 class NvidiaDriver:
@@ -81,14 +70,12 @@ class NvidiaDriver:
     def gpu(self) -> str | None:
         """The name of the GPU to nvidia-smi: GPU-…"""
         parent = None
-        for line in run_smi("-L") or ():
-            found = LISTED.search(line)
-            if found is None:
-                continue
-            if line.startswith("GPU "):
-                parent = f"GPU-{found['uuid']}"
-            if found["uuid"].lower() == self.uuid:
-                return parent
+        for line in run_smi("-L"):
+            if found := LISTED.search(line):
+                if line.startswith("GPU "):
+                    parent = f"GPU-{found['uuid']}"
+                if found["uuid"].lower() == self.uuid:
+                    return parent
         return None
 
     def query_fields(self, *fields: str) -> list[str] | None:
@@ -100,19 +87,12 @@ class NvidiaDriver:
 
     def driver_version(self) -> str | None:
         """The driver's version."""
-        answer = self.query_fields("driver_version")
-        return answer[0] if answer else None
+        return (self.query_fields("driver_version") or [None])[0]
 
     def highest_clocks(self) -> tuple[float | None, float | None]:
         """The highest clocks of the SMs and of the memory in MHz, each None where not known."""
-        sm, memory = map(
-            parse_number, self.query_fields("clocks.max.sm", "clocks.max.mem") or ("", "")
-        )
-        return sm, memory
-
-    def reasons_field(self) -> str | None:
-        """The field of the reasons for lower clocks, whose name depends on the driver."""
-        return next((name for name in REASON_FIELDS if self.query_fields(name)), None)
+        sm, memory = self.query_fields("clocks.max.sm", "clocks.max.mem") or ("", "")
+        return _parse_number(sm), _parse_number(memory)
 
 
 def _query_options(fields: tuple[str, ...]) -> list[str]:
@@ -127,7 +107,7 @@ def _split_values(line: str, count: int) -> list[str] | None:
 class LoadMonitor:
     """Reads clocks, temperature and power every INTERVAL, by a process that a context keeps.
 
-    Only what was read inside `load()` counts: an idle GPU lowers its clocks and cools down.
+    Only what was read inside `under_load()` counts: an idle GPU lowers its clocks and cools down.
     """
 
     def __init__(self, driver: NvidiaDriver) -> None:
@@ -141,24 +121,18 @@ class LoadMonitor:
         self.file = tempfile.TemporaryFile()
         if self.driver.gpu is None:
             return self
-        if field := self.driver.reasons_field():
+        known = (name for name in REASON_FIELDS if self.driver.query_fields(name))
+        if field := next(known, None):  # its name depends on the driver
             self.fields = (*FIELDS, field)
         words = ["-i", self.driver.gpu, "-lms", str(INTERVAL), *_query_options(self.fields)]
+        no = subprocess.DEVNULL
         with contextlib.suppress(OSError):
             self.process = subprocess.Popen(
-                ["nvidia-smi", *words],
-                stdin=subprocess.DEVNULL,
-                stdout=self.file,
-                stderr=subprocess.DEVNULL,
+                ["nvidia-smi", *words], stdin=no, stdout=self.file, stderr=no
             )
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self.process is not None:
             self.process.terminate()
             try:
@@ -189,10 +163,9 @@ class LoadMonitor:
             begun = self.text.rfind(b"\n", 0, start) + 1
             first = start if begun == start else self.text.find(b"\n", start, end) + 1 or end
             whole = self.text[first : self.text.rfind(b"\n", first, end) + 1]
-            for line in whole.decode(errors="replace").splitlines():
-                if values := _split_values(line, len(self.fields)):
-                    found.append(values)
-        return found
+            lines = whole.decode(errors="replace").splitlines()
+            found += [_split_values(line, len(self.fields)) for line in lines]
+        return [values for values in found if values]
 
     def load_conditions(self) -> dict[str, Any]:
         """What a record has of the readings under load: `load` and, if any, `slowed_by`.
@@ -203,11 +176,10 @@ class LoadMonitor:
         readings = self._load_readings()
         if not readings:
             return {}
-        columns = [
-            [value for text in column if (value := parse_number(text)) is not None]
-            for column in list(zip(*readings, strict=True))[: len(FIELDS)]
-        ]
-        sm, memory, celsius, watts = columns
+        sm, memory, celsius, watts = (
+            [number for text in column if (number := _parse_number(text)) is not None]
+            for column in [*zip(*readings, strict=True)][: len(FIELDS)]
+        )
         load = {
             "sm_mhz": median(sm) if sm else None,
             "sm_mhz_lowest": min(sm, default=None),
@@ -216,12 +188,10 @@ class LoadMonitor:
             "watts": round(median(watts), 1) if watts else None,
             "readings": len(readings),
         }
-        found: dict[str, Any] = {"load": load}
-        if len(self.fields) > len(FIELDS):
-            names = {name for values in readings for name in decode_reasons(values[-1])}
-            if names:
-                found["slowed_by"] = [name for name in limits.REASONS.values() if name in names]
-        return found
+        told = len(self.fields) > len(FIELDS)
+        names = {name for values in readings if told for name in decode_reasons(values[-1])}
+        slowed = [name for name in limits.REASONS.values() if name in names]
+        return {"load": load, **({"slowed_by": slowed} if slowed else {})}
 
 
 FLUSH = 256 * 2**20  # bytes read between calls: at least twice the largest L2
@@ -254,11 +224,6 @@ def current_driver() -> NvidiaDriver:
     return NvidiaDriver(str(torch.cuda.get_device_properties(0).uuid))
 
 
-def _timing_event() -> Any:
-    events: Any = torch.cuda  # torch leaves the arguments of Event untyped
-    return events.Event(enable_timing=True)
-
-
 class CudaClock:
     """Times one call by CUDA events, with a cold L2 cache.
 
@@ -276,7 +241,8 @@ class CudaClock:
 
     def measure(self, call: Callable[[], object]) -> Sample:
         """Seconds between the events around `call`; held if the GPU never waited for the host."""
-        start, end = _timing_event(), _timing_event()
+        cuda: Any = torch.cuda  # torch leaves the arguments of Event untyped
+        start, end = (cuda.Event(enable_timing=True) for _ in range(2))
         for _ in range(self.passes):
             torch.sum(self.buffer, dim=0, keepdim=True, out=self.total)
         start.record()
@@ -309,19 +275,22 @@ def measure_ceilings(
 def _copy_rate(clock: timing.Clock) -> float | None:
     source = torch.randint(0, 255, (COPY,), dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
-    copy = timing.time_interleaved({"copy": lambda: target.copy_(source)}, clock)["copy"]
-    return 2 * COPY / copy.median if isinstance(copy, Summary) else None
+    return _call_rate(clock, lambda: target.copy_(source), 2 * COPY)
 
 
 def _product_rate(clock: timing.Clock, unit: str) -> float | None:
     dtype = DTYPES.get(unit, torch.float32)
     a, b = (torch.randn(PRODUCT, PRODUCT, device="cuda", dtype=dtype) for _ in range(2))
     with matmul_precision("tf32" if unit == "tf32" else "ieee"):
-        product = timing.time_interleaved({unit: lambda: a @ b}, clock)[unit]
-    return 2 * PRODUCT**3 / product.median if isinstance(product, Summary) else None
+        return _call_rate(clock, lambda: a @ b, 2 * PRODUCT**3)
 
 
-@contextmanager
+def _call_rate(clock: timing.Clock, call: timing.Call, amount: float) -> float | None:
+    found = timing.time_interleaved({"call": call}, clock)["call"]
+    return amount / found.median if isinstance(found, Summary) else None
+
+
+@contextlib.contextmanager
 def matmul_precision(precision: str) -> Iterator[None]:
     """Have float32 products on the GPU computed in "ieee" or "tf32", then as before.
 

@@ -10,13 +10,13 @@ data, so that sizes that no CPU holds are looked at as well.
 from __future__ import annotations
 
 import importlib
+import math
 import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -32,8 +32,7 @@ TENSOR_MEMORY = 512  # columns of an SM, where it has any
 SAID = re.compile(r"\berror\s*: (?P<what>.+)")
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(NamedTuple):
     """What a block of one launch takes; `registers` of a thread, 0 where the compiler sees to it.
 
     `tensor` are columns of tensor memory.
@@ -66,69 +65,88 @@ class Launch:
         )
 
 
-@dataclass
-class LaunchDemand:
-    """Launches of a kernel of CUDA C++ by one variant: the most of what they ask, and where."""
+class ArchitectureFit:
+    """By variant how many launches fit and the most shared memory of one, and what does not fit."""
 
-    shared: int
-    threads: int
-    case: Case
-
-
-@dataclass
-class LaunchRecorder:
-    """Takes what is launched: compiled.triton_compiles and the observer of snippets.cuda tell it.
-
-    CUDA C++ is compiled at the end, all kernels of a file at once.
-    """
-
-    arch: str
-    variant: str = ""
-    case: Case = field(default_factory=dict)
-    taken: list[Launch] = field(default_factory=list)  # of Triton, in the call under way
-    noted: dict[Any, dict[str, dict[str, LaunchDemand]]] = field(default_factory=dict)
+    def __init__(self, context: JobContext) -> None:
+        self.context = context
+        self.arch: str = context.job["arch"]
+        self.fits: dict[str, dict[str, int]] = {}
+        self.misses: dict[str, list[str]] = {}
+        self.unseen: list[str] = []
+        self._variant, self._case = "", Case()  # which are called
+        self._taken: list[Launch] = []  # of Triton, in the call under way
+        # Of CUDA C++: source -> kernel -> variant -> the most shared memory that its launches ask
+        # for, with its case, and the most threads. It is compiled at the end, a file at once.
+        self._noted: dict[Any, dict[str, dict[str, tuple[int, Case, int]]]] = {}
 
     def take_kernel(self, name: str, kernel: Any) -> None:
         """Take a Triton kernel, which the compiler keeps within the registers of its threads."""
         known = kernel.metadata
         tensor = getattr(known, "tmem_size", None) or 0
-        self.taken.append(Launch(name, 32 * known.num_warps, known.shared, tensor=tensor))
+        self._taken.append(Launch(name, 32 * known.num_warps, known.shared, tensor=tensor))
 
     def note_launch(
         self, source: Any, name: str, grid: Any, block: Sequence[int], args: Any, shared: int
     ) -> None:
         """Note a launch of CUDA C++."""
-        threads = block[0] * block[1] * block[2]
-        by_variant = self.noted.setdefault(source, {}).setdefault(name, {})
-        asked = by_variant.setdefault(self.variant, LaunchDemand(shared, threads, self.case))
-        if shared > asked.shared:
-            asked.shared, asked.case = shared, self.case
-        asked.threads = max(threads, asked.threads)
+        asked = self._noted.setdefault(source, {}).setdefault(name, {})
+        most, case, threads = asked.get(self._variant, (-1, self._case, 0))
+        if shared > most:
+            most, case = shared, self._case
+        asked[self._variant] = most, case, max(threads, math.prod(block))
 
-
-@dataclass
-class ArchitectureFit:
-    """By variant how many launches fit and the most shared memory of one, and what does not fit."""
-
-    context: JobContext
-    arch: str
-    fits: dict[str, dict[str, int]] = field(default_factory=dict)
-    misses: dict[str, list[str]] = field(default_factory=dict)
-    unseen: list[str] = field(default_factory=list)
-
-    def add_launch(self, variant: str, launch: Launch, case: Case) -> None:
-        """Keep a launch that was compiled."""
+    def _add_launch(self, variant: str, launch: Launch, case: Case) -> None:
         if why := launch.refusal_reason(self.arch):
-            self.add_miss(variant, why, case)
+            self._add_miss(variant, why, case)
             return
         known = self.fits.setdefault(variant, {"launches": 0, "shared_bytes": 0})
         known["launches"] += 1
         known["shared_bytes"] = max(known["shared_bytes"], launch.shared)
 
-    def add_miss(self, variant: str, why: str, case: Case) -> None:
-        """Keep a reason for which a launch of a variant fails."""
+    def _add_miss(self, variant: str, why: str, case: Case) -> None:
         shown = {key: value for key, value in case.items() if key != "variants"}
         self.misses.setdefault(variant, []).append(f"on case {shown}: {why}")
+
+    def call_case(self, case: Case, names: Sequence[str]) -> None:
+        """Call variants on one case: with shapes alone where it is large and these do."""
+        proof = self.context.proof
+        assert proof.inputs is not None
+        small = costs.estimate_cost(proof, case)["bytes"] <= SMALL
+        made: dict[str, Any] = {}
+        for name in names:
+            self.context.report_place(f"in variant {name!r} on case {case} for {self.arch}")
+            self._variant, self._case = name, case
+            why = ""
+            for way in ("cpu",) if small else ("meta", "cpu"):
+                self._taken.clear()
+                try:
+                    if way not in made:
+                        drawn = None if way == "meta" else torch.Generator(way).manual_seed(0)
+                        made[way] = proof.inputs(case, way, drawn)
+                    proof.variants[name](*made[way])
+                except Exception as error:
+                    why = _compiler_complaint(error)
+                    if way == "meta" or memory.out_of_memory(error):
+                        continue  # whatever needs data, or more of it than there is room for
+                    self._add_miss(name, why, case)
+                for launch in self._taken:
+                    self._add_launch(name, launch, case)
+                break
+            else:
+                self.unseen.append(f"{name!r} on case {case}: {why}")
+
+    def compile_noted(self) -> None:
+        """Compile what was noted of CUDA C++, and look at each launch."""
+        for source, names in self._noted.items():
+            self.context.report_place(f"while compiling {source.path.name} for {self.arch}")
+            for name, used in _compile_kernels(source, list(names), self.arch):
+                for variant, (shared, case, threads) in names[name].items():
+                    if isinstance(used, str):
+                        self._add_miss(variant, f"{name} does not compile: {used}", case)
+                        continue
+                    launch = Launch(name, threads, used.shared_bytes + shared, used.registers)
+                    self._add_launch(variant, launch, case)
 
     def list_failures(self) -> list[dict[str, str]]:
         """One a variant: its first, and how many more there are."""
@@ -145,53 +163,27 @@ def check_architecture(context: JobContext) -> dict[str, Any]:
 
     With `largest` each is called on the largest case of each form alone, as for a record.
     """
-    job, proof = context.job, context.proof
-    arch = job["arch"]
-    wanted = [
-        name
-        for name in proof.variants
-        if name not in job["without"]
-        and architectures.is_covered(job["needs"], name, architectures.sm_version(arch))
-    ]
-    found, launches = ArchitectureFit(context, arch), LaunchRecorder(arch)
+    job, proof, found = context.job, context.proof, ArchitectureFit(context)
+    sm = architectures.sm_version(found.arch)
+    covered = {name for name in proof.variants if architectures.is_covered(job["needs"], name, sm)}
+    wanted = covered.difference(job["without"])
+    planned = [(case, proof.variants_for(case)) for case in (*proof.cases, *proof.timed)]
     with ExitStack() as stack:
         stack.enter_context(limit_memory())
         if "triton" in sys.modules:
-            stack.enter_context(compiled.triton_compiles(launches))
+            stack.enter_context(compiled.triton_compiles(lambda: found.arch, found.take_kernel))
         if job["has_cuda"]:
-            stack.enter_context(cuda_notes(launches))
-        for case, names in _planned_calls(context, job["largest"]):
-            mine = [name for name in names if name in wanted]
-            if mine:
-                _call_case(found, launches, case, mine)
-        _compile_noted(found, launches)
+            stack.enter_context(compiled.cuda_observed(found.note_launch, anywhere=True))
+        for case, names in compiled.plan_calls(proof) if job["largest"] else planned:
+            if mine := [name for name in names if name in wanted]:
+                found.call_case(case, mine)
+        found.compile_noted()
     return {
         "fits": found.fits,
         "failures": found.list_failures(),
         "unseen": found.unseen,
         "variants": list(proof.variants),
     }
-
-
-def _planned_calls(context: JobContext, largest: bool) -> Iterator[tuple[Case, list[str]]]:
-    proof = context.proof
-    if largest:
-        yield from compiled.plan_calls(proof)
-        return
-    for case in (*proof.cases, *proof.timed):
-        yield case, proof.variants_for(case)
-
-
-@contextmanager
-def cuda_notes(launches: LaunchRecorder) -> Iterator[None]:
-    """Launches of CUDA C++ inside are noted, those of tensors without data as well."""
-    cuda: Any = importlib.import_module("snippets.cuda")
-    before = cuda.observer, cuda._device
-    cuda.observer, cuda._device = launches.note_launch, lambda where, types: torch.device("cpu")
-    try:
-        yield
-    finally:
-        cuda.observer, cuda._device = before
 
 
 @contextmanager
@@ -212,59 +204,10 @@ def limit_memory() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
-def _call_case(
-    found: ArchitectureFit, launches: LaunchRecorder, case: Case, names: Sequence[str]
-) -> None:
-    """Call variants on one case: with shapes alone where it is large and they can do without."""
-    context, proof = found.context, found.context.proof
-    assert proof.inputs is not None
-    size = costs.estimate_cost(proof, case)["bytes"]
-    ways = ["cpu"] if size <= SMALL else ["meta", "cpu"]
-    made: dict[str, Any] = {}
-    for name in names:
-        context.report_place(f"in variant {name!r} on case {case} for {found.arch}")
-        launches.variant, launches.case = name, case
-        why = ""
-        for way in ways:
-            launches.taken.clear()
-            try:
-                if way not in made:
-                    drawn = None if way == "meta" else torch.Generator(way).manual_seed(0)
-                    made[way] = proof.inputs(case, way, drawn)
-                proof.variants[name](*made[way])
-            except Exception as error:
-                why = _compiler_complaint(error)
-                if way == "meta" or memory.out_of_memory(error):
-                    continue  # whatever needs data, or more of it than there is room for
-                found.add_miss(name, why, case)
-            for launch in launches.taken:
-                found.add_launch(name, launch, case)
-            break
-        else:
-            found.unseen.append(f"{name!r} on case {case}: {why}")
-
-
-def _compile_noted(found: ArchitectureFit, launches: LaunchRecorder) -> None:
-    """Compile what was noted of CUDA C++, and look at each launch."""
-    for source, names in launches.noted.items():
-        found.context.report_place(f"while compiling {source.path.name} for {found.arch}")
-        for batch in _compile_batches(source, list(names), found.arch):
-            if isinstance(batch, tuple):
-                name, why = batch
-                for variant, asked in names[name].items():
-                    found.add_miss(variant, f"{name} does not compile: {why}", asked.case)
-                continue
-            for name, used in batch.items():
-                for variant, asked in names[name].items():
-                    shared = used.shared_bytes + asked.shared
-                    launch = Launch(name, asked.threads, shared, used.registers)
-                    found.add_launch(variant, launch, asked.case)
-
-
-def _compile_batches(
+def _compile_kernels(
     source: Any, names: list[str], arch: str
-) -> Iterator[dict[str, binary.ResourceUsage] | tuple[str, str]]:
-    """The usage of all kernels at once; where that fails, of each or why it does not compile."""
+) -> Iterator[tuple[str, binary.ResourceUsage | str]]:
+    """Of each kernel its usage, or why it does not compile: of all at once, unless one fails."""
     try:
         cubin, mangled = source.cubin(names, arch)
     except Exception as error:
@@ -272,10 +215,11 @@ def _compile_batches(
             yield names[0], _compiler_complaint(error)
             return
         for name in names:
-            yield from _compile_batches(source, [name], arch)
+            yield from _compile_kernels(source, [name], arch)
         return
     used = binary.function_usage(cubin, "")  # spills and matrix instructions are not asked for
-    yield {name: used[mangled[name]] for name in names}
+    for name in names:
+        yield name, used[mangled[name]]
 
 
 def _compiler_complaint(error: Exception) -> str:

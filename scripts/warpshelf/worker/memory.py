@@ -11,20 +11,18 @@ adjacent shows. `expanded` alone changes the values: the first slice stands for 
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-from warpshelf.contract import values
-from warpshelf.contract.values import Case, Obligations
 from warpshelf.worker import accuracy
-from warpshelf.worker.accuracy import WrongResult
-from warpshelf.worker.context import describe_error
+from warpshelf.worker.accuracy import WORDS, WrongResult
 
-CaseData = Any  # that of verify.py, which imports this module
+Tensor = torch.Tensor
 
 POISON = 255  # as a byte, everywhere: NaN in each floating dtype, -1 in each signed integer
 OTHER_POISON = 85  # for integers and booleans on the second call, should the truth be -1 or true
@@ -65,7 +63,7 @@ class PoisonMode(TorchFunctionMode):
         if self.marks and not fresh and name not in HARMLESS:
             note_written((*args, *(kwargs or {}).values()))
         result = func(*args, **(kwargs or {}))
-        if fresh and isinstance(result, torch.Tensor):
+        if fresh and isinstance(result, Tensor):
             fill_poison(result, self.byte)
             if self.marks and result.device.type == "cpu" and result.numel():
                 import papergpu
@@ -78,27 +76,20 @@ def note_written(values: Iterable[object]) -> None:
     """Note for papergpu that all of each tensor and storage among `values` has been written."""
     import papergpu
 
-    for item in _nested_tensors(values):
-        if isinstance(item, torch.Tensor):
-            if item.device.type == "cpu" and item.layout is torch.strided:
-                papergpu.written(item)
-        elif item.device.type == "cpu":
+    for item in values:
+        if isinstance(item, list | tuple):
+            note_written(item)
+        elif isinstance(item, dict):
+            note_written(item.values())
+        elif isinstance(item, torch.TypedStorage):
+            note_written([item._untyped_storage])
+        elif isinstance(item, torch.UntypedStorage) and item.device.type == "cpu":
             papergpu.written(torch.empty(0, dtype=torch.uint8).set_(item))
+        elif isinstance(item, Tensor) and (item.device.type, item.layout) == ("cpu", torch.strided):
+            papergpu.written(item)
 
 
-def _nested_tensors(values: Iterable[object]) -> Iterator[torch.Tensor | torch.UntypedStorage]:
-    for value in values:
-        if isinstance(value, torch.Tensor | torch.UntypedStorage):
-            yield value
-        elif isinstance(value, torch.TypedStorage):
-            yield value._untyped_storage
-        elif isinstance(value, list | tuple):
-            yield from _nested_tensors(value)
-        elif isinstance(value, dict):
-            yield from _nested_tensors(value.values())
-
-
-def fill_poison(tensor: torch.Tensor, byte: int = POISON) -> None:
+def fill_poison(tensor: Tensor, byte: int = POISON) -> None:
     """Overwrite every element of a fresh tensor, and whatever else its storage holds.
 
     `byte` goes into integers, and into booleans as false unless it is POISON; a floating-point
@@ -108,83 +99,48 @@ def fill_poison(tensor: torch.Tensor, byte: int = POISON) -> None:
         return
     if tensor.dtype is torch.bool:
         tensor.fill_(byte == POISON)
-        return
-    whole = tensor.dtype.is_floating_point or tensor.dtype.is_complex
-    _storage_bytes(tensor).fill_(POISON if whole else byte)
+    else:
+        whole = tensor.dtype.is_floating_point or tensor.dtype.is_complex
+        _storage_bytes(tensor).fill_(POISON if whole else byte)
 
 
-def _storage_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """The bytes of a tensor's whole storage."""
+def _storage_bytes(tensor: Tensor) -> Tensor:
     flat = torch.empty(0, dtype=torch.uint8, device=tensor.device)
     return flat.set_(tensor.untyped_storage())
 
 
-Kept = torch.Tensor | tuple[int, ...]  # bytes, or of many bytes a number for each piece
-
-
-def take_fingerprint(tensor: torch.Tensor) -> Kept:
-    """What tells later whether an element has changed: a copy, of a large tensor a fingerprint."""
-    if tensor.is_complex():
-        tensor = torch.view_as_real(tensor)
-    flat = tensor.reshape(-1)
-    if flat.dtype is torch.bool:
-        flat = flat.view(torch.uint8)
-    words = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    flat = flat.view(words[flat.element_size()])
-    if flat.numel() * flat.element_size() <= COPIED:
+def take_fingerprint(tensor: Tensor) -> Tensor:
+    """What tells later whether an element has changed: a copy; of many bytes a number a piece."""
+    flat = (torch.view_as_real(tensor) if tensor.is_complex() else tensor).reshape(-1)
+    flat = flat.view(WORDS[flat.element_size()])
+    if flat.nbytes <= COPIED:
         return flat.clone()
     # Odd weights, drawn at random: no single change leaves the sum (mod 2**64) as it was.
+    size = min(accuracy.CHUNK, flat.numel())
     generator = torch.Generator(flat.device).manual_seed(0)
-    weights = torch.randint(
-        -(2**62),
-        2**62,
-        (min(accuracy.CHUNK, flat.numel()),),
-        generator=generator,
-        device=flat.device,
-        dtype=torch.int64,
-    )
-    weights.mul_(2).add_(1)
+    weights = torch.empty(size, dtype=torch.int64, device=flat.device)
+    weights.random_(-(2**62), 2**62, generator=generator).mul_(2).add_(1)
     pieces = (piece for (piece,) in accuracy.split_chunks(flat))
-    return tuple(int((piece.long() * weights[: piece.numel()]).sum()) for piece in pieces)
+    return torch.stack([(piece.long() * weights[: piece.numel()]).sum() for piece in pieces])
 
 
-def is_unchanged(tensor: torch.Tensor, kept: Kept) -> bool:
-    """Whether a tensor holds what it held when it was kept, bit for bit."""
-    now = take_fingerprint(tensor)
-    if isinstance(now, torch.Tensor) and isinstance(kept, torch.Tensor):
-        return now.shape == kept.shape and torch.equal(now, kept)
-    return now == kept if type(now) is type(kept) else False
+def input_fingerprints(inputs: Sequence[object]) -> list[Tensor | None]:
+    """What tells later whether a byte behind an input has changed."""
+    found: list[Tensor | None] = []
+    for item in inputs:
+        if isinstance(item, Tensor):
+            flat = _storage_bytes(item)
+            width = math.gcd(flat.numel(), 8)  # the widest integers that divide it
+            found.append(take_fingerprint(flat.view(WORDS[width])))
+        else:
+            found.append(None)
+    return found
 
 
-def _storage_words(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor's whole storage, as the widest integers that divide it."""
-    flat = _storage_bytes(tensor)
-    for width, dtype in ((8, torch.int64), (4, torch.int32), (2, torch.int16)):
-        if flat.numel() % width == 0:
-            return flat.view(dtype)
-    return flat
-
-
-def input_fingerprints(inputs: Sequence[object]) -> list[Kept | None]:
-    """The bytes behind each input, to compare with later."""
-    return [
-        take_fingerprint(_storage_words(item)) if isinstance(item, torch.Tensor) else None
-        for item in inputs
-    ]
-
-
-def check_untouched(inputs: Sequence[object], before: Sequence[Kept | None]) -> None:
-    """See that no byte behind any input has changed.
-
-    Raises:
-        Wrong: one has.
-    """
-    for index, (item, old) in enumerate(zip(inputs, before, strict=True)):
-        if (
-            isinstance(item, torch.Tensor)
-            and old is not None
-            and not is_unchanged(_storage_words(item), old)
-        ):
+def check_untouched(inputs: Sequence[object], before: Sequence[Tensor | None]) -> None:
+    """See that no byte behind any input has changed; WrongResult if one has."""
+    for index, (old, now) in enumerate(zip(before, input_fingerprints(inputs), strict=True)):
+        if old is not None and now is not None and not torch.equal(old, now):
             raise WrongResult(f"changed its input {index}")
 
 
@@ -195,10 +151,11 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
 
 
+VIEWS = ("padded rows", "column-strided", "transposed", "misaligned", "expanded")
+NEW_VALUES = ("expanded",)  # whose truth is not that of the case
+ALIGNED = ("padded rows",)  # in which strides divide and pointers align as in the case
 PADDING = 16  # elements after each row: 16-byte loads stay aligned where they were
 ALL_BYTES = 2**16  # of inputs up to which every view is drawn; of larger ones a single one
-
-Tensor = torch.Tensor
 
 
 def _padded_tensor(shape: Sequence[int], tensor: Tensor) -> Tensor:
@@ -210,49 +167,24 @@ def _padded_tensor(shape: Sequence[int], tensor: Tensor) -> Tensor:
     return wide
 
 
-def _padded_rows(tensor: Tensor) -> Tensor:
-    if tensor.ndim < 2:
-        return tensor
-    *rows, columns = tensor.shape
-    return _padded_tensor((*rows, columns + PADDING), tensor)[..., :columns].copy_(tensor)
+def _tensor_view(name: str, tensor: Tensor) -> Tensor:
+    """A tensor in the layout of a view; itself where the view leaves it as it is."""
+    *rows, columns = tensor.shape or (1,)
+    if name == "padded rows" and tensor.ndim > 1:
+        return _padded_tensor((*rows, columns + PADDING), tensor)[..., :columns].copy_(tensor)
+    if name == "column-strided" and tensor.ndim:
+        return _padded_tensor((*rows, 2 * columns), tensor)[..., ::2].copy_(tensor)
+    if name == "transposed" and tensor.ndim > 1:
+        return tensor.mT.contiguous().mT
+    if name == "misaligned":
+        return _padded_tensor((tensor.numel() + 1,), tensor)[1:].view(tensor.shape).copy_(tensor)
+    if name == "expanded" and tensor.ndim and tensor.is_floating_point() and len(tensor) > 1:
+        return tensor[:1].clone().expand(tensor.shape)
+    return tensor
 
 
-def _column_strided(tensor: Tensor) -> Tensor:
-    if tensor.ndim < 1:
-        return tensor
-    *rows, columns = tensor.shape
-    return _padded_tensor((*rows, 2 * columns), tensor)[..., ::2].copy_(tensor)
-
-
-def _transposed_view(tensor: Tensor) -> Tensor:
-    if tensor.ndim < 2:
-        return tensor
-    return tensor.transpose(-1, -2).contiguous().transpose(-1, -2)
-
-
-def _misaligned_view(tensor: Tensor) -> Tensor:
-    return _padded_tensor((tensor.numel() + 1,), tensor)[1:].view(tensor.shape).copy_(tensor)
-
-
-def _expanded_view(tensor: Tensor) -> Tensor:
-    if tensor.ndim < 1 or not tensor.is_floating_point() or tensor.shape[0] < 2:
-        return tensor
-    return tensor[:1].clone().expand(tensor.shape)
-
-
-VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
-    "padded rows": _padded_rows,
-    "column-strided": _column_strided,
-    "transposed": _transposed_view,
-    "misaligned": _misaligned_view,
-    "expanded": _expanded_view,
-}
-NEW_VALUES = ("expanded",)  # whose truth is not that of the case
-ALIGNED = ("padded rows",)  # in which strides divide and pointers align as in the case
-
-
-def _layout_differs(tensor: Tensor, view: Tensor) -> bool:
-    if tensor.numel() == 0:
+def _layout_differs(tensor: object, view: object) -> bool:
+    if not isinstance(tensor, Tensor) or not isinstance(view, Tensor) or tensor.numel() == 0:
         return False
     if view.storage_offset() != tensor.storage_offset():
         return True
@@ -262,16 +194,8 @@ def _layout_differs(tensor: Tensor, view: Tensor) -> bool:
 
 def draw_view(name: str, inputs: Sequence[object]) -> list[object] | None:
     """Inputs in the layout of a view; None where that leaves every one of them as it is."""
-    drawn: list[object] = []
-    changed = False
-    for item in inputs:
-        if isinstance(item, torch.Tensor):
-            view = VIEWS[name](item)
-            changed = changed or _layout_differs(item, view)
-            drawn.append(view)
-        else:
-            drawn.append(item)
-    return drawn if changed else None
+    drawn = [_tensor_view(name, one) if isinstance(one, Tensor) else one for one in inputs]
+    return drawn if any(map(_layout_differs, inputs, drawn)) else None
 
 
 def case_views(
@@ -282,77 +206,9 @@ def case_views(
     All of them for inputs of at most ALL_BYTES bytes; of larger ones, and where a `single` one is
     asked for, the first that changes something, counted from one that `index` chooses.
     """
-    size = sum(
-        math.prod(item.shape) * item.element_size()
-        for item in inputs
-        if isinstance(item, torch.Tensor)
-    )
-    names = list(VIEWS)
+    size = sum(item.nbytes for item in inputs if isinstance(item, Tensor))
     single = single or size > ALL_BYTES
-    if single:
-        turn = index % len(names)
-        names = names[turn:] + names[:turn]
-    for name in names:
-        changed = draw_view(name, inputs)
-        if changed is None:
-            continue
-        yield name, changed
-        if single:
-            return
-
-
-Drawn = tuple[str, Case, Sequence[object], Sequence[Tensor] | str]
-
-
-def variant_views(
-    proof: Obligations,
-    make: Callable[[Case, int, int], Sequence[object]],
-    name: str,
-    case: Case,
-    index: int,
-    given: CaseData,
-    single: bool = False,
-) -> Iterator[Drawn]:
-    """Each view that a variant meets of case number `index`, and each of its sides emptied.
-
-    A name, the case that it is of, its inputs and their truth, or why there is none. `make` makes
-    the inputs of a case, by its number and a turn. With `single` one view alone is drawn.
-    """
-    inputs = given.turn_inputs(0)
-    truth: Sequence[Tensor] = ()
-    for view, of_view in case_views(inputs, index, single):
-        if view in NEW_VALUES:
-            try:
-                new = given.truth_for(of_view)
-            except WrongResult:
-                continue  # such values have no truth
-            yield view, case, of_view, new
-        else:
-            truth = truth or given.turn_truth(0, inputs)
-            yield view, case, of_view, truth
-    for side in _empty_sides(proof, name, case, index):
-        emptied = {**case, side: 0}
-        try:
-            made = make(emptied, index, 0)
-        except Exception:
-            continue  # no inputs of this kind have such a side
-        try:
-            yield f"{side} empty", emptied, made, given.truth_for(made)
-        except Exception as error:
-            why = (
-                str(error)
-                if isinstance(error, WrongResult)
-                else f"reference() {describe_error(error)}"
-            )
-            yield f"{side} empty", emptied, made, why
-
-
-def _empty_sides(proof: Obligations, name: str, case: Case, index: int) -> list[str]:
-    """The sides to empty for a variant: each of the first case of a form that is for it."""
-    form = values.case_form(case)
-    first = next(
-        number
-        for number, other in enumerate(proof.cases)
-        if values.case_form(other) == form and name in proof.variants_for(other)
-    )
-    return [side for side in values.side_keys(case) if case[side] != 0] if first == index else []
+    turn = index % len(VIEWS) if single else 0
+    drawn = ((name, draw_view(name, inputs)) for name in VIEWS[turn:] + VIEWS[:turn])
+    changed = ((name, view) for name, view in drawn if view is not None)
+    return itertools.islice(changed, 1 if single else None)

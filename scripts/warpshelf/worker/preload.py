@@ -15,22 +15,16 @@ import os
 
 import torch
 
-
-def preload_libraries() -> None:
-    """Import it all."""
-    os.environ["TRITON_INTERPRET"] = "0"  # Triton reads it at its import; each child sets the same
-    with contextlib.suppress(Exception):
-        torch.empty(1, device="meta") + 1
-    with contextlib.suppress(Exception):
-        importlib.import_module("triton")
-        importlib.import_module("triton.runtime.cache").triton_key()
-        importlib.import_module("triton.experimental.gluon.nvidia.hopper")  # the first launch's
-    with contextlib.suppress(Exception):
-        importlib.import_module("papergpu.triton")
-        importlib.import_module("papergpu.decode")
-        importlib.import_module("papergpu.kernel_cache").cache_key()
-    gc.collect()
-    gc.freeze()  # no child searches for garbage here, or copies what it would look at
-
-
-preload_libraries()
+os.environ["TRITON_INTERPRET"] = "0"  # Triton reads it at its import; each child sets the same
+with contextlib.suppress(Exception):
+    torch.empty(1, device="meta") + 1
+with contextlib.suppress(Exception):
+    importlib.import_module("triton")
+    importlib.import_module("triton.runtime.cache").triton_key()
+    importlib.import_module("triton.experimental.gluon.nvidia.hopper")  # the first launch's
+with contextlib.suppress(Exception):
+    importlib.import_module("papergpu.triton")
+    importlib.import_module("papergpu.decode")
+    importlib.import_module("papergpu.kept").digest()
+gc.collect()
+gc.freeze()  # no child searches for garbage here, or copies what it would look at

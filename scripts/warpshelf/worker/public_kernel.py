@@ -15,10 +15,10 @@ import importlib.machinery
 import importlib.util
 import json
 import sys
-from collections.abc import Callable, MutableSequence
+from collections.abc import MutableSequence
 from importlib import metadata
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -59,35 +59,15 @@ class StubFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """Nothing is in it."""
 
 
-class StubDriver:
-    """Stands for a GPU where a file asks, as it is read, which one it runs on."""
-
-    def get_current_target(self) -> Any:
-        from triton.backends.compiler import GPUTarget
-
-        return GPUTarget("cuda", 90, 32)
-
-    def get_active_torch_device(self) -> Any:
-        import torch
-
-        return torch.device("meta")  # what is drawn on it, takes no memory and no time
-
-    def get_current_device(self) -> int:
-        return 0
-
-
 def import_file(root: Path, file: str) -> ModuleType:
     """The module of a file in a checkout, by the name that its package gives it.
 
     It is read statement by statement, and no more of it than defines something: a tutorial also
-    runs what it defines. What fails, for want of a GPU for instance, is left out.
-
-    Raises:
-        SyntaxError: it is no Python.
+    runs what it defines. What fails, for want of a GPU for instance, is left out. SyntaxError if
+    it is no Python.
     """
     path = root / file
-    names = [path.stem]
-    folder = path.parent
+    names, folder = [path.stem], path.parent
     while (folder / "__init__.py").is_file():
         names.insert(0, folder.name)
         folder = folder.parent
@@ -103,61 +83,43 @@ def import_file(root: Path, file: str) -> ModuleType:
         sys.modules[package.__name__] = package
     sys.modules[module.__name__] = module
     for one in ast.parse(path.read_text(encoding="utf-8")).body:
-        if not isinstance(one, DEFINES) or _execute_statement(one, module, absentees, root):
+        if not isinstance(one, DEFINES) or _execute_statement(one, module, absentees, str(root)):
             continue
         if isinstance(one, ast.FunctionDef) and len(one.decorator_list) > 1:
             # What chooses its configurations may ask more of a GPU. Without it the kernel is there.
             del one.decorator_list[:-1]
-            _execute_statement(one, module, absentees, root)
+            _execute_statement(one, module, absentees, str(root))
     return module
 
 
-def _execute_statement(
-    one: ast.stmt, module: ModuleType, absentees: StubFinder, root: Path
-) -> bool:
-    """Whether a statement of a module could be executed; if not, it is said why."""
-    part = compile(ast.Module([one], []), str(module.__file__), "exec")
-    try:
-        _with_stubs(absentees, root, lambda: exec(part, module.__dict__))
-    except Exception as error:
-        sys.stderr.write(f"{module.__file__}:{one.lineno}: {type(error).__name__}: {error}\n")
-        return False
-    return True
+def _execute_statement(one: ast.stmt, module: ModuleType, absentees: StubFinder, root: str) -> bool:
+    """Whether a statement of a module could be executed; if not, it is said why.
 
-
-def _with_stubs(absentees: StubFinder, root: Path, does: Callable[[], object]) -> None:
-    """Do it, with something empty in the place of each module that it cannot do without.
-
-    What a file can do without, it asks for and catches this itself. What has been imported of the
-    checkout is read again from the start.
+    Something empty stands for each module that it cannot do without. What a file can do without, it
+    asks for and catches this itself. What was imported of the checkout is then read again.
     """
+    part = compile(ast.Module([one], []), str(module.__file__), "exec")
     before = {*sys.modules}
     while True:
         try:
-            does()
-            return
-        except ModuleNotFoundError as error:
-            top = (error.name or "").split(".")[0]
-            if not top or error.name in absentees.names or _belongs_to(root, top):
-                raise
-            absentees.names.add(error.name or "")
-            for name in {*sys.modules} - before:
-                if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(root)):
-                    del sys.modules[name]
-
-
-def _belongs_to(root: Path, name: str) -> bool:
-    """Whether a package of that name is the checkout's own."""
-    paths = getattr(sys.modules.get(name), "__path__", ())
-    return any(str(path).startswith(str(root)) for path in paths)
+            exec(part, module.__dict__)
+            return True
+        except Exception as error:
+            name = error.name or "" if isinstance(error, ModuleNotFoundError) else ""
+            paths = getattr(sys.modules.get(name.split(".")[0]), "__path__", ())
+            own = any(str(path).startswith(root) for path in paths)
+            if not name or name in absentees.names or own:
+                place = f"{module.__file__}:{one.lineno}"
+                sys.stderr.write(f"{place}: {type(error).__name__}: {error}\n")
+                return False
+        absentees.names.add(name)
+        for known in {*sys.modules} - before:
+            if (getattr(sys.modules[known], "__file__", None) or "").startswith(root):
+                del sys.modules[known]
 
 
 def find_kernel(module: ModuleType, name: str) -> Any:
-    """The function that Triton compiles, out of what else it is wrapped in.
-
-    Raises:
-        ValueError: there is none of that name.
-    """
+    """The function that Triton compiles, out of what else it is wrapped in; ValueError if none."""
     from triton.runtime.jit import JITFunction
 
     found = getattr(module, name, None)
@@ -169,7 +131,7 @@ def find_kernel(module: ModuleType, name: str) -> Any:
 
 
 def compile_kernel(function: Any, job: dict[str, Any], target: int) -> Any:
-    """What Triton makes of it for an SM version."""
+    """What Triton makes of it for an SM version; ValueError if it is not called so."""
     import triton
     import triton.language as tl
     from triton.backends.compiler import GPUTarget
@@ -181,12 +143,10 @@ def compile_kernel(function: Any, job: dict[str, Any], target: int) -> Any:
         raise ValueError(f"takes {missing[0]}, which is neither in signature nor in constants")
     if unknown := [name for name in (*given, *job["signature"]) if name not in names]:
         raise ValueError(f"takes no {unknown[0]}; it takes {', '.join(names)}")
-    constants = {
-        (names.index(name),): getattr(tl, value[3:])
-        if isinstance(value, str) and value.startswith("tl.")
-        else value
-        for name, value in given.items()
-    }
+    for name, value in given.items():
+        if isinstance(value, str) and value.startswith("tl."):
+            given[name] = getattr(tl, value[3:])
+    constants = {(names.index(name),): value for name, value in given.items()}
     signature = {name: job["signature"].get(name, "constexpr") for name in names}
     known = {(names.index(name),): [["tt.divisibility", 16]] for name in job["divisible"]}
     source = ASTSource(fn=function, signature=signature, constexprs=constants, attrs=known)
@@ -194,40 +154,33 @@ def compile_kernel(function: Any, job: dict[str, Any], target: int) -> Any:
     return triton.compile(source, target=asked, options=dict(job["options"]))
 
 
-def job_figures(job: dict[str, Any]) -> dict[str, Any]:
-    """Who compiled it, and its figures by architecture.
-
-    Raises:
-        ValueError: it is not there, or not called so.
-    """
-    if job.get("package"):
-        return package_figures(job)
-    if not job["file"].endswith(".py"):
-        return cuda_figures(job)
+def triton_figures(job: dict[str, Any]) -> dict[str, Any]:
+    """Who compiled a kernel in Triton, and its figures by architecture."""
     import triton
+    from triton.backends.compiler import GPUTarget
 
-    active: Any = StubDriver()
-    triton.runtime.driver.set_active(active)
-    for name, one in triton.backends.backends.items():  # some ask whether there is a driver at all
-        if name == "nvidia" and one.driver is not None:
-            one.driver.is_active = staticmethod(lambda: True)
+    # Stands for a GPU where a file asks, as it is read, which one it runs on. What is drawn on the
+    # device "meta" takes no memory and no time.
+    stand_in: Any = SimpleNamespace(
+        get_current_target=lambda: GPUTarget("cuda", 90, 32),
+        get_active_torch_device=lambda: importlib.import_module("torch").device("meta"),
+        get_current_device=lambda: 0,
+    )
+    triton.runtime.driver.set_active(stand_in)
+    backend = triton.backends.backends.get("nvidia")
+    if backend is not None and backend.driver is not None:  # some ask whether there is one at all
+        backend.driver.is_active = staticmethod(lambda: True)
     function = find_kernel(import_file(Path(job["root"]), job["file"]), job["kernel"])
     found = {}
     for target in job["targets"]:
         made = compile_kernel(function, job, target)
-        build = builds.build_from_binary(
-            made.asm["cubin"], made.metadata.name, made.metadata.shared
-        )
-        found[f"sm_{target}"] = build
+        parts = made.asm["cubin"], made.metadata.name, made.metadata.shared
+        found[f"sm_{target}"] = builds.build_from_binary(*parts)
     return {"compiler": f"Triton {triton.__version__}", "builds": found}
 
 
 def cuda_figures(job: dict[str, Any]) -> dict[str, Any]:
-    """The same of a kernel in CUDA C++, by NVRTC.
-
-    Raises:
-        CompileError: NVRTC does not take it, or has no such kernel in it.
-    """
+    """The same of a kernel in CUDA C++, by NVRTC; CompileError if that does not take it."""
     from papergpu import nvrtc
 
     path = Path(job["root"], job["file"])
@@ -247,11 +200,7 @@ def package_figures(job: dict[str, Any]) -> dict[str, Any]:
     """The same of a kernel in a language of its own: its file has a `binary` that compiles it.
 
     `binary("sm_90")` gives the cubin, the symbol in it and the bytes of shared memory that a launch
-    asks for.
-
-    Raises:
-        PackageNotFoundError: the package is not installed.
-        AttributeError: the file has no such function.
+    asks for. PackageNotFoundError if the package is not installed.
     """
     made_by = f"{job['package']} {metadata.version(job['package'])}"
     path = Path(job["root"], job["file"])
@@ -261,10 +210,8 @@ def package_figures(job: dict[str, Any]) -> dict[str, Any]:
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module  # some read the source of what they compile
     spec.loader.exec_module(module)
-    found = {
-        f"sm_{target}": builds.build_from_binary(*module.binary(f"sm_{target}"))
-        for target in job["targets"]
-    }
+    archs = [f"sm_{target}" for target in job["targets"]]
+    found = {arch: builds.build_from_binary(*module.binary(arch)) for arch in archs}
     return {"compiler": made_by, "builds": found}
 
 
@@ -272,8 +219,9 @@ def main() -> None:
     """Answer one job."""
     job = json.load(sys.stdin)
     out, sys.stdout = sys.stdout, sys.stderr  # what a file prints as it is imported is no answer
+    by_language = triton_figures if job["file"].endswith(".py") else cuda_figures
     try:
-        answer = job_figures(job)
+        answer = (package_figures if job.get("package") else by_language)(job)
     except Exception as error:  # whatever somebody else's file or the compiler raises
         said = str(error).strip().splitlines() or [""]  # Triton gives the cause behind the code
         cause = next((line for line in said if ": error: " in line), said[-1])  # and NVRTC first

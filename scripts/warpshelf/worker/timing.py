@@ -11,7 +11,6 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from warpshelf.records.limits import FEWEST, MOST, MOST_VOID, WAITED
@@ -38,12 +37,7 @@ class Clock(Protocol):
         ...
 
 
-class ImpossibleTime(Exception):
-    """A time that the hardware cannot reach: the measurement or the cost is wrong."""
-
-
-@dataclass(frozen=True)
-class Summary:
+class Summary(NamedTuple):
     """Seconds of one function in one case: median, 20th and 80th percentile, sample count.
 
     `void` counts the samples left out, since the GPU may have waited for the host in them. `cv` is
@@ -63,8 +57,7 @@ class Summary:
         return {**rounded, "n": self.n, "void": self.void, "cv": float(f"{self.cv:.2g}")}
 
 
-@dataclass(frozen=True)
-class Untimed:
+class Untimed(NamedTuple):
     """Why a function has no time in a case, in words."""
 
     reason: str
@@ -81,8 +74,7 @@ def percentile(ordered: list[float], share: float) -> float:
 def summarize_samples(samples: list[float], void: int = 0) -> Summary:
     """Median and spread of samples in seconds, beside `void` that were left out.
 
-    Raises:
-        ValueError: there is none, or one is not above zero, not finite or NaN.
+    ValueError if there is none, or one is not above zero, not finite or NaN.
     """
     if not samples or not all(0 < sample < math.inf for sample in samples):
         raise ValueError(f"{len(samples)} samples, the smallest {min(samples, default=0)} s")
@@ -108,75 +100,53 @@ def time_interleaved(
     order of each round is drawn anew from `seed`, so that none always follows the same other. Each
     is called once, then warmed up for `warm_up` seconds of its own time and WARM_CALLS calls. It is
     sampled until the samples of the slowest add up to `sampling` seconds and each has FEWEST that
-    are held, within MOST rounds. Past `deadline` (by `now`) no further round starts. A function
-    with fewer than FEWEST samples held, or a larger share of others than MOST_VOID, is untimed.
-
-    Raises:
-        TimeoutError: the deadline came before FEWEST rounds.
+    are held, within MOST rounds. Past `deadline` (by `now`) no further round starts; before FEWEST
+    rounds that is a TimeoutError. A function with fewer than FEWEST samples held, or a larger share
+    of others than MOST_VOID, is untimed.
     """
     for call in calls.values():
-        _warm_up_call(call, clock, warm_up)
+        clock.measure(call)
+        spent, rounds = 0.0, 0
+        while rounds < WARM_CALLS or (spent < warm_up and rounds < MOST):
+            spent += clock.measure(call).seconds
+            rounds += 1
     order, chance = list(calls), random.Random(seed)
-    taken = {name: _Samples() for name in calls}
-    rounds = 0
-    while calls and rounds < MOST:
+    taken: dict[str, list[Sample]] = {name: [] for name in calls}
+    totals = dict.fromkeys(calls, 0.0)
+    for rounds in range(MOST if calls else 0):
         if deadline is not None and now() > deadline:
             if rounds < FEWEST:
                 raise TimeoutError(f"{rounds} of {FEWEST} rounds of samples before the time limit")
             break
         chance.shuffle(order)
         for name in order:
-            taken[name].add_sample(clock.measure(calls[name]))
-        rounds += 1
-        enough = rounds >= FEWEST and max(one.spent for one in taken.values()) >= sampling
-        if enough and all(len(one.held) >= FEWEST or one.hopeless for one in taken.values()):
+            sample = clock.measure(calls[name])
+            taken[name].append(sample)
+            totals[name] += sample.seconds
+        if rounds + 1 < FEWEST or max(totals.values()) < sampling:
+            continue
+        voids = [sum(not one.held for one in samples) for samples in taken.values()]
+        if all(rounds + 1 - void >= FEWEST or void > MOST_VOID * (rounds + 1) for void in voids):
             break
-    return {name: one.outcome() for name, one in taken.items()}
-
-
-def _warm_up_call(call: Call, clock: Clock, seconds: float) -> None:
-    clock.measure(call)
-    spent, rounds = 0.0, 0
-    while rounds < WARM_CALLS or (spent < seconds and rounds < MOST):
-        spent += clock.measure(call).seconds
-        rounds += 1
-
-
-class _Samples:
-    """The samples of one function."""
-
-    def __init__(self) -> None:
-        self.held: list[float] = []
-        self.void = 0
-        self.spent = 0.0
-
-    def add_sample(self, sample: Sample) -> None:
-        self.spent += sample.seconds
-        if sample.held:
-            self.held.append(sample.seconds)
-        else:
-            self.void += 1
-
-    @property
-    def hopeless(self) -> bool:
-        return self.void > MOST_VOID * (self.void + len(self.held))
-
-    def outcome(self) -> Summary | Untimed:
-        if self.hopeless or len(self.held) < FEWEST:
-            total = self.void + len(self.held)
-            return Untimed(WAITED.format(self.void, total))
-        return summarize_samples(self.held, self.void)
-
-
-def refuse_impossible(name: str, summary: Summary, least: float) -> None:
-    """See that a time is at most 100 % of the limit.
-
-    Raises:
-        Impossible: it is more; a wrong cost(), work left out, or a cache that was not cold.
-    """
-    if summary.median < least:
-        share = 100 * least / summary.median
-        raise ImpossibleTime(
-            f"{name!r} took {summary.median:.3g} s, {share:.0f} % of what the hardware allows "
-            f"({least:.3g} s at best)"
+    found: dict[str, Summary | Untimed] = {}
+    for name, samples in taken.items():
+        held = [one.seconds for one in samples if one.held]
+        void, total = len(samples) - len(held), len(samples)
+        untimed = len(held) < FEWEST or void > MOST_VOID * total
+        found[name] = (
+            Untimed(WAITED.format(void, total)) if untimed else summarize_samples(held, void)
         )
+    return found
+
+
+def impossible_reason(name: str, summary: Summary, least: float) -> str | None:
+    """Why a time cannot be, where it is less than the hardware takes at `least`; else None.
+
+    Then the cost is wrong, work was left out, or a cache was not cold.
+    """
+    if summary.median >= least:
+        return None
+    return (
+        f"{name!r} took {summary.median:.3g} s, {100 * least / summary.median:.0f} % of what the "
+        f"hardware allows ({least:.3g} s at best)"
+    )

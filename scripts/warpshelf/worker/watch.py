@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from warpshelf.contract import values
 from warpshelf.contract.values import Case, Obligations
@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 SCHEDULES = ("robin", "far", "random")
 
 
-@dataclass(frozen=True)
-class CallSettings:
-    """How the warps of one call run: `papergpu.settings` takes both."""
+class CallSettings(NamedTuple):
+    """How the warps of one call run, as `papergpu.settings` takes it."""
 
     schedule: str
     seed: int
@@ -64,17 +63,13 @@ class CallWatch:
 
     def __init__(self, target: str | None = None, tell: Callable[[str], None] = lambda text: None):
         self.target = target
+        self.executes = target is not None  # PTX, here
         self.launched: list[papergpu.Launched] = []  # by the call that is counted
         self._tell = tell
         self._begun = 0, 0, False
         self._calls = 0
         self._met: set[str] = set()
         self._turn: CallSettings | None = None
-
-    @property
-    def executes(self) -> bool:
-        """Whether PTX is executed here."""
-        return self.target is not None
 
     def begin_case(
         self, index: int, rank: int = 0, counted: bool = False, further: bool = False
@@ -98,17 +93,17 @@ class CallWatch:
 
         index, rank, counted = self._begun
         counts = counted and self._calls == 0
-        now = replace(settings_for_call(index, self._calls, rank, counted), specialize=specialize)
-        self._turn = now
+        turn = settings_for_call(index, self._calls, rank, counted)._replace(specialize=specialize)
+        self._turn = turn
         self._calls += 1
         self._tell(self.under)
-        chosen = papergpu.settings(**asdict(now), profile=counts, threads=int(counts))
 
         def note_launch(launched: papergpu.Launched) -> None:
-            self._met.add(now.schedule)
+            self._met.add(turn.schedule)
             if counts:
                 self.launched.append(launched)
 
+        chosen = papergpu.settings(**turn._asdict(), profile=counts, threads=int(counts))
         with chosen, papergpu.on_launch(note_launch):
             yield
 
@@ -122,21 +117,12 @@ class CallWatch:
         return bool(self._met) and self._calls < len(SCHEDULES)
 
 
-# What a kernel's launches did, line by line of the snippet, as its views have it.
-#
-# Of a variant the cases of COUNTED are counted, and where none of them is for it, of the others
-# the largest of each form. Of what they launch the largest of each kernel is kept.
-#
-# What was inlined from a library counts for the line of the snippet that asked for it, where the
-# compiler says which; what it does not say stands under the library's own name.
-
-UNKNOWN = "PTX"  # stands for the instructions of which the compiler names no line
-FOLDERS = ("/site-packages/", "/dist-packages/")
-At = tuple[str, int, int]
-
-
 class LaunchCounts:
-    """The counts of a snippet's variants, on one target."""
+    """The counted launches of a snippet's variants, on one target.
+
+    Of a variant the cases of COUNTED are counted, and where none of them is for it, of the others
+    the largest of each form. Of what they launch the largest of each kernel is kept.
+    """
 
     def __init__(self, proof: Obligations) -> None:
         self._wanted = {name: wanted_cases(proof, name) for name in proof.variants}
@@ -158,8 +144,7 @@ class LaunchCounts:
 
     def counted_launches(self) -> list[tuple[str, Case, list[papergpu.Launched]]]:
         """By variant and kernel: the variant, the case, and the launches that are counted."""
-        kept = sorted(self._kept.items(), key=lambda one: one[0])
-        return [(name, *one) for (name, _), one in kept]
+        return [(name, *self._kept[name, kernel]) for name, kernel in sorted(self._kept)]
 
 
 def case_size(case: Case) -> int:
@@ -168,56 +153,24 @@ def case_size(case: Case) -> int:
 
 
 def wanted_cases(proof: Obligations, name: str) -> set[int]:
-    """The numbers of the cases to count for a variant."""
-    chosen = {index for index in proof.counted if name in proof.variants_for(proof.cases[index])}
-    return chosen or largest_cases(proof, name)
+    """The numbers of the cases to count for a variant: of COUNTED, or of each form the largest.
 
-
-def largest_cases(proof: Obligations, name: str) -> set[int]:
-    """The cases of a variant: of each form the largest, the first of equals.
-
-    Forms are told apart since another may launch other kernels.
+    Forms are told apart since another may launch other kernels. Of equal cases it is the first.
     """
-    best: dict[object, int] = {}
-    for index, case in enumerate(proof.cases):
-        if name in proof.variants_for(case):
-            before = best.setdefault(values.case_form(case), index)
-            if case_size(case) > case_size(proof.cases[before]):
-                best[values.case_form(case)] = index
-    return set(best.values())
+    cases = proof.cases
+    mine = [index for index, case in enumerate(cases) if name in proof.variants_for(case)]
+    rising = sorted(mine, key=lambda index: (case_size(cases[index]), -index))
+    largest = {values.case_form(cases[index]): index for index in rising}
+    return {index for index in mine if index in proof.counted} or {*largest.values()}
 
 
-def line_counts(launched: Sequence[papergpu.Launched], snippet: str) -> list[dict[str, Any]]:
-    """The lines of a kernel, in order, with what they did in some of its launches together.
+# What a kernel's launches did, line by line of the snippet, as its views have it. What was inlined
+# from a library counts for the line of the snippet that asked for it, where the compiler says
+# which; what it does not say stands under the library's own name.
 
-    `snippet` is the id of the snippet whose files are named as they are in its folder.
-    """
-    from papergpu.counters import profile_launches
-
-    programs: dict[int, Program] = {}
-    done = []
-    for one in launched:
-        if one.result.counts is None:  # it was launched without them
-            continue
-        if id(one.program) not in programs:
-            programs[id(one.program)] = fold_program(one.program, snippet)
-        done.append((programs[id(one.program)], one.result.counts))
-    return _merge_lines(profile_launches(done).as_dict())
-
-
-def _merge_lines(profile: dict[str, Any]) -> list[dict[str, Any]]:
-    found: dict[tuple[str, int], dict[str, Any]] = {}
-    for line in profile["lines"]:
-        # How often an instruction was executed is the sum over its classes.
-        own = {key: value for key, value in line["own"].items() if value and key != "executed"}
-        if line["file"] == UNKNOWN:
-            before = found.setdefault((UNKNOWN, 0), {"at": UNKNOWN})
-            for key, value in own.items():
-                before[key] = _add_counts(before[key], value) if key in before else value
-        elif own:
-            at = f"{line['file']}:{line['line']}"
-            found[line["file"], line["line"]] = {"at": at, **own}
-    return [found[key] for key in sorted(found)]
+UNKNOWN = "PTX"  # stands for the instructions of which the compiler names no line
+LIBRARIES = {"/site-packages/": "", "/dist-packages/": "", "/papergpu/": "papergpu/", "/": ""}
+At = tuple[str, int, int]
 
 
 def source_line(place: Place | None) -> tuple[str, int]:
@@ -230,59 +183,39 @@ def nonzero_tally(tally: Tally) -> dict[str, Any]:
     return {key: value for key, value in tally.as_dict().items() if value and key != "executed"}
 
 
-def _add_counts(first: Any, second: Any) -> Any:
-    if isinstance(first, int):
-        return first + second
-    return {key: first.get(key, 0) + second.get(key, 0) for key in (*first, *second)}
-
-
 def fold_program(program: Program, snippet: str) -> Program:
     """The same program, each instruction of which stands in one line alone.
 
     `snippet` is the id of the snippet whose files are named as they are in its folder.
     """
+    places = {place for place, _ in program.places if place is not None}
     callers: dict[At, Place] = {}
     for place, _ in program.places:
         if place is not None and place.caller is not None:
             callers.setdefault((place.file, place.line, place.column), place.caller)
-    known: dict[Place | None, Place | None] = {None: None}
-    for place, _ in program.places:
-        if place not in known:
-            known[place] = _fold_place(place, callers, snippet) if place is not None else None
-    return replace(program, places=[(known[place], line) for place, line in program.places])
+    known = {place: _fold_place(place, callers, snippet) for place in places}
+    folded = [(None if place is None else known[place], line) for place, line in program.places]
+    return replace(program, places=folded)
 
 
 def _fold_place(place: Place, callers: dict[At, Place], snippet: str) -> Place:
     """The innermost line of the snippets in which a place stands; without one, its own."""
+    own = {f"/snippets/{snippet}/": "", "/snippets/": "snippets/"}
     passed: set[At] = set()
     one: Place | None = place
-    while one is not None:
-        at = one.file, one.line, one.column
-        if one.line and (name := _snippet_file(one.file, snippet)):
+    while one is not None and (at := (one.file, one.line, one.column)) not in passed:
+        if one.line and (name := _file_name(one.file, own)):
             return replace(one, file=name, column=0, caller=None)
-        if at in passed:
-            break
         passed.add(at)
         one = one.caller or callers.get(at)
-    return replace(place, file=_library_file(place.file), column=0, caller=None)
+    return replace(place, file=_file_name(place.file, LIBRARIES), column=0, caller=None)
 
 
-def _snippet_file(file: str, snippet: str) -> str | None:
-    """The name of a file of the snippet's folder, or of another of snippets/; None elsewhere.
+def _file_name(file: str, folders: Mapping[str, str]) -> str:
+    """The name of a file within the first of `folders` that it lies in, behind what stands for it.
 
     By its path alone: compilers keep what they made, and may name the checkout that it was for.
     """
-    _, folder, name = file.rpartition(f"/snippets/{snippet}/")
-    if folder:
-        return name
-    _, folder, name = file.rpartition("/snippets/")
-    return f"snippets/{name}" if folder else None
-
-
-def _library_file(file: str) -> str:
-    """The name of a file elsewhere, beginning with its package, the same on every machine."""
-    for folder in (*FOLDERS, "/papergpu/"):
-        _, found, name = file.rpartition(folder)
-        if found:
-            return name if folder in FOLDERS else f"papergpu/{name}"
-    return file.rpartition("/")[2]
+    file = f"/{file}"
+    found = (prefix + file.rpartition(name)[2] for name, prefix in folders.items() if name in file)
+    return next(found, "")
