@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from warpshelf.worker import accuracy, memory, verify
 from warpshelf.worker.accuracy import Errors, WrongResult
+from warpshelf.worker.watch import CallWatch
 
 Tensor = torch.Tensor
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
@@ -44,7 +45,7 @@ def check(
 ) -> tuple[Errors, torch.dtype]:
     given = verify.CaseData(draw, reference)
     return verify.check_function(
-        function, given, case or {}, ours=ours, tolerance=lambda dtype: tolerance
+        function, given, case or {}, ours=ours, tolerance=lambda dtype: tolerance, watch=CallWatch()
     )
 
 
@@ -520,7 +521,7 @@ def test_the_first_floating_output_decides_the_tolerance() -> None:
 
     case = {"out": ["int64", "float16"]}
     found = verify.check_function(
-        both, verify.CaseData(draw, truth), case, ours=True, tolerance=tolerance
+        both, verify.CaseData(draw, truth), case, ours=True, tolerance=tolerance, watch=CallWatch()
     )
     assert found[1] is torch.float16
     assert set(asked) == {torch.float16}
@@ -726,7 +727,7 @@ def test_small_inputs_are_drawn_once_and_handed_out_as_copies() -> None:
 PEAK = """
 import torch
 from peak import peak
-from warpshelf.worker import accuracy, memory, verify
+from warpshelf.worker import accuracy, memory, verify, watch
 
 torch.set_num_threads(1)
 accuracy.CHUNK = 2**16
@@ -743,7 +744,7 @@ def reference(a, b):
     return b.double().mul_(0.75).add_(a)
 
 small = [part[:100].clone() for part in draw(0)]
-told = {"case": {}, "ours": True, "tolerance": lambda dtype: 1e-5}
+told = {"case": {}, "ours": True, "tolerance": lambda dtype: 1e-5, "watch": watch.CallWatch()}
 verify.check_function(triad, verify.CaseData(lambda turn: small, reference), **told)
 before = peak()
 verify.check_function(triad, verify.CaseData(draw, reference), **told)

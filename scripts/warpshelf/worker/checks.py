@@ -23,13 +23,12 @@ from warpshelf.worker.watch import CallWatch, LaunchCounts
 
 @dataclass(frozen=True)
 class Share:
-    """How much of a kernel one verification takes on: everything, unless it says otherwise.
+    """How much of a kernel one verification takes on: everything, as a record needs it, or less.
 
     Of the cases those whose numbers are in `cases`; without `counted`, none that kills nothing and
     is there only to be counted. Of these so many as are `telling`: those that together reject the
     most mutants, small ones first. Views of one case in `views` (0: of none); of these a `single`
-    one. A record needs all. Tests that repeat it for every architecture take a share, since most of
-    their time goes into compiling, anew for each architecture, case and view.
+    one. Most of the time of a verification goes into compiling, anew for each case and view.
     """
 
     cases: Collection[int] | None = None
@@ -52,11 +51,9 @@ class Share:
 
 
 def rank_cases(proof: Obligations, among: Collection[int]) -> list[int]:
-    """Numbers of cases by what each tells that those before it do not; of equals the smaller.
-
-    Each rejects as many mutants as it can that no case before it does.
-    """
-    left, known, order = set(among), set[str](), []
+    """Numbers of cases by how many mutants each rejects that those before it do not; of equals the
+    smaller."""
+    left, known, order = sorted(among), set[str](), []
 
     def rank_key(index: int) -> tuple[int, int, int]:
         sides = (side for side in proof.cases[index].values() if isinstance(side, int) and side)
@@ -64,7 +61,7 @@ def rank_cases(proof: Obligations, among: Collection[int]) -> list[int]:
         return -len({*kills} - known), -len(kills), math.prod(sides)
 
     while left:
-        best = min(sorted(left), key=rank_key)
+        best = min(left, key=rank_key)
         left.remove(best)
         known.update(proof.kills[best])
         order.append(best)
@@ -76,6 +73,18 @@ Result = dict[str, Any]  # a row of the record's "results"
 
 class Rejected(Exception):
     """The first failure of a hasty check, in words."""
+
+
+class View(NamedTuple):
+    """Inputs of a case in some layout, and their truth, or in words why there is none."""
+
+    name: str
+    case: Case
+    inputs: Sequence[object]
+    refs: Tensors | str
+
+
+Off = tuple[Errors, torch.dtype]  # how far a function is off, and in which dtype
 
 
 class Trial(NamedTuple):
@@ -156,8 +165,6 @@ class Checks:
         assert self.proof.reference is not None
         return CaseData(lambda turn: self.draw_inputs(case, index, turn), self.proof.reference)
 
-    # --- which variants on which case
-
     def due_cases(self) -> list[int]:
         """The numbers of the cases to verify here, of those that the job's share has."""
         return [one for one in self.share.chosen_cases(self.proof) if self._due_variants(one)]
@@ -200,13 +207,11 @@ class Checks:
                 if not wanted or self._skip_reason(name, self.sm):
                     continue
                 self._set_place(f"in variant {name!r} on case {case}")
-                self.watch.begin_case(index, self._target_rank(name) or 0, counted=True)
+                self._begin_calls(name, index)
                 inputs = self.draw_inputs(case, index, 0)
                 with self.watch.watch_call():
                     self.proof.variants[name](*inputs)
                 self.counts.add_launches(name, case, self.watch.launched)
-
-    # --- one case
 
     def verify_case(self, index: int, case: Case, timed: bool) -> dict[str, Any]:
         """Verify everything on one case; its row of the record.
@@ -263,9 +268,8 @@ class Checks:
 
     def _begin_calls(self, name: str, index: int, further: bool = False) -> None:
         """Tell the watch that a variant's calls on a case begin, or that `further` ones do."""
-        if self.watch.executes:
-            counted = not further and not self.hasty and self.counts.wants_case(name, index)
-            self.watch.begin_case(index, self._target_rank(name) or 0, counted, further)
+        counted = not further and not self.hasty and self.counts.wants_case(name, index)
+        self.watch.begin_case(index, self._target_rank(name) or 0, counted, further)
 
     def _set_place(self, place: str) -> None:
         self.place = place
@@ -286,9 +290,7 @@ class Checks:
             place = self.context.definition_place("reference")
             raise JobError(f"{wrong} on case {case}", "", place) from None
 
-    def _check_peer(
-        self, name: str, one: Trial
-    ) -> tuple[Result, tuple[Errors, torch.dtype] | None]:
+    def _check_peer(self, name: str, one: Trial) -> tuple[Result, Off | None]:
         """A peer is untrusted: where it is wrong, that is recorded, and the run goes on."""
         try:
             return self._check_function("peer", name, one)
@@ -300,9 +302,7 @@ class Checks:
             reason = verify.describe_wrong(error)
             return {"name": name, "role": "peer", "verdict": "failed", "reason": reason}, None
 
-    def _check_variant(
-        self, name: str, one: Trial, library: tuple[Errors, torch.dtype] | None
-    ) -> Result | None:
+    def _check_variant(self, name: str, one: Trial, library: Off | None) -> Result | None:
         """A variant's result, also held against the library's errors; None where it fails."""
         try:
             result, off = self._check_function("variant", name, one)
@@ -321,82 +321,65 @@ class Checks:
                 return None
         return result
 
-    def _check_function(
-        self, role: str, name: str, one: Trial
-    ) -> tuple[Result, tuple[Errors, torch.dtype] | None]:
+    def _check_function(self, role: str, name: str, one: Trial) -> tuple[Result, Off | None]:
         """The result of a variant or a peer, with its errors unless it is skipped."""
         result: Result = {"name": name, "role": role}
         if reason := self._skip_reason(name, self.sm):
             return {**result, "verdict": "skipped", "reason": reason}, None
         ours = role == "variant"
         self._set_place(f"in {role} {name!r} on case {one.case}")
+        function = (self.proof.variants if ours else self.proof.peers)[name]
+        watch = self.watch if ours else CallWatch()
         errors, dtype = verify.check_function(
-            (self.proof.variants if ours else self.proof.peers)[name],
-            one.given,
-            one.case,
-            ours=ours,
-            tolerance=one.tolerance,
-            watch=self.watch if ours else None,
+            function, one.given, one.case, ours=ours, tolerance=one.tolerance, watch=watch
         )
         self.dtypes.setdefault(values.case_form(one.case), dtype)
         result["error"] = _round_two_digits(errors.relative)
         result["max_error"] = _round_two_digits(errors.largest)
         return {**result, "tolerance": one.tolerance(dtype), "verdict": "passed"}, (errors, dtype)
 
-    # --- more calls of a variant on the case
-
     def _repeat_schedules(self, name: str, one: Trial) -> None:
         """Call a variant once more under each schedule that it has not met."""
         while name not in self.failures and self.watch.schedules_left():
             self._set_place(f"in variant {name!r} on case {one.case}")
             inputs = one.given.turn_inputs(0)
-            refs = one.given.turn_truth(0, inputs)
-            if what := self._view_problem(name, one, one.case, inputs, refs):
+            view = View("", one.case, inputs, one.given.turn_truth(0, inputs))
+            if what := self._view_problem(name, view, one.tolerance):
                 self._fail_variant(name, f"case {one.case}", what)
 
     def _check_views(self, name: str, one: Trial, result: Result) -> None:
         """Call a variant on every view of a case; what it refuses goes into its result."""
         refuses: dict[str, str] = {}
-        for view, case, inputs, refs in self._draw_views(name, one):
-            self._set_place(f"in variant {name!r} on case {case}, {view}")
+        for view in self._draw_views(name, one):
+            self._set_place(f"in variant {name!r} on case {view.case}, {view.name}")
             # One kernel does for all layouts, where Triton would compile one for each. What that
             # one cannot do, such as a copy that must be aligned, the layout's own may.
-            what = self._view_problem(name, one, case, inputs, refs, view in memory.ALIGNED)
+            what = self._view_problem(name, view, one.tolerance, view.name in memory.ALIGNED)
             if what is not None and what.startswith("raised "):
-                what = self._view_problem(name, one, case, inputs, refs)
+                what = self._view_problem(name, view, one.tolerance)
             if what is not None and what.startswith(f"{self.context.job['id']}: "):
-                refuses[view] = what
+                refuses[view.name] = what
             elif what is not None:
-                self._fail_variant(name, f"case {case}, {view}", what)
+                self._fail_variant(name, f"case {view.case}, {view.name}", what)
                 return
         if refuses:
             result["refuses"] = refuses
 
-    def _draw_views(
-        self, name: str, one: Trial
-    ) -> Iterator[tuple[str, Case, Sequence[object], Tensors | str]]:
-        """Each view that a variant meets of a case, and each side emptied of the first of a form.
-
-        A name, the case that it is of, its inputs and their truth, or why there is none.
-        """
+    def _draw_views(self, name: str, one: Trial) -> Iterator[View]:
+        """Each view that a variant meets of a case, and sides emptied of the first of a form."""
         index, case, given, _ = one
         inputs = given.turn_inputs(0)
-        for view, of_view in memory.case_views(inputs, index, self.share.single):
-            refs: Tensors | str = ()
-            with contextlib.suppress(WrongResult):  # new values may have no truth
-                if view in memory.NEW_VALUES:
-                    refs = verify.reference_truth(given.reference, of_view)
-                else:
-                    refs = given.turn_truth(0, inputs)
-            if refs:
-                yield view, case, of_view, refs
-        first = next(
-            number
-            for number, other in enumerate(self.proof.cases)
-            if values.case_form(other) == values.case_form(case)
-            and name in self.proof.variants_for(other)
-        )
-        if first != index:
+        for view, drawn in memory.case_views(inputs, index, self.share.single):
+            if view not in memory.NEW_VALUES:
+                yield View(view, case, drawn, given.turn_truth(0, inputs))
+                continue
+            with contextlib.suppress(WrongResult):  # such values may have no truth
+                yield View(view, case, drawn, verify.reference_truth(given.reference, drawn))
+        forms = [
+            values.case_form(other) if name in self.proof.variants_for(other) else None
+            for other in self.proof.cases
+        ]
+        if forms.index(values.case_form(case)) != index:
             return
         for side in (side for side in values.side_keys(case) if case[side]):
             emptied = {**case, side: 0}
@@ -404,36 +387,31 @@ class Checks:
                 made = self.draw_inputs(emptied, index, 0)
             except Exception:
                 continue  # no inputs of this kind have such a side
+            refs: Tensors | str
             try:
                 refs = verify.reference_truth(given.reference, made)
             except WrongResult as wrong:
                 refs = str(wrong)
             except Exception as error:
                 refs = f"reference() {describe_error(error)}"
-            yield f"{side} empty", emptied, made, refs
+            yield View(f"{side} empty", emptied, made, refs)
 
     def _view_problem(
-        self,
-        name: str,
-        one: Trial,
-        case: Case,
-        inputs: Sequence[object],
-        refs: Tensors | str,
-        specialize: bool = True,
+        self, name: str, view: View, tolerance: Tolerance, specialize: bool = True
     ) -> str | None:
         """What is wrong with a variant on one view, or the words in which it refuses; or None.
 
-        Where there is no truth, `refs` says why, and a refusal is what is due: a ValueError or
-        TypeError that says in one line, after the snippet's name, what the kernel cannot take.
+        Where there is no truth a refusal is due: a ValueError or TypeError that says in one line,
+        after the snippet's name, what the kernel cannot take.
         """
-        function = self.proof.variants[name]
+        function, (_, case, inputs, refs) = self.proof.variants[name], view
         try:
             if isinstance(refs, str):
                 with self.watch.watch_call(specialize):
                     function(*inputs)
                 return f"gave a result where {refs}: refuse it by a ValueError"
             verify.check_once(
-                function, inputs, refs, case, one.tolerance, self.watch, specialize=specialize
+                function, inputs, refs, case, tolerance, self.watch, specialize=specialize
             )
         except Exception as error:
             if memory.out_of_memory(error):
@@ -443,8 +421,6 @@ class Checks:
             refuses = clear and isinstance(error, ValueError | TypeError)
             return text if refuses else verify.describe_wrong(error)
         return None
-
-    # --- what any record must show
 
     def due_rows(self) -> list[dict[str, Any]]:
         """What every record must show: a row a case, of CASES, COUNTED, TIMED in order.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -18,7 +19,7 @@ from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -48,56 +49,111 @@ MENDS = {
 Row = dict[str, Any]  # one row of the record's "compiled"
 
 
-class CompiledFigures:
-    """Rows of figures; of all that one (variant, kernel, arch) compiled to, the worst is kept."""
+class LaunchDemand(NamedTuple):
+    """The most that launches of a CUDA C++ kernel ask for: shared bytes, in which case; threads."""
 
-    def __init__(self) -> None:
-        self.rows: dict[tuple[str, str, str], Row] = {}
-        self.variant = ""
-        self.arch = ARCHS[0]
-        # source, arch -> name -> variant -> most dynamic shared memory that a launch asks for
-        self._noted: dict[tuple[Any, str], dict[str, dict[str, int]]] = {}
+    shared: int
+    case: Case
+    threads: int
 
-    def take_kernel(self, name: str, kernel: Any) -> None:
-        """Add the figures of a Triton kernel."""
+
+class LaunchRecorder:
+    """Takes what is launched inside `recording`, where kernels compile for `arch` and nothing runs.
+
+    `variant` and `case` are those that are being called.
+    """
+
+    def __init__(self, arch: str) -> None:
+        self.arch, self.variant, self.case = arch, "", Case()
+        self.kernels: list[tuple[str, Any]] = []  # of Triton: name, and what it was compiled to
+        # Of CUDA C++: source and architecture -> name -> variant -> demand
+        self.asked: dict[tuple[Any, str], dict[str, dict[str, LaunchDemand]]] = {}
+
+    @contextmanager
+    def recording(
+        self, has_cuda: bool, to_ptx: bool = False, anywhere: bool = False
+    ) -> Iterator[None]:
+        """Launches inside are recorded; of CUDA C++ `anywhere` those of tensors without data too.
+
+        With `to_ptx` Triton makes no binary, and the PTX is that of kernels which are executed.
+        """
+        with ExitStack() as stack:
+            if "triton" in sys.modules:
+                self._record_triton(stack, to_ptx)
+            if has_cuda:
+                cuda: Any = importlib.import_module("snippets.cuda")
+                _replace_until(stack, cuda, observer=self._note_launch)
+                if anywhere:
+                    _replace_until(stack, cuda, _device=lambda where, types: torch.device("cpu"))
+            yield
+
+    def _record_triton(self, stack: ExitStack, to_ptx: bool) -> None:
+        """Have every launch compile; one that is autotuned with the first configuration that its
+        pruning leaves."""
         import triton
+        from triton.backends.compiler import GPUTarget
+        from triton.runtime.autotuner import Autotuner
+        from triton.runtime.driver import driver
+        from triton.runtime.jit import JITFunction
 
-        used = _kernel_usage(kernel, self.arch).with_dynamic(kernel.metadata.shared)
-        made_by = "Triton", f"Triton {triton.__version__}"
-        self._add_row(name, self.variant, self.arch, made_by, used)
+        if "papergpu" in sys.modules:  # a snippet asks for it where there is no GPU
+            importlib.import_module("papergpu").deactivate()
+        if triton.knobs.runtime.interpret:
+            raise RuntimeError(
+                "Triton was imported with TRITON_INTERPRET=1 and compiles nothing; "
+                "set TRITON_INTERPRET=0 before the snippet is imported"
+            )
+        if to_ptx:
+            front = importlib.import_module("papergpu.triton")
+            stack.enter_context(front.compiling(sm_version(self.arch)))
+        run, tune = JITFunction.run, Autotuner.run
 
-    def note_launch(
-        self, source: Any, name: str, grid: Any, block: Any, args: Any, shared: int
+        def compile_only(kernel: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
+            made = run(kernel, *args, grid=grid, warmup=True, **options)
+            self.kernels.append((kernel.__name__, made))
+            return made
+
+        def first_config(tuner: Any, *args: Any, **options: Any) -> Any:
+            all_configs = tuner.configs
+            tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
+            tuner.configs = tuner.prune_configs(options)[:1]
+            try:
+                return tune(tuner, *args, **options)
+            finally:
+                tuner.configs = all_configs
+
+        # The device is the one that is compiled for, so that a wrapper that asks chooses as it does
+        # there, and Triton caches by architecture. Its stream is the null stream, of no use here.
+        stand_in = SimpleNamespace(
+            get_current_device=lambda: sm_version(self.arch),
+            get_current_stream=lambda device=None: 0,
+            get_current_target=lambda: GPUTarget("cuda", sm_version(self.arch), 32),
+        )
+        _replace_until(stack, JITFunction, run=compile_only)
+        _replace_until(stack, Autotuner, run=first_config)
+        _replace_until(stack, driver, _active=stand_in)
+
+    def _note_launch(
+        self, source: Any, name: str, grid: Any, block: Sequence[int], args: Any, shared: int
     ) -> None:
-        """Note a launch of CUDA C++."""
-        asked = self._noted.setdefault((source, self.arch), {}).setdefault(name, {})
-        asked[self.variant] = max(shared, asked.get(self.variant, 0))
+        asked = self.asked.setdefault((source, self.arch), {}).setdefault(name, {})
+        known = asked.get(self.variant, LaunchDemand(-1, self.case, 0))
+        most, case, threads = known if known.shared >= shared else (shared, self.case, 0)
+        threads = max(threads, known.threads, math.prod(block))
+        asked[self.variant] = LaunchDemand(most, case, threads)
 
-    def compile_noted(self) -> None:
-        """Compile each kernel of CUDA C++ that was launched, and add its figures."""
-        for (source, arch), names in self._noted.items():
-            for name, compiler, used in _source_usage(source, list(names), arch):
-                for variant, shared in names[name].items():
-                    made_by = "CUDA C++", compiler
-                    self._add_row(name, variant, arch, made_by, used.with_dynamic(shared))
 
-    def _add_row(
-        self, kernel: str, variant: str, arch: str, made_by: tuple[str, str], used: ResourceUsage
-    ) -> None:
-        # Worst: the most spilled bytes, then registers, then shared memory. Matrix instructions in
-        # any of them count.
-        row: Row = {"kernel": kernel, "variant": variant, "language": made_by[0], "arch": arch}
-        row |= {**asdict(used), "compiler": made_by[1]}
-        old = self.rows.setdefault((variant, kernel, arch), row)
-        weight = ("spilled_bytes", "registers", "shared_bytes")
-        worst = max(old, row, key=lambda each: [each[name] for name in weight])
-        matrix = old["matrix_instructions"] or used.matrix_instructions
-        self.rows[variant, kernel, arch] = {**worst, "matrix_instructions": matrix}
+def _replace_until(stack: ExitStack, owner: Any, **attributes: Any) -> None:
+    for name, value in attributes.items():
+        stack.callback(setattr, owner, name, getattr(owner, name))
+        setattr(owner, name, value)
 
 
 @cache
-def _kernel_usage(kernel: Any, arch: str) -> ResourceUsage:
-    """What the binary of a Triton kernel takes, which is kept by all that decides it."""
+def _kernel_usage(kernel: Any, arch: str) -> tuple[str, ResourceUsage]:
+    """The compiler of a Triton kernel and what its binary takes, kept by all that decides it."""
+    import triton
+
     ptx, meta, compiler = kernel.asm["ptx"], kernel.metadata, kernel_views.triton_compiler(arch)
     options = {
         name: getattr(meta, name)
@@ -110,7 +166,8 @@ def _kernel_usage(kernel: Any, arch: str) -> ResourceUsage:
         return json.dumps(asdict(used)).encode()
 
     decides = (arch, options, compiler.hash(), ptx)
-    return ResourceUsage(**json.loads(kernel_views.load_or_make("figures", decides, make_usage)))
+    used = json.loads(kernel_views.load_or_make("figures", decides, make_usage))
+    return f"Triton {triton.__version__}", ResourceUsage(**used).with_dynamic(meta.shared)
 
 
 def _source_usage(
@@ -250,78 +307,6 @@ class CompileInputs:
             function(*self._real)
 
 
-@contextmanager
-def triton_compiles(
-    arch: Callable[[], str], take: Callable[[str, Any], None], to_ptx: bool = False
-) -> Iterator[None]:
-    """Every Triton launch inside compiles for what `arch` says, and `take` takes the kernel.
-
-    With `to_ptx` no binary is made, and the PTX is that of kernels which are executed. An autotuned
-    kernel is compiled with the first configuration that its pruning leaves.
-    """
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.runtime.autotuner import Autotuner
-    from triton.runtime.driver import driver
-    from triton.runtime.jit import JITFunction
-
-    if "papergpu" in sys.modules:  # a snippet asks for it where there is no GPU; here it compiles
-        importlib.import_module("papergpu").deactivate()
-    if triton.knobs.runtime.interpret:
-        raise RuntimeError(
-            "Triton was imported with TRITON_INTERPRET=1 and compiles nothing; "
-            "set TRITON_INTERPRET=0 before the snippet is imported"
-        )
-    # The device is the one that is compiled for, so that a wrapper that asks chooses as it does
-    # there, and Triton caches by architecture. Its stream is the null stream, which gets nothing.
-    stand_in: Any = SimpleNamespace(
-        get_current_device=lambda: sm_version(arch()),
-        get_current_stream=lambda device=None: 0,
-        get_current_target=lambda: GPUTarget("cuda", sm_version(arch()), 32),
-    )
-    run, tune, before = JITFunction.run, Autotuner.run, driver._active
-
-    def compile_only(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
-        kernel = run(self, *args, grid=grid, warmup=True, **options)
-        take(self.__name__, kernel)
-        return kernel
-
-    def first_config(self: Any, *args: Any, **options: Any) -> Any:
-        all_configs = self.configs
-        self.nargs = dict(zip(self.arg_names, args, strict=False))
-        self.configs = self.prune_configs(options)[:1]
-        try:
-            return tune(self, *args, **options)
-        finally:
-            self.configs = all_configs
-
-    with ExitStack() as around:
-        if to_ptx:
-            front = importlib.import_module("papergpu.triton")
-            around.enter_context(front.compiling(sm_version(arch())))
-        JITFunction.run, Autotuner.run = compile_only, first_config
-        driver.set_active(stand_in)
-        try:
-            yield
-        finally:
-            JITFunction.run, Autotuner.run = run, tune
-            driver._active = before
-
-
-@contextmanager
-def cuda_observed(note: Callable[..., None], anywhere: bool = False) -> Iterator[None]:
-    """CUDA C++ launches inside go to `note` and run nothing; `anywhere`: without data as well."""
-    cuda: Any = importlib.import_module("snippets.cuda")
-    before = cuda.observer, cuda._device
-    cuda.observer = note
-    if anywhere:
-        cuda._device = lambda where, types: torch.device("cpu")
-    try:
-        yield
-    finally:
-        cuda.observer, cuda._device = before
-
-
 def compile_figures(
     proof: Obligations,
     snippet_id: str,
@@ -337,30 +322,48 @@ def compile_figures(
     warpshelf.look.binary counts it. RuntimeError naming snippet, variant and case if a call or a
     compilation fails.
     """
-    found = CompiledFigures()
-    with ExitStack() as stack:
-        if "triton" in sys.modules:
-            taker = triton_compiles(lambda: found.arch, found.take_kernel, to_ptx=True)
-            stack.enter_context(taker)
-        if has_cuda:
-            stack.enter_context(cuda_observed(found.note_launch))
+    rows: dict[tuple[str, str, str], Row] = {}
+
+    def add_row(
+        key: tuple[str, str, str], language: str, compiler: str, used: ResourceUsage
+    ) -> None:
+        # Of all that one kernel compiled to, the most spilled bytes are kept, then registers, then
+        # shared memory. Matrix instructions in any of them count.
+        named = dict(zip(("variant", "kernel", "arch"), key, strict=True))
+        row: Row = {**named, "language": language, "compiler": compiler, **asdict(used)}
+        old = rows.get(key, row)
+        weight = ("spilled_bytes", "registers", "shared_bytes")
+        worst = max(old, row, key=lambda each: [each[key] for key in weight])
+        matrix = old["matrix_instructions"] or used.matrix_instructions
+        rows[key] = {**worst, "matrix_instructions": matrix}
+
+    recorder = LaunchRecorder(archs[0])
+    with recorder.recording(has_cuda, to_ptx=True):
         for case, variants in plan_calls(proof):
             inputs = None
-            for found.variant, found.arch in itertools.product(variants, archs):
-                if not is_covered(needs, found.variant, sm_version(found.arch)):
+            for variant, arch in itertools.product(variants, archs):
+                if not is_covered(needs, variant, sm_version(arch)):
                     continue
                 inputs = inputs or CompileInputs(proof, case)
+                recorder.variant, recorder.arch = variant, arch
+                recorder.kernels.clear()
                 try:
-                    inputs.call_function(proof.variants[found.variant])
+                    inputs.call_function(proof.variants[variant])
+                    for name, kernel in recorder.kernels:
+                        add_row((variant, name, arch), "Triton", *_kernel_usage(kernel, arch))
                 except Exception as error:
                     raise RuntimeError(
-                        f"{snippet_id}: {found.variant} did not compile for {found.arch} on "
-                        f"{case}: {type(error).__name__}: {error}"
+                        f"{snippet_id}: {variant} did not compile for {arch} on {case}: "
+                        f"{type(error).__name__}: {error}"
                     ) from error
-    found.compile_noted()
+    for (source, arch), names in recorder.asked.items():
+        for name, compiler, used in _source_usage(source, list(names), arch):
+            for variant, asked in names[name].items():
+                whole = used.with_dynamic(asked.shared)
+                add_row((variant, name, arch), "CUDA C++", compiler, whole)
     order = list(proof.variants)
     return sorted(
-        found.rows.values(),
+        rows.values(),
         key=lambda row: (order.index(row["variant"]), row["kernel"], archs.index(row["arch"])),
     )
 

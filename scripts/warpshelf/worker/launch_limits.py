@@ -10,11 +10,9 @@ data, so that sizes that no CPU holds are looked at as well.
 from __future__ import annotations
 
 import importlib
-import math
 import re
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +21,8 @@ import torch
 from warpshelf.contract import architectures
 from warpshelf.contract.values import Case
 from warpshelf.look import binary, figures
-from warpshelf.worker import compiled, costs, memory
+from warpshelf.worker import costs, memory
+from warpshelf.worker.compiled import LaunchRecorder, plan_calls
 from warpshelf.worker.context import JobContext, describe_error
 
 SMALL = 4 * 2**20  # bytes of a case up to which its inputs are made with their data
@@ -74,27 +73,7 @@ class ArchitectureFit:
         self.fits: dict[str, dict[str, int]] = {}
         self.misses: dict[str, list[str]] = {}
         self.unseen: list[str] = []
-        self._variant, self._case = "", Case()  # which are called
-        self._taken: list[Launch] = []  # of Triton, in the call under way
-        # Of CUDA C++: source -> kernel -> variant -> the most shared memory that its launches ask
-        # for, with its case, and the most threads. It is compiled at the end, a file at once.
-        self._noted: dict[Any, dict[str, dict[str, tuple[int, Case, int]]]] = {}
-
-    def take_kernel(self, name: str, kernel: Any) -> None:
-        """Take a Triton kernel, which the compiler keeps within the registers of its threads."""
-        known = kernel.metadata
-        tensor = getattr(known, "tmem_size", None) or 0
-        self._taken.append(Launch(name, 32 * known.num_warps, known.shared, tensor=tensor))
-
-    def note_launch(
-        self, source: Any, name: str, grid: Any, block: Sequence[int], args: Any, shared: int
-    ) -> None:
-        """Note a launch of CUDA C++."""
-        asked = self._noted.setdefault(source, {}).setdefault(name, {})
-        most, case, threads = asked.get(self._variant, (-1, self._case, 0))
-        if shared > most:
-            most, case = shared, self._case
-        asked[self._variant] = most, case, max(threads, math.prod(block))
+        self.recorder = LaunchRecorder(self.arch)
 
     def _add_launch(self, variant: str, launch: Launch, case: Case) -> None:
         if why := launch.refusal_reason(self.arch):
@@ -116,10 +95,10 @@ class ArchitectureFit:
         made: dict[str, Any] = {}
         for name in names:
             self.context.report_place(f"in variant {name!r} on case {case} for {self.arch}")
-            self._variant, self._case = name, case
+            self.recorder.variant, self.recorder.case = name, case
             why = ""
             for way in ("cpu",) if small else ("meta", "cpu"):
-                self._taken.clear()
+                self.recorder.kernels.clear()
                 try:
                     if way not in made:
                         drawn = None if way == "meta" else torch.Generator(way).manual_seed(0)
@@ -130,7 +109,10 @@ class ArchitectureFit:
                     if way == "meta" or memory.out_of_memory(error):
                         continue  # whatever needs data, or more of it than there is room for
                     self._add_miss(name, why, case)
-                for launch in self._taken:
+                for kernel, built in self.recorder.kernels:
+                    known = built.metadata  # the compiler keeps within the registers of its threads
+                    tensor = getattr(known, "tmem_size", None) or 0
+                    launch = Launch(kernel, 32 * known.num_warps, known.shared, tensor=tensor)
                     self._add_launch(name, launch, case)
                 break
             else:
@@ -138,7 +120,7 @@ class ArchitectureFit:
 
     def compile_noted(self) -> None:
         """Compile what was noted of CUDA C++, and look at each launch."""
-        for source, names in self._noted.items():
+        for (source, _), names in self.recorder.asked.items():
             self.context.report_place(f"while compiling {source.path.name} for {self.arch}")
             for name, used in _compile_kernels(source, list(names), self.arch):
                 for variant, (shared, case, threads) in names[name].items():
@@ -147,15 +129,6 @@ class ArchitectureFit:
                         continue
                     launch = Launch(name, threads, used.shared_bytes + shared, used.registers)
                     self._add_launch(variant, launch, case)
-
-    def list_failures(self) -> list[dict[str, str]]:
-        """One a variant: its first, and how many more there are."""
-        found = []
-        for variant, (first, *others) in self.misses.items():
-            more = f" (and {len(others)} more)" if others else ""
-            what = f"{self.arch}: variant {variant!r} cannot run {first}{more}"
-            found.append({"variant": variant, "what": what})
-        return found
 
 
 def check_architecture(context: JobContext) -> dict[str, Any]:
@@ -168,22 +141,18 @@ def check_architecture(context: JobContext) -> dict[str, Any]:
     covered = {name for name in proof.variants if architectures.is_covered(job["needs"], name, sm)}
     wanted = covered.difference(job["without"])
     planned = [(case, proof.variants_for(case)) for case in (*proof.cases, *proof.timed)]
-    with ExitStack() as stack:
-        stack.enter_context(limit_memory())
-        if "triton" in sys.modules:
-            stack.enter_context(compiled.triton_compiles(lambda: found.arch, found.take_kernel))
-        if job["has_cuda"]:
-            stack.enter_context(compiled.cuda_observed(found.note_launch, anywhere=True))
-        for case, names in compiled.plan_calls(proof) if job["largest"] else planned:
+    with limit_memory(), found.recorder.recording(job["has_cuda"], anywhere=True):
+        for case, names in plan_calls(proof) if job["largest"] else planned:
             if mine := [name for name in names if name in wanted]:
                 found.call_case(case, mine)
         found.compile_noted()
-    return {
-        "fits": found.fits,
-        "failures": found.list_failures(),
-        "unseen": found.unseen,
-        "variants": list(proof.variants),
-    }
+    failures = []  # one a variant: its first, and how many more there are
+    for variant, (first, *others) in found.misses.items():
+        more = f" (and {len(others)} more)" if others else ""
+        what = f"{found.arch}: variant {variant!r} cannot run {first}{more}"
+        failures.append({"variant": variant, "what": what})
+    known = {"fits": found.fits, "unseen": found.unseen, "variants": list(proof.variants)}
+    return {**known, "failures": failures}
 
 
 @contextmanager

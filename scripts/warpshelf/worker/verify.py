@@ -98,7 +98,7 @@ def check_function(
     *,
     ours: bool,
     tolerance: Tolerance,
-    watch: CallWatch | None = None,
+    watch: CallWatch,
 ) -> tuple[Errors, torch.dtype]:
     """Call `function` twice on inputs of a case and compare both results with the truth.
 
@@ -106,7 +106,6 @@ def check_function(
     returning a new result each time. At no time is there more than the inputs twice, or once with
     two results and one truth: a case may fill half of a GPU. WrongResult if it is wrong in any way.
     """
-    watch = watch or CallWatch()
     inputs = given.turn_inputs(0)
     refs = given.turn_truth(0, inputs)
     poison = memory.POISON if ours else None
