@@ -6,9 +6,9 @@ import ctypes
 import hashlib
 import os
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,11 +31,9 @@ if TYPE_CHECKING:
     from papergpu.counters import Tally
 
 
-# The binary that a GPU would get of PTX which was executed here, by its own compiler.
-#
-# That it is so is seen when it is made: the binary holds the PTX that it was made of, and without
-# the information on lines its code is the same byte for byte. Then it is kept, by all that decides
-# it.
+# The binary that a GPU would get of PTX which was executed here is its own compiler's. When it is
+# made, that is seen: it holds the PTX that it was made of, and without the information on lines its
+# code is the same byte for byte. Then it is kept, by all that decides it.
 
 FORMAT = 1  # of what is kept: raise it where it would be made otherwise today
 LIMIT = 1 << 20  # bytes of each of the 256 folders that it is spread over
@@ -43,8 +41,7 @@ TRIES = 16
 ASK, FIXED = 0xFFFFFFFF, 0x0040000  # of personality(2): what holds, ADDR_NO_RANDOMIZE
 
 
-@dataclass(frozen=True)
-class KernelBinary:
+class KernelBinary(NamedTuple):
     """A binary with information on lines, and who made it: `compiler` in words."""
 
     binary: bytes
@@ -55,50 +52,41 @@ class KernelBinary:
 def assemble_kernel(ptx: str, symbol: str, target: str) -> KernelBinary:
     """The binary of a kernel whose module is `ptx`, for `target`.
 
-    Raises:
-        RuntimeError: its code depends on the information on lines, or it was made of other PTX.
+    RuntimeError if its code depends on the information on lines, or it was made of other PTX.
     """
     from papergpu import nvrtc
 
-    language = "CUDA C++" if nvrtc.knows_source(ptx) else "Triton"
+    own = nvrtc.knows(ptx)  # so it was made from CUDA C++
 
-    def make_binary(lines: bool) -> bytes:
-        if language == "Triton":
-            return compile_cubin(triton_compiler(target), ptx, lines=lines)
-        return nvrtc.binary(ptx, lines=lines)
-
-    def retry_until(lines: bool, fits: Callable[[bytes], bool], otherwise: str) -> bytes:
+    def make_binary(lines: bool, fits: Callable[[bytes], bool], otherwise: str) -> bytes:
         # A compiler may write something else the next time: NVRTC one of several texts of a large
         # kernel, also in one process; an assembler goes by where its own memory lies.
         for turn in range(TRIES):
             with nullcontext() if turn else at_fixed_addresses():
-                made = make_binary(lines)
+                if own:
+                    made = nvrtc.binary(ptx, lines=lines)
+                else:
+                    made = compile_cubin(triton_compiler(target), ptx, lines=lines)
             if fits(made):
                 return made
         raise RuntimeError(f"{symbol}: {otherwise}")
 
     def make_verified() -> bytes:
         executed = ptx.splitlines()
-        made = retry_until(
-            True,
-            lambda one: same_ptx(elf.embedded_ptx(one), executed),
-            f"its binary for {target} was made of other PTX",
-        )
+        otherwise = f"its binary for {target} was made of other PTX"
+        made = make_binary(True, lambda one: same_ptx(elf.embedded_ptx(one), executed), otherwise)
         code = elf.kernel_code(made, symbol)
-        retry_until(
-            False,
-            lambda one: elf.kernel_code(one, symbol) == code,
-            f"{target}: no code without line information is like it",
-        )
+        otherwise = f"{target}: no code without line information is like it"
+        make_binary(False, lambda one: elf.kernel_code(one, symbol) == code, otherwise)
         return made
 
-    by = triton_compiler(target).hash() if language == "Triton" else nvrtc.describe_build(ptx)
+    by = nvrtc.made_by(ptx) if own else triton_compiler(target).hash()
     made = load_or_make("binaries", (target, symbol, by, ptx), make_verified)
-    if language == "Triton":
-        import triton
+    if own:
+        return KernelBinary(made, "CUDA C++", f"NVRTC {compiler_release(made)}")
+    import triton
 
-        return KernelBinary(made, language, f"Triton {triton.__version__}")
-    return KernelBinary(made, language, f"NVRTC {compiler_release(made)}")
+    return KernelBinary(made, "Triton", f"Triton {triton.__version__}")
 
 
 def load_or_make(folder: str, decides: Sequence[object], make: Callable[[], bytes]) -> bytes:
@@ -196,11 +184,13 @@ def select_launches(
     """
     for variant, case, launched in kept:
         programs: dict[int, list[Launched]] = {}
+        executed: Counter[int] = Counter()
         for one in launched:
             if one.result.counts is not None:
                 programs.setdefault(id(one.program), []).append(one)
+                executed[id(one.program)] += int(one.result.counts["run"].sum())
         if programs:
-            yield KernelLaunches(variant, case, max(programs.values(), key=_total_executed))
+            yield KernelLaunches(variant, case, programs[max(programs, key=executed.__getitem__)])
 
 
 def kernel_ptx(one: KernelLaunches) -> dict[str, str]:
@@ -210,22 +200,9 @@ def kernel_ptx(one: KernelLaunches) -> dict[str, str]:
     return {"symbol": symbol, "ptx": text}
 
 
-def _total_executed(launched: Sequence[Launched]) -> int:
-    return sum(_executed_count(one) for one in launched)
-
-
-def _executed_count(one: Launched) -> int:
-    return int(one.result.counts["run"].sum()) if one.result.counts is not None else 0
-
-
 def build_views(several: Sequence[KernelLaunches], target: str, folder: Path) -> list[View]:
-    """What became of kernels, and what their launches did; all but the snippet's digest.
-
-    `folder` is the snippet's.
-
-    Raises:
-        RuntimeError: the machine code of one is not that of the PTX which was executed.
-    """
+    """What became of kernels of the snippet in `folder`, and what their launches did; all but the
+    snippet's digest. RuntimeError if the machine code of one is not that of the PTX executed."""
     made = _analyze_kernels(several, target, folder.name)
     return [_build_view(one, of_one, folder) for one, of_one in zip(several, made, strict=True)]
 
