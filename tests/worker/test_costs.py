@@ -24,7 +24,7 @@ def needs_data(case, device, generator):
     return found
 
 
-def rows(device: str = "cpu", **more: object) -> list[dict]:
+def rows(**more: object) -> list[dict]:
     given = {
         "cases": ({"m": 3}, BFLOAT, {"m": 5, "variants": ["b"]}),
         "timed": ({"m": 2**40},),  # far more than fits
@@ -37,7 +37,7 @@ def rows(device: str = "cpu", **more: object) -> list[dict]:
     job["share"] = {}
     context = JobContext(job, lambda message: None)
     context.proof = Obligations(**(given | more))
-    return Checks(context, device).due_rows()
+    return Checks(context).due_rows()
 
 
 def test_every_case_is_listed_even_one_that_is_skipped_here() -> None:

@@ -107,7 +107,9 @@ def library_limit(library: Errors, dtype: torch.dtype) -> float:
 
 def split_chunks(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
     """Tensors of one shape as pieces of at most CHUNK elements, in the order of their elements."""
-    return zip(*(tensor.reshape(-1).split(CHUNK) for tensor in tensors), strict=True)
+    flat = [tensor.reshape(-1) for tensor in tensors]
+    for start in range(0, flat[0].numel(), CHUNK):
+        yield tuple(tensor[start : start + CHUNK] for tensor in flat)
 
 
 def describe_marked(mask: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -90,20 +90,28 @@ Off = tuple[Errors, torch.dtype]  # how far a function is off, and in which dtyp
 class Trial(NamedTuple):
     """A case under way: its number, its inputs and their truth, and the tolerance by dtype."""
 
-    index: int
+    number: int
     case: Case
     given: CaseData
     tolerance: Tolerance
 
 
+def choose_device() -> str:
+    """The device to verify on: "cuda" where there is one."""
+    if torch.cuda.is_available():
+        return "cuda"
+    torch.set_num_threads(1)  # one core a child; and sums always in one order
+    return "cpu"
+
+
 class Checks:
     """Verifies the variants and peers of a kernel, case by case."""
 
-    def __init__(self, context: JobContext, device: str, hasty: bool = False) -> None:
+    def __init__(self, context: JobContext, hasty: bool = False) -> None:
         self.context = context
         self.hasty = hasty  # the first failure ends it, by raising Rejected
         self.proof = context.proof
-        self.device = device
+        self.device = choose_device()
         self.share = Share(**context.job["share"])
         target = context.job.get("target")  # whose PTX is executed, without a GPU
         machine_sm = context.job["machine"].get("sm")
@@ -140,30 +148,24 @@ class Checks:
         JobError if inputs() gives no tuple of tensors and scalars, or a tensor of zeros alone.
         """
         assert self.proof.inputs is not None
-
-        def refuse_inputs(what: str, mend: str) -> JobError:
-            place = self.context.definition_place("inputs")
-            return JobError(f"{what} on case {case}", mend, place)
-
         generator = torch.Generator(self.device).manual_seed(7919 * (index + 1) + turn)
-        inputs = self.proof.inputs(case, self.device, generator)
-        if not isinstance(inputs, tuple):
-            what = f"inputs() returned {type(inputs).__name__}"
-            raise refuse_inputs(what, "return a tuple of tensors and plain scalars")
-        for position, item in enumerate(inputs):
-            if not isinstance(item, torch.Tensor | int | float | bool | str | None):
-                what = f"input {position} is a {type(item).__name__}"
-                raise refuse_inputs(what, "return tensors and plain scalars only")
-            drawn = isinstance(item, torch.Tensor) and item.is_floating_point() and item.numel()
-            if drawn and not item.any():
-                mend = "draw random values: zeros hide wrong indexing"
-                raise refuse_inputs(f"input {position} is all zeros", mend)
+        inputs: tuple[object, ...] = self.proof.inputs(case, self.device, generator)
+        if problem := _input_problem(inputs):
+            what, mend = problem
+            place = self.context.definition_place("inputs")
+            raise JobError(f"{what} on case {case}", mend, place)
         return inputs
 
     def case_data(self, case: Case, index: int) -> CaseData:
         """The inputs of a case and their truth."""
         assert self.proof.reference is not None
         return CaseData(lambda turn: self.draw_inputs(case, index, turn), self.proof.reference)
+
+    def inputs_and_truth(self, case: Case, index: int) -> tuple[Sequence[object], Tensors]:
+        """The inputs of a case, the same in every run, and their truth."""
+        given = self.case_data(case, index)
+        inputs = given.turn_inputs(0)
+        return inputs, given.turn_truth(0, inputs)
 
     def due_cases(self) -> list[int]:
         """The numbers of the cases to verify here, of those that the job's share has."""
@@ -306,25 +308,24 @@ class Checks:
         """A variant's result, also held against the library's errors; None where it fails."""
         try:
             result, off = self._check_function("variant", name, one)
+            if off and library and off[1] is library[1] and off[1].is_floating_point:
+                limit = accuracy.library_limit(*library)
+                result["max_error_limit"] = _round_two_digits(limit)
+                if not off[0].largest <= limit:
+                    peer = next(iter(self.proof.peers))
+                    said = f"largest error {off[0].largest:.2g} over {limit:.2g}"
+                    raise WrongResult(f"{said}, twice that of {peer}")
         except WrongResult as wrong:
             self._fail_variant(name, f"case {one.case}", wrong)
             return None
-        if off is None:
-            self.skips[name] = result["reason"]
-        elif library is not None and off[1] is library[1] and off[1].is_floating_point:
-            limit = accuracy.library_limit(*library)
-            result["max_error_limit"] = _round_two_digits(limit)
-            if not off[0].largest <= limit:
-                peer = next(iter(self.proof.peers))
-                what = f"largest error {off[0].largest:.2g} over {limit:.2g}, twice that of {peer}"
-                self._fail_variant(name, f"case {one.case}", what)
-                return None
         return result
 
     def _check_function(self, role: str, name: str, one: Trial) -> tuple[Result, Off | None]:
         """The result of a variant or a peer, with its errors unless it is skipped."""
         result: Result = {"name": name, "role": role}
         if reason := self._skip_reason(name, self.sm):
+            if role == "variant":
+                self.skips[name] = reason
             return {**result, "verdict": "skipped", "reason": reason}, None
         ours = role == "variant"
         self._set_place(f"in {role} {name!r} on case {one.case}")
@@ -367,9 +368,9 @@ class Checks:
 
     def _draw_views(self, name: str, one: Trial) -> Iterator[View]:
         """Each view that a variant meets of a case, and sides emptied of the first of a form."""
-        index, case, given, _ = one
+        number, case, given, _ = one
         inputs = given.turn_inputs(0)
-        for view, drawn in memory.case_views(inputs, index, self.share.single):
+        for view, drawn in memory.case_views(inputs, number, self.share.single):
             if view not in memory.NEW_VALUES:
                 yield View(view, case, drawn, given.turn_truth(0, inputs))
                 continue
@@ -379,12 +380,12 @@ class Checks:
             values.case_form(other) if name in self.proof.variants_for(other) else None
             for other in self.proof.cases
         ]
-        if forms.index(values.case_form(case)) != index:
+        if forms.index(values.case_form(case)) != number:
             return
         for side in (side for side in values.side_keys(case) if case[side]):
             emptied = {**case, side: 0}
             try:
-                made = self.draw_inputs(emptied, index, 0)
+                made = self.draw_inputs(emptied, number, 0)
             except Exception:
                 continue  # no inputs of this kind have such a side
             refs: Tensors | str
@@ -428,28 +429,17 @@ class Checks:
         It has the variants, peers, tolerance and cost, and follows from cases.py alone, so any
         machine finds the same, even one that skips the case.
         """
-        proof = self.proof
+        proof, found = self.proof, []
         for index, case in enumerate(proof.cases):
-            if values.case_form(case) in self.dtypes:
-                continue
-            dtype = costs.declared_dtype(case)
-            with contextlib.suppress(Exception):  # memory or truth may lack: verification says so
-                given = self.case_data(case, index)
-                inputs = given.turn_inputs(0)
-                refs = given.turn_truth(0, inputs)
-                dtype = accuracy.first_floating(accuracy.expected_dtypes(case, inputs, refs))
-            self.dtypes[values.case_form(case)] = dtype
-        found = []
+            if values.case_form(case) not in self.dtypes:
+                made = partial(self.inputs_and_truth, case, index)
+                self.dtypes[values.case_form(case)] = _deciding_dtype(case, made)
         cases = [(False, case) for case in proof.cases] + [(True, case) for case in proof.timed]
         for timed, case in cases:
             # A form decides its dtypes. Tensors without data tell them too, but to make the first
             # of them torch imports a compiler: a second in a child that has no other need of it.
             dtype = self.dtypes.get(values.case_form(case))
-            if dtype is None:
-                dtype = costs.declared_dtype(case)
-                with contextlib.suppress(Exception):  # whatever needs data
-                    shapes = costs.make_shapes(proof, case)
-                    dtype = accuracy.first_floating(accuracy.expected_dtypes(case, *shapes))
+            dtype = dtype or _deciding_dtype(case, partial(costs.make_shapes, proof, case))
             tolerance, unit = 0.0, costs.declared_cost(proof, case).get("unit")
             with contextlib.suppress(WrongResult):  # none is known: nothing passes
                 tolerance = accuracy.tolerance_of(dtype, unit, proof.tolerance)
@@ -464,6 +454,31 @@ class Checks:
                 row |= {key: cost[key] for key in ("bytes", "flops", "unit")}
             found.append(row)
         return found
+
+
+def _deciding_dtype(
+    case: Case, make: Callable[[], tuple[Sequence[object], Tensors]]
+) -> torch.dtype:
+    """The dtype that decides the tolerance of a case, where its inputs and truth can be made."""
+    with contextlib.suppress(Exception):  # memory, data or truth is missing: verification says so
+        return accuracy.first_floating(accuracy.expected_dtypes(case, *make()))
+    return costs.declared_dtype(case)
+
+
+def _input_problem(inputs: object) -> tuple[str, str] | None:
+    """What is wrong with what inputs() returned, and the mend; or None."""
+    if not isinstance(inputs, tuple):
+        what = f"inputs() returned {type(inputs).__name__}"
+        return what, "return a tuple of tensors and plain scalars"
+    for position, item in enumerate(inputs):
+        if isinstance(item, torch.Tensor):
+            if item.is_floating_point() and item.numel() and not item.any():
+                mend = "draw random values: zeros hide wrong indexing"
+                return f"input {position} is all zeros", mend
+        elif not isinstance(item, int | float | bool | str | None):
+            what = f"input {position} is a {type(item).__name__}"
+            return what, "return tensors and plain scalars only"
+    return None
 
 
 def _round_two_digits(value: float) -> float:

@@ -87,7 +87,8 @@ class NvidiaDriver:
 
     def driver_version(self) -> str | None:
         """The driver's version."""
-        return (self.query_fields("driver_version") or [None])[0]
+        answer = self.query_fields("driver_version")
+        return answer[0] if answer else None
 
     def highest_clocks(self) -> tuple[float | None, float | None]:
         """The highest clocks of the SMs and of the memory in MHz, each None where not known."""

@@ -12,24 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from warpshelf.contract import pictures, values
 from warpshelf.records import limits
 from warpshelf.worker import costs, gpu, space, timing
-from warpshelf.worker.checks import Checks, Rejected, Share, rank_cases
+from warpshelf.worker.checks import Checks, Rejected, Share, choose_device, rank_cases
 from warpshelf.worker.context import JobContext, JobError, Task, cpu_seconds, make_failure
 from warpshelf.worker.timing import Summary, Untimed
 
 Answer = dict[str, Any]
-
-
-def _torch_device() -> str:
-    """The device to verify on: "cuda" where there is one."""
-    if torch.cuda.is_available():
-        return "cuda"
-    torch.set_num_threads(1)  # one core a child; and sums always in one order
-    return "cpu"
 
 
 def check_contract(context: JobContext) -> Answer:
@@ -45,7 +35,7 @@ def check_contract(context: JobContext) -> Answer:
 
 def list_due(context: JobContext) -> Answer:
     """What every record of a kernel must show, of one that cannot be verified here."""
-    return {"due": Checks(context, _torch_device()).due_rows()}
+    return {"due": Checks(context).due_rows()}
 
 
 def show_demo(context: JobContext) -> Answer:
@@ -56,7 +46,7 @@ def show_demo(context: JobContext) -> Answer:
 
 def _run_demos(context: JobContext, turns: int) -> float:
     """Run demo() so often, each between two marks; the seconds of CPU that the first took."""
-    device, began, first = _torch_device(), cpu_seconds(), 0.0
+    device, began, first = choose_device(), cpu_seconds(), 0.0
     for turn in range(1, turns + 1):
         context.report_place("in demo()")
         context.print_mark(f"demo {turn}")
@@ -77,7 +67,7 @@ def verify_snippet(context: JobContext) -> Answer:
         found, predicted = _check_facts(context), _check_predictions(context)
         failures = found["failures"] + predicted.pop("failures", [])
         return found | predicted | pictures_of(context) | {"failures": failures} | spent
-    checks = Checks(context, _torch_device())
+    checks = Checks(context)
     for index in checks.due_cases():
         checks.verify_case(index, proof.cases[index], timed=False)
     answer = checks.job_answer() | spent
@@ -99,7 +89,7 @@ def glance_at_snippet(context: JobContext) -> Answer:
     if context.job["kind"] != "kernel":
         found = _check_facts(context)
         return {"facts": len(found["facts"]), "failures": found["failures"]}
-    checks = Checks(context, _torch_device(), hasty=True)
+    checks = Checks(context, hasty=True)
     turn, turns = context.job["turn"]
     wanted = Share(counted=False, views=0).chosen_cases(proof)
     ran: list[int] = []
@@ -127,10 +117,10 @@ def judge_snippet(context: JobContext) -> Answer:
 
     A case that rejects nothing has None; one of which no variant can run here is left out.
     """
-    proof, device = context.proof, _torch_device()
+    proof = context.proof
     found: dict[str, str | None] = {}
     for index in context.job["cases"]:
-        checks = Checks(context, device, hasty=True)
+        checks = Checks(context, hasty=True)
         try:
             row = checks.verify_case(index, proof.cases[index], timed=False)
         except (JobError, Rejected) as error:
@@ -220,7 +210,7 @@ def view_snippet(context: JobContext) -> Answer:
 
     Of the job's `variants` where it names some; with `whole` the PTX of each is told as well.
     """
-    checks = Checks(context, _torch_device())
+    checks = Checks(context)
     checks.count_launches(context.job.get("variants"))
     return {**_counted_views(context, checks), "variants": list(context.proof.variants)}
 
@@ -248,11 +238,6 @@ def _limit_failures(context: JobContext, broken: Sequence[str]) -> list[dict[str
     return [make_failure(what, mend, place) for what, _, mend in parts]
 
 
-def survey_space(context: JobContext) -> Answer:
-    """Every configuration of the snippet's SPACE, on the job's target."""
-    return space.compile_space(Checks(context, _torch_device()), context.job["target"])
-
-
 def reach_architecture(context: JobContext) -> Answer:
     """What every launch of the snippet asks of the job's architecture, and what cannot be there."""
     from warpshelf.worker import launch_limits
@@ -268,7 +253,7 @@ def describe_machine(context: JobContext) -> Answer:
 def time_snippet(context: JobContext) -> Answer:
     """Verify and time each TIMED case on the GPU, with the ceilings of this very run."""
     proof, job = context.proof, context.job
-    clock, checks = gpu.CudaClock(), Checks(context, _torch_device())
+    clock, checks = gpu.CudaClock(), Checks(context)
     units = {costs.estimate_cost(proof, case)["unit"] for case in proof.timed}
     context.report_place("while measuring the ceilings")
     ceilings = gpu.measure_ceilings(clock, job["machine"], units) if proof.timed else {}
@@ -329,6 +314,6 @@ DOES: dict[Task, Callable[[JobContext], Answer]] = {
     Task.TIME: time_snippet,
     Task.COMPILE: compile_snippet,
     Task.VIEW: view_snippet,
-    Task.SPACE: survey_space,
+    Task.SPACE: space.compile_space,
     Task.REACH: reach_architecture,
 }

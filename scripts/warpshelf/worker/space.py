@@ -13,7 +13,7 @@ from warpshelf.records import space as rows
 from warpshelf.worker import accuracy, costs, timing, verify
 from warpshelf.worker.accuracy import WrongResult
 from warpshelf.worker.checks import Checks
-from warpshelf.worker.context import JobError, describe_error, make_failure
+from warpshelf.worker.context import JobContext, JobError, describe_error, make_failure
 
 MOST_WRONG = 3  # configurations that are told; more say no more
 TOGETHER = 32  # configurations that are timed in turns
@@ -33,16 +33,10 @@ class SpaceSearch:
         target, targets = checks.watch.target, claim_check.TARGETS
         self.rank = targets.index(target) if target in targets else 0
 
-    def inputs_and_truth(self, case: dict[str, Any]) -> tuple[Sequence[object], Sequence[Any]]:
-        """The inputs of a case, the same in every run, and their truth."""
-        given = self.checks.case_data(case, 0)
-        inputs = given.turn_inputs(0)
-        return inputs, given.turn_truth(0, inputs)
-
     def correct_configurations(self) -> Iterator[tuple[int, Configuration]]:
         """The number of each configuration that gives the right result, and the configuration."""
         case = self.space.case
-        inputs, truth = self.inputs_and_truth(case)
+        inputs, truth = self.checks.inputs_and_truth(case, 0)
         chosen = self.context.job.get("configurations")  # as rows have them; None is all
         for number, configuration in enumerate(self.space.configurations()):
             if len(self.failures) == MOST_WRONG:
@@ -96,15 +90,16 @@ class SpaceSearch:
         return {"space": found, "failures": self.failures}
 
 
-def compile_space(checks: Checks, target: str) -> dict[str, Any]:
-    """Every configuration executed from its PTX: verified on one case, counted on another.
+def compile_space(context: JobContext) -> dict[str, Any]:
+    """The job: every configuration executed from the PTX for the job's target, verified on one case
+    and counted on another.
 
     The cycles are those of the busiest SM in the case that a GPU would time, at least: no time.
     """
     from warpshelf.worker import kernel_views
 
-    found = SpaceSearch(checks)
-    lines = []
+    checks, target = Checks(context), context.job["target"]
+    found, lines = SpaceSearch(checks), []
     for number, configuration in found.correct_configurations():
         case = found.space.counted(**configuration)
         checks.watch.begin_case(number, found.rank, counted=True)
@@ -113,7 +108,7 @@ def compile_space(checks: Checks, target: str) -> dict[str, Any]:
             found.space.run(*inputs, **configuration)
         figures = dict.fromkeys(kernel_views.FIGURES, 0.0)
         for one in kernel_views.select_launches([("", case, list(checks.watch.launched))]):
-            figures = kernel_views.kernel_figures(one, target, checks.context.job["id"])
+            figures = kernel_views.kernel_figures(one, target, context.job["id"])
         figures["cycles"] = found.space.scaled(figures["cycles"], **configuration)
         lines.append(rows.format_row(configuration.values(), [*figures.values()]))
     return found.job_answer(target, rows.COMPILED, lines)
@@ -128,7 +123,7 @@ def time_space(
     """
     found = SpaceSearch(checks)
     case = found.space.timed
-    inputs, truth = found.inputs_and_truth(case)
+    inputs, truth = checks.inputs_and_truth(case, 0)
     chosen = []
     for _, configuration in found.correct_configurations():
         try:
