@@ -43,10 +43,8 @@ def check(
     ours: bool = True,
     tolerance: float = 5e-6,
 ) -> tuple[Errors, torch.dtype]:
-    given = verify.CaseData(draw, reference)
-    return verify.check_function(
-        function, given, case or {}, ours=ours, tolerance=lambda dtype: tolerance, watch=CallWatch()
-    )
+    given = verify.CaseData(case or {}, draw, reference)
+    return verify.check_function(function, given, lambda dtype: tolerance, CallWatch(), ours)
 
 
 def test_a_sound_function_passes() -> None:
@@ -520,9 +518,8 @@ def test_the_first_floating_output_decides_the_tolerance() -> None:
         return x.argmax(1), x.half().double()
 
     case = {"out": ["int64", "float16"]}
-    found = verify.check_function(
-        both, verify.CaseData(draw, truth), case, ours=True, tolerance=tolerance, watch=CallWatch()
-    )
+    given = verify.CaseData(case, draw, truth)
+    found = verify.check_function(both, given, tolerance, CallWatch(), ours=True)
     assert found[1] is torch.float16
     assert set(asked) == {torch.float16}
     assert check(lambda x: x.argmax(1), reference=lambda x: x.argmax(1))[1] is torch.int64
@@ -715,7 +712,7 @@ def test_small_inputs_are_drawn_once_and_handed_out_as_copies() -> None:
         turns.append(turn)
         return draw(turn)
 
-    given = verify.CaseData(drawn, twice)
+    given = verify.CaseData({}, drawn, twice)
     first, second = given.turn_inputs(0), given.turn_inputs(0)
     truth = given.turn_truth(0, first)
     first[0].zero_()
@@ -744,10 +741,10 @@ def reference(a, b):
     return b.double().mul_(0.75).add_(a)
 
 small = [part[:100].clone() for part in draw(0)]
-told = {"case": {}, "ours": True, "tolerance": lambda dtype: 1e-5, "watch": watch.CallWatch()}
-verify.check_function(triad, verify.CaseData(lambda turn: small, reference), **told)
+told = lambda dtype: 1e-5, watch.CallWatch(), True
+verify.check_function(triad, verify.CaseData({}, lambda turn: small, reference), *told)
 before = peak()
-verify.check_function(triad, verify.CaseData(draw, reference), **told)
+verify.check_function(triad, verify.CaseData({}, draw, reference), *told)
 after = peak()
 print((after - before) / (2 * 4 * n + 4 * n + 8 * n))
 """

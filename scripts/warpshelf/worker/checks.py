@@ -17,7 +17,7 @@ from warpshelf.records import claim_check
 from warpshelf.worker import accuracy, costs, memory, verify
 from warpshelf.worker.accuracy import Errors, WrongResult
 from warpshelf.worker.context import JobContext, JobError, describe_error, make_failure
-from warpshelf.worker.verify import CaseData, Tensors, Tolerance
+from warpshelf.worker.verify import CaseData, Tolerance, View
 from warpshelf.worker.watch import CallWatch, LaunchCounts
 
 
@@ -68,6 +68,15 @@ def rank_cases(proof: Obligations, among: Collection[int]) -> list[int]:
     return order
 
 
+class NoTruth(NamedTuple):
+    """Inputs of a case that have no truth, and why; a variant must refuse them."""
+
+    name: str
+    case: Case
+    inputs: Sequence[object]
+    why: str
+
+
 Result = dict[str, Any]  # a row of the record's "results"
 
 
@@ -75,25 +84,7 @@ class Rejected(Exception):
     """The first failure of a hasty check, in words."""
 
 
-class View(NamedTuple):
-    """Inputs of a case in some layout, and their truth, or in words why there is none."""
-
-    name: str
-    case: Case
-    inputs: Sequence[object]
-    refs: Tensors | str
-
-
 Off = tuple[Errors, torch.dtype]  # how far a function is off, and in which dtype
-
-
-class Trial(NamedTuple):
-    """A case under way: its number, its inputs and their truth, and the tolerance by dtype."""
-
-    number: int
-    case: Case
-    given: CaseData
-    tolerance: Tolerance
 
 
 def choose_device() -> str:
@@ -159,13 +150,8 @@ class Checks:
     def case_data(self, case: Case, index: int) -> CaseData:
         """The inputs of a case and their truth."""
         assert self.proof.reference is not None
-        return CaseData(lambda turn: self.draw_inputs(case, index, turn), self.proof.reference)
-
-    def inputs_and_truth(self, case: Case, index: int) -> tuple[Sequence[object], Tensors]:
-        """The inputs of a case, the same in every run, and their truth."""
-        given = self.case_data(case, index)
-        inputs = given.turn_inputs(0)
-        return inputs, given.turn_truth(0, inputs)
+        draw = partial(self.draw_inputs, case, index)
+        return CaseData(case, draw, self.proof.reference)
 
     def due_cases(self) -> list[int]:
         """The numbers of the cases to verify here, of those that the job's share has."""
@@ -235,16 +221,15 @@ class Checks:
 
     def _fill_row(self, row: dict[str, Any], index: int, case: Case, timed: bool) -> None:
         given = self.case_data(case, index)
-        cost = self._case_cost(case, given, timed)
+        cost = self._case_cost(given, timed)
         row |= {key: cost[key] for key in ("bytes", "flops", "unit")}
         overrides = self.proof.tolerance
-        tolerance = partial(accuracy.tolerance_of, unit=cost["unit"], overrides=overrides)
-        one = Trial(index, case, given, tolerance)
+        allowed = partial(accuracy.tolerance_of, unit=cost["unit"], overrides=overrides)
         library = None
         for position, name in enumerate(self.proof.peers):
             if position > 0 and not timed:
                 break  # small cases need the yardstick alone
-            result, off = self._check_peer(name, one)
+            result, off = self._check_peer(name, given, allowed)
             row["results"].append(result)
             library = off if position == 0 else library
         ours: list[Result] = []
@@ -252,11 +237,14 @@ class Checks:
             if name in self.failures:
                 continue
             self._begin_calls(name, index)
-            if mine := self._check_variant(name, one, library):
+            if mine := self._check_variant(name, given, allowed, library):
                 if self.watch.launched:
                     self.counts.add_launches(name, case, self.watch.launched)
-                if mine["verdict"] == "passed" and not timed:
-                    self._repeat_schedules(name, one)
+                # Once more under each schedule that it has not met.
+                while not timed and name not in self.failures and self.watch.schedules_left():
+                    self._set_place(f"in variant {name!r} on case {case}")
+                    if what := self._view_problem(name, given.first_view(), allowed):
+                        self._fail_variant(name, f"case {case}", what)
                 ours.append(mine)
         if not timed and self.share.draws_views(index):
             # After all variants: each view is compiled anew, and a hasty check may end before.
@@ -265,7 +253,7 @@ class Checks:
                 first = not self.watch.executes or self._target_rank(name) == 0
                 if first and mine["verdict"] == "passed" and name not in self.failures:
                     self._begin_calls(name, index, further=True)
-                    self._check_views(name, one, mine)
+                    self._check_views(mine, self._draw_views(name, given, index), allowed)
         row["results"][:0] = [mine for mine in ours if mine["name"] not in self.failures]
 
     def _begin_calls(self, name: str, index: int, further: bool = False) -> None:
@@ -277,7 +265,8 @@ class Checks:
         self.place = place
         self.context.report_place(place)
 
-    def _case_cost(self, case: Case, given: CaseData, timed: bool) -> dict[str, Any]:
+    def _case_cost(self, given: CaseData, timed: bool) -> dict[str, Any]:
+        case = given.case
         self.context.report_place(f"in cost() of case {case}")
         try:
             if found := costs.early_cost(self.proof, case, shapes=timed):
@@ -285,17 +274,19 @@ class Checks:
             self.context.report_place(f"in inputs() on case {case}")
             inputs = given.turn_inputs(0)
             self.context.report_place(f"in reference() on case {case}")
-            return costs.case_cost(self.proof, case, inputs, given.turn_truth(0, inputs))
+            return costs.case_cost(self.proof, View("", case, inputs, given.turn_truth(0, inputs)))
         except costs.CostError as wrong:
             raise JobError(str(wrong), "mend it", self.context.definition_place("cost")) from None
         except WrongResult as wrong:
             place = self.context.definition_place("reference")
             raise JobError(f"{wrong} on case {case}", "", place) from None
 
-    def _check_peer(self, name: str, one: Trial) -> tuple[Result, Off | None]:
+    def _check_peer(
+        self, name: str, given: CaseData, allowed: Tolerance
+    ) -> tuple[Result, Off | None]:
         """A peer is untrusted: where it is wrong, that is recorded, and the run goes on."""
         try:
-            return self._check_function("peer", name, one)
+            return self._check_function("peer", name, given, allowed)
         except JobError:
             raise
         except Exception as error:
@@ -304,10 +295,12 @@ class Checks:
             reason = verify.describe_wrong(error)
             return {"name": name, "role": "peer", "verdict": "failed", "reason": reason}, None
 
-    def _check_variant(self, name: str, one: Trial, library: Off | None) -> Result | None:
+    def _check_variant(
+        self, name: str, given: CaseData, allowed: Tolerance, library: Off | None
+    ) -> Result | None:
         """A variant's result, also held against the library's errors; None where it fails."""
         try:
-            result, off = self._check_function("variant", name, one)
+            result, off = self._check_function("variant", name, given, allowed)
             if off and library and off[1] is library[1] and off[1].is_floating_point:
                 limit = accuracy.library_limit(*library)
                 result["max_error_limit"] = _round_two_digits(limit)
@@ -316,48 +309,41 @@ class Checks:
                     said = f"largest error {off[0].largest:.2g} over {limit:.2g}"
                     raise WrongResult(f"{said}, twice that of {peer}")
         except WrongResult as wrong:
-            self._fail_variant(name, f"case {one.case}", wrong)
+            self._fail_variant(name, f"case {given.case}", wrong)
             return None
         return result
 
-    def _check_function(self, role: str, name: str, one: Trial) -> tuple[Result, Off | None]:
+    def _check_function(
+        self, role: str, name: str, given: CaseData, allowed: Tolerance
+    ) -> tuple[Result, Off | None]:
         """The result of a variant or a peer, with its errors unless it is skipped."""
         result: Result = {"name": name, "role": role}
+        ours = role == "variant"
         if reason := self._skip_reason(name, self.sm):
-            if role == "variant":
+            if ours:
                 self.skips[name] = reason
             return {**result, "verdict": "skipped", "reason": reason}, None
-        ours = role == "variant"
-        self._set_place(f"in {role} {name!r} on case {one.case}")
+        self._set_place(f"in {role} {name!r} on case {given.case}")
         function = (self.proof.variants if ours else self.proof.peers)[name]
         watch = self.watch if ours else CallWatch()
-        errors, dtype = verify.check_function(
-            function, one.given, one.case, ours=ours, tolerance=one.tolerance, watch=watch
-        )
-        self.dtypes.setdefault(values.case_form(one.case), dtype)
+        errors, dtype = verify.check_function(function, given, allowed, watch, ours)
+        self.dtypes.setdefault(values.case_form(given.case), dtype)
         result["error"] = _round_two_digits(errors.relative)
         result["max_error"] = _round_two_digits(errors.largest)
-        return {**result, "tolerance": one.tolerance(dtype), "verdict": "passed"}, (errors, dtype)
+        return {**result, "tolerance": allowed(dtype), "verdict": "passed"}, (errors, dtype)
 
-    def _repeat_schedules(self, name: str, one: Trial) -> None:
-        """Call a variant once more under each schedule that it has not met."""
-        while name not in self.failures and self.watch.schedules_left():
-            self._set_place(f"in variant {name!r} on case {one.case}")
-            inputs = one.given.turn_inputs(0)
-            view = View("", one.case, inputs, one.given.turn_truth(0, inputs))
-            if what := self._view_problem(name, view, one.tolerance):
-                self._fail_variant(name, f"case {one.case}", what)
-
-    def _check_views(self, name: str, one: Trial, result: Result) -> None:
-        """Call a variant on every view of a case; what it refuses goes into its result."""
-        refuses: dict[str, str] = {}
-        for view in self._draw_views(name, one):
+    def _check_views(
+        self, result: Result, views: Iterator[View | NoTruth], allowed: Tolerance
+    ) -> None:
+        """Call a variant on views of a case; what it refuses goes into its result."""
+        name, refuses = result["name"], dict[str, str]()
+        for view in views:
             self._set_place(f"in variant {name!r} on case {view.case}, {view.name}")
             # One kernel does for all layouts, where Triton would compile one for each. What that
             # one cannot do, such as a copy that must be aligned, the layout's own may.
-            what = self._view_problem(name, view, one.tolerance, view.name in memory.ALIGNED)
+            what = self._view_problem(name, view, allowed, view.name in memory.ALIGNED)
             if what is not None and what.startswith("raised "):
-                what = self._view_problem(name, view, one.tolerance)
+                what = self._view_problem(name, view, allowed)
             if what is not None and what.startswith(f"{self.context.job['id']}: "):
                 refuses[view.name] = what
             elif what is not None:
@@ -366,11 +352,10 @@ class Checks:
         if refuses:
             result["refuses"] = refuses
 
-    def _draw_views(self, name: str, one: Trial) -> Iterator[View]:
+    def _draw_views(self, name: str, given: CaseData, index: int) -> Iterator[View | NoTruth]:
         """Each view that a variant meets of a case, and sides emptied of the first of a form."""
-        number, case, given, _ = one
-        inputs = given.turn_inputs(0)
-        for view, drawn in memory.case_views(inputs, number, self.share.single):
+        case, inputs = given.case, given.turn_inputs(0)
+        for view, drawn in memory.case_views(inputs, index, self.share.single):
             if view not in memory.NEW_VALUES:
                 yield View(view, case, drawn, given.turn_truth(0, inputs))
                 continue
@@ -380,40 +365,36 @@ class Checks:
             values.case_form(other) if name in self.proof.variants_for(other) else None
             for other in self.proof.cases
         ]
-        if forms.index(values.case_form(case)) != number:
+        if forms.index(values.case_form(case)) != index:
             return
         for side in (side for side in values.side_keys(case) if case[side]):
-            emptied = {**case, side: 0}
+            label, emptied = f"{side} empty", {**case, side: 0}
             try:
-                made = self.draw_inputs(emptied, number, 0)
+                made = self.draw_inputs(emptied, index, 0)
             except Exception:
                 continue  # no inputs of this kind have such a side
-            refs: Tensors | str
             try:
-                refs = verify.reference_truth(given.reference, made)
+                yield View(label, emptied, made, verify.reference_truth(given.reference, made))
             except WrongResult as wrong:
-                refs = str(wrong)
+                yield NoTruth(label, emptied, made, str(wrong))
             except Exception as error:
-                refs = f"reference() {describe_error(error)}"
-            yield View(f"{side} empty", emptied, made, refs)
+                yield NoTruth(label, emptied, made, f"reference() {describe_error(error)}")
 
     def _view_problem(
-        self, name: str, view: View, tolerance: Tolerance, specialize: bool = True
+        self, name: str, view: View | NoTruth, allowed: Tolerance, specialize: bool = True
     ) -> str | None:
         """What is wrong with a variant on one view, or the words in which it refuses; or None.
 
         Where there is no truth a refusal is due: a ValueError or TypeError that says in one line,
         after the snippet's name, what the kernel cannot take.
         """
-        function, (_, case, inputs, refs) = self.proof.variants[name], view
+        function = self.proof.variants[name]
         try:
-            if isinstance(refs, str):
+            if isinstance(view, NoTruth):
                 with self.watch.watch_call(specialize):
-                    function(*inputs)
-                return f"gave a result where {refs}: refuse it by a ValueError"
-            verify.check_once(
-                function, inputs, refs, case, tolerance, self.watch, specialize=specialize
-            )
+                    function(*view.inputs)
+                return f"gave a result where {view.why}: refuse it by a ValueError"
+            verify.check_view(function, view, allowed, self.watch, specialize=specialize)
         except Exception as error:
             if memory.out_of_memory(error):
                 raise
@@ -432,14 +413,14 @@ class Checks:
         proof, found = self.proof, []
         for index, case in enumerate(proof.cases):
             if values.case_form(case) not in self.dtypes:
-                made = partial(self.inputs_and_truth, case, index)
+                made = self.case_data(case, index).first_view
                 self.dtypes[values.case_form(case)] = _deciding_dtype(case, made)
         cases = [(False, case) for case in proof.cases] + [(True, case) for case in proof.timed]
         for timed, case in cases:
             # A form decides its dtypes. Tensors without data tell them too, but to make the first
             # of them torch imports a compiler: a second in a child that has no other need of it.
             dtype = self.dtypes.get(values.case_form(case))
-            dtype = dtype or _deciding_dtype(case, partial(costs.make_shapes, proof, case))
+            dtype = dtype or _deciding_dtype(case, partial(costs.view_shapes, proof, case))
             tolerance, unit = 0.0, costs.declared_cost(proof, case).get("unit")
             with contextlib.suppress(WrongResult):  # none is known: nothing passes
                 tolerance = accuracy.tolerance_of(dtype, unit, proof.tolerance)
@@ -456,12 +437,10 @@ class Checks:
         return found
 
 
-def _deciding_dtype(
-    case: Case, make: Callable[[], tuple[Sequence[object], Tensors]]
-) -> torch.dtype:
+def _deciding_dtype(case: Case, make: Callable[[], View]) -> torch.dtype:
     """The dtype that decides the tolerance of a case, where its inputs and truth can be made."""
     with contextlib.suppress(Exception):  # memory, data or truth is missing: verification says so
-        return accuracy.first_floating(accuracy.expected_dtypes(case, *make()))
+        return accuracy.first_floating(make().due_dtypes())
     return costs.declared_dtype(case)
 
 

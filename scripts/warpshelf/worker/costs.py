@@ -7,14 +7,15 @@ are no FLOPs; and the unit is that of the first floating-point input.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 
 from warpshelf.contract import values
 from warpshelf.contract.values import Case, Obligations
-from warpshelf.worker import accuracy
+from warpshelf.worker.accuracy import tensors_of
+from warpshelf.worker.verify import View
 
 UNITS = {
     torch.float64: "fp64",
@@ -56,23 +57,21 @@ def input_unit(inputs: Iterable[object]) -> str:
     return "fp32"
 
 
-def case_cost(
-    proof: Obligations, case: Case, inputs: Sequence[object], refs: Sequence[torch.Tensor]
-) -> dict[str, Any]:
-    """Bytes, FLOPs and unit of a case, of whose inputs `refs` is the truth."""
-    dtypes = accuracy.expected_dtypes(case, inputs, refs)
-    size = sum(item.nbytes for item in inputs if isinstance(item, torch.Tensor))
-    size += sum(ref.numel() * dtype.itemsize for ref, dtype in zip(refs, dtypes, strict=True))
-    return {"bytes": size, "flops": 0, "unit": input_unit(inputs), **declared_cost(proof, case)}
+def case_cost(proof: Obligations, view: View) -> dict[str, Any]:
+    """Bytes, FLOPs and unit of a case, of its inputs and their truth."""
+    tensors = [item for item in view.inputs if isinstance(item, torch.Tensor)]
+    outs = zip(view.refs, view.due_dtypes(), strict=True)
+    size = sum(item.nbytes for item in tensors)
+    size += sum(ref.numel() * dtype.itemsize for ref, dtype in outs)
+    unit = input_unit(tensors)
+    return {"bytes": size, "flops": 0, "unit": unit, **declared_cost(proof, view.case)}
 
 
-def make_shapes(
-    proof: Obligations, case: Case
-) -> tuple[Sequence[object], tuple[torch.Tensor, ...]]:
-    """Inputs and their truth as tensors without data; they raise anything if they need some."""
+def view_shapes(proof: Obligations, case: Case) -> View:
+    """Inputs and their truth as tensors without data; what needs some raises anything."""
     assert proof.inputs is not None and proof.reference is not None
     inputs = proof.inputs(case, "meta", None)
-    return inputs, accuracy.tensors_of(proof.reference(*inputs), "reference()")
+    return View("", case, inputs, tensors_of(proof.reference(*inputs), "reference()"))
 
 
 def early_cost(proof: Obligations, case: Case, shapes: bool = True) -> dict[str, Any] | None:
@@ -84,7 +83,7 @@ def early_cost(proof: Obligations, case: Case, shapes: bool = True) -> dict[str,
     if known.keys() >= {"bytes", "unit"}:
         return {"flops": 0, **known}
     try:
-        return case_cost(proof, case, *make_shapes(proof, case)) if shapes else None
+        return case_cost(proof, view_shapes(proof, case)) if shapes else None
     except Exception:  # whatever needs data
         return None
 

@@ -14,6 +14,7 @@ from warpshelf.worker import accuracy, costs, timing, verify
 from warpshelf.worker.accuracy import WrongResult
 from warpshelf.worker.checks import Checks
 from warpshelf.worker.context import JobContext, JobError, describe_error, make_failure
+from warpshelf.worker.verify import View
 
 MOST_WRONG = 3  # configurations that are told; more say no more
 TOGETHER = 32  # configurations that are timed in turns
@@ -36,7 +37,7 @@ class SpaceSearch:
     def correct_configurations(self) -> Iterator[tuple[int, Configuration]]:
         """The number of each configuration that gives the right result, and the configuration."""
         case = self.space.case
-        inputs, truth = self.checks.inputs_and_truth(case, 0)
+        view = self.checks.case_data(case, 0).first_view()
         chosen = self.context.job.get("configurations")  # as rows have them; None is all
         for number, configuration in enumerate(self.space.configurations()):
             if len(self.failures) == MOST_WRONG:
@@ -47,7 +48,7 @@ class SpaceSearch:
             self.context.report_place(self.checks.place)
             self.checks.watch.begin_case(number, self.rank)
             try:
-                self.verify_configuration(configuration, inputs, truth, case)
+                self.verify_configuration(configuration, view)
             except (WrongResult, JobError) as error:
                 self.record_failure(configuration, f"is wrong on {case}: {error}")
             except Exception as error:
@@ -55,18 +56,12 @@ class SpaceSearch:
             else:
                 yield number, configuration
 
-    def verify_configuration(
-        self,
-        configuration: Configuration,
-        inputs: Sequence[object],
-        truth: Sequence[Any],
-        case: dict[str, Any],
-    ) -> None:
+    def verify_configuration(self, configuration: Configuration, view: View) -> None:
         """Call one configuration and compare its result with the truth."""
-        function = partial(self.space.run, **configuration)
         overrides = self.checks.proof.tolerance
         allowed = partial(accuracy.tolerance_of, unit=self._unit, overrides=overrides)
-        verify.check_once(function, inputs, truth, case, allowed, self.checks.watch)
+        run = partial(self.space.run, **configuration)
+        verify.check_view(run, view, allowed, self.checks.watch)
 
     def record_failure(self, configuration: Configuration, what: str) -> None:
         """Keep what is wrong with one configuration."""
@@ -123,11 +118,11 @@ def time_space(
     """
     found = SpaceSearch(checks)
     case = found.space.timed
-    inputs, truth = checks.inputs_and_truth(case, 0)
+    view = checks.case_data(case, 0).first_view()
     chosen = []
     for _, configuration in found.correct_configurations():
         try:
-            found.verify_configuration(configuration, inputs, truth, case)
+            found.verify_configuration(configuration, view)
         except Exception as error:
             what = f"is wrong on {case}: {verify.describe_wrong(error)}"
             found.record_failure(configuration, what)
@@ -142,7 +137,7 @@ def time_space(
             raise TimeoutError(f"{start} of {len(chosen)} configurations before the time limit")
         some = chosen[start : start + TOGETHER]
         calls = {
-            str(number): partial(found.space.run, *inputs, **configuration)
+            str(number): partial(found.space.run, *view.inputs, **configuration)
             for number, configuration in enumerate(some)
         }
         times = timing.time_interleaved(calls, clock, warm_up=0.0, sampling=0.0, deadline=deadline)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 
@@ -23,18 +24,31 @@ Tolerance = Callable[[torch.dtype], float]  # the relative error allowed, by dty
 Tensors = Sequence[torch.Tensor]
 
 
+class View(NamedTuple):
+    """Inputs of a case in some layout, and their truth."""
+
+    name: str
+    case: Case
+    inputs: Sequence[object]
+    refs: Tensors
+
+    def due_dtypes(self) -> list[torch.dtype]:
+        """The dtype that each output must have."""
+        return accuracy.expected_dtypes(self.case, self.inputs, self.refs)
+
+
 def describe_wrong(error: Exception) -> str:
     """What is wrong with a function that raised this, or whose result did."""
     return str(error) if isinstance(error, WrongResult) else describe_error(error)
 
 
-def reference_truth(reference: Function, inputs: Sequence[object]) -> tuple[torch.Tensor, ...]:
+def reference_truth(reference: Function, inputs: Sequence[object]) -> Tensors:
     """The reference's result; WrongResult if it is not float64 (or integer), or holds NaN."""
     refs = tensors_of(reference(*inputs), "reference()")
-    for ref in refs:
-        if ref.is_floating_point() and ref.dtype is not torch.float64:
+    for ref in (ref for ref in refs if ref.is_floating_point()):
+        if ref.dtype is not torch.float64:
             raise WrongResult(f"reference() returned {ref.dtype}; compute it in float64")
-        if ref.is_floating_point() and accuracy.describe_marked(torch.isnan, ref):
+        if accuracy.describe_marked(torch.isnan, ref):
             raise WrongResult("reference() returned NaN, which no kernel can be compared with")
     return refs
 
@@ -60,11 +74,14 @@ class CaseData:
     `draw(turn)` returns new inputs, the same for the same turn.
     """
 
-    def __init__(self, draw: Callable[[int], Sequence[object]], reference: Function) -> None:
-        self._draw = draw
+    def __init__(
+        self, case: Case, draw: Callable[[int], Sequence[object]], reference: Function
+    ) -> None:
+        self.case = case
         self.reference = reference
+        self._draw = draw
         self._inputs: dict[int, list[object]] = {}
-        self._truths: dict[int, tuple[torch.Tensor, ...]] = {}
+        self._truths: dict[int, Tensors] = {}
 
     def turn_inputs(self, turn: int) -> Sequence[object]:
         """Inputs of one's own."""
@@ -81,7 +98,7 @@ class CaseData:
         kept = self._inputs[turn]
         return [item.clone() if isinstance(item, torch.Tensor) else item for item in kept]
 
-    def turn_truth(self, turn: int, inputs: Sequence[object]) -> tuple[torch.Tensor, ...]:
+    def turn_truth(self, turn: int, inputs: Sequence[object]) -> Tensors:
         """The truth of a turn's inputs, which nothing has changed yet."""
         if turn in self._truths:
             return self._truths[turn]
@@ -90,15 +107,14 @@ class CaseData:
             self._truths[turn] = refs
         return refs
 
+    def first_view(self) -> View:
+        """Inputs of the first turn as they are drawn, and their truth."""
+        inputs = self.turn_inputs(0)
+        return View("", self.case, inputs, self.turn_truth(0, inputs))
+
 
 def check_function(
-    function: Function,
-    given: CaseData,
-    case: Case,
-    *,
-    ours: bool,
-    tolerance: Tolerance,
-    watch: CallWatch,
+    function: Function, given: CaseData, tolerance: Tolerance, watch: CallWatch, ours: bool
 ) -> tuple[Errors, torch.dtype]:
     """Call `function` twice on inputs of a case and compare both results with the truth.
 
@@ -106,47 +122,44 @@ def check_function(
     returning a new result each time. At no time is there more than the inputs twice, or once with
     two results and one truth: a case may fill half of a GPU. WrongResult if it is wrong in any way.
     """
-    inputs = given.turn_inputs(0)
-    refs = given.turn_truth(0, inputs)
-    poison = memory.POISON if ours else None
-    outs, errors, dtype = check_once(function, inputs, refs, case, tolerance, watch, poison)
-    del refs
+    poisons = (memory.POISON, memory.OTHER_POISON) if ours else (None, None)
+    view = given.first_view()
+    inputs = view.inputs
+    outs, errors, dtype = check_view(function, view, tolerance, watch, poisons[0])
+    del view
     kept = [memory.take_fingerprint(out) for out in outs]
     storages = {
         item.untyped_storage().data_ptr() for item in inputs if isinstance(item, torch.Tensor)
     }
     inputs = refill_inputs(inputs, given.turn_inputs(1))
-    refs = given.turn_truth(1, inputs)
-    poison = memory.OTHER_POISON if ours else None
+    view = View("", given.case, inputs, given.turn_truth(1, inputs))
     try:
-        _, later, _ = check_once(function, inputs, refs, case, tolerance, watch, poison)
+        _, later, _ = check_view(function, view, tolerance, watch, poisons[1])
     except WrongResult as wrong:
         raise WrongResult(f"right on its first call, wrong on the second: {wrong}") from None
     for out, old in zip(outs, kept, strict=True):
         aliased = out.untyped_storage().data_ptr() in storages
         if ours and not aliased and not torch.equal(memory.take_fingerprint(out), old):
-            raise WrongResult(
-                "the second call changed the result of the first: allocate a new output"
-            )
+            what = "the second call changed the result of the first: allocate a new output"
+            raise WrongResult(what)
     return errors.max_with(later), dtype
 
 
-def check_once(
+def check_view(
     function: Function,
-    inputs: Sequence[object],
-    refs: Tensors,
-    case: Case,
+    view: View,
     tolerance: Tolerance,
     watch: CallWatch,
     poison: int | None = memory.POISON,
     specialize: bool = True,
 ) -> tuple[Tensors, Errors, torch.dtype]:
-    """Call a function on inputs in some layout, once, and compare the result with the truth.
+    """Call a function on a view, once, and compare the result with the truth.
 
     Its results, how far they are off, and the dtype that decides the tolerance. WrongResult if it
     is wrong in any way. With `poison`, a byte, memory that it takes is filled first.
     """
-    dtypes = accuracy.expected_dtypes(case, inputs, refs)
+    _, _, inputs, refs = view
+    dtypes = view.due_dtypes()
     dtype = accuracy.first_floating(dtypes)
     allowed = tolerance(dtype)
     before = memory.input_fingerprints(inputs)
