@@ -135,9 +135,7 @@ class Checks:
 
     def draw_inputs(self, case: Case, index: int, turn: int) -> tuple[object, ...]:
         """Inputs of a case: the same at every run of the same turn, so that records are stable.
-
-        JobError if inputs() gives no tuple of tensors and scalars, or a tensor of zeros alone.
-        """
+        JobError if inputs() gives no tuple of tensors and scalars, or a tensor of zeros alone."""
         assert self.proof.inputs is not None
         generator = torch.Generator(self.device).manual_seed(7919 * (index + 1) + turn)
         inputs: tuple[object, ...] = self.proof.inputs(case, self.device, generator)
@@ -202,10 +200,8 @@ class Checks:
                 self.counts.add_launches(name, case, self.watch.launched)
 
     def verify_case(self, index: int, case: Case, timed: bool) -> dict[str, Any]:
-        """Verify everything on one case; its row of the record.
-
-        A case that memory does not hold is skipped, and has no results.
-        """
+        """Verify everything on one case; its row of the record. A case that memory does not hold is
+        skipped, and has no results."""
         row: dict[str, Any] = {"case": case, "timed": timed, "results": []}
         try:
             self._fill_row(row, index, case, timed)

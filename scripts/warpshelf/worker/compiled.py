@@ -59,9 +59,7 @@ class LaunchDemand(NamedTuple):
 
 class LaunchRecorder:
     """Takes what is launched inside `recording`, where kernels compile for `arch` and nothing runs.
-
-    `variant` and `case` are those that are being called.
-    """
+    `variant` and `case` are those that are being called."""
 
     def __init__(self, arch: str) -> None:
         self.arch, self.variant, self.case = arch, "", Case()
@@ -70,21 +68,17 @@ class LaunchRecorder:
         self.asked: dict[tuple[Any, str], dict[str, dict[str, LaunchDemand]]] = {}
 
     @contextmanager
-    def recording(
-        self, has_cuda: bool, to_ptx: bool = False, anywhere: bool = False
-    ) -> Iterator[None]:
-        """Launches inside are recorded; of CUDA C++ `anywhere` those of tensors without data too.
+    def recording(self, has_cuda: bool, to_ptx: bool = False) -> Iterator[None]:
+        """Launches inside are recorded, of CUDA C++ those of tensors without data as well.
 
-        With `to_ptx` Triton makes no binary, and the PTX is that of kernels which are executed.
-        """
+        With `to_ptx` Triton makes no binary, and the PTX is that of kernels which are executed."""
         with ExitStack() as stack:
             if "triton" in sys.modules:
                 self._record_triton(stack, to_ptx)
             if has_cuda:
-                cuda: Any = importlib.import_module("snippets.cuda")
-                _replace_until(stack, cuda, observer=self._note_launch)
-                if anywhere:
-                    _replace_until(stack, cuda, _device=lambda where, types: torch.device("cpu"))
+                cuda = importlib.import_module("snippets.cuda")
+                _replace_until(stack, cuda, "observer", self._note_launch)
+                _replace_until(stack, cuda, "_device", lambda where, types: torch.device("cpu"))
             yield
 
     def _record_triton(self, stack: ExitStack, to_ptx: bool) -> None:
@@ -129,9 +123,9 @@ class LaunchRecorder:
             get_current_stream=lambda device=None: 0,
             get_current_target=lambda: GPUTarget("cuda", sm_version(self.arch), 32),
         )
-        _replace_until(stack, JITFunction, run=compile_only)
-        _replace_until(stack, Autotuner, run=first_config)
-        _replace_until(stack, driver, _active=stand_in)
+        _replace_until(stack, JITFunction, "run", compile_only)
+        _replace_until(stack, Autotuner, "run", first_config)
+        _replace_until(stack, driver, "_active", stand_in)
 
     def _note_launch(
         self, source: Any, name: str, grid: Any, block: Sequence[int], args: Any, shared: int
@@ -143,10 +137,9 @@ class LaunchRecorder:
         asked[self.variant] = LaunchDemand(most, case, threads)
 
 
-def _replace_until(stack: ExitStack, owner: Any, **attributes: Any) -> None:
-    for name, value in attributes.items():
-        stack.callback(setattr, owner, name, getattr(owner, name))
-        setattr(owner, name, value)
+def _replace_until(stack: ExitStack, owner: object, name: str, value: object) -> None:
+    stack.callback(setattr, owner, name, getattr(owner, name))
+    setattr(owner, name, value)
 
 
 @cache
@@ -375,27 +368,24 @@ def plan_calls(proof: Obligations) -> list[tuple[Case, list[str]]]:
     CASES too if there is none, or a form has no case of at most CASE_BYTES.
     """
     chosen: dict[str, tuple[Case, list[str]]] = {}
-    known: dict[str, int] = {}
+    sizes: dict[str, int] = {}
 
     def case_bytes(case: Case) -> int:
-        key = repr(case)
-        if key not in known:
-            known[key] = int(costs.estimate_cost(proof, case)["bytes"])
-        return known[key]
+        if repr(case) not in sizes:
+            sizes[repr(case)] = int(costs.estimate_cost(proof, case)["bytes"])
+        return sizes[repr(case)]
 
     for variant in proof.variants:
         for cases in (proof.timed, proof.cases):
             best: dict[object, Case] = {}
-            forms = set()
-            for case in cases:
-                if variant not in proof.variants_for(case):
-                    continue
-                forms.add(form := case_form(case))
+            mine = [case for case in cases if variant in proof.variants_for(case)]
+            for case in mine:
+                form = case_form(case)
                 if CASE_BYTES >= case_bytes(case) >= case_bytes(best.get(form, case)):
                     best[form] = case
             for case in best.values():
                 chosen.setdefault(repr(case), (case, []))[1].append(variant)
-            if best and best.keys() == forms:
+            if best and all(case_form(case) in best for case in mine):
                 break
     return list(chosen.values())
 

@@ -82,9 +82,7 @@ class JobContext:
     @cached_property
     def proof(self) -> Obligations:
         """What its cases.py says, imported on first use: a demo needs none, nor the peers in it.
-
-        JobError if something there is malformed.
-        """
+        JobError if something there is malformed."""
         cases = importlib.import_module(f"{self.module.__package__}.cases")
         try:
             return read_obligations(cases, self.job["kind"], self.job["needs"])
@@ -113,9 +111,7 @@ class JobContext:
 
 
 def cpu_seconds() -> float:
-    """Seconds of CPU that this process and those of its children which have ended have taken.
-
-    On a machine with other work they say more of a job than its minutes by the clock.
-    """
+    """Seconds of CPU that this process and those of its children which have ended have taken. On a
+    machine with other work they say more of a job than its minutes by the clock."""
     spent = os.times()
     return spent.user + spent.system + spent.children_user + spent.children_system

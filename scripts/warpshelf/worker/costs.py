@@ -75,10 +75,8 @@ def view_shapes(proof: Obligations, case: Case) -> View:
 
 
 def early_cost(proof: Obligations, case: Case, shapes: bool = True) -> dict[str, Any] | None:
-    """Bytes, FLOPs and unit of a case before any input is made, or None.
-
-    They are known where cost() says enough, or, with `shapes`, from tensors without data.
-    """
+    """Bytes, FLOPs and unit of a case before any input is made, or None. They are known where
+    cost() says enough, or, with `shapes`, from tensors without data."""
     known = declared_cost(proof, case)
     if known.keys() >= {"bytes", "unit"}:
         return {"flops": 0, **known}

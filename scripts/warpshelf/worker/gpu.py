@@ -106,10 +106,8 @@ def _split_values(line: str, count: int) -> list[str] | None:
 
 
 class LoadMonitor:
-    """Reads clocks, temperature and power every INTERVAL, by a process that a context keeps.
-
-    Only what was read inside `under_load()` counts: an idle GPU lowers its clocks and cools down.
-    """
+    """Reads clocks, temperature and power every INTERVAL, by a process that a context keeps. Only
+    what was read inside `under_load()` counts: an idle GPU lowers its clocks and cools down."""
 
     def __init__(self, driver: NvidiaDriver) -> None:
         self.driver = driver
@@ -293,10 +291,8 @@ def _call_rate(clock: timing.Clock, call: timing.Call, amount: float) -> float |
 
 @contextlib.contextmanager
 def matmul_precision(precision: str) -> Iterator[None]:
-    """Have float32 products on the GPU computed in "ieee" or "tf32", then as before.
-
-    The older `allow_tf32` is not even read: it raises once a snippet has set `fp32_precision`.
-    """
+    """Have float32 products on the GPU computed in "ieee" or "tf32", then as before. The older
+    `allow_tf32` is not even read: it raises once a snippet has set `fp32_precision`."""
     matmul = torch.backends.cuda.matmul
     before = matmul.fp32_precision
     matmul.fp32_precision = precision

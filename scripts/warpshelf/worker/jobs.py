@@ -57,10 +57,8 @@ def _run_demos(context: JobContext, turns: int) -> float:
 
 
 def verify_snippet(context: JobContext) -> Answer:
-    """The demo twice, then every case or fact. Failures are gathered, one a variant.
-
-    The answer has what the first demo took, so that a run which trusts the record knows it.
-    """
+    """The demo twice, then every case or fact. Failures are gathered, one a variant. The answer has
+    what the first demo took, so that a run which trusts the record knows it."""
     job, proof = context.job, context.proof
     spent = {"demo_seconds": round(_run_demos(context, 2), 2)} if job["demo"] else {}
     if job["kind"] != "kernel":
@@ -81,10 +79,8 @@ def verify_snippet(context: JobContext) -> Answer:
 
 
 def glance_at_snippet(context: JobContext) -> Answer:
-    """The facts, or telling cases of a kernel until the job's seconds are spent; one at least.
-
-    Of several children each has a `turn`, and every so many-th case.
-    """
+    """The facts, or telling cases of a kernel until the job's seconds are spent; one at least. Of
+    several children each has a `turn`, and every so many-th case."""
     proof = context.proof
     if context.job["kind"] != "kernel":
         found = _check_facts(context)
@@ -113,10 +109,8 @@ def glance_at_snippet(context: JobContext) -> Answer:
 
 
 def judge_snippet(context: JobContext) -> Answer:
-    """Which of the job's cases reject the snippet, a mutant: by case, the words in which it does.
-
-    A case that rejects nothing has None; one of which no variant can run here is left out.
-    """
+    """Which of the job's cases reject the snippet, a mutant: by case, the words in which it does. A
+    case that rejects nothing has None; one of which no variant can run here is left out."""
     proof = context.proof
     found: dict[str, str | None] = {}
     for index in context.job["cases"]:
@@ -206,10 +200,8 @@ def compile_snippet(context: JobContext) -> Answer:
 
 
 def view_snippet(context: JobContext) -> Answer:
-    """What became of every kernel on the job's target, and what its counted launches did.
-
-    Of the job's `variants` where it names some; with `whole` the PTX of each is told as well.
-    """
+    """What became of every kernel on the job's target, and what its counted launches did. Of the
+    job's `variants` where it names some; with `whole` the PTX of each is told as well."""
     checks = Checks(context)
     checks.count_launches(context.job.get("variants"))
     return {**_counted_views(context, checks), "variants": list(context.proof.variants)}

@@ -33,9 +33,7 @@ SAID = re.compile(r"\berror\s*: (?P<what>.+)")
 
 class Launch(NamedTuple):
     """What a block of one launch takes; `registers` of a thread, 0 where the compiler sees to it.
-
-    `tensor` are columns of tensor memory.
-    """
+    `tensor` are columns of tensor memory."""
 
     kernel: str
     threads: int
@@ -75,17 +73,15 @@ class ArchitectureFit:
         self.unseen: list[str] = []
         self.recorder = LaunchRecorder(self.arch)
 
-    def _add_launch(self, variant: str, launch: Launch, case: Case) -> None:
-        if why := launch.refusal_reason(self.arch):
-            self._add_miss(variant, why, case)
-            return
-        known = self.fits.setdefault(variant, {"launches": 0, "shared_bytes": 0})
-        known["launches"] += 1
-        known["shared_bytes"] = max(known["shared_bytes"], launch.shared)
-
-    def _add_miss(self, variant: str, why: str, case: Case) -> None:
-        shown = {key: value for key, value in case.items() if key != "variants"}
-        self.misses.setdefault(variant, []).append(f"on case {shown}: {why}")
+    def _judge_launch(self, variant: str, case: Case, launch: Launch | str) -> None:
+        """Keep a launch of a variant if it fits, and else why not; a text says why it fails."""
+        if why := launch if isinstance(launch, str) else launch.refusal_reason(self.arch):
+            shown = {key: value for key, value in case.items() if key != "variants"}
+            self.misses.setdefault(variant, []).append(f"on case {shown}: {why}")
+        elif isinstance(launch, Launch):
+            known = self.fits.setdefault(variant, {"launches": 0, "shared_bytes": 0})
+            known["launches"] += 1
+            known["shared_bytes"] = max(known["shared_bytes"], launch.shared)
 
     def call_case(self, case: Case, names: Sequence[str]) -> None:
         """Call variants on one case: with shapes alone where it is large and these do."""
@@ -108,12 +104,12 @@ class ArchitectureFit:
                     why = _compiler_complaint(error)
                     if way == "meta" or memory.out_of_memory(error):
                         continue  # whatever needs data, or more of it than there is room for
-                    self._add_miss(name, why, case)
+                    self._judge_launch(name, case, why)
                 for kernel, built in self.recorder.kernels:
                     known = built.metadata  # the compiler keeps within the registers of its threads
                     tensor = getattr(known, "tmem_size", None) or 0
                     launch = Launch(kernel, 32 * known.num_warps, known.shared, tensor=tensor)
-                    self._add_launch(name, launch, case)
+                    self._judge_launch(name, case, launch)
                 break
             else:
                 self.unseen.append(f"{name!r} on case {case}: {why}")
@@ -125,23 +121,21 @@ class ArchitectureFit:
             for name, used in _compile_kernels(source, list(names), self.arch):
                 for variant, (shared, case, threads) in names[name].items():
                     if isinstance(used, str):
-                        self._add_miss(variant, f"{name} does not compile: {used}", case)
+                        self._judge_launch(variant, case, f"{name} does not compile: {used}")
                         continue
                     launch = Launch(name, threads, used.shared_bytes + shared, used.registers)
-                    self._add_launch(variant, launch, case)
+                    self._judge_launch(variant, case, launch)
 
 
 def check_architecture(context: JobContext) -> dict[str, Any]:
-    """The job: every variant that NEEDS admits on the job's `arch`, but those in `without`.
-
-    With `largest` each is called on the largest case of each form alone, as for a record.
-    """
+    """The job: every variant that NEEDS admits on the job's `arch`, but those in `without`. With
+    `largest` each is called on the largest case of each form alone, as for a record."""
     job, proof, found = context.job, context.proof, ArchitectureFit(context)
     sm = architectures.sm_version(found.arch)
     covered = {name for name in proof.variants if architectures.is_covered(job["needs"], name, sm)}
     wanted = covered.difference(job["without"])
     planned = [(case, proof.variants_for(case)) for case in (*proof.cases, *proof.timed)]
-    with limit_memory(), found.recorder.recording(job["has_cuda"], anywhere=True):
+    with limit_memory(), found.recorder.recording(job["has_cuda"]):
         for case, names in plan_calls(proof) if job["largest"] else planned:
             if mine := [name for name in names if name in wanted]:
                 found.call_case(case, mine)

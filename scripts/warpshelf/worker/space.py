@@ -112,10 +112,8 @@ def compile_space(context: JobContext) -> dict[str, Any]:
 def time_space(
     checks: Checks, clock: timing.Clock, ceilings: dict[str, Any], deadline: float
 ) -> dict[str, Any]:
-    """Every configuration verified on two cases and timed on the larger one.
-
-    TimeoutError if the deadline comes before the last of them.
-    """
+    """Every configuration verified on two cases and timed on the larger one. TimeoutError if the
+    deadline comes before the last of them."""
     found = SpaceSearch(checks)
     case = found.space.timed
     view = checks.case_data(case, 0).first_view()

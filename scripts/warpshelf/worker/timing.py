@@ -72,10 +72,8 @@ def percentile(ordered: list[float], share: float) -> float:
 
 
 def summarize_samples(samples: list[float], void: int = 0) -> Summary:
-    """Median and spread of samples in seconds, beside `void` that were left out.
-
-    ValueError if there is none, or one is not above zero, not finite or NaN.
-    """
+    """Median and spread of samples in seconds, beside `void` that were left out. ValueError if
+    there is none, or one is not above zero, not finite or NaN."""
     if not samples or not all(0 < sample < math.inf for sample in samples):
         raise ValueError(f"{len(samples)} samples, the smallest {min(samples, default=0)} s")
     ordered = sorted(samples)
@@ -140,10 +138,8 @@ def time_interleaved(
 
 
 def impossible_reason(name: str, summary: Summary, least: float) -> str | None:
-    """Why a time cannot be, where it is less than the hardware takes at `least`; else None.
-
-    Then the cost is wrong, work was left out, or a cache was not cold.
-    """
+    """Why a time cannot be, where it is less than the hardware takes at `least`; else None. Then
+    the cost is wrong, work was left out, or a cache was not cold."""
     if summary.median >= least:
         return None
     return (

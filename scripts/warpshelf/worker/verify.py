@@ -69,10 +69,8 @@ def refill_inputs(inputs: Sequence[object], fresh: Sequence[object]) -> Sequence
 
 
 class CaseData:
-    """The inputs of a case and their truth, by turn; what is small is made once.
-
-    `draw(turn)` returns new inputs, the same for the same turn.
-    """
+    """The inputs of a case and their truth, by turn; what is small is made once. `draw(turn)`
+    returns new inputs, the same for the same turn."""
 
     def __init__(
         self, case: Case, draw: Callable[[int], Sequence[object]], reference: Function

@@ -56,10 +56,8 @@ def settings_for_call(index: int, call: int, rank: int, counted: bool = False) -
 
 
 class CallWatch:
-    """Stands around the calls of a variant on a case; one of no target lets them be.
-
-    `tell` hears before each call under what it runs.
-    """
+    """Stands around the calls of a variant on a case; one of no target lets them be. `tell` hears
+    before each call under what it runs."""
 
     def __init__(self, target: str | None = None, tell: Callable[[str], None] = lambda text: None):
         self.target = target
@@ -74,10 +72,8 @@ class CallWatch:
     def begin_case(
         self, index: int, rank: int = 0, counted: bool = False, further: bool = False
     ) -> None:
-        """A variant comes to case number `index`; for `further` calls.
-
-        `rank` is the number of the target among those that the variant is for.
-        """
+        """A variant comes to case number `index`; for `further` calls. `rank` is the number of the
+        target among those that the variant is for."""
         self._begun = index, rank, counted
         self._calls, self._turn = len(SCHEDULES) if further else 0, None
         self._met.clear()
@@ -154,9 +150,7 @@ def case_size(case: Case) -> int:
 
 def wanted_cases(proof: Obligations, name: str) -> set[int]:
     """The numbers of the cases to count for a variant: of COUNTED, or of each form the largest.
-
-    Forms are told apart since another may launch other kernels. Of equal cases it is the first.
-    """
+    Forms are told apart since another may launch other kernels. Of equal cases it is the first."""
     cases = proof.cases
     mine = [index for index, case in enumerate(cases) if name in proof.variants_for(case)]
     rising = sorted(mine, key=lambda index: (case_size(cases[index]), -index))
@@ -184,10 +178,8 @@ def nonzero_tally(tally: Tally) -> dict[str, Any]:
 
 
 def fold_program(program: Program, snippet: str) -> Program:
-    """The same program, each instruction of which stands in one line alone.
-
-    `snippet` is the id of the snippet whose files are named as they are in its folder.
-    """
+    """The same program, each instruction of which stands in one line alone. `snippet` is the id of
+    the snippet whose files are named as they are in its folder."""
     places = {place for place, _ in program.places if place is not None}
     callers: dict[At, Place] = {}
     for place, _ in program.places:
@@ -213,9 +205,7 @@ def _fold_place(place: Place, callers: dict[At, Place], snippet: str) -> Place:
 
 def _file_name(file: str, folders: Mapping[str, str]) -> str:
     """The name of a file within the first of `folders` that it lies in, behind what stands for it.
-
-    By its path alone: compilers keep what they made, and may name the checkout that it was for.
-    """
+    By its path alone: compilers keep what they made, and may name the checkout that it was for."""
     file = f"/{file}"
     found = (prefix + file.rpartition(name)[2] for name, prefix in folders.items() if name in file)
     return next(found, "")
