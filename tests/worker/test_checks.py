@@ -14,7 +14,7 @@ from warpshelf.bench import assemble
 from warpshelf.contract import snippet
 from warpshelf.core.project import Project
 from warpshelf.records import ledger, schema
-from warpshelf.worker import costs, jobs, memory
+from warpshelf.worker import costs, jobs, verify
 from warpshelf.worker.context import JobContext, JobError
 
 CPU = {**ledger.describe_host(), "gpus": 0}
@@ -285,10 +285,10 @@ def test_a_case_that_memory_does_not_hold_is_skipped(verified, who: str) -> None
     ],
 )
 def test_what_counts_as_out_of_memory(error: Exception, is_one: bool) -> None:
-    assert memory.out_of_memory(error) is is_one
+    assert verify.out_of_memory(error) is is_one
 
 
 def test_an_allocation_that_cannot_be_is_one() -> None:
     with pytest.raises(RuntimeError) as caught:
         torch.empty(2**60, dtype=torch.uint8)
-    assert memory.out_of_memory(caught.value)
+    assert verify.out_of_memory(caught.value)

@@ -9,7 +9,7 @@ import torch
 
 from warpshelf.bench.compiling import ARCHS
 from warpshelf.look import figures
-from warpshelf.worker import memory
+from warpshelf.worker import verify
 from warpshelf.worker.launch_limits import MOST, Launch, limit_memory
 
 # The most shared memory of a block, in KiB, from the CUDA C++ Programming Guide's table of
@@ -56,5 +56,5 @@ def test_inputs_beyond_the_limit_are_not_made() -> None:
         torch.empty(2**20)
         with pytest.raises(RuntimeError) as caught:
             torch.empty(MOST + 2**26, dtype=torch.uint8)
-    assert memory.out_of_memory(caught.value)
+    assert verify.out_of_memory(caught.value)
     torch.empty(MOST + 2**26, dtype=torch.uint8)  # nothing touches it

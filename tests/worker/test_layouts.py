@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from warpshelf.worker import memory
+from warpshelf.worker import verify
 
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn]
 OTHERS = [torch.int64, torch.int8, torch.bool]
@@ -20,14 +20,14 @@ def bits(one: torch.Tensor) -> list[object]:
     return one.double().flatten().tolist()
 
 
-@pytest.mark.parametrize("name", memory.VIEWS)
+@pytest.mark.parametrize("name", verify.VIEWS)
 @pytest.mark.parametrize("dtype", FLOATS + OTHERS)
 @pytest.mark.parametrize("shape", [(3, 5), (2, 3, 5), (5,), (1, 5), (5, 1), (1, 1), (), (0, 3)])
 def test_a_view_has_the_values_or_those_of_its_first_slice(
     name: str, dtype: torch.dtype, shape: tuple[int, ...]
 ) -> None:
     plain = tensor(dtype, *shape)
-    drawn = memory.draw_view(name, ("forward", plain, None, 2))
+    drawn = verify.draw_view(name, ("forward", plain, None, 2))
     if drawn is None:
         return
     which, view, nothing, number = drawn
@@ -39,7 +39,7 @@ def test_a_view_has_the_values_or_those_of_its_first_slice(
 
 
 def layout(name: str, *shape: int) -> tuple[tuple[int, ...], int] | None:
-    drawn = memory.draw_view(name, (tensor(torch.float32, *shape),))
+    drawn = verify.draw_view(name, (tensor(torch.float32, *shape),))
     if drawn is None:
         return None
     [view] = drawn
@@ -81,15 +81,15 @@ def test_a_view_is_laid_out_as_it_says_or_not_drawn(
 @pytest.mark.parametrize("name", ["padded rows", "column-strided", "misaligned"])
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_what_lies_beside_a_view_is_nan(name: str, dtype: torch.dtype) -> None:
-    [view] = memory.draw_view(name, (tensor(dtype, 3, 5),)) or []
+    [view] = verify.draw_view(name, (tensor(dtype, 3, 5),)) or []
     assert isinstance(view, torch.Tensor)
     whole = torch.as_strided(view, (view.untyped_storage().nbytes() // view.itemsize,), (1,), 0)
     assert int(torch.isnan(whole.double()).sum()) == whole.numel() - 15 > 0
 
 
 def test_only_floating_inputs_are_expanded() -> None:
-    assert memory.draw_view("expanded", (tensor(torch.int64, 3, 5),)) is None
-    drawn = memory.draw_view("expanded", (tensor(torch.int64, 3, 5), tensor(torch.float32, 3)))
+    assert verify.draw_view("expanded", (tensor(torch.int64, 3, 5),)) is None
+    drawn = verify.draw_view("expanded", (tensor(torch.int64, 3, 5), tensor(torch.float32, 3)))
     assert drawn is not None
     index, weights = drawn
     assert isinstance(index, torch.Tensor) and index.is_contiguous()
@@ -98,22 +98,22 @@ def test_only_floating_inputs_are_expanded() -> None:
 
 def test_small_inputs_are_drawn_in_every_view_and_large_ones_by_turns() -> None:
     small, large = (tensor(torch.float32, 64, 256),), (tensor(torch.float32, 64, 257),)
-    assert [name for name, _ in memory.case_views(small, 3)] == list(memory.VIEWS)
-    turns = [[name for name, _ in memory.case_views(large, index)] for index in range(6)]
-    assert turns == [[name] for name in [*memory.VIEWS, "padded rows"]]
+    assert [name for name, _ in verify.case_views(small, 3)] == list(verify.VIEWS)
+    turns = [[name for name, _ in verify.case_views(large, index)] for index in range(6)]
+    assert turns == [[name] for name in [*verify.VIEWS, "padded rows"]]
 
 
 def test_a_turn_that_changes_nothing_is_passed_on() -> None:
     long = (tensor(torch.float32, 20_000),)
-    assert [name for name, _ in memory.case_views(long, 0)] == ["column-strided"]
-    assert [name for name, _ in memory.case_views(long, 2)] == ["misaligned"]
-    assert list(memory.case_views((2, None, "add"), 0)) == []
+    assert [name for name, _ in verify.case_views(long, 0)] == ["column-strided"]
+    assert [name for name, _ in verify.case_views(long, 2)] == ["misaligned"]
+    assert list(verify.case_views((2, None, "add"), 0)) == []
 
 
 def test_the_inputs_themselves_stay_as_they_are() -> None:
     plain = tensor(torch.float32, 3, 5)
     before = plain.clone()
-    for _, drawn in memory.case_views((plain,), 0):
+    for _, drawn in verify.case_views((plain,), 0):
         assert isinstance(drawn[0], torch.Tensor)
         assert drawn[0].data_ptr() != plain.data_ptr()
     assert torch.equal(plain, before)

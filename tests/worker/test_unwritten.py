@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from snippets import cuda
-from warpshelf.worker.memory import PoisonMode
+from warpshelf.worker.verify import PoisonMode
 
 Tensor = torch.Tensor
 KERNELS = """__global__ void read(const float* x, float* y, int n) {

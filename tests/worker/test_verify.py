@@ -12,7 +12,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from warpshelf.worker import accuracy, memory, verify
+from warpshelf.worker import accuracy, verify
 from warpshelf.worker.accuracy import Errors, WrongResult
 from warpshelf.worker.watch import CallWatch
 
@@ -109,7 +109,7 @@ def test_an_error_may_reach_the_tolerance_and_no_further() -> None:
 
 @pytest.mark.parametrize("dtype", [*FLOATS, torch.float8_e4m3fn, torch.float8_e5m2])
 def test_poison_is_nan_in_each_floating_dtype(dtype: torch.dtype) -> None:
-    with memory.PoisonMode():
+    with verify.PoisonMode():
         out = torch.empty(3, dtype=dtype)
     assert torch.isnan(out).all()
     with pytest.raises(WrongResult, match="never wrote 3 of 3"):
@@ -161,13 +161,13 @@ def test_no_one_truth_hides_an_element_that_was_never_written(
 
 
 def test_what_lies_beside_a_strided_result_is_poisoned_too() -> None:
-    with memory.PoisonMode():
+    with verify.PoisonMode():
         out = torch.empty_strided((2, 2), (4, 1))
     assert torch.isnan(torch.as_strided(out, (6,), (1,))).all()
 
 
 def test_poison_leaves_nothing_and_shapes_alone() -> None:
-    with memory.PoisonMode():
+    with verify.PoisonMode():
         assert torch.empty(0, 3).shape == (0, 3)
         assert torch.empty(2, device="meta").shape == (2,)
         assert torch.zeros(3).tolist() == [0, 0, 0]
@@ -318,15 +318,15 @@ def test_inputs_are_left_as_they_were(function: Callable[..., object], ours: boo
 
 def test_the_sign_of_a_zero_and_the_payload_of_a_nan_are_part_of_an_input() -> None:
     before = (torch.tensor([0.0, 1.0]), torch.tensor([math.nan]), 3)
-    kept = memory.input_fingerprints(before)
-    memory.check_untouched(before, kept)
+    kept = verify.input_fingerprints(before)
+    verify.check_untouched(before, kept)
     before[0][0] = -0.0
     with pytest.raises(WrongResult, match="input 0"):
-        memory.check_untouched(before, kept)
+        verify.check_untouched(before, kept)
     before[0][0] = 0.0
     before[1].view(torch.int32)[0] += 1
     with pytest.raises(WrongResult, match="input 1"):
-        memory.check_untouched(before, kept)
+        verify.check_untouched(before, kept)
 
 
 def views(turn: int) -> tuple[Tensor]:
@@ -681,21 +681,21 @@ def test_pieces_of_integers(chunk: int) -> None:
 def test_a_fingerprint_sees_every_change(
     chunk: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "COPIED", 0)
+    monkeypatch.setattr(verify, "COPIED", 0)
     tensor = (torch.arange(21) % 2).to(dtype)
-    kept = memory.take_fingerprint(tensor)
+    kept = verify.take_fingerprint(tensor)
     assert kept.dtype is torch.int64 and len(kept) == -(-21 // chunk)
-    assert torch.equal(memory.take_fingerprint(tensor), kept)
+    assert torch.equal(verify.take_fingerprint(tensor), kept)
     for index in range(21):
         changed = tensor.clone()
         changed[index] = 1 - float(tensor[index])
-        assert not torch.equal(memory.take_fingerprint(changed), kept)
-    assert not torch.equal(memory.take_fingerprint(tensor.roll(1)), kept)
-    assert torch.equal(memory.take_fingerprint(tensor), kept)  # to look is not to touch
+        assert not torch.equal(verify.take_fingerprint(changed), kept)
+    assert not torch.equal(verify.take_fingerprint(tensor.roll(1)), kept)
+    assert torch.equal(verify.take_fingerprint(tensor), kept)  # to look is not to touch
 
 
 def test_large_inputs_are_watched_as_small_ones_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "COPIED", 0)
+    monkeypatch.setattr(verify, "COPIED", 0)
     check(sound)
     for function in (in_place, one_element, and_back):
         with pytest.raises(WrongResult, match="changed its input 0"):
@@ -724,7 +724,7 @@ def test_small_inputs_are_drawn_once_and_handed_out_as_copies() -> None:
 PEAK = """
 import torch
 from peak import peak
-from warpshelf.worker import accuracy, memory, verify, watch
+from warpshelf.worker import accuracy, verify, watch
 
 torch.set_num_threads(1)
 accuracy.CHUNK = 2**16

@@ -14,7 +14,7 @@ import torch
 from warpshelf.contract import architectures, values
 from warpshelf.contract.values import Case, Obligations
 from warpshelf.records import claim_check
-from warpshelf.worker import accuracy, costs, memory, verify
+from warpshelf.worker import accuracy, costs, verify
 from warpshelf.worker.accuracy import Errors, WrongResult
 from warpshelf.worker.context import JobContext, JobError, describe_error, make_failure
 from warpshelf.worker.verify import CaseData, Tolerance, View
@@ -206,7 +206,7 @@ class Checks:
         try:
             self._fill_row(row, index, case, timed)
         except Exception as error:
-            if not memory.out_of_memory(error):
+            if not verify.out_of_memory(error):
                 raise
             self.skips[f"case {case}"] = f"{claim_check.OUT_OF_MEMORY} {self.context.place_now}"
             if self.device == "cuda":
@@ -286,7 +286,7 @@ class Checks:
         except JobError:
             raise
         except Exception as error:
-            if memory.out_of_memory(error):
+            if verify.out_of_memory(error):
                 raise
             reason = verify.describe_wrong(error)
             return {"name": name, "role": "peer", "verdict": "failed", "reason": reason}, None
@@ -337,7 +337,7 @@ class Checks:
             self._set_place(f"in variant {name!r} on case {view.case}, {view.name}")
             # One kernel does for all layouts, where Triton would compile one for each. What that
             # one cannot do, such as a copy that must be aligned, the layout's own may.
-            what = self._view_problem(name, view, allowed, view.name in memory.ALIGNED)
+            what = self._view_problem(name, view, allowed, view.name in verify.ALIGNED)
             if what is not None and what.startswith("raised "):
                 what = self._view_problem(name, view, allowed)
             if what is not None and what.startswith(f"{self.context.job['id']}: "):
@@ -351,8 +351,8 @@ class Checks:
     def _draw_views(self, name: str, given: CaseData, index: int) -> Iterator[View | NoTruth]:
         """Each view that a variant meets of a case, and sides emptied of the first of a form."""
         case, inputs = given.case, given.turn_inputs(0)
-        for view, drawn in memory.case_views(inputs, index, self.share.single):
-            if view not in memory.NEW_VALUES:
+        for view, drawn in verify.case_views(inputs, index, self.share.single):
+            if view not in verify.NEW_VALUES:
                 yield View(view, case, drawn, given.turn_truth(0, inputs))
                 continue
             with contextlib.suppress(WrongResult):  # such values may have no truth
@@ -392,7 +392,7 @@ class Checks:
                 return f"gave a result where {view.why}: refuse it by a ValueError"
             verify.check_view(function, view, allowed, self.watch, specialize=specialize)
         except Exception as error:
-            if memory.out_of_memory(error):
+            if verify.out_of_memory(error):
                 raise
             text = str(error)
             clear = text.startswith(f"{self.context.job['id']}: ") and len(text.splitlines()) == 1

@@ -21,7 +21,7 @@ import torch
 from warpshelf.contract import architectures
 from warpshelf.contract.values import Case
 from warpshelf.look import binary, figures
-from warpshelf.worker import costs, memory
+from warpshelf.worker import costs, verify
 from warpshelf.worker.compiled import LaunchRecorder, plan_calls
 from warpshelf.worker.context import JobContext, describe_error
 
@@ -102,7 +102,7 @@ class ArchitectureFit:
                     proof.variants[name](*made[way])
                 except Exception as error:
                     why = _compiler_complaint(error)
-                    if way == "meta" or memory.out_of_memory(error):
+                    if way == "meta" or verify.out_of_memory(error):
                         continue  # whatever needs data, or more of it than there is room for
                     self._judge_launch(name, case, why)
                 for kernel, built in self.recorder.kernels:
