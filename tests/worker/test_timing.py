@@ -15,7 +15,6 @@ from warpshelf.worker.timing import (
     WARM_CALLS,
     Sample,
     Summary,
-    Untimed,
 )
 
 SECONDS = st.floats(1e-9, 1e3)
@@ -162,9 +161,7 @@ def test_what_was_never_held_is_untimed_with_its_reason() -> None:
     clock.held = lambda name: name != "waits"
     found = timing.time_interleaved(calls(good=1.0, waits=1.0), clock, warm_up=0, sampling=0)
     assert found["good"] == Summary(1.0, 1.0, 1.0, FEWEST)
-    untimed = found["waits"]
-    assert isinstance(untimed, Untimed)
-    assert f"waited for the host in {FEWEST} of {FEWEST} samples" in untimed.reason
+    assert f"waited for the host in {FEWEST} of {FEWEST} samples" in found["waits"]
 
 
 def test_too_large_a_share_of_void_samples_is_untimed() -> None:
@@ -172,7 +169,7 @@ def test_too_large_a_share_of_void_samples_is_untimed() -> None:
     turns = iter(range(10_000))
     clock.held = lambda name: next(turns) % 5 < 2
     found = timing.time_interleaved(calls(a=0.1), clock, warm_up=0, sampling=20)
-    assert isinstance(found["a"], Untimed)  # although more than FEWEST were held
+    assert isinstance(found["a"], str)  # although more than FEWEST were held
 
 
 def test_the_slowest_decides_how_many_samples_there_are() -> None:

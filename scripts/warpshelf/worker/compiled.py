@@ -185,15 +185,11 @@ def _source_usage(
         yield name, compiler, ResourceUsage(**used)
 
 
-class ValueRead(Exception):
-    """A wrapper asks for a value of its inputs."""
-
-
 class HollowTensors(TorchFunctionMode):
     """Large floating-point numbers are zeros, in memory that nobody has touched.
 
     So is what follows from them, which has its layout and is not computed. What is not of floating
-    point, such as an index, is. Where `unread`, asking for a value raises ValueRead.
+    point, such as an index, is. Where `unread`, asking for a value is an error.
     """
 
     def __init__(self) -> None:
@@ -214,7 +210,7 @@ class HollowTensors(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         told = kwargs or {}
         if self.unread and getattr(func, "__name__", "") in READS:
-            raise ValueRead
+            raise ValueError("asks for a value of its inputs")
         if func in (torch.randn, torch.rand, torch.zeros):
             undrawn = {"device": "meta"} | dict.fromkeys({"generator"} & {*told})
             shape = func(*args, **(told | undrawn))

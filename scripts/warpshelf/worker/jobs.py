@@ -17,7 +17,7 @@ from warpshelf.records import limits
 from warpshelf.worker import costs, gpu, space, timing
 from warpshelf.worker.checks import Checks, Rejected, Share, choose_device, rank_cases
 from warpshelf.worker.context import JobContext, JobError, Task, cpu_seconds, make_failure
-from warpshelf.worker.timing import Summary, Untimed
+from warpshelf.worker.timing import Summary
 
 Answer = dict[str, Any]
 
@@ -276,7 +276,7 @@ def time_snippet(context: JobContext) -> Answer:
 
 
 def _record_time(
-    checks: Checks, case: dict[str, Any], result: Answer, found: Summary | Untimed, least: float
+    checks: Checks, case: dict[str, Any], result: Answer, found: Summary | str, least: float
 ) -> None:
     """Put a time into a function's result on a case, or why there is none.
 
@@ -284,8 +284,8 @@ def _record_time(
     failed, and the run goes on.
     """
     name = result["name"]
-    if isinstance(found, Untimed):
-        result["untimed"] = found.reason
+    if isinstance(found, str):
+        result["untimed"] = found
     elif why := timing.impossible_reason(name, found, least):
         if result["role"] == "variant":
             checks.record_failure(name, f"{why} on case {case}", "look for a wrong cost()")

@@ -11,9 +11,8 @@ from warpshelf.contract.values import Configuration, Space
 from warpshelf.records import claim_check, limits
 from warpshelf.records import space as rows
 from warpshelf.worker import accuracy, costs, timing, verify
-from warpshelf.worker.accuracy import WrongResult
 from warpshelf.worker.checks import Checks
-from warpshelf.worker.context import JobContext, JobError, describe_error, make_failure
+from warpshelf.worker.context import JobContext, make_failure
 from warpshelf.worker.verify import View
 
 MOST_WRONG = 3  # configurations that are told; more say no more
@@ -36,8 +35,7 @@ class SpaceSearch:
 
     def correct_configurations(self) -> Iterator[tuple[int, Configuration]]:
         """The number of each configuration that gives the right result, and the configuration."""
-        case = self.space.case
-        view = self.checks.case_data(case, 0).first_view()
+        view = self.checks.case_data(self.space.case, 0).first_view()
         chosen = self.context.job.get("configurations")  # as rows have them; None is all
         for number, configuration in enumerate(self.space.configurations()):
             if len(self.failures) == MOST_WRONG:
@@ -47,21 +45,21 @@ class SpaceSearch:
             self.checks.place = f"in the configuration {configuration}"
             self.context.report_place(self.checks.place)
             self.checks.watch.begin_case(number, self.rank)
-            try:
-                self.verify_configuration(configuration, view)
-            except (WrongResult, JobError) as error:
-                self.record_failure(configuration, f"is wrong on {case}: {error}")
-            except Exception as error:
-                self.record_failure(configuration, f"{describe_error(error)} on {case}")
-            else:
+            if self.is_correct(configuration, view):
                 yield number, configuration
 
-    def verify_configuration(self, configuration: Configuration, view: View) -> None:
-        """Call one configuration and compare its result with the truth."""
+    def is_correct(self, configuration: Configuration, view: View) -> bool:
+        """Whether the result of one configuration is the truth; if not, that is a failure."""
         overrides = self.checks.proof.tolerance
         allowed = partial(accuracy.tolerance_of, unit=self._unit, overrides=overrides)
         run = partial(self.space.run, **configuration)
-        verify.check_view(run, view, allowed, self.checks.watch)
+        try:
+            verify.check_view(run, view, allowed, self.checks.watch)
+        except Exception as error:
+            what = f"is wrong on {view.case}: {verify.describe_wrong(error)}"
+            self.record_failure(configuration, what)
+            return False
+        return True
 
     def record_failure(self, configuration: Configuration, what: str) -> None:
         """Keep what is wrong with one configuration."""
@@ -117,15 +115,8 @@ def time_space(
     found = SpaceSearch(checks)
     case = found.space.timed
     view = checks.case_data(case, 0).first_view()
-    chosen = []
-    for _, configuration in found.correct_configurations():
-        try:
-            found.verify_configuration(configuration, view)
-        except Exception as error:
-            what = f"is wrong on {case}: {verify.describe_wrong(error)}"
-            found.record_failure(configuration, what)
-        else:
-            chosen.append(configuration)
+    right = found.correct_configurations()
+    chosen = [configuration for _, configuration in right if found.is_correct(configuration, view)]
     cost = costs.early_cost(checks.proof, case)
     least = limits.least_seconds(cost, ceilings) if cost else 0.0
     lines: list[str] = []
@@ -140,8 +131,8 @@ def time_space(
         }
         times = timing.time_interleaved(calls, clock, warm_up=0.0, sampling=0.0, deadline=deadline)
         for configuration, one in zip(some, times.values(), strict=True):
-            if isinstance(one, timing.Untimed):
-                found.record_failure(configuration, f"has no time on {case}: {one.reason}")
+            if isinstance(one, str):
+                found.record_failure(configuration, f"has no time on {case}: {one}")
                 continue
             if why := timing.impossible_reason(str(configuration), one, least):
                 found.record_failure(configuration, f"on {case}: {why}")

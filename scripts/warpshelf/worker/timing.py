@@ -57,12 +57,6 @@ class Summary(NamedTuple):
         return {**rounded, "n": self.n, "void": self.void, "cv": float(f"{self.cv:.2g}")}
 
 
-class Untimed(NamedTuple):
-    """Why a function has no time in a case, in words."""
-
-    reason: str
-
-
 def percentile(ordered: list[float], share: float) -> float:
     """The value below which `share` of an ordered list lies, interpolated linearly."""
     place = share * (len(ordered) - 1)
@@ -91,7 +85,7 @@ def time_interleaved(
     now: Callable[[], float] = time.monotonic,
     deadline: float | None = None,
     seed: int = 0,
-) -> dict[str, Summary | Untimed]:
+) -> dict[str, Summary | str]:
     """Time functions against each other, one sample of each in every round.
 
     Taking turns spreads whatever drifts (clocks, temperature, a neighbour) over all alike, and the
@@ -100,7 +94,7 @@ def time_interleaved(
     sampled until the samples of the slowest add up to `sampling` seconds and each has FEWEST that
     are held, within MOST rounds. Past `deadline` (by `now`) no further round starts; before FEWEST
     rounds that is a TimeoutError. A function with fewer than FEWEST samples held, or a larger share
-    of others than MOST_VOID, is untimed.
+    of others than MOST_VOID, has in place of a time why it has none.
     """
     for call in calls.values():
         clock.measure(call)
@@ -126,14 +120,14 @@ def time_interleaved(
         voids = [sum(not one.held for one in samples) for samples in taken.values()]
         if all(rounds + 1 - void >= FEWEST or void > MOST_VOID * (rounds + 1) for void in voids):
             break
-    found: dict[str, Summary | Untimed] = {}
+    found: dict[str, Summary | str] = {}
     for name, samples in taken.items():
         held = [one.seconds for one in samples if one.held]
         void, total = len(samples) - len(held), len(samples)
-        untimed = len(held) < FEWEST or void > MOST_VOID * total
-        found[name] = (
-            Untimed(WAITED.format(void, total)) if untimed else summarize_samples(held, void)
-        )
+        if len(held) < FEWEST or void > MOST_VOID * total:
+            found[name] = WAITED.format(void, total)
+        else:
+            found[name] = summarize_samples(held, void)
     return found
 
 
