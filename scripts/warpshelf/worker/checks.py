@@ -225,7 +225,7 @@ class Checks:
         for position, name in enumerate(self.proof.peers):
             if position > 0 and not timed:
                 break  # small cases need the yardstick alone
-            result, off = self._check_peer(name, given, allowed)
+            result, off = self._check_function("peer", name, given, allowed)
             row["results"].append(result)
             library = off if position == 0 else library
         ours: list[Result] = []
@@ -233,15 +233,15 @@ class Checks:
             if name in self.failures:
                 continue
             self._begin_calls(name, index)
-            if mine := self._check_variant(name, given, allowed, library):
-                if self.watch.launched:
-                    self.counts.add_launches(name, case, self.watch.launched)
-                # Once more under each schedule that it has not met.
-                while not timed and name not in self.failures and self.watch.schedules_left():
-                    self._set_place(f"in variant {name!r} on case {case}")
-                    if what := self._view_problem(name, given.first_view(), allowed):
-                        self._fail_variant(name, f"case {case}", what)
-                ours.append(mine)
+            mine, _ = self._check_function("variant", name, given, allowed, library)
+            ours.append(mine)
+            if name not in self.failures:
+                self.counts.add_launches(name, case, self.watch.launched)
+            # Once more under each schedule that it has not met.
+            while not timed and name not in self.failures and self.watch.schedules_left():
+                self._set_place(f"in variant {name!r} on case {case}")
+                if what := self._view_problem(name, given.first_view(), allowed):
+                    self._fail_variant(name, f"case {case}", what)
         if not timed and self.share.draws_views(index):
             # After all variants: each view is compiled anew, and a hasty check may end before.
             for mine in ours:
@@ -277,56 +277,42 @@ class Checks:
             place = self.context.definition_place("reference")
             raise JobError(f"{wrong} on case {case}", "", place) from None
 
-    def _check_peer(
-        self, name: str, given: CaseData, allowed: Tolerance
-    ) -> tuple[Result, Off | None]:
-        """A peer is untrusted: where it is wrong, that is recorded, and the run goes on."""
-        try:
-            return self._check_function("peer", name, given, allowed)
-        except JobError:
-            raise
-        except Exception as error:
-            if verify.out_of_memory(error):
-                raise
-            reason = verify.describe_wrong(error)
-            return {"name": name, "role": "peer", "verdict": "failed", "reason": reason}, None
-
-    def _check_variant(
-        self, name: str, given: CaseData, allowed: Tolerance, library: Off | None
-    ) -> Result | None:
-        """A variant's result, also held against the library's errors; None where it fails."""
-        try:
-            result, off = self._check_function("variant", name, given, allowed)
-            if off and library and off[1] is library[1] and off[1].is_floating_point:
-                limit = accuracy.library_limit(*library)
-                result["max_error_limit"] = _round_two_digits(limit)
-                if not off[0].largest <= limit:
-                    peer = next(iter(self.proof.peers))
-                    said = f"largest error {off[0].largest:.2g} over {limit:.2g}"
-                    raise WrongResult(f"{said}, twice that of {peer}")
-        except WrongResult as wrong:
-            self._fail_variant(name, f"case {given.case}", wrong)
-            return None
-        return result
-
     def _check_function(
-        self, role: str, name: str, given: CaseData, allowed: Tolerance
+        self, role: str, name: str, given: CaseData, allowed: Tolerance, library: Off | None = None
     ) -> tuple[Result, Off | None]:
-        """The result of a variant or a peer, with its errors unless it is skipped."""
-        result: Result = {"name": name, "role": role}
-        ours = role == "variant"
+        """The result of a variant or a peer on a case, and how far it is off, if that is known.
+
+        A variant is also held against the library's errors. A peer is untrusted: where it is wrong,
+        that is recorded, and the run goes on.
+        """
+        ours, result = role == "variant", {"name": name, "role": role}
         if reason := self._skip_reason(name, self.sm):
             if ours:
                 self.skips[name] = reason
             return {**result, "verdict": "skipped", "reason": reason}, None
         self._set_place(f"in {role} {name!r} on case {given.case}")
         function = (self.proof.variants if ours else self.proof.peers)[name]
-        watch = self.watch if ours else CallWatch()
-        errors, dtype = verify.check_function(function, given, allowed, watch, ours)
+        limits: dict[str, float] = {}
+        try:
+            watch = self.watch if ours else CallWatch()
+            errors, dtype = verify.check_function(function, given, allowed, watch, ours)
+            if library and dtype is library[1] and dtype.is_floating_point:
+                limit = accuracy.library_limit(*library)
+                limits["max_error_limit"] = _round_two_digits(limit)
+                if not errors.largest <= limit:
+                    said = f"largest error {errors.largest:.2g} over {limit:.2g}"
+                    raise WrongResult(f"{said}, twice that of {next(iter(self.proof.peers))}")
+        except Exception as error:
+            if ours and isinstance(error, WrongResult):
+                self._fail_variant(name, f"case {given.case}", error)
+            elif ours or isinstance(error, JobError) or verify.out_of_memory(error):
+                raise
+            return {**result, "verdict": "failed", "reason": verify.describe_wrong(error)}, None
         self.dtypes.setdefault(values.case_form(given.case), dtype)
-        result["error"] = _round_two_digits(errors.relative)
-        result["max_error"] = _round_two_digits(errors.largest)
-        return {**result, "tolerance": allowed(dtype), "verdict": "passed"}, (errors, dtype)
+        off = {"error": errors.relative, "max_error": errors.largest}
+        figures = {key: _round_two_digits(value) for key, value in off.items()}
+        passed = {"tolerance": allowed(dtype), "verdict": "passed"}
+        return {**result, **figures, **limits, **passed}, (errors, dtype)
 
     def _check_views(
         self, result: Result, views: Iterator[View | NoTruth], allowed: Tolerance
