@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import math
 import os
 import zlib
 from collections import Counter
@@ -50,10 +51,8 @@ class KernelBinary(NamedTuple):
 
 
 def assemble_kernel(ptx: str, symbol: str, target: str) -> KernelBinary:
-    """The binary of a kernel whose module is `ptx`, for `target`.
-
-    RuntimeError if its code depends on the information on lines, or it was made of other PTX.
-    """
+    """The binary of a kernel whose module is `ptx`, for `target`. RuntimeError if its code depends
+    on the information on lines, or it was made of other PTX."""
     from papergpu import nvrtc
 
     own = nvrtc.knows(ptx)  # so it was made from CUDA C++
@@ -105,10 +104,8 @@ def load_or_make(folder: str, decides: Sequence[object], make: Callable[[], byte
 
 @contextmanager
 def at_fixed_addresses() -> Iterator[None]:
-    """Programs that are started inside have their memory where they had it before, on Linux.
-
-    ptxas 13.1 writes one of several binaries of a few kernels, by where its memory happens to lie.
-    """
+    """Programs that are started inside have their memory where they had it before, on Linux. ptxas
+    13.1 writes one of several binaries of a few kernels, by where its memory happens to lie."""
     personality = getattr(ctypes.CDLL(None), "personality", None) if os.name == "posix" else None
     before = personality(ASK) if personality is not None else -1
     if personality is None or before < 0:
@@ -122,15 +119,9 @@ def at_fixed_addresses() -> Iterator[None]:
 
 
 def same_ptx(made: Sequence[str], executed: Sequence[str]) -> bool:
-    """Whether a binary was made of the PTX that was executed, line by line.
-
-    The binary holds it without what is for debuggers; what was executed may lack constants that
-    nothing names.
-    """
-    pairs = [
-        (ptx.strip_comment(one), ptx.strip_comment(other))
-        for one, other in zip(made, executed, strict=False)
-    ]
+    """Whether a binary was made of the PTX that was executed, line by line. The binary holds it
+    without what is for debuggers; what was executed may lack constants that nothing names."""
+    pairs = list(zip(map(ptx.strip_comment, made), map(ptx.strip_comment, executed), strict=False))
     return any(one for one, _ in pairs) and all(
         one == other or not other or (not one and other.startswith((".", "$")))
         for one, other in pairs
@@ -142,8 +133,7 @@ def triton_compiler(target: str) -> Any:
     from triton.backends import backends
     from triton.backends.compiler import GPUTarget
 
-    number = architectures.sm_version(target)
-    asked: Any = GPUTarget("cuda", number, 32)
+    asked: Any = GPUTarget("cuda", architectures.sm_version(target), 32)
     (found,) = [one.compiler for one in backends.values() if one.compiler.supports_target(asked)]
     real = next(one for one in found.__mro__ if one.__module__.startswith("triton."))
     return real(asked)
@@ -178,10 +168,8 @@ class KernelLaunches(NamedTuple):
 def select_launches(
     kept: Iterable[tuple[str, Case, Sequence[Launched]]],
 ) -> Iterator[KernelLaunches]:
-    """What is to be viewed for each variant and the launches of one kernel.
-
-    Of a kernel that was compiled more than once it is the program that executed most.
-    """
+    """What is to be viewed for each variant and the launches of one kernel. Of a kernel that was
+    compiled more than once it is the program that executed most."""
     for variant, case, launched in kept:
         programs: dict[int, list[Launched]] = {}
         executed: Counter[int] = Counter()
@@ -209,17 +197,13 @@ def build_views(several: Sequence[KernelLaunches], target: str, folder: Path) ->
 
 def _build_view(one: KernelLaunches, made: AnalyzedKernel, folder: Path) -> View:
     variant, case, launched = one
-    first = launched[0]
-    did, code = made.did, made.code
-    text = first.ptx.splitlines()
-    symbol = made.symbol
-    where = did.line_rows(code)
-    shown = ptx.kernel_lines(
-        text, symbol, {one.ptx for one in code.instructions} | did.where.keys()
-    )
+    first, did, symbol = launched[0], made.did, made.symbol
+    lines = did.line_rows(made.code)
+    wanted = {one.ptx for one in made.code.instructions} | did.where.keys()
+    shown = ptx.kernel_lines(first.ptx.splitlines(), symbol, wanted)
     at = {number: index for index, (number, _) in enumerate(shown)}
-    told = describe_code(code, made.used, at)
-    order = {one: index for index, one in enumerate(where)}
+    told = describe_code(made.code, made.used, at)
+    order = {where: index for index, where in enumerate(lines)}
     return {
         "schema": SCHEMA,
         "snippet": folder.name,
@@ -240,8 +224,8 @@ def _build_view(one: KernelLaunches, made: AnalyzedKernel, folder: Path) -> View
         "total": watch.nonzero_tally(did.total),
         "occupancy": figures.describe_occupancy(made.arch, made.takes),
         "bound": bound.round_bound(made.cycle_bound()),
-        "lines": list(where.values()),
-        "source": snippet_pieces(folder, [one for one in where if one[1]]),
+        "lines": list(lines.values()),
+        "source": snippet_pieces(folder, [where for where in lines if where[1]]),
         "ptx": {
             "text": [line.replace(f"{symbol}_param_", "param_") for _, line in shown],
             "line": [order.get(did.where.get(number, NOWHERE), -1) for number, _ in shown],
@@ -268,11 +252,7 @@ def _build_view(one: KernelLaunches, made: AnalyzedKernel, folder: Path) -> View
 
 
 def kernel_figures(one: KernelLaunches, target: str, snippet: str) -> dict[str, float]:
-    """The figures of FIGURES of a kernel alone: of a thread, a block, an SM and the launches.
-
-    Raises:
-        RuntimeError: its machine code is not that of the PTX which was executed.
-    """
+    """The figures of FIGURES of a kernel alone: of a thread, a block, an SM and the launches."""
     (made,) = _analyze_kernels([one], target, snippet)
     numbers = (
         made.used.registers,
@@ -314,12 +294,11 @@ def _analyze_kernels(
     for (_, _, launched), part, code in zip(several, parts, codes, strict=True):
         first, (_, symbol, made) = launched[0], part
         used = function_usage(made.binary, first.ptx)[symbol]  # the PTX spares a slow disassembly
-        threads = first.block[0] * first.block[1] * first.block[2]
+        threads = math.prod(first.block)
         dynamic = max(0, first.shared - used.shared_bytes)
         takes = figures.BlockUsage(used.registers, threads, used.shared_bytes, dynamic)
-        found.append(
-            AnalyzedKernel(*part, code, used, f"sm_{architectures.sm_version(target)}", takes)
-        )
+        arch = f"sm_{architectures.sm_version(target)}"
+        found.append(AnalyzedKernel(*part, code, used, arch, takes))
     return found
 
 
