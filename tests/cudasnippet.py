@@ -8,7 +8,7 @@ from typing import Any
 
 import papergpu
 import pytest
-from papergpu.counters import Tally, instructions
+from papergpu.counters import Tally, tally_instructions
 
 from warpshelf.bench import assemble
 from warpshelf.contract import snippet
@@ -83,7 +83,7 @@ def line_counts(launched: list[papergpu.Launched], snippet: str) -> list[dict[st
     for one in launched:
         if one.result.counts is not None:
             program = watch.fold_program(one.program, snippet)
-            for _, place, _, tally in instructions(program, one.result.counts):
+            for _, place, _, tally in tally_instructions(program, one.result.counts):
                 tallies.setdefault(watch.source_line(place), Tally()).add(tally)
     rows = ((at, watch.nonzero_tally(tally)) for at, tally in sorted(tallies.items()))
     return [

@@ -182,7 +182,7 @@ ALIGNS = """
 def kernel(a, b):
     from papergpu import session
 
-    if not session.current().specialize or a.storage_offset():
+    if not session.current_settings().specialize or a.storage_offset():
         raise RuntimeError("PassManager::run failed")
     return a @ b
 """

@@ -99,7 +99,7 @@ class LaunchRecorder:
             )
         if to_ptx:
             front = importlib.import_module("papergpu.triton")
-            stack.enter_context(front.compiling(sm_version(self.arch)))
+            stack.enter_context(front.compile_to_ptx(sm_version(self.arch)))
         run, tune = JITFunction.run, Autotuner.run
 
         def compile_only(kernel: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
@@ -177,8 +177,8 @@ def _source_usage(
 
     text = source.path.read_text()
     folders = [source.path.parent, *(Path(one[2:]) for one in source.options if one[:2] == "-I")]
-    headers = [path.read_text(errors="replace") for path in nvrtc.included(text, folders)]
-    version = nvrtc.bindings().nvrtcVersion()
+    headers = [path.read_text(errors="replace") for path in nvrtc.find_includes(text, folders)]
+    version = nvrtc.load_bindings().nvrtcVersion()
     decides = (arch, names, source.path, source.options, version, text, *headers)
     rows = kernel_views.load_or_make("figures", decides, make_rows)
     for name, compiler, used in json.loads(rows):
@@ -199,9 +199,9 @@ class HollowTensors(TorchFunctionMode):
 
     def hollow_like(self, layout: torch.Tensor) -> torch.Tensor:
         """Zeros on the CPU in the layout of a tensor without data; their memory is not mapped."""
-        from papergpu.launch import aligned
+        from papergpu.launch import aligned_zeros
 
-        flat = torch.from_numpy(aligned(max(1, layout.untyped_storage().nbytes())))
+        flat = torch.from_numpy(aligned_zeros(max(1, layout.untyped_storage().nbytes())))
         place = layout.storage_offset(), layout.shape, layout.stride()
         made = torch.empty(0, dtype=layout.dtype).set_(flat.untyped_storage(), *place)
         self._held[made.untyped_storage().data_ptr()] = made

@@ -55,7 +55,7 @@ def assemble_kernel(ptx: str, symbol: str, target: str) -> KernelBinary:
     on the information on lines, or it was made of other PTX."""
     from papergpu import nvrtc
 
-    own = nvrtc.knows(ptx)  # so it was made from CUDA C++
+    own = nvrtc.knows_source(ptx)  # so it was made from CUDA C++
 
     def make_binary(lines: bool, fits: Callable[[bytes], bool], otherwise: str) -> bytes:
         # A compiler may write something else the next time: NVRTC one of several texts of a large
@@ -79,7 +79,7 @@ def assemble_kernel(ptx: str, symbol: str, target: str) -> KernelBinary:
         make_binary(False, lambda one: elf.kernel_code(one, symbol) == code, otherwise)
         return made
 
-    by = nvrtc.made_by(ptx) if own else triton_compiler(target).hash()
+    by = nvrtc.describe_build(ptx) if own else triton_compiler(target).hash()
     made = load_or_make("binaries", (target, symbol, by, ptx), make_verified)
     if own:
         return KernelBinary(made, "CUDA C++", f"NVRTC {compiler_release(made)}")

@@ -25,6 +25,6 @@ with contextlib.suppress(Exception):
 with contextlib.suppress(Exception):
     importlib.import_module("papergpu.triton")
     importlib.import_module("papergpu.decode")
-    importlib.import_module("papergpu.kept").digest()
+    importlib.import_module("papergpu.kernel_cache").cache_key()
 gc.collect()
 gc.freeze()  # no child searches for garbage here, or copies what it would look at
