@@ -155,18 +155,18 @@ for _ in range(5000):
         ("TOLERANCE", {"float32": (math.inf, "why")}, "TOLERANCE['float32']"),
         ("TOLERANCE", {"float32": (10**400, "why")}, "TOLERANCE['float32']"),
         ("TOLERANCE", {"float32": (True, "why")}, "TOLERANCE['float32']"),
-        ("LIMITS", [], "LIMITS is []"),
-        ("LIMITS", {"*": 128}, "LIMITS['*'] is no object"),
-        ("LIMITS", {"*": {"register": 128}}, "LIMITS['*']"),
-        ("LIMITS", {"*": {"registers": "128"}}, "LIMITS['*']"),
-        ("LIMITS", {"*": {"registers": 127.5}}, "LIMITS['*']"),
-        ("LIMITS", {"*": {"registers": -1}}, "LIMITS['*']"),
-        ("LIMITS", {"*": {"registers": True}}, "LIMITS['*']"),
-        ("LIMITS", {"*": {"matrix_instructions": 1}}, "LIMITS['*']"),
-        ("LIMITS", {"*": {"wide_accesses": "1"}}, "LIMITS['*']"),
-        ("LIMITS", {"*": {"warps": True}}, "LIMITS['*']"),
-        ("LIMITS", {"*": {"sectors_over_ideal": -1}}, "LIMITS['*']"),
-        ("LIMITS", {"*": {"instructions_per_fma": math.nan}}, "LIMITS['*']"),
+        ("LIMITS", [], "LIMITS is no object"),
+        ("LIMITS", {"*": 128}, "LIMITS.* is no object"),
+        ("LIMITS", {"*": {"register": 128}}, "LIMITS.*"),
+        ("LIMITS", {"*": {"registers": "128"}}, "LIMITS.*"),
+        ("LIMITS", {"*": {"registers": 127.5}}, "LIMITS.*"),
+        ("LIMITS", {"*": {"registers": -1}}, "LIMITS.*"),
+        ("LIMITS", {"*": {"registers": True}}, "LIMITS.*"),
+        ("LIMITS", {"*": {"matrix_instructions": 1}}, "LIMITS.*"),
+        ("LIMITS", {"*": {"wide_accesses": "1"}}, "LIMITS.*"),
+        ("LIMITS", {"*": {"warps": True}}, "LIMITS.*"),
+        ("LIMITS", {"*": {"sectors_over_ideal": -1}}, "LIMITS.*"),
+        ("LIMITS", {"*": {"instructions_per_fma": math.nan}}, "LIMITS.*"),
     ],
 )
 def test_each_malformed_value_gets_one_row(name: str, value: object, says: str) -> None:
@@ -266,10 +266,13 @@ def test_a_malformed_fact_is_named(key: str, value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "fact", [None, [], {}, FACT | {"verdict": "passed"}, {k: FACT[k] for k in list(FACT)[1:]}]
-)
-def test_a_fact_has_these_keys_and_no_other(fact: object) -> None:
-    assert "not a dict of name, value" in (values.fact_problem(fact) or "")
+    ("fact", "says"),
+    [(None, "is no object"), ([], "is no object"), ({}, "lacks 'name'"),
+     (FACT | {"verdict": "passed"}, "has the unknown key 'verdict'"),
+     ({k: FACT[k] for k in list(FACT)[1:]}, "lacks 'name'")],
+)  # fmt: skip
+def test_a_fact_has_these_keys_and_no_other(fact: object, says: str) -> None:
+    assert says in (values.fact_problem(fact) or "")
 
 
 def test_a_sound_fact_has_no_problem() -> None:

@@ -7,13 +7,13 @@ so that thirty snippets need not say the same; whether a GPU is among them, and 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from warpshelf.contract import syntax
-from warpshelf.contract.syntax import ParsedModule
+from warpshelf.contract.syntax import ParsedModule, walk_imports
+from warpshelf.core.files import shape_problem
 
 FORMS = '90, [90, 100], ">=80" or "80-90"'
 # Those of which the site says what runs there, each with cards that have it, as NVIDIA lists them
@@ -55,9 +55,8 @@ class Architectures:
 
     def refusal_reason(self, sm: int | None) -> str | None:
         """Why it does not run on a GPU of SM version `sm`; None where it does."""
-        if self.covers(sm or 0):
-            return None
-        return f"needs {self}{f' ({self.why})' if self.why else ''}; this GPU is SM {sm}"
+        why = f" ({self.why})" if self.why else ""
+        return None if self.covers(sm or 0) else f"needs {self}{why}; this GPU is SM {sm}"
 
 
 def parse_architectures(value: object) -> Architectures:
@@ -71,10 +70,9 @@ def parse_architectures(value: object) -> Architectures:
             return Architectures(low=int(found["from"]))
         if int(found["low"]) <= int(found["high"]):
             return Architectures(low=int(found["low"]), high=int(found["high"]))
-    listed = value if isinstance(value, list | tuple) else [value]
-    versions = [one for one in listed if type(one) is int and 10 <= one < 1000]
-    if versions and len(versions) == len(listed):
-        return Architectures(exactly=tuple(sorted(set(versions))))
+    listed: Sequence[Any] = value if isinstance(value, list | tuple) else [value]
+    if listed and all(type(one) is int and 10 <= one < 1000 for one in listed):
+        return Architectures(exactly=tuple(sorted(set(listed))))
     raise ValueError(f"is {value!r:.60}, none of {FORMS}")
 
 
@@ -95,9 +93,9 @@ def nvcc_target(needs: dict[str, Any]) -> str:
 def required_architectures(
     needs: dict[str, Any], variant: str | None = None
 ) -> tuple[Architectures, ...]:
-    """What NEEDS asks of a GPU for the snippet and, where given, one of its variants: all hold.
+    """What NEEDS and the language ask of a GPU for a snippet, or for one variant of it: all hold.
 
-    What the snippet's language asks is among it: see `language_minimum`.
+    What the language asks is in `needs` as LANGUAGE: see `language_minimum`.
     """
     parts = (needs, needs.get(LANGUAGE, {}), needs.get("variants", {}).get(variant, {}))
     return tuple(
@@ -112,9 +110,8 @@ def is_covered(needs: dict[str, Any], variant: str | None, sm: int) -> bool:
     return all(each.covers(sm) for each in required_architectures(needs, variant))
 
 
-LEAST = 80
-TILES = {"sm": f">={LEAST}", "why": "Triton multiplies tiles from there on"}
-GLUON = {"sm": f">={LEAST}", "why": "Gluon compiles from there on"}
+TILES = {"sm": ">=80", "why": "Triton multiplies tiles from there on"}
+GLUON = {"sm": ">=80", "why": "Gluon compiles from there on"}
 PRODUCT = re.compile(r"\btl\.dot(_scaled)?\(")
 
 
@@ -128,77 +125,62 @@ def language_minimum(root: Path, parsed: ParsedModule) -> dict[str, str] | None:
     not fit; Gluon's layouts name instructions that LLVM cannot select there, which ends the
     process.
     """
-    pending, seen = [parsed], {parsed.path}
-    while pending:
-        one = pending.pop()
+    for one in filter(None, walk_imports(root, parsed.path)):
         if any(name.startswith("triton.experimental.gluon") for name in one.imports):
             return dict(GLUON)
         if PRODUCT.search(one.text):
             return dict(TILES)
-        for name in one.imports:
-            path = root.joinpath(*name.split(".")).with_suffix(".py")
-            if name.startswith("snippets.") and path.is_file() and path not in seen:
-                seen.add(path)
-                try:
-                    pending.append(syntax.parse_python(path))
-                except (SyntaxError, ValueError, OSError, RecursionError, MemoryError):
-                    continue
     return None
 
 
-# What a snippet asks of a machine: the entries of NEEDS, and what is wrong with one.
+# What a snippet asks of a machine: the entries of NEEDS, and what is wrong with them.
 
-NEEDS_KEYS: dict[str, Any] = {
-    "gpus": int,
-    "seconds": (int, float),
-    "cpu": str,
-    "variants": dict,
-    "why": str,  # beside `sm`: why on no other architecture
-    "modules": list,  # of an extra; beside what `run` brings
-    "records": list,  # of other snippets, which it reads
-}
-REASONS = ("cpu", "why")
 EXTRAS = {"optuna": "search", "scipy": "search", "simpy": "events"}  # of pyproject.toml, by module
-LISTS = {"modules": "name what it imports", "records": "name snippets by their ids"}
 
 
-def need_problems(key: object, value: Any) -> Iterator[tuple[str, str]]:
-    """What is wrong with one entry of NEEDS: (what, mend)."""
-    said = f"NEEDS[{key!r}] is {value!r}"
-    if key == "sm":
-        if not _valid_architectures(value):
-            yield said, f"write {FORMS}"
-    elif not isinstance(key, str) or key not in NEEDS_KEYS:
-        known = ", ".join(("sm", *NEEDS_KEYS))
-        yield f"NEEDS has the unknown key {key!r}", f"known are {known}"
-    elif not isinstance(value, NEEDS_KEYS[key]) or isinstance(value, bool):
-        yield said, "give a reason in words" if key in REASONS else "mend it"
-    elif key in REASONS and not value.strip():
-        yield said, "give a reason in words"
-    elif key == "seconds" and not 0 < value <= 3600:
-        yield said, "keep it from 1 to 3600"
-    elif key in LISTS:
-        if not value or not all(isinstance(one, str) and one.isidentifier() for one in value):
-            yield said, LISTS[key]
-    elif key == "variants":
-        for name, limits in value.items():
-            if not _valid_limits(limits):
-                what = f"NEEDS['variants'][{name!r}] is {limits!r}"
-                yield what, 'write {"sm": 90, "why": "wgmma", "cpu": "why not there"}'
-
-
-def _valid_limits(value: object) -> bool:
-    if not isinstance(value, dict) or not value.keys() <= {"sm", *REASONS}:
-        return False
-    reasons = [value[key] for key in REASONS if key in value]
-    if not all(isinstance(why, str) and why.strip() for why in reasons):
-        return False
-    return _valid_architectures(value["sm"]) if "sm" in value else "why" not in value
-
-
-def _valid_architectures(value: object) -> bool:
+def _sm_problem(value: object) -> str | None:
     try:
         parse_architectures(value)
-    except ValueError:
-        return False
-    return True
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _reason_problem(value: object) -> str | None:
+    good = isinstance(value, str) and value.strip()
+    return None if good else f"is {value!r:.60}, no reason in words"
+
+
+def _seconds_problem(value: Any) -> str | None:
+    good = type(value) in (int, float) and 0 < value <= 3600
+    return None if good else f"is {value!r:.60}, not from 1 to 3600"
+
+
+def _names_problem(value: object) -> str | None:
+    names = value if isinstance(value, list) else []
+    good = names and all(isinstance(one, str) and one.isidentifier() for one in names)
+    return None if good else f"is {value!r:.60}, no list of names"
+
+
+LIMITS = {"sm?": _sm_problem, "cpu?": _reason_problem, "why?": _reason_problem}
+NEEDS = {
+    **LIMITS,  # "cpu": why not on one; "why", beside "sm": why on no other architecture
+    "gpus?": int,
+    "seconds?": _seconds_problem,
+    "variants?": {"*": LIMITS},
+    "modules?": _names_problem,  # of an extra; beside what `run` brings
+    "records?": _names_problem,  # of other snippets, which it reads
+}
+
+
+def needs_problems(needs: dict[Any, Any]) -> Iterator[tuple[str, str]]:
+    """What is wrong with NEEDS: (what, mend)."""
+    known = f"known are {', '.join(key.rstrip('?') for key in NEEDS)}"
+    told = (shape_problem({key: value}, NEEDS, "NEEDS") for key, value in needs.items())
+    if wrong := [what for what in told if what]:
+        yield from ((what, known if "unknown key" in what else "mend it") for what in wrong)
+        return
+    limits = {f"NEEDS.variants.{name}": one for name, one in needs.get("variants", {}).items()}
+    for place, one in {"NEEDS": needs, **limits}.items():
+        if "why" in one and "sm" not in one:
+            yield f"{place} has 'why' without 'sm'", "say for which SM"

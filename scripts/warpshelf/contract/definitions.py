@@ -10,18 +10,23 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from warpshelf.contract.syntax import bound_names, cpp_tokens, is_string_statement
+from warpshelf.contract.syntax import (
+    CPP_SUFFIXES,
+    Definition,
+    bound_names,
+    cpp_tokens,
+    is_string_statement,
+)
 
-CPP_SUFFIXES = (".cu", ".cuh", ".h", ".hpp", ".inl")
 # By these a file can tell its comments, docstrings or lines: then it counts by its bytes.
 TELLTALE = re.compile(r"__doc__|\bgetdoc\b|\bgetsource|\bgetcomments\b|\b(co_first|[ft]b?_)lineno")
 CPP_TELLTALE = re.compile(r"__LINE__|^\s*#\s*define\b.*[^#\n]#\s*[A-Za-z_]", re.MULTILINE)
@@ -77,7 +82,14 @@ def digest_source(root: Path, content: bytes, suffix: str) -> SourceDigest:
     name = hashlib.sha256(f"{_rules_version()}{suffix}\0".encode() + content).hexdigest()
     if name not in kept:
         made = kept[name] = _analyze_content(content, suffix)
-        _cache_source(root, name, made)
+        plain = made._replace(parts=dict(made.parts), imports=dict(made.imports))
+        line = json.dumps([name, plain], separators=(",", ":")) + "\n"
+        path = root / KEPT
+        with suppress(OSError):  # a checkout that cannot be written to parses again
+            path.parent.mkdir(exist_ok=True)
+            large = path.is_file() and path.stat().st_size > LARGEST
+            with path.open("wb" if large else "ab", buffering=0) as file:
+                file.write(line.encode())  # at once, as several may write
     return kept[name]
 
 
@@ -92,203 +104,150 @@ def _rules_version() -> str:
 def cached_sources(root: Path) -> dict[str, SourceDigest]:
     """What was kept in the checkout at `root`, by what the files hold."""
     found: dict[str, SourceDigest] = {}
-    try:
+    lines: list[bytes] = []
+    with suppress(OSError):
         lines = (root / KEPT).read_bytes().splitlines()
-    except OSError:
-        return found
     for line in lines:
-        try:
-            name, value = json.loads(line)
-            whole, literal, *parts, rest, script, reads = value
+        with suppress(ValueError, TypeError, AttributeError):  # a line that was cut off
+            name, (whole, literal, *parts, rest, script, reads) = json.loads(line)
             defined, imports = ({key: Part(*part) for key, part in one.items()} for one in parts)
-            found[name] = SourceDigest(
-                whole, literal, defined, imports, Part(*rest), Part(*script), reads
-            )
-        except (ValueError, TypeError, AttributeError):
-            continue  # a line that was cut off
+            own = (defined, imports, Part(*rest), Part(*script))
+            found[name] = SourceDigest(whole, literal, *own, reads)
     return found
 
 
-def _cache_source(root: Path, name: str, made: SourceDigest) -> None:
-    path = root / KEPT
-    plain = made._replace(parts=dict(made.parts), imports=dict(made.imports))
-    line = json.dumps([name, plain], separators=(",", ":")) + "\n"
-    try:
-        path.parent.mkdir(exist_ok=True)
-        large = path.is_file() and path.stat().st_size > LARGEST
-        flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if large else os.O_APPEND)
-        handle = os.open(path, flags, 0o644)
-        try:
-            os.write(handle, line.encode())
-        finally:
-            os.close(handle)
-    except OSError:
-        pass  # a checkout that cannot be written to parses again
-
-
 def _analyze_content(content: bytes, suffix: str) -> SourceDigest:
-    by_bytes = SourceDigest(_hash_text(content.decode("latin-1")), literal=True)
+    by_bytes = SourceDigest(_hash_text(content.decode("latin-1")))
     try:
         text = content.decode("utf-8-sig")
-        if suffix != ".py":
-            if CPP_TELLTALE.search(text):
-                return SourceDigest(by_bytes.whole)
-            return SourceDigest(_hash_text("\n".join(token for token, _ in cpp_tokens(text))))
-        return by_bytes if TELLTALE.search(text) else _Module(ast.parse(text)).build_digest()
+        if suffix == ".py":
+            told = TELLTALE.search(text)
+            return by_bytes._replace(literal=True) if told else _digest_module(ast.parse(text))
+        if CPP_TELLTALE.search(text):
+            return by_bytes
+        return SourceDigest(_hash_text("\n".join(token for token, _ in cpp_tokens(text))))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return SourceDigest(by_bytes.whole)  # it is no source
+        return by_bytes  # it is no source
 
 
 def _hash_text(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-class _Module:
+def _digest_module(tree: ast.Module) -> SourceDigest:
     """A module's statements, by what they define, and what its names stand for."""
-
-    def __init__(self, tree: ast.Module) -> None:
-        self.bound: dict[str, set[str]] = {}  # a name that is imported -> what it stands for
-        self.body: list[_Statement] = []
-        self.parts: dict[str, list[_Statement]] = {}
-        self.rest: list[_Statement] = []
-        self.script: list[_Statement] = []
-        for node in tree.body:
-            if is_string_statement(node) or isinstance(node, ast.Pass):
-                continue
-            said, names = _Statement(node), _defined_names(node)
-            self.body.append(said)
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                _bind_imports(self.bound, node)
-            elif isinstance(node, ast.If) and ("__name__",) in map(
-                _attribute_chain, ast.walk(node.test)
-            ):
-                self.script.append(said)
-            elif not names:
-                self.rest.append(said)
-            for name in names:
-                self.parts.setdefault(name, []).append(said)
-        for said in self.body:
-            self._attach_decorated(said)
-        self.by_rest = {name for said in self.rest for name in bound_names(said.node)}
-        for node in (node for said in self.rest for node in said.imports):
-            _bind_imports(self.bound, node)
-        self.known = {*self.parts, *self.by_rest}
-
-    def _attach_decorated(self, said: _Statement) -> None:
-        """`@attention.register_fake` makes a definition a part of `attention` too."""
+    bound: dict[str, set[str]] = {}  # a name that is imported -> what it stands for
+    parts: dict[str, list[_Statement]] = {}
+    rest: list[_Statement] = []
+    script: list[_Statement] = []
+    body = [
+        _Statement(node)
+        for node in tree.body
+        if not is_string_statement(node) and not isinstance(node, ast.Pass)
+    ]
+    for said in body:
+        node, names = said.node, _defined_names(said.node)
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            _bind_imports(bound, [node])
+        elif isinstance(node, ast.If) and ("__name__",) in map(
+            _attribute_chain, ast.walk(node.test)
+        ):
+            script.append(said)
+        elif not names:
+            rest.append(said)
+        for name in names:
+            parts.setdefault(name, []).append(said)
+    # `@attention.register_fake` makes a definition a part of `attention` too.
+    for said in body:
         for decorator in getattr(said.node, "decorator_list", ()):
-            for name, *rest in filter(None, map(_attribute_chain, ast.walk(decorator))):
-                if rest and name in self.parts:
-                    self.parts[name].append(said)
-                elif any(target.startswith("snippets.") for target in self.bound.get(name, ())):
-                    self.rest.append(said)
+            for name, *more in filter(None, map(_attribute_chain, ast.walk(decorator))):
+                if more and name in parts:
+                    parts[name].append(said)
+                elif any(target.startswith("snippets.") for target in bound.get(name, ())):
+                    rest.append(said)
+    by_rest = {name for said in rest for name in bound_names(said.node)}
+    _bind_imports(bound, (node for said in rest for node in said.imports))
+    known = {*parts, *by_rest}
 
-    def build_digest(self) -> SourceDigest:
-        """All of it."""
-        parts = {name: self._make_part(said) for name, said in self.parts.items()}
-        rest, script = self._make_part(self.rest), self._make_part(self.script)
-        used = {f"{use}." for part in (rest, script, *parts.values()) for use in part.uses}
-        does = [*rest.uses]
-        for said in self.body:
-            for target in (target for node in said.imports for target in _imported_names(node)):
-                if not any(use.startswith(f"{target}.") for use in used):
-                    does.append(target)  # nothing uses it: it is there for what it does
-                if said.node in said.imports:
-                    does.append(f"{target}!")
-        if "__getattr__" in parts:
-            does.append(ALL)
-        for name in {name for said in self.body for name in said.touched} & self.known:
-            part = parts.get(name, Part())
-            parts[name] = Part(part.hash, [*part.uses, ALL])
-        imports = {
-            name: Part(_hash_text(f"import {sorted(targets)}"), sorted(targets))
-            for name, targets in self.bound.items()
-        }
-        needs = [said.node for said in self.parts.get("NEEDS", [])]
-        return SourceDigest(
-            whole=_hash_text("\n".join(said.text for said in self.body)),
-            parts={**dict.fromkeys(self.by_rest, Part()), **_drop_foreign(parts)},
-            imports=_drop_foreign(imports),
-            rest=_drop_foreign({"": Part(rest.hash, does)})[""],
-            script=_drop_foreign({"": script})[""],
-            reads=_record_names(needs),
-        )
-
-    def _make_part(self, statements: list[_Statement]) -> Part:
-        uses = sorted({use for said in statements for use in self._find_uses(said)})
+    def make_part(statements: list[_Statement]) -> Part:
+        uses = sorted({use for said in statements for use in said.find_uses(bound, known)})
         told = (use for use in uses if not use.startswith(":"))
         whole = "\n".join((*(said.text for said in statements), *told))
         return Part(_hash_text(whole) if statements else "", uses)
 
-    def _find_uses(self, said: _Statement) -> Iterator[str]:
-        own: dict[str, set[str]] = {}
-        for node in said.imports:
-            _bind_imports(own, node)
-            yield from (f"{target}!" for target in _imported_names(node))
-        yield from said.named
-        for name, *rest in said.chains:
-            targets = own.get(name, set()) | self.bound.get(name, set())
-            yield from (".".join((target, *rest)) for target in targets)
-            if name in self.known:
-                yield f":{name}"
-            if name in DYNAMIC or (name == "sys" and rest[:1] == ["modules"]):
-                yield ALL
-            if PLACES.intersection((name, *rest, *targets)):
-                yield NEAR
-
-
-def _drop_foreign(parts: dict[str, Part]) -> dict[str, Part]:
-    """Without what is surely no module of ours: it counts in the hash of what uses it."""
-    return {
-        name: Part(part.hash, [use for use in part.uses if use.split(".")[0] not in FOREIGN])
-        for name, part in parts.items()
+    made = {name: make_part(said) for name, said in parts.items()}
+    does, runs = make_part(rest), make_part(script)
+    used = {f"{use}." for part in (does, runs, *made.values()) for use in part.uses}
+    more = []
+    for said in body:
+        for target in (target for node in said.imports for target in _imported_names(node)):
+            if not any(use.startswith(f"{target}.") for use in used):
+                more.append(target)  # nothing uses it: it is there for what it does
+            if said.node in said.imports:
+                more.append(f"{target}!")
+    more += [ALL] if "__getattr__" in made else []
+    for name in {name for said in body for name in said.touched} & known:
+        part = made.get(name, Part())
+        made[name] = Part(part.hash, [*part.uses, ALL])
+    imports = {
+        name: _drop_foreign(_hash_text(f"import {sorted(targets)}"), sorted(targets))
+        for name, targets in bound.items()
     }
+    return SourceDigest(
+        whole=_hash_text("\n".join(said.text for said in body)),
+        parts={**dict.fromkeys(by_rest, Part()), **{k: _drop_foreign(*p) for k, p in made.items()}},
+        imports=imports,
+        rest=_drop_foreign(does.hash, [*does.uses, *more]),
+        script=_drop_foreign(*runs),
+        reads=_record_names([said.node for said in parts.get("NEEDS", [])]),
+    )
+
+
+def _drop_foreign(hash_: str, uses: Sequence[str]) -> Part:
+    """Without what is surely no module of ours: it counts in the hash of what uses it."""
+    return Part(hash_, [use for use in uses if use.split(".")[0] not in FOREIGN])
 
 
 def _record_names(nodes: list[ast.stmt]) -> list[str]:
     """The snippets that NEEDS names under "records"."""
     for node in nodes:
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-            try:
+            with suppress(ValueError, TypeError):  # malformed, which is told elsewhere
                 needs = ast.literal_eval(node.value)
-            except (ValueError, TypeError):
-                continue  # malformed, which is told elsewhere
-            names = needs.get("records", ()) if isinstance(needs, dict) else ()
-            return [one for one in names if isinstance(one, str)] if type(names) is list else []
+                names = needs.get("records") if isinstance(needs, dict) else ()
+                return [n for n in names if isinstance(n, str)] if type(names) is list else []
     return []
 
 
 def _defined_names(node: ast.stmt) -> list[str]:
     """What a statement defines, if it does that alone."""
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+    if isinstance(node, Definition):
         return [node.name]
     if isinstance(node, ast.Assign | ast.AnnAssign):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         flat = [one for t in targets for one in (t.elts if isinstance(t, ast.Tuple) else [t])]
-        if all(isinstance(one, ast.Name) for one in flat):
-            return [name for one in flat for name in _attribute_chain(one)]
+        names = [one.id for one in flat if isinstance(one, ast.Name)]
+        return names if len(names) == len(flat) else []
     return []
 
 
-def _imported_names(node: ast.AST) -> Iterator[str]:
+def _imported_names(node: ast.Import | ast.ImportFrom) -> list[str]:
     """What an import names: modules, or names in them, with a dot for each level up."""
     if isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names)
-    elif isinstance(node, ast.ImportFrom):
-        base = "." * node.level + (f"{node.module}." if node.module else "")
-        for alias in node.names:
-            yield base[:-1] if alias.name == "*" else f"{base}{alias.name}"
+        return [alias.name for alias in node.names]
+    base = "." * node.level + (f"{node.module}." if node.module else "")
+    return [base[:-1] if alias.name == "*" else f"{base}{alias.name}" for alias in node.names]
 
 
-def _bind_imports(bound: dict[str, set[str]], node: ast.AST) -> None:
-    """Add the names that an import binds, with what each stands for."""
-    if not isinstance(node, ast.Import | ast.ImportFrom):
-        return
-    for alias, target in zip(node.names, _imported_names(node), strict=True):
-        if isinstance(node, ast.Import) and not alias.asname:
-            bound.setdefault(target.split(".")[0], set()).add(target.split(".")[0])
-        else:
-            bound.setdefault(alias.asname or alias.name, set()).add(target)
+def _bind_imports(bound: dict[str, set[str]], nodes: Iterable[ast.Import | ast.ImportFrom]) -> None:
+    """Add the names that imports bind, with what each stands for."""
+    for node in nodes:
+        for alias, target in zip(node.names, _imported_names(node), strict=True):
+            if isinstance(node, ast.Import) and not alias.asname:
+                target = target.split(".")[0]
+                bound.setdefault(target, set()).add(target)
+            else:
+                bound.setdefault(alias.asname or alias.name, set()).add(target)
 
 
 class _Statement:
@@ -308,6 +267,22 @@ class _Statement:
         self._write_node(node, out)
         self.text = "".join(out)
 
+    def find_uses(self, bound: Mapping[str, set[str]], known: Container[str]) -> Iterator[str]:
+        """What it uses, in a module whose imports are `bound` and that itself defines `known`."""
+        own: dict[str, set[str]] = {}
+        _bind_imports(own, self.imports)
+        yield from (f"{target}!" for node in self.imports for target in _imported_names(node))
+        yield from self.named
+        for name, *rest in self.chains:
+            targets = own.get(name, set()) | bound.get(name, set())
+            yield from (".".join((target, *rest)) for target in targets)
+            if name in known:
+                yield f":{name}"
+            if name in DYNAMIC or (name == "sys" and rest[:1] == ["modules"]):
+                yield ALL
+            if PLACES.intersection((name, *rest, *targets)):
+                yield NEAR
+
     def _write_node(self, value: object, out: list[str]) -> None:
         if isinstance(value, ast.Constant):
             out.append(f"{type(value.value).__name__} {value.value!a};")
@@ -325,7 +300,7 @@ class _Statement:
                 if name in ("ctx", "kind", "type_comment") or inner is None or inner == []:
                     continue  # a version may leave it out, or have a field more
                 if isinstance(value, ast.JoinedStr):
-                    inner = list(_fstring_parts(value))
+                    inner = _join_texts(value.values)
                 out.append(f"{name}=")
                 self._write_node(inner, out)
             out.append(")")
@@ -345,12 +320,15 @@ class _Statement:
         elif isinstance(node, ast.Global):
             self.touched.update(node.names)
             self.chains.update((name,) for name in node.names)
-        elif isinstance(node, ast.AugAssign):
-            self.touched.add(_root_name(node.target))
-        elif isinstance(node, ast.Subscript | ast.Attribute) and (
+        changed: ast.AST | None = node.target if isinstance(node, ast.AugAssign) else None
+        if isinstance(node, ast.Subscript | ast.Attribute) and (
             not isinstance(node.ctx, ast.Load) or getattr(node, "attr", None) in MUTATORS
         ):
-            self.touched.add(_root_name(node))
+            changed = node
+        while isinstance(changed, ast.Subscript | ast.Attribute):
+            changed = changed.value
+        if changed is not None:
+            self.touched.add(changed.id if isinstance(changed, ast.Name) else "")
 
 
 def _attribute_chain(node: ast.AST) -> tuple[str, ...]:
@@ -361,22 +339,13 @@ def _attribute_chain(node: ast.AST) -> tuple[str, ...]:
     return (node.id, *reversed(rest)) if isinstance(node, ast.Name) else ()
 
 
-def _root_name(node: ast.AST) -> str:
-    while isinstance(node, ast.Subscript | ast.Attribute):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def _fstring_parts(node: ast.JoinedStr) -> Iterator[ast.expr]:
+def _join_texts(values: list[ast.expr]) -> list[ast.expr]:
     """The parts of an f-string, text that stands side by side as one: versions part it unlike."""
-    text = ""
-    for value in node.values:
-        if isinstance(value, ast.Constant) and isinstance(value.value, str):
-            text += value.value
-            continue
-        if text:
-            yield ast.Constant(text)
-        text = ""
-        yield value
-    if text:
-        yield ast.Constant(text)
+    parts: list[ast.expr] = []
+    for value in values:
+        last = parts[-1] if parts else None
+        if isinstance(value, ast.Constant) and isinstance(last, ast.Constant):
+            parts[-1] = ast.Constant(f"{last.value!s}{value.value!s}")
+        elif not isinstance(value, ast.Constant) or value.value:
+            parts.append(value)
+    return parts

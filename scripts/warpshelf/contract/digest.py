@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
-from warpshelf.contract import definitions, syntax
+from warpshelf.contract import definitions
 from warpshelf.contract.definitions import Part, SourceDigest
 
 # A record is bound to the code and to the method that verified and timed it. Raise this when the
@@ -29,32 +30,13 @@ IGNORED = (
 
 
 def dependency_files(root: Path, folder: Path) -> list[Path]:
-    """Every file whose change may change what the snippet in `folder` computes.
+    """Every file that may decide what the snippet in `folder` computes.
 
-    These are the files of the folder, and those of each local module that they import, directly
-    or through another: `snippets/cuda.py` brings its neighbours `snippets/cuda.*` along, and a
-    module inside another snippet's folder brings that folder. The records that NEEDS of cases.py
-    names are read, so they count as well.
+    These are the files of the folder, and of the modules of ours that they reach, directly or
+    through another: `snippets/cuda.py` brings its neighbours `snippets/cuda.*` along. The records
+    that NEEDS of cases.py names are read, so they count as well.
     """
-    found: dict[Path, None] = {}
-    pending = list(_folder_files(folder))
-    while pending:
-        path = pending.pop()
-        if path in found:
-            continue
-        found[path] = None
-        if path.suffix != ".py":
-            continue
-        try:
-            imports = syntax.parse_python(path).imports
-        except (SyntaxError, ValueError, OSError, RecursionError, MemoryError):
-            continue  # it still counts by its bytes
-        for name in imports:
-            pending.extend(_module_files(root, path.parent, name))
-        if path.name == CASES_FILE:
-            reads = definitions.digest_source(root, path.read_bytes(), ".py").reads
-            found |= dict.fromkeys(record_files(root, reads))
-    return sorted(found)
+    return sorted(root / path for path in _Dependencies(root, folder).sources)
 
 
 def record_files(root: Path, names: Iterable[str]) -> Iterator[Path]:
@@ -71,19 +53,6 @@ def _folder_files(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _module_files(root: Path, beside: Path, name: str) -> Iterator[Path]:
-    for base in (root, beside):
-        module = base.joinpath(*name.split("."))
-        for path in (module.with_suffix(".py"), module / "__init__.py"):
-            if not path.is_file() or not path.is_relative_to(root / "snippets"):
-                continue
-            if path.parent == root / "snippets":
-                yield from path.parent.glob(f"{path.stem}.*")
-            else:
-                yield path
-                yield from _folder_files(path.parent)
-
-
 def folder_digest(root: Path, folder: Path) -> str:
     """`sha256:…` over the method's version and all that decides what the snippet in `folder` does.
 
@@ -96,56 +65,55 @@ def folder_digest(root: Path, folder: Path) -> str:
     return f"sha256:{total.hexdigest()}"
 
 
-def _hash_bytes(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n")).hexdigest()
-
-
 class _Dependencies:
     """What a snippet reaches from its own files on. Paths are texts relative to the root."""
 
     def __init__(self, root: Path, folder: Path) -> None:
         self.root = root
-        self.folder = folder
         self.found: dict[str, str] = {}  # a file, or it, ":" and what of it counts -> the hash
         self.sources: dict[str, SourceDigest] = {}
-        self.targets: dict[tuple[str, str], tuple[str, str] | None] = {}
         self.pending: list[tuple[str, str]] = []  # modules, and which of their names
-        self.untold = False
-
-    def hash_parts(self) -> dict[str, str]:
-        """The hash of each part that counts."""
-        for path in map(self._relative_name, _folder_files(self.folder)):
+        self.find_module = cache(self._find_module)
+        self.untold = False  # a package is passed around, and what of it, nobody can say
+        for path in self._list_files(folder):
             source = self._add_whole(path)
             for use in {*source.all_uses(), *source.script.uses}:
                 self._follow_use(path, use, own=True)
             if path.endswith(f"/{CASES_FILE}"):
-                for record in record_files(self.root, source.reads):
-                    self._add_whole(self._relative_name(record))
+                for record in record_files(root, source.reads):
+                    self._add_whole(record.relative_to(root).as_posix())
         seen = set()
         while self.pending:
             path, name = one = self.pending.pop()
             if one not in seen and path not in self.found:
                 seen.add(one)
                 self._add_part(path, name)
-        if self.untold:  # a file can tell its comments or lines: all count by their bytes
-            return {
-                self._relative_name(path): _hash_bytes(path)
-                for path in dependency_files(self.root, self.folder)
-            }
+
+    def hash_parts(self) -> dict[str, str]:
+        """The hash of each part that counts."""
+        if self.untold or any(source.literal for source in self.sources.values()):
+            # A file can tell its comments or lines: all count by their bytes.
+            read = {path: (self.root / path).read_bytes() for path in self.sources}
+            lines = {path: data.replace(b"\r\n", b"\n") for path, data in read.items()}
+            return {path: hashlib.sha256(data).hexdigest() for path, data in lines.items()}
         # Of a file that counts whole, names came first or not as the order of sets had it.
         whole = self.found.keys()
         return {k: said for k, said in self.found.items() if k.partition(":")[0] not in whole - {k}}
 
-    def _relative_name(self, path: Path) -> str:
-        return path.relative_to(self.root).as_posix()
+    def _list_files(self, folder: Path) -> list[str]:
+        """The files of a folder that can count."""
+        found = (path for path in folder.rglob("*") if path.is_file())
+        return [
+            path.relative_to(self.root).as_posix()
+            for path in found
+            if not any(p in IGNORED or p.startswith(".") for p in path.relative_to(folder).parts)
+        ]
 
     def _load_source(self, path: str) -> SourceDigest:
         if path not in self.sources:
-            file = self.root / path
-            self.sources[path] = made = definitions.digest_source(
-                self.root, file.read_bytes(), file.suffix
-            )
-            self.untold |= made.literal
+            content = (self.root / path).read_bytes()
+            suffix = Path(path).suffix
+            self.sources[path] = definitions.digest_source(self.root, content, suffix)
         return self.sources[path]
 
     def _add_whole(self, path: str) -> SourceDigest:
@@ -167,29 +135,23 @@ class _Dependencies:
             self.pending.append((path, ""))
         elif path.count("/") == 1:
             for beside in (self.root / "snippets").glob(f"{Path(path).stem}.*"):
-                if self._relative_name(beside) != path:
-                    self._add_whole(self._relative_name(beside))
+                if (near := f"snippets/{beside.name}") != path:
+                    self._add_whole(near)
 
     def _follow_use(self, path: str, use: str, own: bool = False) -> None:
         """Note what a file uses; `own`: all of the file counts already."""
         if use == definitions.NEAR and not own and path.count("/") > 1:
-            for near in map(self._relative_name, _folder_files((self.root / path).parent)):
+            for near in self._list_files((self.root / path).parent):
                 for inner in self._add_whole(near).all_uses():
                     self._follow_use(near, inner, own=True)
         elif use.startswith(":"):
             if not own and use != definitions.NEAR:
                 self.pending.append((path, use[1:]))
-        elif target := self._resolve_target(path.rpartition("/")[0], use.rstrip("!")):
+        elif target := self.find_module(path.rpartition("/")[0], use.rstrip("!")):
             self.pending.append((target[0], "" if use.endswith("!") else target[1]))
 
-    def _resolve_target(self, folder: str, dotted: str) -> tuple[str, str] | None:
-        """The module of ours that a dotted name leads to, and which of its names ("*": all)."""
-        key = folder, dotted
-        if key not in self.targets:
-            self.targets[key] = self._find_module(folder, dotted)
-        return self.targets[key]
-
     def _find_module(self, folder: str, dotted: str) -> tuple[str, str] | None:
+        """The module of ours that a dotted name leads to, and which of its names ("*": all)."""
         plain = dotted.lstrip(".")
         up = len(dotted) - len(plain) - 1
         names = plain.split(".")
@@ -201,5 +163,5 @@ class _Dependencies:
                     if file.startswith("snippets/") and os.path.isfile(f"{self.root}/{file}"):
                         return file, names[count] if count < len(names) else "*"
         if names[0] == "snippets" and os.path.isdir(f"{self.root}/{'/'.join(names)}"):
-            self.untold = True  # a package is passed around, and what of it, nobody can say
+            self.untold = True
         return None

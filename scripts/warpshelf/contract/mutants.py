@@ -17,7 +17,6 @@ import yaml
 
 from warpshelf.contract.digest import CASES_FILE
 from warpshelf.contract.snippet import ID, Snippet, is_reserved
-from warpshelf.contract.syntax import ParsedModule
 from warpshelf.core.files import shape_problem, write_atomically
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.project import Project
@@ -67,38 +66,33 @@ def load_mutants(snippet: Snippet) -> tuple[list[Mutant], list[Finding]]:
         return [], [Finding(where, None, wrong, mend)]
     lines = [item.start_mark.line + 1 for item in node.value] if node is not None else []
     made = [
-        Mutant(
-            row["name"],
-            row["find"],
-            row["replace"],
-            row.get("file", snippet.path.name),
-            row.get("count", 1),
-            line,
-        )
+        Mutant(**{"file": snippet.path.name, **row, "line": line})
         for row, line in zip(rows, lines, strict=True)
     ]
-    return made, list(_mutant_findings(snippet, made, where))
-
-
-def _mutant_findings(snippet: Snippet, made: list[Mutant], where: str) -> Iterator[Finding]:
     seen: set[str] = set()
-    for mutant in made:
-        said = f"mutant {mutant.name!r}"
-        if mutant.name in seen:
-            yield Finding(where, mutant.line, f"{said} stands twice", "name one of them anew")
-        seen.add(mutant.name)
-        path = snippet.folder / mutant.file
-        if Path(mutant.file).name != mutant.file or not path.is_file():
-            what = f"{said} changes {mutant.file}, which is not in {snippet.id}/"
-            yield Finding(where, mutant.line, what, "name a file of the snippet's folder")
-            continue
-        found = path.read_text(encoding="utf-8-sig", errors="replace").count(mutant.find)
-        if not mutant.find or found != mutant.count:
-            what = f"{said} looks for {mutant.find!r:.60}, which stands {found} times in "
-            mend = f"find what stands there, or write count: {found}"
-            yield Finding(where, mutant.line, f"{what}{mutant.file}, not {mutant.count}", mend)
-        elif mutant.find == mutant.replace:
-            yield Finding(where, mutant.line, f"{said} changes nothing", "replace it by another")
+    findings = []
+    for one in made:
+        problems = [("stands twice", "name one of them anew")] if one.name in seen else []
+        seen.add(one.name)
+        for what, mend in (*problems, *_mutant_problems(snippet, one)):
+            findings.append(Finding(where, one.line, f"mutant {one.name!r} {what}", mend))
+    return made, findings
+
+
+def _mutant_problems(snippet: Snippet, one: Mutant) -> Iterator[tuple[str, str]]:
+    """Why it changes nothing of the snippet: (what, mend)."""
+    path = snippet.folder / one.file
+    if path.parent != snippet.folder or not path.is_file():
+        mend = "name a file of the snippet's folder"
+        yield f"changes {one.file}, which is not in {snippet.id}/", mend
+        return
+    found = path.read_text(encoding="utf-8-sig", errors="replace").count(one.find)
+    if not one.find or found != one.count:
+        what = f"looks for {one.find!r:.60}, which stands {found} times in {one.file}"
+        mend = f"find what stands there, or write count: {found}"
+        yield f"{what}, not {one.count}", mend
+    elif one.find == one.replace:
+        yield "changes nothing", "replace it by another"
 
 
 def _string_lines(node: ast.AST) -> dict[str, int]:
@@ -122,16 +116,6 @@ def _kills_values(tree: ast.AST) -> list[ast.expr]:
     return found
 
 
-def _case_rows(cases: ParsedModule) -> list[ast.expr]:
-    """The rows of CASES that are written out."""
-    for node in cases.tree.body:
-        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Tuple | ast.List):
-            continue
-        if any(isinstance(name, ast.Name) and name.id == "CASES" for name in node.targets):
-            return [row for row in node.value.elts if isinstance(row, ast.Dict | ast.Call)]
-    return []
-
-
 def check_mutants(snippet: Snippet) -> list[Finding]:
     """What is wrong with the mutants of a kernel, as far as the sources tell without running."""
     if snippet.kind != "kernel" or snippet.findings or snippet.cases is None:
@@ -151,11 +135,11 @@ def check_mutants(snippet: Snippet) -> list[Finding]:
             if name not in names:
                 what = f"kills names {name!r}, which is no mutant"
                 findings.append(Finding(cases, line, what, f"name one of {where}"))
-    for row in _case_rows(snippet.cases):
+    rows = snippet.cases.find_value("CASES")
+    for row in rows.elts if isinstance(rows, ast.Tuple | ast.List) else ():
         # A function that makes rows may take the names in whatever way it likes.
-        if not _kills_values(row) and not (
-            isinstance(row, ast.Call) and _string_lines(row).keys() & names
-        ):
+        called = isinstance(row, ast.Call) and _string_lines(row).keys() & names
+        if isinstance(row, ast.Dict | ast.Call) and not called and not _kills_values(row):
             mend = "name in kills a mutant that it rejects, or drop the case"
             findings.append(Finding(cases, row.lineno, "the case kills no mutant", mend))
     said = _string_lines(snippet.cases.tree)
@@ -188,45 +172,36 @@ def create_snippet(
             no id of a reading, or the topic has no page.
     """
     folder = project.snippets / name
-    where = project.relative_path(folder)
-    if not ID.fullmatch(name):
-        mend = "use small letters, digits and underscores, a letter first"
-        raise ShelfError(Finding(where, None, f"{name!r} is no snippet id", mend))
-    if is_reserved(name):
-        what = f"{name!r} has another meaning here"
-        raise ShelfError(Finding(where, None, what, "choose another id"))
-    if kind not in KINDS:
-        what = f"there is no kind {kind!r} of snippet"
-        raise ShelfError(Finding(where, None, what, f"say --kind {' or '.join(KINDS)}"))
-    if folder.exists() or folder.with_suffix(".py").exists():
-        raise ShelfError(Finding(where, None, "is there already", "choose another id"))
     page = project.docs / f"{topic}.md" if topic else None
-    if not READING.fullmatch(source):
-        mend = "name one as in online-softmax"
-        raise ShelfError(Finding(where, None, f"{source!r} is no id of a reading", mend))
-    own = page is None or page.resolve().is_relative_to(project.docs.resolve())
-    if page is not None and not (own and page.is_file()):
-        mend = "name a topic such as kernels/softmax"
-        raise ShelfError(Finding(project.relative_path(page), None, "is no page", mend))
+    own = page and page.is_file() and page.resolve().is_relative_to(project.docs.resolve())
+    taken = folder.exists() or folder.with_suffix(".py").exists()
+    letters = "use small letters, digits and underscores, a letter first"
+    for wrong, path, what, mend in (
+        (not ID.fullmatch(name), folder, f"{name!r} is no snippet id", letters),
+        (is_reserved(name), folder, f"{name!r} has another meaning here", "choose another id"),
+        (kind not in KINDS, folder, f"there is no kind {kind!r} of snippet",
+         f"say --kind {' or '.join(KINDS)}"),
+        (taken, folder, "is there already", "choose another id"),
+        (not READING.fullmatch(source), folder, f"{source!r} is no id of a reading",
+         "name one as in online-softmax"),
+        (page and not own, page or folder, "is no page", "name a topic such as kernels/softmax"),
+    ):  # fmt: skip
+        if wrong:
+            raise ShelfError(Finding(project.relative_path(path), None, what, mend))
     written = []
     for template in KINDS[kind]:
         kept = files("warpshelf.contract") / "templates" / kind / f"{template}.txt"
         text = kept.read_text(encoding="utf-8").replace("@id@", name)
-        path = _target_path(project, name, template)
-        write_atomically(path, text.replace("@source@", source))
-        written.append(path)
+        written.append(folder / template.replace("snippet.", f"{name}."))
+        if template == "mutants.yml":
+            written[-1] = mutants_path(project, name)
+        write_atomically(written[-1], text.replace("@source@", source))
     if page is not None:
         before = page.read_text(encoding="utf-8").rstrip("\n")
         title = name.replace("_", " ").capitalize()
         write_atomically(page, f'{before}\n\n## {title}\n\n--8<-- "{name}/whole.md"\n')
         written.append(page)
     return written
-
-
-def _target_path(project: Project, name: str, template: str) -> Path:
-    if template == "mutants.yml":
-        return mutants_path(project, name)
-    return project.snippets / name / template.replace("snippet.", f"{name}.")
 
 
 def next_steps(name: str, source: str = PLACEHOLDER, topic: str | None = None) -> str:

@@ -1,269 +1,219 @@
 """What a model offers beside facts: predictions and goals, timelines and grids.
 
-Both are rows of known keys, each with the name that pages embed it by.
+All are rows of known keys. The shapes are those of a record, too, and so in the order of its keys.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypeGuard
+from typing import Any
 
-from warpshelf.contract.values import short_repr
-from warpshelf.core.files import LARGEST_INTEGER
+from warpshelf.contract.values import amount_problem, short_repr, words_problem
+from warpshelf.core.files import Shape, json_flaw, shape_problem
 
-NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+Row = Mapping[str, Any]
+NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")  # by which pages embed a picture
 
 
-def picture_rows_problem(
-    rows: object,
-    kind: str,
-    keys: Set[str],
-    optional: str,
-    problem: Callable[[dict[str, Any]], str | None],
+def _plain_rows(value: object, shape: Shape, place: str) -> tuple[list[Any], str | None]:
+    """Rows with lists for tuples, and why they are not as `shape` has them, or None."""
+    if flaw := json_flaw(value):
+        return [], f"{place} cannot be recorded: it {flaw}"
+    rows = json.loads(json.dumps(value))
+    return rows, shape_problem(rows, [shape], place)
+
+
+def _rows_problem(
+    name: str, value: object, shape: Shape, problem: Callable[[Any], str | None]
 ) -> str | None:
-    """Why the `rows` that a function such as grids() returned are malformed, or None.
-
-    `kind` is "grid" of grids(); each row has `keys` and may have `optional`; `problem` says what
-    else is wrong with one.
-    """
-    if not isinstance(rows, list | tuple) or not rows:
-        return f"{kind}s() returned {short_repr(rows)}, no list of rows"
-    names = set()
+    """Why what a function such as grids() returned is malformed; `problem` is asked of each row."""
+    if not isinstance(value, list | tuple) or not value:
+        return f"{name}() returned {short_repr(value)}, no list of rows"
+    rows, wrong = _plain_rows(value, shape, f"{name}()")
+    if wrong:
+        return wrong
+    seen = set()
     for row in rows:
-        if not isinstance(row, dict) or row.keys() - {optional} != keys:
-            wanted = ", ".join(sorted(keys))
-            return (
-                f"{kind}s() holds {short_repr(row)}, not a dict of {wanted} and perhaps {optional}"
-            )
-        if what := _name_problem(row["name"]) or problem(row):
-            return f"{kind} {row['name']!r:.80}: {what}"
-        if row["name"] in names:
-            return f"{kind} {row['name']!r} stands twice"
-        names.add(row["name"])
+        place, key = f"{name[:-1]} {short_repr(row['name'])}", (row.get("set"), row["name"])
+        if key in seen:
+            return f"{place} stands twice"
+        if what := problem(row):
+            return f"{place}: {what}"
+        seen.add(key)
     return None
 
 
-def _name_problem(name: object) -> str | None:
-    good = isinstance(name, str) and NAME.fullmatch(name)
-    return None if good else "its name is no name of small letters, digits and hyphens"
-
-
-GRID_KEYS = {"name", "caption", "across", "down", "columns", "rows", "cells"}
 MOST = 32  # columns or rows of a picture that can still be read
 LONGEST = 6  # characters of a cell
 COLOURS = 8  # 0 to 7; -1 is a cell of no colour
 
 
-def grids_problem(rows: object) -> str | None:
-    """Why what grids() returned is malformed, or None.
-
-    A row is one picture: a table of small coloured cells, such as the bank that each lane meets.
-    It has a `name` that pages embed it by, a `caption`, what its columns are (`across`) and its
-    rows (`down`), their names (`columns`, `rows`), the `cells`, a list of rows of pairs of a text
-    and the number of its colour, and may have a `legend`: pairs of a colour and what it means.
-    """
-    return picture_rows_problem(rows, "grid", GRID_KEYS, "legend", _grid_problem)
-
-
-def _grid_problem(row: dict[str, Any]) -> str | None:
-    cells = row["cells"]
-    for key in ("caption", "across", "down"):
-        if not isinstance(row[key], str) or not row[key].strip():
-            return f"its {key} is {short_repr(row[key])}, no words"
-    for key in ("columns", "rows"):
-        if not _is_list(row[key]) or not 0 < len(row[key]) <= MOST:
-            return f"its {key} are {short_repr(row[key])}, no list of 1 to {MOST} names"
-        if not all(isinstance(one, str) for one in row[key]):
-            return f"its {key} are {short_repr(row[key])}, not all of them texts"
-    if not _is_list(cells) or len(cells) != len(row["rows"]):
-        return f"its cells are no list of {len(row['rows'])} rows"
-    for number, line in enumerate(cells):
-        if not _is_list(line) or len(line) != len(row["columns"]):
-            return f"row {number} of its cells is no list of {len(row['columns'])}"
-        for cell in line:
-            if what := cell_problem(cell):
-                return f"the cell {short_repr(cell)} {what}"
-    legend = row.get("legend", ())
-    if not _is_list(legend):
-        return f"its legend is {short_repr(legend)}, no list of pairs"
-    for one in legend:
-        if what := legend_problem(one):
-            return f"its legend has {short_repr(one)}, which {what}"
-    return None
-
-
-def cell_problem(cell: object) -> str | None:
-    """Why a cell is no pair of a short text and the number of its colour, or None."""
-    if not _is_pair(cell) or not isinstance(cell[0], str) or len(cell[0]) > LONGEST:
-        return f"is no text of at most {LONGEST} and a colour"
-    return None if _is_colour(cell[1], -1) else f"has none of the colours -1 to {COLOURS - 1}"
-
-
-def legend_problem(one: object) -> str | None:
-    """Why an entry of a legend is no pair of a colour and what it means, or None."""
-    good = _is_pair(one) and _is_colour(one[0], 0) and isinstance(one[1], str)
-    return None if good else "is no pair of a colour and what it means"
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, list | tuple)
-
-
-def _is_pair(value: Any) -> TypeGuard[Sequence[Any]]:
-    return isinstance(value, list | tuple) and len(value) == 2
-
-
 def _is_colour(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value < COLOURS
+    return type(value) is int and least <= value < COLOURS
+
+
+def cell_problem(cell: Any) -> str | None:
+    """Why a cell is no pair of a short text and the number of its colour, or None."""
+    pair = isinstance(cell, list) and len(cell) == 2 and isinstance(cell[0], str)
+    if not pair or len(cell[0]) > LONGEST:
+        return f"is {short_repr(cell)}, no text of at most {LONGEST} and a colour"
+    good = _is_colour(cell[1], -1)
+    return None if good else f"is {short_repr(cell)}, of none of the colours -1 to {COLOURS - 1}"
+
+
+def legend_problem(one: Any) -> str | None:
+    """Why an entry of a legend is no pair of a colour and what it means, or None."""
+    pair = isinstance(one, list) and len(one) == 2
+    good = pair and _is_colour(one[0], 0) and isinstance(one[1], str)
+    return None if good else f"is {short_repr(one)}, no pair of a colour and what it means"
+
+
+def _labels_problem(value: Any) -> str | None:
+    good = isinstance(value, list) and 0 < len(value) <= MOST
+    if good and all(isinstance(one, str) for one in value):
+        return None
+    return f"is {short_repr(value)}, no list of 1 to {MOST} names"
+
+
+# A table of small coloured cells, such as the bank that each lane meets.
+GRID = {
+    "name": NAME,
+    "caption": words_problem,
+    "across": words_problem,  # what its columns are
+    "down": words_problem,  # and its rows
+    "columns": _labels_problem,
+    "rows": _labels_problem,
+    "cells": [[cell_problem]],  # by row
+    "legend?": [legend_problem],
+}
+
+
+def grids_problem(rows: object) -> str | None:
+    """Why what grids() returned is malformed, or None: rows as GRID has them."""
+
+    def sides_problem(row: Row) -> str | None:
+        if len(row["cells"]) != len(row["rows"]):
+            return f"its cells are no list of {len(row['rows'])} rows"
+        wide = len(row["columns"])
+        odd = [number for number, line in enumerate(row["cells"]) if len(line) != wide]
+        return f"row {odd[0]} of its cells is no list of {wide}" if odd else None
+
+    return _rows_problem("grids", rows, GRID, sides_problem)
 
 
 PASS_KINDS = ("F", "B", "I", "W")  # forward, backward, and its halves: input and weight gradient
-PASS_KEYS = {"rank", "start", "end", "kind", "micro_batch", "chunk"}
-TIMELINE_KEYS = {"name", "title", "note", "unit", "held", "passes"}
+PASS = {
+    "rank": int,
+    "start": int,
+    "end": int,
+    "kind": PASS_KINDS,
+    "micro_batch": int,
+    "chunk": int,
+}
 MOST_PASSES = 4096  # of a picture that can still be read
+# A step of a pipeline.
+TIMELINE = {
+    "name": NAME,
+    "title": words_problem,
+    "note": words_problem,  # which ends the caption
+    "other?": words_problem,  # what the passes of a chunk that is not 0 are
+    "unit": int,  # of time, in which lengths are told
+    "held": [amount_problem],  # the most micro-batches, by rank
+    "passes": [PASS],
+}
 
 
 def timelines_problem(rows: object) -> str | None:
-    """Why what timelines() returned is malformed, or None.
-
-    A row is a pipeline's step as a page draws it. It has a `name` that pages embed it by, a
-    `title`, a `note` that ends the caption, the `unit` of time in which lengths are told, the most
-    micro-batches that each rank `held`, the `passes`, and may have `other`: what the passes of a
-    chunk that is not 0 are.
-    """
-    return picture_rows_problem(rows, "timeline", TIMELINE_KEYS, "other", _timeline_problem)
+    """Why what timelines() returned is malformed, or None: rows as TIMELINE has them."""
+    return _rows_problem("timelines", rows, TIMELINE, _passes_problem)
 
 
-def _timeline_problem(row: dict[str, Any]) -> str | None:
-    held, passes = row["held"], row["passes"]
-    for key in ("title", "note", *(["other"] if "other" in row else [])):
-        if not isinstance(row[key], str) or not row[key].strip():
-            return f"its {key} is {short_repr(row[key])}, no words"
-    if not _is_count(row["unit"]) or not row["unit"]:
-        return f"its unit is {short_repr(row['unit'])}, no whole number above 0"
-    if not isinstance(held, list | tuple) or not held or not all(map(_is_amount, held)):
-        return f"its held is {short_repr(held)}, no list of a number for each rank"
-    if not isinstance(passes, list | tuple) or not 0 < len(passes) <= MOST_PASSES:
+def _passes_problem(row: Row) -> str | None:
+    """Why ranks cannot do their passes: one at a time, or a forward over a backward pass."""
+    ranks, passes = len(row["held"]), row["passes"]
+    if row["unit"] < 1:
+        return f"its unit is {row['unit']}, no whole number above 0"
+    if not 0 < len(passes) <= MOST_PASSES:
         return f"its passes are {short_repr(passes)}, no list of 1 to {MOST_PASSES}"
+    slots: list[dict[tuple[int, int], list[str]]] = [{} for _ in range(ranks)]
     for one in passes:
-        if what := _pass_problem(one, len(held)):
-            return f"the pass {short_repr(one)} {what}"
-    for rank in range(len(held)):
-        if what := _rank_problem([one for one in passes if one["rank"] == rank]):
-            return f"rank {rank} {what}"
+        what = f"the pass {short_repr(one)}"
+        if min(value for key, value in one.items() if key != "kind") < 0:
+            return f"{what} has a number below 0"
+        if one["rank"] >= ranks:
+            return f"{what} is of a rank that held says nothing of: it has {ranks}"
+        if one["start"] >= one["end"]:
+            return f"{what} ends before it has begun"
+        slots[one["rank"]].setdefault((one["start"], one["end"]), []).append(one["kind"])
+    for rank, taken in enumerate(slots):
+        if not taken:
+            return f"rank {rank} has no pass; leave it out of held"
+        for (start, end), kinds in taken.items():
+            if len(kinds) > 1 and sorted(kinds) != ["B", "F"]:
+                return f"rank {rank} does {' and '.join(kinds)} at once, from {start} to {end}"
+        for (_, end), (start, _) in pairwise(sorted(taken)):
+            if start < end:
+                return f"rank {rank} starts a pass at {start}, before another ends at {end}"
     return None
 
 
-def _pass_problem(one: object, ranks: int) -> str | None:
-    if not isinstance(one, dict) or one.keys() != PASS_KEYS:
-        return f"is no dict of {', '.join(sorted(PASS_KEYS))}"
-    for key in sorted(PASS_KEYS - {"kind"}):
-        if not _is_count(one[key]):
-            return f"has the {key} {short_repr(one[key])}, no whole number from 0 on"
-    if one["kind"] not in PASS_KINDS:
-        return f"is of kind {short_repr(one['kind'])}, none of {', '.join(PASS_KINDS)}"
-    if one["rank"] >= ranks:
-        return f"is of a rank that held says nothing of: it has {ranks}"
-    return None if one["start"] < one["end"] else "ends before it has begun"
+def _positive_problem(value: Any) -> str | None:
+    good = amount_problem(value) is None and value > 0
+    return None if good else f"is {short_repr(value)}, no number above 0"
 
 
-def _rank_problem(passes: list[dict[str, Any]]) -> str | None:
-    """Why one rank cannot do `passes`: one at a time, or a forward over a backward pass."""
-    if not passes:
-        return "has no pass; leave it out of held"
-    slots: dict[tuple[int, int], list[str]] = {}
-    for one in passes:
-        slots.setdefault((one["start"], one["end"]), []).append(one["kind"])
-    for (start, end), kinds in slots.items():
-        if len(kinds) > 1 and sorted(kinds) != ["B", "F"]:
-            return f"does {' and '.join(kinds)} at once, from {start} to {end}"
-    for (_, end), (start, _) in pairwise(sorted(slots)):
-        if start < end:
-            return f"starts a pass at {start}, before another ends at {end}"
-    return None
-
-
-def _is_count(value: object) -> bool:
-    """A whole number from 0 on."""
-    return isinstance(value, int) and _is_amount(value)
-
-
-def _is_amount(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
-
-
-# Published measurements that a model predicts: the rows of predictions(), and the GOALS they meet.
-#
-# A row is one published figure beside the model's. Rows come in sets, such as a paper's table. A
-# row that a constant of the model was fitted on is shown, and counts towards no goal.
-
-ROW_KEYS = ("set", "name", "predicted", "published", "unit", "source", "fitted")
+# A published figure beside the model's. Rows come in sets, such as a paper's table. A row that a
+# constant of the model was fitted on is shown, and counts towards no goal.
+PREDICTION = {
+    "set": words_problem,
+    "name": words_problem,
+    "predicted": _positive_problem,
+    "published": _positive_problem,
+    "unit": str,
+    "source": words_problem,
+    "fitted": bool,
+}
 MEASURES = ("within", "mean", "median", "worst")  # of a goal, one of them
+GOAL = {
+    "name": words_problem,
+    "sets": [str],
+    "within?": _positive_problem,
+    "share?": _positive_problem,
+    "mean?": _positive_problem,
+    "median?": _positive_problem,
+    "worst?": _positive_problem,
+}
 NEAR = (0.05, 0.10)  # relative errors within which rows are counted
-
-Row = Mapping[str, Any]
 
 
 def predictions_problem(rows: object) -> str | None:
-    """Why what predictions() returned is malformed, or None."""
-    if not isinstance(rows, list | tuple) or not rows:
-        return f"predictions() returned {short_repr(rows)}, no list of rows"
-    seen: set[tuple[str, str]] = set()
-    for row in rows:
-        if not isinstance(row, dict) or set(row) != set(ROW_KEYS):
-            return f"predictions() holds {short_repr(row)}, not a dict of {', '.join(ROW_KEYS)}"
-        for key in ("set", "name", "unit", "source"):
-            if not isinstance(row[key], str) or not (key == "unit" or row[key].strip()):
-                return (
-                    f"prediction {row['name']!r:.80}: its {key} is {short_repr(row[key])}, no words"
-                )
-        for key in ("predicted", "published"):
-            if not _is_positive(row[key]):
-                return f"prediction {row['name']!r:.80}: its {key} is {short_repr(row[key])}"
-        if not isinstance(row["fitted"], bool):
-            return f"prediction {row['name']!r:.80}: its fitted is {short_repr(row['fitted'])}"
-        if (row["set"], row["name"]) in seen:
-            return f"prediction {row['name']!r:.80} stands twice in {row['set']!r:.80}"
-        seen.add((row["set"], row["name"]))
-    return None
+    """Why what predictions() returned is malformed, or None: rows as PREDICTION has them."""
+    return _rows_problem("predictions", rows, PREDICTION, lambda row: None)
 
 
 def goals_problem(goals: object, rows: Sequence[Row]) -> str | None:
     """Why GOALS is malformed, or asks of sets that `rows` do not have, or None."""
-    if not isinstance(goals, list | tuple):
-        return f"GOALS is {short_repr(goals)}, no tuple of goals"
+    plain, wrong = _plain_rows(goals, GOAL, "GOALS")
     sets = {row["set"] for row in rows}
-    for goal in goals:
-        if what := goal_problem(goal):
-            return f"GOALS has {short_repr(goal)}, which {what}"
+    for goal in () if wrong else plain:
+        place = f"goal {short_repr(goal['name'])}"
+        if sum(key in goal for key in MEASURES) != 1 or ("share" in goal) != ("within" in goal):
+            return f"{place} asks not for one of within with share, mean, median and worst"
+        if goal.get("share", 0) > 1:
+            return f"{place} asks for a share over 1"
+        if not goal["sets"]:
+            return f"{place} names no sets"
         if unknown := [name for name in goal["sets"] if name not in sets]:
-            return f"goal {goal['name']!r:.80} is of the set {unknown[0]!r:.80}, which has no rows"
+            return f"{place} is of the set {short_repr(unknown[0])}, which has no rows"
         if not _judged_rows(goal, rows):
-            return f"goal {goal['name']!r:.80} is of rows that were all fitted"
-    return None
-
-
-def goal_problem(goal: object) -> str | None:
-    """Why a value is no goal, or None."""
-    if not isinstance(goal, dict):
-        return "is no dict"
-    asked = [key for key in MEASURES if key in goal]
-    wanted = {"name", "sets", *asked[:1]} | ({"share"} if asked[:1] == ["within"] else set())
-    if len(asked) != 1 or set(goal) != wanted:
-        return "asks not for name, sets and one of within with share, mean, median and worst"
-    if not isinstance(goal["name"], str) or not goal["name"].strip():
-        return "has no name"
-    sets = goal["sets"]
-    if not isinstance(sets, list | tuple) or not sets or not all(isinstance(s, str) for s in sets):
-        return "names no sets"
-    if not all(_is_positive(goal[key]) for key in wanted - {"name", "sets"}):
-        return "asks for no positive number"
-    return "asks for a share over 1" if goal.get("share", 0) > 1 else None
+            return f"{place} is of rows that were all fitted"
+    return wrong
 
 
 def relative_error(row: Row) -> float:
@@ -305,47 +255,38 @@ class SetErrors:
         return f"{self.name}: {rows}{beside}, {told}; {near}"
 
 
+def _judged_rows(goal: Row, rows: Iterable[Row]) -> list[Row]:
+    return [row for row in rows if row["set"] in goal["sets"] and not row["fitted"]]
+
+
+def _set_errors(name: str, rows: Sequence[Row]) -> SetErrors:
+    errors = tuple(abs(relative_error(row)) for row in rows if not row["fitted"])
+    return SetErrors(name, errors, len(rows) - len(errors))
+
+
 def errors_by_set(rows: Iterable[Row]) -> list[SetErrors]:
     """The errors of each set, in the order of the rows."""
     found: dict[str, list[Row]] = {}
     for row in rows:
         found.setdefault(row["set"], []).append(row)
-    return [
-        SetErrors(
-            name,
-            tuple(abs(relative_error(row)) for row in members if not row["fitted"]),
-            sum(row["fitted"] for row in members),
-        )
-        for name, members in found.items()
-    ]
+    return [_set_errors(name, members) for name, members in found.items()]
 
 
-def judge_goal(goal: Mapping[str, Any], rows: Iterable[Row]) -> tuple[bool, str]:
+def judge_goal(goal: Row, rows: Iterable[Row]) -> tuple[bool, str]:
     """Whether a goal is met, and in words what is: `11 of 12 rows within 10 %`."""
-    found = _judged_rows(goal, rows)
-    errors = SetErrors(goal["name"], tuple(abs(relative_error(row)) for row in found))
+    found = _set_errors(goal["name"], _judged_rows(goal, rows))
     if "within" in goal:
-        near, count = errors.count_within(goal["within"]), len(found)
+        near, count = found.count_within(goal["within"]), len(found.errors)
         told = f"{near} of {count} rows within {100 * goal['within']:g} %"
         return near >= goal["share"] * count, told
     name = next(key for key in MEASURES if key in goal)
-    value = errors.measures[name]
+    value = found.measures[name]
     return value <= goal[name], f"{name} error {100 * value:.2f} %"
 
 
-def describe_goal(goal: Mapping[str, Any]) -> str:
+def describe_goal(goal: Row) -> str:
     """What a goal asks for, in words."""
     if "within" in goal:
         return f"{100 * goal['share']:g} % of rows within {100 * goal['within']:g} %"
     name = next(key for key in MEASURES if key in goal)
     return f"{name} error at most {100 * goal[name]:g} %"
-
-
-def _judged_rows(goal: Mapping[str, Any], rows: Iterable[Row]) -> list[Row]:
-    return [row for row in rows if row["set"] in goal["sets"] and not row["fitted"]]
-
-
-def _is_positive(value: object) -> bool:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return False
-    return 0 < value < LARGEST_INTEGER  # of NaN as well

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
+import ast
 import keyword
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from warpshelf.contract import architectures, digest, syntax
-from warpshelf.contract.architectures import need_problems
 from warpshelf.contract.syntax import ParsedModule
 from warpshelf.core.findings import Finding
 from warpshelf.core.project import Project
 
-# What the contract asks of a snippet's two modules, read from their source without running them.
-#
-# Enters: a snippet as it was read, and the syntax trees of its modules. Leaves: a row for each
-# thing that is missing, misplaced or too wide to be shown.
-
 COLUMNS = 88  # of a line that a page shows
 SECTIONS = ("Shapes", "Bytes", "FLOPs", "Error", "Raises", "Source")
 CASES_FILE = digest.CASES_FILE
-
 # What cases.py must define, by kind, with the mend where it does not.
 NEEDED = {
     "kernel": {
@@ -48,149 +42,14 @@ PROOF = (
     *NEEDED["kernel"], "COUNTED", "cost", "facts", "predictions", "GOALS", "TOLERANCE", "LIMITS",
     "SPACE", "NEEDS",
 )  # fmt: skip
-
-
-class FileFinding(NamedTuple):
-    """A finding before it has its path: the file's name, the line, what is wrong, the mend."""
-
-    file: str
-    line: int | None
-    what: str
-    mend: str
-
-
-class SnippetSource(Protocol):
-    """As much of a snippet as is looked at here."""
-
-    @property
-    def kind(self) -> str:
-        """A "kernel", a "program" or a "model"."""
-
-    @property
-    def title(self) -> str:
-        """The first sentence of its docstring."""
-
-    @property
-    def sections(self) -> Mapping[str, str]:
-        """The sections of its docstring."""
-
-    @property
-    def path(self) -> Path:
-        """Its module."""
-
-    @property
-    def cases_path(self) -> Path:
-        """The module of its proof obligations."""
-
-    @property
-    def cuda_path(self) -> Path | None:
-        """Its CUDA C++ file, if there is one."""
-
-
-def module_problems(snippet: SnippetSource, parsed: ParsedModule) -> Iterator[FileFinding]:
-    """What `<id>.py` lacks, or says that belongs elsewhere."""
-    file = parsed.path.name
-    if not snippet.title:
-        yield FileFinding(file, 1, "has no docstring", "open with the idea in one sentence")
-    elif not snippet.title.endswith("."):
-        mend = "end it with a full stop and leave a blank line after it"
-        yield FileFinding(file, 1, "the docstring's first line is not one sentence", mend)
-    wanted = ["Error", "Raises", "Source"]
-    if snippet.kind == "kernel":
-        wanted.insert(0, "Shapes")
-        if not {"Bytes", "FLOPs"} & snippet.sections.keys():
-            wanted.insert(1, "Bytes")
-    for name in wanted:
-        if name not in snippet.sections and snippet.title:
-            what = f"the docstring has no {name} section"
-            yield FileFinding(file, 1, what, f"add a line `{name:<7} …`")
-    yield from _demo_problems(snippet, parsed)
-    for name in PROOF:
-        if name in parsed.names:
-            what = f"{name} belongs in {CASES_FILE}"
-            yield FileFinding(
-                file, parsed.names[name], what, "move it there: a reader copies this file"
-            )
-    yield from _import_problems(parsed)
-
-
-def _demo_problems(snippet: SnippetSource, parsed: ParsedModule) -> Iterator[FileFinding]:
-    file = parsed.path.name
-    written = "demo()" if snippet.kind == "model" else "demo(device)"
-    line = parsed.names.get("demo")
-    if line is None:
-        mend = f"add `def {written}:` which prints what a reader should see"
-        yield FileFinding(file, None, "demo is missing", mend)
-        return
-    if "demo" not in parsed.functions:
-        yield FileFinding(file, line, "demo is not a function", "define it by `def demo`")
-    elif not parsed.accepts_count("demo", 0 if snippet.kind == "model" else 1):
-        taken = "no argument" if snippet.kind == "model" else "one argument, the device"
-        yield FileFinding(file, line, f"demo does not take {taken}", f"write `def {written}:`")
-    if not parsed.has_main:
-        mend = 'end with `if __name__ == "__main__":` and a call of demo'
-        yield FileFinding(file, None, "does nothing when run", mend)
-
-
-def _import_problems(parsed: ParsedModule) -> Iterator[FileFinding]:
-    file = parsed.path.name
-    for module, line in parsed.imports.items():
-        if module.split(".")[0] == "warpshelf":
-            mend = "keep the snippet a plain module that a reader can copy out"
-            yield FileFinding(file, line, "imports the tooling", mend)
-        if module == "cuda":
-            yield FileFinding(
-                file, line, "imports `cuda` bare", "write `from snippets import cuda`"
-            )
-    if touched := parsed.changes_path:
-        mend = "import from `snippets`, which the install puts there"
-        yield FileFinding(file, touched, "touches sys.path", mend)
-
-
-def cases_problems(snippet: SnippetSource, cases: ParsedModule) -> Iterator[FileFinding]:
-    """What `cases.py` lacks."""
-    for name, mend in NEEDED[snippet.kind].items():
-        if name not in cases.names:
-            yield FileFinding(CASES_FILE, None, f"{name} is missing", mend)
-    for name in FUNCTIONS:
-        if name in cases.names and name not in cases.functions:
-            what = f"{name} is not a function"
-            yield FileFinding(CASES_FILE, cases.names[name], what, f"define it by `def {name}`")
-    if "GOALS" in cases.names and "predictions" not in cases.names:
-        mend = "add `def predictions():`, or take GOALS out"
-        yield FileFinding(
-            CASES_FILE, cases.names["GOALS"], "GOALS has no predictions to judge", mend
-        )
-    if "demo" in cases.names:
-        what = f"demo belongs in {snippet.path.name}"
-        yield FileFinding(CASES_FILE, cases.names["demo"], what, "move it there")
-    yield from _import_problems(cases)
-
-
-def width_problems(snippet: SnippetSource) -> Iterator[FileFinding]:
-    """Lines too wide to be shown whole."""
-    for path in filter(None, (snippet.path, snippet.cuda_path, snippet.cases_path)):
-        text = path.read_text(encoding="utf-8-sig", errors="replace")
-        for number, width in syntax.long_lines(text, COLUMNS):
-            yield FileFinding(
-                path.name, number, f"is {width} columns wide", f"keep it to {COLUMNS}"
-            )
-
-
 ID = re.compile(r"[a-z][a-z0-9_]*")
 # A snippet's fragments have a folder of its name, and copied out it shadows a module of its name.
 RESERVED = {
-    "cuda",
-    "home",
-    "numpy",
-    "readings",
-    "reference",
-    "results",
-    "snippets",
-    "torch",
-    "triton",
-}
+    "cuda", "home", "numpy", "readings", "reference", "results", "snippets", "torch", "triton"
+}  # fmt: skip
 SECONDS = 120.0  # time limit of a whole snippet on a machine, unless NEEDS says otherwise
+# What is wrong with a file of a snippet: the file's name, the line, what, and the mend.
+Problem = tuple[str, int | None, str, str]
 
 
 @dataclass(frozen=True)
@@ -298,71 +157,79 @@ def snippet_folders(project: Project) -> list[Path]:
     return [path for path in every if path.is_dir() and not path.name.startswith((".", "__"))]
 
 
-def read_snippet(project: Project, folder: Path) -> Snippet:
-    """Read the snippet in `folder` without running it."""
-    bare = Snippet(project, folder.name, folder)
-    where = project.relative_path(folder)
-
-    def with_findings(*rows: FileFinding) -> Snippet:
-        found = (Finding(f"{where}/{row.file}", row.line, row.what, row.mend) for row in rows)
-        return replace(bare, findings=tuple(found))
-
-    if not ID.fullmatch(folder.name):
-        mend = "name the folder with small letters, digits and underscores, a letter first"
-        return with_findings(
-            FileFinding(bare.path.name, None, f"{folder.name!r} is no snippet id", mend)
-        )
-    if is_reserved(folder.name):
-        what = f"{folder.name!r} has another meaning here"
-        return with_findings(FileFinding(bare.path.name, None, what, "choose another id"))
-    modules = []
-    for path, mend in (
-        (bare.path, f"name the snippet's module {folder.name}.py"),
-        (bare.cases_path, "put what verifies the snippet there; `shelf new` shows one"),
-    ):
-        module = (
-            _parse_module(path)
-            if path.is_file()
-            else FileFinding(path.name, None, "is missing", mend)
-        )
-        modules.append(module)
-    if wrong := [module for module in modules if isinstance(module, FileFinding)]:
-        return with_findings(*wrong)
-    parsed, cases = (module for module in modules if isinstance(module, ParsedModule))
-    if KERNEL_NAMES & cases.names.keys():
-        kind = "kernel"
-    else:
-        kind = "model" if syntax.uses_stdlib_only(project.root, parsed) else "program"
-    title, sections = split_docstring(parsed.docstring)
-    needs, wrong = _read_needs(cases)
-    uses_triton = any(name.split(".")[0] == "triton" for name in parsed.imports)
-    if kind == "kernel" and (floor := architectures.language_minimum(project.root, parsed)):
-        needs[architectures.LANGUAGE] = floor
-    bare = Snippet(
-        project, bare.id, folder, kind, title, sections, needs, uses_triton, parsed, cases
-    )
-    asked = (*module_problems(bare, parsed), *cases_problems(bare, cases))
-    return with_findings(*asked, *wrong, *width_problems(bare))
-
-
 def is_reserved(name: str) -> bool:
     """Whether `name` would shadow a module or the site's own fragments, or is Python's word."""
     return name in RESERVED or name in sys.stdlib_module_names or keyword.iskeyword(name)
 
 
-def _parse_module(path: Path) -> ParsedModule | FileFinding:
-    try:
-        return syntax.parse_python(path)
-    except UnicodeDecodeError as error:
-        what = f"is not UTF-8 at byte {error.start}"
-        return FileFinding(path.name, None, what, "save the file as UTF-8")
-    except (SyntaxError, ValueError) as error:
-        what = f"is not valid Python: {getattr(error, 'msg', error)}"
-        return FileFinding(path.name, getattr(error, "lineno", None), what, "mend the syntax")
-    except (MemoryError, RecursionError):
-        return FileFinding(
-            path.name, None, "is not valid Python: it nests too deep", "take it apart"
-        )
+def read_snippet(project: Project, folder: Path) -> Snippet:
+    """Read the snippet in `folder` without running it."""
+    bare = Snippet(project, folder.name, folder)
+    found, problems = _read_modules(bare)
+    if found:
+        problems = list(_source_problems(found)) + problems
+    where = project.relative_path(folder)
+    findings = tuple(
+        Finding(f"{where}/{file}", line, what, mend) for file, line, what, mend in problems
+    )
+    return replace(found or bare, findings=findings)
+
+
+def _read_modules(bare: Snippet) -> tuple[Snippet | None, list[Problem]]:
+    """The snippet with all that its modules say, if they can be read, and what is malformed."""
+    name, file = bare.id, bare.path.name
+    if not ID.fullmatch(name):
+        mend = "name the folder with small letters, digits and underscores, a letter first"
+        return None, [(file, None, f"{name!r} is no snippet id", mend)]
+    if is_reserved(name):
+        return None, [(file, None, f"{name!r} has another meaning here", "choose another id")]
+    mends = {
+        bare.path: f"name the snippet's module {file}",
+        bare.cases_path: "put what verifies the snippet there; `shelf new` shows one",
+    }
+    modules: list[ParsedModule] = []
+    problems: list[Problem] = []
+    for path, mend in mends.items():
+        try:
+            modules.append(syntax.parse_python(path))
+        except syntax.UNREADABLE as error:
+            problems.append((path.name, *_unreadable_problem(error, mend)))
+    if problems:
+        return None, problems
+    parsed, cases = modules
+    kind = "kernel"
+    if not KERNEL_NAMES & cases.names.keys():
+        kind = "model" if _uses_stdlib_only(bare) else "program"
+    title, sections = split_docstring(ast.get_docstring(parsed.tree) or "")
+    needs, problems = _read_needs(cases)
+    if kind == "kernel" and (least := architectures.language_minimum(bare.project.root, parsed)):
+        needs[architectures.LANGUAGE] = least
+    triton = any(name.split(".")[0] == "triton" for name in parsed.imports)
+    found = replace(
+        bare, kind=kind, title=title, sections=sections, needs=needs, uses_triton=triton,
+        parsed=parsed, cases=cases,
+    )  # fmt: skip
+    return found, problems
+
+
+def _unreadable_problem(error: Exception, missing: str) -> tuple[int | None, str, str]:
+    if isinstance(error, OSError):
+        return None, "is missing", missing
+    if isinstance(error, UnicodeDecodeError):
+        return None, f"is not UTF-8 at byte {error.start}", "save the file as UTF-8"
+    if isinstance(error, MemoryError | RecursionError):
+        return None, "is not valid Python: it nests too deep", "take it apart"
+    what = f"is not valid Python: {getattr(error, 'msg', error)}"
+    return getattr(error, "lineno", None), what, "mend the syntax"
+
+
+def _uses_stdlib_only(one: Snippet) -> bool:
+    """Whether it imports Python's own library alone, itself and through others of snippets/."""
+    return all(
+        module is not None
+        and syntax.standard_library_only(n for n in module.imports if n.split(".")[0] != "snippets")
+        for module in syntax.walk_imports(one.project.root, one.path)
+    )
 
 
 def split_docstring(text: str) -> tuple[str, dict[str, str]]:
@@ -385,24 +252,88 @@ def split_docstring(text: str) -> tuple[str, dict[str, str]]:
     return " ".join(title.split()), sections
 
 
-def _read_needs(cases: ParsedModule) -> tuple[dict[str, Any], list[FileFinding]]:
+def _read_needs(cases: ParsedModule) -> tuple[dict[str, Any], list[Problem]]:
     line = cases.names.get("NEEDS")
     if line is None:
         return {}, []
     try:
-        needs = cases.read_literal("NEEDS")
-    except (ValueError, TypeError):
+        needs = ast.literal_eval(cases.find_value("NEEDS") or "")
+    except (SyntaxError, ValueError, TypeError):
         needs = None
     if not isinstance(needs, dict):
-        what = "NEEDS is not a literal dict"
-        return {}, [FileFinding(CASES_FILE, line, what, "write its keys and values out")]
-    rows = [
-        FileFinding(CASES_FILE, line, *wrong)
-        for key in needs
-        for wrong in need_problems(key, needs[key])
-    ]
-    if "why" in needs and "sm" not in needs:
-        rows.append(
-            FileFinding(CASES_FILE, line, "NEEDS has 'why' without 'sm'", "say for which SM")
-        )
-    return (needs if not rows else {}), rows
+        mend = "write its keys and values out"
+        return {}, [(CASES_FILE, line, "NEEDS is not a literal dict", mend)]
+    problems = [(CASES_FILE, line, *wrong) for wrong in architectures.needs_problems(needs)]
+    return needs if not problems else {}, list(problems)
+
+
+def _source_problems(one: Snippet) -> Iterator[Problem]:
+    """What the modules lack, say that belongs elsewhere, or say too wide to be shown."""
+    parsed, cases, file = one.parsed, one.cases, one.path.name
+    assert parsed and cases
+    if not one.title:
+        yield file, 1, "has no docstring", "open with the idea in one sentence"
+    elif not one.title.endswith("."):
+        mend = "end it with a full stop and leave a blank line after it"
+        yield file, 1, "the docstring's first line is not one sentence", mend
+    wanted = ["Error", "Raises", "Source"]
+    if one.kind == "kernel":
+        wanted[:0] = ["Shapes"] if {"Bytes", "FLOPs"} & one.sections.keys() else ["Shapes", "Bytes"]
+    for name in wanted if one.title else ():
+        if name not in one.sections:
+            yield file, 1, f"the docstring has no {name} section", f"add a line `{name:<7} …`"
+    yield from _demo_problems(parsed, one.kind == "model")
+    for name in PROOF:
+        if name in parsed.names:
+            mend = "move it there: a reader copies this file"
+            yield file, parsed.names[name], f"{name} belongs in {CASES_FILE}", mend
+    yield from _import_problems(parsed)
+    for name, mend in NEEDED[one.kind].items():
+        if name not in cases.names:
+            yield CASES_FILE, None, f"{name} is missing", mend
+    for name in FUNCTIONS:
+        if name in cases.names and name not in cases.functions:
+            line = cases.names[name]
+            yield CASES_FILE, line, f"{name} is not a function", f"define it by `def {name}`"
+    if "GOALS" in cases.names and "predictions" not in cases.names:
+        mend = "add `def predictions():`, or take GOALS out"
+        yield CASES_FILE, cases.names["GOALS"], "GOALS has no predictions to judge", mend
+    if "demo" in cases.names:
+        yield CASES_FILE, cases.names["demo"], f"demo belongs in {file}", "move it there"
+    yield from _import_problems(cases)
+    for path in filter(None, (one.path, one.cuda_path, one.cases_path)):
+        text = path.read_text(encoding="utf-8-sig", errors="replace")
+        for number, row in enumerate(text.splitlines(), 1):
+            if len(row) > COLUMNS:
+                mend = f"keep it to {COLUMNS}"
+                yield path.name, number, f"is {len(row)} columns wide", mend
+
+
+def _demo_problems(parsed: ParsedModule, is_model: bool) -> Iterator[Problem]:
+    file, line = parsed.path.name, parsed.names.get("demo")
+    written = "demo()" if is_model else "demo(device)"
+    if line is None:
+        mend = f"add `def {written}:` which prints what a reader should see"
+        yield file, None, "demo is missing", mend
+        return
+    if "demo" not in parsed.functions:
+        yield file, line, "demo is not a function", "define it by `def demo`"
+    elif not parsed.accepts_count("demo", 0 if is_model else 1):
+        taken = "no argument" if is_model else "one argument, the device"
+        yield file, line, f"demo does not take {taken}", f"write `def {written}:`"
+    if not parsed.has_main:
+        mend = 'end with `if __name__ == "__main__":` and a call of demo'
+        yield file, None, "does nothing when run", mend
+
+
+def _import_problems(parsed: ParsedModule) -> Iterator[Problem]:
+    file = parsed.path.name
+    for module, line in parsed.imports.items():
+        if module.split(".")[0] == "warpshelf":
+            mend = "keep the snippet a plain module that a reader can copy out"
+            yield file, line, "imports the tooling", mend
+        if module == "cuda":
+            yield file, line, "imports `cuda` bare", "write `from snippets import cuda`"
+    if touched := parsed.changes_path:
+        mend = "import from `snippets`, which the install puts there"
+        yield file, touched, "touches sys.path", mend

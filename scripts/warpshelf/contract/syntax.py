@@ -11,6 +11,9 @@ from functools import lru_cache
 from pathlib import Path
 
 INNER = re.compile(r"^[ \t]+(import|from)\b|[;:]\s*(import|from)\b", re.MULTILINE)  # an import
+# What parsing may raise for a file that is no Python source; ValueError is of bytes and of NULs.
+UNREADABLE = (SyntaxError, ValueError, OSError, RecursionError, MemoryError)
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 @dataclass(frozen=True)
@@ -24,35 +27,20 @@ class ParsedModule:
     functions: dict[str, ast.arguments] = field(default_factory=dict)
     imports: dict[str, int] = field(default_factory=dict)  # dotted module -> line
 
-    def read_literal(self, name: str) -> object:
-        """The value of a top-level literal.
-
-        Raises:
-            ValueError: `name` is not assigned a literal.
-        """
+    def find_value(self, name: str) -> ast.expr | None:
+        """What a top-level name is assigned first; None where it is not assigned."""
         for node in self.tree.body:
-            targets: list[ast.expr] = []
-            value: ast.expr | None = None
-            if isinstance(node, ast.Assign):
-                targets, value = node.targets, node.value
-            elif isinstance(node, ast.AnnAssign):
-                targets, value = [node.target], node.value
-            if any(isinstance(target, ast.Name) and target.id == name for target in targets):
-                return None if value is None else ast.literal_eval(value)
-        raise ValueError(f"{name} is not assigned at top level")
-
-    @property
-    def docstring(self) -> str:
-        """The module's docstring, "" where it has none."""
-        return ast.get_docstring(self.tree) or ""
+            if isinstance(node, ast.Assign | ast.AnnAssign):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+                    return node.value
+        return None
 
     @property
     def has_main(self) -> bool:
         """Whether the file runs something when run as a script."""
-        return any(
-            isinstance(node, ast.If) and "__main__" in ast.unparse(node.test)
-            for node in self.tree.body
-        )
+        tests = (node.test for node in self.tree.body if isinstance(node, ast.If))
+        return any("__main__" in ast.unparse(test) for test in tests)
 
     @property
     def changes_path(self) -> int | None:
@@ -62,46 +50,53 @@ class ParsedModule:
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.path":
                 return node.lineno
-            names = node.names if isinstance(node, ast.ImportFrom) and node.module == "sys" else []
-            if any(alias.name == "path" for alias in names):
-                return names[0].lineno
+            if (
+                isinstance(node, ast.ImportFrom)
+                and node.module == "sys"
+                and "path" in {alias.name for alias in node.names}
+            ):
+                return node.lineno
         return None
 
     def accepts_count(self, name: str, count: int) -> bool:
         """Whether the function `name` can be called with `count` positional arguments."""
         of = self.functions[name]
         most = len(of.posonlyargs) + len(of.args)
-        needed = most - len(of.defaults)
         keywords = any(default is None for default in of.kw_defaults)
-        return needed <= count and (count <= most or of.vararg is not None) and not keywords
+        fits = most - len(of.defaults) <= count and (count <= most or of.vararg is not None)
+        return fits and not keywords
 
 
 def parse_python(path: Path) -> ParsedModule:
     """Read and parse `path`.
 
     Raises:
-        SyntaxError, UnicodeDecodeError, OSError, ValueError (a NUL byte): it is no Python source.
+        One of UNREADABLE: it is no Python source.
     """
     return _parse_text(path, path.read_bytes().decode("utf-8-sig"))
 
 
 @lru_cache(maxsize=1024)  # a helper is read for the digest of every snippet that imports it
 def _parse_text(path: Path, text: str) -> ParsedModule:
-    tree = ast.parse(text, filename=str(path))
-    names: dict[str, int] = {}
-    functions: dict[str, ast.arguments] = {}
-    for node in tree.body:
+    module = ParsedModule(path, text, ast.parse(text, filename=str(path)))
+    for node in module.tree.body:
         for name in bound_names(node):
-            names.setdefault(name, node.lineno)
+            module.names.setdefault(name, node.lineno)
         if isinstance(node, ast.FunctionDef):
-            functions[node.name] = node.args
-    inner = ast.walk(tree) if INNER.search(text) else tree.body
-    return ParsedModule(path, text, tree, names, functions, dict(_iter_imports(inner)))
+            module.functions[node.name] = node.args
+    inner: Iterable[ast.AST] = ast.walk(module.tree) if INNER.search(text) else module.tree.body
+    for one in inner:
+        if isinstance(one, ast.Import):
+            module.imports.update((alias.name, one.lineno) for alias in one.names)
+        elif isinstance(one, ast.ImportFrom) and one.module and not one.level:
+            names = (one.module, *(f"{one.module}.{alias.name}" for alias in one.names))
+            module.imports.update(dict.fromkeys(names, one.lineno))
+    return module
 
 
 def bound_names(node: ast.stmt) -> Iterator[str]:
     """The names that a statement defines where it stands."""
-    if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+    if isinstance(node, Definition):
         yield node.name
     elif isinstance(node, ast.Assign | ast.AnnAssign):
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
@@ -114,13 +109,21 @@ def bound_names(node: ast.stmt) -> Iterator[str]:
                 yield from bound_names(inner)
 
 
-def _iter_imports(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, int]]:
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, node.lineno) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module, node.lineno
-            yield from ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
+def walk_imports(root: Path, path: Path) -> Iterator[ParsedModule | None]:
+    """A module and those of snippets/ that it imports, or these import; None: one is no source."""
+    pending, seen = [path], {path}
+    while pending:
+        try:
+            module = parse_python(pending.pop())
+        except UNREADABLE:
+            yield None
+            continue
+        yield module
+        for name in module.imports:  # of a module, a folder or something in a module
+            found = root.joinpath(*name.split(".")).with_suffix(".py")
+            if name.startswith("snippets.") and found not in seen and found.is_file():
+                seen.add(found)
+                pending.append(found)
 
 
 def standard_library_only(imports: Iterable[str]) -> bool:
@@ -128,34 +131,15 @@ def standard_library_only(imports: Iterable[str]) -> bool:
     return all(name.split(".")[0] in sys.stdlib_module_names for name in imports)
 
 
-def uses_stdlib_only(root: Path, parsed: ParsedModule) -> bool:
-    """Whether it imports Python's own library alone, itself and through others of snippets/."""
-    pending, seen = [parsed.path], {parsed.path}
-    while pending:
-        try:
-            imports = parse_python(pending.pop()).imports
-        except (SyntaxError, ValueError, OSError):
-            return False
-        ours = [name for name in imports if name.split(".")[0] == "snippets"]
-        if not standard_library_only(imports.keys() - set(ours)):
-            return False
-        for name in ours:  # of a module, a folder or something in a module
-            path = root.joinpath(*name.split(".")).with_suffix(".py")
-            if path.is_file() and path not in seen:
-                seen.add(path)
-                pending.append(path)
-    return True
-
-
-def long_lines(text: str, columns: int) -> Iterator[tuple[int, int]]:
-    """The number and the length of each line of `text` that is wider than `columns`."""
-    for number, line in enumerate(text.splitlines(), 1):
-        if len(line) > columns:
-            yield number, len(line)
+def is_string_statement(node: object) -> bool:
+    """Whether it is a docstring, or another string that stands alone and is never read."""
+    value = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
 
 # Of C++, what a compiler tells apart: a comment and any whitespace are one space, a line of the
 # preprocessor is one token, since its end and the spaces in it mean something.
+CPP_SUFFIXES = (".cu", ".cuh", ".h", ".hpp", ".inl")
 CPP = re.compile(
     r"""(?P<space>\s+|\\\n|//(?:\\\n|[^\n])*|/\*.*?(?:\*/|\Z))
     |(?:u8|[uUL])?R"(?P<fence>[^()\\\s]{0,16})\(.*?\)(?P=fence)"
@@ -190,15 +174,6 @@ def cpp_tokens(text: str) -> Iterator[tuple[str, int]]:
         yield directive.rstrip(), begun
 
 
-def is_string_statement(node: ast.AST) -> bool:
-    """Whether it is a docstring, or another string that stands alone and is never read."""
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )
-
-
 # Places in a source file that outlive its comments, its docstrings and its formatting.
 #
 # An anchor names what surrounds a line and counts what a compiler sees there: `softmax_one_pass+7`
@@ -206,7 +181,6 @@ def is_string_statement(node: ast.AST) -> bool:
 # from 0; `+7` lies outside all functions and classes. Both ways a text decides alone: nothing is
 # imported or compiled. The second of two things of one name is `name~2`.
 
-CPP_SUFFIXES = (".cu", ".cuh", ".h", ".hpp", ".inl")
 BLOCKS = {"namespace", "struct", "class", "union", "enum", "extern"}
 # Words before a parenthesis in the head of a function that do not name it.
 ATTRIBUTES = {"alignas", "decltype", "noexcept", "requires", "explicit"}
@@ -231,10 +205,11 @@ class Anchors:
     """
 
     def __init__(self, text: str, suffix: str) -> None:
+        scopes = [_Scope("", 1)]
         if suffix == ".py":
-            scopes = _python_scopes(text)
+            _fill_scope(ast.parse(text), scopes[0], scopes)
         elif suffix in CPP_SUFFIXES:
-            scopes = _cpp_scopes(text)
+            _fill_cpp_scopes(text, scopes)
         else:
             raise ValueError(f"{suffix or 'no suffix'}: anchors are of Python and C++ alone")
         scopes[0].last = len(text.splitlines()) or 1
@@ -245,7 +220,9 @@ class Anchors:
             number = count[scope.name] = count.get(scope.name, 0) + 1
             name = scope.name if number == 1 else f"{scope.name}~{number}"
             self._starts[name] = starts = scope.starts or [1]
-            index = dict(zip(reversed(starts), reversed(range(len(starts))), strict=True))
+            index: dict[int, int] = {}  # of a line, the first part that starts there
+            for part, start in enumerate(starts):
+                index.setdefault(start, part)
             nearest = index[min(index)]
             for line in range(scope.first, scope.last + 1):
                 nearest = index.get(line, nearest)
@@ -268,46 +245,29 @@ class Anchors:
         return starts[int(number)]
 
 
-@lru_cache(maxsize=64)
-def cached_anchors(text: str, suffix: str) -> Anchors:
-    """The same, kept: a kernel has many views."""
-    return Anchors(text, suffix)
-
-
-def _python_scopes(text: str) -> list[_Scope]:
-    scopes = [_Scope("", 1)]
-    _fill_scope(ast.parse(text), scopes[0], scopes)
-    return scopes
+cached_anchors = lru_cache(maxsize=64)(Anchors)  # a kernel has many views
 
 
 def _fill_scope(node: ast.AST, scope: _Scope, scopes: list[_Scope]) -> None:
     """Put `node` and what it holds into `scope`, and each scope inside into one of its own."""
-    start = getattr(node, "lineno", None)
-    if start is not None:
-        scope.starts.append(start)
-    for inner in _counted_children(node):
-        if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+    if hasattr(node, "lineno"):
+        scope.starts.append(node.lineno)
+    if isinstance(node, ast.JoinedStr):
+        return  # where its parts lie depends on the version of Python
+    decorators = node.decorator_list if isinstance(node, Definition) else []
+    # Before all else, since no version of Python shall decide where among the fields they come.
+    inner_nodes = (*decorators, *(n for n in ast.iter_child_nodes(node) if n not in decorators))
+    for inner in inner_nodes:
+        if isinstance(inner, Definition):
             first = min((inner.lineno, *(one.lineno for one in inner.decorator_list)))
             name = f"{scope.name}.{inner.name}".lstrip(".")
             scopes.append(_Scope(name, first, inner.end_lineno or first))
             _fill_scope(inner, scopes[-1], scopes)
-        else:
+        elif not is_string_statement(inner):
             _fill_scope(inner, scope, scopes)
 
 
-def _counted_children(node: ast.AST) -> Iterator[ast.AST]:
-    """Its children that count, in an order that no version of Python decides."""
-    if isinstance(node, ast.JoinedStr):
-        return  # where its parts lie depends on the version
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        yield from node.decorator_list
-    for inner in ast.iter_child_nodes(node):
-        if not is_string_statement(inner) and inner not in getattr(node, "decorator_list", ()):
-            yield inner
-
-
-def _cpp_scopes(text: str) -> list[_Scope]:
-    scopes = [_Scope("", 1)]
+def _fill_cpp_scopes(text: str, scopes: list[_Scope]) -> None:
     open_ = [scopes[0]]
     depth = 0  # of braces that open no scope, inside the innermost one
     head: list[str] = []  # since the last statement ended: what may open a scope
@@ -323,7 +283,8 @@ def _cpp_scopes(text: str) -> list[_Scope]:
             scopes.append(_Scope(f"{scope.name}.{name}".lstrip("."), moved[0], starts=moved))
             open_.append(scopes[-1])
             head = []
-        elif token == "}" and not depth and len(open_) > 1:
+            continue
+        if token == "}" and not depth and len(open_) > 1:
             open_.pop().last = line
             head, inside = [], False
         elif not inside:
@@ -331,38 +292,33 @@ def _cpp_scopes(text: str) -> list[_Scope]:
                 head = []
             elif head or not token.startswith("#"):
                 head.append(token)
-        if opened is None:
-            depth = max(0, depth + (token == "{") - (token == "}"))
+        depth = max(0, depth + (token == "{") - (token == "}"))
     for scope in open_[1:]:
         scope.last = scope.starts[-1]  # its brace is never closed
-    return scopes
 
 
 def _opened_scope(head: list[str]) -> tuple[str, bool] | None:
     """What a brace after `head` opens: its name, and whether it is a function; None: a value."""
+
+    def can_name(word: str) -> bool:
+        special = word in ATTRIBUTES | BLOCKS or (word.startswith("__") and word.endswith("__"))
+        return word.isidentifier() and not special
+
     words = _strip_template([word for word in head if not word.startswith("#")])
     depth = 0
     plain: list[str] = []  # outside parentheses
-    for number, word in enumerate(words):
-        if word == "=" and not depth and "operator" not in plain:
+    for before, word in zip(("", *words), words, strict=False):
+        if not depth and word == "=" and "operator" not in plain:
             return None
-        before = words[number - 1] if number else ""
-        if word == "(" and not depth and "operator" in plain:
-            return "operator", True
-        if word == "(" and not depth and _is_name(before):
-            return before, True
+        if not depth and word == "(" and ("operator" in plain or can_name(before)):
+            return "operator" if "operator" in plain else before, True
         depth += (word == "(") - (word == ")")
         if not depth and word != ")":
             plain.append(word)
     if not BLOCKS.intersection(plain):
         return None
     ends = plain.index(":") if ":" in plain else len(plain)
-    return next((word for word in reversed(plain[:ends]) if _is_name(word)), plain[0]), False
-
-
-def _is_name(word: str) -> bool:
-    attribute = word in ATTRIBUTES or (word.startswith("__") and word.endswith("__"))
-    return word.isidentifier() and not attribute and word not in BLOCKS
+    return next((word for word in reversed(plain[:ends]) if can_name(word)), plain[0]), False
 
 
 def _strip_template(words: list[str]) -> list[str]:

@@ -9,8 +9,37 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from warpshelf.core import files
-from warpshelf.core.files import LARGEST_INTEGER, json_flaw
+from warpshelf.core.files import LARGEST_INTEGER, NUMBER, json_flaw, shape_problem
+
+Case = dict[str, Any]
+Configuration = dict[str, Any]
+Function = Callable[..., Any]
+
+# What single values must be: as functions of a shape (core/files.py), with the words for a finding.
+
+
+def short_repr(value: object) -> str:
+    """A value as a finding shows it."""
+    return f"{value!r:.80}"
+
+
+def amount_problem(value: Any) -> str | None:
+    """Why it is no finite number of 0 or more that a record can hold, or None."""
+    good = shape_problem(value, NUMBER, "") is None and value >= 0
+    return None if good else f"is {short_repr(value)}, no number of 0 or more"
+
+
+def whole_problem(value: object) -> str | None:
+    """Why it is no such number that is whole, or None."""
+    good = isinstance(value, int) and amount_problem(value) is None
+    return None if good else f"is {short_repr(value)}, no whole number"
+
+
+def words_problem(value: object) -> str | None:
+    """Why it is no text that says something, or None."""
+    good = isinstance(value, str) and value.strip()
+    return None if good else f"is {short_repr(value)}, no words"
+
 
 # The space that a kernel's parameters span: what SPACE must be, and its configurations.
 #
@@ -18,14 +47,8 @@ from warpshelf.core.files import LARGEST_INTEGER, json_flaw
 # verified, compiled and counted, on a GPU verified and timed, and the record has them all, so that
 # a search over them can be run again with neither.
 
-KEYS = ("parameters", "allowed", "run", "case", "counted", "scaled", "timed")
-FUNCTIONS = ("allowed", "run", "counted", "scaled")
-CASES = ("case", "timed")
+SPACE_KEYS = ("parameters", "allowed", "run", "case", "counted", "scaled", "timed")
 MOST = 4096  # configurations; each is compiled for every architecture
-MEND = f"write a dict of {', '.join(KEYS)}"
-
-Configuration = dict[str, Any]
-Value = int | float | str | bool
 
 
 @dataclass(frozen=True)
@@ -39,13 +62,13 @@ class Space:
     cycles makes of the busiest SM in the case `timed`, which is the one that a GPU times.
     """
 
-    parameters: Mapping[str, tuple[Value, ...]]
+    parameters: Mapping[str, tuple[int | float | str | bool, ...]]
     allowed: Callable[..., object]
     run: Callable[..., object]
-    case: dict[str, Any]
-    counted: Callable[..., dict[str, Any]]
+    case: Case
+    counted: Callable[..., Case]
     scaled: Callable[..., float]
-    timed: dict[str, Any]
+    timed: Case
 
     def configurations(self) -> Iterator[Configuration]:
         """Those allowed; the last parameter changes first."""
@@ -57,16 +80,30 @@ class Space:
 
 def space_problem(value: object) -> str | None:
     """Why a SPACE is malformed, or None; `allowed` is called on every configuration."""
-    if not isinstance(value, dict) or value.keys() != set(KEYS):
-        return f"SPACE is {value!r:.80}"
-    for name in FUNCTIONS:
-        if not callable(value[name]):
-            return f"SPACE[{name!r}] is {value[name]!r:.80}, no function"
-    for name in CASES:
-        if not isinstance(value[name], dict) or json_flaw(value[name]):
-            return f"SPACE[{name!r}] is {value[name]!r:.80}, no case"
-    if what := _parameters_problem(value["parameters"]):
-        return what
+    if not isinstance(value, dict) or value.keys() != set(SPACE_KEYS):
+        return f"SPACE is {short_repr(value)}"
+    for name in SPACE_KEYS[1:]:
+        said = f"SPACE[{name!r}] is {short_repr(value[name])}"
+        if name not in ("case", "timed"):
+            if not callable(value[name]):
+                return f"{said}, no function"
+        elif not isinstance(value[name], dict) or json_flaw(value[name]):
+            return f"{said}, no case"
+    parameters = value["parameters"]
+    if not isinstance(parameters, dict) or not parameters:
+        return f"SPACE['parameters'] is {short_repr(parameters)}"
+    for name, values in parameters.items():
+        place = f"SPACE['parameters'][{name!r:.40}]"
+        if not isinstance(name, str) or not name.isidentifier():
+            return f"{place} has no name that a function could take"
+        if not isinstance(values, tuple) or not values:
+            return f"{place} is {short_repr(values)}, no tuple of values"
+        words = [str(one) for one in values]  # as a row of a record has them, between blanks
+        plain = all(isinstance(one, int | float | str) for one in values)
+        if not plain or json_flaw(values) or any(w.split() != [w] or ":" in w for w in words):
+            return f"{place} is {short_repr(values)}, not plain values"
+        if len(set(values)) < len(values):
+            return f"{place} has a value twice"
     try:
         size = sum(1 for _ in Space(**value).configurations())
     except Exception as error:  # whatever allowed() does
@@ -76,34 +113,31 @@ def space_problem(value: object) -> str | None:
     return None
 
 
-def _parameters_problem(value: object) -> str | None:
-    if not isinstance(value, dict) or not value:
-        return f"SPACE['parameters'] is {value!r:.80}"
-    for name, values in value.items():
-        place = f"SPACE['parameters'][{name!r:.40}]"
-        if not isinstance(name, str) or not name.isidentifier():
-            return f"{place} has no name that a function could take"
-        if not isinstance(values, tuple) or not values:
-            return f"{place} is {values!r:.80}, no tuple of values"
-        words = [str(one) for one in values]  # as a row of a record has them, between blanks
-        plain = all(isinstance(one, int | float | str) for one in values)
-        if not plain or json_flaw(values) or any(w.split() != [w] or ":" in w for w in words):
-            return f"{place} is {values!r:.80}, not plain values"
-        if len(set(values)) < len(values):
-            return f"{place} has a value twice"
-    return None
+# All that cases.py says.
 
-
-LISTS = ("CASES", "TIMED", "COUNTED")  # of cases; the last may be left out
+MENDS = {
+    "CASES": "make it a tuple of dicts of plain values",
+    "TIMED": "make it a tuple of dicts of plain values",
+    "COUNTED": "make it a tuple of dicts of plain values",  # it may be left out
+    "VARIANTS": "make it a dict of name to function",
+    "PEERS": "make it a dict of name to function",
+    "TOLERANCE": 'write TOLERANCE = {"float32": (1e-5, "why")}',
+    "LIMITS": 'write LIMITS = {"*": {"registers": 128, "spilled_bytes": 0}}',
+    "SPACE": f"write a dict of {', '.join(SPACE_KEYS)}",
+}
+LISTS = ("CASES", "TIMED", "COUNTED")
 UNITS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
-MAXIMA = ("registers", "spilled_bytes", "shared_bytes")  # of LIMITS
 OF_VIEWS = (
     "warps", "sectors_over_ideal", "wavefronts_over_ideal", "wide_accesses", "instructions_per_fma",
 )  # fmt: skip
-FACT_KEYS = ("name", "value", "expected", "tolerance", "unit", "source")
-
-Case = dict[str, Any]
-Function = Callable[..., Any]
+LIMITS_SHAPE = {
+    "registers?": whole_problem,
+    "spilled_bytes?": whole_problem,
+    "shared_bytes?": whole_problem,
+    **{f"{name}?": amount_problem for name in OF_VIEWS},
+    "matrix_instructions?": bool,
+}
+COST_SHAPE = {"bytes?": whole_problem, "flops?": whole_problem, "unit?": UNITS}
 
 
 @dataclass(frozen=True)
@@ -157,7 +191,7 @@ def read_obligations(module: ModuleType, kind: str, needs: Mapping[str, Any]) ->
     """What an imported cases.py says. Its names are known to be there, from its source.
 
     Raises:
-        Malformed: something is not of its shape.
+        MalformedCases: something is not of its shape.
     """
     names = vars(module)
     if kind != "kernel":
@@ -168,11 +202,13 @@ def read_obligations(module: ModuleType, kind: str, needs: Mapping[str, Any]) ->
             timelines=names.get("timelines"),
             grids=names.get("grids"),
         )
-    if problems := _kernel_problems(names, needs):
+    # What compares values with each other takes them to be well formed each.
+    problems = list(_form_problems(names)) or list(_relation_problems(names, needs))
+    if problems:
         raise MalformedCases(problems)
     cases = (*names["CASES"], *names.get("COUNTED", ()))
     return Obligations(
-        cases=tuple(_without_kills(case) for case in cases),
+        cases=tuple({k: v for k, v in case.items() if k != "kills"} for case in cases),
         counted=range(len(names["CASES"]), len(cases)),
         kills=tuple(tuple(case.get("kills", ())) for case in cases),
         timed=tuple(names["TIMED"]),
@@ -187,127 +223,67 @@ def read_obligations(module: ModuleType, kind: str, needs: Mapping[str, Any]) ->
     )
 
 
-def _without_kills(case: Case) -> Case:
-    return {key: value for key, value in case.items() if key != "kills"}
-
-
-def _kernel_problems(names: Mapping[str, Any], needs: Mapping[str, Any]) -> list[Problem]:
-    rows: list[Problem] = []
-    lists = {name: names[name] for name in LISTS if name in names}
-    for name, cases in lists.items():
-        rows.extend(_case_problems(name, cases))
+def _form_problems(names: Mapping[str, Any]) -> Iterator[Problem]:
+    """What is wrong with the lists of cases and of functions, each by itself."""
+    for name in LISTS:
+        value = names.get(name, ())
+        if not isinstance(value, list | tuple) or (name == "CASES" and not value):
+            yield Problem(name, f"{name} is {short_repr(value)}", MENDS[name])
+            continue
+        for index, case in enumerate(value):
+            flaw = json_flaw(case)
+            if not isinstance(case, dict):
+                yield Problem(name, f"{name}[{index}] is {short_repr(case)}", MENDS[name])
+            elif flaw:
+                what = f"{name}[{index}] cannot be recorded: it {flaw}"
+                yield Problem(name, what, MENDS[name])
     for name in ("VARIANTS", "PEERS"):
-        rows.extend(_function_problems(name, names[name]))
-    if rows:
-        return rows
-    variants, peers = names["VARIANTS"], names["PEERS"]
-    if shared := sorted(variants.keys() & peers.keys()):
-        rows.append(
-            Problem("PEERS", f"{shared[0]!r} is a variant as well", "name one of them anew")
-        )
+        value = names[name]
+        if not isinstance(value, dict) or not value:
+            yield Problem(name, f"{name} is {short_repr(value)}", MENDS[name])
+            continue
+        for key, function in value.items():
+            if not isinstance(key, str) or not callable(function):
+                yield Problem(name, f"{name}[{key!r:.80}] is no function", "give a callable")
+
+
+def _relation_problems(names: Mapping[str, Any], needs: Mapping[str, Any]) -> Iterator[Problem]:
+    """What is wrong with names of variants and mutants, and with TOLERANCE, LIMITS and SPACE."""
+    variants, peers = list(names["VARIANTS"]), names["PEERS"]
+    if shared := sorted(peers.keys() & variants):
+        yield Problem("PEERS", f"{shared[0]!r} is a variant as well", "name one of them anew")
     for name in sorted(needs.get("variants", {}).keys() - {*variants, *peers}, key=str):
         what = f"NEEDS['variants'] names {name!r}, which is no variant"
-        rows.append(Problem("NEEDS", what, "mend it"))
-    for name, cases in lists.items():
-        for index, case in enumerate(cases):
-            rows.extend(_direction_problems(f"{name}[{index}]", name, case, list(variants)))
-    return [
-        *rows,
-        *_tolerance_problems(names.get("TOLERANCE", {})),
-        *_limit_problems(names.get("LIMITS", {})),
-        *_space_problems(names),
-    ]
-
-
-def _space_problems(names: Mapping[str, Any]) -> list[Problem]:
-    what = space_problem(names["SPACE"]) if "SPACE" in names else None
-    return [Problem("SPACE", what, MEND)] if what else []
-
-
-def _case_problems(name: str, value: object) -> list[Problem]:
-    mend = "make it a tuple of dicts of plain values"
-    if not isinstance(value, list | tuple) or (name == "CASES" and not value):
-        return [Problem(name, f"{name} is {short_repr(value)}", mend)]
-    for index, case in enumerate(value):
-        if not isinstance(case, dict):
-            return [Problem(name, f"{name}[{index}] is {short_repr(case)}", mend)]
-        if what := json_flaw(case):
-            return [Problem(name, f"{name}[{index}] cannot be recorded: it {what}", mend)]
-    return []
-
-
-def _function_problems(name: str, value: object) -> list[Problem]:
-    if not isinstance(value, dict) or not value:
-        return [
-            Problem(name, f"{name} is {short_repr(value)}", "make it a dict of name to function")
-        ]
-    return [
-        Problem(name, f"{name}[{key!r:.80}] is no function", "give a callable")
-        for key, function in value.items()
-        if not isinstance(key, str) or not callable(function)
-    ]
-
-
-def _direction_problems(place: str, name: str, case: Case, variants: list[str]) -> list[Problem]:
-    """What a case says beside its properties: whom it is for, which mutants it rejects."""
-    rows = []
-    chosen = case.get("variants", [])
-    if not isinstance(chosen, list | tuple) or any(item not in variants for item in chosen):
-        what = f"{place}['variants'] is {short_repr(chosen)}"
-        rows.append(Problem(name, what, "name variants of VARIANTS in a list"))
-    kills = case.get("kills", [])
-    if name == "TIMED" and "kills" in case:
-        rows.append(Problem(name, f"{place} has kills", "leave it to CASES, which are verified"))
-    elif not isinstance(kills, list | tuple) or not all(isinstance(one, str) for one in kills):
-        what = f"{place}['kills'] is {short_repr(kills)}"
-        rows.append(Problem(name, what, "name mutants in a list"))
-    return rows
-
-
-def _tolerance_problems(value: object) -> list[Problem]:
-    mend = 'write TOLERANCE = {"float32": (1e-5, "why")}'
-    if not isinstance(value, dict):
-        return [Problem("TOLERANCE", f"TOLERANCE is {short_repr(value)}", mend)]
-    rows = []
-    for key, pair in value.items():
-        good = isinstance(pair, tuple) and len(pair) == 2 and _is_amount(pair[0])
-        if not good or not isinstance(pair[1], str) or not pair[1].strip():
-            rows.append(Problem("TOLERANCE", f"TOLERANCE[{key!r:.80}] is {short_repr(pair)}", mend))
-    return rows
-
-
-def _not_whole(value: object) -> str | None:
-    whole = isinstance(value, int) and _is_amount(value)
-    return None if whole else f"is {short_repr(value)}, no whole number"
-
-
-def _no_ratio(value: object) -> str | None:
-    return None if _is_amount(value) else f"is {short_repr(value)}, no number of 0 or more"
-
-
-LIMITS_SHAPE = {
-    **{f"{name}?": _not_whole for name in MAXIMA},
-    **{f"{name}?": _no_ratio for name in OF_VIEWS},
-    "matrix_instructions?": bool,
-}
-
-
-def _limit_problems(value: object) -> list[Problem]:
-    mend = 'write LIMITS = {"*": {"registers": 128, "spilled_bytes": 0}}'
-    if not isinstance(value, dict):
-        return [Problem("LIMITS", f"LIMITS is {short_repr(value)}", mend)]
-    for kernel, limits in value.items():
-        if what := files.shape_problem(limits, LIMITS_SHAPE, f"LIMITS[{kernel!r:.80}]"):
-            return [Problem("LIMITS", what, mend)]
-    return []
-
-
-COST_SHAPE = {"bytes?": _not_whole, "flops?": _not_whole, "unit?": UNITS}
+        yield Problem("NEEDS", what, "mend it")
+    for name, index, case in ((n, i, c) for n in LISTS for i, c in enumerate(names.get(n, ()))):
+        place = f"{name}[{index}]"
+        chosen, kills = case.get("variants", []), case.get("kills", [])
+        if not isinstance(chosen, list | tuple) or any(item not in variants for item in chosen):
+            what = f"{place}['variants'] is {short_repr(chosen)}"
+            yield Problem(name, what, "name variants of VARIANTS in a list")
+        if name == "TIMED" and "kills" in case:
+            yield Problem(name, f"{place} has kills", "leave it to CASES, which are verified")
+        elif not isinstance(kills, list | tuple) or not all(isinstance(one, str) for one in kills):
+            what = f"{place}['kills'] is {short_repr(kills)}"
+            yield Problem(name, what, "name mutants in a list")
+    tolerance, limits = names.get("TOLERANCE", {}), names.get("LIMITS", {})
+    if not isinstance(tolerance, dict):
+        what = f"TOLERANCE is {short_repr(tolerance)}"
+        yield Problem("TOLERANCE", what, MENDS["TOLERANCE"])
+        tolerance = {}
+    for key, pair in tolerance.items():
+        good = isinstance(pair, tuple) and len(pair) == 2 and not amount_problem(pair[0])
+        if not good or words_problem(pair[1]):
+            what = f"TOLERANCE[{key!r:.80}] is {short_repr(pair)}"
+            yield Problem("TOLERANCE", what, MENDS["TOLERANCE"])
+    wrong = {"LIMITS": shape_problem(limits, {"*": LIMITS_SHAPE}, "LIMITS")}
+    wrong["SPACE"] = space_problem(names["SPACE"]) if "SPACE" in names else None
+    yield from (Problem(name, what, MENDS[name]) for name, what in wrong.items() if what)
 
 
 def cost_problem(cost: object) -> str | None:
     """Why what cost() returned is malformed, or None: any of `bytes`, `flops` and `unit`."""
-    return files.shape_problem(cost, COST_SHAPE, "cost()")
+    return shape_problem(cost, COST_SHAPE, "cost()")
 
 
 def case_form(case: Case) -> tuple[tuple[str, str], ...]:
@@ -324,20 +300,22 @@ def side_keys(case: Case) -> list[str]:
     return [key for key, value in case.items() if len(key) == 1 and type(value) is int]
 
 
+def _number_problem(value: object) -> str | None:
+    """Of a float, which need not be finite, or an integer that a record can hold."""
+    whole = type(value) is int and abs(value) < LARGEST_INTEGER
+    return None if whole or isinstance(value, float) else f"is {short_repr(value)}, no number"
+
+
+FACT_SHAPE = {
+    "name": str, "value": _number_problem, "expected": NUMBER, "tolerance": amount_problem,
+    "unit": str, "source": words_problem,
+}  # fmt: skip
+
+
 def fact_problem(fact: object) -> str | None:
     """Why a row of facts() is malformed, or None."""
-    if not isinstance(fact, dict) or set(fact) != set(FACT_KEYS):
-        return f"facts() holds {short_repr(fact)}, not a dict of {', '.join(FACT_KEYS)}"
-    for key in ("value", "expected", "tolerance"):
-        good = _is_amount if key == "tolerance" else _is_finite if key == "expected" else _is_number
-        if not good(fact[key]):
-            return f"fact {fact['name']!r:.80}: its {key} is {short_repr(fact[key])}"
-    for key in ("name", "unit", "source"):
-        if not isinstance(fact[key], str):
-            return f"fact {fact['name']!r:.80}: its {key} is {short_repr(fact[key])}"
-    if not fact["source"].strip():
-        return f"fact {fact['name']!r} names no source"
-    return None
+    name = fact.get("name") if isinstance(fact, dict) else fact
+    return shape_problem(fact, FACT_SHAPE, f"fact {short_repr(name)}")
 
 
 def fact_holds(fact: dict[str, Any]) -> bool:
@@ -349,23 +327,3 @@ def fact_holds(fact: dict[str, Any]) -> bool:
         # Exact beyond 2**53 too, where a difference would be rounded.
         return bool(value == expected)
     return bool(abs(value - expected) <= tolerance * (abs(expected) if expected else 1.0))
-
-
-def _is_number(value: object) -> bool:
-    """A float, or an integer that a record can hold."""
-    if isinstance(value, float):
-        return True
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < LARGEST_INTEGER
-
-
-def _is_finite(value: object) -> bool:
-    return isinstance(value, int | float) and _is_number(value) and math.isfinite(value)
-
-
-def _is_amount(value: object) -> bool:
-    return isinstance(value, int | float) and _is_finite(value) and value >= 0
-
-
-def short_repr(value: object) -> str:
-    """A value as a finding shows it."""
-    return f"{value!r:.80}"
