@@ -71,7 +71,7 @@ def test_a_page_says_what_this_checkout_did_beside_the_record(
     put(sound, made(sound, 0))
     book = Ledger(sound.project)
     book.save_verdict("sound", "cpu", code or sound.digest, None, demo_alone=demo_alone)
-    drawn = build_fragments(build_snippet_pages.build_snippet_page(sound, Shelf(), {}, book)[0])
+    drawn = build_fragments(build_snippet_pages.build_snippet_page(sound, Shelf(), book)[0])
     origin = f"CPU, 6 May 2031, commit abc1234{said}"
     assert f"Checked on {origin}</summary>" in unescape(drawn["provenance"])
     assert f"({origin})" in unescape(drawn["output"])
@@ -149,13 +149,11 @@ def test_a_broken_snippet_publishes_nothing(sound: Snippet) -> None:
     put(sound, found)
     sound.path.write_text(sound.path.read_text().replace("def demo", "def shown"))
     broken = snippet.read_snippet(sound.project, sound.folder)
-    exhibit, findings = build_snippet_pages.build_snippet_page(
-        broken, Shelf(), {}, Ledger(sound.project)
-    )
+    page, findings = build_snippet_pages.build_snippet_page(broken, Shelf(), Ledger(sound.project))
     assert [finding.what for finding in findings] == ["demo is missing"]
-    assert exhibit.code == []
-    assert [(state.state, state.record) for state in exhibit.states] == [("failed", None)]
-    for text in build_fragments(exhibit).values():
+    assert page.code == []
+    assert [(state.state, state.record) for state in page.states] == [("failed", None)]
+    for text in build_fragments(page).values():
         assert "never to be seen" not in text and "torch.matmul" not in text
 
 
@@ -175,8 +173,8 @@ def test_the_code_has_the_kernels_language_first(sound: Snippet) -> None:
 
 
 def test_a_source_that_is_no_reading_is_named_without_a_link(sound: Snippet) -> None:
-    exhibit, _ = build_snippet_pages.build_snippet_page(sound, Shelf(), {}, Ledger(sound.project))
-    assert exhibit.sources == [("none", None)]
+    page, _ = build_snippet_pages.build_snippet_page(sound, Shelf(), Ledger(sound.project))
+    assert page.sources == [("none", None)]
 
 
 def test_no_page_shows_a_section_twice() -> None:

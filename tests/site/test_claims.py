@@ -57,9 +57,8 @@ def faults(one: Snippet, text: str) -> list[str]:
 def test_a_sound_figure_is_shown_with_the_reading_that_states_it(sound: Snippet) -> None:
     assert faults(sound, FIGURE) == []
     shelf = model.load_shelf(sound.project.root)
-    targets = {"a-paper": shelf.readings["a-paper"].target}
     shown, findings = build_snippet_pages.build_snippet_page(
-        sound, shelf, targets, ledger.load_ledger(sound.project)
+        sound, shelf, ledger.load_ledger(sound.project)
     )
     [claim] = shown.reported
     assert findings == []
@@ -67,7 +66,7 @@ def test_a_sound_figure_is_shown_with_the_reading_that_states_it(sound: Snippet)
     assert claim.url == "https://example.org/products"
     address = "https://example.org/here"
     state(sound, f"{FIGURE}  url: {address}\n")
-    [claim] = build_snippet_pages.load_claims(sound, shelf, targets)[0]
+    [claim] = build_snippet_pages.load_claims(sound, shelf)[0]
     assert claim.url == address
 
 

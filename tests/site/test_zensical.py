@@ -127,4 +127,4 @@ def test_without_zensical_one_line_says_so(trial: Trial, monkeypatch: pytest.Mon
     done = trial.shelf("site", "--builder", "zensical")
     assert done.returncode != 0
     assert done.stderr.startswith("zensical: is not installed in this environment; run ")
-    assert build.BUILDERS == ("mkdocs", "zensical")
+    assert [*build.BUILDERS] == ["mkdocs", "zensical"]

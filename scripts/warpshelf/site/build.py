@@ -16,10 +16,10 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.markup import remove_marks
@@ -28,7 +28,7 @@ from warpshelf.core.project import Project
 from warpshelf.live import runtime
 from warpshelf.site import freshness
 
-BUILDERS = ("mkdocs", "zensical")
+BUILDERS = {"mkdocs": "make pages", "zensical": "make test"}  # and what installs each
 # A page is a tree of many small objects; looking for garbage among them took a tenth of a build.
 MKDOCS = """
 import gc
@@ -38,8 +38,7 @@ cli(prog_name="mkdocs")
 """
 
 
-@dataclass(frozen=True)
-class RenderResult:
+class RenderResult(NamedTuple):
     """What a rendering found wrong, and how many files it changed."""
 
     findings: list[Finding]
@@ -47,7 +46,7 @@ class RenderResult:
 
 
 def update_fragments(project: Project) -> RenderResult:
-    """Bring every fragment up to date; nothing is read twice that has not changed since.
+    """Bring every fragment up to date, and say what is wrong; nothing that is as it was is read.
 
     Raises:
         OSError: a file that must be there cannot be read.
@@ -55,14 +54,22 @@ def update_fragments(project: Project) -> RenderResult:
     if missing := runtime.prepare_runtime(project):
         sys.stderr.write(f"calculators are not live in this build: {missing}\n")
     inputs = freshness.source_digest(project)
-    known = freshness.recall_findings(project, inputs)
-    if known is not None:
-        return RenderResult(known, 0)
+    known = freshness.read_note(project, "rendered", inputs)
+    if known and known["outputs"] == freshness.output_digest(project):
+        return RenderResult([Finding(**finding) for finding in known["findings"]], 0)
     from warpshelf.site import rendering  # brings in the schema of readings and all that draws
 
     findings, changed = rendering.render_project(project)
-    freshness.remember_findings(project, inputs, findings)
+    outputs = freshness.output_digest(project)
+    freshness.write_note(project, "rendered", inputs, outputs=outputs, findings=findings)
     return RenderResult(findings, changed)
+
+
+def report_fragments(project: Project) -> list[Finding]:
+    """The same, and what is wrong on standard error."""
+    findings = update_fragments(project).findings
+    sys.stderr.write("".join(f"{finding}\n" for finding in findings))
+    return findings
 
 
 def build_site(project: Project, site_dir: Path | None = None, builder: str = "mkdocs") -> int:
@@ -76,41 +83,36 @@ def build_site(project: Project, site_dir: Path | None = None, builder: str = "m
     if builder not in BUILDERS:
         what, mend = f"is {builder!r}", f"write one of {', '.join(BUILDERS)}"
         raise ShelfError(Finding("--builder", None, what, mend))
-    (_require_mkdocs if builder == "mkdocs" else _require_zensical)()
-    rendered = update_fragments(project)
-    for finding in rendered.findings:
-        sys.stderr.write(f"{finding}\n")
+    require_builder(builder)
+    findings = report_fragments(project)
     target = (site_dir or project.root / "site").resolve()
     inputs = freshness.builder_digest(builder, project)
-    if freshness.is_built(project, target, inputs):
+    known = freshness.read_note(project, "built", inputs)
+    if known and (known["site"], known["outputs"]) == (str(target), freshness.hash_folder(target)):
         print(f"{target.name}/ is as it was built: nothing that it shows has changed")
-        return 1 if rendered.findings else 0
-    made = _run_mkdocs if builder == "mkdocs" else _run_zensical
-    if made(project, target):
-        return 1
-    freshness.remember_built(project, target, inputs)
-    return 1 if rendered.findings else 0
+    else:
+        if (_run_mkdocs if builder == "mkdocs" else _run_zensical)(project, target):
+            return 1
+        outputs = freshness.hash_folder(target)
+        freshness.write_note(project, "built", inputs, site=str(target), outputs=outputs)
+    return 1 if findings else 0
 
 
-def _require_mkdocs() -> None:
-    """Raises ShelfError where MkDocs is not installed."""
-    if find_spec("mkdocs") is None:
-        what = "is not installed in this environment"
-        raise ShelfError(Finding("mkdocs", None, what, "run `make pages`, which installs it"))
+def require_builder(name: str) -> None:
+    """Raise ShelfError where a builder is not installed."""
+    if find_spec(name) is None:
+        mend = f"run `{BUILDERS[name]}`, which installs it"
+        raise ShelfError(Finding(name, None, "is not installed in this environment", mend))
 
 
 def _run_mkdocs(project: Project, target: Path) -> int:
-    """Build the rendered project into `target`, strictly; the status that MkDocs ends with.
-
-    Of the theme, what no page in English asks for is left out: maps to its own sources, and how
-    other languages are searched.
-    """
+    """Build the rendered project into `target`; the status that MkDocs ends with."""
     words = [sys.executable, "-c", MKDOCS, "build", "--strict", "--site-dir", str(target)]
     # What reads the reference asks Git three times a module where its source may lie on the web;
     # no page shows that, and where it finds no repository it asks once.
     around = {**child_environment(), "GIT_DIR": os.devnull}
     status = subprocess.run(words, cwd=project.root, env=around, check=False).returncode
-    if status == 0:
+    if status == 0:  # no page in English asks for how others are searched, nor for maps to sources
         shutil.rmtree(target / "assets" / "javascripts" / "lunr", ignore_errors=True)
         for path in (target / "assets").rglob("*.map"):
             path.unlink()
@@ -124,25 +126,8 @@ def child_environment() -> dict[str, str]:
     return {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": paths}
 
 
-COPIED = ("docs", "snippets", "scripts", "build/fragments")
-INCLUDE = re.compile(r'(?P<indent> *)--8<-- "(?P<name>[^":]+\.md)"')
-FENCE = re.compile(r" *(?P<mark>`{3,}|~{3,})")
-FROM_ROOT = re.compile(r"(?<=\]\()/(?!/)(?P<path>[^\s)#?]*)")
-IN_HTML = re.compile(r'(?P<name>\s(?:href|src)=")(?P<link>[^"]+)"', re.IGNORECASE)
-STANDS = re.compile(r"[a-z][a-z0-9+.-]*:|[/#?]", re.IGNORECASE)  # an address that is not relative
-
-
-def _require_zensical() -> None:
-    """Raises ShelfError where Zensical is not installed."""
-    if find_spec("zensical") is None:
-        what = "is not installed in this environment"
-        raise ShelfError(Finding("zensical", None, what, "run `make test`, which installs it"))
-
-
 def _run_zensical(project: Project, target: Path) -> int:
-    """Build the rendered project into `target`, strictly; the status that Zensical ends with.
-
-    It writes below the folder of its settings alone, so the pages are copied from there.
+    """The same by Zensical, which writes below the folder of its settings: so it gets a copy.
 
     Raises:
         ShelfError: `target` holds sources.
@@ -156,9 +141,17 @@ def _run_zensical(project: Project, target: Path) -> int:
     # A folder of its own, since two may build at once.
     with TemporaryDirectory(prefix="zensical-", dir=project.root / "build") as folder:
         copy = Path(folder)
-        copy_project(project, copy)
+        for name in ("docs", "snippets", "scripts", "build/fragments"):
+            if (project.root / name).is_dir():
+                skip = shutil.ignore_patterns("__pycache__")
+                shutil.copytree(project.root / name, copy / name, ignore=skip)
+        shutil.copy(project.root / "mkdocs.yml", copy)
+        for path in (copy / "docs").rglob("*.md"):
+            page = path.relative_to(copy / "docs").as_posix()
+            text = port_page(path.read_text(encoding="utf-8"), page, project.fragments)
+            path.write_text(text, encoding="utf-8", newline="\n")
         # A reference page is read below the working directory, so that is the copy.
-        status = subprocess.run(words, cwd=copy, env=dict(os.environ), check=False).returncode
+        status = subprocess.run(words, cwd=copy, check=False).returncode
         if status == 0:
             target.mkdir(parents=True, exist_ok=True)
             for old in (old for old in target.iterdir() if not old.name.startswith(".")):
@@ -167,33 +160,19 @@ def _run_zensical(project: Project, target: Path) -> int:
     return status
 
 
-def copy_project(project: Project, copy: Path) -> None:
-    """Write the project as Zensical reads it into `copy`, which holds nothing yet."""
-    for name in COPIED:
-        if (project.root / name).is_dir():
-            skip = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(project.root / name, copy / name, ignore=skip)
-    shutil.copy(project.root / "mkdocs.yml", copy)
-    for path in (copy / "docs").rglob("*.md"):
-        page = path.relative_to(copy / "docs").as_posix()
-        text = path.read_text(encoding="utf-8")
-        path.write_text(port_page(text, page, project.fragments), encoding="utf-8", newline="\n")
+INCLUDE = re.compile(r'(?P<indent> *)--8<-- "(?P<name>[^":]+\.md)"')
+FENCE = re.compile(r" *(?P<mark>`{3,}|~{3,})")
+FROM_ROOT = re.compile(r"(?<=\]\()/(?!/)(?P<path>[^\s)#?]*)")
+IN_HTML = re.compile(r'(?P<name>\s(?:href|src)=")(?P<link>[^"]+)"', re.IGNORECASE)
+STANDS = re.compile(r"[a-z][a-z0-9+.-]*:|[/#?]", re.IGNORECASE)  # an address that is not relative
 
 
 def port_page(text: str, page: str, fragments: Path) -> str:
-    """The text of `page`, such as `kernels/softmax.md`, with its Markdown includes and links."""
-    lines, fence = [], ""
-    for line in _expand_includes(text, fragments):
-        mark = FENCE.match(line)
-        if mark and (not fence or mark["mark"] == fence):
-            fence = "" if fence else mark["mark"]
-        lines.append(line if fence else relink_line(line, page))
-    return "".join(f"{line}\n" for line in lines)
+    """The text of `page`, such as `kernels/softmax.md`, as Zensical reads it.
 
-
-def _expand_includes(text: str, fragments: Path) -> list[str]:
-    """The lines with each rendered piece in the place of its include; it includes none itself."""
-    lines = []
+    Each rendered piece stands in the place of its include, and links lead where they led.
+    """
+    lines: list[str] = []
     for line in text.split("\n"):
         found = INCLUDE.fullmatch(line)
         path = fragments / found["name"] if found else None
@@ -202,7 +181,14 @@ def _expand_includes(text: str, fragments: Path) -> list[str]:
             lines += [found["indent"] + row if row else row for row in inner]
         else:
             lines.append(line)
-    return lines[:-1] if lines[-1:] == [""] else lines
+    lines = lines[:-1] if lines[-1] == "" else lines
+    fence = ""
+    for number, line in enumerate(lines):
+        mark = FENCE.match(line)
+        if mark and (not fence or mark["mark"] == fence):
+            fence = "" if fence else mark["mark"]
+        lines[number] = line if fence else relink_line(line, page)
+    return "".join(f"{line}\n" for line in lines)
 
 
 def relink_line(line: str, page: str) -> str:

@@ -8,8 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 from warpshelf.contract import architectures
 from warpshelf.contract.snippet import Snippet
@@ -20,7 +18,6 @@ from warpshelf.look.view import View
 from warpshelf.readings import published
 from warpshelf.readings.entries import closest_match
 from warpshelf.readings.model import Shelf
-from warpshelf.readings.published import PublishedFigure
 from warpshelf.records import record_comparison, store
 from warpshelf.records.history import History
 from warpshelf.records.ledger import CPU, Ledger
@@ -34,33 +31,69 @@ from warpshelf.render.snippet_page import Claim, MachineState, SnippetPage, Sour
 INCLUDE = re.compile(r'^\s*-{1,}8<-{1,}\s+"(?P<id>[a-z][a-z0-9_]*)/(?P<piece>[a-z]+)\.md"', re.M)
 
 
-def machine_state(snippet: Snippet, key: str, found: Record, ledger: Ledger) -> MachineState:
-    """What the record of a key, and what this checkout has seen since, allow a page to claim."""
-    slug = found["machine"]["slug"]
-    if failure := ledger.failure_line(snippet.id, slug, snippet.digest):
-        return MachineState(found, "failed", key, failure)
-    if found["digest"] != snippet.digest:
-        return MachineState(found, "stale", key)
-    if found["machine"]["gpus"]:
-        signed = store.attestation_path(snippet, key) if "job" in found.get("origin", {}) else None
-        text = signed.read_text("utf-8") if signed and signed.is_file() else ""
-        return MachineState(found, "measured", key, attestation=text)
-    if found.get("facts") or any(
-        result["role"] == "variant" and result["verdict"] == "passed"
-        for case in found.get("cases", ())
-        for result in case["results"]
-    ):
-        return MachineState(found, "verified", key, here=_local_run_note(snippet, slug, ledger))
-    reasons = [skip["reason"] for skip in found.get("skips", ())]
-    return MachineState(found, "compiled", key, "; ".join(dict.fromkeys(reasons)))
+def snippet_links(written: Mapping[str, Page], ids: Iterable[str]) -> dict[str, str]:
+    """The docs-absolute link of each snippet that a page embeds; its whole before its parts."""
+    known = set(ids)
+    found: dict[str, str] = {}
+    for page in written.values():
+        for match in INCLUDE.finditer(page.text):
+            name, link = match["id"], f"/{page.where}.md"
+            if match["piece"] in ("whole", "folded", "idea"):
+                link += f"#snippet-{name}"
+            if name in known and (name not in found or ("#" in link and "#" not in found[name])):
+                found[name] = link
+    return found
 
 
-def _local_run_note(snippet: Snippet, slug: str, ledger: Ledger) -> str:
-    """What this checkout did beside a current record, in words."""
-    key = snippet.id, slug, snippet.digest
-    if not ledger.has_passed(*key):
-        return ""
-    return "its demo run again here" if ledger.demo_alone(*key) else "verified here"
+def build_snippet_page(
+    snippet: Snippet,
+    shelf: Shelf,
+    ledger: Ledger,
+    repository: str | None = None,
+    history: History | None = None,
+) -> tuple[SnippetPage, list[Finding]]:
+    """All that the page of `snippet` shows, and what was found wrong on the way.
+
+    `repository` is the address of the project, and `history` what its records were before, where
+    known.
+    """
+    states, findings = snippet_states(snippet, ledger)
+    stated, wrong = load_claims(snippet, shelf)
+    findings += wrong
+    views, wrong = view_store.load_summaries(snippet)
+    findings += wrong
+    pairs, wrong = pair_rivals(snippet, views)
+    findings += wrong
+    kernels = {  # of CUDA C++, as the records of the present code have compiled them
+        row["kernel"]
+        for state in states
+        if state.record and state.state in ("measured", "verified", "compiled")
+        for row in state.record.get("compiled", ())
+        if row["language"] == "CUDA C++"
+    }
+    known = shelf.readings
+    page = SnippetPage(
+        id=snippet.id,
+        kind=snippet.kind,
+        title=snippet.title or snippet.id,
+        sections=snippet.sections,
+        code=code_listings(snippet, sorted(kernels), repository),
+        sources=[
+            SourceLink(known[name].title, known[name].target) if name in known else SourceLink(name)
+            for name in snippet.readings
+        ],
+        needs=snippet.needs,
+        states=states,
+        reported=stated,
+        views=views,
+        rivals=pairs,
+        history={
+            key: versions
+            for (name, key), versions in (history.of if history else {}).items()
+            if name == snippet.id
+        },
+    )
+    return page, findings
 
 
 def snippet_states(snippet: Snippet, ledger: Ledger) -> tuple[list[MachineState], list[Finding]]:
@@ -78,17 +111,34 @@ def snippet_states(snippet: Snippet, ledger: Ledger) -> tuple[list[MachineState]
         why = snippet.cannot_run(None, 0) or ""
         known.append(MachineState(None, "not measured", CPU, why))
     known.sort(key=lambda state: state.machine.partition("."))  # else .2.json comes before .json
-    return _distinguish_states(known), findings
-
-
-def _distinguish_states(known: Sequence[MachineState]) -> list[MachineState]:
-    """The same, and where several records are of one kind of device, what tells them apart."""
-    records = {state.machine: state.record for state in known if state.record}
-    words: dict[str, str] = {}
+    apart: dict[str, str] = {}  # of several records of one kind of device, what tells them apart
     for slug in dict.fromkeys(record["machine"]["slug"] for record in records.values()):
         mine = {key: records[key] for key in store.record_keys(slug) if key in records}
-        words |= record_comparison.distinct_labels(mine)
-    return [replace(state, apart=words.get(state.machine, "")) for state in known]
+        apart |= record_comparison.distinct_labels(mine)
+    return [replace(state, apart=apart.get(state.machine, "")) for state in known], findings
+
+
+def machine_state(snippet: Snippet, key: str, found: Record, ledger: Ledger) -> MachineState:
+    """What the record of a key, and what this checkout has seen since, allow a page to claim."""
+    slug = found["machine"]["slug"]
+    run = snippet.id, slug, snippet.digest
+    if failure := ledger.failure_line(*run):
+        return MachineState(found, "failed", key, failure)
+    if found["digest"] != snippet.digest:
+        return MachineState(found, "stale", key)
+    if found["machine"]["gpus"]:
+        signed = store.attestation_path(snippet, key) if "job" in found.get("origin", {}) else None
+        text = signed.read_text("utf-8") if signed and signed.is_file() else ""
+        return MachineState(found, "measured", key, attestation=text)
+    if found.get("facts") or any(
+        result["role"] == "variant" and result["verdict"] == "passed"
+        for case in found.get("cases", ())
+        for result in case["results"]
+    ):
+        here = "its demo run again here" if ledger.demo_alone(*run) else "verified here"
+        return MachineState(found, "verified", key, here=here if ledger.has_passed(*run) else "")
+    reasons = [skip["reason"] for skip in found.get("skips", ())]
+    return MachineState(found, "compiled", key, "; ".join(dict.fromkeys(reasons)))
 
 
 def code_listings(
@@ -101,119 +151,35 @@ def code_listings(
     """
     if snippet.findings:
         return []
-    label = "Triton" if snippet.uses_triton else "Python"
-    files = [Listing(label, "python", snippet.path.name, _read_text(snippet.path))]
+    files = [("Triton" if snippet.uses_triton else "Python", "python", snippet.path)]
     if snippet.cuda_path is not None:
-        text = _read_text(snippet.cuda_path)
-        cuda = Listing("CUDA C++", "cuda", snippet.cuda_path.name, text)
-        files.insert(1 if snippet.uses_triton else 0, cuda)
-    return [
-        one._replace(
-            ways=listings.source_links(
-                snippet.id,
-                one.name,
-                repository,
-                listings.explorer_link(one, kernels, snippet.calls),
-                architectures.nvcc_target(snippet.needs),
-            )
-        )
-        for one in files
-    ]
+        files.insert(1 if snippet.uses_triton else 0, ("CUDA C++", "cuda", snippet.cuda_path))
+    target = architectures.nvcc_target(snippet.needs)
+    found = []
+    for label, language, path in files:
+        text = path.read_text(encoding="utf-8-sig", errors="replace")
+        one = Listing(label, language, path.name, text)
+        explorer = listings.explorer_link(one, kernels, snippet.calls)
+        ways = listings.source_links(snippet.id, one.name, repository, explorer, target)
+        found.append(one._replace(ways=ways))
+    return found
 
 
-def kernel_instances(states: Iterable[MachineState]) -> list[str]:
-    """The kernels of CUDA C++ that the records of the present code have compiled."""
-    rows = (
-        row
-        for state in states
-        if state.record and state.state in ("measured", "verified", "compiled")
-        for row in state.record.get("compiled", ())
-        if row["language"] == "CUDA C++"
-    )
-    return sorted({row["kernel"] for row in rows})
-
-
-def _read_text(path: Path) -> str:
-    return path.read_text(encoding="utf-8-sig", errors="replace")
-
-
-def build_snippet_page(
-    snippet: Snippet,
-    shelf: Shelf,
-    targets: Mapping[str, str],
-    ledger: Ledger,
-    repository: str | None = None,
-    history: History | None = None,
-) -> tuple[SnippetPage, list[Finding]]:
-    """All that the page of `snippet` shows, and what was found wrong on the way.
-
-    `repository` is the address of the project, and `history` what its records were before, where
-    known.
-    """
-    known, findings = snippet_states(snippet, ledger)
-    stated, wrong = load_claims(snippet, shelf, targets)
-    findings += wrong
-    views, wrong = view_store.load_summaries(snippet)
-    findings += wrong
-    pairs, wrong = pair_rivals(snippet, views)
-    findings += wrong
-    sources = [
-        SourceLink(shelf.readings[name].title, targets[name])
-        if name in shelf.readings
-        else SourceLink(name)
-        for name in snippet.readings
-    ]
-    return (
-        SnippetPage(
-            id=snippet.id,
-            kind=snippet.kind,
-            title=snippet.title or snippet.id,
-            sections=snippet.sections,
-            code=code_listings(snippet, kernel_instances(known), repository),
-            sources=sources,
-            needs=snippet.needs,
-            states=known,
-            reported=stated,
-            views=views,
-            rivals=pairs,
-            history={
-                key: versions
-                for (name, key), versions in (history.of if history else {}).items()
-                if name == snippet.id
-            },
-        ),
-        findings,
-    )
-
-
-def snippet_links(written: Mapping[str, Page], ids: Iterable[str]) -> dict[str, str]:
-    """The docs-absolute link of each snippet that a page embeds; its whole before its parts."""
-    known = set(ids)
-    found: dict[str, tuple[bool, str]] = {}
-    for page in written.values():
-        where = f"/{page.where}.md"
-        for match in INCLUDE.finditer(page.text):
-            whole = match["piece"] in ("whole", "folded", "idea")
-            name = match["id"]
-            if name in known and (name not in found or (whole and not found[name][0])):
-                found[name] = (whole, where)
-    return {
-        name: f"{where}#snippet-{name}" if whole else where
-        for name, (whole, where) in found.items()
-    }
-
-
-def load_claims(
-    snippet: Snippet, shelf: Shelf, targets: Mapping[str, str]
-) -> tuple[list[Claim], list[Finding]]:
+def load_claims(snippet: Snippet, shelf: Shelf) -> tuple[list[Claim], list[Finding]]:
     """What others state for a snippet, as far as the shelf has who states it."""
     folder = snippet.project.relative_path(snippet.folder)
     figures, findings = published.load_figures(snippet.folder, folder)
     return [
-        Claim(figure, SourceLink(reading.title, targets[reading.id]), figure.url or reading.url)
+        Claim(figure, SourceLink(reading.title, reading.target), figure.url or reading.url)
         for figure in figures
         if (reading := shelf.readings.get(figure.reading))
     ], findings
+
+
+def suggest_reading(name: str, shelf: Shelf) -> str:
+    """How to mend the id of a reading that is not on the shelf."""
+    near = closest_match(name, shelf.readings, alike=70)
+    return f"{f'write {near}' if near else 'name the id of a reading in docs/'}, or add the reading"
 
 
 def check_claims(snippet: Snippet, shelf: Shelf) -> Iterator[Finding]:
@@ -226,53 +192,42 @@ def check_claims(snippet: Snippet, shelf: Shelf) -> Iterator[Finding]:
     truth = store.current_record(snippet, CPU) if asked else None
     due = [row for row in truth.get("due", ()) if row["timed"]] if truth else None
     for figure in figures:
-        name = figure.reading
+        line, name, case = figure.line_of("case"), figure.reading, figure.case
         if name not in shelf.readings and name not in shelf.refused:
-            near = closest_match(name, shelf.readings, alike=70)
-            meant = f"write {near}" if near else "name the id of a reading in docs/"
             what = f"the reading {name!r} is not on the shelf"
-            yield Finding(where, figure.line_of("reading"), what, f"{meant}, or add the reading")
-        if figure.case is None:
-            continue
-        if snippet.kind != "kernel":
+            yield Finding(where, figure.line_of("reading"), what, suggest_reading(name, shelf))
+        if case is not None and snippet.kind != "kernel":
             what = f"case is given, but a {snippet.kind} has no cases"
-            yield Finding(where, figure.line_of("case"), what, "remove it")
-        elif due is not None:  # without a current record of the CPU there is no telling
-            yield from _check_claim_case(figure, due, where)
-
-
-def _check_claim_case(
-    figure: PublishedFigure, due: list[dict[str, Any]], where: str
-) -> Iterator[Finding]:
-    found = [row for row in due if matches_case(figure.case or {}, row["case"])]
-    if len(found) != 1:
-        what = f"case fits {len(found) or 'none'} of the {len(due)} timed cases, not one"
-        mend = "name what tells it from the others, as in TIMED of cases.py"
-        yield Finding(where, figure.line_of("case"), what, mend)
-        return
-    names = {"variant": [*found[0]["variants"], *found[0]["peers"]], "share_of": found[0]["peers"]}
-    for key, known in names.items():
-        said = getattr(figure, key)
-        if said is not None and said not in known:
-            what = f"{key} {said!r} is none of that case"
-            mend = f"write one of {', '.join(known)}" if known else "remove it"
-            yield Finding(where, figure.line_of(key), what, mend)
+            yield Finding(where, line, what, "remove it")
+        if case is None or due is None or snippet.kind != "kernel":
+            continue  # without a current record of the CPU there is no telling
+        found = [row for row in due if matches_case(case, row["case"])]
+        if len(found) != 1:
+            what = f"case fits {len(found) or 'none'} of the {len(due)} timed cases, not one"
+            mend = "name what tells it from the others, as in TIMED of cases.py"
+            yield Finding(where, line, what, mend)
+            continue
+        peers = found[0]["peers"]
+        for key, known in (("variant", [*found[0]["variants"], *peers]), ("share_of", peers)):
+            said = getattr(figure, key)
+            if said is not None and said not in known:
+                mend = f"write one of {', '.join(known)}" if known else "remove it"
+                what = f"{key} {said!r} is none of that case"
+                yield Finding(where, figure.line_of(key), what, mend)
 
 
 def pair_rivals(
-    snippet: Snippet, views: Iterable[View]
+    snippet: Snippet, views: Sequence[View]
 ) -> tuple[list[RivalComparison], list[Finding]]:
     """Each public kernel that was compiled as its entry now has it, and ours of `views`."""
     shown = snippet.project.relative_path(snippet.folder)
     known, findings = published.load_rivals(snippet.folder, shown)
     answers, wrong = builds.load_rivals(snippet.folder, shown)
-    views = list(views)
-    found = [
+    return [
         RivalComparison(one, answers[one.digest], our_builds(views, one))
         for one in known
         if one.digest in answers
-    ]
-    return found, findings + wrong
+    ], findings + wrong
 
 
 def check_rivals(snippet: Snippet) -> Iterator[Finding]:
@@ -295,13 +250,11 @@ def check_rivals(snippet: Snippet) -> Iterator[Finding]:
         yield Finding(f"{shown}/{builds.FILE}", None, what, again)
     by = {(one["variant"], one["kernel"]): one["compiler"] for one in views}
     for pair in found if views else ():  # without current views there is no telling
-        beside = (pair.rival.beside.variant, pair.rival.beside.kernel)
+        rival, beside = pair.rival, (pair.rival.beside.variant, pair.rival.beside.kernel)
         if beside not in by:
             names = "; ".join(sorted(f"{variant}: {kernel}" for variant, kernel in by))
             what = f"beside names {': '.join(beside)}, which has no view"
-            yield Finding(where, pair.rival.line, what, f"name one of {names}")
-        elif not pair.rival.package and by[beside] != pair.answer.compiler:
-            what = (
-                f"{pair.rival.kernel} is compiled by {pair.answer.compiler}, ours by {by[beside]}"
-            )
-            yield Finding(where, pair.rival.line, what, again)
+            yield Finding(where, rival.line, what, f"name one of {names}")
+        elif not rival.package and by[beside] != pair.answer.compiler:
+            what = f"{rival.kernel} is compiled by {pair.answer.compiler}, ours by {by[beside]}"
+            yield Finding(where, rival.line, what, again)

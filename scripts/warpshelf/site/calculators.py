@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from warpshelf.contract import pictures
 from warpshelf.core import places
-from warpshelf.core.files import write_atomically
 from warpshelf.core.findings import Finding
 from warpshelf.core.pages import Page
 from warpshelf.core.project import Project
@@ -28,77 +24,60 @@ WITHHELD = (
 )
 
 
-@dataclass(frozen=True)
-class RenderedCalculators:
-    """The fragments by name, the files for the browser by name, and what was found wrong."""
+def render_calculators(
+    project: Project, written: Mapping[str, Page], shelf: Shelf, shown: Sequence[SnippetPage],
+    snippet_pages: Mapping[str, str],
+) -> tuple[dict[str, str], dict[str, str | bytes], list[Finding]]:  # fmt: skip
+    """Every calculator that a page shows, with the results of its defaults.
 
-    fragments: dict[str, str] = field(default_factory=dict)
-    files: dict[str, str] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
-
-
-def calculator_pages(written: Mapping[str, Page]) -> dict[str, str]:
-    """The page, such as `calculators/memory.md`, that shows each calculator."""
-    return {
+    Returns the fragments by name, the files for the browser by name, and what was found wrong.
+    """
+    where = {  # the page that shows each, such as calculators/memory.md
         match["id"]: f"{page.where}.md"
         for page in written.values()
         for match in INCLUDE.finditer(page.text)
     }
-
-
-def render_calculators(
-    project: Project, written: Mapping[str, Page], shelf: Shelf, shown: Sequence[SnippetPage],
-    snippet_pages: Mapping[str, str],
-) -> RenderedCalculators:  # fmt: skip
-    """Every calculator that a page shows, with the results of its defaults."""
-    where = calculator_pages(written)
     there = [name for name in runtime.list_calculators(project) if name in where]
-    made = RenderedCalculators()
+    fragments = {f"calculators/{name}.md": WITHHELD for name in there}
+    findings: list[Finding] = []
     contexts: dict[str, dict[str, Any]] = {}
     described = runtime.describe_calculators(project, there)
-    exhibits = {one.id: one for one in shown}
+    models = {page.id: page for page in shown}
     for name, one in described.items():
         path = f"snippets/{name}/{runtime.CALCULATOR}"
-        made.findings.extend(Finding(path, None, fault, "mend it") for fault in one.faults)
-        made.fragments[f"calculators/{name}.md"] = WITHHELD
-        if one.faults or name not in exhibits:
-            continue
-        contexts[name] = calculator_context(project, exhibits[name], shelf, snippet_pages.get(name))
-        made.findings.extend(_unknown_references(path, one, exhibits[name], contexts[name]))
+        findings.extend(Finding(path, None, fault, "mend it") for fault in one.faults)
+        if not one.faults and name in models:
+            texts = [
+                file.read_text("utf-8") for file in runtime.model_files(project, name).values()
+            ]
+            link = snippet_pages.get(name)
+            contexts[name] = {  # what its answers link to, and how far its predictions were off
+                "sources": {
+                    id_: [reading.title, _site_address(reading.target)]
+                    for id_, reading in sorted(shelf.readings.items())
+                    if any(f'"{id_}"' in text for text in texts)
+                },
+                "bands": error_bands(models[name]),
+                "page": link and _site_address(link),
+            }
+            sources = contexts[name]["sources"]
+            findings.extend(_unknown_references(path, one, models[name], sources))
     if not contexts:
-        return made
+        return fragments, {}, findings
     text = runtime.models_text(project, contexts)
-    made.files[runtime.models_name(text)] = text
-    files = runtime_addresses(project, runtime.models_name(text))
-    packed = runtime.cached_runtime(project)
-    weight = runtime.transfer_bytes(packed) if packed else 0
-    for name in contexts:
-        root = places.OnPage(where[name]).relative_link("/index.md")
-        one = described[name]
-        made.fragments[f"calculators/{name}.md"] = form.render_calculator(
-            name, one.inputs, one.result, contexts[name], root, files, weight
+    file = runtime.models_name(text)
+    files: dict[str, str | bytes] = {file: text}
+    addresses, weight = {}, 0
+    if python := runtime.cached_runtime(project):  # without it, nothing is asked for
+        files |= {f"{python.name}/{path.name}": path.read_bytes() for path in python.iterdir()}
+        addresses = {"models": f"runtime/{file}", "python": f"runtime/{python.name}/"}
+        weight = runtime.transfer_bytes(python)
+    for name, context in contexts.items():
+        one, root = described[name], places.OnPage(where[name]).relative_link("/index.md")
+        fragments[f"calculators/{name}.md"] = form.render_calculator(
+            name, one.inputs, one.result, context, root, addresses, weight
         )
-    return made
-
-
-def runtime_addresses(project: Project, models: str) -> dict[str, str]:
-    """Where a browser finds what it runs, below the site's address; nothing without Pyodide."""
-    found = runtime.cached_runtime(project)
-    return {"models": f"runtime/{models}", "python": f"runtime/{found.name}/"} if found else {}
-
-
-def calculator_context(
-    project: Project, exhibit: SnippetPage, shelf: Shelf, page: str | None
-) -> dict[str, Any]:
-    """What the answers of a calculator link to, and how far its predictions were off."""
-    files = runtime.model_files(project, exhibit.id).values()
-    texts = [path.read_text(encoding="utf-8") for path in files]
-    sources = {
-        name: [reading.title, _site_address(reading.target)]
-        for name, reading in sorted(shelf.readings.items())
-        if any(f'"{name}"' in text for text in texts)
-    }
-    return {"sources": sources, "bands": error_bands(exhibit), "page": page and _site_address(page)}
+    return fragments, files, findings
 
 
 def _site_address(target: str) -> str:
@@ -107,39 +86,30 @@ def _site_address(target: str) -> str:
     return f"{places.page_address(page)}{mark}{anchor}"
 
 
-def error_bands(exhibit: SnippetPage) -> dict[str, dict[str, float]]:
-    """The errors of a model's predictions by data set, of rows that no constant was fitted on."""
-    records = [
-        state.record for state in exhibit.select_states("measured", "verified") if state.record
-    ]
-    rows: list[dict[str, Any]] = next(
-        (record["predictions"] for record in records if "predictions" in record), []
-    )
-    return {
-        one.name: _error_band(sorted(one.errors))
-        for one in pictures.errors_by_set(rows)
-        if one.errors
-    }
+def error_bands(page: SnippetPage) -> dict[str, dict[str, float]]:
+    """What half, nine in ten and all of a model's predictions are off by at most, by data set.
 
-
-def _error_band(errors: Sequence[float]) -> dict[str, float]:
-    """How many there are, and what half, nine in ten and all of them stay within."""
-    half, most = (math.ceil(share * len(errors)) for share in (0.5, 0.9))
-    return {
-        "count": len(errors),
-        "half": errors[half - 1],
-        "most": errors[most - 1],
-        "worst": errors[-1],
-    }
+    Rows that a constant of the model was fitted on do not count.
+    """
+    states = page.select_states("measured", "verified")
+    offered = (s.record["predictions"] for s in states if s.record and "predictions" in s.record)
+    bands = {}
+    for one in pictures.errors_by_set(next(offered, [])):
+        if errors := sorted(one.errors):
+            half, most = (errors[math.ceil(share * len(errors)) - 1] for share in (0.5, 0.9))
+            bands[one.name] = {
+                "count": len(errors), "half": half, "most": most, "worst": errors[-1]
+            }  # fmt: skip
+    return bands
 
 
 def _unknown_references(
-    path: str, one: CalculatorSpec, exhibit: SnippetPage, around: Mapping[str, Any]
+    path: str, one: CalculatorSpec, page: SnippetPage, sources: Mapping[str, Any]
 ) -> Iterator[Finding]:
     """Lines of the defaults' result whose test or source is not there."""
     facts = {
         fact["name"]
-        for state in exhibit.select_states("measured", "verified")
+        for state in page.select_states("measured", "verified")
         for key in ("facts", "predictions", "goals")
         for fact in (state.record or {}).get(key, ())
     }
@@ -147,36 +117,6 @@ def _unknown_references(
         if facts and row["test"] not in facts:
             what = f"the line {row['name']!r} names the fact {row['test']!r}, which is none"
             yield Finding(path, None, what, "name a fact of cases.py")
-        if row["source"] not in around["sources"]:
+        if row["source"] not in sources:
             what = f"the line {row['name']!r} has the source {row['source']!r}, which is no reading"
             yield Finding(path, None, what, "name the id of a reading in docs/")
-
-
-def publish_runtime(project: Project, files: Mapping[str, str]) -> int:
-    """Lay the files for the browser where the site serves them; how many were changed."""
-    target = project.published_runtime
-    changed = sum(
-        write_atomically(target / name, text, durable=False) for name, text in files.items()
-    )
-    due = {target / name for name in files}
-    found = runtime.cached_runtime(project) if files else None
-    for path in sorted(found.iterdir()) if found else ():
-        place = target / found.name / path.name if found else path
-        due.add(place)
-        if not (place.is_file() and place.read_bytes() == path.read_bytes()):
-            place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, place)
-            changed += 1
-    return changed + _remove_stale(target, due)
-
-
-def _remove_stale(folder: Path, due: set[Path]) -> int:
-    """Remove what is no longer due."""
-    removed = 0
-    for path in sorted(folder.rglob("*"), reverse=True):
-        if path.is_dir() and not any(path.iterdir()):
-            path.rmdir()
-        elif path.is_file() and path not in due:
-            path.unlink()
-            removed += 1
-    return removed

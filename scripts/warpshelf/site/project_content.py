@@ -31,8 +31,18 @@ from warpshelf.readings.model import Shelf
 
 FILE = "mkdocs.yml"
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-ADDRESS = re.compile(r"https?://[^\s/]+(?:/\S*)?")
-EDIT = re.compile(r"(?P<repository>https://\S+?)/edit/\S+")
+# The settings that are read: how a good value looks, what of it is wanted, and the mend.
+WANTED = {
+    "name": ("site_name", r"(?P<it>.+)", "write the name on one line"),
+    "address": (
+        "site_url", r"(?P<it>https?://[^\s/]+(?:/\S*)?)",
+        "write an address that begins with https://",
+    ),
+    "repository": (
+        "edit_uri_template", r"(?P<it>https://\S+?)/edit/\S+",
+        "write https://…/edit/<branch>/docs/{path}",
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -62,47 +72,34 @@ def read_settings(project: Project) -> tuple[Settings, list[Finding]]:
         what = "is no mapping of settings"
         return Settings(), [Finding(FILE, 1, what, "write `site_name: …` and the like")]
     nodes = {key.value: node for key, node in root.value}
-    findings: list[Finding] = []
-
-    def match_setting(key: str, good: re.Pattern[str], mend: str) -> re.Match[str] | None:
+    found: dict[str, str] = {}
+    findings = []
+    for name, (key, good, mend) in WANTED.items():
         node = nodes.get(key)
         value = _setting_text(node) if node else None
         if node is None or not value:
-            return None
+            continue
         plain = node.tag == "!ENV" or isinstance(node, yaml.ScalarNode)
-        found = good.fullmatch(value.strip()) if plain else None
-        if found is None:
-            line = node.start_mark.line + 1
-            findings.append(Finding(FILE, line, f"{key} is {value!r:.80}", mend))
-        return found
-
-    name = match_setting("site_name", re.compile(r".+"), "write the name on one line")
-    address = match_setting("site_url", ADDRESS, "write an address that begins with https://")
-    edit = match_setting("edit_uri_template", EDIT, "write https://…/edit/<branch>/docs/{path}")
-    return (
-        Settings(name and name[0], address and address[0], edit and edit["repository"]),
-        findings,
-    )
+        if plain and (match := re.fullmatch(good, value.strip())):
+            found[name] = match["it"]
+        else:
+            what = f"{key} is {value!r:.80}"
+            findings.append(Finding(FILE, node.start_mark.line + 1, what, mend))
+    return Settings(**found), findings
 
 
 def _setting_text(node: yaml.Node) -> str | None:
     """The value of a setting as text; None where it says that there is none."""
-    if node.tag == "!ENV":
-        return _environment_value(node)
+    listed = isinstance(node, yaml.SequenceNode)
+    if node.tag == "!ENV":  # `!ENV NAME`, or `!ENV [NAME, OTHER, default]`: the first that is set
+        names = [str(item.value) for item in (node.value if listed else [node])]
+        default = names.pop() if len(names) > 1 else None
+        return next((os.environ[name] for name in names if name in os.environ), default)
     if node.tag == "tag:yaml.org,2002:null":
         return None
     if isinstance(node, yaml.ScalarNode):
         return str(node.value)
-    return "a list" if isinstance(node, yaml.SequenceNode) else "a mapping"
-
-
-def _environment_value(node: yaml.Node) -> str | None:
-    """`!ENV NAME`, or `!ENV [NAME, OTHER, default]`: the first variable that is set."""
-    if not isinstance(node, yaml.SequenceNode):
-        return os.environ.get(str(node.value))
-    words = [str(item.value) for item in node.value]
-    names, default = (words[:-1], words[-1]) if len(words) > 1 else (words, None)
-    return next((os.environ[name] for name in names if name in os.environ), default)
+    return "a list" if listed else "a mapping"
 
 
 @dataclass(frozen=True)
@@ -127,15 +124,13 @@ def load_project(project: Project) -> ProjectContent:
     """
     said, findings = read_settings(project)
     written, wrong = pages.load_pages(project)
-    findings += wrong
     shelf = model.load_shelf(project.root, pages=written)
-    findings += shelf.findings
-    known_terms = glossary.load_glossary(project)
-    findings += known_terms.findings
+    terms = glossary.load_glossary(project)
+    findings += (*wrong, *shelf.findings, *terms.findings)
     known: Mapping[str, Health] = {}
     try:
         known = health.load_health(project.root)
     except ShelfError as error:  # states that cannot be read take no reading off its page
         findings += error.findings
     found = snippet.discover_snippets(project)
-    return ProjectContent(project, found, shelf, written, said, known, known_terms, tuple(findings))
+    return ProjectContent(project, found, shelf, written, said, known, terms, tuple(findings))

@@ -29,17 +29,15 @@ def serve_site(project: Project, address: str) -> int:
 
     A snippet whose code changes is run again first, where torch is installed.
     """
-    build._require_mkdocs()
+    build.require_builder("mkdocs")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # MkDocs must end with this process
-    for finding in build.update_fragments(project).findings:
-        sys.stderr.write(f"{finding}\n")
+    build.report_fragments(project)
     watcher = Watcher(project)
     observer = Observer()
     observer.schedule(watcher, str(project.docs), recursive=True)
     observer.schedule(watcher, str(project.snippets), recursive=True)
     observer.start()
-    worker = threading.Thread(target=watcher.run_forever, daemon=True)
-    worker.start()
+    threading.Thread(target=watcher.run_forever, daemon=True).start()
     words = [sys.executable, "-m", "warpshelf.site.preview", address, str(project.fragments)]
     environment = build.child_environment()
     try:
@@ -48,7 +46,8 @@ def serve_site(project: Project, address: str) -> int:
         return 0
     finally:
         observer.stop()
-        watcher.stop_run()
+        if watcher.run is not None:
+            watcher.run.kill()  # its children go with it
 
 
 class Watcher(FileSystemEventHandler):
@@ -59,7 +58,7 @@ class Watcher(FileSystemEventHandler):
         self.changed: set[Path] = set()
         self.lock = threading.Lock()
         self.news = threading.Event()
-        self.run: subprocess.Popen[bytes] | None = None
+        self.run: subprocess.Popen[bytes] | None = None  # that is under way
         self.told: dict[Path, list[str]] = {}
         for page in project.docs.rglob("*.md"):
             self.is_prose(page)
@@ -68,23 +67,18 @@ class Watcher(FileSystemEventHandler):
         """Note a change that concerns us; called by watchdog."""
         if event.event_type in ("opened", "closed", "closed_no_write"):
             return
-        # Many editors save by moving a new file over the old one.
-        places = (Path(os.fsdecode(place)) for place in (event.src_path, event.dest_path) if place)
-        ours = {path for path in places if self._is_relevant(path)}
-        if not ours:
-            return
-        with self.lock:
-            self.changed |= ours
-        self.news.set()
-
-    def _is_relevant(self, path: Path) -> bool:
         project = self.project
-        ours = (
+        written = (
             project.published_records, project.published_views, project.published_runtime,
             project.exports,
         )  # fmt: skip
-        own = any(path.is_relative_to(folder) for folder in ours)
-        return path.suffix in KINDS and not own and not path.name.startswith(".")
+        # Many editors save by moving a new file over the old one.
+        for path in (Path(os.fsdecode(p)) for p in (event.src_path, event.dest_path) if p):
+            ours = path.suffix in KINDS and not path.name.startswith(".")
+            if ours and not any(path.is_relative_to(folder) for folder in written):
+                with self.lock:
+                    self.changed.add(path)
+                self.news.set()
 
     def run_forever(self) -> None:
         """Take up changes for ever."""
@@ -118,12 +112,6 @@ class Watcher(FileSystemEventHandler):
             self.run = subprocess.Popen(words, cwd=self.project.root, env=environment)
             self.run.wait()
         try:
-            for finding in build.update_fragments(self.project).findings:
-                sys.stderr.write(f"{finding}\n")
+            build.report_fragments(self.project)
         except (OSError, ShelfError) as error:  # a file half saved: its next change mends it
             sys.stderr.write(f"not rendered: {error}\n")
-
-    def stop_run(self) -> None:
-        """End the run that is under way, if there is one; its children go with it."""
-        if self.run is not None:
-            self.run.kill()
