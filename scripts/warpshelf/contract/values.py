@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
-from warpshelf.core.files import LARGEST_INTEGER, NUMBER, json_flaw, shape_problem
+from warpshelf.core.files import LARGEST_INTEGER, NUMBER, Shape, json_flaw, shape_problem
 
 Case = dict[str, Any]
 Configuration = dict[str, Any]
@@ -47,7 +47,6 @@ def words_problem(value: object) -> str | None:
 # verified, compiled and counted, on a GPU verified and timed, and the record has them all, so that
 # a search over them can be run again with neither.
 
-SPACE_KEYS = ("parameters", "allowed", "run", "case", "counted", "scaled", "timed")
 MOST = 4096  # configurations; each is compiled for every architecture
 
 
@@ -78,53 +77,8 @@ class Space:
                 yield configuration
 
 
-def space_problem(value: object) -> str | None:
-    """Why a SPACE is malformed, or None; `allowed` is called on every configuration."""
-    if not isinstance(value, dict) or value.keys() != set(SPACE_KEYS):
-        return f"SPACE is {short_repr(value)}"
-    for name in SPACE_KEYS[1:]:
-        said = f"SPACE[{name!r}] is {short_repr(value[name])}"
-        if name not in ("case", "timed"):
-            if not callable(value[name]):
-                return f"{said}, no function"
-        elif not isinstance(value[name], dict) or json_flaw(value[name]):
-            return f"{said}, no case"
-    parameters = value["parameters"]
-    if not isinstance(parameters, dict) or not parameters:
-        return f"SPACE['parameters'] is {short_repr(parameters)}"
-    for name, values in parameters.items():
-        place = f"SPACE['parameters'][{name!r:.40}]"
-        if not isinstance(name, str) or not name.isidentifier():
-            return f"{place} has no name that a function could take"
-        if not isinstance(values, tuple) or not values:
-            return f"{place} is {short_repr(values)}, no tuple of values"
-        words = [str(one) for one in values]  # as a row of a record has them, between blanks
-        plain = all(isinstance(one, int | float | str) for one in values)
-        if not plain or json_flaw(values) or any(w.split() != [w] or ":" in w for w in words):
-            return f"{place} is {short_repr(values)}, not plain values"
-        if len(set(values)) < len(values):
-            return f"{place} has a value twice"
-    try:
-        size = sum(1 for _ in Space(**value).configurations())
-    except Exception as error:  # whatever allowed() does
-        return f"SPACE['allowed'] raised {type(error).__name__}: {error}"
-    if not 2 <= size <= MOST:
-        return f"SPACE allows {size} configurations, and 2 to {MOST} can be searched"
-    return None
-
-
 # All that cases.py says.
 
-MENDS = {
-    "CASES": "make it a tuple of dicts of plain values",
-    "TIMED": "make it a tuple of dicts of plain values",
-    "COUNTED": "make it a tuple of dicts of plain values",  # it may be left out
-    "VARIANTS": "make it a dict of name to function",
-    "PEERS": "make it a dict of name to function",
-    "TOLERANCE": 'write TOLERANCE = {"float32": (1e-5, "why")}',
-    "LIMITS": 'write LIMITS = {"*": {"registers": 128, "spilled_bytes": 0}}',
-    "SPACE": f"write a dict of {', '.join(SPACE_KEYS)}",
-}
 LISTS = ("CASES", "TIMED", "COUNTED")
 UNITS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
 OF_VIEWS = (
@@ -138,6 +92,79 @@ LIMITS_SHAPE = {
     "matrix_instructions?": bool,
 }
 COST_SHAPE = {"bytes?": whole_problem, "flops?": whole_problem, "unit?": UNITS}
+
+
+def _cases_problem(value: object) -> str | None:
+    if not isinstance(value, list | tuple):
+        return f"is {short_repr(value)}"
+    for index, case in enumerate(value):
+        flaw = json_flaw(case) if isinstance(case, dict) else "is no dict"
+        if flaw:
+            return f"cannot be recorded: number {index} {flaw}"
+    return None
+
+
+def _functions_problem(value: object) -> str | None:
+    if not isinstance(value, dict) or not value:
+        return f"is {short_repr(value)}"
+    odd = [k for k, function in value.items() if not isinstance(k, str) or not callable(function)]
+    return f"has {short_repr(odd[0])}, which names no function" if odd else None
+
+
+def _pair_problem(value: Any) -> str | None:
+    good = isinstance(value, tuple) and len(value) == 2 and not amount_problem(value[0])
+    return None if good and not words_problem(value[1]) else f"is {short_repr(value)}"
+
+
+def _function_problem(value: object) -> str | None:
+    return None if callable(value) else f"is {short_repr(value)}, no function"
+
+
+def _case_problem(value: object) -> str | None:
+    good = isinstance(value, dict) and not json_flaw(value)
+    return None if good else f"is {short_repr(value)}, no case"
+
+
+def _parameters_problem(value: object) -> str | None:
+    if not isinstance(value, dict) or not value:
+        return f"is {short_repr(value)}"
+    for name, values in value.items():
+        said = f"has {name!r:.40}"
+        if not isinstance(name, str) or not name.isidentifier():
+            return f"{said}, no name that a function could take"
+        if not isinstance(values, tuple) or not values:
+            return f"{said} with {short_repr(values)}, no tuple of values"
+        words = [str(one) for one in values]  # as a row of a record has them, between blanks
+        plain = all(isinstance(one, int | float | str) for one in values)
+        if not plain or json_flaw(values) or any(w.split() != [w] or ":" in w for w in words):
+            return f"{said} with {short_repr(values)}, not plain values"
+        if len(set(values)) < len(values):
+            return f"{said} with a value twice"
+    return None
+
+
+CASES_MEND = "make it a tuple of dicts of plain values"
+FUNCTIONS_MEND = "make it a dict of name to function"
+SPACE_SHAPE = {
+    "parameters": _parameters_problem,
+    "allowed": _function_problem,
+    "run": _function_problem,
+    "case": _case_problem,
+    "counted": _function_problem,
+    "scaled": _function_problem,
+    "timed": _case_problem,
+}
+# How each value of a kernel must be, and the mend. Some may be left out.
+FORMS: dict[str, tuple[Shape, str]] = {
+    "CASES": (lambda value: _cases_problem(value) or (None if value else "is ()"), CASES_MEND),
+    "TIMED": (_cases_problem, CASES_MEND),
+    "COUNTED": (_cases_problem, CASES_MEND),
+    "VARIANTS": (_functions_problem, FUNCTIONS_MEND),
+    "PEERS": (_functions_problem, FUNCTIONS_MEND),
+    "TOLERANCE": ({"*": _pair_problem}, 'write TOLERANCE = {"float32": (1e-5, "why")}'),
+    "LIMITS": ({"*": LIMITS_SHAPE}, 'write LIMITS = {"*": {"registers": 128}}'),
+    "SPACE": (SPACE_SHAPE, f"write a dict of {', '.join(SPACE_SHAPE)}"),
+}
 
 
 @dataclass(frozen=True)
@@ -171,19 +198,11 @@ class Obligations:
         return [name for name in self.variants if name in chosen]
 
 
-class Problem(NamedTuple):
-    """What is malformed: the name, what is wrong with it, and the mend."""
-
-    name: str
-    what: str
-    mend: str
-
-
 class MalformedCases(Exception):
-    """The values of cases.py are not as the contract has them."""
+    """The values of cases.py are not as the contract has them: (name, what is wrong, mend) each."""
 
-    def __init__(self, problems: list[Problem]) -> None:
-        super().__init__("; ".join(problem.what for problem in problems))
+    def __init__(self, problems: list[tuple[str, str, str]]) -> None:
+        super().__init__("; ".join(what for _, what, _ in problems))
         self.problems = problems
 
 
@@ -202,8 +221,9 @@ def read_obligations(module: ModuleType, kind: str, needs: Mapping[str, Any]) ->
             timelines=names.get("timelines"),
             grids=names.get("grids"),
         )
-    # What compares values with each other takes them to be well formed each.
-    problems = list(_form_problems(names)) or list(_relation_problems(names, needs))
+    told = {n: shape_problem(names[n], shape, n) for n, (shape, _) in FORMS.items() if n in names}
+    problems = [(name, what, FORMS[name][1]) for name, what in told.items() if what]
+    problems = problems or list(_name_problems(names, needs))
     if problems:
         raise MalformedCases(problems)
     cases = (*names["CASES"], *names.get("COUNTED", ()))
@@ -223,62 +243,35 @@ def read_obligations(module: ModuleType, kind: str, needs: Mapping[str, Any]) ->
     )
 
 
-def _form_problems(names: Mapping[str, Any]) -> Iterator[Problem]:
-    """What is wrong with the lists of cases and of functions, each by itself."""
-    for name in LISTS:
-        value = names.get(name, ())
-        if not isinstance(value, list | tuple) or (name == "CASES" and not value):
-            yield Problem(name, f"{name} is {short_repr(value)}", MENDS[name])
-            continue
-        for index, case in enumerate(value):
-            flaw = json_flaw(case)
-            if not isinstance(case, dict):
-                yield Problem(name, f"{name}[{index}] is {short_repr(case)}", MENDS[name])
-            elif flaw:
-                what = f"{name}[{index}] cannot be recorded: it {flaw}"
-                yield Problem(name, what, MENDS[name])
-    for name in ("VARIANTS", "PEERS"):
-        value = names[name]
-        if not isinstance(value, dict) or not value:
-            yield Problem(name, f"{name} is {short_repr(value)}", MENDS[name])
-            continue
-        for key, function in value.items():
-            if not isinstance(key, str) or not callable(function):
-                yield Problem(name, f"{name}[{key!r:.80}] is no function", "give a callable")
-
-
-def _relation_problems(names: Mapping[str, Any], needs: Mapping[str, Any]) -> Iterator[Problem]:
-    """What is wrong with names of variants and mutants, and with TOLERANCE, LIMITS and SPACE."""
+def _name_problems(
+    names: Mapping[str, Any], needs: Mapping[str, Any]
+) -> Iterator[tuple[str, str, str]]:
+    """What is wrong with what well-formed values name, and with the size of SPACE."""
     variants, peers = list(names["VARIANTS"]), names["PEERS"]
     if shared := sorted(peers.keys() & variants):
-        yield Problem("PEERS", f"{shared[0]!r} is a variant as well", "name one of them anew")
+        yield "PEERS", f"{shared[0]!r} is a variant as well", "name one of them anew"
     for name in sorted(needs.get("variants", {}).keys() - {*variants, *peers}, key=str):
-        what = f"NEEDS['variants'] names {name!r}, which is no variant"
-        yield Problem("NEEDS", what, "mend it")
+        yield "NEEDS", f"NEEDS['variants'] names {name!r}, which is no variant", "mend it"
     for name, index, case in ((n, i, c) for n in LISTS for i, c in enumerate(names.get(n, ()))):
         place = f"{name}[{index}]"
         chosen, kills = case.get("variants", []), case.get("kills", [])
         if not isinstance(chosen, list | tuple) or any(item not in variants for item in chosen):
             what = f"{place}['variants'] is {short_repr(chosen)}"
-            yield Problem(name, what, "name variants of VARIANTS in a list")
+            yield name, what, "name variants of VARIANTS in a list"
         if name == "TIMED" and "kills" in case:
-            yield Problem(name, f"{place} has kills", "leave it to CASES, which are verified")
+            yield name, f"{place} has kills", "leave it to CASES, which are verified"
         elif not isinstance(kills, list | tuple) or not all(isinstance(one, str) for one in kills):
-            what = f"{place}['kills'] is {short_repr(kills)}"
-            yield Problem(name, what, "name mutants in a list")
-    tolerance, limits = names.get("TOLERANCE", {}), names.get("LIMITS", {})
-    if not isinstance(tolerance, dict):
-        what = f"TOLERANCE is {short_repr(tolerance)}"
-        yield Problem("TOLERANCE", what, MENDS["TOLERANCE"])
-        tolerance = {}
-    for key, pair in tolerance.items():
-        good = isinstance(pair, tuple) and len(pair) == 2 and not amount_problem(pair[0])
-        if not good or words_problem(pair[1]):
-            what = f"TOLERANCE[{key!r:.80}] is {short_repr(pair)}"
-            yield Problem("TOLERANCE", what, MENDS["TOLERANCE"])
-    wrong = {"LIMITS": shape_problem(limits, {"*": LIMITS_SHAPE}, "LIMITS")}
-    wrong["SPACE"] = space_problem(names["SPACE"]) if "SPACE" in names else None
-    yield from (Problem(name, what, MENDS[name]) for name, what in wrong.items() if what)
+            yield name, f"{place}['kills'] is {short_repr(kills)}", "name mutants in a list"
+    if "SPACE" in names:
+        try:
+            size = sum(1 for _ in Space(**names["SPACE"]).configurations())
+        except Exception as error:  # whatever allowed() does
+            what = f"SPACE['allowed'] raised {type(error).__name__}: {error}"
+            yield "SPACE", what, "make it take every configuration"
+        else:
+            if not 2 <= size <= MOST:
+                what = f"SPACE allows {size} configurations, and 2 to {MOST} can be searched"
+                yield "SPACE", what, "give other parameters, or allow others"
 
 
 def cost_problem(cost: object) -> str | None:

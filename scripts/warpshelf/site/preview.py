@@ -47,17 +47,14 @@ class IncrementalPreview:
         self.pages: dict[str, CachedPage] = {}
         self.made: set[str] = set()
         self.around: tuple[object, str] = (None, "")  # a build's navigation, and its digest
-        self.render, self.build, self.copy = Page.render, build._build_page, Files.copy_static_files
-
-    def install_hooks(self) -> None:
-        """Put it into place."""
-        preview = self
+        self.render, self.build = Page.render, build._build_page
+        copy = Files.copy_static_files
 
         def render_cached(page: Page, config: MkDocsConfig, files: Files) -> None:
-            preview.render_page(page, config, files)
+            self.render_page(page, config, files)
 
         def copy_changed(files: Files, dirty: bool = False, **more: Any) -> None:
-            preview.copy(files, True, **more)
+            copy(files, True, **more)
 
         places: tuple[tuple[Any, str, Any], ...] = (
             (Page, "render", render_cached),
@@ -70,54 +67,47 @@ class IncrementalPreview:
 
     def render_page(self, page: Page, config: MkDocsConfig, files: Files) -> None:
         """The Markdown of a page as HTML, unless it is as it was."""
+        where, text = page.file.src_uri, page.markdown or ""
         names = "\n".join(file.src_uri for file in files.documentation_pages())
-        parts = (names, page.markdown or "", *included_texts(page.markdown or "", config))
+        parts = (names, text, *included_texts(text, config))
         inner = hash_parts([*settings_bytes(config), *(part.encode() for part in parts)])
-        kept = self.pages.get(page.file.src_uri)
+        kept = self.pages.get(where)
         if kept is None or kept.inner != inner:
-            self.pages.pop(page.file.src_uri, None)
+            self.pages.pop(where, None)
             self.render(page, config, files)
             links = {file.src_uri: to for file, to in (page.links_to_anchors or {}).items()}
             state = {name: getattr(page, name) for name in RENDERED}
-            self.pages[page.file.src_uri] = CachedPage(inner, "", state, links)
+            self.pages[where] = CachedPage(inner, "", state, links)
             return
         vars(page).update(kept.state)
-        here: dict[File, dict[str, str]] = {}
-        for name, to in kept.links.items():
-            if file := files.get_file_from_path(name):
-                here[file] = to
-        page.links_to_anchors = here
+        found = ((files.get_file_from_path(name), to) for name, to in kept.links.items())
+        page.links_to_anchors = {file: to for file, to in found if file}
 
     def build_page(
         self, page: Page, config: MkDocsConfig, doc_files: Sequence[File], nav: Navigation,
         *rest: Any, **more: Any,
     ) -> None:  # fmt: skip
         """The page as a file of the site, unless all that it shows is as it was."""
+        where = page.file.src_uri
         if self.around[0] is not nav:
             titles = "\n".join(f"{one.title} {one.url}" for one in nav.pages)
             self.around = (nav, hash_parts([*settings_bytes(config), titles.encode()]))
-        kept = self.pages.setdefault(page.file.src_uri, CachedPage())
+        kept = self.pages.setdefault(where, CachedPage())
         outer = hash_parts([kept.inner.encode(), repr(page.meta).encode(), self.around[1].encode()])
-        indices = [one.search_index for one in config.plugins.values() if _has_index(one)]
+        indices = [getattr(one, "search_index", None) for one in config.plugins.values()]
+        indices = [index for index in indices if hasattr(index, "entries")]
         if kept.outer == outer and Path(page.file.abs_dest_path).is_file():
             for index in indices:
                 index.entries += kept.found
             return
-        if page.file.src_uri in self.made:
-            LOG.info("Making %s anew", page.file.src_uri)
-        self.made.add(page.file.src_uri)
+        if where in self.made:
+            LOG.info("Making %s anew", where)
+        self.made.add(where)
         before = [len(index.entries) for index in indices]
         self.build(page, config, doc_files, nav, *rest, **more)
-        kept.found = [
-            entry
-            for index, start in zip(indices, before, strict=True)
-            for entry in index.entries[start:]
-        ]
+        pairs = zip(indices, before, strict=True)
+        kept.found = [entry for index, start in pairs for entry in index.entries[start:]]
         kept.outer = outer
-
-
-def _has_index(plugin: Any) -> bool:
-    return hasattr(getattr(plugin, "search_index", None), "entries")
 
 
 def included_texts(text: str, config: MkDocsConfig) -> Iterator[str]:
@@ -148,5 +138,5 @@ def hash_parts(parts: list[bytes]) -> str:
 
 
 if __name__ == "__main__":
-    IncrementalPreview().install_hooks()
+    IncrementalPreview()
     cli(["serve", "--dev-addr", sys.argv[1], "--watch", sys.argv[2]])
