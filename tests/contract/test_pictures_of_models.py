@@ -108,7 +108,7 @@ def passed(**changed: object) -> list[dict]:
         (timeline(unit=1.5), ".unit is 1.5"),
         (timeline(unit=True), ".unit is True"),
         (timeline(held=[]), "is of a rank that held says nothing of: it has 0"),
-        (timeline(held=[1, math.nan]), "timelines() cannot be recorded: it holds nan"),
+        (timeline(held=[1, math.nan]), "timelines()[0].held[1] is nan, no number of 0 or more"),
         (timeline(held=[1, 1, 1]), "rank 2 has no pass; leave it out of held"),
         (timeline(held=[1]), "is of a rank that held says nothing of: it has 1"),
         (timeline(passes=[]), "its passes are [], no list of 1 to"),

@@ -270,7 +270,7 @@ def test_a_missed_goal_fails_at_its_line(tmp_path) -> None:
 
 def test_a_prediction_that_is_no_number_is_told(tmp_path) -> None:
     text = MODEL + PREDICTS.replace("101.0", 'float("nan")')
-    with pytest.raises(JobError, match="prediction 'small': its predicted is nan"):
+    with pytest.raises(JobError, match=r"predictions\(\)\[0\].predicted is nan"):
         verified(tmp_path, text)
     with pytest.raises(JobError, match="is of the set 'Memoir', which has no rows"):
         verified(tmp_path, MODEL + PREDICTS.replace("'Blog']", "'Memoir']"))

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 from warpshelf.contract.values import amount_problem, short_repr, words_problem
-from warpshelf.core.files import Shape, json_flaw, shape_problem
+from warpshelf.core.files import Shape, shape_problem
 
 Row = Mapping[str, Any]
 NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")  # by which pages embed a picture
@@ -23,9 +23,10 @@ NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")  # by which pages embed a picture
 
 def _plain_rows(value: object, shape: Shape, place: str) -> tuple[list[Any], str | None]:
     """Rows with lists for tuples, and why they are not as `shape` has them, or None."""
-    if flaw := json_flaw(value):
-        return [], f"{place} cannot be recorded: it {flaw}"
-    rows = json.loads(json.dumps(value))
+    try:
+        rows = json.loads(json.dumps(value))
+    except (TypeError, ValueError, RecursionError) as error:
+        return [], f"{place} cannot be recorded: {error}"
     return rows, shape_problem(rows, [shape], place)
 
 

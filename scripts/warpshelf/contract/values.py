@@ -108,7 +108,7 @@ def _functions_problem(value: object) -> str | None:
     if not isinstance(value, dict) or not value:
         return f"is {short_repr(value)}"
     odd = [k for k, function in value.items() if not isinstance(k, str) or not callable(function)]
-    return f"has {short_repr(odd[0])}, which names no function" if odd else None
+    return f"names {short_repr(odd[0])}, which is no function" if odd else None
 
 
 def _pair_problem(value: Any) -> str | None:
