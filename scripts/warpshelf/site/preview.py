@@ -94,7 +94,7 @@ class IncrementalPreview:
             self.around = (nav, hash_parts([*settings_bytes(config), titles.encode()]))
         kept = self.pages.setdefault(where, CachedPage())
         outer = hash_parts([kept.inner.encode(), repr(page.meta).encode(), self.around[1].encode()])
-        indices = [getattr(one, "search_index", None) for one in config.plugins.values()]
+        indices: list[Any] = [getattr(p, "search_index", None) for p in config.plugins.values()]
         indices = [index for index in indices if hasattr(index, "entries")]
         if kept.outer == outer and Path(page.file.abs_dest_path).is_file():
             for index in indices:
