@@ -1,14 +1,10 @@
-"""PTX that was saved, as machine code, and binaries that are read together."""
+"""PTX that was saved, as machine code."""
 
 from __future__ import annotations
-
-import subprocess
-from pathlib import Path
 
 import pytest
 from conftest import exhaustive
 
-from warpshelf.look import binary, elf
 from warpshelf.look.ptx import PtxModule, assemble_modules, format_ptx, parse_module
 
 PTX = """\
@@ -94,53 +90,3 @@ def test_live_registers_are_counted_of_a_kernel_that_has_all_there_are(arch: str
     _, (made,) = assemble_modules((PtxModule("many", text, "many"),), arch)
     assert (made["registers"], made["spilled_bytes"]) == (255, 0)
     assert 250 < max(made["sass"]["live"]) <= 255
-
-
-def kernel(name: str, body: str) -> str:
-    return (
-        ".version 8.0\n.target sm_80\n.address_size 64\n.global .b32 table[4] = {1, 2, 3, 4};\n"
-        f".visible .entry {name}(.param .u64 p, .param .u64 n)\n{{\n.reg .b64 %rd<6>;\n"
-        ".reg .b32 %r<4>;\n.reg .pred %q;\nld.param.u64 %rd1, [p];\nld.param.u64 %rd2, [n];\n"
-        f"{body}st.global.u64 [%rd1], %rd3;\nret;\n}}\n"
-    )
-
-
-LOOP = """\
-mov.u64 %rd3, 0;
-mov.u64 %rd4, 0;
-next:
-ld.volatile.global.u64 %rd5, [%rd1+8];
-add.u64 %rd3, %rd3, %rd5;
-add.u64 %rd4, %rd4, 1;
-setp.lt.u64 %q, %rd4, %rd2;
-@%q bra next;
-"""
-DIVIDES = "ld.global.u64 %rd4, [%rd1+8];\ndiv.u64 %rd3, %rd4, %rd2;\n"
-TABLE = "ld.global.u32 %r1, [table+8];\ncvt.u64.u32 %rd3, %r1;\n"
-
-
-@pytest.mark.exhaustive("every kind of binary")
-def test_binaries_that_are_read_together_read_as_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    texts = [("k", LOOP), ("k", LOOP + LOOP.replace("next", "on")), ("d", DIVIDES), ("t", TABLE)]
-    wanted = []
-    for arch in ("sm_80", "sm_90"):
-        for at, (name, body) in enumerate(texts):
-            source, made = tmp_path / f"{at}.ptx", tmp_path / f"{at}.cubin"
-            source.write_text(kernel(name, body))
-            options = ("-lineinfo", f"--gpu-name={arch}", str(source), "-o", str(made))
-            subprocess.run([binary.find_tools("ptxas")[0], *options], check=True)
-            wanted.append((made.read_bytes(), name))
-    alone = [binary.disassemble_kernel(*one) for one in wanted]
-    assert binary.disassemble_batch(wanted) == alone
-    assert len(binary.disassemble_joined([one for one, _ in wanted[:2]])) == 2
-    assert len(alone[1].labels) > len(alone[0].labels) > 0
-    assert any("CALL" in one.text for one in alone[2].instructions)
-    whole = elf.join_binaries([one for one, _ in wanted[:2]])
-    names = [one.name for one in elf.Elf(whole).symbols if one.is_function]
-    assert len(names) == len(set(names)) == 2
-    monkeypatch.setattr(
-        binary, "join_binaries", lambda cubins: b"no binary"
-    )  # which nvdisasm refuses
-    assert binary.disassemble_batch(wanted[:2]) == alone[:2]

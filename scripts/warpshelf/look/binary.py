@@ -20,19 +20,11 @@ import struct
 import subprocess
 import tempfile
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from warpshelf.look.elf import (
-    INFO,
-    REGISTERS,
-    Elf,
-    join_binaries,
-    line_table,
-    name_suffix,
-    sized_attributes,
-)
+from warpshelf.look.elf import INFO, REGISTERS, Elf, line_table, sized_attributes
 from warpshelf.look.figures import access_width, opcode_name
 
 OS_ABI, ABI_VERSION, FLAGS = 7, 8, 48  # bytes of the header
@@ -208,8 +200,6 @@ LABEL = re.compile(r"^([.$\w]+):\s*(?://.*)?$")
 TARGET = re.compile(r"`\(([^)]+)\)")
 BYTES = 16  # of an instruction
 FIRST = "/*0000*/"  # stands before the first one
-PART = re.compile(r"^//-+ \.text\.(\S+)\s+-+$", re.MULTILINE)
-BRANCH, ENDS = re.compile(r"\.L_x_(\d+)"), re.compile(r"\.size\s+\S+,\(\.L_x_(\d+) - ")
 
 
 @dataclass(frozen=True)
@@ -246,65 +236,21 @@ class MachineCode:
     labels: dict[str, int]
 
 
-def disassemble_kernel(cubin: bytes, symbol: str) -> MachineCode:
+def disassemble_kernel(
+    cubin: bytes, symbol: str, keep: Callable[[Callable[[], bytes]], bytes] = lambda make: make()
+) -> MachineCode:
     """The machine code of the kernel `symbol`, without the padding behind it.
+
+    `keep` gets what asks nvdisasm for its text, which takes half a second, and may have it kept.
 
     Raises:
         RuntimeError: no nvdisasm reads it, with what each one said.
         ValueError: the binary has no such kernel.
     """
-    # Its start takes half a second, so it is asked once, and where lines come from is read here.
     options = ("-c", "-fun", str(Elf(cubin).symbol_index(symbol)), "-hex", "-lrm", "count")
-    text = run_tool("nvdisasm", options, _readable_binary(cubin), FIRST)
-    return parse_sass(text, line_table(cubin, symbol))
-
-
-def disassemble_batch(wanted: Sequence[tuple[bytes, str]]) -> list[MachineCode]:
-    """The machine code of kernels, each of a binary and its symbol, as of `disassemble_kernel`.
-
-    nvdisasm takes half a second to start, so it gets in one binary what has one header. One that
-    calls functions goes alone: beside others, other registers would be live at the calls.
-    """
-    found: dict[int, MachineCode] = {}
-    alike: dict[object, list[int]] = {}
-    for at, (cubin, symbol) in enumerate(wanted):
-        head = patch_header(cubin)
-        alone = at if Elf(cubin).has_callees(symbol) else None
-        alike.setdefault((head[:18], head[FLAGS : FLAGS + 4], alone), []).append(at)
-    for places in alike.values():
-        texts = disassemble_joined([wanted[at][0] for at in places])
-        for turn, at in enumerate(places):
-            cubin, symbol = wanted[at]
-            if not texts:
-                found[at] = disassemble_kernel(cubin, symbol)
-                continue
-            text = texts[symbol + name_suffix(turn)].replace(name_suffix(turn), "")
-            found[at] = parse_sass(_renumber_branches(text), line_table(cubin, symbol))
-    return [found[at] for at in range(len(wanted))]
-
-
-def disassemble_joined(cubins: Sequence[bytes]) -> dict[str, str]:
-    """What nvdisasm prints of several binaries, by section; nothing if it takes them one by one."""
-    if len(cubins) < 2:
-        return {}
-    options = ("-c", "-hex", "-lrm", "count")
-    joined = join_binaries([_readable_binary(one) for one in cubins])
-    try:
-        text = run_tool("nvdisasm", options, joined, FIRST)
-    except RuntimeError:  # another release may miss what is left out
-        return {}
-    parts = PART.split(text)
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
-
-
-def _renumber_branches(text: str) -> str:
-    """The code of a function whose branches count from 0, as where it is disassembled alone.
-
-    Through a file they count on, and behind them all come the ends of functions.
-    """
-    numbers = set(map(int, BRANCH.findall(text))) - set(map(int, ENDS.findall(text)))
-    least = min(numbers, default=0)
-    return BRANCH.sub(lambda one: f".L_x_{int(one[1]) - least}", text)
+    text = keep(lambda: run_tool("nvdisasm", options, _readable_binary(cubin), FIRST).encode())
+    # It is asked once: with live registers it does not say where lines come from.
+    return parse_sass(text.decode(), line_table(cubin, symbol))
 
 
 def parse_sass(text: str, lines: Sequence[tuple[int, int]] = ()) -> MachineCode:

@@ -2,57 +2,38 @@
 
 It is an ELF file of 64 bits. `.text.K` has the code of a kernel K, `.nv.info` attributes of all of
 them, `.nv_debug_ptx_txt` the PTX that they were made of, and `.nv_debug_line_sass` of each
-instruction the line of that, as a program of DWARF's. pyelftools reads the same twenty times slower
-and cannot write, as `join_binaries` does.
+instruction the line of that, as a program of DWARF's. pyelftools reads it twenty times slower.
 """
 
 from __future__ import annotations
 
-import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
 PTX, LINES = ".nv_debug_ptx_txt", ".nv_debug_line_sass"
 INFO = ".nv.info"
 SIZED, REGISTERS = 4, 0x2F  # an attribute of it with its size; registers by symbol
-NAMING = (0x0A, 0x11, 0x12, 0x23, REGISTERS)  # attributes that begin with a symbol
 EMPTY = 8  # the type of a section that has a size, and no bytes in the file
-SECTION, SYMBOL = "<IIQQQQIIQQ", "<IBBHQQ"  # a row of the table of sections, and of symbols
-RESERVED = 0xFF00  # from which on the index of a section stands for none
-JOINED = re.compile(
-    r"\.text\.|\.nv\.(?:constant\d|info\.|shared|global)|\.rela?\.(?:text|nv\.constant)"
-)
+FUNCTION = 2  # the type of a symbol that is a kernel, or what one calls
 
 
 class Section(NamedTuple):
-    """A section: its name, its row in the table of sections as it stands there, where it begins."""
+    """A section; `link` is the index of the one that it refers to."""
 
     name: str
-    row: tuple[int, ...]
     offset: int
+    size: int
+    link: int
 
 
 class Symbol(NamedTuple):
     """A row of the table of symbols; `section` is the index of the one that it is in."""
 
     name: str
-    info: int
-    other: int
+    kind: int
     section: int
-    value: int
-    size: int
-
-    @property
-    def is_function(self) -> bool:
-        """Whether it is a kernel, or what one calls; 1 in place of 2 is a variable."""
-        return self.info & 15 == 2
-
-    @property
-    def is_local(self) -> bool:
-        """Whether it stands before those that other files may ask for."""
-        return self.info < 16
 
 
 class Elf:
@@ -67,9 +48,14 @@ class Elf:
     def sections(self) -> list[Section]:
         """All sections, in order."""
         (table,) = struct.unpack_from("<Q", self.data, 40)
-        size, count, names = struct.unpack_from("<HHH", self.data, 58)
-        rows = [struct.unpack_from(SECTION, self.data, table + size * at) for at in range(count)]
-        return [Section(self._read_string(rows[names][4] + row[0]), row, row[4]) for row in rows]
+        step, count, names = struct.unpack_from("<HHH", self.data, 58)
+        rows = [struct.unpack_from("<IIQQQQI", self.data, table + step * at) for at in range(count)]
+        return [
+            Section(
+                self._read_string(rows[names][4] + name), at, 0 if kind == EMPTY else size, link
+            )
+            for name, kind, _, _, at, size, link in rows
+        ]
 
     @cached_property
     def symbols(self) -> list[Symbol]:
@@ -77,9 +63,9 @@ class Elf:
         table = self.find_section(".symtab")
         if table is None:
             return []
-        texts = self.sections[table.row[6]].offset
-        rows = struct.iter_unpack(SYMBOL, self.section_bytes(table))
-        return [Symbol(self._read_string(texts + name), *rest) for name, *rest in rows]
+        texts = self.sections[table.link].offset
+        rows = struct.iter_unpack("<IBxH16x", self.section_bytes(table))
+        return [Symbol(self._read_string(texts + name), info & 15, at) for name, info, at in rows]
 
     def find_section(self, *names: str) -> Section | None:
         """The first section of one of these names."""
@@ -87,27 +73,14 @@ class Elf:
 
     def section_bytes(self, one: Section | None) -> bytes:
         """The bytes of a section; none of none."""
-        return (
-            self.data[one.offset : one.offset + one.row[5]] if one and one.row[1] != EMPTY else b""
-        )
-
-    def read_relocations(self, one: Section) -> list[tuple[int, int]]:
-        """Of a section of relocations the address of each, and the index of its symbol."""
-        body = self.section_bytes(one)
-        found = (struct.unpack_from("<QII", body, at) for at in _relocation_offsets(one, body))
-        return [(address, symbol) for address, _, symbol in found]
+        return self.data[one.offset : one.offset + one.size] if one else b""
 
     def symbol_index(self, symbol: str) -> int:
         """The index of a kernel, by which nvdisasm chooses it; ValueError if there is none."""
         for index, one in enumerate(self.symbols):
-            if one.is_function and one.name == symbol:
+            if (one.kind, one.name) == (FUNCTION, symbol):
                 return index
         raise ValueError(f"the binary has no kernel {symbol}")
-
-    def has_callees(self, symbol: str) -> bool:
-        """Whether a kernel has functions in its section, beside itself."""
-        home = self.symbols[self.symbol_index(symbol)].section
-        return sum(one.is_function and one.section == home for one in self.symbols) > 1
 
     def _read_string(self, at: int) -> str:
         return self.data[at : self.data.index(b"\0", at)].decode()
@@ -146,7 +119,9 @@ def line_table(cubin: bytes, symbol: str) -> list[tuple[int, int]]:
     if not data or moved is None:
         return []
     # A sequence a kernel, and a relocation that says of which.
-    numbers = [number for _, number in sorted(elf.read_relocations(moved))]
+    form = "<QII8x" if moved.name.startswith(".rela") else "<QII"
+    relocations = struct.iter_unpack(form, elf.section_bytes(moved))
+    numbers = [number for _, number in sorted((at, symbol) for at, _, symbol in relocations)]
     kernels = [elf.sections[elf.symbols[number].section].name for number in numbers]
     at, sequence, rows = 0, 0, []
     while at < len(data):
@@ -205,107 +180,3 @@ def run_line_program(data: bytes, at: int) -> Iterator[tuple[int, int, bool]]:
         else:
             for _ in range(operands[opcode - 1]):
                 read_leb128()
-
-
-def name_suffix(turn: int) -> str:
-    """The end of the names of the binary of that number, which keeps them apart when joined."""
-    return f"$of{turn}$"
-
-
-Old = tuple[int, int]  # the number of a binary, and an index in it
-
-
-def join_binaries(cubins: Sequence[bytes]) -> bytes:
-    """One binary that has the code of several of one header, to be read and not to be run.
-
-    What only a debugger asks for is left out, and variables that nothing refers to.
-    """
-    every = [Elf(cubin) for cubin in cubins]
-    chosen = [
-        (turn, index)
-        for turn, elf in enumerate(every)
-        for index, one in enumerate(elf.sections)
-        if JOINED.match(one.name)
-    ]
-    places = {old: new for new, old in enumerate(chosen, 1)}
-    table = [one for turn, elf in enumerate(every) for one in _kept_symbols(elf, turn, places)]
-    table.sort(key=lambda one: not one[1].is_local)
-    numbers = {old: new for new, (old, _) in enumerate(table, 1)}
-    home = len(chosen) + 1  # of the table of symbols, behind all that it names
-    texts, names = bytearray(1), bytearray(1)
-
-    def add_string(pool: bytearray, name: str) -> int:
-        pool += name.encode() + b"\0"
-        return len(pool) - len(name.encode()) - 1
-
-    def renumber_symbols(one: Section | None, turn: int) -> bytes:
-        """The bytes of a section with the indices of symbols that the joined table has."""
-        body = bytearray(every[turn].section_bytes(one))
-        if one and one.name.startswith(".rel"):
-            offsets = [at + 12 for at in _relocation_offsets(one, body)]
-        else:
-            offsets = [at for at, of, size in sized_attributes(body) if of in NAMING and size == 8]
-        for at in offsets:
-            (symbol,) = struct.unpack_from("<I", body, at)
-            struct.pack_into("<I", body, at, numbers.get((turn, symbol), 0))
-        return bytes(body)
-
-    rows, bodies = [[0] * 10], [b""]
-    for turn, index in chosen:
-        one = every[turn].sections[index]
-        body, row = every[turn].section_bytes(one), [*one.row]
-        row[0] = add_string(texts, one.name + name_suffix(turn))
-        row[7] = places.get((turn, row[7]), 0)
-        if one.name.startswith(".text."):
-            kernel = numbers.get((turn, one.row[7] & 0xFFFFFF), 0)
-            row[6:8] = home, one.row[7] & 0xFF000000 | kernel
-        elif one.name.startswith((".rel", INFO)):
-            row[6], body = home, renumber_symbols(one, turn)
-        rows.append(row)
-        bodies.append(body)
-    symbols = bytes(struct.calcsize(SYMBOL))
-    for (turn, _), symbol in table:
-        named = add_string(names, symbol.name + name_suffix(turn))
-        symbols += struct.pack(SYMBOL, named, *symbol[1:])
-    about = b"".join(renumber_symbols(elf.find_section(INFO), at) for at, elf in enumerate(every))
-    local = 1 + sum(one.is_local for _, one in table)
-    for name, kind, link, info, align, entry, given in (
-        (".symtab", 2, home + 1, local, 8, struct.calcsize(SYMBOL), symbols),
-        (".strtab", 3, 0, 0, 1, 0, bytes(names)),
-        (INFO, 0x70000000, home, 0, 4, 0, about),
-        (".shstrtab", 3, 0, 0, 1, 0, b""),
-    ):
-        rows.append([add_string(texts, name), kind, 0, 0, 0, 0, link, info, align, entry])
-        bodies.append(given)
-    bodies[-1] = bytes(texts)
-    # The file: a header, the sections, and the table of these, whose last one has their names.
-    whole = bytearray(cubins[0][:64])
-    for row, body in zip(rows[1:], bodies[1:], strict=True):
-        whole += bytes(-len(whole) % max(1, row[8]))
-        row[4] = len(whole)
-        row[5] = row[5] if row[1] == EMPTY else len(body)
-        whole += body
-    whole += bytes(-len(whole) % 8)
-    struct.pack_into("<QQ", whole, 32, 0, len(whole))  # no table of what is loaded
-    struct.pack_into("<HHHHH", whole, 54, 0, 0, 64, len(rows), len(rows) - 1)
-    return bytes(whole) + b"".join(struct.pack(SECTION, *row) for row in rows)
-
-
-def _relocation_offsets(one: Section, body: bytes | bytearray) -> range:
-    """Where the relocations of a section of these begin."""
-    return range(0, len(body), 24 if one.name.startswith(".rela") else 16)
-
-
-def _kept_symbols(elf: Elf, turn: int, places: dict[Old, int]) -> Iterator[tuple[Old, Symbol]]:
-    """The symbols of a binary that are joined, in the sections that these have then."""
-    used = {
-        symbol
-        for index, one in enumerate(elf.sections)
-        if (turn, index) in places and one.name.startswith(".rel")
-        for _, symbol in elf.read_relocations(one)
-    }
-    for index, one in enumerate(elf.symbols[1:], 1):
-        place = places.get((turn, one.section))
-        absent = 0 < one.section < RESERVED and place is None
-        if not absent and (index in used or one.info & 15 != 1):  # 1 is a variable
-            yield (turn, index), one._replace(section=place or one.section)

@@ -20,7 +20,8 @@ from warpshelf.look.binary import (
     MachineCode,
     ResourceUsage,
     compiler_release,
-    disassemble_batch,
+    disassemble_kernel,
+    find_tools,
     function_usage,
 )
 from warpshelf.look.view import SCHEMA, Bound, Line, View, snippet_pieces
@@ -191,12 +192,12 @@ def kernel_ptx(one: KernelLaunches) -> dict[str, str]:
 def build_views(several: Sequence[KernelLaunches], target: str, folder: Path) -> list[View]:
     """What became of kernels of the snippet in `folder`, and what their launches did; all but the
     snippet's digest. RuntimeError if the machine code of one is not that of the PTX executed."""
-    made = _analyze_kernels(several, target, folder.name)
-    return [_build_view(one, of_one, folder) for one, of_one in zip(several, made, strict=True)]
+    return [_build_view(one, target, folder) for one in several]
 
 
-def _build_view(one: KernelLaunches, made: AnalyzedKernel, folder: Path) -> View:
+def _build_view(one: KernelLaunches, target: str, folder: Path) -> View:
     variant, case, launched = one
+    made = _analyze_kernel(launched, target, folder.name)
     first, did, symbol = launched[0], made.did, made.symbol
     lines = did.line_rows(made.code)
     wanted = {one.ptx for one in made.code.instructions} | did.where.keys()
@@ -253,7 +254,7 @@ def _build_view(one: KernelLaunches, made: AnalyzedKernel, folder: Path) -> View
 
 def kernel_figures(one: KernelLaunches, target: str, snippet: str) -> dict[str, float]:
     """The figures of FIGURES of a kernel alone: of a thread, a block, an SM and the launches."""
-    (made,) = _analyze_kernels([one], target, snippet)
+    made = _analyze_kernel(one.launched, target, snippet)
     numbers = (
         made.used.registers,
         made.used.spilled_bytes,
@@ -281,25 +282,18 @@ class AnalyzedKernel(NamedTuple):
         return bound.cycle_bound(assign_widths(self.did.rows, made_of), self.arch)
 
 
-def _analyze_kernels(
-    several: Sequence[KernelLaunches], target: str, snippet: str
-) -> list[AnalyzedKernel]:
-    parts = []
-    for _, _, launched in several:
-        did, source = ExecutionCounts(launched, snippet), launched[0].ptx
-        symbol = ptx.enclosing_kernel(source.splitlines(), did.somewhere)
-        parts.append((did, symbol, assemble_kernel(source, symbol, target)))
-    codes = disassemble_batch([(made.binary, symbol) for _, symbol, made in parts])
-    found = []
-    for (_, _, launched), part, code in zip(several, parts, codes, strict=True):
-        first, (_, symbol, made) = launched[0], part
-        used = function_usage(made.binary, first.ptx)[symbol]  # the PTX spares a slow disassembly
-        threads = math.prod(first.block)
-        dynamic = max(0, first.shared - used.shared_bytes)
-        takes = figures.BlockUsage(used.registers, threads, used.shared_bytes, dynamic)
-        arch = f"sm_{architectures.sm_version(target)}"
-        found.append(AnalyzedKernel(*part, code, used, arch, takes))
-    return found
+def _analyze_kernel(launched: Sequence[Launched], target: str, snippet: str) -> AnalyzedKernel:
+    did, first = ExecutionCounts(launched, snippet), launched[0]
+    symbol = ptx.enclosing_kernel(first.ptx.splitlines(), did.somewhere)
+    made = assemble_kernel(first.ptx, symbol, target)
+    tools = [(tool, os.stat(tool).st_mtime_ns) for tool in find_tools("nvdisasm")]
+    decides = (symbol, tools, hashlib.sha256(made.binary).hexdigest())
+    code = disassemble_kernel(made.binary, symbol, lambda ask: load_or_make("sass", decides, ask))
+    used = function_usage(made.binary, first.ptx)[symbol]  # the PTX spares a slow disassembly
+    dynamic = max(0, first.shared - used.shared_bytes)
+    takes = figures.BlockUsage(used.registers, math.prod(first.block), used.shared_bytes, dynamic)
+    arch = f"sm_{architectures.sm_version(target)}"
+    return AnalyzedKernel(did, symbol, made, code, used, arch, takes)
 
 
 class ExecutionCounts:
