@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from warpshelf.look.view import (
     Code,
@@ -187,37 +187,30 @@ def wide_accesses(view: View) -> float:
     return sum(amount for size, amount in moved if size >= WIDE) / every if every else 1.0
 
 
-# What LIMITS of cases.py asks of views, beside what it asks of each binary.
-
-
-class Limit(NamedTuple):
-    """How a figure is read from a view, whether it is a least or a most, and what mends it."""
-
-    read: Callable[[View], float | None]
-    least: bool
-    mend: str
-
-
-LIMITS: dict[str, Limit] = {
-    "warps": Limit(
+# What LIMITS of cases.py asks of views, beside what it asks of each binary: how a figure is read,
+# whether its limit is a least, and what mends it.
+LIMITS: dict[str, tuple[Callable[[View], float | None], bool, str]] = {
+    "warps": (
         lambda view: float(view["occupancy"]["warps"]),
         True,
         "use fewer registers or less shared memory, or another block",
     ),
-    "sectors_over_ideal": Limit(
+    "sectors_over_ideal": (
         lambda view: over_ideal(view["total"], "sectors"),
         False,
         "let neighbouring lanes access neighbouring addresses",
     ),
-    "wavefronts_over_ideal": Limit(
+    "wavefronts_over_ideal": (
         lambda view: over_ideal(view["total"], "wavefronts"),
         False,
         "pad or swizzle what lies in shared memory",
     ),
-    "wide_accesses": Limit(
-        wide_accesses, True, "let the compiler see that addresses are multiples of 16"
+    "wide_accesses": (
+        wide_accesses,
+        True,
+        "let the compiler see that addresses are multiples of 16",
     ),
-    "instructions_per_fma": Limit(
+    "instructions_per_fma": (
         lambda view: code_figures(view).get("main loop: instructions a multiply-add"),
         False,
         "look at its main loop by `shelf look`, and unroll or hoist",

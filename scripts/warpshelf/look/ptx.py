@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,10 +55,10 @@ def enclosing_kernel(lines: Sequence[str], number: int) -> str:
     Raises:
         ValueError: it stands in none.
     """
-    for name, body in function_ranges(lines).items():
-        if number in body:
-            return name
-    raise ValueError(f"line {number} of the PTX stands in no kernel")
+    around = [name for name, body in function_ranges(lines).items() if number in body]
+    if not around:
+        raise ValueError(f"line {number} of the PTX stands in no kernel")
+    return around[0]
 
 
 def kernel_lines(
@@ -94,23 +95,22 @@ def encode_registers(lines: Iterable[str]) -> list[str]:
     So a register more does not give all others behind it another name, and the text is compressed
     to two thirds.
     """
-    before: dict[str, int] = {}
+    before: Counter[str] = Counter()
 
     def encode_register(found: re.Match[str]) -> str:
-        name, number = found[1], int(found[2])
-        far = number - before.get(name, 0)
-        before[name] = number
-        return f"%{name}{far:+d}"
+        far = int(found[2]) - before[found[1]]
+        before[found[1]] += far
+        return f"%{found[1]}{far:+d}"
 
     return [REGISTER.sub(encode_register, line) for line in lines]
 
 
 def decode_registers(lines: Iterable[str]) -> list[str]:
     """What `encode_registers` was made of."""
-    before: dict[str, int] = {}
+    before: Counter[str] = Counter()
 
     def decode_register(found: re.Match[str]) -> str:
-        before[found[1]] = before.get(found[1], 0) + int(found[2])
+        before[found[1]] += int(found[2])
         return f"%{found[1]}{before[found[1]]}"
 
     return [DISTANCE.sub(decode_register, line) for line in lines]

@@ -276,13 +276,23 @@ def describe_pattern(access: Access) -> str:
     parts = [_describe_steps(addresses, access["size"])]
     if len(addresses) < LANES:
         parts.insert(0, f"{len(addresses)} of {LANES} lanes")
-    if access["passes"] > access["ideal"]:
-        words = {
-            word
-            for one in addresses
-            for word in range(one // WORD, (one + access["size"] - 1) // WORD + 1)
-        }
-        parts.append((_describe_banks if access["space"] == "shared" else _describe_sectors)(words))
+    if access["passes"] <= access["ideal"]:
+        return ", ".join(parts)
+    size = access["size"]
+    words = {word for at in addresses for word in range(at // WORD, (at + size - 1) // WORD + 1)}
+    if access["space"] == "global":
+        sectors = {WORD * word // SECTOR for word in words}
+        held = len(sectors) * SECTOR // WORD
+        parts.append(f"{len(words)} of the {held} words of {len(sectors)} sectors used")
+        return ", ".join(parts)
+    # The bank that has most different words to give takes as many passes.
+    given = Counter(word % BANKS for word in words)
+    bank, most = min(given.items(), key=lambda one: (-one[1], one[0]))
+    if len(given) == 1:
+        parts.append(f"all lanes in bank {bank}")
+    else:
+        parts.append(f"{len(given)} of {BANKS} banks used")
+        parts.append(f"bank {bank} has {most} different words to give")
     return ", ".join(parts)
 
 
@@ -312,18 +322,3 @@ def _describe_stride(step: int, size: int) -> str:
     if step == 0:
         return "at one address"
     return "side by side" if step == size else f"at a stride of {step:,} bytes"
-
-
-def _describe_banks(words: Collection[int]) -> str:
-    """Who gives them: the bank that has most different words to give takes as many passes."""
-    given = Counter(word % BANKS for word in words)
-    if len(given) == 1:
-        return f"all lanes in bank {next(iter(given))}"
-    bank, most = min(given.items(), key=lambda one: (-one[1], one[0]))
-    return f"{len(given)} of {BANKS} banks used, bank {bank} has {most} different words to give"
-
-
-def _describe_sectors(words: Collection[int]) -> str:
-    sectors = {WORD * word // SECTOR for word in words}
-    held = len(sectors) * SECTOR // WORD
-    return f"{len(words)} of the {held} words of {len(sectors)} sectors used"
