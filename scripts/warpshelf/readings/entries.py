@@ -21,7 +21,7 @@ from rapidfuzz import fuzz, process
 from warpshelf.core.findings import Finding
 
 LARGEST = 1024 * 1024  # bytes in one file: some 2,000 readings
-DEEPEST = 4  # an entry of the list, `also`, an entry of that
+DEEPEST = 4  # the list, an entry of it, `also`, an entry of that
 UNREADABLE = re.compile(r"[^\t\n\r -~\x85\u00a0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 FLAGS = {("start",), ("unread",)}  # the keys that are true or false
 INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,8})")
@@ -38,6 +38,7 @@ SYNTAX = (  # what PyYAML's message holds, what that means, and the mend
     ("", "", "indent every key of an entry by two spaces, and quote texts with : # [ { & * ! | >"),
 )
 Event = Any  # PyYAML's event classes, whose types its stubs leave open
+_END = yaml.StreamEndEvent
 _RESOLVER: Any = yaml.SafeLoader("")
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C one where PyYAML has it
 
@@ -99,7 +100,7 @@ class EntryReader:
             lines = enumerate(text.split("\n"), 1)
             self.untidy = [n for n, line in lines if line.removesuffix("\r").endswith((" ", "\t"))]
             try:
-                self._parse_events(yaml.parse(text, Loader=_LOADER))
+                self._parse_list(_plain_events(text))
             except yaml.YAMLError as error:
                 raise _explain_syntax(error, text) from None
         except _UnreadableFile as error:
@@ -138,57 +139,38 @@ class EntryReader:
             what = f"the byte 0x{byte:02x} is not UTF-8"
             raise _UnreadableFile(line, what, "save the file as UTF-8") from None
 
-    def _parse_events(self, events: Iterator[Event]) -> None:
-        documents = 0
-        for event in events:
-            if isinstance(event, yaml.DocumentStartEvent):
-                documents += 1
-                if documents > 1:
-                    what = "a second YAML document starts"
-                    raise _UnreadableFile(_line_number(event), what, "remove the ---")
-            elif isinstance(event, yaml.SequenceStartEvent):
-                _refuse_anchor(event)
-                mark: Any = event.start_mark
-                self.indent = None if event.flow_style else mark.column
-                while not isinstance(item := next(events), yaml.SequenceEndEvent):
-                    self._parse_entry(item, events)
-            elif isinstance(event, yaml.NodeEvent):
-                if getattr(event, "value", "a mapping"):
-                    mend = f"start each entry with `- {self.first}: …`"
-                    raise _UnreadableFile(_line_number(event), "is not a list", mend)
-                documents = 0  # an empty text, such as that of a comment alone
-        if not documents:
+    def _parse_list(self, events: Iterator[Event]) -> None:
+        found = next(event for event in events if isinstance(event, yaml.NodeEvent | _END))
+        if isinstance(found, _END) or getattr(found, "value", None) == "":  # as of a comment alone
             raise _UnreadableFile(None, "is empty", "add an entry, or delete the file")
+        if not isinstance(found, yaml.SequenceStartEvent):
+            mend = f"start each entry with `- {self.first}: …`"
+            raise _UnreadableFile(_line_number(found), "is not a list", mend)
+        mark: Any = found.start_mark
+        self.indent = None if found.flow_style else mark.column
+        while not isinstance(event := next(events), yaml.SequenceEndEvent):
+            entry = Entry(_line_number(event))
+            entry.fields = value = self._parse_value(event, events, entry, ())
+            if isinstance(value, dict):
+                self.entries.append(entry)
+            else:
+                mend = f"write it as `- {self.first}: …` with its keys below"
+                self._add_finding(entry.line, f"the entry {str(value)[:60]!r} has no keys", mend)
+        for _ in events:  # to the end of the file, where something may be wrong as well
+            pass
 
-    def _parse_entry(self, event: Event, events: Iterator[Event]) -> None:
-        entry = Entry(_line_number(event))
-        value = self._parse_value(event, events, entry, (), 1)
-        if isinstance(value, dict):
-            entry.fields = value
-            self.entries.append(entry)
-        else:
-            mend = f"write it as `- {self.first}: …` with its keys below"
-            self._add_finding(entry.line, f"the entry {str(value)[:60]!r} has no keys", mend)
-
-    def _parse_value(
-        self, event: Event, events: Iterator[Event], entry: Entry, at: KeyPath, depth: int
-    ) -> Any:
-        line = _line_number(event)
-        entry.lines.setdefault(at, line)
-        _refuse_anchor(event)
+    def _parse_value(self, event: Event, events: Iterator[Event], entry: Entry, at: KeyPath) -> Any:
+        entry.lines.setdefault(at, _line_number(event))
         if isinstance(event, yaml.ScalarEvent):
             return self._parse_scalar(event, entry, at)
-        if depth >= DEEPEST:
-            raise _UnreadableFile(line, f"is nested over {DEEPEST} deep", "see the list of keys")
         if isinstance(event, yaml.SequenceStartEvent):
             items: list[Any] = []
             while not isinstance(item := next(events), yaml.SequenceEndEvent):
-                items.append(self._parse_value(item, events, entry, (*at, len(items)), depth + 1))
+                items.append(self._parse_value(item, events, entry, (*at, len(items))))
             return items
         fields: dict[str, Any] = {}
         while not isinstance(key := next(events), yaml.MappingEndEvent):
             line = _line_number(key)
-            _refuse_anchor(key)
             if not isinstance(key, yaml.ScalarEvent):
                 raise _UnreadableFile(line, "a key is itself a list", "write `key: value`")
             place = (*at, key.value)
@@ -197,9 +179,7 @@ class EntryReader:
                 what = f"the key {key.value!r} is written twice {first}"
                 self._add_finding(line, what, "remove one")
             entry.lines.setdefault(place, line)
-            fields.setdefault(
-                key.value, self._parse_value(next(events), events, entry, place, depth + 1)
-            )
+            fields.setdefault(key.value, self._parse_value(next(events), events, entry, place))
         return fields
 
     def _parse_scalar(
@@ -249,19 +229,29 @@ def _line_number(event: Event) -> int:
     return int(event.start_mark.line) + 1
 
 
-def _refuse_anchor(event: Event) -> None:
-    """Raise _UnreadableFile for an alias, an anchor or a tag."""
-    if isinstance(event, yaml.AliasEvent):
-        what, mend = f"the alias *{event.anchor} is used", "write the value out"
-    elif event.anchor is not None:
-        what = f"the anchor &{event.anchor} is set"
-        mend = "remove it, or put a text that starts with & in quotes"
-    elif event.tag is not None:
-        what = f"the tag {event.tag} is set"
-        mend = "remove it, or put a text that starts with ! in quotes"
-    else:
-        return
-    raise _UnreadableFile(_line_number(event), what, mend)
+def _plain_events(text: str) -> Iterator[Event]:
+    """What PyYAML reads, up to an alias, an anchor, a tag, a second document or too much depth."""
+    documents = depth = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        what, mend = "", ""
+        documents += isinstance(event, yaml.DocumentStartEvent)
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if documents > 1:
+            what, mend = "a second YAML document starts", "remove the ---"
+        elif depth > DEEPEST:
+            what, mend = f"is nested over {DEEPEST} deep", "see the list of keys"
+        elif isinstance(event, yaml.AliasEvent):
+            what, mend = f"the alias *{event.anchor} is used", "write the value out"
+        elif getattr(event, "anchor", None) is not None:
+            what = f"the anchor &{event.anchor} is set"
+            mend = "remove it, or put a text that starts with & in quotes"
+        elif getattr(event, "tag", None) is not None:
+            what = f"the tag {event.tag} is set"
+            mend = "remove it, or put a text that starts with ! in quotes"
+        if what:
+            raise _UnreadableFile(_line_number(event), what, mend)
+        yield event
 
 
 def _explain_syntax(error: yaml.YAMLError, text: str) -> _UnreadableFile:
