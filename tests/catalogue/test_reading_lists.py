@@ -22,11 +22,9 @@ from warpshelf.catalogue.reading_lists import (
     MOST_NEXT,
     UNREAD,
     ReadingContext,
-    reading_targets,
     render_contents,
     render_lists,
     single_entries,
-    start_blocks,
 )
 from warpshelf.links.health import Health
 from warpshelf.readings.model import Also, Reading, Shelf, Topic, load_shelf
@@ -401,14 +399,12 @@ def test_only_a_list_worth_filtering_has_a_finder() -> None:
 
 def test_a_page_says_what_to_start_with() -> None:
     around = ReadingContext(make(plain_entry("one", "start: true"), plain_entry("two")))
-    text = start_blocks(around)["start/kernels/softmax.md"]
+    text = render_lists(around)["start/kernels/softmax.md"]
     assert 'href="https://example.org/one"' in text and "Because." in text
     assert "example.org/two" not in text
     assert '<a href="#readings">All 2 readings</a>' in text
-    assert (
-        "Start with"
-        not in start_blocks(ReadingContext(make(plain_entry("one"))))["start/kernels/softmax.md"]
-    )
+    texts = render_lists(ReadingContext(make(plain_entry("one"))))
+    assert "Start with" not in texts["start/kernels/softmax.md"]
 
 
 def test_what_nobody_could_open_stands_apart() -> None:
@@ -507,20 +503,13 @@ def test_the_contents_count_every_topic(site: dict[str, str]) -> None:
     ]  # fmt: skip
 
 
-def test_targets_are_those_of_the_anchors() -> None:
-    shelf = Shelf()
-    shelf.add_file(SOFTMAX.encode(), "docs/kernels/softmax.yml", "kernels/softmax")
-    assert reading_targets(shelf) == {
-        "online-softmax": "/kernels/softmax.md#reading-online-softmax",
-        "flash": "/kernels/softmax.md#reading-flash",
-    }
-
-
 def test_a_topic_without_a_page_is_not_in_the_contents() -> None:
     shelf = Shelf()
     shelf.add_file(SOFTMAX.encode(), "docs/kernels/softmax.yml", "kernels/softmax")
     assert "softmax" not in render_contents(shelf) and "0 readings in all" in render_contents(shelf)
-    assert list(render_lists(ReadingContext(shelf))) == ["readings/kernels/softmax.md"]
+    assert list(render_lists(ReadingContext(shelf))) == [
+        "readings/kernels/softmax.md", "start/kernels/softmax.md"
+    ]  # fmt: skip
 
 
 def test_a_need_that_is_not_on_the_shelf_is_named_without_a_link() -> None:

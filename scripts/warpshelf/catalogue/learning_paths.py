@@ -9,14 +9,9 @@ A page under docs/paths/ names its goals, in stages, in its front matter:
 
 A stage begins with its pages, which are ours. What those readings need, directly or not, is put
 before them, each once, at the stage that asks for it first. After a reading stand the snippets that
-run its idea, each once.
-
-The minutes of a step are counted for a page of ours and estimated for a reading: a number that its
-entry gives, or else what its kind usually takes. An estimate is shown with "about", and the
-fragment `paths/minutes.md` says by what rule it came.
-
-A path is a list on its page. `data-step` names a step the same way on every path, so that a browser
-which remembers what was ticked ticks it everywhere.
+run its idea, each once. The minutes of a step are counted for a page of ours and estimated for a
+reading, with "about". `data-step` names a step the same way on every path, so that a browser which
+remembers what was ticked ticks it everywhere.
 """
 
 from __future__ import annotations

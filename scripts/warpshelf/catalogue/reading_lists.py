@@ -224,9 +224,10 @@ def render_lists(
 ) -> dict[str, str]:
     """The list of each topic, by its path below the fragments: `readings/kernels/softmax.md`.
 
-    A list's links are relative to its topic's own page, so it stands on no other. `repository` is
-    the address of the project, where known: each list then ends with a way to add to it. `exports`
-    says that the list is also published for other programs.
+    And what to read first, for the top of the same page: `start/kernels/softmax.md`. Their links
+    are relative to the topic's own page, so they stand on no other. `repository` is the address of
+    the project, where known: each list then ends with a way to add to it. `exports` says that the
+    list is also published for other programs.
     """
     texts = {}
     for where, topic in sorted(around.shelf.topics.items()):
@@ -250,6 +251,7 @@ def render_lists(
             ways.append(f"the list as {download_links(where, place)}")
         footer = f'\n<p class="ws-ways">{SEPARATOR.join(ways)}</p>\n' if ways else ""
         texts[f"readings/{where}.md"] = text + footer
+        texts[f"start/{where}.md"] = _start_block(topic, place)
     return texts
 
 
@@ -260,27 +262,19 @@ def _entry_list(
     return f'<ul class="ws-readings"{found}{place.markdown}>\n{entries}\n</ul>\n'
 
 
-def start_blocks(around: ReadingContext) -> dict[str, str]:
-    """What to read first, for the top of each topic's page: `start/kernels/softmax.md`.
-
-    Its links are relative to its topic's own page, so it stands on no other.
-    """
-    texts = {}
-    for where, topic in sorted(around.shelf.topics.items()):
-        place = OnPage(f"{where}.md")
-        rows = "\n".join(
-            f"<li>{title_link(one, place)} {render_rating(one)}"
-            f'<span class="ws-start-why">{place.escape_text(one.why)}</span></li>'
-            for one in topic.readings
-            if one.start
-        )
-        line = f'<a href="#readings">All {len(topic.readings)} readings</a> stand at the end of'
-        line = f'<p class="ws-start-more">{line} this page.</p>\n' if topic.readings else ""
-        if rows:
-            opening = '<nav class="ws-start" aria-label="Start with"><p class="ws-label">Start with'
-            line = f"{opening}</p>\n<ul>\n{rows}\n</ul>\n{line}</nav>\n"
-        texts[f"start/{where}.md"] = line
-    return texts
+def _start_block(topic: Topic, place: OnPage) -> str:
+    rows = "\n".join(
+        f"<li>{title_link(one, place)} {render_rating(one)}"
+        f'<span class="ws-start-why">{place.escape_text(one.why)}</span></li>'
+        for one in topic.readings
+        if one.start
+    )
+    line = f'<a href="#readings">All {len(topic.readings)} readings</a> stand at the end of'
+    line = f'<p class="ws-start-more">{line} this page.</p>\n' if topic.readings else ""
+    if not rows:
+        return line
+    opening = '<nav class="ws-start" aria-label="Start with"><p class="ws-label">Start with'
+    return f"{opening}</p>\n<ul>\n{rows}\n</ul>\n{line}</nav>\n"
 
 
 def single_entries(around: ReadingContext, ids: Iterable[str]) -> dict[str, str]:
@@ -296,11 +290,6 @@ def single_entries(around: ReadingContext, ids: Iterable[str]) -> dict[str, str]
         elif name in around.shelf.refused:
             texts[f"reading/{name}.md"] = f'<p class="ws-absent">{REFUSED}</p>\n'
     return texts
-
-
-def reading_targets(shelf: Shelf) -> dict[str, str]:
-    """The docs-absolute link of each reading: `/kernels/softmax.md#reading-online-softmax`."""
-    return {name: reading.target for name, reading in shelf.readings.items()}
 
 
 def render_contents(shelf: Shelf) -> str:

@@ -43,36 +43,26 @@ class Link:
     """An address on the shelf and the places that name it, in the order of the files."""
 
     url: str
+    reading: Reading  # that it is the address of, or else the first that names it
+    role: str  # `url`, or what it is to its reading: `preprint`, `code`
+    place: KeyPath  # where it stands in the reading
     places: list[tuple[Reading, KeyPath]] = field(default_factory=list)
-
-    @property
-    def reading(self) -> Reading:
-        """The reading that it is the address of, or else the first that names it."""
-        return self._own[0]
-
-    @property
-    def role(self) -> str:
-        """`url`, or what it is to its reading: `preprint`, `code`."""
-        reading, place = self._own
-        return "url" if place == ("url",) else reading.also[int(place[1])].what
 
     @property
     def where(self) -> tuple[str, int]:
         """The file and line that name it."""
-        reading, place = self._own
-        return reading.path, reading.line_of(*place)
-
-    @property
-    def _own(self) -> tuple[Reading, KeyPath]:
-        return next((found for found in self.places if found[1] == ("url",)), self.places[0])
+        return self.reading.path, self.reading.line_of(*self.place)
 
 
 def list_links(shelf: Shelf) -> dict[str, Link]:
     """Every address that the shelf's entries name, in the order of the files."""
     links: dict[str, Link] = {}
     for reading in shelf.entries:
-        for place, _, url in reading.addresses:
-            links.setdefault(url, Link(url)).places.append((reading, place))
+        for place, role, url in reading.addresses:
+            link = links.setdefault(url, Link(url, reading, role, place))
+            link.places.append((reading, place))
+            if role == "url" and link.role != "url":
+                link.reading, link.role, link.place = reading, role, place
     return links
 
 

@@ -38,7 +38,6 @@ SYNTAX = (  # what PyYAML's message holds, what that means, and the mend
     ("", "", "indent every key of an entry by two spaces, and quote texts with : # [ { & * ! | >"),
 )
 Event = Any  # PyYAML's event classes, whose types its stubs leave open
-_END = yaml.StreamEndEvent
 _RESOLVER: Any = yaml.SafeLoader("")
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C one where PyYAML has it
 
@@ -140,8 +139,8 @@ class EntryReader:
             raise _UnreadableFile(line, what, "save the file as UTF-8") from None
 
     def _parse_list(self, events: Iterator[Event]) -> None:
-        found = next(event for event in events if isinstance(event, yaml.NodeEvent | _END))
-        if isinstance(found, _END) or getattr(found, "value", None) == "":  # as of a comment alone
+        found: Event = next((one for one in events if isinstance(one, yaml.NodeEvent)), None)
+        if getattr(found, "value", found) in ("", None):  # nothing, or a comment alone
             raise _UnreadableFile(None, "is empty", "add an entry, or delete the file")
         if not isinstance(found, yaml.SequenceStartEvent):
             mend = f"start each entry with `- {self.first}: …`"
@@ -234,6 +233,7 @@ def _plain_events(text: str) -> Iterator[Event]:
     documents = depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
         what, mend = "", ""
+        anchor, tag = getattr(event, "anchor", None), getattr(event, "tag", None)
         documents += isinstance(event, yaml.DocumentStartEvent)
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
@@ -242,12 +242,12 @@ def _plain_events(text: str) -> Iterator[Event]:
         elif depth > DEEPEST:
             what, mend = f"is nested over {DEEPEST} deep", "see the list of keys"
         elif isinstance(event, yaml.AliasEvent):
-            what, mend = f"the alias *{event.anchor} is used", "write the value out"
-        elif getattr(event, "anchor", None) is not None:
-            what = f"the anchor &{event.anchor} is set"
+            what, mend = f"the alias *{anchor} is used", "write the value out"
+        elif anchor is not None:
+            what = f"the anchor &{anchor} is set"
             mend = "remove it, or put a text that starts with & in quotes"
-        elif getattr(event, "tag", None) is not None:
-            what = f"the tag {event.tag} is set"
+        elif tag is not None:
+            what = f"the tag {tag} is set"
             mend = "remove it, or put a text that starts with ! in quotes"
         if what:
             raise _UnreadableFile(_line_number(event), what, mend)

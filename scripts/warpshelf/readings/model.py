@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
@@ -75,10 +76,9 @@ def _check_year(year: int) -> int:
 
 
 def _check_day(text: str) -> str:
-    try:
+    day = None
+    with suppress(ValueError):
         day = date.fromisoformat(text)
-    except ValueError:
-        day = None
     if day is None or day.isoformat() != text:
         raise ValueError(f'is {text!r}, no date; write it as "2026-11-20", in quotes')
     if not date(2020, 1, 1) <= day <= datetime.now(UTC).date() + timedelta(days=1):
@@ -101,7 +101,6 @@ def _check_unique(items: list[Any]) -> list[Any]:
 
 
 def _schema_hint(**more: Any) -> Any:
-    """What an editor is told beside the type."""
     return Field(json_schema_extra=more)
 
 

@@ -1,15 +1,11 @@
 """What others published for the idea of a snippet: their figures, and their kernels.
 
 The figures of its reported.yml are what papers and repositories say; nobody here measured them.
-Each names the reading that states it and the place in it, so that it can be looked up again; one
-that fits a timed case of ours names the case, for a comparison as soon as such a device is
-measured.
-
-The entries of its rivals.yml each name a Triton kernel or one in CUDA C++ in a repository, at a
-commit, and how it is compiled: `shelf rivals` compiles it by the compiler that ours are compiled
-by, and a page sets the two side by side. None of their code is kept here. One with a `package` is
-ours too, in a language that the site does not install: it stands beside the file, and says itself
-how it is compiled.
+One that fits a timed case of ours names the case, for a comparison as soon as such a device is
+measured. The entries of its rivals.yml each name a kernel in Triton or CUDA C++ in a repository, at
+a commit, and how it is compiled: `shelf rivals` compiles it as ours are compiled, and a page sets
+the two side by side. None of their code is kept here. One with a `package` is ours too, in a
+language that the site does not install: it lies beside the file, and says how it is compiled.
 
 Both files lie beside the snippet and are no part of what a record is bound to.
 """

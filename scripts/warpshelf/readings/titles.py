@@ -1,11 +1,10 @@
 """When two titles name one work: on the shelf, and behind a link; and which year is the work's.
 
 On the shelf two titles are alike where they have the same words, left aside case, punctuation,
-spaces, articles and the like, and plurals; or where they differ in one slip of one long word; or,
-if they are long, in one word that one of them leaves out; or where one is the other without its
-subtitle. Numbers always tell works apart, and so do words of a few letters: FlashAttention-2 and
-FlashAttention-3, part I and part II, GEMM and GEMV. They are found without comparing each with
-each. Behind a link the title comes from the web, with its markup, and only ours is asked whether it
+small words and plurals; or where they differ in one slip of one long word; or, if they are long, in
+one word that one of them leaves out; or where one is the other without its subtitle. Numbers always
+tell works apart, and so do short words: FlashAttention-2 and -3, part I and part II, GEMM and GEMV.
+Behind a link the title comes from the web, with its markup, and only ours is asked whether it
 can be the same; so more is forgiven.
 
 The year of a work is that of the version which its venue names: a preprint and its publication

@@ -132,7 +132,6 @@ def _render_lists(held: ProjectContent, links: Mapping[str, str]) -> dict[str, s
     exported = held.settings.address is not None
     return {
         **reading_lists.render_lists(around, held.settings.repository, exports=exported),
-        **reading_lists.start_blocks(around),
         reading_lists.EVERY_FRAGMENT: reading_lists.all_readings_list(around, exports=exported),
         **reading_lists.single_entries(around, inspection.embedded_readings(held.pages)),
         "readings/all.md": reading_lists.render_contents(held.shelf),
