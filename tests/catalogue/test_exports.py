@@ -106,11 +106,7 @@ def test_the_type_follows_kind_and_venue(
     ("name", "tex", "item"),
     [
         ("Tri Dao", "Tri Dao", {"family": "Dao", "given": "Tri"}),
-        (
-            "Ben van der Werf",
-            "Ben van der Werf",
-            {"family": "van der Werf", "given": "Ben"},
-        ),
+        ("Ben van der Werf", "Ben van der Werf", {"family": "van der Werf", "given": "Ben"}),
         ("NVIDIA", "{NVIDIA}", {"literal": "NVIDIA"}),
         ("DeepSeek-AI", "{DeepSeek-AI}", {"literal": "DeepSeek-AI"}),
         ("PyTorch Team", "{PyTorch Team}", {"literal": "PyTorch Team"}),

@@ -27,6 +27,7 @@ from warpshelf.catalogue.reading_lists import (
     single_entries,
 )
 from warpshelf.links.health import Health
+from warpshelf.readings.entries import Entry
 from warpshelf.readings.model import Also, Reading, Shelf, Topic, load_shelf
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -254,7 +255,7 @@ def test_an_entry_shows_all_it_has(site: dict[str, str], where: str) -> None:
 
 def test_a_citation_keeps_its_lines(site: dict[str, str]) -> None:
     shelf = Shelf()
-    shelf.add_file(SOFTMAX.encode(), "docs/kernels/softmax.yml", "kernels/softmax")
+    shelf.add_file(SOFTMAX.encode(), "docs/kernels/softmax.yml")
     expected = format_bibtex(shelf.readings["online-softmax"]).strip()
     for where in ("kernels/softmax.md", SINGLE):
         assert expected in Page(site[where]).text
@@ -374,7 +375,7 @@ def test_a_row_knows_the_words_that_it_does_not_show(site: dict[str, str]) -> No
 
 def make(*entries: str, where: str = "kernels/softmax") -> Shelf:
     shelf = Shelf(topics={where: Topic(where, "T", page=True, shown=True)})
-    shelf.add_file("".join(entries).encode(), f"docs/{where}.yml", where)
+    shelf.add_file("".join(entries).encode(), f"docs/{where}.yml")
     assert not shelf.findings
     return shelf
 
@@ -464,7 +465,7 @@ def test_an_archived_copy_is_linked_once() -> None:
 
 def test_what_has_no_page_is_named_without_a_link() -> None:
     shelf = make(plain_entry("one", "needs: [two]", "tags: [a-tag]"))
-    shelf.add_file(plain_entry("two").encode(), "docs/kernels/lost.yml", "kernels/lost")
+    shelf.add_file(plain_entry("two").encode(), "docs/kernels/lost.yml")
     text = one_list(ReadingContext(shelf))
     assert "Read first:</span> Title two</p>" in text
     assert '<span class="ws-tag">a-tag</span>' in text  # nor is there a page of all readings
@@ -505,7 +506,7 @@ def test_the_contents_count_every_topic(site: dict[str, str]) -> None:
 
 def test_a_topic_without_a_page_is_not_in_the_contents() -> None:
     shelf = Shelf()
-    shelf.add_file(SOFTMAX.encode(), "docs/kernels/softmax.yml", "kernels/softmax")
+    shelf.add_file(SOFTMAX.encode(), "docs/kernels/softmax.yml")
     assert "softmax" not in render_contents(shelf) and "0 readings in all" in render_contents(shelf)
     assert list(render_lists(ReadingContext(shelf))) == [
         "readings/kernels/softmax.md", "start/kernels/softmax.md"
@@ -514,7 +515,7 @@ def test_a_topic_without_a_page_is_not_in_the_contents() -> None:
 
 def test_a_need_that_is_not_on_the_shelf_is_named_without_a_link() -> None:
     shelf = Shelf()
-    shelf.add_file(SOFTMAX.encode(), "docs/kernels/softmax.yml", "kernels/softmax")
+    shelf.add_file(SOFTMAX.encode(), "docs/kernels/softmax.yml")
     assert "Read first:</span> roofline</p>" in one_list(ReadingContext(shelf))
 
 
@@ -529,7 +530,7 @@ def test_hostile_texts_show_and_do_not_act(tmp_path: Path) -> None:
             needs=[f"h{(number + 1) % len(HOSTILE)}", text], snippets=[text], tags=[text],
             also=[Also(what="code", url="https://example.org/%22`*_[x](y)")],
         )  # fmt: skip
-        reading._where = "kernels/hostile"
+        reading._entry = Entry(1, path="docs/kernels/hostile.yml")
         topic.readings.append(reading)
         shelf.readings[reading.id] = reading
     singled = "".join(f'--8<-- "reading/h{number}.md"\n\n' for number in range(len(HOSTILE)))

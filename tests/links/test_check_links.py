@@ -13,7 +13,7 @@ from loopback import CANARIES, Detour, closed_port, needs_lychee
 from warpshelf.cli import links as commands
 from warpshelf.core.findings import ShelfError
 from warpshelf.links import check_links, health
-from warpshelf.links.check_links import CheckOptions, CheckResult, run_check
+from warpshelf.links.check_links import CheckResult, run_check
 from warpshelf.links.health import Health, load_health
 
 PAGED = "Efficient Memory Management for Large Language Model Serving with PagedAttention"
@@ -48,7 +48,7 @@ def kept(trial: Trial) -> dict:
 
 
 def look(trial: Trial, detour: Detour, today: str = "2026-11-01", **options: object) -> CheckResult:
-    return run_check(trial.root, CheckOptions(**{"budget": 60, **options}), detour.means(today))
+    return run_check(trial.root, detour.means(today), **{"budget": 60, **options})
 
 
 @needs_lychee
@@ -201,7 +201,7 @@ def test_with_no_network_nothing_is_recorded(trial: Trial, detour: Detour, when:
 
         means.tell = gone
     with pytest.raises(ShelfError) as caught:
-        run_check(trial.root, CheckOptions(budget=60, force=True), means)
+        run_check(trial.root, means, budget=60, force=True)
     answered = 0 if when == "before" else 1
     assert str(caught.value) == (
         f"links: no network: {answered} of {', '.join(CANARIES)} answered; nothing was recorded; "

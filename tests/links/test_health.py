@@ -223,11 +223,7 @@ HERE = "https://docs.example.org/guide/tiles.html"
         ("https://example.org", [("https://example.org/blog/2026/", 301)], None),
         ("https://example.org/", [("https://www.example.org/start.html", 301)], None),
         ("https://example.org/", [("https://example.com/", 301)], "https://example.com/"),
-        (
-            "https://arxiv.org/pdf/2309.06180",
-            [("https://arxiv.org/pdf/2309.06180v2", 301)],
-            None,
-        ),
+        ("https://arxiv.org/pdf/2309.06180", [("https://arxiv.org/pdf/2309.06180v2", 301)], None),
         ("https://doi.org/10.1145/1", [("https://dl.acm.org/doi/10.1145/1", 302)], None),
         (HERE, [("ftp://a.org/x", 301)], None),
         (HERE, [(f"https://a.org/{'x' * 5000}", 301)], None),

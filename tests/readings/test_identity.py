@@ -402,8 +402,7 @@ URLS = st.builds(
     str.__add__,
     st.sampled_from(["https://", "http://", "HTTP://"]),
     st.one_of(
-        st.lists(st.sampled_from(PIECES), min_size=1, max_size=9).map("".join),
-        st.text(max_size=40),
+        st.lists(st.sampled_from(PIECES), min_size=1, max_size=9).map("".join), st.text(max_size=40)
     ),
 )
 

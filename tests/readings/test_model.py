@@ -72,7 +72,7 @@ def shelf_of(*texts: str) -> Shelf:
     shelf = Shelf()
     for number, text in enumerate(texts):
         name = "abcdefgh"[number]
-        shelf.add_file(text.encode(), f"docs/kernels/{name}.yml", f"kernels/{name}")
+        shelf.add_file(text.encode(), f"docs/kernels/{name}.yml")
         shelf.topics[f"kernels/{name}"].page = shelf.topics[f"kernels/{name}"].shown = True
     return shelf
 
@@ -471,7 +471,7 @@ YAML_LIKE = st.one_of(
 @given(YAML_LIKE)
 def test_no_bytes_break_the_reader(data: bytes) -> None:
     shelf = Shelf()
-    shelf.add_file(data, "docs/a.yml", "a")
+    shelf.add_file(data, "docs/a.yml")
     check_shelf(shelf, ())
     for finding in shelf.findings:
         assert len(str(finding).splitlines()) == 1 and finding.mend

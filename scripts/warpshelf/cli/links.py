@@ -383,9 +383,12 @@ def check_command(
     urls = (
         check_links.urls_since(project.root, changed_since) if changed_since is not None else None
     )
-    options = check_links.CheckOptions(topic and _topic_name(topic), urls, force, budget)
+    topic = topic and _topic_name(topic)
     with Progress() as progress:
-        found = check_links.run_check(project.root, options, check_services(progress))
+        found = check_links.run_check(
+            project.root, check_services(progress),
+            topic=topic, urls=urls, force=force, budget=budget,
+        )  # fmt: skip
     if report is not None:
         write_atomically(
             report,

@@ -193,7 +193,7 @@ class NewReading:
         try:
             Reading.model_validate(whole)
         except ValidationError as error:
-            said = explain_errors(error, "", Entry(1, whole), KEYS)
+            said = explain_errors(error, Entry(1, whole), KEYS)
             return "; ".join(filter(None, (said[0].what, said[0].mend))) if said else str(error)
         return None
 

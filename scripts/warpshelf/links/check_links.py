@@ -178,16 +178,6 @@ RESERVE = 0.25  # of the budget, for archived copies and titles
 
 
 @dataclass
-class CheckOptions:
-    """What to look at and for how long."""
-
-    topic: str | None = None  # `kernels/softmax`
-    urls: set[str] | None = None  # of them, only these
-    force: bool = False  # ask again what was seen alive of late, and for titles that are known
-    budget: float = BUDGET
-
-
-@dataclass
 class CheckServices:
     """What a survey asks through; tests have their own."""
 
@@ -218,28 +208,37 @@ class CheckResult:
         return [link for link in here if not title_fits(link, known[link.url])]
 
 
-def run_check(root: Path, options: CheckOptions, means: CheckServices) -> CheckResult:
-    """Ask the web, record what it said, and return what is known now.
+def run_check(
+    root: Path,
+    means: CheckServices,
+    *,
+    topic: str | None = None,
+    urls: set[str] | None = None,
+    force: bool = False,
+    budget: float = BUDGET,
+) -> CheckResult:
+    """Ask the web about `topic` or about `urls`, record what it said, and return what is known now.
 
-    Raises ShelfError if there is no network, lychee or topic, or the file of states is damaged;
-    nothing was recorded then.
+    `force` asks again what was seen alive of late, and for titles that are known; `budget` is in
+    seconds. Raises ShelfError if there is no network, lychee or topic, or the file of states is
+    damaged; nothing was recorded then.
     """
-    end = time.monotonic() + options.budget
+    end = time.monotonic() + budget
     shelf, now = model.load_shelf(root), datetime.now(UTC)
     # `shelf check` refuses other addresses; here they are passed over.
     every = {u: one for u, one in list_links(shelf).items() if health.address_problem(u) is None}
-    chosen = _choose_links(every, shelf, options)
+    chosen = _choose_links(every, shelf, topic, urls)
     known, seen = health.load_health(root), _load_cache(root)
 
     def is_due(url: str) -> bool:
         alive = url in known and known[url].state == "alive"
         fresh = alive and url in seen and now - seen[url] < ALIVE_FOR
-        return options.force or not fresh
+        return force or not fresh
 
     due = sorted(
         filter(is_due, (one.url for one in chosen)), key=lambda u: check_order(known.get(u))
     )
-    found = _ask_web(due, options.budget * (1 - RESERVE), means) if due else {}
+    found = _ask_web(due, budget * (1 - RESERVE), means) if due else {}
     states = {url: state for url, state in known.items() if url in every or shelf.findings}
     for url, answer in found.items():
         states[url] = next_state(known.get(url), answer, means.today or now.date())
@@ -249,15 +248,16 @@ def run_check(root: Path, options: CheckOptions, means: CheckServices) -> CheckR
     health.save_health(root, states)
     stamps = {url: when.isoformat() for url, when in seen.items() if url in every}
     write_atomically(root / CACHE, dump_json(stamps))
-    _add_details([one for one in chosen if one.url in states], states, options.force, means, end)
+    _add_details([one for one in chosen if one.url in states], states, force, means, end)
     health.save_health(root, states)
     here = {link.url: states[link.url] for link in chosen if link.url in states}
     fresh, left = len(chosen) - len(due), len(due) - len(found)
     return CheckResult(chosen, here, len(found), fresh, left, len(shelf.findings))
 
 
-def _choose_links(links: dict[str, Link], shelf: Shelf, options: CheckOptions) -> list[Link]:
-    topic, urls = options.topic, options.urls
+def _choose_links(
+    links: dict[str, Link], shelf: Shelf, topic: str | None, urls: set[str] | None
+) -> list[Link]:
     if topic is not None and topic not in shelf.topics:
         otherwise = "name one that is a list under docs/"
         mend = suggest_match(topic, shelf.topics, otherwise, 60, "write --topic {}")

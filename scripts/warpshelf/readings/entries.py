@@ -50,11 +50,16 @@ class Entry:
     fields: dict[str, Any] = field(default_factory=dict)
     lines: dict[KeyPath, int] = field(default_factory=dict)
     refused: set[KeyPath] = field(default_factory=set)  # places with a finding of their own
+    path: str = ""  # of its file, relative to the project root
 
     def line_of(self, *place: str | int) -> int:
         """The line of a value, or of the innermost around it that has one."""
         lengths = range(len(place), 0, -1)
         return next((self.lines[place[:n]] for n in lengths if place[:n] in self.lines), self.line)
+
+    def finding(self, what: str, mend: str, *place: str | int) -> Finding:
+        """That something is wrong with it, or with the value at `place`."""
+        return Finding(self.path, self.line_of(*place), what, mend)
 
 
 class EntryModel(BaseModel):
@@ -66,6 +71,11 @@ class EntryModel(BaseModel):
     _entry: Entry = PrivateAttr(default_factory=lambda: Entry(1))
 
     @property
+    def path(self) -> str:
+        """The file it stands in, relative to the project root."""
+        return self._entry.path
+
+    @property
     def line(self) -> int:
         """The line its entry starts on, from 1."""
         return self._entry.line
@@ -73,6 +83,10 @@ class EntryModel(BaseModel):
     def line_of(self, *place: str | int) -> int:
         """The line of a key, or of a value within it: `line_of("also", 0, "url")`."""
         return self._entry.line_of(*place)
+
+    def finding(self, what: str, mend: str, *place: str | int) -> Finding:
+        """That something is wrong with it, or with the value at `place`."""
+        return self._entry.finding(what, mend, *place)
 
 
 Model = TypeVar("Model", bound=EntryModel)
@@ -113,7 +127,7 @@ class EntryReader:
                 found = model.model_validate(entry.fields)
             except ValidationError as error:
                 keys = tuple(model.model_fields)
-                self.findings += explain_errors(error, self.path, entry, keys)
+                self.findings += explain_errors(error, entry, keys)
                 continue
             found._entry = entry
             yield found
@@ -148,13 +162,14 @@ class EntryReader:
         mark: Any = found.start_mark
         self.indent = None if found.flow_style else mark.column
         while not isinstance(event := next(events), yaml.SequenceEndEvent):
-            entry = Entry(_line_number(event))
+            entry = Entry(_line_number(event), path=self.path)
             entry.fields = value = self._parse_value(event, events, entry, ())
             if isinstance(value, dict):
                 self.entries.append(entry)
             else:
                 mend = f"write it as `- {self.first}: …` with its keys below"
-                self._add_finding(entry.line, f"the entry {str(value)[:60]!r} has no keys", mend)
+                what = f"the entry {str(value)[:60]!r} has no keys"
+                self.findings.append(entry.finding(what, mend))
         for _ in events:  # to the end of the file, where something may be wrong as well
             pass
 
@@ -317,9 +332,7 @@ def suggest_match(
     return form.format(near) if near else otherwise
 
 
-def explain_errors(
-    error: ValidationError, path: str, entry: Entry, keys: Sequence[str]
-) -> list[Finding]:
+def explain_errors(error: ValidationError, entry: Entry, keys: Sequence[str]) -> list[Finding]:
     """One finding for each thing that `error` says about `entry`, on the line of the key.
 
     `keys` are those an entry may have. A place that the reader already refused is left out.
@@ -329,7 +342,7 @@ def explain_errors(
         place = tuple(part for part in problem["loc"] if part != "nullable")
         if not entry.refused & {place[:length] for length in range(1, len(place) + 1)}:
             told = _describe_problem(problem, place, entry, keys)
-            findings.append(Finding(path, entry.line_of(*place), *told))
+            findings.append(entry.finding(*told, *place))
     return findings
 
 

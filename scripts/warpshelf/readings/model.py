@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, PrivateAttr, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from warpshelf.core import markup
 from warpshelf.core.findings import Finding
@@ -220,9 +220,6 @@ class Reading(EntryModel):
     added: Day | None = None
     """The day it was put on the shelf, in quotes."""
 
-    _path: str = PrivateAttr("")
-    _where: str = PrivateAttr("")
-
     @model_validator(mode="after")
     def _check_title_language(self) -> Reading:
         if self.title_en and self.lang == "en":
@@ -235,14 +232,9 @@ class Reading(EntryModel):
         return self
 
     @property
-    def path(self) -> str:
-        """The file it stands in, relative to the project root."""
-        return self._path
-
-    @property
     def where(self) -> str:
         """The name of its topic, such as `kernels/softmax`."""
-        return self._where
+        return _topic_name(self.path)
 
     @property
     def anchor(self) -> str:
@@ -275,6 +267,10 @@ class Reading(EntryModel):
                 pending += [((*place, key), inner) for key, inner in items]
 
 
+def _topic_name(path: str) -> str:
+    return path.removeprefix("docs/").removesuffix(".yml")
+
+
 KEYS = tuple(Reading.model_fields)
 GLOSSARY = "docs/glossary.yml"  # the one file among the lists that holds no readings
 
@@ -302,14 +298,14 @@ class Shelf:
     refused: set[str] = field(default_factory=set)  # ids of entries that a finding kept out
     untidy: dict[str, list[int]] = field(default_factory=dict)  # lines that end in spaces, by file
 
-    def add_file(self, data: bytes, path: str, where: str) -> None:
+    def add_file(self, data: bytes, path: str) -> None:
         """Read one file's bytes into the shelf and note what is wrong with it."""
+        where = _topic_name(path)
         topic = self.topics.setdefault(where, Topic(where, where))
         topic.listed = True
         reader = EntryReader(path, data)
         found = list(reader.parse_as(Reading))
         for reading in found:
-            reading._path, reading._where = path, where
             self.readings.setdefault(reading.id, reading)
         topic.readings += found
         self.entries += found
@@ -349,7 +345,7 @@ def load_shelf(
             what = f"cannot be read ({error.strerror})"
             shelf.findings.append(Finding(path, None, what, "make it a readable file"))
             continue
-        shelf.add_file(data, path, path.removeprefix("docs/").removesuffix(".yml"))
+        shelf.add_file(data, path)
     for path in _list_files(root, ".yaml"):
         mend = f"rename it to {Path(path).stem}.yml"
         shelf.findings.append(Finding(path, None, "ends in .yaml, so it is not read", mend))

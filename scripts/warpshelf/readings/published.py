@@ -227,7 +227,7 @@ def _drop_twins(
         key, again = identify(one)
         if (first := kept.setdefault(key, one)) is not one:
             what = f"{again} (first on line {first.line})"
-            reader.findings.append(Finding(reader.path, one.line, what, mend))
+            reader.findings.append(one.finding(what, mend))
     return list(kept.values()), reader.findings
 
 
@@ -248,6 +248,6 @@ def load_rivals(folder: Path, shown: str) -> tuple[list[Rival], list[Finding]]:
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
             what = f"file is {one.file!r}, which cannot be read ({why})"
-            findings.append(Finding(where, one.line, what, "name a file beside this one"))
+            findings.append(one.finding(what, "name a file beside this one"))
             rivals.remove(one)
     return rivals, findings
