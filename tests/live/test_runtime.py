@@ -155,7 +155,7 @@ def test_sources_follow_imports_and_packages(tmp_path: Path) -> None:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    found = runtime.import_closure(tmp_path, [tmp_path / "snippets/a/calculator.py"], "snippets")
+    found = runtime.import_closure(tmp_path, tmp_path / "snippets/a/calculator.py", "snippets")
     assert list(found) == [
         "snippets/a/calculator.py", "snippets/b/__init__.py", "snippets/b/b.py",
         "snippets/shared.py",
@@ -240,8 +240,8 @@ def test_node_and_npm_of_the_python_package_serve_as_well(
         path.write_text("")
     monkeypatch.setattr(sys, "path", ["/nowhere", str(calls.parent)])
     node = str(package / "bin" / "node")
-    assert runtime._node_command() == [node]
-    assert runtime._npm_command() == [node, str(script)]
+    assert runtime.find_program("node") == [node]
+    assert runtime.find_program("npm") == [node, str(script)]
 
 
 def test_a_project_without_calculators_asks_for_nothing(trial: Trial, calls: Path) -> None:

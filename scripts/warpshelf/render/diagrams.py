@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from warpshelf.core.markup import escape_markdown, quote_attribute
 from warpshelf.render import svg
 from warpshelf.render.svg import Scale
 
@@ -56,10 +55,8 @@ class Timeline:
         self.held = [Fraction(held).limit_denominator(MOST_SLICES) for held in row["held"]]
         spans = [(one["rank"], one["start"], one["end"]) for one in row["passes"]]
         taken = Counter(spans)
-        self.passes = [
-            Pass(**one, paired=taken[span] > 1)
-            for one, span in zip(row["passes"], spans, strict=True)
-        ]
+        pairs = zip(row["passes"], spans, strict=True)
+        self.passes = [Pass(**one, paired=taken[span] > 1) for one, span in pairs]
         self.makespan = max(one.end for one in self.passes)
 
     def rank_passes(self, rank: int) -> list[Pass]:
@@ -77,15 +74,11 @@ class Timeline:
         """How long `rank` has nothing to do."""
         return sum(until - since for since, until in self.idle_gaps(rank))
 
-    def to_units(self, time: int) -> Fraction:
-        """`time` in the units that the picture counts in."""
-        return Fraction(time, self.unit)
-
 
 def draw_timelines(rows: Iterable[dict[str, Any]]) -> dict[str, str]:
     """The picture of each row of a record's `timelines`, by its name."""
     read = {row["name"]: Timeline(row) for row in rows}
-    width = max((one.to_units(one.makespan) for one in read.values()), default=Fraction(0))
+    width = max((Fraction(one.makespan, one.unit) for one in read.values()), default=Fraction(0))
     return {name: draw_timeline(one, width) for name, one in read.items()}
 
 
@@ -93,61 +86,55 @@ def draw_timeline(shown: Timeline, width: Fraction) -> str:
     """The picture of a timeline on an axis of `width` units, with its figures."""
     x = Scale(0, shown.unit, LEFT, LEFT + UNIT)
     height = DOUBLE if any(one.paired for one in shown.passes) else SINGLE
-    end = x(shown.makespan)
-    foot = shown.ranks * (height + GAP)
+    end, foot = x(shown.makespan), shown.ranks * (height + GAP)
     right = LEFT + float(width) * UNIT + RIGHT
-    parts = []
+    parts, told = [], []
     for rank in range(shown.ranks):
-        y = rank * (height + GAP)
-        middle = y + height / 2 + 4.5
+        y, passes = rank * (height + GAP), shown.rank_passes(rank)
+        level, middle = y + height / 2, y + height / 2 + 4.5
         parts.append(svg.draw_text(0, middle, f"rank {rank}"))
         for since, until in shown.idle_gaps(rank):
-            level = y + height / 2
             parts.append(svg.draw_line(x(since), level, x(until), level, "ws-line ws-grid"))
-        parts.append(
-            svg.draw_text(right, middle, f"holds {_format_fraction(shown.held[rank])}", end="end")
-        )
-        parts.extend(_draw_pass(one, y, height, x) for one in shown.rank_passes(rank))
+        holds = f"holds {format_fraction(shown.held[rank])}"
+        parts.append(svg.draw_text(right, middle, holds, end="end"))
+        for one in passes:  # of a pair, forward stands above and backward below
+            top = level if one.paired and one.kind != FORWARD else y
+            where = (x(one.start), top, x(one.end) - x(one.start), height / (1 + one.paired))
+            parts.append(_draw_pass(one.kind, one.chunk, where, str(one.micro_batch)))
+        names = (f"{one.kind}{one.micro_batch}{chr(39) * one.chunk}" for one in passes)
+        told.append(f"Rank {rank}: {' '.join(names)}.")
     parts.append(svg.draw_line(end, -2, end, foot, "ws-line"))
-    parts.append(
-        svg.draw_text(
-            end, foot + 12, _format_fraction(shown.to_units(shown.makespan)), end="middle"
-        )
+    taken = format_fraction(Fraction(shown.makespan, shown.unit))
+    parts.append(svg.draw_text(end, foot + 12, taken, end="middle"))
+    kinds = [kind for kind in KINDS if any(one.kind == kind for one in shown.passes)]
+    entries = [(kind, 0, KINDS[kind][0]) for kind in kinds]
+    entries += [(FORWARD, 1, shown.other)] if shown.other else []
+    place = LEFT
+    for kind, chunk, words in entries:
+        wide = 26.0 if kind == BACKWARD else 13.0
+        parts.append(_draw_pass(kind, chunk, (place, foot + 21.5, wide, 14), ""))
+        parts.append(svg.draw_text(place + wide + 5, foot + 32, words))
+        place += wide + 5 + len(words) * svg.TEXT * 0.48 + 14
+    idle = [shown.idle_time(rank) for rank in range(shown.ranks)]
+    each = "each rank" if len(set(idle)) == 1 else "the idlest rank"
+    caption = (
+        f"{shown.title}: the step takes {taken} units, of which {each} idles for "
+        f"{format_fraction(Fraction(max(idle), shown.unit))} "
+        f"({100 * max(idle) / shown.makespan:.0f} %). {shown.note}"
     )
-    parts.extend(_pass_legend(shown, foot + 32))
-    return (
-        '<figure class="ws-diagram ws-timeline"><div class="ws-scroll" role="region" '
-        f'tabindex="0" aria-label={quote_attribute(shown.title)}>'
-        + svg.render_svg((-4, right, foot + 42), shown.title, _describe_passes(shown), parts)
-        + f"</div><figcaption>{escape_markdown(_timeline_caption(shown))}</figcaption></figure>\n"
-    )
+    box = (-4, right, foot + 42)
+    return svg.render_diagram("timeline", box, shown.title, " ".join(told), parts, caption) + "\n"
 
 
-def _draw_pass(one: Pass, y: float, height: float, x: Scale) -> str:
-    """A pass as a box with its micro-batch; of a pair, forward above and backward below."""
-    if one.paired:
-        height /= 2
-        y += 0 if one.kind == FORWARD else height
-    start = x(one.start)
-    where = (start, y, x(one.end) - start, height)
-    return _pass_box(one.kind, one.chunk, where, str(one.micro_batch))
-
-
-def _pass_box(kind: str, chunk: int, where: tuple[float, float, float, float], words: str) -> str:
+def _draw_pass(kind: str, chunk: int, where: tuple[float, float, float, float], words: str) -> str:
+    """A pass as a box, with its micro-batch in words."""
     x, y, width, height = where
     classes = KINDS[kind][2 if chunk else 1]
     filled = classes.startswith("ws-fill")
-    shape = (
-        f'<rect x="{svg.coord(x + 0.7)}" y="{svg.coord(y + 0.7)}" width="{svg.coord(width - 1.4)}" '
-        f'height="{svg.coord(height - 1.4)}" class="{classes}"/>'
-    )
+    shape = svg.draw_rect(x + 0.7, y + 0.7, width - 1.4, height - 1.4, classes, "")
     if chunk:
-        bar = (
-            f'x="{svg.coord(x + 2)}" y="{svg.coord(y + height - 3.6)}" '
-            f'width="{svg.coord(width - 4)}"'
-        )
         colour = "ws-on" if filled else f"ws-fill {classes.split()[-1]}"
-        shape += f'<rect {bar} height="1.6" class="{colour}"/>'
+        shape += svg.draw_rect(x + 2, y + height - 3.6, width - 4, 1.6, colour, "")
     if words:
         base = y + height / 2 + (3.6 if chunk else 4.7)
         kinds = ["ws-on"] * filled + ["ws-small"] * (width < NARROW)
@@ -155,48 +142,11 @@ def _pass_box(kind: str, chunk: int, where: tuple[float, float, float, float], w
     return shape
 
 
-def _pass_legend(shown: Timeline, y: float) -> list[str]:
-    """What the boxes mean."""
-    parts, x = [], LEFT
-    used = [kind for kind in KINDS if any(one.kind == kind for one in shown.passes)]
-    entries = [(kind, 0, KINDS[kind][0]) for kind in used]
-    if shown.other:
-        entries.append((FORWARD, 1, shown.other))
-    for kind, chunk, words in entries:
-        wide = 26.0 if kind == BACKWARD else 13.0
-        parts.append(_pass_box(kind, chunk, (x, y - 10.5, wide, 14), ""))
-        parts.append(svg.draw_text(x + wide + 5, y, words))
-        x += wide + 5 + len(words) * svg.TEXT * 0.48 + 14
-    return parts
-
-
-def _format_fraction(value: Fraction) -> str:
+def format_fraction(value: Fraction) -> str:
     """A number of halves, thirds and so on, as people write it."""
     whole, rest = divmod(value, 1)
     part = {Fraction(0): "", Fraction(1, 2): "½"}.get(rest, f" {rest}")
     return f"{whole or ''}{part}".strip() or "0"
-
-
-def _timeline_caption(shown: Timeline) -> str:
-    idle = [shown.idle_time(rank) for rank in range(shown.ranks)]
-    share = 100 * max(idle) / shown.makespan
-    each = "each rank" if len(set(idle)) == 1 else "the idlest rank"
-    return (
-        f"{shown.title}: the step takes {_format_fraction(shown.to_units(shown.makespan))} units, "
-        f"of which {each} idles for {_format_fraction(shown.to_units(max(idle)))} "
-        f"({share:.0f} %). {shown.note}"
-    )
-
-
-def _describe_passes(shown: Timeline) -> str:
-    """The passes of each rank in words, for who cannot see the picture."""
-    lines = []
-    for rank in range(shown.ranks):
-        names = (
-            f"{one.kind}{one.micro_batch}{chr(39) * one.chunk}" for one in shown.rank_passes(rank)
-        )
-        lines.append(f"Rank {rank}: {' '.join(names)}.")
-    return " ".join(lines)
 
 
 HEIGHT = 21.0  # of a cell
@@ -212,68 +162,39 @@ def draw_grids(rows: Iterable[dict[str, Any]]) -> dict[str, str]:
 
 def draw_grid(row: dict[str, Any]) -> str:
     """One grid with its axes, its legend and its caption."""
-    columns, rows = row["columns"], row["rows"]
-    longest = max(len(cell[0]) for line in row["cells"] for cell in line)
-    longest = max(longest, *(len(name) for name in columns))
+    columns, rows, legend = row["columns"], row["rows"], row.get("legend", ())
+    longest = max(map(len, (*columns, *(words for line in row["cells"] for words, _ in line))))
     wide = max(LEAST, PADDING + CHARACTER * longest)
-    left = 12 + CHARACTER * max(len(name) for name in rows)
-    right = left + wide * len(columns)
-    foot = HEIGHT * len(rows)
+    left = 12 + CHARACTER * max(map(len, rows))
+    axes, faint = f"{row['down']} ↓ · {row['across']} →", "ws-small ws-faint"
     parts = [
-        svg.draw_text(left + wide * (x + 0.5), -7, name, end="middle", kind="ws-small ws-faint")
+        svg.draw_text(left + wide * (x + 0.5), -7, name, end="middle", kind=faint)
         for x, name in enumerate(columns)
     ]
-    axes = f"{row['down']} ↓ · {row['across']} →"
-    parts.append(svg.draw_text(0, -25, axes, kind="ws-small ws-faint"))
+    parts.append(svg.draw_text(0, -25, axes, kind=faint))
+    told = f"By {row['across']} {columns[0]} to {columns[-1]}."
     for y, (name, line) in enumerate(zip(rows, row["cells"], strict=True)):
-        base = HEIGHT * (y + 0.5) + 4.7
-        parts.append(svg.draw_text(left - 8, base, name, end="end", kind="ws-small ws-faint"))
+        top, middle = HEIGHT * y, HEIGHT * (y + 0.5)
+        parts.append(svg.draw_text(left - 8, middle + 4.7, name, end="end", kind=faint))
         for x, (words, colour) in enumerate(line):
-            parts.append(_draw_grid_cell(left + wide * x, HEIGHT * y, wide, words, colour))
-    below, foot = _grid_legend(row.get("legend", ()), foot + 20)
-    parts += below
-    said = [axes, *(f"    {words}" for _, words in row.get("legend", ()))]
-    width = max(right + 2, *(CHARACTER * len(words) for words in said))
-    box = (-40.0, width, foot + 40)
-    return (
-        '<figure class="ws-diagram ws-grids"><div class="ws-scroll" role="region" '
-        f'tabindex="0" aria-label={quote_attribute(row["caption"])}>'
-        + svg.render_svg(
-            box, row["caption"], _describe_grid(row), parts, style=f"width:{svg.coord(width)}px"
-        )
-        + f"</div><figcaption>{escape_markdown(row['caption'])}</figcaption></figure>\n"
-    )
-
-
-def _draw_grid_cell(x: float, y: float, width: float, words: str, colour: int) -> str:
-    kind = "ws-line ws-cell" if colour < 0 else f"ws-box ws-s{colour}"
-    shape = (
-        f'<rect x="{svg.coord(x + 0.7)}" y="{svg.coord(y + 0.7)}" width="{svg.coord(width - 1.4)}" '
-        f'height="{svg.coord(HEIGHT - 1.4)}" class="{kind}" fill="none" stroke="currentColor"/>'
-    )
-    if words:
-        shape += svg.draw_text(
-            x + width / 2, y + HEIGHT / 2 + 4.4, words, end="middle", kind="ws-small"
-        )
-    return shape
-
-
-def _grid_legend(entries: Iterable[tuple[int, str]], y: float) -> tuple[list[str], float]:
-    parts: list[str] = []
-    for colour, words in entries:
-        parts.append(
-            f'<rect x="1" y="{svg.coord(y - 10.5)}" width="14" height="14" '
-            f'class="ws-box ws-s{colour}" fill="none" stroke="currentColor"/>'
-        )
-        parts.append(svg.draw_text(22, y, words, kind="ws-small"))
-        y += svg.LINE
-    return parts, y - 14 if parts else y - 18
-
-
-def _describe_grid(row: dict[str, Any]) -> str:
-    """The cells in words, for who cannot see the picture."""
-    lines = []
-    for name, cells in zip(row["rows"], row["cells"], strict=True):
-        said = " ".join(words or "-" for words, _ in cells)
-        lines.append(f"{row['down']} {name}: {said}.")
-    return f"By {row['across']} {row['columns'][0]} to {row['columns'][-1]}. {' '.join(lines)}"
+            place, kind = left + wide * x, f"ws-box ws-s{colour}"
+            shape = svg.draw_rect(
+                place + 0.7, top + 0.7, wide - 1.4, HEIGHT - 1.4,
+                "ws-line ws-cell" if colour < 0 else kind, svg.HOLLOW,
+            )  # fmt: skip
+            if words:
+                at = (place + wide / 2, middle + 4.4)
+                shape += svg.draw_text(*at, words, end="middle", kind="ws-small")
+            parts.append(shape)
+        told += f" {row['down']} {name}: {' '.join(words or '-' for words, _ in line)}."
+    foot = HEIGHT * len(rows) + 20
+    for colour, words in legend:
+        parts.append(svg.draw_rect(1, foot - 10.5, 14, 14, f"ws-box ws-s{colour}", svg.HOLLOW))
+        parts.append(svg.draw_text(22, foot, words, kind="ws-small"))
+        foot += svg.LINE
+    foot -= 14 if legend else 18
+    said = [axes, *(f"    {words}" for _, words in legend)]
+    width = max(left + wide * len(columns) + 2, *(CHARACTER * len(words) for words in said))
+    style = f"width:{svg.coord(width)}px"
+    box, caption = (-40.0, width, foot + 40), row["caption"]
+    return svg.render_diagram("grids", box, caption, told, parts, caption, style) + "\n"

@@ -12,48 +12,50 @@ from typing import Any
 from warpshelf.core.markup import escape_markdown, preformatted_block, quote_href
 from warpshelf.records import bundle
 from warpshelf.records.schema import Record
-from warpshelf.render import (
-    claims,
-    diagrams,
-    figures,
-    histories,
-    plots,
-    rivals,
-    snippet_page,
-    views,
-)
-from warpshelf.render.claims import render_claims
+from warpshelf.render import claims, diagrams, figures, histories, plots, rivals, snippet_page
 from warpshelf.render.listings import render_listings
 from warpshelf.render.machine_comparison import render_disagreements
-from warpshelf.render.snippet_page import (
-    MachineState,
-    SnippetPage,
-    render_idea,
-    render_notice,
-    state_notices,
-)
+from warpshelf.render.snippet_page import MachineState, SnippetPage, render_notice
+from warpshelf.render.views import views_table
 
 KEYS = (
     "idea", "code", "output", "accuracy", "timing", "plot", "history", "compile", "look", "space",
     "beside", "predictions", "facts", "reported", "provenance", "reproduce", "whole", "folded",
 )  # fmt: skip
+NOTHING = {  # what a piece says where it has nothing to show
+    "output": "No output of the present code is recorded.",
+    "accuracy": "No errors are recorded for the present code.",
+    "timing": "No times are recorded for the present code.",
+    "plot": "There is nothing to plot: no times are recorded for the present code.",
+    "history": "There is no history yet: it takes two measurements on one kind of GPU.",
+    "compile": "No compile figures are recorded for the present code.",
+    "look": "No view of the present code is recorded.",
+    "space": "No space of configurations of the present code is recorded.",
+    "beside": "No public kernel is compiled beside it.",
+    "predictions": "No predictions are recorded for the present code.",
+    "facts": "No facts are recorded for the present code.",
+    "reported": "No figure that others state for it is on file.",
+    "provenance": "No record of the present code exists.",
+}
+Draw = Callable[[MachineState], str]
 
 
 def _join_parts(parts: Iterable[str]) -> str:
-    return "\n\n".join(part for part in parts if part)
+    return "\n\n".join(filter(None, parts))
 
 
 def _render_output(page: SnippetPage) -> str:
-    shown = [s for s in page.select_states("measured", "verified") if s.record and s.record["demo"]]
-    if not shown:
-        return ""
-    record, here = shown[0].record or {}, shown[0].here
-    origin = snippet_page.origin_line(record) + (f"; {here}" if here else "")
-    command = f"<code>python snippets/{page.id}/{page.id}.py</code>"
-    return (
-        f'<figure class="ws-output"><figcaption>What {command} prints '
-        f"({escape_markdown(origin)})</figcaption>{preformatted_block(record['demo'])}</figure>"
-    )
+    for state in page.select_states("measured", "verified"):
+        if state.known["demo"]:
+            origin = snippet_page.origin_line(state.known)
+            origin += f"; {state.here}" if state.here else ""
+            command = f"<code>python snippets/{page.id}/{page.id}.py</code>"
+            return (
+                f'<figure class="ws-output"><figcaption>What {command} prints ('
+                f"{escape_markdown(origin)})</figcaption>{preformatted_block(state.known['demo'])}"
+                "</figure>"
+            )
+    return ""
 
 
 def _machine_tabs(page: SnippetPage, key: str, bodies: Sequence[tuple[MachineState, str]]) -> str:
@@ -65,120 +67,86 @@ def _machine_tabs(page: SnippetPage, key: str, bodies: Sequence[tuple[MachineSta
     bodies = [(state, body) for state, body in bodies if body]
     if len(bodies) < 2:
         return bodies[0][1] if bodies else ""
-    group = f"ws-{page.id}-{key}"
-    inputs, names, blocks = [], [], []
+    group, checked = f"ws-{page.id}-{key}", ' checked="checked"'
+    inputs = names = blocks = ""
     for index, (state, body) in enumerate(bodies, 1):
-        checked = ' checked="checked"' if index == 1 else ""
-        inputs.append(f'<input{checked} id="{group}-{index}" name="{group}" type="radio">')
-        names.append(f'<label for="{group}-{index}">{escape_markdown(state.name)}</label>')
-        blocks.append(f'<div class="tabbed-block">\n{body}\n</div>')
+        inputs += f'<input{checked} id="{group}-{index}" name="{group}" type="radio">'
+        names += f'<label for="{group}-{index}">{escape_markdown(state.name)}</label>'
+        blocks += f'<div class="tabbed-block">\n{body}\n</div>\n'
+        checked = ""
     return (
         f'<div class="tabbed-set tabbed-alternate" data-tabs="{group}:{len(bodies)}">'
-        f'{"".join(inputs)}<div class="tabbed-labels">{"".join(names)}</div>\n'
-        f'<div class="tabbed-content">\n' + "\n".join(blocks) + "\n</div></div>"
+        f'{inputs}<div class="tabbed-labels">{names}</div>\n'
+        f'<div class="tabbed-content">\n{blocks}</div></div>'
     )
 
 
-def _record_links(page: SnippetPage, states: Sequence[MachineState]) -> str:
-    links = [
-        f"[{escape_markdown(s.name)}](/records/{page.id}/{s.machine}.json)"
-        for s in states
-        if s.record
-    ]
-    if not links:
-        return ""
-    return f"Raw record: {', '.join(links)}. Again: `shelf run {page.id}`.\n{{ .ws-origin }}"
-
-
-def _render_by_record(
-    page: SnippetPage,
-    key: str,
-    states: Sequence[MachineState],
-    draw: Callable[[Record], str],
-) -> str:
-    return _render_by_state(page, key, states, lambda state: draw(state.record or {}))
-
-
-def _render_by_state(
-    page: SnippetPage,
-    key: str,
-    states: Sequence[MachineState],
-    draw: Callable[[MachineState], str],
-) -> str:
+def _render_states(page: SnippetPage, key: str, states: Iterable[MachineState], draw: Draw) -> str:
     """What `draw` makes of each state, with links to the records."""
-    bodies = [(s, draw(s)) for s in states if s.record]
-    used = [s for s, body in bodies if body]
-    return _join_parts((_machine_tabs(page, key, bodies), _record_links(page, used)))
+    bodies = [(state, draw(state)) for state in states]
+    links = ", ".join(
+        f"[{escape_markdown(state.name)}](/records/{page.id}/{state.machine}.json)"
+        for state, body in bodies
+        if body
+    )
+    said = f"Raw record: {links}. Again: `shelf run {page.id}`.\n{{ .ws-origin }}" if links else ""
+    return _join_parts((_machine_tabs(page, key, bodies), said))
 
 
-def _accuracy_with_skips(record: Record) -> str:
+def _accuracy_with_skips(state: MachineState) -> str:
     skips = " ".join(
         f"<li>{escape_markdown(skip['what'])}: {escape_markdown(skip['reason'])}</li>"
-        for skip in record.get("skips", [])
+        for skip in state.known.get("skips", [])
     )
     left_out = f'<p class="ws-skips">Not run here:</p>\n<ul class="ws-skips">{skips}</ul>'
-    return "\n".join(filter(None, (figures.render_accuracy(record), left_out if skips else "")))
+    found = figures.render_accuracy(state.known)
+    return "\n".join(filter(None, (found, left_out if skips else "")))
 
 
 def _state_plots(state: MachineState) -> str:
-    figures = plots.draw_plots(state.record or {}, state.apart)
-    return '<div class="ws-plots">\n' + "\n".join(figures) + "\n</div>" if figures else ""
-
-
-def _state_timing(state: MachineState) -> str:
-    return figures.render_timing(state.record or {}, state.apart)
+    drawn = "\n".join(plots.draw_plots(state.known, state.apart))
+    return f'<div class="ws-plots">\n{drawn}\n</div>' if drawn else ""
 
 
 def _render_provenance(page: SnippetPage, state: MachineState) -> str:
-    record = state.record or {}
+    record, place = state.known, f"{page.id}/{state.machine}"
     verb = {"measured": "Measured", "verified": "Checked"}.get(state.state, "Compiled")
-    origin = ", ".join(filter(None, (snippet_page.origin_line(record), state.apart)))
+    origin = snippet_page.origin_line(record, state.apart)
     origin += f"; {state.here}" if state.here else ""
-    rows = "\n".join(
-        f"<dt>{escape_markdown(k)}</dt> "
-        f"<dd>{_job_link(record) if k == snippet_page.JOB else escape_markdown(v)}</dd>"
-        for k, v in snippet_page.origin_pairs(record)
-    )
+    rows = []
+    for name, text in snippet_page.origin_pairs(record):
+        shown = escape_markdown(text)
+        if name == snippet_page.JOB:  # the address of its log
+            address = record["origin"]["job"]
+            number = address.rpartition("/")[2]
+            shown = f"a job of this project, <a href={quote_href(address)}>run {number}</a>"
+        rows.append(f"<dt>{escape_markdown(name)}</dt> <dd>{shown}</dd>")
+    attested = ""
+    if state.attestation:
+        file = f"snippets/{page.id}/results/{state.machine}.json"
+        attested = (
+            f" · attested: [what the job signed](/records/{place}.{bundle.PUBLISHED}), which "
+            f"anyone can verify by\n\n`gh attestation verify {file} --repo {bundle.REPOSITORY}`"
+        )
+    told = "\n".join(rows)
     return (
-        f'<details class="ws-provenance" data-search-exclude="yes" markdown="1">\n'
-        f"<summary>{verb} on {escape_markdown(origin)}</summary>\n<dl>\n{rows}\n</dl>\n\n"
-        f"[raw record](/records/{page.id}/{state.machine}.json)"
-        f"{_attestation_note(page, state) if state.attestation else ''}\n\n</details>"
+        '<details class="ws-provenance" data-search-exclude="yes" markdown="1">\n'
+        f"<summary>{verb} on {escape_markdown(origin)}</summary>\n<dl>\n{told}\n</dl>\n\n"
+        f"[raw record](/records/{place}.json){attested}\n\n</details>"
     )
-
-
-def _job_link(record: Record) -> str:
-    """The job that made a record, as HTML with a link to its log."""
-    address = record["origin"]["job"]
-    number = address.rpartition("/")[2]
-    return f"a job of this project, <a href={quote_href(address)}>run {number}</a>"
-
-
-def _attestation_note(page: SnippetPage, state: MachineState) -> str:
-    """The signed statement of the job that made a record, and how anyone can verify it."""
-    place = f"snippets/{page.id}/results/{state.machine}.json"
-    command = f"gh attestation verify {place} --repo {bundle.REPOSITORY}"
-    kept = f"/records/{page.id}/{state.machine}.{bundle.PUBLISHED}"
-    return f" · attested: [what the job signed]({kept}), which anyone can verify by\n\n`{command}`"
 
 
 def _reproduce_commands(page: SnippetPage) -> str:
-    timed = page.select_states("measured")
-    commands = (
-        (f"python snippets/{page.id}/{page.id}.py", "prints the demo"),
-        (f"shelf run {page.id}", "verifies, and times on a GPU"),
-        (f"shelf compare {page.id}", "sets it beside the records"),
-        *([(f"shelf history {page.id}", "shows the versions of each record")] if timed else []),
-    )
-    room = max(len(command) for command, _ in commands)
-    lines = "\n".join(f"{command:{room}}  # {does}" for command, does in commands)
+    commands = {
+        f"python snippets/{page.id}/{page.id}.py": "prints the demo",
+        f"shelf run {page.id}": "verifies, and times on a GPU",
+        f"shelf compare {page.id}": "sets it beside the records",
+    }
+    if page.select_states("measured"):
+        commands[f"shelf history {page.id}"] = "shows the versions of each record"
+    room = max(map(len, commands))
+    lines = "\n".join(f"{command:{room}}  # {does}" for command, does in commands.items())
     return f"```sh\n{lines}\n```"
-
-
-def _states_with_space(states: Sequence[MachineState]) -> list[MachineState]:
-    """Who has looked at every configuration: GPUs, and where none has, the CPU."""
-    found = [s for s in states if s.record and "space" in s.record]
-    return [s for s in found if s.machine != "cpu"] or found
 
 
 def build_fragments(page: SnippetPage) -> dict[str, str]:
@@ -188,99 +156,71 @@ def build_fragments(page: SnippetPage) -> dict[str, str]:
     what is missing. `folded` is `whole` for a page that quotes the code: it repeats none of it.
     """
     current = page.select_states("measured", "verified", "compiled")
-    ran = page.select_states("measured", "verified")
-    timed = page.select_states("measured")
-    compiled = [s for s in current if s.record and s.record.get("compiled")]
+    ran, timed = page.select_states("measured", "verified"), page.select_states("measured")
+    compiled = [state for state in current if state.known.get("compiled")][:1]
+    spaces = [state for state in current if "space" in state.known]
+    # Who has looked at every configuration: GPUs, and where none has, the CPU.
+    spaces = [state for state in spaces if state.machine != "cpu"] or spaces
     titles = {link.rpartition("#reading-")[2]: title for title, link in page.sources if link}
-    parts = {
-        "idea": render_idea(page),
+    draws: dict[str, tuple[Sequence[MachineState], Draw]] = {
+        "plot": (timed, _state_plots),
+        "timing": (timed, lambda state: figures.render_timing(state.known, state.apart)),
+        "history": (timed, lambda state: histories.render_history(page, state)),
+        "accuracy": (ran, _accuracy_with_skips),
+        "predictions": (ran, lambda state: claims.render_predictions(state.known, titles)),
+        "facts": (ran, lambda state: claims.render_facts(state.known, titles)),
+        "compile": (compiled, lambda state: figures.render_compiled(state.known)),
+        "space": (spaces, lambda state: figures.render_space(state.known)),
+    }
+    parts = {key: _render_states(page, key, *draws[key]) for key in draws}
+    records = [(state.name, state.known) for state in timed]
+    beside = (
+        rivals.languages_table(page.rivals, page.code, page.views, records),
+        rivals.rivals_table(page.rivals),
+    )
+    parts |= {
+        "idea": snippet_page.render_idea(page),
         "code": render_listings(page.code, page.kind),
         "output": _render_output(page),
-        "accuracy": _render_by_record(page, "accuracy", ran, _accuracy_with_skips),
-        "timing": _render_by_state(page, "timing", timed, _state_timing),
-        "plot": _render_by_state(page, "plot", timed, _state_plots),
-        "history": _render_by_state(
-            page, "history", timed, lambda state: histories.render_history(page, state)
-        ),
-        "compile": _render_by_record(page, "compile", compiled[:1], figures.render_compiled),
-        "look": views.views_table(page),
-        "space": _render_by_record(
-            page, "space", _states_with_space(current), figures.render_space
-        ),
-        "beside": _join_parts(
-            (
-                rivals.languages_table(
-                    page.rivals,
-                    page.code,
-                    page.views,
-                    ((s.name, s.record) for s in timed if s.record),
-                ),
-                rivals.rivals_table(page.rivals),
-            )
-        ),
-        "predictions": _render_by_record(
-            page, "predictions", ran, lambda r: claims.render_predictions(r, titles)
-        ),
-        "facts": _render_by_record(page, "facts", ran, lambda r: claims.render_facts(r, titles)),
-        "reported": render_claims(page),
-        "provenance": _join_parts(_render_provenance(page, s) for s in current),
+        "look": views_table(page),
+        "beside": _join_parts(beside),
+        "reported": claims.render_claims(page),
+        "provenance": _join_parts(_render_provenance(page, state) for state in current),
         "reproduce": _reproduce_commands(page),
     }
-    said = state_notices(page)
-    above = _join_parts(
-        (render_disagreements(page), *(histories.slowdown_notice(page, s) for s in timed))
-    )
+    said = snippet_page.state_notices(page)
+    slower = (histories.slowdown_notice(page, state) for state in timed)
+    above = _join_parts((render_disagreements(page), *slower))
 
-    def render_state(state: MachineState) -> str:
-        record = state.record or {}
-        shown: tuple[str, ...] = ()
-        if state in timed:
-            shown = (
-                _state_plots(state),
-                _state_timing(state),
-                histories.render_history(page, state),
-            )
-        stated = (claims.render_predictions(record, titles), claims.render_facts(record, titles))
-        return "\n".join(filter(None, (*shown, _accuracy_with_skips(record), *stated)))
+    def draw_piece(key: str, state: MachineState) -> str:
+        states, draw = draws[key]
+        return draw(state) if state in states else ""
 
-    bodies = [(s, render_state(s)) for s in ran if s.record]
-    made = "".join(figures.render_compiled(s.record) for s in compiled[:1] if s.record)
-    results = (
+    by_machine = ("plot", "timing", "history", "accuracy", "predictions", "facts")
+    bodies = [
+        (state, "\n".join(filter(None, (draw_piece(key, state) for key in by_machine))))
+        for state in ran
+    ]
+    rest = (
+        parts["output"],
         above,
         _machine_tabs(page, "whole", bodies),
         said,
-        made,
+        *(draw_piece("compile", state) for state in compiled),
         parts["look"],
-        *(figures.render_space(s.record) for s in _states_with_space(current) if s.record),
-        parts["beside"],
-        parts["reported"],
+        *(draw_piece("space", state) for state in spaces),
+        *(parts[key] for key in ("beside", "reported", "provenance", "reproduce")),
     )
-    ends = (parts["provenance"], parts["reproduce"])
-    rest = (parts["output"], *results, *ends)
     whole = _join_parts((parts["idea"], parts["code"], *rest))
-    folded = _join_parts((parts["idea"], render_listings(page.code, page.kind, folded=True), *rest))
-    nothing = {
-        "output": "No output of the present code is recorded.",
-        "accuracy": "No errors are recorded for the present code.",
-        "timing": "No times are recorded for the present code.",
-        "plot": "There is nothing to plot: no times are recorded for the present code.",
-        "history": "There is no history yet: it takes two measurements on one kind of GPU.",
-        "compile": "No compile figures are recorded for the present code.",
-        "look": "No view of the present code is recorded.",
-        "space": "No space of configurations of the present code is recorded.",
-        "beside": "No public kernel is compiled beside it.",
-        "predictions": "No predictions are recorded for the present code.",
-        "facts": "No facts are recorded for the present code.",
-        "reported": "No figure that others state for it is on file.",
-        "provenance": "No record of the present code exists.",
-    }
-    for key, words in nothing.items():
+    folded = render_listings(page.code, page.kind, folded=True)
+    for key in NOTHING:
         if not parts[key]:
-            parts[key] = _join_parts((f'<p class="ws-absent">{words}</p>', said))
-        elif key in ("accuracy", "timing", "plot", "history", "predictions", "facts"):
+            parts[key] = _join_parts((f'<p class="ws-absent">{NOTHING[key]}</p>', said))
+        elif key in by_machine:
             over = above if key in ("timing", "plot", "history") else ""
             parts[key] = _join_parts((over, parts[key], said))
-    return {**parts, "whole": whole, "folded": folded}
+    parts |= {"whole": whole, "folded": _join_parts((parts["idea"], folded, *rest))}
+    return {key: parts[key] for key in KEYS}
 
 
 DRAWN = {"timelines": diagrams.draw_timelines, "grids": diagrams.draw_grids}
@@ -291,12 +231,10 @@ def render_pictures(page: SnippetPage, embedded: Iterable[str]) -> dict[str, str
 
     One that no record of the present code has is withheld, with words in its place.
     """
-    records = [s.record for s in page.select_states("measured", "verified") if s.record]
+    records: list[Record] = [state.known for state in page.select_states("measured", "verified")]
     drawn: dict[str, str] = {}
     for kind, draw in DRAWN.items():
-        rows: list[dict[str, Any]] = next(
-            (record[kind] for record in records if kind in record), []
-        )
+        rows: list[dict[str, Any]] = next((one[kind] for one in records if kind in one), [])
         drawn |= {f"{kind}/{name}": text for name, text in draw(rows).items()}
     for name in sorted(set(embedded) - drawn.keys()):
         run = f"<code>shelf run {page.id}</code>"

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 from warpshelf.core import units
@@ -19,14 +18,15 @@ from warpshelf.core.markup import escape_markdown
 from warpshelf.records import history as versions_of
 from warpshelf.records import limits, record_comparison, store
 from warpshelf.records.history import History, Version
+from warpshelf.records.record_comparison import ChangedCondition
 from warpshelf.records.schema import Record
 from warpshelf.records.store import TimeDifference
-from warpshelf.render import snippet_page, svg, tables
+from warpshelf.render import plots, snippet_page, svg, tables
 from warpshelf.render.snippet_page import MachineState, SnippetPage, render_notice
+from warpshelf.render.tables import Html, format_count
 
 SHORT = 12  # characters of a commit
 NOT_COMMITTED = "not yet"
-AMOUNTS = {"B/s": "bytes", "FLOP/s": "flops"}
 
 
 class VersionTime(NamedTuple):
@@ -64,12 +64,6 @@ class CaseHistory(NamedTuple):
     amount: float
     functions: list[tuple[str, str, list[VersionTime]]]  # name, role, points
 
-    @property
-    def change_count(self) -> int:
-        """How many times are apart from those before."""
-        points = (point for *_, points in self.functions for point in points)
-        return sum(point.factor is not None for point in points)
-
 
 @dataclass(frozen=True)
 class RecordHistory:
@@ -88,87 +82,71 @@ class RecordHistory:
         """What each version was made under, and what changed since the one before."""
         found = []
         for number, version in enumerate(self.versions):
-            changed = [] if number == 0 else self.version_contrasts(number)
-            put = version.commit[:SHORT] if version.commit else NOT_COMMITTED
-            words = ", ".join(map(str, changed))
-            blank = dict.fromkeys(("driver", "CUDA", "torch", "Triton", "SM clock"), "")
-            own = record_comparison.record_conditions(version.record)
-            found.append({**blank, **own, "put": put, "changed": words})
+            own = dict.fromkeys(("driver", "CUDA", "torch", "Triton", "SM clock"), "")
+            own |= record_comparison.record_conditions(version.record)
+            own["put"] = version.commit[:SHORT] if version.commit else NOT_COMMITTED
+            own["changed"] = ", ".join(map(str, self.version_contrasts(number)))
+            found.append(own)
         return found
 
-    def version_contrasts(self, number: int) -> list[record_comparison.ChangedCondition]:
+    def version_contrasts(self, number: int) -> list[ChangedCondition]:
         """What is not as in the version before `number`, of code and software."""
+        if number == 0:
+            return []
         before, after = (self.versions[at].record for at in (number - 1, number))
         return record_comparison.changed_conditions(before, after, record_comparison.SOFTWARE)
 
     def find_slowdowns(self) -> list[TimeDifference]:
         """Where ours are slower now than in the version before."""
-        if len(self.versions) < 2:
-            return []
-        before, after = self.versions[-2:]
-        return versions_of.slower_results(before.record, after.record)
+        pair = [version.record for version in self.versions[-2:]]
+        return versions_of.slower_results(*pair) if len(pair) == 2 else []
 
     def case_histories(self) -> list[CaseHistory]:
         """Every case that was ever timed, those of the newest version first."""
-        return self._cached_cases
-
-    @cached_property
-    def _cached_cases(self) -> list[CaseHistory]:
         cases: dict[str, list[tuple[int, Record, dict[str, Any]]]] = {}
         for number, version in reversed(list(enumerate(self.versions))):
             for case in tables.timed_cases(version.record):
                 text = json.dumps(case["case"], sort_keys=True)
                 cases.setdefault(text, []).append((number, version.record, case))
-        found = [own for own in cases.values() if any(_case_times(case) for *_, case in own)]
+        found = [
+            own for own in cases.values() if any(tables.timed_results(case) for *_, case in own)
+        ]
         labels = units.case_labels([own[0][2]["case"] for own in found])
         return [_case_history(label, own) for label, own in zip(labels, found, strict=True)]
-
-
-def _case_times(case: dict[str, Any]) -> list[dict[str, Any]]:
-    return [time for result in case["results"] if (time := tables.result_time(result))]
 
 
 def _case_history(label: str, own: Sequence[tuple[int, Record, dict[str, Any]]]) -> CaseHistory:
     _, record, newest = own[0]
     limit = tables.case_bound(record, newest)
-    unit = limit.unit if limit else ""
-    functions: dict[tuple[str, str], list[VersionTime]] = {}
-    for _, _, case in own:  # the order is that of the newest version
-        for result in case["results"]:
-            functions.setdefault((result["name"], result["role"]), [])
+    unit, cost = (limit.unit, tables.COUNTED[limit.unit].lower()) if limit else ("", "")
+    functions: dict[tuple[str, str], list[VersionTime]] = {
+        (result["name"], result["role"]): []
+        for *_, case in own  # the order is that of the newest version
+        for result in case["results"]
+    }
     for number, _, case in reversed(own):
-        amount = units.finite_float(case.get(AMOUNTS.get(unit, ""))) or 0.0
-        for result in case["results"]:
-            if time := tables.result_time(result):
-                points = functions[result["name"], result["role"]]
-                drawn = (
-                    tables.rate_point(number, tables.Bound(amount, unit), time)
-                    if amount > 0
-                    else None
-                )
-                points.append(VersionTime(number, time, drawn, _slowdown_factor(points, time)))
+        amount = units.finite_float(case.get(cost)) or 0.0
+        for result, time in tables.timed_results(case):
+            points, factor, drawn = functions[result["name"], result["role"]], None, None
+            if amount > 0:
+                drawn = tables.rate_point(number, tables.Bound(amount, unit), time)
+            if points and limits.times_differ(points[-1].time, time):
+                factor = units.safe_divide(time["median"], points[-1].time["median"])
+            points.append(VersionTime(number, time, drawn, factor))
     timed = [(name, role, points) for (name, role), points in functions.items() if points]
     return CaseHistory(newest["case"], label, unit, limit.amount if limit else 0.0, timed)
 
 
-def _slowdown_factor(points: Sequence[VersionTime], time: dict[str, Any]) -> float | None:
-    if not points or not limits.times_differ(points[-1].time, time):
-        return None
-    return units.safe_divide(time["median"], points[-1].time["median"])
-
-
 def record_histories(found: History, snippet: str) -> list[RecordHistory]:
     """The versions of each record of a snippet, in the order of their keys."""
-    return list(_iter_histories(found, snippet))
-
-
-def _iter_histories(found: History, snippet: str) -> Iterator[RecordHistory]:
     known = {key: own for (one, key), own in found.of.items() if one == snippet}
     slugs = sorted({store.key_slug(key) or key for key in known})
-    for slug in slugs:
-        for key in store.record_keys(slug):
-            if key in known:
-                yield RecordHistory(key, known[key], (snippet, key) in found.here)
+    return [
+        RecordHistory(key, known[key], (snippet, key) in found.here)
+        for slug in slugs
+        for key in store.record_keys(slug)
+        if key in known
+    ]
 
 
 FIGURES = 2  # cases that are drawn; the table has all
@@ -177,180 +155,135 @@ COMMIT = 8  # characters of one in a table
 LOW = 0.5  # of the highest rate: where all are above, the axis does not start at 0
 
 
-def state_history(exhibit: SnippetPage, state: MachineState) -> RecordHistory | None:
+def state_history(page: SnippetPage, state: MachineState) -> RecordHistory | None:
     """The versions of the record of a measured state, if there are two."""
-    versions = exhibit.history.get(state.machine, ())
+    versions = page.history.get(state.machine, ())
     return RecordHistory(state.machine, versions, True) if len(versions) > 1 else None
 
 
-def render_history(exhibit: SnippetPage, state: MachineState) -> str:
+def render_history(page: SnippetPage, state: MachineState) -> str:
     """The plots and the table of one machine; "" where there is but one version."""
-    line = state_history(exhibit, state)
+    line = state_history(page, state)
     courses = line.case_histories() if line else []
     if line is None or not courses:
         return ""
-    chosen = sorted(courses, key=lambda one: (-one.change_count, -one.amount))[:FIGURES]
-    drawings = [found for one in chosen if (found := draw_history(line, one))]
-    figures = [svg.render_figure(found, _history_note(line, state)) for found in drawings]
-    plots = ['<div class="ws-plots">', *figures, "</div>"] if figures else []
-    return "\n".join((*plots, _history_table(line, courses, state)))
-
-
-def _date_span(line: RecordHistory) -> str:
     first, last = (units.format_date(line.versions[at].record["date"]) for at in (0, -1))
-    return f"on {first}" if first == last else f"from {first} to {last}"
+    span = f"on {first}" if first == last else f"from {first} to {last}"
+    many = format_count(len(line.versions), "version")
+    note = f"{state.name}: {many}, {span}."
 
+    def worth(course: CaseHistory) -> tuple[int, float]:
+        points = [point for *_, points in course.functions for point in points]
+        return -sum(point.factor is not None for point in points), -course.amount
 
-def _history_note(line: RecordHistory, state: MachineState) -> str:
-    return (
-        f"{state.name}: {tables.format_count(len(line.versions), 'version')}, {_date_span(line)}."
+    chosen = sorted(courses, key=worth)[:FIGURES]
+    figures = [drawn for one in chosen if (drawn := _draw_history(line, one, note))]
+    shown = ['<div class="ws-plots">', *figures, "</div>"] if figures else []
+    latest = len(line.versions) - 1
+    factors = [
+        points[-1].factor
+        for course in courses
+        for *_, points in course.functions
+        if points[-1].version == latest
+    ]
+    slower = sum(factor is not None and factor > 1 for factor in factors)
+    faster = sum(factor is not None and factor <= 1 for factor in factors)
+    answer = (
+        f"Over time: {many} {span}; of {format_count(len(factors), 'time')} of "
+        f"the last one {slower} are slower than before, {faster} faster"
     )
+    caption = (
+        f"Times by version on {state.name}\n{note} A time is marked "
+        "where it differs from the one before by more than the spread of both"
+    )
+    table = tables.render_fold(answer, _history_table(line, courses, caption), "history")
+    return "\n".join((*shown, table))
 
 
-def draw_history(line: RecordHistory, course: CaseHistory) -> svg.Drawing | None:
-    """The rates of each function over the versions; None where no cost is stated."""
+def _draw_history(line: RecordHistory, course: CaseHistory, note: str) -> str:
+    """The rates of each function over the versions; "" where no cost is stated."""
     series = [
         (name, role, points)
         for name, role, moments in course.functions
         if (points := [moment.point for moment in moments if moment.point])
     ]
     found = [point for *_, points in series for point in points]
-    if not found or len({one.x for one in found}) < 2:
-        return None
-    low, step, top = _axis_levels(min(one.low for one in found), max(one.high for one in found))
-    unit = units.format_rate(top, course.unit).split(" ")[1]
+    if len({one.x for one in found}) < 2:
+        return ""
+    low, high = min(one.low for one in found), max(one.high for one in found)
+    if low < LOW * high:
+        low, (step, top) = 0.0, svg.nice_step(high)
+    else:
+        step, _ = svg.nice_step(max(high - low, 0.05 * high))
+        low, top = step * math.floor(low / step), step * math.ceil(high / step)
     x = svg.x_scale(0, len(line.versions) - 1, margin=8)
     y = svg.Scale(low, top, svg.TOP + svg.AREA, svg.TOP)
     levels = [low + tick * step for tick in range(round((top - low) / step) + 1)]
     numbers = [(float(at), str(at + 1)) for at in range(len(line.versions))]
     parts = [
-        *svg.draw_y_axis(y, svg.label_ticks(levels, svg.prefix_factor(unit)), unit),
-        *svg.draw_x_labels(x, numbers, "version"),
+        *svg.draw_rate_axis(y, levels, top, course.unit),
+        *svg.draw_x_axis(x, numbers, "version"),
     ]
-    changed = list(_version_changes(line))
-    for at in dict.fromkeys(at for at, _ in changed):
-        parts.append(svg.draw_line(x(at), svg.TOP, x(at), svg.TOP + svg.AREA, "ws-changed"))
-        parts.append(svg.draw_text(x(at), svg.TOP - 6, str(at + 1), end="middle", kind="ws-letter"))
-    legend, ends = [], []
-    for index, (name, role, points) in enumerate(series):
-        colour = f"ws-curve ws-s{index % svg.COLOURS}"
-        parts.append(svg.draw_polyline(((x(one.x), y(one.rate)) for one in points), colour))
-        parts += [
-            svg.draw_line(x(one.x), y(one.low), x(one.x), y(one.high), colour) for one in points
-        ]
-        parts += [svg.draw_mark(x(one.x), y(one.rate), index) for one in points]
+    told = []
+    for at in range(len(line.versions)):
+        if contrasts := line.version_contrasts(at):
+            told += [f"{at + 1}: {contrast}" for contrast in contrasts]
+            parts.append(svg.draw_line(x(at), svg.TOP, x(at), svg.TOP + svg.AREA, "ws-changed"))
+            place = (x(at), svg.TOP - 6)
+            parts.append(svg.draw_text(*place, str(at + 1), end="middle", kind="ws-letter"))
+    parts += plots.draw_rate_curves(x, y, [points for *_, points in series])
+    legend = []
+    for name, role, points in series:
         rate = units.format_rate(points[-1].rate, course.unit)
-        value = f"{' (peer)' if role == 'peer' else ''}, {rate}"
-        legend.append(svg.LegendEntry(index, name, value))
-        ends.append(points[-1])
-    heights = svg.spread_labels(
-        [y(one.rate) for one in ends], svg.TEXT, svg.TOP, svg.TOP + svg.AREA
-    )
-    parts += [
-        svg.draw_text(x(end.x) + 8, height + 4.5, entry.letter, kind="ws-letter ws-halo")
-        for entry, end, height in zip(legend, ends, heights, strict=True)
-    ]
-    told = [f"{at + 1}: {contrast}" for at, contrast in changed]
+        legend.append((name, f"{tables.mark_peer(role)}, {rate}"))
     shown = told if len(told) <= CHANGES else [*told[: CHANGES - 1], "further changes: see below"]
-    below, foot = svg.draw_legend(svg.FOOT, legend, [("ws-changed", words) for words in shown])
-    kind = "Bytes" if course.unit == "B/s" else "FLOPs"
-    remark = "A dotted line is a change of code or software. " if changed else ""
     if low:
-        remark += f"The axis starts at {units.format_rate(low, course.unit)}. "
-    return svg.Drawing(
-        f"{kind} per second over time, {course.label}",
-        [*(entry.name + entry.value for entry in legend), *told],
-        foot - 8,
-        [*parts, *below],
-        remark,
-    )
+        note = f"The axis starts at {units.format_rate(low, course.unit)}. {note}"
+    if told:
+        note = f"A dotted line is a change of code or software. {note}"
+    title = f"{tables.COUNTED[course.unit]} per second over time, {course.label}"
+    lines = [("ws-changed", words) for words in shown]
+    return svg.render_plot(title, parts, legend, note, lines=lines, after=told)
 
 
-def _axis_levels(lowest: float, highest: float) -> tuple[float, float, float]:
-    """Where an axis of rates starts, its step, and its end."""
-    if lowest < LOW * highest:
-        step, top = svg.nice_step(highest)
-        return 0.0, step, top
-    step, _ = svg.nice_step(max(highest - lowest, 0.05 * highest))
-    return step * math.floor(lowest / step), step, step * math.ceil(highest / step)
-
-
-def _version_changes(
-    line: RecordHistory,
-) -> Iterator[tuple[int, record_comparison.ChangedCondition]]:
-    for number in range(1, len(line.versions)):
-        for contrast in line.version_contrasts(number):
-            yield number, contrast
-
-
-def _history_table(line: RecordHistory, courses: list[CaseHistory], state: MachineState) -> str:
-    """A row for each version of each case, the newest first, in a fold with what changed last."""
-    names = list(dict.fromkeys((name, role) for one in courses for name, role, _ in one.functions))
-    told = line.describe_versions()
-    heads = [f"{name} (peer)" if role == "peer" else name for name, role in names]
-    groups = []
+def _history_table(line: RecordHistory, courses: list[CaseHistory], caption: str) -> str:
+    """A row for each version of each case, the newest first."""
+    names = dict.fromkeys((name, role) for one in courses for name, role, _ in one.functions)
+    told, groups = line.describe_versions(), []
     for course in courses:
-        times: dict[tuple[str, str], dict[int, VersionTime]] = {
-            (name, role): {point.version: point for point in points}
+        times = {
+            (name, role, point.version): point
             for name, role, points in course.functions
+            for point in points
         }
         rows = []
-        for number in reversed(range(len(line.versions))):
-            moments = [times.get(pair, {}).get(number) for pair in names]
-            if any(moments):
-                cells = "".join(
-                    f" <td>{_time_cell(moment, course.unit)}</td>" for moment in moments
-                )
-                own = told[number]
-                put = (
-                    f"commit {own['put'][:COMMIT]}"
-                    if line.versions[number].commit
-                    else "not committed"
-                )
-                note = f"{own['made on']}, {put}"
-                head = f"{number + 1} <small>{escape_markdown(note)}</small>"
-                changed = escape_markdown(
-                    own["changed"] or ("the first" if number == 0 else "nothing")
-                )
-                rows.append(f'<tr><th scope="row">{head}</th>{cells} <td>{changed}</td></tr>')
+        for number, own in reversed(list(enumerate(told))):
+            moments = [times.get((*pair, number)) for pair in names]
+            if not any(moments):
+                continue
+            cells: list[str] = [_time_cell(moment, course.unit) for moment in moments]
+            cells.append(own["changed"] or ("nothing" if number else "the first"))
+            committed = line.versions[number].commit
+            put = f"commit {own['put'][:COMMIT]}" if committed else "not committed"
+            rows.append(tables.table_row(str(number + 1), cells, f"{own['made on']}, {put}"))
         groups.append(tables.row_group(course.label, rows, len(names) + 2))
-    caption = (
-        f"Times by version on {state.name}\n{_history_note(line, state)} A time is marked "
-        "where it differs from the one before by more than the spread of both"
-    )
+    heads = [name + tables.mark_peer(role) for name, role in names]
     columns = ("Version", *heads, "Changed since the one before")
-    inner = tables.render_table(caption, columns, groups, "history")
-    count = tables.format_count(len(line.versions), "version")
-    last = [point for one in courses for *_, points in one.functions for point in points[-1:]]
-    newest = [one for one in last if one.version == len(line.versions) - 1]
-    slower, faster = (
-        sum(one.factor is not None and (one.factor > 1) == up for one in newest)
-        for up in (True, False)
-    )
-    answer = (
-        f"Over time: {count} {_date_span(line)}; of {tables.format_count(len(newest), 'time')} of "
-        f"the last one {slower} are slower than before, {faster} faster"
-    )
-    return tables.render_fold(answer, inner, tables.FEW + 1, "history")
+    return tables.render_table(caption, columns, groups, "history")
 
 
-def _time_cell(moment: VersionTime | None, unit: str) -> str:
+def _time_cell(moment: VersionTime | None, unit: str) -> Html:
     if moment is None:
-        return "no time"
-    rate = (
-        f" <small>{escape_markdown(units.format_rate(moment.rate, unit))}</small>"
-        if moment.rate
-        else ""
-    )
-    marked = (
-        f" <strong>{escape_markdown(moment.change_text)}</strong>" if moment.change_text else ""
-    )
-    return f"{escape_markdown(units.format_seconds(moment.time['median']))}{rate}{marked}"
+        return tables.make_cell("no time")
+    rate = units.format_rate(moment.rate, unit) if moment.rate else ""
+    shown = tables.add_note(units.format_seconds(moment.time["median"]), rate)
+    changed = escape_markdown(moment.change_text)
+    return tables.make_cell(Html(f"{shown} <strong>{changed}</strong>") if changed else shown)
 
 
-def slowdown_notice(exhibit: SnippetPage, state: MachineState) -> str:
+def slowdown_notice(page: SnippetPage, state: MachineState) -> str:
     """What is said above the times of a record that is slower than the one before it."""
-    line = state_history(exhibit, state)
+    line = state_history(page, state)
     found = line.find_slowdowns() if line else []
     if line is None or not found:
         return ""
@@ -358,14 +291,11 @@ def slowdown_notice(exhibit: SnippetPage, state: MachineState) -> str:
     why = line.versions[-1].slower
     reason = f": {escape_markdown(why)}" if why else ": nobody has said why yet."
     ended = "" if not why or why.endswith((".", "!", "?")) else "."
-    before, after = (line.versions[at].record for at in (-2, -1))
-    other = (
-        ", ".join(map(str, record_comparison.changed_conditions(before, after)))
-        or "nothing that is recorded"
-    )
+    other = record_comparison.changed_conditions(*(one.record for one in line.versions[-2:]))
+    changed = ", ".join(map(str, other)) or "nothing that is recorded"
     more = f" and {len(found) - 1} more" if len(found) > 1 else ""
     text = (
         f"{reason}{ended} {escape_markdown(record_comparison.format_difference(worst))}{more}, the "
-        f"earlier time first. What else is different: {escape_markdown(other)}."
+        f"earlier time first. What else is different: {escape_markdown(changed)}."
     )
     return render_notice("slower", f"Slower than before on {escape_markdown(state.name)}", text)

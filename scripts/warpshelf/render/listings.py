@@ -17,6 +17,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
+from textwrap import indent
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -81,8 +82,7 @@ def escape_marks(line: str) -> str:
     if "8<-" not in line:
         return line
     if INCLUDE.fullmatch(line):
-        bare = line.lstrip(" \t")
-        return f"{line[: len(line) - len(bare)]};{bare}"
+        return re.sub(r"^[ \t]*", r"\g<0>;", line)
     if found := SECTION.match(line):
         return f"{found['before']};{found['marker']}"
     return line
@@ -91,17 +91,13 @@ def escape_marks(line: str) -> str:
 def code_fence(text: str, language: str, title: str, *, found: bool = True) -> str:
     """A fenced code block that shows `text` without its section marks; `found` by a search."""
     lines = [line for line in plain_text(text).split("\n") if not MARKER.fullmatch(line)]
-    body = "\n".join(escape_marks(line) for line in lines).strip("\n")
+    body = "\n".join(map(escape_marks, lines)).strip("\n")
     ticks = "`" * max(3, 1 + max(map(len, re.findall("`+", body)), default=0))
     lexer = {"cuda": "c++"}.get(language, language)
     head = f'{lexer} title="{title}"'
     if not found:
-        head = f'{{ .{lexer} title="{title}" data-search-exclude="yes" }}'
+        head = f'{{ .{head} data-search-exclude="yes" }}'
     return f"{ticks}{head}\n{body}\n{ticks}"
-
-
-def _indent_text(text: str) -> str:
-    return "\n".join(f"    {line}" if line.strip() else "" for line in text.split("\n"))
 
 
 def open_section(text: str, kind: str) -> str:
@@ -113,26 +109,24 @@ def open_section(text: str, kind: str) -> str:
 def render_listing(item: Listing, kind: str, folded: bool = False) -> str:
     """A file: the section that opens unless all is `folded`, the whole file in a fold, its ways."""
     _, language, name, text, ways = item
-    fold = _indent_text(code_fence(text, language, name, found=False))
-    fold = f'??? abstract "All of {name}"\n\n{fold}'
-    if folded:
-        parts = [fold]
-    elif first := open_section(text, kind):
-        parts = [code_fence(extract_section(text, first), language, name), fold]
-    else:
+    fold = indent(code_fence(text, language, name, found=False), "    ")
+    parts = [f'??? abstract "All of {name}"\n\n{fold}']
+    if not folded and (first := open_section(text, kind)):
+        parts.insert(0, code_fence(extract_section(text, first), language, name))
+    elif not folded:
         parts = [code_fence(text, language, name)]
     return "\n\n".join(filter(None, (*parts, ways)))
 
 
 def render_listings(code: Sequence[Listing], kind: str, folded: bool = False) -> str:
     """Files in content tabs, or the only file without one; `kind` names the section to open."""
+    shown = [render_listing(item, kind, folded) for item in code]
     if len(code) == 1:
-        return render_listing(code[0], kind, folded)
-    tabs = (
-        f'=== "{escape_markdown(item.label)}"\n\n{_indent_text(render_listing(item, kind, folded))}'
-        for item in code
+        return shown[0]
+    return "\n\n".join(
+        f'=== "{escape_markdown(item.label)}"\n\n{indent(text, "    ")}'
+        for item, text in zip(code, shown, strict=True)
     )
-    return "\n\n".join(tabs)
 
 
 SITE = "https://godbolt.org/"
@@ -152,62 +146,57 @@ INCLUDES = re.compile(r"^\s*#\s*include\b", re.MULTILINE)
 UNQUOTED = re.compile(r"[A-Za-z_.][A-Za-z0-9_.-]*")  # what Rison writes without quotes
 
 
-def cuda_link(name: str, text: str, kernels: Sequence[str] = ()) -> str | None:
-    """A link to the PTX of a .cu file; None where it would be too long, or the file has includes.
+FOLDER = "sources"
 
-    Whether NVRTC has the included headers there is not known. A template has no code of its own, so
-    the instances named in `kernels`, `scale<float>` and the like, are asked for below the source.
+
+def explorer_link(listing: Listing, kernels: Sequence[str] = (), calls: str = "") -> str | None:
+    """The link that opens the file in Compiler Explorer; None where it has nothing to do there.
+
+    A .cu file and one of Triton are compiled to PTX, a program that needs Python alone is run. Of
+    a .cu file with includes it is not known whether NVRTC has the headers there. A template has no
+    code of its own, so the instances among `kernels`, such as `scale<float>`, are asked for below
+    the source. A kernel of Triton is compiled as it is called, so `calls` are made below it.
     """
-    if INCLUDES.search(text):
+    name, text = listing.name, listing.text
+    if listing.language == "cuda":
+        if INCLUDES.search(text):
+            return None
+        asked = [f"template __global__ decltype({one}) {one};" for one in kernels if "<" in one]
+        note = ["", "// The instances that the snippet launches."] if asked else []
+        return _full_link(name, "\n".join([text.rstrip("\n"), *note, *asked, ""]), CUDA, "compiler")
+    if listing.label != "Triton":
+        return _full_link(name, text, PYTHON, "executor") if is_standalone(text) else None
+    if not calls.strip():
         return None
-    wanted = [kernel for kernel in kernels if "<" in kernel]
-    asked = [f"template __global__ decltype({kernel}) {kernel};" for kernel in wanted]
-    note = ["", "// The instances that the snippet launches."] if asked else []
-    return _full_link(name, "\n".join([text.rstrip("\n"), *note, *asked, ""]), CUDA, "compiler")
-
-
-def triton_link(name: str, text: str, calls: str = "") -> str | None:
-    """A link to the PTX of a file with Triton kernels; None where it would be too long.
-
-    A kernel is compiled as it is called, so `calls` are made below the source.
-    """
-    text = ACTIVATION.sub("", text)
-    whole = f"{text.rstrip()}\n\n\n{calls.strip()}\n" if calls.strip() else text
+    whole = f"{ACTIVATION.sub('', text).rstrip()}\n\n\n{calls.strip()}\n"
     return _full_link(name, whole, TRITON, "compiler")
-
-
-def python_link(name: str, text: str) -> str | None:
-    """A link that runs a program; None where it needs more than Python, or would be too long."""
-    return _full_link(name, text, PYTHON, "executor") if is_standalone(text) else None
 
 
 def is_standalone(text: str) -> bool:
     """Whether a module imports nothing but Python's own library."""
     try:
-        tree = ast.parse(text)
+        nodes = list(ast.walk(ast.parse(text)))
     except (SyntaxError, ValueError, RecursionError):
         return False
-    names: list[str] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names += (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom):
             names.append("" if node.level else node.module or "")
     return all(name.partition(".")[0] in sys.stdlib_module_names for name in names)
 
 
-def _full_link(name: str, text: str, tool: dict[str, str], pane: str, **more: Any) -> str | None:
-    lang, compiler, options = tool["lang"], tool["compiler"], tool["options"]
-    editor = {"id": 1, "lang": lang, "filename": name, "source": text}
-    output = {"source": 1, "lang": lang, "compiler": compiler, "options": options, **more}
-    panes = [_explorer_pane("codeEditor", editor), _explorer_pane(pane, output)]
-    state = {"version": 4, "content": [{"type": "row", "content": panes}]}
-    address = f"{SITE}#{quote(to_rison(state)[1:-1], safe='')}"
+def _full_link(name: str, text: str, tool: dict[str, str], pane: str) -> str | None:
+    states = {
+        "codeEditor": {"id": 1, "lang": tool["lang"], "filename": name, "source": text},
+        pane: {"source": 1, **tool},
+    }
+    panes = [
+        {"type": "component", "componentName": kind, "componentState": state}
+        for kind, state in states.items()
+    ]
+    layout = {"version": 4, "content": [{"type": "row", "content": panes}]}
+    address = f"{SITE}#{quote(to_rison(layout)[1:-1], safe='')}"
     return address if len(address) <= LONGEST else None
-
-
-def _explorer_pane(name: str, state: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "component", "componentName": name, "componentState": state}
 
 
 def to_rison(value: Any) -> str:
@@ -220,22 +209,6 @@ def to_rison(value: Any) -> str:
     if isinstance(value, list):
         return f"!({','.join(map(to_rison, value))})"
     return {"true": "!t", "false": "!f", "null": "!n"}.get(said := json.dumps(value), said)
-
-
-FOLDER = "sources"
-
-
-def explorer_link(listing: Listing, kernels: Sequence[str] = (), calls: str = "") -> str | None:
-    """The link that opens the file in Compiler Explorer, if it has something to do there.
-
-    `kernels` are the instances that a .cu file is launched with, `calls` what calls the kernels of
-    a file with Triton; a file of Python has to run by itself.
-    """
-    if listing.language == "cuda":
-        return cuda_link(listing.name, listing.text, kernels)
-    if listing.label == "Triton":
-        return triton_link(listing.name, listing.text, calls) if calls.strip() else None
-    return python_link(listing.name, listing.text)
 
 
 def source_links(
@@ -253,61 +226,50 @@ def source_links(
     return f"{' · '.join(parts)}\n{{ .ws-ways }}"
 
 
-# The reference of the tooling: what modules and their public names say of themselves.
-#
-# Enters: files of Python, which are parsed and never imported. Leaves: Markdown headings, which
-# the contents of a page list, over HTML. Only what has a docstring is there, and no name with a
-# `_`. The snippets' reference, with signatures, is mkdocstrings'.
+# The reference of the tooling: what modules and their public names say of themselves. Only what
+# has a docstring is there, and no name with a `_`. Files are parsed and never imported. The
+# snippets' reference, with signatures, is mkdocstrings'.
 
 Named = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def render_reference(package: Path) -> str:
     """The modules of each room of a package, and the first sentence of each public name."""
-    return "\n\n".join(_render_room(path.parent) for path in sorted(package.glob("*/__init__.py")))
-
-
-def _documented_nodes(nodes: Iterable[ast.stmt]) -> Iterator[tuple[Named, str]]:
-    for node in nodes:
-        if not isinstance(node, Named) or node.name.startswith("_"):
-            continue
-        if said := ast.get_docstring(node):
-            yield node, said
-
-
-def _render_room(folder: Path) -> str:
-    said = ast.get_docstring(ast.parse((folder / "__init__.py").read_bytes())) or ""
-    name = f"warpshelf.{folder.name}"
-    paths = sorted(folder.glob("[a-z]*.py"))
-    modules = "\n".join(_render_module(path.read_bytes(), path.stem) for path in paths)
-    head = f"## {name} {{ #{folder.name} .doc-heading }}"
-    return f"{head}\n\n<p>{_first_sentence(said)}</p>\n\n<div>\n{modules}\n</div>"
+    rooms = []
+    for path in sorted(package.glob("*/__init__.py")):
+        room, folder = path.parent.name, sorted(path.parent.glob("[a-z]*.py"))
+        modules = "\n".join(_render_module(one.read_bytes(), one.stem) for one in folder)
+        said = _first_sentence(ast.get_docstring(ast.parse(path.read_bytes())))
+        head = f"## warpshelf.{room} {{ #{room} .doc-heading }}"
+        rooms.append(f"{head}\n\n<p>{said}</p>\n\n<div>\n{modules}\n</div>")
+    return "\n\n".join(rooms)
 
 
 @cache
 def _render_module(source: bytes, stem: str) -> str:
     """A fold: the module's first sentence, in it those of its public names."""
-    tree = ast.parse(source)
-    rows = "".join(
-        f"<li><code>{name}</code>: {_first_sentence(said)}</li>"
-        for node, told in _documented_nodes(tree.body)
-        for name, said in [
-            (node.name, told),
-            *(
-                (f"{node.name}.{inner.name}", more)
-                for inner, more in _documented_nodes(
-                    node.body if isinstance(node, ast.ClassDef) else ()
-                )
-            ),
-        ]
-    )
-    head = f"<code>{stem}</code>: {_first_sentence(ast.get_docstring(tree) or '')}"
+    tree, rows = ast.parse(source), ""
+    for name, node, said in _documented_names(tree.body):
+        inner = _documented_names(node.body, f"{name}.") if isinstance(node, ast.ClassDef) else ()
+        for called, told in ((name, said), *((one, more) for one, _, more in inner)):
+            rows += f"<li><code>{called}</code>: {_first_sentence(told)}</li>"
+    head = f"<code>{stem}</code>: {_first_sentence(ast.get_docstring(tree))}"
     if not rows:
         return f"<p>{head}</p>"
     return f'<details class="ws-fold"><summary>{head}</summary><ul>{rows}</ul></details>'
 
 
-def _first_sentence(said: str) -> str:
+def _documented_names(
+    nodes: Iterable[ast.stmt], before: str = ""
+) -> Iterator[tuple[str, Named, str]]:
+    for node in nodes:
+        if not isinstance(node, Named) or node.name.startswith("_"):
+            continue
+        if said := ast.get_docstring(node):
+            yield f"{before}{node.name}", node, said
+
+
+def _first_sentence(said: str | None) -> str:
     """The first sentence of a docstring, as HTML."""
-    text = " ".join(said.split("\n\n")[0].split())
+    text = " ".join((said or "").split("\n\n")[0].split())
     return escape_prose(re.split(r"(?<=\.)\s+(?=[A-Z])", text)[0])

@@ -1,14 +1,13 @@
 """Every snippet on every machine: in one table, in words, and by the architectures it runs on.
 
-Enters: exhibits, and where each stands on the site. Leaves: HTML for the page of results, whose
-links are those of that page, and Markdown tables of what runs on which GPU, whose links hold on any
-page: known from what snippets need, before anything runs.
+Enters: the pages of snippets, and where each stands on the site. Leaves: HTML for the page of
+results, whose links are those of that page, and Markdown tables of what runs on which GPU, whose
+links hold on any page: known from what snippets need, before anything runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from warpshelf.contract import architectures
@@ -19,6 +18,7 @@ from warpshelf.core.places import OnPage
 from warpshelf.records.schema import Record
 from warpshelf.render import figures, tables
 from warpshelf.render.snippet_page import MachineState, SnippetPage
+from warpshelf.render.tables import Html
 
 PLACE = OnPage("results/index.md")
 TIMES = ("Of its limit", "Against the peer")  # columns that only a machine with times fills
@@ -27,146 +27,104 @@ WORDS = {"verified": "checked", "compiled": "compiled only"}
 NO_TIME = {"kernel": "no time", "program": "none due", "model": "none due"}
 
 
-class BestTime(NamedTuple):
-    """The time of ours that comes closest to its limit, or else has the highest rate."""
-
-    label: str
-    name: str
-    rate: float
-    unit: str
-    share: float | None
-    against: float | None  # times faster than the first peer
-    peer: str
-
-
-def best_time(record: Record) -> BestTime | None:
-    """The best time of ours in a record; None where none of known cost was taken."""
-    cases = tables.timed_cases(record)
-    found = []
-    for label, case in zip(units.case_labels([case["case"] for case in cases]), cases, strict=True):
-        limit = tables.case_bound(record, case)
-        peer = next((one for one in case["results"] if one["role"] == "peer"), None)
-        for result in case["results"]:
-            time = tables.result_time(result)
-            if limit is None or time is None or result["role"] != "variant":
-                continue
-            rate = limit.rate(time["median"])
-            if rate is None:
-                continue
-            other = tables.result_time(peer) if peer else None
-            share = units.safe_divide(rate, limit.ceiling or limit.peak)
-            against = units.safe_divide(other["median"], time["median"]) if other else None
-            named = peer["name"] if peer else ""
-            found.append(BestTime(label, result["name"], rate, limit.unit, share, against, named))
-    return max(found, key=lambda one: (one.share or 0.0, one.rate), default=None)
-
-
-def _sortable_cell(text: str, sort: object = None, note: str = "", html: str = "") -> str:
+def _sort_cell(text: str, sort: object = None, note: str = "") -> Html:
     key = "" if sort is None else f" data-sort={quote_attribute(str(sort))}"
-    extra = f" <small>{escape_markdown(note)}</small>" if note else ""
-    return f" <td{key}>{html or escape_markdown(text)}{extra}</td>"
+    return tables.make_cell(text, note, key)
 
 
-def _checks_cell(record: Record) -> str:
-    results = [
-        result
-        for case in record.get("cases", ())
-        for result in case["results"]
-        if result["role"] == "variant"
-    ]
-    passed = sum(result["verdict"] == "passed" for result in results)
-    facts = len(record.get("facts", ()))
-    skipped = len(results) - passed
-    return _sortable_cell(
-        units.format_integer(passed + facts),
-        passed + facts,
-        f"{skipped} skipped" if skipped else "",
-    )
-
-
-def _error_cell(record: Record) -> str:
+def _check_cells(record: Record) -> Iterator[Html]:
+    """What passed, and the largest error."""
+    verdicts = [result["verdict"] for result in figures.our_results(record)]
+    facts, ran = len(record.get("facts", ())), verdicts.count("passed")
+    skipped = f"{len(verdicts) - ran} skipped" if len(verdicts) > ran else ""
+    yield _sort_cell(units.format_integer(ran + facts), ran + facts, skipped)
     worst = figures.worst_result(record)
     if worst is None:
-        text = "facts, each as allowed" if record.get("facts") else "none"
-        return _sortable_cell(text)
+        yield _sort_cell("facts, each as allowed" if facts else "none")
+        return
     error, allowed = (units.format_error(worst.get(key)) for key in ("error", "tolerance"))
-    return _sortable_cell(error, figures.tolerance_share(worst), f"of {allowed}")
+    yield _sort_cell(error, figures.tolerance_share(worst), f"of {allowed}")
 
 
-def _time_cells(exhibit: SnippetPage, state: MachineState, timed: bool) -> str:
-    found = best_time(state.record) if state.state == "measured" and state.record else None
-    if found is None:
-        return _sortable_cell(NO_TIME[exhibit.kind]) + (
-            _sortable_cell("") + _sortable_cell("") if timed else ""
-        )
-    against = _sortable_cell("no peer")
-    if found.against is not None:
-        against = _sortable_cell(units.format_ratio(found.against), found.against, found.peer)
-    rate = units.format_rate(found.rate, found.unit)
-    # Rates of bytes and of FLOPs do not compare, so they are sorted apart.
-    key = found.rate * (1e-40 if found.unit == "B/s" else 1.0)
-    return (
-        _sortable_cell(rate, f"{key:.6e}", f"{found.name}, {found.label}")
-        + (
-            _sortable_cell(units.format_percent(found.share), found.share)
-            if found.share
-            else _sortable_cell("unknown")
-        )
-        + against
-    )
+def _best_time_cells(record: Record) -> list[Html]:
+    """The time of ours that is closest to its limit, or has the highest rate, and how it stands.
+
+    Its rate, its share of the limit, and its speed against the first peer; none where no time of
+    known cost was taken.
+    """
+    best, cells = (0.0, 0.0), list[Html]()
+    for label, case in tables.label_cases(tables.timed_cases(record)):
+        limit = tables.case_bound(record, case)
+        peer = next((one for one in case["results"] if one["role"] == "peer"), None)
+        other = tables.result_time(peer) if peer else None
+        for result, time in tables.timed_results(case):
+            rate = limit.rate(time["median"]) if limit else None
+            if limit is None or rate is None or result["role"] != "variant":
+                continue
+            share = units.safe_divide(rate, limit.ceiling or limit.peak)
+            if cells and (share or 0.0, rate) <= best:
+                continue
+            best = (share or 0.0, rate)
+            # Rates of bytes and of FLOPs do not compare, so they are sorted apart.
+            key = f"{rate * (1e-40 if limit.unit == 'B/s' else 1.0):.6e}"
+            shown = units.format_rate(rate, limit.unit)
+            cells = [_sort_cell(shown, key, f"{result['name']}, {label}")]
+            cells.append(
+                _sort_cell(units.format_percent(share), share) if share else _sort_cell("unknown")
+            )
+            against = units.safe_divide(other["median"], time["median"]) if other else None
+            if peer is None or against is None:
+                cells.append(_sort_cell("no peer"))
+            else:
+                cells.append(_sort_cell(units.format_ratio(against), against, peer["name"]))
+    return cells
 
 
-def _result_row(exhibit: SnippetPage, state: MachineState, link: str | None, timed: bool) -> str:
-    name = f"<code>{exhibit.id}</code>"
-    if link:
-        name = f'<a href="{PLACE.escape_text(PLACE.relative_link(link))}">{name}</a>'
-    head = f'<th scope="row" data-sort="{exhibit.id}">{name} <small>{exhibit.kind}</small></th>'
+def _result_row(page: SnippetPage, state: MachineState, link: str | None, timed: bool) -> str:
+    def link_text(target: str, text: str) -> Html:
+        return Html(f'<a href="{PLACE.escape_text(PLACE.relative_link(target))}">{text}</a>')
+
+    name = Html(f"<code>{page.id}</code>")
+    name = link_text(link, name) if link else name
     kind = "absent" if state.state == "not measured" else state.state
     badge = f'<span class="ws-badge ws-{kind}">{WORDS.get(state.state, state.state)}</span>'
     machine = "any GPU" if state.machine == "gpu" else state.name
-    cells = _sortable_cell(machine, machine) + _sortable_cell("", state.state, html=badge)
-    record = state.record or {}
-    if state.state in ("measured", "verified"):
-        cells += _checks_cell(record) + _error_cell(record)
-    else:
-        cells += _sortable_cell("") + _sortable_cell("")
-    cells += _time_cells(exhibit, state, timed)
-    if record and state.state in ("measured", "verified", "compiled"):
-        file = PLACE.relative_link(f"/records/{exhibit.id}/{state.machine}.json")
-        day = f'<a href="{PLACE.escape_text(file)}">{units.format_date(record["date"])}</a>'
-        cells += _sortable_cell("", record["date"], html=day)
-    else:
-        cells += _sortable_cell(state.date and f"withheld, of {units.format_date(state.date)}")
-    return f"<tr>{head}{cells}</tr>"
-
-
-def _ordered_states(exhibit: SnippetPage) -> Iterator[MachineState]:
-    """Its machines, GPUs first; and, where none is known, the GPU that it waits for."""
-    yield from sorted(exhibit.states, key=lambda state: state.machine == "cpu")
-    if exhibit.wants_gpu and not exhibit.ran_on_gpu:
-        yield MachineState(None, "not measured", "gpu")
-
-
-def results_table(exhibits: Sequence[SnippetPage], links: Mapping[str, str]) -> str:
-    """A row for each snippet and machine; `links` has the docs-absolute link of each snippet."""
-    timed = any(exhibit.select_states("measured") for exhibit in exhibits)
-    rows = [
-        _result_row(exhibit, state, links.get(exhibit.id), timed)
-        for exhibit in sorted(exhibits, key=lambda one: one.id)
-        for state in _ordered_states(exhibit)
+    ran = state.state in ("measured", "verified")
+    times = _best_time_cells(state.known) if state.state == "measured" else []
+    times = times or [_sort_cell(text) for text in (NO_TIME[page.kind], "", "")]
+    cells = [
+        _sort_cell(machine, machine),
+        _sort_cell(Html(badge), state.state),
+        *(_check_cells(state.known) if ran else map(_sort_cell, ("", ""))),
+        *times[: 3 if timed else 1],
     ]
+    if state.record and (ran or state.state == "compiled"):
+        file = f"/records/{page.id}/{state.machine}.json"
+        cells.append(_sort_cell(link_text(file, units.format_date(state.date)), state.date))
+    else:
+        withheld = f"withheld, of {units.format_date(state.date)}" if state.date else ""
+        cells.append(_sort_cell(withheld))
+    return tables.table_row(name, cells, page.kind, head=f' data-sort="{page.id}"')
+
+
+def results_table(pages: Sequence[SnippetPage], links: Mapping[str, str]) -> str:
+    """A row for each snippet and machine; `links` has the docs-absolute link of each snippet."""
+    timed, rows = any(page.select_states("measured") for page in pages), []
+    for page in sorted(pages, key=lambda one: one.id):
+        states = sorted(page.states, key=lambda state: state.machine == "cpu")
+        if page.wants_gpu and not page.ran_on_gpu:
+            states.append(MachineState(None, "not measured", "gpu"))
+        rows += [_result_row(page, state, links.get(page.id), timed) for state in states]
     if not rows:
         return "<p>There is no snippet yet.</p>\n"
     caption = "Every snippet by machine"
-    head: tuple[str, ...] = (*HEAD, *TIMES, "Record")
     if timed:
         caption += (
             "\nThe fastest of ours is the time that comes closest to what the machine can do; its "
             "limit was measured in the same run"
         )
-    else:
-        head = (*HEAD, "Record")
-    return tables.render_table(caption, head, ["<tbody>", *rows, "</tbody>"], "results") + "\n"
+    head = (*HEAD, *(TIMES if timed else ()), "Record")
+    return tables.render_table(caption, head, rows, "results") + "\n"
 
 
 NOT_YET = """\
@@ -177,8 +135,7 @@ NOT_YET = """\
 """
 
 
-@dataclass(frozen=True)
-class SnippetCounts:
+class SnippetCounts(NamedTuple):
     """How many snippets there are by the most that is claimed of them, and on which GPUs."""
 
     snippets: int
@@ -200,152 +157,92 @@ class SnippetCounts:
         return f"{self.measured} of {of} {verb} measured on a GPU: {'; '.join(self.gpus)}."
 
 
-def count_snippets(exhibits: Iterable[SnippetPage]) -> SnippetCounts:
+def count_snippets(pages: Iterable[SnippetPage]) -> SnippetCounts:
     """Count them; a snippet counts once by the most that a current record claims."""
-    shown = list(exhibits)
-    best = dict.fromkeys(("measured", "verified", "compiled", ""), 0)
-    gpus: dict[str, None] = {}
-    for exhibit in shown:
-        known = {state.state for state in exhibit.states}
-        best[next((state for state in best if state in known), "")] += 1
-        gpus |= dict.fromkeys(state.device for state in exhibit.select_states("measured"))
-    amiss = {
-        name: sum(any(state.state == name for state in one.states) for one in shown)
-        for name in ("stale", "failed")
-    }
-    return SnippetCounts(
-        len(shown),
-        best["measured"],
-        best["verified"],
-        best["compiled"],
-        best[""],
-        amiss["stale"],
-        amiss["failed"],
-        tuple(gpus),
-    )
+    shown = list(pages)
+    known = [{state.state for state in page.states} for page in shown]
+    claimed = {"measured": "measured", "checked": "verified", "compiled": "compiled", "nothing": ""}
+    best = [next((one for one in claimed.values() if one in states), "") for states in known]
+    most = {name: best.count(state) for name, state in claimed.items()}
+    stale, failed = (sum(one in states for states in known) for one in ("stale", "failed"))
+    gpus = dict.fromkeys(one.device for page in shown for one in page.select_states("measured"))
+    return SnippetCounts(len(shown), **most, stale=stale, failed=failed, gpus=tuple(gpus))
 
 
-def render_counts(exhibits: Iterable[SnippetPage]) -> str:
+def render_counts(pages: Iterable[SnippetPage]) -> str:
     """The counts, each with its words, and the sentence about GPUs."""
-    found = count_snippets(exhibits)
-    rows = (
-        (found.measured, "measured on a GPU"),
-        (found.checked, "checked with no GPU"),
-        (found.compiled, "compiled only"),
-        (found.nothing, "without a current record"),
-        (found.stale, "stale on some machine"),
-        (found.failed, "failed when last run"),
+    found = count_snippets(pages)
+    words = (
+        "measured on a GPU", "checked with no GPU", "compiled only", "without a current record",
+        "stale on some machine", "failed when last run",
+    )  # fmt: skip
+    items = " ".join(
+        f"<li><strong>{number}</strong> {one}</li>"
+        for number, one in zip(found[1:7], words, strict=True)
     )
-    items = " ".join(f"<li><strong>{number}</strong> {words}</li>" for number, words in rows)
     return (
         f"<p><strong>{escape_markdown(found.gpu_sentence)}</strong></p>\n"
         f'<ul class="ws-counts">{items}</ul>\n'
     )
 
 
-def gpu_note(exhibits: Iterable[SnippetPage]) -> str:
+def gpu_note(pages: Iterable[SnippetPage]) -> str:
     """What the page that explains the numbers says of those that there are, as Markdown."""
-    found = count_snippets(exhibits)
-    if found.gpus:
-        said = f'!!! note "{escape_markdown(found.gpu_sentence)}"'
-        return f"{said}\n    The [page of results](/results/index.md) has them all.\n"
-    return NOT_YET
+    found = count_snippets(pages)
+    if not found.gpus:
+        return NOT_YET
+    said = f'!!! note "{escape_markdown(found.gpu_sentence)}"'
+    return f"{said}\n    The [page of results](/results/index.md) has them all.\n"
 
 
-WHOLE, PART, NONE = "whole", "in part", "skipped"
+def architecture_tables(pages: Iterable[SnippetPage], links: Mapping[str, str]) -> str:
+    """What runs on which GPU, and why what does not.
 
-
-class Skip(NamedTuple):
-    """A kernel, or one of its variants or peers, that is not for an architecture, and what is."""
-
-    exhibit: SnippetPage
-    name: str  # of the variant or peer; "" is all of it
-    needed: Architectures
-
-
-def architecture_tables(exhibits: Iterable[SnippetPage], pages: Mapping[str, str]) -> str:
-    """Both tables; `pages` has the docs-absolute link of each snippet that a page shows."""
-    kernels = [one for one in exhibits if one.kind == "kernel"]
+    `links` has the docs-absolute link of each snippet that a page shows. A kernel runs whole, in
+    part or not at all; a peer that is skipped counts nothing.
+    """
+    kernels = [page for page in pages if page.kind == "kernel"]
     rows = [
         "| GPU | Cards | Kernels that run whole | in part | skipped |",
         "| --- | --- | ---: | ---: | ---: |",
     ]
-    reasons: dict[tuple[str, str, str], list[int]] = {}  # by reason, snippet and variant
+    where: dict[tuple[str, str, str], list[int]] = {}  # by reason, snippet and variant
     for sm, cards in architectures.CARDS.items():
-        counts = dict.fromkeys((WHOLE, PART, NONE), 0)
-        for one in kernels:
-            skips = list(find_skips(one, sm))
-            counts[run_coverage(one, skips)] += 1
-            for skip in skips:
-                shown, name = _snippet_link(one, pages), _skip_label(skip)
-                reasons.setdefault((_format_requirement(skip.needed), shown, name), []).append(sm)
-        cells = f"SM {sm}", ", ".join(cards), *map(str, counts.values())
-        rows.append(f"| {' | '.join(cells)} |")
+        counts = dict.fromkeys(("whole", "in part", "skipped"), 0)
+        for page in kernels:
+            skips = list(_find_skips(page, sm))
+            names = {name for name, _ in skips}
+            due = (row for state in page.states for row in state.known.get("due", ()))
+            ours = {name for row in due for name in row["variants"]}
+            left_out = "" in names or (ours and ours <= names)
+            counts["skipped" if left_out else "in part" if ours & names else "whole"] += 1
+            link = links.get(page.id)
+            shown = f"[`{page.id}`]({link})" if link else f"`{page.id}`"
+            for name, needed in skips:
+                reason = escape_markdown(f"{needed}: {needed.why}" if needed.why else str(needed))
+                label = escape_markdown(name) + ("" if name in ours or not name else " (peer)")
+                where.setdefault((reason, shown, label), []).append(sm)
+        rows.append(f"| SM {sm} | {', '.join(cards)} | {' | '.join(map(str, counts.values()))} |")
+    groups: dict[tuple[str, tuple[int, ...]], dict[str, list[str]]] = {}
+    for (reason, shown, label), sms in where.items():
+        groups.setdefault((reason, tuple(sms)), {}).setdefault(shown, []).append(label)
     rows += ["", "| Needs | What is skipped | on SM |", "| --- | --- | --- |"]
-    for reason, places, whats in sorted(_group_skips(reasons), key=lambda row: row[1]):
+    for (reason, on), whats in sorted(groups.items(), key=lambda group: group[0][1]):
         named = (
-            f"{shown}{': ' if all(names) else ''}{', '.join(names)}"
-            for shown, names in sorted(whats.items())
+            f"{shown}{': ' if all(labels) else ''}{', '.join(labels)}"
+            for shown, labels in sorted(whats.items())
         )
-        rows.append(f"| {reason} | {'; '.join(named)} | {', '.join(map(str, places))} |")
+        rows.append(f"| {reason} | {'; '.join(named)} | {', '.join(map(str, on))} |")
     return "\n".join(rows) + "\n"
 
 
-Row = tuple[str, tuple[int, ...], dict[str, list[str]]]
-
-
-def _group_skips(reasons: Mapping[tuple[str, str, str], Sequence[int]]) -> Iterator[Row]:
-    """What is skipped for one reason on the same architectures: snippets, and names of each."""
-    found: dict[tuple[str, tuple[int, ...]], dict[str, list[str]]] = {}
-    for (reason, shown, name), places in reasons.items():
-        whats = found.setdefault((reason, tuple(places)), {})
-        whats.setdefault(shown, []).append(name)
-    for (reason, where), whats in found.items():
-        yield reason, where, whats
-
-
-def find_skips(one: SnippetPage, sm: int) -> Iterator[Skip]:
-    """What of a kernel is not for SM version `sm`: all of it, or some variants and peers."""
-    if whole := next(
-        (each for each in architectures.required_architectures(one.needs) if not each.covers(sm)),
-        None,
-    ):
-        yield Skip(one, "", whole)
-        return
-    for name in one.needs.get("variants", {}):
-        for needed in architectures.required_architectures(one.needs, name):
+def _find_skips(page: SnippetPage, sm: int) -> Iterator[tuple[str, Architectures]]:
+    """What of a kernel is not for SM version `sm`, and what is: "" for all of it, or variants."""
+    for needed in architectures.required_architectures(page.needs):
+        if not needed.covers(sm):
+            yield "", needed
+            return
+    for name in page.needs.get("variants", {}):
+        for needed in architectures.required_architectures(page.needs, name):
             if not needed.covers(sm):
-                yield Skip(one, name, needed)
-
-
-def run_coverage(one: SnippetPage, skips: Iterable[Skip]) -> str:
-    """Whether a kernel runs whole, in part or not at all; a peer that is skipped counts nothing."""
-    names = {skip.name for skip in skips}
-    if "" in names:
-        return NONE
-    ours = variant_names(one)
-    left = ours - names
-    return NONE if ours and not left else WHOLE if left == ours else PART
-
-
-def variant_names(one: SnippetPage) -> set[str]:
-    """The variants of a kernel, as its records say what is due."""
-    rows = (row for state in one.states if state.record for row in state.record.get("due", ()))
-    return {name for row in rows for name in row["variants"]}
-
-
-def _format_requirement(needed: Architectures) -> str:
-    return escape_markdown(f"{needed}: {needed.why}" if needed.why else str(needed))
-
-
-def _snippet_link(one: SnippetPage, pages: Mapping[str, str]) -> str:
-    link = pages.get(one.id)
-    return f"[`{one.id}`]({link})" if link else f"`{one.id}`"
-
-
-def _skip_label(skip: Skip) -> str:
-    if not skip.name:
-        return ""
-    return escape_markdown(skip.name) + (
-        "" if skip.name in variant_names(skip.exhibit) else " (peer)"
-    )
+                yield name, needed

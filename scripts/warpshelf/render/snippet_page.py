@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from warpshelf.contract import architectures
-from warpshelf.contract.architectures import Architectures
 from warpshelf.contract.snippet import ID
 from warpshelf.core import units
 from warpshelf.core.markup import escape_markdown, escape_prose
@@ -26,15 +25,15 @@ from warpshelf.render.rivals import RivalComparison
 # Where, when and how a record was made, in words.
 
 JOB = "Measured by"  # the name of the pair that has the address of a job
+SOFTWARE = {
+    "Driver": "driver", "CUDA": "cuda", "PyTorch": "torch", "Triton": "triton",
+    "Python": "python", "System": "os",
+}  # fmt: skip
 # Units of what is read off a GPU around its timings; other keys are shown by their own name.
 CONDITION = {
-    "sm_mhz": "MHz SM",
-    "sm_mhz_lowest": "MHz SM at the lowest",
-    "memory_mhz": "MHz memory",
-    "celsius_highest": "°C at the highest",
-    "watts": "W",
-    "readings": "readings",
-}
+    "sm_mhz": "MHz SM", "sm_mhz_lowest": "MHz SM at the lowest", "memory_mhz": "MHz memory",
+    "celsius_highest": "°C at the highest", "watts": "W", "readings": "readings",
+}  # fmt: skip
 
 
 def machine_name(record: Record) -> str:
@@ -43,76 +42,56 @@ def machine_name(record: Record) -> str:
     return f"{machine['gpus']} × {machine['device']}" if machine["gpus"] > 1 else machine["device"]
 
 
-def origin_line(record: Record) -> str:
-    """Where, when and by whom the record was made, in one line of plain text."""
-    commit = f", commit {record['commit']}" if record.get("commit") else ""
-    return (
-        f"{machine_name(record)}, {units.format_date(record['date'])}{commit}{_maker_note(record)}"
-    )
+def origin_line(record: Record, apart: str = "") -> str:
+    """Where, when and by whom the record was made, in one line of plain text.
 
-
-def _maker_note(record: Record) -> str:
-    """Who made the record of a GPU; that of a CPU, which anyone can make again, says nothing."""
-    origin = record.get("origin", {})
+    Of a CPU's, which anyone can make again, nobody is named. `apart` is what tells the record from
+    others of the same kind of device.
+    """
+    origin, maker = record.get("origin", {}), ""
     if "who" in origin:
-        return f", handed in by {origin['who']}"
-    if "job" in origin:
-        return ", by a job of this project"
-    return ", handed in by nobody who is named" if record["machine"]["gpus"] else ""
-
-
-def _maker_pair(record: Record) -> tuple[str, str]:
-    origin = record.get("origin", {})
-    if "job" in origin:
-        return JOB, f"a job of this project, {origin['job']}"
-    if record["machine"]["gpus"]:
-        return "Handed in by", origin.get("who", "nobody who is named")
-    return "Handed in by", ""
-
-
-def _format_conditions(found: dict[str, Any]) -> str:
-    return ", ".join(
-        f"{units.format_number(value)} {CONDITION.get(key, key)}"
-        for key, value in sorted(found.items(), key=lambda item: _condition_order(item[0]))
-        if units.finite_float(value) is not None
-    )
-
-
-def _condition_order(key: str) -> tuple[int, str]:
-    return (list(CONDITION).index(key) if key in CONDITION else len(CONDITION)), key
+        maker = f"handed in by {origin['who']}"
+    elif "job" in origin:
+        maker = "by a job of this project"
+    elif record["machine"]["gpus"]:
+        maker = "handed in by nobody who is named"
+    commit = f"commit {record['commit']}" if record.get("commit") else ""
+    said = (machine_name(record), units.format_date(record["date"]), commit, maker, apart)
+    return ", ".join(filter(None, said))
 
 
 def _format_limits(ceilings: dict[str, Any], bandwidth: str, rates: str) -> str:
-    said = [f"{units.format_rate(ceilings[bandwidth], 'B/s')}"] if bandwidth in ceilings else []
-    found = sorted(ceilings.get(rates, {}).items())
-    return ", ".join(
-        [*said, *(f"{name} {units.format_rate(rate, 'FLOP/s')}" for name, rate in found)]
-    )
+    speed = ceilings.get(f"{bandwidth}_bytes_per_second")
+    said = [] if speed is None else [units.format_rate(speed, "B/s")]
+    for name, rate in sorted(ceilings.get(f"{rates}_flops_per_second", {}).items()):
+        said.append(f"{name} {units.format_rate(rate, 'FLOP/s')}")
+    return ", ".join(said)
 
 
 def origin_pairs(record: Record) -> list[tuple[str, str]]:
     """All that says where the numbers come from, as pairs of plain text; unknowns are left out."""
     machine, conditions = record["machine"], record.get("conditions", {})
-    ceilings = record.get("ceilings", {})
+    ceilings, origin, load = record.get("ceilings", {}), record.get("origin", {}), []
     memory = units.format_bytes(machine["memory_bytes"]) if machine.get("memory_bytes") else ""
     sm = f"SM {machine['sm']}" if machine.get("sm") else ""
     sms = f"{machine['sms']} SMs" if machine.get("sms") else ""
+    read = conditions.get("load", {})
+    for key in (*filter(read.__contains__, CONDITION), *sorted(read.keys() - CONDITION.keys())):
+        if units.finite_float(read[key]) is not None:
+            load.append(f"{units.format_number(read[key])} {CONDITION.get(key, key)}")
+    made_by = ("Handed in by", "")
+    if "job" in origin:
+        made_by = (JOB, f"a job of this project, {origin['job']}")
+    elif machine["gpus"]:
+        made_by = ("Handed in by", origin.get("who", "nobody who is named"))
     found = (
         ("Machine", ", ".join(filter(None, (machine_name(record), memory, sm, sms)))),
-        ("Driver", machine.get("driver")),
-        ("CUDA", machine.get("cuda")),
-        ("PyTorch", machine.get("torch")),
-        ("Triton", machine.get("triton")),
-        ("Python", machine["python"]),
-        ("System", machine["os"]),
-        ("Under load", _format_conditions(conditions.get("load", {}))),
+        *((name, machine.get(key)) for name, key in SOFTWARE.items()),
+        ("Under load", ", ".join(load)),
         ("Clocks lowered by", ", ".join(conditions.get("slowed_by", ()))),
-        (
-            "Measured limits",
-            _format_limits(ceilings, "copy_bytes_per_second", "matrix_flops_per_second"),
-        ),
-        ("Peaks", _format_limits(ceilings, "peak_bytes_per_second", "peak_flops_per_second")),
-        _maker_pair(record),
+        ("Measured limits", _format_limits(ceilings, "copy", "matrix")),
+        ("Peaks", _format_limits(ceilings, "peak", "peak")),
+        made_by,
         ("Date", units.format_datetime(record["date"])),
         ("Commit", record.get("commit")),
         ("Command", record["command"]),
@@ -165,7 +144,7 @@ class MachineState:
     def __post_init__(self) -> None:
         if self.state not in STATES:
             raise ValueError(f"state {self.state!r} is none of {', '.join(STATES)}")
-        if self.record is None and self.state in ("measured", "verified", "compiled", "stale"):
+        if self.record is None and self.state not in ("not measured", "failed"):
             raise ValueError(f"state {self.state!r} on {self.machine!r} needs a record")
         if key_slug(self.machine) is None:
             raise ValueError(f"{self.machine!r} is no machine slug such as nvidia-h100; mend it")
@@ -183,9 +162,14 @@ class MachineState:
         return "CPU" if self.machine == "cpu" else self.machine
 
     @property
+    def known(self) -> Record:
+        """Its record; empty where there is none."""
+        return self.record or {}
+
+    @property
     def date(self) -> str:
         """When its record was made; empty where there is none."""
-        return str(self.record["date"]) if self.record is not None else ""
+        return str(self.known.get("date", ""))
 
 
 @dataclass(frozen=True)
@@ -211,10 +195,8 @@ class SnippetPage:
         if self.kind not in KINDS:
             raise ValueError(f"{self.id}: kind {self.kind!r} is none of {', '.join(KINDS)}")
         for listing in self.code:
-            if not FILE.fullmatch(listing.name):
-                raise ValueError(
-                    f"{self.id}: {listing.name!r} is no plain file name; rename the file"
-                )
+            if not FILE.fullmatch(name := listing.name):
+                raise ValueError(f"{self.id}: {name!r} is no plain file name; rename the file")
         for title, link in self.sources:
             if link is not None and not LINK.fullmatch(link):
                 raise ValueError(f"{self.id}: {link!r} for {title!r} is not docs-absolute")
@@ -247,31 +229,27 @@ def render_notice(kind: str, said: str, html: str) -> str:
 
 def state_notices(page: SnippetPage) -> str:
     """What is withheld or missing, machine by machine, in words."""
-    found = []
-    run = f"<code>shelf run {page.id}</code>"
-    on_gpu = page.ran_on_gpu
+    found, on_gpu, run = [], page.ran_on_gpu, f"<code>shelf run {page.id}</code>"
     for state in page.states:
         name, because = escape_markdown(state.name), _reason_suffix(state.reason)
+        on_cpu, notice = state.machine == "cpu", None
         if state.state == "stale":
-            said = (
-                f"Source changed since {units.format_date((state.record or {})['date'])} on {name}"
-            )
+            said = f"Source changed since {units.format_date(state.date)} on {name}"
             text = f": the numbers of that run are withheld until {run} runs there again."
-            found.append(render_notice("stale", said, text))
+            notice = ("stale", said, text)
         elif state.state == "failed":
             text = f" ({name}){because}. Nothing of it is published."
-            found.append(render_notice("failed", "The last run here failed", text))
+            notice = ("failed", "The last run here failed", text)
         elif state.state == "compiled":
-            found.append(
-                render_notice("compiled", "Compiled only", f", not run on {name}{because}.")
-            )
-        elif state.state == "not measured" and state.machine == "cpu":
+            notice = ("compiled", "Compiled only", f", not run on {name}{because}.")
+        elif state.state == "not measured" and on_cpu:
             able = not {"cpu", "gpus"} & page.needs.keys()
             text = f"{because}." + (f" On a machine without a GPU, {run} does it." if able else "")
-            found.append(render_notice("absent", "Not checked on a CPU", text))
+            notice = ("absent", "Not checked on a CPU", text)
         elif state.state == "not measured" and on_gpu:
-            text = f"{because}. There, {run} does it."
-            found.append(render_notice("absent", f"Not measured on {name} yet", text))
+            notice = ("absent", f"Not measured on {name} yet", f"{because}. There, {run} does it.")
+        if notice:
+            found.append(render_notice(*notice))
     if page.wants_gpu and not on_gpu:
         absent = [s for s in page.states if s.state == "not measured" and s.machine != "cpu"]
         because = _reason_suffix("; ".join(filter(None, (s.reason for s in absent))))
@@ -284,53 +262,44 @@ def _reason_suffix(reason: str) -> str:
     return f": {escape_markdown(reason.rstrip('. '))}" if reason.strip() else ""
 
 
-def _describe_check(state: MachineState) -> str:
-    """What a check did there: of a kernel on a CPU, whose PTX was executed."""
-    targets = (state.record or {}).get("targets")
-    if not targets:
-        return f"checked on {state.name}"
-    named = " and ".join(filter(None, (", ".join(targets[:-1]), targets[-1])))
-    return f"executed from its PTX for {named} on a CPU"
-
-
 def render_badges(page: SnippetPage) -> str:
     """One line of labels, a machine each: what was done there and when."""
-    said: list[tuple[str, str]] = []
+    said: dict[tuple[str, str], None] = {}
     for state in (*page.select_states("measured", "verified"), *page.states):
-        when = units.format_date(state.record["date"]) if state.record else ""
-        said += {
-            "measured": [("measured", f"verified and timed on {state.name}, {when}")],
-            "verified": [("verified", f"{_describe_check(state)}, {when}")],
-            "compiled": [("compiled", f"compiled only, not run on {state.name}")],
-            "stale": [("stale", f"source changed since {when} on {state.name}")],
-            "failed": [("failed", f"last run failed on {state.name}")],
-        }.get(state.state, [])
+        when = units.format_date(state.known["date"]) if state.record else ""
+        checked = f"checked on {state.name}"
+        if targets := state.known.get("targets"):  # a kernel on a CPU, whose PTX was executed
+            named = " and ".join(filter(None, (", ".join(targets[:-1]), targets[-1])))
+            checked = f"executed from its PTX for {named} on a CPU"
+        text = {
+            "measured": f"verified and timed on {state.name}, {when}",
+            "verified": f"{checked}, {when}",
+            "compiled": f"compiled only, not run on {state.name}",
+            "stale": f"source changed since {when} on {state.name}",
+            "failed": f"last run failed on {state.name}",
+        }.get(state.state)
+        if text:
+            said[state.state, text] = None
     if page.wants_gpu and not page.ran_on_gpu:
-        said.append(("absent", "not measured on a GPU"))
+        said["absent", "not measured on a GPU"] = None
     items = " ".join(
-        f'<li class="ws-badge ws-{kind}">{escape_markdown(text)}</li>'
-        for kind, text in dict.fromkeys(said)
+        f'<li class="ws-badge ws-{kind}">{escape_markdown(text)}</li>' for kind, text in said
     )
     return f'<ul class="ws-badges">{items}</ul>' if items else ""
 
 
-def _format_architectures(asked: Architectures) -> str:
-    return f"{asked} ({asked.why})" if asked.why else str(asked)
-
-
 def _format_needs(needs: dict[str, Any]) -> str:
-    said = []
-    for asked in architectures.required_architectures(needs):
-        said.append(f"a GPU of {_format_architectures(asked)}")
+    def list_needs(own: dict[str, Any], before: str = "") -> list[str]:
+        asked = architectures.required_architectures(own)
+        return [f"{before}{one} ({one.why})" if one.why else f"{before}{one}" for one in asked]
+
+    said = list_needs(needs, "a GPU of ")
     if "gpus" in needs:
         said.append(f"{needs['gpus']} GPUs" if needs["gpus"] != 1 else "a GPU")
     if "cpu" in needs:
         said.append(f"not on a CPU: {needs['cpu']}")
     for name, own in needs.get("variants", {}).items():
-        limits = {key: own[key] for key in ("sm", "why") if key in own}
-        what = [
-            _format_architectures(each) for each in architectures.required_architectures(limits)
-        ]
+        what = list_needs({key: own[key] for key in ("sm", "why") if key in own})
         what += [f"not on a CPU: {own['cpu']}"] if "cpu" in own else []
         said.append(f"{name}: {', '.join(what)}")
     return "; ".join(said)

@@ -9,17 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from warpshelf.core import units
-from warpshelf.core.markup import escape_markdown
+from warpshelf.core.markup import escape_markdown, quote_attribute
 
 WIDTH = 400.0
 TEXT = 13.5  # height of the text
 BROAD = 0.58  # width of a character over the height of the text, at most as a rule
 LINE = 19.0  # from one line of the legend to the next
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 DASHED = {"ws-peak": "6 4", "ws-changed": "2 4"}  # by class
 COLOURS = 8  # classes ws-s0 to ws-s7 of the style sheet
+FILLED, HOLLOW = ' fill="currentColor"', ' fill="none" stroke="currentColor"'
 
 
 def coord(value: float) -> str:
@@ -37,19 +38,19 @@ def draw_text(x: float, y: float, words: str, *, end: str = "start", kind: str =
 
 def draw_line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
     """A line of class `kind`; a peak and a change are dashed."""
-    return (
-        f'<line x1="{coord(x1)}" y1="{coord(y1)}" x2="{coord(x2)}" y2="{coord(y2)}" class="{kind}" '
-        f'stroke="currentColor"{_dash_attribute(kind)}/>'
-    )
+    paint = f' stroke="currentColor"{_dash_attribute(kind)}'
+    return _draw_shape("line", kind, paint, x1=x1, y1=y1, x2=x2, y2=y2)
+
+
+def _draw_shape(tag: str, kind: str, paint: str, **places: float) -> str:
+    where = " ".join(f'{name}="{coord(value)}"' for name, value in places.items())
+    return f'<{tag} {where} class="{kind}"{paint}/>'
 
 
 def draw_polyline(points: Iterable[tuple[float, float]], kind: str) -> str:
     """A line through `points`."""
     where = " ".join(f"{coord(x)},{coord(y)}" for x, y in points)
-    return (
-        f'<polyline points="{where}" class="{kind}" fill="none" '
-        f'stroke="currentColor"{_dash_attribute(kind)}/>'
-    )
+    return f'<polyline points="{where}" class="{kind}"{HOLLOW}{_dash_attribute(kind)}/>'
 
 
 def _dash_attribute(kind: str) -> str:
@@ -57,17 +58,29 @@ def _dash_attribute(kind: str) -> str:
     return f' stroke-dasharray="{dashes}"' if dashes else ""
 
 
-def draw_mark(x: float, y: float, index: int) -> str:
-    """A circle, square, diamond or triangle by turns."""
-    kind = f'class="ws-s{index % COLOURS}" fill="currentColor"'
-    shapes = {
-        1: f"M{coord(x - 4)} {coord(y - 4)}h8v8h-8z",
-        2: f"M{coord(x)} {coord(y - 5.5)}l5.5 5.5l-5.5 5.5l-5.5 -5.5z",
-        3: f"M{coord(x)} {coord(y - 5)}l5 9h-10z",
-    }
-    if index % 4 == 0:
-        return f'<circle cx="{coord(x)}" cy="{coord(y)}" r="4.5" {kind}/>'
-    return f'<path d="{shapes[index % 4]}" {kind}/>'
+def draw_rect(
+    x: float, y: float, width: float, height: float, kind: str, paint: str = FILLED
+) -> str:
+    """A rectangle of class `kind`, FILLED, HOLLOW, or with "" as the style sheet has it."""
+    return _draw_shape("rect", kind, paint, x=x, y=y, width=width, height=height)
+
+
+def draw_mark(x: float, y: float, index: int, hollow: bool = False) -> str:
+    """A circle, square, diamond or triangle by turns; a `hollow` one is a circle."""
+    kind, paint = f"ws-s{index % COLOURS}", HOLLOW if hollow else FILLED
+    if hollow or index % 4 == 0:
+        return _draw_shape("circle", kind, paint, cx=x, cy=y, r=4.5)
+    path = (
+        f"M{coord(x - 4)} {coord(y - 4)}h8v8h-8z",
+        f"M{coord(x)} {coord(y - 5.5)}l5.5 5.5l-5.5 5.5l-5.5 -5.5z",
+        f"M{coord(x)} {coord(y - 5)}l5 9h-10z",
+    )[index % 4 - 1]
+    return f'<path d="{path}" class="{kind}"{paint}/>'
+
+
+def series_letter(index: int) -> str:
+    """What stands at the marks of a series, by its place among all."""
+    return chr(ord("A") + index % 26)
 
 
 def fit_text(words: str, room: float) -> str:
@@ -94,49 +107,18 @@ def spread_labels(heights: Sequence[float], gap: float, low: float, high: float)
             mean = (above * others + (top - others * gap) * count) / (others + count)
             blocks[-1] = [mean, others + count]
     wished = [top + i * gap for top, count in blocks for i in range(int(count))]
-    placed, floor = list(heights), low
+    placed, floor, roof = list(heights), low, high
     for i, height in zip(order, wished, strict=True):
         placed[i] = floor = max(height, floor)
         floor += gap
-    roof = high
     for i in reversed(order):
         placed[i] = roof = min(placed[i], roof)
         roof -= gap
     return placed
 
 
-@dataclass(frozen=True)
-class Drawing:
-    """What a plot shows: its title, the same in words, its height and its parts."""
-
-    title: str
-    said: Sequence[str]
-    height: float
-    parts: Sequence[str]
-    remark: str = ""  # how to read it
-
-
-@dataclass(frozen=True)
-class LegendEntry:
-    """A line of a legend: a function by its place among the series, its name, its value."""
-
-    index: int
-    name: str
-    value: str
-
-    @property
-    def letter(self) -> str:
-        """What stands at its mark as well."""
-        return LETTERS[self.index % len(LETTERS)]
-
-
 def render_svg(
-    box: tuple[float, float, float],
-    title: str,
-    told: str,
-    parts: Iterable[str],
-    *,
-    style: str = "",
+    box: tuple[float, float, float], title: str, told: str, parts: Iterable[str], style: str = ""
 ) -> str:
     """An `<svg>` from `box` (its top, its width, its height), told in words for who sees none."""
     own = f' style="{style}"' if style else ""
@@ -150,15 +132,25 @@ def render_svg(
     )
 
 
-def render_figure(drawing: Drawing, note: str) -> str:
-    """A drawing as an HTML block, with its caption."""
-    told = "; ".join(drawing.said)
-    caption = f"{escape_markdown(drawing.title)}. {escape_markdown(drawing.remark + note)}"
+def render_diagram(
+    kind: str, box: tuple[float, float, float], title: str, told: str, parts: Iterable[str],
+    caption: str, style: str = "",
+) -> str:  # fmt: skip
+    """A picture in a box that scrolls sideways, with its caption."""
     return (
-        '<figure class="ws-plot">'
-        + render_svg((0, WIDTH, drawing.height), drawing.title, told, drawing.parts)
-        + f"<figcaption>{caption}</figcaption></figure>"
+        f'<figure class="ws-diagram ws-{kind}"><div class="ws-scroll" role="region" tabindex="0" '
+        f"aria-label={quote_attribute(title)}>{render_svg(box, title, told, parts, style)}</div>"
+        f"<figcaption>{escape_markdown(caption)}</figcaption></figure>"
     )
+
+
+def render_figure(
+    title: str, said: Iterable[str], height: float, parts: Iterable[str], note: str
+) -> str:
+    """A plot as an HTML block, `said` in words for who sees none, with `note` in its caption."""
+    drawn = render_svg((0, WIDTH, height), title, "; ".join(said), parts)
+    caption = f"{escape_markdown(title)}. {escape_markdown(note)}"
+    return f'<figure class="ws-plot">{drawn}<figcaption>{caption}</figcaption></figure>'
 
 
 def draw_keys(y: float, entries: Iterable[tuple[str, str]]) -> tuple[list[str], float]:
@@ -171,25 +163,53 @@ def draw_keys(y: float, entries: Iterable[tuple[str, str]]) -> tuple[list[str], 
     return parts, y
 
 
-def draw_legend(
-    y: float, entries: Iterable[LegendEntry], lines: Iterable[tuple[str, str]] = ()
-) -> tuple[list[str], float]:
-    """Marks and letters with name and value, then `lines`; a long name is cut, never its value."""
-    parts = []
-    for entry in entries:
-        room = WIDTH - 40 - len(entry.value) * TEXT * BROAD
-        sign = draw_text(24, y, entry.letter, kind="ws-letter")
-        parts.append(draw_mark(12, y - 4.5, entry.index) + sign)
-        parts.append(draw_text(40, y, fit_text(entry.name, room) + entry.value))
-        y += LINE
-    below, y = draw_keys(y, lines)
-    return [*parts, *below], y
-
-
 LEFT, RIGHT, TOP = 44.0, 12.0, 30.0  # margins; on the left stand the labels of the ticks
 AREA = 220.0
 FOOT = TOP + AREA + 58  # where the legend begins
 MOST = 7  # ticks of an axis in decades
+
+
+def render_plot(
+    title: str, parts: Iterable[str], legend: Iterable[tuple[str, str]], note: str, *,
+    lines: Iterable[tuple[str, str]] = (), before: Iterable[str] = (), after: Iterable[str] = (),
+    foot: float = FOOT,
+) -> str:  # fmt: skip
+    """A figure of `parts` in the area, over its legend.
+
+    The legend has the name and the value of each series, in their order, then `lines`; a long name
+    is cut, never its value. What is told in words is the legend between `before` and `after`.
+    """
+    drawn, said = list(parts), list(before)
+    for index, (name, value) in enumerate(legend):
+        room = WIDTH - 40 - len(value) * TEXT * BROAD
+        sign = draw_text(24, foot, series_letter(index), kind="ws-letter")
+        drawn.append(draw_mark(12, foot - 4.5, index) + sign)
+        drawn.append(draw_text(40, foot, fit_text(name, room) + value))
+        said.append(name + value)
+        foot += LINE
+    below, foot = draw_keys(foot, lines)
+    return render_figure(title, [*said, *after], foot - 8, [*drawn, *below], note)
+
+
+class Curve(NamedTuple):
+    """A series in the area: its points, which of them are marked, and spreads as x, from, to."""
+
+    points: Sequence[tuple[float, float]]
+    marked: Sequence[tuple[float, float]]
+    spreads: Sequence[tuple[float, float, float]] = ()
+
+
+def draw_curves(curves: Sequence[Curve]) -> Iterator[str]:
+    """All series, each with its letter at its last point."""
+    for index, curve in enumerate(curves):
+        kind = f"ws-curve ws-s{index % COLOURS}"
+        yield draw_polyline(curve.points, kind)
+        yield from (draw_line(x, low, x, high, kind) for x, low, high in curve.spreads)
+        yield from (draw_mark(x, y, index) for x, y in curve.marked)
+    ends = [curve.points[-1] for curve in curves]
+    heights = spread_labels([y for _, y in ends], TEXT, TOP, TOP + AREA)
+    for index, ((x, _), height) in enumerate(zip(ends, heights, strict=True)):
+        yield draw_text(x + 8, height + 4.5, series_letter(index), kind="ws-letter ws-halo")
 
 
 @dataclass(frozen=True)
@@ -204,8 +224,9 @@ class Scale:
 
     def __call__(self, value: float) -> float:
         """Where `value` is."""
-        low, high = (math.log10(x) if self.log else x for x in (self.low, self.high))
-        here = math.log10(value) if self.log else value
+        low, high, here = self.low, self.high, value
+        if self.log:
+            low, high, here = map(math.log10, (low, high, here))
         return self.start + (self.end - self.start) * (here - low) / (high - low)
 
 
@@ -254,34 +275,31 @@ def draw_y_axis(y: Scale, ticks: Iterable[Tick], unit: str) -> Iterator[str]:
         yield draw_text(LEFT - 6, y(value) + 4.5, words, end="end")
 
 
-def draw_x_grid(x: Scale, ticks: Sequence[Tick], name: str) -> Iterator[str]:
-    """A line up the area at each tick with its label below, and the name of the axis."""
-    for value, words in ticks:
-        yield draw_line(x(value), TOP, x(value), TOP + AREA, "ws-grid")
-        yield _tick_label(x(value), words)
-    yield _axis_name(name)
+def draw_rate_axis(y: Scale, levels: Iterable[float], most: float, unit: str) -> Iterator[str]:
+    """The axis of rates up to `most`, with the prefix that it has."""
+    shown = units.format_rate(most, unit).split(" ")[1]
+    yield from draw_y_axis(y, label_ticks(levels, prefix_factor(shown)), shown)
 
 
-def draw_x_labels(x: Scale, ticks: Sequence[Tick], name: str) -> Iterator[str]:
-    """The labels alone, and of those that would touch the first."""
+def draw_x_axis(x: Scale, ticks: Iterable[Tick], name: str, *, grid: bool = False) -> Iterator[str]:
+    """The labels below the area, of those that would touch the first, and the name of the axis.
+
+    With `grid` a line goes up the area at each tick, and no label is left out.
+    """
     edge = -math.inf
     for value, words in ticks:
-        half = len(words) * TEXT * 0.29
-        if x(value) - half > edge:
-            place = min(x(value), WIDTH - half)
-            yield _tick_label(place, words)
+        place, half = x(value), len(words) * TEXT * 0.29
+        if grid:
+            yield draw_line(place, TOP, place, TOP + AREA, "ws-grid")
+        elif place - half <= edge:
+            continue
+        else:
+            place = min(place, WIDTH - half)
             edge = place + half + 6
-    yield _axis_name(name)
+        yield draw_text(place, TOP + AREA + 17, words, end="middle")
+    yield draw_text(WIDTH - RIGHT, TOP + AREA + 35, name, end="end")
 
 
 def draw_level(height: float, kind: str) -> str:
     """A line of class `kind` across the area."""
     return draw_line(LEFT, height, WIDTH - RIGHT, height, kind)
-
-
-def _tick_label(place: float, words: str) -> str:
-    return draw_text(place, TOP + AREA + 17, words, end="middle")
-
-
-def _axis_name(name: str) -> str:
-    return draw_text(WIDTH - RIGHT, TOP + AREA + 35, name, end="end")

@@ -12,7 +12,6 @@ from typing import Any
 
 from warpshelf.contract import architectures
 from warpshelf.core import units
-from warpshelf.core.markup import escape_markdown
 from warpshelf.look.bound import DIFFERENT, VariantCost, is_faster, rank_variants
 from warpshelf.look.view import LANES, View, executed_count, live_registers, view_name
 from warpshelf.render import tables
@@ -30,12 +29,12 @@ NO_TIME = (
 USUAL = "sm_90"  # the architecture that the summary speaks of
 
 
-def views_table(exhibit: SnippetPage) -> str:
+def views_table(page: SnippetPage) -> str:
     """The totals of each view, under a line with what they come to; "" where there is none."""
-    if not exhibit.views:
+    if not page.views:
         return ""
     groups: dict[tuple[str, str], list[View]] = {}
-    for one in exhibit.views:
+    for one in page.views:
         case = json.dumps(one["case"], sort_keys=True)
         groups.setdefault((one["arch"], case), []).append(one)
     groups = dict(
@@ -47,13 +46,13 @@ def views_table(exhibit: SnippetPage) -> str:
     for (arch, case), views in groups.items():
         title = f"Executed from its PTX for {arch} on a CPU: counts, no times"
         title += f"; {labels[case]}" if len(labels) > 1 else ""
-        rows = [*_view_rows(exhibit.id, views), *_roofline_floor(exhibit, json.loads(case))]
+        rows = [*_view_rows(page.id, views), *_roofline_floor(page, json.loads(case))]
         bodies.append(tables.row_group(title, rows, len(HEAD)))
-    compilers = ", ".join(sorted({one["compiler"] for one in exhibit.views}))
+    compilers = ", ".join(sorted({one["compiler"] for one in page.views}))
     of = f", {labels[cases[0]]}" if len(labels) == 1 else ""
     caption = f"What the machine does with it{of}\n{compilers}. {NO_TIME}"
     inner = tables.render_table(caption, HEAD, bodies, "views")
-    return tables.render_fold(_bounds_summary(groups), inner, len(exhibit.views), "look")
+    return tables.render_fold(_bounds_summary(groups), inner, "look", len(page.views))
 
 
 def variant_totals(views: Iterable[View]) -> dict[str, VariantCost]:
@@ -96,68 +95,55 @@ def _view_rows(snippet: str, group: Sequence[View]) -> list[str]:
     order = {name: at for at, name in enumerate(where)}
     rows = []
     for view in sorted(group, key=lambda one: (order[one["variant"]], view_name(one))):
-        cells = "".join(
-            f" <td>{escape_markdown(text)}"
-            + (f" <small>{escape_markdown(note)}</small></td>" if note else "</td>")
-            for text, note in _view_cells(view, _format_place(*where[view["variant"]], len(where)))
-        )
-        variant, kernel = escape_markdown(view["variant"]), escape_markdown(view["kernel"])
+        first, last = where[view["variant"]]
+        place = f"{first if first == last else f'{first} to {last}'} of {len(where)}"
+        cells = _view_cells(view, "alone" if len(where) == 1 else place)
         # A script puts a button beside the name; the name of a file needs no entities.
         named = f' data-look="{snippet}/{view_name(view)}"' if view["whole"] else ""
-        head = f'<th scope="row">{variant} <small>{kernel}</small></th>'
-        rows.append(f"<tr{named}>{head}{cells}</tr>")
+        rows.append(tables.table_row(view["variant"], cells, view["kernel"], named))
     return rows
 
 
-def _format_place(first: int, last: int, of: int) -> str:
-    """`1 to 2 of 4`, as far as bounds can tell."""
-    return "alone" if of == 1 else f"{first if first == last else f'{first} to {last}'} of {of}"
-
-
-def _view_cells(view: View, place: str) -> list[tuple[str, str]]:
-    """The cells of a row, each with what stands below it in small print."""
+def _view_cells(view: View, place: str) -> list[str]:
+    """The cells of a row, each with what stands beside it in small print."""
     total, resident = view["total"], view["occupancy"]
     executed = executed_count(total)
     lanes = units.safe_divide(total.get("lanes", 0), executed)
-    spilled = (
-        f", {units.format_bytes(view['spilled_bytes'])} spilled" if view["spilled_bytes"] else ""
-    )
+    live = f"{live_registers(view)} live"
+    if view["spilled_bytes"]:
+        live += f", {units.format_bytes(view['spilled_bytes'])} spilled"
     limiters = " and ".join(resident["limiters"])
+    held = f"{resident['warps']} of {resident['most']}"
     return [
-        (_format_cycles(view["bound"]["cycles"]), view["bound"]["limiter"]),
-        (place, ""),
-        (units.format_integer(executed), ""),
-        (str(LANES) if lanes == LANES else units.format_significant(lanes), ""),
+        tables.make_cell(_format_cycles(view["bound"]["cycles"]), view["bound"]["limiter"]),
+        place,
+        units.format_integer(executed),
+        str(LANES) if lanes == LANES else units.format_significant(lanes),
         _against_ideal(total, "sectors"),
         _against_ideal(total, "wavefronts"),
-        (str(view["registers"]), f"{live_registers(view)} live{spilled}"),
-        (f"{resident['warps']} of {resident['most']}", f"by {limiters}" if limiters else ""),
+        tables.make_cell(str(view["registers"]), live),
+        tables.make_cell(held, f"by {limiters}" if limiters else ""),
     ]
 
 
 def _format_cycles(number: float) -> str:
-    return (
-        units.format_integer(round(number)) if number >= 100 else units.format_significant(number)
-    )
+    whole = number >= 100
+    return units.format_integer(round(number)) if whole else units.format_significant(number)
 
 
-def _against_ideal(total: dict[str, Any], name: str) -> tuple[str, str]:
+def _against_ideal(total: dict[str, Any], name: str) -> str:
     """A count beside its ideal."""
     count, ideal = total.get(name, 0), total.get(f"ideal_{name}", 0)
     if not count:
-        return "none", ""
-    worse = (
-        f"{units.format_ratio(units.safe_divide(count, ideal))} ideal"
-        if count != ideal
-        else "ideal"
-    )
-    return units.format_integer(count), worse
+        return "none"
+    times = "" if count == ideal else f"{units.format_ratio(units.safe_divide(count, ideal))} "
+    return tables.make_cell(units.format_integer(count), f"{times}ideal")
 
 
-def _roofline_floor(exhibit: SnippetPage, case: dict[str, Any]) -> list[str]:
+def _roofline_floor(page: SnippetPage, case: dict[str, Any]) -> list[str]:
     """What the case needs whoever computes it, as its record says: the roofline's floor."""
-    for state in exhibit.select_states("measured", "verified", "compiled"):
-        for row in (state.record or {}).get("cases", ()):
+    for state in page.select_states("measured", "verified", "compiled"):
+        for row in state.known.get("cases", ()):
             if row["case"] == case and "bytes" in row:
                 text = f"{units.format_bytes(row['bytes'])} to and from memory"
                 if row.get("flops"):
