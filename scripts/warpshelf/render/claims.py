@@ -220,8 +220,7 @@ def render_claims(page: SnippetPage) -> str:
     for source, stated in groupby(claims, key=lambda claim: claim.source):
         rows = [_claim_row(page, claim, against > 0) for claim in stated]
         groups.append(tables.row_group(source.title, rows, len(head)))
-        title = escape_markdown(source.title)
-        sources.append(f"[{title}]({source.link})" if source.link else title)
+        sources.append(source.markdown)
     number = tables.format_count(len(claims), "figure")
     origin = tables.format_count(len(sources), "source")
     ours = f"{against} of them measured here as well" if against else "none of them measured here"

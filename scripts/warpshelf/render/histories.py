@@ -1,8 +1,8 @@
 """A snippet's times over the versions of a record, with what changed between: lines, plot, table.
 
-Enters: the history of records. Leaves: lines of versions for `shelf history`, and the history of
-one machine for the page. Nothing is drawn before there are two versions. Only what has a current
-record is shown: earlier times stand on a page beside the present one, never in its place.
+Lines of versions are for `shelf history`, the history of one machine is for the page. Nothing is
+drawn before there are two versions. Only what has a current record is shown: earlier times stand on
+a page beside the present one, never in its place.
 """
 
 from __future__ import annotations

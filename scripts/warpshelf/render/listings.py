@@ -1,10 +1,8 @@
 """Source code of a snippet as fenced blocks, and the reference of the tooling.
 
-A link into Compiler Explorer holds the source itself. The whole state of that site's page stands in
-the fragment of the address, behind the `#`, which a browser keeps to itself: no server bounds its
-length, and nothing is asked of anybody before the link is followed. It is the form of Compiler
-Explorer's own "full link": a layout of panes (version 4), in Rison. Only letters, digits and
-`%._-~` are left in it, none of which means anything to Markdown inside a link. The copy that the
+A link into Compiler Explorer holds the source itself, behind the `#` of the address, which a
+browser keeps to itself: no server bounds its length. It is that site's own "full link": a layout of
+panes (version 4), in Rison, without a character that means anything to Markdown. The copy that our
 site serves lies at `sources/<id>/<file>`, as it is in the repository, section marks and all.
 """
 
@@ -59,8 +57,7 @@ def section_names(text: str) -> list[str]:
 def extract_section(text: str, name: str) -> str:
     """The lines of a source file between the marks `[start:name]` and `[end:name]`.
 
-    Marks of other sections inside are left out.
-    Raises ValueError where the file has no such section.
+    Marks of other sections inside are left out. Raises ValueError where there is no such section.
     """
     kept: list[str] | None = None
     for line in plain_text(text).split("\n"):
@@ -175,24 +172,23 @@ def explorer_link(listing: Listing, kernels: Sequence[str] = (), calls: str = ""
 def is_standalone(text: str) -> bool:
     """Whether a module imports nothing but Python's own library."""
     try:
-        nodes = list(ast.walk(ast.parse(text)))
+        tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return False
-    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-    for node in nodes:
+    names = set()
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
-            names.append("" if node.level else node.module or "")
-    return all(name.partition(".")[0] in sys.stdlib_module_names for name in names)
+            names.add("" if node.level else (node.module or "").partition(".")[0])
+        elif isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+    return names <= sys.stdlib_module_names
 
 
 def _full_link(name: str, text: str, tool: dict[str, str], pane: str) -> str | None:
-    states = {
-        "codeEditor": {"id": 1, "lang": tool["lang"], "filename": name, "source": text},
-        pane: {"source": 1, **tool},
-    }
+    editor = {"id": 1, "lang": tool["lang"], "filename": name, "source": text}
     panes = [
         {"type": "component", "componentName": kind, "componentState": state}
-        for kind, state in states.items()
+        for kind, state in (("codeEditor", editor), (pane, {"source": 1, **tool}))
     ]
     layout = {"version": 4, "content": [{"type": "row", "content": panes}]}
     address = f"{SITE}#{quote(to_rison(layout)[1:-1], safe='')}"

@@ -113,6 +113,12 @@ class SourceLink(NamedTuple):
     title: str
     link: str | None = None
 
+    @property
+    def markdown(self) -> str:
+        """The title, which leads to the page."""
+        title = escape_markdown(self.title)
+        return f"[{title}]({self.link})" if self.link else title
+
 
 class Claim(NamedTuple):
     """A figure that others state, and the reading that states it with the address of the place."""
@@ -219,9 +225,6 @@ class SnippetPage:
         return sorted(found, key=lambda s: s.machine == "cpu")
 
 
-# The head of a snippet's page: its idea, its needs, and what is known of it on each machine.
-
-
 def render_notice(kind: str, said: str, html: str) -> str:
     """A paragraph that says in words what is withheld or missing; `html` follows `said`."""
     return f'<p class="ws-notice ws-{kind}"><strong>{said}</strong>{html}</p>'
@@ -229,30 +232,33 @@ def render_notice(kind: str, said: str, html: str) -> str:
 
 def state_notices(page: SnippetPage) -> str:
     """What is withheld or missing, machine by machine, in words."""
-    found, on_gpu, run = [], page.ran_on_gpu, f"<code>shelf run {page.id}</code>"
+    found, waiting, run = [], [], f"<code>shelf run {page.id}</code>"
+    able = not {"cpu", "gpus"} & page.needs.keys()
     for state in page.states:
         name, because = escape_markdown(state.name), _reason_suffix(state.reason)
-        on_cpu, notice = state.machine == "cpu", None
-        if state.state == "stale":
+        kind, said, text = state.state, "", ""
+        if kind == "stale":
             said = f"Source changed since {units.format_date(state.date)} on {name}"
             text = f": the numbers of that run are withheld until {run} runs there again."
-            notice = ("stale", said, text)
-        elif state.state == "failed":
-            text = f" ({name}){because}. Nothing of it is published."
-            notice = ("failed", "The last run here failed", text)
-        elif state.state == "compiled":
-            notice = ("compiled", "Compiled only", f", not run on {name}{because}.")
-        elif state.state == "not measured" and on_cpu:
-            able = not {"cpu", "gpus"} & page.needs.keys()
-            text = f"{because}." + (f" On a machine without a GPU, {run} does it." if able else "")
-            notice = ("absent", "Not checked on a CPU", text)
-        elif state.state == "not measured" and on_gpu:
-            notice = ("absent", f"Not measured on {name} yet", f"{because}. There, {run} does it.")
-        if notice:
-            found.append(render_notice(*notice))
-    if page.wants_gpu and not on_gpu:
-        absent = [s for s in page.states if s.state == "not measured" and s.machine != "cpu"]
-        because = _reason_suffix("; ".join(filter(None, (s.reason for s in absent))))
+        elif kind == "failed":
+            said, text = (
+                "The last run here failed",
+                f" ({name}){because}. Nothing of it is published.",
+            )
+        elif kind == "compiled":
+            said, text = "Compiled only", f", not run on {name}{because}."
+        elif kind == "not measured" and state.machine == "cpu":
+            kind, said, text = "absent", "Not checked on a CPU", f"{because}."
+            text += f" On a machine without a GPU, {run} does it." if able else ""
+        elif kind == "not measured":
+            waiting.append(state.reason)
+            if page.ran_on_gpu:
+                kind, said = "absent", f"Not measured on {name} yet"
+                text = f"{because}. There, {run} does it."
+        if said:
+            found.append(render_notice(kind, said, text))
+    if page.wants_gpu and not page.ran_on_gpu:
+        because = _reason_suffix("; ".join(filter(None, waiting)))
         text = f"{because}. On a machine with a GPU, {run} does it."
         found.append(render_notice("absent", "Not measured on a GPU yet", text))
     return "\n\n".join(found)
@@ -271,15 +277,15 @@ def render_badges(page: SnippetPage) -> str:
         if targets := state.known.get("targets"):  # a kernel on a CPU, whose PTX was executed
             named = " and ".join(filter(None, (", ".join(targets[:-1]), targets[-1])))
             checked = f"executed from its PTX for {named} on a CPU"
-        text = {
+        texts = {
             "measured": f"verified and timed on {state.name}, {when}",
             "verified": f"{checked}, {when}",
             "compiled": f"compiled only, not run on {state.name}",
             "stale": f"source changed since {when} on {state.name}",
             "failed": f"last run failed on {state.name}",
-        }.get(state.state)
-        if text:
-            said[state.state, text] = None
+        }
+        if state.state in texts:
+            said[state.state, texts[state.state]] = None
     if page.wants_gpu and not page.ran_on_gpu:
         said["absent", "not measured on a GPU"] = None
     items = " ".join(
@@ -311,14 +317,11 @@ def render_idea(page: SnippetPage) -> str:
     if needs := _format_needs(page.needs):
         pairs.append(("Needs", needs))
     rows = "\n".join(f"<dt>{escape_markdown(k)}</dt> <dd>{escape_prose(v)}</dd>" for k, v in pairs)
-    sources = [
-        f"[{escape_markdown(title)}]({link})" if link else escape_markdown(title)
-        for title, link in page.sources
-    ]
+    sources = "; ".join(source.markdown for source in page.sources)
     parts = (
         f'<p class="ws-idea" id="snippet-{page.id}">{escape_prose(page.title)}</p>',
         render_badges(page),
         f'<dl class="ws-sections">\n{rows}\n</dl>' if rows else "",
-        f"Source: {'; '.join(sources)}\n{{ .ws-sources }}" if sources else "",
+        f"Source: {sources}\n{{ .ws-sources }}" if sources else "",
     )
     return "\n\n".join(filter(None, parts))
