@@ -7,6 +7,7 @@ import re
 from html import unescape
 
 import pytest
+from support.shown_html import plain_words as words
 from synthetic import case, exhibit, goals, measured, predictions, record, result, verified
 
 from warpshelf.readings.published import PublishedFigure
@@ -31,10 +32,6 @@ def claim(title: str = "A paper", **more: object) -> Claim:
     return Claim(
         PublishedFigure(**given | more), SourceLink(title, LINK), "https://example.org/a?b=1&c=2"
     )
-
-
-def words(html: str) -> str:
-    return unescape(re.sub(r"<[^>]+>", " ", html))
 
 
 def shown(*states: MachineState, claims: tuple[Claim, ...] = ()) -> str:
@@ -167,13 +164,8 @@ def predicted(**more: object) -> MachineState:
     return MachineState(found, "verified", "cpu")
 
 
-def seen(text: str) -> str:
-    """What a reader sees of HTML."""
-    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", text)).split())
-
-
 def test_errors_stand_by_set_with_what_they_are_held_to() -> None:
-    page = seen(build_fragments(exhibit(predicted(), kind="model"))["predictions"])
+    page = words(build_fragments(exhibit(predicted(), kind="model"))["predictions"])
     assert "Rows Mean error Median Worst Within 5 % Within 10 %" in page
     assert "Paper, table 1 and 1 fitted 2 5.0 % 5.0 % 6.0 % 1 of 2 2 of 2" in page
     assert "Blog 1 50.0 % 50.0 % 50.0 % 0 of 1 0 of 1" in page
@@ -182,7 +174,7 @@ def test_errors_stand_by_set_with_what_they_are_held_to() -> None:
 
 
 def test_every_row_stands_beside_what_was_published() -> None:
-    page = seen(build_fragments(exhibit(predicted(), kind="model"))["whole"])
+    page = words(build_fragments(exhibit(predicted(), kind="model"))["whole"])
     assert "small fitted on it 101 TFLOP/s 100 TFLOP/s +1.0 % Online normalizer" in page
     assert "middle 96 TFLOP/s 100 TFLOP/s −4.0 %" in page
     assert "a <b> node 0.75 TFLOP/s 0.5 TFLOP/s +50.0 %" in page
@@ -210,7 +202,7 @@ def test_without_fitted_rows_none_is_called_hollow() -> None:
 
 def test_a_set_of_fitted_rows_alone_has_no_errors() -> None:
     rows = [one | {"fitted": one["set"] == "Blog"} for one in predictions()]
-    page = seen(
+    page = words(
         build_fragments(exhibit(predicted(predictions=rows, goals=goals()[:1])))["predictions"]
     )
     assert "Blog and 1 fitted 0 none none none none none" in page
@@ -218,6 +210,6 @@ def test_a_set_of_fitted_rows_alone_has_no_errors() -> None:
 
 def test_a_stale_record_shows_no_prediction() -> None:
     stale = MachineState(predicted().record, "stale", "cpu")
-    page = seen(build_fragments(exhibit(stale, kind="model"))["predictions"])
+    page = words(build_fragments(exhibit(stale, kind="model"))["predictions"])
     assert "5.0 %" not in page
     assert "No predictions are recorded for the present code." in page

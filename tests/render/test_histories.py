@@ -8,6 +8,7 @@ from html import unescape
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.shown_html import plain_words as words
 from synthetic import case, exhibit, machine, measured, record, result, verified
 
 from warpshelf.records.history import Version
@@ -48,10 +49,6 @@ def over_time(*records: dict, slower: str = "", **more: object) -> SnippetPage:
     versions = [Version(one, f"{at:040x}", path) for at, one in enumerate(records)]
     versions[-1] = versions[-1]._replace(slower=slower)
     return exhibit(measured(records[-1]), verified(), history={SLUG: versions}, **more)
-
-
-def words(html: str) -> str:
-    return " ".join(unescape(re.sub(r"<[^>]+>", " ", html)).split())
 
 
 # Side by side.

@@ -7,6 +7,7 @@ import re
 from html import unescape
 
 import pytest
+from support.shown_html import plain_words as words
 from synthetic import GPU, case, compiled, exhibit, facts, ladder, record, result
 
 from warpshelf.records import space
@@ -338,12 +339,8 @@ def text(*states: MachineState) -> str:
     return build_fragments(exhibit(states=list(states)))["space"]
 
 
-def plain(shown: str) -> str:
-    return " ".join(unescape(re.sub(r"<[^>]+>", " ", shown)).split())
-
-
 def test_a_compiled_space_is_called_a_bound_and_no_time() -> None:
-    shown = plain(text(state(0)))
+    shown = words(text(state(0)))
     assert "All 30 configurations compiled and counted, none timed: within 2 % of the best" in shown
     assert "are 3 on sm_90, 3 on sm_100" in shown
     assert "a bound, no time" in shown
@@ -358,7 +355,7 @@ def test_the_table_begins_with_the_best_and_ends_with_the_last() -> None:
 
 
 def test_a_measured_space_takes_the_place_of_a_compiled_one() -> None:
-    shown = plain(text(state(0), state(1)))
+    shown = words(text(state(0), state(1)))
     assert "All 30 configurations timed" in shown and "Median time" in shown
     assert "bound" not in shown and "sm_100" not in shown
 

@@ -8,6 +8,8 @@ from html import unescape
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.shown_html import plain_words as words
+from support.shown_html import table_rows as rows
 from synthetic import case, exhibit, facts, measured, record, result, verified
 
 from warpshelf.contract import architectures
@@ -16,15 +18,6 @@ from warpshelf.render.snippet_page import STATES, MachineState, SnippetPage
 
 LINKS = {"softmax": "/kernels/softmax.md#snippet-softmax"}
 G7 = {"slug": "imaginary-g7", "device": "Imaginary G7"}
-
-
-def words(html: str) -> str:
-    return " ".join(unescape(re.sub(r"<[^>]+>", " ", html)).split())
-
-
-def rows(html: str) -> list[list[str]]:
-    found = re.findall(r"<tr.*?</tr>", html, re.DOTALL)
-    return [[words(cell) for cell in re.findall(r"<t[hd].*?</t[hd]>", row)] for row in found]
 
 
 def model() -> SnippetPage:
