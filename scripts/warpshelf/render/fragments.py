@@ -6,7 +6,7 @@ program output passes through `markup`, so none of it can act as Markdown or HTM
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from warpshelf.core.markup import escape_markdown, preformatted_block, quote_href
@@ -37,7 +37,7 @@ NOTHING = {  # what a piece says where it has nothing to show
     "reported": "No figure that others state for it is on file.",
     "provenance": "No record of the present code exists.",
 }
-Draw = Callable[[MachineState], str]
+Bodies = Sequence[tuple[MachineState, str]]  # what each state has to show, if anything
 
 
 def _join_parts(parts: Iterable[str]) -> str:
@@ -58,7 +58,7 @@ def _render_output(page: SnippetPage) -> str:
     return ""
 
 
-def _machine_tabs(page: SnippetPage, key: str, bodies: Sequence[tuple[MachineState, str]]) -> str:
+def _machine_tabs(page: SnippetPage, key: str, bodies: Bodies) -> str:
     """HTML by machine, in content tabs where there are several.
 
     These are Material's content tabs written out: Python-Markdown leaves HTML alone at the margin
@@ -81,9 +81,8 @@ def _machine_tabs(page: SnippetPage, key: str, bodies: Sequence[tuple[MachineSta
     )
 
 
-def _render_states(page: SnippetPage, key: str, states: Iterable[MachineState], draw: Draw) -> str:
-    """What `draw` makes of each state, with links to the records."""
-    bodies = [(state, draw(state)) for state in states]
+def _join_states(page: SnippetPage, key: str, bodies: Bodies) -> str:
+    """What each state has to show, with links to the records."""
     links = ", ".join(
         f"[{escape_markdown(state.name)}](/records/{page.id}/{state.machine}.json)"
         for state, body in bodies
@@ -162,28 +161,27 @@ def build_fragments(page: SnippetPage) -> dict[str, str]:
     # Who has looked at every configuration: GPUs, and where none has, the CPU.
     spaces = [state for state in spaces if state.machine != "cpu"] or spaces
     titles = {link.rpartition("#reading-")[2]: title for title, link in page.sources if link}
-    draws: dict[str, tuple[Sequence[MachineState], Draw]] = {
-        "plot": (timed, _state_plots),
-        "timing": (timed, lambda state: figures.render_timing(state.known, state.apart)),
-        "history": (timed, lambda state: histories.render_history(page, state)),
-        "accuracy": (ran, _accuracy_with_skips),
-        "predictions": (ran, lambda state: claims.render_predictions(state.known, titles)),
-        "facts": (ran, lambda state: claims.render_facts(state.known, titles)),
-        "compile": (compiled, lambda state: figures.render_compiled(state.known)),
-        "space": (spaces, lambda state: figures.render_space(state.known)),
+    by_machine = {
+        "plot": [(state, _state_plots(state)) for state in timed],
+        "timing": [(state, figures.render_timing(state.known, state.apart)) for state in timed],
+        "history": [(state, histories.render_history(page, state)) for state in timed],
+        "accuracy": [(state, _accuracy_with_skips(state)) for state in ran],
+        "predictions": [(state, claims.render_predictions(state.known, titles)) for state in ran],
+        "facts": [(state, claims.render_facts(state.known, titles)) for state in ran],
     }
-    parts = {key: _render_states(page, key, *draws[key]) for key in draws}
+    once = {
+        "compile": [(state, figures.render_compiled(state.known)) for state in compiled],
+        "space": [(state, figures.render_space(state.known)) for state in spaces],
+    }
+    parts = {key: _join_states(page, key, own) for key, own in (by_machine | once).items()}
     records = [(state.name, state.known) for state in timed]
-    beside = (
-        rivals.languages_table(page.rivals, page.code, page.views, records),
-        rivals.rivals_table(page.rivals),
-    )
+    languages = rivals.languages_table(page.rivals, page.code, page.views, records)
     parts |= {
         "idea": snippet_page.render_idea(page),
         "code": render_listings(page.code, page.kind),
         "output": _render_output(page),
         "look": views_table(page),
-        "beside": _join_parts(beside),
+        "beside": _join_parts((languages, rivals.rivals_table(page.rivals))),
         "reported": claims.render_claims(page),
         "provenance": _join_parts(_render_provenance(page, state) for state in current),
         "reproduce": _reproduce_commands(page),
@@ -191,24 +189,18 @@ def build_fragments(page: SnippetPage) -> dict[str, str]:
     said = snippet_page.state_notices(page)
     slower = (histories.slowdown_notice(page, state) for state in timed)
     above = _join_parts((render_disagreements(page), *slower))
-
-    def draw_piece(key: str, state: MachineState) -> str:
-        states, draw = draws[key]
-        return draw(state) if state in states else ""
-
-    by_machine = ("plot", "timing", "history", "accuracy", "predictions", "facts")
-    bodies = [
-        (state, "\n".join(filter(None, (draw_piece(key, state) for key in by_machine))))
-        for state in ran
-    ]
+    bodies = []
+    for state in ran:
+        own = (text for drawn in by_machine.values() for one, text in drawn if one is state)
+        bodies.append((state, "\n".join(filter(None, own))))
     rest = (
         parts["output"],
         above,
         _machine_tabs(page, "whole", bodies),
         said,
-        *(draw_piece("compile", state) for state in compiled),
+        *(text for _, text in once["compile"]),
         parts["look"],
-        *(draw_piece("space", state) for state in spaces),
+        *(text for _, text in once["space"]),
         *(parts[key] for key in ("beside", "reported", "provenance", "reproduce")),
     )
     whole = _join_parts((parts["idea"], parts["code"], *rest))
