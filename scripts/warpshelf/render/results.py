@@ -135,16 +135,19 @@ NOT_YET = """\
 """
 
 
+# By the state of a snippet's machines: the most that is claimed of it, then what is amiss.
+CLAIMED = {
+    "measured": "measured on a GPU", "verified": "checked with no GPU",
+    "compiled": "compiled only", "": "without a current record",
+}  # fmt: skip
+AMISS = {"stale": "stale on some machine", "failed": "failed when last run"}
+
+
 class SnippetCounts(NamedTuple):
-    """How many snippets there are by the most that is claimed of them, and on which GPUs."""
+    """How many snippets there are, in all and by what is said of them, and on which GPUs."""
 
     snippets: int
-    measured: int
-    checked: int
-    compiled: int
-    nothing: int
-    stale: int
-    failed: int
+    said: dict[str, int]
     gpus: tuple[str, ...]
 
     @property
@@ -152,38 +155,31 @@ class SnippetCounts(NamedTuple):
         """What is measured on a GPU, in words."""
         if not self.gpus:
             return "No snippet has been measured on a GPU yet: no time of ours stands on this site."
-        verb = "is" if self.measured == 1 else "are"
-        of = tables.format_count(self.snippets, "snippet")
-        return f"{self.measured} of {of} {verb} measured on a GPU: {'; '.join(self.gpus)}."
+        measured, of = self.said[CLAIMED["measured"]], tables.format_count(self.snippets, "snippet")
+        verb = "is" if measured == 1 else "are"
+        return f"{measured} of {of} {verb} measured on a GPU: {'; '.join(self.gpus)}."
 
 
 def count_snippets(pages: Iterable[SnippetPage]) -> SnippetCounts:
     """Count them; a snippet counts once by the most that a current record claims."""
     shown = list(pages)
-    known = [{state.state for state in page.states} for page in shown]
-    claimed = {"measured": "measured", "checked": "verified", "compiled": "compiled", "nothing": ""}
-    best = [next((one for one in claimed.values() if one in states), "") for states in known]
-    most = {name: best.count(state) for name, state in claimed.items()}
-    stale, failed = (sum(one in states for states in known) for one in ("stale", "failed"))
+    said = dict.fromkeys((*CLAIMED.values(), *AMISS.values()), 0)
+    for page in shown:
+        known = {state.state for state in page.states}
+        said[CLAIMED[next((one for one in CLAIMED if one in known), "")]] += 1
+        for state, words in AMISS.items():
+            said[words] += state in known
     gpus = dict.fromkeys(one.device for page in shown for one in page.select_states("measured"))
-    return SnippetCounts(len(shown), **most, stale=stale, failed=failed, gpus=tuple(gpus))
+    return SnippetCounts(len(shown), said, tuple(gpus))
 
 
 def render_counts(pages: Iterable[SnippetPage]) -> str:
     """The counts, each with its words, and the sentence about GPUs."""
     found = count_snippets(pages)
-    words = (
-        "measured on a GPU", "checked with no GPU", "compiled only", "without a current record",
-        "stale on some machine", "failed when last run",
-    )  # fmt: skip
-    items = " ".join(
-        f"<li><strong>{number}</strong> {one}</li>"
-        for number, one in zip(found[1:7], words, strict=True)
-    )
-    return (
-        f"<p><strong>{escape_markdown(found.gpu_sentence)}</strong></p>\n"
-        f'<ul class="ws-counts">{items}</ul>\n'
-    )
+    counts = found.said.items()
+    items = " ".join(f"<li><strong>{number}</strong> {words}</li>" for words, number in counts)
+    sentence = f"<p><strong>{escape_markdown(found.gpu_sentence)}</strong></p>"
+    return f'{sentence}\n<ul class="ws-counts">{items}</ul>\n'
 
 
 def gpu_note(pages: Iterable[SnippetPage]) -> str:
