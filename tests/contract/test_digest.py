@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from warpshelf.contract import definitions
 from warpshelf.contract import digest as digests
 
 ROOT = Path(__file__).parents[2]
@@ -360,16 +359,16 @@ def test_the_order_of_sets_changes_no_digest(shelf: Path) -> None:
 
 def test_what_files_come_to_is_kept_and_what_is_damaged_is_made_anew(root: Path) -> None:
     before = digest(root)
-    kept = root / definitions.KEPT
+    kept = root / digests.KEPT
     lines = kept.read_text().splitlines()
     assert len(lines) == len(COUNTED)
     kept.write_text("\n".join((lines[0][:40], "[]", "[[], 1]", '["a", {}]', *lines[1:], "")))
-    definitions.cached_sources.cache_clear()
+    digests.cached_sources.cache_clear()
     assert digest(root) == before
     assert len(kept.read_text().splitlines()) == len(lines) + 4
     kept.unlink()
     kept.mkdir()  # which cannot be written to
-    definitions.cached_sources.cache_clear()
+    digests.cached_sources.cache_clear()
     assert digest(root) == before
 
 
@@ -380,7 +379,7 @@ def test_a_file_comes_to_the_same_under_every_python(tmp_path: Path) -> None:
         "    return f'a{a!r:>{c}}' 'b' f'{{{b=}', {**d, 1e400: u'é'}, b''[...:2j], -1\n"
         "class C(A, b=1):\n    x: int\n"
     )
-    made = definitions.digest_source(tmp_path, text.encode(), ".py")
+    made = digests.digest_source(tmp_path, text.encode(), ".py")
     assert made.whole == "82dea853d2a77778219b64c1fc2296e2"
 
 

@@ -15,7 +15,7 @@ from warpshelf.core.markup import remove_marks
 from warpshelf.core.project import Project
 from warpshelf.live import form, runtime
 from warpshelf.records import store
-from warpshelf.site import calculators, rendering
+from warpshelf.site import rendering
 
 PAGE = '# Doubled\n\n--8<-- "calculators/doubled.md"\n'
 PRODUCTS = '# Products\n\n--8<-- "doubled/whole.md"\n\n--8<-- "readings/kernels/products.md"\n'
@@ -138,7 +138,7 @@ def test_bands_are_of_rows_that_nothing_was_fitted_on() -> None:
         def select_states(self, *states: str) -> list[type[One]]:
             return [One]
 
-    found = calculators.error_bands(Shown())["a"]  # type: ignore[arg-type]
+    found = rendering.error_bands(Shown())["a"]  # type: ignore[arg-type]
     assert found["count"] == 9
     assert found["half"] == pytest.approx(0.05) and found["worst"] == pytest.approx(0.09)
     assert found["most"] == pytest.approx(0.09)
@@ -218,7 +218,7 @@ def test_all_that_a_model_is_needed_for_take_one() -> None:
 def test_every_calculator_has_its_page_and_is_listed() -> None:
     pages = list((ROOT / "docs" / "calculators").glob("*.md"))
     texts = {path.name: path.read_text(encoding="utf-8") for path in pages}
-    shown = [match for text in texts.values() for match in calculators.INCLUDE.findall(text)]
+    shown = [match for text in texts.values() for match in rendering.CALCULATOR.findall(text)]
     assert sorted(shown) == NAMES
     for name in texts.keys() - {"index.md"}:
         assert f"]({name})" in texts["index.md"]

@@ -118,12 +118,10 @@ PRODUCT = re.compile(r"\btl\.dot(_scaled)?\(")
 def language_minimum(root: Path, parsed: ParsedModule) -> dict[str, str] | None:
     """The need that the language of a snippet brings, itself and through others of snippets/.
 
-    Triton names SM 80 as the least that it supports (its README, "Supported Hardware"). What it
-    still compiles for SM 75 was looked at with 3.7: kernels without products of tiles pass;
-    those with `tl.dot` have no matrix instructions there since 3.3 (triton-lang/triton, pull
-    request 5066) and are spelled out in scalar products, which takes minutes to compile and may
-    not fit; Gluon's layouts name instructions that LLVM cannot select there, which ends the
-    process.
+    Triton supports SM 80 and above (its README). With 3.7, kernels without products of tiles pass
+    for SM 75; those with `tl.dot` have no matrix instructions there since 3.3 (triton-lang/triton,
+    pull request 5066) and take minutes to compile as scalar products; Gluon's layouts name
+    instructions that LLVM cannot select there, which ends the process.
     """
     for one in filter(None, walk_imports(root, parsed.path)):
         if any(name.startswith("triton.experimental.gluon") for name in one.imports):

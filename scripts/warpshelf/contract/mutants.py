@@ -165,12 +165,7 @@ READING = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 def create_snippet(
     project: Project, name: str, kind: str, source: str = PLACEHOLDER, topic: str | None = None
 ) -> list[Path]:
-    """Write `snippets/<name>/` and its mutants; embed it on the topic's page where one is given.
-
-    Raises:
-        ShelfError: the name is no id, is reserved or is taken, the kind is unknown, the source is
-            no id of a reading, or the topic has no page.
-    """
+    """Write `snippets/<name>/` and its mutants; embed it on the topic's page where one is given."""
     folder = project.snippets / name
     page = project.docs / f"{topic}.md" if topic else None
     own = page and page.is_file() and page.resolve().is_relative_to(project.docs.resolve())

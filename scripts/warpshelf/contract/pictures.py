@@ -110,13 +110,8 @@ def grids_problem(rows: object) -> str | None:
 
 PASS_KINDS = ("F", "B", "I", "W")  # forward, backward, and its halves: input and weight gradient
 PASS = {
-    "rank": int,
-    "start": int,
-    "end": int,
-    "kind": PASS_KINDS,
-    "micro_batch": int,
-    "chunk": int,
-}
+    "rank": int, "start": int, "end": int, "kind": PASS_KINDS, "micro_batch": int, "chunk": int
+}  # fmt: skip
 MOST_PASSES = 4096  # of a picture that can still be read
 # A step of a pipeline.
 TIMELINE = {
@@ -184,11 +179,7 @@ MEASURES = ("within", "mean", "median", "worst")  # of a goal, one of them
 GOAL = {
     "name": words_problem,
     "sets": [str],
-    "within?": _positive_problem,
-    "share?": _positive_problem,
-    "mean?": _positive_problem,
-    "median?": _positive_problem,
-    "worst?": _positive_problem,
+    **{f"{key}?": _positive_problem for key in (*MEASURES, "share")},
 }
 NEAR = (0.05, 0.10)  # relative errors within which rows are counted
 

@@ -85,9 +85,7 @@ OF_VIEWS = (
     "warps", "sectors_over_ideal", "wavefronts_over_ideal", "wide_accesses", "instructions_per_fma",
 )  # fmt: skip
 LIMITS_SHAPE = {
-    "registers?": whole_problem,
-    "spilled_bytes?": whole_problem,
-    "shared_bytes?": whole_problem,
+    **dict.fromkeys(("registers?", "spilled_bytes?", "shared_bytes?"), whole_problem),
     **{f"{name}?": amount_problem for name in OF_VIEWS},
     "matrix_instructions?": bool,
 }
@@ -147,12 +145,8 @@ CASES_MEND = "make it a tuple of dicts of plain values"
 FUNCTIONS_MEND = "make it a dict of name to function"
 SPACE_SHAPE = {
     "parameters": _parameters_problem,
-    "allowed": _function_problem,
-    "run": _function_problem,
-    "case": _case_problem,
-    "counted": _function_problem,
-    "scaled": _function_problem,
-    "timed": _case_problem,
+    **dict.fromkeys(("allowed", "run", "counted", "scaled"), _function_problem),
+    **dict.fromkeys(("case", "timed"), _case_problem),
 }
 # How each value of a kernel must be, and the mend. Some may be left out.
 FORMS: dict[str, tuple[Shape, str]] = {

@@ -46,11 +46,7 @@ class RenderResult(NamedTuple):
 
 
 def update_fragments(project: Project) -> RenderResult:
-    """Bring every fragment up to date, and say what is wrong; nothing that is as it was is read.
-
-    Raises:
-        OSError: a file that must be there cannot be read.
-    """
+    """Bring every fragment up to date, and say what is wrong; nothing that is as it was is read."""
     if missing := runtime.prepare_runtime(project):
         sys.stderr.write(f"calculators are not live in this build: {missing}\n")
     inputs = freshness.source_digest(project)
@@ -76,9 +72,6 @@ def build_site(project: Project, site_dir: Path | None = None, builder: str = "m
     """Render and build, strictly; 0 where nothing at all was wrong.
 
     A snippet or reading with a fault loses its place on the page, and the rest is built as usual.
-
-    Raises:
-        ShelfError: the builder is not installed, or there is none of that name.
     """
     if builder not in BUILDERS:
         what, mend = f"is {builder!r}", f"write one of {', '.join(BUILDERS)}"
@@ -127,11 +120,7 @@ def child_environment() -> dict[str, str]:
 
 
 def _run_zensical(project: Project, target: Path) -> int:
-    """The same by Zensical, which writes below the folder of its settings: so it gets a copy.
-
-    Raises:
-        ShelfError: `target` holds sources.
-    """
+    """The same by Zensical, which writes below the folder of its settings: so it gets a copy."""
     for source in (project.docs, project.snippets):
         if source.is_relative_to(target) or target.is_relative_to(source):
             what = f"holds sources of the project, or lies in {project.relative_path(source)}/"

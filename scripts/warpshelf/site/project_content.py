@@ -55,11 +55,7 @@ class Settings:
 
 
 def read_settings(project: Project) -> tuple[Settings, list[Finding]]:
-    """The settings, and what is wrong with them.
-
-    Raises:
-        OSError: there is no mkdocs.yml, or it cannot be read.
-    """
+    """The settings, and what is wrong with them."""
     text = (project.root / FILE).read_text(encoding="utf-8", errors="replace")
     try:
         root = yaml.compose(text, Loader=LOADER)
@@ -117,11 +113,7 @@ class ProjectContent:
 
 
 def load_project(project: Project) -> ProjectContent:
-    """Read the checkout.
-
-    Raises:
-        OSError: a file that must be there cannot be read.
-    """
+    """Read the checkout."""
     said, findings = read_settings(project)
     written, wrong = pages.load_pages(project)
     shelf = model.load_shelf(project.root, pages=written)

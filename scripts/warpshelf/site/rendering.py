@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from warpshelf.catalogue import exports, glossary, learning_paths, reading_lists
 from warpshelf.catalogue.reading_lists import ReadingContext
+from warpshelf.contract import pictures
 from warpshelf.contract.snippet import ID, Snippet
-from warpshelf.core import units
+from warpshelf.core import places, units
 from warpshelf.core.files import write_atomically
 from warpshelf.core.findings import Finding
 from warpshelf.core.markup import escape_markdown, mark_unread, preformatted_block
+from warpshelf.core.pages import Page
 from warpshelf.core.project import Project
+from warpshelf.live import form, runtime
+from warpshelf.live.runtime import CalculatorSpec
 from warpshelf.look import view_store
 from warpshelf.readings.model import Shelf
 from warpshelf.records import bundle, history, ledger, schema
@@ -21,7 +28,7 @@ from warpshelf.records.store import key_slug
 from warpshelf.render import listings, machine_comparison, results, snippet_page
 from warpshelf.render.fragments import build_fragments, render_pictures
 from warpshelf.render.snippet_page import MachineState, SnippetPage
-from warpshelf.site import build_snippet_pages, calculators, inspection, project_content
+from warpshelf.site import build_snippet_pages, inspection, project_content
 from warpshelf.site.project_content import ProjectContent
 
 PUBLISHED = ("measured", "verified", "compiled")
@@ -72,9 +79,7 @@ def render_project(project: Project) -> tuple[list[Finding], int]:
                     records[name] = state.attestation
     paths, wrong = learning_paths.build_paths(held.pages, held.shelf)
     findings += wrong
-    forms, runtime, wrong = calculators.render_calculators(
-        project, held.pages, held.shelf, shown, links
-    )
+    forms, sent, wrong = render_calculators(project, held.pages, held.shelf, shown, links)
     findings += wrong
     texts |= _render_lists(held, links)
     texts |= learning_paths.render_paths(paths, links, shown)
@@ -96,7 +101,7 @@ def render_project(project: Project) -> tuple[list[Finding], int]:
         project.fragments: {name: mark_unread(text) for name, text in texts.items()},
         project.published_records: records,
         project.published_views: views,
-        project.published_runtime: runtime,
+        project.published_runtime: sent,
         project.published_sources: sources,
         project.exports: {},
     }
@@ -258,3 +263,110 @@ def _result_rows(record: Record) -> list[tuple[str, str]]:
         allowed = units.format_error(found[0]["tolerance"])
         rows.append((f"worst error, {dtype}", f"{error} of {allowed} allowed, {len(found)} checks"))
     return rows
+
+
+# The calculators: their fragments, and the files that a browser runs them with.
+
+CALCULATOR = re.compile(r'^\s*-{1,}8<-{1,}\s+"calculators/(?P<id>[a-z][a-z0-9_]*)\.md"', re.M)
+WITHHELD = (
+    '<p class="ws-absent">The calculator is withheld: its model could not be run when this page '
+    "was built.</p>\n"
+)
+
+
+def render_calculators(
+    project: Project, written: Mapping[str, Page], shelf: Shelf, shown: Sequence[SnippetPage],
+    snippet_pages: Mapping[str, str],
+) -> tuple[dict[str, str], dict[str, str | bytes], list[Finding]]:  # fmt: skip
+    """Every calculator that a page shows, with the results of its defaults.
+
+    Returns the fragments by name, the files for the browser by name, and what was found wrong.
+    """
+    where = {  # the page that shows each, such as calculators/memory.md
+        match["id"]: f"{page.where}.md"
+        for page in written.values()
+        for match in CALCULATOR.finditer(page.text)
+    }
+    there = [name for name in runtime.list_calculators(project) if name in where]
+    fragments = {f"calculators/{name}.md": WITHHELD for name in there}
+    findings: list[Finding] = []
+    contexts: dict[str, dict[str, Any]] = {}
+    described = runtime.describe_calculators(project, there)
+    models = {page.id: page for page in shown}
+    for name, one in described.items():
+        path = f"snippets/{name}/{runtime.CALCULATOR}"
+        findings.extend(Finding(path, None, fault, "mend it") for fault in one.faults)
+        if not one.faults and name in models:
+            texts = [
+                file.read_text("utf-8") for file in runtime.model_files(project, name).values()
+            ]
+            link = snippet_pages.get(name)
+            contexts[name] = {  # what its answers link to, and how far its predictions were off
+                "sources": {
+                    id_: [reading.title, _site_address(reading.target)]
+                    for id_, reading in sorted(shelf.readings.items())
+                    if any(f'"{id_}"' in text for text in texts)
+                },
+                "bands": error_bands(models[name]),
+                "page": link and _site_address(link),
+            }
+            sources = contexts[name]["sources"]
+            findings.extend(_unknown_references(path, one, models[name], sources))
+    if not contexts:
+        return fragments, {}, findings
+    text = runtime.models_text(project, contexts)
+    file = runtime.models_name(text)
+    files: dict[str, str | bytes] = {file: text}
+    addresses, weight = {}, 0
+    if python := runtime.cached_runtime(project):  # without it, nothing is asked for
+        files |= {f"{python.name}/{path.name}": path.read_bytes() for path in python.iterdir()}
+        addresses = {"models": f"runtime/{file}", "python": f"runtime/{python.name}/"}
+        weight = runtime.transfer_bytes(python)
+    for name, context in contexts.items():
+        one, root = described[name], places.OnPage(where[name]).relative_link("/index.md")
+        fragments[f"calculators/{name}.md"] = form.render_calculator(
+            name, one.inputs, one.result, context, root, addresses, weight
+        )
+    return fragments, files, findings
+
+
+def _site_address(target: str) -> str:
+    """The address below the site's own of a docs-absolute link."""
+    page, mark, anchor = target.lstrip("/").partition("#")
+    return f"{places.page_address(page)}{mark}{anchor}"
+
+
+def error_bands(page: SnippetPage) -> dict[str, dict[str, float]]:
+    """What half, nine in ten and all of a model's predictions are off by at most, by data set.
+
+    Rows that a constant of the model was fitted on do not count.
+    """
+    states = page.select_states("measured", "verified")
+    offered = (s.record["predictions"] for s in states if s.record and "predictions" in s.record)
+    bands = {}
+    for one in pictures.errors_by_set(next(offered, [])):
+        if errors := sorted(one.errors):
+            half, most = (errors[math.ceil(share * len(errors)) - 1] for share in (0.5, 0.9))
+            bands[one.name] = {
+                "count": len(errors), "half": half, "most": most, "worst": errors[-1]
+            }  # fmt: skip
+    return bands
+
+
+def _unknown_references(
+    path: str, one: CalculatorSpec, page: SnippetPage, sources: Mapping[str, Any]
+) -> Iterator[Finding]:
+    """Lines of the defaults' result whose test or source is not there."""
+    facts = {
+        fact["name"]
+        for state in page.select_states("measured", "verified")
+        for key in ("facts", "predictions", "goals")
+        for fact in (state.record or {}).get(key, ())
+    }
+    for row in one.result["rows"]:
+        if facts and row["test"] not in facts:
+            what = f"the line {row['name']!r} names the fact {row['test']!r}, which is none"
+            yield Finding(path, None, what, "name a fact of cases.py")
+        if row["source"] not in sources:
+            what = f"the line {row['name']!r} has the source {row['source']!r}, which is no reading"
+            yield Finding(path, None, what, "name the id of a reading in docs/")
