@@ -44,14 +44,7 @@ def calls(**seconds: float) -> dict[str, Callable[[], tuple[str, float]]]:
     return {name: (lambda pair=(name, value): pair) for name, value in seconds.items()}
 
 
-@given(st.lists(SECONDS, min_size=1, max_size=40), st.floats(0, 1))
-def test_percentiles_are_numpy_s(samples: list[float], share: float) -> None:
-    ordered = sorted(samples)
-    expected = numpy.percentile(ordered, 100 * share, method="linear")
-    assert timing.percentile(ordered, share) == pytest.approx(expected, rel=1e-9)
-
-
-@given(st.lists(SECONDS, min_size=1, max_size=40))
+@given(st.lists(SECONDS, min_size=2, max_size=40))
 def test_a_summary_is_of_the_samples_in_any_order(samples: list[float]) -> None:
     summary = timing.summarize_samples(samples)
     p20, median, p80 = numpy.percentile(samples, [20, 50, 80])
@@ -73,7 +66,7 @@ def test_the_spread_of_all_samples_is_kept_beside_the_percentiles() -> None:
 
 
 @pytest.mark.parametrize(
-    "samples", [[], [0.0], [1e-3, 0.0], [1e-3, -1e-9], [math.nan], [1e-3, math.nan],
+    "samples", [[], [1e-3], [1e-3, 0.0], [1e-3, -1e-9], [math.nan], [1e-3, math.nan],
                 [math.nan, 1e-3], [1e-3, math.inf]],
 )  # fmt: skip
 def test_samples_that_no_clock_gives_are_refused(samples: list[float]) -> None:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -66,15 +66,6 @@ def rank_cases(proof: Obligations, among: Collection[int]) -> list[int]:
         known.update(proof.kills[best])
         order.append(best)
     return order
-
-
-class NoTruth(NamedTuple):
-    """Inputs of a case that have no truth, and why; a variant must refuse them."""
-
-    name: str
-    case: Case
-    inputs: Sequence[object]
-    why: str
 
 
 Result = dict[str, Any]  # a row of the record's "results"
@@ -314,9 +305,7 @@ class Checks:
         passed = {"tolerance": allowed(dtype), "verdict": "passed"}
         return {**result, **figures, **limits, **passed}, (errors, dtype)
 
-    def _check_views(
-        self, result: Result, views: Iterator[View | NoTruth], allowed: Tolerance
-    ) -> None:
+    def _check_views(self, result: Result, views: Iterator[View], allowed: Tolerance) -> None:
         """Call a variant on views of a case; what it refuses goes into its result."""
         name, refuses = result["name"], dict[str, str]()
         for view in views:
@@ -334,7 +323,7 @@ class Checks:
         if refuses:
             result["refuses"] = refuses
 
-    def _draw_views(self, name: str, given: CaseData, index: int) -> Iterator[View | NoTruth]:
+    def _draw_views(self, name: str, given: CaseData, index: int) -> Iterator[View]:
         """Each view that a variant meets of a case, and sides emptied of the first of a form."""
         case, inputs = given.case, given.turn_inputs(0)
         for view, drawn in verify.case_views(inputs, index, self.share.single):
@@ -358,12 +347,12 @@ class Checks:
             try:
                 yield View(label, emptied, made, verify.reference_truth(given.reference, made))
             except WrongResult as wrong:
-                yield NoTruth(label, emptied, made, str(wrong))
+                yield View(label, emptied, made, (), str(wrong))
             except Exception as error:
-                yield NoTruth(label, emptied, made, f"reference() {describe_error(error)}")
+                yield View(label, emptied, made, (), f"reference() {describe_error(error)}")
 
     def _view_problem(
-        self, name: str, view: View | NoTruth, allowed: Tolerance, specialize: bool = True
+        self, name: str, view: View, allowed: Tolerance, specialize: bool = True
     ) -> str | None:
         """What is wrong with a variant on one view, or the words in which it refuses; or None.
 
@@ -372,7 +361,7 @@ class Checks:
         """
         function = self.proof.variants[name]
         try:
-            if isinstance(view, NoTruth):
+            if view.why:
                 with self.watch.watch_call(specialize):
                     function(*view.inputs)
                 return f"gave a result where {view.why}: refuse it by a ValueError"

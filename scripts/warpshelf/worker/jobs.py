@@ -148,15 +148,29 @@ def _check_facts(context: JobContext) -> Answer:
     return {"facts": facts, "failures": failures}
 
 
+PROBLEMS: dict[str, Callable[[object], str | None]] = {
+    "predictions": pictures.predictions_problem,
+    "timelines": pictures.timelines_problem,
+    "grids": pictures.grids_problem,
+}
+
+
+def _ask_for(context: JobContext, name: str) -> Any:
+    """What a function of cases.py returns, that some snippets offer, or None."""
+    if (offered := getattr(context.proof, name)) is None:
+        return None
+    context.report_place(f"in {name}()")
+    rows = offered()
+    if what := PROBLEMS[name](rows):
+        raise JobError(what, f"mend what {name}() returns", context.definition_place(name))
+    return rows
+
+
 def _check_predictions(context: JobContext) -> Answer:
     """Published figures beside the model's, and the goals that they meet; nothing without any."""
-    offered, goals = context.proof.predictions, context.proof.goals
-    if offered is None:
+    rows, goals = _ask_for(context, "predictions"), context.proof.goals
+    if rows is None:
         return {}
-    context.report_place("in predictions()")
-    rows = offered()
-    if what := pictures.predictions_problem(rows):
-        raise JobError(what, "mend the row", context.definition_place("predictions"))
     place = context.definition_place("GOALS")
     if what := pictures.goals_problem(goals, rows):
         raise JobError(what, "mend the goal", place)
@@ -172,20 +186,10 @@ def _check_predictions(context: JobContext) -> Answer:
     return {"predictions": kept, "goals": asked, "failures": failures}
 
 
-def pictures_of(context: JobContext) -> dict[str, Sequence[dict[str, Any]]]:
+def pictures_of(context: JobContext) -> dict[str, Any]:
     """The pictures that cases.py offers, as data that pages draw from, by what offers them."""
-    found: dict[str, Sequence[dict[str, Any]]] = {}
-    for name, offered, problem in (
-        ("timelines", context.proof.timelines, pictures.timelines_problem),
-        ("grids", context.proof.grids, pictures.grids_problem),
-    ):
-        if offered is not None:
-            context.report_place(f"in {name}()")
-            found[name] = offered()
-            if what := problem(found[name]):
-                place = context.definition_place(name)
-                raise JobError(what, f"mend what {name}() returns", place)
-    return found
+    found = {name: _ask_for(context, name) for name in ("timelines", "grids")}
+    return {name: rows for name, rows in found.items() if rows is not None}
 
 
 def compile_snippet(context: JobContext) -> Answer:

@@ -57,23 +57,14 @@ class Summary(NamedTuple):
         return {**rounded, "n": self.n, "void": self.void, "cv": float(f"{self.cv:.2g}")}
 
 
-def percentile(ordered: list[float], share: float) -> float:
-    """The value below which `share` of an ordered list lies, interpolated linearly."""
-    place = share * (len(ordered) - 1)
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
-
-
 def summarize_samples(samples: list[float], void: int = 0) -> Summary:
     """Median and spread of samples in seconds, beside `void` that were left out. ValueError if
-    there is none, or one is not above zero, not finite or NaN."""
-    if not samples or not all(0 < sample < math.inf for sample in samples):
+    there are fewer than two, or one is not above zero, not finite or NaN."""
+    if len(samples) < 2 or not all(0 < sample < math.inf for sample in samples):
         raise ValueError(f"{len(samples)} samples, the smallest {min(samples, default=0)} s")
-    ordered = sorted(samples)
-    p20, median, p80 = (percentile(ordered, share) for share in (0.2, 0.5, 0.8))
-    cv = statistics.pstdev(ordered) / statistics.fmean(ordered)
-    return Summary(median, p20, p80, len(ordered), void, cv)
+    p20, _, _, p80 = statistics.quantiles(samples, n=5, method="inclusive")
+    cv = statistics.pstdev(samples) / statistics.fmean(samples)
+    return Summary(statistics.median(samples), p20, p80, len(samples), void, cv)
 
 
 def time_interleaved(

@@ -225,12 +225,13 @@ def case_views(
 
 
 class View(NamedTuple):
-    """Inputs of a case in some layout, and their truth."""
+    """Inputs of a case in some layout, and their truth, or in words why they have none."""
 
     name: str
     case: Case
     inputs: Inputs
     refs: Sequence[Tensor]
+    why: str = ""
 
     def due_dtypes(self) -> list[torch.dtype]:
         """The dtype that each output must have."""
@@ -352,7 +353,7 @@ def check_view(
     Its results, how far they are off, and the dtype that decides the tolerance. WrongResult if it
     is wrong in any way. With `poison`, a byte, memory that it takes is filled first.
     """
-    _, _, inputs, refs = view
+    inputs, refs = view.inputs, view.refs
     dtypes = view.due_dtypes()
     dtype = accuracy.first_floating(dtypes)
     allowed = tolerance(dtype)
