@@ -15,13 +15,7 @@ import torch
 from warpshelf.contract.values import Case
 
 # Relative error ‖out − ref‖ / ‖ref‖ by the dtype of the output, or "tf32" where cost() says so.
-TOLERANCES = {
-    "float64": 1e-12,
-    "float32": 5e-6,
-    "tf32": 1e-3,
-    "float16": 1e-3,
-    "bfloat16": 5e-3,
-}
+TOLERANCES = {"float64": 1e-12, "float32": 5e-6, "tf32": 1e-3, "float16": 1e-3, "bfloat16": 5e-3}
 LIBRARY_MARGIN = 2.0  # our largest error against that of the library in the same dtype
 CHUNK = 2**23  # elements compared at a time: 64 MiB in float64
 WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by their bytes
@@ -123,11 +117,8 @@ def describe_marked(mask: Callable[..., torch.Tensor], *tensors: torch.Tensor) -
         start += marked.numel()
     if not count:
         return None
-    index = []
-    for size in reversed(tensors[0].shape):
-        first, place = divmod(first, size)
-        index.append(place)
-    return f"{count} of {start} elements, the first at {tuple(reversed(index))}"
+    index = torch.unravel_index(torch.tensor(first), tensors[0].shape)
+    return f"{count} of {start} elements, the first at {tuple(int(place) for place in index)}"
 
 
 def compare_output(out: torch.Tensor, ref: torch.Tensor, dtype: torch.dtype) -> Errors:

@@ -322,7 +322,7 @@ def compile_figures(
         row: Row = {**named, "language": language, "compiler": compiler, **asdict(used)}
         old = rows.get(key, row)
         weight = ("spilled_bytes", "registers", "shared_bytes")
-        worst = max(old, row, key=lambda each: [each[key] for key in weight])
+        worst = max(old, row, key=lambda each: [each[name] for name in weight])
         matrix = old["matrix_instructions"] or used.matrix_instructions
         rows[key] = {**worst, "matrix_instructions": matrix}
 

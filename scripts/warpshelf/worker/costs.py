@@ -47,14 +47,10 @@ def declared_dtype(case: Case) -> torch.dtype:
 
 def input_unit(inputs: Iterable[object]) -> str:
     """The unit of the first floating-point input; fp32 where there is none."""
-    for item in inputs:
-        if isinstance(item, torch.Tensor):
-            if item.is_floating_point():
-                fp8 = str(item.dtype).startswith("torch.float8")
-                return "fp8" if fp8 else UNITS.get(item.dtype, "fp32")
-            if item.dtype is torch.int8:
-                return "int8"
-    return "fp32"
+    dtypes = (item.dtype for item in inputs if isinstance(item, torch.Tensor))
+    known = (dtype for dtype in dtypes if dtype.is_floating_point or dtype is torch.int8)
+    dtype = next(known, torch.float32)
+    return "fp8" if str(dtype).startswith("torch.float8") else UNITS.get(dtype, "fp32")
 
 
 def case_cost(proof: Obligations, view: View) -> dict[str, Any]:
