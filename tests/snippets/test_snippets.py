@@ -79,8 +79,6 @@ def spare_what_runs_elsewhere(one: Snippet) -> None:
 
 
 LONG = 2  # seconds that facts may take; of a program that takes longer its demo is enough
-TELLING = {"counted": False, "views": 0, "telling": 1}
-WHOLE = {"counted": False, "views": 10, "single": True}
 
 
 def shown(one: Snippet, record: Record, target: str | None) -> None:
@@ -103,11 +101,11 @@ def test_as_recorded_by_what_tells_most_and_changed_by_all(one: Snippet) -> None
     record = store.current_record(one, "cpu")
     target = targets(one)[0]
     if record is None:
-        verified(one, target, share=WHOLE)
+        verified(one, target, share="some")
     elif only_shown(one, record):
         shown(one, record, target)
     else:
-        verified(one, target, share=TELLING, demo=False)
+        verified(one, target, share="telling", demo=False)
 
 
 @pytest.mark.exhaustive("the demos, which `make site` runs too")

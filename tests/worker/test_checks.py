@@ -139,12 +139,11 @@ def test_each_form_of_a_case_is_emptied_once(verified, monkeypatch) -> None:
     assert "'form': 'other'" in seen[3]
 
 
-def test_a_case_may_be_checked_alone_with_what_it_is_first_of(verified) -> None:
+def test_a_side_is_emptied_where_views_are_drawn(verified) -> None:
     wrong = wrong_snippet("def kernel(a, b):\n    return a @ b * (1 - 0 // a.numel())\n")
-    assert verified(wrong, share={"cases": [1], "views": 1})["failures"] == []
-    [failure] = verified(wrong, share={"cases": [0], "views": 1})["failures"]
+    [failure] = verified(wrong)["failures"]
     assert "'m': 0" in failure["what"] and "raised ZeroDivisionError" in failure["what"]
-    assert verified(wrong, share={"cases": [0], "views": 0})["failures"] == []
+    assert verified(wrong, share="telling")["failures"] == []
 
 
 def test_a_share_has_one_view_of_a_case_and_leaves_out_what_is_there_to_be_counted(
@@ -161,12 +160,12 @@ def test_a_share_has_one_view_of_a_case_and_leaves_out_what_is_there_to_be_count
         "TIMED =",
         'COUNTED = ({"m": 8, "n": 8, "k": 8}, {"m": 8, "n": 8, "k": 9, "kills": ["x"]})\nTIMED =',
     )
-    found = verified(text, share={"counted": False, "views": 2, "single": True})
+    found = verified(text, share="some")
     sides = [list(row["case"].values()) for row in found["cases"]]
     assert [8, 8, 8] not in sides and sides[-1] == [8, 8, 9]
     assert found["due"] == []  # such an answer is no record
     drawn = [one for one in seen if one and "empty" not in one]
-    assert 0 < len(drawn) <= (len(sides) + 1) // 2
+    assert len(drawn) == 1
 
 
 def test_views_come_after_all_variants(verified, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,8 +33,7 @@ def rows(**more: object) -> list[dict]:
         "inputs": inputs,
         "reference": lambda x: x.double(),
     }
-    job = {"needs": {}, "machine": {"sm": None}, "places": {}, "uses_triton": True, "id": "x"}
-    job["share"] = {}
+    job = {"needs": {}, "machine": {"sm": None}, "places": {}, "id": "x"}
     context = JobContext(job, lambda message: None)
     context.proof = Obligations(**(given | more))
     return Checks(context).due_rows()

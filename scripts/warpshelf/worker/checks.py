@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 from typing import Any
 
@@ -21,33 +21,26 @@ from warpshelf.worker.verify import CaseData, Tolerance, View
 from warpshelf.worker.watch import CallWatch, LaunchCounts
 
 
-@dataclass(frozen=True)
-class Share:
-    """How much of a kernel one verification takes on: everything, as a record needs it, or less.
+class Share(StrEnum):
+    """How much of a kernel one verification takes on: a record needs all.
 
-    Of the cases those whose numbers are in `cases`; without `counted`, none that kills nothing and
-    is there only to be counted. Of these so many as are `telling`: those that together reject the
-    most mutants, small ones first. Views of one case in `views` (0: of none); of these a `single`
-    one. Most of the time of a verification goes into compiling, anew for each case and view.
+    Most of its time goes into compiling, anew for each case and view. So SOME draws one view of
+    every tenth case, and leaves out cases that are there only to be counted; TELLING is the case
+    that rejects the most mutants, with no view.
     """
 
-    cases: Collection[int] | None = None
-    counted: bool = True
-    telling: int | None = None
-    views: int = 1
-    single: bool = False
+    ALL = "all"
+    SOME = "some"
+    TELLING = "telling"
 
-    def chosen_cases(self, proof: Obligations) -> list[int]:
-        """The numbers of the cases to verify."""
-        every = range(len(proof.cases))
-        wanted = [index for index in every if self.cases is None or index in self.cases]
-        if not self.counted:
-            wanted = [index for index in wanted if index not in proof.counted or proof.kills[index]]
-        return wanted if self.telling is None else sorted(rank_cases(proof, wanted)[: self.telling])
 
-    def draws_views(self, index: int) -> bool:
-        """Whether views are drawn of case number `index`."""
-        return self.views > 0 and index % self.views == 0
+def choose_cases(proof: Obligations, share: Share) -> list[int]:
+    """The numbers of the cases to verify."""
+    every = list(range(len(proof.cases)))
+    if share is Share.ALL:
+        return every
+    killing = [index for index in every if index not in proof.counted or proof.kills[index]]
+    return killing if share is Share.SOME else rank_cases(proof, killing)[:1]
 
 
 def rank_cases(proof: Obligations, among: Collection[int]) -> list[int]:
@@ -94,7 +87,7 @@ class Checks:
         self.hasty = hasty  # the first failure ends it, by raising Rejected
         self.proof = context.proof
         self.device = choose_device()
-        self.share = Share(**context.job["share"])
+        self.share = Share(context.job.get("share", Share.ALL))
         target = context.job.get("target")  # whose PTX is executed, without a GPU
         machine_sm = context.job["machine"].get("sm")
         self.sm = architectures.sm_version(target) if target else machine_sm or 0
@@ -144,7 +137,7 @@ class Checks:
 
     def due_cases(self) -> list[int]:
         """The numbers of the cases to verify here, of those that the job's share has."""
-        return [one for one in self.share.chosen_cases(self.proof) if self._due_variants(one)]
+        return [one for one in choose_cases(self.proof, self.share) if self._due_variants(one)]
 
     def _due_variants(self, index: int) -> list[str]:
         """The variants to verify here on case number `index`.
@@ -233,7 +226,8 @@ class Checks:
                 self._set_place(f"in variant {name!r} on case {case}")
                 if what := self._view_problem(name, given.first_view(), allowed):
                     self._fail_variant(name, f"case {case}", what)
-        if not timed and self.share.draws_views(index):
+        sparse = self.share is Share.SOME and index % 10 == 0
+        if not timed and (sparse or self.share is Share.ALL):
             # After all variants: each view is compiled anew, and a hasty check may end before.
             for mine in ours:
                 name = mine["name"]
@@ -326,7 +320,7 @@ class Checks:
     def _draw_views(self, name: str, given: CaseData, index: int) -> Iterator[View]:
         """Each view that a variant meets of a case, and sides emptied of the first of a form."""
         case, inputs = given.case, given.turn_inputs(0)
-        for view, drawn in verify.case_views(inputs, index, self.share.single):
+        for view, drawn in verify.case_views(inputs, index, self.share is Share.SOME):
             if view not in verify.NEW_VALUES:
                 yield View(view, case, drawn, given.turn_truth(0, inputs))
                 continue

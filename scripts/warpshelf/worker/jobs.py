@@ -15,7 +15,7 @@ from typing import Any
 from warpshelf.contract import pictures, values
 from warpshelf.records import limits
 from warpshelf.worker import costs, gpu, space, timing
-from warpshelf.worker.checks import Checks, Rejected, Share, choose_device, rank_cases
+from warpshelf.worker.checks import Checks, Rejected, Share, choose_cases, choose_device, rank_cases
 from warpshelf.worker.context import JobContext, JobError, Task, cpu_seconds, make_failure
 from warpshelf.worker.timing import Summary
 
@@ -74,7 +74,7 @@ def verify_snippet(context: JobContext) -> Answer:
     if job.get("viewed"):
         context.say({"goes on": True})
         answer |= _counted_views(context, checks)
-    due = checks.due_rows() if job["due"] and checks.share == Share() else []
+    due = checks.due_rows() if job["due"] and checks.share is Share.ALL else []
     return answer | {"due": due}
 
 
@@ -87,7 +87,7 @@ def glance_at_snippet(context: JobContext) -> Answer:
         return {"facts": len(found["facts"]), "failures": found["failures"]}
     checks = Checks(context, hasty=True)
     turn, turns = context.job["turn"]
-    wanted = Share(counted=False, views=0).chosen_cases(proof)
+    wanted = choose_cases(proof, Share.SOME)
     ran: list[int] = []
     failures: list[dict[str, Any]] = []
     for index in rank_cases(proof, wanted)[turn::turns]:
