@@ -56,7 +56,7 @@ def job(trial: Trial, demo: str, name: str = "given", seconds: float = 30, **mor
     text = MODEL.format(demo=lines[1]) + CUT + CASES.format(facts=lines[0])
     path = trial.snippet(name, text)
     details = {"root": str(trial.root), "path": str(path), "id": name, "kind": "model"}
-    details |= {"needs": {}, "uses_triton": False, "demo": True}
+    details |= {"needs": {}, "demo": True}
     details |= {"places": {"facts": ["cases.py", 4]}}
     return Job(Task.VERIFY, name, seconds, details | {"limit": seconds} | more)
 
