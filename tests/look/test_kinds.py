@@ -2,7 +2,7 @@
 
 import pytest
 
-from warpshelf.look.figures import KINDS, NAMES, base_kind, instruction_kind
+from warpshelf.look.figures import KINDS, base_kind, instruction_kind
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,3 @@ from warpshelf.look.figures import KINDS, NAMES, base_kind, instruction_kind
 def test_the_kind_of(opcode: str, expected: str) -> None:
     assert instruction_kind(opcode) == expected
     assert base_kind(instruction_kind(opcode)) in KINDS
-
-
-def test_every_name_is_of_a_kind_that_is_listed() -> None:
-    assert set(NAMES.values()) <= set(KINDS)

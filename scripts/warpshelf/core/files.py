@@ -75,31 +75,27 @@ def pretty_json(value: object) -> str:
     """JSON as a person reads it and a difference shows it: what stands in a list, a line each.
 
     Each key of `value` has a line of its own, and so has each item of a list of objects or lists,
-    or of more than MANY texts; all else stands on the line of what it belongs to. Keys are in the
-    order that they have.
+    or of more than MANY texts; all else stands on the line of what it belongs to.
     """
-    if not isinstance(value, dict) or not value:
-        return _compact_json(value) + "\n"
-    rows = [f"{json.dumps(key)}: {_pretty_value(one, 1)}" for key, one in value.items()]
-    return "{" + ",\n ".join(rows) + "}\n"
+    return _pretty_value(value, 0) + "\n"
 
 
 def _pretty_value(value: object, depth: int) -> str:
-    if not _spans_lines(value):
+    if not value or not (_spans_lines(value) if depth else isinstance(value, dict)):
         return _compact_json(value)
+    below = f"\n{' ' * max(1, depth)}"
     if isinstance(value, dict):
         text = ""
         for key, one in value.items():
-            text += f"{json.dumps(key, ensure_ascii=False)}: {_pretty_value(one, depth)}"
-            text += f",\n{' ' * depth}" if _spans_lines(one) else ", "
+            text += f"{_compact_json(key)}: {_pretty_value(one, max(1, depth))}"
+            text += f",{below}" if not depth or _spans_lines(one) else ", "
         return "{" + text.rstrip(", \n") + "}"
     # What stands in a list of lists is not broken again: a row of a table is a line.
     rows = [
         _compact_json(one) if isinstance(one, list) else _pretty_value(one, depth + 1)
         for one in cast(Sequence[object], value)
     ]
-    between = f"\n{' ' * (depth + 1)}"
-    return f"[{between}" + f",{between}".join(rows) + "]"
+    return f"[{below} " + f",{below} ".join(rows) + "]"
 
 
 def _spans_lines(value: object) -> bool:
@@ -107,11 +103,8 @@ def _spans_lines(value: object) -> bool:
         return any(map(_spans_lines, value.values()))
     if not isinstance(value, list | tuple) or not value:
         return False
-    return (
-        len(value) > MANY
-        if isinstance(value[0], str)
-        else isinstance(value[0], dict | list | tuple)
-    )
+    first = value[0]
+    return len(value) > MANY if isinstance(first, str) else isinstance(first, dict | list | tuple)
 
 
 def _compact_json(value: object) -> str:
@@ -125,11 +118,7 @@ def pack_json(value: object) -> bytes:
 
 
 def unpack_json(data: bytes) -> object:
-    """What `pack_json` was given.
-
-    Raises:
-        ValueError: these are no such bytes, or they hold more than LARGEST_PACKED.
-    """
+    """What `pack_json` was given; ValueError where it was not, or would be over LARGEST_PACKED."""
     try:
         return json.loads(_decompress_xz(data))
     except RecursionError:
@@ -149,11 +138,7 @@ def _decompress_xz(data: bytes) -> bytes:
 
 
 def read_sections(path: Path) -> dict[str, Any]:
-    """The parts of a packed file by name; none where there is no file.
-
-    Raises:
-        OSError, ValueError: it cannot be read, or is none.
-    """
+    """The parts of a packed file by name, none without a file; OSError or ValueError if bad."""
     if not path.is_file():
         return {}
     if path.stat().st_size > LARGEST_PACKED:
@@ -167,7 +152,7 @@ def read_sections(path: Path) -> dict[str, Any]:
 def replace_section(path: Path, name: str, value: object) -> bytes | None:
     """A packed file with a part replaced, or without it where `value` is empty; None: it goes.
 
-    The other parts stay as they are; of a damaged file there are none.
+    Of a damaged file there are no other parts.
     """
     try:
         known = read_sections(path)
@@ -233,11 +218,7 @@ class Batch:
         self._texts[path] = None
 
     def commit(self) -> list[Path]:
-        """Make all changes; the paths of the files that were written and are other than before.
-
-        Raises:
-            OSError: one of them cannot be made; then none is.
-        """
+        """Make all changes, or none if one raises OSError; the files that are other than before."""
         before = {path: _read_or_none(path) for path in self._texts}
         changes = {path: data for path, data in self._texts.items() if before[path] != data}
         staged: dict[Path, Path] = {}
@@ -346,10 +327,7 @@ def _problem_in_dict(value: object, shape: dict[str, Shape], place: str) -> str 
 
 
 def shape_of(kind: Any) -> Shape:
-    """The shape of the values of a type: all keys of a TypedDict, lists, dicts, plain types.
-
-    Of `Annotated[type, shape]` it is what stands there.
-    """
+    """The shape of the values of a type; of `Annotated[type, shape]` it is what stands there."""
     if is_typeddict(kind):
         hints = get_type_hints(kind, include_extras=True)
         return {key: shape_of(one) for key, one in hints.items()}

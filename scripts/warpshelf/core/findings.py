@@ -12,8 +12,8 @@ LONGEST = 1000  # characters that one line shows of what is wrong, and of its me
 def printable_line(text: str, longest: int = LONGEST) -> str:
     """`text` on one line, at most `longest` characters of it.
 
-    Line breaks, terminal escapes, direction marks, odd spaces and surrogates are spelled out:
-    they would split the line, recolour the terminal or reorder what is read.
+    Line breaks, terminal escapes, direction marks and odd spaces are spelled out: they would split
+    the line, recolour the terminal or reorder what is read.
     """
     cut = text if len(text) <= longest else text[:longest] + "…"
     return "".join(
@@ -31,8 +31,7 @@ def install_hint(extra: str) -> str:
 class Finding:
     """One thing that is wrong: where it is, what it is, and how to mend it.
 
-    `path` is relative to the project root, with `/`; `line` counts from 1, None where the whole
-    file is meant (such a finding sorts before those of the file's lines).
+    `path` is relative to the project root, with `/`; `line` counts from 1, None is the whole file.
     """
 
     path: str

@@ -42,10 +42,7 @@ class OnPage:
         return html.escape(markup.one_line(text))
 
     def relative_link(self, target: str) -> str:
-        """The relative link to a docs-absolute one: `/models/roofline.md#reading-roofline`.
-
-        What is no page, such as `/exports/all.bib`, is linked as the file it is.
-        """
+        """The relative link to a docs-absolute page, `/models/roofline.md#reading`, or a file."""
         parts = urlsplit(target)
         path = parts.path.lstrip("/")
         query = f"?{parts.query}" if parts.query else ""

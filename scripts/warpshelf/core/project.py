@@ -38,13 +38,7 @@ class Project:
 
 
 def find_project(start: Path | None = None) -> Project:
-    """Return the project around `start` (the working directory unless told).
-
-    Outside any checkout, the one that holds this file serves.
-
-    Raises:
-        ShelfError: there is no checkout at either place.
-    """
+    """The project around `start` or the working directory, else the one that holds this file."""
     here = (start or Path.cwd()).resolve()
     for folder in (here, *here.parents, Path(__file__).resolve().parents[3]):
         if (folder / "mkdocs.yml").is_file() and (folder / "snippets").is_dir():
@@ -60,10 +54,7 @@ PATIENCE = 120.0  # seconds; the whole history of a large checkout takes a few
 
 
 def run_git(root: Path, *words: str, given: bytes = b"") -> bytes | None:
-    """What `git words` prints in `root`, handed `given` on its input; None where it fails.
-
-    So it does where git is not installed, where it knows nothing of `root`, and where it hangs.
-    """
+    """What `git words` prints in `root`, handed `given`; None where it fails, lacks or hangs."""
     words = ("git", "-C", str(root), *words)
     try:
         return subprocess.run(

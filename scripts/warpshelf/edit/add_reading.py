@@ -66,9 +66,7 @@ def append_entry(path: str, old: bytes, values: Mapping[str, Any]) -> tuple[byte
     """The bytes of the list `old` with an entry behind the rest, and that entry's own lines.
 
     Line ends, the column of the dashes and the habit of a blank line between entries are kept.
-
-    Raises:
-        ShelfError: `old` is no list that can take an entry, at `path`.
+    ShelfError if `old` is no list that can take an entry, at `path`.
     """
     reader = EntryReader(path, old)
     if reader.findings and not is_blank(old):
@@ -148,9 +146,9 @@ class NewReading:
                 raise self._list_error(what, f"{mend} {reading.path}:{reading.line}")
 
     def follow_move(self, metadata: Metadata) -> bool:
-        """Take the address that `metadata` gives, where the work has another name now.
+        """Whether the work has another address now, as `metadata` says, which is taken then.
 
-        True where it was taken. Raises ShelfError if that work is on the shelf.
+        ShelfError if it is on the shelf by that.
         """
         try:
             work, url = work_identity(metadata.url), canonical_url(metadata.url)
@@ -163,10 +161,7 @@ class NewReading:
         return True
 
     def offered_values(self, metadata: Metadata | None) -> dict[str, Any]:
-        """What `metadata` tells, as the values of an entry, and the kind that the address tells.
-
-        Raises ShelfError if another version of the work is on the shelf.
-        """
+        """What `metadata` tells, as the values of an entry, and the kind that the address tells."""
         values: dict[str, Any] = {"kind": KINDS.get(self.work.partition(":")[0])}
         if metadata:
             for _, url in metadata.also:
@@ -198,10 +193,7 @@ class NewReading:
         return None
 
     def title_mismatch(self, metadata: Metadata, title: str | None) -> str | None:
-        """That the work calls itself otherwise than `title`, in a sentence; None if it does not.
-
-        A repository's name and a video's heading are seldom what a reading is called by.
-        """
+        """That the work calls itself otherwise than `title`, in a sentence; None if it does not."""
         if not title or self.work.startswith(("github:", "youtube:")):
             return None
         same = same_work([title], metadata.title, version=True)
@@ -219,11 +211,8 @@ class NewReading:
 
         `fields` holds what is known, by key; what `metadata` tells comes behind it, and the kind
         that the address tells behind that. `ask` gets this, the fields and what is offered for the
-        rest, and gives back all that the entry shall hold. `dry` writes nothing.
-
-        Raises:
-            ShelfError: a field is wrong or missing, or another version of the work is on the shelf
-                already. Nothing was written.
+        rest, and gives back all that the entry shall hold. `dry` writes nothing, and neither is
+        anything written with ShelfError, for a field or an entry that is wrong.
         """
         offered = self.offered_values(metadata)
         known = _without_empty(fields)
@@ -321,9 +310,6 @@ def ask_fields(
 
     A wrong answer is refused with its reason and asked for again. An empty answer takes what is
     offered, or leaves out what need not be there; `-` leaves it out in any case.
-
-    Raises:
-        typer.Abort: the input ended.
     """
     values = {**{key: value for key, value in offered.items() if key not in QUESTIONS}, **known}
     foreign = bool(OTHER_SCRIPT.search(known.get("title", "")))

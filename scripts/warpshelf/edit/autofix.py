@@ -165,10 +165,7 @@ BOM = "\ufeff"
 
 
 def fix_lists(root: Path) -> tuple[list[Fix], list[Finding]]:
-    """Mend every list below `root`/docs that can be, and say what was left alone, and why.
-
-    A file is written once, in one step, or not at all.
-    """
+    """Mend every list below `root`/docs that can be, and say what was left alone, and why."""
     mended: list[Fix] = []
     left: list[Finding] = []
     for file in sorted((root / "docs").rglob("*.yml")):
@@ -228,10 +225,7 @@ def _reads_same(before: EntryReader, after: EntryReader, edits: Iterable[TextEdi
 
 
 def _leaf_values(fields: dict[str, Any]) -> dict[KeyPath, Any]:
-    """Each value by its place; of a list its length, of a mapping its keys in any order.
-
-    Texts by their words: how the space between them is written may change.
-    """
+    """Each value by its place: of a list its length, of a mapping its keys, of a text its words."""
     seen: dict[type, Any] = {str: lambda text: " ".join(text.split()), dict: frozenset, list: len}
     return {
         place: seen.get(type(value), lambda same: same)(value)

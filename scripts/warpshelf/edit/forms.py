@@ -74,11 +74,7 @@ class IssueForm:
 
 
 def read_issue(file: Path) -> tuple[int | None, str]:
-    """The number and text of an issue: `file` is GitHub's event (.json), or the text alone.
-
-    Raises:
-        ShelfError: the file cannot be read, or is no event of an issue.
-    """
+    """The number and text of an issue: `file` is GitHub's event (.json), or the text alone."""
     try:
         text = file.read_bytes().decode("utf-8", "replace")
         if file.suffix != ".json":
@@ -96,11 +92,7 @@ def read_issue(file: Path) -> tuple[int | None, str]:
 
 
 def parse_answers(text: str) -> dict[str, str]:
-    """The answer under each label, as it stands there, without white space around it.
-
-    Raises:
-        ShelfError: a label stands there twice, none does, or the text is too long.
-    """
+    """The answer under each label, as it stands there, without white space around it."""
     if len(text) > LARGEST:
         raise _form_error("form", f"has {len(text)} characters, over {LARGEST}", "shorten it")
     found: dict[str, list[str]] = {}
@@ -120,11 +112,7 @@ def parse_answers(text: str) -> dict[str, str]:
 
 
 def parse_form(text: str) -> IssueForm:
-    """The form that the text of an issue is.
-
-    Raises:
-        ShelfError: with a finding for each answer that cannot be read or is missing.
-    """
+    """The form of an issue's text; ShelfError with each answer that is unreadable or missing."""
     findings: list[Finding] = []
     values: dict[str, Any] = {}
     for label, answer in parse_answers(text).items():
@@ -221,7 +209,7 @@ def pull_request(
 ) -> dict[str, Any]:
     """The pull request for an entry that was written, from the issue `number`.
 
-    Its title and the first part of its body hold only the entry's id and path, which are plain.
+    Words of others stand in its code block alone.
     """
     where = entry.path.removeprefix("docs/").removesuffix(".yml")
     body = [f"Adds the reading `{entry.reading.id}` to `{entry.path}`, as the form asks for."]

@@ -242,10 +242,7 @@ def disassemble_kernel(
     """The machine code of the kernel `symbol`, without the padding behind it.
 
     `keep` gets what asks nvdisasm for its text, which takes half a second, and may have it kept.
-
-    Raises:
-        RuntimeError: no nvdisasm reads it, with what each one said.
-        ValueError: the binary has no such kernel.
+    RuntimeError if no nvdisasm reads it, ValueError if the binary has no such kernel.
     """
     options = ("-c", "-fun", str(Elf(cubin).symbol_index(symbol)), "-hex", "-lrm", "count")
     text = keep(lambda: run_tool("nvdisasm", options, _readable_binary(cubin), FIRST).encode())
@@ -254,12 +251,9 @@ def disassemble_kernel(
 
 
 def parse_sass(text: str, lines: Sequence[tuple[int, int]] = ()) -> MachineCode:
-    """Code from what nvdisasm prints with `-hex -lrm count`.
+    """Code from what nvdisasm prints with `-hex -lrm count`; ValueError if that lacks something.
 
     `lines` are addresses, and the line of PTX from there on.
-
-    Raises:
-        ValueError: an instruction lacks its encoding, or what is live at it.
     """
     found: list[tuple[str, int]] = []  # text, line of PTX
     uppers: list[tuple[int, str | None]] = []  # the upper 64 bits, and what is live

@@ -59,11 +59,7 @@ class VariantCost(NamedTuple):
 
 
 def cycle_bound(rows: Iterable[ExecutedInstruction], arch: str) -> Bound:
-    """The least cycles of an SM for executed instructions.
-
-    Raises:
-        ValueError: there are no rates for the architecture.
-    """
+    """The least cycles of an SM for executed instructions; ValueError for other than ARCHS."""
     name = arch.rstrip("af")
     if name not in ARCHS:
         raise ValueError(f"no rates are known for {arch}; there are those of {', '.join(ARCHS)}")

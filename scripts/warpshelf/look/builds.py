@@ -67,11 +67,7 @@ def build_from_view(one: Code) -> Build:
 
 
 def build_from_binary(cubin: bytes, symbol: str, shared: int) -> Build:
-    """That of a kernel in a binary, which is launched with `shared` bytes of shared memory.
-
-    Raises:
-        RuntimeError: no tool can read the binary.
-    """
+    """That of a kernel in a binary, which is launched with `shared` bytes of shared memory."""
     code = binary.disassemble_kernel(cubin, symbol)
     made = describe_code(code, binary.function_usage(cubin)[symbol])
     return build_from_view({**made, "shared_bytes": max(shared, made["shared_bytes"])})
@@ -188,8 +184,7 @@ class LineChange:
 
 @dataclass(frozen=True)
 class Difference:
-    """What differs between two builds of a kernel; `counts` says whether executed counts could be
-    compared, which are of the same case alone."""
+    """What differs between two builds of a kernel; with `counts` what was executed as well."""
 
     variant: str
     kernel: str

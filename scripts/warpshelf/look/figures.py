@@ -61,22 +61,12 @@ INTEGER = re.compile(
     r"FLO|POPC|SGXT|MOV|VABSDIFF|VIADD|VIMNMX|PSETP|PLOP|P2R|R2P|R2UR|P2UR|UR2UP)\w*"
 )
 FLOATS = re.compile(r"U(?:FADD|FMUL|FFMA)\w*")
-KINDS = (
-    "multiply-add", "matrix", "tensor memory", "load global", "store global", "load shared",
-    "store shared", "load local", "store local", "load generic", "store generic", "copy async",
-    "atomic", "shuffle", "special", "conversion", "compare", "integer", "constant", "barrier",
-    "control", "other",
-)  # fmt: skip
-
-
+KINDS = {*SPACES.values(), *NAMES.values(), "integer", "other"}
 PRODUCTS = ("multiply-add", "matrix")
 
 
 def instruction_kind(opcode: str) -> str:
-    """The kind of an instruction by its name with all modifiers, `LDG.E.128` for instance.
-
-    What is of no kind that is known is `other`.
-    """
+    """The kind of an instruction by its name with all modifiers, `LDG.E.128` for instance."""
     base, *modifiers = opcode.split(".")
     if base in SPACES:
         return f"{SPACES[base]} {access_width(base, modifiers)}"
@@ -288,11 +278,7 @@ SMS = {
 
 @dataclass(frozen=True)
 class BlockUsage:
-    """What a block takes: registers of a thread, threads, bytes of shared memory, barriers.
-
-    Raises:
-        ValueError: there is no such block, at any size of an SM.
-    """
+    """What a block takes, bytes of shared memory; ValueError if there is no such block anywhere."""
 
     registers: int
     threads: int
@@ -309,11 +295,7 @@ class BlockUsage:
 
 
 def sm_limits(arch: str) -> SmLimits:
-    """What an SM of an architecture has; `sm_90a` and `sm_100f` are `sm_90` and `sm_100`.
-
-    Raises:
-        ValueError: the architecture is none of SMS.
-    """
+    """What an SM of an architecture, `sm_90a` or `sm_90`, has; ValueError for none of SMS."""
     name = arch.rstrip("af")
     if name not in SMS:
         raise ValueError(f"nothing is known of {arch}'s SM; known are {', '.join(SMS)}")

@@ -24,10 +24,7 @@ SPARE = re.compile(r"\.(?:loc|file|pragma|reg|maxntid|reqntid|minnctapersm|secti
 
 
 def function_ranges(lines: Sequence[str], kernels: bool = False) -> dict[str, range]:
-    """Where each kernel and function of a module stands, its head included: lines from 1.
-
-    With `kernels` those alone, without the functions that they call.
-    """
+    """Where each kernel, or function as well, of a module stands with its head: lines from 1."""
     texts = [strip_comment(line) for line in lines]
     found: dict[str, range] = {}
     kind, name, start, depth, opened = "", "", 0, 0, False
@@ -50,11 +47,7 @@ def function_ranges(lines: Sequence[str], kernels: bool = False) -> dict[str, ra
 
 
 def enclosing_kernel(lines: Sequence[str], number: int) -> str:
-    """The name of the kernel or function that line `number`, from 1, stands in.
-
-    Raises:
-        ValueError: it stands in none.
-    """
+    """The kernel or function that line `number`, from 1, stands in; ValueError if in none."""
     around = [name for name, body in function_ranges(lines).items() if number in body]
     if not around:
         raise ValueError(f"line {number} of the PTX stands in no kernel")
@@ -67,10 +60,7 @@ def kernel_lines(
     """A kernel, and the functions that `numbers` reach into: (line from 1, text) of each line.
 
     Declarations of registers, marks for debuggers, comments, and labels that nothing names are
-    left out.
-
-    Raises:
-        KeyError: there is no such kernel.
+    left out. KeyError if there is no such kernel.
     """
     known = function_ranges(lines)
     own = known[name]
@@ -149,11 +139,9 @@ def format_ptx(one: PtxModule) -> str:
 
 
 def parse_module(name: str, text: str, wanted: str) -> PtxModule:
-    """A kernel of a text of PTX: the one that its first line means, else `wanted`, else its only
-    one, whatever that is called.
+    """A kernel of PTX: the one that its first line means, else `wanted`, else its only one.
 
-    Raises:
-        ValueError: it has no kernel, or several of which none is meant.
+    ValueError if it has no kernel, or several of which none is meant.
     """
     entries = list(function_ranges(text.splitlines(), kernels=True))
     if not entries or not TARGET.search(text):
@@ -168,11 +156,8 @@ def parse_module(name: str, text: str, wanted: str) -> PtxModule:
 def assemble_modules(modules: Sequence[PtxModule], arch: str) -> tuple[str, list[Code]]:
     """Who assembled them, all by the same assembler, and the machine code of each.
 
-    Shared memory is what is static alone, and no instruction says its line of PTX.
-
-    Raises:
-        ValueError: no assembler takes all of them for this architecture, with what each one said.
-        RuntimeError: no tool reads the binary.
+    Shared memory is what is static alone, and no instruction says its line of PTX. ValueError if no
+    assembler takes all of them for this architecture, RuntimeError if no tool reads the binary.
     """
     answers = []
     first = architectures.sm_version(arch) >= BLACKWELL

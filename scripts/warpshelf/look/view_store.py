@@ -55,11 +55,7 @@ def summarize_view(one: View, whole: bool) -> View:
 
 
 def compress_view(one: View) -> bytes:
-    """What a page loads of a whole view.
-
-    Raises:
-        ValueError: it is larger than a page should load.
-    """
+    """What a page loads of a whole view; ValueError if it is larger than a page should load."""
     text = json.dumps(_compact_view(one), separators=(",", ":"), ensure_ascii=False)
     data = gzip.compress(text.encode("utf-8"), 6, mtime=0)
     if len(data) > MOST:
@@ -111,8 +107,7 @@ def _delta_decode(numbers: Iterable[int | None]) -> list[int | None]:
 def write_views(snippet: Snippet, views: Iterable[View]) -> bool:
     """Keep these views of a snippet and no others; whether anything has changed.
 
-    Raises:
-        ShelfError: two are called the same, or one is too large; what was kept stays.
+    ShelfError, and what was kept stays, if two are called the same, or one is too large.
     """
     path = snippet.results / PACK
     made = sorted(views, key=view_name)
@@ -213,11 +208,7 @@ def _load_stored(snippet: Snippet, *, whole: bool) -> tuple[list[View], list[Fin
 
 
 def _decode_row(snippet: Snippet, row: dict[str, Any], *, whole: bool) -> View:
-    """The view that a row keeps, or its summary.
-
-    Raises:
-        ValueError, LookupError, SyntaxError: it keeps none, or none of this source.
-    """
+    """The view that a row keeps, or its summary; an error if it keeps none, or of other source."""
     value = {key: one for key, one in row.items() if key != "build"}
     value |= {"schema": view.SCHEMA, "snippet": snippet.id, "digest": snippet.digest, "source": []}
     with suppress(TypeError, KeyError, AttributeError):  # the shape says what is wrong
@@ -248,10 +239,7 @@ def _decode_row(snippet: Snippet, row: dict[str, Any], *, whole: bool) -> View:
 
 
 def _anchor_mapper(folder: Path, change: Callable[..., Any]) -> Callable[[str], str]:
-    """What turns the line in a `file:line` of the snippet in `folder` into its anchor, or back.
-
-    The places of other files stay as they are.
-    """
+    """What turns the line in a `file:line` of the snippet in `folder` into its anchor, or back."""
     texts: dict[str, str | None] = {}
 
     def map_place(at: str) -> str:
