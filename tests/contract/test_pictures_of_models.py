@@ -113,10 +113,7 @@ def passed(**changed: object) -> list[dict]:
         (timeline(held=[1]), "is of a rank that held says nothing of: it has 1"),
         (timeline(passes=[]), "its passes are [], no list of 1 to"),
         (timeline(passes=timelines()[1]["passes"] * MOST_PASSES), "no list of 1 to"),
-        (
-            timeline(passes=[{"rank": 0}]),
-            ".passes[0] lacks 'start'",
-        ),
+        (timeline(passes=[{"rank": 0}]), ".passes[0] lacks 'start'"),
         (passed(start=-1), "has a number below 0"),
         (passed(end=2.0), ".passes[0].end is 2.0"),
         (passed(micro_batch="0"), ".passes[0].micro_batch is '0'"),

@@ -27,11 +27,9 @@ def test_what_the_source_says(tmp_path: Path) -> None:
         "NEEDS": "{'sm': 90}", "D": "4"
     }  # fmt: skip
     assert parsed.find_value("G") is None
-    assert parsed.has_main
     assert syntax.standard_library_only(parsed.imports)
     path.write_text("import torch\nNEEDS = dict(sm=90)\n")
     parsed = syntax.parse_python(path)
-    assert not parsed.has_main
     assert not syntax.standard_library_only(parsed.imports)
 
 

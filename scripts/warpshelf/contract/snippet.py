@@ -321,7 +321,8 @@ def _demo_problems(parsed: ParsedModule, is_model: bool) -> Iterator[Problem]:
     elif not parsed.accepts_count("demo", 0 if is_model else 1):
         taken = "no argument" if is_model else "one argument, the device"
         yield file, line, f"demo does not take {taken}", f"write `def {written}:`"
-    if not parsed.has_main:
+    tests = (ast.unparse(node.test) for node in parsed.tree.body if isinstance(node, ast.If))
+    if not any("__main__" in test for test in tests):
         mend = 'end with `if __name__ == "__main__":` and a call of demo'
         yield file, None, "does nothing when run", mend
 

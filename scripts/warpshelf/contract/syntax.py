@@ -37,12 +37,6 @@ class ParsedModule:
         return None
 
     @property
-    def has_main(self) -> bool:
-        """Whether the file runs something when run as a script."""
-        tests = (node.test for node in self.tree.body if isinstance(node, ast.If))
-        return any("__main__" in ast.unparse(test) for test in tests)
-
-    @property
     def changes_path(self) -> int | None:
         """The first line that touches `sys.path`, or None."""
         if "sys" not in self.imports and "sys.path" not in self.imports:

@@ -1,10 +1,9 @@
 """A build: what has changed is rendered, then MkDocs or Zensical makes the pages, strictly.
 
-Both are called as the programs that they are. Zensical gets a copy of the project: MkDocs passes a
-link in HTML on as it is and resolves Markdown's links from the root of docs/, which is how lists
-and pieces are rendered; Zensical takes every relative link, one in HTML too, to start at the page's
-source, and passes links from the root on. So the copy has its includes written out and both kinds
-of link turned into what leads to the same place.
+Pieces are rendered as MkDocs reads them: it passes a link in HTML on as it is, and resolves one of
+Markdown from the root of docs/. Zensical takes every relative link to start at the page's source,
+and passes links from the root on. So it gets a copy of the project, with its includes written out
+and both kinds of link turned into what leads to the same place.
 """
 
 from __future__ import annotations

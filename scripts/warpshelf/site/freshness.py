@@ -1,11 +1,9 @@
 """Whether the last rendering, check and build are those of the present sources, by their bytes.
 
-A note in .shelf/ has one digest of everything that a rendering reads (pages, lists, snippets with
-their records and earlier versions of these, settings, the ledger, the tooling itself) and one of
-everything that it wrote. Only where both are as they were is the rendering skipped. Another note
-has what a check read and found, and the day, since no reading may be of tomorrow. Files are
-compared by their bytes, never by their dates; a note that is missing, damaged or of another version
-is as good as none.
+A note in .shelf/ has one digest of all that was read (pages, lists, snippets with their records and
+earlier versions of these, settings, the ledger, the tooling itself) and one of all that was
+written. Only where both are as they were is the work skipped. A check counts the day as well, since
+no reading may be of tomorrow. A note that is missing or damaged is as good as none.
 """
 
 from __future__ import annotations
