@@ -10,13 +10,13 @@ from datetime import datetime
 from typing import Any
 
 from warpshelf.contract.pictures import (
-    NAME,
-    PASS_KINDS,
-    cell_problem,
+    GOAL,
+    GRID,
+    PREDICTION,
+    TIMELINE,
     goals_problem,
     grids_problem,
     judge_goal,
-    legend_problem,
     predictions_problem,
     timelines_problem,
 )
@@ -62,28 +62,6 @@ FACT = {
     **_typed_keys(NUMBER, "value expected tolerance"),
     **_typed_keys(str, "unit source"),
     "verdict": ("passed",),
-}
-PREDICTION = {
-    **_typed_keys(str, "set name"),
-    **_typed_keys(NUMBER, "predicted published"),
-    **_typed_keys(str, "unit source"),
-    "fitted": bool,
-}
-GOAL = {"name": str, "sets": [str], **_typed_keys(NUMBER, "within? share? mean? median? worst?")}
-PASS = _typed_keys(int, "rank start end") | {"kind": PASS_KINDS, "micro_batch": int, "chunk": int}
-TIMELINE = {
-    "name": NAME,
-    **_typed_keys(str, "title note other?"),
-    "unit": int,
-    "held": [NUMBER],
-    "passes": [PASS],
-}
-GRID = {
-    "name": NAME,
-    **_typed_keys(str, "caption across down"),
-    **_typed_keys([str], "columns rows"),
-    "cells": [[cell_problem]],
-    "legend?": [legend_problem],
 }
 COMPILED = {
     **_typed_keys(str, "kernel variant language arch"),

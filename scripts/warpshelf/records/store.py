@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from warpshelf.contract.pictures import PREDICTION
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core import files
 from warpshelf.core.files import Batch, json_flaw, order_keys
@@ -35,7 +36,7 @@ BULKY = ("grids", "space", "timelines")
 ROWS: dict[str, dict[str, Any]] = {
     "results": schema.RESULT,
     "facts": schema.FACT,
-    "predictions": schema.PREDICTION,
+    "predictions": PREDICTION,
     "compiled": schema.COMPILED,
     "due": schema.DUE,
 }
