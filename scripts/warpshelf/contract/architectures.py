@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from warpshelf.contract.syntax import ParsedModule, walk_imports
+from warpshelf.contract.values import problem_unless
 from warpshelf.core.files import shape_problem
 
 FORMS = '90, [90, 100], ">=80" or "80-90"'
@@ -144,27 +145,18 @@ def _sm_problem(value: object) -> str | None:
     return None
 
 
-def _reason_problem(value: object) -> str | None:
-    good = isinstance(value, str) and value.strip()
-    return None if good else f"is {value!r:.60}, no reason in words"
-
-
-def _seconds_problem(value: Any) -> str | None:
-    good = type(value) in (int, float) and 0 < value <= 3600
-    return None if good else f"is {value!r:.60}, not from 1 to 3600"
-
-
-def _names_problem(value: object) -> str | None:
-    names = value if isinstance(value, list) else []
-    good = names and all(isinstance(one, str) and one.isidentifier() for one in names)
-    return None if good else f"is {value!r:.60}, no list of names"
-
-
+_reason_problem = problem_unless(lambda v: isinstance(v, str) and v.strip(), "no reason in words")
+_names_problem = problem_unless(
+    lambda v: isinstance(v, list) and v and all(isinstance(n, str) and n.isidentifier() for n in v),
+    "no list of names",
+)
 LIMITS = {"sm?": _sm_problem, "cpu?": _reason_problem, "why?": _reason_problem}
 NEEDS = {
     **LIMITS,  # "cpu": why not on one; "why", beside "sm": why on no other architecture
     "gpus?": int,
-    "seconds?": _seconds_problem,
+    "seconds?": problem_unless(
+        lambda v: type(v) in (int, float) and 0 < v <= 3600, "not from 1 to 3600"
+    ),
     "variants?": {"*": LIMITS},
     "modules?": _names_problem,  # of an extra; beside what `run` brings
     "records?": _names_problem,  # of other snippets, which it reads

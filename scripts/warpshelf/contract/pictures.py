@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from warpshelf.contract.values import amount_problem, short_repr, words_problem
+from warpshelf.contract.values import (
+    amount_problem,
+    is_amount,
+    problem_unless,
+    short_repr,
+    words_problem,
+)
 from warpshelf.core.files import Shape, shape_problem
 
 Row = Mapping[str, Any]
@@ -55,31 +61,26 @@ LONGEST = 6  # characters of a cell
 COLOURS = 8  # 0 to 7; -1 is a cell of no colour
 
 
+def _is_label(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= LONGEST
+
+
 def _is_colour(value: object, least: int) -> bool:
     return type(value) is int and least <= value < COLOURS
 
 
-def cell_problem(cell: Any) -> str | None:
-    """Why a cell is no pair of a short text and the number of its colour, or None."""
-    pair = isinstance(cell, list) and len(cell) == 2 and isinstance(cell[0], str)
-    if not pair or len(cell[0]) > LONGEST:
-        return f"is {short_repr(cell)}, no text of at most {LONGEST} and a colour"
-    good = _is_colour(cell[1], -1)
-    return None if good else f"is {short_repr(cell)}, of none of the colours -1 to {COLOURS - 1}"
-
-
-def legend_problem(one: Any) -> str | None:
-    """Why an entry of a legend is no pair of a colour and what it means, or None."""
-    pair = isinstance(one, list) and len(one) == 2
-    good = pair and _is_colour(one[0], 0) and isinstance(one[1], str)
-    return None if good else f"is {short_repr(one)}, no pair of a colour and what it means"
-
-
-def _labels_problem(value: Any) -> str | None:
-    good = isinstance(value, list) and 0 < len(value) <= MOST
-    if good and all(isinstance(one, str) for one in value):
-        return None
-    return f"is {short_repr(value)}, no list of 1 to {MOST} names"
+_cell_problem = problem_unless(
+    lambda v: isinstance(v, list) and len(v) == 2 and _is_label(v[0]) and _is_colour(v[1], -1),
+    f"no text of at most {LONGEST} and a colour from -1 to {COLOURS - 1}",
+)
+_legend_problem = problem_unless(
+    lambda v: isinstance(v, list) and len(v) == 2 and _is_colour(v[0], 0) and isinstance(v[1], str),
+    "no pair of a colour and what it means",
+)
+_labels_problem = problem_unless(
+    lambda v: isinstance(v, list) and 0 < len(v) <= MOST and all(isinstance(one, str) for one in v),
+    f"no list of 1 to {MOST} names",
+)
 
 
 # A table of small coloured cells, such as the bank that each lane meets.
@@ -90,8 +91,8 @@ GRID = {
     "down": words_problem,  # and its rows
     "columns": _labels_problem,
     "rows": _labels_problem,
-    "cells": [[cell_problem]],  # by row
-    "legend?": [legend_problem],
+    "cells": [[_cell_problem]],  # by row
+    "legend?": [_legend_problem],
 }
 
 
@@ -159,11 +160,7 @@ def _passes_problem(row: Row) -> str | None:
     return None
 
 
-def _positive_problem(value: Any) -> str | None:
-    good = amount_problem(value) is None and value > 0
-    return None if good else f"is {short_repr(value)}, no number above 0"
-
-
+_positive_problem = problem_unless(lambda v: is_amount(v) and v > 0, "no number above 0")
 # A published figure beside the model's. Rows come in sets, such as a paper's table. A row that a
 # constant of the model was fitted on is shown, and counts towards no goal.
 PREDICTION = {

@@ -23,22 +23,19 @@ def short_repr(value: object) -> str:
     return f"{value!r:.80}"
 
 
-def amount_problem(value: Any) -> str | None:
-    """Why it is no finite number of 0 or more that a record can hold, or None."""
-    good = shape_problem(value, NUMBER, "") is None and value >= 0
-    return None if good else f"is {short_repr(value)}, no number of 0 or more"
+def problem_unless(test: Callable[[Any], object], otherwise: str) -> Callable[[object], str | None]:
+    """What is wrong with a value that `test` refuses, as a shape asks it; `otherwise` says why."""
+    return lambda value: None if test(value) else f"is {short_repr(value)}, {otherwise}"
 
 
-def whole_problem(value: object) -> str | None:
-    """Why it is no such number that is whole, or None."""
-    good = isinstance(value, int) and amount_problem(value) is None
-    return None if good else f"is {short_repr(value)}, no whole number"
+def is_amount(value: Any) -> bool:
+    """Whether it is a finite number of 0 or more that a record can hold."""
+    return shape_problem(value, NUMBER, "") is None and value >= 0
 
 
-def words_problem(value: object) -> str | None:
-    """Why it is no text that says something, or None."""
-    good = isinstance(value, str) and value.strip()
-    return None if good else f"is {short_repr(value)}, no words"
+amount_problem = problem_unless(is_amount, "no number of 0 or more")
+whole_problem = problem_unless(lambda v: isinstance(v, int) and is_amount(v), "no whole number")
+words_problem = problem_unless(lambda v: isinstance(v, str) and v.strip(), "no words")
 
 
 # The space that a kernel's parameters span: what SPACE must be, and its configurations.
@@ -109,20 +106,6 @@ def _functions_problem(value: object) -> str | None:
     return f"names {short_repr(odd[0])}, which is no function" if odd else None
 
 
-def _pair_problem(value: Any) -> str | None:
-    good = isinstance(value, tuple) and len(value) == 2 and not amount_problem(value[0])
-    return None if good and not words_problem(value[1]) else f"is {short_repr(value)}"
-
-
-def _function_problem(value: object) -> str | None:
-    return None if callable(value) else f"is {short_repr(value)}, no function"
-
-
-def _case_problem(value: object) -> str | None:
-    good = isinstance(value, dict) and not json_flaw(value)
-    return None if good else f"is {short_repr(value)}, no case"
-
-
 def _parameters_problem(value: object) -> str | None:
     if not isinstance(value, dict) or not value:
         return f"is {short_repr(value)}"
@@ -141,6 +124,12 @@ def _parameters_problem(value: object) -> str | None:
     return None
 
 
+_function_problem = problem_unless(callable, "no function")
+_case_problem = problem_unless(lambda v: isinstance(v, dict) and not json_flaw(v), "no case")
+_pair_problem = problem_unless(
+    lambda v: isinstance(v, tuple) and len(v) == 2 and is_amount(v[0]) and not words_problem(v[1]),
+    "no error and why",
+)
 CASES_MEND = "make it a tuple of dicts of plain values"
 FUNCTIONS_MEND = "make it a dict of name to function"
 SPACE_SHAPE = {
@@ -287,16 +276,16 @@ def side_keys(case: Case) -> list[str]:
     return [key for key, value in case.items() if len(key) == 1 and type(value) is int]
 
 
-def _number_problem(value: object) -> str | None:
-    """Of a float, which need not be finite, or an integer that a record can hold."""
-    whole = type(value) is int and abs(value) < LARGEST_INTEGER
-    return None if whole or isinstance(value, float) else f"is {short_repr(value)}, no number"
-
-
 FACT_SHAPE = {
-    "name": str, "value": _number_problem, "expected": NUMBER, "tolerance": amount_problem,
-    "unit": str, "source": words_problem,
-}  # fmt: skip
+    "name": str,
+    "value": problem_unless(  # it need not be finite: then the fact does not hold
+        lambda v: isinstance(v, float) or (type(v) is int and abs(v) < LARGEST_INTEGER), "no number"
+    ),
+    "expected": NUMBER,
+    "tolerance": amount_problem,
+    "unit": str,
+    "source": words_problem,
+}
 
 
 def fact_problem(fact: object) -> str | None:
