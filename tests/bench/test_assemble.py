@@ -13,18 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warpshelf.bench import assemble
-from warpshelf.bench.assemble import (
-    DEMO_LINES,
-    DemoError,
-    first_difference,
-    split_output,
-    texts_agree,
-    validate_demo,
-)
+from warpshelf.bench.assemble import DEMO_LINES, split_output, validate_demo
 from warpshelf.bench.pool import Outcome
 from warpshelf.contract import snippet
 from warpshelf.core.project import Project
 from warpshelf.records import ledger, schema
+from warpshelf.records.claim_check import TARGETS, first_difference, texts_agree
 from warpshelf.worker.context import Task
 
 DEMO = "\n{token} demo 1\none\n\n{token} demo 2\none\n\n{token} end\n"
@@ -72,7 +66,7 @@ def test_a_snippet_is_executed_for_what_it_is_for(
     trial: Trial, sm: object, targets: tuple[str, ...]
 ) -> None:
     one = gathered(trial)
-    assert one.targets == assemble.TARGETS
+    assert one.targets == TARGETS
     changed = dataclasses.replace(one.snippet, needs={"sm": sm})
     assert dataclasses.replace(one, snippet=changed).targets == targets
 
@@ -186,7 +180,7 @@ def test_a_demo_that_prints_nothing_lies_between_its_marks() -> None:
     ],
 )
 def test_marks_that_are_missing_or_too_many_are_unfit(cut: bytes) -> None:
-    with pytest.raises(DemoError):
+    with pytest.raises(ValueError):
         split_output(cut, TOKEN)
 
 
@@ -216,7 +210,7 @@ def test_what_was_printed_twice_is_published() -> None:
     ],
 )
 def test_what_cannot_be_published_is_unfit(first: bytes, second: bytes, says: str) -> None:
-    with pytest.raises(DemoError, match=re.escape(says)):
+    with pytest.raises(ValueError, match=re.escape(says)):
         validate_demo(first, second)
 
 
@@ -224,7 +218,7 @@ def test_what_cannot_be_published_is_unfit(first: bytes, second: bytes, says: st
 def test_a_check_ends_in_text_or_in_unfit(first: bytes, second: bytes | None) -> None:
     try:
         text = validate_demo(first, first if second is None else second)
-    except DemoError as unfit:
+    except ValueError as unfit:
         assert str(unfit)
     else:
         assert text.encode() == first

@@ -24,14 +24,12 @@ from warpshelf.bench.eta import (
     LARGE_CALL,
     METHOD,
     OTHER,
-    PRIOR,
     RECORD,
     START,
     Estimator,
     Eta,
     JobEstimate,
     JobLoad,
-    Ratio,
     Round,
     end_times,
     estimate_by_method,
@@ -278,18 +276,12 @@ def test_one_kind_of_job_says_little_of_another(clock: Clock) -> None:
     assert view.expected_seconds(JobEstimate(doing("new"), 60, HERE)) == pytest.approx(60, rel=0.05)
 
 
-def test_the_ratio_is_drawn_to_what_was_known_before() -> None:
-    assert Ratio(PRIOR).shrink_to(1.0) == 1.0
-    assert Ratio(PRIOR, 2 * PRIOR, PRIOR).shrink_to(1.0) == pytest.approx(1.5)
-    assert Ratio(PRIOR, 2e6, 1e6).shrink_to(1.0) == pytest.approx(2.0, rel=1e-3)
-
-
 def test_a_failure_teaches_nothing_and_drops_the_rest(clock: Clock) -> None:
     view = outlook(clock, part("a", 10, 100), part("b", 20, 5))
     view.job_started(doing("a"))
     view.job_ended(ended(doing("a"), 0.1, failed=True))
     view.snippet_settled("a", "cpu")
-    assert (view.seconds_left(), view.all.expected) == (25, 0)
+    assert (view.seconds_left(), view.seen) == (25, {})
     view.job_ended(ended(doing("unheard"), 3))
     view.snippet_settled("unheard", "cpu")
     assert view.seconds_left() == 25

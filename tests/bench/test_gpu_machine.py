@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 
@@ -117,7 +118,7 @@ class Simulated(Pool):
     def run(
         self,
         jobs: Iterable[Job],
-        deadline: float | None = None,
+        deadline: float = math.inf,
         began: Callable[[Job], None] = lambda job: None,
     ) -> Iterator[Outcome]:
         real = []
@@ -130,7 +131,7 @@ class Simulated(Pool):
             elif job.do is Task.TIME:
                 began(job)
                 time.sleep(self.seconds)
-                if deadline is None or time.monotonic() < deadline:
+                if time.monotonic() < deadline:
                     yield self.answer(job, times(job))
             else:
                 real.append(job)

@@ -144,7 +144,7 @@ def test_a_run_is_of_who_is_named_else_the_job_else_the_user(
     checked: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = Project(checked.root)
-    monkeypatch.setattr(hand_in.origins, "user_origin", lambda root: {"who": "Grace Hopper"})
+    monkeypatch.setattr(hand_in.bundle, "user_origin", lambda root: {"who": "Grace Hopper"})
     assert hand_in.run_origin(project, "Ada", None) == {"who": "Ada"}
     assert hand_in.run_origin(project, None, None) == {"who": "Grace Hopper"}
     assert hand_in.run_origin(project, None, Path("records.json")) is None

@@ -15,7 +15,7 @@ from conftest import ROOT, snippets_of_the_shelf
 from warpshelf.bench import assemble
 from warpshelf.bench.pool import Job, Outcome, Pool
 from warpshelf.contract.snippet import Snippet
-from warpshelf.records import ledger, store
+from warpshelf.records import claim_check, ledger, store
 from warpshelf.records.schema import Record
 from warpshelf.worker.context import Task
 
@@ -87,7 +87,7 @@ def shown(one: Snippet, record: Record, target: str | None) -> None:
     outcome = ask(Job(Task.DEMO, one.id, one.seconds, common))
     assert not failures(one, outcome)
     [said] = assemble.split_output(outcome.output, outcome.token, runs=1)
-    assert assemble.texts_agree(record["demo"], assemble.validate_demo(said, said))
+    assert claim_check.texts_agree(record["demo"], assemble.validate_demo(said, said))
 
 
 def only_shown(one: Snippet, record: Record) -> bool:

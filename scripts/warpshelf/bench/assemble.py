@@ -18,16 +18,14 @@ from warpshelf.core import project
 from warpshelf.core.findings import Finding, install_hint
 from warpshelf.look import view_store
 from warpshelf.look.view import View
-from warpshelf.records import claim_check
-from warpshelf.records.claim_check import first_difference
-from warpshelf.records.claim_check import texts_agree as texts_agree
+from warpshelf.records.claim_check import MAIN, TARGETS, first_difference, texts_agree
 from warpshelf.records.schema import SCHEMA, Record
 from warpshelf.worker.context import Task
 
 RECORDS = ":(exclude)snippets/*/results/*"  # what a run itself changes
-TARGETS = claim_check.TARGETS
 TRAVELS_WITH = Path(".shelf") / "commit"  # in a copy of a checkout that has no version control
 DEMO_LINES = 30  # that a demo may print
+LONGEST = 200 * DEMO_LINES  # characters of it
 SPACE_SECONDS = 3600.0  # to compile and execute every configuration of a space
 
 
@@ -39,35 +37,23 @@ class SnippetRun:
     machine: dict[str, Any]
     old: Record | None
     trusted: bool = False  # the record in place, beside which the demo alone runs
-    digest: str = ""
     demo: str = ""
     parts: dict[Task, dict[str, Any]] = field(default_factory=dict)
     views: list[View] = field(default_factory=list)  # of all targets
     spaces: list[dict[str, Any]] = field(default_factory=list)  # of all targets
-    awaited: set[tuple[Task, str | None]] = field(default_factory=set)
+    awaited: set[tuple[Task, str | None]] = field(default_factory=set)  # untimed jobs
     findings: list[Finding] = field(default_factory=list)
     seconds: float = 0.0
-    spent: dict[str, float] = field(
-        default_factory=dict
-    )  # seconds by task, of what found nothing wrong
-
-    def __post_init__(self) -> None:
-        self.digest = self.snippet.digest
+    spent: dict[str, float] = field(default_factory=dict)  # by task, of what found nothing wrong
 
     @property
     def on_cpu(self) -> bool:
-        """Whether this machine has no GPU."""
         return int(self.machine["gpus"]) == 0
 
-    @property
-    def old_is_current(self) -> bool:
-        """Whether the committed record is of the present code."""
-        return self.old is not None and self.old["digest"] == self.digest
-
-    @property
-    def verified(self) -> bool:
-        """Whether every answer but the times is in."""
-        return not self.awaited
+    @cached_property
+    def kept(self) -> Record:
+        """The record in place, if it is of the present code; else an empty one."""
+        return self.old if self.old and self.old["digest"] == self.snippet.digest else {}
 
     def cannot_run(self) -> str | None:
         """Why nothing at all of this snippet can be done on this machine."""
@@ -88,12 +74,7 @@ class SnippetRun:
     @property
     def _can_compile(self) -> bool:
         # ptxas and cuobjdump, which read the binaries of either language, come with Triton.
-        compiled = self.snippet.uses_triton or self.snippet.cuda_path is not None
-        return compiled and self.machine["triton"] is not None
-
-    @property
-    def _can_execute(self) -> bool:
-        return self.only_compiled() is None
+        return bool(is_compiled(self.snippet) and self.machine["triton"] is not None)
 
     def untimed_jobs(
         self, compile_seconds: float, force: bool = False, viewed: bool = False
@@ -103,45 +84,35 @@ class SnippetRun:
         With `viewed` the views of its kernels are made as well, where PTX is executed, unless those
         of the present code are there. Of a trusted record the demo alone runs.
         """
+        one, executes = self.snippet, self.only_compiled() is None
         if self.trusted:
             self.awaited = {(Task.DEMO, self.targets[0])}
-            return [self._make_job(Task.DEMO, self.snippet.seconds, self.targets[0])]
-        jobs = []
-        kernel = viewed and self.on_cpu and self.snippet.kind == "kernel"
-        views = kernel and (force or not self.old_is_current or not self._has_views)
-        if self._can_execute:
+            return [self._make_job(Task.DEMO, one.seconds, self.targets[0])]
+        jobs: list[Job] = []
+        if executes:
+            views = viewed and self.on_cpu and one.kind == "kernel"
+            views = views and (force or not self.kept or not view_store.load_views(one)[0])
             for target in self.targets:
-                job = self._make_job(Task.VERIFY, self.snippet.seconds, target)
-                if target is not None and views:
+                job = self._make_job(Task.VERIFY, one.seconds, target)
+                if views and target is not None:
                     job = replace(job, then=compile_seconds)
                     job.details["viewed"] = True
                 jobs.append(job)
-        elif self.on_cpu and self.snippet.kind == "kernel":  # what is due is to be known anyway
-            jobs.append(self._make_job(Task.DUE, self.snippet.seconds))
-        has_figures = self.old_is_current and (self.old or {}).get("compiled")
+        elif self.on_cpu and one.kind == "kernel":  # what is due is to be known anyway
+            jobs.append(self._make_job(Task.DUE, one.seconds))
         # What only compiles here has nothing else to do, and must do something to be current.
-        spared = has_figures and self.on_cpu and self._can_execute and not force
+        spared = self.kept.get("compiled") and self.on_cpu and executes and not force
         if self._can_compile and not spared and Task.COMPILE not in self.parts:
             jobs.append(self._make_job(Task.COMPILE, compile_seconds))
-        if self._executes_space(force):
-            for target in self._executed_targets():
-                jobs.append(self._make_job(Task.SPACE, SPACE_SECONDS, target))
+        surveys = self.on_cpu and executes and "SPACE" in one.places
+        if surveys and (force or "space" not in self.kept):
+            jobs += [self._make_job(Task.SPACE, SPACE_SECONDS, to) for to in self._sorted_targets()]
         self.awaited = {(job.do, job.details["target"]) for job in jobs}
         return jobs
 
-    @cached_property
-    def _has_views(self) -> bool:
-        return bool(view_store.load_views(self.snippet)[0])
-
-    def _executes_space(self, force: bool) -> bool:
-        """Whether the configurations of a SPACE are executed; a current record's are kept."""
-        if not self.on_cpu or not self._can_execute or "SPACE" not in self.snippet.places:
-            return False
-        return force or not self.old_is_current or "space" not in (self.old or {})
-
     def timing_job(self) -> Job | None:
         """The job that times it, where there is something to time and a GPU."""
-        if self.on_cpu or self.snippet.kind != "kernel" or not self._can_execute:
+        if self.on_cpu or self.snippet.kind != "kernel" or self.only_compiled():
             return None
         return self._make_job(Task.TIME, self.snippet.seconds)
 
@@ -151,19 +122,17 @@ class SnippetRun:
 
         Those that a snippet is not for are left out, but the one that its record rests on.
         """
-        if not self.on_cpu or not (self.snippet.uses_triton or self.snippet.cuda_path is not None):
+        if not self.on_cpu or not is_compiled(self.snippet):
             return (None,)
-        covers = [each.covers for each in architectures.required_architectures(self.snippet.needs)]
+        asked = architectures.required_architectures(self.snippet.needs)
         return tuple(
             one
             for one in TARGETS
-            if one == claim_check.MAIN
-            or all(each(architectures.sm_version(one)) for each in covers)
+            if one == MAIN or all(each.covers(architectures.sm_version(one)) for each in asked)
         )
 
-    def _executed_targets(self) -> list[str]:
-        targets = [target for target in self.targets if target is not None]
-        return sorted(targets, key=architectures.sm_version)
+    def _sorted_targets(self) -> list[str]:
+        return sorted(filter(None, self.targets), key=architectures.sm_version)
 
     def _make_job(self, do: Task, seconds: float, target: str | None = None) -> Job:
         known = job_details(self.snippet, self.machine, target)
@@ -174,55 +143,46 @@ class SnippetRun:
 
     def add_outcome(self, outcome: Outcome) -> None:
         """Keep the answer of a child, or the finding that stands for it."""
+        do, details, answer = outcome.job.do, outcome.job.details, outcome.answer or {}
         self.seconds += outcome.seconds
-        if outcome.answer and not outcome.answer.get("failures"):
-            task = outcome.job.do.name.lower()
-            self.spent[task] = round(self.spent.get(task, 0.0) + self._outcome_seconds(outcome), 1)
-            if "demo_seconds" in outcome.answer and outcome.job.details.get("due"):
-                self.spent["demo"] = outcome.answer["demo_seconds"]
-        target = outcome.job.details.get("target")
-        self.awaited.discard((outcome.job.do, target))
+        if answer and not answer.get("failures"):
+            # Seconds that tell of the next run: of CPU where no GPU was waited for.
+            taken = outcome.seconds
+            if self.on_cpu:
+                taken = answer.get("cpu_seconds", taken)
+            name = do.name.lower()
+            self.spent[name] = round(self.spent.get(name, 0.0) + taken, 1)
+            if "demo_seconds" in answer and details.get("due"):
+                self.spent["demo"] = answer["demo_seconds"]
+        target = details.get("target")
+        self.awaited.discard((do, target))
         self.findings.extend(outcome_findings(self.snippet, outcome))
-        if outcome.job.do is Task.DEMO:
+        if do is not Task.DEMO:
+            self.views += answer.get("views", [])
+        if do is Task.SPACE:
+            self.spaces += [answer["space"]] if answer.get("space") else []
+        elif do is Task.DEMO:
             self._take_demo(outcome, 1)
-            return
-        self.views += (outcome.answer or {}).get("views", [])
-        if outcome.job.do is Task.SPACE:
-            if found := (outcome.answer or {}).get("space"):
-                self.spaces.append(found)
-            return
-        if target in TARGETS[1:]:
-            return  # its results have passed the same checks, and are not recorded
-        self.parts[outcome.job.do] = outcome.answer or {}
-        if outcome.job.do is Task.VERIFY:
-            self._take_demo(outcome, 2)
+        elif target not in TARGETS[1:]:  # results of those pass the same checks, unrecorded
+            self.parts[do] = answer
+            if do is Task.VERIFY:
+                self._take_demo(outcome, 2)
 
     def _take_demo(self, outcome: Outcome, runs: int) -> None:
         if not outcome.answer or self.findings:
             return
         try:
-            printed = split_output(outcome.output, outcome.token, runs)
-            self.demo = validate_demo(printed[0], printed[-1])
-        except DemoError as unfit:
+            self.demo = validate_demo(*split_output(outcome.output, outcome.token, runs))
+        except ValueError as unfit:
             self.add_finding(str(unfit), "seed it, and keep it short and plain", "demo")
             return
-        self._compare_demo()
-
-    def _compare_demo(self) -> None:
-        if not self.old_is_current or self.old is None:
-            return
-        before = self.old["demo"]
+        before = self.kept.get("demo", self.demo)
         if texts_agree(before, self.demo):
             self.demo = before
         else:
             changed = first_difference(before, self.demo)
-            what = f"demo() prints other than its record of {self.old['date'][:10]}: {changed}"
+            what = f"demo() prints other than its record of {self.kept['date'][:10]}: {changed}"
             self.add_finding(what, "make it the same on every run and machine", "demo")
-
-    def _outcome_seconds(self, outcome: Outcome) -> float:
-        """Seconds that tell of the next run: of CPU where no GPU was waited for."""
-        taken: float = (outcome.answer or {}).get("cpu_seconds", outcome.seconds)
-        return taken if self.on_cpu else outcome.seconds
 
     def add_finding(self, what: str, mend: str, name: str | None = None) -> None:
         """Keep a finding at the line where `name` is defined."""
@@ -234,17 +194,16 @@ class SnippetRun:
         """What is wrong, once everything is in."""
         if self.findings:
             return self.findings
-        if self.trusted:
-            return self._check_unchanged()
-        figures = self.on_cpu and self._compiled_figures()
-        if self.snippet.kind == "kernel" and not self._anything_executed() and not figures:
-            self.add_finding(
-                "nothing was executed: every variant was skipped", "see NEEDS", "NEEDS"
-            )
-        return self._check_unchanged()
-
-    def _check_unchanged(self) -> list[Finding]:
-        if self.current_digest() != self.digest:
+        executed = self.trusted or self.snippet.kind != "kernel"
+        executed = executed or (self.on_cpu and bool(self._compiled_figures()))
+        if not executed and not any(
+            result["role"] == "variant" and result["verdict"] == "passed"
+            for row in self.parts.get(Task.VERIFY, {}).get("cases", [])
+            for result in row["results"]
+        ):
+            what = "nothing was executed: every variant was skipped"
+            self.add_finding(what, "see NEEDS", "NEEDS")
+        if self.current_digest() != self.snippet.digest:
             self.add_finding("changed while it ran", "run it again")
         return self.findings
 
@@ -254,59 +213,38 @@ class SnippetRun:
 
     def _compiled_figures(self) -> list[dict[str, Any]]:
         fresh = self.parts.get(Task.COMPILE, {}).get("compiled")
-        kept = self.old.get("compiled") if self.old and self.old_is_current else None
-        return fresh or kept or []
-
-    def _merge_spaces(self) -> dict[str, Any] | None:
-        if not self.spaces:
-            kept = self.old.get("space") if self.old and self.old_is_current else None
-            return kept if self.on_cpu else None
-        rows = {target: lines for one in self.spaces for target, lines in one["rows"].items()}
-        return {**self.spaces[0], "rows": rows}
-
-    def _seconds_by_task(self) -> dict[str, float]:
-        """What each task took, also one whose result is kept of the record in place."""
-        kept = self.old.get("seconds", {}) if self.old and self.old_is_current else {}
-        return {**kept, **self.spent}
-
-    def _anything_executed(self) -> bool:
-        rows = self.parts.get(Task.VERIFY, {}).get("cases", [])
-        return any(
-            result["role"] == "variant" and result["verdict"] == "passed"
-            for row in rows
-            for result in row["results"]
-        )
+        return fresh or self.kept.get("compiled") or []
 
     def build_record(self) -> Record:
         """The record of a run that found nothing wrong."""
-        verified = self.parts.get(Task.VERIFY, {})
-        timed = self.parts.get(Task.TIME, {})
+        verified, timed = (self.parts.get(task, {}) for task in (Task.VERIFY, Task.TIME))
         skips = {row["what"]: row for row in verified.get("skips", []) + timed.get("skips", [])}
         if why := self.only_compiled():
             skips["everything"] = {"what": "everything", "reason": why}
-        listed = self.parts.get(Task.DUE, {})
+        space = self.kept.get("space") if self.on_cpu else None
+        if self.spaces:
+            rows = {target: lines for one in self.spaces for target, lines in one["rows"].items()}
+            space = {**self.spaces[0], "rows": rows}
+        due = (verified or self.parts.get(Task.DUE, {})).get("due")
+        listed = ("facts", "predictions", "goals", "timelines", "grids")
         parts = {
-            "due": (verified or listed).get("due") if self.on_cpu else None,
+            "due": due if self.on_cpu else None,
             "cases": verified.get("cases", []) + timed.get("cases", []),
-            "facts": verified.get("facts", []),
-            "predictions": verified.get("predictions", []),
-            "goals": verified.get("goals", []),
-            "timelines": verified.get("timelines", []),
-            "grids": verified.get("grids", []),
+            **{name: verified.get(name, []) for name in listed},
             "ceilings": timed.get("ceilings"),
             "conditions": timed.get("conditions"),
             "compiled": self._compiled_figures(),
             "skips": list(skips.values()),
-            "targets": self._executed_targets() if verified else None,
-            "space": timed.get("space") or self._merge_spaces(),
-            "seconds": self._seconds_by_task(),
+            "targets": self._sorted_targets() if verified else None,
+            "space": timed.get("space") or space,
+            "seconds": {**self.kept.get("seconds", {}), **self.spent},
         }
         return {
             "schema": SCHEMA,
             "method": digest.METHOD,
             "snippet": self.snippet.id,
             "kind": self.snippet.kind,
-            "digest": self.digest,
+            "digest": self.snippet.digest,
             "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "commit": checkout_commit(self.snippet.project.root),
             "command": f"shelf run {self.snippet.id}",
@@ -314,6 +252,10 @@ class SnippetRun:
             "demo": self.demo,
             **{name: part for name, part in parts.items() if part},
         }
+
+
+def is_compiled(snippet: Snippet) -> bool:
+    return snippet.uses_triton or snippet.cuda_path is not None
 
 
 def job_details(
@@ -336,12 +278,14 @@ def job_details(
         "id": snippet.id,
         "kind": snippet.kind,
         "needs": snippet.needs,
+        "uses_triton": snippet.uses_triton,
         "has_cuda": snippet.cuda_path is not None,
         "places": snippet.places,
         "machine": machine,
         "target": target,
-        "due": target in (None, claim_check.MAIN),
-        "demo": target in (None, claim_check.MAIN),
+        "due": target in (None, MAIN),
+        "demo": target in (None, MAIN),
+        "share": {},  # of its cases and views; all of them
         "limit": snippet.seconds,
         "environment": environment,
     }
@@ -360,9 +304,9 @@ def outcome_findings(snippet: Snippet, outcome: Outcome) -> list[Finding]:
     for failure in (outcome.answer or {}).get("failures", []):
         what = failure["what"] + (place if failure.get("raised") else "")
         mend = failure["mend"] or f"mend it and run `shelf run {snippet.id}`"
-        file = failure.get("file") or snippet.path.name
-        place = snippet.project.relative_path(snippet.folder / file)
-        found.append(Finding(place, failure["line"], what, mend))
+        file = snippet.folder / (failure.get("file") or snippet.path.name)
+        where = snippet.project.relative_path(file)
+        found.append(Finding(where, failure["line"], what, mend))
     return found
 
 
@@ -373,7 +317,6 @@ def checkout_commit(root: Path) -> str | None:
     """
     if not (root / ".git").exists() and (note := root / TRAVELS_WITH).is_file():
         return note.read_text(encoding="utf-8").strip() or None
-
     name = project.git_line(root, "rev-parse", "--short=12", "HEAD")
     changed = project.git_line(root, "status", "--porcelain", "--", ".", RECORDS)
     if name is None or changed is None:
@@ -381,45 +324,39 @@ def checkout_commit(root: Path) -> str | None:
     return f"{name}+changes" if changed else name
 
 
-class DemoError(Exception):
-    """A demo's output cannot be published; the text says why."""
-
-
 def split_output(output: bytes, token: str, runs: int = 2) -> tuple[bytes, ...]:
     """The output of each of the runs of demo(), between the marks that the child printed.
 
     Raises:
-        Unfit: there are more marks than that, or fewer.
+        ValueError: there are more marks than that, or fewer.
     """
     parts = re.split(rb"\n" + token.encode() + rb" [a-z0-9 ]+\n", output)
     if len(parts) != runs + 2:
-        raise DemoError("demo() printed nothing that could be read")
+        raise ValueError("demo() printed nothing that could be read")
     return tuple(parts[1:-1])
 
 
-def validate_demo(first: bytes, second: bytes) -> str:
-    """The text to publish.
+def validate_demo(*runs: bytes) -> str:
+    """The text to publish of what each run of demo() printed.
 
     Raises:
-        Unfit: it is empty, too long, not UTF-8, or was other the second time.
+        ValueError: it is empty, too long, not UTF-8, or was other the second time.
     """
     texts = []
-    for printed in (first, second):
+    for printed in runs:
         try:
             texts.append(printed.decode("utf-8"))
         except UnicodeDecodeError as error:
             byte = printed[error.start]
-            raise DemoError(f"demo() printed the byte 0x{byte:02x}, which is not UTF-8") from None
-    if not texts[0].strip():
-        raise DemoError("demo() printed nothing")
-    if (count := len(texts[0].splitlines())) > DEMO_LINES:
-        raise DemoError(f"demo() printed {count} lines; the limit is {DEMO_LINES}")
-    if len(texts[0]) > 200 * DEMO_LINES:
-        raise DemoError(
-            f"demo() printed {len(texts[0])} characters; the limit is {200 * DEMO_LINES}"
-        )
-    if texts[0] != texts[1]:
-        raise DemoError(
-            f"demo() printed something else the second time: {first_difference(*texts)}"
-        )
-    return texts[0]
+            raise ValueError(f"demo() printed the byte 0x{byte:02x}, which is not UTF-8") from None
+    first, last, lines = texts[0], texts[-1], len(texts[0].splitlines())
+    problems = [
+        (not first.strip(), "nothing"),
+        (lines > DEMO_LINES, f"{lines} lines; the limit is {DEMO_LINES}"),
+        (len(first) > LONGEST, f"{len(first)} characters; the limit is {LONGEST}"),
+        (first != last, f"something else the second time: {first_difference(first, last)}"),
+    ]
+    for wrong, what in problems:
+        if wrong:
+            raise ValueError(f"demo() printed {what}")
+    return first

@@ -27,6 +27,7 @@ from warpshelf.bench import assemble
 from warpshelf.bench.pool import AHEAD, Job, Outcome, Pool
 from warpshelf.contract import architectures
 from warpshelf.contract.snippet import Snippet
+from warpshelf.core import project
 from warpshelf.core.findings import Finding
 from warpshelf.look import builds
 from warpshelf.look.builds import CompiledRival
@@ -57,24 +58,14 @@ class Reach:
 
     def as_json(self) -> dict[str, Any]:
         """What a program would read."""
-        return {
-            "snippet": self.snippet.id,
-            "arch": self.arch,
-            "refusal": self.refusal,
-            "fits": self.fits,
-            "skips": self.skips,
-            "unseen": self.unseen,
-            "findings": [str(finding) for finding in self.findings],
-        }
+        findings = [str(finding) for finding in self.findings]
+        return {**vars(self), "snippet": self.snippet.id, "findings": findings}
 
 
 def compilable_snippets(snippets: Iterable[Snippet]) -> list[Snippet]:
     """Those that have something to compile."""
-    return [
-        one
-        for one in snippets
-        if one.kind == "kernel" and not one.findings and (one.uses_triton or one.cuda_path)
-    ]
+    kernels = (one for one in snippets if one.kind == "kernel" and not one.findings)
+    return [one for one in kernels if assemble.is_compiled(one)]
 
 
 def compile_for_archs(
@@ -90,15 +81,17 @@ def compile_for_archs(
     """
     jobs: list[Job] = []
     known: dict[str, Reach] = {}
+    here = ledger.describe_host()
     for snippet in compilable_snippets(snippets):
         for arch in archs:
             found = Reach(snippet, arch, snippet.cannot_run(architectures.sm_version(arch), 99))
             if found.refusal:
                 yield found
                 continue
-            job = _reach_job(snippet, arch, largest)
-            known[job.key] = found
-            jobs.append(job)
+            details = {"arch": arch, "largest": largest, "without": []}
+            details = assemble.job_details(snippet, here) | details
+            jobs.append(Job(Task.REACH, f"{snippet.id} for {arch}", SECONDS, details))
+            known[jobs[-1].key] = found
     with Pool(workers, preload=AHEAD) as pool:
         while jobs:
             again = []
@@ -111,94 +104,52 @@ def compile_for_archs(
             jobs = again
 
 
-def _reach_job(snippet: Snippet, arch: str, largest: bool) -> Job:
-    details = assemble.job_details(snippet, ledger.describe_host())
-    details |= {"arch": arch, "largest": largest, "without": []}
-    return Job(Task.REACH, f"{snippet.id} for {arch}", SECONDS, details)
-
-
 def _apply_outcome(found: Reach, outcome: Outcome) -> Job | None:
     """Take in what a child answers; the job that goes on where a compiler died of a variant."""
-    snippet, job = found.snippet, outcome.job
-    path = snippet.project.relative_path(snippet.cases_path)
-    line = snippet.places.get("VARIANTS", ("", None))[1]
-    answer = outcome.answer or {}
+    snippet, job, sm = found.snippet, outcome.job, architectures.sm_version(found.arch)
+
+    def add_finding(what: str, variant: str | None) -> None:
+        path, alone = map(snippet.project.relative_path, (snippet.cases_path, snippet.path))
+        mend = f"run `python {alone}` to see it alone"
+        if variant is not None:
+            own = f'"variants": {{{json.dumps(variant)}: {{"sm": ..., "why": ...}}}}'
+            mend = f"mend it, or leave {sm} out by NEEDS = {{{own}}}"
+        line = snippet.places.get("VARIANTS", ("", None))[1]
+        found.findings.append(Finding(path, line, what, mend))
+
     if outcome.cause:
-        what = f"{found.arch}: the compiler {outcome.cause} {outcome.place}"
         died = VARIANT.search(outcome.place)
         name = ast.literal_eval(died["name"]) if died else None
-        found.findings.append(Finding(path, line, what, _variant_mend(found, name)))
+        add_finding(f"{found.arch}: the compiler {outcome.cause} {outcome.place}", name)
         if name is None or name in job.details["without"]:
             return None
         without = [*job.details["without"], name]
         return replace(job, details={**job.details, "without": without})
+    answer = outcome.answer or {}
     for failure in answer.get("failures", ()):
         if "variant" in failure:
-            found.findings.append(
-                Finding(path, line, failure["what"], _variant_mend(found, failure["variant"]))
-            )
+            add_finding(failure["what"], failure["variant"])
         else:  # of its source: it cannot be imported, or is malformed
-            found.findings += assemble.outcome_findings(snippet, replace(outcome, answer={
-                "failures": [failure]
-            }))  # fmt: skip
+            alone = replace(outcome, answer={"failures": [failure]})
+            found.findings += assemble.outcome_findings(snippet, alone)
     found.fits, found.unseen = answer.get("fits", {}), answer.get("unseen", [])
-    sm = architectures.sm_version(found.arch)
     for name in answer.get("variants", ()):
-        refusals = (
-            each.refusal_reason(sm)
-            for each in architectures.required_architectures(snippet.needs, name)
-        )
-        if why := next(filter(None, refusals), None):
+        asked = architectures.required_architectures(snippet.needs, name)
+        if why := next(filter(None, (each.refusal_reason(sm) for each in asked)), None):
             found.skips[name] = why
     return None
-
-
-def _variant_mend(found: Reach, variant: str | None) -> str:
-    if variant is None:
-        path = found.snippet.project.relative_path(found.snippet.path)
-        return f"run `python {path}` to see it alone"
-    own = f'"variants": {{{json.dumps(variant)}: {{"sm": ..., "why": ...}}}}'
-    return f"mend it, or leave {architectures.sm_version(found.arch)} out by NEEDS = {{{own}}}"
 
 
 ENDINGS = (".py", ".cu", ".cuh", ".h", ".hpp", ".inl")  # of code that a kernel may need
 RIVAL_SECONDS = 600.0  # to compile one kernel for all its architectures
 
 
-@dataclass(frozen=True)
-class Source:
-    """Where a public kernel is: `owner/name` on GitHub, a whole commit, a file in it."""
-
-    repository: str
-    commit: str
-    file: str
-
-
-def compile_from_clone(source: Source, build: Mapping[str, Any], checkouts: Path) -> CompiledRival:
-    """What a kernel is compiled to; `build` is what `warpshelf.worker.public_kernel` is told of it.
-
-    `checkouts` holds the repositories, as `owner/name`, `owner+name` or `name`, each a clone of
-    whatever kind.
+def compile_public_kernel(root: Path, build: Mapping[str, Any]) -> CompiledRival:
+    """What a kernel below `root` is compiled to; `build` is told to `worker.public_kernel`.
 
     Raises:
-        ValueError: the commit is not there, or the kernel is not compiled.
+        ValueError: it is not compiled, or the package that it needs is not installed.
     """
-    with _extract_commit(checkouts, source) as root:
-        if not (root / source.file).is_file():
-            raise ValueError(f"{source.repository} has no {source.file} at {source.commit:.12}")
-        return _run_compiler({**build, "root": str(root)})
-
-
-def compile_with_package(folder: Path, build: Mapping[str, Any]) -> CompiledRival:
-    """What a kernel that lies in `folder` is compiled to, by the package that `build` names.
-
-    Raises:
-        ValueError: the package is not installed, or the kernel is not compiled.
-    """
-    return _run_compiler({**build, "root": str(folder)})
-
-
-def _run_compiler(job: Mapping[str, Any]) -> CompiledRival:
     paths = os.pathsep.join(path for path in sys.path if path)
     with tempfile.TemporaryDirectory() as cache:
         environment = {**os.environ, "PYTHONPATH": paths, "TRITON_CACHE_DIR": cache}
@@ -206,7 +157,7 @@ def _run_compiler(job: Mapping[str, Any]) -> CompiledRival:
         try:
             done = subprocess.run(
                 [sys.executable, "-m", "warpshelf.worker.public_kernel"],
-                input=json.dumps(job),
+                input=json.dumps({**build, "root": str(root)}),
                 capture_output=True,
                 text=True,
                 check=False,
@@ -228,39 +179,48 @@ def _run_compiler(job: Mapping[str, Any]) -> CompiledRival:
 
 
 @contextmanager
-def _extract_commit(checkouts: Path, one: Source) -> Iterator[Path]:
-    """The code of a repository at a commit, in a folder that is removed afterwards."""
-    repository = _find_clone(checkouts, one)
-    listed = _run_git(repository, "ls-tree", "-r", "--name-only", "-z", one.commit)
-    if listed.returncode:
-        raise ValueError(f"{repository} has no commit {one.commit}")
-    names = [name for name in listed.stdout.decode(errors="replace").split("\0")
-             if name.endswith(ENDINGS)]  # fmt: skip
-    top = one.file.split("/")[0] if "/" in one.file else ""  # it may need any of them
-    wanted = [name for name in names if top in ("", name.split("/")[0])]
-    packed = _run_git(repository, "archive", "--format=tar", one.commit, "--", *wanted)
-    if packed.returncode or not wanted:
-        raise ValueError(f"{one.repository} has no {one.file} at {one.commit:.12}")
+def extract_clone(checkouts: Path, repository: str, commit: str, file: str) -> Iterator[Path]:
+    """The code of a repository as of a commit, in a folder that is removed afterwards.
+
+    `checkouts` holds clones of whatever kind, as `owner/name`, `owner+name` or `name`; `file` is
+    among what is extracted.
+
+    Raises:
+        ValueError: the clone, the commit or the file is not there.
+    """
+    owner, name = repository.split("/")
+    for place in (f"{owner}/{name}", f"{owner}+{name}", name):
+        clones = [checkouts / place, checkouts / place / "repo"]
+        # Where a folder lies in some other checkout, this prints its place there.
+        if clone := next((one for one in clones if _git_prefix(one) == ""), None):
+            break
+    else:
+        raise ValueError(f"{checkouts} has no clone {owner}/{name}; make one there")
+    listed = project.run_git(clone, "ls-tree", "-r", "--name-only", "-z", commit)
+    if listed is None:
+        raise ValueError(f"{clone} has no commit {commit}")
+    names = listed.decode(errors="replace").split("\0")
+    top = file.split("/")[0] if "/" in file else ""  # it may need any of them
+    wanted = [one for one in names if one.endswith(ENDINGS) and top in ("", one.split("/")[0])]
+    with unpack_commit(clone, commit, wanted) as root:
+        if root is None or not (root / file).is_file():
+            raise ValueError(f"{repository} has no {file} at {commit:.12}")
+        yield root
+
+
+def _git_prefix(folder: Path) -> str | None:
+    return project.git_line(folder, "rev-parse", "--show-prefix") if folder.is_dir() else None
+
+
+@contextmanager
+def unpack_commit(clone: Path, commit: str, names: Sequence[str]) -> Iterator[Path | None]:
+    """Files and folders as of a commit, in a folder that is removed afterwards; None of none."""
+    command = ["git", "-C", str(clone), "archive", "--format=tar", commit, "--", *names]
+    packed = subprocess.run(command, capture_output=True, check=False)
+    if packed.returncode or not names:
+        yield None
+        return
     with tempfile.TemporaryDirectory() as folder:
         with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
             archive.extractall(folder, filter="data")
         yield Path(folder)
-
-
-def _find_clone(checkouts: Path, one: Source) -> Path:
-    owner, name = one.repository.split("/")
-    for place in (f"{owner}/{name}", f"{owner}+{name}", name):
-        for folder in (checkouts / place, checkouts / place / "repo"):
-            if folder.is_dir() and not _run_git(folder, "rev-parse", "--git-dir").returncode:
-                return folder
-    raise ValueError(f"{checkouts} has no clone {owner}/{name}; make one there")
-
-
-def _run_git(folder: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
-    # A ceiling, or a folder inside some other checkout would pass for a clone.
-    ceiling = {"GIT_CEILING_DIRECTORIES": str(folder.resolve().parent)}
-    try:
-        command = ["git", "-C", str(folder), *words]
-        return subprocess.run(command, capture_output=True, check=False, env=os.environ | ceiling)
-    except OSError:
-        return subprocess.CompletedProcess(words, 1, b"", b"")

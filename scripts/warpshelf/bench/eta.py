@@ -1,14 +1,13 @@
 """What a run will take: what is known of earlier runs goes in, seconds of its jobs come out.
 
 What is known best is asked first: what a task took here, then what a record of such a machine
-says, then those of other GPUs, then what the task takes for other snippets in the same language.
-Where nothing was ever run, as of timings before the first record of a GPU, the seconds follow from
-the method: how many functions are to be called on how many cases, and for how long each. On a CPU
-they are seconds of CPU, which other work on the machine does not lengthen.
+says, then those of other GPUs, then other snippets in the same language. Where nothing was ever
+run, as of timings before the first record of a GPU, the seconds follow from the method: how many
+functions are called on how many cases, and for how long. On a CPU they are seconds of CPU, which
+other work on the machine does not lengthen.
 
 Jobs are laid out as the pool will start them. A machine twice as slow as those that the forecast
-rests on shows it after a few: what the jobs that ended took, beside what they were expected to,
-scales what is still to come.
+rests on shows it after a few jobs.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import heapq
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
@@ -33,15 +32,10 @@ from warpshelf.worker import timing
 from warpshelf.worker.context import Task
 
 # Where seconds are from, the best known first.
-HERE, RECORD, OTHER, ALIKE, METHOD, GUESS = (
-    "earlier runs here",
-    "records",
-    "records of other GPUs",
-    "others like it",
-    "the method",
+BASES = HERE, RECORD, OTHER, ALIKE, METHOD, GUESS = (
+    "earlier runs here", "records", "records of other GPUs", "others like it", "the method",
     "a guess",
-)
-BASES = (HERE, RECORD, OTHER, ALIKE, METHOD, GUESS)
+)  # fmt: skip
 # By the method, in seconds. What no rule of ours fixes is on the high side: who waits less than was
 # said minds it less.
 START = 10.0  # to import torch and make a context on the GPU
@@ -60,6 +54,7 @@ PRIOR, DOUBT = 30.0, 0.05
 OVERDUE = 0.1  # of what a job has run, that one which should have ended is taken to need still
 
 Key = tuple[str, str, str, str | None]  # machine, snippet, task, target
+Spent = Mapping[str, float]  # seconds by task
 
 
 @dataclass(frozen=True)
@@ -69,11 +64,6 @@ class JobEstimate:
     job: Job
     seconds: float
     basis: str
-
-
-def task_name(task: Task) -> str:
-    """A task as records and the ledger have it."""
-    return task.name.lower()
 
 
 class Estimator:
@@ -87,47 +77,42 @@ class Estimator:
         self, work: SnippetRun, jobs: Sequence[Job], records: Mapping[str, Record]
     ) -> list[JobEstimate]:
         """What each of the jobs of one snippet will take; `records` are the snippet's own."""
-        alike = [job.do for job in jobs]
+        tasks = [job.do for job in jobs]
         found = []
         for job in jobs:
             total, basis = self._estimate_task(work, job.do, records)
-            seconds = min(total / alike.count(job.do), job.seconds)
-            found.append(JobEstimate(job, seconds, basis))
+            found.append(JobEstimate(job, min(total / tasks.count(job.do), job.seconds), basis))
         return found
 
     def _estimate_task(
         self, work: SnippetRun, task: Task, records: Mapping[str, Record]
     ) -> tuple[float, str]:
         """Seconds of all jobs of one task, and what they rest on."""
-        name, slug = task_name(task), work.machine["slug"]
-        spent = self.book.task_seconds(work.snippet.id, slug)
-        if name in spent:
-            return spent[name], HERE
+        name, slug = task.name.lower(), work.machine["slug"]
         own = _record_seconds(records.get(slug))
-        if name in own:
-            return own[name], RECORD
-        others = [
-            _record_seconds(one) for key, one in records.items() if _is_comparable(task, slug, key)
-        ]
-        if taken := [one[name] for one in others if name in one]:
-            return median(taken), OTHER
-        if taken := self._similar_seconds(work.snippet, task, slug):
-            return median(taken), ALIKE
+        others = (_record_seconds(r) for key, r in records.items() if _tells_of(task, slug, key))
+        sources: tuple[tuple[str, Iterable[Spent]], ...] = (
+            (HERE, [self.book.task_seconds(work.snippet.id, slug)]),
+            (RECORD, [own]),
+            (OTHER, others),
+            (ALIKE, self._similar_seconds(work.snippet, task, slug)),
+        )
+        for basis, known in sources:
+            if taken := [spent[name] for spent in known if name in spent]:
+                return median(taken), basis
         if not work.on_cpu and task in (Task.TIME, Task.VERIFY):
             due = (records.get(CPU) or {}).get("due")
             return estimate_by_method(task, due or ()), METHOD if due else GUESS
         return GUESSES.get(task, LONG_GUESS), GUESS
 
-    def _similar_seconds(self, snippet: Snippet, task: Task, slug: str) -> list[float]:
-        """What the task took for the snippets written in the same language."""
-        found = []
-        for name, (written, records) in self._known_seconds.items():
-            if written != snippet_language(snippet):
-                continue
-            taken = [self.book.task_seconds(name, slug)]
-            taken += [spent for key, spent in records.items() if _is_comparable(task, slug, key)]
-            found += [spent[task_name(task)] for spent in taken if task_name(task) in spent][:1]
-        return found
+    def _similar_seconds(self, snippet: Snippet, task: Task, slug: str) -> Iterator[Spent]:
+        """What was spent on each of the snippets in the same language, where the task is known."""
+        written = "Triton" if snippet.uses_triton else "CUDA C++" if snippet.cuda_path else ""
+        for name, (language, records) in self._known_seconds.items():
+            if language == (written or snippet.kind):
+                taken = [self.book.task_seconds(name, slug)]
+                taken += [spent for key, spent in records.items() if _tells_of(task, slug, key)]
+                yield next((spent for spent in taken if task.name.lower() in spent), {})
 
     @cached_property
     def _known_seconds(self) -> dict[str, tuple[str, dict[str, dict[str, float]]]]:
@@ -149,29 +134,20 @@ class Estimator:
 
 def _record_seconds(record: object) -> dict[str, float]:
     said = record.get("seconds") if isinstance(record, dict) else None
-    if not isinstance(said, dict):
-        return {}
     return {
         task: float(spent)
-        for task, spent in said.items()
+        for task, spent in (said.items() if isinstance(said, dict) else ())
         if task in SPENT and isinstance(spent, int | float) and 0 <= spent < float("inf")
     }
 
 
-def _is_comparable(task: Task, slug: str, other: str) -> bool:
+def _tells_of(task: Task, slug: str, other: str) -> bool:
     """Whether what a task took on one machine tells of another: compilers run on any CPU."""
     return task is Task.COMPILE or (slug == CPU) == (other == CPU)
 
 
-def snippet_language(snippet: Snippet) -> str:
-    """What it is written in, as far as that decides what its checks take."""
-    if snippet.uses_triton:
-        return "Triton"
-    return "CUDA C++" if snippet.cuda_path else snippet.kind
-
-
 def _record_language(record: Mapping[str, Any]) -> str:
-    """The same of the snippet of a record: a word in the rows of what was compiled.
+    """What a record's snippet is written in: a word in the rows of what was compiled.
 
     In the file of a CPU's record a row has its values alone.
     """
@@ -179,25 +155,25 @@ def _record_language(record: Mapping[str, Any]) -> str:
     rows = compiled if isinstance(compiled, list) else []
     cells = [row.values() if isinstance(row, dict) else row for row in rows]
     said = [value for row in cells if isinstance(row, Iterable) for value in row]
-    named = [one for one in ("Triton", "CUDA C++") if one in said]
-    return named[0] if named else str(record.get("kind"))
+    return next((one for one in ("Triton", "CUDA C++") if one in said), str(record.get("kind")))
 
 
 def estimate_by_method(task: Task, due: Iterable[Mapping[str, Any]]) -> float:
     """Seconds of a task on a GPU on which nothing is known of it, by what is due."""
-    rows = list(due)
-    calls = {timed: 0 for timed in (False, True)}
+    called = {False: 0, True: 0}  # by whether it is timed
     functions: set[str] = set()
-    for row in rows:
+    units = set()
+    for row in due:
         names = [*row["variants"], *row["peers"]]
-        calls[row["timed"]] += len(names)
+        called[row["timed"]] += len(names)
         functions |= set(names)
+        if row["timed"]:
+            units.add(row.get("unit"))
     start = START + FIRST * len(functions)
     if task is Task.VERIFY:
-        return start + CALL * calls[False]
-    units = {row.get("unit") for row in rows if row["timed"]}
+        return start + CALL * called[False]
     each = timing.WARM_UP + timing.SAMPLING + LARGE_CALL
-    return start + CEILING * (1 + len(units)) + each * calls[True]
+    return start + CEILING * (1 + len(units)) + each * called[True]
 
 
 @dataclass(frozen=True)
@@ -252,22 +228,6 @@ def job_key(job: Job) -> Key:
     return slug, job.key, job.do, job.details.get("target")
 
 
-@dataclass
-class Ratio:
-    """What jobs took, over what they were expected to; what was known before until there are some.
-
-    `weight` is how many seconds as expected what was known before counts for.
-    """
-
-    weight: float
-    took: float = 0.0
-    expected: float = 0.0
-
-    def shrink_to(self, prior: float) -> float:
-        """The ratio, drawn to `prior`."""
-        return (self.weight * prior + self.took) / (self.weight + self.expected)
-
-
 @dataclass(frozen=True)
 class Round:
     """Jobs that share a machine, in the order in which they may start, until all of them are done.
@@ -280,13 +240,16 @@ class Round:
     most_on_gpu: int
 
     def end_times(self, start: float = 0.0) -> list[float]:
-        """When each is done, in seconds, if the round begins at `start`."""
         loads = [JobLoad(one.seconds, one.job.on_gpu, one.job.alone) for one in self.jobs]
         return end_times(loads, self.workers, self.most_on_gpu, start)
 
 
 class Eta:
-    """Hears of a run's jobs, which come in rounds, and says what is left."""
+    """Hears of a run's jobs, which come in rounds, and says what is left.
+
+    What jobs took over what they were expected to, first of all jobs and then of those of one task
+    and basis, scales what is to come; `weight` seconds as expected hold it to what was known.
+    """
 
     def __init__(
         self, rounds: Iterable[Round] = (), now: Callable[[], float] = time.monotonic
@@ -299,11 +262,10 @@ class Eta:
         total = sum(one.seconds for jobs, *_ in self.rounds for one in jobs.values())
         self.weight = max(0.1, min(PRIOR, DOUBT * total))
         self.running: dict[Key, float] = {}  # since when
-        self.all = Ratio(self.weight)
-        self.each: dict[tuple[str, str], Ratio] = {}  # by task and basis
+        # By task and basis, and of all: seconds that jobs took, and that they were expected to.
+        self.seen: dict[tuple[str, str] | None, tuple[float, float]] = {}
 
     def job_started(self, job: Job) -> None:
-        """A job has started."""
         self.running[job_key(job)] = self.now()
 
     def job_ended(self, outcome: Outcome) -> None:
@@ -313,9 +275,9 @@ class Eta:
         one = next((jobs.pop(key) for jobs, *_ in self.rounds if key in jobs), None)
         if one is None or outcome.answer is None or outcome.answer.get("failures"):
             return
-        for ratio in (self.all, self._matching_ratio(one)):
-            ratio.took += outcome.seconds
-            ratio.expected += one.seconds
+        for kind in (None, (one.job.do, one.basis)):
+            took, expected = self.seen.get(kind, (0.0, 0.0))
+            self.seen[kind] = took + outcome.seconds, expected + one.seconds
 
     def snippet_settled(self, snippet: str, slug: str) -> None:
         """A snippet has its verdict: whatever it had still to do is dropped."""
@@ -326,26 +288,22 @@ class Eta:
 
     def expected_seconds(self, one: JobEstimate) -> float:
         """What a job is expected to take, by what the run has shown so far."""
-        return min(
-            one.seconds * self._matching_ratio(one).shrink_to(self.all.shrink_to(1.0)),
-            one.job.seconds,
-        )
-
-    def _matching_ratio(self, one: JobEstimate) -> Ratio:
-        return self.each.setdefault((one.job.do, one.basis), Ratio(self.weight))
+        ratio = 1.0
+        for kind in (None, (one.job.do, one.basis)):
+            took, expected = self.seen.get(kind, (0.0, 0.0))
+            ratio = (self.weight * ratio + took) / (self.weight + expected)
+        return min(one.seconds * ratio, one.job.seconds)
 
     def seconds_left(self) -> float:
-        """Seconds until all is done."""
         now, total = self.now(), 0.0
         for jobs, workers, most in self.rounds:
-            loads = [self._remaining_load(key, one, now) for key, one in jobs.items()]
+            loads = []
+            for key, one in jobs.items():
+                seconds, since = self.expected_seconds(one), self.running.get(key)
+                if since is not None:
+                    elapsed = now - since
+                    seconds = max(seconds - elapsed, OVERDUE * elapsed)
+                    seconds = max(0.0, min(seconds, one.job.seconds - elapsed))
+                loads.append(JobLoad(seconds, one.job.on_gpu, one.job.alone, since is not None))
             total = max(end_times(loads, workers, most, total), default=total)
         return total
-
-    def _remaining_load(self, key: Key, one: JobEstimate, now: float) -> JobLoad:
-        seconds, since = self.expected_seconds(one), self.running.get(key)
-        if since is not None:
-            elapsed = now - since
-            seconds = max(seconds - elapsed, OVERDUE * elapsed)
-            seconds = max(0.0, min(seconds, one.job.seconds - elapsed))
-        return JobLoad(seconds, one.job.on_gpu, one.job.alone, since is not None)

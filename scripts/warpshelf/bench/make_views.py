@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import io
-import subprocess
-import tarfile
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from importlib.util import find_spec
 from pathlib import Path
 
-from warpshelf.bench import assemble
+from warpshelf.bench import assemble, compiling, pool
 from warpshelf.bench.plan import COMPILE_SECONDS
 from warpshelf.bench.pool import AHEAD, Job, Pool
 from warpshelf.contract import architectures
 from warpshelf.contract import snippet as snippets
 from warpshelf.contract.snippet import Snippet
+from warpshelf.core import project
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.project import Project
 from warpshelf.look import ptx, view_store
@@ -83,9 +79,8 @@ def get_views(
     if snippet.findings:
         raise ShelfError(snippet.findings)
     if snippet.kind != "kernel":
-        raise _snippet_error(
-            snippet, f"is a {snippet.kind} and has no kernel", "look at one that has"
-        )
+        what = f"is a {snippet.kind} and has no kernel"
+        raise _snippet_error(snippet, what, "look at one that has")
     known = [one for one in view_store.load_summaries(snippet)[0] if one["arch"] == asked.arch]
     if known and asked.variant is not None:
         names = list(dict.fromkeys(one["variant"] for one in known))
@@ -115,19 +110,19 @@ def _make_views(asked: ViewRequest, tell: Callable[[Job], None], whole: bool) ->
         raise _snippet_error(snippet, f"is not executed on a CPU: {why}", "look at one that is")
     if why := assemble.SnippetRun(snippet, here, None).cannot_run():
         raise _snippet_error(snippet, f"cannot be executed here: {why}", "look where it can")
-    if find_spec("torch") is None:
-        what = "is not installed in this environment"
-        raise ShelfError(Finding("torch", None, what, "run `make site`, which installs it"))
+    pool.require_torch()
     details = assemble.job_details(snippet, here, asked.arch) | {"whole": whole}
     if asked.variant is not None:
         details["variants"] = [asked.variant]
     job = Job(Task.VIEW, snippet.id, COMPILE_SECONDS, details)
-    with Pool(1, preload=AHEAD) as pool:
-        (outcome,) = pool.run([job], began=tell)
+    with Pool(1, preload=AHEAD) as children:
+        (outcome,) = children.run([job], began=tell)
     findings = assemble.outcome_findings(snippet, outcome)
     answer = outcome.answer or {}
     if "views" not in answer:
-        raise ShelfError(findings or _snippet_finding(snippet, "gave no views", "run it again"))
+        if findings:
+            raise ShelfError(findings)
+        raise _snippet_error(snippet, "gave no views", "run it again")
     if asked.variant is not None:
         match_name(asked.variant, answer["variants"], "variant")
     if not answer["views"]:
@@ -141,20 +136,12 @@ def _make_views(asked: ViewRequest, tell: Callable[[Job], None], whole: bool) ->
     return ViewResult(answer["views"], modules, findings)
 
 
-def _snippet_finding(snippet: Snippet, what: str, mend: str) -> Finding:
-    return Finding(snippet.project.relative_path(snippet.path), None, what, mend)
-
-
 def _snippet_error(snippet: Snippet, what: str, mend: str) -> ShelfError:
-    return ShelfError(_snippet_finding(snippet, what, mend))
+    return ShelfError(Finding(snippet.project.relative_path(snippet.path), None, what, mend))
 
 
 def assemble_pair(before: PtxModule, after: PtxModule, arch: str) -> tuple[str, Code, Code]:
-    """Who assembled two builds of a kernel, and the machine code of each as a view has it.
-
-    Raises:
-        ShelfError: no assembler takes both, or no tool reads what it made.
-    """
+    """Who assembled two builds of a kernel, and the machine code of each as a view has it."""
     try:
         with at_fixed_addresses():
             who, (was, now) = ptx.assemble_modules((before, after), arch)
@@ -165,11 +152,7 @@ def assemble_pair(before: PtxModule, after: PtxModule, arch: str) -> tuple[str, 
 
 
 def load_ptx(path: Path, symbol: str) -> PtxModule:
-    """A kernel's PTX from a file that was saved.
-
-    Raises:
-        ShelfError: the file has no such kernel.
-    """
+    """A kernel's PTX from a file that was saved."""
     try:
         return ptx.parse_module(str(path), path.read_text(encoding="utf-8"), symbol)
     except ValueError as error:  # what is not UTF-8 as well
@@ -186,31 +169,18 @@ def snippet_at_commit(snippet: Snippet, commit: str) -> Iterator[Snippet]:
         ShelfError: the snippet was not there, or is not what this tooling runs.
     """
     root = snippet.project.root
-    asked = f"{commit}^{{commit}}"
-    found = _run_git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", asked)
-    if found.returncode:
+    asked = ("--verify", "--quiet", "--end-of-options", f"{commit}^{{commit}}")
+    if (name := project.git_line(root, "rev-parse", *asked)) is None:
         raise UnknownName(f"{commit}: neither a file of PTX nor a commit of this checkout")
-    name = found.stdout.decode().strip()
-    packed = _run_git(root, "archive", "--format=tar", name, "--", "snippets")
-    if packed.returncode:
-        raise UnknownName(f"{commit}: has no snippets/")
-    with tempfile.TemporaryDirectory() as folder:
-        with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
-            archive.extractall(folder, filter="data")
-        there = snippets.discover_snippets(Project(Path(folder)))
+    with compiling.unpack_commit(root, name, ["snippets"]) as folder:
+        if folder is None:
+            raise UnknownName(f"{commit}: has no snippets/")
+        there = snippets.discover_snippets(Project(folder))
         old = next((one for one in there if one.id == snippet.id), None)
         if old is None:
             where = snippet.project.relative_path(snippet.folder)
             what = f"is not there as of {commit}"
             raise ShelfError(Finding(where, None, what, "name a later commit"))
         if old.findings:
-            said = [replace(one, path=f"{commit}:{one.path}") for one in old.findings]
-            raise ShelfError(said)
+            raise ShelfError(replace(one, path=f"{commit}:{one.path}") for one in old.findings)
         yield old
-
-
-def _run_git(root: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
-    try:
-        return subprocess.run(["git", "-C", str(root), *words], capture_output=True, check=False)
-    except OSError:
-        return subprocess.CompletedProcess(words, 1, b"", b"")

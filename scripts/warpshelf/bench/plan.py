@@ -10,7 +10,7 @@ in a checkout, and has to print what the record has.
 
 from __future__ import annotations
 
-from collections import Counter
+import os
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,7 +19,7 @@ from typing import Any
 
 from warpshelf.bench.assemble import SnippetRun
 from warpshelf.bench.eta import BASES, Estimator, JobEstimate, Round
-from warpshelf.bench.pool import most_on_gpu
+from warpshelf.bench.pool import Job, most_on_gpu
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.records import ledger, store
@@ -31,14 +31,9 @@ COMPILE_SECONDS = 900.0  # by the clock, beside other work
 BATCH = 4, 16  # snippets in a batch at least and at most; between, twice as many as children
 
 # Why a snippet runs.
-NEVER, CHANGED, FAILED, TRUSTED, REPEATED, FORCED = (
-    "never run",
-    "changed since its record",
-    "failed here before",
-    "its record is trusted",
-    "current, and repeated",
-    "current, but forced",
-)
+NEVER, CHANGED, FAILED = "never run", "changed since its record", "failed here before"
+TRUSTED, REPEATED = "its record is trusted", "current, and repeated"
+FORCED = "current, but forced"
 
 
 @dataclass
@@ -65,29 +60,26 @@ class Options:
         """Why what is current runs again; None where it does not."""
         return FORCED if self.force else REPEATED if self.everything else None
 
+    @property
+    def children(self) -> int:
+        return self.workers or os.cpu_count() or 1
+
 
 @dataclass
 class Part:
-    """One snippet that runs in a turn: why, and its jobs with what each will take.
-
-    `only` says why it is compiled there and not executed.
-    """
+    """One snippet that runs in a turn: why, and its jobs in order, with what each will take."""
 
     work: SnippetRun
     why: str
-    before: list[JobEstimate] = field(default_factory=list)
-    timing: JobEstimate | None = None
-    only: str | None = None
+    jobs: list[JobEstimate]
 
     @property
     def id(self) -> str:
-        """The snippet's."""
         return self.work.snippet.id
 
     @property
-    def jobs(self) -> list[JobEstimate]:
-        """All of its jobs, in the order in which they may start."""
-        return [*self.before, *([self.timing] if self.timing else [])]
+    def is_timed(self) -> bool:
+        return any(one.job.do is Task.TIME for one in self.jobs)
 
     @property
     def basis(self) -> str:
@@ -112,37 +104,22 @@ class Turn:
 
     @property
     def slug(self) -> str:
-        """The machine's name in a record."""
         return str(self.where["slug"])
 
     def split_batches(self) -> list[list[Part]]:
         """What is verified together, and timed after that; all at once if nothing is timed."""
-        least, most = BATCH
+        parts, (least, most) = self.parts, BATCH
         size = max(least, min(most, 2 * self.workers))
-        if not any(part.timing for part in self.parts):
-            parts = self.parts
+        if not any(part.is_timed for part in parts):
+            size = max(1, len(parts))
             if self.longest_first:
                 parts = sorted(parts, key=lambda part: -sum(one.seconds for one in part.jobs))
-            return [parts] if parts else []
-        return [self.parts[at : at + size] for at in range(0, len(self.parts), size)]
+        return [parts[at : at + size] for at in range(0, len(parts), size)]
 
     def make_round(self, batch: Iterable[Part]) -> Round:
         """The jobs of a batch, on this machine."""
         jobs = [one for part in batch for one in part.jobs]
         return Round(jobs, self.workers, most_on_gpu(self.where))
-
-    def end_times(self, start: float = 0.0) -> dict[str, float]:
-        """When each snippet of the turn is done, in seconds, if it begins at `start`."""
-        found: dict[str, float] = {}
-        for batch in self.split_batches():
-            one_round = self.make_round(batch)
-            done = one_round.end_times(start)
-            for part in batch:  # one with nothing left to do is done at once
-                found[part.id] = start
-            for one, end in zip(one_round.jobs, done, strict=True):
-                found[one.job.key] = max(found[one.job.key], end)
-            start = max(done, default=start)
-        return found
 
 
 @dataclass
@@ -154,21 +131,26 @@ class Plan:
 
     @property
     def verdicts(self) -> int:
-        """How many snippets will run, each counted on each machine."""
         return sum(len(turn.parts) for turn in self.turns)
 
     @cached_property
     def end_times(self) -> dict[tuple[str, str], float]:
         """When each snippet is done on each machine, in seconds from the start."""
         found: dict[tuple[str, str], float] = {}
+        start = 0.0
         for turn in self.turns:
-            start = max(found.values(), default=0.0)
-            found |= {(name, turn.slug): end for name, end in turn.end_times(start).items()}
+            for batch in turn.split_batches():
+                # One with nothing left to do is done at once.
+                found |= {(part.id, turn.slug): start for part in batch}
+                jobs = turn.make_round(batch)
+                for one, end in zip(jobs.jobs, jobs.end_times(start), strict=True):
+                    key = one.job.key, turn.slug
+                    found[key] = max(found[key], end)
+                start = max(found.values())
         return found
 
     @property
     def seconds(self) -> float:
-        """What all of it will take."""
         return max(self.end_times.values(), default=0.0)
 
     @property
@@ -180,13 +162,7 @@ class Plan:
 
     @property
     def rounds(self) -> list[Round]:
-        """All jobs, in rounds one after another."""
         return [turn.make_round(batch) for turn in self.turns for batch in turn.split_batches()]
-
-    @property
-    def bases(self) -> Counter[str]:
-        """How many of the parts rest on what."""
-        return Counter(part.basis for turn in self.turns for part in turn.parts)
 
 
 @dataclass
@@ -200,7 +176,6 @@ class Planner:
     options: Options
     book: Ledger
     estimator: Estimator
-    workers: int
     brought: dict[tuple[str, str], Record] = field(default_factory=dict)
     done: Callable[[str, str, str], bool] = lambda snippet, slug, digest: False
     _found: dict[str, dict[str, Record]] = field(default_factory=dict)
@@ -212,24 +187,17 @@ class Planner:
         return self._found[snippet.id]
 
     def plan_turns(self, here: dict[str, Any], snippets: list[Snippet]) -> list[Turn]:
-        """What to run as on which machine: the GPU first, since it may be borrowed.
-
-        Raises:
-            ShelfError: records of a GPU alone are asked for, and there is none.
-        """
-        only = self.options.only
-        cpu = ledger.without_gpu(here)
+        """What to run as on which machine: the GPU first, since it may be borrowed."""
+        only, cpu = self.options.only, ledger.without_gpu(here)
         if only == "gpu" and not here["gpus"]:
             what, mend = "torch sees none on this machine", "run it where there is one"
             raise ShelfError(Finding("GPU", None, what, mend))
         if not here["gpus"] or only == "cpu":
             return [self.plan_turn(cpu, snippets)]
         gpu = self.plan_turn(here, [snippet for snippet in snippets if snippet.wants_gpu])
-        compiled = {
-            part.id for part in gpu.parts if any(one.job.do is Task.COMPILE for one in part.before)
-        }
         if only == "gpu":
             return [gpu]
+        compiled = {p.id for p in gpu.parts if any(one.job.do is Task.COMPILE for one in p.jobs)}
         on_cpu = [one for one in snippets if self.options.both or not one.wants_gpu]
         return [gpu, self.plan_turn(cpu, on_cpu, compiled)]
 
@@ -237,7 +205,7 @@ class Planner:
         self, where: dict[str, Any], snippets: Iterable[Snippet], compiled: Set[str] = frozenset()
     ) -> Turn:
         """What to do on one machine; what another turn has `compiled` is not compiled again."""
-        turn = Turn(where, self.workers, longest_first=self.options.budget is None)
+        turn = Turn(where, self.options.children, longest_first=self.options.budget is None)
         stale: list[tuple[str, str, Snippet, str]] = []
         for snippet in snippets:
             if why := self.staleness_reason(snippet, turn.slug):
@@ -246,29 +214,23 @@ class Planner:
             else:
                 turn.current.append(snippet)
         for *_, snippet, why in sorted(stale, key=lambda row: row[:2]):
-            known = store.newest_record(self.load_records(snippet), turn.slug, snippet.digest)
-            work = SnippetRun(
-                snippet, where, known, trusted=self.runs_demo_only(snippet, turn.slug, why)
-            )
+            records = self.load_records(snippet)
+            known = store.newest_record(records, turn.slug, snippet.digest)
+            work = SnippetRun(snippet, where, known, self._runs_demo_only(snippet, turn.slug, why))
             if reason := work.cannot_run():
                 turn.skipped.append((snippet, reason))
-                continue
-            if work.trusted and work.only_compiled():
+            elif work.trusted and work.only_compiled():
                 turn.current.append(snippet)  # nothing of it is executed here: it has no demo
-                continue
-            part = Part(work, why, only=work.only_compiled())
-            jobs = self.untimed_jobs(work)
-            if snippet.id in compiled:
-                jobs = [job for job in jobs if job.do is not Task.COMPILE]
-            records = self.load_records(snippet)
-            part.before = self.estimator.estimate_jobs(work, jobs, records)
-            if job := work.timing_job():
-                [part.timing] = self.estimator.estimate_jobs(work, [job], records)
-            turn.parts.append(part)
+            else:
+                jobs = self.untimed_jobs(work)
+                if snippet.id in compiled:
+                    jobs = [job for job in jobs if job.do is not Task.COMPILE]
+                jobs += filter(None, [work.timing_job()])
+                part = Part(work, why, self.estimator.estimate_jobs(work, jobs, records))
+                turn.parts.append(part)
         return turn
 
-    def untimed_jobs(self, work: SnippetRun) -> list[Any]:
-        """What a snippet has to do before it is timed."""
+    def untimed_jobs(self, work: SnippetRun) -> list[Job]:
         viewed = self.options.out is None and work.on_cpu
         return work.untimed_jobs(COMPILE_SECONDS, self.options.force, viewed)
 
@@ -289,7 +251,7 @@ class Planner:
             return None if self.done(snippet.id, slug, snippet.digest) else again
         return why
 
-    def runs_demo_only(self, snippet: Snippet, slug: str, why: str | None) -> bool:
+    def _runs_demo_only(self, snippet: Snippet, slug: str, why: str) -> bool:
         """Whether what runs for `why` is the demo alone: also one that failed in nothing else."""
         if why == FAILED and self._record_staleness(snippet, slug) in (None, TRUSTED):
             demo_alone = self.book.demo_alone(snippet.id, slug, snippet.digest)

@@ -8,13 +8,14 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
+import math
 import multiprocessing
 import os
 import secrets
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -32,8 +33,8 @@ from warpshelf.worker.context import Task
 MOST_OUTPUT = 2**20  # bytes that a child may print before it is ended
 PATIENCE = 5.0  # seconds that a child has to end after it was asked to
 DYING = 60.0  # seconds that a job which wants the machine for itself waits for one that will not
-# A context, the allocator's cache and the inputs of a large case: how much of a GPU's memory a
-# child that verifies may come to hold; and how many of them keep one GPU busy.
+# What a child that verifies may come to hold of a GPU's memory (a context, the allocator's cache,
+# the inputs of a large case), and how many of them keep one GPU busy.
 GPU_SHARE = 12 * 2**30  # bytes
 MOST_ON_GPU = 4
 LOOK_SECONDS = 60.0  # to import torch and look at the GPU, with a cold disk
@@ -82,27 +83,17 @@ class Outcome:
 class Pool:
     """Runs jobs in children, `workers` at a time. A context manager: leaving it ends them all.
 
-    At most `most_on_gpu` of them hold a share of the GPU, whose memory all of them have in common.
+    At most `most_on_gpu` of them hold a share of the GPU, whose memory they have in common.
     `preload` are modules that the fork server imports for all children, where there is one and this
     process has not started it yet.
     """
 
-    def __init__(
-        self,
-        workers: int,
-        environment: dict[str, str] | None = None,
-        most_on_gpu: int | None = None,
-        preload: Sequence[str] = (),
-    ) -> None:
-        self.workers = workers
-        self.most_on_gpu = workers if most_on_gpu is None else most_on_gpu
-        self.environment = environment or {}
+    def __init__(self, workers: int, preload: Sequence[str] = ()) -> None:
+        self.workers = self.most_on_gpu = workers
         # "spawn" starts a fresh interpreter a job where there is no fork server (Windows).
-        methods = multiprocessing.get_all_start_methods()
-        self.processes: Any = multiprocessing.get_context(
-            "forkserver" if "forkserver" in methods else "spawn"
-        )
-        if "forkserver" in methods:
+        forks = "forkserver" in multiprocessing.get_all_start_methods()
+        self.processes: Any = multiprocessing.get_context("forkserver" if forks else "spawn")
+        if forks:
             wanted = ["__main__", "warpshelf.worker.jobs", *preload]
             self.processes.set_forkserver_preload(wanted)
             _start_server()
@@ -120,7 +111,7 @@ class Pool:
     def run(
         self,
         jobs: Iterable[Job],
-        deadline: float | None = None,
+        deadline: float = math.inf,
         began: Callable[[Job], None] = lambda job: None,
     ) -> Iterator[Outcome]:
         """Run jobs and yield each outcome as it comes; `began` hears each start.
@@ -130,21 +121,33 @@ class Pool:
         """
         pending = list(jobs)
         while pending or self.running:
-            late = deadline is not None and time.monotonic() >= deadline
-            if late:
+            if time.monotonic() >= deadline:
                 self.__exit__()
                 return
             while (job := self._next_job(pending)) is not None:
                 if job.alone and (stuck := self._wait_for_dying(deadline)):
-                    yield _not_started(job, stuck)
+                    cause = f"was not begun: process {stuck.process.pid} of {stuck.job.key} was "
+                    cause += "killed and has not ended"
+                    mend = "restart the machine if it never does, and run again"
+                    yield Outcome(job, None, cause, "", b"", "", 0.0, mend)
                     continue
                 began(job)
-                self.running.append(_Child(self.processes, job, self.environment))
-            if self.running:
-                yield from self._collect_outcomes(deadline)
+                self.running.append(_Child(self.processes, job))
+            if not self.running:
+                continue
+            handles = [
+                handle for one in self.running for handle in (*one.open, one.process.sentinel)
+            ]
+            until = min(deadline, *(one.limit for one in self.running))
+            ready = set(wait(handles, timeout=max(0.0, until - time.monotonic())))
+            for one in list(self.running):
+                if outcome := one.poll_outcome(ended=one.process.sentinel in ready):
+                    self.running.remove(one)
+                    if not one.has_ended():
+                        self.dying.append(one)
+                    yield outcome
 
     def _next_job(self, pending: list[Job]) -> Job | None:
-        """Take the first job that may start now."""
         if len(self.running) >= self.workers or any(one.job.alone for one in self.running):
             return None
         free = self.most_on_gpu - sum(one.job.on_gpu for one in self.running)
@@ -153,40 +156,14 @@ class Pool:
                 return pending.pop(place)
         return None
 
-    def _wait_for_dying(self, deadline: float | None) -> _Child | None:
+    def _wait_for_dying(self, deadline: float) -> _Child | None:
         """Wait for the children that were killed; one that will not end, if there is one."""
-        until = time.monotonic() + DYING
-        if deadline is not None:
-            until = min(until, deadline)
-        while self.dying:
+        until = min(deadline, time.monotonic() + DYING)
+        while True:
             self.dying = [one for one in self.dying if not one.has_ended()]
-            if self.dying and time.monotonic() >= until:
-                return self.dying[0]
-            if self.dying:
-                time.sleep(0.05)
-        return None
-
-    def _collect_outcomes(self, deadline: float | None) -> Iterator[Outcome]:
-        now = time.monotonic()
-        until = min(one.limit for one in self.running)
-        if deadline is not None:
-            until = min(until, deadline)
-        handles = [handle for one in self.running for handle in one.wait_handles()]
-        ready = set(wait(handles, timeout=max(0.0, until - now)))
-        for one in list(self.running):
-            outcome = one.poll_outcome(ready)
-            if outcome is not None:
-                self.running.remove(one)
-                if not one.has_ended():
-                    self.dying.append(one)
-                yield outcome
-
-
-def _not_started(job: Job, stuck: _Child) -> Outcome:
-    number, what = stuck.process.pid, stuck.job.key
-    cause = f"was not begun: process {number} of {what} was killed and has not ended"
-    mend = "restart the machine if it never does, and run again"
-    return Outcome(job, None, cause, "", b"", "", 0.0, mend)
+            if not self.dying or time.monotonic() >= until:
+                return next(iter(self.dying), None)
+            time.sleep(0.05)
 
 
 def _start_server() -> None:
@@ -195,7 +172,7 @@ def _start_server() -> None:
     The server skips, silently, what it cannot import, and it is not told `sys.path`; without this
     it would preload nothing, and each child would import torch by itself.
     """
-    from multiprocessing import forkserver
+    from multiprocessing import forkserver  # Windows has none
 
     atexit.unregister(_end_server)  # once is enough, however many pools there are
     atexit.register(_end_server)
@@ -205,9 +182,8 @@ def _start_server() -> None:
     try:
         forkserver.ensure_running()
     finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
+        del os.environ["PYTHONPATH"]
+        if before is not None:
             os.environ["PYTHONPATH"] = before
 
 
@@ -227,7 +203,7 @@ def _end_server() -> None:
 class _Child:
     """One process, its pipes, and what came out of them so far."""
 
-    def __init__(self, processes: Any, job: Job, environment: dict[str, str]) -> None:
+    def __init__(self, processes: Any, job: Job) -> None:
         self.job = job
         self.token = secrets.token_hex(16)
         self.output = bytearray()
@@ -235,13 +211,8 @@ class _Child:
         self.answer: dict[str, Any] | None = None
         self.answers, theirs = processes.Pipe(duplex=False)
         self.printed, printing = processes.Pipe(duplex=False)
-        self.open = [self.answers, self.printed]
-        details = {
-            "environment": environment,
-            **job.details,
-            "do": job.do,
-            "token": self.token,
-        }
+        self.open: list[Connection] = [self.answers, self.printed]
+        details = {"environment": {}, **job.details, "do": job.do, "token": self.token}
         self.process = processes.Process(target=child.run_job, args=(details, theirs, printing))
         self.process.start()
         # Not before: the first child waits until the fork server has imported torch.
@@ -252,31 +223,31 @@ class _Child:
 
     @property
     def limit(self) -> float:
-        """When it has run too long."""
         return self.started + self.seconds
 
-    def wait_handles(self) -> list[Connection | int]:
-        return [*self.open, self.process.sentinel]
-
-    def poll_outcome(self, ready: Set[object]) -> Outcome | None:
+    def poll_outcome(self, ended: bool) -> Outcome | None:
         """Take in what is ready; the outcome once there is one."""
-        ended = self.process.sentinel in ready
-        if self.printed in ready or ended:
-            self._read_output(everything=ended)
-        if self.answers in ready or ended:
-            self._read_answers(everything=ended)
-        if len(self.output) > MOST_OUTPUT:
-            self.kill_tree()
-            return self._make_outcome(None, f"printed more than {MOST_OUTPUT} bytes")
-        if ended:
-            self.kill_tree()
-            return self._make_outcome(self.answer, None if self.answer else self._exit_cause())
-        if time.monotonic() >= self.limit:
-            self.kill_tree()
-            return self._make_outcome(None, f"still running after {self.seconds:.4g} s")
-        return None
+        self._read_output()
+        self._read_answers()
+        flooded = len(self.output) > MOST_OUTPUT
+        if not (ended or flooded or time.monotonic() >= self.limit):
+            return None
+        self.kill_tree()
+        answer, code = None, self.process.exitcode
+        if flooded:
+            cause: str | None = f"printed more than {MOST_OUTPUT} bytes"
+        elif not ended:
+            cause = f"still running after {self.seconds:.4g} s"
+        elif answer := self.answer:
+            cause = None
+        elif code is not None and -code in list(signal.Signals):
+            cause = f"was ended by {signal.Signals(-code).name}"
+        else:
+            cause = f"left with exit status {code} before it was done"
+        seconds = time.monotonic() - self.started
+        return Outcome(self.job, answer, cause, self.place, bytes(self.output), self.token, seconds)
 
-    def _read_output(self, everything: bool) -> None:
+    def _read_output(self) -> None:
         while self.printed in self.open and len(self.output) <= MOST_OUTPUT:
             if not wait([self.printed], timeout=0):
                 return
@@ -284,10 +255,8 @@ class _Child:
             self.output += chunk
             if not chunk:
                 self.open.remove(self.printed)
-            if not everything:
-                return
 
-    def _read_answers(self, everything: bool) -> None:
+    def _read_answers(self) -> None:
         while self.answers in self.open and wait([self.answers], timeout=0):
             try:
                 message = json.loads(self.answers.recv_bytes(2**28))
@@ -298,23 +267,8 @@ class _Child:
             self.answer = message.get("answer", self.answer)
             if message.get("goes on") and self.seconds == self.job.seconds:
                 self.seconds = time.monotonic() - self.started + self.job.then
-            if not everything:
-                return
-
-    def _exit_cause(self) -> str:
-        code = self.process.exitcode
-        if code is not None and code < 0:
-            with contextlib.suppress(ValueError):
-                return f"was ended by {signal.Signals(-code).name}"
-        return f"left with exit status {code} before it was done"
-
-    def _make_outcome(self, answer: dict[str, Any] | None, cause: str | None) -> Outcome:
-        seconds = time.monotonic() - self.started
-        output = bytes(self.output)
-        return Outcome(self.job, answer, cause, self.place, output, self.token, seconds)
 
     def kill_tree(self) -> None:
-        """End the child and whatever it started, and reap it."""
         if self.process.pid is not None:
             # The child leads its own process group, so its own children go with it.
             with contextlib.suppress(OSError):
@@ -346,58 +300,36 @@ def _any_of_group(group: int) -> bool:
 
 
 def describe_machine(pool: Pool, project: Project) -> dict[str, Any]:
-    """The machine as a record has it.
-
-    Raises:
-        ShelfError: torch or the GPU gave no answer.
-    """
+    """The machine as a record has it."""
     job = Job(Task.DESCRIBE, "machine", LOOK_SECONDS, {"root": str(project.root)})
-    for outcome in pool.run([job]):
-        if outcome.answer and "machine" in outcome.answer:
-            found: dict[str, Any] = outcome.answer["machine"]
-            return found
-        raise ShelfError(_no_answer_finding(outcome))
-    raise AssertionError("a pool without a deadline yields every outcome")
+    (outcome,) = pool.run([job])
+    answer = outcome.answer or {}
+    if "machine" in answer:
+        return dict(answer["machine"])
+    what = outcome.cause or answer.get("failures", [{}])[0].get("what", "gave no answer")
+    mend = "see that `import torch` works in this environment"
+    raise ShelfError(Finding("torch", None, what, mend))
 
 
 def local_machine(project: Project) -> dict[str, Any]:
-    """The same, in a pool of its own; as a machine without a GPU where torch is missing.
-
-    Raises:
-        ShelfError: torch or the GPU gave no answer.
-    """
+    """The same, in a pool of its own; as a machine without a GPU where torch is missing."""
     if find_spec("torch") is None or not ledger.may_have_gpu():
         return ledger.describe_host()
     with Pool(1) as pool:
         return describe_machine(pool, project)
 
 
-def _no_answer_finding(outcome: Outcome) -> Finding:
-    failures = (outcome.answer or {}).get("failures", [{}])
-    what = outcome.cause or failures[0].get("what", "gave no answer")
-    return Finding("torch", None, what, "see that `import torch` works in this environment")
-
-
 def require_torch() -> None:
-    """See that torch is there.
-
-    Raises:
-        ShelfError: it is not.
-    """
+    """Raise ShelfError unless torch is installed."""
     if find_spec("torch") is None:
         what = "is not installed in this environment"
         raise ShelfError(Finding("torch", None, what, "run `make site`, which installs it"))
 
 
-# Signals that ask a run to stop: the first raises `Stopped`, another ends the process.
-#
-# Ctrl-C sends SIGINT. Slurm, preemptible clouds and containers send SIGTERM a while before
-# SIGKILL, and a terminal that is closed sends SIGHUP. What is ignored, as below nohup, stays
-# ignored.
-
+# Signals that ask a run to stop: the first raises `Stopped`, another ends the process. Ctrl-C sends
+# SIGINT; Slurm, preemptible clouds and containers send SIGTERM a while before SIGKILL, and a
+# terminal that is closed sends SIGHUP. What is ignored, as below nohup, stays ignored.
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows lacks the last
-
-
 _holding: list[bool] = []  # as many as there are blocks of `defer_signals` around what runs
 _held: list[int] = []  # the signal that came meanwhile
 
@@ -413,11 +345,7 @@ class Stopped(BaseException):
 
 @contextmanager
 def defer_signals() -> Iterator[None]:
-    """Keep `Stopped` back until the block is done: what belongs together is kept together.
-
-    Raises:
-        Stopped: a signal came inside the block.
-    """
+    """Keep `Stopped` back until the block is done: what belongs together is kept together."""
     _holding.append(True)
     try:
         yield
@@ -429,11 +357,7 @@ def defer_signals() -> Iterator[None]:
 
 @contextmanager
 def raise_on_signal() -> Iterator[None]:
-    """Have the first signal raise `Stopped` inside the block.
-
-    Raises:
-        Stopped: there was one.
-    """
+    """Have the first signal raise `Stopped` inside the block."""
     if threading.current_thread() is not threading.main_thread():
         yield  # signals are the main thread's
         return
@@ -448,13 +372,11 @@ def raise_on_signal() -> Iterator[None]:
 
     def restore_handlers() -> None:
         while before:
-            one, handler = before.popitem()
-            signal.signal(one, handler)
+            signal.signal(*before.popitem())
 
-    for name in NAMES:
-        one = getattr(signal, name, None)
+    for one in (getattr(signal, name, None) for name in NAMES):
         handler = signal.getsignal(one) if one else None
-        if one is not None and handler not in (None, signal.SIG_IGN):
+        if one and handler not in (None, signal.SIG_IGN):
             before[one] = handler
             signal.signal(one, handle_signal)
     try:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
+from typer import Argument, Exit, Option
 
 from warpshelf.cli import measuring
-from warpshelf.cli.shared import Json, print_findings, select_snippets
+from warpshelf.cli.measuring import Id, Json, exit_with, print_findings, select_snippet
 from warpshelf.core import project as projects
 from warpshelf.core.findings import Finding, ShelfError
 
@@ -24,11 +25,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Warpshelf: run the snippets, keep their records, build the site.",
 )
-app.command()(measuring.run)
-app.command()(measuring.machine)
+for command in (measuring.run, measuring.machine, measuring.checksums, measuring.compare):
+    app.command()(command)
 app.command("import")(measuring.import_records)
-app.command()(measuring.checksums)
-app.command()(measuring.compare)
 app.command()(measuring.history)
 app.command()(measuring.reach)
 
@@ -57,10 +56,8 @@ def main(words: list[str]) -> int:
     except OSError as error:
         if error.filename is None:
             raise
-        what = error.strerror or str(error)
-        print_findings(
-            [Finding(str(error.filename), None, what, "see its permissions and the free space")]
-        )
+        what, mend = error.strerror or str(error), "see its permissions and the free space"
+        print_findings([Finding(str(error.filename), None, what, mend)])
         return 1
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; whole records are kept, and the next run carries on\n")
@@ -80,26 +77,18 @@ def _with_links(words: list[str]) -> typer.Typer:
 
 @app.command()
 def check(
-    fix: Annotated[
-        bool, typer.Option("--fix", help="First mend in the reading lists what is safe to mend.")
-    ] = False,
-    mutants: Annotated[
-        str | None,
-        typer.Option(metavar="ID", help="Instead run this snippet's mutants by all its cases."),
-    ] = None,
+    fix: bool = Option(False, "--fix", help="First mend in the lists what is safe to mend."),
+    mutants: str | None = Option(None, metavar="ID", help="Run its mutants by all cases instead."),
     as_json: Json = False,
 ) -> None:
     """Check all that a pull request must pass; no GPU, no network, nothing is run."""
     from warpshelf.site import freshness
 
-    project = projects.find_project()
     if mutants is not None:
         from warpshelf.cli import kernels
 
-        wrong = kernels.show_mutants(select_snippets(project, [mutants])[0], as_json)
-        if not as_json:
-            print_findings(wrong)
-        raise typer.Exit(1 if wrong else 0)
+        return exit_with(kernels.show_mutants(select_snippet(mutants), as_json), as_json)
+    project = projects.find_project()
     mended: list[Fix] = []
     left: list[Finding] = []
     if fix:
@@ -109,26 +98,22 @@ def check(
     found, remarks = freshness.cached_check(project)
     findings = sorted({*left, *found})
     if as_json:
-        told = [finding.__dict__ for finding in findings]
-        done = {"mended": [mend.__dict__ for mend in mended], "findings": told}
+        told = [vars(finding) for finding in findings]
+        done = {"mended": [vars(mend) for mend in mended], "findings": told}
         print(json.dumps(done if fix else told, indent=1))
-    else:
-        for mend in mended:
-            print(mend)
-        print_findings(findings)
-        for line in remarks:
-            sys.stderr.write(f"{line}\n")
-    if findings:
-        raise typer.Exit(1)
-    if not as_json:
-        print("all well")
+        return exit_with(findings, told=True)
+    for mend in mended:
+        print(mend)
+    print_findings(findings)
+    for line in remarks:
+        sys.stderr.write(f"{line}\n")
+    exit_with(findings, told=True)
+    print("all well")
 
 
 @app.command()
 def schema(
-    write: Annotated[
-        bool, typer.Option("--write", help="Write it to where the editors' settings expect it.")
-    ] = False,
+    write: bool = Option(False, "--write", help="Write it where the editors' settings expect it."),
 ) -> None:
     """Print the JSON Schema of a reading list, by which editors check and complete."""
     from warpshelf.readings import crosscheck
@@ -142,13 +127,11 @@ def schema(
 
 @app.command()
 def site(
-    serve: Annotated[bool, typer.Option("--serve", help="Serve with live reload.")] = False,
-    site_dir: Annotated[Path | None, typer.Option(help="Where to build.")] = None,
-    builder: Annotated[str, typer.Option(help="mkdocs or zensical.")] = "mkdocs",
-    address: Annotated[str, typer.Option(help="Where to serve.")] = "127.0.0.1:8000",
-    render_only: Annotated[
-        bool, typer.Option("--render-only", help="Write the fragments and stop.")
-    ] = False,
+    serve: bool = Option(False, "--serve", help="Serve with live reload."),
+    site_dir: Path | None = Option(None, help="Where to build."),
+    builder: str = Option("mkdocs", help="mkdocs or zensical."),
+    address: str = Option("127.0.0.1:8000", help="Where to serve."),
+    render_only: bool = Option(False, "--render-only", help="Write the fragments and stop."),
 ) -> None:
     """Render the records and readings, and build the site, strictly."""
     from warpshelf.site import build as builds
@@ -157,27 +140,21 @@ def site(
     if serve:
         from warpshelf.site import serve as server
 
-        raise typer.Exit(server.serve_site(project, address))
+        raise Exit(server.serve_site(project, address))
     if render_only:
-        print_findings(findings := builds.update_fragments(project).findings)
-        raise typer.Exit(1 if findings else 0)
-    raise typer.Exit(builds.build_site(project, site_dir, builder))
+        return exit_with(builds.update_fragments(project).findings)
+    raise Exit(builds.build_site(project, site_dir, builder))
 
 
 @app.command()
 def look(
-    id_: Annotated[str, typer.Argument(metavar="ID", help="The snippet.")],
-    arch: Annotated[str, typer.Option(help="sm_80, sm_90 or sm_100.")] = "sm_90",
-    variant: Annotated[str | None, typer.Option(help="One variant, line by line.")] = None,
-    kernel: Annotated[str | None, typer.Option(help="One of its kernels.")] = None,
-    against: Annotated[
-        str | None,
-        typer.Option(metavar="FILE.ptx|COMMIT", help="Show what differs from another build."),
-    ] = None,
-    save: Annotated[
-        Path | None, typer.Option(help="Write the PTX of one kernel, to compare with later.")
-    ] = None,
-    sass: Annotated[bool, typer.Option("--sass", help="Show the machine code of loops.")] = False,
+    id_: Id,
+    arch: str = Option("sm_90", help="sm_80, sm_90 or sm_100."),
+    variant: str | None = Option(None, help="One variant, line by line."),
+    kernel: str | None = Option(None, help="One of its kernels."),
+    against: str | None = Option(None, metavar="FILE.ptx|COMMIT", help="Compare with it."),
+    save: Path | None = Option(None, help="Write the PTX of one kernel, to compare with later."),
+    sass: bool = Option(False, "--sass", help="Show the machine code of loops."),
     as_json: Json = False,
 ) -> None:
     """Show what the machine will do with a snippet's kernels: code, counts, bounds; no times.
@@ -186,35 +163,27 @@ def look(
     """
     from warpshelf.cli import kernels as looks
 
-    project = projects.find_project()
     wanted = looks.LookOptions(against, save, sass, as_json)
-    wrong = looks.show_kernels(select_snippets(project, [id_])[0], arch, variant, kernel, wanted)
-    print_findings(wrong)
-    if wrong:
-        raise typer.Exit(1)
+    exit_with(looks.show_kernels(select_snippet(id_), arch, variant, kernel, wanted))
 
 
-@app.command(name="rivals")
-def rivals_command(
-    id_: Annotated[str, typer.Argument(metavar="ID", help="The snippet.")],
-    checkouts: Annotated[
-        Path | None, typer.Option(help="A folder with clones of the repositories that it names.")
-    ] = None,
+@app.command()
+def rivals(
+    id_: Id,
+    checkouts: Path | None = Option(None, help="A folder with clones of their repositories."),
 ) -> None:
     """Compile the public kernels of a snippet's rivals.yml, and keep what they are compiled to."""
     from warpshelf.cli import kernels
 
-    kernels.compile_rivals(select_snippets(projects.find_project(), [id_])[0], checkouts)
+    kernels.compile_rivals(select_snippet(id_), checkouts)
 
 
 @app.command()
 def new(
-    id_: Annotated[str, typer.Argument(metavar="ID", help="Small letters, digits, underscores.")],
-    kind: Annotated[str, typer.Option(help="triton, cuda, program or model.")] = "triton",
-    source: Annotated[str | None, typer.Option(help="Id of the reading it comes from.")] = None,
-    topic: Annotated[
-        str | None, typer.Option(help="Page to show it on, e.g. kernels/softmax.")
-    ] = None,
+    id_: str = Argument(..., metavar="ID", help="Small letters, digits, underscores."),
+    kind: str = Option("triton", help="triton, cuda, program or model."),
+    source: str | None = Option(None, help="Id of the reading it comes from."),
+    topic: str | None = Option(None, help="Page to show it on, e.g. kernels/softmax."),
 ) -> None:
     """Make a new snippet's folder: one that runs, ready to be made yours."""
     from warpshelf.contract import mutants

@@ -90,30 +90,20 @@ class Reporter:
     def live(self) -> bool:
         """Whether a line may be drawn over and over."""
         # rich takes some variables as a terminal's word; it is asked only where one may be.
-        may_be = (
-            sys.stderr.isatty() or "FORCE_COLOR" in os.environ or "TTY_COMPATIBLE" in os.environ
-        )
-        may_be = may_be and not any(name in os.environ for name in NOTEBOOKS)
-        return self.shown and may_be and self.console.is_terminal
+        told = {"FORCE_COLOR", "TTY_COMPATIBLE"} & os.environ.keys()
+        may_be = (sys.stderr.isatty() or told) and not set(NOTEBOOKS) & os.environ.keys()
+        return bool(self.shown and may_be and self.console.is_terminal)
 
     @cached_property
     def bar(self) -> Progress:
         """The line, with one task of `total` snippets."""
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            ProgressColumn,
-            SpinnerColumn,
-            TextColumn,
-            TimeElapsedColumn,
-        )
+        from rich import progress
         from rich.table import Column
         from rich.text import Text
 
         reporter = self
 
-        class LeftColumn(ProgressColumn):
+        class LeftColumn(progress.ProgressColumn):
             """About how long is left."""
 
             max_refresh = 1.0
@@ -121,13 +111,13 @@ class Reporter:
             def render(self, task: object) -> Text:
                 return Text(reporter.time_left())
 
-        bar = Progress(
-            SpinnerColumn(),
-            BarColumn(bar_width=16),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
+        bar = progress.Progress(
+            progress.SpinnerColumn(),
+            progress.BarColumn(bar_width=16),
+            progress.MofNCompleteColumn(),
+            progress.TimeElapsedColumn(),
             LeftColumn(table_column=Column(no_wrap=True)),
-            TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+            progress.TextColumn("{task.description}", table_column=Column(no_wrap=True)),
             console=self.console,
             transient=True,
         )
@@ -151,32 +141,35 @@ class Reporter:
         if self.live:
             self.bar.stop()
 
-    def watch_eta(self, outlook: Eta) -> None:
-        """Tell from now on what is left by `outlook`: in a log by a line every so often."""
-        self.outlook = outlook
-        if self.shown and not self.live and self._ticking is None:
-            self._ticking = threading.Thread(target=self._log_progress, daemon=True)
-            self._ticking.start()
-
     def _log_progress(self) -> None:
         while not self._over.wait(self.every):
             minutes, seconds = divmod(int(time.monotonic() - self._began), 60)
-            done = f"{self.done} of {self.total} done after {minutes}:{seconds:02}"
-            words = ", ".join(filter(None, (done, self.time_left())))
-            self.console.print(f"  {words}", markup=False, soft_wrap=True)
+            done = f"  {self.done} of {self.total} done after {minutes}:{seconds:02}"
+            self.print_line(", ".join(filter(None, (done, self.time_left()))))
+
+    def print_line(self, line: object) -> None:
+        """Print a line as it is, however long."""
+        self.console.print(str(line), markup=False, soft_wrap=True)
+
+    def set_total(self, total: int) -> None:
+        """Say how many verdicts there will be."""
+        self.total = total
+        if self.live:
+            self.bar.update(self.bar.task_ids[0], total=total)
 
     def __call__(self, event: object) -> None:
         """Show one event."""
         if isinstance(event, Job):
             self._show_start(event)
         elif isinstance(event, Eta):
-            self.watch_eta(event)
+            self.outlook = event
+            if self.shown and not self.live and self._ticking is None:
+                self._ticking = threading.Thread(target=self._log_progress, daemon=True)
+                self._ticking.start()
         elif isinstance(event, Plan):
-            self.total = event.verdicts
+            self.set_total(event.verdicts)
             for line in plan_lines(event):
-                self.console.print(line, markup=False, soft_wrap=True)
-            if self.live:
-                self.bar.update(self.bar.task_ids[0], total=self.total)
+                self.print_line(line)
         elif isinstance(event, Verdict):
             self.active.pop(event.snippet, None)
             if event.state in ("passed", "trusted", "failed"):
@@ -197,7 +190,7 @@ class Reporter:
         if self.live or job.do in (Task.DESCRIBE, Task.DEMO) or (phase, job.key) in self._told:
             return  # a demo is soon over; once a phase is enough, however many targets it has
         self._told.add((phase, job.key))
-        self.console.print(f"  {phase:<9} {job.key}", markup=False, soft_wrap=True)
+        self.print_line(f"  {phase:<9} {job.key}")
 
     def _show_verdict(self, verdict: Verdict) -> None:
         from rich.markup import escape
@@ -207,10 +200,8 @@ class Reporter:
         where = "" if verdict.machine == CPU else f" on {verdict.machine}"
         line = f"{MARKS[verdict.state]} {escape(verdict.snippet)}{where}{took}{note}"
         self.console.print(line, soft_wrap=True)
-        for told in verdict.told:
-            self.console.print(f"  {told}", markup=False, soft_wrap=True)
-        for finding in verdict.findings:
-            self.console.print(str(finding), markup=False, soft_wrap=True)
+        for told in (*(f"  {line}" for line in verdict.told), *verdict.findings):
+            self.print_line(told)
 
 
 def plan_lines(plan: Plan) -> list[str]:
@@ -228,60 +219,47 @@ def plan_lines(plan: Plan) -> list[str]:
     return found
 
 
-def format_machine(where: dict[str, Any]) -> str:
-    """A machine as people name it."""
-    if not where["gpus"]:
-        return "CPU"
-    parts = [where["device"], f"SM {where['sm']}", units.format_bytes(where["memory_bytes"])]
-    return ", ".join(parts) + (f", {where['gpus']} of them" if where["gpus"] > 1 else "")
-
-
 def _turn_lines(plan: Plan, turn: Turn) -> Iterator[str]:
-    trusted = sum(part.work.trusted for part in turn.parts)
+    where, trusted = turn.where, sum(part.work.trusted for part in turn.parts)
+    machine = "CPU"
+    if where["gpus"]:
+        memory = units.format_bytes(where["memory_bytes"])
+        more = f", {where['gpus']} of them" if where["gpus"] > 1 else ""
+        machine = f"{where['device']}, SM {where['sm']}, {memory}{more}"
     reasons = Counter(part.why for part in turn.parts if not part.work.trusted)
     said = [f"{_pluralize_count(trusted, 'demo')} to run of trusted records"] if trusted else []
-    if reasons or not trusted:
-        said.append(
-            f"{reasons.total()} to verify" + (f" ({_format_counts(reasons)})" if reasons else "")
-        )
+    if reasons.total() == 1:  # a single reason for a single thing needs no number
+        said.append(f"1 to verify ({next(iter(reasons))})")
+    elif reasons:
+        counts = ", ".join(f"{count} {what}" for what, count in reasons.items())
+        said.append(f"{reasons.total()} to verify ({counts})")
+    elif not trusted:
+        said.append("0 to verify")
     if turn.current:
         said.append(f"{len(turn.current)} current")
-    line = f"{format_machine(turn.where)}: {', '.join(said)}"
+    line = f"{machine}: {', '.join(said)}"
     if turn.parts:
-        line += f"; about {units.format_duration(turn_seconds(plan, turn))} with {turn.workers} "
-        line += "worker" if turn.workers == 1 else "workers"
+        seconds = units.format_duration(turn_seconds(plan, turn))
+        line += f"; about {seconds} with {_pluralize_count(turn.workers, 'worker')}, judged by "
         bases = Counter(part.basis for part in turn.parts)
-        line += f", judged by {_format_bases({one: bases[one] for one in BASES if bases[one]})}"
+        known = sorted(bases, key=BASES.index)
+        line += ", ".join(f"{one} ({bases[one]})" for one in known) if known[1:] else known[0]
     yield line
     for reason, count in Counter(why for _, why in turn.skipped).most_common():
         yield f"  {count} skipped: {reason}"
-    for only, count in Counter(part.only for part in turn.parts if part.only).most_common():
-        yield f"  {count} only compiled: {only}"
-
-
-def _format_counts(counts: dict[str, int]) -> str:
-    """`40 never run, 8 changed …`; a single reason for a single thing needs no number."""
-    if sum(counts.values()) == 1:
-        return next(iter(counts))
-    return ", ".join(f"{count} {what}" for what, count in counts.items())
-
-
-def _format_bases(bases: dict[str, int]) -> str:
-    if len(bases) == 1:
-        return next(iter(bases))
-    return ", ".join(f"{what} ({count})" for what, count in bases.items())
+    for only, count in Counter(part.work.only_compiled() for part in turn.parts).most_common():
+        if only:
+            yield f"  {count} only compiled: {only}"
 
 
 def turn_seconds(plan: Plan, turn: Turn) -> float:
     """How long one turn of a plan takes, in seconds."""
-    ends = plan.end_times
-    before = 0.0
-    for one in plan.turns:
-        end = max((ends[part.id, one.slug] for part in one.parts), default=before)
-        if one is turn:
-            return end - before
-        before = end
-    raise ValueError("a turn of another plan")
+    at = plan.turns.index(turn)
+    before, end = (
+        max((plan.end_times[part.id, one.slug] for one in turns for part in one.parts), default=0.0)
+        for turns in (plan.turns[:at], plan.turns[: at + 1])
+    )
+    return end - before
 
 
 def plan_rows(plan: Plan) -> list[dict[str, Any]]:
@@ -290,13 +268,14 @@ def plan_rows(plan: Plan) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for turn in plan.turns:
         for part in turn.parts:
-            row: dict[str, Any] = {"state": "run", "why": part.why, "only_compiled": part.only}
+            row: dict[str, Any] = {"snippet": part.id, "machine": turn.slug, "state": "run"}
+            row |= {"why": part.why, "only_compiled": part.work.only_compiled()}
             row["seconds"] = round(sum(one.seconds for one in part.jobs), 1)
             row |= {"judged_by": part.basis, "left_out": (part.id, turn.slug) in left}
-            found.append({"snippet": part.id, "machine": turn.slug, **row})
+            found.append(row)
         for snippet, why in turn.skipped:
-            row = {"state": "skipped", "why": why}
-            found.append({"snippet": snippet.id, "machine": turn.slug, **row})
+            row = {"snippet": snippet.id, "machine": turn.slug, "state": "skipped", "why": why}
+            found.append(row)
         for snippet in turn.current:
             found.append({"snippet": snippet.id, "machine": turn.slug, "state": "current"})
     return found
@@ -322,59 +301,52 @@ def plan_json(plan: Plan) -> str:
 
 def show_plan(plan: Plan) -> None:
     """Print the plan, and a line for each snippet that runs or is skipped."""
-    from warpshelf.cli import printing
-
-    out = printing.make_console()
-    for line in plan_lines(plan):
-        printing.print_paragraph(out, line, hanging=2)
-    listed = [row for row in plan_rows(plan) if row["state"] != "current"]
-    if not listed:
-        return
-    table = printing.make_table(
-        "snippet", "machine", "about", "why", left=("snippet", "machine", "why")
-    )
-    for row in listed:
-        table.add_row(*_row_cells(row))
-    out.print()
-    printing.print_table(out, table)
-
-
-def _row_cells(row: dict[str, Any]) -> Iterable[str]:
     from rich.markup import escape
 
-    if row["state"] == "skipped":
-        return row["snippet"], row["machine"], "", escape(f"skipped: {row['why']}")
-    why = f"{row['why']}; {row['judged_by']}"
-    if row["only_compiled"]:
-        why += f"; only compiled: {row['only_compiled']}"
-    if row["left_out"]:
-        why += "; left out by the budget"
-    return row["snippet"], row["machine"], units.format_duration(row["seconds"]), escape(why)
+    from warpshelf.cli import printing
 
-
-def resume_command(words: Sequence[str]) -> str:
-    """The command line that goes on: the same again, as it was typed."""
-    script = Path(sys.argv[0]).name
-    program = ["shelf"]
-    if script.endswith(".py") and script != "__main__.py":
-        program = [sys.orig_argv[0], sys.argv[0]]
-    return shlex.join([*program, *words])
+    out = printing.Output()
+    for line in plan_lines(plan):
+        out.print_paragraph(line, hanging=2)
+    left = ("snippet", "machine", "why")
+    table = printing.make_table("snippet", "machine", "about", "why", left=left)
+    for row in plan_rows(plan):
+        if row["state"] == "skipped":
+            why, about = f"skipped: {row['why']}", ""
+        elif row["state"] == "run":
+            only = f"; only compiled: {row['only_compiled']}" if row["only_compiled"] else ""
+            late = "; left out by the budget" if row["left_out"] else ""
+            why = f"{row['why']}; {row['judged_by']}{only}{late}"
+            about = units.format_duration(row["seconds"])
+        else:
+            continue
+        table.add_row(row["snippet"], row["machine"], about, escape(why))
+    if table.row_count:
+        out.print()
+        out.print_table(table)
 
 
 def left_lines(verdicts: Iterable[Verdict], words: Sequence[str]) -> list[str]:
-    """A line for each machine on which something was left, by name, and how to go on."""
+    """A line for each machine on which something was left, by name, and how to go on.
+
+    `words` is the command line; the same again, as it was typed, goes on.
+    """
     by_machine: dict[tuple[str, str], list[str]] = {}
     for verdict in verdicts:
         if verdict.state == "left":
-            key = verdict.machine, verdict.note
-            by_machine.setdefault(key, []).append(verdict.snippet)
-    found = [
-        f"left on {machine}, since {note}: {', '.join(names)}"
-        for (machine, note), names in by_machine.items()
+            by_machine.setdefault((verdict.machine, verdict.note), []).append(verdict.snippet)
+    if not by_machine:
+        return []
+    script = Path(sys.argv[0]).name
+    scripted = script.endswith(".py") and script != "__main__.py"
+    program = [sys.orig_argv[0], sys.argv[0]] if scripted else ["shelf"]
+    return [
+        *(
+            f"left on {on}, since {why}: {', '.join(names)}"
+            for (on, why), names in by_machine.items()
+        ),
+        f"what has passed is kept; go on with `{shlex.join([*program, *words])}`",
     ]
-    if found:
-        found.append(f"what has passed is kept; go on with `{resume_command(words)}`")
-    return found
 
 
 def hand_in_lines(file: Path, count: int, idle: bool = False) -> list[str]:
@@ -383,8 +355,8 @@ def hand_in_lines(file: Path, count: int, idle: bool = False) -> list[str]:
         return []
     if idle:
         return [f"{file} has every record of this code already; name another file to begin anew"]
-    them, records = ("it", "1 record") if count == 1 else ("them", f"{count} records")
-    return [f"{file} holds {records}; " + HAND_IN.format(them=them, file=file.name)]
+    how = HAND_IN.format(them="it" if count == 1 else "them", file=file.name)
+    return [f"{file} holds {_pluralize_count(count, 'record')}; {how}"]
 
 
 def summary_lines(verdicts: Sequence[Verdict]) -> list[str]:
@@ -396,30 +368,27 @@ def summary_lines(verdicts: Sequence[Verdict]) -> list[str]:
     if not verdicts:
         return ["no snippets"]
     counts = Counter(one.state for one in verdicts)
-    records = [one.trusted for one in verdicts if one.trusted]
-    trusted = sorted(records, key=lambda one: (one[0], one[1] or ""))
+    trusted = sorted(
+        (one.trusted for one in verdicts if one.trusted), key=lambda one: (one[0], one[1] or "")
+    )
     verified = sum(one.verified for one in verdicts)
     said = []
     if trusted or verified:
+        # From when records are: their days, and the commits, from the oldest to the newest.
+        ends = [f"{date} at commit {commit}" if commit else date for date, commit in trusted]
+        span = " to ".join(dict.fromkeys([*ends[:1], *ends[-1:]]))
         said.append(f"{_pluralize_count(counts['trusted'], 'demo')} run")
-        said.append(f"{_pluralize_count(len(trusted), 'record')} trusted" + _date_range(trusted))
+        said.append(
+            f"{_pluralize_count(len(trusted), 'record')} trusted"
+            + (f" (of {span})" if span else "")
+        )
         said.append(f"{verified} verified here")
-    shown = {"passed": 0, "current": 0}
-    for one in verdicts:
-        if one.state in shown and not (one.trusted or one.verified):
-            shown[one.state] += 1
+    rest = Counter(one.state for one in verdicts if not (one.trusted or one.verified))
+    shown = {state: rest[state] for state in ("passed", "current")}
     shown |= {state: counts[state] for state in ("failed", "skipped", "left")}
     said += [f"{count} {state}" for state, count in shown.items() if count]
     skipped = Counter(one.note for one in verdicts if one.state == "skipped")
     return [", ".join(said), *(f"  {n} skipped: {why}" for why, n in skipped.most_common())]
-
-
-def _date_range(records: Sequence[tuple[str, str | None]]) -> str:
-    """From when records are, given in order: their days, and the commits of the ends."""
-    if not records:
-        return ""
-    ends = [f"{date} at commit {commit}" if commit else date for date, commit in records]
-    return f" (of {ends[0]}" + (f" to {ends[-1]})" if ends[0] != ends[-1] else ")")
 
 
 def _pluralize_count(count: int, thing: str) -> str:
@@ -430,10 +399,7 @@ def verdicts_json(verdicts: Iterable[Verdict]) -> str:
     """The verdicts for a program."""
     rows = [
         {
-            "snippet": verdict.snippet,
-            "machine": verdict.machine,
-            "state": verdict.state,
-            "note": verdict.note,
+            **{key: getattr(verdict, key) for key in ("snippet", "machine", "state", "note")},
             "seconds": round(verdict.seconds, 3),
             "findings": [str(finding) for finding in verdict.findings],
             "errors": list(verdict.told),

@@ -21,13 +21,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from warpshelf.bench import compiling, make_views, mutants
-from warpshelf.bench.compiling import Reach, Source
+from warpshelf.bench.compiling import Reach
 from warpshelf.bench.make_views import ViewRequest, ViewResult
-from warpshelf.bench.mutants import KillMatrix
 from warpshelf.bench.pool import Job
 from warpshelf.cli import views
 from warpshelf.cli.console import Reporter
-from warpshelf.cli.printing import make_console
+from warpshelf.cli.printing import Output
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core import units
 from warpshelf.core.files import write_atomically
@@ -38,21 +37,15 @@ from warpshelf.readings import published
 from warpshelf.readings.published import Rival
 
 WIDEST = 400  # columns of a table: more than forty cases and a name need
-MARKS = {True: "x", False: "."}  # rejected, or not
 
 
 def show_reach(
     snippets: Sequence[Snippet], archs: Sequence[str], largest: bool, as_json: bool
 ) -> list[Finding]:
-    """Compile the snippets for the architectures and print what comes of it; what is wrong.
-
-    Raises:
-        typer.BadParameter: nothing is known of an architecture, or a snippet compiles nothing.
-    """
-    for arch in archs:
-        if arch not in compiling.ARCHS:
-            known = ", ".join(compiling.ARCHS)
-            raise typer.BadParameter(f"{arch} is none of {known}", param_hint="--arch")
+    """Compile the snippets for the architectures and print what comes of it; what is wrong."""
+    if unknown := next((arch for arch in archs if arch not in compiling.ARCHS), None):
+        known = ", ".join(compiling.ARCHS)
+        raise typer.BadParameter(f"{unknown} is none of {known}", param_hint="--arch")
     compilable = compiling.compilable_snippets(snippets)
     broken = [finding for one in snippets for finding in one.findings]
     if not compilable and not broken:
@@ -60,104 +53,89 @@ def show_reach(
     workers = max(1, (os.cpu_count() or 2) // 2)
     with Reporter(len(compilable)) as reporter:
         began = reporter if reporter.live else lambda job: None
-        found = list(
-            compiling.compile_for_archs(
-                compilable, archs or compiling.ARCHS, workers, largest, began
-            )
-        )
+        archs = archs or compiling.ARCHS
+        found = list(compiling.compile_for_archs(compilable, archs, workers, largest, began))
     if as_json:
         print(json.dumps([one.as_json() for one in found], indent=1))
     else:
-        console = Console(highlight=False, emoji=False)
-        console.width = max(console.width, WIDEST)
+        console = _wide_console()
         for snippet in compilable:
             mine = [one for one in found if one.snippet is snippet]
-            console.print(reach_table(snippet, mine), soft_wrap=True)
-            for line in reach_notes(mine):
+            console.print(_reach_table(snippet, mine), soft_wrap=True)
+            for line in _reach_notes(mine):
                 console.print(f"  {line}", markup=False, soft_wrap=True)
     return sorted({*broken, *(finding for one in found for finding in one.findings)})
 
 
-def reach_table(snippet: Snippet, found: Sequence[Reach]) -> Table:
+def _wide_console() -> Console:
+    """Names that are folded to a few letters tell nothing: its lines may pass the terminal's."""
+    console = Console(highlight=False, emoji=False)
+    console.width = max(console.width, WIDEST)
+    return console
+
+
+def _reach_table(snippet: Snippet, found: Sequence[Reach]) -> Table:
     """Variants by architectures: the most shared memory of a block, or that it does not run."""
     ordered = sorted(found, key=lambda one: compiling.ARCHS.index(one.arch))
     drawn = Table(title=escape(f"{snippet.id}: most shared memory of a block"))
     drawn.add_column("variant", no_wrap=True)
     for one in ordered:
         drawn.add_column(one.arch, justify="right")
-    names = dict.fromkeys(name for one in ordered for name in (*one.fits, *one.skips))
-    for name in names:
-        drawn.add_row(escape(name), *(_reach_cell(one, name) for one in ordered))
-    return drawn
-
-
-def _reach_cell(one: Reach, name: str) -> str:
-    if one.refusal or name in one.skips:
-        return "skipped"
-    if any(f"variant {name!r}" in finding.what for finding in one.findings):
-        return "FAILS"
-    if name not in one.fits:
-        return "?"
-    return units.format_bytes(one.fits[name]["shared_bytes"])
-
-
-def reach_notes(found: Sequence[Reach]) -> list[str]:
-    """Why something is skipped, and what could not be looked at; each said once."""
-    said: dict[str, None] = {}
-    for one in found:
-        if one.refusal:
-            said[f"everything {one.refusal}"] = None
-        said |= {f"{name}: {why}": None for name, why in one.skips.items()}
-        said |= {f"{one.arch}: not looked at: {what}": None for what in one.unseen[:1]}
-        if more := one.unseen[1:]:
-            said[f"{one.arch}: nor {len(more)} calls more; smaller cases of theirs were"] = None
-    return list(said)
-
-
-def show_mutants(snippet: Snippet, as_json: bool) -> list[Finding]:
-    """Run every mutant of `snippet` by every case and print the matrix; what it finds wrong.
-
-    Raises:
-        ShelfError: it cannot be run.
-    """
-    with Reporter(1) as reporter:
-        # Only a terminal is told how far it is: a log has no use for a line a mutant.
-        found = mutants.run_mutants(snippet, began=reporter if reporter.live else lambda job: None)
-    if as_json:
-        print(json.dumps(found.as_json(), indent=1))
-        return found.findings()
-    console = Console(highlight=False, emoji=False)
-    drawn = mutant_table(found)
-    # Names that are folded to a few letters tell nothing: let a line be longer than the terminal.
-    console.width = max(console.width, WIDEST)
-    console.print(drawn, soft_wrap=True)
-    for index, case in enumerate(found.cases):
-        console.print(f"{index:3}  {case}", markup=False, soft_wrap=True)
-    return found.findings()
-
-
-def mutant_table(found: KillMatrix) -> Table:
-    """Mutants by cases; a case that cannot run here has an empty cell."""
-    drawn = Table(title=escape(f"{found.snippet.id}: mutants by case"))
-    drawn.add_column("mutant", no_wrap=True)
-    for index in range(len(found.cases)):
-        drawn.add_column(str(index), justify="center")
-    for name, judged in found.judged.items():
-        cells = (
-            MARKS[judged[index] is not None] if index in judged else ""
-            for index in range(len(found.cases))
-        )
+    for name in dict.fromkeys(name for one in ordered for name in (*one.fits, *one.skips)):
+        cells = []
+        for one in ordered:
+            if one.refusal or name in one.skips:
+                cells.append("skipped")
+            elif any(f"variant {name!r}" in finding.what for finding in one.findings):
+                cells.append("FAILS")
+            else:
+                fit = one.fits.get(name)
+                cells.append(units.format_bytes(fit["shared_bytes"]) if fit else "?")
         drawn.add_row(escape(name), *cells)
     return drawn
 
 
-def compile_rivals(snippet: Snippet, checkouts: Path | None) -> None:
-    """Compile every kernel of the snippet's rivals.yml, and keep the figures.
+def _reach_notes(found: Sequence[Reach]) -> list[str]:
+    """Why something is skipped, and what could not be looked at; each said once."""
+    said: list[str] = []
+    for one in found:
+        if one.refusal:
+            said.append(f"everything {one.refusal}")
+        said += [f"{name}: {why}" for name, why in one.skips.items()]
+        said += [f"{one.arch}: not looked at: {what}" for what in one.unseen[:1]]
+        if more := one.unseen[1:]:
+            said.append(f"{one.arch}: nor {len(more)} calls more; smaller cases of theirs were")
+    return list(dict.fromkeys(said))
 
-    Raises:
-        ShelfError: an entry is wrong, a commit is not there, or a kernel is not compiled. What was
-            kept stays as it was.
-    """
+
+def show_mutants(snippet: Snippet, as_json: bool) -> list[Finding]:
+    """Run every mutant of `snippet` by every case and print the matrix; what it finds wrong."""
+    with Reporter(1) as reporter:
+        # Only a terminal is told how far it is: a log has no use for a line a mutant.
+        found = mutants.run_mutants(snippet, began=reporter if reporter.live else lambda job: None)
+    findings = found.findings()
+    if as_json:
+        told = {"snippet": snippet.id, "cases": found.cases, "mutants": found.judged}
+        print(json.dumps({**told, "findings": list(map(str, findings))}, indent=1))
+        return findings
+    drawn = Table(title=escape(f"{snippet.id}: mutants by case"))
+    drawn.add_column("mutant", no_wrap=True)
+    for index in range(len(found.cases)):
+        drawn.add_column(str(index), justify="center")
+    marks = {True: "x", False: "."}  # rejected, or not; a case that cannot run here has neither
+    for name, judged in found.judged.items():
+        rejects = {index: words is not None for index, words in judged.items()}
+        cells = (marks[rejects[i]] if i in rejects else "" for i in range(len(found.cases)))
+        drawn.add_row(escape(name), *cells)
+    console = _wide_console()
+    console.print(drawn, soft_wrap=True)
+    for index, case in enumerate(found.cases):
+        console.print(f"{index:3}  {case}", markup=False, soft_wrap=True)
+    return findings
+
+
+def compile_rivals(snippet: Snippet, checkouts: Path | None) -> None:
+    """Compile every kernel of the snippet's rivals.yml, and keep the figures."""
     shown = snippet.project.relative_path(snippet.folder)
     where = f"{shown}/{published.RIVALS}"
     known, findings = published.load_rivals(snippet.folder, shown)
@@ -181,12 +159,11 @@ def compile_rivals(snippet: Snippet, checkouts: Path | None) -> None:
 
 def _compile_rival(one: Rival, folder: Path, checkouts: Path | None) -> CompiledRival:
     if one.package:
-        return compiling.compile_with_package(folder, one.compile_request())
+        return compiling.compile_public_kernel(folder, one.compile_request())
     if checkouts is None:
         raise ValueError("there is no folder of clones; name one with --checkouts")
-    return compiling.compile_from_clone(
-        Source(one.repository, one.commit, one.file), one.compile_request(), checkouts
-    )
+    with compiling.extract_clone(checkouts, one.repository, one.commit, one.file) as root:
+        return compiling.compile_public_kernel(root, one.compile_request())
 
 
 # What `shelf look` shows: the views of a snippet's kernels, or what changed of them.
@@ -205,18 +182,11 @@ class LookOptions:
 def show_kernels(
     snippet: Snippet, arch: str, variant: str | None, kernel: str | None, wanted: LookOptions
 ) -> list[Finding]:
-    """Print what is asked for of a snippet; the LIMITS that were seen to be broken.
-
-    Raises:
-        BadParameter: an architecture, variant, kernel or commit is unknown.
-        ShelfError: it cannot be looked at here.
-    """
+    """Print what is asked for of a snippet; the LIMITS that were seen to be broken."""
     try:
-        asked = ViewRequest(
-            snippet, make_views.match_name(arch, make_views.ARCHS, "architecture"), variant, kernel
-        )
+        arch = make_views.match_name(arch, make_views.ARCHS, "architecture")
         with Reporter(1) as reporter:
-            return _show_request(asked, wanted, reporter)
+            return _show_request(ViewRequest(snippet, arch, variant, kernel), wanted, reporter)
     except make_views.UnknownName as unknown:
         raise typer.BadParameter(str(unknown)) from None
 
@@ -224,60 +194,41 @@ def show_kernels(
 def _show_request(
     asked: ViewRequest, wanted: LookOptions, tell: Callable[[Job], None]
 ) -> list[Finding]:
-    path = _ptx_file(wanted.against)
-    seen = make_views.get_views(asked, tell, whole=path is not None or wanted.save is not None)
-    if path is not None or wanted.save is not None:
-        _require_one(seen, "--save" if path is None else "--against FILE.ptx")
+    path = Path(wanted.against) if wanted.against else None
+    if path and not path.is_file():
+        if path.suffix == ".ptx":
+            raise make_views.UnknownName(f"{wanted.against}: no such file")
+        path = None  # a commit
+    whole = path is not None or wanted.save is not None
+    seen = make_views.get_views(asked, tell, whole)
+    if whole and len(seen.views) != 1:
+        option = "--save" if path is None else "--against FILE.ptx"
+        names = "; ".join(f"{one['variant']}: {one['kernel']}" for one in seen.views)
+        what = f"{option} is of one kernel; choose --variant and --kernel from: {names}"
+        raise make_views.UnknownName(what)
     if path is not None:
         _compare_file(asked, seen, path, wanted)
     elif wanted.against is not None:
         with make_views.snippet_at_commit(asked.snippet, wanted.against) as old:
-            before = _views_before(replace(asked, snippet=old), tell)
+            try:
+                before = make_views.get_views(replace(asked, snippet=old), tell)
+            except make_views.UnknownName:  # the variant or kernel is newer
+                before = ViewResult([])
         _compare_commit(seen, before, wanted)
     elif wanted.as_json:
         print(json.dumps(seen.views, indent=1))
     elif wanted.save is None:
-        _print_views(asked, seen, wanted.sass)
+        out = Output()
+        several = len({one["variant"] for one in seen.views}) > 1
+        if asked.variant is None and several and not wanted.sass:
+            views.print_variants(out, asked.snippet.id, asked.arch, seen.views)
+        else:
+            for one in seen.views:
+                views.print_kernel(out, one, wanted.sass)
     if wanted.save is not None:
         write_atomically(wanted.save, ptx.format_ptx(seen.modules[0]))
         sys.stderr.write(f"wrote {wanted.save}: {seen.modules[0].name} for {asked.arch}\n")
     return seen.findings
-
-
-def _views_before(asked: ViewRequest, tell: Callable[[Job], None]) -> ViewResult:
-    """What there was at a commit; none where the variant or kernel is newer."""
-    try:
-        return make_views.get_views(asked, tell)
-    except make_views.UnknownName:
-        return ViewResult([])
-
-
-def _ptx_file(against: str | None) -> Path | None:
-    """The file that is meant, if it is no commit."""
-    if against is None or not (against.endswith(".ptx") or Path(against).is_file()):
-        return None
-    if not Path(against).is_file():
-        raise make_views.UnknownName(f"{against}: no such file")
-    return Path(against)
-
-
-def _require_one(seen: ViewResult, option: str) -> None:
-    if len(seen.views) == 1:
-        return
-    names = "; ".join(f"{one['variant']}: {one['kernel']}" for one in seen.views)
-    raise make_views.UnknownName(
-        f"{option} is of one kernel; choose --variant and --kernel from: {names}"
-    )
-
-
-def _print_views(asked: ViewRequest, seen: ViewResult, sass: bool) -> None:
-    out = make_console()
-    several = len({one["variant"] for one in seen.views}) > 1
-    if asked.variant is None and several and not sass:
-        views.print_variants(out, asked.snippet.id, asked.arch, seen.views)
-        return
-    for one in seen.views:
-        views.print_kernel(out, one, sass)
 
 
 def _compare_file(asked: ViewRequest, seen: ViewResult, path: Path, wanted: LookOptions) -> None:
@@ -289,22 +240,23 @@ def _compare_file(asked: ViewRequest, seen: ViewResult, path: Path, wanted: Look
         print(json.dumps({"assembler": who, **found.as_dict()}, indent=1))
         return
     title = f"both assembled by {who} for {asked.arch}"
-    views.print_difference(make_console(), found, (path.name, "now"), title)
+    views.print_difference(Output(), found, (path.name, "now"), title)
 
 
 def _compare_commit(seen: ViewResult, before: ViewResult, wanted: LookOptions) -> None:
     found: list[dict[str, Any]] = []
-    out = make_console()
+    out, then = Output(), str(wanted.against)
     for was, now in builds.pair_views(before.views, seen.views):
         if was and now:
             change = builds.compare_views(was, now)
             found.append(change.as_dict())
             if not wanted.as_json:
-                views.print_difference(out, change, (str(wanted.against), "now"), now["arch"])
+                views.print_difference(out, change, (then, "now"), now["arch"])
         elif one := now or was:
-            only = wanted.against if was else "now"
+            only = then if was else "now"
             found.append({"variant": one["variant"], "kernel": one["kernel"], "only": only})
             if not wanted.as_json:
-                views.print_unmatched(out, one, f"as of {only}" if was else "now")
+                where = f"as of {only}" if was else "now"
+                out.print_title(f"{one['variant']}: {one['kernel']} is there {where} alone")
     if wanted.as_json:
         print(json.dumps(found, indent=1))

@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 import re
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+from typer import Argument, Exit, Option
 
 from warpshelf.core.findings import Finding, ShelfError, printable_line
 from warpshelf.core.markup import escape_markdown
 from warpshelf.core.project import find_project
 from warpshelf.links import health
-from warpshelf.links.check_links import CheckResult, Link
+from warpshelf.links.check_links import CheckResult
 
 if TYPE_CHECKING:
-    from warpshelf.edit.add_reading import AddedReading, Ask, NewReading
+    from warpshelf.edit.add_reading import AddedReading, NewReading
     from warpshelf.links.check_links import CheckServices
     from warpshelf.web.services import Endpoints, Metadata
 
@@ -40,86 +42,50 @@ GROUPS = {
 }
 MEND = ("gone", "moved", "title")
 LARGEST = 60_000  # characters of a report; GitHub's issues take 65,536
+Tell = Callable[[str, int, int], None]  # hears what is asked for, how many are done, of how many
 
 
-@dataclass(frozen=True)
-class Remark:
-    """One thing to say of one link."""
-
-    group: str
-    link: Link
-    what: str
-    mend: str
-
-    @property
-    def finding(self) -> Finding:
-        """It as a finding, at the place that names the link."""
-        path, line = self.link.where
-        return Finding(path, line, self.what, self.mend)
-
-
-def collect_remarks(survey: CheckResult) -> list[Remark]:
-    """What there is to say, group by group."""
-    found = [
-        _state_remark(link, survey.health[link.url])
-        for link in survey.links
-        if link.url in survey.health
-    ]
-    found += [_title_remark(link, survey.health[link.url]) for link in survey.mistitled]
-    order = list(GROUPS)
-    return sorted(
-        filter(None, found), key=lambda remark: (order.index(remark.group), remark.finding)
-    )
-
-
-def _state_remark(link: Link, state: health.Health) -> Remark | None:
-    url = link.url
-    days = f"since {state.since}" + (f", alive {state.last_alive}" if state.last_alive else "")
-    copy = f"the archived copy {state.archived}" if state.archived else ""
-    if state.state == "gone":
-        what = f"{url} is gone {days}: it {state.says}"
-        return Remark("gone", link, what, f"link another, or {copy}" if copy else "link another")
-    if state.state == "moved":
-        what = f"{url} moved for good to {state.moved_to}"
-        return Remark(
-            "moved", link, what, "see that it is the same work, and write the new address"
-        )
-    if state.state in ("failing", "unreachable"):
-        what = f"{url} fails {days}: it {state.says}"
-        return Remark(state.state, link, what, f"there is {copy}" if copy else "")
-    if state.state == "blocked":
-        return Remark("blocked", link, f"{url} turns programs away: it {state.says}", "")
-    return None
-
-
-def _title_remark(link: Link, state: health.Health) -> Remark:
-    what = f"{link.url}: the title there is {state.title_there!r}, ours {link.reading.title!r}"
-    return Remark("title", link, what, "correct the address, or the title")
+def collect_findings(survey: CheckResult) -> dict[str, list[Finding]]:
+    """What there is to say, by group, in the order of GROUPS."""
+    found: dict[str, list[Finding]] = {group: [] for group in GROUPS}
+    for link in survey.links:
+        state = survey.health.get(link.url)
+        if state is None or state.state not in GROUPS:
+            continue
+        since = f"since {state.since}" + (f", alive {state.last_alive}" if state.last_alive else "")
+        copy = f"the archived copy {state.archived}" if state.archived else ""
+        what, mend = {
+            "gone": (
+                f"is gone {since}: it {state.says}",
+                f"link another, or {copy}" if copy else "link another",
+            ),
+            "moved": (
+                f"moved for good to {state.moved_to}",
+                "see that it is the same work, and write the new address",
+            ),
+            "blocked": (f"turns programs away: it {state.says}", ""),
+        }.get(state.state, (f"fails {since}: it {state.says}", f"there is {copy}" if copy else ""))
+        found[state.state].append(Finding(*link.where, f"{link.url} {what}", mend))
+    for link in survey.mistitled:
+        there, ours = survey.health[link.url].title_there, link.reading.title
+        what = f"{link.url}: the title there is {there!r}, ours {ours!r}"
+        found["title"].append(Finding(*link.where, what, "correct the address, or the title"))
+    return {group: sorted(own) for group, own in found.items() if own}
 
 
 def report_lines(survey: CheckResult) -> list[str]:
     """The report for a terminal: groups with a line for each link, and what was done."""
     shown: list[str] = []
-    group = None
-    found = collect_remarks(survey)
-    for remark in found:
-        if remark.group != group:
-            group = remark.group
-            count = sum(other.group == group for other in found)
-            shown.append(f"{GROUPS[group]}: {count}")
-        shown.append(str(remark.finding))
-    return [*shown, summary_line(survey)]
+    for group, findings in collect_findings(survey).items():
+        shown += [f"{GROUPS[group]}: {len(findings)}", *map(str, findings)]
+    return [*shown, _summary_line(survey)]
 
 
-def summary_line(survey: CheckResult) -> str:
-    """What was done, in a line."""
+def _summary_line(survey: CheckResult) -> str:
     alive = sum(state.state == "alive" for state in survey.health.values())
     count = len(survey.links)
-    words = [
-        f"{count} link" if count == 1 else f"{count} links",
-        f"{alive} alive",
-        f"{survey.asked} asked now",
-    ]
+    words = [f"{count} link" if count == 1 else f"{count} links"]
+    words += [f"{alive} alive", f"{survey.asked} asked now"]
     if survey.fresh:
         words.append(f"{survey.fresh} seen alive lately and not asked")
     if survey.left:
@@ -135,12 +101,12 @@ def report_json(survey: CheckResult) -> dict[str, Any]:
     for link in survey.links:
         places = [f"{r.path}:{r.line_of(*place)}" for r, place in link.places]
         state = survey.health.get(link.url)
-        links.append(
-            {"url": link.url, "places": places, **(health.health_entry(state) if state else {})}
-        )
+        known = health.health_entry(state) if state else {}
+        links.append({"url": link.url, "places": places, **known})
     findings = [
-        {"group": remark.group, **remark.finding.__dict__, "fails": remark.group in MEND}
-        for remark in collect_remarks(survey)
+        {"group": group, **finding.__dict__, "fails": group in MEND}
+        for group, own in collect_findings(survey).items()
+        for finding in own
     ]
     counts = {"asked": survey.asked, "fresh": survey.fresh, "left": survey.left}
     return {**counts, "links": links, "findings": findings}
@@ -151,29 +117,25 @@ def report_markdown(survey: CheckResult, repository: str | None = None) -> str:
 
     `repository` is the project's address: with it, each place is a link to its line.
     """
-    found = collect_remarks(survey)
-    blocks = [f"{summary_line(survey)[:1].upper()}{summary_line(survey)[1:]}."]
+    found, summary = collect_findings(survey), _summary_line(survey)
+    blocks = [f"{summary[:1].upper()}{summary[1:]}."]
     if not found:
         blocks.append("Every link that was looked at is alive.")
-    for group, heading in GROUPS.items():
-        mine = [remark for remark in found if remark.group == group]
-        if mine:
-            rows = [_remark_row(remark, repository) for remark in mine]
-            blocks.append(f"## {heading}: {len(mine)}\n\n" + "\n".join(rows))
+    for group, findings in found.items():
+        rows = []
+        for one in findings:
+            place = f"{escape_markdown(one.path)}&#58;{one.line}"
+            if repository:
+                address = escape_markdown(f"{repository}/blob/main/{one.path}#L{one.line}")
+                place = f'<a href="{address}">{place}</a>'
+            words = printable_line(f"{one.what}; {one.mend}" if one.mend else one.what)
+            rows.append(f"- {place}: <code>{escape_markdown(words)}</code>")
+        blocks.append(f"## {GROUPS[group]}: {len(findings)}\n\n" + "\n".join(rows))
     text = "\n\n".join(blocks)
     if len(text) > LARGEST:
         head = text[:LARGEST].rpartition("\n")[0]
         text = f"{head}\n\nThe rest is left out, since a longer report would not fit."
     return text + "\n"
-
-
-def _remark_row(remark: Remark, repository: str | None) -> str:
-    path, line = remark.link.where
-    place = f"{escape_markdown(path)}&#58;{line}"
-    if repository:
-        place = f'<a href="{escape_markdown(f"{repository}/blob/main/{path}#L{line}")}">{place}</a>'
-    words = f"{remark.what}; {remark.mend}" if remark.mend else remark.what
-    return f"- {place}: <code>{escape_markdown(printable_line(words))}</code>"
 
 
 links_app = typer.Typer(help="Add readings, and check their links.", no_args_is_help=True)
@@ -186,29 +148,25 @@ def _links_group() -> None:
 
 @links_app.command("add")
 def add_command(
-    url: Annotated[str, typer.Argument(help="The address, https.")],
-    topic: Annotated[str, typer.Option(help="Where it belongs, such as kernels/softmax.")],
-    title: Annotated[str | None, typer.Option(help="As in the original.")] = None,
-    title_en: Annotated[str | None, typer.Option(help="In English, if it is not.")] = None,
-    kind: Annotated[str | None, typer.Option(help="paper, post, talk, code, docs, …")] = None,
-    author: Annotated[list[str] | None, typer.Option(help="One author; repeat it.")] = None,
-    year: Annotated[int | None, typer.Option(help="When it was published.")] = None,
-    venue: Annotated[str | None, typer.Option(help="Where it was published.")] = None,
-    why: Annotated[str | None, typer.Option(help="What one knows after reading it.")] = None,
-    rating: Annotated[int | None, typer.Option(help="1 to 4, 4 most recommended.")] = None,
-    level: Annotated[str | None, typer.Option(help="beginner, intermediate or advanced.")] = None,
-    lang: Annotated[str | None, typer.Option(help="ISO 639-1; en unless given.")] = None,
-    tag: Annotated[list[str] | None, typer.Option(help="One tag; repeat it.")] = None,
-    snippet: Annotated[list[str] | None, typer.Option(help="A snippet's id; repeat it.")] = None,
-    needs: Annotated[list[str] | None, typer.Option(help="An id to read first; repeat it.")] = None,
-    also: Annotated[
-        list[str] | None, typer.Option(help="what=url, such as code=https://…; repeat it.")
-    ] = None,
-    offline: Annotated[bool, typer.Option("--offline", help="Ask the web for nothing.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the entry; write nothing.")
-    ] = False,
-    json_output: Annotated[bool, typer.Option("--json", help="Print the entry as JSON.")] = False,
+    url: str = Argument(..., help="The address, https."),
+    topic: str = Option(..., help="Where it belongs, such as kernels/softmax."),
+    title: str | None = Option(None, help="As in the original."),
+    title_en: str | None = Option(None, help="In English, if it is not."),
+    kind: str | None = Option(None, help="paper, post, talk, code, docs, …"),
+    author: list[str] | None = Option(None, help="One author; repeat it."),
+    year: int | None = Option(None, help="When it was published."),
+    venue: str | None = Option(None, help="Where it was published."),
+    why: str | None = Option(None, help="What one knows after reading it."),
+    rating: int | None = Option(None, help="1 to 4, 4 most recommended."),
+    level: str | None = Option(None, help="beginner, intermediate or advanced."),
+    lang: str | None = Option(None, help="ISO 639-1; en unless given."),
+    tag: list[str] | None = Option(None, help="One tag; repeat it."),
+    snippet: list[str] | None = Option(None, help="A snippet's id; repeat it."),
+    needs: list[str] | None = Option(None, help="An id to read first; repeat it."),
+    also: list[str] | None = Option(None, help="what=url, such as code=https://…; repeat it."),
+    offline: bool = Option(False, "--offline", help="Ask the web for nothing."),
+    dry_run: bool = Option(False, "--dry-run", help="Print the entry; write nothing."),
+    json_output: bool = Option(False, "--json", help="Print the entry as JSON."),
 ) -> None:
     """Add one reading to a topic's list.
 
@@ -216,7 +174,6 @@ def add_command(
     rest is asked for.
     """
     from warpshelf.edit import add_reading
-    from warpshelf.edit.add_reading import NewReading
 
     fields: dict[str, Any] = {
         "title": title, "title_en": title_en, "kind": kind, "authors": author, "year": year,
@@ -224,36 +181,30 @@ def add_command(
         "snippets": snippet, "needs": needs,
     }  # fmt: skip
     fields["also"] = [_parse_version(text) for text in also or []]
-    ask = add_reading.ask_fields if _is_interactive() and not json_output else None
-    entry = _add_entry(NewReading(find_project().root, topic, url), fields, ask, offline, dry_run)
-    _print_entry(entry, json_output, dry_run)
-
-
-def _add_entry(
-    new: NewReading, fields: dict[str, Any], ask: Ask | None, offline: bool, dry: bool
-) -> AddedReading:
-    from warpshelf.edit.add_reading import dump_entry
-
+    new = add_reading.NewReading(find_project().root, topic, url)
+    asks = _is_interactive() and not json_output
     found = None if offline else _fetch_metadata(new)
     if found and new.follow_move(found):
         _print_note(f"its own address is another, and that is taken: {new.url}")
-    if found and (said := new.title_mismatch(found, fields.get("title"))):
+    if found and (said := new.title_mismatch(found, title)):
         _print_note(said)
-    if found and ask and found.about and not fields.get("why"):
+    if found and asks and found.about and not why:
         _print_note(f"it says of itself: {found.about}")
     answers: dict[str, Any] = {}
 
     def keep_answers(*questions: Any) -> Any:
-        answers.update(ask(*questions) if ask else {})
+        answers.update(add_reading.ask_fields(*questions))
         return answers
 
+    ask = keep_answers if asks else None
     try:
-        return new.add_entry(fields=fields, metadata=found, ask=ask and keep_answers, dry=dry)
+        entry = new.add_entry(fields=fields, metadata=found, ask=ask, dry=dry_run)
     except ShelfError:
         if answers:
-            text = dump_entry(answers, 0, "\n").rstrip()
+            text = add_reading.dump_entry(answers, 0, "\n").rstrip()
             typer.echo(f"nothing was written; these were the answers:\n{text}", err=True)
         raise
+    _print_entry(entry, json_output, dry_run)
 
 
 def _fetch_metadata(new: NewReading) -> Metadata | None:
@@ -287,15 +238,15 @@ def _parse_version(text: str) -> dict[str, str]:
     """`code=https://…` as an entry's `also` holds it."""
     from warpshelf.readings.identity import canonical_url
 
-    what, equals, url = text.partition("=")
-    if not equals or not re.fullmatch(r"\s*[a-z]+\s*", what):
+    match = re.fullmatch(r"\s*([a-z]+)\s*=(.*)", text, re.DOTALL)
+    if match is None:
         mend = "write what=url, such as --also code=https://github.com/a/b"
         raise ShelfError(Finding("--also", None, f"is {text!r}", mend))
+    what, url = match[1], match[2].strip()
     try:
-        url = canonical_url(url.strip(), what.strip() in ("preprint", "published"))
+        return {"what": what, "url": canonical_url(url, what in ("preprint", "published"))}
     except ValueError as error:
         raise ShelfError(Finding("--also", None, str(error), "write it as https://…")) from None
-    return {"what": what.strip(), "url": url}
 
 
 def _print_entry(entry: AddedReading, as_json: bool, dry: bool) -> None:
@@ -313,13 +264,9 @@ def _print_entry(entry: AddedReading, as_json: bool, dry: bool) -> None:
 
 @links_app.command("from-form")
 def from_form_command(
-    file: Annotated[
-        Path, typer.Argument(help="An issue's text, or the event of GitHub that holds it (.json).")
-    ],
-    report: Annotated[
-        Path | None, typer.Option(help="Write what to tell GitHub into this file, as JSON.")
-    ] = None,
-    offline: Annotated[bool, typer.Option("--offline", help="Ask the web for nothing.")] = False,
+    file: Path = Argument(..., help="An issue's text, or GitHub's event that holds it (.json)."),
+    report: Path | None = Option(None, help="Write what to tell GitHub into this file, as JSON."),
+    offline: bool = Option(False, "--offline", help="Ask the web for nothing."),
 ) -> None:
     """Add the reading of a filled-in form. A workflow runs this on an issue that was accepted."""
     from warpshelf.core import files
@@ -351,24 +298,12 @@ def _is_interactive() -> bool:
 
 @links_app.command("check")
 def check_command(
-    topic: Annotated[
-        str | None, typer.Option(help="Only this list, such as kernels/softmax.")
-    ] = None,
-    changed_since: Annotated[
-        str | None, typer.Option(help="Only addresses that this Git revision does not have.")
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Ask also what was seen alive in the last days.")
-    ] = False,
-    budget: Annotated[
-        float, typer.Option(min=1, help="Stop after so many seconds; the rest comes next time.")
-    ] = 1800,
-    report: Annotated[
-        Path | None, typer.Option(help="Write the report into this Markdown file as well.")
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Answer in JSON on standard output.")
-    ] = False,
+    topic: str | None = Option(None, help="Only this list, such as kernels/softmax."),
+    changed_since: str | None = Option(None, help="Only addresses that this revision lacks."),
+    force: bool = Option(False, "--force", help="Ask also what was seen alive in the last days."),
+    budget: float = Option(1800, min=1, help="Stop after so many seconds; the rest comes later."),
+    report: Path | None = Option(None, help="Write the report into this Markdown file as well."),
+    as_json: bool = Option(False, "--json", help="Answer in JSON on standard output."),
 ) -> None:
     """Ask the web whether the links still live, and record it in docs/links.json.
 
@@ -379,60 +314,41 @@ def check_command(
     from warpshelf.links import check_links
     from warpshelf.site import project_content
 
-    project = find_project()
-    urls = (
-        check_links.urls_since(project.root, changed_since) if changed_since is not None else None
-    )
-    topic = topic and _topic_name(topic)
-    with Progress() as progress:
-        found = check_links.run_check(
-            project.root, check_services(progress),
-            topic=topic, urls=urls, force=force, budget=budget,
-        )  # fmt: skip
+    project, urls = find_project(), None
+    if changed_since is not None:
+        urls = check_links.urls_since(project.root, changed_since)
+    if topic:
+        topic = topic.strip().strip("/").removeprefix("docs/")
+        topic = topic.removesuffix(".yml").removesuffix(".md")
+    options = check_links.CheckOptions(topic, urls, force, budget)
+    with _show_progress() as tell:
+        found = check_links.run_check(project.root, options, check_services(tell))
     if report is not None:
-        write_atomically(
-            report,
-            report_markdown(found, project_content.read_settings(project)[0].repository),
-        )
+        repository = project_content.read_settings(project)[0].repository
+        write_atomically(report, report_markdown(found, repository))
     if as_json:
         print(json.dumps(report_json(found), indent=1, ensure_ascii=False))
     else:
         print("\n".join(report_lines(found)))
-    if any(remark.group in MEND for remark in collect_remarks(found)):
-        raise typer.Exit(1)
+    if set(MEND) & collect_findings(found).keys():
+        raise Exit(1)
 
 
-def check_services(tell: Progress) -> CheckServices:
+def check_services(tell: Tell) -> CheckServices:
     """What the web is asked through; tests put their own here."""
     from warpshelf.links import check_links
 
     return check_links.CheckServices(tell=tell)
 
 
-def _topic_name(topic: str) -> str:
-    return topic.strip().strip("/").removeprefix("docs/").removesuffix(".yml").removesuffix(".md")
-
-
-class Progress:
+@contextmanager
+def _show_progress() -> Iterator[Tell]:
     """A line on a terminal that says how far the check is; nothing in a log."""
+    from rich.console import Console
 
-    def __init__(self) -> None:
-        from rich.console import Console
-
-        self.console = Console(stderr=True, highlight=False, emoji=False)
-        self.status: Any = None
-
-    def __enter__(self) -> Progress:
-        if self.console.is_terminal:
-            self.status = self.console.status("asking for the links")
-            self.status.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.status is not None:
-            self.status.stop()
-
-    def __call__(self, what: str, done: int, of: int) -> None:
-        """Show that `done` of `of` are done."""
-        if self.status is not None:
-            self.status.update(f"asking for the {what}: {done} of {of}")
+    console = Console(stderr=True, highlight=False, emoji=False)
+    if not console.is_terminal:
+        yield lambda what, done, of: None
+        return
+    with console.status("asking for the links") as status:
+        yield lambda what, done, of: status.update(f"asking for the {what}: {done} of {of}")

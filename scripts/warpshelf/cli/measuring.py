@@ -1,148 +1,105 @@
-"""The commands that measure, here or on a Ray cluster, and that keep and compare the results."""
+"""The commands that measure, here or on a Ray cluster, and that keep and compare the results.
+
+What all commands share stands here as well: how snippets are named, and how findings are told.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, BadParameter, Context, Exit, Option
 
-from warpshelf.cli.shared import By, Ids, Json, print_findings, select_snippets
 from warpshelf.core import project as projects
+from warpshelf.core.findings import Finding
+from warpshelf.core.project import Project
 
 # What a command needs it imports itself: one with nothing to do is over in a moment.
 if TYPE_CHECKING:
     from warpshelf.bench.plan import Options
+    from warpshelf.bench.run import Run
+    from warpshelf.cli.console import Reporter
     from warpshelf.contract.snippet import Snippet
-    from warpshelf.core.project import Project
-
-# `shelf run --on ADDRESS`: a run spread over the machines of a Ray cluster.
-
-OUT = Path("records.json")  # where all goes unless told; version control leaves it alone
-
-
-def validate_address(text: str) -> str:
-    """An address in a form that Ray takes; another one is wrong usage."""
-    from warpshelf.fleet.cluster import FORM, LOCAL
-
-    host, colon, port = text.removeprefix("ray://").rpartition(":")
-    if text not in (LOCAL, "auto") and not (host and colon and port.isdigit()):
-        raise typer.BadParameter(f"{text!r} is no address; write {FORM}", param_hint="--on")
-    return text
-
-
-def parse_kinds(text: str | None) -> tuple[str, ...] | None:
-    """The kinds of a list such as `H100,A100`; None for all that there are."""
-    if text is None:
-        return None
-    kinds = tuple(dict.fromkeys(filter(None, (word.strip() for word in text.split(",")))))
-    if not kinds:
-        what = "names none; write accelerators as Ray does: H100,A100"
-        raise typer.BadParameter(what, param_hint="--kinds")
-    return kinds
-
-
-def run_on_cluster(
-    project: Project,
-    picked: list[Snippet],
-    where: tuple[str, str | None],
-    options: Options,
-    plan: bool,
-    as_json: bool,
-    words: Sequence[str],
-) -> int:
-    """Run on the cluster and the kinds of `where`, or only say what would; the exit status.
-
-    `words` is the command line, for who goes on with it.
-    """
-    from warpshelf.bench import pool
-    from warpshelf.cli import console
     from warpshelf.fleet.run_cluster import Fleet
 
-    address, kinds = validate_address(where[0]), parse_kinds(where[1])
-    options.out = out = options.out or OUT
-    status = 0
-    with console.Reporter(len(picked)) as reporter:
+Id = Annotated[str, Argument(metavar="ID", help="The snippet.")]
+Ids = Annotated[list[str] | None, Argument(metavar="[ID]...", help="All by default.")]
+Json = Annotated[bool, Option("--json", help="Answer in JSON on standard output.")]
+By = Annotated[
+    str | None, Option(metavar="NAME", help="Who made the records of a GPU; a page says so.")
+]
+Bundle = Annotated[Path, Argument(help="What `shelf run --out FILE` wrote.")]
+OUT = Path("records.json")  # of a cluster, unless told; version control leaves it alone
 
-        def show_event(event: object) -> None:
-            if isinstance(event, str):
-                reporter.console.print(event, markup=False, soft_wrap=True)
-            elif isinstance(event, int):
-                reporter.total = event
-                if reporter.live:
-                    reporter.bar.update(reporter.bar.task_ids[0], total=event)
-            else:
-                reporter(event)
 
-        fleet = Fleet(project, options, kinds, show_event)
-        try:
-            with pool.raise_on_signal():
-                fleet.run_stale(picked, address, plan)
-        except pool.Stopped as stop:
-            fleet.mark_left(f"it was stopped by {stop.name}")
-            status = stop.status
-    if as_json:
-        print(console.verdicts_json(fleet.verdicts))
-    said = console.left_lines(fleet.verdicts, words)
-    said += console.hand_in_lines(out, fleet.kept)
-    said += ["nothing was run"] if plan else console.summary_lines(fleet.verdicts)
-    for line in said:
-        sys.stderr.write(f"{line}\n")
-    failed = any(verdict.state == "failed" for verdict in fleet.verdicts)
-    return status or int(failed or bool(fleet.findings))
+def print_findings(findings: Iterable[Finding]) -> None:
+    """Print findings on standard error, one line each."""
+    for finding in findings:
+        sys.stderr.write(f"{finding}\n")
+
+
+def exit_with(findings: Sequence[Finding], told: bool = False) -> None:
+    """Print findings, unless they are told already, and end with 1 if there are any."""
+    if not told:
+        print_findings(findings)
+    if findings:
+        raise Exit(1)
+
+
+def select_snippets(project: Project, ids: list[str] | None) -> list[Snippet]:
+    """The snippets of `ids`, all where there is none; an unknown id is wrong usage."""
+    from warpshelf.contract import snippet as snippets
+
+    if not ids:
+        return snippets.discover_snippets(project)
+    folders = {folder.name: folder for folder in snippets.snippet_folders(project)}
+    if unknown := [name for name in ids if name not in folders]:
+        from difflib import get_close_matches
+
+        near = get_close_matches(unknown[0], folders, 1)
+        names = ", ".join(folders) or "none"
+        hint = f"did you mean {near[0]}?" if near else f"there are {names}"
+        raise BadParameter(f"{unknown[0]}: no such snippet; {hint}")
+    return [snippets.read_snippet(project, folders[name]) for name in dict.fromkeys(ids)]
+
+
+def select_snippet(name: str) -> Snippet:
+    """The one snippet of that name, of the project around the working directory."""
+    return select_snippets(projects.find_project(), [name])[0]
 
 
 def run(
-    context: typer.Context,
+    context: Context,
     ids: Ids = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Write all records into this one file, for `import`.")
-    ] = None,
-    budget: Annotated[
-        float | None, typer.Option(min=0, help="Stop cleanly after so many seconds.")
-    ] = None,
-    all_: Annotated[
-        bool,
-        typer.Option(
-            "--all",
-            help="Verify what is current as well, trusting no record. Of code that has not "
-            "changed, compiled figures, views and the configurations of a SPACE are kept.",
-        ),
-    ] = False,
-    force: Annotated[
-        bool,
-        typer.Option("--force", help="The same, those included, and write all records anew."),
-    ] = False,
-    quick: Annotated[
-        bool,
-        typer.Option(
-            "--quick",
-            help="Only say within seconds whether it is right: one architecture, the cases that "
-            "tell most; write no record.",
-        ),
-    ] = False,
-    workers: Annotated[int | None, typer.Option(min=1, help="Children at a time.")] = None,
-    plan: Annotated[
-        bool, typer.Option("--plan", help="Say what would run and how long it takes; run nothing.")
-    ] = False,
-    only: Annotated[
-        str | None, typer.Option(metavar="gpu|cpu", help="Make the records of the one alone.")
-    ] = None,
-    on: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Spread it over a Ray cluster: ray://HOST:PORT, HOST:PORT, auto, or ray for one "
-            "on this machine. All records go into one file, records.json unless --out says other.",
-        ),
-    ] = None,
-    kinds: Annotated[
-        str | None, typer.Option(metavar="H100,A100", help="With --on: only these accelerators.")
-    ] = None,
+    out: Path | None = Option(None, help="Write all records into this one file, for `import`."),
+    budget: float | None = Option(None, min=0, help="Stop cleanly after so many seconds."),
+    all_: bool = Option(
+        False,
+        "--all",
+        help="Verify what is current as well, trusting no record. Of code that has not "
+        "changed, compiled figures, views and the configurations of a SPACE are kept.",
+    ),
+    force: bool = Option(False, "--force", help="The same, those too, and write records anew."),
+    quick: bool = Option(
+        False,
+        "--quick",
+        help="Only say within seconds whether it is right: one architecture, the cases that "
+        "tell most; write no record.",
+    ),
+    workers: int | None = Option(None, min=1, help="Children at a time."),
+    plan: bool = Option(False, "--plan", help="Say what would run and how long; run nothing."),
+    only: str | None = Option(None, metavar="gpu|cpu", help="Make the records of the one alone."),
+    on: str | None = Option(
+        None,
+        metavar="ADDRESS",
+        help="Spread it over a Ray cluster: ray://HOST:PORT, HOST:PORT, auto, or ray for one "
+        "on this machine. All records go into one file, records.json unless --out says other.",
+    ),
+    kinds: str | None = Option(None, metavar="H100,A100", help="With --on: these kinds alone."),
     by: By = None,
     as_json: Json = False,
 ) -> None:
@@ -156,61 +113,90 @@ def run(
     kind of machine gets each snippet once.
     """
     if only not in (None, "gpu", "cpu"):
-        raise typer.BadParameter(f"{only}: write gpu or cpu", param_hint="--only")
+        raise BadParameter(f"{only}: write gpu or cpu", param_hint="--only")
     if kinds is not None and on is None:
-        raise typer.BadParameter("is of a cluster; name one by --on", param_hint="--kinds")
+        raise BadParameter("is of a cluster; name one by --on", param_hint="--kinds")
     if quick:
         if plan or force or all_ or out or on or only or budget is not None:
             what = "goes with --workers and --json alone: it plans nothing and records nothing"
-            raise typer.BadParameter(what, param_hint="--quick")
+            raise BadParameter(what, param_hint="--quick")
         _run_quick(select_snippets(projects.find_project(), ids), workers, as_json)
         return
     from warpshelf.bench import pool
     from warpshelf.bench import run as runs
-    from warpshelf.cli import console as consoles
-    from warpshelf.cli import hand_in
+    from warpshelf.cli import console, hand_in
 
     project = projects.find_project()
     picked = select_snippets(project, ids)
-    options = runs.Options(
-        force=force, everything=all_, budget=budget, out=out, workers=workers, only=only
-    )
-    if on is not None:
-        options.origin = hand_in.run_origin(project, by, out or OUT)
-        status = run_on_cluster(
-            project, picked, (on, kinds), options, plan, as_json, context.obj or []
-        )
-        raise typer.Exit(status)
-    if plan:
+    out = out or (None if on is None else OUT)
+    options = runs.Options(force, all_, budget, out, workers, only=only)
+    if plan and on is None:
         intended = runs.Run(project, options).make_plan(picked)
-        print(consoles.plan_json(intended)) if as_json else consoles.show_plan(intended)
-        wrong = [finding for snippet in picked for finding in snippet.findings]
-        print_findings(wrong)
-        raise typer.Exit(1 if wrong else 0)
+        print(console.plan_json(intended)) if as_json else console.show_plan(intended)
+        return exit_with([finding for snippet in picked for finding in snippet.findings])
     options.origin = hand_in.run_origin(project, by, out)
-    status = 0
-    with consoles.Reporter(len(picked)) as reporter:
-        work = runs.Run(project, options, reporter)
+    address, status = None if on is None else _validate_address(on), 0
+    with console.Reporter(len(picked)) as reporter:
+        fleet = None if on is None else _make_fleet(project, options, kinds, reporter)
+        local = runs.Run(project, options, reporter)
+        work: Run | Fleet = fleet or local
         try:
             with pool.raise_on_signal():
-                work.run_stale(picked)
+                if fleet and address:
+                    fleet.run_stale(picked, address, plan)
+                else:
+                    local.run_stale(picked)
         except pool.Stopped as stop:
             work.mark_left(f"it was stopped by {stop.name}")
             status = stop.status
-    verdicts = work.verdicts
     if as_json:
-        print(consoles.verdicts_json(verdicts))
-    gpu = {(one.snippet, one.machine) for one in verdicts if one.on_gpu and one.state == "passed"}
-    hand_in.report_run(project, picked, gpu, out)
-    said = consoles.left_lines(verdicts, context.obj or [])
-    if out is not None:
-        idle = options.repeats is not None and not work.planned.verdicts
-        said += consoles.hand_in_lines(out, len(work.records), idle)
-    said += consoles.summary_lines(verdicts)
+        print(console.verdicts_json(work.verdicts))
+    said = console.left_lines(work.verdicts, context.obj or [])
+    if fleet is not None:
+        said += console.hand_in_lines(out or OUT, fleet.kept)
+    else:
+        hand_in.report_run(project, picked, work.verdicts, out)
+        if out is not None:
+            idle = options.repeats is not None and not local.planned.verdicts
+            said += console.hand_in_lines(out, len(local.records), idle)
+    said += ["nothing was run"] if plan else console.summary_lines(work.verdicts)
     for line in said:
         sys.stderr.write(f"{line}\n")
-    if status or any(verdict.state == "failed" for verdict in verdicts):
-        raise typer.Exit(status or 1)
+    failed = any(verdict.state == "failed" for verdict in work.verdicts)
+    if status or failed or (fleet and fleet.findings):
+        raise Exit(status or 1)
+
+
+def _validate_address(text: str) -> str:
+    """An address in a form that Ray takes; another one is wrong usage."""
+    from warpshelf.fleet.cluster import FORM, LOCAL
+
+    host, colon, port = text.removeprefix("ray://").rpartition(":")
+    if text not in (LOCAL, "auto") and not (host and colon and port.isdigit()):
+        raise BadParameter(f"{text!r} is no address; write {FORM}", param_hint="--on")
+    return text
+
+
+def _make_fleet(project: Project, options: Options, kinds: str | None, reporter: Reporter) -> Fleet:
+    """A run over the machines of a cluster, of all kinds unless told which: `H100,A100`."""
+    from warpshelf.fleet.run_cluster import Due, Fleet, Said
+
+    asked = None
+    if kinds is not None:
+        asked = tuple(dict.fromkeys(filter(None, (word.strip() for word in kinds.split(",")))))
+        if not asked:
+            what = "names none; write accelerators as Ray does: H100,A100"
+            raise BadParameter(what, param_hint="--kinds")
+
+    def show_event(event: object) -> None:
+        if isinstance(event, Said):
+            reporter.print_line(event.line)
+        elif isinstance(event, Due):
+            reporter.set_total(event.items)
+        else:
+            reporter(event)
+
+    return Fleet(project, options, asked, show_event)
 
 
 def _run_quick(picked: list[Snippet], workers: int | None, as_json: bool) -> None:
@@ -225,8 +211,7 @@ def _run_quick(picked: list[Snippet], workers: int | None, as_json: bool) -> Non
     if as_json:
         glances.sort(key=lambda glance: glance.snippet)  # they come as they end
         print(json.dumps([asdict(glance) for glance in glances], indent=1))
-    if any(glance.findings for glance in glances):
-        raise typer.Exit(1)
+    exit_with([finding for glance in glances for finding in glance.findings], told=True)
 
 
 def machine() -> None:
@@ -237,19 +222,15 @@ def machine() -> None:
 
 
 def import_records(
-    file: Annotated[Path, typer.Argument(help="What `shelf run --out FILE` wrote.")],
-    skip_stale: Annotated[
-        bool, typer.Option("--skip-stale", help="Leave out records of other code.")
-    ] = False,
+    file: Bundle,
+    skip_stale: bool = Option(False, "--skip-stale", help="Leave out records of other code."),
     by: By = None,
-    attestation: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The attestation of the job that made the records."),
-    ] = None,
-    trusted_root: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A Sigstore trusted root, in place of the public one."),
-    ] = None,
+    attestation: Path | None = Option(
+        None, metavar="FILE", help="The attestation of the job that made the records."
+    ),
+    trusted_root: Path | None = Option(
+        None, metavar="FILE", help="A Sigstore trusted root, in place of the public one."
+    ),
     as_json: Json = False,
 ) -> None:
     """Put the records of another machine in place: all of them, or none."""
@@ -261,28 +242,24 @@ def import_records(
     terms = hand_in.import_terms(project, skip_stale, by, attestation, trusted_root)
     known = snippets.discover_snippets(project)
     done = bundle.import_bundle(project, known, file, terms)
-    doubts = hand_in.report_import(done, known)
+    doubts = hand_in.report_records(done.records, known)
     names = [project.relative_path(path) for path in done.written]
     if as_json:
         print(json.dumps({"written": names, "left": done.left, "doubts": doubts}, indent=1))
         return
     for line in doubts:
         sys.stderr.write(f"{line}\n")
-    for name in names:
-        print(f"wrote {name}")
     folders = {path.parent for path in done.written}
-    touched = (one for one in known if one.results in folders)
-    for line in record_comparison.find_disagreements(touched):
-        print(line)
-    for name in done.left:
-        print(f"left out {name}: made from other code")
+    lines = [f"wrote {name}" for name in names]
+    lines += record_comparison.all_disagreements(one for one in known if one.results in folders)
+    lines += [f"left out {name}: made from other code" for name in done.left]
     if not names:
-        print("nothing to write: every record is in place already")
+        lines.append("nothing to write: every record is in place already")
+    for line in lines:
+        print(line)
 
 
-def checksums(
-    file: Annotated[Path, typer.Argument(help="What `shelf run --out FILE` wrote.")],
-) -> None:
+def checksums(file: Bundle) -> None:
     """Print the SHA-256 of each record of a GPU in a bundle, as its file here will have it."""
     from warpshelf.records import bundle
 
@@ -290,15 +267,13 @@ def checksums(
 
 
 def compare(
-    id_: Annotated[str, typer.Argument(metavar="ID", help="The snippet.")],
-    others: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--with",
-            metavar="OTHER",
-            help="Run nothing, but show this record (a key, KEY@COMMIT or a file) beside another.",
-        ),
-    ] = None,
+    id_: Id,
+    others: list[str] | None = Option(
+        None,
+        "--with",
+        metavar="OTHER",
+        help="Run nothing, but show this record (a key, KEY@COMMIT or a file) beside another.",
+    ),
     as_json: Json = False,
 ) -> None:
     """Run a snippet here, and show this machine beside the published ones.
@@ -307,29 +282,20 @@ def compare(
     """
     from warpshelf.cli import compare as comparing
 
-    project = projects.find_project()
-    one = select_snippets(project, [id_])[0]
-    if others:
-        comparing.show_two(one, others, as_json)
-    else:
-        comparing.show_here(project, one, as_json)
+    one = select_snippet(id_)
+    comparing.show_two(one, others, as_json) if others else comparing.show_here(one, as_json)
 
 
 def history(
-    id_: Annotated[str, typer.Argument(metavar="ID", help="The snippet.")],
-    machine: Annotated[
-        str | None, typer.Option(metavar="SLUG", help="Of one kind of GPU, or of one record.")
-    ] = None,
-    because: Annotated[
-        str | None,
-        typer.Option(metavar="WHY", help="Say why a record is slower than the one before it."),
-    ] = None,
+    id_: Id,
+    machine: str | None = Option(None, metavar="SLUG", help="Of one kind of GPU, or one record."),
+    because: str | None = Option(None, metavar="WHY", help="Write down why a record is slower."),
     as_json: Json = False,
 ) -> None:
     """Show the times of a snippet by commit, driver, torch and Triton, from version control."""
     from warpshelf.cli import compare as comparing
 
-    one = select_snippets(projects.find_project(), [id_])[0]
+    one = select_snippet(id_)
     if because is not None:
         comparing.explain_slowdown(one, because, machine, as_json)
     else:
@@ -338,12 +304,8 @@ def history(
 
 def reach(
     ids: Ids = None,
-    arch: Annotated[
-        list[str] | None, typer.Option(metavar="SM", help="For this one, such as sm_86; repeat it.")
-    ] = None,
-    largest: Annotated[
-        bool, typer.Option("--largest", help="Only the largest case of each form: quicker.")
-    ] = False,
+    arch: list[str] | None = Option(None, metavar="SM", help="Such as sm_86 alone; repeat it."),
+    largest: bool = Option(False, "--largest", help="Only the largest case of each form: quicker."),
     as_json: Json = False,
 ) -> None:
     """Compile every launch for every GPU from sm_75 to sm_120: what fits, what NEEDS must say.
@@ -352,10 +314,5 @@ def reach(
     """
     from warpshelf.cli import kernels
 
-    wrong = kernels.show_reach(
-        select_snippets(projects.find_project(), ids), arch or [], largest, as_json
-    )
-    if not as_json:
-        print_findings(wrong)
-    if wrong:
-        raise typer.Exit(1)
+    picked = select_snippets(projects.find_project(), ids)
+    exit_with(kernels.show_reach(picked, arch or [], largest, as_json), told=as_json)

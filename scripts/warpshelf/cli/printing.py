@@ -13,40 +13,43 @@ from rich.text import Text
 PIPED = 100  # columns of what is no terminal
 
 
-def make_console() -> Console:
+class Output(Console):
     """Standard output: as wide as the terminal, or as COLUMNS says where it is piped."""
-    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPED
-    return Console(highlight=False, emoji=False, width=wide)
 
+    def __init__(self) -> None:
+        wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPED
+        super().__init__(highlight=False, emoji=False, width=wide)
 
-def print_paragraph(
-    out: Console, text: str, indent: int = 0, style: str = "", hanging: int = 0
-) -> None:
-    """Print a paragraph; its further lines are indented by `hanging` more."""
-    space = " " * indent
-    lines = textwrap.wrap(
-        text,
-        max(20, out.width),
-        initial_indent=space,
-        subsequent_indent=space + " " * hanging,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    for line in lines:
-        out.print(Text(line, style), soft_wrap=True)
+    def print_paragraph(
+        self, text: str, indent: int = 0, style: str = "", hanging: int = 0
+    ) -> None:
+        """Print a paragraph; its further lines are indented by `hanging` more."""
+        first, further = " " * indent, " " * (indent + hanging)
+        wrapper = textwrap.TextWrapper(max(20, self.width), first, further)
+        wrapper.break_long_words = wrapper.break_on_hyphens = False
+        for line in wrapper.wrap(text):
+            self.print(Text(line, style), soft_wrap=True)
 
+    def print_truncated(self, text: str, indent: int) -> None:
+        """Print one dim line, and of what is too long only the beginning."""
+        shown = Text(" " * indent + text, "dim")
+        shown.truncate(self.width, overflow="ellipsis")
+        self.print(shown, soft_wrap=True)
 
-def print_truncated(out: Console, text: str, indent: int = 0, style: str = "dim") -> None:
-    """Print one line, and of what is too long only the beginning."""
-    shown = Text(" " * indent + text, style)
-    shown.truncate(out.width, overflow="ellipsis")
-    out.print(shown, soft_wrap=True)
+    def print_title(self, text: str) -> None:
+        """Print a heading behind an empty line."""
+        self.print()
+        self.print_paragraph(text, style="bold", hanging=2)
 
-
-def print_title(out: Console, text: str) -> None:
-    """Print a heading behind an empty line."""
-    out.print()
-    print_paragraph(out, text, style="bold", hanging=2)
+    def print_table(self, drawn: Table) -> None:
+        """Print a table; piped, without the spaces behind its lines."""
+        if self.is_terminal:
+            self.print(drawn)
+            return
+        with self.capture() as got:
+            self.print(drawn)
+        for line in got.get().splitlines():
+            self.print(Text(line.rstrip()), soft_wrap=True)
 
 
 def make_table(*names: str, left: tuple[str, ...] = (), flexible: str = "") -> Table:
@@ -58,14 +61,3 @@ def make_table(*names: str, left: tuple[str, ...] = (), flexible: str = "") -> T
         else:
             drawn.add_column(name, no_wrap=True, justify="left" if name in left else "right")
     return drawn
-
-
-def print_table(out: Console, drawn: Table) -> None:
-    """Print a table; piped, without the spaces behind its lines."""
-    if out.is_terminal:
-        out.print(drawn)
-        return
-    with out.capture() as got:
-        out.print(drawn)
-    for line in got.get().splitlines():
-        out.print(Text(line.rstrip()), soft_wrap=True)
