@@ -31,16 +31,10 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 PHASES = {
-    Task.VERIFY: "verifying",
-    Task.VIEW: "viewing",
-    Task.COMPILE: "compiling",
-    Task.TIME: "timing",
-    Task.JUDGE: "judging",
-    Task.DESCRIBE: "looking at the machine",
-    Task.DUE: "reading",
-    Task.DEMO: "running",
-    Task.REACH: "compiling",
-}
+    Task.VERIFY: "verifying", Task.VIEW: "viewing", Task.COMPILE: "compiling", Task.TIME: "timing",
+    Task.JUDGE: "judging", Task.DESCRIBE: "looking at the machine", Task.DUE: "reading",
+    Task.DEMO: "running", Task.REACH: "compiling",
+}  # fmt: skip
 # A notebook's shell is a terminal by its own word, but it keeps each line that is drawn.
 NOTEBOOKS = ("JPY_PARENT_PID", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE")
 EVERY = 30.0  # seconds after which a log is told what is left
@@ -228,13 +222,11 @@ def _turn_lines(plan: Plan, turn: Turn) -> Iterator[str]:
         machine = f"{where['device']}, SM {where['sm']}, {memory}{more}"
     reasons = Counter(part.why for part in turn.parts if not part.work.trusted)
     said = [f"{_pluralize_count(trusted, 'demo')} to run of trusted records"] if trusted else []
-    if reasons.total() == 1:  # a single reason for a single thing needs no number
-        said.append(f"1 to verify ({next(iter(reasons))})")
-    elif reasons:
-        counts = ", ".join(f"{count} {what}" for what, count in reasons.items())
-        said.append(f"{reasons.total()} to verify ({counts})")
-    elif not trusted:
-        said.append("0 to verify")
+    if reasons or not trusted:
+        told = [f"{count} {what}" for what, count in reasons.items()]
+        if reasons.total() == 1:
+            told = list(reasons)  # a single reason for a single thing needs no number
+        said.append(f"{reasons.total()} to verify" + (f" ({', '.join(told)})" if told else ""))
     if turn.current:
         said.append(f"{len(turn.current)} current")
     line = f"{machine}: {', '.join(said)}"
@@ -264,37 +256,29 @@ def turn_seconds(plan: Plan, turn: Turn) -> float:
 
 def plan_rows(plan: Plan) -> list[dict[str, Any]]:
     """Each snippet on each machine, as `--plan --json` gives it, those that run first."""
-    left = set(plan.left)
-    found: list[dict[str, Any]] = []
+    left, found = set(plan.left), []
     for turn in plan.turns:
+        rows: list[tuple[str, str, dict[str, Any]]] = []
         for part in turn.parts:
-            row: dict[str, Any] = {"snippet": part.id, "machine": turn.slug, "state": "run"}
-            row |= {"why": part.why, "only_compiled": part.work.only_compiled()}
-            row["seconds"] = round(sum(one.seconds for one in part.jobs), 1)
-            row |= {"judged_by": part.basis, "left_out": (part.id, turn.slug) in left}
-            found.append(row)
-        for snippet, why in turn.skipped:
-            row = {"snippet": snippet.id, "machine": turn.slug, "state": "skipped", "why": why}
-            found.append(row)
-        for snippet in turn.current:
-            found.append({"snippet": snippet.id, "machine": turn.slug, "state": "current"})
+            seconds = round(sum(one.seconds for one in part.jobs), 1)
+            told = {"why": part.why, "only_compiled": part.work.only_compiled(), "seconds": seconds}
+            late = (part.id, turn.slug) in left
+            rows.append((part.id, "run", {**told, "judged_by": part.basis, "left_out": late}))
+        rows += [(one.id, "skipped", {"why": why}) for one, why in turn.skipped]
+        rows += [(one.id, "current", {}) for one in turn.current]
+        for name, state, told in rows:
+            found.append({"snippet": name, "machine": turn.slug, "state": state, **told})
     return found
 
 
 def plan_json(plan: Plan) -> str:
     """The plan for a program."""
-    machines = [
-        {
-            "machine": turn.where,
-            "workers": turn.workers,
-            "to_run": len(turn.parts),
-            "demos": sum(part.work.trusted for part in turn.parts),
-            "skipped": len(turn.skipped),
-            "current": len(turn.current),
-            "seconds": round(turn_seconds(plan, turn), 1),
-        }
-        for turn in plan.turns
-    ]
+    machines = []
+    for turn in plan.turns:
+        row = {"machine": turn.where, "workers": turn.workers, "to_run": len(turn.parts)}
+        row["demos"] = sum(part.work.trusted for part in turn.parts)
+        row |= {"skipped": len(turn.skipped), "current": len(turn.current)}
+        machines.append({**row, "seconds": round(turn_seconds(plan, turn), 1)})
     found = {"machines": machines, "seconds": round(plan.seconds, 1), "budget": plan.budget}
     return json.dumps({**found, "snippets": plan_rows(plan)}, indent=1)
 
@@ -340,13 +324,8 @@ def left_lines(verdicts: Iterable[Verdict], words: Sequence[str]) -> list[str]:
     script = Path(sys.argv[0]).name
     scripted = script.endswith(".py") and script != "__main__.py"
     program = [sys.orig_argv[0], sys.argv[0]] if scripted else ["shelf"]
-    return [
-        *(
-            f"left on {on}, since {why}: {', '.join(names)}"
-            for (on, why), names in by_machine.items()
-        ),
-        f"what has passed is kept; go on with `{shlex.join([*program, *words])}`",
-    ]
+    left = [f"left on {on}, since {why}: {', '.join(own)}" for (on, why), own in by_machine.items()]
+    return [*left, f"what has passed is kept; go on with `{shlex.join([*program, *words])}`"]
 
 
 def hand_in_lines(file: Path, count: int, idle: bool = False) -> list[str]:
@@ -368,9 +347,8 @@ def summary_lines(verdicts: Sequence[Verdict]) -> list[str]:
     if not verdicts:
         return ["no snippets"]
     counts = Counter(one.state for one in verdicts)
-    trusted = sorted(
-        (one.trusted for one in verdicts if one.trusted), key=lambda one: (one[0], one[1] or "")
-    )
+    records = [one.trusted for one in verdicts if one.trusted]
+    trusted = sorted(records, key=lambda one: (one[0], one[1] or ""))
     verified = sum(one.verified for one in verdicts)
     said = []
     if trusted or verified:
@@ -378,10 +356,8 @@ def summary_lines(verdicts: Sequence[Verdict]) -> list[str]:
         ends = [f"{date} at commit {commit}" if commit else date for date, commit in trusted]
         span = " to ".join(dict.fromkeys([*ends[:1], *ends[-1:]]))
         said.append(f"{_pluralize_count(counts['trusted'], 'demo')} run")
-        said.append(
-            f"{_pluralize_count(len(trusted), 'record')} trusted"
-            + (f" (of {span})" if span else "")
-        )
+        records_trusted = f"{_pluralize_count(len(trusted), 'record')} trusted"
+        said.append(records_trusted + (f" (of {span})" if span else ""))
         said.append(f"{verified} verified here")
     rest = Counter(one.state for one in verdicts if not (one.trusted or one.verified))
     shown = {state: rest[state] for state in ("passed", "current")}

@@ -125,8 +125,8 @@ def print_kernel(out: Output, view: View, sass: bool = False) -> None:
         out.print_paragraph(f"with {one['change']}: {_format_occupancy(one)}", 2, hanging=2)
     cycles = f"{bound['cycles']:,.0f} SM cycles"
     out.print_title(f"Lower bound: {cycles}, by {bound['limiter']}; no time")
-    for one in sorted(bound["pipes"], key=lambda each: -each["cycles"]):
-        out.print_paragraph(f"{one['cycles']:,.0f}: {one['pipe']}, {one['of']}", 2, hanging=2)
+    for pipe in sorted(bound["pipes"], key=lambda each: -each["cycles"]):
+        out.print_paragraph(f"{pipe['cycles']:,.0f}: {pipe['pipe']}, {pipe['of']}", 2, hanging=2)
     _print_lines(out, view)
     _print_accesses(out, view)
     _print_loops(out, view, sass)
