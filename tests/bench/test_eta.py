@@ -29,7 +29,6 @@ from warpshelf.bench.eta import (
     Estimator,
     Eta,
     JobEstimate,
-    JobLoad,
     Round,
     end_times,
     estimate_by_method,
@@ -141,13 +140,15 @@ def test_the_method_counts_functions_calls_and_ceilings() -> None:
     assert estimate_by_method(Task.TIME, DUE) == pytest.approx(first + 3 * CEILING + 4 * each)
 
 
-LOADS = st.lists(
-    st.builds(JobLoad, st.integers(0, 50).map(float), st.booleans(), st.just(False)), max_size=12
-)
+def load(seconds: float, on_gpu: bool = False, alone: bool = False) -> JobEstimate:
+    return JobEstimate(Job(Task.VERIFY, "any", 600, on_gpu=on_gpu, alone=alone), seconds, HERE)
+
+
+LOADS = st.lists(st.builds(load, st.integers(0, 50).map(float), st.booleans()), max_size=12)
 
 
 def test_as_many_go_at_a_time_as_there_are_workers() -> None:
-    four = [JobLoad(seconds) for seconds in (3, 1, 1, 2)]
+    four = [load(seconds) for seconds in (3, 1, 1, 2)]
     assert end_times(four, 1, 1) == [3, 4, 5, 7]
     assert end_times(four, 2, 1) == [3, 1, 2, 4]
     assert end_times(four, 9, 1, start=10) == [13, 11, 11, 12]
@@ -155,33 +156,30 @@ def test_as_many_go_at_a_time_as_there_are_workers() -> None:
 
 
 def test_a_gpu_is_shared_by_few_while_others_go_on() -> None:
-    gpu, host = JobLoad(4, on_gpu=True), JobLoad(1)
+    gpu, host = load(4, on_gpu=True), load(1)
     assert end_times([gpu, gpu, host, host], 3, 1) == [4, 8, 1, 1]
     assert end_times([gpu, gpu, gpu], 3, 2) == [4, 4, 8]
 
 
 def test_what_runs_alone_waits_for_all_others_and_goes_by_itself() -> None:
-    loads = [JobLoad(5, alone=True), JobLoad(3), JobLoad(4), JobLoad(2, alone=True)]
+    loads = [load(5, alone=True), load(3), load(4), load(2, alone=True)]
     assert end_times(loads, 2, 1) == [9, 3, 4, 11]
 
 
 def test_what_has_begun_keeps_its_place() -> None:
-    assert end_times([JobLoad(1), JobLoad(2, begun=True), JobLoad(3, begun=True)], 2, 1) == [
-        3,
-        2,
-        3,
-    ]
-    assert end_times([JobLoad(1, on_gpu=True), JobLoad(2, on_gpu=True, begun=True)], 4, 1) == [3, 2]
-    assert end_times([JobLoad(7, alone=True, begun=True), JobLoad(1, alone=True)], 4, 1) == [7, 8]
+    assert end_times([load(1), load(2), load(3)], 2, 1, begun={1, 2}) == [3, 2, 3]
+    gpu = [load(1, on_gpu=True), load(2, on_gpu=True)]
+    assert end_times(gpu, 4, 1, begun={1}) == [3, 2]
+    assert end_times([load(7, alone=True), load(1, alone=True)], 4, 1, begun={0}) == [7, 8]
 
 
 @given(LOADS, st.integers(1, 4), st.integers(1, 3))
 def test_it_takes_no_less_than_the_work_and_no_more_than_one_after_another(
-    loads: list[JobLoad], workers: int, most: int
+    loads: list[JobEstimate], workers: int, most: int
 ) -> None:
     done = end_times(loads, workers, most)
     work = sum(load.seconds for load in loads)
-    on_gpu = sum(load.seconds for load in loads if load.on_gpu)
+    on_gpu = sum(load.seconds for load in loads if load.job.on_gpu)
     longest = max((load.seconds for load in loads), default=0)
     least = max(work / workers, on_gpu / min(most, workers), longest)
     assert least - 1e-9 <= max(done, default=0) <= work
@@ -189,7 +187,7 @@ def test_it_takes_no_less_than_the_work_and_no_more_than_one_after_another(
     for begin, end, _ in spans:
         beside = [one for one in spans if one[0] <= begin < one[1]]
         assert begin < 0 or begin == end or len(beside) <= workers
-        assert begin == end or sum(load.on_gpu for *_, load in beside) <= most
+        assert begin == end or sum(load.job.on_gpu for *_, load in beside) <= most
 
 
 class Clock:
@@ -305,7 +303,7 @@ class Simulation:
 
     def forecasts(self) -> list[tuple[float, float]]:
         """At the end of each job the share of the run that is over, and its forecast over it."""
-        begun, done = self.clock.now, end_times([JobLoad(seconds) for seconds in self.took], 2, 1)
+        begun, done = self.clock.now, end_times([load(seconds) for seconds in self.took], 2, 1)
         total, found = max(done), []
         begins = [end - seconds for end, seconds in zip(done, self.took, strict=True)]
         for at, place, over in sorted(

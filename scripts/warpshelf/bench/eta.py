@@ -16,8 +16,8 @@ import heapq
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
 from typing import Any
@@ -176,35 +176,27 @@ def estimate_by_method(task: Task, due: Iterable[Mapping[str, Any]]) -> float:
     return start + CEILING * (1 + len(units)) + each * called[True]
 
 
-@dataclass(frozen=True)
-class JobLoad:
-    """One job: what it will take, whether it holds a share of the GPU, whether nothing runs beside.
-
-    `begun` has it run already, for what is left of its seconds.
-    """
-
-    seconds: float
-    on_gpu: bool = False
-    alone: bool = False
-    begun: bool = False
-
-
 def end_times(
-    loads: Sequence[JobLoad], workers: int, most_on_gpu: int, start: float = 0.0
+    jobs: Sequence[JobEstimate],
+    workers: int,
+    most_on_gpu: int,
+    start: float = 0.0,
+    begun: Set[int] = frozenset(),
 ) -> list[float]:
     """When each ends, `workers` at a time and `most_on_gpu` of them on the GPU.
 
-    As in `Pool.run`, the first that may start does; one that runs alone waits for all others.
+    As in `Pool.run`, the first that may start does; one that runs alone waits for all others. Those
+    in the places `begun` run already, for what is left of their seconds.
     """
-    found = [start] * len(loads)
+    found = [start] * len(jobs)
     now, running = start, list[tuple[float, bool]]()  # ends, and whether on the GPU
     waiting: dict[bool, deque[int]] = {True: deque(), False: deque()}
-    for place, load in enumerate(loads):
-        if load.begun:
-            found[place] = start + load.seconds
-            heapq.heappush(running, (found[place], load.on_gpu))
-        elif not load.alone:
-            waiting[load.on_gpu].append(place)
+    for place, one in enumerate(jobs):
+        if place in begun:
+            found[place] = start + one.seconds
+            heapq.heappush(running, (found[place], one.job.on_gpu))
+        elif not one.job.alone:
+            waiting[one.job.on_gpu].append(place)
     while waiting[True] or waiting[False]:
         free = sum(on_gpu for _, on_gpu in running) < most_on_gpu
         able = [line for line in (waiting[False], waiting[free]) if line]
@@ -212,12 +204,12 @@ def end_times(
             now = heapq.heappop(running)[0]
             continue
         place = min(able, key=lambda line: line[0]).popleft()
-        found[place] = now + loads[place].seconds
-        heapq.heappush(running, (found[place], loads[place].on_gpu))
+        found[place] = now + jobs[place].seconds
+        heapq.heappush(running, (found[place], jobs[place].job.on_gpu))
     now = max(found, default=start)
-    for place, load in enumerate(loads):
-        if load.alone and not load.begun:
-            now += load.seconds
+    for place, one in enumerate(jobs):
+        if one.job.alone and place not in begun:
+            now += one.seconds
             found[place] = now
     return found
 
@@ -240,8 +232,7 @@ class Round:
     most_on_gpu: int
 
     def end_times(self, start: float = 0.0) -> list[float]:
-        loads = [JobLoad(one.seconds, one.job.on_gpu, one.job.alone) for one in self.jobs]
-        return end_times(loads, self.workers, self.most_on_gpu, start)
+        return end_times(self.jobs, self.workers, self.most_on_gpu, start)
 
 
 class Eta:
@@ -297,13 +288,14 @@ class Eta:
     def seconds_left(self) -> float:
         now, total = self.now(), 0.0
         for jobs, workers, most in self.rounds:
-            loads = []
-            for key, one in jobs.items():
-                seconds, since = self.expected_seconds(one), self.running.get(key)
-                if since is not None:
-                    elapsed = now - since
+            left, begun = [], set()
+            for place, (key, one) in enumerate(jobs.items()):
+                seconds = self.expected_seconds(one)
+                if key in self.running:
+                    begun.add(place)
+                    elapsed = now - self.running[key]
                     seconds = max(seconds - elapsed, OVERDUE * elapsed)
                     seconds = max(0.0, min(seconds, one.job.seconds - elapsed))
-                loads.append(JobLoad(seconds, one.job.on_gpu, one.job.alone, since is not None))
-            total = max(end_times(loads, workers, most, total), default=total)
+                left.append(replace(one, seconds=seconds))
+            total = max(end_times(left, workers, most, total, begun), default=total)
         return total

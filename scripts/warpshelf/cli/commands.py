@@ -163,8 +163,8 @@ def look(
     """
     from warpshelf.cli import kernels as looks
 
-    wanted = looks.LookOptions(against, save, sass, as_json)
-    exit_with(looks.show_kernels(select_snippet(id_), arch, variant, kernel, wanted))
+    asked = looks.ViewRequest(select_snippet(id_), arch, variant, kernel)
+    exit_with(looks.show_kernels(asked, against, save, sass, as_json))
 
 
 @app.command()

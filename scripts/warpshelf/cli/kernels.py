@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ from rich.table import Table
 from warpshelf.bench import compiling, make_views, mutants
 from warpshelf.bench.compiling import Reach
 from warpshelf.bench.make_views import ViewRequest, ViewResult
-from warpshelf.bench.pool import Job
 from warpshelf.cli import views
 from warpshelf.cli.console import Reporter
 from warpshelf.cli.printing import Output
@@ -33,6 +33,7 @@ from warpshelf.core.files import write_atomically
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.look import builds, ptx
 from warpshelf.look.builds import CompiledRival, Difference
+from warpshelf.look.view import View
 from warpshelf.readings import published
 from warpshelf.readings.published import Rival
 
@@ -169,94 +170,87 @@ def _compile_rival(one: Rival, folder: Path, checkouts: Path | None) -> Compiled
 # What `shelf look` shows: the views of a snippet's kernels, or what changed of them.
 
 
-@dataclass(frozen=True)
-class LookOptions:
-    """What the command line asks for beside the kernels."""
-
-    against: str | None = None
-    save: Path | None = None
-    sass: bool = False
-    as_json: bool = False
-
-
-def show_kernels(
-    snippet: Snippet, arch: str, variant: str | None, kernel: str | None, wanted: LookOptions
-) -> list[Finding]:
-    """Print what is asked for of a snippet; the LIMITS that were seen to be broken."""
+@contextmanager
+def _refuse_unknown() -> Iterator[None]:
     try:
-        arch = make_views.match_name(arch, make_views.ARCHS, "architecture")
-        with Reporter(1) as reporter:
-            return _show_request(ViewRequest(snippet, arch, variant, kernel), wanted, reporter)
+        yield
     except make_views.UnknownName as unknown:
         raise typer.BadParameter(str(unknown)) from None
 
 
-def _show_request(
-    asked: ViewRequest, wanted: LookOptions, tell: Callable[[Job], None]
+@_refuse_unknown()
+def show_kernels(
+    asked: ViewRequest, against: str | None, save: Path | None, sass: bool, as_json: bool
 ) -> list[Finding]:
-    path = Path(wanted.against) if wanted.against else None
+    """Print what is asked for of a snippet; the LIMITS that were seen to be broken.
+
+    Beside it, if asked for, the file or commit `against`. One kernel's PTX is written to `save`.
+    """
+    make_views.match_name(asked.arch, make_views.ARCHS, "architecture")
+    path = Path(against) if against else None
     if path and not path.is_file():
         if path.suffix == ".ptx":
-            raise make_views.UnknownName(f"{wanted.against}: no such file")
+            raise make_views.UnknownName(f"{against}: no such file")
         path = None  # a commit
-    whole = path is not None or wanted.save is not None
-    seen = make_views.get_views(asked, tell, whole)
-    if whole and len(seen.views) != 1:
-        option = "--save" if path is None else "--against FILE.ptx"
-        names = "; ".join(f"{one['variant']}: {one['kernel']}" for one in seen.views)
-        what = f"{option} is of one kernel; choose --variant and --kernel from: {names}"
-        raise make_views.UnknownName(what)
-    if path is not None:
-        _compare_file(asked, seen, path, wanted)
-    elif wanted.against is not None:
-        with make_views.snippet_at_commit(asked.snippet, wanted.against) as old:
-            try:
-                before = make_views.get_views(replace(asked, snippet=old), tell)
-            except make_views.UnknownName:  # the variant or kernel is newer
-                before = ViewResult([])
-        _compare_commit(seen, before, wanted)
-    elif wanted.as_json:
-        print(json.dumps(seen.views, indent=1))
-    elif wanted.save is None:
-        out = Output()
-        several = len({one["variant"] for one in seen.views}) > 1
-        if asked.variant is None and several and not wanted.sass:
-            views.print_variants(out, asked.snippet.id, asked.arch, seen.views)
-        else:
-            for one in seen.views:
-                views.print_kernel(out, one, wanted.sass)
-    if wanted.save is not None:
-        write_atomically(wanted.save, ptx.format_ptx(seen.modules[0]))
-        sys.stderr.write(f"wrote {wanted.save}: {seen.modules[0].name} for {asked.arch}\n")
+    whole = path is not None or save is not None
+    with Reporter(1) as tell:
+        seen = make_views.get_views(asked, tell, whole)
+        if whole and len(seen.views) != 1:
+            option = "--save" if path is None else "--against FILE.ptx"
+            names = "; ".join(f"{one['variant']}: {one['kernel']}" for one in seen.views)
+            what = f"{option} is of one kernel; choose --variant and --kernel from: {names}"
+            raise make_views.UnknownName(what)
+        if path is not None:
+            _compare_file(asked, seen, path, as_json)
+        elif against is not None:
+            with make_views.snippet_at_commit(asked.snippet, against) as old:
+                try:
+                    before = make_views.get_views(replace(asked, snippet=old), tell).views
+                except make_views.UnknownName:  # the variant or kernel is newer
+                    before = []
+            _compare_commit(seen.views, before, against, as_json)
+        elif as_json:
+            print(json.dumps(seen.views, indent=1))
+        elif save is None:
+            out = Output()
+            several = len({one["variant"] for one in seen.views}) > 1
+            if asked.variant is None and several and not sass:
+                views.print_variants(out, asked.snippet.id, asked.arch, seen.views)
+            else:
+                for one in seen.views:
+                    views.print_kernel(out, one, sass)
+    if save is not None:
+        write_atomically(save, ptx.format_ptx(seen.modules[0]))
+        sys.stderr.write(f"wrote {save}: {seen.modules[0].name} for {asked.arch}\n")
     return seen.findings
 
 
-def _compare_file(asked: ViewRequest, seen: ViewResult, path: Path, wanted: LookOptions) -> None:
+def _compare_file(asked: ViewRequest, seen: ViewResult, path: Path, as_json: bool) -> None:
     view, now = seen.views[0], seen.modules[0]
     who, was, is_ = make_views.assemble_pair(make_views.load_ptx(path, now.symbol), now, asked.arch)
     changes = builds.changed_figures(builds.machine_figures(was), builds.machine_figures(is_))
     found = Difference(view["variant"], view["kernel"], changes)
-    if wanted.as_json:
+    if as_json:
         print(json.dumps({"assembler": who, **found.as_dict()}, indent=1))
         return
     title = f"both assembled by {who} for {asked.arch}"
     views.print_difference(Output(), found, (path.name, "now"), title)
 
 
-def _compare_commit(seen: ViewResult, before: ViewResult, wanted: LookOptions) -> None:
+def _compare_commit(seen: list[View], before: list[View], then: str, as_json: bool) -> None:
     found: list[dict[str, Any]] = []
-    out, then = Output(), str(wanted.against)
-    for was, now in builds.pair_views(before.views, seen.views):
+    out = Output()
+    for was, now in builds.pair_views(before, seen):
         if was and now:
             change = builds.compare_views(was, now)
             found.append(change.as_dict())
-            if not wanted.as_json:
+            if not as_json:
                 views.print_difference(out, change, (then, "now"), now["arch"])
         elif one := now or was:
             only = then if was else "now"
             found.append({"variant": one["variant"], "kernel": one["kernel"], "only": only})
-            if not wanted.as_json:
+            if not as_json:
                 where = f"as of {only}" if was else "now"
                 out.print_title(f"{one['variant']}: {one['kernel']} is there {where} alone")
-    if wanted.as_json:
+    if as_json:
         print(json.dumps(found, indent=1))
