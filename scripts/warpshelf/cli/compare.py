@@ -59,7 +59,7 @@ def show_here(snippet: Snippet, as_json: bool) -> None:
         if name not in current
     ]
     rows = comparison_rows(fresh, current)
-    for line in (*findings, *withheld, *record_comparison.disagreement_lines(snippet)):
+    for line in (*findings, *withheld, *record_comparison.find_disagreements([snippet])):
         sys.stderr.write(f"{line}\n")
     if as_json:
         print(json.dumps(rows, indent=1))
@@ -146,7 +146,7 @@ def show_history(snippet: Snippet, machine: str | None, as_json: bool) -> None:
     """Print the times of every version, oldest first."""
     found = history.read_history(snippet.project, [snippet.id])
     lines = _select_lines(snippet, found, machine)
-    remarks = found.missing_remarks()
+    remarks = [*found.remarks]
     for (_, key), rows in sorted(found.damaged.items()):
         remarks += [f"{key} as of {row}: left out" for row in rows]
     if as_json:

@@ -139,20 +139,18 @@ class Reporter:
         while not self._over.wait(self.every):
             minutes, seconds = divmod(int(time.monotonic() - self._began), 60)
             done = f"  {self.done} of {self.total} done after {minutes}:{seconds:02}"
-            self.print_line(", ".join(filter(None, (done, self.time_left()))))
+            self._print_line(", ".join(filter(None, (done, self.time_left()))))
 
-    def print_line(self, line: object) -> None:
-        """Print a line as it is, however long."""
+    def _print_line(self, line: object) -> None:
         self.console.print(str(line), markup=False, soft_wrap=True)
 
-    def set_total(self, total: int) -> None:
-        """Say how many verdicts there will be."""
+    def _set_total(self, total: int) -> None:
         self.total = total
         if self.live:
             self.bar.update(self.bar.task_ids[0], total=total)
 
     def __call__(self, event: object) -> None:
-        """Show one event."""
+        """Show one event of a run; of a fleet also a line, or how many verdicts there will be."""
         if isinstance(event, Job):
             self._show_start(event)
         elif isinstance(event, Eta):
@@ -161,9 +159,13 @@ class Reporter:
                 self._ticking = threading.Thread(target=self._log_progress, daemon=True)
                 self._ticking.start()
         elif isinstance(event, Plan):
-            self.set_total(event.verdicts)
+            self._set_total(event.verdicts)
             for line in plan_lines(event):
-                self.print_line(line)
+                self._print_line(line)
+        elif isinstance(event, int):
+            self._set_total(event)
+        elif isinstance(event, str):
+            self._print_line(event)
         elif isinstance(event, Verdict):
             self.active.pop(event.snippet, None)
             if event.state in ("passed", "trusted", "failed"):
@@ -184,7 +186,7 @@ class Reporter:
         if self.live or job.do in (Task.DESCRIBE, Task.DEMO) or (phase, job.key) in self._told:
             return  # a demo is soon over; once a phase is enough, however many targets it has
         self._told.add((phase, job.key))
-        self.print_line(f"  {phase:<9} {job.key}")
+        self._print_line(f"  {phase:<9} {job.key}")
 
     def _show_verdict(self, verdict: Verdict) -> None:
         from rich.markup import escape
@@ -195,7 +197,7 @@ class Reporter:
         line = f"{MARKS[verdict.state]} {escape(verdict.snippet)}{where}{took}{note}"
         self.console.print(line, soft_wrap=True)
         for told in (*(f"  {line}" for line in verdict.told), *verdict.findings):
-            self.print_line(told)
+            self._print_line(told)
 
 
 def plan_lines(plan: Plan) -> list[str]:

@@ -179,7 +179,7 @@ def _validate_address(text: str) -> str:
 
 def _make_fleet(project: Project, options: Options, kinds: str | None, reporter: Reporter) -> Fleet:
     """A run over the machines of a cluster, of all kinds unless told which: `H100,A100`."""
-    from warpshelf.fleet.run_cluster import Due, Fleet, Said
+    from warpshelf.fleet.run_cluster import Fleet
 
     asked = None
     if kinds is not None:
@@ -187,16 +187,7 @@ def _make_fleet(project: Project, options: Options, kinds: str | None, reporter:
         if not asked:
             what = "names none; write accelerators as Ray does: H100,A100"
             raise BadParameter(what, param_hint="--kinds")
-
-    def show_event(event: object) -> None:
-        if isinstance(event, Said):
-            reporter.print_line(event.line)
-        elif isinstance(event, Due):
-            reporter.set_total(event.items)
-        else:
-            reporter(event)
-
-    return Fleet(project, options, asked, show_event)
+    return Fleet(project, options, asked, reporter)
 
 
 def _run_quick(picked: list[Snippet], workers: int | None, as_json: bool) -> None:
@@ -251,7 +242,8 @@ def import_records(
         sys.stderr.write(f"{line}\n")
     folders = {path.parent for path in done.written}
     lines = [f"wrote {name}" for name in names]
-    lines += record_comparison.all_disagreements(one for one in known if one.results in folders)
+    touched = [one for one in known if one.results in folders]
+    lines += record_comparison.find_disagreements(touched)
     lines += [f"left out {name}: made from other code" for name in done.left]
     if not names:
         lines.append("nothing to write: every record is in place already")
