@@ -161,10 +161,11 @@ def look(
 
     Without a variant a table of all. Views that are kept are shown at once, others made here.
     """
-    from warpshelf.cli import kernels as looks
+    from warpshelf.bench.make_views import ViewRequest
+    from warpshelf.cli import kernels
 
-    asked = looks.ViewRequest(select_snippet(id_), arch, variant, kernel)
-    exit_with(looks.show_kernels(asked, against, save, sass, as_json))
+    asked = ViewRequest(select_snippet(id_), arch, variant, kernel)
+    exit_with(kernels.show_kernels(asked, against, save, sass, as_json))
 
 
 @app.command()
