@@ -278,14 +278,12 @@ def job_details(
         "id": snippet.id,
         "kind": snippet.kind,
         "needs": snippet.needs,
-        "uses_triton": snippet.uses_triton,
         "has_cuda": snippet.cuda_path is not None,
         "places": snippet.places,
         "machine": machine,
         "target": target,
         "due": target in (None, MAIN),
         "demo": target in (None, MAIN),
-        "share": {},  # of its cases and views; all of them
         "limit": snippet.seconds,
         "environment": environment,
     }

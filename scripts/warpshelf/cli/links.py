@@ -320,9 +320,9 @@ def check_command(
     if topic:
         topic = topic.strip().strip("/").removeprefix("docs/")
         topic = topic.removesuffix(".yml").removesuffix(".md")
-    options = check_links.CheckOptions(topic, urls, force, budget)
+    asked: dict[str, Any] = {"topic": topic, "urls": urls, "force": force, "budget": budget}
     with _show_progress() as tell:
-        found = check_links.run_check(project.root, options, check_services(tell))
+        found = check_links.run_check(project.root, check_services(tell), **asked)
     if report is not None:
         repository = project_content.read_settings(project)[0].repository
         write_atomically(report, report_markdown(found, repository))
