@@ -198,7 +198,7 @@ def test_a_plain_run_makes_the_records_of_gpu_and_cpu(
     assert cpu["machine"]["gpus"] == 0 and not any(case["timed"] for case in cpu["cases"])
     assert "time" not in json.dumps(cpu["cases"]).replace('"timed"', "")
     # So that the mend which `shelf check` names works here: it finds no record missing or stale.
-    found = [str(one) for one in inspection.check_project(Project(trial.root))]
+    found = [str(one) for one in inspection.inspect_project(Project(trial.root))[0]]
     assert not [line for line in found if "record" in line or "stale" in line]
     assert states(run(trial)) == dict.fromkeys(states(verdicts), "current")
 

@@ -125,5 +125,5 @@ def test_it_changes_no_digest_and_leaves_the_records_current(sound: Snippet) -> 
 
 def test_the_check_of_a_project_reads_the_figures(sound: Snippet) -> None:
     state(sound, FIGURE.replace("TB/s", "TB"))
-    said = [str(finding) for finding in inspection.check_project(sound.project)]
+    said = [str(finding) for finding in inspection.inspect_project(sound.project)[0]]
     assert any(line.startswith("snippets/sound/reported.yml:2: unit is 'TB'") for line in said)

@@ -168,12 +168,12 @@ def test_a_check_is_repeated_only_where_something_changed(
         found = freshness.cached_check(project)
         assert len(count) == number
         assert freshness.cached_check(project) == found and len(count) == number
-        assert found[0] == inspection.check_project(project)
+        assert found[0] == inspection.inspect_project(project)[0]
         count.pop()
     assert any("kind is 'papier'" in finding.what for finding in found[0])
 
 
-@pytest.mark.parametrize("command", [rendering.render_project, inspection.check_project])
+@pytest.mark.parametrize("command", [rendering.render_project, inspection.inspect_project])
 def test_each_page_is_read_once(
     shelf: Trial, monkeypatch: pytest.MonkeyPatch, command: Callable[[Project], object]
 ) -> None:

@@ -43,13 +43,11 @@ SECTION = re.compile(r'^[ \t]*-{1,}8<-{1,}[ \t]+"(?P<target>[^"\n]+)"', re.M)
 LINES = re.compile(r"\d*:\d*|\d+")  # in the place of a section's name
 
 
-def check_project(project: Project) -> list[Finding]:
-    """Every finding on snippets, records, readings, pages and settings, sorted."""
-    return inspect_project(project)[0]
-
-
 def inspect_project(project: Project) -> tuple[list[Finding], list[str]]:
-    """Every finding, and what is no fault but good to know: records beside others, and why."""
+    """Every finding on snippets, records, readings, pages and settings, sorted.
+
+    Also what is no fault but good to know: records beside others, and why they differ.
+    """
     held = project_content.load_project(project)
     ids = {one.id for one in held.snippets}
     shown = build_snippet_pages.snippet_links(held.pages, ids)
