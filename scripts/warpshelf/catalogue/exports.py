@@ -176,20 +176,20 @@ def readings_feed(listed: Iterable[Reading], site: str, title: str, page: str, a
     return _write_feed(news, title, page, address, site)
 
 
-def measurements_feed(exhibits: Sequence[SnippetPage], site: str, title: str) -> str:
+def measurements_feed(snippets: Sequence[SnippetPage], site: str, title: str) -> str:
     """What was measured or checked last: one entry a snippet and machine."""
     root = site.rstrip("/")
     news = []
-    for exhibit in exhibits:
-        for state in exhibit.states:
+    for snippet in snippets:
+        for state in snippet.states:
             if state.state not in STATES or state.record is None:
                 continue
             # A snippet that is measured again on a machine is news again, so its name has the date.
-            name, date = f"{exhibit.id}/{state.machine}", state.record["date"]
+            name, date = f"{snippet.id}/{state.machine}", state.record["date"]
             where = "a CPU" if state.machine == "cpu" else state.name
-            said = f"{exhibit.id} {STATES[state.state]} on {where}"
+            said = f"{snippet.id} {STATES[state.state]} on {where}"
             link = f"{root}/records/{name}.json"
-            news.append(FeedEntry(f"record/{name}/{date}", date, said, link, exhibit.title))
+            news.append(FeedEntry(f"record/{name}/{date}", date, said, link, snippet.title))
     news.sort(key=lambda one: (one.updated, one.name), reverse=True)
     own = f"{root}/exports/measurements.xml"
     return _write_feed(news, f"Measurements · {title}", f"{root}/", own, site)
@@ -268,7 +268,7 @@ def json_schema() -> dict[str, Any]:
 
 def export_files(
     shelf: Shelf,
-    exhibits: Sequence[SnippetPage],
+    snippets: Sequence[SnippetPage],
     site: str,
     name: str,
     descriptions: Mapping[str, str],
@@ -282,7 +282,7 @@ def export_files(
     root = f"{site.rstrip('/')}/exports"
     texts = {
         "schema.json": _dump_json(json_schema()) + "\n",
-        "measurements.xml": measurements_feed(exhibits, site, name),
+        "measurements.xml": measurements_feed(snippets, site, name),
     }
     topics = [topic for _, topic in sorted(shelf.topics.items()) if topic.page]
     for topic in [Topic("all", name, readings=every), *topics]:

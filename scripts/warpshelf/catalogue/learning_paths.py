@@ -170,11 +170,11 @@ def minutes_of_page(page: Page, shown: Mapping[str, SnippetPage]) -> int:
     for found in INCLUDE.finditer(text):
         name, _, section = found["target"].partition(":")
         first, _, file = name.partition("/")
-        if (exhibit := shown.get(first)) is None:
+        if (snippet := shown.get(first)) is None:
             continue
-        texts = [one.text for one in exhibit.code if one.name == file]
+        texts = [one.text for one in snippet.code if one.name == file]
         if file in ("whole.md", "code.md"):
-            code += opening_lines(exhibit)
+            code += opening_lines(snippet)
         elif texts and section in listings.section_names(texts[0]):
             code += _count_lines(listings.extract_section(texts[0], section))
     prose = TAG.sub(" ", INCLUDE.sub(" ", FENCE.sub(" ", text)))
@@ -186,16 +186,16 @@ def minutes_of_reading(reading: Reading) -> int:
     return reading.minutes or MINUTES[reading.kind]
 
 
-def minutes_of_run(exhibit: SnippetPage | None) -> int:
+def minutes_of_run(snippet: SnippetPage | None) -> int:
     """Minutes to run a snippet, and to read the part of it that opens first."""
-    return RUN + round(opening_lines(exhibit) / LINES) if exhibit else RUN
+    return RUN + round(opening_lines(snippet) / LINES) if snippet else RUN
 
 
-def opening_lines(exhibit: SnippetPage) -> int:
+def opening_lines(snippet: SnippetPage) -> int:
     """Lines of code that a page shows of a snippet before anything is unfolded."""
     total = 0
-    for one in exhibit.code:
-        first = listings.open_section(one.text, exhibit.kind)
+    for one in snippet.code:
+        first = listings.open_section(one.text, snippet.kind)
         total += _count_lines(listings.extract_section(one.text, first) if first else one.text)
     return total
 
@@ -231,13 +231,13 @@ def minutes_rule() -> str:
 def render_paths(
     built: Mapping[str, list[Stage]],
     snippet_pages: Mapping[str, str],
-    exhibits: Sequence[SnippetPage] = (),
+    snippets: Sequence[SnippetPage] = (),
 ) -> dict[str, str]:
     """The steps of each path, by name below the fragments: `paths/serving-an-llm.md`.
 
     `snippet_pages` gives the docs-absolute link of each snippet.
     """
-    shown = {one.id: one for one in exhibits}
+    shown = {one.id: one for one in snippets}
     texts = {
         f"{where}.md": _render_path(stages, snippet_pages, shown) for where, stages in built.items()
     }
