@@ -106,15 +106,15 @@ def _parse_table() -> Iterator[Form]:
         if line.startswith("#"):
             chapter = line.removeprefix("#").strip()
             continue
-        pattern, operands, version, target = (part.strip() for part in line.split(" : "))
+        pattern, *types, version, target = (part.strip() for part in line.split(" : "))
         name, *modifiers = pattern.split()
         slots = []
         for one in modifiers:
             key, _, choices = one.removesuffix("?").rpartition("=")
             slots.append((key or choices, tuple(choices.split("|")), one.endswith("?")))
         major, _, minor = version.partition(".")
-        types = tuple(operands.split())
-        yield Form(name, tuple(slots), types, (int(major), int(minor)), int(target), chapter)
+        operands = tuple(" ".join(types).split()) or ("-",)
+        yield Form(name, tuple(slots), operands, (int(major), int(minor)), int(target), chapter)
 
 
 FORMS = tuple(_parse_table())
