@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from papergpu.floats import (
     change_sign,
@@ -20,7 +21,7 @@ def _decode_integers(found: Matched, values: Sequence[int]) -> list[int]:
 
 
 def _evaluate_sum(
-    found: Matched, a: int, b: int, sign: int, carry: int = 0
+    sign: int, found: Matched, a: int, b: int, carry: int = 0
 ) -> int | tuple[int, ...]:
     kind = found.types[0]
     if kind[0] in "fb":
@@ -32,16 +33,6 @@ def _evaluate_sum(
     x, y = _decode_integers(found, (a, b))
     value = x + sign * y
     return clamp_integer(value, kind) if "sat" in found.slots else value
-
-
-@register_handler("add", "addc")
-def _evaluate_add(found: Matched, a: int, b: int, carry: int = 0) -> int | tuple[int, ...]:
-    return _evaluate_sum(found, a, b, 1, carry)
-
-
-@register_handler("sub", "subc")
-def _evaluate_sub(found: Matched, a: int, b: int, carry: int = 0) -> int | tuple[int, ...]:
-    return _evaluate_sum(found, a, b, -1, carry)
 
 
 @register_handler("mul")
@@ -130,22 +121,6 @@ def _evaluate_rem(found: Matched, a: int, b: int) -> int:
     return abs(x) % abs(y) * (-1 if x < 0 else 1)
 
 
-@register_handler("abs")
-def _evaluate_abs(found: Matched, a: int) -> int:
-    kind = found.types[0]
-    if kind[0] == "s":
-        return abs(decode_integer(a, kind))
-    return change_sign(found, a, lambda sign: 0)
-
-
-@register_handler("neg")
-def _evaluate_neg(found: Matched, a: int) -> int:
-    kind = found.types[0]
-    if kind[0] == "s":
-        return -decode_integer(a, kind)
-    return change_sign(found, a, lambda sign: 1 - sign)
-
-
 @register_handler("vabsdiff2", "vabsdiff4")
 def _evaluate_vabsdiff(found: Matched, a: int, b: int, c: int) -> int:
     """By halves or bytes; `.add` sums them onto c, which otherwise no part of the result is."""
@@ -159,3 +134,16 @@ def _evaluate_vabsdiff(found: Matched, a: int, b: int, c: int) -> int:
     if "add" in found.slots:
         return c + sum(parts)
     return sum(part << size * at for at, part in enumerate(parts))
+
+
+def _evaluate_sign(
+    integer: Callable[[int], int], sign: Callable[[int], int], found: Matched, a: int
+) -> int:
+    kind = found.types[0]
+    return integer(decode_integer(a, kind)) if kind[0] == "s" else change_sign(found, a, sign)
+
+
+register_handler("add", "addc")(partial(_evaluate_sum, 1))
+register_handler("sub", "subc")(partial(_evaluate_sum, -1))
+register_handler("abs")(partial(_evaluate_sign, abs, lambda sign: 0))
+register_handler("neg")(partial(_evaluate_sign, int.__neg__, lambda sign: 1 - sign))

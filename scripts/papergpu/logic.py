@@ -5,12 +5,14 @@ Bits are counted, found, moved, shifted, permuted, and combined by tables of tru
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
+from typing import Any
 
 from papergpu.floats import decode_float
 from papergpu.formats import FORMATS
-from papergpu.forms import Matched, decode_integer, register_handler, type_bits
+from papergpu.forms import Handler, Matched, decode_integer, register_handler, type_bits
 from papergpu.reals import NAN, Real, real
 
 
@@ -19,34 +21,24 @@ def _sort_key(one: Real) -> tuple[int, Fraction, int]:
     return beyond, one.value, -int(one.negative)
 
 
-def _evaluate_extreme(found: Matched, values: Sequence[int], largest: bool) -> int:
+def _evaluate_extreme(pick: Callable[..., Any], found: Matched, *values: int) -> int:
     kind = found.types[0]
     if kind[0] in "us":
-        best = (max if largest else min)(decode_integer(one, kind) for one in values)
+        best: int = pick(decode_integer(one, kind) for one in values)
         return max(best, 0) if "relu" in found.slots else best
     shape = FORMATS[kind]
     top = shape.width - 1
     if "ftz" in found.slots:
-        values = [shape.flush_subnormal(one) for one in values]
+        values = tuple(shape.flush_subnormal(one) for one in values)
     sign = sum(one >> top for one in values) & 1
     if "abs" in found.slots:
-        values = [one & ((1 << top) - 1) for one in values]
+        values = tuple(one & ((1 << top) - 1) for one in values)
     numbers = [one for one in values if shape.decode(one).kind != "nan"]
     if not numbers or ("NaN" in found.slots and len(numbers) < len(values)):
         return shape.encode(NAN)
     # A zero with its sign: -0 is below +0.
-    best = (max if largest else min)(numbers, key=lambda one: _sort_key(shape.decode(one)))
+    best = pick(numbers, key=lambda one: _sort_key(shape.decode(one)))
     return best & ((1 << top) - 1) | sign << top if "xorsign" in found.slots else best
-
-
-@register_handler("min")
-def _evaluate_min(found: Matched, *values: int) -> int:
-    return _evaluate_extreme(found, values, False)
-
-
-@register_handler("max")
-def _evaluate_max(found: Matched, *values: int) -> int:
-    return _evaluate_extreme(found, values, True)
 
 
 def _compare_operands(found: Matched, a: int, b: int) -> bool:
@@ -105,22 +97,7 @@ def _evaluate_slct(found: Matched, a: int, b: int, c: int) -> int:
     return b if value.kind == "nan" or (value.negative and value != real(0, True)) else a
 
 
-@register_handler("selp")
-def _evaluate_selp(found: Matched, a: int, b: int, chosen: int) -> int:
-    return a if chosen else b
-
-
 # ---- bits
-
-
-@register_handler("popc")
-def _evaluate_popc(found: Matched, a: int) -> int:
-    return a.bit_count()
-
-
-@register_handler("clz")
-def _evaluate_clz(found: Matched, a: int) -> int:
-    return type_bits(found.types[1]) - a.bit_length()
 
 
 @register_handler("bfind")
@@ -161,17 +138,6 @@ def _evaluate_szext(found: Matched, a: int, b: int) -> int:
     return decode_integer(a & ((1 << size) - 1), f"{found.types[0][0]}{size}") if size else 0
 
 
-@register_handler("cnot")
-def _evaluate_cnot(found: Matched, a: int) -> int:
-    return int(not a)
-
-
-@register_handler("brev")
-def _evaluate_brev(found: Matched, a: int) -> int:
-    size = type_bits(found.types[0])
-    return int(f"{a:0{size}b}"[::-1], 2)
-
-
 @register_handler("bfe")
 def _evaluate_bfe(found: Matched, a: int, start: int, length: int) -> int:
     kind = found.types[0]
@@ -193,26 +159,6 @@ def _evaluate_bfi(found: Matched, a: int, b: int, start: int, length: int) -> in
     return b
 
 
-@register_handler("and")
-def _evaluate_and(found: Matched, a: int, b: int) -> int:
-    return a & b
-
-
-@register_handler("or")
-def _evaluate_or(found: Matched, a: int, b: int) -> int:
-    return a | b
-
-
-@register_handler("xor")
-def _evaluate_xor(found: Matched, a: int, b: int) -> int:
-    return a ^ b
-
-
-@register_handler("not")
-def _evaluate_not(found: Matched, a: int) -> int:
-    return ~a
-
-
 @register_handler("lop3")
 def _evaluate_lop3(
     found: Matched, a: int, b: int, c: int, table: int, other: int = 0
@@ -220,16 +166,6 @@ def _evaluate_lop3(
     bits = (table >> ((a >> i & 1) << 2 | (b >> i & 1) << 1 | c >> i & 1) & 1 for i in range(32))
     made = sum(bit << i for i, bit in enumerate(bits))
     return (made, combine_predicate(found, made != 0, other)) if "o" in found.slots else made
-
-
-@register_handler("shl")
-def _evaluate_shl(found: Matched, a: int, by: int) -> int:
-    return a << min(by, 64)
-
-
-@register_handler("shr")
-def _evaluate_shr(found: Matched, a: int, by: int) -> int:
-    return decode_integer(a, found.types[0]) >> min(by, 64)
 
 
 @register_handler("shf")
@@ -265,6 +201,21 @@ def _evaluate_prmt(found: Matched, a: int, b: int, choice: int) -> int:
     return result
 
 
-@register_handler("mov")
-def _evaluate_mov(found: Matched, a: int) -> int:
-    return a
+BRIEF: dict[str, Handler] = {
+    "min": partial(_evaluate_extreme, min),
+    "max": partial(_evaluate_extreme, max),
+    "selp": lambda found, a, b, chosen: a if chosen else b,
+    "popc": lambda found, a: a.bit_count(),
+    "clz": lambda found, a: type_bits(found.types[1]) - a.bit_length(),
+    "brev": lambda found, a: int(f"{a:0{type_bits(found.types[0])}b}"[::-1], 2),
+    "cnot": lambda found, a: int(not a),
+    "and": lambda found, a, b: a & b,
+    "or": lambda found, a, b: a | b,
+    "xor": lambda found, a, b: a ^ b,
+    "not": lambda found, a: ~a,
+    "shl": lambda found, a, by: a << min(by, 64),
+    "shr": lambda found, a, by: decode_integer(a, found.types[0]) >> min(by, 64),
+    "mov": lambda found, a: a,
+}
+for _opcode, _handler in BRIEF.items():
+    register_handler(_opcode)(_handler)

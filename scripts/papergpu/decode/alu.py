@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import cache
 
 from papergpu.forms import Matched, find_form, type_bits
@@ -114,10 +115,22 @@ def choose_float_handler(opcode: str, flags: int, found: Matched) -> tuple[str, 
     return f"{opcode}{alone}.{kind}", mode, flags
 
 
-@register_rule("testp")
-def decode_testp(writer: Writer, one: Instruction, found: Matched) -> None:
-    """A property of a float."""
-    emit_operation(writer, f"testp.{found.slots['o']}.{found.slots['t']}", one, found)
+# What stands behind the opcode in the names of handlers, by the slots of a form; `size` is in bits.
+NAMED = {
+    "testp": "{o}.{t}", "bfind": "{t}", "fns": "", "bmsk": "", "szext": "{t}",
+    "slct": "u{size}.{t}", "selp": "u{size}", "prmt": "{m}", "shf": "{s}.{m}",
+    "vabsdiff2": "{add}", "vabsdiff4": "{add}",
+}  # fmt: skip
+
+
+@register_rule(*NAMED)
+def decode_named(writer: Writer, one: Instruction, found: Matched) -> None:
+    slots = defaultdict(str, found.slots)
+    slots["size"] = str(type_bits(slots["d"] or slots["t"] or "b32"))
+    name = f"{one.opcode}.{NAMED[one.opcode].format_map(slots)}".rstrip(".")
+    wraps = slots["m"] == "wrap" and one.opcode != "shf"  # whose name says so
+    flags = int(wraps or not slots.keys().isdisjoint(("shiftamt", "ftz")))
+    emit_operation(writer, name, one, found, 0, flags)
 
 
 @register_rule("cvt")
@@ -185,42 +198,6 @@ def decode_sum(writer: Writer, one: Instruction, found: Matched) -> None:
     (decode_carry if "cc" in found.slots else decode_plain)(writer, one, found)
 
 
-@register_rule("bfind", "fns", "bmsk")
-def decode_bit_search(writer: Writer, one: Instruction, found: Matched) -> None:
-    """Bits that are found or made."""
-    flags = int("shiftamt" in found.slots or found.slots.get("m") == "wrap")
-    name = f"bfind.{found.slots['t']}" if one.opcode == "bfind" else one.opcode
-    emit_operation(writer, name, one, found, 0, flags)
-
-
-@register_rule("vabsdiff2", "vabsdiff4")
-def decode_vabsdiff(writer: Writer, one: Instruction, found: Matched) -> None:
-    """Differences of halves or bytes without their sign, or their sum."""
-    total = ".add" if "add" in found.slots else ""
-    emit_operation(writer, f"{one.opcode}{total}", one, found)
-
-
-@register_rule("szext")
-def decode_szext(writer: Writer, one: Instruction, found: Matched) -> None:
-    """The lower bits of a number with its sign, or zeros above."""
-    flags = int(found.slots["m"] == "wrap")
-    emit_operation(writer, f"szext.{found.slots['t']}", one, found, 0, flags)
-
-
-@register_rule("slct")
-def decode_slct(writer: Writer, one: Instruction, found: Matched) -> None:
-    """One of two by the sign of a third."""
-    size = type_bits(found.slots["d"])
-    flags = int("ftz" in found.slots)
-    emit_operation(writer, f"slct.u{size}.{found.slots['t']}", one, found, 0, flags)
-
-
-@register_rule("selp")
-def decode_selp(writer: Writer, one: Instruction, found: Matched) -> None:
-    """One of two by a predicate."""
-    emit_operation(writer, f"selp.u{type_bits(found.slots['t'])}", one, found)
-
-
 @register_rule("lop3")
 def decode_lop3(writer: Writer, one: Instruction, found: Matched) -> None:
     """Any function of three bits, by its table; with `.and` or `.or` also whether it is not 0."""
@@ -234,18 +211,6 @@ def decode_lop3(writer: Writer, one: Instruction, found: Matched) -> None:
         combined = writer.plain_predicate(one.operands[5])
         writer.emit("lop3.bool", d=writer.target(pair[1], "pred"), a=d, c=combined,
                     flags=int(found.slots["o"] == "or"))  # fmt: skip
-
-
-@register_rule("prmt")
-def decode_prmt(writer: Writer, one: Instruction, found: Matched) -> None:
-    """Four bytes chosen from eight, one by one or in a mode."""
-    emit_operation(writer, f"prmt.{found.slots['m']}" if "m" in found.slots else "prmt", one, found)
-
-
-@register_rule("shf")
-def decode_shf(writer: Writer, one: Instruction, found: Matched) -> None:
-    """A shift of two registers together."""
-    emit_operation(writer, f"shf.{found.slots['s']}.{found.slots['m']}", one, found)
 
 
 def emit_comparison(
