@@ -41,33 +41,24 @@ def decode_brx(writer: Writer, one: Instruction, found: Matched) -> None:
     raise writer.refuse(f"there is no table {table}")
 
 
-@register_rule("ret")
-def decode_ret(writer: Writer, one: Instruction, found: Matched) -> None:
-    if writer.ends:
+@register_rule("ret", "exit")
+def decode_exit(writer: Writer, one: Instruction, found: Matched) -> None:
+    if one.opcode == "ret" and writer.ends:
         writer.emit("", BRANCH, imm=writer.ends[-1])
     else:
         writer.emit("", EXIT)
 
 
-@register_rule("exit")
-def decode_exit(writer: Writer, one: Instruction, found: Matched) -> None:
-    writer.emit("", EXIT)
+# What needs no operand here. Hints change how quickly something goes, not what comes out, and
+# launches run one after the other: what griddepcontrol waits for has ended.
+BARE = {"trap": "trap", "brkpt": "trap", "nanosleep": "yield", "pmevent": "yield"} | dict.fromkeys(
+    ("setmaxnreg", "discard", "applypriority", "prefetch", "prefetchu", "griddepcontrol"), "nop"
+)
 
 
-@register_rule("trap", "brkpt")
-def decode_trap(writer: Writer, one: Instruction, found: Matched) -> None:
-    writer.emit("trap")
-
-
-@register_rule("nanosleep", "pmevent")
-def decode_nanosleep(writer: Writer, one: Instruction, found: Matched) -> None:
-    writer.emit("yield")
-
-
-@register_rule("setmaxnreg", "discard", "applypriority", "prefetch", "prefetchu")
-def decode_hint(writer: Writer, one: Instruction, found: Matched) -> None:
-    """It changes how quickly something goes, not what comes out."""
-    writer.emit("nop")
+@register_rule(*BARE)
+def decode_bare(writer: Writer, one: Instruction, found: Matched) -> None:
+    writer.emit(BARE[one.opcode])
 
 
 @register_rule("createpolicy")
@@ -75,12 +66,6 @@ def decode_createpolicy(writer: Writer, one: Instruction, found: Matched) -> Non
     """What a cache shall keep: caches have no say in results, so any policy is 0."""
     target = writer.target(one.operands[0], "b64")
     writer.emit("mov.u64", d=target, a=writer.constant(0, LONG))
-
-
-@register_rule("griddepcontrol")
-def decode_griddepcontrol(writer: Writer, one: Instruction, found: Matched) -> None:
-    """Launches run one after the other: what this one waits for has ended."""
-    writer.emit("nop")
 
 
 @register_rule("bar", "barrier")

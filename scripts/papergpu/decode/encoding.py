@@ -76,12 +76,9 @@ def encode_program(walk: KernelDecoder, kernel: Function, module: Module) -> Pro
     for one in writer.constants.values():
         one.at = top
         value = one.constant or 0
-        if one.width == 4:
-            block = value.to_bytes(4, "little") * 32
-        else:
-            block = value.to_bytes(8 if one.width >= 256 else 4, "little") * 32
-            if one.width == 512:
-                block += bytes(256)
+        block = value.to_bytes(8 if one.width >= 256 else 4, "little") * 32
+        if one.width == 512:
+            block += bytes(256)
         data += block
         if one.shared:
             shared.append(one.at | int(one.width == 256))
@@ -116,45 +113,27 @@ def encode_program(walk: KernelDecoder, kernel: Function, module: Module) -> Pro
         directives=dict(kernel.directives),
         forms=[step.form for step in steps],
         fused=[
-            (
-                one.product,
-                one.sum,
-                one.name,
-                one.operands[0].at,
-                one.operands[1].at,
-                one.operands[2].at,
-            )
+            (one.product, one.sum, one.name, a.at, b.at, c.at)
             for one in fused
-        ],  # fmt: skip
+            for a, b, c in [one.operands]
+        ],
     )
 
 
 def _pack_step(step: Step, lists: list[int]) -> bytes:
     """A step as the engine has it; what it lists is put behind `lists`."""
-    d, a, b, c, e, guard = step.d, step.a, step.b, step.c, step.e, step.guard
-    listed, count, imm = step.list, step.count, step.imm
+    listed, count, imm, guard = step.list, step.count, step.imm, step.guard
     if listed is None:
         listed = len(lists) if step.items else 0
-    for one in step.items:
-        lists.append(one if isinstance(one, int) else one.at)
+    lists += [one if isinstance(one, int) else one.at for one in step.items]
     if not isinstance(imm, int):
         imm = imm.at
+    registers = (step.d, step.a, step.b, step.c, step.e)
     return RECORD(
-        0,
-        0 if d is None else d.at,
-        0 if a is None else a.at,
-        0 if b is None else b.at,
-        0 if c is None else c.at,
-        0 if e is None else e.at,
-        -1 if guard is None else guard.at,
+        0, *[0 if one is None else one.at for one in registers], -1 if guard is None else guard.at,
         imm - (1 << 64) if imm >= 1 << 63 else imm,
         listed if isinstance(listed, int) else listed.at,
         count if isinstance(count, int) else count.at,
-        step.flags,
-        step.negate and guard is not None,
-        step.kind,
-        step.space,
-        step.base,
-        step.place,
+        step.flags, step.negate and guard is not None, step.kind, step.space, step.base, step.place,
         step.owner,
-    )
+    )  # fmt: skip

@@ -12,10 +12,6 @@ from papergpu.writer import Writer, register_rule
 ORDERS = {"relaxed": 0, "acquire": 1, "release": 2, "acq_rel": 3}
 
 
-def _vector_lanes(found: Matched) -> int:
-    return int(found.slots.get("v", "v1")[1:])
-
-
 def _address_space(found: Matched) -> int:
     return parse_space(found.slots.get("s", ""))
 
