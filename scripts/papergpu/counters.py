@@ -247,8 +247,7 @@ def profile_launches(launches: Iterable[tuple[Program, Counts]]) -> Profile:
 
 
 def _build_profile(
-    kernels: dict[str, int],
-    summed: Iterable[tuple[Program, dict[str, npt.NDArray[np.uint64]]]],
+    kernels: dict[str, int], summed: Iterable[tuple[Program, dict[str, npt.NDArray[np.uint64]]]]
 ) -> Profile:
     total = Tally()
     lines: dict[Where, Line] = {}

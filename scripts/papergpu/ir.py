@@ -12,18 +12,7 @@ from functools import cache
 from typing import TypedDict
 
 from papergpu.forms import type_bits
-from papergpu.program import (
-    BIT,
-    CONST,
-    GENERIC,
-    GLOBAL,
-    LOCAL,
-    LONG,
-    PARAM,
-    QUAD,
-    SHARED,
-    WORD,
-)
+from papergpu.program import BIT, CONST, GENERIC, GLOBAL, LOCAL, LONG, PARAM, QUAD, SHARED, WORD
 from papergpu.syntax_tree import Float, Integer, Negated, Operand
 
 SPACES = {"shared": SHARED, "local": LOCAL, "param": PARAM, "const": CONST, "global": GLOBAL}

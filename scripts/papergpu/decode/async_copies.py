@@ -4,18 +4,7 @@ from __future__ import annotations
 
 from papergpu.forms import Matched, type_bits
 from papergpu.ir import Register
-from papergpu.program import (
-    BIT,
-    CONST,
-    GENERIC,
-    GLOBAL,
-    LONG,
-    NONE,
-    PARAM,
-    RETRY,
-    SHARED,
-    WIDE,
-)
+from papergpu.program import BIT, CONST, GENERIC, GLOBAL, LONG, NONE, PARAM, RETRY, SHARED, WIDE
 from papergpu.syntax_tree import Address, Instruction, Name, Negated, Operand
 from papergpu.writer import Writer, register_rule
 

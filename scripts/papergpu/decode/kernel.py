@@ -24,9 +24,7 @@ from papergpu.syntax_tree import (
     Variable,
     Vector,
 )
-from papergpu.syntax_tree import (
-    Label as LabelHere,
-)
+from papergpu.syntax_tree import Label as LabelHere
 from papergpu.variables import (
     Globals,
     align_offset,
