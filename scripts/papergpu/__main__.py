@@ -45,7 +45,7 @@ def format_forms() -> str:
             lines.append(f"\n{chapter}")
         opcode, types = "|".join(form.slots[0][1]), " ".join(form.operands)
         modifiers = map(_format_slot, form.slots[1:])
-        said = f"  {opcode:21} PTX {_format_version(form)}  {_format_target(form):6}  {types:20}"
+        said = f"  {opcode:21} PTX {_format_version(form)}  sm_{form.target:<3}  {types:20}"
         lines.append(f"{said} {' '.join(modifiers)}".rstrip())
     return "\n".join(lines)
 
@@ -57,20 +57,12 @@ def _format_slot(slot: Slot) -> str:
     return f"{'' if name == written else f'{name}='}{written}{'?' if optional else ''}"
 
 
-def list_forms() -> list[dict[str, object]]:
-    """The table for programs; `operands` is null where what is done is no function of them."""
-    return [_describe_form(form) for form in FORMS]
-
-
 def _format_version(form: Form) -> str:
     return ".".join(map(str, form.version))
 
 
-def _format_target(form: Form) -> str:
-    return f"sm_{form.target}"
-
-
 def _describe_form(form: Form) -> dict[str, object]:
+    """A row for programs; `operands` is null where what is done is no function of them."""
     (_, opcodes, _), *modifiers = form.slots
     return {
         "name": form.name,
@@ -81,7 +73,7 @@ def _describe_form(form: Form) -> dict[str, object]:
         ],
         "operands": None if form.operands == ("-",) else form.operands,
         "version": _format_version(form),
-        "target": _format_target(form),
+        "target": f"sm_{form.target}",
         "chapter": form.chapter,
     }
 
@@ -175,7 +167,7 @@ def run_script(path: str, arguments: Sequence[str], target: str, settings: Setti
 def print_forms(paths: list[str], as_json: bool) -> int:
     """Print the forms of files, or the whole table; 1 if a file is none or has others."""
     if not paths:
-        print(json.dumps(list_forms()) if as_json else format_forms())
+        print(json.dumps([_describe_form(form) for form in FORMS]) if as_json else format_forms())
         return 0
     found, status = {}, 0
     for path in paths:

@@ -21,10 +21,9 @@ def evaluate_cvt(found: Matched, *operands: int) -> int:
         if len(operands) == 2:  # the first of two floats becomes the upper part
             values = [FORMATS[given].decode(bits) for bits in operands]
         else:
-            values = [
-                _decode_half(given, bits)
-                for bits in _split_halves(operands[0], type_bits(given) // 2)
-            ]
+            size = type_bits(given) // 2
+            halves = operands[0] >> size, operands[0] & ((1 << size) - 1)
+            values = [_decode_half(given, bits) for bits in halves]
         high, low = (_encode_half(found, to.removesuffix("x2"), value) for value in values)
         return high << type_bits(to) // 2 | low
     (bits,) = operands
@@ -73,10 +72,6 @@ def _add_random_bits(value: Real, shape: Format, more: Fraction) -> Real:
     step = Fraction(2) ** (power - shape.mantissa)
     steps = value.magnitude / step + more
     return Real(value.negative, steps.numerator // steps.denominator * step)
-
-
-def _split_halves(bits: int, size: int) -> tuple[int, int]:
-    return bits >> size, bits & ((1 << size) - 1)
 
 
 def _decode_half(pair: str, bits: int) -> Real:

@@ -227,15 +227,27 @@ class Collected:
 
     def profile(self) -> Profile:
         """What they did together."""
-        found = _build_profile(self._kernels, self._summed.values())
+        total, lines = Tally(), dict[Where, Line]()
+
+        def get_line(where: Where) -> Line:
+            return lines.setdefault(where, Line(*where))
+
+        for program, arrays in self._summed.values():
+            callers = _find_callers(program)
+            for ptx, place, _, tally in tally_instructions(program, arrays):
+                total.add(tally)
+                own, *outer = _trace_inlining(place, ptx, callers)
+                get_line(own).own.add(tally)
+                for where in outer:
+                    get_line(where).inlined.add(tally)
+        worst: dict[Where, Access] = {}
         for key, samples in self._samples.items():
-            program = self._summed[key][0]
-            for one in worst_accesses(program, samples):
+            for one in worst_accesses(self._summed[key][0], samples):
                 (where, *_) = _trace_inlining(one.place, one.line, {})
-                last = found.worst.setdefault(where, one)
+                last = worst.setdefault(where, one)
                 if one.passes - one.ideal > last.passes - last.ideal:
-                    found.worst[where] = one
-        return found
+                    worst[where] = one
+        return Profile(self._kernels, total, [lines[where] for where in sorted(lines)], worst)
 
 
 def profile_launches(launches: Iterable[tuple[Program, Counts]]) -> Profile:
@@ -244,26 +256,6 @@ def profile_launches(launches: Iterable[tuple[Program, Counts]]) -> Profile:
     for program, counts in launches:
         collected.add(program, counts)
     return collected.profile()
-
-
-def _build_profile(
-    kernels: dict[str, int], summed: Iterable[tuple[Program, dict[str, npt.NDArray[np.uint64]]]]
-) -> Profile:
-    total = Tally()
-    lines: dict[Where, Line] = {}
-
-    def get_line(where: Where) -> Line:
-        return lines.setdefault(where, Line(*where))
-
-    for program, arrays in summed:
-        callers = _find_callers(program)
-        for ptx, place, _, tally in tally_instructions(program, arrays):
-            total.add(tally)
-            own, *outer = _trace_inlining(place, ptx, callers)
-            get_line(own).own.add(tally)
-            for where in outer:
-                get_line(where).inlined.add(tally)
-    return Profile(kernels, total, [lines[where] for where in sorted(lines)])
 
 
 def tally_instructions(

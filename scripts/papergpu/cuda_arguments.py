@@ -54,11 +54,6 @@ def _find_written(tensor: Any, extent: int) -> npt.NDArray[np.uint8] | None:
     return None if found is None else found[start : start + extent]
 
 
-def get_address(value: Any) -> int:
-    """Where a tensor's or an array's first element lies."""
-    return int(value.ctypes.data if isinstance(value, np.ndarray) else value.data_ptr())
-
-
 def _describe_parameter(one: Variable) -> str:
     size = variable_bytes(one)
     if one.pointer is not None:
@@ -86,7 +81,8 @@ def pack_parameter(value: Any, one: Variable, where: str) -> bytes:
     if isinstance(value, np.ndarray) or (hasattr(value, "data_ptr") and hasattr(value, "stride")):
         if size != 8 or floating or structure:
             raise type_error("memory", "pass a number or a structure")
-        return get_address(value).to_bytes(8, "little")
+        at = value.ctypes.data if isinstance(value, np.ndarray) else value.data_ptr()
+        return int(at).to_bytes(8, "little")
     if isinstance(value, np.generic):
         kind = KINDS.get(value.dtype.kind, "V")
         if value.nbytes != size or (not structure and (kind == "f") != floating):

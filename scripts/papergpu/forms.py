@@ -58,10 +58,6 @@ class Form:
     target: int
     chapter: str
 
-    def match_words(self, words: tuple[str, ...]) -> dict[str, str] | None:
-        """What each named slot is in `words`, an opcode with its modifiers; None if they differ."""
-        return _match_slots(self.slots, words)
-
 
 @dataclass(frozen=True)
 class Matched:
@@ -90,6 +86,7 @@ class UnknownForm(ValueError):
 
 
 def _match_slots(slots: tuple[Slot, ...], words: tuple[str, ...]) -> dict[str, str] | None:
+    """What each named slot is in `words`, an opcode with its modifiers; None if they differ."""
     if not slots:
         return None if words else {}
     (name, choices, optional), *rest = slots
@@ -132,7 +129,7 @@ def find_form(written: str, count: int | None = None) -> Matched:
     words = tuple(written.split("."))
     first: Matched | None = None
     for form in FORMS:
-        slots = form.match_words(words)
+        slots = _match_slots(form.slots, words)
         if slots is not None:
             found = Matched(form, slots)
             if count in (None, len(form.operands)) or form.operands == ("-",):

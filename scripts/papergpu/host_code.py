@@ -138,6 +138,7 @@ def strip_templates(texts: Sequence[str]) -> list[str]:
 DEVICE = {"__global__", "__device__", "__constant__", "__managed__", "__shared__"}
 # What a macro says that writes something at the top of a file which kernels may name.
 DECLARES = DEVICE | {"struct", "class", "typedef", "using", "template", "constexpr", "enum"}
+ATTRIBUTES = ("__align__", "alignas", "__attribute__", "__declspec")
 
 
 @dataclass
@@ -260,7 +261,7 @@ class DeclarationScanner:
             if word == "(" and not depth:
                 brackets.append(at)
             depth += (word == "(") - (word == ")")
-        return bool(kinds) and all(_is_attribute(plain, at) for at in brackets)
+        return bool(kinds) and all(plain[at - 1] in ATTRIBUTES for at in brackets)
 
     @staticmethod
     def is_value(head: Sequence[str]) -> bool:
@@ -332,16 +333,6 @@ class DeclarationScanner:
         return self.make_declaration(
             first, end, plain[stop - 1] if stop else "", "variable", device
         )
-
-
-def _is_attribute(plain: Sequence[str], at: int) -> bool:
-    """Whether the bracket at `at` belongs to __align__(n) and the like."""
-    return plain[at] == "(" and plain[at - 1] in (
-        "__align__",
-        "alignas",
-        "__attribute__",
-        "__declspec",
-    )
 
 
 def _class_name(plain: Sequence[str]) -> str:

@@ -222,7 +222,7 @@ class Kernel:
         given.nparams, given.nconsts = program.parameter_bytes, len(self.memory)
         given.grid[:], given.block[:], given.cluster[:] = grid, block, cluster
         given.static_shared, given.dynamic_shared = program.shared, dynamic
-        given.sm = sm_version(program.target)
+        given.sm = int(re.sub(r"\D", "", program.target))
         given.tensor = 128 * 512 * 4 if program.tensor else 0
         given.checks, given.profile = int(settings.checks), int(settings.profile)
         given.cooperative = int(chosen["cooperative"])
@@ -261,11 +261,6 @@ def aligned_zeros(size: int, by: int = 128) -> npt.NDArray[np.uint8]:
     whole = np.zeros(size + by, np.uint8)
     start = -whole.ctypes.data % by
     return whole[start : start + size]
-
-
-def sm_version(target: str) -> int:
-    """90 of sm_90a."""
-    return int(re.sub(r"\D", "", target))
 
 
 def merge_overlaps(memory: Sequence[Memory]) -> tuple[list[Memory], list[str]]:

@@ -47,16 +47,8 @@ def load_bindings() -> ModuleType:
     Raises:
         Unavailable: they are not installed, or find no NVRTC.
     """
-    wheels = (
-        "cuda-bindings",
-        "nvidia-cuda-nvrtc",
-        "nvidia-cuda-runtime",
-        "nvidia-cuda-crt",
-        "nvidia-cuda-cccl",
-    )
-    install = (
-        f"pip install {' '.join(f'{one!r}' for one in (f'{wheel}==13.*' for wheel in wheels))}"
-    )
+    wheels = "cuda-bindings nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-crt nvidia-cuda-cccl"
+    install = "pip install " + " ".join(f"'{wheel}==13.*'" for wheel in wheels.split())
     try:
         found = importlib.import_module("cuda.bindings.nvrtc")
         found.nvrtcVersion()

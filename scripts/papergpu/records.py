@@ -170,7 +170,7 @@ def relocate_samples(samples: Samples, memory: npt.NDArray[np.void]) -> Samples:
     rows = np.flatnonzero(samples["space"] != SHARED)
     memory = np.concatenate((np.zeros(1, ALLOC), memory))  # what is in none is behind this
     at, size, taken = (samples[rows][name] for name in ("addresses", "size", "mask"))
-    taken = _mask_lanes(taken)
+    taken = (taken[:, None] >> np.arange(32, dtype=np.uint32) & 1).astype(np.bool_)
     low = np.where(taken, at, ~np.uint64(0)).min(1, initial=~np.uint64(0))
     high = np.where(taken, at, 0).max(1, initial=0) + size
     holder = np.searchsorted(memory["lo"], low, "right") - 1
@@ -203,11 +203,6 @@ def _line_base(low: Any, begin: Any) -> Any:
     Sectors are of addresses: in memory that begins within one, lines are as they lie.
     """
     return low - (low - np.where(begin % 32 == 0, begin, 0)) % np.uint64(LINE)
-
-
-def _mask_lanes(masks: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
-    """Of each mask, lane by lane, whether it takes part."""
-    return (masks[:, None] >> np.arange(32, dtype=np.uint32) & 1).astype(np.bool_)
 
 
 def _make_access(program: Program, start: int, one: np.void) -> Access:

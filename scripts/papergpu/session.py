@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields
-from types import TracebackType
 from typing import Any, Unpack
 
 from papergpu.launch import DEFAULTS, SCHEDULES, Kernel, Memory, Options, Result, Settings, Three
 from papergpu.program import Program
-
-__all__ = [
-    "Launched",
-    "Undo",
-    "current_settings",
-    "launch",
-    "on_launch",
-    "replace_settings",
-    "settings",
-]
 
 
 @dataclass(frozen=True)
@@ -41,28 +31,14 @@ class Launched:
     shared: int = 0
 
 
-class Undo:
+class Undo(ExitStack):
     """Takes back what was just set: `undo()`, or the end of a `with` block."""
 
     def __init__(self, how: Callable[[], None]) -> None:
-        self._how: Callable[[], None] | None = how
+        super().__init__()
+        self.callback(how)
 
-    def undo(self) -> None:
-        """Take it back; doing so twice changes nothing more."""
-        how, self._how = self._how, None
-        if how is not None:
-            how()
-
-    def __enter__(self) -> Undo:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.undo()
+    undo = ExitStack.close  # doing so twice changes nothing more
 
 
 _settings = [Settings()]

@@ -12,8 +12,6 @@ from typing import NoReturn
 
 from papergpu.errors import Unsupported
 
-__all__ = ["ELEMENTS", "HOST_ELEMENTS", "SWIZZLES", "Im2col", "TensorMap"]
-
 # Element types by name: their number, as tensormap.replace says it, and their bits.
 ELEMENTS = {
     "u8": (0, 8), "u16": (1, 16), "u32": (2, 32), "s32": (3, 32), "u64": (4, 64), "s64": (5, 64),

@@ -14,7 +14,6 @@ from torch.multiprocessing import reductions
 from papergpu.launch import Memory
 from papergpu.session import Undo
 
-__all__ = ["find_tensor_memory", "touching", "unwrap_tensor", "unwritten", "written"]
 T = TypeVar("T")
 
 

@@ -39,8 +39,6 @@ from papergpu.errors import Unreadable, Unsupported
 from papergpu.launch import Kernel, Settings
 from papergpu.session import Undo
 
-__all__ = ["activate", "active", "compile_to_ptx", "deactivate"]
-
 
 class Utils:
     """What Triton's C module does for the real driver."""

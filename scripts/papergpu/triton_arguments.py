@@ -11,8 +11,6 @@ import numpy as np
 
 from papergpu.tensors import unwrap_tensor
 
-__all__ = ["Argument", "find_tensors", "flatten_arguments", "pack_argument"]
-
 
 class Argument(NamedTuple):
     """One argument as the kernel takes it; `name` is such as `x_ptr` or `pair[1]`."""

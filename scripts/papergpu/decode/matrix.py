@@ -98,12 +98,8 @@ def decode_mma(writer: Writer, one: Instruction, found: Matched) -> None:
     check_types(writer, what.a, what.b)
     if found.form.name == "mma.quarters":
         # a and b are of four products at once.
-        counts = {
-            "d": 4 if what.d == "f16" else 8,
-            "a": 2,
-            "b": 2,
-            "c": 4 if what.c == "f16" else 8,
-        }
+        sums = {"f16": 4, "f32": 8}
+        counts = {"d": sums[what.d], "a": 2, "b": 2, "c": sums[what.c]}
         what.flags |= SATURATE if slots["la"] == "col" else 0
         what.flags |= EXCLUSIVE if slots["lb"] == "row" else 0
         emit_product(writer, one, "mma.quarters", what, counts)
