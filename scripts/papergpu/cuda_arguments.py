@@ -23,12 +23,12 @@ def find_memory(value: Any, name: str) -> Memory | None:
     Raises:
         ValueError: it is on another device.
     """
+    shape = "x".join(map(str, getattr(value, "shape", ()))) or "1"
+    told = f"{name} ({str(getattr(value, 'dtype', '')).removeprefix('torch.')}, {shape})"
     if isinstance(value, np.ndarray):
         low, high = (
             np.lib.array_utils.byte_bounds(value) if value.size else (value.ctypes.data,) * 2
         )
-        shape = "x".join(map(str, value.shape)) or "1"
-        told = f"{name} ({value.dtype}, {shape})"
         return Memory(low, high - low, told, read_only=not value.flags.writeable)
     if hasattr(value, "data_ptr") and hasattr(value, "stride"):
         if value.device.type != "cpu":
@@ -37,8 +37,6 @@ def find_memory(value: Any, name: str) -> Memory | None:
         if value.numel():
             steps = zip(value.shape, value.stride(), strict=True)
             extent = (sum((n - 1) * step for n, step in steps) + 1) * value.element_size()
-        shape = "x".join(map(str, value.shape)) or "1"
-        told = f"{name} ({str(value.dtype).removeprefix('torch.')}, {shape})"
         return Memory(value.data_ptr(), extent, told, written=_find_written(value, extent))
     if isinstance(value, (ctypes.Array, ctypes.Structure)) and name.startswith("touching"):
         return Memory(ctypes.addressof(value), ctypes.sizeof(value), name)
@@ -86,11 +84,8 @@ def pack_parameter(value: Any, one: Variable, where: str) -> bytes:
     if isinstance(value, np.generic):
         kind = KINDS.get(value.dtype.kind, "V")
         if value.nbytes != size or (not structure and (kind == "f") != floating):
-            fit = (
-                f"np.{'float' if floating else 'int'}{8 * size}"
-                if not structure
-                else "a ctypes structure"
-            )
+            number = f"np.{'float' if floating else 'int'}{8 * size}"
+            fit = "a ctypes structure" if structure else number
             raise type_error(f"{value.dtype} of {value.nbytes} bytes", f"pass {fit}")
         return value.tobytes()
     if isinstance(value, (ctypes.Structure, ctypes.Union, ctypes.Array, ctypes._SimpleCData)):

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
-from papergpu.session import Launched, Undo, on_launch
+from papergpu.session import Launched
 
 # Bytes of shared memory that a block may ask for.
 SHARED = {80: 166_912, 86: 101_376, 87: 166_912, 89: 101_376, 90: 232_448, 100: 232_448,
@@ -57,18 +57,8 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 0
-        self._listening: Undo | None = None
 
-    def start(self) -> None:
-        """Have launches move it."""
-        self._listening = self._listening or on_launch(self._advance_clock)
-
-    def stop(self) -> None:
-        if self._listening is not None:
-            self._listening.undo()
-            self._listening = None
-
-    def _advance_clock(self, launched: Launched) -> None:
+    def advance(self, launched: Launched) -> None:
         self.now += launched.result.steps
 
 

@@ -331,7 +331,10 @@ class _ModuleParser(BodyParser):
         elif self.next_is(".file"):
             self.parse_file()
         elif self.accept(".section"):
-            self.skip_section()
+            found_end = SECTION.match(self.text, self.start)  # data for debuggers
+            if found_end is None:
+                raise Unreadable(line, "a .section has no end")
+            self.move_to(found_end.end())
         elif self.accept(".pragma"):
             self.advance()
             self.expect(";")
@@ -343,13 +346,6 @@ class _ModuleParser(BodyParser):
                 found.variables += self.parse_variables(linkage)
             else:
                 raise Unreadable(line, f"{self.next.text[:40]!r} begins no statement of a module")
-
-    def skip_section(self) -> None:
-        """Debugging data, which nobody executes."""
-        line, found = self.next.line, SECTION.match(self.text, self.start)
-        if found is None:
-            raise Unreadable(line, "a .section has no end")
-        self.move_to(found.end())
 
     def parse_function(self, linkage: tuple[str, ...]) -> Function:
         head = self.advance()

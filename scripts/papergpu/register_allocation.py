@@ -205,23 +205,14 @@ def _scan_registers(
     for start, end in blocks:
         for at in range(start, end):
             step = steps[at]
-            for one in step.reads:
-                if one.first < 0:
+            for number, one in enumerate((*step.reads, *step.writes)):
+                fresh = one.first < 0
+                if fresh:
                     if one.constant is not None or one.special is not None:
                         continue
                     one.first = at
                     found.append(one)
-                    one.bit = len(carried)
-                    carried.append(one)
-                elif one.first < start and one.bit < 0:
-                    one.bit = len(carried)
-                    carried.append(one)
-                one.last = at
-            for one in step.writes:
-                if one.first < 0:
-                    one.first = at
-                    found.append(one)
-                elif one.first < start and one.bit < 0:
+                if one.bit < 0 and (number < len(step.reads) if fresh else one.first < start):
                     one.bit = len(carried)
                     carried.append(one)
                 one.last = at

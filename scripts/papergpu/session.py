@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 from papergpu.launch import DEFAULTS, SCHEDULES, Kernel, Memory, Options, Result, Settings, Three
 from papergpu.program import Program
@@ -15,9 +15,10 @@ from papergpu.program import Program
 class Launched:
     """A launch that has ended: what ran, over what grid and under what settings, and what it did.
 
-    `program.where(k)` says where instruction k stands in the source, and `result.counts[k]` what it
-    did, where `settings.profile` is on. `ptx` is the text of the kernel's module, whose lines
-    `program.places` names, and `shared` the bytes of shared memory of a block, static and dynamic.
+    `program.locate_instruction(k)` says where instruction k stands in the source, and
+    `result.counts[k]` what it did, where `settings.profile` is on. `ptx` is the text of the
+    kernel's module, whose lines `program.places` names, and `shared` the bytes of shared memory of
+    a block, static and dynamic.
     """
 
     name: str
@@ -39,6 +40,22 @@ class Undo(ExitStack):
         self.callback(how)
 
     undo = ExitStack.close  # doing so twice changes nothing more
+
+
+T = TypeVar("T")
+
+
+def append_until_undone(items: list[T], item: T) -> Undo:
+    """Append an item to a list until that is taken back, in whatever order others are."""
+    items.append(item)
+
+    def undo() -> None:
+        for number in range(len(items) - 1, -1, -1):
+            if items[number] is item:
+                del items[number]
+                return
+
+    return Undo(undo)
 
 
 _settings = [Settings()]
@@ -73,26 +90,12 @@ def settings(**changes: bool | int | str) -> Undo:
 
 def replace_settings(by: Settings) -> Undo:
     """Other settings from here on, or until the end of a `with` block."""
-    _settings.append(by)
-
-    def undo() -> None:
-        for number in range(len(_settings) - 1, 0, -1):
-            if _settings[number] is by:
-                del _settings[number]
-                return
-
-    return Undo(undo)
+    return append_until_undone(_settings, by)
 
 
 def on_launch(callback: Callable[[Launched], None]) -> Undo:
     """Have `callback` told of every launch that ends, until that is taken back."""
-    _told.append(callback)
-
-    def undo() -> None:
-        if callback in _told:
-            _told.remove(callback)
-
-    return Undo(undo)
+    return append_until_undone(_told, callback)
 
 
 def launch(

@@ -33,6 +33,10 @@ LAYOUT = struct.Struct("<Q4Q5I5I5I8B6hQ")
 TILED, IM2COL = range(2)
 
 
+def pad_values(values: Sequence[int], count: int, other: int) -> list[int]:
+    return [*values, *[other] * (count - len(values))]
+
+
 @dataclass(frozen=True)
 class TensorMap:
     """A tiled tensor map, with the fields and the rules of cuTensorMapEncodeTiled.
@@ -133,9 +137,6 @@ class TensorMap:
         """Its 128 bytes."""
         rank = len(self.sizes)
 
-        def pad_values(values: Sequence[int], count: int, other: int) -> list[int]:
-            return [*values, *[other] * (count - len(values))]
-
         mode, atomicity, _ = SWIZZLES[self.swizzle]
         return LAYOUT.pack(
             self.base,
@@ -195,22 +196,13 @@ class Im2col(TensorMap):
             raise Unsupported(f"a tensor map of im2col that strides {self.steps[-1]} images")
 
     def mode_fields(self) -> Sequence[int]:
-        def pad_three(values: Sequence[int]) -> list[int]:
-            return [*values, *[0] * (3 - len(values))]
-
-        return IM2COL, *pad_three(self.lower), *pad_three(self.upper)
+        return IM2COL, *pad_values(self.lower, 3, 0), *pad_values(self.upper, 3, 0)
 
 
 def tiled(
-    address: int,
-    swizzle: int,
-    element_size: int,
-    element: int,
-    box: Sequence[int],
-    shape: Sequence[int],
-    strides: Sequence[int],
-    padding: int = 0,
-) -> bytes:
+    address: int, swizzle: int, element_size: int, element: int, box: Sequence[int],
+    shape: Sequence[int], strides: Sequence[int], padding: int = 0,
+) -> bytes:  # fmt: skip
     """The map of a tensor as its host says it: enumerations of CUDA's, the innermost one last.
 
     `strides` are in elements, that of the innermost dimension included.
@@ -227,20 +219,10 @@ def tiled(
 
 
 def im2col(
-    address: int,
-    swizzle: int,
-    element_size: int,
-    element: int,
-    box: Sequence[int],
-    shape: Sequence[int],
-    strides: Sequence[int],
-    padding: int,
-    lower: Sequence[int],
-    upper: Sequence[int],
-    channels: int,
-    pixels: int,
-    steps: Sequence[int],
-) -> bytes:
+    address: int, swizzle: int, element_size: int, element: int, box: Sequence[int],
+    shape: Sequence[int], strides: Sequence[int], padding: int, lower: Sequence[int],
+    upper: Sequence[int], channels: int, pixels: int, steps: Sequence[int],
+) -> bytes:  # fmt: skip
     """The same of images: `channels` and `pixels` are what a copy takes, which `box` repeats."""
     return Im2col(
         address,

@@ -12,7 +12,7 @@ import torch
 from torch.multiprocessing import reductions
 
 from papergpu.launch import Memory
-from papergpu.session import Undo
+from papergpu.session import Undo, append_until_undone
 
 T = TypeVar("T")
 
@@ -43,15 +43,7 @@ def touching(*tensors: Any, **named: Any) -> Undo:
     given = (*((f"touched tensor {at}", one) for at, one in enumerate(tensors)), *named.items())
     for name, one in given:
         _require_tensor(name, one)  # what is none is refused here
-    _touched.append(given)
-
-    def undo() -> None:
-        for number in range(len(_touched) - 1, -1, -1):
-            if _touched[number] is given:
-                del _touched[number]
-                return
-
-    return Undo(undo)
+    return append_until_undone(_touched, given)
 
 
 def unwritten(tensor: T) -> T:

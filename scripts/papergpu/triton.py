@@ -10,8 +10,7 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -416,18 +415,7 @@ def compile_to_ptx(sm: int) -> Undo:
     return Undo(undo)
 
 
-@dataclass
-class _Active:
-    """What `activate` changed, and what stood there before."""
-
-    driver: Driver
-    before: Any
-    settings: Undo | None
-    compiling: Undo
-    patches: list[tuple[Any, str, Any]] = field(default_factory=list)
-
-
-_active: list[_Active] = []
+_active: list[ExitStack] = []  # by each `activate` what takes it back
 
 
 def activate(target: str | int | None = None, settings: Settings | None = None) -> None:
@@ -442,28 +430,23 @@ def activate(target: str | int | None = None, settings: Settings | None = None) 
     if triton.knobs.runtime.interpret:
         raise ValueError("TRITON_INTERPRET is set, so nothing is compiled: unset it and start anew")
     driver = Driver(sm)
-    undo = session.replace_settings(settings) if settings is not None else None
-    now = _Active(driver, drivers._active, undo, compile_to_ptx(sm))
+    undo = ExitStack()
+    if settings is not None:
+        undo.enter_context(session.replace_settings(settings))
+    undo.enter_context(compile_to_ptx(sm))
     for owner, attribute, value in _host_patches(driver):
-        now.patches.append((owner, attribute, getattr(owner, attribute)))
+        undo.callback(setattr, owner, attribute, getattr(owner, attribute))
         setattr(owner, attribute, value)
-    driver.clock.start()
+    undo.enter_context(session.on_launch(driver.clock.advance))
+    undo.callback(drivers.set_active, drivers._active)
     drivers.set_active(driver)
-    _active.append(now)
+    _active.append(undo)
 
 
 def deactivate() -> None:
     """Take back the last `activate`; without one, nothing happens."""
-    if not _active:
-        return
-    now = _active.pop()
-    drivers.set_active(now.before)
-    now.driver.clock.stop()
-    for owner, attribute, value in reversed(now.patches):
-        setattr(owner, attribute, value)
-    now.compiling.undo()
-    if now.settings is not None:
-        now.settings.undo()
+    if _active:
+        _active.pop().close()
 
 
 @contextmanager

@@ -242,7 +242,7 @@ class Writer(ScopeStack):
         found = self.address(operand, space)
         width = WORD if space == SHARED else LONG
         base = found.get("a")
-        if not isinstance(base, Register):
+        if base is None:
             return self.constant(found["imm"], width, shared=found["space"] == SHARED)
         if base.width == LONG and width == WORD:
             narrow = self.temporary(WORD)
@@ -290,14 +290,7 @@ class Writer(ScopeStack):
         given = (*written, *read) if items is None else (*items,)
         if d is not None:
             written.append(d)
-        if a is not None:
-            read.append(a)
-        if b is not None:
-            read.append(b)
-        if c is not None:
-            read.append(c)
-        if e is not None:
-            read.append(e)
+        read += [one for one in (a, b, c, e) if one is not None]
         if isinstance(list, Register):
             written.append(list)
         if count is None:

@@ -35,14 +35,12 @@ def _generic_address(writer: Writer, operand: Operand) -> Register:
     """A register with a generic address: of a parameter or a constant too, which is named."""
     found = writer.address(operand, GENERIC)
     space = found["space"]
-    assert isinstance(space, int)
     if found["base"] == NONE and space != GENERIC:
         name = {PARAM: "param", CONST: "const"}.get(space)
         if name is None:
             raise writer.refuse("a tensor map lies in global memory, in .const or in a parameter")
         made = writer.temporary(LONG)
         offset = found["imm"]
-        assert isinstance(offset, int)
         writer.emit(f"cvta.{name}", d=made, a=writer.constant(offset, LONG))
         return made
     return writer.pointer(operand, GENERIC)
@@ -95,16 +93,14 @@ def _decode_cp_async(writer: Writer, one: Instruction, found: Matched) -> None:
     source = writer.address(one.operands[1], GLOBAL)
     base, offset = source.get("a"), source["imm"]
     wide = source["base"] == WIDE
-    if not isinstance(base, Register) or not isinstance(offset, int) or abs(offset) >= 1 << 31:
+    if base is None or abs(offset) >= 1 << 31:
         base, offset, wide = writer.pointer(one.operands[1], GLOBAL), 0, True
     writer.note_access(SHARED, size)
     writer.note_access(GLOBAL, size)
-    at, where, kind = to.get("a"), to["imm"], to["base"]
-    assert isinstance(where, int) and isinstance(kind, int)
-    writer.emit("cp.async", a=at if isinstance(at, Register) else None, b=base,
+    writer.emit("cp.async", a=to.get("a"), b=base,
                 reads=[one for one in (given, ignored) if isinstance(one, Register)],
-                items=[offset & 0xFFFFFFFF, given, ignored], imm=where, base=kind, space=SHARED,
-                flags=int(wide) | (2 if negated else 0) | size << 8)  # fmt: skip
+                items=[offset & 0xFFFFFFFF, given, ignored], imm=to["imm"], base=to["base"],
+                space=SHARED, flags=int(wide) | (2 if negated else 0) | size << 8)  # fmt: skip
 
 
 def _is_predicate(writer: Writer, operand: Operand) -> bool:

@@ -19,7 +19,6 @@ from papergpu.syntax_tree import (
     Name,
     Negated,
     Operand,
-    Prototype,
     Targets,
     Variable,
     Vector,
@@ -332,5 +331,3 @@ def _iterate_items(block: Block) -> Iterable[object]:
         yield item
         if isinstance(item, Block):
             yield from _iterate_items(item)
-        elif isinstance(item, Prototype):
-            continue

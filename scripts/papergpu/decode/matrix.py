@@ -219,11 +219,6 @@ def decode_wmma_move(writer: Writer, one: Instruction, found: Matched) -> None:
 # Products of a warpgroup.
 
 
-def find_fences(writer: Writer) -> list[Step]:
-    """The fences so far, whose lists are the registers that products in flight use."""
-    return [step for step in writer.steps if step.name == "wgmma.fence"]
-
-
 def mark_in_flight(writer: Writer, registers: Iterable[Register], written: bool) -> None:
     """These are read or written while the warp goes on: they keep their places to themselves."""
     fresh = []
@@ -235,8 +230,9 @@ def mark_in_flight(writer: Writer, registers: Iterable[Register], written: bool)
             fresh.append(register)
         writer.in_flight[register] = written or writer.in_flight.get(register, False)
     if fresh:
-        for step in find_fences(writer):
-            watch_registers(step, fresh)
+        for step in writer.steps:
+            if step.name == "wgmma.fence":  # its list is of the registers that products use
+                watch_registers(step, fresh)
 
 
 def watch_registers(fence: Step, registers: Sequence[Register]) -> None:
