@@ -1,6 +1,6 @@
 """Floats: an operation on exact numbers, rounded once, and what is done to signs alone.
 
-Of approximations it has the exact values, rounded once, and how far the PTX ISA lets them be away.
+Of approximations it has the exact values, rounded once.
 """
 
 from __future__ import annotations
@@ -187,33 +187,3 @@ def _evaluate_sqrt(found: Matched, a: int) -> int:
         if "k" in found.slots
         else evaluate_float(found, square_root, a)
     )
-
-
-def allowed_error(written: str, *operands: int) -> Fraction:
-    """How far an approximate instruction may be from what it approximates, `evaluate_exact`."""
-    found = find_form(written)
-    opcode, kind = written.partition(".")[0], found.types[0]
-    x, y = FORMATS[kind].decode(operands[0]), evaluate_exact(written, *operands)
-    if kind != "f32":
-        relative, absolute = {
-            ("ex2", "f16"): (2**-9.9, 0.0), ("ex2", "bf16"): (2**-7, 0.0),
-            ("tanh", "f16"): (0.0, 2**-10.987), ("tanh", "bf16"): (0.0, 2**-8),
-        }.get((opcode, kind), (0.0, 0.0))  # fmt: skip
-    else:
-        ulp = 2.0 ** (max(_binary_exponent(y), -126) - 23)
-        wave = 2**-20.5 if abs(x.value) <= Fraction(2 * 3.141592653589793) else 2**-14.7
-        near = Fraction(1, 2) < x.value < 2
-        relative, absolute = {
-            "rcp": (0.0, ulp), "div": (0.0, 2 * ulp), "ex2": (0.0, 2 * ulp), "sqrt": (2**-23, 0.0),
-            "rsqrt": (2**-22.9, 0.0), "sin": (0.0, wave), "cos": (0.0, wave),
-            "lg2": (0.0, 2**-22) if near else (2**-22, 0.0), "tanh": (2**-11, 0.0),
-        }[opcode]  # fmt: skip
-    return Fraction(relative) * y.magnitude + Fraction(absolute)
-
-
-def _binary_exponent(y: Real) -> int:
-    """The exponent of the power of two below a number."""
-    if not y.magnitude:
-        return -1000
-    power = y.magnitude.numerator.bit_length() - y.magnitude.denominator.bit_length()
-    return power - (y.magnitude < Fraction(2) ** power)

@@ -284,29 +284,24 @@ def check_launch(
     program: Program, grid: Three, block: Three, parameters: Sequence[bytes], cluster: Three
 ) -> None:
     """Refuse a launch that no GPU would begin."""
-    threads = block[0] * block[1] * block[2]
-    if min(*grid, *block) < 1:
-        raise ValueError(f"{program.name}: grid {grid} and block {block} must be of at least 1")
-    if threads > 1024 or block[2] > 64:
-        raise ValueError(
-            f"{program.name}: a block of {block} has more than 1024 threads, or 64 in z"
-        )
-    if grid[0] >= 1 << 31 or grid[1] > 65535 or grid[2] > 65535:
-        raise ValueError(f"{program.name}: a grid of {grid} is beyond 2**31-1, 65535 and 65535")
-    if any(g % c for g, c in zip(grid, cluster, strict=True)):
-        raise ValueError(
-            f"{program.name}: a grid of {grid} is no multiple of its cluster {cluster}"
-        )
-    if len(parameters) != len(program.parameters):
-        raise ValueError(
-            f"{program.name} takes {len(program.parameters)} parameters, and got {len(parameters)}"
-        )
-    limit = program.directives.get("maxntid")
-    if limit and threads > int(np.prod(limit)):
-        raise ValueError(f"{program.name}: {threads} threads are beyond its .maxntid {limit}")
-    wanted = program.directives.get("reqntid")
-    if wanted and tuple((*wanted, 1, 1)[:3]) != tuple(block):
-        raise ValueError(f"{program.name}: a block of {block} is not its .reqntid {wanted}")
+    threads, name, count = block[0] * block[1] * block[2], program.name, len(program.parameters)
+    limit, wanted = (program.directives.get(one) for one in ("maxntid", "reqntid"))
+    for refused, why in (
+        (min(*grid, *block) < 1, f": grid {grid} and block {block} must be of at least 1"),
+        (threads > 1024 or block[2] > 64,
+         f": a block of {block} has more than 1024 threads, or 64 in z"),
+        (grid[0] >= 1 << 31 or grid[1] > 65535 or grid[2] > 65535,
+         f": a grid of {grid} is beyond 2**31-1, 65535 and 65535"),
+        (any(g % c for g, c in zip(grid, cluster, strict=True)),
+         f": a grid of {grid} is no multiple of its cluster {cluster}"),
+        (len(parameters) != count, f" takes {count} parameters, and got {len(parameters)}"),
+        (limit and threads > int(np.prod(limit)),
+         f": {threads} threads are beyond its .maxntid {limit}"),
+        (wanted and tuple((*wanted, 1, 1)[:3]) != tuple(block),
+         f": a block of {block} is not its .reqntid {wanted}"),
+    ):  # fmt: skip
+        if refused:
+            raise ValueError(f"{name}{why}")
 
 
 def bind_memory(program: Program, globals_: Globals, ptx: str = "") -> Kernel:

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -135,17 +136,15 @@ def unit(
         return name in stand_in_headers() or any((folder / name).is_file() for folder in everywhere)
 
     whole, missing = inline_includes(text, path, is_available, own)
+    named = any(option.startswith(("-std", "--std")) for option in options)
+    standard = () if named else ("--std=c++17",)
     given = [
         f"--gpu-architecture={TARGETS[target]}",
         "-lineinfo",
         "--disable-warnings",
         "--device-as-default-execution-space",
         "--pre-include=papergpu/prelude.h",
-        *(
-            ()
-            if any(option.startswith(("-std", "--std")) for option in options)
-            else ("--std=c++17",)
-        ),
+        *standard,
         *(f"-I{folder}" for folder in everywhere),
         *(option for option in options if not option.startswith("-I")),
     ]
@@ -307,23 +306,14 @@ def _run_nvrtc(
 
 
 _CONSTANT = re.compile(r"^\.global [^\n]*?\b(_ZN[\w$]+)(?:\[\d*\])?(?: = [^\n]*)?;$", re.MULTILINE)
+_LIBRARIES = ("_ZN4cuda3std", "_ZN3cub", "_ZN6thrust", "_ZN4cuda3__4", "_ZN7cutlass", "_ZN4cute")
 
 
 def drop_unused_constants(ptx: str) -> str:
     """PTX without constants of libraries that nothing names: a header brings hundreds."""
     if len(ptx) < 20_000 and ptx.count("\n.global") < 20:
         return ptx
-    counts: dict[str, int] = {}
-    for word in re.findall(r"_ZN[\w$]+", ptx):
-        counts[word] = counts.get(word, 0) + 1
+    counts = Counter(re.findall(r"_ZN[\w$]+", ptx))
     return _CONSTANT.sub(
-        lambda match: (
-            match[0]
-            if counts[match[1]] > 1
-            or not match[1].startswith(
-                ("_ZN4cuda3std", "_ZN3cub", "_ZN6thrust", "_ZN4cuda3__4", "_ZN7cutlass", "_ZN4cute")
-            )
-            else ""
-        ),
-        ptx,
+        lambda m: "" if counts[m[1]] == 1 and m[1].startswith(_LIBRARIES) else m[0], ptx
     )

@@ -88,14 +88,12 @@ def layout_globals(module: Module, before: Globals | None = None) -> Globals:
             if isinstance(value, Name) and value.text in code:
                 functions.add(value.text)
                 data[here : here + each] = code[value.text].to_bytes(8, "little")[:each]
-                continue
-            if isinstance(value, Name):
+            elif isinstance(value, Name):
                 addresses.append((here, value.text, value.offset))
-                continue
-            known = literal_bits(value, one.type)
-            if known is None:
+            elif (known := literal_bits(value, one.type)) is not None:
+                data[here : here + each] = (known & (1 << 8 * each) - 1).to_bytes(each, "little")
+            else:
                 raise Unsupported(f"PTX line {one.line}: the value {value} of {one.name}")
-            data[here : here + each] = (known & (1 << 8 * each) - 1).to_bytes(each, "little")
     if HEAP not in symbols and any(one.name == "malloc" for one in module.functions):
         data.extend(bytes(-len(data) % 256))
         symbols[HEAP] = Symbol(GLOBAL, len(data))

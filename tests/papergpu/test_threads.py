@@ -5,6 +5,7 @@ Takes 12 s, as it executes every form there is.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from functools import cache
 
 import executing
@@ -12,14 +13,45 @@ import numpy as np
 import pytest
 from papergpu.build import list_source_handlers
 from papergpu.errors import Finding
-from papergpu.floats import allowed_error, evaluate_exact
+from papergpu.floats import evaluate_exact
 from papergpu.formats import FORMATS
 from papergpu.forms import find_form
 from papergpu.launch import Settings
+from papergpu.reals import Real
 from papergpu.reference import evaluate
 from threads import SOURCES, Trial, all_forms, launch, of_handlers, tried, wrong
 
 COMPARISONS = ("set", "setp")  # more than half of all forms, and as many combinations
+
+
+def binary_exponent(y: Real) -> int:
+    """The exponent of the power of two below a number."""
+    if not y.magnitude:
+        return -1000
+    power = y.magnitude.numerator.bit_length() - y.magnitude.denominator.bit_length()
+    return power - (y.magnitude < Fraction(2) ** power)
+
+
+def allowed_error(written: str, *operands: int) -> Fraction:
+    """How far an approximate instruction may be from what it approximates, `evaluate_exact`."""
+    found = find_form(written)
+    opcode, kind = written.partition(".")[0], found.types[0]
+    x, y = FORMATS[kind].decode(operands[0]), evaluate_exact(written, *operands)
+    if kind != "f32":
+        relative, absolute = {
+            ("ex2", "f16"): (2**-9.9, 0.0), ("ex2", "bf16"): (2**-7, 0.0),
+            ("tanh", "f16"): (0.0, 2**-10.987), ("tanh", "bf16"): (0.0, 2**-8),
+        }.get((opcode, kind), (0.0, 0.0))  # fmt: skip
+    else:
+        ulp = 2.0 ** (max(binary_exponent(y), -126) - 23)
+        wave = 2**-20.5 if abs(x.value) <= Fraction(2 * 3.141592653589793) else 2**-14.7
+        near = Fraction(1, 2) < x.value < 2
+        relative, absolute = {
+            "rcp": (0.0, ulp), "div": (0.0, 2 * ulp), "ex2": (0.0, 2 * ulp), "sqrt": (2**-23, 0.0),
+            "rsqrt": (2**-22.9, 0.0), "sin": (0.0, wave), "cos": (0.0, wave),
+            "lg2": (0.0, 2**-22) if near else (2**-22, 0.0), "tanh": (2**-11, 0.0),
+        }[opcode]  # fmt: skip
+    return Fraction(relative) * y.magnitude + Fraction(absolute)
 
 
 @cache
