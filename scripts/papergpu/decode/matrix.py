@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from papergpu.forms import Matched
@@ -59,6 +59,19 @@ class Product:
         return kinds | ELEMENTS[self.c] << 12 | self.flags
 
 
+def read_product(writer: Writer, found: Matched) -> Product:
+    """The product of a form; types of a and b go together: the same, or of one width and sort."""
+    slots = found.slots
+    a = slots.get("a", "f16")  # wmma does not write halves out
+    b, d = slots.get("b", a), slots["d"]
+    groups = (("e4m3", "e5m2"), ("s8", "u8"), ("s4", "u4"))
+    if a != b and not any(a in group and b in group for group in groups):
+        raise writer.refuse(f"{a} is not multiplied by {b}")
+    exclusive = slots.get("o") == "xor"
+    flags = (SATURATE if "satfinite" in slots else 0) | (EXCLUSIVE if exclusive else 0)
+    return Product(parse_shape(found), d, a, b, slots.get("c", d), flags)
+
+
 def count_registers(kind: str, rows: int, columns: int) -> int:
     """How many registers of a thread hold its part of a matrix."""
     width = 64 if kind == "f64" else 32
@@ -91,11 +104,8 @@ def decode_mma(writer: Writer, one: Instruction, found: Matched) -> None:
     if "v" in found.slots:
         decode_sparse_mma(writer, one, found)
         return
-    slots = found.slots
-    m, n, k = shape = parse_shape(found)
-    d, a, b, c = (slots[name] for name in "dabc")
-    what = Product(shape, d, a, b, c, option_flags(slots))
-    check_types(writer, what.a, what.b)
+    slots, what = found.slots, read_product(writer, found)
+    m, n, k = what.shape
     if found.form.name == "mma.quarters":
         # a and b are of four products at once.
         sums = {"f16": 4, "f32": 8}
@@ -107,13 +117,6 @@ def decode_mma(writer: Writer, one: Instruction, found: Matched) -> None:
     counts = {"d": count_registers(what.d, m, n), "a": count_registers(what.a, m, k),
               "b": count_registers(what.b, k, n), "c": count_registers(what.c, m, n)}  # fmt: skip
     emit_product(writer, one, choose_mma_handler(what.a), what, counts)
-
-
-def check_types(writer: Writer, a: str, b: str) -> None:
-    """Types of a and b go together: the same, or of the same width and sort."""
-    groups = (("e4m3", "e5m2"), ("s8", "u8"), ("s4", "u4"))
-    if a != b and not any(a in group and b in group for group in groups):
-        raise writer.refuse(f"{a} is not multiplied by {b}")
 
 
 def choose_mma_handler(a: str) -> str:
@@ -134,20 +137,10 @@ def selector_flags(writer: Writer, operand: Operand, a: str, k: int) -> int:
     return found << SELECTOR
 
 
-def option_flags(slots: Mapping[str, str]) -> int:
-    """Flags of what else a form says."""
-    exclusive = slots.get("o") == "xor"
-    return (SATURATE if "satfinite" in slots else 0) | (EXCLUSIVE if exclusive else 0)
-
-
 def emit_product(
-    writer: Writer,
-    one: Instruction,
-    name: str,
-    what: Product,
-    counts: dict[str, int],
+    writer: Writer, one: Instruction, name: str, what: Product, counts: dict[str, int],
     used: dict[str, int] | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Take down a product. Where `used` registers hold a matrix, the others hold it again."""
     targets = target_fragment(writer, one.operands[0], what.d, counts["d"])
     given: list[Register] = []
@@ -173,18 +166,14 @@ def count_wmma_registers(kind: str, rows: int, columns: int, of_sums: bool) -> i
 
 
 def decode_wmma_product(writer: Writer, one: Instruction, found: Matched) -> None:
-    slots = found.slots
-    m, n, k = shape = parse_shape(found)
-    a = slots.get("a", "f16")  # halves are not written out
-    b, d, c = slots.get("b", a), slots["d"], slots["c"]
-    check_types(writer, a, b)
+    slots, what = found.slots, read_product(writer, found)
+    (m, n, k), d, a, b, c = what.shape, what.d, what.a, what.b, what.c
     if BITS[a] < 8 and (slots["la"], slots["lb"]) != ("row", "col"):
         raise writer.refuse(SMALL)
     counts = {"d": count_wmma_registers(d, m, n, True), "a": count_wmma_registers(a, m, k, False),
               "b": count_wmma_registers(b, k, n, False),
               "c": count_wmma_registers(c, m, n, True)}  # fmt: skip
     used = {"a": count_registers(a, m, k), "b": count_registers(b, k, n)}
-    what = Product(shape, d, a, b, c, option_flags(slots))
     emit_product(writer, one, choose_mma_handler(a), what, counts, used)
 
 
@@ -246,28 +235,23 @@ def watch_registers(fence: Step, registers: Sequence[Register]) -> None:
 def decode_wgmma(writer: Writer, one: Instruction, found: Matched) -> None:
     what = found.form.name
     if what == "wgmma.fence":
-        watch_registers(
-            writer.emit("wgmma.fence", SYNC, e=full_mask(writer)), list(writer.in_flight)
-        )
+        fence = writer.emit("wgmma.fence", SYNC, e=full_mask(writer))
+        watch_registers(fence, list(writer.in_flight))
     elif what == "wgmma.commit":
         writer.emit("wgmma.commit", SYNC, e=full_mask(writer))
     elif what == "wgmma.wait":
-        writer.emit(
-            "bar.warp", SYNC, e=full_mask(writer)
-        )  # all lanes, then all again until it is done
+        # All lanes, then all again until it is done.
+        writer.emit("bar.warp", SYNC, e=full_mask(writer))
         writer.emit("wgmma.wait", RETRY, imm=writer.constant_value(one.operands[0]))
     else:
         decode_mma_async(writer, one, found)
 
 
 def decode_mma_async(writer: Writer, one: Instruction, found: Matched) -> None:
-    slots = found.slots
-    m, n, k = shape = parse_shape(found)
-    d, a, b = slots["d"], slots["a"], slots.get("b", slots["a"])
-    check_types(writer, a, b)
+    slots, what = found.slots, read_product(writer, found)
+    (m, n, k), d, a = what.shape, what.d, what.a
     if is_integer_product(a) and n > 32 and n % 16:
         raise writer.refuse(f"there is no shape {slots['s']} of {a}")
-    what = Product(shape, d, a, b, d, option_flags(slots))
     results = target_fragment(writer, one.operands[0], d, count_registers(d, m, n) // 4)
     given: list[Register] = []
     first = None
@@ -318,15 +302,12 @@ def is_integer_product(kind: str) -> bool:
 
 
 def decode_sparse_mma(writer: Writer, one: Instruction, found: Matched) -> None:
-    slots = found.slots
-    m, n, k = shape = parse_shape(found)
-    d, a, b, c = (slots[name] for name in "dabc")
-    what = Product(shape, d, a, b, c, option_flags(slots))
-    check_types(writer, a, b)
+    what = read_product(writer, found)
+    (m, n, k), d, a, b, c = what.shape, what.d, what.a, what.b, what.c
     if d != c:
         raise writer.refuse(f"its sums are {c}, and its result is {d}: both are of one type")
     what.flags |= selector_flags(writer, one.operands[5], a, k)
-    what.flags |= ORDERED if slots["v"] == "sp::ordered_metadata" else 0
+    what.flags |= ORDERED if found.slots["v"] == "sp::ordered_metadata" else 0
     targets = target_fragment(writer, one.operands[0], d, count_registers(d, m, n))
     given = [
         *source_fragment(writer, one.operands[1], a, count_registers(a, m, k // 2), "a"),
