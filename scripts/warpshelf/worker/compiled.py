@@ -19,7 +19,7 @@ from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -47,14 +47,7 @@ MENDS = {
 }
 
 Row = dict[str, Any]  # one row of the record's "compiled"
-
-
-class LaunchDemand(NamedTuple):
-    """The most that launches of a CUDA C++ kernel ask for: shared bytes, in which case; threads."""
-
-    shared: int
-    case: Case
-    threads: int
+Demand = tuple[int, Case, int]  # of launches: the most shared bytes, in which case; most threads
 
 
 class LaunchRecorder:
@@ -65,7 +58,7 @@ class LaunchRecorder:
         self.arch, self.variant, self.case = arch, "", Case()
         self.kernels: list[tuple[str, Any]] = []  # of Triton: name, and what it was compiled to
         # Of CUDA C++: source and architecture -> name -> variant -> demand
-        self.asked: dict[tuple[Any, str], dict[str, dict[str, LaunchDemand]]] = {}
+        self.asked: dict[tuple[Any, str], dict[str, dict[str, Demand]]] = {}
 
     @contextmanager
     def recording(self, has_cuda: bool, to_ptx: bool = False) -> Iterator[None]:
@@ -131,10 +124,10 @@ class LaunchRecorder:
         self, source: Any, name: str, grid: Any, block: Sequence[int], args: Any, shared: int
     ) -> None:
         asked = self.asked.setdefault((source, self.arch), {}).setdefault(name, {})
-        known = asked.get(self.variant, LaunchDemand(-1, self.case, 0))
-        most, case, threads = known if known.shared >= shared else (shared, self.case, 0)
-        threads = max(threads, known.threads, math.prod(block))
-        asked[self.variant] = LaunchDemand(most, case, threads)
+        most, case, threads = asked.get(self.variant, (-1, self.case, 0))
+        if shared > most:
+            most, case = shared, self.case
+        asked[self.variant] = most, case, max(threads, math.prod(block))
 
 
 def _replace_until(stack: ExitStack, owner: object, name: str, value: object) -> None:
@@ -347,8 +340,8 @@ def compile_figures(
                     ) from error
     for (source, arch), names in recorder.asked.items():
         for name, compiler, used in _source_usage(source, list(names), arch):
-            for variant, asked in names[name].items():
-                whole = used.with_dynamic(asked.shared)
+            for variant, (shared, _, _) in names[name].items():
+                whole = used.with_dynamic(shared)
                 add_row((variant, name, arch), "CUDA C++", compiler, whole)
     order = list(proof.variants)
     return sorted(

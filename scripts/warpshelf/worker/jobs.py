@@ -33,11 +33,6 @@ def check_contract(context: JobContext) -> Answer:
     }
 
 
-def list_due(context: JobContext) -> Answer:
-    """What every record of a kernel must show, of one that cannot be verified here."""
-    return {"due": Checks(context).due_rows()}
-
-
 def show_demo(context: JobContext) -> Answer:
     """The demo once, of a snippet whose record is trusted; cases.py is not even imported."""
     _run_demos(context, 1)
@@ -241,11 +236,6 @@ def reach_architecture(context: JobContext) -> Answer:
     return launch_limits.check_architecture(context)
 
 
-def describe_machine(context: JobContext) -> Answer:
-    """This machine, as a record has it."""
-    return {"machine": gpu.machine_description()}
-
-
 def time_snippet(context: JobContext) -> Answer:
     """Verify and time each TIMED case on the GPU, with the ceilings of this very run."""
     proof, job = context.proof, context.job
@@ -300,9 +290,9 @@ def _record_time(
 
 
 DOES: dict[Task, Callable[[JobContext], Answer]] = {
-    Task.DESCRIBE: describe_machine,
+    Task.DESCRIBE: lambda context: {"machine": gpu.machine_description()},
     Task.LOOK: check_contract,
-    Task.DUE: list_due,
+    Task.DUE: lambda context: {"due": Checks(context).due_rows()},
     Task.DEMO: show_demo,
     Task.VERIFY: verify_snippet,
     Task.GLANCE: glance_at_snippet,
