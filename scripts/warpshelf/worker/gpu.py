@@ -156,15 +156,15 @@ class LoadMonitor:
         return os.fstat(self.file.fileno()).st_size
 
     def _load_readings(self) -> list[list[str]]:
-        found = []
-        for start, end in self.spans:
+        found, end = [], 0
+        for line in self.text.splitlines(keepends=True):
+            start, end = end, end + len(line)
             # A line that was begun before the load, or ended after it, is left out.
-            begun = self.text.rfind(b"\n", 0, start) + 1
-            first = start if begun == start else self.text.find(b"\n", start, end) + 1 or end
-            whole = self.text[first : self.text.rfind(b"\n", first, end) + 1]
-            lines = whole.decode(errors="replace").splitlines()
-            found += [_split_values(line, len(self.fields)) for line in lines]
-        return [values for values in found if values]
+            whole = any(first <= start and end <= last for first, last in self.spans)
+            values = _split_values(line.decode(errors="replace"), len(self.fields))
+            if values and whole and line.endswith(b"\n"):
+                found.append(values)
+        return found
 
     def load_conditions(self) -> dict[str, Any]:
         """What a record has of the readings under load: `load` and, if any, `slowed_by`.
