@@ -154,16 +154,16 @@ def _find_duplicates(terms: list[Term]) -> Iterator[Finding]:
         first = named.setdefault(term.anchor, term)
         if first is not term:
             what = f"{term.term!r} is defined twice (first on line {first.line})"
-            yield term.finding(what, "remove one")
+            yield term.make_finding(what, "remove one")
             continue
         for form in dict.fromkeys(term.forms):
             other = claimed.setdefault(form, term)
             if other is not term:
                 what = f"the form {form!r} is that of {other.term!r} too (line {other.line})"
-                yield term.finding(what, "leave it to one of them")
+                yield term.make_finding(what, "leave it to one of them")
             elif term.forms.count(form) > 1:
                 what = f"the form {form!r} is there twice"
-                yield term.finding(what, "remove one")
+                yield term.make_finding(what, "remove one")
 
 
 def check_glossary(
@@ -177,7 +177,7 @@ def check_glossary(
         named = f"{term.term!r} is explained at {term.at}"
         if where not in pages:
             mend = suggest_match(where, pages, "name a page below docs/", form="write {}.md")
-            yield term.finding(f"{named}, which is no page", mend)
+            yield term.make_finding(f"{named}, which is no page", mend)
             continue
         if where not in known:
             known[where] = page_anchors(pages[where].text) | extra.get(where, set())
@@ -185,12 +185,12 @@ def check_glossary(
             mend = suggest_match(
                 anchor, known[where], "name a heading of that page", 50, "write #{}"
             )
-            yield term.finding(f"{named}, but the page has no such anchor", mend)
+            yield term.make_finding(f"{named}, but the page has no such anchor", mend)
         if term.reading and term.reading not in {*shelf.readings, *shelf.refused}:
             otherwise = "name the id of a reading, or leave the key out"
             what = f"{term.term!r} names {term.reading!r}, which no reading has as its id"
             mend = suggest_match(term.reading, shelf.readings, otherwise)
-            yield term.finding(what, mend)
+            yield term.make_finding(what, mend)
 
 
 PLACE = OnPage("glossary.md")

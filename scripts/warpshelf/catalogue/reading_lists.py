@@ -366,16 +366,16 @@ def _search_words(reading: Reading, shown: str) -> str:
 def _reading_row(topic: str, reading: Reading, around: ReadingContext, place: OnPage) -> str:
     who, target = author_names(reading, 1), around.entry_link(reading)
 
-    def span(name: str, text: str) -> str:
+    def make_span(name: str, text: str) -> str:
         return f'<span class="ws-{name}">{place.escape_text(text)}</span>' if text else ""
 
     facts = [
-        span("who", who),
-        span("year", str(reading.year or "")),
-        span("kind", reading.kind),
-        place.link(topic, target, "ws-topic") if target else span("topic", topic),
+        make_span("who", who),
+        make_span("year", str(reading.year or "")),
+        make_span("kind", reading.kind),
+        place.link(topic, target, "ws-topic") if target else make_span("topic", topic),
         render_rating(reading),
-        span("unopened", UNOPENED if reading.unread else ""),
+        make_span("unopened", UNOPENED if reading.unread else ""),
     ]
     more = _search_words(reading, f"{reading.title} {reading.title_en or ''} {who}")
     runs = f" {RUNS}" if around.runs_here(reading) else ""

@@ -47,15 +47,15 @@ def _check_fields(reading: Reading) -> Iterator[Finding]:
     told = titles.expected_years(reading.url, reading.venue)
     if told and reading.year and reading.year not in told[0]:
         what = f"{reading.id}: year is {reading.year}, but {told[1]}"
-        yield reading.finding(what, f"write {told[0][-1]}, or correct the venue", "year")
+        yield reading.make_finding(what, f"write {told[0][-1]}, or correct the venue", "year")
     for place, role, url in reading.addresses:
         for what, mend in url_problems(url, role == "url" or role in VERSIONS):
-            yield reading.finding(what, mend, *place)
+            yield reading.make_finding(what, mend, *place)
     for place, text in reading.raw_texts():
         # A block, such as `why: >`, ends in a line break of its own.
         if text.strip("\n") != text.strip():
             what = f"{place_name(place)} starts or ends in a space"
-            yield reading.finding(what, "remove it", *place)
+            yield reading.make_finding(what, "remove it", *place)
 
 
 def _check_identities(shelf: Shelf) -> Iterator[Finding]:
@@ -64,23 +64,23 @@ def _check_identities(shelf: Shelf) -> Iterator[Finding]:
     for reading in shelf.entries:
         if (first := shelf.readings[reading.id]) is not reading:
             mend = f"rename one (first at {first.path}:{first.line})"
-            yield reading.finding(f"id {reading.id!r} is used twice", mend, "id")
+            yield reading.make_finding(f"id {reading.id!r} is used twice", mend, "id")
         own = work_identity(reading.url)
         here = {own}
         for place, role, url in reading.addresses:
             name = work_identity(url)
             if role in PARTS and name == own:
-                yield reading.finding(f"{name} is the entry's own url", "remove it", *place)
+                yield reading.make_finding(f"{name} is the entry's own url", "remove it", *place)
             if role != "url" and role not in VERSIONS:
                 continue  # a copy or a translation has the identity of what it copies
             first = seen.setdefault(name, reading)
             if first is not reading:
                 what = f"{name} is on the shelf already, as {first.title!r}"
                 mend = f"keep one (first at {first.path}:{first.line})"
-                yield reading.finding(what, mend, *place)
+                yield reading.make_finding(what, mend, *place)
             elif role != "url" and name in here:
                 its = "the entry's own url" if name == own else "under also twice"
-                yield reading.finding(f"{name} is {its}", "remove it", *place)
+                yield reading.make_finding(f"{name} is {its}", "remove it", *place)
             here.add(name)
 
 
@@ -102,7 +102,7 @@ def _check_titles(shelf: Shelf) -> Iterator[Finding]:
         else:
             what = f"the title {other.title!r} is nearly {one.title!r} at {one.path}:{one.line}"
             mend += "if they are two works, give both their authors, or let one need the other"
-        yield other.finding(f"{what}, for {work_identity(one.url)}", mend, "title")
+        yield other.make_finding(f"{what}, for {work_identity(one.url)}", mend, "title")
 
 
 def _distinct_works(one: Reading, other: Reading) -> bool:
@@ -145,15 +145,17 @@ def _check_references(shelf: Shelf, snippet_ids: Collection[str] | None) -> Iter
             places.append((("superseded_by",), reading.superseded_by))
         for place, name in places:
             if name == reading.id:
-                yield reading.finding(f"{place[0]} names the entry itself", "remove it", *place)
+                yield reading.make_finding(
+                    f"{place[0]} names the entry itself", "remove it", *place
+                )
             elif name not in ids:
                 what = f"{place[0]} names {name!r}, which no reading has as its id"
-                yield reading.finding(what, suggest_match(name, shelf.readings), *place)
+                yield reading.make_finding(what, suggest_match(name, shelf.readings), *place)
         for number, name in enumerate(reading.snippets):
             if snippet_ids is not None and name not in snippet_ids:
                 what = f"snippets names {name!r}, which is no folder under snippets/"
                 mend = suggest_match(name, snippet_ids)
-                yield reading.finding(what, mend, "snippets", number)
+                yield reading.make_finding(what, mend, "snippets", number)
 
 
 def _check_circles(shelf: Shelf) -> Iterator[Finding]:
@@ -178,7 +180,7 @@ def _check_circles(shelf: Shelf) -> Iterator[Finding]:
             shown = around if len(around) <= LONGEST_CIRCLE else [*around[:6], "…", names[0]]
             what = f"{key} goes in a circle: {' -> '.join(shown)}"
             last = around[-2]
-            yield shelf.readings[last].finding(what, f"remove {names[0]!r} here", key)
+            yield shelf.readings[last].make_finding(what, f"remove {names[0]!r} here", key)
             graph[last].remove(names[0])
 
 
@@ -194,12 +196,12 @@ def _check_topics(shelf: Shelf) -> Iterator[Finding]:
         starts = [reading for reading in topic.readings if reading.start]
         for reading in starts[MOST_STARTS:]:
             what = f"start stands at more than {MOST_STARTS} readings of {where}"
-            yield reading.finding(what, "remove it from the others", "start")
+            yield reading.make_finding(what, "remove it from the others", "start")
         for reading in starts:
             if reading.unread:
                 what = f"{reading.id}: start stands beside unread, but nobody here could open it"
                 mend = "remove start, or read it and remove unread"
-                yield reading.finding(what, mend, "start")
+                yield reading.make_finding(what, mend, "start")
 
 
 # The JSON Schema of a reading list, by which an editor checks and completes what is typed. It is

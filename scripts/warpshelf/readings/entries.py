@@ -57,10 +57,6 @@ class Entry:
         lengths = range(len(place), 0, -1)
         return next((self.lines[place[:n]] for n in lengths if place[:n] in self.lines), self.line)
 
-    def finding(self, what: str, mend: str, *place: str | int) -> Finding:
-        """That something is wrong with it, or with the value at `place`."""
-        return Finding(self.path, self.line_of(*place), what, mend)
-
 
 class EntryModel(BaseModel):
     """What an entry of some kind of list holds, with the place that it was read from."""
@@ -84,9 +80,9 @@ class EntryModel(BaseModel):
         """The line of a key, or of a value within it: `line_of("also", 0, "url")`."""
         return self._entry.line_of(*place)
 
-    def finding(self, what: str, mend: str, *place: str | int) -> Finding:
+    def make_finding(self, what: str, mend: str, *place: str | int) -> Finding:
         """That something is wrong with it, or with the value at `place`."""
-        return self._entry.finding(what, mend, *place)
+        return Finding(self.path, self.line_of(*place), what, mend)
 
 
 Model = TypeVar("Model", bound=EntryModel)
@@ -169,7 +165,7 @@ class EntryReader:
             else:
                 mend = f"write it as `- {self.first}: …` with its keys below"
                 what = f"the entry {str(value)[:60]!r} has no keys"
-                self.findings.append(entry.finding(what, mend))
+                self._add_finding(entry.line, what, mend)
         for _ in events:  # to the end of the file, where something may be wrong as well
             pass
 
@@ -342,7 +338,7 @@ def explain_errors(error: ValidationError, entry: Entry, keys: Sequence[str]) ->
         place = tuple(part for part in problem["loc"] if part != "nullable")
         if not entry.refused & {place[:length] for length in range(1, len(place) + 1)}:
             told = _describe_problem(problem, place, entry, keys)
-            findings.append(entry.finding(*told, *place))
+            findings.append(Finding(entry.path, entry.line_of(*place), *told))
     return findings
 
 

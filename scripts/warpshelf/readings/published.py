@@ -196,23 +196,23 @@ class Rival(EntryModel):
 def read_figures(data: bytes, path: str) -> tuple[list[PublishedFigure], list[Finding]]:
     """The figures of a file's bytes, and what is wrong with the others."""
 
-    def identify(one: PublishedFigure) -> tuple[object, str]:
+    def identify_figure(one: PublishedFigure) -> tuple[object, str]:
         key = one.reading, one.what, one.device, one.setting, one.unit
         return key, f"states {one.what!r:.60} again"
 
     reader = EntryReader(path, data, first="figure", measures=True)
     mend = "remove one, or say in setting what differs"
-    return _drop_twins(reader, PublishedFigure, identify, mend)
+    return _drop_twins(reader, PublishedFigure, identify_figure, mend)
 
 
 def read_rivals(data: bytes, path: str) -> tuple[list[Rival], list[Finding]]:
     """The entries of a file's bytes, and what is wrong with the others."""
 
-    def identify(one: Rival) -> tuple[object, str]:
+    def identify_rival(one: Rival) -> tuple[object, str]:
         return (one.digest, str(one.beside)), f"names {one.kernel} again"
 
     reader = EntryReader(path, data, first="name", measures=True)
-    return _drop_twins(reader, Rival, identify, "remove one")
+    return _drop_twins(reader, Rival, identify_rival, "remove one")
 
 
 Identify = Callable[[Model], tuple[object, str]]
@@ -227,7 +227,7 @@ def _drop_twins(
         key, again = identify(one)
         if (first := kept.setdefault(key, one)) is not one:
             what = f"{again} (first on line {first.line})"
-            reader.findings.append(one.finding(what, mend))
+            reader.findings.append(one.make_finding(what, mend))
     return list(kept.values()), reader.findings
 
 
@@ -248,6 +248,6 @@ def load_rivals(folder: Path, shown: str) -> tuple[list[Rival], list[Finding]]:
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
             what = f"file is {one.file!r}, which cannot be read ({why})"
-            findings.append(one.finding(what, "name a file beside this one"))
+            findings.append(one.make_finding(what, "name a file beside this one"))
             rivals.remove(one)
     return rivals, findings
