@@ -131,16 +131,13 @@ def record_fault(record: object) -> str | None:
 
 
 class ItemOutcome(NamedTuple):
-    """How a try of an item ended. Without a verdict it is to be tried again, `why` says the reason.
-
-    `unfit` says what makes its node useless to all, `slug` that it is of a device by that name.
-    """
+    """How a try of an item ended. Without a verdict it is to be tried again."""
 
     verdict: Verdict | None = None
     record: Record | None = None
-    why: str = ""
-    unfit: str = ""
-    slug: str = ""
+    why: str = ""  # it is to be tried again
+    unfit: str = ""  # what makes its node useless to all
+    slug: str = ""  # of what device its node is instead
 
 
 def judge_answer(item: Item, answer: dict[str, Any] | NoAnswer, where: str) -> ItemOutcome:

@@ -35,15 +35,11 @@ Held = Mapping[str, Mapping[str, tuple[str, str]]]  # digest and date, by snippe
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of machine in the cluster: what Ray calls its accelerator, None for a CPU.
-
-    `machine` is as the records have it, with the GPUs of a whole node. `cpus` is how many of a
-    node's cores one item may use.
-    """
+    """One kind of machine in the cluster: what Ray calls its accelerator, None for a CPU."""
 
     accelerator: str | None
-    machine: dict[str, Any] = field(hash=False)
-    cpus: int = 1
+    machine: dict[str, Any] = field(hash=False)  # as records have it, with the GPUs of a whole node
+    cpus: int = 1  # how many of a node's cores one item may use
 
     @property
     def slug(self) -> str:
@@ -233,10 +229,7 @@ def discover_nodes(
     wanted: tuple[str, ...] | None = None,
     gpus: bool = True,
 ) -> Inventory:
-    """Ask each node what it is. Of the accelerators those of `wanted`, all where it is None.
-
-    Without `gpus` only CPUs matter, those of nodes with a GPU included.
-    """
+    """Ask each node what it is: of accelerators `wanted`, where told; without `gpus` a mere CPU."""
     found = Inventory(gpus=gpus)
     found.update_nodes(cluster.live_nodes())
     there = sorted({one.accelerator for one in found.nodes.values() if one.accelerator})

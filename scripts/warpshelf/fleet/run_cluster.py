@@ -48,7 +48,6 @@ class _KindQueue:
 
     kind: Kind
     waiting: deque[tuple[Item, int]] = field(default_factory=deque)
-    flying: int = 0
     manned: float = 0.0  # when it last had a node that is fit
 
 
@@ -117,12 +116,9 @@ class Fleet:
         return self.verdicts
 
     def mark_left(self, why: str, slug: str | None = None) -> list[Ref]:
-        """Have a verdict on all that was planned and not reached, of one kind where it is named.
-
-        What Ray still has of it.
-        """
+        """Have a verdict on all that was not reached, of one kind if named; what Ray has of it."""
         refs = [ref for ref, one in self._flights.items() if slug in (None, one.item.kind.slug)]
-        items = [self._pop_flight(ref).item for ref in refs]
+        items = [self._flights.pop(ref).item for ref in refs]
         for name, lane in self._lanes.items():
             if slug in (None, name):
                 items += [item for item, _ in lane.waiting]
@@ -133,7 +129,7 @@ class Fleet:
 
     def _run_items(self, spool: ResultQueue, deadline: float) -> None:
         looked = -math.inf
-        while any(lane.waiting or lane.flying for lane in self._lanes.values()):
+        while self._flights or any(lane.waiting for lane in self._lanes.values()):
             now = time.monotonic()
             if now >= deadline:
                 self._cluster.cancel_tasks(self.mark_left(SPENT))
@@ -151,10 +147,10 @@ class Fleet:
 
     def _hand_out(self, lane: _KindQueue) -> None:
         """Give Ray the next items of a kind, as many as it can soon use."""
-        kind = lane.kind
-        nodes = self._there.fit_nodes(kind)
+        kind, nodes = lane.kind, self._there.fit_nodes(lane.kind)
         units = sum(one.gpus if kind.accelerator else one.cpus for one in nodes)
-        while lane.waiting and lane.flying < units + AHEAD:
+        room = units + AHEAD - self._count_flights(kind)
+        for _ in range(min(room, len(lane.waiting))):
             item, tries = lane.waiting.popleft()
             ref = self._cluster.start_task(
                 self.work,
@@ -165,12 +161,14 @@ class Fleet:
                 avoid=self._there.excluded_nodes(kind),
             )
             self._flights[ref] = _RunningItem(item, tries)
-            lane.flying += 1
+
+    def _count_flights(self, kind: Kind) -> int:
+        return sum(one.item.kind.slug == kind.slug for one in self._flights.values())
 
     def _take_answer(self, spool: ResultQueue, ref: Ref) -> None:
         """Take in one answer: keep its record, end its item or have it tried again."""
         answer = self._cluster.get_answer(ref)
-        flight = self._pop_flight(ref)
+        flight = self._flights.pop(ref)
         item, id_ = flight.item, "" if isinstance(answer, NoAnswer) else str(answer["node"])
         result = judge_answer(item, answer, self._there.node_name(id_))
         if (record := result.record) is not None:
@@ -201,7 +199,7 @@ class Fleet:
             limit = flight.item.limit + self.slack
             if flight.began is not None and now - flight.began > limit:
                 name = self._there.node_name(flight.node)
-                self._pop_flight(ref)
+                del self._flights[ref]
                 self._cluster.cancel_tasks([ref], force=True)
                 why = f"node {name} did not answer within {limit:g} s"
                 self._report_event(left_verdict(flight.item, why))
@@ -212,20 +210,15 @@ class Fleet:
     def _watch_kinds(self, now: float) -> None:
         """Give up what waits for a kind that is gone."""
         for slug, lane in self._lanes.items():
-            if self._there.fit_nodes(lane.kind) or not (lane.waiting or lane.flying):
+            idle = not (lane.waiting or self._count_flights(lane.kind))
+            if idle or self._there.fit_nodes(lane.kind):
                 lane.manned = now
             elif now - lane.manned > self.grace:
                 why, count = f"no node with {lane.kind.name} is left", len(self.verdicts)
                 self._cluster.cancel_tasks(self.mark_left(why, slug))
                 what = f"{why}: {len(self.verdicts) - count} snippets were not run on {slug}"
-                self._report_event(
-                    Finding("fleet", None, what, "add one, and run it again: it goes on")
-                )
-
-    def _pop_flight(self, ref: Ref) -> _RunningItem:
-        flight = self._flights.pop(ref)
-        self._lanes[flight.item.kind.slug].flying -= 1
-        return flight
+                mend = "add one, and run it again: it goes on"
+                self._report_event(Finding("fleet", None, what, mend))
 
     def _report_event(self, found: Verdict | Finding) -> None:
         if isinstance(found, Finding):

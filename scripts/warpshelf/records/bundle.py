@@ -88,15 +88,12 @@ def commit_time(root: Path, commit: str) -> datetime | None:
 
 
 class Statement(NamedTuple):
-    """What a bundle states: SHA-256 digests of files, and the run of a job that made them.
+    """What a bundle states: SHA-256 digests of files, and the run of a job that made them."""
 
-    `text` is the bundle as it is kept; `invocation` names the attempt at the run `job` as well.
-    """
-
-    text: str
+    text: str  # the bundle as it is kept
     digests: frozenset[str]
     job: str
-    invocation: str
+    invocation: str  # names the attempt at the run as well
 
 
 def record_checksum(record: Record) -> str:
@@ -239,16 +236,12 @@ def read_bundle(path: Path) -> list[Record]:
 
 
 class ImportTerms(NamedTuple):
-    """On what terms a bundle is taken in.
-
-    `by` is who made its records, whatever they say; `otherwise` who made those that do not say. A
-    job's records need the `attested` statement of that job. `now` is the present time.
-    """
+    """On what terms a bundle is taken in."""
 
     skip_stale: bool = False
-    by: Origin | None = None
-    otherwise: Origin | None = None
-    attested: Statement | None = None
+    by: Origin | None = None  # who made its records, whatever they say
+    otherwise: Origin | None = None  # who made those that do not say
+    attested: Statement | None = None  # of the job whose records they are
     now: datetime | None = None
 
 
@@ -335,10 +328,7 @@ def import_bundle(
 def _record_faults(
     snippet: Snippet, record: Record, truth: Record | None, terms: ImportTerms
 ) -> Iterator[tuple[str, str]]:
-    """What a record claims that this checkout would not have made, or fails to say, with mends.
-
-    `truth` is the record of the CPU.
-    """
+    """What a record claims other than `truth`, the CPU's, and we allow, or fails to say; mends."""
     faults = list(validate_import.record_errors(record, snippet, terms.now))
     at = commit_time(snippet.project.root, record["commit"] or "0")
     if at is not None and validate_import.creation_time(record) + validate_import.AHEAD < at:

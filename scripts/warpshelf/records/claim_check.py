@@ -45,10 +45,7 @@ FORMULAS = {
 
 
 def claim_errors(claim: Record, truth: Record, snippet: Snippet) -> list[str]:
-    """What `claim` leaves out, adds or loosens, in words.
-
-    `truth` is the record of the CPU; both are whole, and of the present code of `snippet`.
-    """
+    """What `claim` leaves out, adds or loosens beside `truth`, the record of the CPU, in words."""
     found: list[str] = []
     if snippet.kind == "kernel":
         found += [*_kernel_errors(claim, truth, snippet), *_compiled_errors(claim, truth)]
@@ -66,10 +63,8 @@ def claim_errors(claim: Record, truth: Record, snippet: Snippet) -> list[str]:
 
 
 def texts_agree(first: str, second: str) -> bool:
-    """Whether two texts are the same but for numbers that are close.
-
-    Blanks beside a number do not count: a column has one more where 10.001 becomes 9.999.
-    """
+    """Whether two texts are the same but for numbers that are close."""
+    # Blanks beside a number do not count: a column has one more where 10.001 becomes 9.999.
     old, new = ([part.strip(" \t") for part in NUMBER.split(text)] for text in (first, second))
     if old != new:
         return False
@@ -106,10 +101,7 @@ def due_from_row(row: Mapping[str, Any]) -> dict[str, Any] | None:
 def skip_reason(
     needs: Mapping[str, Any], name: str, sm: int | None, on_cpu: bool = False
 ) -> str | None:
-    """Why NEEDS spares a variant or peer for SM version `sm`: of a GPU, or executed `on_cpu`.
-
-    `sm` is None where nothing is compiled for a GPU, as in a program.
-    """
+    """Why NEEDS spares a variant or peer for SM version `sm`: of a GPU, or executed `on_cpu`."""
     own = needs.get("variants", {}).get(name, {})
     if on_cpu and "cpu" in own:
         return str(own["cpu"])

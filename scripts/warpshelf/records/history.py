@@ -60,15 +60,12 @@ Step = tuple[str, str, str]  # a version of a file: its commit, its blob, and it
 
 
 class Version(NamedTuple):
-    """A measurement: what is kept of its record, the commit that put it in place, its path then.
-
-    Before it is committed, `commit` is None. `slower` says why it may be slower than before.
-    """
+    """A measurement: what is kept of its record, the commit that put it in place, its path then."""
 
     record: Record
-    commit: str | None
+    commit: str | None  # None before it is committed
     path: str
-    slower: str = ""
+    slower: str = ""  # why it may be slower than before
 
 
 @dataclass(frozen=True)
@@ -133,7 +130,6 @@ def _parse_log(text: str) -> dict[Place, list[Step]]:
 
 
 def _parse_objects(answer: bytes) -> Iterator[tuple[str, bytes]]:
-    """The blobs that git hands out, with their bytes."""
     at = 0
     while at < len(answer):
         head, _, _ = answer[at : at + 200].partition(b"\n")
@@ -266,10 +262,7 @@ def parse_kept(data: bytes) -> Record | str:
 
 
 def slower_results(before: Record, after: Record) -> list[TimeDifference]:
-    """Where our variants take longer than in the record before, by more than the spread of both.
-
-    A library that became slower is not ours to mend.
-    """
+    """Where our variants, not a library, take longer than before, beyond the spread of both."""
     if before["machine"]["gpus"] != after["machine"]["gpus"]:
         return []
     found = store.time_differences(before, after)

@@ -101,13 +101,10 @@ def load_ledger(project: Project) -> Ledger:
 
 @dataclass
 class RepeatProgress:
-    """The list of a run that repeats `snippets`; it is in `path` from the first verdict on.
-
-    `what` says whether it repeats them (`--all`) or records them anew (`--force`).
-    """
+    """The list of a run that repeats `snippets`; it is in `path` from the first verdict on."""
 
     path: Path
-    what: str
+    what: str  # whether it repeats them (`--all`) or records them anew (`--force`)
     snippets: list[str]
     began: float
     done: set[tuple[str, ...]] = field(default_factory=set)

@@ -69,12 +69,9 @@ def slowdown_reasons(record: Mapping[str, Any]) -> list[str]:
 def peak_rates(
     machine: Mapping[str, Any], bus_bits: int | None, sm_mhz: float | None, memory_mhz: float | None
 ) -> dict[str, Any]:
-    """The rates that a GPU cannot pass: its units and its memory bus at their highest clocks.
-
-    Memory moves two words a clock and pin of its `bus_bits`. A rate that is not known is absent.
-    """
+    """The rates, as far as known, that a GPU cannot pass: its units and bus at their top clocks."""
     found: dict[str, Any] = {}
-    if memory_mhz and memory_mhz > 0 and bus_bits:
+    if memory_mhz and memory_mhz > 0 and bus_bits:  # which moves two words a clock and pin
         found["peak_bytes_per_second"] = memory_mhz * 1e6 * 2 * bus_bits / 8
     if sm_mhz and sm_mhz > 0 and machine["sm"] in FLOPS_PER_CLOCK:
         rates = FLOPS_PER_CLOCK[machine["sm"]]

@@ -7,6 +7,7 @@ and what to do. A doubt refuses nothing: a device may well be faster, hotter or 
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -69,20 +70,17 @@ def _result_label(row: Mapping[str, Any], result: Mapping[str, Any]) -> str:
 
 def _rate_warnings(record: Record) -> Iterator[str]:
     """Rates over what was measured in the same run; those over the peak are refused."""
-    ceilings = record.get("ceilings", {})
-    copied = ceilings.get("copy_bytes_per_second")
-    products = ceilings.get("matrix_flops_per_second", {})
-    if "peak_bytes_per_second" not in ceilings:
+    rates = _measured_rates(record)
+    if "peak_bytes_per_second" not in record.get("ceilings", {}):
         do = "see that nvidia-smi answers on that machine"
         yield f"has no peak of its memory, so no time was held against it; {do}"
     for row, result in timed_results(record):
         if not {"bytes", "flops", "unit"} <= row.keys():
             continue
-        for name, work, rate in (
-            ("copied bytes", row["bytes"], copied),
-            (f"products in {row['unit']}", row["flops"], products.get(row["unit"])),
-        ):
-            if rate and (share := work / result["time"]["median"] / rate) > OVER_CEILING:
+        work = {"copied bytes": row["bytes"], f"products in {row['unit']}": row["flops"]}
+        for name, amount in work.items():
+            share = amount / result["time"]["median"] / (rates.get(name) or math.inf)
+            if share > OVER_CEILING:
                 what = f"{_result_label(row, result)} is at {share:.0%} of the rate of {name}"
                 yield f"{what} measured beside it; look for a wrong cost(), then {ALONE}"
 
@@ -126,7 +124,6 @@ def _condition_warnings(record: Record, alike: list[Record]) -> Iterator[str]:
 
 
 def _highest_clock(record: Record) -> float | None:
-    """The clock that the peaks of a record are of, in MHz."""
     machine, peaks = record["machine"], record.get("ceilings", {}).get("peak_flops_per_second", {})
     rates = limits.FLOPS_PER_CLOCK.get(machine["sm"], {})
     units = sorted(rates.keys() & peaks.keys())

@@ -144,10 +144,7 @@ def format_difference(one: TimeDifference) -> str:
 
 
 class ComparisonRow(NamedTuple):
-    """A function in a case, or a fact, in two records: values in words, and how the second stands.
-
-    `ratio` says how many times as long the second takes; None where not both have a time.
-    """
+    """A function in a case, or a fact: its values in two records, and how the second stands."""
 
     case: str
     name: str
@@ -155,7 +152,7 @@ class ComparisonRow(NamedTuple):
     quantity: str
     first: str
     second: str
-    ratio: float | None = None
+    ratio: float | None = None  # how many times as long the second takes, where both have a time
     standing: str = ""
 
 
@@ -187,7 +184,6 @@ def compare_records(first: Record, second: Record) -> list[ComparisonRow]:
 
 
 def _format_standing(first: dict[str, Any], second: dict[str, Any]) -> str:
-    """How the second time stands to the first, in words."""
     if limits.times_tie(first, second):
         return "tie"
     if not limits.times_differ(first, second):

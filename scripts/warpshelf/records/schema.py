@@ -9,17 +9,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from warpshelf.contract.pictures import (
-    GOAL,
-    GRID,
-    PREDICTION,
-    TIMELINE,
-    goals_problem,
-    grids_problem,
-    judge_goal,
-    predictions_problem,
-    timelines_problem,
-)
+from warpshelf.contract import pictures
 from warpshelf.contract.snippet import ID
 from warpshelf.contract.values import fact_holds
 from warpshelf.core import files
@@ -96,8 +86,8 @@ RECORD = {  # in the order in which a file has it
     "demo": str,
     "cases?": [CASE],
     "facts?": [FACT],
-    "predictions?": [PREDICTION],  # of a model: published figures beside its own
-    "goals?": [GOAL],  # what errors of these it keeps to
+    "predictions?": [pictures.PREDICTION],  # of a model: published figures beside its own
+    "goals?": [pictures.GOAL],  # what errors of these it keeps to
     "ceilings?": {
         "copy_bytes_per_second?": NUMBER,
         "matrix_flops_per_second?": {"*": NUMBER},
@@ -109,8 +99,8 @@ RECORD = {  # in the order in which a file has it
     "skips?": [{"what": str, "reason": str}],
     "due?": [DUE],  # of a kernel on a CPU: what every record of it must show, see claim_check.py
     "space?": space.SPACE,  # of a kernel: every configuration of its SPACE
-    "grids?": [GRID],
-    "timelines?": [TIMELINE],
+    "grids?": [pictures.GRID],
+    "timelines?": [pictures.TIMELINE],
 }
 
 
@@ -173,9 +163,10 @@ def _impossible_claims(record: Record) -> Iterator[str]:
             yield f"took {seconds} s to {task}"
     if "space" in record:
         yield from space.malformed_space(record)
-    for key, find_problem in (("grids", grids_problem), ("timelines", timelines_problem)):
-        if key in record and (wrong := find_problem(record[key])):
-            yield wrong
+    if "grids" in record and (wrong := pictures.grids_problem(record["grids"])):
+        yield wrong
+    if "timelines" in record and (wrong := pictures.timelines_problem(record["timelines"])):
+        yield wrong
 
 
 def _impossible_results(result: Mapping[str, Any], timed: bool, least: float) -> Iterator[str]:
@@ -205,9 +196,9 @@ def _missed_predictions(record: Record) -> Iterator[str]:
         if goals is not None:
             yield "has goals of no predictions"
         return
-    if wrong := predictions_problem(rows) or goals_problem(goals or (), rows):
+    if wrong := pictures.predictions_problem(rows) or pictures.goals_problem(goals or (), rows):
         yield wrong
     for goal in goals or ():
-        met, told = judge_goal(goal, rows)
+        met, told = pictures.judge_goal(goal, rows)
         if not met:
             yield f"goal {goal['name']!r} passed with {told}"

@@ -45,11 +45,7 @@ def format_row(configuration: Iterable[object], figures: Iterable[float]) -> str
 
 
 def parse_row(line: str) -> SpaceRow:
-    """The row that a line holds.
-
-    Raises:
-        ValueError: it is no row.
-    """
+    """The row that a line holds; a ValueError where it is none."""
     found, colon, figures = line.partition(": ")
     if not colon:
         raise ValueError(f"{line!r:.60} has no colon between values and figures")

@@ -28,10 +28,7 @@ PHRASES = {status.value: f" {status.phrase}" for status in HTTPStatus}
 
 
 class Unreachable(Exception):
-    """An address gave no answer that can be read. `str()` is the one reason.
-
-    `status` is the HTTP status where there was one, else None.
-    """
+    """An address gave no answer that can be read. `str()` is the reason, `status` that of HTTP."""
 
     def __init__(self, reason: str, status: int | None = None) -> None:
         self.status = status

@@ -198,7 +198,6 @@ def _letters_only(words: str) -> str:
 
 
 def _page_authors(head: _Head, blocks: list[Block]) -> tuple[str, ...]:
-    """The authors by the first vocabulary that names any."""
     listed = [text for text in head.metas.get("citation_author", []) if text.strip()]
     if len(listed) < 2:
         listed = (head.first_text("citation_authors") or "".join(listed)).split(";")
@@ -302,7 +301,6 @@ def archived_copy(url: str, client: httpx.Client, endpoints: Endpoints = WEB) ->
 
 
 def _ask_service(url: str, client: httpx.Client, endpoints: Endpoints) -> bytes:
-    """The whole body of an answer of one of the services."""
     agent = AGENT.replace(")", f"; mailto:{endpoints.mailto})")
     answer = fetch.fetch_url(url, client, agent=agent, private=endpoints.private)
     if not answer.whole:
