@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core import files, project
-from warpshelf.core.files import Batch, dump_json
 from warpshelf.core.findings import Finding, ShelfError, install_hint
 from warpshelf.core.project import Project
 from warpshelf.records import claim_check, schema, store, validate_import
@@ -126,7 +125,7 @@ def read_statement(path: Path, shown: str) -> Statement:
     except (ValueError, TypeError, KeyError) as error:
         raise file_error(shown, f"is no attestation of a job: {error}", MEND) from None
     digests = {one["digest"].get("sha256", "") for one in stated["subject"]} - {""}
-    return Statement(dump_json(value), frozenset(digests), found["job"], invocation)
+    return Statement(files.dump_json(value), frozenset(digests), found["job"], invocation)
 
 
 def _attestation_errors(statement: Statement, record: Record) -> Iterator[str]:
@@ -205,7 +204,7 @@ def verify_statement(path: Path, trusted_root: Path | None = None) -> Statement:
 
 def bundle_text(records: Iterable[Record]) -> str:
     """The records of a run as the text of one file, for `shelf import`."""
-    return dump_json({"schema": SCHEMA, "records": list(records)})
+    return files.dump_json({"schema": SCHEMA, "records": list(records)})
 
 
 def join_texts(texts: Iterable[str]) -> str:
@@ -302,7 +301,7 @@ def import_bundle(
             findings.append(Finding(place, None, *wrong))
         seen.add((name, slug))
     of_cpu = {one.id: record for one, record, _ in good if record["machine"]["slug"] == CPU}
-    batch, planned = Batch(), []
+    batch, planned = files.Batch(), []
     for snippet, record, place in good:
         slug = record["machine"]["slug"]
         here = store.current_record(snippet, CPU)

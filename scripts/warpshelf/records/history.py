@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 from warpshelf.contract.digest import SLOWER_FILE
 from warpshelf.contract.snippet import ID
 from warpshelf.core import files, project
-from warpshelf.core.files import write_atomically
 from warpshelf.core.findings import ShelfError
 from warpshelf.core.project import Project
 from warpshelf.records import store
@@ -178,7 +177,8 @@ def add_reason(project: Project, snippet: str, key: str, date: str, because: str
         dict(zip(ROWS[0], (*which, why), strict=True)) for which, why in sorted(reasons.items())
     ]
     path = project.snippets / snippet / SLOWER_FILE
-    write_atomically(path, yaml.safe_dump(rows, sort_keys=False, allow_unicode=True, width=88))
+    text = yaml.safe_dump(rows, sort_keys=False, allow_unicode=True, width=88)
+    files.write_atomically(path, text)
     return path
 
 

@@ -20,14 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from warpshelf.core import files
-from warpshelf.core.files import NUMBER, dump_json, write_atomically
 from warpshelf.core.project import Project
 
 Entry = dict[str, Any]  # one verdict, and what each task took when it last found nothing wrong
 # `demo` says that the verdict is on the demo alone, beside a record that is trusted.
-ENTRY = {"digest": str, "demo?": bool, "failure?": str, "seconds?": {"*": NUMBER}}
+ENTRY = {"digest": str, "demo?": bool, "failure?": str, "seconds?": {"*": files.NUMBER}}
 LEDGER = {"*": {"*": ENTRY}}  # by snippet and machine
-REPEATED = {"what": str, "snippets": [str], "began": NUMBER, "done": [[str]]}
+REPEATED = {"what": str, "snippets": [str], "began": files.NUMBER, "done": [[str]]}
 LONGEST = 86_400.0  # seconds after which a run that repeats what is current begins anew
 
 CPU = "cpu"
@@ -82,7 +81,7 @@ class Ledger:
         told = {"demo": demo_alone, "failure": failure, "seconds": spent}
         entry = {"digest": digest, **{key: value for key, value in told.items() if value}}
         self.entries.setdefault(snippet, {})[machine] = entry
-        write_atomically(self.project.ledger, dump_json(self.entries))
+        files.write_atomically(self.project.ledger, files.dump_json(self.entries))
 
 
 def _read_shaped(path: Path, shape: files.Shape) -> Any:
@@ -117,8 +116,8 @@ class RepeatProgress:
         """Keep that it passed, at once."""
         self.done.add((snippet, machine, digest))
         known = {"what": self.what, "snippets": self.snippets, "began": self.began}
-        text = dump_json({**known, "done": sorted(self.done)})
-        write_atomically(self.path, text, durable=False)
+        text = files.dump_json({**known, "done": sorted(self.done)})
+        files.write_atomically(self.path, text, durable=False)
 
     def finish(self) -> None:
         """The run has left nothing out: the next one begins anew."""

@@ -15,13 +15,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from warpshelf.contract.pictures import PREDICTION
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core import files
-from warpshelf.core.files import Batch, json_flaw, order_keys
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.project import Project
 from warpshelf.records import claim_check, schema
@@ -110,10 +110,8 @@ def choose_key(record: Record, known: Mapping[str, Record]) -> str | None:
         maker = old.get("origin", {})
         if ("job" in maker and "job" in origin) or ("who" in maker and maker == origin):
             return key
-    for key, old in of_this_code.items():
-        if not time_differences(old, record):
-            return key
-    return next((key for key in keys if key not in of_this_code), None)
+    agreeing = (key for key, old in of_this_code.items() if not time_differences(old, record))
+    return next(chain(agreeing, (key for key in keys if key not in of_this_code)), None)
 
 
 def file_error(shown: str, what: str, mend: str = AGAIN, line: int | None = None) -> ShelfError:
@@ -139,7 +137,7 @@ def read_json(path: Path, shown: str, largest: int = LARGEST) -> object:
             mend = "name what `shelf run --out FILE` wrote"
             raise file_error(shown, f"is larger than {largest} bytes", mend)
         value = json.loads(data.decode("utf-8"), object_pairs_hook=unique_keys)
-        if flaw := json_flaw(value):
+        if flaw := files.json_flaw(value):
             raise ValueError(flaw)
     except OSError as error:
         mend = "name a file that can be read"
@@ -184,7 +182,7 @@ def load_record(project: Project, path: Path) -> Record:
 def _pack_record(record: Record) -> tuple[str, dict[str, Any]]:
     """The text of the file of a CPU's record, and what is packed beside it."""
     bulk = {key: record[key] for key in BULKY if len(json.dumps(record.get(key, 0))) > BULK}
-    ordered: Record = order_keys(record, RECORD)
+    ordered: Record = files.order_keys(record, RECORD)
     slim = {key: value for key, value in ordered.items() if key not in bulk}
     told = list(filter(None, map(claim_check.due_from_row, record.get("cases", ()))))
     rest = []
@@ -235,7 +233,7 @@ def _unpack_record(value: dict[str, Any], path: Path, shown: str) -> dict[str, A
             part: Any = files.read_sections(pack).get(SECTION)
             if not isinstance(part, dict) or part.get("digest") != record.get("digest"):
                 raise ValueError("is not of the code that its record is of")
-            if wrong := json_flaw(part):
+            if wrong := files.json_flaw(part):
                 raise ValueError(wrong)
             if missing := [name for name in names if name not in BULKY or name not in part]:
                 raise ValueError(f"lacks the {missing[0]!r:.40} of its record")
@@ -304,7 +302,7 @@ def newest_record(
 
 
 def plan_write(
-    batch: Batch, snippet: Snippet, record: Record, attestation: str | None = None
+    batch: files.Batch, snippet: Snippet, record: Record, attestation: str | None = None
 ) -> Path | None:
     """Have `batch` put `record` in its place; where that is, None where only its date would change.
 
@@ -322,11 +320,9 @@ def plan_write(
         what = f"stands beside {MOST - 1} others of its device, which all disagree"
         raise file_error(where, what, "remove those that nobody trusts")
     path, old = record_path(snippet, key), known.get(key)
-    kept, new = (
-        {part: value for part, value in (one or {}).items() if part not in PASSING}
-        for one in (old, record)
-    )
-    renewed = old is None or not (kept == new or is_outranked(record, old))
+    parts = {*record, *(old or {})}.difference(PASSING)
+    same = old is not None and all(old.get(part) == record.get(part) for part in parts)
+    renewed = old is None or not (same or is_outranked(record, old))
     if renewed and slug != CPU:
         batch.write(path, schema.record_text(record))
     elif renewed:
@@ -351,7 +347,7 @@ def plan_write(
 
 def save_record(snippet: Snippet, record: Record) -> Path | None:
     """Put `record` in its place as `plan_write` says; the path if it was written."""
-    batch = Batch()
+    batch = files.Batch()
     path = plan_write(batch, snippet, record)
     return path if path in batch.commit() else None
 
