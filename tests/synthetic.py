@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import random
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from warpshelf.contract.digest import METHOD
 from warpshelf.records.limits import FLOPS_PER_CLOCK
@@ -34,6 +36,31 @@ CUDA = """#include <cuda.h>
 __global__ void softmax(const float* x, float* y) {}
 // --8<-- [end:kernel]
 """
+
+
+def set_at(way: str, value: object) -> Callable[[Any], None]:
+    """What sets, or by a function changes, what stands at a way such as `cases.2.results.0`."""
+
+    def change(found: Any) -> None:
+        *keys, last = (int(key) if key.isdigit() else key for key in way.split("."))
+        for key in keys:
+            found = found[key]
+        found[last] = value(found[last]) if callable(value) else value
+
+    return change
+
+
+def remove_at(way: str) -> Callable[[Any], None]:
+    """What takes away what stands at a way."""
+    above, _, last = way.rpartition(".")
+    key = int(last) if last.isdigit() else last
+
+    def change(found: Any) -> None:
+        for one in above.split(".") if above else ():
+            found = found[int(one) if one.isdigit() else one]
+        del found[key]
+
+    return change
 
 
 def machine(slug: str = "imaginary-g9-80gb", device: str = GPU, gpus: int = 1) -> dict:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import synthetic
 from conftest import Trial, sound_snippet
+from synthetic import remove_at as without
+from synthetic import set_at as at
 
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.files import dump_json
@@ -35,45 +37,18 @@ def faults(claim: Record, truth: Record | None = None, **more: object) -> list[s
     return claim_check.claim_errors(claim, truth or record(0), snippet(**more))
 
 
-def results(claim: Record, case: int) -> list[dict]:
-    return claim["cases"][case]["results"]
-
-
 def test_an_honest_record_has_no_fault() -> None:
     assert faults(record()) == []
     assert faults(record(0)) == []
 
 
-def looser(claim: Record) -> None:
-    results(claim, SMALL)[0]["tolerance"] = 1.0
+def more_results(*made: dict) -> Callable[[list], list]:
+    return lambda old: [*old, *made]
 
 
-def looser_where_timed(claim: Record) -> None:
-    results(claim, TIMED)[1]["tolerance"] = 5e-3
-
-
-def peer_looser(claim: Record) -> None:
-    results(claim, SMALL)[2]["tolerance"] = 1.0
-
-
-def no_case(claim: Record) -> None:
-    claim["cases"] = []
-
-
-def no_cases_at_all(claim: Record) -> None:
-    del claim["cases"]
-
-
-def case_left_out(claim: Record) -> None:
-    del claim["cases"][SMALL]
-
-
-def timed_case_left_out(claim: Record) -> None:
-    del claim["cases"][TIMED]
-
-
-def case_changed(claim: Record) -> None:
-    claim["cases"][SMALL]["case"]["n"] = 780
+ROW = "cases.1"  # the second case of synthetic.ladder(); the third is timed
+OUT = "out of memory in variant 'online'"
+SKIPPED = {"name": "online", "role": "variant", "verdict": "skipped", "reason": "needs SM 100"}
 
 
 def case_added(claim: Record) -> None:
@@ -84,40 +59,6 @@ def case_twice(claim: Record) -> None:
     claim["cases"].append(copy.deepcopy(claim["cases"][0]))
 
 
-def variant_left_out(claim: Record) -> None:
-    del results(claim, SMALL)[1]
-
-
-def variant_left_out_where_timed(claim: Record) -> None:
-    del results(claim, TIMED)[0]
-
-
-def variant_added(claim: Record) -> None:
-    results(claim, SMALL).append(synthetic.result("better"))
-
-
-def variant_twice(claim: Record) -> None:
-    results(claim, SMALL).append(synthetic.result("online"))
-
-
-def variant_as_peer(claim: Record) -> None:
-    results(claim, SMALL)[1]["role"] = "peer"
-
-
-def peer_left_out(claim: Record) -> None:
-    del results(claim, TIMED)[3]
-
-
-def variant_skipped(claim: Record) -> None:
-    results(claim, SMALL)[1] = {
-        "name": "online", "role": "variant", "verdict": "skipped", "reason": "needs SM 100"
-    }  # fmt: skip
-
-
-def variant_untimed(claim: Record) -> None:
-    del results(claim, TIMED)[1]["time"]
-
-
 def small_case_out_of_memory(claim: Record) -> None:
     case = claim["cases"].pop(SMALL)["case"]
     claim["skips"] = [{"what": f"case {case}", "reason": "out of memory"}]
@@ -125,44 +66,84 @@ def small_case_out_of_memory(claim: Record) -> None:
 
 def skip_of_another_case(claim: Record) -> None:
     del claim["cases"][TIMED]
-    claim["skips"] = [{"what": "case {'m': 1}", "reason": "out of memory in variant 'online'"}]
+    claim["skips"] = [{"what": "case {'m': 1}", "reason": OUT}]
 
 
-def cheaper(claim: Record) -> None:
-    claim["cases"][TIMED]["bytes"] //= 2
+FORGED: dict[str, tuple[Callable[[Record], None], str]] = {
+    "looser": (
+        at(f"{ROW}.results.0.tolerance", 1.0),
+        "allows the variant 'one pass' an error of 1.0 on the case .*, not 5e-06",
+    ),
+    "looser where timed": (
+        at("cases.2.results.1.tolerance", 5e-3),
+        "allows the variant 'one pass' an error of 0.005 on the timed case",
+    ),
+    "peer looser": (
+        at(f"{ROW}.results.2.tolerance", 1.0),
+        "allows the peer 'torch' an error of 1.0",
+    ),
+    "no case": (
+        at("cases", []),
+        'leaves out the case .*"m": 1,.*leaves out the case.*leaves out the timed case',
+    ),
+    "no cases at all": (
+        without("cases"),
+        "leaves out the case .*leaves out the case.*leaves out the timed case",
+    ),
+    "case left out": (without(ROW), 'leaves out the case .*"m": 37'),
+    "timed case left out": (without("cases.2"), 'leaves out the timed case .*"m": 4096'),
+    "case changed": (
+        at(f"{ROW}.case.n", 780),
+        'a case that is not due: .*"n": 780.*leaves out the case .*"n": 781',
+    ),
+    "case added": (case_added, 'has a case that is not due: the case {"m": 2}'),
+    "case twice": (case_twice, "has a case that is not due"),
+    "variant left out": (
+        without(f"{ROW}.results.1"),
+        "leaves out the variant 'online' on the case",
+    ),
+    "variant left out where timed": (
+        without("cases.2.results.0"),
+        "leaves out the variant 'three passes' on the timed case",
+    ),
+    "variant added": (
+        at(f"{ROW}.results", more_results(synthetic.result("better"))),
+        "has the variant 'better', which is not due on the case",
+    ),
+    "variant twice": (
+        at(f"{ROW}.results", more_results(synthetic.result("online"))),
+        "has the variant 'online', which is not due on the case",
+    ),
+    "variant as peer": (
+        at(f"{ROW}.results.1.role", "peer"),
+        "the peer 'online', which is not due.*leaves out the variant 'online'",
+    ),
+    "peer left out": (
+        without("cases.2.results.3"),
+        "leaves out the peer 'torch' on the timed case",
+    ),
+    "variant skipped": (
+        at(f"{ROW}.results.1", SKIPPED),
+        "skips the variant 'online' on .*, for which NEEDS gives no reason",
+    ),
+    "variant untimed": (
+        without("cases.2.results.1.time"),
+        "has neither a time of the variant 'one pass' on the timed case",
+    ),
+    "small case out of memory": (small_case_out_of_memory, 'leaves out the case .*"m": 37'),
+    "skip of another case": (skip_of_another_case, 'leaves out the timed case .*"m": 4096'),
+    "cheaper": (
+        at("cases.2.bytes", 2**26),
+        "states 67108864 bytes on the timed case .*, not 134217728",
+    ),
+    "of another unit": (
+        at("cases.2.unit", "bf16"),
+        "states bf16 unit on the timed case .*, not fp32",
+    ),
+}
 
 
-def of_another_unit(claim: Record) -> None:
-    claim["cases"][TIMED]["unit"] = "bf16"
-
-
-FORGED: list[tuple[Callable[[Record], None], str]] = [
-    (looser, "allows the variant 'one pass' an error of 1.0 on the case .*, not 5e-06"),
-    (looser_where_timed, "allows the variant 'one pass' an error of 0.005 on the timed case"),
-    (peer_looser, "allows the peer 'torch' an error of 1.0"),
-    (no_case, 'leaves out the case .*"m": 1,.*leaves out the case.*leaves out the timed case'),
-    (no_cases_at_all, "leaves out the case .*leaves out the case.*leaves out the timed case"),
-    (case_left_out, 'leaves out the case .*"m": 37'),
-    (timed_case_left_out, 'leaves out the timed case .*"m": 4096'),
-    (case_changed, 'a case that is not due: .*"n": 780.*leaves out the case .*"n": 781'),
-    (case_added, 'has a case that is not due: the case {"m": 2}'),
-    (case_twice, "has a case that is not due"),
-    (variant_left_out, "leaves out the variant 'online' on the case"),
-    (variant_left_out_where_timed, "leaves out the variant 'three passes' on the timed case"),
-    (variant_added, "has the variant 'better', which is not due on the case"),
-    (variant_twice, "has the variant 'online', which is not due on the case"),
-    (variant_as_peer, "the peer 'online', which is not due.*leaves out the variant 'online'"),
-    (peer_left_out, "leaves out the peer 'torch' on the timed case"),
-    (variant_skipped, "skips the variant 'online' on .*, for which NEEDS gives no reason"),
-    (variant_untimed, "has neither a time of the variant 'one pass' on the timed case"),
-    (small_case_out_of_memory, 'leaves out the case .*"m": 37'),
-    (skip_of_another_case, 'leaves out the timed case .*"m": 4096'),
-    (cheaper, "states 67108864 bytes on the timed case .*, not 134217728"),
-    (of_another_unit, "states bf16 unit on the timed case .*, not fp32"),
-]
-
-
-@pytest.mark.parametrize(("forge", "says"), FORGED, ids=[one.__name__ for one, _ in FORGED])
+@pytest.mark.parametrize(("forge", "says"), FORGED.values(), ids=FORGED)
 def test_a_forged_record_is_found_out(forge: Callable[[Record], None], says: str) -> None:
     claim = record()
     forge(claim)

@@ -17,6 +17,8 @@ import synthetic
 from checkouts import Checkout
 from hypothesis import given
 from hypothesis import strategies as st
+from synthetic import remove_at as without
+from synthetic import set_at as at
 
 from tests.records.test_schema import places
 from warpshelf.core.findings import ShelfError
@@ -24,30 +26,6 @@ from warpshelf.records import limits, store
 
 TIMED = 2  # the case of synthetic.ladder() that is timed
 Change = Callable[[dict], None]
-
-
-def at(way: str, value: object) -> Change:
-    """Set what stands at a way such as `cases.2.results.0.time.n`."""
-
-    def change(found: Any) -> None:
-        *keys, last = (int(key) if key.isdigit() else key for key in way.split("."))
-        for key in keys:
-            found = found[key]
-        found[last] = value(found[last]) if callable(value) else value
-
-    return change
-
-
-def without(way: str) -> Change:
-    """Take away what stands at a way."""
-
-    def change(found: Any) -> None:
-        *keys, last = (int(key) if key.isdigit() else key for key in way.split("."))
-        for key in keys:
-            found = found[key]
-        del found[last]
-
-    return change
 
 
 def on(device: str, **more: object) -> Change:
