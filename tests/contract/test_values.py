@@ -336,3 +336,63 @@ def test_what_is_well_formed_can_be_judged(
     if values.fact_problem(fact) is None:
         assert values.fact_holds(fact) in (True, False)
         assert math.isfinite(fact["value"]) or not values.fact_holds(fact)
+
+
+# SPACE: what is asked of it, and which configurations it has.
+
+
+def declared(**more: object) -> dict:
+    return {
+        "parameters": {"tile": (16, 32, 64), "order": ("rows", "columns")},
+        "allowed": lambda tile, order: tile > 16 or order == "rows",
+        "run": lambda x, **configuration: x,
+        "case": {"m": 3},
+        "counted": lambda **configuration: {"m": 4},
+        "scaled": lambda cycles, **configuration: cycles,
+        "timed": {"m": 4096},
+        **more,
+    }
+
+
+def test_a_space_has_every_allowed_configuration_in_order() -> None:
+    assert rows(SPACE=declared()) == []
+    assert list(values.Space(**declared()).configurations()) == [
+        {"tile": 16, "order": "rows"},
+        {"tile": 32, "order": "rows"},
+        {"tile": 32, "order": "columns"},
+        {"tile": 64, "order": "rows"},
+        {"tile": 64, "order": "columns"},
+    ]
+
+
+def broken(**configuration: object) -> bool:
+    raise KeyError("bm")
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"extra": 1}, "SPACE has the unknown key 'extra'"),
+        ({"run": 3}, "SPACE.run is 3, no function"),
+        ({"case": [1]}, "SPACE.case is [1], no case"),
+        ({"timed": {"m": float("nan")}}, "no case"),
+        ({"parameters": {}}, "SPACE.parameters is {}"),
+        ({"parameters": {"a b": (1, 2)}}, "no name that a function could take"),
+        ({"parameters": {"tile": [1, 2], "order": (1,)}}, "no tuple of values"),
+        ({"parameters": {"tile": (), "order": (1,)}}, "no tuple of values"),
+        ({"parameters": {"tile": (None,), "order": (1,)}}, "not plain values"),
+        ({"parameters": {"tile": ("a b",), "order": (1,)}}, "not plain values"),
+        ({"parameters": {"tile": (1, 1), "order": (1,)}}, "with a value twice"),
+        ({"allowed": broken}, "SPACE['allowed'] raised KeyError"),
+        ({"allowed": lambda tile, order: False}, "allows 0 configurations"),
+        ({"parameters": {"tile": (*range(4097),), "order": (1,)},
+          "allowed": lambda tile, order: True}, "allows 4097 configurations"),
+    ],
+)  # fmt: skip
+def test_a_malformed_space_is_refused(more: dict, says: str) -> None:
+    [(name, what, _)] = rows(SPACE=declared(**more))
+    assert name == "SPACE" and says in what
+
+
+def test_a_space_that_is_no_dict_is_refused() -> None:
+    assert [what for _, what, _ in rows(SPACE=[1])] == ["SPACE is no object"]
