@@ -118,6 +118,16 @@ def snippet_states(snippet: Snippet, ledger: Ledger) -> tuple[list[MachineState]
     return [replace(state, apart=apart.get(state.machine, "")) for state in known], findings
 
 
+def passed_results(record: Record) -> list[tuple[Record, Record]]:
+    """Each result of ours that passed, with its case."""
+    return [
+        (case, result)
+        for case in record.get("cases", ())
+        for result in case["results"]
+        if result["verdict"] == "passed" and result["role"] == "variant"
+    ]
+
+
 def machine_state(snippet: Snippet, key: str, found: Record, ledger: Ledger) -> MachineState:
     """What the record of a key, and what this checkout has seen since, allow a page to claim."""
     slug = found["machine"]["slug"]
@@ -130,11 +140,7 @@ def machine_state(snippet: Snippet, key: str, found: Record, ledger: Ledger) -> 
         signed = store.attestation_path(snippet, key) if "job" in found.get("origin", {}) else None
         text = signed.read_text("utf-8") if signed and signed.is_file() else ""
         return MachineState(found, "measured", key, attestation=text)
-    if found.get("facts") or any(
-        result["role"] == "variant" and result["verdict"] == "passed"
-        for case in found.get("cases", ())
-        for result in case["results"]
-    ):
+    if found.get("facts") or passed_results(found):
         here = "its demo run again here" if ledger.demo_alone(*run) else "verified here"
         return MachineState(found, "verified", key, here=here if ledger.has_passed(*run) else "")
     reasons = [skip["reason"] for skip in found.get("skips", ())]

@@ -123,12 +123,7 @@ def _check_views(one: Snippet, record: Record | None) -> Iterator[Finding]:
         return
     where = one.project.relative_path(one.results / store.PACK)
     again = f"run `shelf run --force {one.id}` and commit {where}"
-    passed = {
-        result["name"]
-        for case in record.get("cases", ())
-        for result in case["results"]
-        if result["role"] == "variant" and result["verdict"] == "passed"
-    }
+    passed = {result["name"] for _, result in build_snippet_pages.passed_results(record)}
     due = set()
     for target in record.get("targets", ()):
         sm = architectures.sm_version(target)

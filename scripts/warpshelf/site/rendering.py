@@ -29,6 +29,7 @@ from warpshelf.render import listings, machine_comparison, results, snippet_page
 from warpshelf.render.fragments import build_fragments, render_pictures
 from warpshelf.render.snippet_page import MachineState, SnippetPage
 from warpshelf.site import build_snippet_pages, inspection, project_content
+from warpshelf.site.build_snippet_pages import passed_results
 from warpshelf.site.project_content import ProjectContent
 
 PUBLISHED = ("measured", "verified", "compiled")
@@ -195,19 +196,9 @@ def render_invitation(shown: Sequence[SnippetPage]) -> str:
     return "No time is recorded here yet. Run the shelf on your machine, and hand in the first.\n"
 
 
-def _passed_results(record: Record) -> list[tuple[Record, Record]]:
-    """Each result of ours that passed, with its case."""
-    return [
-        (case, result)
-        for case in record.get("cases", ())
-        for result in case["results"]
-        if result["verdict"] == "passed" and result["role"] == "variant"
-    ]
-
-
 def _count_passed(state: MachineState) -> int:
     record = state.record or {}
-    return len(_passed_results(record)) + len(record.get("facts", ()))
+    return len(passed_results(record)) + len(record.get("facts", ()))
 
 
 def render_result(shown: Sequence[SnippetPage], links: Mapping[str, str]) -> str:
@@ -245,7 +236,7 @@ def _result_rows(record: Record) -> list[tuple[str, str]]:
 
     These are by dtype, against what is allowed.
     """
-    passed = _passed_results(record)
+    passed = passed_results(record)
     rates = [
         (c["bytes"] / r["time"]["median"], r["name"], units.case_labels([c["case"]])[0])
         for c, r in passed
