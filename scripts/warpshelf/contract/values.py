@@ -139,13 +139,13 @@ SPACE_SHAPE = {
 }
 # How each value of a kernel must be, and the mend. Some may be left out.
 FORMS: dict[str, tuple[Shape, str]] = {
-    "CASES": (lambda value: _cases_problem(value) or (None if value else "is ()"), CASES_MEND),
+    "CASES": (lambda v: _cases_problem(v) or (None if v else f"is {v!r}"), CASES_MEND),
     "TIMED": (_cases_problem, CASES_MEND),
     "COUNTED": (_cases_problem, CASES_MEND),
     "VARIANTS": (_functions_problem, FUNCTIONS_MEND),
     "PEERS": (_functions_problem, FUNCTIONS_MEND),
     "TOLERANCE": ({"*": _pair_problem}, 'write TOLERANCE = {"float32": (1e-5, "why")}'),
-    "LIMITS": ({"*": LIMITS_SHAPE}, 'write LIMITS = {"*": {"registers": 128}}'),
+    "LIMITS": ({"*": LIMITS_SHAPE}, 'write LIMITS = {"*": {"registers": 128, "spilled_bytes": 0}}'),
     "SPACE": (SPACE_SHAPE, f"write a dict of {', '.join(SPACE_SHAPE)}"),
 }
 
