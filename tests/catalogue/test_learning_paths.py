@@ -180,13 +180,14 @@ def test_a_circle_of_needs_ends() -> None:
     [
         ([], "path is no list of stages", learning_paths.MEND),
         ("softmax", "path is no list of stages", learning_paths.MEND),
-        (["a"], "stage 1 of path is no object", learning_paths.MEND),
+        (["a"], "stage 1 of path is not an object", learning_paths.MEND),
         ([{"stage": "A"}], "stage 1 of path lacks 'goals'", learning_paths.MEND),
         ([{"stage": 3, "goals": ["a"]}], "stage 1 of path.stage is 3", learning_paths.MEND),
         ([{"stage": "A", "goals": []}], "stage 1 of path has no goals", learning_paths.MEND),
         ([{"stage": "A", "goals": ["alpah"]}], "path names 'alpah', which no reading has as its id",
          "write alpha"),
-        ([{"stage": "A", "goals": "a"}], "stage 1 of path.goals is no list", learning_paths.MEND),
+        ([{"stage": "A", "goals": "a"}], "stage 1 of path.goals is not a list",
+         learning_paths.MEND),
         ([{"stage": "A", "goals": [7]}], "stage 1 of path.goals[0] is 7", learning_paths.MEND),
         ([{"stage": "A", "goals": ["a"], "aim": 1}], "stage 1 of path has the unknown key 'aim'",
          learning_paths.MEND),
@@ -195,8 +196,8 @@ def test_a_circle_of_needs_ends() -> None:
          "path names 'paths/b', which is no page below docs/", "write paths/a"),
         ([{"stage": "A", "goals": ["a"], "pages": ["paths/a", "paths/a"]}],
          "names 'paths/a' twice", "remove one"),
-        ([{"stage": "A", "goals": ["a"], "pages": "paths/a"}], "stage 1 of path.pages is no list",
-         learning_paths.MEND),
+        ([{"stage": "A", "goals": ["a"], "pages": "paths/a"}],
+         "stage 1 of path.pages is not a list", learning_paths.MEND),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said(path: object, what: str, mend: str) -> None:

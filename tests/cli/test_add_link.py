@@ -147,7 +147,7 @@ def test_a_bad_form_is_answered_and_the_label_comes_off(run: Run) -> None:
     assert block.splitlines() == [
         "topic: is 'another one (name it under notes)'; a maintainer chooses a topic of the list "
         "and writes it in place of this",
-        "year: is 'soon', no year; write its four digits",
+        "year: is 'soon', which is not a year; write its four digits",
     ]
     assert run.called("issue", "edit") == [
         (["issue", "edit", "12", "--remove-label", "accepted"], None)

@@ -40,7 +40,7 @@ def test_sound_grids_have_no_problem() -> None:
     ("rows", "says"),
     [
         ([], "grids() returned [], no list of rows"),
-        (["padded"], "grids()[0] is no object"),
+        (["padded"], "grids()[0] is not an object"),
         ([grids()[0] | {"colour": 1}], "grids()[0] has the unknown key 'colour'"),
         (grids() * 2, "grid 'padded' stands twice"),
         (grid(name="A/b"), "grids()[0].name is 'A/b'"),
@@ -56,7 +56,7 @@ def test_sound_grids_have_no_problem() -> None:
         (cell(["x" * (LONGEST + 1), 1]), f", no text of at most {LONGEST} and a colour"),
         (cell(["0", 8]), "and a colour from -1 to 7"),
         (cell(["0", True]), "and a colour from -1 to 7"),
-        (grid(legend=3), ".legend is no list"),
+        (grid(legend=3), ".legend is not a list"),
         (grid(legend=[[-1, "plain"]]), ".legend[0] is [-1, 'plain'], no pair of"),
     ],
 )
@@ -95,7 +95,7 @@ def passed(**changed: object) -> list[dict]:
     [
         ([], "timelines() returned [], no list of rows"),
         ({}, "timelines() returned {}, no list of rows"),
-        (["gpipe"], "timelines()[0] is no object"),
+        (["gpipe"], "timelines()[0] is not an object"),
         ([{"name": "x"}], "timelines()[0] lacks 'title'"),
         ([timelines()[0] | {"colour": "red"}], "has the unknown key 'colour'"),
         (timelines() * 2, "timeline 'one-by-one' stands twice"),

@@ -35,7 +35,7 @@ def test_sound_rows_and_goals_have_no_problem() -> None:
     [
         ([], "predictions() returned [], no list of rows"),
         (None, "predictions() returned None, no list of rows"),
-        (["small"], "predictions()[0] is no object"),
+        (["small"], "predictions()[0] is not an object"),
         (row(colour=1), "predictions()[0] has the unknown key 'colour'"),
         (row(name=" "), ".name is ' ', no words"),
         (row(source=""), ".source is '', no words"),
@@ -57,14 +57,14 @@ def test_a_malformed_row_is_named(rows: object, says: str) -> None:
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        (3, "GOALS is no list"),
-        (["all"], "GOALS[0] is no object"),
+        (3, "GOALS is not a list"),
+        (["all"], "GOALS[0] is not an object"),
         ([goal(share=None)], "asks not for one of within with share"),
         ([goal(mean=0.1)], "asks not for one of within"),
         ([goal(within=None, share=None)], "asks not for one of within"),
         ([goal(name="")], "GOALS[0].name is '', no words"),
         ([goal(sets=[])], "names no sets"),
-        ([goal(sets="Blog")], "GOALS[0].sets is no list"),
+        ([goal(sets="Blog")], "GOALS[0].sets is not a list"),
         ([goal(share=1.2)], "asks for a share over 1"),
         ([goal(within=0)], "GOALS[0].within is 0, no number above 0"),
         ([goal(sets=["Blogs"])], "is of the set 'Blogs', which has no rows"),

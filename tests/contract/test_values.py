@@ -148,7 +148,7 @@ for _ in range(5000):
         ("CASES", ({"kills": "a"},), "CASES[0]['kills'] is 'a'"),
         ("CASES", ({"kills": [3]},), "CASES[0]['kills'] is [3]"),
         ("TIMED", ({"kills": ["a"]},), "TIMED[0] has kills"),
-        ("TOLERANCE", 1e-4, "TOLERANCE is no object"),
+        ("TOLERANCE", 1e-4, "TOLERANCE is not an object"),
         ("TOLERANCE", {"float32": 1e-4}, "TOLERANCE.float32 is 0.0001"),
         ("TOLERANCE", {"float32": (1e-4,)}, "TOLERANCE.float32 is "),
         ("TOLERANCE", {"float32": (1e-4, "")}, "TOLERANCE.float32 is "),
@@ -159,8 +159,8 @@ for _ in range(5000):
         ("TOLERANCE", {"float32": (math.inf, "why")}, "TOLERANCE.float32 is "),
         ("TOLERANCE", {"float32": (10**400, "why")}, "TOLERANCE.float32 is "),
         ("TOLERANCE", {"float32": (True, "why")}, "TOLERANCE.float32 is "),
-        ("LIMITS", [], "LIMITS is no object"),
-        ("LIMITS", {"*": 128}, "LIMITS.* is no object"),
+        ("LIMITS", [], "LIMITS is not an object"),
+        ("LIMITS", {"*": 128}, "LIMITS.* is not an object"),
         ("LIMITS", {"*": {"register": 128}}, "LIMITS.*"),
         ("LIMITS", {"*": {"registers": "128"}}, "LIMITS.*"),
         ("LIMITS", {"*": {"registers": 127.5}}, "LIMITS.*"),
@@ -205,7 +205,7 @@ def test_no_value_breaks_the_check(name: str, value: object) -> None:
 @pytest.mark.parametrize(
     ("cost", "says"),
     [
-        (None, "cost() is no object"),
+        (None, "cost() is not an object"),
         ({"flop": 1}, "cost() has the unknown key 'flop'"),
         ({"bytes": 1.0, "flops": 1, "unit": "fp32"}, "cost().bytes is 1.0, no whole number"),
         ({"bytes": True, "flops": 1, "unit": "fp32"}, "cost().bytes is True"),
@@ -271,7 +271,7 @@ def test_a_malformed_fact_is_named(key: str, value: object) -> None:
 
 @pytest.mark.parametrize(
     ("fact", "says"),
-    [(None, "is no object"), ([], "is no object"), ({}, "lacks 'name'"),
+    [(None, "is not an object"), ([], "is not an object"), ({}, "lacks 'name'"),
      (FACT | {"verdict": "passed"}, "has the unknown key 'verdict'"),
      ({k: FACT[k] for k in list(FACT)[1:]}, "lacks 'name'")],
 )  # fmt: skip
@@ -395,4 +395,4 @@ def test_a_malformed_space_is_refused(more: dict, says: str) -> None:
 
 
 def test_a_space_that_is_no_dict_is_refused() -> None:
-    assert [what for _, what, _ in rows(SPACE=[1])] == ["SPACE is no object"]
+    assert [what for _, what, _ in rows(SPACE=[1])] == ["SPACE is not an object"]

@@ -222,7 +222,7 @@ def test_what_is_packed_is_the_same_bytes_and_comes_back(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: b"no archive at all", "is no file of xz"),
+        (lambda: b"no archive at all", "is not an xz file"),
         (lambda: pack_json([1])[:-1], "is cut off"),
         (lambda: pack_json([1]) + b"more", "is cut off"),
         (lambda: lzma.compress(bytes(65 * 2**20), preset=0), "holds more than"),

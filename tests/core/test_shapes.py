@@ -35,15 +35,16 @@ SHAPES: dict[str, tuple[Shape, list[Any], list[tuple[Any, str]]]] = {
     ]),
     "a function": (odd, [3], [(4, "it is not odd"), ("3", "it is not odd")]),
     "a list": ([int], [[], [1, 2]], [
-        ((1,), "it is no list"), ({}, "it is no list"), ([1, "2"], "it[1] is '2'"),
+        ((1,), "it is not a list"), ({}, "it is not a list"), ([1, "2"], "it[1] is '2'"),
     ]),
     "an object": ({"n": int, "of?": [str]}, [{"n": 1}, {"n": 1, "of": ["a"]}], [
-        ([], "it is no object"), ({}, "it lacks 'n'"), ({"n": 1, "m": 2}, "it has the unknown key"),
-        ({"n": 1, "of": None}, "it.of is no list"), ({"n": 1, "of": [2]}, "it.of[0] is 2"),
+        ([], "it is not an object"), ({}, "it lacks 'n'"),
+        ({"n": 1, "m": 2}, "it has the unknown key"),
+        ({"n": 1, "of": None}, "it.of is not a list"), ({"n": 1, "of": [2]}, "it.of[0] is 2"),
         ({"n": 1, 2: 3}, "it has the unknown key 2"), ({"n": 1, "of?": []}, "unknown key 'of?'"),
     ]),
     "any keys": ({"*": {"n": int}}, [{}, {"a": {"n": 1}, "b": {"n": 2}}], [
-        ({"a": {"n": 1}, "b": {}}, "it.b lacks 'n'"), ([], "it is no object"),
+        ({"a": {"n": 1}, "b": {}}, "it.b lacks 'n'"), ([], "it is not an object"),
     ]),
 }  # fmt: skip
 

@@ -118,9 +118,9 @@ def test_a_fence_around_an_answer_is_taken_off() -> None:
         ({"title": ""}, "title: has no answer; write one under its heading"),
         ({"title": "_No response_"}, "title: has no answer"),
         ({"title": "A\nB"}, "title: holds more than one line; write it on one"),
-        ({"year": "soon"}, "year: is 'soon', no year; write its four digits"),
-        ({"year": "２０２４"}, "year: is '２０２４', no year"),
-        ({"year": "-2024"}, "year: is '-2024', no year"),
+        ({"year": "soon"}, "year: is 'soon', which is not a year; write its four digits"),
+        ({"year": "２０２４"}, "year: is '２０２４', which is not a year"),
+        ({"year": "-2024"}, "year: is '-2024', which is not a year"),
         ({"also": "https://x.org/s.pdf"}, "also: holds 'https://x.org/s.pdf'; write one a line as"),
         ({"also": "code: javascript:alert(1)"}, "also: holds 'code: javascript:alert(1)'"),
         ({"also": "code: https://u@x.org/"}, "also: the URL 'https://u@x.org/' names a user"),
@@ -169,7 +169,7 @@ def test_a_text_or_an_event(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_what_is_no_event(tmp_path: Path, text: str) -> None:
     (tmp_path / "event.json").write_text(text)
-    with pytest.raises(ShelfError, match="is no event of an issue"):
+    with pytest.raises(ShelfError, match="is not the event of an issue"):
         forms.read_issue(tmp_path / "event.json")
     with pytest.raises(ShelfError, match="cannot be read"):
         forms.read_issue(tmp_path / "gone.json")
@@ -189,7 +189,10 @@ def root(tmp_path: Path) -> Path:
 def test_a_form_adds_to_a_list_that_is_there(root: Path, topic: str) -> None:
     with pytest.raises(ShelfError) as caught:
         parse_form(written({**BASIC, "topic": topic})).new_reading(root)
-    assert str(caught.value) == f"topic: is {topic!r}, no list; write one of kernels/softmax"
+    assert (
+        str(caught.value)
+        == f"topic: is {topic!r}, which is not a list; write one of kernels/softmax"
+    )
 
 
 def test_an_address_on_the_shelf_is_refused(root: Path) -> None:

@@ -89,12 +89,12 @@ def test_a_killed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.M
         ('{"schema": 1, "links": {', "is not whole JSON"),
         (b"\xff\xfe", "is not whole JSON"),
         ("[" * 100_000, "is not whole JSON"),
-        ("[]", "file is no object"),
+        ("[]", "file is not an object"),
         ('{"schema": 1}', "file lacks 'links'"),
         ('{"schema": 1, "links": {}, "more": 1}', "file has the unknown key 'more'"),
         ('{"schema": 2, "links": {}}', "is of schema 2"),
         ('{"schema": true, "links": {}}', "file.schema is True"),
-        ('{"schema": 1, "links": []}', "file.links is no object"),
+        ('{"schema": 1, "links": []}', "file.links is not an object"),
     ],
 )
 def test_a_damaged_file_is_one_clear_line(tmp_path: Path, text: str | bytes, words: str) -> None:
@@ -154,7 +154,7 @@ def test_a_hostile_key_is_one_clear_line(tmp_path: Path, url: str) -> None:
 
 def test_an_entry_that_is_no_object(tmp_path: Path) -> None:
     put(tmp_path, json.dumps({"schema": 1, "links": {URL: None}}))
-    assert f"{URL}: entry is no object" in refusal(tmp_path)
+    assert f"{URL}: entry is not an object" in refusal(tmp_path)
 
 
 def test_nothing_is_saved_that_could_not_be_loaded(tmp_path: Path) -> None:

@@ -49,8 +49,8 @@ def test_a_kernel_is_found_by_its_name_or_by_the_mark_of_who_saved_it() -> None:
     ("text", "said"),
     [
         (TEXT, "has no kernel tiled; there are scale, nothing"),
-        ("int main() {}", "is no PTX with a kernel"),
-        (TEXT.partition(".visible")[0], "is no PTX with a kernel"),
+        ("int main() {}", "is not PTX with a kernel"),
+        (TEXT.partition(".visible")[0], "is not PTX with a kernel"),
     ],
 )
 def test_what_has_no_such_kernel_is_refused(text: str, said: str) -> None:

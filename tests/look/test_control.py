@@ -61,7 +61,7 @@ def test_each_opcode_of_a_program_of_lines_is_read() -> None:
 
 
 def test_what_is_no_binary_and_lines_of_another_version_are_refused() -> None:
-    with pytest.raises(ValueError, match="no ELF file of 64 bits"):
+    with pytest.raises(ValueError, match="not a 64-bit ELF file"):
         Elf(b"\x7fELF\x01" + bytes(60))
     with pytest.raises(ValueError, match="DWARF 5, of which 2 and 3 are read"):
         list(run_line_program(lines_told(b"", version=5), 0))

@@ -191,7 +191,7 @@ def test_views_of_other_code_are_not_shown_and_no_error(sound: Snippet, trial: T
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda rows: ["[]"], "view 0: is no object"),
+        (lambda rows: ["[]"], "view 0: is not an object"),
         (lambda rows: rows[0].update(register=rows[0].pop("registers")), "unknown key 'register'"),
         (lambda rows: rows[0].update(threads="many"), "threads"),
         (lambda rows: rows[0].update(variant="…"), "no file is called"),
@@ -214,8 +214,8 @@ def test_a_view_that_is_broken_is_told(sound: Snippet, change: Any, said: str) -
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"these are no views", "is no file of xz"),
-        (files.pack_json([1]), "holds no object"),
+        (b"these are no views", "is not an xz file"),
+        (files.pack_json([1]), "does not hold an object"),
         (files.pack_json({"views": [1]}), "holds no views where they should be"),
         (files.pack_json({"views": {"views": []}})[:-9], "is cut off"),
     ],

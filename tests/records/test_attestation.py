@@ -174,7 +174,7 @@ def test_what_does_not_hold_is_refused(
         (statement([]) | {"predicateType": "https://example.org"}, "statement.predicateType is"),
         (statement([]) | {"_type": "x"}, "statement._type is 'x'"),
         ({"_type": bundle.STATEMENT}, "statement lacks 'subject'"),
-        ([], "statement is no object"),
+        ([], "statement is not an object"),
     ],
 )
 def test_another_statement_is_refused(stated: object, says: str, tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ def test_line_ends_of_another_system_change_nothing(checked: Checkout) -> None:
         ('{"schema": 1, "records": {}}', "is no bundle of records"),
         ('{"schema": 1, "records": [], "also": 1}', "is no bundle of records"),
         ('{"name": "package", "version": "1.0.0"}', "is no bundle of records"),
-        ('{"schema": 1, "records": [3]}', r"records\[0\]: record is no object"),
+        ('{"schema": 1, "records": [3]}', r"records\[0\]: record is not an object"),
         ('{"schema": 1, "records": [{}]}', "unlike|lacks"),
         ('\ufeff{"schema": 1, "records": []}', "is not the JSON of a record"),
         (b"\xff\xfe\x00", "is not the JSON of a record"),
@@ -235,9 +235,9 @@ def raw(checked: Checkout, old: str, new: str) -> str:
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ('"median": 8.1e-05', '"median": NaN', "nan, which is no number of JSON"),
-        ('"median": 8.1e-05', '"median": Infinity', "holds inf, which is no number of JSON"),
-        ('"median": 8.1e-05', '"median": -Infinity', "holds -inf, which is no number of JSON"),
+        ('"median": 8.1e-05', '"median": NaN', "nan, which JSON cannot write"),
+        ('"median": 8.1e-05', '"median": Infinity', "holds inf, which JSON cannot write"),
+        ('"median": 8.1e-05', '"median": -Infinity', "holds -inf, which JSON cannot write"),
         ('"median": 8.1e-05', '"median": 1e999', "no number of JSON"),
         ('"scale": 1.0', '"scale": -1e999', "no number of JSON"),
         ('"scale": 1.0', '"scale": [[1e999]]', "no number of JSON"),

@@ -108,7 +108,7 @@ def test_words_about_a_measurement_are_no_other_one(repository: Repository) -> N
     ("text", "says"),
     [
         ("- record: [", ":1: is not YAML"),
-        ("words", ": slower is no list"),
+        ("words", ": slower is not a list"),
         ("- {record: a, because: b}", ": slower[0] lacks 'date'"),
         ("- {record: a, date: yesterday, because: b}", ": slower[0].date is 'yesterday'"),
         ("- {record: a, date: 2031-05-06T07:08:09Z, because: b, more: c}", "unknown key 'more'"),

@@ -126,7 +126,7 @@ def test_what_is_bulky_lies_packed_beside_it(checkout: Checkout, softmax: Snippe
     ("data", "says"),
     [
         (None, "is not of the code that its record is of"),
-        (b"no archive at all", "is no file of xz"),
+        (b"no archive at all", "is not an xz file"),
         (
             files.pack_json({"record": {"digest": "sha256:" + "0" * 64, **LARGE}}),
             "is not of the code",

@@ -228,7 +228,7 @@ FAULTS: list[tuple[Callable[[Trial], None], str]] = [
     (damaged, f"{RESULTS}/imaginary-g9-80gb.json:"),
     (misplaced, f"{RESULTS}/nvidia-h100.json: is the record of sound on imaginary-g9-80gb; put"),
     (stray, f"{RESULTS}/notes.txt: is no record; remove it"),
-    (stray_view, f"{RESULTS}/cpu.xz: is no file of xz"),
+    (stray_view, f"{RESULTS}/cpu.xz: is not an xz file"),
     (no_views, f"{RESULTS}/cpu.xz: has no view of one pass on sm_90, and 1 more; run `"),
     (on_no_page, "snippets/sound/sound.py: is on no page; embed it by `--8<--"),
     (unknown_source, "snippets/sound/sound.py:1: its Source 'a-pape' is no reading; write a-paper"),

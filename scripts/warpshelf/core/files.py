@@ -131,7 +131,7 @@ def _decompress_xz(data: bytes) -> bytes:
         reader = lzma.LZMADecompressor(lzma.FORMAT_XZ)
         text = reader.decompress(data, LARGEST_PACKED)
     except lzma.LZMAError as error:
-        raise ValueError(f"is no file of xz: {error}") from None
+        raise ValueError(f"is not an xz file: {error}") from None
     if not reader.eof or reader.unused_data:
         raise ValueError(f"is cut off, or holds more than {LARGEST_PACKED} bytes")
     return text
@@ -145,7 +145,7 @@ def read_sections(path: Path) -> dict[str, Any]:
         raise ValueError(f"is larger than {LARGEST_PACKED} bytes")
     value = unpack_json(path.read_bytes())
     if not isinstance(value, dict):
-        raise ValueError("holds no object")
+        raise ValueError("does not hold an object")
     return value
 
 
@@ -176,7 +176,7 @@ def json_flaw(value: object) -> str | None:
         if isinstance(item, dict):
             pending.extend((inner, depth + 1) for pair in item.items() for inner in pair)
             if not all(isinstance(key, str) for key in item):
-                return "has a key that is no string"
+                return "has a key that is not a string"
         elif isinstance(item, list | tuple):
             kinds = set(map(type, item))
             if kinds == {str}:  # a view has long lists of these, told in one go
@@ -190,7 +190,7 @@ def json_flaw(value: object) -> str | None:
                 return "holds half a surrogate pair"
         elif isinstance(item, float):
             if not math.isfinite(item):
-                return f"holds {item}, which is no number of JSON"
+                return f"holds {item}, which JSON cannot write"
         elif isinstance(item, int):
             if abs(item) >= LARGEST_INTEGER:
                 return "holds an integer out of range"
@@ -281,7 +281,7 @@ def shape_problem(value: object, shape: Shape, place: str) -> str | None:
         return _problem_in_dict(value, shape, place)
     if isinstance(shape, list):
         if not isinstance(value, list):
-            return f"{place} is no list"
+            return f"{place} is not a list"
         # A view has long lists of integers and of texts.
         alike = shape[0] in (int, str) and {*map(type, value)} <= {shape[0]}
         if alike and (shape[0] is str or max(map(abs, value), default=0) < LARGEST_INTEGER):
@@ -309,7 +309,7 @@ def shape_problem(value: object, shape: Shape, place: str) -> str | None:
 
 def _problem_in_dict(value: object, shape: dict[str, Shape], place: str) -> str | None:
     if not isinstance(value, dict):
-        return f"{place} is no object"
+        return f"{place} is not an object"
     if "*" in shape:
         items = ((item, shape["*"], f"{place}.{key}") for key, item in value.items())
         return next(filter(None, starmap(shape_problem, items)), None)

@@ -56,7 +56,7 @@ def load_pages(project: Project) -> tuple[dict[str, Page], list[Finding]]:
                 meta = yaml.load(front["yaml"], Loader=LOADER)
             except yaml.YAMLError as error:
                 mark = getattr(error, "problem_mark", None)
-                what = f"the front matter is no YAML: {getattr(error, 'problem', None) or error}"
+                what = f"the front matter is not YAML: {getattr(error, 'problem', None) or error}"
                 line = mark.line + 2 if mark else 1
                 findings.append(Finding(path, line, what, "quote the value, or mend the indent"))
         pages[where] = Page(where, path, meta if isinstance(meta, dict) else {}, text)

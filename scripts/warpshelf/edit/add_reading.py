@@ -66,7 +66,7 @@ def append_entry(path: str, old: bytes, values: Mapping[str, Any]) -> tuple[byte
     """The bytes of the list `old` with an entry behind the rest, and that entry's own lines.
 
     Line ends, the column of the dashes and the habit of a blank line between entries are kept.
-    ShelfError if `old` is no list that can take an entry, at `path`.
+    ShelfError if `old` is not a list that can take an entry, at `path`.
     """
     reader = EntryReader(path, old)
     if reader.findings and not is_blank(old):

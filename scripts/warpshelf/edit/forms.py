@@ -57,7 +57,7 @@ class IssueForm:
         lists = sorted(w for w, topic in shelf.topics.items() if topic.listed and topic.shown)
         if self.topic not in lists:
             mend = f"write one of {', '.join(lists)}"
-            raise _form_error("topic", f"is {self.topic!r}, no list", mend)
+            raise _form_error("topic", f"is {self.topic!r}, which is not a list", mend)
         try:
             return NewReading(root, self.topic, self.url, shelf)
         except ShelfError as error:
@@ -83,11 +83,11 @@ def read_issue(file: Path) -> tuple[int | None, str]:
         number, body = said["number"], said["body"]
         if type(number) is int and isinstance(body, str | None):
             return number, body or ""
-        what = "is no event of an issue"
+        what = "is not the event of an issue"
     except OSError as error:
         what = f"cannot be read ({error.strerror})"
     except (ValueError, RecursionError, TypeError, KeyError):
-        what = "is no event of an issue"
+        what = "is not the event of an issue"
     raise ShelfError(Finding(str(file), None, what, "name another file"))
 
 
@@ -175,7 +175,7 @@ def _parse_value(label: str, answer: str) -> Any:
         raise _form_error(label, f"is {answer!r}", mend)
     if label == "year" and answer:
         if not re.fullmatch("[0-9]{4}", answer):
-            raise _form_error(label, f"is {answer!r}, no year", "write its four digits")
+            raise _form_error(label, f"is {answer!r}, which is not a year", "write its four digits")
         return int(answer)
     return answer.removeprefix("<").removesuffix(">") if label == "url" else answer
 

@@ -121,7 +121,7 @@ def rival_problem(value: object) -> str | None:
     wrong = files.shape_problem(value, ANSWER, "it")
     names = value["builds"] if isinstance(value, dict) and not wrong else ()
     strange = [name for name in names if not view.ARCH.fullmatch(name)]
-    return f"{strange[0]!r} is no architecture" if strange else wrong
+    return f"{strange[0]!r} is not an architecture" if strange else wrong
 
 
 def write_rivals(folder: Path, answers: dict[str, CompiledRival]) -> bool:

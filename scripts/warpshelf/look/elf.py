@@ -37,11 +37,11 @@ class Symbol(NamedTuple):
 
 
 class Elf:
-    """A binary, read; ValueError if it is no ELF file of 64 bits."""
+    """A binary, read; ValueError if it is not a 64-bit ELF file."""
 
     def __init__(self, data: bytes) -> None:
         if data[:5] != b"\x7fELF\x02":
-            raise ValueError("the binary is no ELF file of 64 bits")
+            raise ValueError("the binary is not a 64-bit ELF file")
         self.data = data
 
     @cached_property

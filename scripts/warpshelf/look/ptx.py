@@ -145,7 +145,7 @@ def parse_module(name: str, text: str, wanted: str) -> PtxModule:
     """
     entries = list(function_ranges(text.splitlines(), kernels=True))
     if not entries or not TARGET.search(text):
-        raise ValueError("is no PTX with a kernel (.target and .entry)")
+        raise ValueError("is not PTX with a kernel (.target and .entry)")
     marked = MARK.match(text)
     meant = [one for one in (marked[1] if marked else "", wanted) if one in entries]
     if not meant and len(entries) > 1:

@@ -33,7 +33,7 @@ LANES = 32
 def _addresses_problem(value: object) -> str | None:
     known = value if isinstance(value, list) else []
     good = all(one is None or (type(one) is int and one >= 0) for one in known)
-    return None if good and len(known) == LANES else f"is no list of {LANES} addresses"
+    return None if good and len(known) == LANES else f"is not a list of {LANES} addresses"
 
 
 # `classes`, how often a warp executed an instruction of each, and NUMBERS that are not 0.

@@ -199,7 +199,7 @@ def _load_stored(snippet: Snippet, *, whole: bool) -> tuple[list[View], list[Fin
     for at, row in enumerate(section["views"]):
         try:
             if not isinstance(row, dict):
-                raise ValueError("is no object")
+                raise ValueError("is not an object")
             if not whole or "lines" in row:
                 found.append(_decode_row(snippet, row, whole=whole))
         except (ValueError, LookupError, SyntaxError, RecursionError) as error:
