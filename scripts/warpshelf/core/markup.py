@@ -38,10 +38,10 @@ def plain_text(text: str) -> str:
 
 def escape_markdown(text: str) -> str:
     """Markdown and HTML that show exactly `plain_text(text)`, on one line."""
-    return one_line(text).translate(ENTITIES)
+    return join_lines(text).translate(ENTITIES)
 
 
-def one_line(text: str) -> str:
+def join_lines(text: str) -> str:
     """`plain_text(text)` with spaces for line breaks and tabs, without space at its ends."""
     return re.sub(r"[\t\n]", " ", plain_text(text)).strip()
 

@@ -39,7 +39,7 @@ class OnPage:
 
     def escape_text(self, text: str) -> str:
         """HTML that shows `text`, on one line; also for a value in double quotes."""
-        return html.escape(markup.one_line(text))
+        return html.escape(markup.join_lines(text))
 
     def relative_link(self, target: str) -> str:
         """The relative link to a docs-absolute page, `/models/roofline.md#reading`, or a file."""

@@ -31,7 +31,6 @@ PIPES = {
     "FP64": (32, 2, 2, 64, 64),
     "FP16": (256, 256, 128, 256, 256),
     "special function": (16, 16, 16, 16, 16),
-    "shuffle": (32, 32, 32, 32, 32),
 }
 # Dense multiply-adds of matrices in a cycle of one SM, by the kind of operands. tests/look/
 # test_pipes.py derives them from published peaks. Boards of sm_89 that are GeForce run half as fast

@@ -224,7 +224,7 @@ def compare_views(before: View, after: View) -> Difference:
     was, now = machine_figures(before), machine_figures(after)
     changes: list[LineChange] = []
     if same:
-        was, now = figures.executed(before) | was, figures.executed(after) | now
+        was, now = figures.executed_figures(before) | was, figures.executed_figures(after) | now
         # Lines are told apart by their text: a change moves those below.
         old, new = _lines_by_text(before), _lines_by_text(after)
         for key in dict.fromkeys((*new, *old)):

@@ -137,7 +137,7 @@ def code_figures(one: Code) -> dict[str, float]:
     return found
 
 
-def executed(view: View) -> dict[str, float]:
+def executed_figures(view: View) -> dict[str, float]:
     """Figures of what was executed."""
     total = view["total"]
     executed = executed_count(total)

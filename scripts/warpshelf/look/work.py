@@ -83,9 +83,9 @@ class ExecutedInstruction:
 class Work:
     """What is left to do. Lanes and multiply-adds are whole counts, the rest may be shares."""
 
-    fused: dict[str, int] = field(default_factory=dict)  # results of lanes by pipe: all count
-    multiplies: dict[str, int] = field(default_factory=dict)  # and those that may be fused
-    adds: dict[str, int] = field(default_factory=dict)
+    fused: Counter[str] = field(default_factory=Counter)  # results of lanes by pipe: all count
+    multiplies: Counter[str] = field(default_factory=Counter)  # and those that may be fused
+    adds: Counter[str] = field(default_factory=Counter)
     special: int = 0  # lanes
     roots: int = 0
     reciprocals: int = 0
@@ -97,8 +97,7 @@ class Work:
 
     def float_results(self, pipe: str) -> int:
         """Results of lanes that a pipe makes at least."""
-        loose = max(self.multiplies.get(pipe, 0), self.adds.get(pipe, 0))
-        return self.fused.get(pipe, 0) + loose
+        return self.fused[pipe] + max(self.multiplies[pipe], self.adds[pipe])
 
     @property
     def functions(self) -> int:
@@ -118,7 +117,7 @@ def count_work(rows: Iterable[ExecutedInstruction], arch: str) -> Work:
                 pipe, packed = FLOATS[types[0]]
                 told = opcode in ("fma", "mad") or ROUNDING.intersection(modifiers)
                 into = found.fused if told else found.adds if opcode != "mul" else found.multiplies
-                into[pipe] = into.get(pipe, 0) + count["lanes"] * packed
+                into[pipe] += count["lanes"] * packed
         elif opcode == "rcp":
             found.reciprocals += count["lanes"]
         elif opcode == "sqrt":
