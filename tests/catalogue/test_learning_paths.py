@@ -225,7 +225,7 @@ def test_check_and_site_say_what_is_wrong_with_a_path(trial: Trial) -> None:
     trial.page("c.md", '# C\n\n--8<-- "paths/c.md"\n')
     said = trial.shelf("check").stderr.splitlines()
     assert any(line.startswith("docs/paths/a.md:4: path names 'nowhere'") for line in said)
-    assert any(line.startswith("docs/paths/b.md:") and "no YAML" in line for line in said)
+    assert any(line.startswith("docs/paths/b.md:") and "not YAML" in line for line in said)
     assert any("docs/c.md:3: embeds 'paths/c.md'" in line for line in said)
     rendered = trial.shelf("site", "--render-only")
     assert rendered.returncode == 1 and "docs/paths/a.md:4" in rendered.stderr

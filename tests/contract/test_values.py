@@ -116,7 +116,7 @@ for _ in range(5000):
         ("CASES", ({"m": math.nan},), "CASES cannot be recorded: number 0"),
         ("CASES", ({"m": [1, math.inf]},), "CASES cannot be recorded: number 0"),
         ("CASES", ({"m": {1, 2}},), "holds a set"),
-        ("CASES", ({1: 2},), "no string"),
+        ("CASES", ({1: 2},), "not a string"),
         ("CASES", ({"m": 10**5000},), "out of range"),
         ("CASES", ({"m": LOOP},), "levels deep"),
         ("CASES", ({"m": DEEP},), "levels deep"),
