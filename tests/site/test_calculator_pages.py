@@ -12,10 +12,11 @@ import trialcalc
 from conftest import LIST, ROOT, TOPIC, Trial, exhaustive
 
 from warpshelf.core.markup import remove_marks
+from warpshelf.core.pages import load_pages
 from warpshelf.core.project import Project
 from warpshelf.live import form, runtime
 from warpshelf.records import store
-from warpshelf.site import rendering
+from warpshelf.site import build_snippet_pages, rendering
 
 PAGE = '# Doubled\n\n--8<-- "calculators/doubled.md"\n'
 PRODUCTS = '# Products\n\n--8<-- "doubled/whole.md"\n\n--8<-- "readings/kernels/products.md"\n'
@@ -218,7 +219,8 @@ def test_all_that_a_model_is_needed_for_take_one() -> None:
 def test_every_calculator_has_its_page_and_is_listed() -> None:
     pages = list((ROOT / "docs" / "calculators").glob("*.md"))
     texts = {path.name: path.read_text(encoding="utf-8") for path in pages}
-    shown = [match for text in texts.values() for match in rendering.CALCULATOR.findall(text)]
+    found = build_snippet_pages.find_embeds(load_pages(Project(ROOT))[0], rendering.CALCULATOR)
+    shown = [match["id"] for _, match in found]
     assert sorted(shown) == NAMES
     for name in texts.keys() - {"index.md"}:
         assert f"]({name})" in texts["index.md"]

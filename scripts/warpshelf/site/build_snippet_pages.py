@@ -28,20 +28,28 @@ from warpshelf.render.listings import Listing
 from warpshelf.render.rivals import RivalComparison, our_builds
 from warpshelf.render.snippet_page import Claim, MachineState, SnippetPage, SourceLink
 
-INCLUDE = re.compile(r'^\s*-{1,}8<-{1,}\s+"(?P<id>[a-z][a-z0-9_]*)/(?P<piece>[a-z]+)\.md"', re.M)
+EMBED = re.compile(r'^[ \t]*-+8<-+[ \t]+"(?P<target>[^"\n]+)"', re.M)
+SNIPPET = r"(?P<id>[a-z][a-z0-9_]*)/(?P<piece>[a-z]+)\.md"
+
+
+def find_embeds(written: Mapping[str, Page], name: str) -> Iterator[tuple[Page, re.Match[str]]]:
+    """What pages embed, where the pattern `name` matches it whole."""
+    for page in written.values():
+        for embed in EMBED.finditer(page.text):
+            if found := re.fullmatch(name, embed["target"]):
+                yield page, found
 
 
 def snippet_links(written: Mapping[str, Page], ids: Iterable[str]) -> dict[str, str]:
     """The docs-absolute link of each snippet that a page embeds; its whole before its parts."""
     known = set(ids)
     found: dict[str, str] = {}
-    for page in written.values():
-        for match in INCLUDE.finditer(page.text):
-            name, link = match["id"], f"/{page.where}.md"
-            if match["piece"] in ("whole", "folded", "idea"):
-                link += f"#snippet-{name}"
-            if name in known and (name not in found or ("#" in link and "#" not in found[name])):
-                found[name] = link
+    for page, match in find_embeds(written, SNIPPET):
+        name, link = match["id"], f"/{page.where}.md"
+        if match["piece"] in ("whole", "folded", "idea"):
+            link += f"#snippet-{name}"
+        if name in known and (name not in found or ("#" in link and "#" not in found[name])):
+            found[name] = link
     return found
 
 

@@ -33,13 +33,13 @@ from warpshelf.records.schema import Record
 from warpshelf.records.store import TimeDifference, key_slug
 from warpshelf.render.fragments import KEYS
 from warpshelf.site import build_snippet_pages, project_content
+from warpshelf.site.build_snippet_pages import EMBED, find_embeds
 from warpshelf.site.project_content import ProjectContent
 
 LINK = re.compile(r"\]\((?P<target>[^)\s#:]+\.md)(?:#[^)\s]*)?\)")
 FENCE = re.compile(r"^(?P<fence>`{3,}|~{3,}).*?^(?P=fence)`*~*\s*$", re.M | re.S)
 LISTING = re.compile(r"^ *(?P<fence>`{3,}|~{3,}).*?^ *(?P=fence)`*~*\s*$", re.M | re.S)
-PICTURE = re.compile(r"(?P<id>[^/]+)/(?P<name>(?P<kind>timelines|grids)/[^/]+)\.md")
-SECTION = re.compile(r'^[ \t]*-{1,}8<-{1,}[ \t]+"(?P<target>[^"\n]+)"', re.M)
+PICTURE = r"(?P<id>[^/]+)/(?P<name>(?:timelines|grids)/[^/]+)\.md"
 LINES = re.compile(r"\d*:\d*|\d+")  # in the place of a section's name
 
 
@@ -172,19 +172,14 @@ def _check_slowdowns(one: Snippet, past: History) -> Iterator[Finding]:
 
 def embedded_readings(written: Mapping[str, Page]) -> list[str]:
     """The ids of readings that a page shows by itself, by `reading/<id>.md`."""
-    targets = {
-        match["target"] for page in written.values() for match in SECTION.finditer(page.text)
-    }
-    return sorted(one[8:].removesuffix(".md") for one in targets if one.startswith("reading/"))
+    return sorted({match[1] for _, match in find_embeds(written, r"reading/(.*?)(?:\.md)?")})
 
 
 def embedded_pictures(written: Mapping[str, Page]) -> dict[str, list[str]]:
     """The pictures that pages embed, by snippet: `timelines/gpipe` of `<id>/timelines/gpipe.md`."""
     found: dict[str, set[str]] = {}
-    for page in written.values():
-        for match in SECTION.finditer(page.text):
-            if named := PICTURE.fullmatch(match["target"]):
-                found.setdefault(named["id"], set()).add(named["name"])
+    for _, named in find_embeds(written, PICTURE):
+        found.setdefault(named["id"], set()).add(named["name"])
     return {one: sorted(names) for one, names in found.items()}
 
 
@@ -201,7 +196,7 @@ def _check_pages(held: ProjectContent) -> Iterator[Finding]:
                 line = plain.count("\n", 0, match.start()) + 1
                 yield Finding(where, line, f"links to {target}, which is no page", "mend the link")
         listings = [match.span() for match in LISTING.finditer(text)]
-        for match in SECTION.finditer(text):  # what stands in a fence is embedded as well
+        for match in EMBED.finditer(text):  # what stands in a fence is embedded as well
             target, line = match["target"], text.count("\n", 0, match.start()) + 1
             # Code must stand in a fence; Markdown and pictures need none.
             is_code = Path(target.partition(":")[0]).suffix not in (".md", ".svg", ".html")
@@ -252,7 +247,7 @@ class _Embeds:
         name, _, section = target.partition(":")
         first, _, rest = name.partition("/")
         stem = rest.removesuffix(".md")
-        page, picture = self.held.pages.get(name.removesuffix(".md")), PICTURE.fullmatch(target)
+        page, picture = self.held.pages.get(name.removesuffix(".md")), re.fullmatch(PICTURE, target)
         is_there = any(one.id == first for one in self.held.snippets)
         if first in ("readings", "start"):
             good = stem in shelf.topics or (first == "readings" and stem in ("all", "every"))
@@ -291,7 +286,7 @@ class _Embeds:
         shelf, ids = self.held.shelf, {one.id for one in self.held.snippets}
         first, _, rest = target.partition("/")
         name = rest.removesuffix(".md")
-        if PICTURE.fullmatch(target) and (known := self.drawn.get(first)):
+        if re.fullmatch(PICTURE, target) and (known := self.drawn.get(first)):
             return f"write one of {', '.join(sorted(known))}"
         if first == "reading" and (near := closest_match(name, shelf.readings, alike=70)):
             return f'write "reading/{near}.md"'

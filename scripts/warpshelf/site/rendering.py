@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -258,7 +257,7 @@ def _result_rows(record: Record) -> list[tuple[str, str]]:
 
 # The calculators: their fragments, and the files that a browser runs them with.
 
-CALCULATOR = re.compile(r'^\s*-{1,}8<-{1,}\s+"calculators/(?P<id>[a-z][a-z0-9_]*)\.md"', re.M)
+CALCULATOR = r"calculators/(?P<id>[a-z][a-z0-9_]*)\.md"
 WITHHELD = (
     '<p class="ws-absent">The calculator is withheld: its model could not be run when this page '
     "was built.</p>\n"
@@ -273,11 +272,8 @@ def render_calculators(
 
     Returns the fragments by name, the files for the browser by name, and what was found wrong.
     """
-    where = {  # the page that shows each, such as calculators/memory.md
-        match["id"]: f"{page.where}.md"
-        for page in written.values()
-        for match in CALCULATOR.finditer(page.text)
-    }
+    embeds = build_snippet_pages.find_embeds(written, CALCULATOR)
+    where = {match["id"]: f"{page.where}.md" for page, match in embeds}
     there = [name for name in runtime.list_calculators(project) if name in where]
     fragments = {f"calculators/{name}.md": WITHHELD for name in there}
     findings: list[Finding] = []
