@@ -17,8 +17,8 @@ from warpshelf.readings.published import Rival, read_rivals
 from warpshelf.render import rivals
 from warpshelf.render.fragments import build_fragments
 from warpshelf.render.listings import Listing
-from warpshelf.render.rivals import RivalComparison, our_builds
-from warpshelf.render.snippet_page import MachineState
+from warpshelf.render.rivals import our_builds
+from warpshelf.render.snippet_page import MachineState, RivalComparison
 
 ENTRY = """\
 - name: A <b>library</b>
@@ -242,4 +242,4 @@ def test_the_lines_are_those_of_the_section_that_defines_it(kernel: str, lines: 
 
 
 def test_without_a_language_of_its_own_there_is_no_such_table() -> None:
-    assert rivals.languages_table([], [], []) == ""
+    assert rivals.languages_table(exhibit()) == ""

@@ -110,27 +110,16 @@ def _row_provenance(row: Mapping[str, Any], context: Mapping[str, Any], root: st
     return "; ".join(parts)
 
 
-SHUT = (
-    "Worked out when this page was built, from the values in the form. This build has no Python "
-    "for the browser, so they cannot be changed here."
-)
-SHORT = 11  # characters of a choice that have room beside its label
 CLOSED = "Worked out when this page was built, from the values in the form."
+SHUT = f"{CLOSED} This build has no Python for the browser, so they cannot be changed here."
+SHORT = 11  # characters of a choice that have room beside its label
 
 
 def render_calculator(
-    name: str,
-    spec: Sequence[Input],
-    result: Result,
-    context: Mapping[str, Any],
-    root: str,
-    files: Mapping[str, str],
-    weight: int = 0,
-) -> str:
-    """The HTML of a calculator.
-
-    `files` are the addresses of what a browser runs, if there is anything, and `weight` its bytes.
-    """
+    name: str, spec: Sequence[Input], result: Result, context: Mapping[str, Any], root: str,
+    files: Mapping[str, str], weight: int = 0,
+) -> str:  # fmt: skip
+    """The HTML of a calculator, with the addresses and bytes of what a browser runs, if anything."""
     data = "".join(f" data-{key}={quote_attribute(root + where)}" for key, where in files.items())
     fields = "\n".join(
         f"<fieldset disabled><legend>{escape_markdown(group)}</legend>\n"
@@ -146,11 +135,9 @@ def render_calculator(
     style = f'<link rel="stylesheet" href={quote_attribute(root + "assets/calculators.css")}>'
     return (
         f'<div class="ws-calc" data-calculator="{name}" data-root={quote_attribute(root)}{data}>\n'
-        f"{style}"
-        f'<div class="ws-calc-said">\n{render_answers([result])}\n</div>\n'
+        f'{style}<div class="ws-calc-said">\n{render_answers([result])}\n</div>\n'
         f'<form class="ws-calc-form" aria-label="Inputs" autocomplete="off" novalidate>\n'
-        f"{fields}\n</form>\n"
-        f'<div class="ws-calc-out">\n'
+        f'{fields}\n</form>\n<div class="ws-calc-out">\n'
         f'<p class="ws-calc-state">{CLOSED if files else SHUT}</p>\n'
         f'<div class="ws-calc-result">\n{render_details([result], context, root)}\n</div>\n'
         f"</div>{scripts}\n</div>\n"

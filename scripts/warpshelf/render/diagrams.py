@@ -178,10 +178,9 @@ def draw_grid(row: dict[str, Any]) -> str:
         parts.append(svg.draw_text(left - 8, middle + 4.7, name, end="end", kind=faint))
         for x, (words, colour) in enumerate(line):
             place, kind = left + wide * x, f"ws-box ws-s{colour}"
-            shape = svg.draw_rect(
-                place + 0.7, top + 0.7, wide - 1.4, HEIGHT - 1.4,
-                "ws-line ws-cell" if colour < 0 else kind, svg.HOLLOW,
-            )  # fmt: skip
+            kind = "ws-line ws-cell" if colour < 0 else kind
+            box = (place + 0.7, top + 0.7, wide - 1.4, HEIGHT - 1.4)
+            shape = svg.draw_rect(*box, kind, svg.HOLLOW)
             if words:
                 at = (place + wide / 2, middle + 4.4)
                 shape += svg.draw_text(*at, words, end="middle", kind="ws-small")

@@ -117,14 +117,6 @@ def render_accuracy(record: Record) -> str:
     return tables.render_fold(answer, f"{summary}\n{every}", "errors", len(body))
 
 
-def _fastest_note(time: Time, times: list[Time]) -> str:
-    fastest = min(times, key=lambda t: t["median"])
-    if len(times) < 2 or not times_tie(time, fastest):
-        return ""
-    tied = sum(times_tie(other, fastest) for other in times) > 1
-    return "tied for fastest" if tied else "fastest"
-
-
 def _format_speedup(result: Result, time: Time, yardstick: Result | None) -> str:
     if yardstick is None:
         return "no peer"
@@ -151,6 +143,8 @@ def render_timing(record: Record, apart: str = "") -> str:
     for label, case in tables.label_cases(cases):
         limit = tables.case_bound(record, case)
         times = [time for _, time in tables.timed_results(case)]
+        fastest = min(times, key=lambda time: time["median"], default={})
+        leading = [time for time in times if len(times) > 1 and times_tie(time, fastest)]
         yardstick = next((one for one in case["results"] if one["role"] == "peer"), None)
         yardsticks.add(yardstick["name"] if yardstick else "")
         rows = []
@@ -162,7 +156,8 @@ def render_timing(record: Record, apart: str = "") -> str:
                 rows.append(tables.spanning_row(result["name"], reason, 7, note))
                 continue
             speed = limit.rate(time["median"]) if limit else None
-            standing = _fastest_note(time, times)
+            standing = "tied for fastest" if len(leading) > 1 else "fastest"
+            standing = standing if time in leading else ""
             void = f" ({time['void']} void)" if time.get("void") else ""
             cells = (
                 units.format_seconds(time["median"]),
@@ -233,12 +228,22 @@ SHOWN = 8  # configurations of the table, from the best on
 NEAR = 0.98  # of the optimum: what counts as found
 MAIN = "sm_90"  # whose configurations the table has, where there are several
 LEVELS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-HEADS = {
-    "registers": "Registers", "spilled_bytes": "Spilled", "shared_bytes": "Shared memory",
-    "warps": "Warps of an SM", "cycles": "Cycles, at least",
-    "median": "Median time", "p20": "20th percentile", "p80": "80th percentile", "n": "Samples",
-}  # fmt: skip
 Ordered = list[tuple[float, SpaceRow]]  # configurations, the best first, each as a share of it
+
+
+def _format_whole(value: float) -> str:
+    return units.format_number(round(value))
+
+
+HEADS = {  # what each figure of a configuration is called, and how it is written
+    "registers": ("Registers", _format_whole), "warps": ("Warps of an SM", _format_whole),
+    "cycles": ("Cycles, at least", _format_whole), "n": ("Samples", _format_whole),
+    "spilled_bytes": ("Spilled", units.format_bytes),
+    "shared_bytes": ("Shared memory", units.format_bytes),
+    "median": ("Median time", units.format_seconds),
+    "p20": ("20th percentile", units.format_seconds),
+    "p80": ("80th percentile", units.format_seconds),
+}  # fmt: skip
 
 
 def render_space(record: Record) -> str:
@@ -303,17 +308,12 @@ def _cost_curve(found: dict[str, Ordered], note: str) -> str:
 def _best_configs_table(space: dict[str, Any], ordered: Ordered, target: str, origin: str) -> str:
     body = []
     chosen = [*enumerate(ordered[:SHOWN], 1), (len(ordered), ordered[-1])]
+    heads = [HEADS[name] for name in space["figures"]]
     for place, (share, row) in chosen:
-        cells = [*row.values, _round_percent(share, 3)]
-        for name, value in zip(space["figures"], row.figures, strict=True):
-            if name in ("median", "p20", "p80"):
-                cells.append(units.format_seconds(value))
-            elif name.endswith("_bytes"):
-                cells.append(units.format_bytes(int(value)))
-            else:
-                cells.append(units.format_number(round(value)))
+        shown = [show(value) for (_, show), value in zip(heads, row.figures, strict=True)]
+        cells = (*row.values, _round_percent(share, 3), *shown)
         body.append(tables.table_row(str(place), cells))
     names = [one["name"] for one in space["parameters"]]
-    head = ("Place", *names, "Of the best", *(HEADS[name] for name in space["figures"]))
+    head = ("Place", *names, "Of the best", *(name for name, _ in heads))
     caption = f"The best configurations on {target}, and the last\n{origin}"
     return tables.render_table(caption, head, body, "space")

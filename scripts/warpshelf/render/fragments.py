@@ -174,14 +174,12 @@ def build_fragments(page: SnippetPage) -> dict[str, str]:
         "space": [(state, figures.render_space(state.known)) for state in spaces],
     }
     parts = {key: _join_states(page, key, own) for key, own in (by_machine | once).items()}
-    records = [(state.name, state.known) for state in timed]
-    languages = rivals.languages_table(page.rivals, page.code, page.views, records)
     parts |= {
         "idea": snippet_page.render_idea(page),
         "code": render_listings(page.code, page.kind),
         "output": _render_output(page),
         "look": views_table(page),
-        "beside": _join_parts((languages, rivals.rivals_table(page.rivals))),
+        "beside": _join_parts((rivals.languages_table(page), rivals.rivals_table(page))),
         "reported": claims.render_claims(page),
         "provenance": _join_parts(_render_provenance(page, state) for state in current),
         "reproduce": _reproduce_commands(page),

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable
 
 from warpshelf.contract import architectures
 from warpshelf.core import units
 from warpshelf.core.markup import escape_markdown, quote_attribute
-from warpshelf.look.builds import CompiledRival
 from warpshelf.look.view import Build, View
 from warpshelf.readings.published import Rival
-from warpshelf.records.schema import Record
 from warpshelf.render import tables
-from warpshelf.render.listings import Listing, extract_section, section_names
+from warpshelf.render.listings import extract_section, section_names
+from warpshelf.render.snippet_page import SnippetPage
 from warpshelf.render.tables import Html
 
 HEAD = (
@@ -23,22 +21,9 @@ HEAD = (
 )  # fmt: skip
 
 
-class RivalComparison(NamedTuple):
-    """A public kernel and what it was compiled to, by architecture; `ours` likewise."""
-
-    rival: Rival
-    answer: CompiledRival
-    ours: dict[str, Build]
-
-    @property
-    def archs(self) -> list[str]:
-        """The architectures that both are compiled for."""
-        return sorted(self.ours.keys() & self.answer.builds.keys(), key=architectures.sm_version)
-
-
-def rivals_table(pairs: Iterable[RivalComparison]) -> str:
+def rivals_table(page: SnippetPage) -> str:
     """Figures of both, by architecture, under a line that says how they compare; "" of none."""
-    pairs = [one for one in pairs if one.archs and not one.rival.package]
+    pairs = [one for one in page.rivals if one.archs and not one.rival.package]
     if not pairs:
         return ""
     groups, count, verdicts = [], 0, []
@@ -112,30 +97,29 @@ def our_builds(views: Iterable[View], rival: Rival) -> dict[str, Build]:
 COMMENT = re.compile(r"\s*(#(?!include|define|pragma)|//)")
 
 
-def languages_table(
-    pairs: Iterable[RivalComparison],
-    code: Sequence[Listing],
-    views: Iterable[View],
-    measured: Iterable[tuple[str, Record]] = (),
-) -> str:
-    """Every variant and every one of the `pairs` whose language is its own; "" without these.
-
-    With times where `measured`, the current records of GPUs by the machine's name, have them.
-    """
-    others = [pair for pair in pairs if pair.rival.package]
+def languages_table(page: SnippetPage) -> str:
+    """Every variant, every rival whose language is its own, and times; "" without such a rival."""
+    others = [pair for pair in page.rivals if pair.rival.package]
     if not others:
         return ""
     ours: dict[tuple[str, str], dict[str, Build]] = {}
     makers: dict[str, None] = {}
-    for one in views:
+    for one in page.views:
         makers[one["compiler"]] = None
         ours.setdefault((one["variant"], one["kernel"]), {})[one["arch"]] = one["build"]
-    texts = [listing.text for listing in code]
+    texts = [listing.text for listing in page.code]
     said = [(name, count_lines(texts, kernel), own) for (name, kernel), own in ours.items()]
     for rival, answer, _ in others:
         makers[answer.compiler] = None
         said.append((rival.name, count_lines([rival.source], rival.kernel), answer.builds))
-    timed = list(_largest_case_times(measured))
+    timed = []  # architecture, machine, its largest case, and the times there by variant
+    for state in page.select_states("measured"):
+        cases = tables.label_cases(tables.timed_cases(state.known))
+        if cases and (sm := state.known["machine"]["sm"]) is not None:
+            label, largest = max(cases, key=lambda one: one[1].get("flops", 0))
+            own_times = tables.timed_results(largest)
+            times = {one["name"]: units.format_seconds(time["median"]) for one, time in own_times}
+            timed.append((f"sm_{sm}", state.name, label, times))
     head = ("Language", "Lines", *(f"Time, {device}" for _, device, _, _ in timed), *HEAD[1:])
     groups = []
     for arch in sorted({arch for *_, own in said for arch in own}, key=architectures.sm_version):
@@ -143,9 +127,9 @@ def languages_table(
         for name, lines, own in said:
             if arch in own:
                 length = units.format_integer(lines) if lines else "not marked"
-                times = (of.get(name, "not run") if on == arch else "other GPU"
+                shown = (of.get(name, "not run") if on == arch else "other GPU"
                          for on, _, _, of in timed)  # fmt: skip
-                rows.append(tables.table_row(name, (length, *times, *build_cells(own[arch]))))
+                rows.append(tables.table_row(name, (length, *shown, *build_cells(own[arch]))))
         groups.append(tables.row_group(arch, rows, len(head)))
     told = dict.fromkeys(f"{label} on {device}" for _, device, label, _ in timed)
     caption = (
@@ -154,19 +138,6 @@ def languages_table(
         f"matrix units, in the main loop. By {', '.join(makers)}. "
     ) + (f"Times of {'; '.join(told)}" if told else "No times")
     return tables.render_table(caption, head, groups, "languages")
-
-
-def _largest_case_times(
-    measured: Iterable[tuple[str, Record]],
-) -> Iterator[tuple[str, str, str, dict[str, str]]]:
-    """Architecture and machine of each record, its largest case, and the times by variant."""
-    for device, record in measured:
-        cases, sm = tables.label_cases(tables.timed_cases(record)), record["machine"]["sm"]
-        if cases and sm is not None:
-            label, largest = max(cases, key=lambda one: one[1].get("flops", 0))
-            timed = tables.timed_results(largest)
-            times = {one["name"]: units.format_seconds(time["median"]) for one, time in timed}
-            yield f"sm_{sm}", device, label, times
 
 
 def count_lines(texts: Iterable[str], kernel: str) -> int:

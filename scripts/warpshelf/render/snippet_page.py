@@ -14,13 +14,13 @@ from warpshelf.contract import architectures
 from warpshelf.contract.snippet import ID
 from warpshelf.core import units
 from warpshelf.core.markup import escape_markdown, escape_prose
-from warpshelf.look.view import View
-from warpshelf.readings.published import PublishedFigure
+from warpshelf.look.builds import CompiledRival
+from warpshelf.look.view import Build, View
+from warpshelf.readings.published import PublishedFigure, Rival
 from warpshelf.records.history import Version
 from warpshelf.records.schema import Record
 from warpshelf.records.store import key_slug
 from warpshelf.render.listings import Listing
-from warpshelf.render.rivals import RivalComparison
 
 # Where, when and how a record was made, in words.
 
@@ -126,6 +126,19 @@ class Claim(NamedTuple):
     figure: PublishedFigure
     source: SourceLink
     url: str
+
+
+class RivalComparison(NamedTuple):
+    """A public kernel and what it was compiled to, by architecture; `ours` likewise."""
+
+    rival: Rival
+    answer: CompiledRival
+    ours: dict[str, Build]
+
+    @property
+    def archs(self) -> list[str]:
+        """The architectures that both are compiled for."""
+        return sorted(self.ours.keys() & self.answer.builds.keys(), key=architectures.sm_version)
 
 
 @dataclass(frozen=True)

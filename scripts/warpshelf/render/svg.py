@@ -58,11 +58,9 @@ def _dash_attribute(kind: str) -> str:
     return f' stroke-dasharray="{dashes}"' if dashes else ""
 
 
-def draw_rect(
-    x: float, y: float, width: float, height: float, kind: str, paint: str = FILLED
-) -> str:
+def draw_rect(x: float, y: float, wide: float, high: float, kind: str, paint: str = FILLED) -> str:
     """A rectangle of class `kind`, FILLED, HOLLOW, or with "" as the style sheet has it."""
-    return _draw_shape("rect", kind, paint, x=x, y=y, width=width, height=height)
+    return _draw_shape("rect", kind, paint, x=x, y=y, width=wide, height=high)
 
 
 def draw_mark(x: float, y: float, index: int, hollow: bool = False) -> str:

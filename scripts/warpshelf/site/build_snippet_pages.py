@@ -25,8 +25,14 @@ from warpshelf.records.schema import Record
 from warpshelf.render import listings
 from warpshelf.render.claims import matches_case
 from warpshelf.render.listings import Listing
-from warpshelf.render.rivals import RivalComparison, our_builds
-from warpshelf.render.snippet_page import Claim, MachineState, SnippetPage, SourceLink
+from warpshelf.render.rivals import our_builds
+from warpshelf.render.snippet_page import (
+    Claim,
+    MachineState,
+    RivalComparison,
+    SnippetPage,
+    SourceLink,
+)
 
 EMBED = re.compile(r'^[ \t]*-+8<-+[ \t]+"(?P<target>[^"\n]+)"', re.M)
 SNIPPET = r"(?P<id>[a-z][a-z0-9_]*)/(?P<piece>[a-z]+)\.md"
