@@ -119,7 +119,7 @@ def render_calculator(
     name: str, spec: Sequence[Input], result: Result, context: Mapping[str, Any], root: str,
     files: Mapping[str, str], weight: int = 0,
 ) -> str:  # fmt: skip
-    """The HTML of a calculator, with the addresses and bytes of what a browser runs, if anything."""
+    """The HTML of a calculator; `files` are what a browser runs, if anything, of `weight` bytes."""
     data = "".join(f" data-{key}={quote_attribute(root + where)}" for key, where in files.items())
     fields = "\n".join(
         f"<fieldset disabled><legend>{escape_markdown(group)}</legend>\n"

@@ -157,23 +157,23 @@ def result_faults(result: object) -> Iterator[str]:
     if not isinstance(rows, Sequence) or not rows:
         yield "calculate returns no 'rows'"
         rows = ()
-    for place, row in enumerate(rows):
-        where = f"rows[{place}]"
-        if lacking := [key for key in ROW if not isinstance(row, dict) or key not in row]:
-            yield f"{where} lacks {lacking[0]!r}"
-        elif not isinstance(row["value"], str) and units.finite_float(row["value"]) is None:
-            yield f"{where} has the value {row['value']!r}, which is no finite number"
     names = [row["name"] for row in rows if isinstance(row, dict) and "name" in row]
     for name in sorted({name for name in names if names.count(name) > 1}):
         yield f"two rows are called {name!r}"
-    for place, plot in enumerate(result.get("plots") or ()):
-        where = f"plots[{place}]"
-        if lacking := [key for key in PLOT if not isinstance(plot, dict) or key not in plot]:
-            yield f"{where} lacks {lacking[0]!r}"
-        elif plot["kind"] not in PLOT_KINDS:
-            yield f"{where} has the kind {plot['kind']!r}, not one of {', '.join(PLOT_KINDS)}"
-        elif not plot["series"]:
-            yield f"{where} has no series"
+    plots = result.get("plots") or ()
+    for kind, members, keys in (("rows", rows, ROW), ("plots", plots, PLOT)):
+        for place, one in enumerate(members):
+            where = f"{kind}[{place}]"
+            if lacking := [key for key in keys if not isinstance(one, dict) or key not in one]:
+                yield f"{where} lacks {lacking[0]!r}"
+            elif kind == "rows":
+                value = one["value"]
+                if not isinstance(value, str) and units.finite_float(value) is None:
+                    yield f"{where} has the value {value!r}, which is no finite number"
+            elif one["kind"] not in PLOT_KINDS:
+                yield f"{where} has the kind {one['kind']!r}, not one of {', '.join(PLOT_KINDS)}"
+            elif not one["series"]:
+                yield f"{where} has no series"
 
 
 def format_value(value: object, unit: str) -> str:

@@ -6,7 +6,7 @@ has timed the case that the figure names: a claim stays one, and no machine is t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -16,7 +16,7 @@ from warpshelf.core import devices, markup, units
 from warpshelf.core.markup import escape_markdown
 from warpshelf.records.schema import Record
 from warpshelf.render import snippet_page, svg, tables
-from warpshelf.render.snippet_page import Claim, MachineState, SnippetPage
+from warpshelf.render.snippet_page import Claim, SnippetPage
 from warpshelf.render.tables import Html
 
 MOST = 24  # rows of a table that is shown unasked
@@ -181,32 +181,16 @@ def _compare_figure(claim: Claim, case: dict[str, Any], median: float) -> tuple[
     return units.format_rate(rate, kind), rate / (stated * svg.prefix_factor(unit))
 
 
-def find_measurements(page: SnippetPage, claim: Claim) -> Iterator[tuple[MachineState, str, float]]:
-    """What current records have against a figure: the machine, our figure, and the ratio."""
-    for state in page.select_states("measured"):
-        same = devices.same_device(claim.figure.device, state.known["machine"]["device"])
-        if same and (found := _our_figure(state.known, claim)):
-            yield state, *found
-
-
-def _claim_row(page: SnippetPage, claim: Claim, compared: bool) -> str:
-    figure, place = claim.figure, escape_markdown(claim.figure.place)
-    shown = units.format_number(figure.figure)
-    if figure.figure < 1e5:  # as the source writes it, and its neighbours with fractions
-        shown = shown.replace(units.THIN, "")
-    cells = [
-        f"{shown}{'' if figure.unit == '×' else ' '}{figure.unit}",
-        figure.device,
-        figure.setting,
-        tables.make_cell(Html(f"<a href={markup.quote_href(claim.url)}>{place}</a>")),
-    ]
-    if compared:
-        said = [
-            f"{ours}, {units.format_ratio(ratio)} of it, on {state.name}"
-            for state, ours, ratio in find_measurements(page, claim)
-        ]
-        cells.append("; ".join(said) or "not measured here on such a device")
-    return tables.table_row(figure.what, cells)
+def _compare_claim(page: SnippetPage, claim: Claim) -> str:
+    """What current records of such devices have against a figure: ours, and its ratio to it."""
+    found = (
+        (state.name, _our_figure(state.known, claim))
+        for state in page.select_states("measured")
+        if devices.same_device(claim.figure.device, state.known["machine"]["device"])
+    )
+    return "; ".join(
+        f"{ours[0]}, {units.format_ratio(ours[1])} of it, on {name}" for name, ours in found if ours
+    )
 
 
 def render_claims(page: SnippetPage) -> str:
@@ -214,11 +198,22 @@ def render_claims(page: SnippetPage) -> str:
     claims = sorted(page.reported, key=lambda claim: claim.source.title)
     if not claims:
         return ""
-    against = sum(any(True for _ in find_measurements(page, claim)) for claim in claims)
+    against = sum(bool(_compare_claim(page, claim)) for claim in claims)
     head = ["What", "Figure", "Device", "Setting", "Place", *["Measured here"] * (against > 0)]
     groups, sources = [], []
     for source, stated in groupby(claims, key=lambda claim: claim.source):
-        rows = [_claim_row(page, claim, against > 0) for claim in stated]
+        rows = []
+        for claim in stated:
+            figure, place = claim.figure, escape_markdown(claim.figure.place)
+            shown = units.format_number(figure.figure)
+            if figure.figure < 1e5:  # as the source writes it, and its neighbours with fractions
+                shown = shown.replace(units.THIN, "")
+            shown += figure.unit if figure.unit == "×" else f" {figure.unit}"
+            link = tables.make_cell(Html(f"<a href={markup.quote_href(claim.url)}>{place}</a>"))
+            cells = [shown, figure.device, figure.setting, link]
+            if against:
+                cells.append(_compare_claim(page, claim) or "not measured here on such a device")
+            rows.append(tables.table_row(figure.what, cells))
         groups.append(tables.row_group(source.title, rows, len(head)))
         sources.append(source.markdown)
     number = tables.format_count(len(claims), "figure")
