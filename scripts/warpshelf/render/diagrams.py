@@ -179,8 +179,8 @@ def draw_grid(row: dict[str, Any]) -> str:
         for x, (words, colour) in enumerate(line):
             place, kind = left + wide * x, f"ws-box ws-s{colour}"
             kind = "ws-line ws-cell" if colour < 0 else kind
-            box = (place + 0.7, top + 0.7, wide - 1.4, HEIGHT - 1.4)
-            shape = svg.draw_rect(*box, kind, svg.HOLLOW)
+            inside = (place + 0.7, top + 0.7, wide - 1.4, HEIGHT - 1.4)
+            shape = svg.draw_rect(*inside, kind, svg.HOLLOW)
             if words:
                 at = (place + wide / 2, middle + 4.4)
                 shape += svg.draw_text(*at, words, end="middle", kind="ws-small")

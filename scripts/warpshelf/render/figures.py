@@ -117,18 +117,23 @@ def render_accuracy(record: Record) -> str:
     return tables.render_fold(answer, f"{summary}\n{every}", "errors", len(body))
 
 
+def compare_times(first: Time, second: Time) -> str:
+    """How many times faster the second is, in words."""
+    if times_tie(first, second):
+        return "tie"
+    return units.format_ratio(units.safe_divide(first["median"], second["median"]))
+
+
 def _format_speedup(result: Result, time: Time, yardstick: Result | None) -> str:
     if yardstick is None:
         return "no peer"
     if result is yardstick:
         return "the yardstick"
     other = tables.result_time(yardstick)
-    if other is None:
-        state = "untimed" if "untimed" in yardstick else yardstick["verdict"]
-        return f"{yardstick['name']} {state}"
-    if times_tie(time, other):
-        return "tie"
-    return units.format_ratio(units.safe_divide(other["median"], time["median"]))
+    if other:
+        return compare_times(other, time)
+    state = "untimed" if "untimed" in yardstick else yardstick["verdict"]
+    return f"{yardstick['name']} {state}"
 
 
 def render_timing(record: Record, apart: str = "") -> str:

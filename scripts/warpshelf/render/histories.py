@@ -30,29 +30,18 @@ NOT_COMMITTED = "not yet"
 
 
 class VersionTime(NamedTuple):
-    """The time of a function in a version, its rate as a point of a plot, and what changed.
-
-    `factor` says how many times as long it takes as before, where that is beyond both spreads.
-    """
+    """The time of a function in a version, its rate as a point of a plot, and what changed."""
 
     version: int  # from 0
     time: dict[str, Any]
     point: tables.RatePoint | None
-    factor: float | None
+    factor: float | None = None  # times as long as before, where that is beyond both spreads
+    change_text: str = ""  # the factor in words
 
     @property
     def rate(self) -> float | None:
         """The rate at the median; None where no cost is stated."""
         return self.point.rate if self.point else None
-
-    @property
-    def change_text(self) -> str:
-        """The factor in words; "" where nothing changed."""
-        if self.factor is None:
-            return ""
-        if self.factor > 1:
-            return f"{units.format_ratio(self.factor)} slower"
-        return f"{units.format_ratio(1 / self.factor)} faster"
 
 
 class CaseHistory(NamedTuple):
@@ -127,12 +116,16 @@ def _case_history(label: str, own: Sequence[tuple[int, Record, dict[str, Any]]])
     for number, _, case in reversed(own):
         amount = units.finite_float(case.get(cost)) or 0.0
         for result, time in tables.timed_results(case):
-            points, factor, drawn = functions[result["name"], result["role"]], None, None
+            points, drawn = functions[result["name"], result["role"]], None
             if amount > 0:
                 drawn = tables.rate_point(number, tables.Bound(amount, unit), time)
-            if points and limits.times_differ(points[-1].time, time):
-                factor = units.safe_divide(time["median"], points[-1].time["median"])
-            points.append(VersionTime(number, time, drawn, factor))
+            now = VersionTime(number, time, drawn)
+            if points and limits.times_differ(before := points[-1].time, time):
+                factor = time["median"] / before["median"]
+                slower = f"{units.format_ratio(factor)} slower"
+                said = slower if factor > 1 else f"{units.format_ratio(1 / factor)} faster"
+                now = now._replace(factor=factor, change_text=said)
+            points.append(now)
     timed = [(name, role, points) for (name, role), points in functions.items() if points]
     return CaseHistory(newest["case"], label, unit, limit.amount if limit else 0.0, timed)
 

@@ -16,6 +16,7 @@ from warpshelf.core.markup import escape_markdown, quote_attribute
 from warpshelf.records import limits, record_comparison
 from warpshelf.records.store import key_slug
 from warpshelf.render import tables
+from warpshelf.render.figures import compare_times
 from warpshelf.render.snippet_page import MachineState, SnippetPage
 from warpshelf.render.tables import Html, format_count
 
@@ -77,19 +78,10 @@ def _collect_times(states: Iterable[MachineState]) -> tuple[dict[str, str], Foun
     return dict(zip(cases, units.case_labels(list(cases.values())), strict=True)), found
 
 
-def _compare_times(first: TimeCell | None, second: TimeCell | None) -> str:
-    """How many times faster the second is, in words."""
-    if first is None or second is None:
-        return "on one only"
-    if limits.times_tie(first.time, second.time):
-        return "tie"
-    return units.format_ratio(units.safe_divide(first.time["median"], second.time["median"]))
-
-
 def _time_cell(cell: TimeCell | None, attributes: str) -> Html:
     if cell is None:
         return tables.make_cell("no time", attributes=attributes)
-    time, limit, note = cell.time, cell.limit, ""
+    time, limit = cell.time, cell.limit
     attributes += "".join(f' data-{key}="{time[key]!r}"' for key in ("median", "p20", "p80"))
     speed = limit.rate(time["median"]) if limit else None
     if limit is None or speed is None:
@@ -114,7 +106,10 @@ def _snippet_table(page: SnippetPage, order: Sequence[MachineColumn]) -> str:
             ]
             pairs.append([own.get(machine.slug) for machine in order[:SHOWN]])
             if len(order) > 1:
-                ratio = _compare_times(*pairs[-1])
+                first, second = pairs[-1]
+                ratio = "on one only"
+                if first and second:
+                    ratio = compare_times(first.time, second.time)
                 cells.append(tables.make_cell(ratio, attributes=' class="ws-pair-ratio"'))
             rows.append(tables.table_row(name, cells, "peer" if role == "peer" else ""))
         groups.append(tables.row_group(label, rows, len(order) + 2))
