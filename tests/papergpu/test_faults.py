@@ -259,7 +259,7 @@ def race_found(phases: list[Phase], space: str, settings: Settings) -> str:
 
 
 @pytest.mark.parametrize("space", ["shared", "global"])
-@pytest.mark.parametrize("first", range(0, 160, 20))
+@pytest.mark.parametrize("first", exhaustive(range(0, 160, 20), "more seeds", light=3))
 def test_a_race_is_found_where_there_is_one(space: str, first: int) -> None:
     outcomes = set()
     for seed in range(first, first + 20):
