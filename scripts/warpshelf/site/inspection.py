@@ -232,13 +232,11 @@ class _Embeds:
         pictured = embedded_pictures(self.held.pages)
         for one in self.held.snippets:
             if one.id in pictured:
-                record = store.load_records(one)[0].get(CPU)
-                current = record is not None and record["digest"] == one.digest
-                kinds = ("timelines", "grids")
-                names = [
-                    (kind, row["name"]) for kind in kinds for row in (record or {}).get(kind, ())
+                record = store.current_record(one, CPU)
+                told = [
+                    (k, row) for k in ("timelines", "grids") for row in (record or {}).get(k, ())
                 ]
-                found[one.id] = {"/".join(name) for name in names} if current else None
+                found[one.id] = {f"{k}/{row['name']}" for k, row in told} if record else None
         return found
 
     def find_problem(self, target: str) -> str | None:
