@@ -14,7 +14,6 @@ import runpy
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -78,17 +77,8 @@ def _describe_form(form: Form) -> dict[str, object]:
     }
 
 
-@dataclass(frozen=True)
-class Counted:
-    """A form in a file: how often it stands there, and its chapter, None if it is not executed."""
-
-    form: str
-    count: int
-    chapter: str | None
-
-
-def count_forms(path: str) -> list[Counted]:
-    """The forms in a file of PTX.
+def count_forms(path: str) -> list[tuple[str, int, str | None]]:
+    """The forms in a file of PTX, how often each stands there, and its chapter if it is executed.
 
     Raises:
         ValueError: the file cannot be read, or is no PTX.
@@ -103,7 +93,7 @@ def count_forms(path: str) -> list[Counted]:
     except Unreadable as error:
         raise ValueError(f"{path}:{error}; give PTX as a compiler writes it") from None
     found = Counter(one.form for one in module.iterate_instructions())
-    return [Counted(form, count, _find_chapter(form)) for form, count in sorted(found.items())]
+    return [(form, count, _find_chapter(form)) for form, count in sorted(found.items())]
 
 
 def _find_chapter(form: str) -> str | None:
@@ -113,14 +103,13 @@ def _find_chapter(form: str) -> str | None:
         return None
 
 
-def format_counts(path: str, found: Sequence[Counted]) -> str:
+def format_counts(path: str, found: Sequence[tuple[str, int, str | None]]) -> str:
     """What `count_forms` found, a line for each form and one for all."""
     lines = [
-        f"{one.count:6}  {one.form:50}  {one.chapter or 'not in the table of forms'}"
-        for one in found
+        f"{count:6}  {form:50}  {chapter or 'not in the table of forms'}"
+        for form, count, chapter in found
     ]
-    total = sum(one.count for one in found)
-    missing = sum(one.chapter is None for one in found)
+    total, missing = sum(one[1] for one in found), sum(one[2] is None for one in found)
     lines.append(f"{path}: {total} instructions in {len(found)} forms, {missing} not in the table")
     return "\n".join(lines)
 
@@ -177,11 +166,14 @@ def print_forms(paths: list[str], as_json: bool) -> int:
             print(error, file=sys.stderr)
             status = 1
     if as_json:
-        print(json.dumps({path: [vars(one) for one in made] for path, made in found.items()}))
+        names = ("form", "count", "chapter")
+        shown = {path: [dict(zip(names, one, strict=True)) for one in made]
+                 for path, made in found.items()}  # fmt: skip
+        print(json.dumps(shown))
     else:
         for path, made in found.items():
             print(format_counts(path, made))
-    return int(status or any(one.chapter is None for made in found.values() for one in made))
+    return int(status or any(one[2] is None for made in found.values() for one in made))
 
 
 def main(arguments: list[str] | None = None) -> int:

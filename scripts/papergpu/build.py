@@ -86,7 +86,7 @@ def compile_engine() -> Path:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                _print_progress("another process compiles the engine: this one waits for it")
+                _print_line("another process compiles the engine: this one waits for it")
                 fcntl.flock(lock, fcntl.LOCK_EX)
             if not library.exists():
                 _compile_sources(cxx, flags, objects, library)
@@ -105,7 +105,7 @@ EASIER = {"-O1": ("async", "barriers", "launch", "mbarriers", "tcgen05_issue", "
 FIRST = 4  # sources: of fewer, as where one has changed, nothing is said
 
 
-def _print_progress(what: str) -> None:
+def _print_line(what: str) -> None:
     print(f"papergpu: {what}", file=sys.stderr, flush=True)
 
 
@@ -120,9 +120,7 @@ def _compile_sources(
     if told:
         about = max(*missing.values(), whole / min(cores, len(missing)))
         over = f"{len(missing)} files on {cores} core{'s' * (cores > 1)}, about {about:.0f} s"
-        _print_progress(
-            f"compiling the engine for this processor by {cxx}, which is done once: {over}"
-        )
+        _print_line(f"compiling the engine for this processor by {cxx}, which is done once: {over}")
     # Written aside and moved into place, so that nobody finds half a file.
     with TemporaryDirectory(dir=library.parent) as aside:
 
@@ -144,14 +142,14 @@ def _compile_sources(
                 done += missing[future.result()]
                 if told and quarter < 4 and done >= quarter * whole / 4:
                     quarter = 4 * done // whole + 1
-                    _print_progress(
+                    _print_line(
                         f"{100 * done // whole} % compiled, {time.monotonic() - began:.0f} s"
                     )
         fresh = Path(aside) / library.name
         _run_compiler([cxx, *flags, "-shared", *map(str, objects.values()), "-o", str(fresh)])
         fresh.replace(library)
     if told:
-        _print_progress(
+        _print_line(
             f"the engine is compiled, in {time.monotonic() - began:.0f} s, and kept for next time"
         )
 
@@ -173,17 +171,14 @@ def _precompile_header(cxx: str, flags: tuple[str, ...], aside: Path, many: bool
 def load_library() -> ctypes.CDLL:
     """The engine, loaded."""
     library = ctypes.CDLL(str(compile_engine()))
-    library.papergpu_handler.restype = ctypes.c_void_p
-    library.papergpu_handler.argtypes = [ctypes.c_char_p]
-    library.papergpu_names.restype = ctypes.c_char_p
-    library.papergpu_sizes.argtypes = [ctypes.c_uint32]
-    library.papergpu_names_of.restype = ctypes.c_char_p
-    library.papergpu_names_of.argtypes = [ctypes.c_char_p]
-    library.papergpu_mutant.argtypes = [ctypes.c_void_p]
-    library.papergpu_launch.argtypes = [ctypes.c_void_p]
-    library.papergpu_printed.restype = ctypes.c_void_p
-    library.papergpu_printed.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
-    library.papergpu_forget.argtypes = [ctypes.c_void_p]
+    pointer, text = ctypes.c_void_p, ctypes.c_char_p
+    for name, returned in (("handler", pointer), ("names", text), ("names_of", text),
+                           ("printed", pointer)):  # fmt: skip
+        getattr(library, f"papergpu_{name}").restype = returned
+    for name, taken in (("handler", [text]), ("names_of", [text]), ("sizes", [ctypes.c_uint32]),
+                        ("mutant", [pointer]), ("launch", [pointer]), ("forget", [pointer]),
+                        ("printed", [pointer, pointer])):  # fmt: skip
+        getattr(library, f"papergpu_{name}").argtypes = taken
     return library
 
 

@@ -79,14 +79,9 @@ def find_macros(words: Sequence[Token]) -> dict[str, set[str]]:
     """The names of macros, and the names in what they stand for."""
     found: dict[str, set[str]] = {}
     for one in words:
-        if one.kind != "line":
-            continue
         define = re.match(r"\s*#\s*define\s+(\w+)(.*)", one.text, re.DOTALL)
-        if define:
-            names = set(re.findall(r"[A-Za-z_]\w*", define[2]))
-            found.setdefault(define[1], set()).update(
-                names | ({"("} if define[2][:1] == "(" else set())
-            )
+        if define and one.kind == "line":
+            found.setdefault(define[1], set()).update(re.findall(r"[A-Za-z_]\w*|^\(", define[2]))
     return found
 
 
@@ -179,19 +174,14 @@ class DeclarationScanner:
     def open_namespace(self) -> bool:
         """Whether a namespace or `extern "C" {` opens here; goes behind its brace if so."""
         at = self.at
-        text = self.words[at].text
-        if text == "inline" and self.words[at + 1].text == "namespace":
-            at, text = at + 1, "namespace"
-        if text == "namespace":
+        if self.words[at].text == "inline" and self.words[at + 1].text == "namespace":
+            at += 1
+        if self.words[at].text == "namespace":
             while self.words[at].text not in ("{", "=", ";"):
                 at += 1
-            if self.words[at].text != "{":
-                return False
-        elif text == "extern" and self.words[at + 1].kind == "text":
+        elif self.words[at].text == "extern" and self.words[at + 1].kind == "text":
             at += 2
-            if self.words[at].text != "{":
-                return False
-        else:
+        if self.words[at].text != "{" or at == self.at:
             return False
         self.at = at + 1
         return True
@@ -252,16 +242,12 @@ class DeclarationScanner:
     @staticmethod
     def is_type(head: Sequence[str]) -> bool:
         """Whether a brace is of a class or an enumeration, which goes up to a semicolon."""
-        plain = strip_templates(head)
-        kinds = [
-            at for at, word in enumerate(plain) if word in ("struct", "class", "union", "enum")
-        ]
-        depth, brackets = 0, []
+        plain, depth = strip_templates(head), 0
         for at, word in enumerate(plain):
-            if word == "(" and not depth:
-                brackets.append(at)
+            if word == "(" and not depth and plain[at - 1] not in ATTRIBUTES:
+                return False
             depth += (word == "(") - (word == ")")
-        return bool(kinds) and all(plain[at - 1] in ATTRIBUTES for at in brackets)
+        return bool({"struct", "class", "union", "enum"}.intersection(plain))
 
     @staticmethod
     def is_value(head: Sequence[str]) -> bool:
@@ -286,14 +272,11 @@ class DeclarationScanner:
         brace = texts.index("{") if "{" in texts else len(texts)
         plain = strip_templates(texts[:brace])
         device = bool(DEVICE.intersection(texts))
-        if plain[:1] == ["using"] or plain[:1] == ["namespace"]:
-            if len(plain) > 2 and plain[2] == "=" and plain[0] == "using":
-                return self.make_declaration(first, end, plain[1], "type", device)
-            if plain[1:2] != ["namespace"] and plain[0] == "using":
-                return self.make_declaration(
-                    first, end, plain[-2] if len(plain) > 2 else "", "type", device
-                )
+        if plain[:1] == ["namespace"] or plain[:2] == ["using", "namespace"]:
             return self.make_declaration(first, end, "", "other", device)
+        if plain[:1] == ["using"]:
+            name = "" if len(plain) < 3 else plain[1] if plain[2] == "=" else plain[-2]
+            return self.make_declaration(first, end, name, "type", device)
         if plain[:1] == ["static_assert"] or plain[:1] == ["asm"]:
             return self.make_declaration(first, end, "", "function", False)
         if plain[:1] == ["typedef"]:

@@ -158,9 +158,6 @@ class ScopeStack:
 
     def find_register(self, name: str) -> Register | None:
         """The register that a name means here."""
-        found = self.scopes[-1].registers.get(name)
-        if found is not None:
-            return found
         for scope in reversed(self.scopes):
             found = scope.registers.get(name)
             if found is not None:

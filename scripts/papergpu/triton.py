@@ -24,7 +24,7 @@ from triton.runtime import _allocation
 from triton.runtime.cache import FileCacheManager
 from triton.runtime.driver import driver as drivers
 
-from papergpu import file_cache, kernel_cache, session, tensors, triton_arguments
+from papergpu import file_cache, kernel_cache, session, tensormap, tensors, triton_arguments
 from papergpu.device import (
     PROCESSORS,
     SHARED,
@@ -88,16 +88,12 @@ class Utils:
 
     def fill_tma_descriptor_tiled(self, *given: Any) -> bytes:
         """The map of a tensor of the host, by what Triton passes to CUDA for it."""
-        from papergpu import tensormap
-
         return bytes(tensormap.tiled(*given))
 
     fill_tma_descriptor = fill_tma_descriptor_tiled
 
     def fill_tma_descriptor_im2col(self, *given: Any) -> bytes:
         """The same of a tensor of images."""
-        from papergpu import tensormap
-
         return bytes(tensormap.im2col(*given))
 
 

@@ -174,9 +174,12 @@ def decode_cvt_rs(writer: Writer, one: Instruction, found: Matched) -> None:
         writer.emit(name, d=d, reads=read, flags=flags)
 
 
-@register_rule("addc", "subc", "madc")
+@register_rule("add", "sub", "mad", "addc", "subc", "madc")
 def decode_carry(writer: Writer, one: Instruction, found: Matched) -> None:
     """An addition with the carry that comes in, that goes out, or both."""
+    if one.opcode in ("add", "sub", "mad") and "cc" not in found.slots:
+        decode_plain(writer, one, found)
+        return
     opcode = one.opcode if one.opcode.endswith("c") else f"{one.opcode}c"
     flags = int(one.opcode.endswith("c")) | (2 if "cc" in found.slots else 0)
     kind = found.slots["t"]
@@ -190,12 +193,6 @@ def decode_carry(writer: Writer, one: Instruction, found: Matched) -> None:
     else:
         b = given[1] if opcode == "madc" else None
         writer.emit(name, d=d, a=given[0], b=b, e=given[-1], flags=flags)
-
-
-@register_rule("add", "sub", "mad")
-def decode_sum(writer: Writer, one: Instruction, found: Matched) -> None:
-    """A sum, plain or the first of an extended one."""
-    (decode_carry if "cc" in found.slots else decode_plain)(writer, one, found)
 
 
 @register_rule("lop3")
