@@ -10,7 +10,6 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -163,7 +162,20 @@ def compiled(one: Unit, names: Sequence[str] = ()) -> Compiled:
     Raises:
         CompileError: NVRTC does not take it.
     """
-    found = _load_or_compile(one, names)
+    digest = hashlib.sha256(HEADERS.read_bytes())
+    version = str(load_bindings().nvrtcVersion())
+    parts = [FORMAT, version, one.name, one.text, *one.options, "|", *names]
+    digest.update("\0".join(parts).encode())
+    for path in find_includes(one.text, one.own):
+        digest.update(path.read_bytes())
+    place = file_cache.cache_dir() / "ptx" / f"{digest.hexdigest()[:32]}.json"
+    try:
+        held = json.loads(file_cache.read_cached(place) or b"")
+        found = Compiled(held["ptx"], held["symbols"])
+    except (ValueError, KeyError):
+        found = _compile_unit(one, names)
+        text = json.dumps({"ptx": found.ptx, "symbols": found.symbols})
+        file_cache.write_cached(place, text.encode(), LIMIT)
     _sources[found.ptx] = one, tuple(names)
     while len(_sources) > REMEMBERED:
         del _sources[next(iter(_sources))]
@@ -198,24 +210,6 @@ def binary(ptx: str, *, lines: bool = True) -> bytes:
     options = [real.get(option, option) for option in one.options]
     given = replace(one, options=tuple(o for o in options if lines or o != "-lineinfo"))
     return _compile_unit(given, names, "CUBIN").binary
-
-
-def _load_or_compile(one: Unit, names: Sequence[str]) -> Compiled:
-    nvrtc = load_bindings()
-    digest = hashlib.sha256(HEADERS.read_bytes())
-    parts = [FORMAT, str(nvrtc.nvrtcVersion()), one.name, one.text, *one.options, "|", *names]
-    digest.update("\0".join(parts).encode())
-    for path in find_includes(one.text, one.own):
-        digest.update(path.read_bytes())
-    place = file_cache.cache_dir() / "ptx" / f"{digest.hexdigest()[:32]}.json"
-    found = file_cache.read_cached(place)
-    with suppress(ValueError, KeyError):
-        held = json.loads(found or b"")
-        return Compiled(held["ptx"], held["symbols"])
-    made = _compile_unit(one, names)
-    text = json.dumps({"ptx": made.ptx, "symbols": made.symbols})
-    file_cache.write_cached(place, text.encode(), LIMIT)
-    return made
 
 
 def _compile_unit(one: Unit, names: Sequence[str], also: str = "") -> Compiled:

@@ -40,10 +40,40 @@ __all__ = ["Unreadable", "parse"]
 
 LINKAGE = (".extern", ".visible", ".weak", ".common")
 SPACES = (".reg", ".param", ".shared", ".global", ".const", ".local", ".tex")
+LIMITS = (".maxntid", ".reqntid", ".minnctapersm", ".maxnreg", ".maxnctapersm", ".noreturn",
+          ".reqnctapercluster", ".maxclusterrank", ".explicitcluster",
+          ".blocksareclusters")  # fmt: skip
+
+FILE = re.compile(r'(?<![\w$])\.file\s+([0-9]{1,9})\s+"((?:[^"\\\n]|\\.)*)"')
+SECTION = re.compile(r'[^{]*\{(?:[^}"/]++|"[^"]*"|//[^\n]*|/)*+\}')
+
+# ---- the statements of a function's body, most of which are instructions: their commonest forms
+# are found as a whole, and what they hold is read by its texts; others are read word by word
+
+THREE = r"[0-9]{1,9}[ \t]+[0-9]{1,9}[ \t]+[0-9]{1,9}"
+# The statements of which programs mostly consist, and the end of a block. Others are read by words.
+STATEMENT = re.compile(
+    rf"""{GAP}
+    (?: (?:@{GAP}(?P<unless>!?){GAP}(?P<guard>{NAME}){GAP})?(?P<opcode>{NAME})(?P<operands>{LIST});
+    | \.loc[ \t]+(?P<loc>{THREE})(?![\w$.])
+      (?:{GAP},{GAP}function_name{GAP}(?P<function>{NAME}(?:\+\d+)?))?
+      (?:{GAP},{GAP}inlined_at[ \t]+(?P<caller>{THREE}))?
+      (?!{GAP},)(?P<place>)
+    | (?P<label>{NAME}){GAP}:(?!{GAP}\.(?:branchtargets|callprototype))
+    | (?P<close>\}})
+    )""",
+    re.X | re.S,
+)
+CLOSING = {"{": "}", "(": ")", "[": "]"}
 
 
-class DeclarationParser(Cursor):
-    """Reads declarations where they stand."""
+class _Parser(Cursor):
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.depth = 0
+        self.files: dict[int, str] = {}
+        self.place: Place | None = None
+        self.places: dict[tuple[int, int, int], Place] = {}  # so that a caller has its own caller
 
     def expect_number(self) -> int:
         if self.next.kind != "integer":
@@ -132,37 +162,6 @@ class DeclarationParser(Cursor):
             return [parse_operand(self.text[start:end])]
         except ValueError as error:
             raise Unreadable(line, str(error)) from None
-
-
-# ---- the statements of a function's body, most of which are instructions: their commonest forms
-# are found as a whole, and what they hold is read by its texts; others are read word by word
-
-THREE = r"[0-9]{1,9}[ \t]+[0-9]{1,9}[ \t]+[0-9]{1,9}"
-# The statements of which programs mostly consist, and the end of a block. Others are read by words.
-STATEMENT = re.compile(
-    rf"""{GAP}
-    (?: (?:@{GAP}(?P<unless>!?){GAP}(?P<guard>{NAME}){GAP})?(?P<opcode>{NAME})(?P<operands>{LIST});
-    | \.loc[ \t]+(?P<loc>{THREE})(?![\w$.])
-      (?:{GAP},{GAP}function_name{GAP}(?P<function>{NAME}(?:\+\d+)?))?
-      (?:{GAP},{GAP}inlined_at[ \t]+(?P<caller>{THREE}))?
-      (?!{GAP},)(?P<place>)
-    | (?P<label>{NAME}){GAP}:(?!{GAP}\.(?:branchtargets|callprototype))
-    | (?P<close>\}})
-    )""",
-    re.X | re.S,
-)
-CLOSING = {"{": "}", "(": ")", "[": "]"}
-
-
-class BodyParser(DeclarationParser):
-    """Reads bodies where they stand."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.depth = 0
-        self.files: dict[int, str] = {}
-        self.place: Place | None = None
-        self.places: dict[tuple[int, int, int], Place] = {}  # so that a caller has its own caller
 
     def parse_file(self) -> None:
         self.expect(".file")
@@ -279,32 +278,6 @@ class BodyParser(DeclarationParser):
                 what = "stands in place of ','" if opened else "is no operand"
                 return Unreadable(word.line, f"{word.text[:40]!r} {what}")
 
-
-@lru_cache(1 << 12)
-def _split_form(form: str) -> tuple[str, tuple[str, ...]]:
-    """The opcode and the modifiers of a form."""
-    opcode, *modifiers = form.split(".")
-    return opcode, tuple(modifiers)
-
-
-LIMITS = (".maxntid", ".reqntid", ".minnctapersm", ".maxnreg", ".maxnctapersm", ".noreturn",
-          ".reqnctapercluster", ".maxclusterrank", ".explicitcluster",
-          ".blocksareclusters")  # fmt: skip
-
-FILE = re.compile(r'(?<![\w$])\.file\s+([0-9]{1,9})\s+"((?:[^"\\\n]|\\.)*)"')
-SECTION = re.compile(r'[^{]*\{(?:[^}"/]++|"[^"]*"|//[^\n]*|/)*+\}')
-
-
-def parse(text: str) -> Module:
-    """The module that `text` is.
-
-    Raises:
-        Unreadable: it is no PTX that this reads, with the line and what stands there.
-    """
-    return _ModuleParser(text).parse_module()
-
-
-class _ModuleParser(BodyParser):
     def parse_module(self) -> Module:
         # LLVM writes its files behind the functions that name them.
         self.files.update({int(number): name for number, name in FILE.findall(self.text)})
@@ -369,3 +342,19 @@ class _ModuleParser(BodyParser):
         else:
             self.expect(";")
         return found
+
+
+@lru_cache(1 << 12)
+def _split_form(form: str) -> tuple[str, tuple[str, ...]]:
+    """The opcode and the modifiers of a form."""
+    opcode, *modifiers = form.split(".")
+    return opcode, tuple(modifiers)
+
+
+def parse(text: str) -> Module:
+    """The module that `text` is.
+
+    Raises:
+        Unreadable: it is no PTX that this reads, with the line and what stands there.
+    """
+    return _Parser(text).parse_module()
