@@ -148,32 +148,3 @@ class Scope:
     symbols: dict[str, Symbol] = field(default_factory=dict)
     labels: dict[str, Label] = field(default_factory=dict)
     tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
-
-
-class ScopeStack:
-    """The scopes that are open, the innermost last."""
-
-    def __init__(self, symbols: dict[str, Symbol]) -> None:
-        self.scopes: list[Scope] = [Scope(symbols=symbols)]
-
-    def find_register(self, name: str) -> Register | None:
-        """The register that a name means here."""
-        for scope in reversed(self.scopes):
-            found = scope.registers.get(name)
-            if found is not None:
-                return found
-        stem = name.rstrip("0123456789")
-        if stem != name:
-            for scope in reversed(self.scopes):
-                known = scope.ranges.get(stem)
-                if known and int(name[len(stem) :]) < known[1]:
-                    made = scope.registers[name] = Register(register_bytes(known[0]), known[0])
-                    return made
-        return None
-
-    def find_symbol(self, name: str) -> Symbol | None:
-        """The variable that a name means here."""
-        for scope in reversed(self.scopes):
-            if name in scope.symbols:
-                return scope.symbols[name]
-        return None

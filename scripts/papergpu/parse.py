@@ -68,6 +68,8 @@ CLOSING = {"{": "}", "(": ")", "[": "]"}
 
 
 class _Parser(Cursor):
+    """Reads a module: its declarations, and the statements of its functions."""
+
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.depth = 0

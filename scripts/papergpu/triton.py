@@ -127,9 +127,10 @@ class Launcher:
         name = kernel.program.name
         try:
             touched = tensors.find_tensor_memory(triton_arguments.find_tensors(self.names, values))
-            found = triton_arguments.flatten_arguments(
+            given = triton_arguments.flatten_arguments(
                 self.names, self.types, values, self.descriptors
             )
+            found = list(given)
             parameters = [triton_arguments.pack_argument(one) for one in found]
         except (TypeError, ValueError) as error:
             raise type(error)(f"{name}: {error}") from None

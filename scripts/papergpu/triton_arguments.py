@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,25 +21,19 @@ class Argument(NamedTuple):
 
 
 def flatten_arguments(
-    names: Sequence[str], types: Sequence[Any], values: Sequence[Any], descriptors: Sequence[Any]
-) -> list[Argument]:
+    names: Sequence[str], types: Sequence[Any], values: Sequence[Any], descriptors: Iterable[Any]
+) -> Iterator[Argument]:
     """The arguments that become parameters: tuples opened, constants left out.
 
     `descriptors` are what the compiler says of each tensor descriptor among them, in order; where
     it says nothing, the kernel takes a descriptor by its parts.
     """
-    left = list(descriptors)
-    return list(_flatten_arguments(names, types, values, left))
-
-
-def _flatten_arguments(
-    names: Sequence[str], types: Sequence[Any], values: Sequence[Any], left: list[Any]
-) -> Iterator[Argument]:
+    left = iter(descriptors)
     for name, kind, value in zip(names, types, values, strict=True):
         if isinstance(kind, tuple | list):
-            yield from _flatten_arguments(name_parts(name, value), kind, value, left)
+            yield from flatten_arguments(name_parts(name, value), kind, value, left)
         elif kind.startswith("tensordesc"):
-            yield from _flatten_descriptor(name, value, left.pop(0) if left else None)
+            yield from _flatten_descriptor(name, value, next(left, None))
         elif kind != "constexpr":
             yield Argument(name, kind, value)
 

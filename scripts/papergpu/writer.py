@@ -10,7 +10,7 @@ from papergpu.ir import (
     AddressFields,
     Label,
     Register,
-    ScopeStack,
+    Scope,
     Step,
     Symbol,
     literal_bits,
@@ -39,7 +39,7 @@ FIXED = {"WARP_SZ": 32, "%gridid": 1, "%nwarpid": 64, "%reserved_smem_offset_0":
 CLOCKS = {"%clock": 32, "%clock64": 64, "%globaltimer": 64, "%globaltimer_lo": 32}
 
 
-class Writer(ScopeStack):
+class Writer:
     """Takes down a program, instruction by instruction.
 
     Rules ask it for the registers of operands (`source`, `target`, `predicate`, `address`) and tell
@@ -47,7 +47,7 @@ class Writer(ScopeStack):
     """
 
     def __init__(self, symbols: dict[str, Symbol]) -> None:
-        super().__init__(symbols)
+        self.scopes = [Scope(symbols=symbols)]  # that are open, the innermost last
         self.steps: list[Step] = []
         self.constants: dict[tuple[int, int, bool], Register] = {}
         self.specials: dict[int, Register] = {}
@@ -65,6 +65,28 @@ class Writer(ScopeStack):
         self.negate = False
 
     # Registers.
+
+    def find_register(self, name: str) -> Register | None:
+        """The register that a name means here."""
+        for scope in reversed(self.scopes):
+            found = scope.registers.get(name)
+            if found is not None:
+                return found
+        stem = name.rstrip("0123456789")
+        if stem != name:
+            for scope in reversed(self.scopes):
+                known = scope.ranges.get(stem)
+                if known and int(name[len(stem) :]) < known[1]:
+                    made = scope.registers[name] = Register(register_bytes(known[0]), known[0])
+                    return made
+        return None
+
+    def find_symbol(self, name: str) -> Symbol | None:
+        """The variable that a name means here."""
+        for scope in reversed(self.scopes):
+            if name in scope.symbols:
+                return scope.symbols[name]
+        return None
 
     def refuse(self, why: str) -> Unsupported:
         """What to raise where an operand is not executed."""
