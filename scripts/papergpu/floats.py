@@ -34,7 +34,10 @@ def evaluate_float(found: Matched, operation: Callable[..., Real], *operands: in
         decode_float(FORMATS[kind], bits, ftz)
         for bits, kind in zip(operands, found.types[1:], strict=True)
     ]
-    bits = round_float(shape, operation(*given), found.slots.get("r", NEAREST))
+    value, mode = operation(*given), found.slots.get("r", NEAREST)
+    if value.kind == "cancelled":  # a sum, which is -0 when rounding down and +0 otherwise
+        value = Real(mode == "rm")
+    bits = shape.encode(value, mode)
     if ftz:
         bits = shape.flush_subnormal(bits)
     if "relu" in found.slots and bits >> (shape.width - 1) and shape.decode(bits).kind != "nan":
@@ -45,13 +48,6 @@ def evaluate_float(found: Matched, operation: Callable[..., Real], *operands: in
 def decode_float(shape: Format, bits: int, ftz: bool) -> Real:
     """What a pattern means; with `ftz` a subnormal one is zero."""
     return shape.decode(shape.flush_subnormal(bits) if ftz else bits)
-
-
-def round_float(shape: Format, value: Real, mode: str) -> int:
-    """`value` in a format; a sum that cancels is -0 when rounding down and +0 otherwise."""
-    if value.kind == "cancelled":
-        value = Real(mode == "rm")
-    return shape.encode(value, mode)
 
 
 def subtract_reals(x: Real, y: Real) -> Real:

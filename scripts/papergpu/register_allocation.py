@@ -7,6 +7,7 @@ carries around keeps its place however its instructions are laid out.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -49,20 +50,10 @@ def find_fused_pairs(steps: Sequence[Step], starts: set[int]) -> list[FusedPair]
     opcodes = [
         unrounded_opcode(step.name, step.form) if step.kind == PLAIN else "" for step in steps
     ]
-    reads: dict[Register, int] = {}
-    writes: dict[Register, int] = {}
-    for step, what in zip(steps, opcodes, strict=True):
-        if what == "mul" and step.d is not None:
-            reads[step.d] = writes[step.d] = 0
-    if not reads:
+    if "mul" not in opcodes:
         return []
-    for step in steps:
-        for one in step.reads:
-            if one in reads:
-                reads[one] += 1
-        for one in step.writes:
-            if one in writes:
-                writes[one] += 1
+    reads = Counter(one for step in steps for one in step.reads)
+    writes = Counter(one for step in steps for one in step.writes)
     found: list[FusedPair] = []
     products: dict[Register, int] = {}  # of this block, their operands still as they were
     using: dict[Register, list[Register]] = {}  # the products that a register is an operand of
@@ -81,7 +72,7 @@ def find_fused_pairs(steps: Sequence[Step], starts: set[int]) -> list[FusedPair]
                 products.pop(made, None)
         d = step.d
         # Under a guard what it held is read, too.
-        once = d is not None and writes.get(d) == 1 and reads[d] == 1 + (step.guard is not None)
+        once = d is not None and writes[d] == 1 and reads[d] == 1 + (step.guard is not None)
         if opcodes[at] == "mul" and once and d is not None:
             products[d] = at
             for one in step.reads:

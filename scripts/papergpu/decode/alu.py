@@ -284,13 +284,10 @@ def decode_mov(writer: Writer, one: Instruction, found: Matched) -> None:
     elif kind == "pred":
         writer.emit("mov.pred", d=writer.target(target, kind), a=writer.plain_predicate(source))
     else:
-        emit_copy(writer, writer.target(target, kind), writer.source(source, kind))
-
-
-def emit_copy(writer: Writer, d: Register, a: Register) -> None:
-    """A register's value into another, cut or with zeros above if their widths differ."""
-    if BIT in (d.width, a.width) and d.width != a.width:
-        raise writer.refuse("a predicate is copied from or to what is none")
-    same = d.width == a.width
-    name = f"mov.u{d.width // 4}" if same else "mov.wide" if d.width > a.width else "mov.narrow"
-    writer.emit(name, d=d, a=a)
+        # A register's value into another, cut or with zeros above if their widths differ.
+        d, a = writer.target(target, kind), writer.source(source, kind)
+        if BIT in (d.width, a.width) and d.width != a.width:
+            raise writer.refuse("a predicate is copied from or to what is none")
+        same = f"mov.u{d.width // 4}"
+        name = same if d.width == a.width else "mov.wide" if d.width > a.width else "mov.narrow"
+        writer.emit(name, d=d, a=a)
