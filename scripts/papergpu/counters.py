@@ -7,10 +7,10 @@ is also shown at each line that it was inlined into, up to the kernel's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import linecache
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -357,27 +357,17 @@ def format_table(
         return "  ".join(part.rjust(width) for part, width in zip(parts, widths, strict=True))
 
     rows: list[str] = []
-    texts = dict(sources or {})
+    texts = {name: text.splitlines() for name, text in (sources or {}).items()}
     before = None
     for number, one in enumerate(shown):
         if one.file != before:
             rows.append(f"{format_row(None)}  {one.file}")
             before = one.file
-        text = _read_source_line(one, texts)
+        lines = texts[one.file] if one.file in texts else linecache.getlines(one.file)
+        text = lines[one.line - 1].rstrip("\n") if 0 < one.line <= len(lines) else ""
         rows.append(f"{format_row(number)}  {one.line:5}  {text}".rstrip())
         worst = profile.worst.get((one.file, one.line))
         if worst is not None and worst.passes >= 2 * worst.ideal:
             rows.append(f"{'':{len(format_row(None))}}         worst: {worst.cost_summary}")
     rows.append(f"{format_row(len(shown))}  total")
     return "\n".join(rows)
-
-
-def _read_source_line(line: Line, texts: dict[str, str]) -> str:
-    """The text of a line, if its file is there."""
-    if line.file not in texts:
-        try:
-            texts[line.file] = Path(line.file).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError):
-            texts[line.file] = ""
-    found: Sequence[str] = texts[line.file].splitlines()
-    return found[line.line - 1] if 0 < line.line <= len(found) else ""

@@ -20,7 +20,16 @@ from papergpu import kernel_cache, session
 from papergpu.cuda_arguments import collect_memory, pack_parameter
 from papergpu.errors import CompileError, Finding, Unavailable, Unsupported
 from papergpu.forms import type_bits
-from papergpu.launch import Kernel, Memory, Result, Settings, Three, aligned_zeros, bind_memory
+from papergpu.launch import (
+    Kernel,
+    Memory,
+    Result,
+    Settings,
+    Three,
+    aligned_zeros,
+    bind_memory,
+    fill_memory,
+)
 from papergpu.nvrtc import Compiled, compiled, unit
 from papergpu.syntax_tree import Variable
 from papergpu.variables import HEAP, variable_bytes
@@ -112,10 +121,9 @@ class Source:
             self.text, self.path or (Path(name) if name else None), self.options, target
         )
         self._names: list[str] = []
-        self._loaded: _CompiledModule | None = (
-            None  # those instances of templates, and all that is none
-        )
-        self._apart: dict[str, _CompiledModule] = {}  # an instance each
+        # Those instances of templates and all that is none; and others, an instance each.
+        self._loaded: _CompiledModule | None = None
+        self._apart: dict[str, _CompiledModule] = {}
         self._memory: npt.NDArray[np.uint8] | None = None
 
     def launch(
@@ -155,13 +163,7 @@ class Source:
             for at, (value, one) in enumerate(zip(args, wanted, strict=True))
         ]
         fixed = found.program.directives.get("reqnctapercluster")
-        blocks = (
-            _parse_dim3(cluster)
-            if cluster is not None
-            else _parse_dim3(fixed)
-            if fixed
-            else (1, 1, 1)
-        )
+        blocks = _parse_dim3(cluster if cluster is not None else fixed or 1)
         return session.launch(
             found, _parse_dim3(grid), _parse_dim3(block), values, collect_memory(args, touching),
             dynamic=shared, cluster=blocks, cooperative=cooperative, settings=settings,
@@ -187,16 +189,16 @@ class Source:
 
         Without `dtype` a variable that is no structure has its own type, and others are bytes.
         """
-        self._compile_names()
-        assert self._loaded is not None and self._memory is not None
-        variables = {one.name: one for one in self._loaded.outline.variables}
+        outline = self._compile_names().outline
+        assert self._memory is not None
+        variables = {one.name: one for one in outline.variables}
         found = match_symbols(list(variables), name)
         if len(found) != 1:
             known = ", ".join("::".join(parse_symbol(one)) for one in variables) or "none"
             what = "no variable" if not found else "more than one variable"
             raise ValueError(f"{self.name}: {what} {name!r} that a kernel uses; it has {known}")
         one = variables[found[0]]
-        at = self._loaded.outline.memory.symbols[one.name].at
+        at = outline.memory.symbols[one.name].at
         size = variable_bytes(one)
         kind = np.dtype(dtype if dtype is not None else _numpy_dtype(one))
         return self._memory[at : at + size].view(kind)
@@ -204,14 +206,12 @@ class Source:
     @property
     def ptx(self) -> str:
         """What NVRTC wrote."""
-        self._compile_names()
-        assert self._loaded is not None
-        return self._loaded.made.ptx
+        return self._compile_names().made.ptx
 
-    def _compile_names(self, *names: str) -> None:
+    def _compile_names(self, *names: str) -> _CompiledModule:
         """Compile for these names too. Variables stay where they are, with what they hold."""
         if self._loaded is not None and all(name in self._names for name in names):
-            return
+            return self._loaded
         wanted = [*self._names, *(name for name in names if name not in self._names)]
         before = self._loaded
         fresh = _CompiledModule(compiled(self._unit, wanted), before.module if before else None)
@@ -223,26 +223,22 @@ class Source:
             )
         if self._memory is None:
             self._memory = aligned_zeros(ROOM)
-        self._memory[start:size] = np.frombuffer(memory.bytes[start:], np.uint8)
-        for at, symbol, offset in memory.addresses:
-            if at >= start:
-                address = self._memory.ctypes.data + memory.symbols[symbol].at + offset
-                self._memory[at : at + 8] = np.frombuffer(address.to_bytes(8, "little"), np.uint8)
+        fill_memory(self._memory, memory, start)
         self._names, self._loaded = wanted, fresh
+        return fresh
 
     def _find_kernel(self, name: str) -> tuple[_CompiledModule, str]:
         """The module that has the kernel which `name` means, and its symbol there."""
         if "<" not in name:
-            self._compile_names()
-            assert self._loaded is not None
-            found = match_symbols(list(self._loaded.outline.kernels), name)
+            loaded = self._compile_names()
+            found = match_symbols(list(loaded.outline.kernels), name)
             if len(found) > 1:
                 listed = ", ".join(found)
                 raise ValueError(
                     f"{self.name}: {name!r} means several kernels: name one of {listed}"
                 )
             if found:
-                return self._loaded, found[0]
+                return loaded, found[0]
         module = self._find_instance(name)  # also a template whose arguments all have defaults
         return module, module.made.symbols[name]
 
@@ -258,9 +254,7 @@ class Source:
             if not alone.shares_memory():
                 self._apart[name] = alone
                 return alone
-            self._compile_names(name)
-        assert self._loaded is not None
-        return self._loaded
+        return self._compile_names(name)
 
     def _compile_instance(self, name: str) -> Compiled:
         try:

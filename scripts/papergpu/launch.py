@@ -304,12 +304,17 @@ def check_launch(
             raise ValueError(f"{name}{why}")
 
 
+def fill_memory(memory: npt.NDArray[np.uint8], globals_: Globals, start: int = 0) -> None:
+    """Give a module's variables from byte `start` on what they hold at first."""
+    memory[start : len(globals_.bytes)] = np.frombuffer(globals_.bytes[start:], np.uint8)
+    for at, name, offset in globals_.addresses:
+        if at >= start:
+            address = memory.ctypes.data + globals_.symbols[name].at + offset
+            memory[at : at + 8] = np.frombuffer(address.to_bytes(8, "little"), np.uint8)
+
+
 def bind_memory(program: Program, globals_: Globals, ptx: str = "") -> Kernel:
     """A kernel with its module's memory of its own; `ptx` is the module's text."""
     memory = aligned_zeros(max(64, len(globals_.bytes)))
-    memory[: len(globals_.bytes)] = np.frombuffer(globals_.bytes, np.uint8)
-    base = memory.ctypes.data
-    for at, name, offset in globals_.addresses:
-        address = base + globals_.symbols[name].at + offset
-        memory[at : at + 8] = np.frombuffer(address.to_bytes(8, "little"), np.uint8)
+    fill_memory(memory, globals_)
     return Kernel(program, memory, ptx)
