@@ -7,7 +7,7 @@ from functools import partial
 
 from papergpu.floats import (
     change_sign,
-    evaluate_approximate,
+    evaluate_either,
     evaluate_float,
     multiply_add_reals,
     subtract_reals,
@@ -102,11 +102,7 @@ def _evaluate_dp2a(found: Matched, a: int, b: int, c: int) -> int:
 @register_handler("div")
 def _evaluate_div(found: Matched, a: int, b: int) -> int:
     if found.types[0][0] == "f":
-        return (
-            evaluate_approximate(found, a, b)
-            if "k" in found.slots
-            else evaluate_float(found, divide_reals, a, b)
-        )
+        return evaluate_either(divide_reals, found, a, b)
     x, y = _decode_integers(found, (a, b))
     if not y:  # unspecified; the hardware's answer is all ones
         return -1

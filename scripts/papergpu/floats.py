@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 
 from papergpu.formats import FORMATS, NEAREST, Format, saturate_bits
 from papergpu.forms import Matched, find_form, register_handler, type_bits
@@ -167,19 +168,12 @@ def evaluate_approximate(found: Matched, *operands: int) -> int:
     return shape.flush_subnormal(bits) if ftz else bits
 
 
-@register_handler("rcp")
-def _evaluate_rcp(found: Matched, a: int) -> int:
-    return (
-        evaluate_approximate(found, a)
-        if "k" in found.slots
-        else evaluate_float(found, invert_real, a)
-    )
+def evaluate_either(operation: Callable[..., Real], found: Matched, *operands: int) -> int:
+    """An operation, approximate where the form says so."""
+    if "k" in found.slots:
+        return evaluate_approximate(found, *operands)
+    return evaluate_float(found, operation, *operands)
 
 
-@register_handler("sqrt")
-def _evaluate_sqrt(found: Matched, a: int) -> int:
-    return (
-        evaluate_approximate(found, a)
-        if "k" in found.slots
-        else evaluate_float(found, square_root, a)
-    )
+register_handler("rcp")(partial(evaluate_either, invert_real))
+register_handler("sqrt")(partial(evaluate_either, square_root))

@@ -167,9 +167,8 @@ def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
 
 
 def test_kept_kernels_are_held_to_a_size(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        kernel_cache, "cache_key", lambda *given: f"aa{hash(given):x}"
-    )  # all in one folder
+    # All in one folder.
+    monkeypatch.setattr(kernel_cache, "cache_key", lambda *given: f"aa{hash(given):x}")
     texts = [kernel_of(BODY.replace("5;", f"{more};"), module=PTX) for more in range(12)]
     for text in texts[:2]:
         kernel_cache.load_kernel(text, "k")
