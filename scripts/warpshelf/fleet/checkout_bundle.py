@@ -1,8 +1,7 @@
 """What travels to the nodes of a cluster, what comes home, and what that is worth.
 
-There goes a folder with what a run reads: the tooling, the snippets, the records that snippets
-read, the commit. Home comes an answer for each item, from a machine that is not ours: a verdict and
-a record, which is kept only if it is whole, of the code that was sent, and of the kind it was for.
+There goes a folder with what a run reads. Home comes an answer for each item: a verdict and a
+record, which is kept only if it is whole, of the code that was sent, and of the kind it was for.
 Until the file of `--out` is written, in one step, each record is a file of its own in the folder
 beside it: keeping the last of thousands costs no more than the first, and none is lost.
 """

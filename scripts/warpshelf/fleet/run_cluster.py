@@ -2,8 +2,7 @@
 
 Enters: snippets, the address of a cluster, options. Leaves: verdicts, findings on nodes and kinds,
 and the bundle with all records. Ray chooses the node, waits for a free GPU, and repeats what a lost
-node had; what is done here is to hand out no more than it can use soon, and to notice what Ray
-waits for without end.
+node had; here no more is handed out than it can use soon, and what it waits for in vain is noticed.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
 """How the times of a record changed: its earlier versions, newest last, and what is slower now.
 
 Enters: the records of GPUs in a checkout and in its version control. Leaves: for each what a
-comparison needs of every version. Where nothing of a GPU is on record, git is not even asked; else
-one `git log` and one `git cat-file` read all there is. The line of first parents is followed, so a
-branch that was merged counts as one step.
-
-Why a record may be slower than the one before it, a person says in slower.yml beside a snippet: a
-record stays byte for byte what its machine made. Each reason names its record by key and date, so
-words about one measurement never excuse the next.
+comparison needs of every version. One `git log` and one `git cat-file` read all there is, along
+first parents: a branch that was merged counts as one step. Why a record may be slower than the one
+before it, a person says in slower.yml beside a snippet, by key and date of the record.
 """
 
 from __future__ import annotations

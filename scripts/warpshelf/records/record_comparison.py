@@ -1,9 +1,8 @@
 """Two records side by side: their times, errors and facts, and the conditions of each.
 
 Enters: two records of one snippet, each by its key, a key as of a commit (`nvidia-h100@HEAD~3`), or
-a file with a record or a bundle, where `FILE#KEY` picks one of several; or all records of a
-snippet. Leaves: a row a function and case, and how the two stand; which records of one kind of
-device stand side by side, and why, in words; conditions in plain text, unknowns left out.
+a file with a record or a bundle, where `FILE#KEY` picks one of several. Leaves: a row a function
+and case, and how the two stand; why records of one kind of device stand side by side.
 """
 
 from __future__ import annotations

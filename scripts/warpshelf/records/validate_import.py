@@ -1,10 +1,8 @@
 """What a record says of itself, its machine and its times that no run here would have written.
 
-Enters: a well-shaped record of the present code, from anywhere. Leaves: its faults, in words. What
-it claims of its snippet is held against the CPU's in claim_check.py.
-
-Times, rates and clocks each have their limits: those of the record's own peaks and, since these
-might be left out or made up, those of any device of its name.
+Enters: a well-shaped record of the present code, from anywhere. Leaves: its faults, in words.
+Times, rates and clocks are held against the record's own peaks and, since these might be left out
+or made up, any device of its name. What it claims of its snippet is checked in claim_check.py.
 """
 
 from __future__ import annotations
@@ -25,8 +23,6 @@ from warpshelf.records.schema import Record
 FIRST = datetime(2026, 11, 21, tzinfo=UTC)  # the day of this project's first commit
 AHEAD = timedelta(days=1)  # by which the clock of another machine may be wrong
 COMMIT = re.compile(r"[0-9a-f]{7,40}(?:\+changes)?")
-OF_CPU = ("due", "targets")  # what only the record of a CPU has
-OF_GPU = ("ceilings", "conditions")
 
 VERSION = re.compile(  # as Python packages have them, with the build that they are of
     r"\d+(?:\.\d+){1,3}(?:(?:a|b|rc)\d+)?(?:\.post\d+)?(?:\.dev\d+)?(?:\+[a-z0-9.]+)?", re.ASCII
@@ -80,12 +76,12 @@ def record_errors(claim: Record, snippet: Snippet, now: datetime | None = None) 
         told = [key for key in ABSENT if machine[key] is not None]
         if machine["device"] != "CPU" or told:
             yield f"is of a CPU, and tells of a GPU: {', '.join(told) or machine['device']!r:.60}"
-        yield from (f"is of a CPU, and has the {key} of a GPU" for key in OF_GPU if key in claim)
+        for key in sorted(claim.keys() & {"ceilings", "conditions"}):
+            yield f"is of a CPU, and has the {key} of a GPU"
         return
     yield from _device_errors(machine)
-    yield from (
-        f"has {key!r}, which only the record of a CPU has" for key in OF_CPU if key in claim
-    )
+    for key in sorted(claim.keys() & {"due", "targets"}):
+        yield f"has {key!r}, which only the record of a CPU has"
     if not snippet.wants_gpu:
         yield f"is of a GPU, though nothing of {snippet.id} needs one"
     elif not (claim.keys() & {"cases", "facts", "compiled"}):
