@@ -265,12 +265,40 @@ def import_bundle(
         OSError: a file cannot be written; then none is.
     """
     terms, shown = terms or ImportTerms(), path.as_posix()
-    by_id = {snippet.id: snippet for snippet in snippets}
+    good, left, findings = _sort_records(path, {one.id: one for one in snippets}, terms)
+    of_cpu = {one.id: record for one, record, _ in good if record["machine"]["slug"] == CPU}
+    batch, planned = files.Batch(), []
+    for snippet, record, place in good:
+        slug = record["machine"]["slug"]
+        here = store.current_record(snippet, CPU)
+        for what, mend in _record_faults(snippet, record, here or of_cpu.get(snippet.id), terms):
+            findings.append(Finding(place, None, f"{snippet.id} on {slug}: {what}", mend))
+        statement = terms.attested if "job" in record.get("origin", {}) else None
+        if slug != CPU or not here:
+            try:
+                text = statement and statement.text
+                planned.append(store.plan_write(batch, snippet, record, text))
+            except ShelfError as error:
+                findings.extend(error.findings)
+    if terms.attested and not any("job" in one.get("origin", {}) for _, one, _ in good):
+        what = "holds no record that a job made, so there is nothing to attest"
+        findings.append(Finding(shown, None, what, "leave out --attestation"))
+    if findings:
+        raise ShelfError(findings)
+    made = batch.commit()
+    written = [path for path in planned if path in made]
+    return ImportResult(written, left, [(snippet, record) for snippet, record, _ in good])
+
+
+def _sort_records(
+    path: Path, by_id: Mapping[str, Snippet], terms: ImportTerms
+) -> tuple[list[tuple[Snippet, Record, str]], list[str], list[Finding]]:
+    """The records of snippets that are here and unchanged, ids of stale ones, and what is wrong."""
     findings: list[Finding] = []
     good: list[tuple[Snippet, Record, str]] = []
     left: list[str] = []
     seen: set[tuple[str, str]] = set()
-    for place, item in _read_items(path, shown):
+    for place, item in _read_items(path, path.as_posix()):
         try:
             record = store.check_record(item, place)
         except ShelfError as error:
@@ -300,28 +328,7 @@ def import_bundle(
         if wrong:
             findings.append(Finding(place, None, *wrong))
         seen.add((name, slug))
-    of_cpu = {one.id: record for one, record, _ in good if record["machine"]["slug"] == CPU}
-    batch, planned = files.Batch(), []
-    for snippet, record, place in good:
-        slug = record["machine"]["slug"]
-        here = store.current_record(snippet, CPU)
-        for what, mend in _record_faults(snippet, record, here or of_cpu.get(snippet.id), terms):
-            findings.append(Finding(place, None, f"{snippet.id} on {slug}: {what}", mend))
-        statement = terms.attested if "job" in record.get("origin", {}) else None
-        if slug != CPU or not here:
-            try:
-                text = statement and statement.text
-                planned.append(store.plan_write(batch, snippet, record, text))
-            except ShelfError as error:
-                findings.extend(error.findings)
-    if terms.attested and not any("job" in one.get("origin", {}) for _, one, _ in good):
-        what = "holds no record that a job made, so there is nothing to attest"
-        findings.append(Finding(shown, None, what, "leave out --attestation"))
-    if findings:
-        raise ShelfError(findings)
-    made = batch.commit()
-    written = [path for path in planned if path in made]
-    return ImportResult(written, left, [(snippet, record) for snippet, record, _ in good])
+    return good, left, findings
 
 
 def _record_faults(

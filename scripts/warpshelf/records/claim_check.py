@@ -162,14 +162,12 @@ def _kernel_errors(claim: Record, truth: Record, snippet: Snippet) -> Iterator[s
     sm = executed if on_cpu else int(machine["sm"])
     names = {name for row in due for name in (*row["variants"], *row["peers"])}
     spared = {name: skip_reason(snippet.needs, name, sm, on_cpu) for name in names}
-    too_large: list[Any] = []
-    for skip in claim.get("skips", ()):
-        what, reason = skip["what"], skip["reason"]
-        case = _named_case(what) if reason.startswith(OUT_OF_MEMORY) else None
-        too_large.append(case)
-        known = reason.isprintable() and any(row["case"] == case for row in due)
+    skips = claim.get("skips", ())
+    for what, reason in ((skip["what"], skip["reason"]) for skip in skips):
+        case = _oversized_case(what, reason)
+        large = reason.isprintable() and any(row["case"] == case for row in due)
         variant = any(what in row["variants"] for row in due) and spared[what] == reason
-        if not (known or variant or (what == "everything" and reason == why)):
+        if not (large or variant or (what, reason) == ("everything", why)):
             yield f"says that {what!r:.60} was not run because {reason!r:.60}; no run here says so"
     if why:
         if claim.get("cases"):
@@ -189,9 +187,10 @@ def _kernel_errors(claim: Record, truth: Record, snippet: Snippet) -> Iterator[s
                 yield from _cpu_case_errors(row, beside)
         else:
             yield f"has a case that is not due: {label}"
+    oversized = [_oversized_case(skip["what"], skip["reason"]) for skip in skips]
     for label, rows in left.items():
         for row in rows:
-            if not (row["timed"] and row["case"] in too_large):
+            if not (row["timed"] and row["case"] in oversized):
                 yield f"leaves out {label}"
 
 
@@ -203,8 +202,10 @@ def _case_label(row: Mapping[str, Any]) -> str:
     return f"the {'timed ' if row['timed'] else ''}case {json.dumps(row['case'], sort_keys=True)}"
 
 
-def _named_case(what: str) -> Any:
-    """The case that a skip names, as `case {'m': 4096}`; None where it names none."""
+def _oversized_case(what: str, reason: str) -> Any:
+    """The case that was skipped for want of memory, as `case {'m': 4096}`; None for other skips."""
+    if not reason.startswith(OUT_OF_MEMORY):
+        return None
     try:
         return json.loads(json.dumps(ast.literal_eval(what.removeprefix("case "))))
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
