@@ -42,7 +42,7 @@ def answer() -> dict[str, Any]:
 
 
 def test_one_child_lists_what_is_due(trial: Trial) -> None:
-    jobs = [job for job in gathered(trial).untimed_jobs(1.0) if job.do is Task.VERIFY]
+    jobs = [job for job in gathered(trial).untimed_jobs() if job.do is Task.VERIFY]
     assert {job.details["target"]: job.details["due"] for job in jobs} == {
         "sm_90": True,
         "sm_80": False,
@@ -94,7 +94,7 @@ def space_of(target: str | None) -> dict[str, Any]:
 
 def run(work: assemble.SnippetRun) -> list[Task]:
     """Have imagined children do all jobs of a run; what they were, in order."""
-    jobs = work.untimed_jobs(1.0)
+    jobs = work.untimed_jobs()
     for job in jobs:
         target = job.details["target"]
         found = {"space": space_of(target), "failures": []} if job.do is Task.SPACE else answer()
@@ -119,12 +119,12 @@ def test_a_space_is_surveyed_for_each_target_and_kept_while_the_code_is_the_same
     stale = assemble.SnippetRun(work.snippet, ledger.describe_host(), old)
     assert run(stale).count(Task.SPACE) == 3
     forced = assemble.SnippetRun(work.snippet, ledger.describe_host(), record)
-    assert [job.do for job in forced.untimed_jobs(1.0, force=True)].count(Task.SPACE) == 3
+    assert [job.do for job in forced.untimed_jobs(force=True)].count(Task.SPACE) == 3
 
 
 def test_a_survey_that_fails_is_a_finding(trial: Trial) -> None:
     work = spanned(trial)
-    for job in work.untimed_jobs(1.0):
+    for job in work.untimed_jobs():
         if job.do is Task.SPACE:
             work.add_outcome(
                 Outcome(job, None, "was killed", "in the configuration", b"", "t", 1.0)

@@ -192,7 +192,7 @@ def test_a_demo_of_a_trusted_record_needs_no_cases(trial: Trial) -> None:
     one = snippet.read_snippet(Project(trial.root), cases.parent)
     work = SnippetRun(one, ledger.describe_host(), None, trusted=True)
     with Pool(1) as children:
-        [outcome] = children.run(work.untimed_jobs(1.0))
+        [outcome] = children.run(work.untimed_jobs())
     assert outcome.answer is not None and outcome.answer["failures"] == []
     work.add_outcome(outcome)
     assert (work.final_findings(), work.demo) == ([], "[[1.0, 1.0], [1.0, 1.0]]\n")

@@ -14,7 +14,7 @@ from rich.console import Console
 from warpshelf.bench.eta import Eta
 from warpshelf.bench.pool import Job
 from warpshelf.bench.run import Plan, Verdict
-from warpshelf.cli import commands
+from warpshelf.cli import commands, console
 from warpshelf.cli.console import NOTEBOOKS, Reporter, summary_lines
 from warpshelf.cli.links import links_app
 from warpshelf.core.findings import Finding
@@ -57,16 +57,16 @@ EVENTS = (
 
 def shown_bar(reporter: Reporter) -> str:
     """The live line, without its colours."""
-    console = Console(width=200, file=io.StringIO(), color_system=None)
+    drawn = Console(width=200, file=io.StringIO(), color_system=None)
     for column in reporter.bar.columns:
         column._renderable_cache.clear()  # it is drawn anew once a second
-    with console.capture() as got:
-        console.print(reporter.bar.make_tasks_table(reporter.bar.tasks))
+    with drawn.capture() as got:
+        drawn.print(reporter.bar.make_tasks_table(reporter.bar.tasks))
     return got.get()
 
 
-def shown(capsys: pytest.CaptureFixture[str], visible: bool = True) -> tuple[str, str]:
-    with Reporter(5, visible) as reporter:
+def shown(capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
+    with Reporter(5) as reporter:
         for event in EVENTS:
             reporter(event)
     out, err = capsys.readouterr()
@@ -134,10 +134,6 @@ def test_the_end_says_what_ran_what_is_trusted_and_what_was_verified(
     assert summary_lines(verdicts) == lines
 
 
-def test_it_is_quiet_where_it_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    assert shown(capsys, visible=False) == ("", "")
-
-
 class Ten(Plan):
     """A plan of so many verdicts, with nothing behind them."""
 
@@ -154,8 +150,11 @@ class Hour(Eta):
         return 3600.0
 
 
-def test_a_log_is_told_what_is_left_every_so_often(capsys: pytest.CaptureFixture[str]) -> None:
-    with Reporter(5, every=0.05) as reporter:
+def test_a_log_is_told_what_is_left_every_so_often(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console, "EVERY", 0.05)
+    with Reporter(5) as reporter:
         reporter(Ten([]))
         reporter(Hour())
         reporter(Verdict("held", "current"))
@@ -169,9 +168,10 @@ def test_a_log_is_told_what_is_left_every_so_often(capsys: pytest.CaptureFixture
 
 
 def test_without_a_plan_nothing_is_told_of_what_is_left(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Reporter(5, every=0.01) as reporter:
+    monkeypatch.setattr(console, "EVERY", 0.01)
+    with Reporter(5) as reporter:
         reporter(Verdict("held", "current"))
         time.sleep(0.1)
     assert capsys.readouterr().err == ""

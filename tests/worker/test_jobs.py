@@ -135,7 +135,7 @@ def test_what_passes_is_timed_and_makes_a_sound_record(monkeypatch, tmp_path, sm
 def record_of(one: snippet.Snippet, answer: dict) -> dict:
     """The record of a run on the imaginary GPU whose timing job answered so."""
     work = assemble.SnippetRun(one, GPU, None)
-    for job in work.untimed_jobs(60):
+    for job in work.untimed_jobs():
         work.add_outcome(
             Outcome(job, {"cases": [], "failures": []}, None, "", _demo("t"), "t", 1.0)
         )
@@ -207,8 +207,8 @@ def test_a_gpu_times_kernels_alone(tmp_path) -> None:
     one = snippet.read_snippet(Project(tmp_path), path.parent)
     work = assemble.SnippetRun(one, {**GPU, "gpus": 0, "slug": "cpu"}, None)
     assert work.timing_job() is None
-    assert [job.do for job in work.untimed_jobs(60)] == [Task.VERIFY]
-    assert isinstance(work.untimed_jobs(60)[0], Job)
+    assert [job.do for job in work.untimed_jobs()] == [Task.VERIFY]
+    assert isinstance(work.untimed_jobs()[0], Job)
 
 
 PREDICTS = f"""
@@ -298,7 +298,7 @@ def test_pictures_of_a_run_are_recorded(tmp_path) -> None:
     path.write_text(sound_snippet())
     here = GPU | {"slug": "cpu", "gpus": 0}
     work = assemble.SnippetRun(snippet.read_snippet(Project(tmp_path), path.parent), here, None)
-    for job in work.untimed_jobs(60):
+    for job in work.untimed_jobs():
         answer = {"failures": [], "timelines": timelines(), "grids": grids()}
         work.add_outcome(Outcome(job, answer, None, "", _demo("t"), "t", 1.0))
     record = work.build_record()

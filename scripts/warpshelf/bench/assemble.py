@@ -26,6 +26,7 @@ RECORDS = ":(exclude)snippets/*/results/*"  # what a run itself changes
 TRAVELS_WITH = Path(".shelf") / "commit"  # in a copy of a checkout that has no version control
 DEMO_LINES = 30  # that a demo may print
 LONGEST = 200 * DEMO_LINES  # characters of it
+COMPILE_SECONDS = 900.0  # by the clock, beside other work
 SPACE_SECONDS = 3600.0  # to compile and execute every configuration of a space
 
 
@@ -76,9 +77,7 @@ class SnippetRun:
         # ptxas and cuobjdump, which read the binaries of either language, come with Triton.
         return bool(is_compiled(self.snippet) and self.machine["triton"] is not None)
 
-    def untimed_jobs(
-        self, compile_seconds: float, force: bool = False, viewed: bool = False
-    ) -> list[Job]:
+    def untimed_jobs(self, force: bool = False, viewed: bool = False) -> list[Job]:
         """What to do before any timing. A current record's compile figures are kept on a CPU.
 
         With `viewed` the views of its kernels are made as well, where PTX is executed, unless those
@@ -95,7 +94,7 @@ class SnippetRun:
             for target in self.targets:
                 job = self._make_job(Task.VERIFY, one.seconds, target)
                 if views and target is not None:
-                    job = replace(job, then=compile_seconds)
+                    job = replace(job, then=COMPILE_SECONDS)
                     job.details["viewed"] = True
                 jobs.append(job)
         elif self.on_cpu and one.kind == "kernel":  # what is due is to be known anyway
@@ -103,7 +102,7 @@ class SnippetRun:
         # What only compiles here has nothing else to do, and must do something to be current.
         spared = self.kept.get("compiled") and self.on_cpu and executes and not force
         if self._can_compile and not spared and Task.COMPILE not in self.parts:
-            jobs.append(self._make_job(Task.COMPILE, compile_seconds))
+            jobs.append(self._make_job(Task.COMPILE, COMPILE_SECONDS))
         surveys = self.on_cpu and executes and "SPACE" in one.places
         if surveys and (force or "space" not in self.kept):
             jobs += [self._make_job(Task.SPACE, SPACE_SECONDS, to) for to in self._sorted_targets()]

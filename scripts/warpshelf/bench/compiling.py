@@ -17,14 +17,14 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from warpshelf.bench import assemble
-from warpshelf.bench.pool import AHEAD, Job, Outcome, Pool
+from warpshelf.bench.pool import AHEAD, Job, Outcome, Pool, Tell
 from warpshelf.contract import architectures
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core import project
@@ -73,7 +73,7 @@ def compile_for_archs(
     archs: Sequence[str] = ARCHS,
     workers: int = 1,
     largest: bool = False,
-    began: Callable[[Job], None] = lambda job: None,
+    began: Tell = lambda job: None,
 ) -> Iterator[Reach]:
     """Compile every launch of every variant that NEEDS admits, one architecture after the other.
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 
 from warpshelf.bench import assemble, compiling, pool
-from warpshelf.bench.plan import COMPILE_SECONDS
-from warpshelf.bench.pool import AHEAD, Job, Pool
+from warpshelf.bench.assemble import COMPILE_SECONDS
+from warpshelf.bench.pool import AHEAD, Job, Pool, Tell
 from warpshelf.contract import architectures
 from warpshelf.contract import snippet as snippets
 from warpshelf.contract.snippet import Snippet
@@ -66,9 +66,7 @@ def match_name(name: str, known: Sequence[str], what: str) -> str:
     raise UnknownName(f"{name}: no such {what}; {hint}there are {', '.join(known) or 'none'}")
 
 
-def get_views(
-    asked: ViewRequest, tell: Callable[[Job], None] = lambda job: None, whole: bool = False
-) -> ViewResult:
+def get_views(asked: ViewRequest, tell: Tell, whole: bool = False) -> ViewResult:
     """The views that are asked for. With `whole`, or where none are kept, they are made here.
 
     Raises:
@@ -103,7 +101,7 @@ def get_views(
     return replace(seen, views=[seen.views[i] for i in at], modules=modules)
 
 
-def _make_views(asked: ViewRequest, tell: Callable[[Job], None], whole: bool) -> ViewResult:
+def _make_views(asked: ViewRequest, tell: Tell, whole: bool) -> ViewResult:
     snippet = asked.snippet
     here = ledger.describe_host()
     if why := snippet.cannot_run(here["sm"], here["gpus"]):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from warpshelf.bench import assemble, pool
-from warpshelf.bench.pool import AHEAD, Job, Outcome, Pool
+from warpshelf.bench.pool import AHEAD, Job, Outcome, Pool, Tell
 from warpshelf.contract import digest, mutants
 from warpshelf.contract.mutants import Mutant
 from warpshelf.contract.snippet import Snippet
@@ -89,10 +89,7 @@ class KillMatrix:
 
 
 def run_mutants(
-    snippet: Snippet,
-    claims_alone: bool = False,
-    workers: int | None = None,
-    began: Callable[[Job], None] = lambda job: None,
+    snippet: Snippet, claims_alone: bool = False, began: Tell = lambda job: None
 ) -> KillMatrix:
     """Judge every mutant of a snippet by every case on this machine, or by those that claim it."""
     made, findings = mutants.load_mutants(snippet)
@@ -102,7 +99,7 @@ def run_mutants(
         raise ShelfError([*snippet.findings, *findings])
     project, has_gpu = snippet.project, ledger.may_have_gpu()
     ahead = () if has_gpu else AHEAD
-    workers = workers or os.cpu_count() or 1
+    workers = os.cpu_count() or 1
     with Pool(workers, preload=ahead) as children, tempfile.TemporaryDirectory() as folder:
         here = ledger.describe_host()
         if has_gpu and snippet.wants_gpu:

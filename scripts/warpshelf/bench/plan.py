@@ -27,7 +27,6 @@ from warpshelf.records.ledger import Ledger
 from warpshelf.records.schema import Record
 from warpshelf.worker.context import Task
 
-COMPILE_SECONDS = 900.0  # by the clock, beside other work
 BATCH = 4, 16  # snippets in a batch at least and at most; between, twice as many as children
 
 # Why a snippet runs.
@@ -232,7 +231,7 @@ class Planner:
 
     def untimed_jobs(self, work: SnippetRun) -> list[Job]:
         viewed = self.options.out is None and work.on_cpu
-        return work.untimed_jobs(COMPILE_SECONDS, self.options.force, viewed)
+        return work.untimed_jobs(self.options.force, viewed)
 
     def old_record(self, snippet: Snippet, slug: str) -> Record | None:
         """The record that there is, in the file of `--out` or in place."""

@@ -1,7 +1,4 @@
-"""A pool of child processes, one job each, with time limits, and the signals that stop a run.
-
-A child that has imported torch also says what machine this is.
-"""
+"""A pool of child processes, one job each, with time limits, and the signals that stop a run."""
 
 from __future__ import annotations
 
@@ -63,6 +60,9 @@ class Job:
     then: float = 0.0
 
 
+Tell = Callable[[Job], None]  # hears that a job starts
+
+
 @dataclass(frozen=True)
 class Outcome:
     """How a job ended. `answer` is None where the child gave none; `cause` then says why.
@@ -112,7 +112,7 @@ class Pool:
         self,
         jobs: Iterable[Job],
         deadline: float = math.inf,
-        began: Callable[[Job], None] = lambda job: None,
+        began: Tell = lambda job: None,
     ) -> Iterator[Outcome]:
         """Run jobs and yield each outcome as it comes; `began` hears each start.
 
@@ -135,11 +135,9 @@ class Pool:
                 self.running.append(_Child(self.processes, job))
             if not self.running:
                 continue
-            handles = [
-                handle for one in self.running for handle in (*one.open, one.process.sentinel)
-            ]
+            handles = [it for one in self.running for it in (*one.open, one.process.sentinel)]
             until = min(deadline, *(one.limit for one in self.running))
-            ready = set(wait(handles, timeout=max(0.0, until - time.monotonic())))
+            ready = wait(handles, timeout=max(0.0, until - time.monotonic()))
             for one in list(self.running):
                 if outcome := one.poll_outcome(ended=one.process.sentinel in ready):
                     self.running.remove(one)
@@ -188,14 +186,10 @@ def _start_server() -> None:
 
 
 def _end_server() -> None:
-    """End the fork server at once.
-
-    By itself it would tear torch down for half a second more, and hold our output open meanwhile.
-    """
     from multiprocessing import forkserver
 
-    pid = getattr(forkserver._forkserver, "_forkserver_pid", None)
-    if pid is not None:
+    # By itself it would tear torch down for half a second more, and hold our output open meanwhile.
+    if pid := getattr(forkserver._forkserver, "_forkserver_pid", None):
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)
 
@@ -248,13 +242,13 @@ class _Child:
         return Outcome(self.job, answer, cause, self.place, bytes(self.output), self.token, seconds)
 
     def _read_output(self) -> None:
-        while self.printed in self.open and len(self.output) <= MOST_OUTPUT:
-            if not wait([self.printed], timeout=0):
-                return
+        while self.printed in self.open and wait([self.printed], timeout=0):
             chunk = os.read(self.printed.fileno(), 2**16)
             self.output += chunk
             if not chunk:
                 self.open.remove(self.printed)
+            if len(self.output) > MOST_OUTPUT:
+                return
 
     def _read_answers(self) -> None:
         while self.answers in self.open and wait([self.answers], timeout=0):

@@ -1,7 +1,4 @@
-"""A run: what is stale is verified, timed, compiled and recorded; a quick run records nothing.
-
-Of what is not, the demo runs, and has to print what the record has.
-"""
+"""A run: what is stale is verified, timed, compiled and recorded; a quick run records nothing."""
 
 from __future__ import annotations
 

@@ -56,15 +56,13 @@ MARKS = {
 
 
 class Reporter:
-    """Hears the events of a run. A context manager; quiet where `shown` is False.
+    """Hears the events of a run. A context manager.
 
     Nothing is imported or drawn before there is something to show: most runs find all current.
     """
 
-    def __init__(self, total: int, shown: bool = True, every: float = EVERY) -> None:
+    def __init__(self, total: int) -> None:
         self.total = total
-        self.shown = shown
-        self.every = every
         self.done = 0
         self.active: dict[str, str] = {}
         self.outlook: Eta | None = None
@@ -78,7 +76,7 @@ class Reporter:
         """Where it is shown."""
         from rich.console import Console
 
-        return Console(stderr=True, highlight=False, emoji=False, quiet=not self.shown)
+        return Console(stderr=True, highlight=False, emoji=False)
 
     @cached_property
     def live(self) -> bool:
@@ -86,7 +84,7 @@ class Reporter:
         # rich takes some variables as a terminal's word; it is asked only where one may be.
         told = {"FORCE_COLOR", "TTY_COMPATIBLE"} & os.environ.keys()
         may_be = (sys.stderr.isatty() or told) and not set(NOTEBOOKS) & os.environ.keys()
-        return bool(self.shown and may_be and self.console.is_terminal)
+        return bool(may_be and self.console.is_terminal)
 
     @cached_property
     def bar(self) -> Progress:
@@ -136,7 +134,7 @@ class Reporter:
             self.bar.stop()
 
     def _log_progress(self) -> None:
-        while not self._over.wait(self.every):
+        while not self._over.wait(EVERY):
             minutes, seconds = divmod(int(time.monotonic() - self._began), 60)
             done = f"  {self.done} of {self.total} done after {minutes}:{seconds:02}"
             self._print_line(", ".join(filter(None, (done, self.time_left()))))
@@ -155,7 +153,7 @@ class Reporter:
             self._show_start(event)
         elif isinstance(event, Eta):
             self.outlook = event
-            if self.shown and not self.live and self._ticking is None:
+            if not self.live and self._ticking is None:
                 self._ticking = threading.Thread(target=self._log_progress, daemon=True)
                 self._ticking.start()
         elif isinstance(event, Plan):

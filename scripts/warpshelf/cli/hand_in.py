@@ -58,11 +58,8 @@ def import_terms(
     return bundle.ImportTerms(skip_stale, parse_origin(by), user, statement)
 
 
-def report_records(
-    records: Iterable[tuple[Snippet, Record]], known: Iterable[Snippet]
-) -> list[str]:
+def report_records(made: list[tuple[Snippet, Record]], known: Iterable[Snippet]) -> list[str]:
     """Say aloud who is taken to have made records of GPUs; what is odd about them, a line each."""
-    made = list(records)
     for who in sorted({bundle.format_origin(one["origin"]) for _, one in made if "origin" in one}):
         hint = "" if who.startswith("the job ") else "; another name: --by"
         sys.stderr.write(f"handed in by {who}{hint}\n")

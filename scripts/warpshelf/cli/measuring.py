@@ -29,9 +29,7 @@ if TYPE_CHECKING:
 Id = Annotated[str, Argument(metavar="ID", help="The snippet.")]
 Ids = Annotated[list[str] | None, Argument(metavar="[ID]...", help="All by default.")]
 Json = Annotated[bool, Option("--json", help="Answer in JSON on standard output.")]
-By = Annotated[
-    str | None, Option(metavar="NAME", help="Who made the records of a GPU; a page says so.")
-]
+By = Annotated[str | None, Option(metavar="NAME", help="Who made a GPU's records; a page says so.")]
 Bundle = Annotated[Path, Argument(help="What `shelf run --out FILE` wrote.")]
 OUT = Path("records.json")  # of a cluster, unless told; version control leaves it alone
 

@@ -240,9 +240,8 @@ def _print_loops(out: Output, view: View, sass: bool) -> None:
         out.print_paragraph(", ".join(f"{count} {kind}" for kind, count in by_count), 2)
         said = []
         if made := count_products(one["kinds"]):
-            said.append(
-                f"{count / made:.2f} instructions for each multiply-add or matrix instruction"
-            )
+            each = f"{count / made:.2f} instructions"
+            said.append(f"{each} for each multiply-add or matrix instruction")
         if one["loads"]:
             said.append(f"{one['loads']} loads and {one['bytes']:,} bytes of a warp in flight")
             if one["operations"]:

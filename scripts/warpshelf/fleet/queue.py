@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Any
 
 from warpshelf.bench import assemble, pool
-from warpshelf.bench.plan import COMPILE_SECONDS
 from warpshelf.bench.run import Verdict
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding
@@ -92,7 +91,7 @@ class Item:
     def limit(self) -> float:
         """Seconds after which its runner hangs: all its jobs in a row, each to its own limit."""
         work = assemble.SnippetRun(self.snippet, self.kind.machine, None)
-        jobs = [*work.untimed_jobs(COMPILE_SECONDS), work.timing_job()]
+        jobs = [*work.untimed_jobs(), work.timing_job()]
         return START + pool.LOOK_SECONDS + sum(job.seconds for job in jobs if job is not None)
 
     def task_details(self) -> dict[str, Any]:
