@@ -1,13 +1,9 @@
 """What a run will take: what is known of earlier runs goes in, seconds of its jobs come out.
 
-What is known best is asked first: what a task took here, then what a record of such a machine
-says, then those of other GPUs, then other snippets in the same language. Where nothing was ever
-run, as of timings before the first record of a GPU, the seconds follow from the method: how many
-functions are called on how many cases, and for how long. On a CPU they are seconds of CPU, which
-other work on the machine does not lengthen.
-
-Jobs are laid out as the pool will start them. A machine twice as slow as those that the forecast
-rests on shows it after a few jobs.
+What is known best is asked first. Where nothing was ever run, as of timings before the first record
+of a GPU, the seconds follow from the method: how many functions are called on how many cases, and
+for how long. On a CPU they are seconds of CPU, which other work does not lengthen. Jobs are laid
+out as the pool will start them; a slower machine shows it after a few.
 """
 
 from __future__ import annotations
@@ -20,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from warpshelf.bench.assemble import SnippetRun
 from warpshelf.bench.pool import Job, Outcome
@@ -220,8 +216,7 @@ def job_key(job: Job) -> Key:
     return slug, job.key, job.do, job.details.get("target")
 
 
-@dataclass(frozen=True)
-class Round:
+class Round(NamedTuple):
     """Jobs that share a machine, in the order in which they may start, until all of them are done.
 
     `workers` of them go at a time, and `most_on_gpu` of these on the GPU.
@@ -230,9 +225,6 @@ class Round:
     jobs: Sequence[JobEstimate]
     workers: int
     most_on_gpu: int
-
-    def end_times(self, start: float = 0.0) -> list[float]:
-        return end_times(self.jobs, self.workers, self.most_on_gpu, start)
 
 
 class Eta:
@@ -247,8 +239,8 @@ class Eta:
     ) -> None:
         self.now = now
         self.rounds = [
-            ({job_key(one.job): one for one in each.jobs}, each.workers, each.most_on_gpu)
-            for each in rounds
+            ({job_key(one.job): one for one in jobs}, workers, most)
+            for jobs, workers, most in rounds
         ]
         total = sum(one.seconds for jobs, *_ in self.rounds for one in jobs.values())
         self.weight = max(0.1, min(PRIOR, DOUBT * total))

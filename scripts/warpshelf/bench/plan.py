@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from warpshelf.bench.assemble import SnippetRun
-from warpshelf.bench.eta import BASES, Estimator, JobEstimate, Round
+from warpshelf.bench.eta import BASES, Estimator, JobEstimate, Round, end_times
 from warpshelf.bench.pool import Job, most_on_gpu
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding, ShelfError
@@ -142,7 +142,7 @@ class Plan:
                 # One with nothing left to do is done at once.
                 found |= {(part.id, turn.slug): start for part in batch}
                 jobs = turn.make_round(batch)
-                for one, end in zip(jobs.jobs, jobs.end_times(start), strict=True):
+                for one, end in zip(jobs.jobs, end_times(*jobs, start), strict=True):
                     key = one.job.key, turn.slug
                     found[key] = max(found[key], end)
                 start = max(found.values())
