@@ -13,23 +13,21 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer import Argument, Exit, Option
 
+from warpshelf.core.files import dump_json, write_atomically
 from warpshelf.core.findings import Finding, ShelfError, printable_line
 from warpshelf.core.markup import escape_markdown
 from warpshelf.core.project import find_project
-from warpshelf.links import health
-from warpshelf.links.check_links import CheckResult
+from warpshelf.links import check_links, health
+from warpshelf.links.check_links import CheckResult, CheckServices
 
 if TYPE_CHECKING:
     from warpshelf.edit.add_reading import AddedReading, NewReading
-    from warpshelf.links.check_links import CheckServices
     from warpshelf.web.services import Endpoints, Metadata
 
 
-# What a survey of the links found, as lines, as JSON and as Markdown.
-#
-# Titles and addresses that the web gave are data. On a line they are made visible; in Markdown
-# they stand in `<code>` with every punctuation character as an entity, where neither markup nor a
-# mention of a person can come of them.
+# What a survey of the links found, as lines, as JSON and as Markdown. Titles and addresses that the
+# web gave are data. On a line they are made visible; in Markdown they stand in `<code>` with every
+# punctuation character as an entity, where neither markup nor a mention of a person comes of them.
 
 # In the order in which they are shown; the first three are for somebody to mend.
 GROUPS = {
@@ -41,6 +39,7 @@ GROUPS = {
     "blocked": "Turned away as a program",
 }
 MEND = ("gone", "moved", "title")
+SAME_WORK = "see that it is the same work, and write the new address"
 LARGEST = 60_000  # characters of a report; GitHub's issues take 65,536
 Tell = Callable[[str, int, int], None]  # hears what is asked for, how many are done, of how many
 
@@ -57,14 +56,11 @@ def collect_findings(survey: CheckResult) -> dict[str, list[Finding]]:
         what, mend = {
             "gone": (
                 f"is gone {since}: it {state.says}",
-                f"link another, or {copy}" if copy else "link another",
+                "link another" + (copy and f", or {copy}"),
             ),
-            "moved": (
-                f"moved for good to {state.moved_to}",
-                "see that it is the same work, and write the new address",
-            ),
+            "moved": (f"moved for good to {state.moved_to}", SAME_WORK),
             "blocked": (f"turns programs away: it {state.says}", ""),
-        }.get(state.state, (f"fails {since}: it {state.says}", f"there is {copy}" if copy else ""))
+        }.get(state.state, (f"fails {since}: it {state.says}", copy and f"there is {copy}"))
         found[state.state].append(Finding(*link.where, f"{link.url} {what}", mend))
     for link in survey.mistitled:
         there, ours = survey.health[link.url].title_there, link.reading.title
@@ -269,7 +265,6 @@ def from_form_command(
     offline: bool = Option(False, "--offline", help="Ask the web for nothing."),
 ) -> None:
     """Add the reading of a filled-in form. A workflow runs this on an issue that was accepted."""
-    from warpshelf.core import files
     from warpshelf.edit import forms
 
     number, text = forms.read_issue(file)
@@ -282,11 +277,11 @@ def from_form_command(
     except ShelfError as error:
         if report is not None:
             said = forms.refusal_comment(error.findings, new.path if new else None)
-            files.write_atomically(report, files.dump_json(said))
+            write_atomically(report, dump_json(said))
         raise
     notes = form.review_notes(new, found)
     if report is not None:
-        files.write_atomically(report, files.dump_json(forms.pull_request(entry, number, notes)))
+        write_atomically(report, dump_json(forms.pull_request(entry, number, notes)))
     for note in notes:
         _print_note(note)
     _print_entry(entry, False, False)
@@ -310,8 +305,6 @@ def check_command(
     Ends with 1 if a link is gone, has moved for good or leads to another work; a link that fails
     for now is shown, and is no failure yet.
     """
-    from warpshelf.core.files import write_atomically
-    from warpshelf.links import check_links
     from warpshelf.site import project_content
 
     project, urls = find_project(), None
@@ -336,9 +329,7 @@ def check_command(
 
 def check_services(tell: Tell) -> CheckServices:
     """What the web is asked through; tests put their own here."""
-    from warpshelf.links import check_links
-
-    return check_links.CheckServices(tell=tell)
+    return CheckServices(tell=tell)
 
 
 @contextmanager
