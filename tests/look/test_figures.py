@@ -1,4 +1,4 @@
-"""What LIMITS asks of views: each figure is kept to, or the line says what is wrong."""
+"""Machine instructions by kind, and what LIMITS asks of views: a figure is kept to, or told."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ import pytest
 from looking import view
 
 from warpshelf.contract.values import OF_VIEWS
-from warpshelf.look.figures import LIMITS, limit_violations
+from warpshelf.look.figures import (
+    KINDS,
+    LIMITS,
+    base_kind,
+    instruction_kind,
+    limit_violations,
+)
 from warpshelf.look.view import View
 
 FFMA = {"multiply-add": 64, "integer": 8, "load shared 16": 4, "control": 1}
@@ -65,3 +71,32 @@ def test_a_limit_is_for_the_kernels_that_its_key_names() -> None:
     (line,) = limit_violations(both, limits)
     assert line.startswith("transpose_tiled<Plain> (tiled)")
     assert len(limit_violations(both, {"*": {"warps": 65}})) == 2
+
+
+@pytest.mark.parametrize(
+    ("opcode", "expected"),
+    [
+        ("FFMA", "multiply-add"),
+        ("HMMA.16816.F32.BF16", "matrix"),
+        ("HGMMA.64x128x16.F32.BF16", "matrix"),
+        ("LDG.E", "load global 4"),
+        ("LDG.E.128.CONSTANT", "load global 16"),
+        ("LDG.E.U16", "load global 2"),
+        ("STG.E.64", "store global 8"),
+        ("LDS.U.128", "load shared 16"),
+        ("LDSM.16.M88.4", "load shared 16"),
+        ("LDSM.16.MT88", "load shared 4"),
+        ("LDGSTS.E.BYPASS.LTC128B.128", "copy async 16"),
+        ("SHFL.BFLY", "shuffle"),
+        ("MUFU.EX2", "special"),
+        ("IMAD.WIDE.U32", "integer"),
+        ("UIADD3", "integer"),
+        ("LOP3.LUT", "integer"),
+        ("BAR.SYNC.DEFER_BLOCKING", "barrier"),
+        ("@", "other"),
+        ("NONSENSE", "other"),
+    ],
+)
+def test_the_kind_of(opcode: str, expected: str) -> None:
+    assert instruction_kind(opcode) == expected
+    assert base_kind(instruction_kind(opcode)) in KINDS
