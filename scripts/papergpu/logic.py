@@ -45,13 +45,9 @@ def _compare_operands(found: Matched, a: int, b: int) -> bool:
     """Whether the comparison of a row holds."""
     kind, what = found.types[1], found.slots["c"]
     if kind not in FORMATS:
-        signed = kind.replace("b", "u")
-        x, y = decode_integer(a, signed), decode_integer(b, signed)
-        if what in ("lo", "ls", "hi", "hs"):
-            x, y = (
-                decode_integer(a, f"u{type_bits(kind)}"),
-                decode_integer(b, f"u{type_bits(kind)}"),
-            )
+        unsigned = what in ("lo", "ls", "hi", "hs")
+        shown = f"u{type_bits(kind)}" if unsigned else kind.replace("b", "u")
+        x, y = decode_integer(a, shown), decode_integer(b, shown)
         name = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}.get(what, what)
         return _compare_keys(name, (0, Fraction(x)), (0, Fraction(y)))
     shape, ftz = FORMATS[kind], "ftz" in found.slots

@@ -28,10 +28,8 @@ def decode_tcgen05(writer: Writer, one: Instruction, found: Matched) -> None:
     name = one.modifiers[0].partition("::")[0]
     if name == "mma":
         _decode_mma(writer, one, found)
-    elif name == "ld":
-        _decode_ld(writer, one, found)
-    elif name == "st":
-        _decode_st(writer, one, found)
+    elif name in ("ld", "st"):
+        _decode_move(writer, one, found, name)
     elif name == "wait":
         _sync_warp(writer)
         writer.emit(f"tcgen05.wait.{one.modifiers[0].partition('::')[2]}")
@@ -99,22 +97,20 @@ def _shape_flags(writer: Writer, found: Matched, count: int) -> int:
     return SHAPES[shape] | (16 if "pack" in found.slots else 0)
 
 
-def _decode_ld(writer: Writer, one: Instruction, found: Matched) -> None:
-    targets = [writer.target(part) for part in writer.vector_items(one.operands[0])]
-    for target in targets:
-        target.keep = True
-    flags = _shape_flags(writer, found, len(targets))
-    half = writer.constant_value(one.operands[2]) if flags & 15 == SHAPES["16x32bx2"] else 0
-    writer.emit("tcgen05.ld", SYNC, a=_tensor_address(writer, one.operands[1]), writes=targets,
-                imm=half, flags=flags, e=writer.constant(0xFFFFFFFF, WORD))  # fmt: skip
-
-
-def _decode_st(writer: Writer, one: Instruction, found: Matched) -> None:
-    given = [writer.source(part, "b32") for part in writer.vector_items(one.operands[-1])]
-    flags = _shape_flags(writer, found, len(given))
-    half = writer.constant_value(one.operands[1]) if flags & 15 == SHAPES["16x32bx2"] else 0
-    writer.emit("tcgen05.st", SYNC, a=_tensor_address(writer, one.operands[0]), reads=given,
-                imm=half, flags=flags, e=writer.constant(0xFFFFFFFF, WORD))  # fmt: skip
+def _decode_move(writer: Writer, one: Instruction, found: Matched, name: str) -> None:
+    """`ld` or `st`: registers and an address, or an address and registers, half behind it."""
+    loads = name == "ld"
+    moved, operands = (one.operands[0], one.operands[1:]) if loads else (
+        one.operands[-1], one.operands[:-1])  # fmt: skip
+    parts = writer.vector_items(moved)
+    registers = [writer.target(part) if loads else writer.source(part, "b32") for part in parts]
+    flags = _shape_flags(writer, found, len(registers))
+    half = writer.constant_value(operands[1]) if flags & 15 == SHAPES["16x32bx2"] else 0
+    for register in registers if loads else ():
+        register.keep = True
+    writer.emit(f"tcgen05.{name}", SYNC, a=_tensor_address(writer, operands[0]),
+                writes=registers if loads else (), reads=() if loads else registers, imm=half,
+                flags=flags, e=writer.constant(0xFFFFFFFF, WORD))  # fmt: skip
 
 
 def _decode_commit(writer: Writer, one: Instruction, found: Matched) -> None:
