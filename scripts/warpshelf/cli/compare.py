@@ -202,9 +202,8 @@ def _print_machine(out: Output, line: RecordHistory) -> None:
         for name, role, points in case.functions:
             shown = f"{name} (peer)" if role == "peer" else name
             for point in points:
-                median, low, high = (
-                    units.format_seconds(point.time[key]) for key in ("median", "p20", "p80")
-                )
+                keys = ("median", "p20", "p80")
+                median, low, high = (units.format_seconds(point.time[key]) for key in keys)
                 rate = "" if point.rate is None else units.format_rate(point.rate, case.unit)
                 figures = (str(point.version + 1), median, f"{low} to {high}", rate)
                 drawn.add_row(f"  {escape(shown)}", *figures, point.change_text)

@@ -226,9 +226,8 @@ def _source_line(view: View, ptx: int) -> str:
 
 def _print_loops(out: Output, view: View, sass: bool) -> None:
     """Those with the most multiply-adds first, and of these the innermost."""
-    ranked = sorted(
-        view["loops"], key=lambda one: (-count_products(one["kinds"]), -one["depth"], one["first"])
-    )
+    loops = sorted(view["loops"], key=lambda one: (-one["depth"], one["first"]))
+    ranked = sorted(loops, key=lambda one: -count_products(one["kinds"]))
     if not ranked:
         out.print_title("No loop in its machine code")
         if sass:
