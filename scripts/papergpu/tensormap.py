@@ -90,7 +90,7 @@ class TensorMap:
             self.refuse(f"{rank} dimensions: from 1 to 5")
         if len(self.strides) != rank - 1 or len(self.box) != rank:
             self.refuse(f"{len(self.strides)} strides and a box of {len(self.box)} for {rank} "
-                       f"dimensions: a stride less, and as many sides")  # fmt: skip
+                        f"dimensions: a stride less, and as many sides")  # fmt: skip
 
     def check_numbers(self) -> None:
         for at, size in enumerate(self.sizes):
@@ -101,7 +101,7 @@ class TensorMap:
         for at, stride in enumerate(self.strides):
             if stride % 16 or not 0 <= stride < 1 << 40:
                 self.refuse(f"a stride of {stride} bytes in dimension {at + 1}: a multiple of 16 "
-                           f"below 2**40")  # fmt: skip
+                            f"below 2**40")  # fmt: skip
         for at, step in enumerate(self.steps):
             if not 1 <= step <= 8:
                 self.refuse(f"an element stride of {step} in dimension {at}: from 1 to 8")
@@ -172,10 +172,10 @@ class Im2col(TensorMap):
             self.refuse(f"{rank} dimensions: 3, 4 or 5 for im2col")
         if len(self.strides) != rank - 1 or len(self.box) != 2:
             self.refuse(f"{len(self.strides)} strides and a box of {len(self.box)} for {rank} "
-                       f"dimensions: a stride less, and channels and pixels")  # fmt: skip
+                        f"dimensions: a stride less, and channels and pixels")  # fmt: skip
         if len(self.lower) != rank - 2 or len(self.upper) != rank - 2:
             self.refuse(f"corners of {len(self.lower)} and {len(self.upper)} numbers for {rank} "
-                       f"dimensions: two less")  # fmt: skip
+                        f"dimensions: two less")  # fmt: skip
 
     def check_box(self) -> None:
         channels, pixels = self.box
@@ -188,10 +188,10 @@ class Im2col(TensorMap):
             for one in corners:
                 if not -most <= one < most:
                     self.refuse(f"a corner of {one} in dimension {at + 1}: from {-most} to "
-                               f"{most - 1}")  # fmt: skip
+                                f"{most - 1}")  # fmt: skip
             if self.sizes[at + 1] + corners[1] <= corners[0]:
                 self.refuse(f"corners of {corners[0]} and {corners[1]} in dimension {at + 1}, with "
-                           f"no pixel between them")  # fmt: skip
+                            f"no pixel between them")  # fmt: skip
         if self.steps and self.steps[-1] != 1:
             raise Unsupported(f"a tensor map of im2col that strides {self.steps[-1]} images")
 

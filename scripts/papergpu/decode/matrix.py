@@ -269,7 +269,7 @@ def decode_mma_async(writer: Writer, one: Instruction, found: Matched) -> None:
     scale, negated = writer.predicate(rest[0])
     what.flags |= NEW_IF_TRUE if negated else 0
     what.flags |= scale_flags(writer, a, [writer.constant_value(operand) for operand in rest[1:]],
-                         in_registers=first is None)  # fmt: skip
+                              in_registers=first is None)  # fmt: skip
     mark_in_flight(writer, results, written=True)
     mark_in_flight(writer, given, written=False)
     step = writer.emit("wgmma.issue", SYNC, writes=results, reads=given, a=first, b=second, c=scale,
