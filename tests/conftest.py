@@ -22,7 +22,7 @@ import httpx
 import hypothesis
 import pytest
 from filelock import FileLock
-from loopback import Detour, Web, serving
+from web_server import Detour, Web, serving
 
 from warpshelf.bench.pool import AHEAD, Pool
 from warpshelf.contract import snippet
@@ -32,7 +32,7 @@ from warpshelf.records import store
 from warpshelf.web import fetch
 
 if TYPE_CHECKING:
-    from browsing import Visit
+    from browser import Visit
     from playwright.sync_api import Browser
 
 # A shell that puts the tests into the background ignores some signals for them, as nohup does, and
@@ -279,7 +279,7 @@ def trial(tmp_path: Path) -> Trial:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """One for all tests, since a process can drive only one at a time."""
-    from browsing import launched
+    from browser import launched
 
     with launched() as browser:
         yield browser
@@ -318,7 +318,7 @@ def site(builder: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def origin(site: Path) -> Iterator[str]:
     """The address of the site, served from a thread on this machine."""
-    from browsing import served
+    from browser import served
 
     with served(site) as address:
         yield address
@@ -327,7 +327,7 @@ def origin(site: Path) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def published(site: Path) -> Iterator[str]:
     """The same below the path that it is published at, which the page of what is missing needs."""
-    from browsing import served
+    from browser import served
 
     with served(site, BASE) as address:
         yield address
@@ -336,7 +336,7 @@ def published(site: Path) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def searched(site: Path) -> Iterator[str]:
     """The same with all that its search finds."""
-    from browsing import served
+    from browser import served
 
     with served(site, BASE, search=True) as address:
         yield address
@@ -345,7 +345,7 @@ def searched(site: Path) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def wide(browser: Browser, origin: str) -> Iterator[Visit]:
     """A tab as wide as a laptop's."""
-    from browsing import WIDE, Visit, open_context
+    from browser import WIDE, Visit, open_context
 
     context = open_context(browser, WIDE)
     yield Visit(context.new_page(), origin)
@@ -355,7 +355,7 @@ def wide(browser: Browser, origin: str) -> Iterator[Visit]:
 @pytest.fixture(scope="session")
 def narrow(browser: Browser, origin: str) -> Iterator[Visit]:
     """A tab as narrow as a phone's."""
-    from browsing import NARROW, Visit, open_context
+    from browser import NARROW, Visit, open_context
 
     context = open_context(browser, NARROW)
     yield Visit(context.new_page(), origin)

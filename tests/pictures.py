@@ -95,7 +95,7 @@ def _sum(data: bytes) -> bytes:
 
 def draw() -> None:
     """Draw every picture that is not of its present source."""
-    from browsing import launched
+    from browser import launched
 
     with launched() as browser:
         for picture in PICTURES:

@@ -18,9 +18,9 @@ import nbclient
 import nbformat
 import pytest
 import yaml
+from made_up_records import record
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from synthetic import record
 
 from tests.test_project_files import EXTRAS, PROJECT, pins
 from warpshelf.cli import commands

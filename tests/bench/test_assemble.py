@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from conftest import Trial
-from cudasnippet import CASES, MODULE, SOUND
+from cuda_snippet import CASES, MODULE, SOUND
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from forty import COUNT, measure
+from runner_benchmark import COUNT, measure
 
 pytestmark = pytest.mark.alone
 

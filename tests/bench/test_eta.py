@@ -10,7 +10,7 @@ import pytest
 from conftest import Trial, sound_snippet
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import machine as imaginary
+from made_up_records import machine as imaginary
 
 from warpshelf.bench.assemble import SnippetRun
 from warpshelf.bench.eta import (

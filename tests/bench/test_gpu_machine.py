@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 from conftest import CUT, Trial, sound_snippet, wrong_snippet
-from synthetic import machine as imaginary
-from synthetic import result
+from made_up_records import machine as imaginary
+from made_up_records import result
 
 from warpshelf.bench import pool
 from warpshelf.bench import run as runs

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from conftest import CUT, Trial, sound_snippet
-from synthetic import machine as imaginary
+from made_up_records import machine as imaginary
 
 from tests.bench.test_gpu_machine import MODEL, TRITON, Simulated
 from warpshelf.bench import run as runs

@@ -16,7 +16,7 @@ import pytest
 from conftest import ROOT, Trial
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import exhibit, measured, record, verified
+from made_up_records import exhibit, measured, record, verified
 
 from warpshelf.catalogue import exports
 from warpshelf.catalogue.exports import csl_item, format_bibtex

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from bookcase import BASIC, FIELDS, FIRST, files, listed, make, parts, written
 from conftest import ROOT
-from loopback import Web, serving
+from reading_project import BASIC, FIELDS, FIRST, files, listed, make, parts, written
+from web_server import Web, serving
 
 from warpshelf.edit import forms
 

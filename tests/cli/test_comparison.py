@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Trial, sound_snippet
-from synthetic import case, facts, record, result
+from made_up_records import case, facts, record, result
 
 from warpshelf.cli.compare import comparison_rows
 from warpshelf.core.files import dump_json

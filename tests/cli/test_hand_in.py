@@ -6,10 +6,10 @@ import json
 from html import unescape
 from pathlib import Path
 
+import made_up_records
 import pytest
-import synthetic
 from conftest import LIST, TOPIC, Trial, sound_snippet
-from signing import RUN, Sigstore, statement
+from sigstore_authority import RUN, Sigstore, statement
 
 from warpshelf.cli import hand_in
 from warpshelf.contract import snippet
@@ -35,15 +35,15 @@ def checked(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> Trial:
     trial.page(f"{TOPIC}.yml", LIST)
     trial.page(f"{TOPIC}.md", f'# X\n\n--8<-- "readings/{TOPIC}.md"\n\n--8<-- "sound/whole.md"\n')
     one = snippet.read_snippet(Project(trial.root), trial.root / "snippets/sound")
-    found = synthetic.record(0, snippet="sound", digest=one.digest)
+    found = made_up_records.record(0, snippet="sound", digest=one.digest)
     del found["targets"]  # it has no views
-    store.save_record(one, synthetic.honest(found))
+    store.save_record(one, made_up_records.honest(found))
     return trial
 
 
 def made(trial: Trial, **more: object) -> dict:
     one = snippet.read_snippet(Project(trial.root), trial.root / "snippets/sound")
-    return synthetic.honest(synthetic.record(snippet="sound", digest=one.digest)) | more
+    return made_up_records.honest(made_up_records.record(snippet="sound", digest=one.digest)) | more
 
 
 def brought(trial: Trial, *records: dict) -> str:

@@ -14,10 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from bookcase import FIELDS, FIRST, URL, files, listed, make
 from conftest import ROOT, Trial
-from loopback import Web, serving
+from reading_project import FIELDS, FIRST, URL, files, listed, make
 from typer.testing import CliRunner
+from web_server import Web, serving
 
 from warpshelf.cli import commands, links
 from warpshelf.readings.model import load_shelf

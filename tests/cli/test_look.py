@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Trial, sound_snippet
-from looking import FIRST, SOURCE, view
+from made_up_views import FIRST, SOURCE, view
 
 from warpshelf.bench import make_views
 from warpshelf.contract import snippet

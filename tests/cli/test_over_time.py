@@ -6,8 +6,8 @@ import json
 
 import pytest
 from conftest import Trial
-from synthetic import facts, honest, record
-from versioned import NAME, SLUG, Repository, times
+from made_up_records import facts, honest, record
+from versioned_project import NAME, SLUG, Repository, times
 
 from warpshelf.core.files import dump_json
 from warpshelf.records import bundle, history

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Trial, sound_snippet
-from looking import view
+from made_up_views import view
 
 from warpshelf.contract import snippet
 from warpshelf.contract.snippet import Snippet

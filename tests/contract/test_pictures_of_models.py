@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
-from anything import ANY
 from hypothesis import given
-from synthetic import grids, timelines
+from made_up_records import grids, timelines
+from plain_values import ANY
 
 from warpshelf.contract.pictures import (
     GRID,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 import pytest
-from anything import ANY
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import goals, predictions
+from made_up_records import goals, predictions
+from plain_values import ANY
 
 from warpshelf.contract import pictures as rules
 

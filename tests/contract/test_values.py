@@ -4,9 +4,9 @@ import math
 from types import SimpleNamespace
 
 import pytest
-from anything import ANY
 from hypothesis import example, given
 from hypothesis import strategies as st
+from plain_values import ANY
 
 from warpshelf.contract import values
 from warpshelf.core.files import LARGEST_INTEGER

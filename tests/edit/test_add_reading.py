@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bookcase import FIELDS, FIRST, URL, add, files, listed, make
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from reading_project import FIELDS, FIRST, URL, add, files, listed, make
 
 from warpshelf.core.findings import ShelfError
 from warpshelf.edit import add_reading

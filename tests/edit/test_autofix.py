@@ -10,7 +10,7 @@ import pytest
 from conftest import ROOT, Trial
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import library
+from made_up_records import library
 
 from warpshelf.core.findings import Finding
 from warpshelf.edit import autofix

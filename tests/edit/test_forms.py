@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 import yaml
-from bookcase import BASIC, FIELDS, TICKED, URL, add, files, make, parts, written
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from reading_project import BASIC, FIELDS, TICKED, URL, add, files, make, parts, written
 
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.edit import forms

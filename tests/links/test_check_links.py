@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 from conftest import Trial
-from loopback import CANARIES, Detour, closed_port, needs_lychee
+from web_server import CANARIES, Detour, closed_port, needs_lychee
 
 from warpshelf.cli import links as commands
 from warpshelf.core.findings import ShelfError

@@ -21,7 +21,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from loopback import Detour, closed_port, needs_lychee, serving
+from web_server import Detour, closed_port, needs_lychee, serving
 
 from warpshelf.core.findings import ShelfError
 from warpshelf.links import health, liveness

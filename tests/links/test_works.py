@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from loopback import Web
+from web_server import Web
 
 from warpshelf.core.findings import ShelfError
 from warpshelf.links import check_links

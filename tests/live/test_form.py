@@ -9,8 +9,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import calculator_project
 import pytest
-import trialcalc
 from conftest import Trial
 
 from warpshelf.live import form
@@ -27,7 +27,7 @@ def doubled(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The made-up calculator, importable as `snippets.doubled`."""
     import snippets
 
-    trialcalc.lay(trial)
+    calculator_project.lay(trial)
     monkeypatch.setattr(snippets, "__path__", [str(trial.root / "snippets")])
     yield
     for name in [name for name in sys.modules if name.startswith("snippets.doubled")]:

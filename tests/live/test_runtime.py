@@ -18,10 +18,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import calculator_project
 import pytest
-import trialcalc
+from calculator_project import variations
 from conftest import ROOT, Trial, exhaustive
-from trialcalc import variations
 
 from warpshelf.core.project import Project
 from warpshelf.live import form, runtime
@@ -162,8 +162,8 @@ def test_sources_follow_imports_and_packages(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def described(trial: Trial, text: str = trialcalc.CALCULATOR) -> CalculatorSpec:
-    trialcalc.lay(trial, text)
+def described(trial: Trial, text: str = calculator_project.CALCULATOR) -> CalculatorSpec:
+    calculator_project.lay(trial, text)
     return runtime.describe_calculators(Project(trial.root), ["doubled"])["doubled"]
 
 
@@ -188,7 +188,7 @@ def test_the_defaults_are_computed(trial: Trial) -> None:
     ],
 )
 def test_what_is_wrong_is_said(trial: Trial, change: str, says: str) -> None:
-    found = described(trial, f"{trialcalc.CALCULATOR}\n\n{change}")
+    found = described(trial, f"{calculator_project.CALCULATOR}\n\n{change}")
     assert found.result == {} and found.faults[0].startswith(says)
 
 
@@ -254,7 +254,7 @@ def test_a_project_without_calculators_asks_for_nothing(trial: Trial, calls: Pat
 def test_npm_that_reaches_nothing_is_asked_again_after_a_while(
     trial: Trial, calls: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trialcalc.lay(trial)
+    calculator_project.lay(trial)
     project = Project(trial.root)
     npm(calls, "echo 'npm error network' >&2; exit 1")
     says = f"npm has no pyodide@{runtime.VERSION} to give: npm error network"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 
-from looking import view
+from made_up_views import view
 
 from warpshelf.look.builds import FigureChange, changed_figures, compare_views, pair_views
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 import pytest
-from looking import view
+from made_up_views import view
 
 from warpshelf.contract.values import OF_VIEWS
 from warpshelf.look.figures import (

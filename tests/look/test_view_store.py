@@ -11,7 +11,7 @@ import pytest
 from conftest import Trial, sound_snippet
 from hypothesis import given
 from hypothesis import strategies as st
-from looking import FIRST, SOURCE, larger, view
+from made_up_views import FIRST, SOURCE, larger, view
 
 from warpshelf.contract import snippet
 from warpshelf.contract.snippet import Snippet

@@ -13,7 +13,7 @@ from typing import Any
 
 import axe_playwright_python
 import pytest
-from browsing import NARROW, WIDE, Visit, open_context
+from browser import NARROW, WIDE, Visit, open_context
 from conftest import exhaustive
 from playwright.sync_api import Browser, Page
 

@@ -18,12 +18,12 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import axe_playwright_python
+import calculator_project
 import pytest
-import trialcalc
-from browsing import NARROW, WIDE, Visit, open_context, served
+from browser import NARROW, WIDE, Visit, open_context, served
+from calculator_project import variations
 from conftest import ROOT, new_trial
 from playwright.sync_api import Browser, Page, expect
-from trialcalc import variations
 
 from warpshelf.core.project import Project
 from warpshelf.live import form, runtime
@@ -77,7 +77,7 @@ def folder(packed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A site with one page, and the same page as it is without Python."""
     root = tmp_path_factory.mktemp("calculators")
     trial = new_trial(root / "trial")
-    trialcalc.lay(trial)
+    calculator_project.lay(trial)
     site = root / "site"
     (site / "assets").mkdir(parents=True)
     for name in OURS:

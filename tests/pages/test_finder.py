@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-import crowd
-import peak
+import made_up_shelf
+import peak_memory
 import pytest
-from browsing import MORE, NARROW, WIDE, Visit, open_context, served
+from browser import MORE, NARROW, WIDE, Visit, open_context, served
 from conftest import ROOT, Trial, sound_snippet
 from playwright.sync_api import Browser, Locator, Page
 
@@ -76,7 +76,7 @@ def built(root: Path) -> Path:
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("finder")
-    crowd.write(root, MANY, TOPICS)
+    made_up_shelf.write(root, MANY, TOPICS)
     trial = Trial(root)
     trial.snippet("sound", sound_snippet())
     trial.page("part-0/odd.yml", EXTRA)
@@ -299,7 +299,7 @@ def test_a_word_that_is_there_is_not_taken_for_another(visit: Visit) -> None:
 def test_an_option_tells_how_many_there_would_be(visit: Visit, readings: list[Reading]) -> None:
     tab = visit.go("everything/?level=advanced&kind=paper")
     options = control(tab, "Kind").locator("option").all_inner_texts()
-    for kind in crowd.KINDS:
+    for kind in made_up_shelf.KINDS:
         number = sum(r.kind == kind and r.level == "advanced" for r in readings)
         assert f"{kind} ({number})" in options
     topics = control(tab, "Topic").locator("option").all_inner_texts()
@@ -370,7 +370,7 @@ def test_a_tag_leads_to_all_that_have_it(visit: Visit, readings: list[Reading]) 
 def test_an_entry_that_is_linked_to_is_shown(visit: Visit, readings: list[Reading]) -> None:
     own = [reading for reading in readings if reading.where == HERE]
     last = own[-1]
-    other = next(kind for kind in crowd.KINDS if kind != last.kind and
+    other = next(kind for kind in made_up_shelf.KINDS if kind != last.kind and
                  any(r.kind == kind for r in own))  # fmt: skip
     tab = visit.go(f"{HERE}/?kind={other}")
     assert last.id not in shown(tab)
@@ -529,10 +529,10 @@ BYTES = 2**30  # at most in use by any one process
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, float]]:
     root = tmp_path_factory.mktemp("large")
-    crowd.write(root, LARGE, 200)
+    made_up_shelf.write(root, LARGE, 200)
     log = root / "log.txt"
     usage = root / "usage.json"
-    measured = [sys.executable, peak.__file__, str(usage)]
+    measured = [sys.executable, peak_memory.__file__, str(usage)]
     with log.open("w") as out:
         done = subprocess.run(
             [*measured, sys.executable, str(ROOT / "scripts" / "build.py"), "site"],

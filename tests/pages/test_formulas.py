@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from browsing import Visit
+from browser import Visit
 from conftest import ROOT
 
 FOUND = re.compile(r'<(span|div) class="arithmatex">(.*?)</\1>', re.S)

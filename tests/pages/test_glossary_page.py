@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from browsing import MORE, NARROW, WIDE, Visit, open_context
+from browser import MORE, NARROW, WIDE, Visit, open_context
 from conftest import ROOT
 from playwright.sync_api import Browser
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from browsing import MORE, WIDE, Visit, open_context
+from browser import MORE, WIDE, Visit, open_context
 from conftest import ROOT
 from playwright.sync_api import Browser, Page, expect
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import axe_playwright_python
 import pytest
-from browsing import MORE, NARROW, WIDE, Visit, choose, code_row, open_context, served, source_row
+from browser import MORE, NARROW, WIDE, Visit, choose, code_row, open_context, served, source_row
 from conftest import ROOT
-from looking import ARCHS, larger, view
+from made_up_records import exhibit, verified
+from made_up_views import ARCHS, larger, view
 from playwright.sync_api import Browser, Locator, Page, expect
-from synthetic import exhibit, verified
 
 from warpshelf.look.view import view_name
 from warpshelf.look.view_store import compress_view as page_of

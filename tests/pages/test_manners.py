@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 import yaml
-from browsing import MORE, NARROW, WIDE, Visit, open_context
+from browser import MORE, NARROW, WIDE, Visit, open_context
 from conftest import BASE, ROOT, exhaustive
 from playwright.sync_api import Browser
 

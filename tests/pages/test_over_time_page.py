@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browsing import MORE, NARROW, WIDE, Visit, open_context, served
+from browser import MORE, NARROW, WIDE, Visit, open_context, served
 from conftest import MKDOCS, ROOT, new_trial
 from playwright.sync_api import Browser, Page, expect
-from versioned import NAME, SLUG, Repository, times
+from versioned_project import NAME, SLUG, Repository, times
 
 from tests.pages.test_axe import AXE, COLOURS, LOOK, RULES, THIN
 

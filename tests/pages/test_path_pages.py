@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from browsing import MORE, NARROW, WIDE, Visit, open_context
+from browser import MORE, NARROW, WIDE, Visit, open_context
 from conftest import exhaustive
 from playwright.sync_api import Browser
 

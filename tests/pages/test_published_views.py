@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from browsing import MORE, Visit, choose, code_row, source_row
+from browser import MORE, Visit, choose, code_row, source_row
 from conftest import snippets_of_the_shelf
 from playwright.sync_api import Page, expect
 

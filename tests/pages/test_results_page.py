@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browsing import MORE, NARROW, WIDE, Visit, open_context, served
+from browser import MORE, NARROW, WIDE, Visit, open_context, served
 from conftest import ROOT
+from made_up_records import case, exhibit, measured, record, result, verified
 from playwright.sync_api import Browser, Page
-from synthetic import case, exhibit, measured, record, result, verified
 
 from warpshelf.render import machine_comparison, results
 from warpshelf.render.fragments import build_fragments

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 import pytest
 import yaml
-from browsing import MORE, NARROW, WIDE, WIDEST, Visit, open_context
+from browser import MORE, NARROW, WIDE, WIDEST, Visit, open_context
 from conftest import exhaustive
 from playwright.sync_api import Browser, Page
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from browsing import MORE, Visit
+from browser import MORE, Visit
 
 # Formulas are seen on every page by test_site.py, and read by test_formulas.py.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
-from browsing import MORE, WIDE, Visit, open_context, served
+from browser import MORE, WIDE, Visit, open_context, served
 from conftest import ROOT
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 

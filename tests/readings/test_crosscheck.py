@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Trial
-from synthetic import library, titles
+from made_up_records import library, titles
 
 SHELF = """\
 # What the shelf holds of softmax.
@@ -385,7 +385,7 @@ def check_lists(trial: Trial, text: str) -> list[str]:
 
 MEASURE = """
 import json, sys, time
-from peak import peak
+from peak_memory import peak
 from warpshelf.cli import commands
 started = time.process_time()
 status = commands.main(["check", *sys.argv[1:]])
@@ -415,12 +415,12 @@ def test_ten_thousand_readings_are_checked_in_time(trial: Trial) -> None:
 
 def measured(root: Path, *words: str) -> tuple[dict[str, float], str]:
     """Status, processor seconds and peak bytes of `shelf check`, and what it found."""
-    import peak
+    import peak_memory
 
     done = subprocess.run(
         [sys.executable, "-c", MEASURE, *words],
         cwd=root,
-        env=peak.ENVIRONMENT,
+        env=peak_memory.ENVIRONMENT,
         capture_output=True,
         text=True,
         timeout=120,

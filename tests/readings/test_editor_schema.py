@@ -14,8 +14,8 @@ import pytest
 from conftest import ROOT, Trial
 from hypothesis import given
 from hypothesis import strategies as st
+from made_up_records import library
 from pydantic import ValidationError
-from synthetic import library
 
 from tests.readings.test_identity import FORMS, KEPT
 from tests.readings.test_model import GOOD, NEXT, TRAPS, WRONG, small

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import titles
+from made_up_records import titles
 
 from warpshelf.readings.model import FIRST_YEAR
 from warpshelf.readings.titles import (

@@ -8,12 +8,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-import signing
+import sigstore_authority
 import yaml
-from checkouts import Checkout, one_line_each
 from conftest import ROOT
-from signing import NOW, RUN, Sigstore, statement
-from synthetic import set_at as at
+from import_project import Checkout, one_line_each
+from made_up_records import set_at as at
+from sigstore_authority import NOW, RUN, Sigstore, statement
 
 from warpshelf.core.files import dump_json
 from warpshelf.core.findings import ShelfError
@@ -104,7 +104,7 @@ WRONG: dict[str, tuple[Make, str]] = {
     ),
     "of another payload": (signed(signed=OTHER), "DSSE: invalid signature"),
     "payload changed": (
-        signed(at("dsseEnvelope.payload", signing.b64(json.dumps(OTHER).encode()))),
+        signed(at("dsseEnvelope.payload", sigstore_authority.b64(json.dumps(OTHER).encode()))),
         "DSSE: invalid signature",
     ),
     "signature changed": (
@@ -117,7 +117,9 @@ WRONG: dict[str, tuple[Make, str]] = {
         "exactly one log entry",
     ),
     "log changed": (
-        signed(at(f"{ENTRY}.inclusionPromise.signedEntryTimestamp", signing.b64(b"\0" * 70))),
+        signed(
+            at(f"{ENTRY}.inclusionPromise.signedEntryTimestamp", sigstore_authority.b64(b"\0" * 70))
+        ),
         "invalid inclusion promise",
     ),
     "checkpoint changed": (
@@ -125,7 +127,7 @@ WRONG: dict[str, tuple[Make, str]] = {
         "checkpoint: invalid signature",
     ),
     "certificate of nobody": (
-        signed(at("verificationMaterial.certificate.rawBytes", signing.b64(b"none"))),
+        signed(at("verificationMaterial.certificate.rawBytes", sigstore_authority.b64(b"none"))),
         "error parsing asn1 value",
     ),
 }
@@ -152,7 +154,7 @@ def test_what_does_not_hold_is_refused(
     ],
 )
 def test_another_statement_is_refused(stated: object, says: str, tmp_path: Path) -> None:
-    payload = signing.b64(json.dumps(stated).encode())
+    payload = sigstore_authority.b64(json.dumps(stated).encode())
     envelope = {"payloadType": bundle.PAYLOAD, "payload": payload}
     path = written(tmp_path, {"dsseEnvelope": envelope})
     with pytest.raises(ShelfError) as refused:

@@ -7,11 +7,11 @@ import os
 from datetime import UTC, datetime
 from pathlib import Path
 
+import made_up_records
 import pytest
-import synthetic
-from checkouts import Checkout, one_line_each
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from import_project import Checkout, one_line_each
 
 from warpshelf.core.files import dump_json
 from warpshelf.core.findings import ShelfError
@@ -78,8 +78,8 @@ def test_the_record_of_the_cpu_in_place_goes_before_that_of_the_bundle(checked: 
 
 def small(checked: Checkout) -> bytes:
     """A short bundle with a letter of more than one byte."""
-    rows = [synthetic.case(1, 1, [synthetic.result("a")])]
-    made = checked.cpu() | {"demo": "µ\n", "cases": rows, "due": synthetic.due(rows)}
+    rows = [made_up_records.case(1, 1, [made_up_records.result("a")])]
+    made = checked.cpu() | {"demo": "µ\n", "cases": rows, "due": made_up_records.due(rows)}
     made |= {"facts": [], "compiled": []}
     return json.dumps({"schema": 1, "records": [made]}, ensure_ascii=False).encode()
 
@@ -330,7 +330,7 @@ def test_two_records_of_one_machine_are_refused(checked: Checkout) -> None:
 def test_one_bad_record_among_good_ones_writes_nothing(checkout: Checkout, place: int) -> None:
     store.save_record(checkout.snippets[1], checkout.cpu("stream"))
     good = [checkout.record(), checkout.record("stream"), checkout.cpu()]
-    bad = checkout.record(machine=synthetic.machine(gpus=0))  # with times of a GPU
+    bad = checkout.record(machine=made_up_records.machine(gpus=0))  # with times of a GPU
     [line] = checkout.refuses([*good[:place], bad, *good[place:]])
     assert f"records[{place}]" in line
     assert len(checkout.take(good)[0]) == 3

@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import made_up_records
 import pytest
-import synthetic
 from conftest import Trial, sound_snippet
-from synthetic import remove_at as without
-from synthetic import set_at as at
+from made_up_records import remove_at as without
+from made_up_records import set_at as at
 
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.files import dump_json
@@ -20,7 +20,7 @@ from warpshelf.records import bundle, claim_check, schema, store
 from warpshelf.records.claim_check import COST
 from warpshelf.records.schema import Record
 
-SMALL, TIMED = 1, 2  # cases of synthetic.ladder()
+SMALL, TIMED = 1, 2  # cases of made_up_records.ladder()
 
 
 def snippet(root: Path = Path("."), **more: object) -> Snippet:
@@ -28,7 +28,7 @@ def snippet(root: Path = Path("."), **more: object) -> Snippet:
 
 
 def record(gpus: int = 1, **more: object) -> Record:
-    return synthetic.honest(synthetic.record(gpus, **more))
+    return made_up_records.honest(made_up_records.record(gpus, **more))
 
 
 def faults(claim: Record, truth: Record | None = None, **more: object) -> list[str]:
@@ -46,7 +46,7 @@ def more_results(*made: dict) -> Callable[[list], list]:
     return lambda old: [*old, *made]
 
 
-ROW = "cases.1"  # the second case of synthetic.ladder(); the third is timed
+ROW = "cases.1"  # the second case of made_up_records.ladder(); the third is timed
 OUT = "out of memory in variant 'online'"
 SKIPPED = {"name": "online", "role": "variant", "verdict": "skipped", "reason": "needs SM 100"}
 
@@ -107,11 +107,11 @@ FORGED: dict[str, tuple[Callable[[Record], None], str]] = {
         "leaves out the variant 'three passes' on the timed case",
     ),
     "variant added": (
-        at(f"{ROW}.results", more_results(synthetic.result("better"))),
+        at(f"{ROW}.results", more_results(made_up_records.result("better"))),
         "has the variant 'better', which is not due on the case",
     ),
     "variant twice": (
-        at(f"{ROW}.results", more_results(synthetic.result("online"))),
+        at(f"{ROW}.results", more_results(made_up_records.result("online"))),
         "has the variant 'online', which is not due on the case",
     ),
     "variant as peer": (
@@ -181,9 +181,9 @@ def test_a_case_to_time_may_be_too_large_for_a_gpu() -> None:
 
 
 def test_no_machine_may_leave_out_a_case_for_its_dtype() -> None:
-    rows = synthetic.ladder()
+    rows = made_up_records.ladder()
     rows[0]["case"]["dtype"] = "bfloat16"
-    truth = record(0, cases=rows[1:2]) | {"due": synthetic.due(rows)}
+    truth = record(0, cases=rows[1:2]) | {"due": made_up_records.due(rows)}
     assert "leaves out the case" in faults(truth, truth, uses_triton=True)[0]
     claim = record(cases=rows[1:])
     assert "bfloat16" in faults(claim, truth, uses_triton=True)[0]
@@ -198,8 +198,8 @@ def test_what_only_compiles_there_has_no_results() -> None:
 
 
 def test_predictions_and_goals_are_those_of_the_cpu() -> None:
-    stated = {"predictions": synthetic.predictions(), "goals": synthetic.goals()}
-    truth = record(0, cases=[], kind="model", facts=synthetic.facts(), **stated)
+    stated = {"predictions": made_up_records.predictions(), "goals": made_up_records.goals()}
+    truth = record(0, cases=[], kind="model", facts=made_up_records.facts(), **stated)
     claim = copy.deepcopy(truth)
     claim["predictions"][0]["predicted"] = 101.01
     assert faults(claim, truth, kind="model") == []
@@ -217,8 +217,8 @@ def test_predictions_and_goals_are_those_of_the_cpu() -> None:
 
 
 def test_facts_are_those_of_the_cpu() -> None:
-    truth = record(0, cases=[], facts=synthetic.facts(), kind="program")
-    claim = record(cases=[], facts=synthetic.facts(), kind="program")
+    truth = record(0, cases=[], facts=made_up_records.facts(), kind="program")
+    claim = record(cases=[], facts=made_up_records.facts(), kind="program")
     assert faults(claim, truth, kind="program") == []
     claim["facts"][1]["tolerance"] = 0.5
     assert len(faults(claim, truth, kind="program")) == 2
@@ -253,11 +253,11 @@ def of_gpu(trial: Trial) -> Record:
             "timed": row["timed"],
             "results": [
                 *(
-                    synthetic.result(name, 1e-3 if row["timed"] else None)
+                    made_up_records.result(name, 1e-3 if row["timed"] else None)
                     for name in row["variants"]
                 ),
                 *(
-                    synthetic.result(name, 1e-3 if row["timed"] else None, "peer")
+                    made_up_records.result(name, 1e-3 if row["timed"] else None, "peer")
                     for name in row["peers"]
                 ),
             ],
@@ -265,8 +265,8 @@ def of_gpu(trial: Trial) -> Record:
         }
         for row in cpu["due"]
     ]
-    made = synthetic.record(snippet="sound", digest=cpu["digest"], cases=rows)
-    return synthetic.honest(made, compiled=cpu.get("compiled", []), demo=cpu["demo"])
+    made = made_up_records.record(snippet="sound", digest=cpu["digest"], cases=rows)
+    return made_up_records.honest(made, compiled=cpu.get("compiled", []), demo=cpu["demo"])
 
 
 def test_a_forged_record_is_not_imported(checked: Trial) -> None:

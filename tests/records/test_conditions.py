@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import machine, record
+from made_up_records import machine, record
 
 from warpshelf.records import record_comparison
 

@@ -12,19 +12,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import made_up_records
 import pytest
-import synthetic
-from checkouts import Checkout
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import remove_at as without
-from synthetic import set_at as at
+from import_project import Checkout
+from made_up_records import remove_at as without
+from made_up_records import set_at as at
 
 from tests.records.test_schema import places
 from warpshelf.core.findings import ShelfError
 from warpshelf.records import limits, store
 
-TIMED = 2  # the case of synthetic.ladder() that is timed
+TIMED = 2  # the case of made_up_records.ladder() that is timed
 Change = Callable[[dict], None]
 
 
@@ -65,7 +65,7 @@ def clocks_of_two(found: dict) -> None:
 
 
 def searched(found: dict) -> None:
-    found["space"] = synthetic.space(1)
+    found["space"] = made_up_records.space(1)
 
 
 def expected_more(found: dict) -> None:
@@ -115,11 +115,12 @@ FORGERIES: list[tuple[str, Change, str]] = [
     ("another expectation", expected_more,
      "expects 1.006e.21 of the fact 'FLOPs', not 1e.21"),
     ("a fact twice", lambda found: found["facts"].append(found["facts"][0]), "has a fact twice"),
-    ("pictures", lambda found: found.update(timelines=synthetic.timelines()), "draws other timel"),
-    ("grids", lambda found: found.update(grids=synthetic.grids()), "draws other grids"),
-    ("predictions", lambda found: found.update(predictions=synthetic.predictions()),
+    ("pictures", lambda found: found.update(timelines=made_up_records.timelines()),
+     "draws other timel"),
+    ("grids", lambda found: found.update(grids=made_up_records.grids()), "draws other grids"),
+    ("predictions", lambda found: found.update(predictions=made_up_records.predictions()),
      "has the prediction 'a <b> node', which is not due"),
-    ("what a CPU lists", lambda found: found.update(due=synthetic.due(found["cases"])),
+    ("what a CPU lists", lambda found: found.update(due=made_up_records.due(found["cases"])),
      "has 'due', which only the record of a CPU has"),
     ("targets of a CPU", lambda found: found.update(targets=["sm_90"]), "has 'targets', which"),
     ("a space that is not due", searched, "has a space, which is not due"),
@@ -187,12 +188,12 @@ def test_the_sound_record_is_taken(tmp_path: Path) -> None:
 def searching(checked: Checkout, **more: object) -> dict:
     """A record of a GPU with the times of a space, which the CPU's has as well."""
     one = checked.snippets[1]
-    store.save_record(one, checked.cpu("stream") | {"space": synthetic.space()})
-    return checked.record("stream") | {"space": synthetic.space(1) | more}
+    store.save_record(one, checked.cpu("stream") | {"space": made_up_records.space()})
+    return checked.record("stream") | {"space": made_up_records.space(1) | more}
 
 
 def rows(line: str, target: str = "sm_90") -> dict:
-    lines = synthetic.space(1)["rows"]["sm_90"]
+    lines = made_up_records.space(1)["rows"]["sm_90"]
     return {target: [line, *lines[1:]]}
 
 
@@ -214,9 +215,9 @@ def test_a_forged_space_is_refused(tmp_path: Path, more: dict, says: str) -> Non
 def test_a_space_is_no_faster_than_its_gpu(tmp_path: Path) -> None:
     checked = Checkout(tmp_path).checked()
     cost = {"bytes": 2**30, "flops": 1, "unit": "fp32"}
-    cpu = checked.cpu("stream") | {"space": synthetic.space() | cost}
+    cpu = checked.cpu("stream") | {"space": made_up_records.space() | cost}
     store.save_record(checked.snippets[1], cpu)
-    fair = checked.record("stream") | {"space": synthetic.space(1, **cost)}
+    fair = checked.record("stream") | {"space": made_up_records.space(1, **cost)}
     assert checked.take([fair])[0]
     fair["space"]["rows"] = rows("16 0: 2e-6 1e-6 3e-6 15")
     checked.refuses([fair], "times the configuration 16 0 faster than its GPU can be")
@@ -230,7 +231,7 @@ def of_cpu(checked: Checkout, **more: object) -> dict:
     ("more", "says"),
     [
         ({"conditions": {"load": {"watts": 1}}}, "is of a CPU, and has the conditions of a GPU"),
-        ({"machine": synthetic.machine(gpus=0) | {"sms": 3}}, "and tells of a GPU: 'sms'"),
+        ({"machine": made_up_records.machine(gpus=0) | {"sms": 3}}, "and tells of a GPU: 'sms'"),
         ({"origin": {"who": "Ada"}}, "is of a CPU, which anyone can check, and has an origin"),
         ({"demo": "other\n"}, "its demo printed other than on a CPU"),
     ],
@@ -283,7 +284,7 @@ def _inside(found: Any, way: tuple) -> Any:
     return found
 
 
-SOUND = synthetic.honest(synthetic.record(facts=synthetic.facts()))
+SOUND = made_up_records.honest(made_up_records.record(facts=made_up_records.facts()))
 WAYS = [way for way in places(SOUND) if way and way[0] != "digest"]
 VALUES = (
     st.none() | st.booleans() | st.integers(-3, 400) | st.floats(0, 1e16) | st.text(max_size=4)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated import Fake, posix, smi
+from simulated_gpu import Fake, posix, smi
 
 from warpshelf.core import files
 from warpshelf.records import ledger, schema

@@ -6,10 +6,10 @@ import copy
 import re
 from collections.abc import Callable
 
+import made_up_records
 import pytest
-import synthetic
-from synthetic import remove_at as without
-from synthetic import set_at as at
+from made_up_records import remove_at as without
+from made_up_records import set_at as at
 
 from warpshelf.records import plausibility
 from warpshelf.records.plausibility import plausibility_warnings
@@ -18,13 +18,13 @@ TIMED = 2
 
 
 def record(**more: object) -> dict:
-    return synthetic.honest(synthetic.record(), **more)
+    return made_up_records.honest(made_up_records.record(), **more)
 
 
 def others() -> list[dict]:
     """Two records of the device, and that of a CPU."""
-    first = synthetic.honest(synthetic.record(snippet="stream"))
-    return [record(), first, synthetic.honest(synthetic.record(0))]
+    first = made_up_records.honest(made_up_records.record(snippet="stream"))
+    return [record(), first, made_up_records.honest(made_up_records.record(0))]
 
 
 def times(found: dict, result: int) -> dict:
@@ -47,8 +47,8 @@ def test_an_ordinary_record_raises_no_doubt() -> None:
 
 
 def test_what_has_no_times_raises_none() -> None:
-    assert plausibility_warnings(synthetic.honest(synthetic.record(0)), others()) == []
-    odd = record(cases=synthetic.ladder(False), conditions={"load": {"celsius_highest": 99}})
+    assert plausibility_warnings(made_up_records.honest(made_up_records.record(0)), others()) == []
+    odd = record(cases=made_up_records.ladder(False), conditions={"load": {"celsius_highest": 99}})
     assert plausibility_warnings(odd, others()) == []
 
 
@@ -113,8 +113,8 @@ def test_others_are_of_the_same_kind_of_device() -> None:
     peer_slow(found)
     assert len(plausibility_warnings(found, others())) == 1
     apart = [
-        synthetic.honest(synthetic.record(device="Imaginary G7", slug="imaginary-g7")),
-        synthetic.honest(synthetic.record(0)),
+        made_up_records.honest(made_up_records.record(device="Imaginary G7", slug="imaginary-g7")),
+        made_up_records.honest(made_up_records.record(0)),
     ]
     assert plausibility_warnings(found, apart) == []
 

@@ -5,8 +5,8 @@ import json
 import math
 from collections.abc import Callable, Iterator
 
+import made_up_records
 import pytest
-import synthetic
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,24 +19,28 @@ from warpshelf.records.schema import (
 )
 
 # Every key of a record, each at few places, since a test goes through all of them.
-FULL = synthetic.record(
-    facts=synthetic.facts()[:1],
-    timelines=synthetic.timelines()[1:],
-    grids=synthetic.grids()[:1],
-    predictions=synthetic.predictions()[1:2],
-    goals=synthetic.goals()[:1],
-    cases=[synthetic.case(64, 64, [synthetic.result("a", 1e-4, reason="")], timed=True)],
-    compiled=[synthetic.compiled("sm_90")],
-    due=synthetic.due(synthetic.ladder()[2:]),
-    space=synthetic.space(),
+FULL = made_up_records.record(
+    facts=made_up_records.facts()[:1],
+    timelines=made_up_records.timelines()[1:],
+    grids=made_up_records.grids()[:1],
+    predictions=made_up_records.predictions()[1:2],
+    goals=made_up_records.goals()[:1],
+    cases=[
+        made_up_records.case(64, 64, [made_up_records.result("a", 1e-4, reason="")], timed=True)
+    ],
+    compiled=[made_up_records.compiled("sm_90")],
+    due=made_up_records.due(made_up_records.ladder()[2:]),
+    space=made_up_records.space(),
 )
 
 
 def changed(gpus: int = 1, **more: object) -> dict:
     """A sound record with some keys replaced; `a__b` is the key b of the object a."""
-    found = synthetic.record(gpus, facts=synthetic.facts(), timelines=synthetic.timelines())
-    found["grids"] = synthetic.grids()
-    found |= {"predictions": synthetic.predictions(), "goals": synthetic.goals()}
+    found = made_up_records.record(
+        gpus, facts=made_up_records.facts(), timelines=made_up_records.timelines()
+    )
+    found["grids"] = made_up_records.grids()
+    found |= {"predictions": made_up_records.predictions(), "goals": made_up_records.goals()}
     found = copy.deepcopy(found)
     for name, value in more.items():
         *way, last = (int(key) if key.isdigit() else key for key in name.split("__"))
@@ -86,7 +90,7 @@ def test_a_sound_record_has_no_problem(gpus: int) -> None:
 def test_a_key_must_be_there_unless_it_may_be_absent(name: str) -> None:
     record = changed(due=FULL["due"]) | {
         "targets": ["sm_90"],
-        "space": synthetic.space(),
+        "space": made_up_records.space(),
         "origin": {"who": "Ada Lovelace"},
         "seconds": {"verify": 1.5},
     }
@@ -216,7 +220,7 @@ def test_a_shape_that_no_run_writes_is_a_problem(record: object) -> None:
     assert len(said) < 300
 
 
-TIMED = 2  # the case of synthetic.ladder() that is timed
+TIMED = 2  # the case of made_up_records.ladder() that is timed
 TIME = {"median": 5e-5, "p20": 4.9e-5, "p80": 5.1e-5, "n": 20}
 
 
@@ -239,7 +243,7 @@ def timed(**more: object) -> dict:
             changed(cases__0__results__0={"name": "x", "role": "variant", "verdict": "failed"}),
             "variant 'x' failed; a failed run leaves no record",
         ),
-        (changed(0, cases=synthetic.ladder(True)), "has a time though"),
+        (changed(0, cases=made_up_records.ladder(True)), "has a time though"),
         (changed(cases__0__results__0__time=TIME), "has a time though"),
         (changed(cases__2__timed=False), "has a time though"),
         (changed(cases__2__results__4__time=TIME), "has a time though"),

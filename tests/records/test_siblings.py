@@ -7,7 +7,7 @@ import copy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import case, record, result
+from made_up_records import case, record, result
 
 from warpshelf.records import limits, store
 

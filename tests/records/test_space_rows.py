@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import record
-from synthetic import space as space_of
+from made_up_records import record
+from made_up_records import space as space_of
 
 from warpshelf.records import schema, space
 from warpshelf.records.space import TIMES

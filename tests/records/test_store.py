@@ -8,9 +8,9 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
+import made_up_records
 import pytest
-import synthetic
-from checkouts import Checkout
+from import_project import Checkout
 
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core import files
@@ -66,10 +66,12 @@ def test_the_text_is_stable(checkout: Checkout, softmax: Snippet) -> None:
 
 def cpu(checkout: Checkout, **more: object) -> dict:
     """A record of a CPU with a case that it cannot check, and one that is timed elsewhere."""
-    rows = synthetic.ladder()
-    skipped = synthetic.case(5, 5, [synthetic.result("online", verdict="skipped", reason="none")])
+    rows = made_up_records.ladder()
+    skipped = made_up_records.case(
+        5, 5, [made_up_records.result("online", verdict="skipped", reason="none")]
+    )
     del skipped["results"][0]["tolerance"]
-    due = synthetic.due([*rows[:2], skipped, rows[2]])
+    due = made_up_records.due([*rows[:2], skipped, rows[2]])
     return checkout.cpu() | {"cases": [*rows[:2], skipped], "due": due} | more
 
 
@@ -99,11 +101,11 @@ def test_a_file_that_has_rows_with_names_is_read_as_well(
     assert store.load_record(checkout.project, path) == made
 
 
-LARGE = {"grids": [synthetic.grids()[0] | {"caption": "c" * store.BULK}]}
+LARGE = {"grids": [made_up_records.grids()[0] | {"caption": "c" * store.BULK}]}
 
 
 def test_what_is_bulky_lies_packed_beside_it(checkout: Checkout, softmax: Snippet) -> None:
-    made = cpu(checkout, **LARGE, timelines=synthetic.timelines())
+    made = cpu(checkout, **LARGE, timelines=made_up_records.timelines())
     store.save_record(softmax, made)
     path, pack = store.record_path(softmax, "cpu"), softmax.results / store.PACK
     filed = json.loads(path.read_text())
@@ -187,8 +189,8 @@ def test_what_passes_alone_rewrites_nothing(checkout: Checkout, softmax: Snippet
         {"digest": "sha256:" + "00" * 32},
         {"method": 2},
         {"skips": [{"what": "everything", "reason": "why not"}]},
-        {"machine": synthetic.machine() | {"torch": "2.14.0"}},
-        {"cases": synthetic.ladder()[:2]},
+        {"machine": made_up_records.machine() | {"torch": "2.14.0"}},
+        {"cases": made_up_records.ladder()[:2]},
     ],
 )
 def test_any_other_change_rewrites(checkout: Checkout, softmax: Snippet, change: dict) -> None:

@@ -7,8 +7,8 @@ import re
 from html import unescape
 
 import pytest
+from made_up_records import case, exhibit, goals, measured, predictions, record, result, verified
 from support.shown_html import plain_words as words
-from synthetic import case, exhibit, goals, measured, predictions, record, result, verified
 
 from warpshelf.readings.published import PublishedFigure
 from warpshelf.render.claims import matches_case, render_claims

@@ -9,10 +9,10 @@ from html import unescape
 from pathlib import Path
 from xml.etree import ElementTree
 
+import made_up_records
 import pytest
-import synthetic
-from synthetic import exhibit, record, verified
-from synthetic import timelines as invented
+from made_up_records import exhibit, record, verified
+from made_up_records import timelines as invented
 
 from snippets.pipeline_schedules import cases
 from snippets.pipeline_schedules import pipeline_schedules as schedules
@@ -194,11 +194,11 @@ def cells_of(row: dict) -> list[tuple[float, ...]]:
 
 
 def test_each_grid_has_its_picture() -> None:
-    assert list(draw_grids(synthetic.grids())) == ["padded", "single"]
+    assert list(draw_grids(made_up_records.grids())) == ["padded", "single"]
 
 
 def test_every_cell_is_drawn_and_told() -> None:
-    row = synthetic.grids()[0]
+    row = made_up_records.grids()[0]
     cells, legend = cells_of(row)[:4], cells_of(row)[4:]
     assert len(legend) == len(row["legend"])
     assert len({(x, y) for x, y, _, _ in cells}) == 4
@@ -211,10 +211,10 @@ def test_every_cell_is_drawn_and_told() -> None:
 
 
 def test_nothing_leaves_the_picture() -> None:
-    long = synthetic.grids()[0] | {
+    long = made_up_records.grids()[0] | {
         "across": "a bank of shared memory, each of them four bytes wide"
     }
-    for row in (*synthetic.grids(), long):
+    for row in (*made_up_records.grids(), long):
         _, top, width, height = map(float, drawn(row).get("viewBox").split())
         for x, y, wide, high in cells_of(row):
             assert x >= 0 and x + wide <= width
@@ -226,5 +226,9 @@ def test_nothing_leaves_the_picture() -> None:
 
 def test_what_a_model_says_is_data() -> None:
     hostile = "</svg><script>alert(1)</script>"
-    row = synthetic.grids()[0] | {"caption": hostile, "across": hostile, "legend": [[1, hostile]]}
+    row = made_up_records.grids()[0] | {
+        "caption": hostile,
+        "across": hostile,
+        "legend": [[1, hostile]],
+    }
     assert "<script" not in draw_grid(row)

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from synthetic import (
+from made_up_records import (
     CODE,
     GPU,
     case,

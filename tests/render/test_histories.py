@@ -8,8 +8,8 @@ from html import unescape
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_up_records import case, exhibit, machine, measured, record, result, verified
 from support.shown_html import plain_words as words
-from synthetic import case, exhibit, machine, measured, record, result, verified
 
 from warpshelf.records.history import Version
 from warpshelf.records.store import record_keys

@@ -16,7 +16,7 @@ import pytest
 from conftest import ROOT, exhaustive, snippets_of_the_shelf
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import CODE, CUDA
+from made_up_records import CODE, CUDA
 
 from warpshelf.core.project import Project
 from warpshelf.records import store

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from synthetic import case, ladder, record, result, sweep
+from made_up_records import case, ladder, record, result, sweep
 
 from warpshelf.render import plots, svg
 from warpshelf.render.svg import Scale

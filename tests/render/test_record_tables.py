@@ -7,8 +7,8 @@ import re
 from html import unescape
 
 import pytest
+from made_up_records import GPU, case, compiled, exhibit, facts, ladder, record, result
 from support.shown_html import plain_words as words
-from synthetic import GPU, case, compiled, exhibit, facts, ladder, record, result
 
 from warpshelf.records import space
 from warpshelf.records.space import COMPILED, TIMES

@@ -8,9 +8,9 @@ from html import unescape
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_up_records import case, exhibit, facts, measured, record, result, verified
 from support.shown_html import plain_words as words
 from support.shown_html import table_rows as rows
-from synthetic import case, exhibit, facts, measured, record, result, verified
 
 from warpshelf.contract import architectures
 from warpshelf.render import machine_comparison, results

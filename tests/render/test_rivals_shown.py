@@ -6,8 +6,8 @@ import html
 import re
 
 import pytest
-from looking import view
-from synthetic import case, exhibit, measured, record, result, verified
+from made_up_records import case, exhibit, measured, record, result, verified
+from made_up_views import view
 
 from warpshelf.look import builds
 from warpshelf.look.builds import CompiledRival

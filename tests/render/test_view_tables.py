@@ -6,8 +6,8 @@ import html
 import re
 
 import pytest
-from looking import ARCHS, CASE, view
-from synthetic import case, exhibit, record, result, verified
+from made_up_records import case, exhibit, record, result, verified
+from made_up_views import ARCHS, CASE, view
 
 from warpshelf.look.bound import VariantCost
 from warpshelf.look.view import View, view_name

@@ -7,7 +7,7 @@ from html import unescape
 
 import pytest
 from conftest import ROOT, Trial, sound_snippet
-from synthetic import compiled, record
+from made_up_records import compiled, record
 
 from warpshelf.contract import snippet
 from warpshelf.contract.snippet import Snippet

@@ -7,8 +7,8 @@ import re
 from html import unescape
 from pathlib import Path
 
+import calculator_project
 import pytest
-import trialcalc
 from conftest import LIST, ROOT, TOPIC, Trial, exhaustive
 
 from warpshelf.core.markup import remove_marks
@@ -25,7 +25,7 @@ PRODUCTS = '# Products\n\n--8<-- "doubled/whole.md"\n\n--8<-- "readings/kernels/
 @pytest.fixture
 def project(trial: Trial) -> Project:
     """A shelf with one model, its reading, and a page with its calculator."""
-    trialcalc.lay(trial)
+    calculator_project.lay(trial)
     trial.page("calculators/doubled.md", PAGE)
     trial.page(f"{TOPIC}.md", PRODUCTS)
     (trial.root / "docs" / f"{TOPIC}.yml").write_text(LIST, encoding="utf-8")
@@ -100,7 +100,7 @@ def test_another_model_is_another_file_and_the_old_one_goes(project: Project) ->
 
 def test_a_calculator_that_fails_is_withheld_alone(project: Project) -> None:
     path = project.snippets / "doubled" / "calculator.py"
-    path.write_text(trialcalc.CALCULATOR + "\n\nraise RuntimeError('broken')\n")
+    path.write_text(calculator_project.CALCULATOR + "\n\nraise RuntimeError('broken')\n")
     text, findings = rendered(project)
     assert words(text).startswith("The calculator is withheld")
     assert findings == ["snippets/doubled/calculator.py: fails: RuntimeError: broken; mend it"]
@@ -108,7 +108,7 @@ def test_a_calculator_that_fails_is_withheld_alone(project: Project) -> None:
 
 
 def test_a_test_or_a_source_that_is_not_there_is_found(project: Project) -> None:
-    text = trialcalc.CALCULATOR.replace('"a-paper"', '"no-paper"')
+    text = calculator_project.CALCULATOR.replace('"a-paper"', '"no-paper"')
     (project.snippets / "doubled" / "calculator.py").write_text(text)
     _, findings = rendered(project)
     assert findings == [
@@ -185,7 +185,7 @@ each_asked = pytest.mark.parametrize(
 @each_asked
 def test_whatever_a_form_takes_is_answered_or_refused_in_a_line(name: str) -> None:
     answered = 0
-    for given in trialcalc.extremes(name):
+    for given in calculator_project.extremes(name):
         told = form.answer_question({"id": name, "configurations": [given]})
         answered += "answer" in told
         for error in told.get("errors", ()):
@@ -203,7 +203,7 @@ PASTED = [
 
 @pytest.mark.parametrize(("name", "field"), PASTED)
 def test_a_pasted_configuration_is_taken_and_its_unknown_field_named(name: str, field: str) -> None:
-    [text] = trialcalc.configs("gemma-2-9b")
+    [text] = calculator_project.configs("gemma-2-9b")
     told = form.answer_question({"id": name, "configurations": [{field: text}]})
     assert "made_up_field" in unescape(told["details"])
     assert told["answer"] != form.answer_question({"id": name, "configurations": [{}]})["answer"]

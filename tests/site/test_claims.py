@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import LIST, TOPIC, Trial, sound_snippet
-from synthetic import record
+from made_up_records import record
 
 from warpshelf.contract import snippet
 from warpshelf.contract.snippet import Snippet

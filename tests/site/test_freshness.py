@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 from conftest import LIST, MKDOCS, TOPIC, Trial, sound_snippet
-from forty import BUILD
-from forty import project as forty
-from versioned import Repository, times
+from runner_benchmark import BUILD
+from runner_benchmark import project as forty
+from versioned_project import Repository, times
 
 from warpshelf.core.project import Project
 from warpshelf.site import build, freshness, inspection, rendering

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from synthetic import exhibit, measured, verified
+from made_up_records import exhibit, measured, verified
 
 from warpshelf.contract import snippet
 from warpshelf.core import pages

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from html import unescape
 
-from synthetic import exhibit, facts, ladder, measured, record, verified
+from made_up_records import exhibit, facts, ladder, measured, record, verified
 
 from warpshelf.readings.model import Shelf
 from warpshelf.render.snippet_page import MachineState

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import LIST, ROOT, TOPIC, Trial, sound_snippet
-from synthetic import grids, honest, record, timelines
+from made_up_records import grids, honest, record, timelines
 
 from warpshelf.contract import snippet
 from warpshelf.core.files import dump_json

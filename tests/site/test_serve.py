@@ -21,8 +21,8 @@ from types import SimpleNamespace
 
 import pytest
 from conftest import LIST, ROOT, TOPIC, Trial, exhaustive, sound_snippet
-from looking import view
-from synthetic import record
+from made_up_records import record
+from made_up_views import view
 
 from warpshelf.contract import snippet
 from warpshelf.core import files as files_of

@@ -6,7 +6,7 @@ import papergpu
 import pytest
 import torch
 from conftest import read_demo
-from cudasnippet import line_counts
+from cuda_snippet import line_counts
 
 from snippets import cuda
 from snippets.blas_fusion import blas_fusion as ours

@@ -8,7 +8,7 @@ import papergpu
 import pytest
 import torch
 from conftest import exhaustive, read_demo
-from cudasnippet import line_counts
+from cuda_snippet import line_counts
 
 from snippets.bulk_copy import bulk_copy as ours
 from snippets.bulk_copy import cases

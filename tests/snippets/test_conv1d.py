@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import read_demo
-from cudasnippet import line_counts
+from cuda_snippet import line_counts
 
 from snippets import cuda
 from snippets.conv1d import cases

@@ -10,7 +10,7 @@ import papergpu
 import pytest
 import torch
 from conftest import read_demo
-from cudasnippet import line_counts
+from cuda_snippet import line_counts
 
 from snippets import cuda
 from snippets.stencil import cases

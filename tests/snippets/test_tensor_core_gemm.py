@@ -8,7 +8,7 @@ import papergpu
 import pytest
 import torch
 from conftest import read_demo
-from cudasnippet import line_counts
+from cuda_snippet import line_counts
 
 from snippets import cuda
 from snippets.tensor_core_gemm import tensor_core_gemm as ours

@@ -9,7 +9,7 @@ import papergpu
 import pytest
 import torch
 from conftest import exhaustive, read_demo
-from cudasnippet import line_counts
+from cuda_snippet import line_counts
 
 from snippets import cuda
 from snippets.transpose import transpose

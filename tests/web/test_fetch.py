@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler
 
 import httpx
 import pytest
-from loopback import Web, serving
+from web_server import Web, serving
 
 from warpshelf.web import fetch
 from warpshelf.web.fetch import Unreachable, fetch_url

@@ -14,7 +14,7 @@ import httpx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loopback import Web
+from web_server import Web
 
 from warpshelf.links import health
 from warpshelf.web import fetch, lookup

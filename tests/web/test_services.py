@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from loopback import ANSWERS
 from pydantic import TypeAdapter, ValidationError
+from web_server import ANSWERS
 
 from warpshelf.readings import model
 from warpshelf.web import services

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from cudasnippet import CASES, SOUND, verified
+from cuda_snippet import CASES, SOUND, verified
 from papergpu.syntax_tree import Place
 
 from warpshelf.contract.values import Obligations

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from simulated import Fake, Timeline, Torch, posix, smi
+from simulated_gpu import Fake, Timeline, Torch, posix, smi
 
 from warpshelf.core.files import dump_json, json_flaw
 from warpshelf.worker import gpu, timing

@@ -10,8 +10,8 @@ from pprint import pformat
 
 import pytest
 from conftest import CUT, sound_snippet, write_snippet, wrong_snippet
-from simulated import posix, smi
-from synthetic import goals, grids, predictions, timelines
+from made_up_records import goals, grids, predictions, timelines
+from simulated_gpu import posix, smi
 
 from warpshelf.bench import assemble
 from warpshelf.bench.pool import Job, Outcome

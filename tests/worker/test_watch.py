@@ -10,7 +10,7 @@ import papergpu
 import pytest
 import torch
 from conftest import exhaustive
-from cudasnippet import CASES, SOUND, TARGETS, verified
+from cuda_snippet import CASES, SOUND, TARGETS, verified
 from papergpu import session
 
 from snippets import cuda

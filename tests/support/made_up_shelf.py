@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 NOUNS = (
     "attention", "bandwidth", "barrier", "block", "cache", "checkpoint", "collective", "compiler",

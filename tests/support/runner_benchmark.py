@@ -1,7 +1,8 @@
 """How long the runner takes for 40 trivial snippets, each verified in its own process.
 
-Run it by `python tests/forty.py`. It prints seconds of wall clock for a cold run, a run after
-one snippet changed, one after a helper changed that all import, and one with nothing to do.
+Run it by `python tests/support/runner_benchmark.py`. It prints seconds of wall clock for a cold
+run, a run after one snippet changed, one after a helper changed that all import, and one with
+nothing to do.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import time
 from pathlib import Path
 
 COUNT = 40
-BUILD = Path(__file__).resolve().parents[1] / "scripts" / "build.py"
+BUILD = Path(__file__).resolve().parents[2] / "scripts" / "build.py"
 SNIPPET = '''"""Addition number {index}: each element plus a constant.
 
 Shapes  x (N,) float32 -> (N,) float32

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import made_up_records
 import pytest
-import synthetic
 
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import ShelfError
@@ -32,14 +32,14 @@ class Checkout:
 
     def record(self, name: str = "softmax", **more: object) -> dict:
         digest = {snippet.id: snippet.digest for snippet in self.snippets}[name]
-        made = synthetic.record(facts=synthetic.facts(), snippet=name, digest=digest)
-        return synthetic.honest(made) | more
+        made = made_up_records.record(facts=made_up_records.facts(), snippet=name, digest=digest)
+        return made_up_records.honest(made) | more
 
     def cpu(self, name: str = "softmax") -> dict:
         """The record of the CPU."""
         digest = {snippet.id: snippet.digest for snippet in self.snippets}[name]
-        made = synthetic.record(0, facts=synthetic.facts(), snippet=name, digest=digest)
-        return synthetic.honest(made)
+        made = made_up_records.record(0, facts=made_up_records.facts(), snippet=name, digest=digest)
+        return made_up_records.honest(made)
 
     def checked(self) -> Checkout:
         """With the records of the CPU in place, which every other is checked against."""

@@ -13,7 +13,7 @@ from pathlib import Path
 UNIT = 1 if sys.platform == "darwin" else 1024  # bytes, of ru_maxrss
 HERE = Path(__file__).resolve().parent
 # For a process that measures itself: it imports this, and the tooling.
-ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{HERE.parent / 'scripts'}{os.pathsep}{HERE}"}
+ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{HERE.parents[1] / 'scripts'}{os.pathsep}{HERE}"}
 
 
 def peak() -> int:

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from conftest import Trial, sound_snippet
-from synthetic import case, due, machine, record, result
+from made_up_records import case, due, machine, record, result
 
 from warpshelf.contract import snippet
 from warpshelf.contract.snippet import Snippet

@@ -23,7 +23,7 @@ from warpshelf.links import liveness
 from warpshelf.links.check_links import CheckServices
 from warpshelf.web.services import Endpoints
 
-ANSWERS = Path(__file__).parent / "answers"
+ANSWERS = Path(__file__).parents[1] / "answers"
 Send = Callable[[BaseHTTPRequestHandler], None]
 
 
