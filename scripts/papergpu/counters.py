@@ -363,6 +363,7 @@ def format_table(
         if one.file != before:
             rows.append(f"{format_row(None)}  {one.file}")
             before = one.file
+            linecache.checkcache(one.file)  # it may have been edited since it was shown
         lines = texts[one.file] if one.file in texts else linecache.getlines(one.file)
         text = lines[one.line - 1].rstrip("\n") if 0 < one.line <= len(lines) else ""
         rows.append(f"{format_row(number)}  {one.line:5}  {text}".rstrip())

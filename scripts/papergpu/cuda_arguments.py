@@ -23,24 +23,26 @@ def find_memory(value: Any, name: str) -> Memory | None:
     Raises:
         ValueError: it is on another device.
     """
-    shape = "x".join(map(str, getattr(value, "shape", ()))) or "1"
-    told = f"{name} ({str(getattr(value, 'dtype', '')).removeprefix('torch.')}, {shape})"
+    if isinstance(value, (ctypes.Array, ctypes.Structure)):
+        whole = name.startswith("touching")
+        return Memory(ctypes.addressof(value), ctypes.sizeof(value), name) if whole else None
+    is_tensor = hasattr(value, "data_ptr") and hasattr(value, "stride")
+    if not is_tensor and not isinstance(value, np.ndarray):
+        return None
+    shape = "x".join(map(str, value.shape)) or "1"
+    told = f"{name} ({str(value.dtype).removeprefix('torch.')}, {shape})"
     if isinstance(value, np.ndarray):
         low, high = (
             np.lib.array_utils.byte_bounds(value) if value.size else (value.ctypes.data,) * 2
         )
         return Memory(low, high - low, told, read_only=not value.flags.writeable)
-    if hasattr(value, "data_ptr") and hasattr(value, "stride"):
-        if value.device.type != "cpu":
-            raise ValueError(f"{name} is on {value.device}: move it to the CPU")
-        extent = 0
-        if value.numel():
-            steps = zip(value.shape, value.stride(), strict=True)
-            extent = (sum((n - 1) * step for n, step in steps) + 1) * value.element_size()
-        return Memory(value.data_ptr(), extent, told, written=_find_written(value, extent))
-    if isinstance(value, (ctypes.Array, ctypes.Structure)) and name.startswith("touching"):
-        return Memory(ctypes.addressof(value), ctypes.sizeof(value), name)
-    return None
+    if value.device.type != "cpu":
+        raise ValueError(f"{name} is on {value.device}: move it to the CPU")
+    extent = 0
+    if value.numel():
+        steps = zip(value.shape, value.stride(), strict=True)
+        extent = (sum((n - 1) * step for n, step in steps) + 1) * value.element_size()
+    return Memory(value.data_ptr(), extent, told, written=_find_written(value, extent))
 
 
 def _find_written(tensor: Any, extent: int) -> npt.NDArray[np.uint8] | None:

@@ -96,7 +96,8 @@ def _load_or_make(name: str, make: Callable[[], T]) -> T:
     """What is kept by a name, or made and kept from now on."""
     path = file_cache.cache_dir() / "decoded" / name[:2] / name[2:]
     data = file_cache.read_cached(path)
-    with suppress(zlib.error):  # its checksum tells what is cut short or altered
+    # What is cut short or altered, or of another numpy, may raise anything.
+    with suppress(Exception):
         if data is not None:
             found: T = pickle.loads(zlib.decompress(data))
             return found

@@ -171,8 +171,10 @@ def compiled(one: Unit, names: Sequence[str] = ()) -> Compiled:
     place = file_cache.cache_dir() / "ptx" / f"{digest.hexdigest()[:32]}.json"
     try:
         held = json.loads(file_cache.read_cached(place) or b"")
-        found = Compiled(held["ptx"], held["symbols"])
+        found: Compiled | None = Compiled(held["ptx"], held["symbols"])
     except (ValueError, KeyError):
+        found = None
+    if found is None:
         found = _compile_unit(one, names)
         text = json.dumps({"ptx": found.ptx, "symbols": found.symbols})
         file_cache.write_cached(place, text.encode(), LIMIT)

@@ -25,7 +25,7 @@ import numpy.typing as npt
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
 from executing import kernel
-from papergpu import kernel_cache
+from papergpu import file_cache, kernel_cache
 from papergpu.build import compile_engine, load_library
 from papergpu.decode import decode
 from papergpu.errors import Unsupported
@@ -436,7 +436,7 @@ def decoding(wanted: Sequence[str] = ()) -> Figures:
             continue
         with (
             tempfile.TemporaryDirectory() as folder,
-            mock.patch.object(kernel_cache, "cache_dir", lambda: Path(folder)),
+            mock.patch.object(file_cache, "cache_dir", lambda: Path(folder)),
         ):
             for one in names:
                 kernel_cache.load_kernel(text, one)  # decoded and written down

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+import zlib
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -76,7 +77,7 @@ def test_a_kept_kernel_is_the_one_that_was_decoded(
     assert {second.program.locate_instruction(at) for at in range(5)} >= {"made.py:7", "made.py:9"}
 
 
-@pytest.mark.parametrize("spoil", ["cut", "altered", "emptied", "another"])
+@pytest.mark.parametrize("spoil", ["cut", "altered", "emptied", "another", "no pickle"])
 def test_a_broken_file_is_decoded_anew(
     folder: Path, spoil: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,6 +91,7 @@ def test_a_broken_file_is_decoded_anew(
             "altered": whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:],
             "emptied": b"",
             "another": b"PK" + whole[2:],
+            "no pickle": zlib.compress(zlib.decompress(whole)[:-9]),
         }[spoil]
     )
     assert runs(kernel_cache.load_kernel(ptx, "k")) == WANTED

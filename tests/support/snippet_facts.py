@@ -7,19 +7,15 @@ from typing import Any
 
 from conftest import snippets_of_the_shelf
 
+from warpshelf.contract.values import fact_holds
 from warpshelf.records import store
 
 Rows = list[dict[str, Any]]
 
 
 def broken_facts(rows: Rows) -> list[str]:
-    """Names of those outside their tolerance, which is absolute where 0 is expected."""
-    return [
-        row["name"]
-        for row in rows
-        if not abs(row["value"] - row["expected"])
-        <= row["tolerance"] * (abs(row["expected"]) or 1.0)
-    ]
+    """Names of those that do not hold."""
+    return [row["name"] for row in rows if not fact_holds(row)]
 
 
 def read_facts(cases: ModuleType) -> Rows:

@@ -27,13 +27,13 @@ def decode(module: Module, name: str, globals_: Globals | None = None) -> Progra
     if name not in kernels:
         raise Unsupported(f"the module has no kernel {name}: it has {', '.join(kernels) or 'none'}")
     kernel = kernels[name]
-    walk = KernelDecoder(module, kernel, globals_ or layout_globals(module))
+    decoder = KernelDecoder(module, kernel, globals_ or layout_globals(module))
     assert kernel.body is not None
-    walk.decode_block(kernel.body)
-    writer = walk.writer
+    decoder.decode_block(kernel.body)
+    writer = decoder.writer
     writer.guard = None
     writer.emit("", EXIT)
     if writer.in_flight:
         sums = [one for one, written in writer.in_flight.items() if written]
         writer.steps = insert_touches(writer.steps, sums)
-    return encode_program(walk, kernel, module)
+    return encode_program(decoder, kernel, module)

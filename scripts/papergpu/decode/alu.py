@@ -14,9 +14,6 @@ from papergpu.writer import Writer, register_rule
 # The sign matters to none of these: their handlers are called by the width alone.
 UNSIGNED = ("add", "sub", "and", "or", "xor", "not", "neg", "shl", "popc", "clz", "brev", "bfi",
             "selp", "mov")  # fmt: skip
-# Those that are rounded, and those that are approximated.
-ROUNDED = ("add", "sub", "mul", "fma", "mad", "div", "rcp", "sqrt")
-APPROXIMATE = ("rsqrt", "sin", "cos", "lg2", "ex2", "tanh")
 ROUNDS = {"rn": 0, "rz": 1, "rm": 2, "rp": 3, "rna": 4, "rni": 0, "rzi": 1, "rmi": 2, "rpi": 3}
 FLAGS = {"ftz": 1, "sat": 2, "relu": 4, "satfinite": 8, "NaN": 16, "abs": 32, "xorsign": 64}
 # Whether a comparison holds of what is less, equal, greater and unordered, as bits 0 to 3.

@@ -1,4 +1,4 @@
-"""What the walk has taken down, as the arrays that the engine runs.
+"""What a decoder has taken down, as the arrays that the engine runs.
 
 PTX leaves open what becomes of a sum that is read or written between its wgmma.mma_async and the
 wait for it. ptxas mends what a compiler did to it, the engine tells of it, where
@@ -67,8 +67,8 @@ def insert_touches(steps: list[Step], sums: Iterable[Register]) -> list[Step]:
 RECORD = struct.Struct("<Q5Iiq3I4B2I").pack  # as `INSTRUCTION` has it
 
 
-def encode_program(walk: KernelDecoder, kernel: Function, module: Module) -> Program:
-    writer = walk.writer
+def encode_program(decoder: KernelDecoder, kernel: Function, module: Module) -> Program:
+    writer = decoder.writer
     steps = writer.steps
     top = 128  # 0 stands for "no register"
     data = bytearray(top)
@@ -102,9 +102,9 @@ def encode_program(walk: KernelDecoder, kernel: Function, module: Module) -> Pro
         registers=top + 64,
         specials=np.array(specials, np.uint32),
         shared_constants=np.array(shared, np.uint32),
-        parameters=walk.parameters,
-        shared=walk.static,
-        reserved=walk.reserved,
+        parameters=decoder.parameters,
+        shared=decoder.static,
+        reserved=decoder.reserved,
         local=-(-max(16, writer.local) // 16) * 16,
         places=list(writer.places),
         granule=writer.granules[0],
