@@ -117,6 +117,24 @@ def test_where_a_file_can_tell_its_comments_they_count(root: Path, word: str) ->
     assert len({*seen, digest(root)}) == 3
 
 
+def test_what_a_file_that_can_tell_its_comments_imports_counts_as_well(root: Path) -> None:
+    text = SNIPPET + "\nfrom snippets.other import UNUSED\nprint(__doc__, UNUSED)\n"
+    (root / "snippets" / "mine" / "mine.py").write_text(text)
+    before = digest(root)
+    (root / "snippets" / "other.py").write_text("UNUSED = 2\n")
+    assert digest(root) != before
+
+
+def test_all_of_a_package_that_is_passed_around_counts(root: Path) -> None:
+    text = SNIPPET + "\nfrom snippets import deep\nprint(getattr(deep, 'more', None))\n"
+    (root / "snippets" / "mine" / "mine.py").write_text(text)
+    more = root / "snippets" / "deep" / "more.py"
+    more.write_text("MORE = 1\n")
+    before = digest(root)
+    more.write_text("MORE = 2\n")
+    assert digest(root) != before
+
+
 @pytest.mark.parametrize("text", ["int a = __LINE__;", "#define TEXT(x) #x\nauto s = TEXT(a);"])
 def test_where_a_kernel_can_tell_its_layout_that_counts(root: Path, text: str) -> None:
     kernel = root / "snippets" / "mine" / "mine.cu"

@@ -159,7 +159,11 @@ def _apply_outcomes(found: KillMatrix, outcomes: Iterable[Outcome]) -> list[Job]
 def _copy_project(snippet: Snippet, mutant: Mutant | None, root: Path) -> Path:
     """A project in the folder `root` of what the snippet computes from, changed by a mutant."""
     project = snippet.project.root
-    for path in digest.dependency_files(project, snippet.folder):
+    reached = set(digest.dependency_files(project, snippet.folder))
+    # Python runs all of a module, and so reads more of its folder than what counts of it.
+    folders = {path.parent for path in reached} - {project / "snippets"}
+    beside = {path for folder in folders for path in folder.iterdir() if path.is_file()}
+    for path in reached | beside:
         target = root / path.relative_to(project)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)

@@ -170,6 +170,7 @@ class _Dependencies:
                         return file, names[count] if count < len(names) else "*"
         if names[0] == "snippets" and os.path.isdir(f"{self.root}/{'/'.join(names)}"):
             self.untold = True
+            self.pending += [(p, "*") for p in self._list_files(self.root.joinpath(*names))]
         return None
 
 
@@ -269,8 +270,8 @@ def _analyze_content(content: bytes, suffix: str) -> SourceDigest:
     try:
         text = content.decode("utf-8-sig")
         if suffix == ".py":
-            told = TELLTALE.search(text)
-            return by_bytes._replace(literal=True) if told else _digest_module(ast.parse(text))
+            by_bytes = by_bytes._replace(literal=bool(TELLTALE.search(text)))
+            return _digest_module(ast.parse(text))._replace(literal=by_bytes.literal)
         if CPP_TELLTALE.search(text):
             return by_bytes
         return SourceDigest(_hash_text("\n".join(token for token, _ in cpp_tokens(text))))

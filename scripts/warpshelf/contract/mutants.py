@@ -82,7 +82,7 @@ def load_mutants(snippet: Snippet) -> tuple[list[Mutant], list[Finding]]:
 def _mutant_problems(snippet: Snippet, one: Mutant) -> Iterator[tuple[str, str]]:
     """Why it changes nothing of the snippet: (what, mend)."""
     path = snippet.folder / one.file
-    if path.parent != snippet.folder or not path.is_file():
+    if Path(one.file).name != one.file or not path.is_file():
         mend = "name a file of the snippet's folder"
         yield f"changes {one.file}, which is not in {snippet.id}/", mend
         return
