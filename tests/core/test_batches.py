@@ -49,6 +49,60 @@ def breaking(monkeypatch: pytest.MonkeyPatch, name: str, call: int, error: BaseE
     monkeypatch.setattr(os, name, broken)
 
 
+def test_putting_back_needs_no_room_and_keeps_what_a_file_is(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "old").chmod(0o600)
+    made = batch(root)
+    made.write(root / "last", "4")
+    calls, real = [0], os.replace
+
+    def fill_disk(*words: object, **more: object) -> object:
+        raise OSError(28, "No space left on device")
+
+    def replace(old: Path, new: Path) -> None:
+        calls[0] += 1
+        if calls[0] == 2:
+            monkeypatch.setattr(os, "fsync", fill_disk)
+            fill_disk()
+        real(old, new)
+
+    monkeypatch.setattr(os, "replace", replace)
+    before = files(root)
+    with pytest.raises(OSError, match="No space"):
+        made.commit()
+    assert files(root) == before
+    assert (root / "old").stat().st_mode & 0o777 == 0o600
+
+
+def test_where_a_disk_has_no_links_a_copy_is_put_back(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    breaking(monkeypatch, "link", 1, OSError(95, "Operation not supported"))
+    breaking(monkeypatch, "replace", 2, OSError(5, "Input/output error"))
+    before = files(root)
+    with pytest.raises(OSError, match="Input/output"):
+        batch(root).commit()
+    assert files(root) == before
+
+
+def test_a_file_that_cannot_be_read_stays_where_another_fails(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Path.read_bytes
+
+    def refuse(path: Path) -> bytes:
+        if path.name == "old":
+            raise PermissionError(13, "Permission denied")
+        return real(path)
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    breaking(monkeypatch, "replace", 2, OSError(5, "Input/output error"))
+    with pytest.raises(OSError, match="Input/output"):
+        batch(root).commit()
+    assert files(root)["old"] == "1"
+
+
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
 @pytest.mark.parametrize(
     ("name", "call"),

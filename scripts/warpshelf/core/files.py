@@ -9,7 +9,8 @@ import math
 import os
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import starmap
 from pathlib import Path
@@ -49,7 +50,7 @@ def _read_or_none(path: Path) -> bytes | None:
 @contextlib.contextmanager
 def _stage_file(path: Path) -> Iterator[Path]:
     """A name next to `path` that no file has yet; one that is made of it goes if that fails."""
-    staged = path.with_name(f".{secrets.token_hex(4)}.{path.name}")
+    staged = path.with_name(f".{secrets.token_hex(8)}.{path.name}")
     try:
         yield staged
     except BaseException:
@@ -219,10 +220,9 @@ class Batch:
 
     def commit(self) -> list[Path]:
         """Make all changes, or none if one raises OSError; the files that are other than before."""
-        before = {path: _read_or_none(path) for path in self._texts}
-        changes = {path: data for path, data in self._texts.items() if before[path] != data}
+        changes = {path: data for path, data in self._texts.items() if _read_or_none(path) != data}
         staged: dict[Path, Path] = {}
-        moved: list[Path] = []
+        kept: dict[Path, Path] = {}
         folders: list[Path] = []
         try:
             for path, data in changes.items():
@@ -234,27 +234,46 @@ class Batch:
                     with _stage_file(path) as beside:
                         _fill_file(beside, data)
                     staged[path] = beside
+            for path in filter(Path.is_file, changes):
+                with _stage_file(path) as beside:
+                    _link_file(path, beside)
+                kept[path] = beside
             for path, data in changes.items():
-                moved.append(path)
                 if data is None:
                     path.unlink(missing_ok=True)
                 else:
                     os.replace(staged[path], path)
         except BaseException:
-            for path in moved:
+            for path, data in changes.items():
+                # What is still staged was not moved; what was to go and is there has not gone.
+                if path.exists() if data is None else path not in staged or staged[path].exists():
+                    continue
                 with contextlib.suppress(OSError):
-                    if (old := before[path]) is None:
-                        path.unlink(missing_ok=True)
+                    if path in kept:
+                        os.replace(kept[path], path)
                     else:
-                        write_atomically(path, old)
-            for path in staged.values():
-                with contextlib.suppress(OSError):
-                    path.unlink(missing_ok=True)
+                        path.unlink(missing_ok=True)
+            _remove_files([*staged.values(), *kept.values()])
             for folder in reversed(folders):
                 with contextlib.suppress(OSError):
                     folder.rmdir()
             raise
+        _remove_files(kept.values())
         return [path for path, data in changes.items() if data is not None]
+
+
+def _link_file(path: Path, second: Path) -> None:
+    """Have a file stay under a second name when its own is given to another; or a copy of it."""
+    try:
+        os.link(path, second)
+    except OSError:  # not every file system has links
+        shutil.copy2(path, second)
+
+
+def _remove_files(paths: Iterable[Path]) -> None:
+    for path in paths:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 # What data read from a file must look like, as data; the first place that departs, in words.
@@ -327,7 +346,10 @@ def _problem_in_dict(value: object, shape: dict[str, Shape], place: str) -> str 
 
 
 def shape_of(kind: Any) -> Shape:
-    """The shape of the values of a type; of `Annotated[type, shape]` it is what stands there."""
+    """The shape of the values of a type; of `Annotated[type, shape]` it is what stands there.
+
+    Every key of a TypedDict is required, whether its type is total or not.
+    """
     if is_typeddict(kind):
         hints = get_type_hints(kind, include_extras=True)
         return {key: shape_of(one) for key, one in hints.items()}

@@ -12,6 +12,7 @@ in them unless the header says what its own release would write; the code is the
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import re
@@ -237,15 +238,20 @@ class MachineCode:
 
 
 def disassemble_kernel(
-    cubin: bytes, symbol: str, keep: Callable[[Callable[[], bytes]], bytes] = lambda make: make()
+    cubin: bytes,
+    symbol: str,
+    keep: Callable[[object, Callable[[], bytes]], bytes] = lambda decides, make: make(),
 ) -> MachineCode:
     """The machine code of the kernel `symbol`, without the padding behind it.
 
-    `keep` gets what asks nvdisasm for its text, which takes half a second, and may have it kept.
+    `keep` gets what decides the text of nvdisasm, but for the tool, and what asks for it, which
+    takes half a second; it may have the text kept.
     RuntimeError if no nvdisasm reads it, ValueError if the binary has no such kernel.
     """
     options = ("-c", "-fun", str(Elf(cubin).symbol_index(symbol)), "-hex", "-lrm", "count")
-    text = keep(lambda: run_tool("nvdisasm", options, _readable_binary(cubin), FIRST).encode())
+    readable = _readable_binary(cubin)
+    decides = (options, hashlib.sha256(readable).hexdigest())
+    text = keep(decides, lambda: run_tool("nvdisasm", options, readable, FIRST).encode())
     # It is asked once: with live registers it does not say where lines come from.
     return parse_sass(text.decode(), line_table(cubin, symbol))
 

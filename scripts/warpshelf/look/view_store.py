@@ -99,6 +99,8 @@ def _delta_encode(numbers: Iterable[int | None]) -> list[int | None]:
 def _delta_decode(numbers: Iterable[int | None]) -> list[int | None]:
     total, found = 0, list[int | None]()
     for one in numbers:
+        if one is not None and type(one) is not int:
+            raise TypeError
         total += one or 0
         found.append(None if one is None else total)
     return found
@@ -112,7 +114,7 @@ def write_views(snippet: Snippet, views: Iterable[View]) -> bool:
     path = snippet.results / PACK
     made = sorted(views, key=view_name)
     whole = _select_whole(made)
-    named = _anchor_mapper(snippet.folder, syntax.Anchors.anchor_at)
+    named = _anchor_mapper(snippet.folder, lambda found, line: found.anchor_at(int(line)))
     rows = []
     try:
         for one, other in pairwise(made):
@@ -188,7 +190,7 @@ def _load_stored(snippet: Snippet, *, whole: bool) -> tuple[list[View], list[Fin
     if snippet.findings:
         return [], []
     try:
-        section = files.read_sections(path).get(SECTION, {"views": []})
+        section = files.read_sections(path).get(SECTION) or {"views": []}
         if not isinstance(section, dict) or not isinstance(section.get("views"), list):
             raise ValueError("holds no views where they should be")
     except (OSError, ValueError) as error:
@@ -216,7 +218,6 @@ def _decode_row(snippet: Snippet, row: dict[str, Any], *, whole: bool) -> View:
             value["ptx"]["text"] = ptx.decode_registers(value["ptx"]["text"].split("\n"))
             value["sass"]["text"] = value["sass"]["text"].split("\n")
             _change_columns(value, _delta_decode)
-            _restore_lines(snippet.folder, value)
         else:
             value = {key: one for key, one in value.items() if key not in DETAILS}
             live = row["sass"]["live"]
@@ -229,6 +230,8 @@ def _decode_row(snippet: Snippet, row: dict[str, Any], *, whole: bool) -> View:
     )
     if wrong:
         raise ValueError(wrong)
+    if whole:
+        _restore_lines(snippet.folder, value)
     found = cast(View, value)
     if not NAME.fullmatch(name := view_name(found)):
         raise ValueError(f"{value['variant']}, {value['kernel']}: no file is called {name}")
@@ -238,7 +241,9 @@ def _decode_row(snippet: Snippet, row: dict[str, Any], *, whole: bool) -> View:
     return {**found, "build": row["build"], "whole": "lines" in row}
 
 
-def _anchor_mapper(folder: Path, change: Callable[..., Any]) -> Callable[[str], str]:
+def _anchor_mapper(
+    folder: Path, change: Callable[[syntax.Anchors, str], object]
+) -> Callable[[str], str]:
     """What turns the line in a `file:line` of the snippet in `folder` into its anchor, or back."""
     texts: dict[str, str | None] = {}
 
@@ -252,7 +257,7 @@ def _anchor_mapper(folder: Path, change: Callable[..., Any]) -> Callable[[str], 
         if (text := texts[file]) is None:
             return at
         found = syntax.cached_anchors(text, suffix)
-        return f"{file}:{change(found, int(place) if place.isdecimal() else place)}"
+        return f"{file}:{change(found, place)}"
 
     return map_place
 

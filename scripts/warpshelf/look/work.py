@@ -271,7 +271,7 @@ def find_loops(code: MachineCode) -> list[Loop]:
     """The loops of a kernel: natural ones, those with one head taken together."""
     bodies = _loop_bodies(find_successors(code))
     found: list[Loop] = []
-    for head, body in bodies.items():
+    for head, body in sorted(bodies.items()):
         inner = set[int]().union(*(one for at, one in bodies.items() if at != head and at in body))
         own = [code.instructions[at] for at in sorted(body - inner)]
         counted = Counter(instruction_kind(one.opcode) for one in own)

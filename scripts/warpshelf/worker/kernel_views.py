@@ -286,9 +286,11 @@ def _analyze_kernel(launched: Sequence[Launched], target: str, snippet: str) -> 
     did, first = ExecutionCounts(launched, snippet), launched[0]
     symbol = ptx.enclosing_kernel(first.ptx.splitlines(), did.somewhere)
     made = assemble_kernel(first.ptx, symbol, target)
-    tools = [(tool, os.stat(tool).st_mtime_ns) for tool in find_tools("nvdisasm")]
-    decides = (symbol, tools, hashlib.sha256(made.binary).hexdigest())
-    code = disassemble_kernel(made.binary, symbol, lambda ask: load_or_make("sass", decides, ask))
+    known = [(tool, os.stat(tool)) for tool in find_tools("nvdisasm")]
+    tools = [(tool, found.st_size, found.st_mtime_ns) for tool, found in known]
+    code = disassemble_kernel(
+        made.binary, symbol, lambda of, ask: load_or_make("sass", (tools, of), ask)
+    )
     used = function_usage(made.binary, first.ptx)[symbol]  # the PTX spares a slow disassembly
     dynamic = max(0, first.shared - used.shared_bytes)
     takes = figures.BlockUsage(used.registers, math.prod(first.block), used.shared_bytes, dynamic)
