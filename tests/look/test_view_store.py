@@ -200,6 +200,9 @@ def test_views_of_other_code_are_not_shown_and_no_error(sound: Snippet, trial: T
         (lambda rows: rows[0]["sass"].update(text=""), "the lists of sass are not of one length"),
         (lambda rows: rows[0]["total"].update(sectors=7), "sectors in its lines, and 7 in all"),
         (lambda rows: rows[0]["lines"][0].update(at="transpose.cu:tiled+999"), "is no place of"),
+        (lambda rows: rows[0]["lines"][0].update(at="transpose.cu:12"), "is no place of"),
+        (lambda rows: rows[0]["sass"]["live"].__setitem__(0, True), "live[0] is True"),
+        (lambda rows: rows[0]["sass"]["ptx"].__setitem__(0, []), "ptx[0] is []"),
     ],
 )
 def test_a_view_that_is_broken_is_told(sound: Snippet, change: Any, said: str) -> None:
@@ -230,7 +233,7 @@ def test_a_packed_file_that_is_broken_is_told(sound: Snippet, data: bytes, said:
 def test_views_called_the_same_and_those_too_large_are_refused(sound: Snippet) -> None:
     view_store.write_views(sound, [view()])
     before = pack(sound).read_bytes()
-    with pytest.raises(ShelfError, match="would be of two views"):
+    with pytest.raises(ShelfError, match="is the name of two views"):
         view_store.write_views(sound, [view(variant="naive"), view() | {"variant": "Naive?"}])
     noise = [f"MOV R{at * at * 7919 % 100_003}, {at * 104_729 % 65_537:#x}" for at in range(20_000)]
     sass = {**view()["sass"], "text": noise}

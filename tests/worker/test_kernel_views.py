@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from warpshelf.core import files
 from warpshelf.core.project import Project
 from warpshelf.look import view, view_store
 from warpshelf.records import claim_check, ledger
+from warpshelf.worker import kernel_views
 from warpshelf.worker.context import Task
 
 DIGEST = "sha256:" + "0" * 64
@@ -45,6 +48,23 @@ def line_with(found: view.View, *words: str) -> dict[str, Any]:
     ]
     (line,) = [one for one in found["lines"] if one["at"] == at]
     return line
+
+
+def test_what_is_made_of_the_same_is_made_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAPERGPU_CACHE", str(tmp_path))
+    made: list[str] = []
+
+    def make(word: str) -> Callable[[], bytes]:
+        return lambda: (made.append(word), word.encode())[1]
+
+    for decides in (("-c", 1), ("-c", 1), ("-c", 2)):
+        assert kernel_views.load_or_make("sass", decides, make("text")) == b"text"
+    assert made == ["text", "text"]
+    for path in (tmp_path / "sass").glob("*/*"):
+        path.write_bytes(path.read_bytes()[:-1])  # torn
+    assert kernel_views.load_or_make("sass", ("-c", 1), make("again")) == b"again"
 
 
 def test_each_is_shaped_and_kept(views: dict[str, view.View]) -> None:

@@ -144,7 +144,7 @@ def assemble_pair(before: PtxModule, after: PtxModule, arch: str) -> tuple[str, 
         with at_fixed_addresses():
             who, (was, now) = ptx.assemble_modules((before, after), arch)
     except (ValueError, RuntimeError) as error:
-        mend = "save it anew from a build for this architecture"
+        mend = "save it again from a build for this architecture"
         raise ShelfError(Finding(before.name, None, str(error), mend)) from None
     return who, was, now
 

@@ -333,7 +333,7 @@ def hand_in_lines(file: Path, count: int, idle: bool = False) -> list[str]:
     if not count:
         return []
     if idle:
-        return [f"{file} has every record of this code already; name another file to begin anew"]
+        return [f"{file} has every record of this code already; name another file to start over"]
     how = HAND_IN.format(them="it" if count == 1 else "them", file=file.name)
     return [f"{file} holds {_pluralize_count(count, 'record')}; {how}"]
 

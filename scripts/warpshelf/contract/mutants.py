@@ -72,7 +72,7 @@ def load_mutants(snippet: Snippet) -> tuple[list[Mutant], list[Finding]]:
     seen: set[str] = set()
     findings = []
     for one in made:
-        problems = [("stands twice", "name one of them anew")] if one.name in seen else []
+        problems = [("stands twice", "rename one of them")] if one.name in seen else []
         seen.add(one.name)
         for what, mend in (*problems, *_mutant_problems(snippet, one)):
             findings.append(Finding(where, one.line, f"mutant {one.name!r} {what}", mend))

@@ -232,7 +232,7 @@ def _name_problems(
     """What is wrong with what well-formed values name, and with the size of SPACE."""
     variants, peers = list(names["VARIANTS"]), names["PEERS"]
     if shared := sorted(peers.keys() & variants):
-        yield "PEERS", f"{shared[0]!r} is a variant as well", "name one of them anew"
+        yield "PEERS", f"{shared[0]!r} is a variant as well", "rename one of them"
     for name in sorted(needs.get("variants", {}).keys() - {*variants, *peers}, key=str):
         yield "NEEDS", f"NEEDS['variants'] names {name!r}, which is no variant", "mend it"
     for name, index, case in ((n, i, c) for n in LISTS for i, c in enumerate(names.get(n, ()))):

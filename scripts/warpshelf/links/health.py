@@ -38,7 +38,7 @@ STATES = {
 }
 # Our own words for an answer; text from the web never stands here.
 SAYS = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ,'-]{0,59}")
-MEND = "restore it from version control, or delete it: `shelf links check` writes it anew"
+MEND = "restore it from version control, or delete it: `shelf links check` writes it again"
 
 
 @dataclass(frozen=True)

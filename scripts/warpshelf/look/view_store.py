@@ -119,7 +119,7 @@ def write_views(snippet: Snippet, views: Iterable[View]) -> bool:
     try:
         for one, other in pairwise(made):
             if view_name(one) == view_name(other):
-                what = "would be of two views: name one variant anew"
+                what = "is the name of two views: rename one variant"
                 raise ValueError(f"{view_name(one)} {what}")
         for one in made:
             row: dict[str, Any] = {**summarize_view(one, False)}
