@@ -235,6 +235,18 @@ def test_a_name_that_means_nothing_is_one_line(
     assert len(done.stderr.splitlines()) == 1 and done.stdout == ""
 
 
+def test_a_committed_record_without_a_possible_time_is_one_line(repository: Repository) -> None:
+    broken = repository.made(times(1))
+    broken["cases"][0]["results"][0]["time"] |= {"median": 0.0, "p20": 0.0, "p80": 0.0}
+    repository.put(broken)
+    repository.commit()
+    repository.put(repository.made(times(1)))
+    done = repository.trial.shelf(*COMPARE, "--with", f"{SLUG}@HEAD", "--with", SLUG)
+    says = f"{SLUG}@HEAD: cannot be read: 'one pass' has no possible time"
+    assert done.returncode == 1 and done.stderr.startswith(says)
+    assert len(done.stderr.splitlines()) == 1 and done.stdout == ""
+
+
 def test_two_is_company(repository: Repository) -> None:
     three = ("--with", SLUG) * 3
     assert repository.trial.shelf(*COMPARE, *three).returncode == 2

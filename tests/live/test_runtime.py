@@ -8,7 +8,9 @@ its page the numbers, and says why; nothing else breaks.
 from __future__ import annotations
 
 import ast
+import base64
 import builtins
+import hashlib
 import io
 import json
 import os
@@ -162,6 +164,11 @@ def test_sources_follow_imports_and_packages(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_a_file_to_start_from_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        runtime.import_closure(tmp_path, tmp_path / "snippets/a/calculator.py", "snippets")
+
+
 def described(trial: Trial, text: str = calculator_project.CALCULATOR) -> CalculatorSpec:
     calculator_project.lay(trial, text)
     return runtime.describe_calculators(Project(trial.root), ["doubled"])["doubled"]
@@ -266,13 +273,13 @@ def test_npm_that_reaches_nothing_is_asked_again_after_a_while(
     assert runtime.cached_runtime(project) is None
 
 
-@pytest.mark.skipif(os.name == "nt", reason="the npm of this test is a shell script")
-def test_another_package_than_the_known_one_is_refused(trial: Trial, calls: Path) -> None:
+def npm_that_gives(calls: Path, *members: tarfile.TarInfo) -> bytes:
+    """An npm whose package has these members; its bytes."""
     archive = calls.parent / "other.tgz"
     with tarfile.open(archive, "w:gz") as made:
-        member = tarfile.TarInfo("package/pyodide.mjs")
-        member.size = 3
-        made.addfile(member, io.BytesIO(b"bad"))
+        for member in members:
+            member.size = 3 if member.isfile() else 0
+            made.addfile(member, io.BytesIO(b"bad"))
     content = archive.read_bytes()
     npm(calls, f'exec {sys.executable} {calls.parent / "copy.py"} "$@"')
     (calls.parent / "copy.py").write_text(
@@ -280,7 +287,28 @@ def test_another_package_than_the_known_one_is_refused(trial: Trial, calls: Path
         "place = sys.argv[sys.argv.index('--pack-destination') + 1]\n"
         f"pathlib.Path(place, 'p.tgz').write_bytes({content!r})\n"
     )
+    return content
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the npm of this test is a shell script")
+def test_another_package_than_the_known_one_is_refused(trial: Trial, calls: Path) -> None:
+    npm_that_gives(calls, tarfile.TarInfo("package/pyodide.mjs"))
     with pytest.raises(runtime.MissingRuntimeError, match="npm gave another pyodide@"):
+        runtime.ensure_runtime(Project(trial.root))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the npm of this test is a shell script")
+@pytest.mark.parametrize("kind", [None, tarfile.DIRTYPE])
+def test_a_package_without_a_wanted_file_is_refused(
+    trial: Trial, calls: Path, monkeypatch: pytest.MonkeyPatch, kind: bytes | None
+) -> None:
+    members = [tarfile.TarInfo("package/pyodide.mjs"), tarfile.TarInfo("package/pyodide.asm.mjs")]
+    members[1].type = kind or tarfile.REGTYPE
+    given = npm_that_gives(calls, *members[: 2 if kind else 1])
+    digest = base64.b64encode(hashlib.sha512(given).digest()).decode()
+    monkeypatch.setattr(runtime, "INTEGRITY", f"sha512-{digest}")
+    says = f"^pyodide@{runtime.VERSION} has no file pyodide.asm.mjs$"
+    with pytest.raises(runtime.MissingRuntimeError, match=says):
         runtime.ensure_runtime(Project(trial.root))
 
 

@@ -134,8 +134,13 @@ def _fetch_package(work: Path) -> None:
         raise MissingRuntimeError(f"npm gave another {named} than the one that is known")
     with tarfile.open(found[0]) as archive:
         for name in (*PLAIN, *PACKED, LOCK):
-            if member := archive.extractfile(f"package/{name}"):
-                (work / "package" / name).write_bytes(member.read())
+            try:
+                member = archive.extractfile(f"package/{name}")
+            except KeyError:
+                member = None
+            if member is None:
+                raise MissingRuntimeError(f"{named} has no file {name}")
+            (work / "package" / name).write_bytes(member.read())
 
 
 def _pack_runtime(package: Path, made: Path) -> None:
@@ -200,20 +205,24 @@ def import_closure(root: Path, first: Path, package: str) -> dict[str, Path]:
     """The files below `root` that `first` imports from `package`, itself included.
 
     By their path relative to `root`, with the `__init__.py` of each folder that has one.
+
+    Raises:
+        SyntaxError, OSError: one of them cannot be read.
     """
     found: dict[str, Path] = {}
     pending = [first]
     while pending:
         path = pending.pop()
         name = path.relative_to(root)
-        if name.as_posix() in found or not path.is_file():
+        if name.as_posix() in found:
             continue
         found[name.as_posix()] = path
-        pending += [root / parent / "__init__.py" for parent in name.parents if parent != Path()]
+        near = [root / parent / "__init__.py" for parent in name.parents if parent != Path()]
         for module in syntax.parse_python(path).imports:
             if module.split(".")[0] == package:
                 place = root.joinpath(*module.split("."))
-                pending += [place.with_suffix(".py"), place / "__init__.py"]
+                near += [place.with_suffix(".py"), place / "__init__.py"]
+        pending += [one for one in near if one.is_file()]
     return dict(sorted(found.items()))
 
 

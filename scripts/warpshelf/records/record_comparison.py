@@ -245,14 +245,11 @@ def _record_at_commit(snippet: Snippet, key: str, commit: str) -> LabeledRecord:
         raise file_error(f"{key}@{commit}", f"{path} is not there as of {commit}", mend)
     full, data = found
     record = history.parse_kept(data)
-    try:
-        whole = json.loads(data)
-        if not schema.shape_problem(whole):  # else records were shaped in another way
-            record = whole
-    except (ValueError, RecursionError):
-        pass
     if isinstance(record, str):
         raise file_error(f"{key}@{commit}", f"cannot be read: {record}", "name another commit")
+    whole = json.loads(data)
+    if not schema.shape_problem(whole):  # else records were shaped in another way
+        record = whole
     return LabeledRecord(f"{key}@{full[:SHORT]}", record)
 
 
