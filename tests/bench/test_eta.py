@@ -285,6 +285,28 @@ def test_a_failure_teaches_nothing_and_drops_the_rest(clock: Clock) -> None:
     assert view.seconds_left() == 25
 
 
+def test_jobs_may_end_while_it_is_asked(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A live line asks from a thread of its own."""
+    view = outlook(clock, part("a", 10), part("b", 20))
+
+    class Ending(dict):
+        def __contains__(self, key: object) -> bool:
+            return self.pop(key, None) is not None  # over as soon as it was looked at
+
+    view.running = Ending()
+    view.job_started(doing("a"))
+    assert view.seconds_left() == 30
+    expected = view.expected_seconds
+
+    def end_one(one: JobEstimate) -> float:
+        view.snippet_settled(one.job.key, "cpu")
+        return expected(one)
+
+    monkeypatch.setattr(view, "expected_seconds", end_one)
+    assert view.seconds_left() == 30
+    assert view.seconds_left() == 0
+
+
 class Simulation:
     """A pool of two workers on a machine `slower` than the forecast has it, by the clock of a test.
 

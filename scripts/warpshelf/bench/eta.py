@@ -281,11 +281,12 @@ class Eta:
         now, total = self.now(), 0.0
         for jobs, workers, most in self.rounds:
             left, begun = [], set()
-            for place, (key, one) in enumerate(jobs.items()):
-                seconds = self.expected_seconds(one)
-                if key in self.running:
+            # A live line asks from a thread of its own, while jobs start and end.
+            for place, (key, one) in enumerate(list(jobs.items())):
+                seconds, since = self.expected_seconds(one), self.running.get(key)
+                if since is not None:
                     begun.add(place)
-                    elapsed = now - self.running[key]
+                    elapsed = now - since
                     seconds = max(seconds - elapsed, OVERDUE * elapsed)
                     seconds = max(0.0, min(seconds, one.job.seconds - elapsed))
                 left.append(replace(one, seconds=seconds))

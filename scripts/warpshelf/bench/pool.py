@@ -206,7 +206,7 @@ class _Child:
         self.answers, theirs = processes.Pipe(duplex=False)
         self.printed, printing = processes.Pipe(duplex=False)
         self.open: list[Connection] = [self.answers, self.printed]
-        details = {"environment": {}, **job.details, "do": job.do, "token": self.token}
+        details = {**job.details, "do": job.do, "token": self.token}
         self.process = processes.Process(target=child.run_job, args=(details, theirs, printing))
         self.process.start()
         # Not before: the first child waits until the fork server has imported torch.
@@ -222,7 +222,7 @@ class _Child:
     def poll_outcome(self, ended: bool) -> Outcome | None:
         """Take in what is ready; the outcome once there is one."""
         self._read_output()
-        self._read_answers()
+        self._read_answers(everything=ended)
         flooded = len(self.output) > MOST_OUTPUT
         if not (ended or flooded or time.monotonic() >= self.limit):
             return None
@@ -250,7 +250,7 @@ class _Child:
             if len(self.output) > MOST_OUTPUT:
                 return
 
-    def _read_answers(self) -> None:
+    def _read_answers(self, everything: bool) -> None:
         while self.answers in self.open and wait([self.answers], timeout=0):
             try:
                 message = json.loads(self.answers.recv_bytes(2**28))
@@ -261,6 +261,8 @@ class _Child:
             self.answer = message.get("answer", self.answer)
             if message.get("goes on") and self.seconds == self.job.seconds:
                 self.seconds = time.monotonic() - self.started + self.job.then
+            if not everything:  # a child that sends without pause has a limit as well
+                return
 
     def kill_tree(self) -> None:
         if self.process.pid is not None:
