@@ -114,7 +114,7 @@ def passed(**changed: object) -> list[dict]:
         (timeline(passes=[]), "its passes are [], no list of 1 to"),
         (timeline(passes=timelines()[1]["passes"] * MOST_PASSES), "no list of 1 to"),
         (timeline(passes=[{"rank": 0}]), ".passes[0] lacks 'start'"),
-        (passed(start=-1), "has a number below 0"),
+        (passed(start=-1), "has the start -1, no whole number from 0 on"),
         (passed(end=2.0), ".passes[0].end is 2.0"),
         (passed(micro_batch="0"), ".passes[0].micro_batch is '0'"),
         (passed(kind="X"), ".passes[0].kind is 'X', not one of F, B, I, W"),

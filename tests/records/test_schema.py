@@ -220,6 +220,11 @@ def test_a_shape_that_no_run_writes_is_a_problem(record: object) -> None:
     assert len(said) < 300
 
 
+def test_a_published_figure_of_nothing_is_named() -> None:
+    said = shape_problem(changed(predictions__0__published=0))
+    assert said == "record.predictions[0].published is 0, no number above 0"
+
+
 TIMED = 2  # the case of made_up_records.ladder() that is timed
 TIME = {"median": 5e-5, "p20": 4.9e-5, "p80": 5.1e-5, "n": 20}
 
@@ -279,7 +284,7 @@ def timed(**more: object) -> dict:
         (changed() | {"seconds": {"verify": 3, "time": -0.1}}, "took -0.1 s to time"),
         (changed() | {"seconds": {"compile": 1e9}}, "took 1000000000.0 s to compile"),
         (changed(timelines__0__unit=0), "its unit is 0"),
-        (changed(timelines__0__passes__1__start=-1), "has a number below 0"),
+        (changed(timelines__0__passes__1__start=-1), "has the start -1"),
         (changed(timelines__1__name="one-by-one"), "stands twice"),
     ],
 )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from import_project import Checkout
 from made_up_records import case, record, result
 
+from warpshelf.core.files import dump_json
 from warpshelf.records import limits, store
 
 SLUG = "imaginary-g9-80gb"
@@ -87,6 +90,28 @@ def test_records_of_other_code_make_room() -> None:
     assert store.choose_key(timed(), known) == SLUG
     known[SLUG] = timed()
     assert store.choose_key(timed(3.0), known) == f"{SLUG}.2"
+
+
+def test_those_of_other_code_go_with_what_attests_them(tmp_path: Path) -> None:
+    snippet = Checkout(tmp_path).snippets[0]
+    old = {"snippet": "softmax", "digest": "sha256:" + "0" * 64}
+    mine = {"snippet": "softmax", "digest": snippet.digest}
+    other = timed(slug="imaginary-g7", device="Imaginary G7", **old)
+    for key, found in {
+        SLUG: timed(**old),
+        f"{SLUG}.2": timed(1.5, **old),
+        f"{SLUG}.3": timed(1.5, **mine),
+        "imaginary-g7": other,
+    }.items():
+        for path in (store.record_path(snippet, key), store.attestation_path(snippet, key)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(dump_json(found))
+    assert store.save_record(snippet, timed(**mine)) == store.record_path(snippet, SLUG)
+    found, findings = store.load_records(snippet)
+    kept = {f"{SLUG}.3": timed(1.5, **mine), "imaginary-g7": other}
+    assert (found, findings) == ({SLUG: timed(**mine), **kept}, [])
+    left = {path.stem for path in (snippet.results / store.ATTESTATIONS).iterdir()}
+    assert left == set(kept)
 
 
 def test_there_is_an_end_to_disagreement() -> None:

@@ -141,8 +141,8 @@ def _passes_problem(row: Row) -> str | None:
     slots: list[dict[tuple[int, int], list[str]]] = [{} for _ in range(ranks)]
     for one in passes:
         what = f"the pass {short_repr(one)}"
-        if min(value for key, value in one.items() if key != "kind") < 0:
-            return f"{what} has a number below 0"
+        if low := [key for key, value in one.items() if key != "kind" and value < 0]:
+            return f"{what} has the {low[0]} {one[low[0]]}, no whole number from 0 on"
         if one["rank"] >= ranks:
             return f"{what} is of a rank that held says nothing of: it has {ranks}"
         if one["start"] >= one["end"]:

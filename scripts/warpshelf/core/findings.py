@@ -55,3 +55,8 @@ class ShelfError(Exception):
     def __init__(self, findings: Finding | Iterable[Finding]) -> None:
         self.findings = [findings] if isinstance(findings, Finding) else list(findings)
         super().__init__("\n".join(str(finding) for finding in self.findings))
+
+
+def file_error(shown: str, what: str, mend: str, line: int | None = None) -> ShelfError:
+    """The error that says what is wrong with the file `shown`."""
+    return ShelfError(Finding(shown, line, what, mend))

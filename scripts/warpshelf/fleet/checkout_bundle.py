@@ -23,13 +23,12 @@ from warpshelf.bench.run import Verdict
 from warpshelf.contract import digest
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.files import dump_json, json_flaw, write_atomically
-from warpshelf.core.findings import Finding
+from warpshelf.core.findings import Finding, file_error
 from warpshelf.core.project import Project
 from warpshelf.fleet.cluster import NoAnswer
 from warpshelf.fleet.queue import Item
 from warpshelf.records import bundle
 from warpshelf.records.schema import Record, shape_problem, validation_error
-from warpshelf.records.store import file_error
 
 TOOLING = Path(warpshelf.__file__).parents[1]
 PACKAGES = ("warpshelf", "papergpu")

@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core import files, project
-from warpshelf.core.findings import Finding, ShelfError, install_hint
+from warpshelf.core.findings import Finding, ShelfError, file_error, install_hint
 from warpshelf.core.project import Project
 from warpshelf.records import claim_check, schema, store, validate_import
 from warpshelf.records.ledger import CPU
 from warpshelf.records.schema import JOB, PERSON, SCHEMA, Record
-from warpshelf.records.store import AGAIN, file_error
+from warpshelf.records.store import AGAIN
 
 Origin = dict[str, str]  # {"who": a name} or {"job": the address of a job's log}
 

@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 from warpshelf.contract.digest import SLOWER_FILE
 from warpshelf.contract.snippet import ID
 from warpshelf.core import files, project
-from warpshelf.core.findings import ShelfError
+from warpshelf.core.findings import ShelfError, file_error
 from warpshelf.core.project import Project
 from warpshelf.records import store
 from warpshelf.records.ledger import CPU
 from warpshelf.records.schema import DATE, RECORD, Record, timed_results
-from warpshelf.records.store import TimeDifference, file_error, key_slug
+from warpshelf.records.store import TimeDifference, key_slug
 
 RECORDS = (":(glob)snippets/*/results/*.json", f":(exclude,glob)snippets/*/results/{CPU}.json")
 COMMIT = "commit "

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core import units
+from warpshelf.core.findings import file_error
 from warpshelf.records import bundle, history, limits, schema, store
 from warpshelf.records.ledger import CPU
 from warpshelf.records.schema import Record, result_key
-from warpshelf.records.store import TimeDifference, file_error
+from warpshelf.records.store import TimeDifference
 
 SOFTWARE = ("code", "driver", "CUDA", "torch", "Triton", "method")  # a change of these is told
 BEARING = ("commit", "driver", "torch", "Triton", "SM clock", "temperature")

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from warpshelf.contract.pictures import PREDICTION
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core import files
-from warpshelf.core.findings import Finding, ShelfError
+from warpshelf.core.findings import Finding, ShelfError, file_error
 from warpshelf.core.project import Project
 from warpshelf.records import claim_check, schema
 from warpshelf.records.ledger import CPU
@@ -114,11 +114,6 @@ def choose_key(record: Record, known: Mapping[str, Record]) -> str | None:
     return next(chain(agreeing, (key for key in keys if key not in of_this_code)), None)
 
 
-def file_error(shown: str, what: str, mend: str = AGAIN, line: int | None = None) -> ShelfError:
-    """The error that says what is wrong with the file `shown`."""
-    return ShelfError(Finding(shown, line, what, mend))
-
-
 def read_json(path: Path, shown: str, largest: int = LARGEST) -> object:
     """What a JSON file of at most `largest` bytes holds; a ShelfError where it is none."""
 
@@ -144,7 +139,7 @@ def read_json(path: Path, shown: str, largest: int = LARGEST) -> object:
         raise file_error(shown, error.strerror or str(error), mend) from None
     except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", None)
-        raise file_error(shown, f"is not the JSON of a record: {error}", line=line) from None
+        raise file_error(shown, f"is not the JSON of a record: {error}", AGAIN, line) from None
     return value
 
 
@@ -161,7 +156,7 @@ def check_record(value: object, shown: str) -> Record:
         raise file_error(shown, what, "update this checkout")
     record: Record = value if isinstance(value, dict) else {}
     if wrong := schema.shape_problem(value) or schema.validation_error(record):
-        raise file_error(shown, wrong)
+        raise file_error(shown, wrong, AGAIN)
     return record
 
 
@@ -226,7 +221,8 @@ def _unpack_record(value: dict[str, Any], path: Path, shown: str) -> dict[str, A
     try:
         _restore_rows(record, value.get("columns", {}))
     except (ValueError, TypeError, AttributeError, KeyError) as error:
-        raise file_error(shown, f"has rows that are not of its columns: {error}") from None
+        what = f"has rows that are not of its columns: {error}"
+        raise file_error(shown, what, AGAIN) from None
     if names := value.get("packed"):
         pack = path.parent / PACK
         try:
@@ -240,7 +236,8 @@ def _unpack_record(value: dict[str, Any], path: Path, shown: str) -> dict[str, A
             record |= {name: part[name] for name in names}
         except (OSError, ValueError, TypeError) as error:
             what = getattr(error, "strerror", None) or str(error)
-            raise file_error(f"{Path(shown).parent.as_posix()}/{pack.name}", what) from None
+            place = f"{Path(shown).parent.as_posix()}/{pack.name}"
+            raise file_error(place, what, AGAIN) from None
     return record
 
 
