@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from conftest import Trial, sound_snippet
 from made_up_views import view
 
+from warpshelf.bench import compiling
 from warpshelf.contract import snippet
 from warpshelf.contract.snippet import Snippet
+from warpshelf.core import project
 from warpshelf.core.project import Project
 from warpshelf.look import builds, view_store
 from warpshelf.site import build_snippet_pages
@@ -153,6 +156,58 @@ def test_a_commit_that_is_not_there_and_a_snippet_without_entries(
     path.unlink()
     done = trial.shelf("rivals", "transpose", "--checkouts", str(clones))
     assert done.returncode == 1 and "rivals.yml: is not there; write down" in done.stderr
+
+
+def test_more_names_than_a_command_takes_cost_their_entry_alone(
+    trial: Trial, sound: Snippet, clones: Path
+) -> None:
+    library = clones / "owner" / "library"
+    blob = git(library, "rev-parse", "HEAD:ops/scale.py")
+    lines = [f"100644 {blob}\tops/{'x' * 60}_{number}.py\n" for number in range(40_000)]
+    command = ["git", "-C", str(library), "update-index", "--index-info"]
+    subprocess.run(command, input="".join(lines), check=True, text=True)
+    git(library, "commit", "--quiet", "--message", "many")
+    path = sound.folder / "rivals.yml"
+    large = ENTRY.format(commit=git(library, "rev-parse", "HEAD"))
+    missing = ENTRY.format(commit="f" * 40)
+    path.write_text(large + missing)
+    done = trial.shelf("rivals", "transpose", "--checkouts", str(clones))
+    many, none = done.stderr.splitlines()
+    assert done.returncode == 1 and "Git did not unpack 40001 files of commit" in many
+    assert "has no commit ffff" in none
+
+
+def test_a_clone_is_no_folder_inside_of_one(tmp_path: Path, clones: Path) -> None:
+    library = clones / "owner" / "library"
+    commit = git(library, "rev-parse", "HEAD")
+    bare = tmp_path / "bare" / "library"
+    git(library, "clone", "--quiet", "--bare", str(library), str(bare))
+    tree = tmp_path / "trees" / "library"
+    git(library, "worktree", "add", "--quiet", "--detach", str(tree))
+    for checkouts in (clones, bare.parent, tree.parent):  # a checkout, bare, and a further tree
+        wanted = (checkouts, "owner/library", commit, "ops/scale.py")
+        with compiling.extract_clone(*wanted) as root:
+            assert (root / "ops" / "scale.py").read_text() == KERNEL
+    for place in (library, library / ".git", bare):
+        (place / "owner" / "library").mkdir(parents=True)
+        with pytest.raises(ValueError, match="has no clone owner/library"), ExitStack() as stack:
+            stack.enter_context(compiling.extract_clone(place, *wanted[1:]))
+
+
+def test_git_that_did_not_answer_is_not_a_commit_that_is_not_there(
+    clones: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = git(clones / "owner" / "library", "rev-parse", "HEAD")
+    run_git = project.run_git
+
+    def time_out(root: Path, *words: str) -> bytes | None:
+        return None if words[0] == "ls-tree" else run_git(root, *words)
+
+    monkeypatch.setattr(project, "run_git", time_out)
+    wanted = (clones, "owner/library", commit, "ops/scale.py")
+    says = "library: Git did not list the files of commit"
+    with pytest.raises(ValueError, match=says), ExitStack() as stack:
+        stack.enter_context(compiling.extract_clone(*wanted))
 
 
 OWN = """\

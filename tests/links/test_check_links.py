@@ -306,8 +306,8 @@ def test_the_command_says_in_one_line_what_is_wrong(command: Trial, detour: Deto
     done = command.shelf("links", "check", "--changed-since", "origin/nowhere")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        "--changed-since: 'origin/nowhere' is no commit of this repository; "
-        "fetch it, or name another\n"
+        "--changed-since: 'origin/nowhere' is no commit of this repository, "
+        "or Git did not answer; fetch it, or name another\n"
     )
     assert command.shelf("links", "check", "--budget", "0").returncode == 2
 

@@ -117,7 +117,10 @@ def test_a_list_that_could_not_be_read_then_is_new(root: Path) -> None:
 def test_another_revision_is_one_clear_line(root: Path, name: str) -> None:
     with pytest.raises(ShelfError) as caught:
         urls_since(root, name)
-    assert "is no commit of this repository; fetch it, or name another" in str(caught.value)
+    assert (
+        "is no commit of this repository, or Git did not answer; fetch it, or name another"
+        in str(caught.value)
+    )
     assert "\n" not in str(caught.value)
 
 

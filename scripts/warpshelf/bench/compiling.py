@@ -191,36 +191,41 @@ def extract_clone(checkouts: Path, repository: str, commit: str, file: str) -> I
     owner, name = repository.split("/")
     for place in (f"{owner}/{name}", f"{owner}+{name}", name):
         clones = [checkouts / place, checkouts / place / "repo"]
-        # Where a folder lies in some other checkout, this prints its place there.
-        if clone := next((one for one in clones if _git_prefix(one) == ""), None):
+        if clone := next(filter(_is_clone, clones), None):
             break
     else:
         raise ValueError(f"{checkouts} has no clone {owner}/{name}; make one there")
     listed = project.run_git(clone, "ls-tree", "-r", "--name-only", "-z", commit)
     if listed is None:
-        raise ValueError(f"{clone} has no commit {commit}")
+        if project.git_line(clone, "cat-file", "-t", commit) is None:
+            raise ValueError(f"{clone} has no commit {commit}, or Git did not answer")
+        raise ValueError(f"{clone}: Git did not list the files of commit {commit}")
     names = listed.decode(errors="replace").split("\0")
     top = file.split("/")[0] if "/" in file else ""  # it may need any of them
     wanted = [one for one in names if one.endswith(ENDINGS) and top in ("", one.split("/")[0])]
     with unpack_commit(clone, commit, wanted) as root:
+        if root is None and file in wanted:
+            raise ValueError(f"{clone}: Git did not unpack {len(wanted)} files of commit {commit}")
         if root is None or not (root / file).is_file():
             raise ValueError(f"{repository} has no {file} at {commit:.12}")
         yield root
 
 
-def _git_prefix(folder: Path) -> str | None:
-    return project.git_line(folder, "rev-parse", "--show-prefix") if folder.is_dir() else None
+def _is_clone(folder: Path) -> bool:
+    """Whether a folder is itself a checkout or a bare repository; one inside of these is not."""
+    asked = ("rev-parse", "--resolve-git-dir")
+    return any(project.run_git(folder, *asked, one) is not None for one in (".git", "."))
 
 
 @contextmanager
 def unpack_commit(clone: Path, commit: str, names: Sequence[str]) -> Iterator[Path | None]:
     """Files and folders as of a commit, in a folder that is removed afterwards; None of none."""
-    command = ["git", "-C", str(clone), "archive", "--format=tar", commit, "--", *names]
-    packed = subprocess.run(command, capture_output=True, check=False)
-    if packed.returncode or not names:
+    words = ("archive", "--format=tar", commit, "--", *names)
+    packed = project.run_git(clone, *words) if names else None
+    if packed is None:
         yield None
         return
     with tempfile.TemporaryDirectory() as folder:
-        with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
+        with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
             archive.extractall(folder, filter="data")
         yield Path(folder)

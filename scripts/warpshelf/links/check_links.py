@@ -76,7 +76,7 @@ def urls_since(root: Path, revision: str) -> set[str]:
         if shutil.which("git") is None:
             mend = "install it, or leave the option"
             raise ShelfError(Finding("git", None, "cannot be run", mend))
-        what = f"{revision!r} is no commit of this repository"
+        what = f"{revision!r} is no commit of this repository, or Git did not answer"
         raise ShelfError(Finding("--changed-since", None, what, "fetch it, or name another"))
     listed = run_git(root, "ls-tree", "-r", "-z", "--name-only", name, "--", "docs") or b""
     old: set[str] = set()
