@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import weakref
 from html import unescape
 from pathlib import Path
 from pprint import pformat
@@ -20,10 +21,11 @@ from warpshelf.contract.values import Obligations
 from warpshelf.core.project import Project
 from warpshelf.records import schema, space
 from warpshelf.render import figures
-from warpshelf.worker import gpu, jobs
+from warpshelf.worker import gpu, jobs, timing
+from warpshelf.worker.checks import Checks
 from warpshelf.worker.context import JobContext, JobError, Task
 from warpshelf.worker.gpu import NvidiaDriver
-from warpshelf.worker.timing import Sample
+from warpshelf.worker.timing import Sample, Summary
 
 __all__ = ["smi"]
 
@@ -130,6 +132,29 @@ def test_what_passes_is_timed_and_makes_a_sound_record(monkeypatch, tmp_path, sm
     load = record["conditions"]["load"]
     assert (load["sm_mhz"], load["celsius_highest"]) == (1980, 64)
     assert record["conditions"]["slowed_by"] == ["software power cap"]
+
+
+def test_inputs_of_a_timed_case_are_let_go_before_the_next_is_verified(
+    monkeypatch, tmp_path
+) -> None:
+    drawn: list[weakref.ref] = []
+    left: list[int] = []
+    verify_case = Checks.verify_case
+
+    def count_left(self: Checks, *of: object, **by: object) -> dict:
+        left.append(sum(one() is not None for one in drawn))
+        return verify_case(self, *of, **by)
+
+    def stub(calls: dict, clock: Clock, **by: object) -> dict[str, Summary]:
+        drawn.extend(weakref.ref(item) for call in calls.values() for item in call.args)
+        assert all(one() is not None for one in drawn[-2:])
+        return {name: Summary(1e-3, 1e-3, 1e-3, 15) for name in calls}
+
+    monkeypatch.setattr(Checks, "verify_case", count_left)
+    monkeypatch.setattr(timing, "time_interleaved", stub)
+    _, answer = timed(monkeypatch, tmp_path, TWO, Clock(1e-3))
+    assert answer["failures"] == [] and len(answer["cases"]) == 2
+    assert left == [0, 0] and len(drawn) == 2 * 3 * 2
 
 
 def record_of(one: snippet.Snippet, answer: dict) -> dict:

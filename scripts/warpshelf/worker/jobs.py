@@ -7,7 +7,7 @@ Triton: each child does so for itself, once its environment says how.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -251,12 +251,7 @@ def time_snippet(context: JobContext) -> Answer:
             if not row["results"]:
                 continue
             passed = {one["name"]: one for one in row["results"] if one["verdict"] == "passed"}
-            functions = {**proof.variants, **proof.peers}
-            inputs = checks.draw_inputs(case, index, 2)
-            calls = {name: partial(functions[name], *inputs) for name in passed}
-            context.report_place(f"while timing {case}")
-            with watch.under_load():
-                times = timing.time_interleaved(calls, clock, deadline=deadline)
+            times = _time_case(checks, index, case, passed, clock, watch, deadline)
             least = limits.least_seconds(row, ceilings)
             for name, time_of in times.items():
                 _record_time(checks, case, passed[name], time_of, least)
@@ -267,6 +262,24 @@ def time_snippet(context: JobContext) -> Answer:
     failures = answer["failures"] + searched["failures"]
     more = {"failures": failures, "ceilings": ceilings, "conditions": watch.load_conditions()}
     return answer | searched | more
+
+
+def _time_case(
+    checks: Checks,
+    index: int,
+    case: dict[str, Any],
+    names: Iterable[str],
+    clock: timing.Clock,
+    watch: gpu.LoadMonitor,
+    deadline: float,
+) -> dict[str, Summary | str]:
+    """Time functions on a case. Its inputs end with the call: the next case needs the memory."""
+    functions = {**checks.proof.variants, **checks.proof.peers}
+    inputs = checks.draw_inputs(case, index, 2)
+    calls = {name: partial(functions[name], *inputs) for name in names}
+    checks.context.report_place(f"while timing {case}")
+    with watch.under_load():
+        return timing.time_interleaved(calls, clock, deadline=deadline)
 
 
 def _record_time(
