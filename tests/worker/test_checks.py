@@ -168,6 +168,24 @@ def test_a_share_has_one_view_of_a_case_and_leaves_out_what_is_there_to_be_count
     assert len(drawn) == 1
 
 
+CHANGES = f"""
+def kernel(a, b):
+    if len(a) > 1 and a.stride(0) == a.shape[1] + 16:
+        b.zero_()
+        raise ValueError("trial: a has padded rows; pass a.contiguous()")
+    return a @ b
+{CUT}
+def inputs(case, device, generator):
+    a = torch.randn(case["k"], case["m"], device=device, generator=generator)
+    return a.t(), torch.randn(case["k"], device=device, generator=generator)
+"""
+
+
+def test_the_truth_of_a_view_is_that_of_inputs_which_no_call_has_changed(verified) -> None:
+    [failure] = verified(wrong_snippet(CHANGES))["failures"]
+    assert failure["what"].endswith("column-strided: relative error 1 over 5e-06")
+
+
 def test_views_come_after_all_variants(verified, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
     monkeypatch.setattr(JobContext, "report_place", lambda self, place: seen.append(place))
@@ -213,6 +231,15 @@ def test_no_cost_is_a_cost_by_default(verified) -> None:
     text = text[: text.index("\n\ndef cost(")] + "\n"
     row = verified(text)["cases"][0]
     assert (row["bytes"], row["flops"], row["unit"]) == (12, 0, "fp32")
+
+
+def test_an_out_of_too_many_dtypes_fails_what_is_called(verified) -> None:
+    out = '"k": 16,\n     "out": ["float16", "int64"],'
+    found = verified(sound_snippet().replace('"k": 16,', out))
+    [failure] = found["failures"]
+    assert failure["what"].startswith("variant 'product' is wrong on case {'m': 64")
+    assert failure["what"].endswith("the case's `out` names 2 dtypes for 1 outputs")
+    assert [one["verdict"] for one in found["cases"][3]["results"]] == ["failed"]
 
 
 def test_a_malformed_cost_is_told(verified) -> None:

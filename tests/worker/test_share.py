@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from warpshelf.contract.values import Obligations
-from warpshelf.worker.checks import Share, choose_cases, rank_cases
+from warpshelf.worker.checks import Checks, Share, choose_cases, rank_cases
+from warpshelf.worker.context import JobContext
 
 # Four cases that kill, and three that are counted, of which one kills as well.
 PROOF = Obligations(
@@ -21,6 +23,33 @@ PROOF = Obligations(
 )
 def test_a_share_chooses_cases(share: Share, cases: list[int]) -> None:
     assert choose_cases(PROOF, share) == cases
+
+
+@pytest.mark.parametrize(
+    ("share", "viewed"), [("all", {*range(23)}), ("some", {0, 10, 20}), ("telling", set())]
+)
+def test_a_share_draws_views_of_cases(share: str, viewed: set[int]) -> None:
+    drawn: set[int] = set()
+
+    def hear(message: dict) -> None:
+        case, comma, _ = message["at"].partition("}, ")
+        if comma:
+            drawn.add(int(case.rpartition("'n': ")[2]) - 1)
+
+    job = {"needs": {}, "machine": {"sm": None}, "places": {}, "id": "x", "share": share}
+    context = JobContext(job, hear)
+    context.proof = Obligations(
+        cases=tuple({"n": n + 1} for n in range(23)),
+        kills=((),) * 23,
+        variants={"twice": lambda x: 2 * x},
+        inputs=lambda case, device, generator: (torch.ones(case["n"], device=device),),
+        reference=lambda x: 2 * x.double(),
+    )
+    checks = Checks(context)
+    for index in checks.due_cases():
+        checks.verify_case(index, context.proof.cases[index], timed=False)
+    assert drawn - {-1} == viewed  # -1 is the case whose side is empty
+    assert checks.failures == {}
 
 
 def test_cases_go_by_what_those_before_them_do_not_reject() -> None:

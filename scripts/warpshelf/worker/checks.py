@@ -319,10 +319,10 @@ class Checks:
 
     def _draw_views(self, name: str, given: CaseData, index: int) -> Iterator[View]:
         """Each view that a variant meets of a case, and sides emptied of the first of a form."""
-        case, inputs = given.case, given.turn_inputs(0)
+        _, case, inputs, refs, _ = given.first_view()  # of inputs that no call has changed yet
         for view, drawn in verify.case_views(inputs, index, self.share is Share.SOME):
             if view not in verify.NEW_VALUES:
-                yield View(view, case, drawn, given.turn_truth(0, inputs))
+                yield View(view, case, drawn, refs)
                 continue
             with contextlib.suppress(WrongResult):  # such values may have no truth
                 yield View(view, case, drawn, verify.reference_truth(given.reference, drawn))

@@ -6,7 +6,6 @@ are no FLOPs; and the unit is that of the first floating-point input.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,6 +15,7 @@ from warpshelf.contract import values
 from warpshelf.contract.values import Case, Obligations
 from warpshelf.worker.accuracy import tensors_of
 from warpshelf.worker.verify import View
+from warpshelf.worker.watch import case_size
 
 UNITS = {
     torch.float64: "fp64",
@@ -56,7 +56,7 @@ def input_unit(inputs: Iterable[object]) -> str:
 def case_cost(proof: Obligations, view: View) -> dict[str, Any]:
     """Bytes, FLOPs and unit of a case, of its inputs and their truth."""
     tensors = [item for item in view.inputs if isinstance(item, torch.Tensor)]
-    outs = zip(view.refs, view.due_dtypes(), strict=True)
+    outs = zip(view.refs, view.due_dtypes(), strict=False)  # a wrong `out` fails functions
     size = sum(item.nbytes for item in tensors)
     size += sum(ref.numel() * dtype.itemsize for ref, dtype in outs)
     unit = input_unit(tensors)
@@ -86,6 +86,5 @@ def estimate_cost(proof: Obligations, case: Case) -> dict[str, Any]:
     """Bytes, FLOPs and unit of a case, estimated from its sides where nothing better is known."""
     if found := early_cost(proof, case):
         return found
-    elements = math.prod(max(1, case[side]) for side in values.side_keys(case))
-    unit = UNITS.get(declared_dtype(case), "fp32")
-    return {"bytes": SIDE_BYTES * elements, "flops": 0, "unit": unit, **declared_cost(proof, case)}
+    size, unit = SIDE_BYTES * case_size(case), UNITS.get(declared_dtype(case), "fp32")
+    return {"bytes": size, "flops": 0, "unit": unit, **declared_cost(proof, case)}

@@ -234,7 +234,7 @@ class View(NamedTuple):
     why: str = ""
 
     def due_dtypes(self) -> list[torch.dtype]:
-        """The dtype that each output must have."""
+        """The dtype that each output must have, as many as the case's `out` names."""
         return accuracy.expected_dtypes(self.case, self.inputs, self.refs)
 
 
@@ -355,6 +355,8 @@ def check_view(
     """
     inputs, refs = view.inputs, view.refs
     dtypes = view.due_dtypes()
+    if len(dtypes) != len(refs):
+        raise WrongResult(f"the case's `out` names {len(dtypes)} dtypes for {len(refs)} outputs")
     dtype = accuracy.first_floating(dtypes)
     allowed = tolerance(dtype)
     before = input_fingerprints(inputs)
