@@ -4,6 +4,8 @@ Takes 15 s, as it compiles.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import importlib.util
 import json
 import os
@@ -13,6 +15,7 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy
 import pytest
 import torch
 from conftest import write_snippet
@@ -319,6 +322,30 @@ def test_cuda_launches_are_compiled_and_not_run(tmp_path: Path) -> None:
     assert all(line.startswith("turn<300> (crowded) on sm_") for line in answer["broken"])
 
 
+@pytest.mark.parametrize("given", [[], [torch.empty(3, device="meta")]])
+def test_a_cuda_launch_needs_tensors_with_data_but_for_shapes(
+    monkeypatch: pytest.MonkeyPatch, given: list[torch.Tensor]
+) -> None:
+    monkeypatch.delitem(sys.modules, "triton", raising=False)  # as where no kernel is in Triton
+    source = importlib.import_module("snippets.cuda").Source(Path("none.cu"))
+
+    def launch(x: torch.Tensor) -> None:
+        source.launch("k", 1, 32, numpy.int32(7), *given)
+
+    proof = Obligations(
+        cases=({"n": 3},),
+        variants={"v": launch},
+        inputs=lambda case, device, generator: (torch.ones(case["n"], device=device),),
+        reference=lambda x: x.double(),
+    )
+    with pytest.raises(RuntimeError, match="v did not compile for .*: its tensors are on"):
+        compiled.compile_figures(proof, "one", has_cuda=True, needs={})
+    recorder = compiled.LaunchRecorder("sm_90")
+    with recorder.recording(True, shapes=True):
+        launch(torch.ones(3))
+    assert [*recorder.asked.values()] == [{"k": {"": (0, {}, 32)}}]
+
+
 @needs_triton
 @pytest.mark.exhaustive("a process of its own for one line")
 def test_the_interpreter_is_refused(tmp_path: Path) -> None:
@@ -465,6 +492,12 @@ def test_values_are_drawn_where_a_wrapper_reads_them_or_integers_lead() -> None:
         assert y.shape == (len(x), len(x)) and y.is_contiguous() and y.data_ptr() % 16 == 0
         assert y.T.untyped_storage().data_ptr() == y.data_ptr() and y[1:].argmax(-1).eq(0).all()
 
+    def excuses(kind: str, x: torch.Tensor, lengths: torch.Tensor | None) -> None:
+        takes(kind, x, lengths)
+        with contextlib.suppress(ValueError):  # of its own
+            x.any().item()
+
+    assert called(8, False, excuses).any()
     assert not called(8, False, takes).any()
     assert called(8, True, takes).any() and called(8, False, reads).any()
     assert not called(8192, True, takes).any()  # large beside the integers

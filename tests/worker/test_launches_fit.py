@@ -8,9 +8,11 @@ import pytest
 import torch
 
 from warpshelf.bench.compiling import ARCHS
+from warpshelf.contract.values import Obligations
 from warpshelf.look import figures
 from warpshelf.worker import verify
-from warpshelf.worker.launch_limits import MOST, Launch, limit_memory
+from warpshelf.worker.context import JobContext
+from warpshelf.worker.launch_limits import MOST, ArchitectureFit, Launch, limit_memory
 
 # The most shared memory of a block, in KiB, from the CUDA C++ Programming Guide's table of
 # technical specifications by compute capability.
@@ -49,6 +51,26 @@ def test_a_block_may_have_so_much_shared_memory_and_no_byte_more(arch: str) -> N
 def test_registers_threads_and_tensor_memory(launch: Launch, said: str | None) -> None:
     found = launch.refusal_reason("sm_100")
     assert found is None if said is None else re.search(said, found or "")
+
+
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        ("k.cu(3): error: no such name\nmore", "no such name"),
+        ("k.cu(3): error:  ", "raised RuntimeError: k.cu(3): error:"),  # of which nothing is said
+    ],
+)
+def test_what_does_not_compile_is_a_miss_whatever_is_said(raised: str, said: str) -> None:
+    def fail(x: torch.Tensor) -> None:
+        raise RuntimeError(raised)
+
+    context = JobContext({"arch": "sm_90"}, lambda message: None)
+    context.proof = Obligations(
+        variants={"v": fail}, inputs=lambda case, device, generator: (torch.ones(case["n"]),)
+    )
+    fit = ArchitectureFit(context)
+    fit.call_case({"n": 3}, ["v"])
+    assert fit.misses == {"v": [f"on case {{'n': 3}}: {said}"]}
 
 
 def test_inputs_beyond_the_limit_are_not_made() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from warpshelf.worker import public_kernel
 
 pytest.importorskip("triton")
 
@@ -157,6 +160,14 @@ def test_its_figures_are_those_of_its_machine_code(checkout: Path) -> None:
 def test_what_is_wrong_is_said_in_a_line(checkout: Path, changed: dict, says: str) -> None:
     found = answer(checkout, **changed)
     assert set(found) == {"error"} and says in found["error"] and "\n" not in found["error"]
+
+
+def test_a_job_without_a_file_has_an_answer_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = io.StringIO()
+    monkeypatch.setattr(sys, "stdin", io.StringIO("{}"))
+    monkeypatch.setattr(sys, "stdout", told)
+    public_kernel.main()
+    assert json.loads(told.getvalue()) == {"error": "KeyError: 'file'"}
 
 
 OWN = """\

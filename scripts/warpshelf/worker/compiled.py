@@ -61,8 +61,10 @@ class LaunchRecorder:
         self.asked: dict[tuple[Any, str], dict[str, dict[str, Demand]]] = {}
 
     @contextmanager
-    def recording(self, has_cuda: bool, to_ptx: bool = False) -> Iterator[None]:
-        """Launches inside are recorded, of CUDA C++ those of tensors without data as well.
+    def recording(
+        self, has_cuda: bool, to_ptx: bool = False, shapes: bool = False
+    ) -> Iterator[None]:
+        """Launches inside are recorded, with `shapes` those of tensors without data as well.
 
         With `to_ptx` Triton makes no binary, and the PTX is that of kernels which are executed."""
         with ExitStack() as stack:
@@ -71,7 +73,9 @@ class LaunchRecorder:
             if has_cuda:
                 cuda = importlib.import_module("snippets.cuda")
                 _replace_until(stack, cuda, "observer", self._note_launch)
-                _replace_until(stack, cuda, "_device", lambda where, types: torch.device("cpu"))
+                if shapes:
+                    device = torch.device("cpu")
+                    _replace_until(stack, cuda, "_device", lambda where, types: device)
             yield
 
     def _record_triton(self, stack: ExitStack, to_ptx: bool) -> None:
@@ -178,6 +182,10 @@ def _source_usage(
         yield name, compiler, ResourceUsage(**used)
 
 
+class ValueRead(Exception):
+    """A wrapper asks for a value of its inputs."""
+
+
 class HollowTensors(TorchFunctionMode):
     """Large floating-point numbers are zeros, in memory that nobody has touched.
 
@@ -203,7 +211,7 @@ class HollowTensors(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         told = kwargs or {}
         if self.unread and getattr(func, "__name__", "") in READS:
-            raise ValueError("asks for a value of its inputs")
+            raise ValueRead
         if func in (torch.randn, torch.rand, torch.zeros):
             undrawn = {"device": "meta"} | dict.fromkeys({"generator"} & {*told})
             shape = func(*args, **(told | undrawn))

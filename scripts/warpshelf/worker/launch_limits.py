@@ -135,7 +135,7 @@ def check_architecture(context: JobContext) -> dict[str, Any]:
     covered = {name for name in proof.variants if architectures.is_covered(job["needs"], name, sm)}
     wanted = covered.difference(job["without"])
     planned = [(case, proof.variants_for(case)) for case in (*proof.cases, *proof.timed)]
-    with limit_memory(), found.recorder.recording(job["has_cuda"]):
+    with limit_memory(), found.recorder.recording(job["has_cuda"], shapes=True):
         for case, names in plan_calls(proof) if job["largest"] else planned:
             if mine := [name for name in names if name in wanted]:
                 found.call_case(case, mine)
@@ -188,4 +188,5 @@ def _compile_kernels(
 def _compiler_complaint(error: Exception) -> str:
     """The first thing that a compiler complains of, or what the exception says."""
     found = SAID.search(str(error))
-    return found["what"].strip()[:200] if found else describe_error(error)
+    what = found["what"].strip()[:200] if found else ""
+    return what or describe_error(error)

@@ -219,8 +219,8 @@ def main() -> None:
     """Answer one job."""
     job = json.load(sys.stdin)
     out, sys.stdout = sys.stdout, sys.stderr  # what a file prints as it is imported is no answer
-    by_language = triton_figures if job["file"].endswith(".py") else cuda_figures
     try:
+        by_language = triton_figures if job["file"].endswith(".py") else cuda_figures
         answer = (package_figures if job.get("package") else by_language)(job)
     except Exception as error:  # whatever somebody else's file or the compiler raises
         said = str(error).strip().splitlines() or [""]  # Triton gives the cause behind the code
