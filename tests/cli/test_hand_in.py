@@ -12,10 +12,11 @@ from conftest import LIST, TOPIC, Trial, sound_snippet
 from sigstore_authority import RUN, Sigstore, statement
 
 from warpshelf.cli import hand_in
+from warpshelf.cli.measuring import import_records
 from warpshelf.contract import snippet
 from warpshelf.core.files import dump_json
 from warpshelf.core.project import Project
-from warpshelf.records import bundle, schema, store
+from warpshelf.records import bundle, record_comparison, schema, store
 from warpshelf.records.bundle import REPOSITORY, record_checksum
 from warpshelf.site import rendering
 
@@ -65,6 +66,19 @@ def test_a_nameless_record_asks_for_a_name(checked: Trial) -> None:
     assert done.stderr == "handed in by Ada Lovelace; another name: --by\n"
     assert json.loads((checked.root / PLACE).read_text())["origin"] == {"who": "Ada Lovelace"}
     assert checked.shelf("check").returncode == 0
+
+
+def test_what_was_written_is_said_before_it_is_compared(
+    checked: Trial, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(touched: object) -> list[str]:
+        raise RuntimeError("other records cannot be read")
+
+    monkeypatch.setattr(record_comparison, "find_disagreements", fail)
+    monkeypatch.chdir(checked.root)
+    with pytest.raises(RuntimeError):
+        import_records(Path(brought(checked, made(checked))), False, "Ada", None, None, False)
+    assert capsys.readouterr().out == f"wrote {PLACE}\n"
 
 
 def test_what_is_placed_by_hand_without_a_name_is_a_finding(checked: Trial) -> None:

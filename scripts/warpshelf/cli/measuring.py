@@ -135,33 +135,36 @@ def run(
     options.origin = hand_in.run_origin(project, by, out)
     address, status = None if on is None else _validate_address(on), 0
     with console.Reporter(len(picked)) as reporter:
-        fleet = None if on is None else _make_fleet(project, options, kinds, reporter)
-        local = runs.Run(project, options, reporter)
-        work: Run | Fleet = fleet or local
+        work: Run | Fleet
+        if address is None:
+            work = runs.Run(project, options, reporter)
+        else:
+            work = _make_fleet(project, options, kinds, reporter)
         try:
             with pool.raise_on_signal():
-                if fleet and address:
-                    fleet.run_stale(picked, address, plan)
-                else:
-                    local.run_stale(picked)
+                if isinstance(work, runs.Run):
+                    work.run_stale(picked)
+                elif address:
+                    work.run_stale(picked, address, plan)
         except pool.Stopped as stop:
             work.mark_left(f"it was stopped by {stop.name}")
             status = stop.status
     if as_json:
         print(console.verdicts_json(work.verdicts))
     said = console.left_lines(work.verdicts, context.obj or [])
-    if fleet is not None:
-        said += console.hand_in_lines(out or OUT, fleet.kept)
-    else:
+    failed = any(verdict.state == "failed" for verdict in work.verdicts)
+    if isinstance(work, runs.Run):
         hand_in.report_run(project, picked, work.verdicts, out)
-        if out is not None:
-            idle = options.repeats is not None and not local.planned.verdicts
-            said += console.hand_in_lines(out, len(local.records), idle)
+        kept, idle = len(work.records), options.repeats is not None and not work.planned.verdicts
+    else:
+        failed |= bool(work.findings)
+        kept, idle = work.kept, False
+    if out is not None:
+        said += console.hand_in_lines(out, kept, idle)
     said += ["nothing was run"] if plan else console.summary_lines(work.verdicts)
     for line in said:
         sys.stderr.write(f"{line}\n")
-    failed = any(verdict.state == "failed" for verdict in work.verdicts)
-    if status or failed or (fleet and fleet.findings):
+    if status or failed:
         raise Exit(status or 1)
 
 
@@ -239,9 +242,10 @@ def import_records(
     for line in doubts:
         sys.stderr.write(f"{line}\n")
     folders = {path.parent for path in done.written}
-    lines = [f"wrote {name}" for name in names]
+    for name in names:
+        print(f"wrote {name}", flush=True)
     touched = [one for one in known if one.results in folders]
-    lines += record_comparison.find_disagreements(touched)
+    lines = list(record_comparison.find_disagreements(touched))
     lines += [f"left out {name}: made from other code" for name in done.left]
     if not names:
         lines.append("nothing to write: every record is in place already")
