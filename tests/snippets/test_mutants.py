@@ -6,7 +6,7 @@ import pytest
 from conftest import Trial, snippets_of_the_shelf
 
 from warpshelf.bench import mutants as judging
-from warpshelf.contract import mutants, snippet
+from warpshelf.contract import digest, mutants, snippet
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import ShelfError
 from warpshelf.core.project import Project
@@ -59,6 +59,23 @@ def test_the_whole_matrix_of_a_sound_snippet(trial: Trial) -> None:
     assert any("adds one" in line and line.count("x") == 4 for line in lines)
     answer = trial.shelf("check", "--mutants", "sound", "--json")
     assert '"findings": []' in answer.stdout
+
+
+def test_a_module_that_reads_a_file_beside_it_can_be_imported_from_a_copy(trial: Trial) -> None:
+    path = trial.sound()
+    shared = trial.root / "snippets" / "shared"
+    shared.mkdir()
+    (shared / "__init__.py").write_text("")
+    read = 'Path(__file__).with_name("table.json").read_text()'
+    (shared / "table.py").write_text(f"from pathlib import Path\n\nUNUSED = {read}\nONE = 1\n")
+    (shared / "table.json").write_text("{}")
+    text = path.read_text()
+    use = "import torch\n\nfrom snippets.shared.table import ONE\n"
+    path.write_text(text.replace("import torch\n", use, 1))
+    one = snippet.read_snippet(Project(trial.root), path.parent)
+    assert shared / "table.json" not in digest.dependency_files(trial.root, one.folder)
+    found = judging.run_mutants(one, claims_alone=True)
+    assert found.findings() == [] and found.judged
 
 
 def test_a_false_claim_is_told(trial: Trial) -> None:

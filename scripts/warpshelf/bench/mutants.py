@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from warpshelf.bench import assemble, pool
+from warpshelf.bench.plan import Options
 from warpshelf.bench.pool import AHEAD, Job, Outcome, Pool, Tell
 from warpshelf.contract import digest, mutants
 from warpshelf.contract.mutants import Mutant
@@ -99,8 +99,10 @@ def run_mutants(
         raise ShelfError([*snippet.findings, *findings])
     project, has_gpu = snippet.project, ledger.may_have_gpu()
     ahead = () if has_gpu else AHEAD
-    workers = os.cpu_count() or 1
-    with Pool(workers, preload=ahead) as children, tempfile.TemporaryDirectory() as folder:
+    with (
+        Pool(Options().children, preload=ahead) as children,
+        tempfile.TemporaryDirectory() as folder,
+    ):
         here = ledger.describe_host()
         if has_gpu and snippet.wants_gpu:
             here = pool.describe_machine(children, project)

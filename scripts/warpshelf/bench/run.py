@@ -324,7 +324,7 @@ def check_snippets(chosen: Iterable[Snippet], workers: int | None = None) -> Ite
     """A quick look at each snippet; one alone is shared out among all cores."""
     here, glances, jobs = ledger.describe_host(), {}, []
     snippets = {one.id: one for one in chosen}
-    workers = workers or os.cpu_count() or 1
+    workers = Options(workers=workers).children
     for one in snippets.values():
         target = assemble.SnippetRun(one, here, None).targets[0]
         skipped = one.cannot_run(here["sm"], here["gpus"])
