@@ -180,7 +180,7 @@ def test_a_demo_that_prints_nothing_lies_between_its_marks() -> None:
     ],
 )
 def test_marks_that_are_missing_or_too_many_are_unfit(cut: bytes) -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="nothing that could be read"):
         split_output(cut, TOKEN)
 
 
@@ -219,7 +219,7 @@ def test_a_check_ends_in_text_or_in_unfit(first: bytes, second: bytes | None) ->
     try:
         text = validate_demo(first, first if second is None else second)
     except ValueError as unfit:
-        assert str(unfit)
+        assert str(unfit).startswith("demo() printed")
     else:
         assert text.encode() == first
         assert text.strip()

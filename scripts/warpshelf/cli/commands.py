@@ -78,7 +78,9 @@ def _with_links(words: list[str]) -> typer.Typer:
 @app.command()
 def check(
     fix: bool = Option(False, "--fix", help="First mend in the lists what is safe to mend."),
-    mutants: str | None = Option(None, metavar="ID", help="Run its mutants by all cases instead."),
+    mutants: str | None = Option(
+        None, metavar="ID", help="Run this snippet's mutants by all cases instead."
+    ),
     as_json: Json = False,
 ) -> None:
     """Check all that a pull request must pass; no GPU, no network, nothing is run."""
@@ -152,7 +154,9 @@ def look(
     arch: str = Option("sm_90", help="sm_80, sm_90 or sm_100."),
     variant: str | None = Option(None, help="One variant, line by line."),
     kernel: str | None = Option(None, help="One of its kernels."),
-    against: str | None = Option(None, metavar="FILE.ptx|COMMIT", help="Compare with it."),
+    against: str | None = Option(
+        None, metavar="FILE.ptx|COMMIT", help="Show what differs from this build."
+    ),
     save: Path | None = Option(None, help="Write the PTX of one kernel, to compare with later."),
     sass: bool = Option(False, "--sass", help="Show the machine code of loops."),
     as_json: Json = False,
