@@ -136,7 +136,7 @@ def format_number(value: object) -> str:
 
 
 def format_date(text: object, more: str = "") -> str:
-    """The day of a record's date, `2026-11-21T01:02:03Z`, as `21 Nov 2026`."""
+    """The day of a record's date, `2026-11-21T01:02:03Z`, as `21 Nov 2026`; `more` as strftime."""
     try:
         moment = datetime.strptime(str(text), "%Y-%m-%dT%H:%M:%SZ")
     except ValueError:

@@ -42,10 +42,13 @@ from warpshelf.look.view import LANES, Code, Loop
 
 WIDEST = 16  # bytes of a lane in one access
 WIDEST_GLOBAL = {"sm_100": 32}
-LINE = 128  # bytes: of a wavefront, and of a line of L1
+# Bytes of a wavefront, and of a line of L1: "Shared Memory and Memory Banks" of the Best Practices
+# Guide of CUDA C++.
+LINE = 128
 SECTORS = LINE // 32
 MERGED = frozenset(("ld", "ldu", "st"))
-TAGGED = 4 * SECTORS  # sectors of the lines whose tags one cycle looks up, at most
+# Sectors of the lines whose tags one cycle looks up, at most: "Advanced Learning", Nsight Graphics.
+TAGGED = 4 * SECTORS
 Tally = Mapping[str, int]
 FLOATS = {
     "f32": ("FP32", 1), "f32x2": ("FP32", 2), "f64": ("FP64", 1), "f16": ("FP16", 1),
