@@ -222,6 +222,9 @@ def test_any_source_is_found_in_its_link(text: str) -> None:
     link = listings.explorer_link(Listing("Triton", "python", "x.py", text), calls="f()")
     assert link and re.fullmatch(r"https://godbolt\.org/#[A-Za-z0-9%._~-]+", link)
     assert panes(link)["codeEditor"]["source"] == f"{text.rstrip()}\n\n\nf()\n"
+    link = listings._full_link("x.py", text, listings.PYTHON, "executor")
+    assert link and re.fullmatch(r"https://godbolt\.org/#[A-Za-z0-9%._~-]+", link)
+    assert panes(link)["codeEditor"]["source"] == text
 
 
 @cache

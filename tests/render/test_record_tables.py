@@ -34,6 +34,17 @@ def timed(*results: dict, **more: object) -> dict:
     return record(cases=[case(4096, 4096, list(results), timed=True, **more)])
 
 
+def test_what_is_no_whole_cell_gets_one() -> None:
+    note = tables.add_note("x < y", "z")
+    row = tables.table_row("a", [note, "b", tables.make_cell("c")])
+    assert row == (
+        '<tr><th scope="row">a</th> <td>x &#60; y <small>z</small></td> <td>b</td> <td>c</td></tr>'
+    )
+    table = tables.render_table("t", [note, tables.Cell("<th>c</th>"), "b"], [row], "k")
+    head = '<th scope="col">x &#60; y <small>z</small></th> <th>c</th> <th scope="col">b</th>'
+    assert f"<thead><tr>{head}</tr></thead>" in table
+
+
 def test_the_summary_shows_the_worst_case_of_each_variant() -> None:
     cases = [
         case(1, 1, [result("one pass", error=1e-7, tolerance=5e-6)]),

@@ -93,6 +93,13 @@ def test_the_best_time_is_the_one_closest_to_its_limit() -> None:
     assert rows(html)[1][5].split("/s ")[1].startswith("fast, ") and rows(html)[1][7] == "no peer"
 
 
+def test_a_measured_row_without_a_time_says_so() -> None:
+    bare = measured(record(cases=[]))
+    html = results.results_table([exhibit(measured(timed(6e-5))), exhibit(bare)], {})
+    assert [row[2] for row in rows(html)[1:]] == ["measured", "measured"]
+    assert [row[5:8] for row in rows(html)[1:]][1] == ["no time", "", ""]
+
+
 @pytest.mark.parametrize("state", ["stale", "failed"])
 def test_numbers_that_are_withheld_are_not_here_either(state: str) -> None:
     found = timed(7.654321e-5)

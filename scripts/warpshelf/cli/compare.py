@@ -26,7 +26,7 @@ from warpshelf.core import units
 from warpshelf.core.findings import Finding, ShelfError, printable_line
 from warpshelf.records import history, record_comparison, store
 from warpshelf.records.schema import Record
-from warpshelf.render import histories
+from warpshelf.render import histories, tables
 from warpshelf.render.histories import RecordHistory
 
 HERE = "here"
@@ -132,7 +132,7 @@ def show_two(snippet: Snippet, names: Sequence[str], as_json: bool) -> None:
         drawn = make_table("function", "first", "second", "the second", left=("function",))
         for row in shown:
             if row.case == case:
-                name = f"{row.name} (peer)" if row.role == "peer" else row.name
+                name = row.name + tables.mark_peer(row.role)
                 unit = f", {row.quantity}" if row.role == "fact" else ""
                 drawn.add_row(f"  {name}{unit}", row.first, row.second, row.standing)
         out.print_table(drawn)
@@ -195,12 +195,13 @@ def _print_machine(out: Output, line: RecordHistory) -> None:
         path = version.path
     for text in said:
         out.print_paragraph(text, 2, hanging=2)
-    for case in line.case_histories():
+    cases = line.case_histories()
+    for case in cases:
         out.print_title(case.label)
         heads = ("function", "", "median", "p20 to p80", "rate", "than before")
         drawn = make_table(*heads, left=("function",))
         for name, role, points in case.functions:
-            shown = f"{name} (peer)" if role == "peer" else name
+            shown = name + tables.mark_peer(role)
             for point in points:
                 keys = ("median", "p20", "p80")
                 median, low, high = (units.format_seconds(point.time[key]) for key in keys)
@@ -209,7 +210,7 @@ def _print_machine(out: Output, line: RecordHistory) -> None:
                 drawn.add_row(f"  {escape(shown)}", *figures, point.change_text)
                 shown = ""
         out.print_table(drawn)
-    if not line.case_histories():
+    if not cases:
         out.print_paragraph("no version has a time", 2)
 
 

@@ -1,5 +1,5 @@
 """Records as Markdown: tables, plots, listings and their provenance, ready to be embedded.
 
-Enters: snippets and their records. Leaves: text. Imports records, contract and core; it
-imports neither torch nor MkDocs.
+Enters: snippets and their records. Leaves: text. Imports records, readings, look, contract
+and core; it imports neither torch nor MkDocs.
 """

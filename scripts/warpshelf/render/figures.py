@@ -72,10 +72,6 @@ def _name_dimensions(cases: list[tables.Case]) -> str:
     return f" ({named})" if named else ""
 
 
-def _role_note(result: Result) -> str:
-    return "peer" if result["role"] == "peer" else ""
-
-
 def render_accuracy(record: Record) -> str:
     """The worst error of each variant and peer, and of all cases, under what they come to."""
     cases, origin = record.get("cases", []), snippet_page.origin_line(record)
@@ -86,7 +82,7 @@ def render_accuracy(record: Record) -> str:
     for label, case in tables.label_cases(cases):
         rows = []
         for result in case["results"]:
-            name, note = result["name"], _role_note(result)
+            name, note = result["name"], tables.note_peer(result["role"])
             found.setdefault((result["role"], name), []).append((label, result))
             if reason := tables.missing_reason(result):
                 rows.append(tables.spanning_row(name, reason, 5, note))
@@ -103,7 +99,7 @@ def render_accuracy(record: Record) -> str:
     for (_, name), results in found.items():
         passed = [pair for pair in results if pair[1]["verdict"] == "passed"]
         reasons = dict.fromkeys(filter(None, (tables.missing_reason(r) for _, r in results)))
-        said, note = "; ".join(reasons), _role_note(results[0][1])
+        said, note = "; ".join(reasons), tables.note_peer(results[0][1]["role"])
         if not passed:
             body.append(tables.spanning_row(name, said, 5, note))
             continue
@@ -154,7 +150,7 @@ def render_timing(record: Record, apart: str = "") -> str:
         yardsticks.add(yardstick["name"] if yardstick else "")
         rows = []
         for result in case["results"]:
-            note, time = _role_note(result), tables.result_time(result)
+            note, time = tables.note_peer(result["role"]), tables.result_time(result)
             if time is None:
                 reason = tables.missing_reason(result) or result.get("untimed")
                 reason = reason or "passed, but was not timed"

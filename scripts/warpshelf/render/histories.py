@@ -23,7 +23,7 @@ from warpshelf.records.schema import Record
 from warpshelf.records.store import TimeDifference
 from warpshelf.render import plots, snippet_page, svg, tables
 from warpshelf.render.snippet_page import MachineState, SnippetPage, render_notice
-from warpshelf.render.tables import Html, format_count
+from warpshelf.render.tables import Cell, Html, format_count
 
 SHORT = 12  # characters of a commit
 NOT_COMMITTED = "not yet"
@@ -265,7 +265,7 @@ def _history_table(line: RecordHistory, courses: list[CaseHistory], caption: str
     return tables.render_table(caption, columns, groups, "history")
 
 
-def _time_cell(moment: VersionTime | None, unit: str) -> Html:
+def _time_cell(moment: VersionTime | None, unit: str) -> Cell:
     if moment is None:
         return tables.make_cell("no time")
     rate = units.format_rate(moment.rate, unit) if moment.rate else ""

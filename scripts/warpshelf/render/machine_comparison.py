@@ -18,7 +18,7 @@ from warpshelf.records.store import key_slug
 from warpshelf.render import tables
 from warpshelf.render.figures import compare_times
 from warpshelf.render.snippet_page import MachineState, SnippetPage
-from warpshelf.render.tables import Html, format_count
+from warpshelf.render.tables import Cell, Html, format_count
 
 SHOWN = 2  # machines
 ORDINALS = {2: "second", 3: "third", 4: "fourth"}
@@ -78,7 +78,7 @@ def _collect_times(states: Iterable[MachineState]) -> tuple[dict[str, str], Foun
     return dict(zip(cases, units.case_labels(list(cases.values())), strict=True)), found
 
 
-def _time_cell(cell: TimeCell | None, attributes: str) -> Html:
+def _time_cell(cell: TimeCell | None, attributes: str) -> Cell:
     if cell is None:
         return tables.make_cell("no time", attributes=attributes)
     time, limit = cell.time, cell.limit
@@ -111,18 +111,18 @@ def _snippet_table(page: SnippetPage, order: Sequence[MachineColumn]) -> str:
                 if first and second:
                     ratio = compare_times(first.time, second.time)
                 cells.append(tables.make_cell(ratio, attributes=' class="ws-pair-ratio"'))
-            rows.append(tables.table_row(name, cells, "peer" if role == "peer" else ""))
+            rows.append(tables.table_row(name, cells, tables.note_peer(role)))
         groups.append(tables.row_group(label, rows, len(order) + 2))
-    own_names = {state.machine: state.apart for state in page.select_states("measured")}
+    apart_by = {state.machine: state.apart for state in page.select_states("measured")}
     head = ["Function"]
     for machine, mark in zip(order, hidden, strict=True):
-        apart = own_names.get(machine.slug, "")  # the name of the column may tell it already
+        apart = apart_by.get(machine.slug, "")  # the name of the column may tell it already
         shown = tables.add_note(machine.name, "" if apart in machine.name else apart)
         data = f'data-machine="{machine.slug}" data-name={quote_attribute(machine.name)}{mark}'
-        head.append(Html(f'<th scope="col" {data}>{shown}</th>'))
+        head.append(Cell(f'<th scope="col" {data}>{shown}</th>'))
     answer = f"{format_count(len(pairs), 'time')} on {order[0].name}"
     if len(order) > 1:
-        head.append(Html('<th scope="col" class="ws-pair-ratio">Second against first</th>'))
+        head.append(Cell('<th scope="col" class="ws-pair-ratio">Second against first</th>'))
         answer = _summarize_pairs(order[0].name, order[1].name, pairs)
     said = f'<code>{page.id}</code>: <span class="ws-pair-said">{escape_markdown(answer)}</span>'
     caption = f"Times of {page.id} by machine"

@@ -18,7 +18,7 @@ from warpshelf.core.places import OnPage
 from warpshelf.records.schema import Record
 from warpshelf.render import figures, tables
 from warpshelf.render.snippet_page import MachineState, SnippetPage
-from warpshelf.render.tables import Html
+from warpshelf.render.tables import Cell, Html
 
 PLACE = OnPage("results/index.md")
 TIMES = ("Of its limit", "Against the peer")  # columns that only a machine with times fills
@@ -27,12 +27,12 @@ WORDS = {"verified": "checked", "compiled": "compiled only"}
 NO_TIME = {"kernel": "no time", "program": "none due", "model": "none due"}
 
 
-def _sort_cell(text: str, sort: object = None, note: str = "") -> Html:
+def _sort_cell(text: str, sort: object = None, note: str = "") -> Cell:
     key = "" if sort is None else f" data-sort={quote_attribute(str(sort))}"
     return tables.make_cell(text, note, key)
 
 
-def _check_cells(record: Record) -> Iterator[Html]:
+def _check_cells(record: Record) -> Iterator[Cell]:
     """What passed, and the largest error."""
     verdicts = [result["verdict"] for result in figures.our_results(record)]
     facts, ran = len(record.get("facts", ())), verdicts.count("passed")
@@ -46,13 +46,13 @@ def _check_cells(record: Record) -> Iterator[Html]:
     yield _sort_cell(error, figures.tolerance_share(worst), f"of {allowed}")
 
 
-def _best_time_cells(record: Record) -> list[Html]:
+def _best_time_cells(record: Record) -> list[Cell]:
     """The time of ours that is closest to its limit, or has the highest rate, and how it stands.
 
     Its rate, its share of the limit, and its speed against the first peer; none where no time of
     known cost was taken.
     """
-    best, cells = (0.0, 0.0), list[Html]()
+    best, cells = (0.0, 0.0), list[Cell]()
     for label, case in tables.label_cases(tables.timed_cases(record)):
         limit = tables.case_bound(record, case)
         peer = next((one for one in case["results"] if one["role"] == "peer"), None)

@@ -22,26 +22,30 @@ class Html(str):
     """Markup that stands as it is, where any other text is escaped."""
 
 
+class Cell(Html):
+    """A whole cell of a row, or of the head of a table."""
+
+
 def add_note(text: str, note: str = "") -> Html:
     """`text`, escaped unless it is Html, and after it a `note` in small print."""
     shown = text if isinstance(text, Html) else escape_markdown(text)
     return Html(shown + (f" <small>{escape_markdown(note)}</small>" if note else ""))
 
 
-def make_cell(text: str, note: str = "", attributes: str = "") -> Html:
+def make_cell(text: str, note: str = "", attributes: str = "") -> Cell:
     """A cell of a row; `attributes` start with a space."""
     # Spaces between cells keep words apart for the search index and for copied text.
-    return Html(f" <td{attributes}>{add_note(text, note)}</td>")
+    return Cell(f" <td{attributes}>{add_note(text, note)}</td>")
 
 
 def table_row(
     name: str, cells: Iterable[str], note: str = "", attributes: str = "", head: str = ""
 ) -> str:
-    """A row: its name with a note, then cells, which are text or come from `make_cell`.
+    """A row: its name with a note, then cells: what is no Cell becomes one.
 
     `attributes` are those of the row, `head` those of the cell with its name.
     """
-    rest = "".join(cell if isinstance(cell, Html) else make_cell(cell) for cell in cells)
+    rest = "".join(cell if isinstance(cell, Cell) else make_cell(cell) for cell in cells)
     return f'<tr{attributes}><th scope="row"{head}>{add_note(name, note)}</th>{rest}</tr>'
 
 
@@ -62,13 +66,13 @@ def render_table(
 ) -> str:
     """A captioned table in a box of its own that scrolls sideways.
 
-    The first line of `caption` is the title. `head` has names, or whole cells in Html; `body` has
-    rows, or groups of them. A search finds none of its rows unless it is `searched`.
+    The first line of `caption` is the title. `head` has names, or Cells; `body` has rows,
+    or groups of them. A search finds none of its rows unless it is `searched`.
     """
     title, _, rest = caption.partition("\n")
     note = f"<br><span>{escape_markdown(rest)}</span>" if rest else ""
     cells = " ".join(
-        one if isinstance(one, Html) else f'<th scope="col">{add_note(one)}</th>' for one in head
+        one if isinstance(one, Cell) else f'<th scope="col">{add_note(one)}</th>' for one in head
     )
     if body and not body[0].startswith("<tbody>"):
         body = ["<tbody>", *body, "</tbody>"]
@@ -81,10 +85,10 @@ def render_table(
     )
 
 
-def render_fold(answer: str, inner: str, kind: str = "", rows: int = FEW + 1) -> str:
+def render_fold(answer: str, inner: str, kind: str = "", rows: int | None = None) -> str:
     """What folds under a line that gives the answer: open where it has but a few `rows`."""
     classes = f"ws-fold ws-{kind}" if kind else "ws-fold"
-    shown = " open" if rows <= FEW else ""
+    shown = " open" if rows is not None and rows <= FEW else ""
     head = f'<details class="{classes}"{shown}><summary>{add_note(answer)}</summary>'
     return f"{head}\n{inner}\n</details>"
 
@@ -109,6 +113,11 @@ def missing_reason(result: Result) -> str:
 def mark_peer(role: str) -> str:
     """What stands behind the name of a peer in a line of text."""
     return " (peer)" if role == "peer" else ""
+
+
+def note_peer(role: str) -> str:
+    """What stands in small print beside the name of a peer in a table."""
+    return "peer" if role == "peer" else ""
 
 
 def timed_cases(record: Mapping[str, Any]) -> list[Case]:

@@ -196,8 +196,7 @@ def render_invitation(shown: Sequence[SnippetPage]) -> str:
 
 
 def _count_passed(state: MachineState) -> int:
-    record = state.record or {}
-    return len(passed_results(record)) + len(record.get("facts", ()))
+    return len(passed_results(state.known)) + len(state.known.get("facts", ()))
 
 
 def render_result(shown: Sequence[SnippetPage], links: Mapping[str, str]) -> str:
@@ -214,7 +213,7 @@ def render_result(shown: Sequence[SnippetPage], links: Mapping[str, str]) -> str
         return state.date[:10] if state.state == "measured" else "", _count_passed(state)
 
     page, state = max(pairs, key=rank)
-    record = state.record or {}
+    record = state.known
     verb = "Verified and timed" if state.state == "measured" else "Checked"
     rows = "\n".join(
         f"<div><dt>{escape_markdown(name)}</dt><dd>{escape_markdown(value)}</dd></div>"
@@ -348,7 +347,7 @@ def _unknown_references(
         fact["name"]
         for state in page.select_states("measured", "verified")
         for key in ("facts", "predictions", "goals")
-        for fact in (state.record or {}).get(key, ())
+        for fact in state.known.get(key, ())
     }
     for row in one.result["rows"]:
         if facts and row["test"] not in facts:
