@@ -8,10 +8,14 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from time import process_time
 
 import pytest
 from conftest import Trial
 from made_up_records import library, titles
+
+from warpshelf.readings import crosscheck
+from warpshelf.readings.model import Reading, Shelf
 
 SHELF = """\
 # What the shelf holds of softmax.
@@ -426,3 +430,17 @@ def measured(root: Path, *words: str) -> tuple[dict[str, float], str]:
         timeout=120,
     )
     return json.loads(done.stdout.splitlines()[-1]), done.stderr
+
+
+def test_many_circles_are_found_in_one_walk() -> None:
+    names = [f"r{number}" for number in range(1000)]
+    shelf = Shelf()
+    for number, name in enumerate(names):
+        needs = [names[(number + step) % 1000] for step in (1, *range(50, 1000, 50))]
+        entry = {"id": name, "title": name, "url": f"https://x.org/{name}", "kind": "post"}
+        reading = Reading.model_validate(entry | {"why": "Because.", "needs": needs})
+        shelf.readings[name] = reading
+    begun = process_time()
+    found = list(crosscheck._check_circles(shelf))
+    assert process_time() - begun < 2  # one search for each circle takes minutes
+    assert len(found) > 5000 and all("needs goes in a circle: r" in one.what for one in found)

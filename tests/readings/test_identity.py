@@ -50,6 +50,10 @@ ONE_WORK = {
         "https://dl.acm.org/doi/pdf/10.1145/1345206.1345220?download=true",
         "https://dl.acm.org/doi/fullHtml/10.1145/1345206.1345220#sec-1",
     ],
+    "doi:10.1145/33": [
+        "https://arxiv.org/abs/x/doi/10.1145/33",
+        "https://ieeexplore.ieee.org/doi/10.1145/33",
+    ],
     "doi:10.1007/s11227-015-1483-z": [
         "https://doi.org/10.1007/S11227-015-1483-Z",
         "https://link.springer.com/article/10.1007/s11227-015-1483-z",
@@ -72,6 +76,7 @@ ONE_WORK = {
         "https://ieeexplore.ieee.org/abstract/document/9622813/",
         "https://ieeexplore.ieee.org/document/9622813/authors#authors",
         "https://ieeexplore.ieee.org/stamp/stamp.jsp?tp=&arnumber=9622813",
+        "https://ieeexplore.ieee.org/doi/none?arnumber=9622813",
     ],
     "youtube:Cp7g1Ll4v0M": [
         "https://www.youtube.com/watch?v=Cp7g1Ll4v0M",

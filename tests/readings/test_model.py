@@ -112,6 +112,8 @@ def test_a_text_over_several_lines_is_one_sentence() -> None:
 BAD_FILES = {
     "empty": (b"", None, "is empty"),
     "only a comment": (b"# soon\n", None, "is empty"),
+    "a document of a comment": (b"---\n# licence\n---\n- id: a\n", 3, "a second YAML document"),
+    "a comment before a fault": (b"---\n# licence\n...\n@\n", 4, "starts with @"),
     "a mapping": (b"id: a\n", 1, "is not a list"),
     "a text": (b"hello\n", 1, "is not a list"),
     "texts": (b"- hello\n", 1, "has no keys"),
@@ -280,6 +282,18 @@ def test_a_title_in_another_script_wants_its_english() -> None:
     text = small("a", title="流水线", more="lang: zh")
     assert "give it as title_en" in only(shelf_of(text).findings)
     assert not shelf_of(small("a", title="Kernels em CUDA", more="lang: pt")).findings
+
+
+@pytest.mark.parametrize(
+    ("url", "what", "mend"),
+    [
+        ("https://a; b", "holds a space, a backslash or a control character", "write it as https"),
+        ("https://a;b", "the host 'a;b' is no public name", "link a page on the web"),
+    ],
+)
+def test_a_value_that_holds_a_semicolon_is_not_cut_at_it(url: str, what: str, mend: str) -> None:
+    [finding] = shelf_of(small("a", url=f'"{url}"')).findings
+    assert finding.what.endswith(what) and finding.mend.startswith(mend)
 
 
 def test_a_key_written_twice_is_named_with_both_lines() -> None:

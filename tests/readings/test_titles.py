@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_up_records import titles
 
+from warpshelf.readings import model
 from warpshelf.readings.model import FIRST_YEAR
 from warpshelf.readings.titles import (
     MOST,
@@ -346,3 +347,16 @@ def test_any_venue_can_be_asked(venue: str) -> None:
 @given(st.integers(FIRST_YEAR, NEXT), st.from_regex(r"[A-Z]{2,8}", fullmatch=True))
 def test_a_conference_and_its_year_name_it(year: int, conference: str) -> None:
     assert venue_years(f"{conference} {year}") == venue_years(f"{conference}{year}") == [year]
+
+
+def test_next_year_moves_on_while_a_server_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Later(datetime):
+        @classmethod
+        def now(cls, tz: object = None) -> datetime:
+            return datetime(2059, 1, 1, tzinfo=UTC)
+
+    monkeypatch.setattr(model, "datetime", Later)
+    assert model._check_year(2060) == 2060
+    assert venue_years("ICLR 2060, ICLR 2061") == [2060]
+    with pytest.raises(ValueError, match="outside 1950 to 2060"):
+        model._check_year(2061)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import graphlib
 import json
 import unicodedata
 from collections.abc import Collection, Iterator
@@ -159,29 +158,27 @@ def _check_references(shelf: Shelf, snippet_ids: Collection[str] | None) -> Iter
 
 
 def _check_circles(shelf: Shelf) -> Iterator[Finding]:
-    """Each circle of `needs` and each of `superseded_by`, once, at its last entry."""
-    after = {
-        "needs": {name: one.needs for name, one in shelf.readings.items()},
-        "superseded_by": {
-            name: [one.superseded_by or name] for name, one in shelf.readings.items()
-        },
-    }
-    for key, named in after.items():
-        graph = {name: [other for other in named[name] if other != name] for name in named}
-        while True:
-            try:
-                graphlib.TopologicalSorter(graph).prepare()
-                break
-            except graphlib.CycleError as error:
-                circle = error.args[1][:0:-1]  # each name is followed by one that it leads to
-            names = sorted(circle, key=list(graph).index)
-            start = circle.index(names[0])
-            around = [*circle[start:], *circle[: start + 1]]
-            shown = around if len(around) <= LONGEST_CIRCLE else [*around[:6], "…", names[0]]
-            what = f"{key} goes in a circle: {' -> '.join(shown)}"
-            last = around[-2]
-            yield shelf.readings[last].make_finding(what, f"remove {names[0]!r} here", key)
-            graph[last].remove(names[0])
+    """Each circle of `needs` and each of `superseded_by` that one walk meets, at its last entry."""
+    for key in ("needs", "superseded_by"):
+        done: set[str] = set()
+        for start in shelf.readings:
+            trail: dict[str, Iterator[str]] = {}  # from the start on, with what is left of each
+            step: str | None = start
+            while step is not None or trail:
+                if step is None:
+                    done.add(trail.popitem()[0])
+                elif step in trail:
+                    names = list(trail)
+                    around = [*names[names.index(step) :], step]
+                    shown = around if len(around) <= LONGEST_CIRCLE else [*around[:6], "…", step]
+                    what = f"{key} goes in a circle: {' -> '.join(shown)}"
+                    last = shelf.readings[names[-1]]
+                    yield last.make_finding(what, f"remove {step!r} here", key)
+                elif step in shelf.readings and step not in done:
+                    reading = shelf.readings[step]
+                    after = reading.needs if key == "needs" else [reading.superseded_by or step]
+                    trail[step] = iter([name for name in after if name != step])
+                step = next(trail[next(reversed(trail))], None) if trail else None
 
 
 def _check_topics(shelf: Shelf) -> Iterator[Finding]:

@@ -76,6 +76,11 @@ class EntryModel(BaseModel):
         """The line its entry starts on, from 1."""
         return self._entry.line
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether the reader of the file refused a value of it, and a finding says so."""
+        return bool(self._entry.refused)
+
     def line_of(self, *place: str | int) -> int:
         """The line of a key, or of a value within it: `line_of("also", 0, "url")`."""
         return self._entry.line_of(*place)
@@ -151,6 +156,8 @@ class EntryReader:
     def _parse_list(self, events: Iterator[Event]) -> None:
         found: Event = next((one for one in events if isinstance(one, yaml.NodeEvent)), None)
         if getattr(found, "value", found) in ("", None):  # nothing, or a comment alone
+            for _ in events:  # what stands behind it may be wrong
+                pass
             raise _UnreadableFile(None, "is empty", "add an entry, or delete the file")
         if not isinstance(found, yaml.SequenceStartEvent):
             mend = f"start each entry with `- {self.first}: …`"
@@ -312,7 +319,7 @@ KEBAB_FAULT = (
 
 def closest_match(word: str, known: Iterable[str], alike: int = 60) -> str | None:
     """The one of `known` most like `word`, if it is at least `alike` per cent alike."""
-    found = process.extractOne(word.lower(), list(known), scorer=fuzz.ratio, score_cutoff=alike)
+    found = process.extractOne(word.lower(), sorted(known), scorer=fuzz.ratio, score_cutoff=alike)
     return found[0] if found else None
 
 
@@ -393,5 +400,6 @@ def _describe_problem(
             return f"{name} has {len(value)} {unit}, over the limit of {limit}", mend
         case (("greater_than_equal" | "less_than_equal"), _):
             return f"{name} is {shown}, outside 1 to 4", "write 1, 2, 3 or 4, or remove the key"
-    what, _, mend = str(context.get("error", problem["msg"])).partition("; ")
-    return f"{name} {what}" if name else what, mend or "write it as https://…"
+    told = str(context.get("error", problem["msg"])).rsplit("; ", 1)  # a value may hold one as well
+    what, mend = told if len(told) > 1 else (told[0], "mend it")
+    return f"{name} {what}" if name else what, mend

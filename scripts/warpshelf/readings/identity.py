@@ -99,9 +99,9 @@ def work_identity(url: str) -> str:
 
 
 def _paper_identity(host: str, path: str, query: dict[str, str]) -> str | None:
-    if host in ARXIV_HOSTS and (page := ARXIV_PAGES.fullmatch(path)):
-        number = ARXIV.fullmatch(page["rest"])
-        return f"arxiv:{number['id'].lower()}" if number else None
+    page = ARXIV_PAGES.fullmatch(path) if host in ARXIV_HOSTS else None
+    if page and (number := ARXIV.fullmatch(page["rest"])):
+        return f"arxiv:{number['id'].lower()}"
     if host == "nature.com" and (article := re.fullmatch(r"/articles/([a-z0-9.-]+)", path)):
         return f"doi:10.1038/{article[1].removesuffix('.pdf')}"
     if host in DOI_HOSTS or host.endswith("springer.com") or "/doi/" in path:
@@ -111,11 +111,13 @@ def _paper_identity(host: str, path: str, query: dict[str, str]) -> str | None:
             name = DOI_ENDINGS.sub("", name)
         if number := ARXIV.fullmatch(name.removeprefix("10.48550/arxiv.")):
             return f"arxiv:{number['id']}"
-        return f"doi:{name}" if name else None
+        if name:
+            return f"doi:{name}"
     if host == "ieeexplore.ieee.org":
         document = IEEE.fullmatch(path)
         text = document[1] if document else query.get("arnumber", "")
-        return f"ieee:{int(text)}" if text.isascii() and text.isdigit() else None
+        if text.isascii() and text.isdigit():
+            return f"ieee:{int(text)}"
     if host == "openreview.net" and path in ("/forum", "/pdf") and query.get("id"):
         return f"openreview:{query['id']}"
     return None

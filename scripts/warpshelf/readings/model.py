@@ -35,11 +35,16 @@ ISO_639_1 = (
 )
 LANGUAGES = frozenset(ISO_639_1.split())
 MISTAKEN = {"cn": "zh", "jp": "ja", "gr": "el", "cz": "cs", "dk": "da", "ua": "uk", "eng": "en"}
-FIRST_YEAR, LAST_YEAR = 1950, datetime.now(UTC).year + 1  # next year's are announced already
+FIRST_YEAR = 1950
 KEBAB = r"^[a-z0-9]+(?:-[a-z0-9]+)*$"
 OTHER_SCRIPT = re.compile(  # Cyrillic, Hebrew, Arabic, Indic, Thai, kana, Chinese, Hangul
     "[\u0400-\u052f\u0590-\u06ff\u0900-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 )
+
+
+def latest_year() -> int:
+    """The last year that a work may be of: those of the next are announced already."""
+    return datetime.now(UTC).year + 1
 
 
 def meant_language(code: str) -> str | None:
@@ -61,7 +66,10 @@ def _check_line(text: str, longest: int = 300) -> str:
 
 
 def _check_url(url: str) -> str:
-    work_identity(url)
+    try:
+        work_identity(url)
+    except ValueError as error:
+        raise ValueError(f"{error}; write it as https://…") from None
     host = re.sub(r"^[a-z]+://([^/?#:]*).*", r"\1", url, flags=re.IGNORECASE | re.DOTALL)
     if "." not in host.strip(".") or re.fullmatch(r"[\d.]+", host):
         raise ValueError(f"the host {host!r} is no public name; link a page on the web")
@@ -69,8 +77,8 @@ def _check_url(url: str) -> str:
 
 
 def _check_year(year: int) -> int:
-    if not FIRST_YEAR <= year <= LAST_YEAR:
-        limits = f"{FIRST_YEAR} to {LAST_YEAR}"
+    if not FIRST_YEAR <= year <= latest_year():
+        limits = f"{FIRST_YEAR} to {latest_year()}"
         raise ValueError(f"is {year}, outside {limits}; write the year it was published")
     return year
 

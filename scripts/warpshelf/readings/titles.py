@@ -24,7 +24,7 @@ from rapidfuzz import fuzz
 from rapidfuzz.distance import OSA
 
 from warpshelf.readings.identity import work_identity
-from warpshelf.readings.model import FIRST_YEAR, LAST_YEAR
+from warpshelf.readings.model import FIRST_YEAR, latest_year
 
 TOKEN = re.compile(r"\d+(?:\.\d+)*|[^\W\d_]+")
 NUMBER = re.compile(r"\d.*|[ivx]+|.")  # of a part: 2, II, B
@@ -233,7 +233,7 @@ ARXIV_NUMBER = re.compile(r"arxiv:(?:.+/)?(\d\d)\d\d")  # 2307.08691; math/03091
 def venue_years(venue: str) -> list[int]:
     """The years that the text of a venue names: 2024 in `ICLR 2024`, 2011 in `SC'11`."""
     found = (int(t) if len(t) == 4 else _full_year(int(t[1:])) for t in YEAR.findall(venue))
-    return [year for year in dict.fromkeys(found) if FIRST_YEAR <= year <= LAST_YEAR]
+    return [year for year in dict.fromkeys(found) if FIRST_YEAR <= year <= latest_year()]
 
 
 def expected_years(url: str, venue: str | None) -> tuple[list[int], str] | None:
@@ -252,4 +252,4 @@ def expected_years(url: str, venue: str | None) -> tuple[list[int], str] | None:
 
 
 def _full_year(two: int) -> int:
-    return 2000 + two if 2000 + two <= LAST_YEAR else 1900 + two
+    return 2000 + two if 2000 + two <= latest_year() else 1900 + two
