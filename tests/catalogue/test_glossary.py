@@ -83,6 +83,32 @@ def test_each_fault_is_one_line(said: str, change: dict[str, Any]) -> None:
     assert [one.term for one in found.terms][0] == "lane"
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"at": "https://a; b.md"}, "at is 'https://a; b.md', no page; write it as"),
+        ({"group": "a; b"}, "group is 'a; b', not one of device, memory"),
+        ({"forms": ["a; +"]}, "forms 1 is 'a; +', which does not begin and end"),
+        ({"term": "; ;"}, "term '; ;' has no letter for an anchor; name it in letters"),
+    ],
+)
+def test_a_value_that_holds_a_semicolon_is_not_cut_at_it(change: dict[str, Any], said: str) -> None:
+    [finding] = read(entry(**change)).findings
+    assert said in str(finding)
+    assert finding.mend.startswith(("write ", "leave it out", "name it in letters"))
+
+
+@pytest.mark.parametrize(("key", "value"), [("term", "no"), ("forms", "[yes, on]")])
+def test_a_term_is_left_out_where_yaml_reads_something_else(key: str, value: str) -> None:
+    lines = [
+        f"{name}: {value if name == key else one}" for name, one in entry(forms=["w2"]).items()
+    ]
+    text = "- " + "\n  ".join(line.replace("['w2']", "[w2]") for line in lines)
+    found = glossary.parse_glossary(text.encode())
+    assert found.terms == [] and found.findings
+    assert all("YAML reads" in str(one) for one in found.findings)
+
+
 def test_terms_and_forms_that_are_there_twice() -> None:
     [finding] = read(entry(), entry(term="Warp", forms=["WARP"])).findings
     assert "'Warp' is defined twice (first on line 1)" in str(finding)

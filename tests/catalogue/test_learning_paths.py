@@ -208,6 +208,23 @@ def test_what_is_wrong_is_said(path: object, what: str, mend: str) -> None:
     assert finding.line is not None and finding.line >= 3
 
 
+def test_a_goal_is_suggested_that_a_path_can_have() -> None:
+    on = shelf({"gemm-b": [], "gemm-a": []})
+    on.refused |= {"gemm-xy", "None"}
+    given = [{"stage": "A", "goals": ["gemm-x", "Nine"]}]
+    found = learning_paths.build_paths(page(given), on)[1]
+    assert [one.mend for one in found] == ["write gemm-a", "correct it, or remove it"]
+
+
+def test_a_stage_without_goals_has_its_pages_checked() -> None:
+    given = [{"stage": "A", "goals": [], "pages": ["paths/b"]}]
+    found = learning_paths.build_paths(page(given), shelf({}))[1]
+    assert [one.what for one in found] == [
+        "stage 1 of path has no goals",
+        "path names 'paths/b', which is no page below docs/",
+    ]
+
+
 def test_a_path_stands_among_the_paths() -> None:
     given = [{"stage": "A", "goals": ["a"]}]
     _, [finding] = learning_paths.build_paths(page(given, "kernels/a"), shelf({"a": []}))

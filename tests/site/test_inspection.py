@@ -18,7 +18,7 @@ from warpshelf.contract import snippet
 from warpshelf.core.files import dump_json
 from warpshelf.core.project import Project
 from warpshelf.readings import crosscheck
-from warpshelf.site import build, inspection
+from warpshelf.site import build, inspection, project_content
 
 PAGE = f"""\
 # Products
@@ -168,6 +168,17 @@ def no_such_file(trial: Trial) -> None:
 
 def no_such_section(trial: Trial) -> None:
     edit(trial.root / f"docs/{TOPIC}.md", "sound.py:kernel", "sound.py:kernels")
+
+
+def test_a_file_of_code_is_read_for_a_section_alone(
+    shelf: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = project_content.load_project(Project(shelf.root))
+    embeds = inspection._Embeds(held)
+    assert embeds.find_problem("sound/sound.py:kernel") is None
+    monkeypatch.delattr(Path, "read_text")
+    assert embeds.find_problem("sound/sound.py") is None
+    assert embeds.find_problem("sound/sound.py:2:9") is None
 
 
 def code_as_prose(trial: Trial) -> None:

@@ -55,7 +55,7 @@ def format_bibtex(reading: Reading) -> str:
     """
     form, where, _ = _entry_types(reading)
     names, venue = _find_identifiers(reading), reading.venue or ""
-    if form.endswith("thesis"):
+    if THESIS.search(venue):
         venue = venue.partition(", ")[2] or venue  # the words before the school are the type's
     fields = {
         "title": f"{{{reading.title.translate(SPECIAL)}}}",

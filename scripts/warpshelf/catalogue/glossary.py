@@ -61,13 +61,13 @@ def _check_text(text: str) -> str:
 
 def _check_term(term: str) -> str:
     if not heading_slug(_check_text(term)):
-        raise ValueError(f"{term!r} has no letter for an anchor; name it in letters")
+        raise ValueError(f"{term!r:.80} has no letter for an anchor; name it in letters")
     return term
 
 
 def _check_group(group: str) -> str:
     if group not in GROUPS:
-        what = f"is {group!r}, not one of {', '.join(GROUPS)}"
+        what = f"is {group!r:.80}, not one of {', '.join(GROUPS)}"
         raise ValueError(f"{what}; {suggest_match(group, GROUPS, 'write one of them')}")
     return group
 
@@ -87,14 +87,14 @@ def _check_sentence(text: str) -> str:
 
 def _check_form(form: str) -> str:
     if not FORM.fullmatch(_check_text(form)):
-        what = f"is {form!r}, which does not begin and end with a letter or digit"
+        what = f"is {form!r:.80}, which does not begin and end with a letter or digit"
         raise ValueError(f"{what}; leave it out: it would not be found in a text")
     return form
 
 
 def _check_place(at: str) -> str:
     if not AT.fullmatch(at):
-        raise ValueError(f"is {at!r}, no page; write it as kernels/softmax.md#the-recurrence")
+        raise ValueError(f"is {at!r:.80}, no page; write it as kernels/softmax.md#the-recurrence")
     return at
 
 
@@ -142,7 +142,7 @@ def load_glossary(project: Project) -> Glossary:
 def parse_glossary(data: bytes) -> Glossary:
     """The glossary that `data` holds. What is wrong is a finding, and that term is left out."""
     reader = EntryReader(GLOSSARY, data)
-    terms = list(reader.parse_as(Term))
+    terms = [one for one in reader.parse_as(Term) if not one.is_refused]
     return Glossary(terms, [*reader.findings, *_find_duplicates(terms)])
 
 

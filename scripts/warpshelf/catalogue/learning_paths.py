@@ -78,19 +78,19 @@ def _check_path(page: Page, shelf: Shelf, pages: Mapping[str, Page]) -> Iterator
     if not isinstance(stages, list) or not stages:
         yield Finding(page.path, top, "path is no list of stages", MEND)
         return
-    ids = shelf.readings.keys() | shelf.refused
+    ids, no_id = shelf.readings.keys() | shelf.refused, "which no reading has as its id"
     named: set[str] = set()
     for number, stage in enumerate(stages, 1):
-        flaw = files.shape_problem(stage, STAGE, f"stage {number} of path")
-        if not flaw and not stage["goals"]:
-            flaw = f"stage {number} of path has no goals"
-        if flaw:
+        if flaw := files.shape_problem(stage, STAGE, f"stage {number} of path"):
             yield Finding(page.path, top, flaw, MEND)
             continue
-        names: list[tuple[str, Collection[str], str]]
-        names = [(name, ids, "which no reading has as its id") for name in stage["goals"]]
-        names += [(n, pages.keys(), "which is no page below docs/") for n in stage.get("pages", ())]
-        for name, known, why in names:
+        if not stage["goals"]:
+            yield Finding(page.path, top, f"stage {number} of path has no goals", MEND)
+        names: list[tuple[str, Collection[str], Collection[str], str]]
+        names = [(name, ids, shelf.readings, no_id) for name in stage["goals"]]
+        own = stage.get("pages", ())
+        names += [(name, pages, pages, "which is no page below docs/") for name in own]
+        for name, known, near, why in names:
             word = re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])")
             lines = enumerate(page.text.splitlines(), 1)
             line = next((n for n, text in lines if word.search(text)), top)
@@ -98,7 +98,7 @@ def _check_path(page: Page, shelf: Shelf, pages: Mapping[str, Page]) -> Iterator
                 yield Finding(page.path, line, f"names {name!r} twice", "remove one")
             elif name not in known:
                 what = f"path names {name!r}, {why}"
-                yield Finding(page.path, line, what, suggest_match(name, known))
+                yield Finding(page.path, line, what, suggest_match(name, near))
             named.add(name)
 
 

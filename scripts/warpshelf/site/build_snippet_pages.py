@@ -16,7 +16,7 @@ from warpshelf.core.pages import Page
 from warpshelf.look import builds, view_store
 from warpshelf.look.view import View
 from warpshelf.readings import published
-from warpshelf.readings.entries import closest_match
+from warpshelf.readings.entries import suggest_match
 from warpshelf.readings.model import Shelf
 from warpshelf.records import record_comparison, store
 from warpshelf.records.history import History
@@ -198,34 +198,33 @@ def load_claims(snippet: Snippet, shelf: Shelf) -> tuple[list[Claim], list[Findi
 
 def suggest_reading(name: str, shelf: Shelf) -> str:
     """How to mend the id of a reading that is not on the shelf."""
-    near = closest_match(name, shelf.readings, alike=70)
-    return f"{f'write {near}' if near else 'name the id of a reading in docs/'}, or add the reading"
+    otherwise = "name the id of a reading in docs/"
+    return f"{suggest_match(name, shelf.readings, otherwise)}, or add the reading"
 
 
 def check_claims(snippet: Snippet, shelf: Shelf) -> Iterator[Finding]:
     """What is wrong with the figures that others state of a snippet."""
     folder = snippet.project.relative_path(snippet.folder)
-    where = f"{folder}/{published.REPORTED}"
     figures, findings = published.load_figures(snippet.folder, folder)
     yield from findings
     asked = any(figure.case is not None for figure in figures)
     truth = store.current_record(snippet, CPU) if asked else None
     due = [row for row in truth.get("due", ()) if row["timed"]] if truth else None
     for figure in figures:
-        line, name, case = figure.line_of("case"), figure.reading, figure.case
+        name, case = figure.reading, figure.case
         if name not in shelf.readings and name not in shelf.refused:
             what = f"the reading {name!r} is not on the shelf"
-            yield Finding(where, figure.line_of("reading"), what, suggest_reading(name, shelf))
+            yield figure.make_finding(what, suggest_reading(name, shelf), "reading")
         if case is not None and snippet.kind != "kernel":
             what = f"case is given, but a {snippet.kind} has no cases"
-            yield Finding(where, line, what, "remove it")
+            yield figure.make_finding(what, "remove it", "case")
         if case is None or due is None or snippet.kind != "kernel":
             continue  # without a current record of the CPU there is no telling
         found = [row for row in due if matches_case(case, row["case"])]
         if len(found) != 1:
             what = f"case fits {len(found) or 'none'} of the {len(due)} timed cases, not one"
             mend = "name what tells it from the others, as in TIMED of cases.py"
-            yield Finding(where, line, what, mend)
+            yield figure.make_finding(what, mend, "case")
             continue
         peers = found[0]["peers"]
         for key, known in (("variant", [*found[0]["variants"], *peers]), ("share_of", peers)):
@@ -233,7 +232,7 @@ def check_claims(snippet: Snippet, shelf: Shelf) -> Iterator[Finding]:
             if said is not None and said not in known:
                 mend = f"write one of {', '.join(known)}" if known else "remove it"
                 what = f"{key} {said!r} is none of that case"
-                yield Finding(where, figure.line_of(key), what, mend)
+                yield figure.make_finding(what, mend, key)
 
 
 def pair_rivals(
@@ -253,7 +252,6 @@ def pair_rivals(
 def check_rivals(snippet: Snippet) -> Iterator[Finding]:
     """What is wrong with a snippet's rivals.yml and rivals.json, beside its current views."""
     shown = snippet.project.relative_path(snippet.folder)
-    where = f"{shown}/{published.RIVALS}"
     views = view_store.load_summaries(snippet)[0]
     found, findings = pair_rivals(snippet, views)
     yield from findings
@@ -264,7 +262,7 @@ def check_rivals(snippet: Snippet) -> Iterator[Finding]:
     for rival in known:
         if rival.digest not in done:
             what = f"{rival.kernel} is not compiled as its entry has it"
-            yield Finding(where, rival.line, what, again)
+            yield rival.make_finding(what, again)
     if extra := builds.load_rivals(snippet.folder, shown)[0].keys() - {one.digest for one in known}:
         what = f"has {len(extra)} of kernels that {published.RIVALS} does not name"
         yield Finding(f"{shown}/{builds.FILE}", None, what, again)
@@ -274,7 +272,7 @@ def check_rivals(snippet: Snippet) -> Iterator[Finding]:
         if beside not in by:
             names = "; ".join(sorted(f"{variant}: {kernel}" for variant, kernel in by))
             what = f"beside names {': '.join(beside)}, which has no view"
-            yield Finding(where, rival.line, what, f"name one of {names}")
+            yield rival.make_finding(what, f"name one of {names}")
         elif not rival.package and by[beside] != pair.answer.compiler:
             what = f"{rival.kernel} is compiled by {pair.answer.compiler}, ours by {by[beside]}"
-            yield Finding(where, rival.line, what, again)
+            yield rival.make_finding(what, again)

@@ -17,7 +17,7 @@ from warpshelf.core.project import Project
 from warpshelf.live import runtime
 from warpshelf.look import view_store
 from warpshelf.readings import crosscheck
-from warpshelf.readings.entries import closest_match
+from warpshelf.readings.entries import closest_match, suggest_match
 from warpshelf.readings.model import Shelf
 from warpshelf.records import (
     bundle,
@@ -273,23 +273,24 @@ class _Embeds:
             good, what = is_there, f"embeds the snippet {first!r}, which is not there"
         elif not (project.snippets / name).is_file():
             return f"embeds {name!r}, which is neither a fragment nor a file of snippets/"
+        elif not section or LINES.fullmatch(section):
+            return None
         else:
             text = (project.snippets / name).read_text(encoding="utf-8", errors="replace")
-            good = not section or bool(LINES.fullmatch(section)) or f"[start:{section}]" in text
+            good = f"[start:{section}]" in text
             what = f"embeds the section {section!r} of {name}, which it does not mark"
         return None if good else what
 
     def suggest_target(self, target: str) -> str:
         """What to embed in place of something that is not there."""
-        shelf, ids = self.held.shelf, {one.id for one in self.held.snippets}
+        shelf, nothing = self.held.shelf, "embed something that is there"
         first, _, rest = target.partition("/")
         name = rest.removesuffix(".md")
         if re.fullmatch(PICTURE, target) and (known := self.drawn.get(first)):
             return f"write one of {', '.join(sorted(known))}"
-        if first == "reading" and (near := closest_match(name, shelf.readings, alike=70)):
-            return f'write "reading/{near}.md"'
-        if first in ("readings", "start") and (near := closest_match(name, shelf.topics, alike=70)):
-            return f'write "{first}/{near}.md"'
-        if first not in ids and (near := closest_match(first, ids, alike=70)):
-            return f'write "{near}/{rest}"'
-        return "embed something that is there"
+        if first in ("reading", "readings", "start"):
+            listed = [*(shelf.readings if first == "reading" else shelf.topics)]
+            return suggest_match(name, listed, nothing, form=f'write "{first}/{{}}.md"')
+        ids = {one.id for one in self.held.snippets}
+        near = None if first in ids else closest_match(first, ids, alike=70)
+        return f'write "{near}/{rest}"' if near else nothing
