@@ -44,6 +44,8 @@ def test_sound_rows_and_goals_have_no_problem() -> None:
         (row(predicted=math.inf), "predictions()[0].predicted is inf, no number above 0"),
         (row(published=0), "predictions()[0].published is 0, no number above 0"),
         (row(published="100"), ".published is '100'"),
+        (row(predicted=1.7e308), ".predicted is 1.7e+308, no number above 0 that can be judged"),
+        (row(published=1e-300), ".published is 1e-300, no number above 0 that can be judged"),
         (row(predicted={1}), "predictions() cannot be recorded: Object of type set is not"),
         (row(predicted=True), ".predicted is True"),
         (row(fitted=0), ".fitted is 0"),

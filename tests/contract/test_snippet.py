@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import textwrap
 from pathlib import Path
@@ -149,6 +151,18 @@ def test_both_files_must_be_there(project: Project, missing: str) -> None:
     (folder / missing).unlink()
     [found] = read_snippet(project, folder).findings
     assert str(found).startswith(f"snippets/given/{missing}: is missing; ")
+
+
+def test_a_file_that_cannot_be_opened_is_not_called_missing(project: Project) -> None:
+    folder = given_source(project, sound_snippet()).folder
+    (folder / "cases.py").unlink()
+    (folder / "cases.py").symlink_to("cases.py")
+    [found] = read_snippet(project, folder).findings
+    assert f"cases.py: cannot be read ({os.strerror(errno.ELOOP)}); make it" in str(found)
+    (folder / "cases.py").unlink()
+    (folder / "cases.py").mkdir()
+    [found] = read_snippet(project, folder).findings
+    assert "cases.py: is missing; " in str(found)
 
 
 PROOF_NAMES = ["CASES", "TIMED", "COUNTED", "inputs", "reference", "VARIANTS", "PEERS", "cost",
@@ -317,6 +331,20 @@ def test_needs_are_literal_and_known(project: Project, value: str, says: str) ->
     [line] = lines(project, text)
     assert f"cases.py:{at(text, 'NEEDS =')}: " in line
     assert says in line
+
+
+def test_all_that_is_wrong_with_needs_is_told_at_once(project: Project) -> None:
+    value = '{"gpus": "2", "why": "x", "z": 1, "variants": {"a": {2: 2}, "c": {"why": ""}}}'
+    text = re.sub(r"^NEEDS = .*$", f"NEEDS = {value}", sound_snippet(), flags=re.M)
+    assert [line.partition(": ")[2] for line in lines(project, text)] == [
+        "NEEDS.gpus is '2'; mend it",
+        "NEEDS has the unknown key 'z'; known are sm, cpu, why, gpus, seconds, variants, modules, "
+        "records",
+        "NEEDS has 'why' without 'sm'; say for which SM",
+        "NEEDS.variants.a has the unknown key 2; known are sm, cpu, why",
+        "NEEDS.variants.c.why is '', no reason in words; mend it",
+        "NEEDS.variants.c has 'why' without 'sm'; say for which SM",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from http import HTTPStatus
 from types import SimpleNamespace
 
 import pytest
@@ -284,6 +285,7 @@ def test_a_sound_fact_has_no_problem() -> None:
     assert values.fact_problem(FACT | {"value": 2**70, "expected": -3, "tolerance": 0}) is None
     # A value that is not finite is well formed; it does not hold.
     assert values.fact_problem(FACT | {"value": math.nan}) is None
+    assert values.fact_problem(FACT | {"value": HTTPStatus.OK}) is None  # an int of its own class
 
 
 def holds(value: float, expected: float, tolerance: float) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from warpshelf.contract.syntax import ParsedModule, walk_imports
 from warpshelf.contract.values import problem_unless
-from warpshelf.core.files import shape_problem
+from warpshelf.core.files import Shape, shape_problem
 
 FORMS = '90, [90, 100], ">=80" or "80-90"'
 # Those of which the site says what runs there, each with cards that have it, as NVIDIA lists them
@@ -157,7 +157,7 @@ NEEDS = {
     "seconds?": problem_unless(
         lambda v: type(v) in (int, float) and 0 < v <= 3600, "not from 1 to 3600"
     ),
-    "variants?": {"*": LIMITS},
+    "variants?": {"*": object},  # LIMITS each
     "modules?": _names_problem,  # of an extra; beside what `run` brings
     "records?": _names_problem,  # of other snippets, which it reads
 }
@@ -165,12 +165,19 @@ NEEDS = {
 
 def needs_problems(needs: dict[Any, Any]) -> Iterator[tuple[str, str]]:
     """What is wrong with NEEDS: (what, mend)."""
-    known = f"known are {', '.join(key.rstrip('?') for key in NEEDS)}"
-    told = (shape_problem({key: value}, NEEDS, "NEEDS") for key, value in needs.items())
-    if wrong := [what for what in told if what]:
-        yield from ((what, known if "unknown key" in what else "mend it") for what in wrong)
+    yield from _limits_problems(needs, NEEDS, "NEEDS")
+    variants = needs.get("variants")
+    for name, limits in variants.items() if isinstance(variants, dict) else ():
+        yield from _limits_problems(limits, LIMITS, f"NEEDS.variants.{name}")
+
+
+def _limits_problems(limits: Any, shape: Shape, place: str) -> Iterator[tuple[str, str]]:
+    if not isinstance(limits, dict):
+        yield f"{place} is not an object", "mend it"
         return
-    limits = {f"NEEDS.variants.{name}": one for name, one in needs.get("variants", {}).items()}
-    for place, one in {"NEEDS": needs, **limits}.items():
-        if "why" in one and "sm" not in one:
-            yield f"{place} has 'why' without 'sm'", "say for which SM"
+    known = f"known are {', '.join(key.rstrip('?') for key in shape)}"
+    for key, value in limits.items():
+        if what := shape_problem({key: value}, shape, place):
+            yield what, "mend it" if f"{key}?" in shape else known
+    if "why" in limits and "sm" not in limits:
+        yield f"{place} has 'why' without 'sm'", "say for which SM"

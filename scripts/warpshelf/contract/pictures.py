@@ -21,7 +21,7 @@ from warpshelf.contract.values import (
     short_repr,
     words_problem,
 )
-from warpshelf.core.files import Shape, shape_problem
+from warpshelf.core.files import LARGEST_INTEGER, Shape, shape_problem
 
 Row = Mapping[str, Any]
 NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")  # by which pages embed a picture
@@ -160,7 +160,11 @@ def _passes_problem(row: Row) -> str | None:
     return None
 
 
-_positive_problem = problem_unless(lambda v: is_amount(v) and v > 0, "no number above 0")
+# Errors of numbers further from 1 could not be added up.
+_positive_problem = problem_unless(
+    lambda v: is_amount(v) and 1 / LARGEST_INTEGER < v < LARGEST_INTEGER,
+    "no number above 0 that can be judged",
+)
 # A published figure beside the model's. Rows come in sets, such as a paper's table. A row that a
 # constant of the model was fitted on is shown, and counts towards no goal.
 PREDICTION = {

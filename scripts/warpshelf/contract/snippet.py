@@ -213,8 +213,10 @@ def _read_modules(bare: Snippet) -> tuple[Snippet | None, list[Problem]]:
 
 
 def _unreadable_problem(error: Exception, missing: str) -> tuple[int | None, str, str]:
-    if isinstance(error, OSError):
+    if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError):
         return None, "is missing", missing
+    if isinstance(error, OSError):
+        return None, f"cannot be read ({error.strerror})", "make it a readable file"
     if isinstance(error, UnicodeDecodeError):
         return None, f"is not UTF-8 at byte {error.start}", "save the file as UTF-8"
     if isinstance(error, MemoryError | RecursionError):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-from warpshelf.core.files import LARGEST_INTEGER, NUMBER, Shape, json_flaw, shape_problem
+from warpshelf.core.files import NUMBER, Shape, json_flaw, shape_problem
 
 Case = dict[str, Any]
 Configuration = dict[str, Any]
@@ -279,7 +279,7 @@ def side_keys(case: Case) -> list[str]:
 FACT_SHAPE = {
     "name": str,
     "value": problem_unless(  # it need not be finite: then the fact does not hold
-        lambda v: isinstance(v, float) or (type(v) is int and abs(v) < LARGEST_INTEGER), "no number"
+        lambda v: isinstance(v, float) or not shape_problem(v, int, ""), "no number"
     ),
     "expected": NUMBER,
     "tolerance": amount_problem,
