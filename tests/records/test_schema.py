@@ -222,7 +222,7 @@ def test_a_shape_that_no_run_writes_is_a_problem(record: object) -> None:
 
 def test_a_published_figure_of_nothing_is_named() -> None:
     said = shape_problem(changed(predictions__0__published=0))
-    assert said == "record.predictions[0].published is 0, no number above 0"
+    assert said == "record.predictions[0].published is 0, not a number between 1e-30 and 1e30"
 
 
 TIMED = 2  # the case of made_up_records.ladder() that is timed

@@ -163,7 +163,7 @@ def _passes_problem(row: Row) -> str | None:
 # Errors of numbers further from 1 could not be added up.
 _positive_problem = problem_unless(
     lambda v: is_amount(v) and 1 / LARGEST_INTEGER < v < LARGEST_INTEGER,
-    "no number above 0 that can be judged",
+    "not a number between 1e-30 and 1e30",
 )
 # A published figure beside the model's. Rows come in sets, such as a paper's table. A row that a
 # constant of the model was fitted on is shown, and counts towards no goal.
