@@ -145,6 +145,7 @@ class Field:
 
     trial: Trial
     yard: Yard
+    runs: list[Run] = field(default_factory=list)
 
     @property
     def out(self) -> Path:
@@ -181,7 +182,15 @@ class Field:
 
         run.reader = threading.Thread(target=read)
         run.reader.start()
+        self.runs.append(run)
         return run
+
+    def end(self) -> None:
+        """End the runs that a failed test has left under way."""
+        for run in self.runs:
+            if run.process.poll() is None:
+                run.process.kill()
+                run.done()
 
     def run(self, work: str, **more: Any) -> Run:
         """A whole run."""

@@ -13,12 +13,12 @@ import pytest
 from conftest import ROOT, Trial
 from ground import ENVIRONMENT, LIGHT, PLAIN, Field, Yard, appears
 
-pytestmark = pytest.mark.alone  # it starts many processes, and some tests watch the clock
+pytestmark = [
+    pytest.mark.exhaustive("clusters of several nodes of Ray"),
+    pytest.mark.alone,  # it starts many processes, and some tests watch the clock
+]
 
 A, B = "imaginary-a1", "imaginary-b2"
-
-
-pytestmark = pytest.mark.exhaustive("clusters of several nodes of Ray")
 
 
 @pytest.fixture(scope="module")
@@ -31,9 +31,11 @@ def yard() -> Iterator[Yard]:
 
 
 @pytest.fixture
-def ground(trial: Trial, yard: Yard) -> Field:
+def ground(trial: Trial, yard: Yard) -> Iterator[Field]:
     """An empty project beside the cluster."""
-    return Field(trial, yard)
+    made = Field(trial, yard)
+    yield made
+    made.end()
 
 
 def light(ground: Field, *names: str) -> None:

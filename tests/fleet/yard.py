@@ -19,8 +19,11 @@ os.environ["RAY_DISABLE_IMPORT_WARNING"] = "1"
 os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
 
 STORE = 80 * 2**20
-# A node that is gone is noticed in seconds; by default it takes half a minute.
+# A node that is gone is noticed in seconds; by default it takes half a minute. And a worker that
+# did not start is started again in less than a minute: nodes on one machine share the folder of the
+# checkout's copy, and one may take it away while a worker of another enters it.
 HEALTH = {
+    "worker_register_timeout_seconds": 10,
     "health_check_initial_delay_ms": 0,
     "health_check_period_ms": 1000,
     "health_check_failure_threshold": 5,
