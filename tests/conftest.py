@@ -97,7 +97,7 @@ def snippets_of_the_shelf() -> list[Snippet]:
 def read_demo(module: ModuleType) -> str:
     """What the demo of a snippet prints: by the record of its present code, or else by running it.
 
-    That it prints what the record says is a test of its own, in test_snippets.py.
+    That it prints what the record says is a test of its own: see `show_as_recorded`.
     """
     [one] = [one for one in snippets_of_the_shelf() if one.id == module.__name__.split(".")[-1]]
     record = store.current_record(one, "cpu")
@@ -184,7 +184,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def scope_of(nodeid: str) -> str:
     """What keeps a test on one worker with others: its file, or the snippet that it executes."""
-    one = re.match(r"tests/snippets/test_(?:snippets|mutants)\.py::\w+\[(\w+)", nodeid)
+    one = re.match(r"tests/\w+/test_(?:snippets|models|programs|mutants)\.py::\w+\[(\w+)", nodeid)
     return one[1] if one else nodeid.partition("::")[0]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 from typing import Any
 
 import pytest
@@ -108,6 +109,7 @@ def test_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_watch_names_who_is_behind() -> None:
+    before, over = set(threading.enumerate()), threading.Event()
     with tempfile.TemporaryDirectory() as folder:
         store = dist.FileStore(f"{folder}/store", 3)
         first, second, third = (Watch(store, rank, 3, 0.2) for rank in range(3))
@@ -119,12 +121,15 @@ def test_a_watch_names_who_is_behind() -> None:
         assert second.behind() == []
         assert first.guard(lambda: 7) == 7
         with pytest.raises(MissingRank, match=r"at step 2 and waits for rank 1 \(at") as caught:
-            first.guard(lambda: __import__("time").sleep(5))
+            first.guard(over.wait)
         assert caught.value.ranks == [1]
         with pytest.raises(MissingRank, match="a connection broke"):
             first.guard(lambda: (_ for _ in ()).throw(ConnectionError("gone")))
         with pytest.raises(KeyError):  # nobody is behind: it is this rank's own fault
             second.guard(lambda: {}["x"])
+    over.set()
+    for thread in set(threading.enumerate()) - before:
+        thread.join()  # beside a thread ranks are not forked
 
 
 @pytest.mark.alone
