@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import executing
+from papergpu.file_cache import scratch_dir
 from papergpu.launch import Kernel
 
 # Addresses in shared memory, and an mbarrier from its beginning to a wait.
@@ -43,6 +44,8 @@ def compiled(source: str, architecture: str = "compute_90a") -> str:
     _, program = nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], [])
     options = [f"--gpu-architecture={architecture}", "--std=c++17", "-default-device",
                "-lineinfo", *(f"-I{one}" for one in headers())]  # fmt: skip
+    if source.lstrip().startswith("#include"):  # headers that come first are read once
+        options += ["--pch", f"--pch-dir={scratch_dir()}"]
     (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [one.encode() for one in options])
     if int(status):
         _, size = nvrtc.nvrtcGetProgramLogSize(program)

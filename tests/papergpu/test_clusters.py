@@ -18,8 +18,8 @@ from papergpu.tensormap import TensorMap
 from paperkernels import compiled, kernel
 
 COMMON = r"""
-typedef unsigned u32; typedef unsigned long long u64;
 #include <cooperative_groups.h>
+typedef unsigned u32; typedef unsigned long long u64;
 namespace cg = cooperative_groups;
 struct alignas(64) Map { u64 words[16]; };
 #define SHARED(p) (u32)__cvta_generic_to_shared(p)
