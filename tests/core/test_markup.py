@@ -233,12 +233,12 @@ def test_plain_drops_what_is_not_seen_and_keeps_the_rest() -> None:
     assert plain_text("流水线 é ★ 👍") == "流水线 é ★ 👍"
 
 
-def test_escape_leaves_no_ascii_punctuation() -> None:
+def test_escape_leaves_commas_and_full_stops_alone() -> None:
     assert escape_markdown("a*b") == "a&#42;b"
-    assert not re.search(
-        r"[!-/:-@\[-`{-~]", re.sub(r"&#\d+;", "", escape_markdown("".join(map(chr, range(128)))))
-    )
+    left = re.sub(r"&#\d+;", "", escape_markdown("".join(map(chr, range(128)))))
+    assert set(re.findall(r"[!-/:-@\[-`{-~]", left)) == {",", "."}
     assert escape_markdown(" a\n\tb ") == "a  b"
+    assert escape_markdown("1. a 0.5, b.") == "1&#46; a 0.5, b."
 
 
 @pytest.mark.parametrize(

@@ -251,11 +251,10 @@ def test_kernels_are_counted_whole_in_part_and_skipped() -> None:
 def test_what_is_skipped_stands_beside_its_reason() -> None:
     text = results.architecture_tables(SHOWN, {"hopper": "/kernels/gemm.md#snippet-hopper"})
     lines = {tuple(line.strip("| ").split(" | ")) for line in text.splitlines()[11:]}
-    dot = "&#46;"
     assert lines >= {
         ("SM 90&#58; wgmma", "[`hopper`](/kernels/gemm.md#snippet-hopper)",
          "75, 80, 86, 89, 100, 103, 120"),
-        (f"SM 80 or above&#58; cp{dot}async", "`part`: wide", "75"),
+        ("SM 80 or above&#58; cp.async", "`part`: wide", "75"),
         ("SM 89 or above", "`part`: torch (peer)", "75, 80, 86"),
         ("SM 90 or above", "`none`: wide", "75, 80, 86, 89"),
     }  # fmt: skip

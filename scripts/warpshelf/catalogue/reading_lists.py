@@ -349,7 +349,8 @@ def all_readings_list(around: ReadingContext, *, exports: bool = False) -> str:
     if not listed:
         return f'<p class="ws-empty">{EMPTY}</p>\n'
     items = (_reading_row(name, reading, around, place) for name, reading in listed)
-    text = "\n".join(['<ul class="ws-rows" data-finder>', *items, "</ul>"]) + "\n"
+    head = '<ul class="ws-rows" data-finder data-search-exclude="yes">'
+    text = "\n".join([head, *items, "</ul>"]) + "\n"
     if not exports:
         return text
     return f'{text}\n<p class="ws-ways">The whole list as {download_links("all", place)}</p>\n'

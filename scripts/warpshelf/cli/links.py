@@ -108,6 +108,11 @@ def report_json(survey: CheckResult) -> dict[str, Any]:
     return {**counts, "links": links, "findings": findings}
 
 
+def _escape_github(text: str) -> str:
+    """`escape_markdown(text)` where an address beginning with `www.` would become a link."""
+    return escape_markdown(text).replace(".", "&#46;")
+
+
 def report_markdown(survey: CheckResult, repository: str | None = None) -> str:
     """The report for an issue or a summary on GitHub, cut where it would grow too long.
 
@@ -120,12 +125,12 @@ def report_markdown(survey: CheckResult, repository: str | None = None) -> str:
     for group, findings in found.items():
         rows = []
         for one in findings:
-            place = f"{escape_markdown(one.path)}&#58;{one.line}"
+            place = f"{_escape_github(one.path)}&#58;{one.line}"
             if repository:
-                address = escape_markdown(f"{repository}/blob/main/{one.path}#L{one.line}")
+                address = _escape_github(f"{repository}/blob/main/{one.path}#L{one.line}")
                 place = f'<a href="{address}">{place}</a>'
             words = printable_line(f"{one.what}; {one.mend}" if one.mend else one.what)
-            rows.append(f"- {place}: <code>{escape_markdown(words)}</code>")
+            rows.append(f"- {place}: <code>{_escape_github(words)}</code>")
         blocks.append(f"## {GROUPS[group]}: {len(findings)}\n\n" + "\n".join(rows))
     text = "\n\n".join(blocks)
     if len(text) > LARGEST:

@@ -2,14 +2,13 @@
 
 A page is Markdown with HTML in it, read by several extensions in turn. Whatever a title, a note or
 a program's output holds, none of it may act: no emphasis, link, tag, attribute list, fence, tab or
-snippet include. All of those start with ASCII punctuation, so every such character goes out as a
-numeric entity; what is left is letters, digits, spaces and characters without meaning to Markdown.
+snippet include. All of those start with ASCII punctuation, so it goes out as numeric entities, but
+for commas and most full stops; what is left has no meaning to Markdown.
 """
 
 from __future__ import annotations
 
 import re
-import string
 from urllib.parse import urlsplit
 
 # ECMA-48: CSI sequences (colours, cursor), strings (OSC titles and links, DCS, APC, PM, SOS)
@@ -28,7 +27,8 @@ UNSEEN = re.compile(
     "\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
 )
 BREAKS = re.compile("\r\n|[\r\n\u2028\u2029]")
-ENTITIES = {ord(character): f"&#{ord(character)};" for character in string.punctuation}
+# A comma never means anything, and a full stop only after a number, which then begins a list.
+ACTING = re.compile(r"(?<=[0-9])\.(?!\S)|[!-+\-/:-@\[-`{-~]")
 
 
 def plain_text(text: str) -> str:
@@ -38,7 +38,11 @@ def plain_text(text: str) -> str:
 
 def escape_markdown(text: str) -> str:
     """Markdown and HTML that show exactly `plain_text(text)`, on one line."""
-    return join_lines(text).translate(ENTITIES)
+    return _escape_acting(join_lines(text))
+
+
+def _escape_acting(text: str) -> str:
+    return ACTING.sub(lambda found: f"&#{ord(found[0])};", text)
 
 
 def join_lines(text: str) -> str:
@@ -88,7 +92,7 @@ def preformatted_block(text: str) -> str:
     cannot end the block, an indent cannot change it, and no line of it can start a fence, a tab or
     a snippet. It may stand alone or indented inside a content tab. Leave a blank line around it.
     """
-    shown = plain_text(text).translate(ENTITIES)
+    shown = _escape_acting(plain_text(text))
     # Runs of spaces would survive inside <pre>, but a parser that re-wraps text must not see them.
     shown = shown.replace("\n", "&#10;").replace("\t", "&#9;")
     # The HTML parser drops a line break right after <pre>; <code> stands between, so none is lost.
@@ -100,12 +104,15 @@ def preformatted_block(text: str) -> str:
 # takes these marks out of each page.
 MARKS = ('<script type="text/html">', "</script >")
 UNSEARCHED = re.compile(
-    r'<(?P<tag>table|svg)\b[^>]* data-search-exclude="yes".*?</(?P=tag)>', re.DOTALL
+    r'<(?P<tag>table|svg|ul|div)\b[^>]* data-search-exclude="yes".*?</(?P=tag)>', re.DOTALL
 )
 
 
 def mark_unread(text: str) -> str:
-    """Markdown whose tables and pictures that no search reads are marked to be passed on unread."""
+    """Markdown whose HTML that no search reads is marked to be passed on unread.
+
+    Such an element holds no other of its tag.
+    """
     return UNSEARCHED.sub(lambda found: found[0].join(MARKS), text)
 
 

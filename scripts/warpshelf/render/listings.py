@@ -237,7 +237,8 @@ def render_reference(package: Path) -> str:
         modules = "\n".join(_render_module(one.read_bytes(), one.stem) for one in folder)
         said = _first_sentence(ast.get_docstring(ast.parse(path.read_bytes())))
         head = f"## warpshelf.{room} {{ #{room} .doc-heading }}"
-        rooms.append(f"{head}\n\n<p>{said}</p>\n\n<div>\n{modules}\n</div>")
+        shown = f'<div data-search-exclude="yes">\n{modules}\n</div>'
+        rooms.append(f"{head}\n\n<p>{said}</p>\n\n{shown}")
     return "\n\n".join(rooms)
 
 

@@ -83,7 +83,7 @@ def build_site(project: Project, site_dir: Path | None = None, builder: str = "m
     if known and (known["site"], known["outputs"]) == (str(target), freshness.hash_folder(target)):
         print(f"{target.name}/ is as it was built: nothing that it shows has changed")
     else:
-        if (_run_mkdocs if builder == "mkdocs" else _run_zensical)(project, target):
+        if (run_mkdocs if builder == "mkdocs" else _run_zensical)(project, target):
             return 1
         outputs = freshness.hash_folder(target)
         freshness.write_note(project, "built", inputs, site=str(target), outputs=outputs)
@@ -97,7 +97,7 @@ def require_builder(name: str) -> None:
         raise ShelfError(Finding(name, None, "is not installed in this environment", mend))
 
 
-def _run_mkdocs(project: Project, target: Path) -> int:
+def run_mkdocs(project: Project, target: Path) -> int:
     """Build the rendered project into `target`; the status that MkDocs ends with."""
     words = [sys.executable, "-c", MKDOCS, "build", "--strict", "--site-dir", str(target)]
     # What reads the reference asks Git three times a module where its source may lie on the web;
