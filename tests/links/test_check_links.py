@@ -125,14 +125,14 @@ def test_a_link_to_another_paper_is_found(trial: Trial, detour: Detour) -> None:
     shelve(trial, "sessions", {PAGED: url})
     detour.web.put("/arxiv", ARXIV.format(WRONG), "application/atom+xml")
     found = look(trial, detour)
-    assert [link.url for link in found.mistitled] == [url]
+    assert [link.url for link in found.misnamed_links] == [url]
     assert kept(trial)[url] == {
         "state": "alive", "last_alive": "2026-11-01", "title_there": WRONG
     }  # fmt: skip
     # It is asked for again until it fits: the entry may be mended, and so may the target.
-    assert [link.url for link in look(trial, detour).mistitled] == [url]
+    assert [link.url for link in look(trial, detour).misnamed_links] == [url]
     detour.web.put("/arxiv", ARXIV.format(PAGED), "application/atom+xml")
-    assert look(trial, detour).mistitled == []
+    assert look(trial, detour).misnamed_links == []
     count = len([path for path, _, _ in detour.web.asked if path == "/arxiv"])
     look(trial, detour)
     assert len([path for path, _, _ in detour.web.asked if path == "/arxiv"]) == count == 3

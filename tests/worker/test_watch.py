@@ -102,7 +102,7 @@ def test_a_machine_with_a_gpu_is_left_alone() -> None:
     before = session.current_settings()
     with watch.watch_call():
         assert session.current_settings() is before
-    assert (watch.under, watch.schedules_left(), watch.executes) == ("", False, False)
+    assert (watch.conditions, watch.schedules_left(), watch.executes) == ("", False, False)
 
 
 def test_settings_end_with_the_call() -> None:
@@ -113,7 +113,7 @@ def test_settings_end_with_the_call() -> None:
         assert session.current_settings() is not before
         raise RuntimeError
     assert session.current_settings() is before
-    assert watch.under == ' on sm_90 under papergpu.settings(schedule="robin", seed=0)'
+    assert watch.conditions == ' on sm_90 under papergpu.settings(schedule="robin", seed=0)'
 
 
 def test_a_call_that_is_not_specialized_says_so() -> None:
@@ -121,7 +121,7 @@ def test_a_call_that_is_not_specialized_says_so() -> None:
     watch.begin_case(1)
     with watch.watch_call(specialize=False):
         assert not session.current_settings().specialize
-    assert watch.under.endswith("seed=0, specialize=False)")
+    assert watch.conditions.endswith("seed=0, specialize=False)")
 
 
 @pytest.mark.parametrize("target", exhaustive(TARGETS, "all architectures"))

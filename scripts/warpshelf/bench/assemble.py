@@ -52,7 +52,7 @@ class SnippetRun:
         return int(self.machine["gpus"]) == 0
 
     @cached_property
-    def kept(self) -> Record:
+    def current_record(self) -> Record:
         """The record in place, if it is of the present code; else an empty one."""
         return self.old if self.old and self.old["digest"] == self.snippet.digest else {}
 
@@ -90,7 +90,7 @@ class SnippetRun:
         jobs: list[Job] = []
         if executes:
             views = viewed and self.on_cpu and one.kind == "kernel"
-            views = views and (force or not self.kept or not view_store.load_views(one)[0])
+            views = views and (force or not (self.current_record and view_store.load_views(one)[0]))
             for target in self.targets:
                 job = self._make_job(Task.VERIFY, one.seconds, target)
                 if views and target is not None:
@@ -100,11 +100,11 @@ class SnippetRun:
         elif self.on_cpu and one.kind == "kernel":  # what is due is to be known anyway
             jobs.append(self._make_job(Task.DUE, one.seconds))
         # What only compiles here has nothing else to do, and must do something to be current.
-        spared = self.kept.get("compiled") and self.on_cpu and executes and not force
+        spared = self.current_record.get("compiled") and self.on_cpu and executes and not force
         if self._can_compile and not spared and Task.COMPILE not in self.parts:
             jobs.append(self._make_job(Task.COMPILE, COMPILE_SECONDS))
         surveys = self.on_cpu and executes and "SPACE" in one.places
-        if surveys and (force or "space" not in self.kept):
+        if surveys and (force or "space" not in self.current_record):
             jobs += [self._make_job(Task.SPACE, SPACE_SECONDS, to) for to in self._sorted_targets()]
         self.awaited = {(job.do, job.details["target"]) for job in jobs}
         return jobs
@@ -175,12 +175,13 @@ class SnippetRun:
         except ValueError as unfit:
             self.add_finding(str(unfit), "seed it, and keep it short and plain", "demo")
             return
-        before = self.kept.get("demo", self.demo)
+        record = self.current_record
+        before = record.get("demo", self.demo)
         if texts_agree(before, self.demo):
             self.demo = before
         else:
             changed = first_difference(before, self.demo)
-            what = f"demo() prints other than its record of {self.kept['date'][:10]}: {changed}"
+            what = f"demo() prints other than its record of {record['date'][:10]}: {changed}"
             self.add_finding(what, "make it the same on every run and machine", "demo")
 
     def add_finding(self, what: str, mend: str, name: str | None = None) -> None:
@@ -212,7 +213,7 @@ class SnippetRun:
 
     def _compiled_figures(self) -> list[dict[str, Any]]:
         fresh = self.parts.get(Task.COMPILE, {}).get("compiled")
-        return fresh or self.kept.get("compiled") or []
+        return fresh or self.current_record.get("compiled") or []
 
     def build_record(self) -> Record:
         """The record of a run that found nothing wrong."""
@@ -220,7 +221,7 @@ class SnippetRun:
         skips = {row["what"]: row for row in verified.get("skips", []) + timed.get("skips", [])}
         if why := self.only_compiled():
             skips["everything"] = {"what": "everything", "reason": why}
-        space = self.kept.get("space") if self.on_cpu else None
+        space = self.current_record.get("space") if self.on_cpu else None
         if self.spaces:
             rows = {target: lines for one in self.spaces for target, lines in one["rows"].items()}
             space = {**self.spaces[0], "rows": rows}
@@ -236,7 +237,7 @@ class SnippetRun:
             "skips": list(skips.values()),
             "targets": self._sorted_targets() if verified else None,
             "space": timed.get("space") or space,
-            "seconds": {**self.kept.get("seconds", {}), **self.spent},
+            "seconds": {**self.current_record.get("seconds", {}), **self.spent},
         }
         return {
             "schema": SCHEMA,

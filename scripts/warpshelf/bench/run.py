@@ -224,9 +224,10 @@ class Run:
         """Keep what came of a snippet, and its verdict: both of them, or neither."""
         snippet, slug, book = work.snippet, work.machine["slug"], self.planner.book
         options, out = self.options, self.options.out
-        kept = work.kept if out is None and slug == ledger.CPU and not options.force else {}
+        held = out is None and slug == ledger.CPU and not options.force
+        kept = work.current_record if held else {}
         work.final_findings()
-        new = work.kept
+        new = work.current_record
         if not work.trusted and not work.findings:
             new = work.build_record()
             if slug != ledger.CPU and options.origin:

@@ -62,7 +62,7 @@ def collect_findings(survey: CheckResult) -> dict[str, list[Finding]]:
             "blocked": (f"turns programs away: it {state.says}", ""),
         }.get(state.state, (f"fails {since}: it {state.says}", copy and f"there is {copy}"))
         found[state.state].append(Finding(*link.where, f"{link.url} {what}", mend))
-    for link in survey.mistitled:
+    for link in survey.misnamed_links:
         there, ours = survey.health[link.url].title_there, link.reading.title
         what = f"{link.url}: the title there is {there!r}, ours {ours!r}"
         found["title"].append(Finding(*link.where, what, "correct the address, or the title"))

@@ -201,7 +201,7 @@ class CheckResult:
     unread: int = 0  # faults of the lists, which `shelf check` tells: their links are not here
 
     @property
-    def mistitled(self) -> list[Link]:
+    def misnamed_links(self) -> list[Link]:
         """Links to a work that is called otherwise there."""
         known = {url: state.title_there for url, state in self.health.items() if state.title_there}
         here = [link for link in self.links if link.url in known]

@@ -226,7 +226,7 @@ class _Embeds:
     held: ProjectContent
 
     @cached_property
-    def drawn(self) -> dict[str, set[str] | None]:
+    def pictures_drawn(self) -> dict[str, set[str] | None]:
         """The pictures of each snippet's present code; None where no record tells them."""
         found: dict[str, set[str] | None] = {}
         pictured = embedded_pictures(self.held.pages)
@@ -264,7 +264,7 @@ class _Embeds:
         elif picture and not is_there:
             return f"embeds a picture of the snippet {first!r}, which is not there"
         elif picture:
-            known = self.drawn.get(first)
+            known = self.pictures_drawn.get(first)
             good = known is None or picture["name"] in known  # without a record, none can tell
             what = f"embeds {name!r}, but {first} draws no picture of that name"
         elif any((at / name).is_file() for at in (project.docs / "assets", project.recipes)):
@@ -286,7 +286,7 @@ class _Embeds:
         shelf, nothing = self.held.shelf, "embed something that is there"
         first, _, rest = target.partition("/")
         name = rest.removesuffix(".md")
-        if re.fullmatch(PICTURE, target) and (known := self.drawn.get(first)):
+        if re.fullmatch(PICTURE, target) and (known := self.pictures_drawn.get(first)):
             return f"write one of {', '.join(sorted(known))}"
         if first in ("reading", "readings", "start"):
             listed = [*(shelf.readings if first == "reading" else shelf.topics)]

@@ -156,7 +156,7 @@ class _Head(HTMLParser):
             self.scripts[-1] += data
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
@@ -166,11 +166,11 @@ def _parse_blocks(scripts: list[str]) -> Iterator[Block]:
         said = None
         with suppress(ValueError, RecursionError):
             said = json.loads(script)
-        for item in _listed(said):
+        for item in _as_list(said):
             graph = item.get("@graph") if isinstance(item, dict) else None
             for block in [item, *(graph if isinstance(graph, list) else [])][:50]:
                 if isinstance(block, dict):
-                    types = (str(one).lower() for one in _listed(block.get("@type")))
+                    types = (str(one).lower() for one in _as_list(block.get("@type")))
                     kinds = [KINDS[one] for one in types if one in KINDS]
                     yield from ((kind, block) for kind in kinds[:1])
 
@@ -203,7 +203,7 @@ def _page_authors(head: _Head, blocks: list[Block]) -> tuple[str, ...]:
         listed = (head.first_text("citation_authors") or "".join(listed)).split(";")
     groups: list[list[object]] = [[services.given_name_first(clean_name(one)) for one in listed]]
     for _, block in blocks:
-        people = _listed(block.get("author"))
+        people = _as_list(block.get("author"))
         groups.append([one.get("name") if isinstance(one, dict) else one for one in people])
     keys = ["article:author", "author", "dc.creator"]
     if head.first_text("twitter:label1").lower() == "written by":

@@ -115,7 +115,8 @@ class Checks:
         self.failures.setdefault(name, make_failure(what, mend, place))
 
     def _fail_variant(self, name: str, where: str, what: object) -> None:
-        self.record_failure(name, f"variant {name!r} is wrong on {where}{self.watch.under}: {what}")
+        where += self.watch.conditions
+        self.record_failure(name, f"variant {name!r} is wrong on {where}: {what}")
 
     def draw_inputs(self, case: Case, index: int, turn: int) -> tuple[object, ...]:
         """Inputs of a case: the same at every run of the same turn, so that records are stable.

@@ -92,7 +92,7 @@ class CallWatch:
         turn = settings_for_call(index, self._calls, rank, counted)._replace(specialize=specialize)
         self._turn = turn
         self._calls += 1
-        self._tell(self.under)
+        self._tell(self.conditions)
 
         def note_launch(launched: papergpu.Launched) -> None:
             self._met.add(turn.schedule)
@@ -104,7 +104,7 @@ class CallWatch:
             yield
 
     @property
-    def under(self) -> str:
+    def conditions(self) -> str:
         """Under what the latest call ran, in the words that repeat it; nothing before the first."""
         return f" on {self.target} under {self._turn}" if self._turn else ""
 
