@@ -15,7 +15,7 @@ from snippets.blas_fusion import cases
 A, P, R = torch.arange(12.0).reshape(3, 4), torch.ones(4), torch.ones(3)
 
 
-def drawn(job: str, m: int, n: int) -> tuple:
+def draw_job(job: str, m: int, n: int) -> tuple:
     return cases.inputs({"job": job, "m": m, "n": n}, "cpu", torch.Generator().manual_seed(5))
 
 
@@ -52,7 +52,7 @@ def test_without_rows_or_columns_sums_are_0(way, m, n):
     z, r = ours.axpydot(*(torch.ones(0),) * 3, 2.0, way)
     assert z.shape == (0,) and r == 0
     for job in ("bicgk", "gemver"):
-        name, *given = drawn(job, m, n)
+        name, *given = draw_job(job, m, n)
         found, wanted = getattr(ours, name)(*given, way), cases.chain(name, *given)
         assert all(map(torch.equal, found, wanted))
 
@@ -60,11 +60,11 @@ def test_without_rows_or_columns_sums_are_0(way, m, n):
 @pytest.mark.exhaustive("shapes beyond its cases: offsets past 2**31")
 @pytest.mark.parametrize("way", ours.WAYS)
 def test_what_begins_anywhere_and_rows_far_apart(way):
-    _, w, v, u, a = drawn("axpydot", 1, 1030)
+    _, w, v, u, a = draw_job("axpydot", 1, 1030)
     z, r = ours.axpydot(w[1:], v[1:], u[1:], a, way)
     torch.testing.assert_close(z, w[1:] - a * v[1:])
     torch.testing.assert_close(r, z @ u[1:])
-    _, matrix, p, r = drawn("bicgk", 19, 40)
+    _, matrix, p, r = draw_job("bicgk", 19, 40)
     for view, right in ((matrix[:, 1:38], p[1:38]), (matrix[:, 4:36], p[:32])):
         q, s = ours.bicgk(view, right, r, way)
         torch.testing.assert_close(q, view @ right)
@@ -74,7 +74,7 @@ def test_what_begins_anywhere_and_rows_far_apart(way):
 @pytest.mark.exhaustive("the same bits again, under other schedules")
 @pytest.mark.parametrize("job", ["axpydot", "bicgk", "gemver"])
 def test_sums_are_the_same_bits_whatever_the_schedule(job):
-    name, *given = drawn(job, 70, 5000)
+    name, *given = draw_job(job, 70, 5000)
     for way in ours.WAYS:
         found = []
         for seed, schedule in enumerate(("robin", "far", "random")):
@@ -87,7 +87,7 @@ def test_sums_are_the_same_bits_whatever_the_schedule(job):
 def test_strips_of_many_groups(monkeypatch):
     monkeypatch.setattr(ours, "BLOCKS", 1)
     assert ours.shares(600, 8, 4) == (1, 3, 256)
-    name, *given = drawn("gemver", 600, 8)
+    name, *given = draw_job("gemver", 600, 8)
     for found, wanted in zip(ours.gemver(*given), cases.reference(name, *given), strict=True):
         assert (found - wanted).norm() < 5e-6 * wanted.norm()
 
@@ -107,7 +107,7 @@ def test_shares_hold_every_row_and_column_once(m, n):
 def test_executed_code_moves_the_bytes_of_the_formula(job, way):
     """Its sectors: what `moved` counts, and vectors that each strip or tile reads again."""
     m, n = (1, 32_768) if job == "axpydot" else (64, 2048)
-    name, *given = drawn(job, m, n)
+    name, *given = draw_job(job, m, n)
     found: list[papergpu.Launched] = []
     with papergpu.settings(profile=True, threads=1), papergpu.on_launch(found.append):
         getattr(ours, name)(*given, way)

@@ -25,14 +25,14 @@ number = st.one_of(finite, st.just(-math.inf))
 side = st.tuples(st.lists(finite, min_size=3, max_size=3), number)
 
 
-def tensors(side: tuple, dtype=torch.float64) -> tuple:
+def make_side(side: tuple, dtype=torch.float64) -> tuple:
     """One row of out, NaN where no key was seen, and its lse."""
     out, lse = side
     values = [math.nan] * 3 if lse == -math.inf else out
     return torch.tensor([values], dtype=dtype), torch.tensor([lse], dtype=dtype)
 
 
-def near(x: tuple, y: tuple, limit: float = 1e-11) -> bool:
+def sides_agree(x: tuple, y: tuple, limit: float = 1e-11) -> bool:
     """The same lse, and the same out by the size that its terms may have."""
     (out1, lse1), (out2, lse2) = x, y
     if (lse1 == -math.inf).any():
@@ -43,21 +43,21 @@ def near(x: tuple, y: tuple, limit: float = 1e-11) -> bool:
 
 @given(side, side, side)
 def test_the_merge_is_associative_up_to_rounding(a, b, c) -> None:
-    a, b, c = map(tensors, (a, b, c))
-    assert near(merge(*merge(*a, *b), *c), merge(*a, *merge(*b, *c)))
+    a, b, c = map(make_side, (a, b, c))
+    assert sides_agree(merge(*merge(*a, *b), *c), merge(*a, *merge(*b, *c)))
 
 
 @given(side, side)
 def test_the_merge_is_commutative_to_the_last_bit(a, b) -> None:
-    a, b = map(tensors, (a, b))
+    a, b = map(make_side, (a, b))
     for x, y in zip(merge(*a, *b), merge(*b, *a), strict=True):
         assert torch.equal(x, y)
 
 
 @given(side)
 def test_a_side_without_keys_is_neutral_to_the_last_bit(a) -> None:
-    none = tensors(([0.0] * 3, -math.inf))
-    out, lse = tensors(a)
+    none = make_side(([0.0] * 3, -math.inf))
+    out, lse = make_side(a)
     expected = out.nan_to_num(0.0), lse
     for merged in (merge(out, lse, *none), merge(*none, out, lse)):
         assert all(torch.equal(x, y) for x, y in zip(merged, expected, strict=True))
@@ -74,21 +74,21 @@ def test_merged_parts_of_a_row_are_its_softmax(scores, data) -> None:
         lse = torch.logsumexp(part, 0) if len(part) else torch.tensor(-math.inf).double()
         out = torch.softmax(part, 0) @ v[start:end] if len(part) else torch.full((2,), math.nan)
         found = merge(*found, out[None].double(), lse[None])
-    assert near(found, ((torch.softmax(s, 0) @ v)[None], torch.logsumexp(s, 0)[None]))
+    assert sides_agree(found, ((torch.softmax(s, 0) @ v)[None], torch.logsumexp(s, 0)[None]))
 
 
 @settings(max_examples=30)
 @given(st.lists(st.tuples(side, side), min_size=1, max_size=9))
 def test_the_kernel_keeps_the_same_laws(pairs) -> None:
     """All rows in one launch; float32, so that rounding is a part in 10**7 of the largest."""
-    rows = [[tensors(pair[k], torch.float32) for pair in pairs] for k in (0, 1)]
+    rows = [[make_side(pair[k], torch.float32) for pair in pairs] for k in (0, 1)]
     left, right = ([torch.cat(x).to(DEVICE) for x in zip(*rows[k], strict=True)] for k in (0, 1))
     here = blockwise.merge(*left, *right)
     assert all(torch.equal(x, y) for x, y in zip(here, blockwise.merge(*right, *left), strict=True))
     truth = merge(*(x.double() for x in (*left, *right)))
     assert torch.equal(here[1] == -math.inf, truth[1] == -math.inf)
     seen = truth[1] > -math.inf
-    assert near((here[0].double(), here[1].double()[seen]), (truth[0], truth[1][seen]), 1e-6)
+    assert sides_agree((here[0].double(), here[1].double()[seen]), (truth[0], truth[1][seen]), 1e-6)
     none = [torch.full_like(left[0], math.nan), torch.full_like(left[1], -math.inf)]
     for merged in (blockwise.merge(*left, *none), blockwise.merge(*none, *left)):
         assert torch.equal(merged[0], left[0].nan_to_num(0.0)) and torch.equal(merged[1], left[1])
@@ -114,7 +114,7 @@ def test_sides_without_keys_have_no_gradient_and_no_nan() -> None:
     assert other_lse.grad.tolist() == [1, 1, 0]
 
 
-def sides(dtype1=torch.float32, dtype2=torch.float32, shape=(2, 3, 9, 20)) -> list:
+def draw_sides(dtype1=torch.float32, dtype2=torch.float32, shape=(2, 3, 9, 20)) -> list:
     generator = torch.Generator().manual_seed(0)
     made = []
     for dtype in (dtype1, dtype2):
@@ -129,7 +129,7 @@ RULES = ("test_schema", "test_autograd_registration", "test_faketensor")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("other", [torch.float32, torch.bfloat16], ids=str)
 def test_merge_operators_keep_the_rules_of_operators(other: torch.dtype) -> None:
-    given = sides(torch.float32, other)
+    given = draw_sides(torch.float32, other)
     torch.library.opcheck(blockwise.merge_attention, given, test_utils=RULES)
     plain = [x.detach() for x in given]
     out, lse = blockwise.merge(*plain)
@@ -140,33 +140,33 @@ def test_merge_operators_keep_the_rules_of_operators(other: torch.dtype) -> None
 
 
 def test_merge_in_place_is_the_merge() -> None:
-    given = [x.detach() for x in sides(torch.float32, torch.bfloat16)]
+    given = [x.detach() for x in draw_sides(torch.float32, torch.bfloat16)]
     out, lse = blockwise.merge(*given)
     blockwise.merge_attention_(*given)
     assert torch.equal(given[0], out) and torch.equal(given[1], lse)
 
 
-def close(x: torch.Tensor, truth: torch.Tensor, limit: float = 5e-6) -> bool:
+def merge_is_close(x: torch.Tensor, truth: torch.Tensor, limit: float = 5e-6) -> bool:
     return float((x.double() - truth).norm()) <= limit * float(truth.norm())
 
 
 @pytest.mark.parametrize("what", ["both", "out", "lse"])
 def test_merge_gradients_arrive_through_autograd(what: str) -> None:
-    leaves = sides()
+    leaves = draw_sides()
     exact = [x.detach().double().requires_grad_() for x in leaves]
 
-    def loss(pair: tuple) -> torch.Tensor:
+    def sum_powers(pair: tuple) -> torch.Tensor:
         out, lse = pair
         return sum([(out**2).sum() * (what != "lse"), (lse**3).sum() * (what != "out")])
 
     if what == "both":
-        loss(blockwise.merge_attention(*leaves)).backward()
+        sum_powers(blockwise.merge_attention(*leaves)).backward()
     else:  # the other one is not used at all
         pair = blockwise.merge_attention(*leaves)
         (pair[0] ** 2 if what == "out" else pair[1] ** 3).sum().backward()
-    loss(merge(*exact)).backward()
+    sum_powers(merge(*exact)).backward()
     for leaf, due in zip(leaves, exact, strict=True):
-        assert close(leaf.grad, due.grad) if due.grad.any() else not leaf.grad.any()
+        assert merge_is_close(leaf.grad, due.grad) if due.grad.any() else not leaf.grad.any()
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_rows_past_2_to_the_31_elements_are_reached() -> None:
     ],
 )  # fmt: skip
 def test_merge_refuses_in_one_clear_line(change, error: type, said: str) -> None:
-    given = [x.detach() for x in sides()]
+    given = [x.detach() for x in draw_sides()]
     with pytest.raises(error, match=f"^blockwise_attention: .*{said}") as raised:
         blockwise.merge(*change(*given))
     assert "\n" not in str(raised.value)
@@ -257,7 +257,7 @@ def test_blocks_cover_what_is_seen_once(s_q, s_kv, chunk_q, chunk_kv, causal) ->
     assert torch.equal(ended > 0, truth.any(1)) and torch.equal(began, ended)
 
 
-def qkv() -> list:
+def draw_qkv() -> list:
     generator = torch.Generator().manual_seed(0)
     shapes = ((1, 4, 40, 64), (1, 2, 50, 64), (1, 2, 50, 64))
     return [torch.randn(x, generator=generator).to(DEVICE).requires_grad_() for x in shapes]
@@ -266,7 +266,7 @@ def qkv() -> list:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
 def test_attention_operators_keep_the_rules_of_operators() -> None:
-    told = (*qkv(), True, 0.125, 32, 24)
+    told = (*draw_qkv(), True, 0.125, 32, 24)
     torch.library.opcheck(blockwise.attention, told, test_utils=RULES)
     plain = [x.detach() for x in told[:3]]
     out, lse = blockwise.forward(*plain, True, 0.125, 32, 24)
@@ -275,7 +275,7 @@ def test_attention_operators_keep_the_rules_of_operators() -> None:
 
 
 def test_attention_gradients_arrive_through_autograd() -> None:
-    leaves = qkv()
+    leaves = draw_qkv()
     out, lse = blockwise.blockwise_attention(*leaves, causal=True, chunk_q=32, chunk_kv=24)
     (out**2).sum().add((lse**2).sum()).backward()
     exact = [x.detach().double().requires_grad_() for x in leaves]
@@ -283,7 +283,7 @@ def test_attention_gradients_arrive_through_autograd() -> None:
     hidden = torch.ones(40, 50, device=DEVICE).triu(11) > 0
     s = (exact[0] @ key.mT / 8).masked_fill(hidden, -math.inf)
     (torch.softmax(s, -1) @ value).pow(2).sum().add((torch.logsumexp(s, -1) ** 2).sum()).backward()
-    assert all(close(x.grad, due.grad) for x, due in zip(leaves, exact, strict=True))
+    assert all(merge_is_close(x.grad, due.grad) for x, due in zip(leaves, exact, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_attention_gradients_arrive_through_autograd() -> None:
 )
 def test_attention_refuses_in_one_clear_line(change: dict, said: str) -> None:
     with pytest.raises(ValueError, match=f"^blockwise_attention: {said}"):
-        blockwise.blockwise_attention(*qkv(), **change)
+        blockwise.blockwise_attention(*draw_qkv(), **change)
 
 
 class Live(TorchDispatchMode):
@@ -311,19 +311,19 @@ class Live(TorchDispatchMode):
         result = function(*args, **(kwargs or {}))
         for made in result if isinstance(result, tuple | list) else [result]:
             if isinstance(made, torch.Tensor):
-                self.keep(made.untyped_storage())
+                self.keep_storage(made.untyped_storage())
         return result
 
-    def keep(self, storage) -> None:
+    def keep_storage(self, storage) -> None:
         key, size = storage._cdata, storage.nbytes()
         if key in self.known:
             return
         self.known.add(key)
         self.now += size
         self.most = max(self.most, self.now)
-        weakref.finalize(storage, self.free, key, size)
+        weakref.finalize(storage, self.free_storage, key, size)
 
-    def free(self, key: int, size: int) -> None:
+    def free_storage(self, key: int, size: int) -> None:
         self.known.discard(key)
         self.now -= size
 
@@ -331,41 +331,41 @@ class Live(TorchDispatchMode):
 S, D, HIDDEN, CHUNK = 192, 24, 96, 32
 
 
-def ffn_leaves() -> list:
+def draw_ffn_leaves() -> list:
     generator = torch.Generator().manual_seed(0)
     shapes = ((S, D), (D, HIDDEN), (HIDDEN, D))
     return [torch.randn(x, generator=generator).double().requires_grad_() for x in shapes]
 
 
-def kept_by(function, leaves: list) -> int:
+def count_kept_bytes(function, leaves: list) -> int:
     """Bytes that autograd keeps beside the leaves themselves, from forward to backward."""
     known = {x.untyped_storage().data_ptr() for x in leaves}
     found = {}
 
-    def pack(x: torch.Tensor) -> torch.Tensor:
+    def note_storage(x: torch.Tensor) -> torch.Tensor:
         storage = x.untyped_storage()
         if storage.data_ptr() not in known:
             found[storage.data_ptr()] = storage.nbytes()
         return x
 
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+    with torch.autograd.graph.saved_tensors_hooks(note_storage, lambda x: x):
         out = function(*leaves)
         del out
     return sum(found.values())
 
 
-def chunked(*leaves: torch.Tensor) -> torch.Tensor:
+def run_in_chunks(*leaves: torch.Tensor) -> torch.Tensor:
     return feed_forward.chunked_feed_forward(*leaves, CHUNK)
 
 
 def test_hidden_activations_are_not_kept() -> None:
-    assert kept_by(feed_forward.feed_forward, ffn_leaves()) == 2 * S * HIDDEN * 8
-    assert kept_by(chunked, ffn_leaves()) == 0
+    assert count_kept_bytes(feed_forward.feed_forward, draw_ffn_leaves()) == 2 * S * HIDDEN * 8
+    assert count_kept_bytes(run_in_chunks, draw_ffn_leaves()) == 0
 
 
 @pytest.mark.parametrize("chunk", [16, 32])
 def test_bytes_held_are_those_of_the_formula(chunk: int) -> None:
-    leaves = [x.detach() for x in ffn_leaves()]
+    leaves = [x.detach() for x in draw_ffn_leaves()]
     element = 8
     with Live(*leaves) as live:
         out = feed_forward.forward(*leaves, chunk)
@@ -378,13 +378,13 @@ def test_bytes_held_are_those_of_the_formula(chunk: int) -> None:
 
 
 def test_feed_forward_gradients_are_those_of_autograd() -> None:
-    x, w1, w2 = (x.detach()[:4, :4].clone().requires_grad_() for x in ffn_leaves())
+    x, w1, w2 = (x.detach()[:4, :4].clone().requires_grad_() for x in draw_ffn_leaves())
     way = feed_forward.chunked_feed_forward
     assert torch.autograd.gradcheck(lambda *leaves: way(*leaves, 3), (x, w1, w2))
-    whole, parts = ffn_leaves(), ffn_leaves()
+    whole, parts = draw_ffn_leaves(), draw_ffn_leaves()
     (feed_forward.feed_forward(*whole) ** 2).sum().backward()
-    (chunked(parts[0].view(4, -1, D), *parts[1:]) ** 2).sum().backward()
-    assert all(close(x.grad, y.grad, 1e-12) for x, y in zip(parts, whole, strict=True))
+    (run_in_chunks(parts[0].view(4, -1, D), *parts[1:]) ** 2).sum().backward()
+    assert all(merge_is_close(x.grad, y.grad, 1e-12) for x, y in zip(parts, whole, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -397,7 +397,7 @@ def test_feed_forward_gradients_are_those_of_autograd() -> None:
 )
 def test_feed_forward_refuses_in_one_clear_line(change, error: type, said: str) -> None:
     with pytest.raises(error, match=f"^blockwise_attention: .*{said}"):
-        feed_forward.chunked_feed_forward(*change(*ffn_leaves()))
+        feed_forward.chunked_feed_forward(*change(*draw_ffn_leaves()))
 
 
 def test_sums_of_16_bits_lose_digits_with_every_merge() -> None:
@@ -421,9 +421,9 @@ def test_chunks_that_the_page_names_pay_for_their_merges() -> None:
     """14 n - 10 bytes an element of q, against 4 C n operations, on an H100."""
     element = cases.TIMED[3]["d"]
 
-    def share(chunk: int, count: int) -> float:
+    def merge_share(chunk: int, count: int) -> float:
         merges = (14 * count - 10) * element / 3.35e12
         return merges / (4 * chunk * count * element / 600e12)
 
-    assert share(8192, 10**6) < 0.08 < share(7168, 10**6)
-    assert share(8192, 2) < 0.05
+    assert merge_share(8192, 10**6) < 0.08 < merge_share(7168, 10**6)
+    assert merge_share(8192, 2) < 0.05

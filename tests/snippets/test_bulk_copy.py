@@ -18,11 +18,11 @@ X = torch.arange(24.0).view(3, 8)
 SOURCE = ours.KERNELS.path.read_text()
 
 
-def drawn(*shape: int, seed: int = 3) -> torch.Tensor:
+def draw_arguments(*shape: int, seed: int = 3) -> torch.Tensor:
     return 3.8 * torch.rand(shape, generator=torch.Generator().manual_seed(seed)) - 1.9
 
 
-def bulk(x: torch.Tensor) -> torch.Tensor:
+def run_bulk_copy(x: torch.Tensor) -> torch.Tensor:
     return ours.series(x, 2, "bulk copy")
 
 
@@ -42,10 +42,26 @@ def bulk(x: torch.Tensor) -> torch.Tensor:
             ValueError,
             "x has 1073741825 tiles, over 1073741824; split it",
         ),
-        (lambda: bulk(X[:, :6]), ValueError, r'rows of 6 floats, 8 apart, .*, or use "cp\.async"'),
-        (lambda: bulk(torch.ones(3, 10)[:, :8]), ValueError, "rows of 8 floats, 10 apart, from"),
-        (lambda: bulk(torch.ones(25)[1:].view(3, 8)), ValueError, "from address 0x[0-9a-f]+4 on,"),
-        (lambda: bulk(torch.ones(3, 5)), ValueError, "rows of 15 floats, 15 apart, .* pad the"),
+        (
+            lambda: run_bulk_copy(X[:, :6]),
+            ValueError,
+            r'rows of 6 floats, 8 apart, .*, or use "cp\.async"',
+        ),
+        (
+            lambda: run_bulk_copy(torch.ones(3, 10)[:, :8]),
+            ValueError,
+            "rows of 8 floats, 10 apart, from",
+        ),
+        (
+            lambda: run_bulk_copy(torch.ones(25)[1:].view(3, 8)),
+            ValueError,
+            "from address 0x[0-9a-f]+4 on,",
+        ),
+        (
+            lambda: run_bulk_copy(torch.ones(3, 5)),
+            ValueError,
+            "rows of 15 floats, 15 apart, .* pad the",
+        ),
     ],
 )
 @pytest.mark.parametrize("target", ["sm_90", "sm_100"])
@@ -61,7 +77,7 @@ def test_bulk_copies_are_refused_where_there_are_none(monkeypatch):
     monkeypatch.setenv("PAPERGPU_TARGET", "sm_80")
     message = r'^bulk_copy: sm_80 has no bulk copies, sm_90 has; use the way "cp\.async"$'
     with pytest.raises(ValueError, match=message):
-        bulk(X)
+        run_bulk_copy(X)
     wanted = cases.reference(X, 2)
     for way in cases.ANY:
         assert torch.equal(ours.series(X, 2, way), wanted.float())
@@ -76,7 +92,7 @@ def test_nothing_in_is_nothing_out(way):
 @pytest.mark.exhaustive("shapes beyond its cases")
 @pytest.mark.parametrize("way", ours.WAYS)
 def test_every_degree(way):
-    x = drawn(3, 132)
+    x = draw_arguments(3, 132)
     for degree in (0, 1, 2, 3, 4, 5, 7, 8, 63, 64):
         wanted = cases.reference(x, degree)
         found = ours.series(x, degree, way)
@@ -89,7 +105,7 @@ def test_every_degree(way):
 def test_rings_turn_any_number_of_times(way, tiles, monkeypatch):
     """One block has all tiles: fewer than its ring, as many, and more."""
     monkeypatch.setattr(ours, "_blocks", lambda given, device: 1)
-    x = drawn(tiles, 148, seed=tiles)[:, :132]
+    x = draw_arguments(tiles, 148, seed=tiles)[:, :132]
     wanted = cases.reference(x, 3)
     assert (ours.series(x, 3, way) - wanted).norm() < 1e-6 * wanted.norm()
 
@@ -97,7 +113,7 @@ def test_rings_turn_any_number_of_times(way, tiles, monkeypatch):
 @pytest.mark.parametrize("blocks", [1, 2, 3, 5, 8])
 def test_tiles_are_dealt_to_any_number_of_blocks(blocks, monkeypatch):
     monkeypatch.setattr(ours, "_blocks", lambda given, device: blocks)
-    x = drawn(5, 6160)[:, :6148]
+    x = draw_arguments(5, 6160)[:, :6148]
     first, *others = (ours.series(x, 4, way) for way in ours.WAYS)
     wanted = cases.reference(x, 4)
     assert (first - wanted).norm() < 1e-6 * wanted.norm()
@@ -106,7 +122,7 @@ def test_tiles_are_dealt_to_any_number_of_blocks(blocks, monkeypatch):
 
 @pytest.mark.parametrize("way", ours.WAYS)
 def test_bits_are_the_same_whatever_the_schedule(way):
-    x = drawn(23, 148)[:, :132]
+    x = draw_arguments(23, 148)[:, :132]
     first = ours.series(x, 5, "direct")
     for seed, schedule in enumerate(("robin", "far", "random")):
         with papergpu.settings(schedule=schedule, seed=seed):
@@ -133,7 +149,7 @@ def test_rows_past_2_to_the_31_are_reached(way):
     """In memory of which only the rows themselves are touched."""
     memory = torch.empty(2**31 + 64)
     x = memory.as_strided((2, 16), (2**31 + 8, 1))
-    x.copy_(drawn(2, 16))
+    x.copy_(draw_arguments(2, 16))
     wanted = cases.reference(x, 2)
     assert (ours.series(x, 2, way) - wanted).norm() < 1e-6 * wanted.norm()
 
@@ -152,7 +168,7 @@ def test_16_bytes_are_moved_where_every_row_begins_and_ends_on_them():
     assert names == ["series_async<float4>"] * 4 + ["series_async<float>"] * 3
 
 
-def counted(way: str, degree: int) -> dict[str, int]:
+def count_way(way: str, degree: int) -> dict[str, int]:
     """Sectors, wavefronts, and warp instructions by class, of a matrix of 12 whole tiles."""
     launched: list[papergpu.Launched] = []
     with papergpu.settings(profile=True, threads=1), papergpu.on_launch(launched.append):
@@ -169,7 +185,7 @@ def counted(way: str, degree: int) -> dict[str, int]:
 def test_bytes_and_multiply_adds_are_those_of_the_page(way):
     """Each float is in one sector read and one written; the engine's own reads are nobody's."""
     elements = 12 * ours.TILE
-    total, more = counted(way, 8), counted(way, 40)
+    total, more = count_way(way, 8), count_way(way, 40)
     assert total["sectors"] == elements // 8 * (1 if way == "bulk copy" else 2)
     # Through shared memory a float is written once and read once, 128 bytes a wavefront.
     passes = {"direct": 0, "bulk copy": 1}.get(way, 2)
@@ -179,7 +195,7 @@ def test_bytes_and_multiply_adds_are_those_of_the_page(way):
 
 def test_who_asks_for_copies_and_who_comes_to_barriers():
     """Instructions of warps for 12 tiles in two blocks, 6 each."""
-    found = {way: counted(way, 1) for way in ours.WAYS}
+    found = {way: count_way(way, 1) for way in ours.WAYS}
     for way in ("direct", "staged", "producers"):
         assert found[way]["load global"] == 12 * 16 and "async" not in found[way]
     # 16 copies a tile, and a commit and a wait of 8 warps; commits before the first.
@@ -227,7 +243,7 @@ def test_demo_finds_the_same_bits():
 KEPT = ("BAR", "LDG.", "LDS.", "STS", "STG", "SYNCS.ARRIVE", "UBLKCP", "LDGSTS", "FFMA")
 
 
-def machine_code(way: str, target: str) -> str:
+def list_machine_code(way: str, target: str) -> str:
     """Accesses, barriers and products of a way's kernel, in their order."""
     launched: list[papergpu.Launched] = []
     with papergpu.settings(profile=True, threads=1), papergpu.on_launch(launched.append):
@@ -244,12 +260,12 @@ def machine_code(way: str, target: str) -> str:
 def test_loads_are_on_their_way_before_anyone_waits_for_room(target, monkeypatch):
     """And room is given back before anything is computed."""
     monkeypatch.setenv("PAPERGPU_TARGET", target)
-    found = machine_code("producers", target)
+    found = list_machine_code("producers", target)
     assert re.search(r"(LDG\.\S+ ){8}BAR\.SYNC\S* (STS\S* ){8}BAR\.ARV", found)
     assert re.search(r"BAR\.SYNC\S* (LDS\S* ){4}BAR\.ARV (FFMA\S* )+STG", found)
-    found = machine_code("cp.async", target)
+    found = list_machine_code("cp.async", target)
     assert re.search(r"BAR\.SYNC\S* (LDGSTS\S* ){2}(LDS\S* ){2}(FFMA\S* )+STG", found)
     if target != "sm_80":
-        found = machine_code("bulk copy", target)
+        found = list_machine_code("bulk copy", target)
         assert re.search(r"(LDS\S* ){4}SYNCS\.ARRIVE\S* (FFMA\S* )+STG", found)
         assert found.count("UBLKCP") == 1 and "LDG" not in found

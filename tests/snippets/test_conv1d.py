@@ -17,11 +17,11 @@ X, TAPS = torch.arange(24.0).view(2, 3, 4), torch.ones(3, 4)
 KERNEL, ONE = torch.ones(6, 3, 3), torch.ones(6)
 
 
-def normal(*shape: int, seed: int = 3) -> torch.Tensor:
+def draw_signal(*shape: int, seed: int = 3) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def dense(x=X, weight=KERNEL, bias=ONE, groups=2, gamma=ONE, beta=ONE, **more):
+def run_dense(x=X, weight=KERNEL, bias=ONE, groups=2, gamma=ONE, beta=ONE, **more):
     return ours.dense(x, weight, bias, groups, gamma, beta, **more)
 
 
@@ -37,16 +37,20 @@ def dense(x=X, weight=KERNEL, bias=ONE, groups=2, gamma=ONE, beta=ONE, **more):
         (lambda: ours.depthwise(X, torch.tensor(1.0)), ValueError, "width of 0 is outside"),
         (lambda: ours.depthwise(X[..., ::2], TAPS), ValueError, "of x lie 2 apart, .* side by"),
         (lambda: ours.depthwise(X, TAPS, ONE), ValueError, r"bias has shape \(6,\), not \(3,\)"),
-        (lambda: dense(way="deep"), ValueError, "no way 'deep'; there are chain, fused"),
-        (lambda: dense(X.half()), TypeError, "x is torch.float16, not torch.float32"),
-        (lambda: dense(weight=KERNEL[..., :2]), ValueError, "2 taps; their number must be odd"),
-        (lambda: dense(weight=torch.ones(6, 3, 11)), ValueError, "11 taps; .* at most 9"),
-        (lambda: dense(weight=KERNEL[:, :2]), ValueError, r"weight has shape \(6, 2, 3\), not"),
-        (lambda: dense(weight=torch.ones(6, 6, 3)[:, ::2]), ValueError, "it must be dense"),
-        (lambda: dense(groups=4), ValueError, "6 channels do not fall into 4 equal groups"),
-        (lambda: dense(groups=0), ValueError, "6 channels do not fall into 0 equal groups"),
-        (lambda: dense(gamma=ONE[:3]), ValueError, r"gamma has shape \(3,\), not \(6,\)"),
-        (lambda: dense(torch.ones(2, 3, 60_000)), ValueError, '3 x 60000 .*; use the way "chain"'),
+        (lambda: run_dense(way="deep"), ValueError, "no way 'deep'; there are chain, fused"),
+        (lambda: run_dense(X.half()), TypeError, "x is torch.float16, not torch.float32"),
+        (lambda: run_dense(weight=KERNEL[..., :2]), ValueError, "2 taps; their number must be odd"),
+        (lambda: run_dense(weight=torch.ones(6, 3, 11)), ValueError, "11 taps; .* at most 9"),
+        (lambda: run_dense(weight=KERNEL[:, :2]), ValueError, r"weight has shape \(6, 2, 3\), not"),
+        (lambda: run_dense(weight=torch.ones(6, 6, 3)[:, ::2]), ValueError, "it must be dense"),
+        (lambda: run_dense(groups=4), ValueError, "6 channels do not fall into 4 equal groups"),
+        (lambda: run_dense(groups=0), ValueError, "6 channels do not fall into 0 equal groups"),
+        (lambda: run_dense(gamma=ONE[:3]), ValueError, r"gamma has shape \(3,\), not \(6,\)"),
+        (
+            lambda: run_dense(torch.ones(2, 3, 60_000)),
+            ValueError,
+            '3 x 60000 .*; use the way "chain"',
+        ),
     ],
 )
 def test_what_cannot_be_computed_is_refused(call, kind, message):
@@ -60,7 +64,7 @@ def test_more_blocks_than_a_grid_has_are_refused(monkeypatch):
         ours.depthwise(X, TAPS)
     monkeypatch.setattr(cuda, "MAX_GRID", (3, 1, 1))
     with pytest.raises(ValueError, match="4 blocks are over"):
-        dense(way="fused")
+        run_dense(way="fused")
 
 
 @pytest.mark.parametrize("way", ours.DEPTHWISE)
@@ -69,15 +73,15 @@ def test_nothing_in_is_nothing_out(way):
         x = torch.empty(shape)
         assert ours.depthwise(x, torch.ones(shape[1], 4), way=way).shape == shape
     for x in (X[:0], X[..., :0].contiguous()):
-        assert dense(x, way="fused").shape == (len(x), 6, x.shape[2])
+        assert run_dense(x, way="fused").shape == (len(x), 6, x.shape[2])
 
 
 @pytest.mark.exhaustive("shapes beyond its cases")
 @pytest.mark.parametrize("width", range(1, 9))
 def test_every_width_by_packs_and_by_elements(width):
-    taps, bias = normal(2, width), normal(2)
+    taps, bias = draw_signal(2, width), draw_signal(2)
     for length in (520, 519):
-        x = normal(1, 2, length)
+        x = draw_signal(1, 2, length)
         wanted = cases.reference("depthwise", x, taps, bias, False)
         assert (ours.depthwise(x, taps, bias) - wanted).norm() < 1e-6 * wanted.norm()
 
@@ -92,14 +96,14 @@ def test_a_lane_loads_16_bytes_where_every_row_begins_on_them():
 
 
 def test_rows_may_lie_apart_or_be_one_row_over_and_over():
-    taps, bias = normal(3, 4), normal(3)
-    whole = normal(4, 6, 300)
+    taps, bias = draw_signal(3, 4), draw_signal(3)
+    whole = draw_signal(4, 6, 300)
     for x in (whole[::2, ::2, 8:296], whole[::2, ::2, 1:], whole[:1, :1].expand(2, 3, 300)):
         wanted = cases.reference("depthwise", x, taps, bias, True)
         found = ours.depthwise(x, taps, bias, True)
         assert (found - wanted).norm() < 1e-6 * wanted.norm()
     x = whole[::2, ::2, 8:40]
-    given = normal(6, 3, 3), normal(6), 2, normal(6), normal(6)
+    given = draw_signal(6, 3, 3), draw_signal(6), 2, draw_signal(6), draw_signal(6)
     for one in (x, whole[::2, ::2, 1:33]):
         wanted = cases.reference("dense", one, *given)
         assert (ours.dense(one, *given) - wanted).norm() < 2e-6 * wanted.norm()
@@ -111,8 +115,8 @@ def test_rows_past_2_to_the_31_are_reached(way):
     """In memory of which only the rows themselves are touched."""
     memory = torch.empty(2**31 + 64, dtype=torch.float16)
     x = memory.as_strided((1, 2, 16), (0, 2**31 + 8, 1))
-    x.copy_(normal(1, 2, 16))
-    taps = normal(2, 4).half()
+    x.copy_(draw_signal(1, 2, 16))
+    taps = draw_signal(2, 4).half()
     wanted = cases.reference("depthwise", x, taps, None, False)
     assert (ours.depthwise(x, taps, way=way) - wanted).norm() < 1e-3 * wanted.norm()
 
@@ -121,8 +125,8 @@ def test_rows_past_2_to_the_31_are_reached(way):
 @pytest.mark.parametrize("s", [1, 7, 9])
 @pytest.mark.parametrize("t", [3, 8, 17])
 def test_taps_and_times_of_any_number(s, t):
-    x, weight = normal(1, 5, t), normal(8, 5, s)
-    given = normal(8), 2, normal(8), normal(8)
+    x, weight = draw_signal(1, 5, t), draw_signal(8, 5, s)
+    given = draw_signal(8), 2, draw_signal(8), draw_signal(8)
     wanted = cases.reference("dense", x, weight, *given)
     assert (ours.dense(x, weight, *given) - wanted).norm() < 2e-6 * wanted.norm()
 
@@ -138,7 +142,14 @@ def test_a_group_without_spread_is_its_beta(way):
 
 
 def test_epsilon_is_the_one_that_is_given():
-    given = normal(2, 4, 12), normal(6, 4, 3), normal(6), 2, normal(6), normal(6)
+    given = (
+        draw_signal(2, 4, 12),
+        draw_signal(6, 4, 3),
+        draw_signal(6),
+        2,
+        draw_signal(6),
+        draw_signal(6),
+    )
     x, weight, bias, groups, gamma, beta = given
     y = F.conv1d(x, weight, bias, padding=1)
     for eps in (1e-3, 10.0):
@@ -159,7 +170,14 @@ def test_parts_fill_the_multiprocessors_and_hold_every_channel(units, channels):
 
 @pytest.mark.exhaustive("the same bits again, under other schedules")
 def test_sums_are_the_same_bits_whatever_the_schedule():
-    given = normal(1, 200, 20), normal(36, 200, 5), normal(36), 1, normal(36), normal(36)
+    given = (
+        draw_signal(1, 200, 20),
+        draw_signal(36, 200, 5),
+        draw_signal(36),
+        1,
+        draw_signal(36),
+        draw_signal(36),
+    )
     for way in ours.DENSE:
         found = []
         for seed, schedule in enumerate(("robin", "far", "random")):
@@ -169,7 +187,7 @@ def test_sums_are_the_same_bits_whatever_the_schedule():
             assert torch.equal(other, found[0])
 
 
-def sectors_of(call) -> int:
+def count_sectors(call) -> int:
     found: list[papergpu.Launched] = []
     with papergpu.settings(profile=True, threads=1), papergpu.on_launch(found.append):
         call()
@@ -185,14 +203,14 @@ def test_executed_code_asks_for_the_bytes_of_the_formula(way, dtype):
     size = x.element_size()
     warps = length * size // (512 * ours.DEPTHWISE[way])
     rows = length * ours.asked(way, 4, size) - 32
-    assert sectors_of(lambda: ours.depthwise(x, taps, way=way)) * 32 == rows + 32 * 4 * warps
+    assert count_sectors(lambda: ours.depthwise(x, taps, way=way)) * 32 == rows + 32 * 4 * warps
 
 
 def test_fused_code_reads_taps_once_for_16_times():
     """All tensors once, and beside x what lies on either side of 16 times, none here."""
     b, c, t, k, s = 2, 64, 16, 32, 5
     given = torch.ones(b, c, t), torch.ones(k, c, s), torch.ones(k), 1, torch.ones(k), torch.ones(k)
-    found = sectors_of(lambda: ours.dense(*given, way="fused"))
+    found = count_sectors(lambda: ours.dense(*given, way="fused"))
     # x once for each 16 rows, taps once for each image, y once.
     wide = 4 * (b * c * t * k // 16 + b * k * c * s + b * k * t) // 32
     assert wide < found < 1.05 * wide  # and bias, gamma, beta

@@ -153,38 +153,38 @@ __global__ void __cluster_dims__(2, 1, 1) neighbours(int* y) {
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory):
+def kernel_source(tmp_path_factory):
     path = tmp_path_factory.mktemp("kernels") / "kernels.cu"
     path.write_text(KERNELS)
     return cuda.Source(path)
 
 
-def line_of(text: str) -> int:
+def find_line(text: str) -> int:
     return KERNELS[: KERNELS.index(text)].count("\n") + 1
 
 
-def test_template_instance_and_scalar_arguments(source):
+def test_template_instance_and_scalar_arguments(kernel_source):
     x = torch.randn(1000)
     y = torch.full((1001,), -7.0)
-    source.launch("scale<float, 2>", 4, 256, x, y, np.float32(1.5), np.int32(1000))
+    kernel_source.launch("scale<float, 2>", 4, 256, x, y, np.float32(1.5), np.int32(1000))
     torch.testing.assert_close(y[:1000], x * 1.5 * 1.5, rtol=0, atol=0)
     assert y[1000] == -7
 
 
-def test_two_dimensional_blocks_share_a_tile(source):
+def test_two_dimensional_blocks_share_a_tile(kernel_source):
     x = torch.randn(37, 21)
     y = torch.empty(21, 37)
     sizes = np.int32(37), np.int32(21)
-    source.launch("transpose<true>", (3, 3), (8, 16), x, y, *sizes)
+    kernel_source.launch("transpose<true>", (3, 3), (8, 16), x, y, *sizes)
     assert torch.equal(y, x.T)
     with pytest.raises(RuntimeError, match="kernels.cu:22.*put a barrier"):
-        source.launch("transpose<false>", (3, 3), (8, 16), x, y, *sizes)
+        kernel_source.launch("transpose<false>", (3, 3), (8, 16), x, y, *sizes)
 
 
-def test_lanes_exchange_values(source):
+def test_lanes_exchange_values(kernel_source):
     x = torch.randint(0, 100, (64,), dtype=torch.int32)
     y = torch.empty(6, 64, dtype=torch.int32)
-    source.launch("lanes", 1, 64, x, y)
+    kernel_source.launch("lanes", 1, 64, x, y)
     warps = x.view(2, 32)
     assert torch.equal(y[0].view(2, 32), warps.sum(1, keepdim=True).expand(2, 32).int())
     assert torch.equal(y[1].view(2, 32), warps.cumsum(1).int())
@@ -198,42 +198,42 @@ def test_lanes_exchange_values(source):
 
 
 @pytest.mark.parametrize("threads", [32, 1024])
-def test_block_reduction(source, threads):
+def test_block_reduction(kernel_source, threads):
     x = torch.randn(5000)
     y = torch.zeros((), dtype=torch.float64)
-    source.launch("total", 1, threads, x, y, np.int32(5000))
+    kernel_source.launch("total", 1, threads, x, y, np.int32(5000))
     assert y.item() == pytest.approx(x.double().sum().item(), rel=1e-12)
 
 
-def test_atomics_and_counting_barriers(source):
+def test_atomics_and_counting_barriers(kernel_source):
     x = torch.randint(0, 16, (3000,), dtype=torch.int32)
     count, total = torch.zeros(16, dtype=torch.int32), torch.zeros(())
     extremes = torch.tensor([-1, 99, 0, 0], dtype=torch.int32)
-    source.launch("histogram", 3, 96, x, count, extremes, total, np.int32(3000), shared=64)
+    kernel_source.launch("histogram", 3, 96, x, count, extremes, total, np.int32(3000), shared=64)
     assert torch.equal(count, torch.bincount(x, minlength=16).int())
     assert extremes.tolist()[:3] == [x.max(), x.min(), 48]
     assert extremes[3] in (1, 2, 3) and total == 1500
 
 
-def test_dynamic_shared_memory_above_48_kb(source):
+def test_dynamic_shared_memory_above_48_kb(kernel_source):
     x = torch.randn(10000, dtype=torch.float64)
     y = torch.empty_like(x)
-    source.launch("reverse", 1, 64, x, y, shared=80000)
+    kernel_source.launch("reverse", 1, 64, x, y, shared=80000)
     assert torch.equal(y, x.flip(0))
 
 
-def test_shared_memory_that_nobody_has_written_is_not_read(source):
+def test_shared_memory_that_nobody_has_written_is_not_read(kernel_source):
     with pytest.raises(RuntimeError, match="unwritten at kernels.cu.*shared memory, which nobody"):
-        source.launch("unwritten", 3, 1, torch.zeros(2), shared=16)
+        kernel_source.launch("unwritten", 3, 1, torch.zeros(2), shared=16)
 
 
-def test_sixteen_bit_floats_round_as_torch_does(source):
+def test_sixteen_bit_floats_round_as_torch_does(kernel_source):
     bits = torch.randint(-(2**31), 2**31 - 1, (20000,), dtype=torch.int32).view(torch.float32)
     special = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, 65504, 65519, 65520, 6.1e-5])
     tiny = torch.tensor([1, 2, 3, 4, 5, 6, 7]) * 2.0**-26  # ties among the smallest halves
     x = torch.cat([bits, torch.randn(5000), torch.randn(5000) * 1e-5, special, tiny])
     y, z = torch.empty_like(x), torch.empty_like(x)
-    source.launch("halves", 1, 32, x, y, z, np.int32(x.numel()))
+    kernel_source.launch("halves", 1, 32, x, y, z, np.int32(x.numel()))
     torch.testing.assert_close(y, x.half().float(), rtol=0, atol=0, equal_nan=True)
     torch.testing.assert_close(z, x.bfloat16().float(), rtol=0, atol=0, equal_nan=True)
 
@@ -246,9 +246,9 @@ def test_sixteen_bit_floats_round_as_torch_does(source):
         ("early_exit", (np.int32(5),), "which have ended: let them reach it"),
     ],
 )
-def test_who_waits_for_nobody_is_told_where(source, name, args, said):
+def test_who_waits_for_nobody_is_told_where(kernel_source, name, args, said):
     with pytest.raises(RuntimeError, match=rf"{name} at kernels.cu:\d+, block .*{said}"):
-        source.launch(name, 2, 32, torch.zeros(32), *args)
+        kernel_source.launch(name, 2, 32, torch.zeros(32), *args)
 
 
 X = torch.zeros(1)
@@ -276,16 +276,16 @@ X = torch.zeros(1)
         ("unwritten", 1, (1, 1, 1, 1), (X,), ValueError, "block .* is outside"),
     ],
 )
-def test_wrong_calls_are_refused(source, name, grid, block, args, kind, message):
+def test_wrong_calls_are_refused(kernel_source, name, grid, block, args, kind, message):
     with pytest.raises(kind, match=message):
-        source.launch(name, grid, block, *args)
+        kernel_source.launch(name, grid, block, *args)
 
 
-def test_wrong_shared_size_is_refused(source):
+def test_wrong_shared_size_is_refused(kernel_source):
     with pytest.raises(ValueError, match="shared = 300000 is outside"):
-        source.launch("unwritten", 1, 1, torch.zeros(2), shared=300_000)
+        kernel_source.launch("unwritten", 1, 1, torch.zeros(2), shared=300_000)
     with pytest.raises(ValueError, match="on no device"):
-        source.launch("unwritten", 1, 1)
+        kernel_source.launch("unwritten", 1, 1)
 
 
 def test_compile_error_names_file_and_line(tmp_path):
@@ -317,42 +317,44 @@ def test_the_environment_names_the_architecture(tmp_path, monkeypatch, target, e
     assert y == expected
 
 
-def test_settings_hold_and_listeners_hear_each_launch_once(source):
+def test_settings_hold_and_listeners_hear_each_launch_once(kernel_source):
     heard = []
     x = torch.arange(4, dtype=torch.float32)
     with papergpu.on_launch(heard.append), papergpu.settings(profile=True, schedule="far", seed=5):
-        source.launch("scale<float, 1>", 2, 64, x, x.clone(), np.float32(2), np.int32(4))
-    source.launch("scale<float, 1>", 2, 64, x, x.clone(), np.float32(2), np.int32(4))
+        kernel_source.launch("scale<float, 1>", 2, 64, x, x.clone(), np.float32(2), np.int32(4))
+    kernel_source.launch("scale<float, 1>", 2, 64, x, x.clone(), np.float32(2), np.int32(4))
     [one] = heard
     assert (one.name, one.grid, one.block) == ("scale<float, 1>", (2, 1, 1), (64, 1, 1))
     assert (one.settings.schedule, one.settings.seed) == ("far", 5)
     assert one.result.counts["lanes"].sum() > 0
     y = torch.zeros(2, dtype=torch.int32)
     with papergpu.on_launch(heard.append):
-        source.launch("neighbours", 2, 1, y)  # a cluster by the kernel's own attribute
-        source.launch("neighbours", 2, 1, y, cluster=2)
+        kernel_source.launch("neighbours", 2, 1, y)  # a cluster by the kernel's own attribute
+        kernel_source.launch("neighbours", 2, 1, y, cluster=2)
     assert y.tolist() == [10, 0] and len(heard) == 3
 
 
-def test_memory_that_nobody_wrote_is_known_by_its_elements(source):
+def test_memory_that_nobody_wrote_is_known_by_its_elements(kernel_source):
     x, y = papergpu.unwritten(torch.empty(9)), torch.zeros(9)
     ends = x[2:5], x[5:]  # views of one storage, each with its own part
-    source.launch("scale<float, 1>", 1, 32, y, ends[0], np.float32(1), np.int32(3))
-    source.launch("scale<float, 1>", 1, 32, ends[0], y, np.float32(1), np.int32(3))
+    kernel_source.launch("scale<float, 1>", 1, 32, y, ends[0], np.float32(1), np.int32(3))
+    kernel_source.launch("scale<float, 1>", 1, 32, ends[0], y, np.float32(1), np.int32(3))
     for view, thread in ((x, 0), (ends[1], 0), (x[3:], 2)):
         says = rf"scale.*thread \({thread}, 0, 0\): reads .* argument 0 \(float32, {len(view)}\)"
         with pytest.raises(RuntimeError, match=says):
-            source.launch("scale<float, 1>", 1, 32, view, y, np.float32(1), np.int32(len(view)))
+            kernel_source.launch(
+                "scale<float, 1>", 1, 32, view, y, np.float32(1), np.int32(len(view))
+            )
     with pytest.raises(TypeError, match="takes an integer of 4 bytes"):
-        source.launch("early_exit", 1, 1, y, x)
-    source.launch("scale<float, 1>", 1, 32, x.fill_(1), y, np.float32(1), np.int32(9))
+        kernel_source.launch("early_exit", 1, 1, y, x)
+    kernel_source.launch("scale<float, 1>", 1, 32, x.fill_(1), y, np.float32(1), np.int32(9))
     assert y.sum() == 9
 
 
-def test_marked_memory_ends_where_its_view_does(source):
+def test_marked_memory_ends_where_its_view_does(kernel_source):
     x, y = papergpu.unwritten(torch.empty(64))[:8], torch.ones(64)
     with pytest.raises(RuntimeError, match="writes 4 bytes at byte 32 of argument 1"):
-        source.launch("scale<float, 1>", 1, 32, y, x, np.float32(1), np.int32(9))
+        kernel_source.launch("scale<float, 1>", 1, 32, y, x, np.float32(1), np.int32(9))
 
 
 def test_options_reach_both_compilers_and_key_the_cache(tmp_path):
@@ -368,14 +370,14 @@ def test_options_reach_both_compilers_and_key_the_cache(tmp_path):
     assert cuda.Source(path, ["-DVALUE=4"]).cubin(["f"], "sm_90")[0]
 
 
-def test_observer_sees_the_launch_and_nothing_runs(source, monkeypatch):
+def test_observer_sees_the_launch_and_nothing_runs(kernel_source, monkeypatch):
     seen = []
     monkeypatch.setattr(cuda, "observer", lambda *call: seen.append(call))
     y = torch.zeros(2)
-    source.launch("only_elsewhere", 3, (4, 2), y, shared=8)
-    assert seen == [(source, "only_elsewhere", (3, 1, 1), (4, 2, 1), (y,), 8)]
+    kernel_source.launch("only_elsewhere", 3, (4, 2), y, shared=8)
+    assert seen == [(kernel_source, "only_elsewhere", (3, 1, 1), (4, 2, 1), (y,), 8)]
     with pytest.raises(TypeError, match="a int"):
-        source.launch("only_elsewhere", 3, 4, 5)
+        kernel_source.launch("only_elsewhere", 3, 4, 5)
 
 
 # The GPU path: cuda-core compiles for real, and what would need a GPU is noted instead.
@@ -387,7 +389,7 @@ class OnGPU(torch.Tensor):
     device = property(lambda self: torch.device("cuda", 3))
 
     @classmethod
-    def of(cls, *size: int) -> OnGPU:
+    def make_zeros(cls, *size: int) -> OnGPU:
         return torch.zeros(size).as_subclass(cls)
 
 
@@ -404,13 +406,15 @@ class Machine:
             Device=lambda index: SimpleNamespace(
                 set_current=lambda: self.calls.append(("current", index))
             ),
-            LaunchConfig=self.config,
+            LaunchConfig=self.make_config,
             Program=lambda *args: SimpleNamespace(
-                compile=lambda *rest, **named: self.load(core.Program(*args), *rest, **named)
+                compile=lambda *rest, **named: self.load_program(
+                    core.Program(*args), *rest, **named
+                )
             ),
             ProgramOptions=core.ProgramOptions,
             Stream=core.Stream,
-            launch=self.launch,
+            launch=self.launch_kernel,
         )
         driver = SimpleNamespace(
             CUdevice=lambda index: f"device {index}",
@@ -423,21 +427,21 @@ class Machine:
         monkeypatch.setattr(cuda, "_core", lambda: fake)
         monkeypatch.setitem(sys.modules, "cuda.bindings.driver", driver)
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (9, 0))
-        monkeypatch.setattr(torch.cuda, "device", self.device)
+        monkeypatch.setattr(torch.cuda, "device", self.enter_device)
         monkeypatch.setattr(
             torch.cuda, "current_stream", lambda index: SimpleNamespace(cuda_stream=streams[index])
         )
 
-    def config(self, *, grid, block, shmem_size, cluster=None) -> SimpleNamespace:
+    def make_config(self, *, grid, block, shmem_size, cluster=None) -> SimpleNamespace:
         return SimpleNamespace(grid=grid, block=block, shmem_size=shmem_size, cluster=cluster)
 
     @contextmanager
-    def device(self, index: int) -> Iterator[None]:
+    def enter_device(self, index: int) -> Iterator[None]:
         self.calls.append(("enter", index))
         yield
         self.calls.append(("leave", index))
 
-    def load(self, program, *args, **named):
+    def load_program(self, program, *args, **named):
         code = program.compile(*args, **named)
         assert code.code[:4] == b"\x7fELF"
         sizes = [SimpleNamespace(size=size) for size in self.sizes]
@@ -450,7 +454,7 @@ class Machine:
         self.calls.append((attribute, value, kernel, device))
         return (0 if value <= self.most_shared else SimpleNamespace(name="CUDA_ERROR_INVALID"),)
 
-    def launch(self, stream, config, kernel, *args):
+    def launch_kernel(self, stream, config, kernel, *args):
         if self.refusal:
             raise self.refusal
         self.calls.append(("launch", stream.__cuda_stream__()[1], config, kernel.handle, *args))
@@ -469,14 +473,14 @@ def gpu(monkeypatch):
 NINE = np.int64(-9)
 
 
-def gpu_launch(source: cuda.Source, *, grid=1, n=NINE, **named) -> tuple[OnGPU, ...]:
-    tensors = tuple(OnGPU.of(4) for _ in range(3))
+def launch_on_gpu(source: cuda.Source, *, grid=1, n=NINE, **named) -> tuple[OnGPU, ...]:
+    tensors = tuple(OnGPU.make_zeros(4) for _ in range(3))
     source.launch("stream_float4<Triad>", grid, (4, 5, 6), *tensors, np.float32(0.5), n, **named)
     return tensors
 
 
 def test_gpu_launch_hands_cuda_core_what_it_expects(gpu):
-    tensors = gpu_launch(cuda.Source(stream.KERNELS.path), grid=(2**31 - 1, 2, 3))
+    tensors = launch_on_gpu(cuda.Source(stream.KERNELS.path), grid=(2**31 - 1, 2, 3))
     *_, launched, left = gpu.calls
     assert gpu.calls[0] == ("compile", "stream_float4<Triad>")
     assert gpu.calls[-4:-2] == [("enter", 3), ("current", 3)] and left == ("leave", 3)
@@ -490,11 +494,11 @@ def test_gpu_launch_hands_cuda_core_what_it_expects(gpu):
 
 def test_gpu_kernel_is_compiled_once_and_by_device(gpu):
     source = cuda.Source(stream.KERNELS.path)
-    gpu_launch(source)
-    gpu_launch(source, grid=2)
-    gpu_launch(cuda.Source(stream.KERNELS.path))
+    launch_on_gpu(source)
+    launch_on_gpu(source, grid=2)
+    launch_on_gpu(cuda.Source(stream.KERNELS.path))
     assert [call[0] for call in gpu.calls].count("compile") == 1
-    gpu_launch(cuda.Source(stream.KERNELS.path, ["-DX=1"]))
+    launch_on_gpu(cuda.Source(stream.KERNELS.path, ["-DX=1"]))
     assert [call[0] for call in gpu.calls].count("compile") == 2
     cuda._gpu_kernel(source.path, source.path.read_text(), (), "stream_float4<Triad>", 1)
     assert gpu.calls[-2:] == [("current", 1), ("leave", 1)]
@@ -505,7 +509,7 @@ def test_gpu_tensor_maps_are_handed_over_as_they_are(gpu):
         """Stands in for cuda-core's, which takes a GPU to make."""
 
     gpu.sizes = (8, 128)
-    tensor, tensor_map = OnGPU.of(4), TensorMapDescriptor()
+    tensor, tensor_map = OnGPU.make_zeros(4), TensorMapDescriptor()
     source = cuda.Source(stream.KERNELS.path)
     source.launch("stream_bulk<Copy>", 1, 160, tensor, tensor_map)
     launched = gpu.calls[-2]
@@ -516,37 +520,37 @@ def test_gpu_tensor_maps_are_handed_over_as_they_are(gpu):
 
 def test_gpu_arguments_unlike_the_parameters_are_refused(gpu):
     with pytest.raises(TypeError, match=r"'i4'\) for parameters .*'\?8'\)"):
-        gpu_launch(cuda.Source(stream.KERNELS.path), n=np.int32(9))
+        launch_on_gpu(cuda.Source(stream.KERNELS.path), n=np.int32(9))
     assert not any(call[0] == "launch" for call in gpu.calls)
 
 
 def test_gpu_kernel_is_allowed_the_shared_memory_it_asks_for(gpu):
     source = cuda.Source(stream.KERNELS.path)
     for shared in (0, 98_304, 65_536, 98_304):
-        gpu_launch(source, shared=shared)
+        launch_on_gpu(source, shared=shared)
     asked = [call for call in gpu.calls if call[0] == "dynamic shared"]
     assert asked == [("dynamic shared", 98_304, "stream_float4<Triad>", "device 3")]
     launches = [call[2].shmem_size for call in gpu.calls if call[0] == "launch"]
     assert launches == [0, 98_304, 65_536, 98_304]
     with pytest.raises(RuntimeError, match="shared 220000: .* refused: CUDA_ERROR_INVALID"):
-        gpu_launch(source, shared=220_000)
+        launch_on_gpu(source, shared=220_000)
 
 
 def test_gpu_clusters_divide_the_grid(gpu, monkeypatch):
     source = cuda.Source(stream.KERNELS.path)
-    gpu_launch(source, grid=(8, 6), cluster=(4, 2))
+    launch_on_gpu(source, grid=(8, 6), cluster=(4, 2))
     config = next(call[2] for call in gpu.calls if call[0] == "launch")
     assert (config.grid, config.cluster) == ((2, 3, 1), (4, 2, 1))  # as cuda-core counts: clusters
     monkeypatch.setitem(sys.modules, "cuda.core", SimpleNamespace(__version__="0.3.2"))
     with pytest.raises(RuntimeError, match="clusters need cuda-core 0.4 or later, this is 0.3.2"):
-        gpu_launch(source, grid=2, cluster=2)
+        launch_on_gpu(source, grid=2, cluster=2)
 
 
 def test_gpu_failure_names_the_kernel_and_its_launch(gpu):
     gpu.refusal = OSError("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: too many")
     wanted = r"stream.cu: stream_float4<Triad>: grid \(1, 1, 1\), block \(4, 5, 6\).*OUT_OF_RES"
     with pytest.raises(RuntimeError, match=wanted):
-        gpu_launch(cuda.Source(stream.KERNELS.path))
+        launch_on_gpu(cuda.Source(stream.KERNELS.path))
 
 
 @pytest.mark.parametrize(
@@ -557,14 +561,14 @@ def test_gpu_failure_names_the_kernel_and_its_launch(gpu):
         (9, 2, "grid 9 is no multiple of cluster 2; round it up"),
     ],
 )
-def test_clusters_that_cannot_be_are_refused(source, grid, cluster, message):
+def test_clusters_that_cannot_be_are_refused(kernel_source, grid, cluster, message):
     with pytest.raises(ValueError, match=message):
-        source.launch("unwritten", grid, 1, torch.zeros(2), shared=16, cluster=cluster)
+        kernel_source.launch("unwritten", grid, 1, torch.zeros(2), shared=16, cluster=cluster)
 
 
-def test_the_blocks_of_a_cluster_read_each_other(source):
+def test_the_blocks_of_a_cluster_read_each_other(kernel_source):
     y = torch.zeros(6, dtype=torch.int32)
-    source.launch("neighbours", 6, 1, y, cluster=2)
+    kernel_source.launch("neighbours", 6, 1, y, cluster=2)
     assert y.tolist() == [10, 0, 10, 0, 10, 0]
 
 
@@ -581,10 +585,10 @@ def test_older_and_missing_cuda_core(monkeypatch):
 
 
 def test_missing_nvrtc_is_one_clear_error(tmp_path, monkeypatch):
-    def missing(*_):
+    def miss_nvrtc(*_):
         raise OSError('Failure finding "libnvrtc.so":\n  No such file\n  listdir("/usr/lib")')
 
-    core = SimpleNamespace(ProgramOptions=dict, Program=missing)
+    core = SimpleNamespace(ProgramOptions=dict, Program=miss_nvrtc)
     monkeypatch.setattr(cuda, "_core", lambda: core)
     path = tmp_path / "f.cu"
     path.write_text("__global__ void f(float* x) {}\n")
@@ -593,10 +597,11 @@ def test_missing_nvrtc_is_one_clear_error(tmp_path, monkeypatch):
         cuda.Source(path).cubin(["f"], "sm_90")
 
 
-def test_cpu_launches_leave_cuda_core_alone(source):
+def test_cpu_launches_leave_cuda_core_alone(kernel_source):
     code = (
         "import sys, torch; from snippets import cuda; x = torch.ones(1, dtype=torch.float64);"
-        f"cuda.Source({str(source.path)!r}).launch('reverse', 1, 64, x.expand(10000).contiguous(),"
+        f"cuda.Source({str(kernel_source.path)!r})"
+        ".launch('reverse', 1, 64, x.expand(10000).contiguous(),"
         "torch.empty(10000, dtype=torch.float64), shared=80000);"
         "assert not [m for m in sys.modules if m.startswith('cuda.core')]"
     )
@@ -615,7 +620,7 @@ def test_unknown_options_are_refused(tmp_path):
 # STREAM
 
 
-def generator(seed: int = 0) -> torch.Generator:
+def seed_generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
@@ -633,7 +638,7 @@ def failing_cases(variant, op: str = "") -> Iterator[dict]:
     """
     of = [c for c in cases.CASES if op in c["op"] and case_is_of(variant, c)]
     for i, case in enumerate(of):
-        arguments = cases.inputs(case, "cpu", generator(i))
+        arguments = cases.inputs(case, "cpu", seed_generator(i))
         before = [x.clone() if isinstance(x, torch.Tensor) else x for x in arguments]
         expected = cases.library(*arguments)
         out = variant(*arguments)
@@ -645,20 +650,20 @@ def failing_cases(variant, op: str = "") -> Iterator[dict]:
 
 
 @pytest.fixture
-def poisoned(monkeypatch):
+def poisoned_outputs(monkeypatch):
     """Outputs begin as NaN, so that an element nobody wrote shows."""
     empty = torch.empty
     monkeypatch.setattr(torch, "empty", lambda *size, **kw: empty(*size, **kw).fill_(torch.nan))
 
 
 @pytest.mark.parametrize("name", ["float", "float4", "bulk copy"])
-def test_stream_is_torch_in_every_case(poisoned, name):
+def test_stream_is_torch_in_every_case(poisoned_outputs, name):
     assert list(failing_cases(cases.VARIANTS[name])) == []
 
 
 def test_stream_reference_is_torch_in_float64():
     for i, case in enumerate(cases.CASES):
-        arguments = cases.inputs(case, "cpu", generator(i))
+        arguments = cases.inputs(case, "cpu", seed_generator(i))
         doubled = [x.double() if isinstance(x, torch.Tensor) else x for x in arguments]
         assert torch.equal(cases.reference(*arguments), cases.library(*doubled))
         assert cases.reference(*arguments).dtype == torch.float64
@@ -671,7 +676,7 @@ def test_stream_cases_cover_every_operation_and_alignment():
     assert cases.cost({"op": "triad", "n": 10}) == {"flops": 20}
 
 
-def edited(tmp_path: Path, *edits: tuple[str, str]) -> cuda.Source:
+def edit_stream_source(tmp_path: Path, *edits: tuple[str, str]) -> cuda.Source:
     text = stream.KERNELS.path.read_text()
     for old, new in edits:
         assert text.count(old) == 1, old
@@ -688,9 +693,9 @@ def edited(tmp_path: Path, *edits: tuple[str, str]) -> cuda.Source:
     ],
 )
 def test_stream_cases_reject_kernels_wrong_where_tiles_outnumber_blocks(
-    poisoned, tmp_path, monkeypatch, name, op, old, new
+    poisoned_outputs, tmp_path, monkeypatch, name, op, old, new
 ):
-    monkeypatch.setattr(stream, "KERNELS", edited(tmp_path, (old, new)))
+    monkeypatch.setattr(stream, "KERNELS", edit_stream_source(tmp_path, (old, new)))
     run = stream._run  # with fewer blocks than tiles, as on a GPU in the largest case
     monkeypatch.setattr(stream, "_run", lambda *args, **kw: run(*args, **{**kw, "waves": 8}))
     assert any(failing_cases(cases.VARIANTS[name], op))
@@ -709,8 +714,10 @@ def test_stream_cases_reject_kernels_wrong_where_tiles_outnumber_blocks(
     ],
     ids=["slot-reused-early", "store-without-a-fence", "tile-not-loaded", "wrong-parity"],
 )
-def test_ring_with_a_broken_protocol_is_rejected(poisoned, tmp_path, monkeypatch, op, old, new):
-    monkeypatch.setattr(stream, "KERNELS", edited(tmp_path, (old, new)))
+def test_ring_with_a_broken_protocol_is_rejected(
+    poisoned_outputs, tmp_path, monkeypatch, op, old, new
+):
+    monkeypatch.setattr(stream, "KERNELS", edit_stream_source(tmp_path, (old, new)))
     try:
         assert any(failing_cases(stream.bulk_copies, op))
     except RuntimeError as error:

@@ -13,19 +13,19 @@ from snippets.flash_attention import flash_attention as flash  # noqa: E402
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def drawn(*heads: int, s: int = 20, d: int = 16, dtype=torch.float32) -> list:
+def draw_heads(*heads: int, s: int = 20, d: int = 16, dtype=torch.float32) -> list:
     generator = torch.Generator().manual_seed(0)
     shapes = [(2, h, s, d) for h in heads]
     return [torch.randn(x, generator=generator).to(DEVICE, dtype) for x in shapes]
 
 
-def close(x: torch.Tensor, truth: torch.Tensor) -> bool:
+def attention_is_close(x: torch.Tensor, truth: torch.Tensor) -> bool:
     return float((x - truth).norm()) <= 5e-6 * float(truth.norm())
 
 
 @pytest.fixture
 def qkv() -> list:
-    return [x.requires_grad_() for x in drawn(4, 2, 2)]
+    return [x.requires_grad_() for x in draw_heads(4, 2, 2)]
 
 
 @pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
@@ -47,7 +47,7 @@ def test_operators_keep_the_rules_of_operators(qkv: list, transposed: bool) -> N
 @pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 def test_gradients_arrive_through_autograd(qkv: list) -> None:
     out, lse = flash.flash_attention(*qkv, causal=True)
-    (dout,) = drawn(4)
+    (dout,) = draw_heads(4)
     out.backward(dout)
     with torch.no_grad():
         wanted = flash.backward(*qkv, out, lse, dout, causal=True)
@@ -57,14 +57,14 @@ def test_gradients_arrive_through_autograd(qkv: list) -> None:
 @pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 def test_lse_has_a_gradient_too(qkv: list) -> None:
     out, lse = flash.flash_attention(*qkv, scale=0.3)
-    (weight,) = drawn(4)
+    (weight,) = draw_heads(4)
     (out * weight).sum().add((lse**2).sum()).backward()
     truth = [x.detach().double().requires_grad_() for x in qkv]
     key, value = (x.repeat_interleave(2, 1) for x in truth[1:])
     s = 0.3 * truth[0] @ key.mT
     exact = (torch.softmax(s, -1) @ value * weight).sum() + (torch.logsumexp(s, -1) ** 2).sum()
     exact.backward()
-    assert all(close(x.grad, due.grad) for x, due in zip(qkv, truth, strict=True))
+    assert all(attention_is_close(x.grad, due.grad) for x, due in zip(qkv, truth, strict=True))
 
 
 @pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
@@ -73,13 +73,15 @@ def test_lse_alone_has_a_gradient(qkv: list) -> None:
     lse.sum().backward()
     truth = [x.detach().double().requires_grad_() for x in qkv]
     torch.logsumexp(truth[0] @ truth[1].repeat_interleave(2, 1).mT / 4, -1).sum().backward()
-    assert close(qkv[0].grad, truth[0].grad) and close(qkv[1].grad, truth[1].grad)
+    assert attention_is_close(qkv[0].grad, truth[0].grad) and attention_is_close(
+        qkv[1].grad, truth[1].grad
+    )
     assert not qkv[2].grad.any()
 
 
 @pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 def test_the_gradient_of_a_sum_is_read_though_it_is_one_number() -> None:
-    qkv = [x.requires_grad_() for x in drawn(1, 1, 1, dtype=torch.float16)]
+    qkv = [x.requires_grad_() for x in draw_heads(1, 1, 1, dtype=torch.float16)]
     out, lse = flash.flash_attention(*qkv)
     out.sum().backward()
     with torch.no_grad():
@@ -89,7 +91,7 @@ def test_the_gradient_of_a_sum_is_read_though_it_is_one_number() -> None:
 
 @pytest.mark.exhaustive("the same bits again, under other schedules")
 def test_the_same_inputs_give_the_same_bits() -> None:
-    q, k, v, dout = drawn(4, 2, 2, 4, s=70, dtype=torch.float16)
+    q, k, v, dout = draw_heads(4, 2, 2, 4, s=70, dtype=torch.float16)
     out, lse = flash.forward(q, k, v, True)
     first = flash.backward(q, k, v, out, lse, dout, True)
     second = flash.backward(q, k, v, *flash.forward(q, k, v, True), dout, True)
@@ -125,7 +127,7 @@ def test_descriptors_are_right_without_a_gpu(case: dict) -> None:
     ],
 )
 def test_descriptors_are_for_what_the_copy_engine_takes(layout, expected: bool) -> None:
-    (x,) = drawn(2, dtype=torch.float16)
+    (x,) = draw_heads(2, dtype=torch.float16)
     assert flash.describable(layout(x)) is expected
 
 
@@ -162,18 +164,18 @@ def test_every_width_has_a_tile_in_every_table() -> None:
 )
 def test_refuses_in_one_clear_line(change, error: type, said: str) -> None:
     with pytest.raises(error, match=f"^flash_attention: .*{said}") as raised:
-        flash.flash_attention(*change(*drawn(4, 2, 2)))
+        flash.flash_attention(*change(*draw_heads(4, 2, 2)))
     assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("inf"), float("nan")])
 def test_refuses_scales_that_are_not_positive(scale: float) -> None:
     with pytest.raises(ValueError, match=f"flash_attention: scale = {scale} "):
-        flash.flash_attention(*drawn(1, 1, 1), scale=scale)
+        flash.flash_attention(*draw_heads(1, 1, 1), scale=scale)
 
 
 def test_backward_refuses_results_of_other_shapes() -> None:
-    q, k, v = drawn(4, 2, 2)
+    q, k, v = draw_heads(4, 2, 2)
     out, lse = flash.forward(q, k, v)
     with pytest.raises(ValueError, match=r"flash_attention: dout is \(2, 4, 19, 16\)"):
         flash.backward(q, k, v, out, lse, out[:, :, 1:])

@@ -16,24 +16,24 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 LENGTHS = ([3, 0, 21, 1], [5, 4, 17, 0])
 
 
-def drawn(*heads: int, rows: tuple = (), d: int = 16, dtype=torch.float32) -> list:
+def draw_packed_heads(*heads: int, rows: tuple = (), d: int = 16, dtype=torch.float32) -> list:
     generator = torch.Generator().manual_seed(0)
     rows = rows or (25, 26, 26, 25)
     shapes = [(t, h, d) for t, h in zip(rows, heads, strict=False)]
     return [torch.randn(x, generator=generator).to(DEVICE, dtype) for x in shapes]
 
 
-def starts() -> list:
+def make_starts() -> list:
     return [cases.starts(lengths, DEVICE) for lengths in LENGTHS]
 
 
-def close(x: torch.Tensor, truth: torch.Tensor, limit: float = 5e-6) -> bool:
+def attention_is_close(x: torch.Tensor, truth: torch.Tensor, limit: float = 5e-6) -> bool:
     return float((x.double() - truth).norm()) <= limit * float(truth.norm())
 
 
 @pytest.fixture
 def qkv() -> list:
-    return [x.requires_grad_() for x in drawn(4, 2, 2)]
+    return [x.requires_grad_() for x in draw_packed_heads(4, 2, 2)]
 
 
 @pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
@@ -41,17 +41,17 @@ def qkv() -> list:
 def test_operators_keep_the_rules_of_operators(qkv: list) -> None:
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
     told = (True, 0.25, 4, -1)
-    torch.library.opcheck(flash.attention, (*qkv, *starts(), *told), test_utils=tests)
+    torch.library.opcheck(flash.attention, (*qkv, *make_starts(), *told), test_utils=tests)
     given = [x.detach() for x in qkv]
-    out, lse = flash.forward(*given, *starts(), True)
-    given += [*starts(), out, lse, out, None, *told]
+    out, lse = flash.forward(*given, *make_starts(), True)
+    given += [*make_starts(), out, lse, out, None, *told]
     torch.library.opcheck(flash.attention_backward, tuple(given), test_utils=tests)
 
 
 @pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 def test_gradients_of_out_and_lse_arrive_through_autograd(qkv: list) -> None:
-    out, lse = flash.flash_varlen(*qkv, *starts(), causal=True, scale=0.3, window=(6, -1))
-    (weight,) = drawn(4)
+    out, lse = flash.flash_varlen(*qkv, *make_starts(), causal=True, scale=0.3, window=(6, -1))
+    (weight,) = draw_packed_heads(4)
     seen = lse.isfinite()
     (out * weight).sum().add((lse[seen] ** 2).sum()).backward()
     truth = [x.detach().double().requires_grad_() for x in qkv]
@@ -69,23 +69,23 @@ def test_gradients_of_out_and_lse_arrive_through_autograd(qkv: list) -> None:
         exact = exact + (torch.logsumexp(s, -1)[:, some] ** 2).sum()
         at_q, at_kv = at_q + m, at_kv + n
     exact.backward()
-    assert all(close(x.grad, due.grad) for x, due in zip(qkv, truth, strict=True))
+    assert all(attention_is_close(x.grad, due.grad) for x, due in zip(qkv, truth, strict=True))
 
 
 @pytest.mark.exhaustive("shapes beyond its cases")
 @pytest.mark.parametrize("descriptors", [False, True], ids=["pointers", "descriptors"])
 def test_a_sequence_is_not_touched_by_its_neighbours(descriptors: bool) -> None:
-    q, k, v, dout = drawn(2, 1, 1, 2, d=64, dtype=torch.float16)
+    q, k, v, dout = draw_packed_heads(2, 1, 1, 2, d=64, dtype=torch.float16)
     told = {"causal": True, "descriptors": descriptors}
-    clean = flash.forward(q, k, v, *starts(), **told)
-    clean += flash.backward(q, k, v, *starts(), *clean, dout, **told)
+    clean = flash.forward(q, k, v, *make_starts(), **told)
+    clean += flash.backward(q, k, v, *make_starts(), *clean, dout, **told)
     mine, others = slice(3, 24), slice(9, 26)  # the third sequence's rows
     for x in (q, dout):
         x[:3] = x[24:] = float("nan")
     for x in (k, v):
         x[:9] = float("nan")
-    found = flash.forward(q, k, v, *starts(), **told)
-    found += flash.backward(q, k, v, *starts(), *found, dout, **told)
+    found = flash.forward(q, k, v, *make_starts(), **told)
+    found += flash.backward(q, k, v, *make_starts(), *found, dout, **told)
     parts = (mine, (slice(None), mine), mine, others, others)
     for x, due, part in zip(found, clean, parts, strict=True):
         assert torch.equal(x[part], due[part])
@@ -101,7 +101,7 @@ def test_descriptors_are_right_without_a_gpu(case: dict) -> None:
     for x, truth in zip(out, cases.reference(*told), strict=True):
         unseen = truth == float("-inf")
         assert torch.equal(x == float("-inf"), unseen)
-        assert close(x[~unseen], truth[~unseen], limit)
+        assert attention_is_close(x[~unseen], truth[~unseen], limit)
 
 
 def test_there_is_a_slot_for_every_tile() -> None:
@@ -115,13 +115,13 @@ def test_there_is_a_slot_for_every_tile() -> None:
             assert at // size + len(lengths) >= begin
 
 
-def changed(at: int, change: Callable) -> Callable:
-    def made(*given: object) -> list:
+def replace_argument(at: int, change: Callable) -> Callable:
+    def replace_given(*given: object) -> list:
         new = list(given)
         new[at] = change(new[at])
         return new
 
-    return made
+    return replace_given
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,9 @@ def changed(at: int, change: Callable) -> Callable:
 )
 def test_refuses_in_one_clear_line(at: int, change, error: type, said: str) -> None:
     with pytest.raises(error, match=f"^flash_varlen: .*{said}") as raised:
-        flash.flash_varlen(*changed(at, change)(*drawn(4, 2, 2), *starts()))
+        flash.flash_varlen(
+            *replace_argument(at, change)(*draw_packed_heads(4, 2, 2), *make_starts())
+        )
     assert "\n" not in str(raised.value)
 
 
@@ -148,28 +150,28 @@ def test_refuses_in_one_clear_line(at: int, change, error: type, said: str) -> N
 def test_looks_into_starts_where_that_costs_nothing(cu: list) -> None:
     cu_q = torch.tensor(cu, dtype=torch.int32)
     with pytest.raises(ValueError, match="^flash_varlen: cu_q does not rise from 0 to 25"):
-        flash.flash_varlen(*drawn(4, 2, 2), cu_q, starts()[1])
+        flash.flash_varlen(*draw_packed_heads(4, 2, 2), cu_q, make_starts()[1])
 
 
 def test_refuses_windows_that_are_none() -> None:
     with pytest.raises(ValueError, match=r"^flash_varlen: window = \(-2, 0\)"):
-        flash.flash_varlen(*drawn(4, 2, 2), *starts(), window=(-2, 0))
+        flash.flash_varlen(*draw_packed_heads(4, 2, 2), *make_starts(), window=(-2, 0))
 
 
 def test_backward_refuses_results_of_other_shapes() -> None:
-    q, k, v = drawn(4, 2, 2)
-    out, lse = flash.forward(q, k, v, *starts())
+    q, k, v = draw_packed_heads(4, 2, 2)
+    out, lse = flash.forward(q, k, v, *make_starts())
     with pytest.raises(ValueError, match=r"^flash_varlen: dout is \(24, 4, 16\)"):
-        flash.backward(q, k, v, *starts(), out, lse, out[1:])
+        flash.backward(q, k, v, *make_starts(), out, lse, out[1:])
     with pytest.raises(ValueError, match="^flash_varlen: lse is .* of torch.float64"):
-        flash.backward(q, k, v, *starts(), out, lse.double(), out)
+        flash.backward(q, k, v, *make_starts(), out, lse.double(), out)
 
 
 def test_no_sequence_and_no_row_are_fine() -> None:
-    q, k, v = drawn(4, 2, 2, rows=(0, 26, 26))
+    q, k, v = draw_packed_heads(4, 2, 2, rows=(0, 26, 26))
     cu = torch.zeros(5, dtype=torch.int32, device=DEVICE)
-    out, lse = flash.flash_varlen(q, k, v, cu, starts()[1])
+    out, lse = flash.flash_varlen(q, k, v, cu, make_starts()[1])
     assert out.shape == (0, 4, 16) and lse.shape == (4, 0)
-    q, k, v = drawn(4, 2, 2, rows=(25, 0, 0))
-    out, lse = flash.flash_varlen(q, k, v, starts()[0], cu)
+    q, k, v = draw_packed_heads(4, 2, 2, rows=(25, 0, 0))
+    out, lse = flash.flash_varlen(q, k, v, make_starts()[0], cu)
     assert not out.any() and bool((lse == float("-inf")).all())

@@ -14,15 +14,15 @@ E4M3 = torch.float8_e4m3fn
 NAN, INF = float("nan"), float("inf")
 
 
-def drawn(*shape: int, dtype=torch.float32, seed: int = 0) -> torch.Tensor:
+def draw_matrix(*shape: int, dtype=torch.float32, seed: int = 0) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed + sum(shape))
     return torch.randn(shape, generator=generator).to(DEVICE, dtype)
 
 
-def operands(m: int = 20, n: int = 24, k: int = 144) -> list:
-    a, b = drawn(m, k).to(E4M3), drawn(n, k).to(E4M3)
+def draw_fp8_operands(m: int = 20, n: int = 24, k: int = 144) -> list:
+    a, b = draw_matrix(m, k).to(E4M3), draw_matrix(n, k).to(E4M3)
     wide = -(-k // 128)
-    scales = drawn(m, wide).abs() + 1, drawn(-(-n // 128), wide).abs() + 1
+    scales = draw_matrix(m, wide).abs() + 1, draw_matrix(-(-n // 128), wide).abs() + 1
     return [a, b, *scales]
 
 
@@ -30,15 +30,15 @@ def operands(m: int = 20, n: int = 24, k: int = 144) -> list:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_operators_keep_the_rules_of_operators() -> None:
     tests = ("test_faketensor",)  # test_schema multiplies, which e4m3 has not in PyTorch
-    torch.library.opcheck(fp8_gemm.fp8_gemm, tuple(operands()), test_utils=tests)
+    torch.library.opcheck(fp8_gemm.fp8_gemm, tuple(draw_fp8_operands()), test_utils=tests)
     for share in fp8_gemm.SHARES:
-        told = (drawn(20, 144), share)
+        told = (draw_matrix(20, 144), share)
         torch.library.opcheck(fp8_gemm.quantise, told, test_utils=tests)
 
 
 @pytest.mark.parametrize("power", [False, True])
 def test_the_whole_stays_within_its_bound(power: bool) -> None:
-    x, w = drawn(40, 300, dtype=torch.bfloat16), drawn(72, 300, dtype=torch.bfloat16)
+    x, w = draw_matrix(40, 300, dtype=torch.bfloat16), draw_matrix(72, 300, dtype=torch.bfloat16)
     x[3, 7] = 2000.0
     y = fp8_gemm.linear(x, w, power).double()
     x, w = x.double(), w.double()
@@ -57,7 +57,7 @@ def test_the_whole_stays_within_its_bound(power: bool) -> None:
 
 @pytest.mark.parametrize("share", fp8_gemm.SHARES)
 def test_infinity_and_nan_show_and_spoil_no_scale(share: str) -> None:
-    x = drawn(5, 140)
+    x = draw_matrix(5, 140)
     zeroed = x.clone()
     zeroed[:, 2] = 0.0
     clean, scales = fp8_gemm.quantised(zeroed, share)
@@ -71,7 +71,7 @@ def test_infinity_and_nan_show_and_spoil_no_scale(share: str) -> None:
 
 
 def test_nan_comes_out_where_it_went_in() -> None:
-    a, b, a_scale, b_scale = operands()
+    a, b, a_scale, b_scale = draw_fp8_operands()
     a[3, 2] = NAN
     c = fp8_gemm.fp8_gemm(a, b, a_scale, b_scale)
     assert c[3].isnan().all()
@@ -89,7 +89,7 @@ def test_each_value_of_e4m3_is_kept() -> None:
 
 @pytest.mark.parametrize("how", ["naive", "pointers", "descriptors"])
 def test_no_depth_gives_zeros(how: str) -> None:
-    a, b, a_scale, b_scale = operands(k=0)
+    a, b, a_scale, b_scale = draw_fp8_operands(k=0)
     assert fp8_gemm.product(a, b, a_scale, b_scale, how=how).tolist() == [[0.0] * 24] * 20
 
 
@@ -98,7 +98,7 @@ def test_rows_that_lie_beyond_two_to_the_31() -> None:
     far = 2**30 + 16  # elements from row to row; what lies between is never touched
     store = torch.empty(2 * far + 128, dtype=E4M3, device=DEVICE)
     a = store.as_strided((3, 128), (far, 1))
-    small, b, a_scale, b_scale = operands(3, 24, 128)
+    small, b, a_scale, b_scale = draw_fp8_operands(3, 24, 128)
     a.copy_(small)
     due = fp8_gemm.product(small, b, a_scale, b_scale)
     for how in ("naive", "pointers"):
@@ -140,7 +140,7 @@ def test_the_table_knows_waves() -> None:
 )
 def test_refuses_in_one_clear_line(change, error: type, said: str) -> None:
     with pytest.raises(error, match=f"^fp8_gemm: .*{said}") as raised:
-        fp8_gemm.product(*change(*operands()))
+        fp8_gemm.product(*change(*draw_fp8_operands()))
     assert "\n" not in str(raised.value)
 
 
@@ -154,4 +154,4 @@ def test_refuses_in_one_clear_line(change, error: type, said: str) -> None:
 )
 def test_the_quantiser_refuses_too(told, error: type, said: str) -> None:
     with pytest.raises(error, match=f"^fp8_gemm: {said}"):
-        fp8_gemm.quantised(*told(drawn(4, 8)))
+        fp8_gemm.quantised(*told(draw_matrix(4, 8)))

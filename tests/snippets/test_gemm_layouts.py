@@ -53,8 +53,7 @@ def test_layouts_have_their_names_and_vectors_either():
         assert ours.product(torch.ones(0, 3), torch.ones(3, 2), way).shape == (0, 2)
 
 
-def launched(*inputs: object, **settings: object) -> list[papergpu.Launched]:
-    """The kernels that a product launches."""
+def launch_product(*inputs: object, **settings: object) -> list[papergpu.Launched]:
     found: list[papergpu.Launched] = []
     with papergpu.settings(**settings), papergpu.on_launch(found.append):
         ours.product(*inputs)
@@ -72,7 +71,7 @@ def launched(*inputs: object, **settings: object) -> list[papergpu.Launched]:
     ],
 )
 def test_16_bytes_are_moved_where_they_can_be(a, b, kernel):
-    [one] = launched(a, b)
+    [one] = launch_product(a, b)
     assert one.name == f"gemm_tiled{kernel}"
 
 
@@ -83,7 +82,7 @@ def test_stores_to_a_slab_take_the_wavefronts_that_banks_predict(way, layout):
     a, b = torch.ones(128, 16), torch.ones(16, 128)
     a = a if layout[0] == "N" else a.t().contiguous().t()
     b = b if layout[1] == "N" else b.t().contiguous().t()
-    [one] = launched(a, b, way, profile=True, threads=1)
+    [one] = launch_product(a, b, way, profile=True, threads=1)
     text = ours.KERNELS.path.read_text().splitlines()
     found = {}
     for line in line_counts([one], "gemm_layouts"):

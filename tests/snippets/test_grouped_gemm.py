@@ -14,25 +14,25 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SIZES = [0, 20, 1, 9]
 
 
-def drawn(*shape: int, dtype=torch.float16, seed: int = 0) -> torch.Tensor:
+def draw_matrix(*shape: int, dtype=torch.float16, seed: int = 0) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed + sum(shape))
     return torch.randn(shape, generator=generator).to(DEVICE, dtype)
 
 
-def ends_of(sizes: list[int]) -> torch.Tensor:
+def find_group_ends(sizes: list[int]) -> torch.Tensor:
     return torch.tensor(sizes).cumsum(0).to(DEVICE, torch.int32)
 
 
-def operands() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def draw_groups() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """30 of 33 rows in four groups."""
-    return drawn(33, 16), drawn(4, 16, 24), ends_of(SIZES)
+    return draw_matrix(33, 16), draw_matrix(4, 16, 24), find_group_ends(SIZES)
 
 
-def close(x: torch.Tensor, truth: torch.Tensor, error: float = 1e-3) -> bool:
+def product_is_close(x: torch.Tensor, truth: torch.Tensor, error: float = 1e-3) -> bool:
     return float((x.double() - truth).norm()) <= error * float(truth.norm())
 
 
-def looped(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+def multiply_by_loop(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     parts = x.split([*SIZES, 3])
     done = [part @ own for part, own in zip(parts[:4], w, strict=True)]
     return torch.cat((*done, x.new_zeros(3, w.shape[2])))
@@ -41,40 +41,40 @@ def looped(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 @pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_operators_keep_the_rules_of_operators() -> None:
-    x, w, ends = operands()
+    x, w, ends = draw_groups()
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
     told = x.requires_grad_(), w.requires_grad_(), ends
     torch.library.opcheck(grouped.operator, told, test_utils=tests)
-    told = x, drawn(33, 24).requires_grad_(), ends
+    told = x, draw_matrix(33, 24).requires_grad_(), ends
     torch.library.opcheck(grouped.weights, told, test_utils=tests)
 
 
 @pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 def test_gradients_against_float64() -> None:
-    x, w, ends = operands()
+    x, w, ends = draw_groups()
     leaves = [x.requires_grad_(), w.requires_grad_()]
-    dy = drawn(33, 24, seed=1)
+    dy = draw_matrix(33, 24, seed=1)
     found = torch.autograd.grad(grouped.grouped_gemm(x, w, ends), leaves, dy)
     exact = [leaf.detach().double().requires_grad_() for leaf in leaves]
-    due = torch.autograd.grad(looped(*exact), exact, dy.double())
+    due = torch.autograd.grad(multiply_by_loop(*exact), exact, dy.double())
     for one, other in zip(found, due, strict=True):
-        assert close(one, other)
+        assert product_is_close(one, other)
     assert not found[0][30:].any()
     assert not found[1][0].any()
 
 
 @pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 def test_a_gradient_of_a_gradient() -> None:
-    x, w, ends = operands()
+    x, w, ends = draw_groups()
     leaves = [x.requires_grad_(), w.requires_grad_()]
-    dy = drawn(33, 24, seed=1).requires_grad_()
+    dy = draw_matrix(33, 24, seed=1).requires_grad_()
     pair = torch.autograd.grad(grouped.grouped_gemm(x, w, ends), leaves, dy, create_graph=True)
     found = torch.autograd.grad(sum((each.float() ** 2).sum() for each in pair), dy)
     exact = [leaf.detach().double().requires_grad_() for leaf in leaves]
     twin = dy.detach().double().requires_grad_()
-    pair = torch.autograd.grad(looped(*exact), exact, twin, create_graph=True)
+    pair = torch.autograd.grad(multiply_by_loop(*exact), exact, twin, create_graph=True)
     due = torch.autograd.grad(sum((each**2).sum() for each in pair), twin)
-    assert close(found[0], due[0], 2e-3)
+    assert product_is_close(found[0], due[0], 2e-3)
 
 
 @pytest.mark.exhaustive("shapes beyond its cases: offsets past 2**31")
@@ -82,8 +82,8 @@ def test_a_gradient_of_a_gradient() -> None:
 def test_rows_and_matrices_that_lie_beyond_two_to_the_31(how: str) -> None:
     far = 2**30 + 8  # elements from row to row; what lies between is never touched
     store = torch.empty(2 * far + 32 * 16, dtype=torch.float16, device=DEVICE)
-    x, w = drawn(3, 16), drawn(3, 16, 16)
-    ends = ends_of([1, 0, 2])
+    x, w = draw_matrix(3, 16), draw_matrix(3, 16, 16)
+    ends = find_group_ends([1, 0, 2])
     due = grouped.product(x, w, ends, how)
     distant = store.as_strided((3, 16), (far, 1))
     distant.copy_(x)
@@ -97,7 +97,7 @@ def test_rows_and_matrices_that_lie_beyond_two_to_the_31(how: str) -> None:
 
 
 def test_rows_of_other_groups_do_not_reach_over() -> None:
-    x, w, ends = operands()
+    x, w, ends = draw_groups()
     x[20], x[5] = float("inf"), float("nan")  # the second group has row 20 no more
     y = grouped.grouped_gemm(x, w, ends)
     assert y[5].isnan().all() and not y[20].isfinite().any()
@@ -119,15 +119,15 @@ def test_rows_of_other_groups_do_not_reach_over() -> None:
     ],
 )
 def test_descriptors_are_for_what_the_copy_engine_takes(layout, described: bool) -> None:
-    x, w = layout(*operands()[:2])
+    x, w = layout(*draw_groups()[:2])
     assert (grouped.described(x, w, grouped.SMALL) is not None) is described
 
 
 def test_few_rows_take_small_tiles_and_every_group_is_met() -> None:
     sizes = [1] * 40
-    x, w, ends = drawn(40, 32), drawn(40, 32, 8), ends_of(sizes)
+    x, w, ends = draw_matrix(40, 32), draw_matrix(40, 32, 8), find_group_ends(sizes)
     truth = torch.bmm(x.double()[:, None], w.double())[:, 0]
-    assert close(grouped.grouped_gemm(x, w, ends), truth)
+    assert product_is_close(grouped.grouped_gemm(x, w, ends), truth)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_few_rows_take_small_tiles_and_every_group_is_met() -> None:
 )
 def test_refuses_in_one_clear_line(change, error: type, said: str) -> None:
     with pytest.raises(error, match=f"^grouped_gemm: .*{said}") as raised:
-        grouped.grouped_gemm(*change(*operands()))
+        grouped.grouped_gemm(*change(*draw_groups()))
     assert "\n" not in str(raised.value)
 
 

@@ -43,13 +43,12 @@ def test_more_tiles_than_a_grid_has_blocks_are_refused(monkeypatch):
 
 
 def test_without_depth_or_sides_nothing_is_launched():
-    assert not launched(ones(16, 0), ones(0, 16), "persistent")
+    assert not launch_product(ones(16, 0), ones(0, 16), "persistent")
     assert not ours.product(ones(16, 0), ones(0, 16)).any()
     assert ours.product(ones(0, 16), ones(16, 8)).shape == (0, 8)
 
 
-def launched(a: torch.Tensor, b: torch.Tensor, way: str) -> list[papergpu.Launched]:
-    """The kernels that a product launches."""
+def launch_product(a: torch.Tensor, b: torch.Tensor, way: str) -> list[papergpu.Launched]:
     found: list[papergpu.Launched] = []
     with papergpu.on_launch(found.append):
         ours.product(a, b, way)
@@ -67,7 +66,7 @@ def launched(a: torch.Tensor, b: torch.Tensor, way: str) -> list[papergpu.Launch
     ],
 )
 def test_an_operand_is_read_as_it_lies(a, b, kernel):
-    [one] = launched(a, b, "persistent")
+    [one] = launch_product(a, b, "persistent")
     assert one.name == f"gemm_specialised{kernel}"
 
 
@@ -83,7 +82,7 @@ def test_an_operand_is_read_as_it_lies(a, b, kernel):
 )
 def test_a_block_has_a_tile_or_as_many_as_there_are(way, name, blocks):
     a, b = ones(136, 8), ones(8, 520)
-    [one] = launched(a, b, way)
+    [one] = launch_product(a, b, way)
     assert (one.name, one.grid) == (name, (blocks, 1, 1))
     assert torch.equal(ours.product(a, b, way), torch.full((136, 520), 8).half())
 
@@ -91,7 +90,7 @@ def test_a_block_has_a_tile_or_as_many_as_there_are(way, name, blocks):
 def test_a_cluster_of_three_tiles_below_one_another_has_one_left_over():
     """The fourth block's rows are outside: it helps to load, and writes nothing."""
     a, b = ones(264, 72), ones(72, 264)
-    [one] = launched(a, b, "clusters")
+    [one] = launch_product(a, b, "clusters")
     assert one.grid == (2, 1, 1)
     assert torch.equal(ours.product(a, b), torch.full((264, 264), 72).half())
 

@@ -14,12 +14,12 @@ from snippets.layer_norm import cases, layer_norm  # noqa: E402
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def drawn(*shape: int, dtype=torch.float32, seed: int = 0) -> torch.Tensor:
+def draw_rows(*shape: int, dtype=torch.float32, seed: int = 0) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(shape, generator=generator).to(DEVICE, dtype)
 
 
-def close(x: torch.Tensor, truth: torch.Tensor, error: float = 5e-6) -> bool:
+def norm_is_close(x: torch.Tensor, truth: torch.Tensor, error: float = 5e-6) -> bool:
     return float((x.double() - truth).norm()) <= error * float(truth.norm())
 
 
@@ -27,9 +27,9 @@ def close(x: torch.Tensor, truth: torch.Tensor, error: float = 5e-6) -> bool:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("with_columns", [True, False])
 def test_operators_keep_the_rules_of_operators(with_columns: bool) -> None:
-    x = drawn(2, 3, 20).requires_grad_()
+    x = draw_rows(2, 3, 20).requires_grad_()
     weight, bias = (
-        drawn(20, seed=seed).requires_grad_() if with_columns else None for seed in (1, 2)
+        draw_rows(20, seed=seed).requires_grad_() if with_columns else None for seed in (1, 2)
     )
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
     torch.library.opcheck(layer_norm.normed, (x, weight, bias, 1e-5), test_utils=tests)
@@ -43,32 +43,32 @@ def test_operators_keep_the_rules_of_operators(with_columns: bool) -> None:
 @pytest.mark.parametrize("variant", cases.VARIANTS)
 @pytest.mark.parametrize("kept", [(True, True), (True, False), (False, True), (False, False)])
 def test_gradients_are_those_of_a_float64_twin(kept: tuple, variant: str) -> None:
-    x, dy = drawn(2, 5, 33), drawn(2, 5, 33, seed=1)
-    columns = [drawn(33, seed=2 + i) if there else None for i, there in enumerate(kept)]
+    x, dy = draw_rows(2, 5, 33), draw_rows(2, 5, 33, seed=1)
+    columns = [draw_rows(33, seed=2 + i) if there else None for i, there in enumerate(kept)]
     sources = [each for each in (x, *columns) if each is not None]
     twins = [None if each is None else each.double().requires_grad_() for each in (x, *columns)]
     truth = F.layer_norm(twins[0], (33,), *twins[1:])
     wanted = torch.autograd.grad(truth, [t for t in twins if t is not None], dy.double())
     mine = [None if each is None else each.clone().requires_grad_() for each in (x, *columns)]
     y = layer_norm.layer_norm(*mine)
-    assert close(y.detach(), truth.detach())
+    assert norm_is_close(y.detach(), truth.detach())
     found = torch.autograd.grad(y, [each for each in mine if each is not None], dy)
     assert len(found) == len(sources)
-    assert all(close(each, due) for each, due in zip(found, wanted, strict=True))
+    assert all(norm_is_close(each, due) for each, due in zip(found, wanted, strict=True))
     _, mean, rstd = layer_norm.forward(x, *columns, 1e-5, variant)
     told = layer_norm.backward(dy, x, *columns, mean, rstd, variant)
     told = [each for each in told if each is not None]
-    assert all(close(each, due) for each, due in zip(told, wanted, strict=True))
+    assert all(norm_is_close(each, due) for each, due in zip(told, wanted, strict=True))
 
 
 @pytest.mark.parametrize("variant", cases.VARIANTS)
 def test_a_mean_far_above_the_deviation_costs_no_more_than_its_rounding(variant: str) -> None:
-    x = drawn(3, 1000) + 1000  # of the variance, mean(x * x) - mean(x)**2 keeps nothing
+    x = draw_rows(3, 1000) + 1000  # of the variance, mean(x * x) - mean(x)**2 keeps nothing
     y, mean, rstd = layer_norm.forward(x, None, None, 1e-5, variant)
     exact = x.double()
-    assert close(mean, exact.mean(-1), 2e-7)
-    assert close(rstd, (exact.var(-1, correction=0) + 1e-5).rsqrt(), 5e-6)
-    assert close(y, F.layer_norm(exact, (1000,)), 1e-4)
+    assert norm_is_close(mean, exact.mean(-1), 2e-7)
+    assert norm_is_close(rstd, (exact.var(-1, correction=0) + 1e-5).rsqrt(), 5e-6)
+    assert norm_is_close(y, F.layer_norm(exact, (1000,)), 1e-4)
 
 
 def test_equal_elements_have_no_variance() -> None:
@@ -76,12 +76,14 @@ def test_equal_elements_have_no_variance() -> None:
         x = torch.full((2, 777), 3.0, device=DEVICE)
         y, mean, rstd = layer_norm.forward(x, None, None, 1e-5, variant)
         assert not y.any() and (mean == 3).all()
-        assert close(rstd, torch.full((2,), 1e-5, dtype=torch.float64, device=DEVICE).rsqrt())
+        assert norm_is_close(
+            rstd, torch.full((2,), 1e-5, dtype=torch.float64, device=DEVICE).rsqrt()
+        )
 
 
 @pytest.mark.exhaustive("the same bits again, under other schedules")
 def test_the_same_inputs_give_the_same_bits() -> None:
-    x, weight, dy = drawn(70, 96), drawn(96, seed=1), drawn(70, 96, seed=2)
+    x, weight, dy = draw_rows(70, 96), draw_rows(96, seed=1), draw_rows(70, 96, seed=2)
     for variant in cases.VARIANTS:
         _, mean, rstd = layer_norm.forward(x, weight, weight, 1e-5, variant)
         told = (dy, x, weight, weight, mean, rstd, variant)
@@ -95,10 +97,10 @@ def test_offsets_pass_two_to_the_31(variant: str) -> None:
     far = 2**31 + 64  # elements; the memory between two rows is never touched
     x, dy = (torch.empty(far + 32, dtype=torch.bfloat16, device=DEVICE) for _ in range(2))
     x, dy = (each.as_strided((2, 32), (far, 1)) for each in (x, dy))
-    x.copy_(drawn(2, 32)), dy.copy_(drawn(2, 32, seed=1))
-    weight, bias = drawn(32, seed=2), drawn(32, seed=3)
+    x.copy_(draw_rows(2, 32)), dy.copy_(draw_rows(2, 32, seed=1))
+    weight, bias = draw_rows(32, seed=2), draw_rows(32, seed=3)
     y, mean, rstd = layer_norm.forward(x, weight, bias, 1e-5, variant)
-    assert close(y, F.layer_norm(x.double(), (32,), weight.double(), bias.double()), 5e-3)
+    assert norm_is_close(y, F.layer_norm(x.double(), (32,), weight.double(), bias.double()), 5e-3)
     told = (weight, bias, mean, rstd, variant)
     found = layer_norm.backward(dy, x, *told)
     near = layer_norm.backward(dy.contiguous(), x.contiguous(), *told)
@@ -118,12 +120,12 @@ def test_rows_too_long_for_one_pass() -> None:
 @pytest.mark.parametrize(
     ("told", "error", "said"),
     [
-        ((drawn(2, 3).long(),), TypeError, "x is torch.int64, none of float32"),
-        ((drawn(),), ValueError, "0 dimensions"),
-        ((drawn(2, 3), drawn(4)), ValueError, r"weight is \(4,\); with x \(2, 3\) it"),
-        ((drawn(2, 3), None, drawn(3, 1)), ValueError, r"bias is \(3, 1\)"),
-        ((drawn(2, 3), drawn(3).to("meta")), TypeError, "weight is on meta, but x on"),
-        ((drawn(2, 3), None, None, -1.0), ValueError, "eps = -1.0 is not from 0 up"),
+        ((draw_rows(2, 3).long(),), TypeError, "x is torch.int64, none of float32"),
+        ((draw_rows(),), ValueError, "0 dimensions"),
+        ((draw_rows(2, 3), draw_rows(4)), ValueError, r"weight is \(4,\); with x \(2, 3\) it"),
+        ((draw_rows(2, 3), None, draw_rows(3, 1)), ValueError, r"bias is \(3, 1\)"),
+        ((draw_rows(2, 3), draw_rows(3).to("meta")), TypeError, "weight is on meta, but x on"),
+        ((draw_rows(2, 3), None, None, -1.0), ValueError, "eps = -1.0 is not from 0 up"),
     ],
 )
 def test_refuses_in_one_clear_line(told: tuple, error: type, said: str) -> None:
@@ -133,9 +135,9 @@ def test_refuses_in_one_clear_line(told: tuple, error: type, said: str) -> None:
 
 
 def test_backward_refuses_statistics_that_do_not_fit() -> None:
-    x, one = drawn(2, 3), torch.ones(2, device=DEVICE)
+    x, one = draw_rows(2, 3), torch.ones(2, device=DEVICE)
     with pytest.raises(ValueError, match=r"layer_norm: rstd is \(3,\) of torch.float32"):
-        layer_norm.backward(x, x, None, None, one, drawn(3))
+        layer_norm.backward(x, x, None, None, one, draw_rows(3))
     with pytest.raises(ValueError, match="layer_norm: mean is .* of torch.float64"):
         layer_norm.backward(x, x, None, None, one.double(), one)
 

@@ -14,17 +14,17 @@ from snippets.matmul import cases, matmul  # noqa: E402
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def drawn(*shape: int, dtype=torch.float32, seed: int = 0) -> torch.Tensor:
+def draw_matrix(*shape: int, dtype=torch.float32, seed: int = 0) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed + sum(shape))
     return torch.randn(shape, generator=generator).to(DEVICE, dtype)
 
 
-def operands(dtype=torch.float32, m: int = 20, n: int = 24, k: int = 16) -> list:
+def draw_operands(dtype=torch.float32, m: int = 20, n: int = 24, k: int = 16) -> list:
     shapes = ((m, k), (k, n), (n,), (m, n))
-    return [drawn(*shape, dtype=dtype).requires_grad_() for shape in shapes]
+    return [draw_matrix(*shape, dtype=dtype).requires_grad_() for shape in shapes]
 
 
-def close(x: torch.Tensor, truth: torch.Tensor, error: float = 5e-6) -> bool:
+def product_is_close(x: torch.Tensor, truth: torch.Tensor, error: float = 5e-6) -> bool:
     return float((x.double() - truth).norm()) <= error * float(truth.norm())
 
 
@@ -33,9 +33,9 @@ def close(x: torch.Tensor, truth: torch.Tensor, error: float = 5e-6) -> bool:
 @pytest.mark.parametrize("activation", [None, "silu"])
 def test_operators_keep_the_rules_of_operators(activation: str | None) -> None:
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
-    told = (*operands(), activation, activation is not None)
+    told = (*draw_operands(), activation, activation is not None)
     torch.library.opcheck(matmul.operator, told, test_utils=tests)
-    z, dc = drawn(20, 24), drawn(20, 24, seed=1)
+    z, dc = draw_matrix(20, 24), draw_matrix(20, 24, seed=1)
     tests = ("test_schema", "test_faketensor")
     torch.library.opcheck(matmul.slope, (dc, z, "relu"), test_utils=tests)
 
@@ -43,31 +43,31 @@ def test_operators_keep_the_rules_of_operators(activation: str | None) -> None:
 @pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 @pytest.mark.parametrize("activation", matmul.ACTIVATIONS)
 def test_gradients_of_all_operands_arrive(activation: str | None) -> None:
-    leaves = operands()
-    weight = drawn(20, 24, seed=2)
+    leaves = draw_operands()
+    weight = draw_matrix(20, 24, seed=2)
     (matmul.matmul(*leaves, activation) * weight).sum().backward()
     a, b, bias, residual = exact = [x.detach().double().requires_grad_() for x in leaves]
     c = cases.APPLY[activation](a @ b + bias) + residual
     (c * weight.double()).sum().backward()
     for leaf, due in zip(leaves, exact, strict=True):
-        assert close(leaf.grad, due.grad)
+        assert product_is_close(leaf.grad, due.grad)
 
 
 @pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 def test_a_gradient_of_a_gradient_is_a_product_too() -> None:
-    a, b = operands()[:2]
+    a, b = draw_operands()[:2]
     (da,) = torch.autograd.grad(matmul.matmul(a, b).sum(), a, create_graph=True)
     (db,) = torch.autograd.grad((da**2).sum(), b)
     truth = b.detach().double().requires_grad_()
     (due,) = torch.autograd.grad((truth.sum(1) ** 2).sum() * a.shape[0], truth)
-    assert close(db, due)
+    assert product_is_close(db, due)
 
 
 @pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 def test_only_what_a_gradient_needs_is_kept() -> None:
-    a, b, bias, residual = operands()
+    a, b, bias, residual = draw_operands()
     kept = matmul.operator(a, b, bias, residual, "silu", True)[1]
-    assert close(kept, (a.double() @ b.double() + bias.double()).detach())
+    assert product_is_close(kept, (a.double() @ b.double() + bias.double()).detach())
     assert matmul.operator(a, b, bias, residual, "silu", False)[1].numel() == 0
     c = matmul.operator(a, b, None, None, "silu", False)[0]
     with pytest.raises(RuntimeError, match="matmul: z was not kept"):
@@ -76,12 +76,12 @@ def test_only_what_a_gradient_needs_is_kept() -> None:
 
 @pytest.mark.skipif(DEVICE == "cuda", reason="a GPU of another kind has no copy engine")
 def test_what_is_kept_by_descriptors() -> None:
-    a, b, bias, residual = (x.detach() for x in operands(torch.float16, 72, 136, 40))
+    a, b, bias, residual = (x.detach() for x in draw_operands(torch.float16, 72, 136, 40))
     told = (a, b, bias, residual, "gelu_tanh", True)
     c, z = matmul.product(*told, how="descriptors")
     truth = a.double() @ b.double() + bias.double()
-    assert close(z, truth, 1e-3)
-    assert close(c, F.gelu(truth, approximate="tanh") + residual.double(), 1e-3)
+    assert product_is_close(z, truth, 1e-3)
+    assert product_is_close(c, F.gelu(truth, approximate="tanh") + residual.double(), 1e-3)
 
 
 @pytest.mark.exhaustive("shapes beyond its cases: offsets past 2**31")
@@ -90,15 +90,15 @@ def test_rows_and_columns_that_lie_beyond_two_to_the_31(how: str) -> None:
     far = 2**30 + 8  # elements from row to row; what lies between is never touched
     store = torch.empty(2 * far + 16, dtype=torch.float16, device=DEVICE)
     a = store.as_strided((3, 16), (far, 1))
-    small, b = drawn(3, 16, dtype=torch.float16), drawn(16, 16, dtype=torch.float16)
+    small, b = draw_matrix(3, 16, dtype=torch.float16), draw_matrix(16, 16, dtype=torch.float16)
     a.copy_(small)
     truth = small.double() @ b.double()
-    assert close(matmul.product(a, b, how=how)[0], truth, 1e-3)
-    assert close(matmul.product(b.mT, a.mT, how=how)[0], truth.mT, 1e-3)
+    assert product_is_close(matmul.product(a, b, how=how)[0], truth, 1e-3)
+    assert product_is_close(matmul.product(b.mT, a.mT, how=how)[0], truth.mT, 1e-3)
 
 
 def test_nan_and_infinity_come_out() -> None:
-    a, b = drawn(17, 16), drawn(16, 20)
+    a, b = draw_matrix(17, 16), draw_matrix(16, 20)
     a[3, 2], a[5, 1] = float("nan"), float("inf")
     c = matmul.matmul(a, b, activation="relu")
     assert c[3].isnan().all()
@@ -122,7 +122,7 @@ def test_nan_and_infinity_come_out() -> None:
     ],
 )
 def test_descriptors_are_for_what_the_copy_engine_takes(layout, expected: str | None) -> None:
-    x = layout(drawn(24, 32, dtype=torch.float16))
+    x = layout(draw_matrix(24, 32, dtype=torch.float16))
     found = matmul.along(x)
     if expected is None:
         assert found is None
@@ -157,5 +157,5 @@ def test_the_table_knows_waves() -> None:
 )
 def test_refuses_in_one_clear_line(change, error: type, said: str) -> None:
     with pytest.raises(error, match=f"^matmul: .*{said}") as raised:
-        matmul.matmul(*change(*(x.detach() for x in operands())))
+        matmul.matmul(*change(*(x.detach() for x in draw_operands())))
     assert "\n" not in str(raised.value)

@@ -17,7 +17,7 @@ A, B = torch.ones(128, 32).half(), torch.ones(32, 128).half()
 LOOPS = {"sm_80": "mma.sync", "sm_90": "wgmma.mma_async", "sm_100": "tcgen05.mma"}
 
 
-def wide(*shape: int) -> torch.Tensor:
+def expand_zero(*shape: int) -> torch.Tensor:
     """Zeros of which no memory is behind any but the first."""
     return torch.zeros(1, dtype=torch.float16).expand(shape)
 
@@ -34,11 +34,15 @@ def wide(*shape: int) -> torch.Tensor:
         (lambda: ours.product(A[:, :8], B[:8]), ValueError, "K of 32; pad with zeros, or take"),
         (lambda: ours.product(A, B[:, :64]), ValueError, "128 x 32 by 32 x 64 is no whole"),
         (
-            lambda: ours.product(A, wide(32, 2**23)),
+            lambda: ours.product(A, expand_zero(32, 2**23)),
             ValueError,
             "a side over what a grid and",
         ),
-        (lambda: ours.product(wide(2**31, 32), B), ValueError, "2147483648 x 32 by 32 x 128 has a"),
+        (
+            lambda: ours.product(expand_zero(2**31, 32), B),
+            ValueError,
+            "2147483648 x 32 by 32 x 128 has a",
+        ),
         (lambda: ours.product(B.t(), B), ValueError, r"rows of a must .* \(1, 128\), .* a\.clone"),
         (
             lambda: ours.product(A, torch.ones(32, 132).half()[:, :128]),
@@ -93,7 +97,7 @@ def test_extreme_values(language: str) -> None:
     assert not found[4:].any()
 
 
-def loops(language: str, target: str) -> tuple[dict[str, int], str]:
+def read_main_loop(language: str, target: str) -> tuple[dict[str, int], str]:
     """What a language's main loop executes, by kind, and the PTX of all."""
     launched: list[papergpu.Launched] = []
     with papergpu.settings(profile=True, threads=1), papergpu.on_launch(launched.append):
@@ -113,7 +117,7 @@ def test_the_same_loop_in_each_language(target: str, monkeypatch: pytest.MonkeyP
     for language in ours.LANGUAGES:
         papergpu.activate(target)
         try:
-            kinds, ptx = loops(language, target)
+            kinds, ptx = read_main_loop(language, target)
         finally:
             papergpu.deactivate()
         said = LOOPS[target] if language == "Triton" else "mma.sync"
@@ -131,7 +135,7 @@ def test_demo_finds_every_language_right() -> None:
     assert text.count("right") == len(ours.LANGUAGES) and "wrong" not in text
 
 
-def whole_numbers(m: int, n: int, k: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def draw_whole_numbers(m: int, n: int, k: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Two matrices, and their product as all must find it."""
     draw = torch.Generator().manual_seed(2)
     a = torch.randint(-8, 9, (m, k), generator=draw).half()
@@ -143,7 +147,7 @@ def test_helion_finds_the_same() -> None:
     pytest.importorskip("helion", reason="it is not installed with the rest")
     from snippets.matmul_languages import in_helion
 
-    a, b, exact = whole_numbers(256, 128, 96)
+    a, b, exact = draw_whole_numbers(256, 128, 96)
     assert torch.equal(in_helion.gemm_helion(a, b), exact)
 
 
@@ -153,7 +157,7 @@ def test_tilelang_finds_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     from snippets.matmul_languages import in_tilelang
 
     monkeypatch.setenv("PAPERGPU_TARGET", "sm_80")
-    a, b, exact = whole_numbers(256, 128, 96)
+    a, b, exact = draw_whole_numbers(256, 128, 96)
     path = tmp_path / "gemm.cu"
     path.write_text(in_tilelang.source("sm_80", 256, 128, 96))
     c = torch.empty_like(exact)

@@ -16,17 +16,17 @@ WAYS = [{"by_head": True}, {"chunk": 2**30}, {"chunk": 64}]
 SCALE, ROPE = 80**-0.5, 16
 
 
-def drawn(**more) -> list:
+def draw_latent_case(**more) -> list:
     """q, cache, table and lengths of a small case: 3 sequences, 4 heads, pages of 16."""
     case = cases.case(3, 4, 70, 16, "float16", **more)
     return list(cases.inputs(case, DEVICE, torch.Generator(DEVICE).manual_seed(0))[:4])
 
 
-def close(out: torch.Tensor, truth: torch.Tensor, limit: float = 1e-3) -> bool:
+def decoding_is_close(out: torch.Tensor, truth: torch.Tensor, limit: float = 1e-3) -> bool:
     return float((out.double() - truth).norm()) <= limit * float(truth.norm())
 
 
-def parts_of_a_layer(t: int, dtype: torch.dtype) -> tuple:
+def draw_layer_parts(t: int, dtype: torch.dtype) -> tuple:
     """q_nope, q_rope, rows, w_uk, w_uv: 2 sequences of 50 rows, 3 heads of 24 + 16 columns."""
     generator = torch.Generator(DEVICE).manual_seed(1)
     shapes = ((2, t, 3, 24), (2, t, 3, ROPE), (2, 50, 64 + ROPE), (3, 24, 64), (3, 64, 24))
@@ -39,83 +39,83 @@ def parts_of_a_layer(t: int, dtype: torch.dtype) -> tuple:
 @pytest.mark.exhaustive("shapes beyond its cases")
 @pytest.mark.parametrize("t", [1, 3])
 def test_in_float64_absorbed_is_unabsorbed(t: int) -> None:
-    q_nope, q_rope, rows, w_uk, w_uv = parts_of_a_layer(t, torch.float64)
+    q_nope, q_rope, rows, w_uk, w_uv = draw_layer_parts(t, torch.float64)
     wanted = mla.unabsorbed(q_nope, q_rope, rows, w_uk, w_uv, 0.02)
     table = torch.arange(2)[:, None]  # each sequence a page of 50 rows
     lengths = torch.tensor([50, 50])
     q = mla.absorb(q_nope, q_rope, w_uk)
     out, _ = cases.reference(q, rows, table, lengths, 0.02, ROPE)
-    assert close(mla.lift(out, w_uv), wanted, 1e-13)
+    assert decoding_is_close(mla.lift(out, w_uv), wanted, 1e-13)
     # The proof sees W_UV and the turned columns: without either it would not hold.
     swapped, _ = cases.reference(
         mla.absorb(q_nope, -q_rope, w_uk), rows, table, lengths, 0.02, ROPE
     )
-    assert not close(mla.lift(swapped, w_uv), wanted, 1e-3)
-    assert not close(mla.lift(out, w_uv.flip(0)), wanted, 1e-3)
+    assert not decoding_is_close(mla.lift(swapped, w_uv), wanted, 1e-3)
+    assert not decoding_is_close(mla.lift(out, w_uv.flip(0)), wanted, 1e-3)
 
 
 @pytest.mark.exhaustive("shapes beyond its cases")
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_the_kernels_give_what_expanded_keys_and_values_give(way: dict) -> None:
-    exact = parts_of_a_layer(2, torch.float64)
+    exact = draw_layer_parts(2, torch.float64)
     wanted = mla.unabsorbed(*exact, 0.02)
     q_nope, q_rope, rows, w_uk, w_uv = (x.float() for x in exact)
     table = torch.tensor([[1], [0]], device=DEVICE)
     lengths = torch.tensor([50, 50], device=DEVICE)
     q = mla.absorb(q_nope, q_rope, w_uk)
     out, _ = mla.decode(q, rows.flip(0), table, lengths, 0.02, ROPE, **way)
-    assert close(mla.lift(out, w_uv), wanted, 1e-5)
+    assert decoding_is_close(mla.lift(out, w_uv), wanted, 1e-5)
 
 
 @pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
 def test_the_operator_keeps_the_rules_of_operators() -> None:
     tests = ("test_schema", "test_faketensor")
-    told = (*drawn(), SCALE, ROPE, 80)
+    told = (*draw_latent_case(), SCALE, ROPE, 80)
     torch.library.opcheck(mla.attention, told, test_utils=tests)
 
 
 @pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
 def test_the_operator_gives_what_the_kernels_give() -> None:
-    told = drawn()
+    told = draw_latent_case()
     out, lse = mla.mla_decode(*told, SCALE, ROPE)
     truth = cases.reference(*told, SCALE, ROPE)
-    assert close(out, truth[0])
+    assert decoding_is_close(out, truth[0])
     assert torch.equal(lse == float("-inf"), truth[1] == float("-inf"))
     assert not out[2].any()  # the sequence without rows
 
 
 @pytest.mark.exhaustive("the same bits again, under other schedules")
 def test_the_same_inputs_give_the_same_bits() -> None:
-    told = drawn()
+    told = draw_latent_case()
     first, second = (mla.decode(*told, SCALE, ROPE, chunk=64) for _ in range(2))
     assert all(torch.equal(x, y) for x, y in zip(first, second, strict=True))
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_lengths_past_the_longest_count_as_it_and_negative_ones_as_none(way: dict) -> None:
-    *told, lengths = drawn()
+    *told, lengths = draw_latent_case()
     wanted = cases.reference(*told, lengths.clamp(max=64), SCALE, ROPE)[0]
     odd = lengths + torch.tensor([2**20, 0, -70], device=DEVICE, dtype=lengths.dtype)
     out, lse = mla.decode(*told, odd, SCALE, ROPE, longest=64, **way)
-    assert close(out, wanted)
+    assert decoding_is_close(out, wanted)
     assert not out[2].any() and (lse[2] == float("-inf")).all()
 
 
 @pytest.mark.exhaustive("shapes beyond its cases: offsets past 2**31")
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_pages_further_apart_than_32_bits_count(way: dict) -> None:
-    q, cache, table, lengths = drawn()
+    q, cache, table, lengths = draw_latent_case()
     step = (2**31 + 4096) // (cache.shape[0] - 1) // 16 * 16 + 16
     # Of memory that is only touched where a page lies.
     room = torch.empty(step * cache.shape[0], dtype=cache.dtype, device=DEVICE)
     far = room.as_strided(cache.shape, (step, *cache.stride()[1:])).copy_(cache)
     assert step * (cache.shape[0] - 1) > 2**31
     wanted = cases.reference(q, cache, table, lengths, SCALE, ROPE)[0]
-    assert close(mla.decode(q, far, table, lengths, SCALE, ROPE, **way)[0], wanted)
+    assert decoding_is_close(mla.decode(q, far, table, lengths, SCALE, ROPE, **way)[0], wanted)
 
 
 def test_all_masked_logits_give_zero() -> None:
-    q, cache, table, lengths = drawn()
+    q, cache, table, lengths = draw_latent_case()
     cache = cache.nan_to_num()
     cache[..., 64:] = float("-inf")  # the turned columns only: values stay finite
     for way in WAYS:
@@ -175,23 +175,23 @@ def test_tiles_fit_shared_memory(arch: int) -> None:
 )
 def test_refuses_in_one_clear_line(change, error: type, said: str) -> None:
     with pytest.raises(error, match=f"^mla_decode: .*{said}") as raised:
-        mla.mla_decode(*change(*drawn()), SCALE, ROPE)
+        mla.mla_decode(*change(*draw_latent_case()), SCALE, ROPE)
     assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("rope", [0, 8, 24, 128])
 def test_refuses_other_widths_of_turned_columns(rope: int) -> None:
     with pytest.raises(ValueError, match="mla_decode: [LR] = .* is no power of two"):
-        mla.mla_decode(*drawn(), SCALE, rope)
+        mla.mla_decode(*draw_latent_case(), SCALE, rope)
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("inf"), float("nan")])
 def test_refuses_scales_that_are_not_positive(scale: float) -> None:
     with pytest.raises(ValueError, match=f"mla_decode: scale = {scale} "):
-        mla.mla_decode(*drawn(), scale, ROPE)
+        mla.mla_decode(*draw_latent_case(), scale, ROPE)
 
 
 @pytest.mark.parametrize("longest", [-1, 81])
 def test_refuses_a_bound_for_which_the_table_has_no_room(longest: int) -> None:
     with pytest.raises(ValueError, match=f"longest = {longest} is not from 0 to 80"):
-        mla.mla_decode(*drawn(), SCALE, ROPE, longest)
+        mla.mla_decode(*draw_latent_case(), SCALE, ROPE, longest)

@@ -13,12 +13,12 @@ from snippets.mlp_monolithic import mlp_monolithic as ours  # noqa: E402
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def draw(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+def draw_rows(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return (torch.randn(shape, device=DEVICE) * shape[-1] ** -0.5).to(dtype)
 
 
 def test_refuses_what_does_not_fit() -> None:
-    x, w = draw(2, 8), draw(6, 8)
+    x, w = draw_rows(2, 8), draw_rows(6, 8)
     with pytest.raises(ValueError, match="activation 'tanh' is unknown; take one of"):
         ours.forward(x, [w], (), "tanh")
     with pytest.raises(TypeError, match="x is torch.int64, none of float32"):
@@ -26,34 +26,34 @@ def test_refuses_what_does_not_fit() -> None:
     with pytest.raises(ValueError, match="0 weights and 0 biases"):
         ours.forward(x, [])
     with pytest.raises(ValueError, match="1 weights and 2 biases"):
-        ours.forward(x, [w], [draw(6), draw(6)])
+        ours.forward(x, [w], [draw_rows(6), draw_rows(6)])
     with pytest.raises(TypeError, match=r"weights\[0\] is torch.float16 on"):
         ours.forward(x, [w.half()])
     with pytest.raises(TypeError, match=r"biases\[0\] is torch.float32 on meta"):
         ours.forward(x, [w], [torch.zeros(6, device="meta")])
     with pytest.raises(ValueError, match=r"x is \(17, 8\), not 0 to 16 rows"):
-        ours.forward(draw(17, 8), [w])
+        ours.forward(draw_rows(17, 8), [w])
     with pytest.raises(ValueError, match=r"x is \(\), not 0 to 16 rows"):
         ours.forward(torch.zeros((), device=DEVICE), [w])
     with pytest.raises(ValueError, match=r"weights\[1\] is \(5, 7\); give it rows of 6"):
-        ours.forward(x, [w, draw(5, 7)])
+        ours.forward(x, [w, draw_rows(5, 7)])
     with pytest.raises(ValueError, match="give it an even number of rows of 8"):
-        ours.forward(x, [draw(7, 8), draw(5, 3)], (), "swiglu")
+        ours.forward(x, [draw_rows(7, 8), draw_rows(5, 3)], (), "swiglu")
     with pytest.raises(ValueError, match=r"biases\[0\] is \(5,\), but weights\[0\]"):
-        ours.forward(x, [w], [draw(5)])
+        ours.forward(x, [w], [draw_rows(5)])
     with pytest.raises(ValueError, match="strides .* give it adjacent columns"):
-        ours.forward(x, [draw(8, 6).T])
+        ours.forward(x, [draw_rows(8, 6).T])
 
 
 @pytest.mark.parametrize("programs", [0, 1000])
 def test_refuses_programs_that_cannot_all_be_resident(programs: int) -> None:
     with pytest.raises(ValueError, match=f"{programs} programs, but .* take 1 to"):
-        ours.forward(draw(2, 8), [draw(6, 8)], programs=programs)
+        ours.forward(draw_rows(2, 8), [draw_rows(6, 8)], programs=programs)
 
 
 @pytest.mark.exhaustive("each form of it compiled anew")
 def test_counters_are_zero_after_every_launch() -> None:
-    x, weights = draw(3, 150), [draw(70, 150), draw(130, 70), draw(20, 130)]
+    x, weights = draw_rows(3, 150), [draw_rows(70, 150), draw_rows(130, 70), draw_rows(20, 130)]
     for variant in cases.VARIANTS:
         ours.forward(x, weights, variant=variant)
         assert ours.COUNTERS
@@ -62,7 +62,7 @@ def test_counters_are_zero_after_every_launch() -> None:
 
 @pytest.mark.exhaustive("the same bits again, under other schedules")
 def test_the_same_bits_each_time_and_by_the_chain() -> None:
-    x, weights = draw(3, 150), [draw(70, 150), draw(130, 70), draw(20, 130)]
+    x, weights = draw_rows(3, 150), [draw_rows(70, 150), draw_rows(130, 70), draw_rows(20, 130)]
     first = ours.forward(x, weights, programs=3)
     for variant in cases.VARIANTS:
         assert torch.equal(first, ours.forward(x, weights, (), "relu", variant, 3))
@@ -71,7 +71,7 @@ def test_the_same_bits_each_time_and_by_the_chain() -> None:
 @pytest.mark.exhaustive("shapes beyond its cases")
 @pytest.mark.parametrize("programs", [1, 2])
 def test_any_number_of_programs_does(programs: int) -> None:
-    x, weights = draw(3, 150), [draw(70, 150), draw(130, 70), draw(20, 130)]
+    x, weights = draw_rows(3, 150), [draw_rows(70, 150), draw_rows(130, 70), draw_rows(20, 130)]
     found = ours.forward(x, weights, programs=programs)
     due = cases.layers("relu", x.double(), (*(w.double() for w in weights), None))
     assert (found.double() - due).norm() < 5e-6 * due.norm()
@@ -95,8 +95,8 @@ def test_weights_whose_rows_lie_far_apart() -> None:
     step = 2**30 + 8
     store = torch.empty(2 * step + 64, dtype=torch.bfloat16, device=DEVICE)
     far = store.as_strided((3, 64), (step, 1))
-    far.copy_(draw(3, 64))
-    x, last = draw(2, 64, dtype=torch.bfloat16), draw(5, 3, dtype=torch.bfloat16)
+    far.copy_(draw_rows(3, 64))
+    x, last = draw_rows(2, 64, dtype=torch.bfloat16), draw_rows(5, 3, dtype=torch.bfloat16)
     for variant in cases.VARIANTS:
         found = ours.forward(x, [far, last], (), "relu", variant)
         assert torch.equal(found, ours.forward(x, [far.clone(), last], (), "relu"))
@@ -105,7 +105,7 @@ def test_weights_whose_rows_lie_far_apart() -> None:
 @pytest.mark.exhaustive("shapes beyond its cases")
 @pytest.mark.parametrize("shape", [(150,), (2, 3, 150), (0, 150), (2, 0, 150)])
 def test_any_number_of_dimensions(shape: tuple[int, ...]) -> None:
-    x, weights = draw(*shape), [draw(70, 150), draw(20, 70)]
+    x, weights = draw_rows(*shape), [draw_rows(70, 150), draw_rows(20, 70)]
     found = ours.forward(x, weights)
     due = cases.layers("relu", x, (*weights, None))
     assert found.shape == due.shape
@@ -114,8 +114,8 @@ def test_any_number_of_dimensions(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
 def test_operator() -> None:
-    weights, biases = [draw(40, 30), draw(5, 20)], [draw(40), draw(5)]
-    torch.library.opcheck(ours.mlp, (draw(2, 30), weights, biases, "swiglu"))
-    x = draw(30, 2).T
+    weights, biases = [draw_rows(40, 30), draw_rows(5, 20)], [draw_rows(40), draw_rows(5)]
+    torch.library.opcheck(ours.mlp, (draw_rows(2, 30), weights, biases, "swiglu"))
+    x = draw_rows(30, 2).T
     found = ours.mlp(x, weights, biases, "swiglu")
     assert torch.equal(found, ours.forward(x.clone(), weights, biases, "swiglu"))

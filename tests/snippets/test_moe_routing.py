@@ -14,12 +14,12 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 INF, NAN = float("inf"), float("nan")
 
 
-def drawn(*shape: int, dtype=torch.float32, seed: int = 0) -> torch.Tensor:
+def draw_tokens(*shape: int, dtype=torch.float32, seed: int = 0) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed + sum(shape))
     return torch.randn(shape, generator=generator).to(DEVICE, dtype)
 
 
-def close(x: torch.Tensor, truth: torch.Tensor, error: float = 5e-6) -> bool:
+def layer_is_close(x: torch.Tensor, truth: torch.Tensor, error: float = 5e-6) -> bool:
     x, truth = x.detach().double(), truth.detach()
     return float((x - truth).norm()) <= error * float(truth.norm())
 
@@ -81,22 +81,22 @@ def test_the_loss_of_switch_is_least_when_all_is_even() -> None:
 @pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 @pytest.mark.parametrize("gate", ["switch", "mixtral", "grouped"])
 def test_gradient_of_the_gate_against_float64(gate: str) -> None:
-    logits = drawn(13, 24).requires_grad_()
+    logits = draw_tokens(13, 24).requires_grad_()
     told = cases.GATES[gate]
     experts, weights, mean = routing.route(logits, told)
-    pull, lean = drawn(13, told.k, seed=1), drawn(24, seed=2)
+    pull, lean = draw_tokens(13, told.k, seed=1), draw_tokens(24, seed=2)
     ((weights * pull).sum() + (mean * lean).sum()).backward()
     exact = logits.detach().double().requires_grad_()
     scores = cases.scored(exact, told)
     due = cases.weights_of(scores, experts, told)
     ((due * pull).sum() + (scores.mean(0) * lean).sum()).backward()
-    assert close(logits.grad, exact.grad)
+    assert layer_is_close(logits.grad, exact.grad)
 
 
 @pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 def test_a_layer_and_its_gradients_against_float64() -> None:
     """Route, sort with a capacity, an expert that doubles by its number, come back."""
-    x, logits = drawn(29, 40).requires_grad_(), drawn(29, 6).requires_grad_()
+    x, logits = draw_tokens(29, 40).requires_grad_(), draw_tokens(29, 6).requires_grad_()
     experts, weights, _ = routing.route(logits, routing.Gate(k=2))
     to = routing.arrange(experts, 6, capacity=9, align=4)
     rows = routing.permute(x, to)
@@ -106,7 +106,7 @@ def test_a_layer_and_its_gradients_against_float64() -> None:
         factor[first:end] = e + 1
         first = end
     y = routing.combine(rows * factor[:, None], weights, to)
-    pull = drawn(29, 40, seed=1)
+    pull = draw_tokens(29, 40, seed=1)
     (y * pull).sum().backward()
     one, two = (z.detach().double().requires_grad_() for z in (x, logits))
     kept = (to.slots >= 0).double()
@@ -114,12 +114,16 @@ def test_a_layer_and_its_gradients_against_float64() -> None:
     share = two.softmax(1).gather(1, experts.long()) * kept * (experts + 1)
     due = share.sum(1)[:, None] * one
     (due * pull.double()).sum().backward()
-    assert close(y, due) and close(x.grad, one.grad) and close(logits.grad, two.grad)
+    assert (
+        layer_is_close(y, due)
+        and layer_is_close(x.grad, one.grad)
+        and layer_is_close(logits.grad, two.grad)
+    )
 
 
 def test_there_and_back_is_the_identity() -> None:
-    x = drawn(50, 33, dtype=torch.bfloat16)
-    experts = (drawn(50, 3).abs() * 2).int().clamp(max=4)
+    x = draw_tokens(50, 33, dtype=torch.bfloat16)
+    experts = (draw_tokens(50, 3).abs() * 2).int().clamp(max=4)
     to = routing.arrange(experts, 5)
     assert to.ends.tolist() == to.counts.cumsum(0).tolist()
     ones = torch.ones(50, 3, device=DEVICE) / 4
@@ -147,7 +151,7 @@ def test_no_choice_is_an_expert() -> None:
     experts = torch.tensor([[-1, 4], [7, -5]], dtype=torch.int32, device=DEVICE)
     to = routing.arrange(experts, 4)
     assert (to.slots == -1).all() and (to.sources == -1).all()
-    assert not routing.combine(drawn(4, 8), torch.full((2, 2), INF).to(DEVICE), to).any()
+    assert not routing.combine(draw_tokens(4, 8), torch.full((2, 2), INF).to(DEVICE), to).any()
 
 
 def test_ranks_decide_alike_and_as_often_as_told() -> None:
@@ -160,7 +164,7 @@ def test_ranks_decide_alike_and_as_often_as_told() -> None:
 
 
 def test_a_local_step_chooses_among_own_experts_by_the_gate() -> None:
-    logits = drawn(40, 12)
+    logits = draw_tokens(40, 12)
     gate = routing.local(routing.deepseek_v3(k=4, groups=4, top_groups=2), 2, 4, 12)
     experts, _, _ = routing.route(logits, gate)
     assert gate.k == 3
@@ -174,11 +178,11 @@ def test_rows_that_lie_beyond_two_to_the_31() -> None:
     far = 2**30 + 8  # elements from row to row; what lies between is never touched
     store = torch.empty(2 * far + 16, dtype=torch.float16, device=DEVICE)
     x = store.as_strided((3, 16), (far, 1))
-    x.copy_(drawn(3, 16))
+    x.copy_(draw_tokens(3, 16))
     near = x.clone()
     experts = torch.tensor([[1], [0], [0]], dtype=torch.int32, device=DEVICE)
     to = routing.arrange(experts, 2)
-    weights = drawn(3, 1)
+    weights = draw_tokens(3, 1)
     assert torch.equal(routing.permute(x, to), routing.permute(near, to))
     assert torch.equal(routing.combine(x, weights, to), routing.combine(near, weights, to))
     assert torch.equal(routing.weighed(x, near, to.slots), routing.weighed(near, x, to.slots))
@@ -191,37 +195,37 @@ def test_rows_that_lie_beyond_two_to_the_31() -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_operators_keep_the_rules_of_operators() -> None:
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
-    logits = drawn(6, 8).requires_grad_()
+    logits = draw_tokens(6, 8).requires_grad_()
     told = (logits, None, *routing.Gate(k=2))
     torch.library.opcheck(routing.route_operator, told, test_utils=tests)
     experts, weights, _ = routing.route(logits, routing.Gate(k=2))
     told = (experts, 8, None, 4)
     torch.library.opcheck(routing.arrange_operator, told, test_utils=tests)
     to = routing.arrange(experts, 8, None, 4)
-    told = (drawn(6, 8).requires_grad_(), None, to.slots, to.sources)
+    told = (draw_tokens(6, 8).requires_grad_(), None, to.slots, to.sources)
     torch.library.opcheck(routing.permute_operator, told, test_utils=tests)
-    rows = drawn(to.sources.shape[0], 8).requires_grad_()
+    rows = draw_tokens(to.sources.shape[0], 8).requires_grad_()
     told = (rows, weights.detach().requires_grad_(), to.slots, to.sources)
     torch.library.opcheck(routing.combine_operator, told, test_utils=tests)
 
 
-def gate(**changes: object) -> routing.Gate:
+def make_gate(**changes: object) -> routing.Gate:
     return routing.Gate()._replace(**changes)
 
 
 @pytest.mark.parametrize(
     ("told", "error", "said"),
     [
-        ((torch.zeros(3, 8).int(), gate()), TypeError, "logits is torch.int32, none of"),
-        ((torch.zeros(8), gate()), ValueError, "logits has 1 dimensions"),
-        ((torch.zeros(3, 1025), gate()), ValueError, "1025 experts; give it 1 to 1024"),
-        ((torch.zeros(3, 8), gate(k=9)), ValueError, "k = 9 of 8 experts"),
-        ((torch.zeros(3, 8), gate(score="relu")), ValueError, "score 'relu'"),
-        ((torch.zeros(3, 8), gate(groups=3)), ValueError, "1 of 3 groups of 8"),
-        ((torch.zeros(3, 8), gate(groups=2, first=1)), ValueError, "take all groups"),
-        ((torch.zeros(3, 8), gate(k=3, first=6)), ValueError, "k = 3 of 2 experts"),
-        ((torch.zeros(3, 8), gate(), torch.zeros(7)), ValueError, r"bias is \(7,\)"),
-        ((torch.zeros(3, 8), gate(), torch.zeros(8).half()), TypeError, "bias is torch.f"),
+        ((torch.zeros(3, 8).int(), make_gate()), TypeError, "logits is torch.int32, none of"),
+        ((torch.zeros(8), make_gate()), ValueError, "logits has 1 dimensions"),
+        ((torch.zeros(3, 1025), make_gate()), ValueError, "1025 experts; give it 1 to 1024"),
+        ((torch.zeros(3, 8), make_gate(k=9)), ValueError, "k = 9 of 8 experts"),
+        ((torch.zeros(3, 8), make_gate(score="relu")), ValueError, "score 'relu'"),
+        ((torch.zeros(3, 8), make_gate(groups=3)), ValueError, "1 of 3 groups of 8"),
+        ((torch.zeros(3, 8), make_gate(groups=2, first=1)), ValueError, "take all groups"),
+        ((torch.zeros(3, 8), make_gate(k=3, first=6)), ValueError, "k = 3 of 2 experts"),
+        ((torch.zeros(3, 8), make_gate(), torch.zeros(7)), ValueError, r"bias is \(7,\)"),
+        ((torch.zeros(3, 8), make_gate(), torch.zeros(8).half()), TypeError, "bias is torch.f"),
     ],
 )
 def test_gates_refuse_in_one_clear_line(told, error: type, said: str) -> None:

@@ -14,7 +14,7 @@ from warpshelf.core.project import Project
 KERNELS = [one for one in snippets_of_the_shelf() if one.kind == "kernel"]
 
 
-def runs_here(one: Snippet) -> str | None:
+def why_not_here(one: Snippet) -> str | None:
     """Why it cannot run on this machine; its mutants are then judged on another."""
     from warpshelf.records import ledger
 
@@ -30,7 +30,7 @@ def test_the_lists_are_sound(one: Snippet) -> None:
 @pytest.mark.exhaustive("all mutants of each snippet")
 @pytest.mark.parametrize("one", KERNELS, ids=lambda one: one.id)
 def test_every_claim_holds_and_every_mutant_is_killed(one: Snippet) -> None:
-    if why := runs_here(one):
+    if why := why_not_here(one):
         pytest.skip(why)
     found = judging.run_mutants(one, claims_alone=True)
     assert found.findings() == []
@@ -38,7 +38,7 @@ def test_every_claim_holds_and_every_mutant_is_killed(one: Snippet) -> None:
     assert judged and all(judged)
 
 
-def claims(trial: Trial, *kills: str) -> Snippet:
+def claim_kills(trial: Trial, *kills: str) -> Snippet:
     """The sound snippet, whose cases claim to kill these."""
     path = trial.sound()
     cases = path.with_name("cases.py")
@@ -79,7 +79,7 @@ def test_a_module_that_reads_a_file_beside_it_can_be_imported_from_a_copy(trial:
 
 
 def test_a_false_claim_is_told(trial: Trial) -> None:
-    one = claims(trial, "writes nothing", "leaves a term out", "adds one", "spoils m = 64")
+    one = claim_kills(trial, "writes nothing", "leaves a term out", "adds one", "spoils m = 64")
     path = mutants.mutants_path(one.project, one.id)
     text = path.read_text()
     path.write_text(
@@ -94,7 +94,7 @@ def test_a_false_claim_is_told(trial: Trial) -> None:
 
 
 def test_a_mutant_that_survives_and_a_case_that_kills_none_are_told(trial: Trial) -> None:
-    one = claims(trial)
+    one = claim_kills(trial)
     path = mutants.mutants_path(one.project, one.id)
     path.write_text(path.read_text() + "- name: none\n  find: eye(2)\n  replace: eye(3)\n")
     found = [str(finding) for finding in judging.run_mutants(one).findings()]
@@ -106,7 +106,7 @@ def test_a_mutant_that_survives_and_a_case_that_kills_none_are_told(trial: Trial
 
 
 def test_a_case_that_is_there_to_be_counted_need_not_kill(trial: Trial) -> None:
-    one = claims(trial)
+    one = claim_kills(trial)
     text = one.cases_path.read_text()
     counted = '({"m": 64, "n": 64, "k": 64}, {"m": 8, "n": 8, "k": 8, "kills": ["adds one"]})'
     one.cases_path.write_text(f"{text}\n\nCOUNTED = {counted}\n")
@@ -135,7 +135,7 @@ def test_a_case_that_is_there_to_be_counted_need_not_kill(trial: Trial) -> None:
     ],
 )
 def test_whatever_a_mutant_does_is_a_rejection(trial: Trial, body: str, says: str) -> None:
-    one = claims(trial)
+    one = claim_kills(trial)
     path = mutants.mutants_path(one.project, one.id)
     text = path.read_text().replace("torch.matmul(a, b, out=out).add_(1)", "None")
     path.write_text(text.replace("replace: return None", f"replace: {body}"))
@@ -147,7 +147,7 @@ def test_whatever_a_mutant_does_is_a_rejection(trial: Trial, body: str, says: st
 
 @pytest.mark.parametrize("body", ["return absent", "raise CompilationError('at 3:1')"])
 def test_a_mutant_that_does_not_compile_is_none(trial: Trial, body: str) -> None:
-    one = claims(trial)
+    one = claim_kills(trial)
     path = mutants.mutants_path(one.project, one.id)
     text = path.read_text().replace("torch.matmul(a, b, out=out).add_(1)", "None")
     if "CompilationError" in body:
@@ -160,7 +160,7 @@ def test_a_mutant_that_does_not_compile_is_none(trial: Trial, body: str) -> None
 
 
 def test_a_mutant_must_be_imported(trial: Trial) -> None:
-    one = claims(trial)
+    one = claim_kills(trial)
     path = mutants.mutants_path(one.project, one.id)
     path.write_text(path.read_text() + "- name: none\n  find: import torch\n  replace: import\n")
     with pytest.raises(ShelfError, match="mutant 'none': raised SyntaxError"):

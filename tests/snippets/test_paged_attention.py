@@ -13,51 +13,51 @@ from snippets.paged_attention import paged_attention as paged  # noqa: E402
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def drawn(d: int = 64, **more) -> list:
+def draw_paged_case(d: int = 64, **more) -> list:
     """q, k, v, table and lengths of a small case: 3 sequences, 2 heads of keys, 2 to each."""
     case = cases.case(3, 2, 2, d, 70, 16, "float16", **more)
     told = cases.inputs(case, DEVICE, torch.Generator(DEVICE).manual_seed(0))
     return list(told[:5])
 
 
-def close(out: torch.Tensor, truth: torch.Tensor, limit: float = 1e-3) -> bool:
+def decoding_is_close(out: torch.Tensor, truth: torch.Tensor, limit: float = 1e-3) -> bool:
     return float((out.double() - truth).norm()) <= limit * float(truth.norm())
 
 
 @pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
 def test_the_operator_keeps_the_rules_of_operators() -> None:
     tests = ("test_schema", "test_faketensor")
-    torch.library.opcheck(paged.attention, (*drawn(), 0.125, 80), test_utils=tests)
+    torch.library.opcheck(paged.attention, (*draw_paged_case(), 0.125, 80), test_utils=tests)
 
 
 @pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
 def test_the_operator_gives_what_the_kernels_give() -> None:
-    told = drawn()
+    told = draw_paged_case()
     out, lse = paged.paged_attention(*told)
     truth = cases.reference(*told, None)
-    assert close(out, truth[0])
+    assert decoding_is_close(out, truth[0])
     assert torch.equal(lse == float("-inf"), truth[1] == float("-inf"))
     assert not out[2].any()  # the sequence without keys
 
 
 @pytest.mark.exhaustive("the same bits again, under other schedules")
 def test_the_same_inputs_give_the_same_bits() -> None:
-    told = drawn()
+    told = draw_paged_case()
     first, second = (paged.decode(*told, chunk=64) for _ in range(2))
     assert all(torch.equal(x, y) for x, y in zip(first, second, strict=True))
 
 
 @pytest.mark.parametrize("way", [{"by_head": True}, {"chunk": 2**30}, {"chunk": 64}], ids=str)
 def test_a_length_past_the_longest_counts_as_the_longest(way: dict) -> None:
-    *told, lengths = drawn()
+    *told, lengths = draw_paged_case()
     wanted = cases.reference(*told, lengths.clamp(max=64), None)[0]
     longer = lengths + torch.tensor([2**20, 0, 0], device=DEVICE, dtype=lengths.dtype)
-    assert close(paged.decode(*told, longer, longest=64, **way)[0], wanted)
+    assert decoding_is_close(paged.decode(*told, longer, longest=64, **way)[0], wanted)
 
 
 @pytest.mark.parametrize("way", [{"by_head": True}, {"chunk": 2**30}, {"chunk": 64}], ids=str)
 def test_a_negative_length_is_no_key(way: dict) -> None:
-    *told, lengths = drawn()
+    *told, lengths = draw_paged_case()
     out, lse = paged.decode(*told, torch.full_like(lengths, -70), **way)
     assert not out.any() and (lse == float("-inf")).all()
 
@@ -65,7 +65,7 @@ def test_a_negative_length_is_no_key(way: dict) -> None:
 @pytest.mark.exhaustive("shapes beyond its cases: offsets past 2**31")
 @pytest.mark.parametrize("way", [{"by_head": True}, {"chunk": 2**30}, {"chunk": 64}], ids=str)
 def test_pages_further_apart_than_32_bits_count(way: dict) -> None:
-    q, k, v, table, lengths = drawn()
+    q, k, v, table, lengths = draw_paged_case()
     step = (2**31 + 4096) // (k.shape[0] - 1) // 16 * 16 + 16
     far = []
     for x in (k, v):  # of memory that is only touched where a page lies
@@ -74,11 +74,11 @@ def test_pages_further_apart_than_32_bits_count(way: dict) -> None:
         far.append(spread.copy_(x))
     assert step * (k.shape[0] - 1) > 2**31
     wanted = cases.reference(q, k, v, table, lengths, None)[0]
-    assert close(paged.decode(q, *far, table, lengths, **way)[0], wanted)
+    assert decoding_is_close(paged.decode(q, *far, table, lengths, **way)[0], wanted)
 
 
 def test_all_masked_logits_give_zero() -> None:
-    q, k, v, table, lengths = drawn()
+    q, k, v, table, lengths = draw_paged_case()
     k = torch.full_like(k, float("-inf"))
     for way in ({"by_head": True}, {"chunk": 2**30}, {"chunk": 64}):
         out, lse = paged.decode(q.abs() + 1, k, v, table, lengths, **way)
@@ -124,20 +124,20 @@ def test_few_sequences_are_cut_and_many_are_not() -> None:
 )
 def test_refuses_in_one_clear_line(change, error: type, said: str) -> None:
     with pytest.raises(error, match=f"^paged_attention: .*{said}") as raised:
-        paged.paged_attention(*change(*drawn()))
+        paged.paged_attention(*change(*draw_paged_case()))
     assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("inf"), float("nan")])
 def test_refuses_scales_that_are_not_positive(scale: float) -> None:
     with pytest.raises(ValueError, match=f"paged_attention: scale = {scale} "):
-        paged.paged_attention(*drawn(), scale=scale)
+        paged.paged_attention(*draw_paged_case(), scale=scale)
 
 
 @pytest.mark.parametrize("longest", [-1, 81])
 def test_refuses_a_bound_for_which_the_table_has_no_room(longest: int) -> None:
     with pytest.raises(ValueError, match=f"longest = {longest} is not from 0 to 80"):
-        paged.paged_attention(*drawn(), longest=longest)
+        paged.paged_attention(*draw_paged_case(), longest=longest)
 
 
 def test_every_tile_is_one_that_matrix_instructions_take() -> None:

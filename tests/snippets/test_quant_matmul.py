@@ -13,7 +13,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 RULES = ("test_schema", "test_faketensor", "test_autograd_registration")
 
 
-def packed(n: int, k: int, bits: int = 4, group: int = 64) -> ours.Packed:
+def pack_weight(n: int, k: int, bits: int = 4, group: int = 64) -> ours.Packed:
     weight = torch.randn(n, k, device=DEVICE, dtype=torch.float16)
     return ours.quantise(weight, bits, group, weight.abs() > 2)
 
@@ -67,7 +67,7 @@ def test_refuses_what_does_not_fit() -> None:
     long = torch.zeros(1, 2**16 + 64)
     with pytest.raises(ValueError, match="K = 65600; an outlier's column has 16 bits"):
         ours.quantise(long, 4, 64, long > 0)
-    form = packed(4, 64)
+    form = pack_weight(4, 64)
     x = torch.randn(2, 64, device=DEVICE, dtype=torch.float16)
     with pytest.raises(TypeError, match=r"x is torch.float32"):
         ours.quant_matmul(x.float(), form)
@@ -89,18 +89,18 @@ def test_refuses_what_does_not_fit() -> None:
 
 def test_sides_of_none_and_one() -> None:
     x = torch.randn(2, 64, device=DEVICE, dtype=torch.float16)
-    form = packed(4, 64)
+    form = pack_weight(4, 64)
     assert ours.quant_matmul(x[:0], form).shape == (0, 4)
     assert ours.quant_matmul(x.new_empty(3, 0, 64), form).shape == (3, 0, 4)
-    assert ours.quant_matmul(x, packed(0, 64)).shape == (2, 0)
+    assert ours.quant_matmul(x, pack_weight(0, 64)).shape == (2, 0)
     assert ours.quant_matmul(x[0], form).shape == (4,)
-    nothing = ours.quant_matmul(x[:, :0], packed(4, 0))
+    nothing = ours.quant_matmul(x[:, :0], pack_weight(4, 0))
     assert nothing.shape == (2, 4) and not nothing.any()
 
 
 def test_a_column_past_the_last_counts_for_nothing() -> None:
     """Nothing is read past the end of x, nor written past that of the weights."""
-    form = packed(4, 64)
+    form = pack_weight(4, 64)
     wild = form._replace(columns=torch.full_like(form.columns, -1))
     bare = ours.quantise(ours.dequantise(form, 64, torch.float16), 4, 64,
                          torch.zeros(4, 64, dtype=torch.bool, device=DEVICE))  # fmt: skip
@@ -113,7 +113,7 @@ def test_a_column_past_the_last_counts_for_nothing() -> None:
 
 @pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 def test_gradient_of_x_is_the_product_with_the_weights() -> None:
-    form = packed(6, 128, 3, 64)
+    form = pack_weight(6, 128, 3, 64)
     truth = ours.dequantise(form, 128, torch.float64)
     x = torch.randn(2, 3, 128, device=DEVICE, dtype=torch.float16, requires_grad=True)
     dy = torch.randn(2, 3, 6, device=DEVICE, dtype=torch.float16)
@@ -125,7 +125,7 @@ def test_gradient_of_x_is_the_product_with_the_weights() -> None:
 
 @pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
 def test_operators_obey_the_rules_of_torch() -> None:
-    form = packed(6, 64)
+    form = pack_weight(6, 64)
     x = torch.randn(3, 64, device=DEVICE, dtype=torch.float16, requires_grad=True)
     dy = torch.randn(3, 6, device=DEVICE, dtype=torch.float16)
     torch.library.opcheck(ours.product, (x, *form), test_utils=RULES)

@@ -12,17 +12,17 @@ from snippets.rms_norm import cases, rms_norm  # noqa: E402
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def drawn(*shape: int, dtype=torch.float32, seed: int = 0) -> torch.Tensor:
+def draw_rows(*shape: int, dtype=torch.float32, seed: int = 0) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(shape, generator=generator).to(DEVICE, dtype)
 
 
-def exact(x: torch.Tensor, weight: torch.Tensor | None, eps: float = 1e-6) -> torch.Tensor:
+def norm_exactly(x: torch.Tensor, weight: torch.Tensor | None, eps: float = 1e-6) -> torch.Tensor:
     y = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
     return y if weight is None else y * weight
 
 
-def close(x: torch.Tensor, truth: torch.Tensor, error: float = 5e-6) -> bool:
+def norm_is_close(x: torch.Tensor, truth: torch.Tensor, error: float = 5e-6) -> bool:
     return float((x.double() - truth).norm()) <= error * float(truth.norm())
 
 
@@ -30,8 +30,8 @@ def close(x: torch.Tensor, truth: torch.Tensor, error: float = 5e-6) -> bool:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("weighted", [True, False])
 def test_operators_keep_the_rules_of_operators(weighted: bool) -> None:
-    x, r = (drawn(2, 3, 20, seed=seed).requires_grad_() for seed in range(2))
-    weight = drawn(20).requires_grad_() if weighted else None
+    x, r = (draw_rows(2, 3, 20, seed=seed).requires_grad_() for seed in range(2))
+    weight = draw_rows(20).requires_grad_() if weighted else None
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
     torch.library.opcheck(rms_norm.normed, (x, weight, 1e-6), test_utils=tests)
     torch.library.opcheck(rms_norm.added_and_normed, (x, r, weight, 1e-6), test_utils=tests)
@@ -45,41 +45,43 @@ def test_operators_keep_the_rules_of_operators(weighted: bool) -> None:
 @pytest.mark.parametrize("variant", cases.VARIANTS)
 @pytest.mark.parametrize("weighted", [True, False])
 def test_gradients_are_those_of_a_float64_twin(weighted: bool, variant: str) -> None:
-    sources = [drawn(2, 5, 33), *([drawn(33, seed=1)] if weighted else [])]
-    dy = drawn(2, 5, 33, seed=2)
+    sources = [draw_rows(2, 5, 33), *([draw_rows(33, seed=1)] if weighted else [])]
+    dy = draw_rows(2, 5, 33, seed=2)
     twins = [x.double().requires_grad_() for x in sources]
-    truth = exact(*twins, *([] if weighted else [None]))
+    truth = norm_exactly(*twins, *([] if weighted else [None]))
     wanted = torch.autograd.grad(truth, twins, dy.double())
     mine = [x.clone().requires_grad_() for x in sources]
     y = rms_norm.rms_norm(*mine)
-    assert close(y.detach(), truth.detach())
+    assert norm_is_close(y.detach(), truth.detach())
     found = torch.autograd.grad(y, mine, dy)
-    assert all(close(x, due) for x, due in zip(found, wanted, strict=True))
+    assert all(norm_is_close(x, due) for x, due in zip(found, wanted, strict=True))
     told = (sources[0], sources[1] if weighted else None)
     rstd = rms_norm.forward(*told, 1e-6)[2]
     told = rms_norm.backward(dy, *told, rstd, variant=variant)
-    assert all(close(x, due) for x, due in zip(told, wanted, strict=False))
+    assert all(norm_is_close(x, due) for x, due in zip(told, wanted, strict=False))
 
 
 @pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 def test_both_results_of_the_sum_have_gradients() -> None:
-    sources = [drawn(4, 40, seed=seed) for seed in range(2)] + [drawn(40, seed=2)]
-    dy, dtotal = drawn(4, 40, seed=3), drawn(4, 40, seed=4)
+    sources = [draw_rows(4, 40, seed=seed) for seed in range(2)] + [draw_rows(40, seed=2)]
+    dy, dtotal = draw_rows(4, 40, seed=3), draw_rows(4, 40, seed=4)
     twins = [x.double().requires_grad_() for x in sources]
     total = twins[0] + twins[1]
-    truth = (exact(total, twins[2]), total)
+    truth = (norm_exactly(total, twins[2]), total)
     wanted = torch.autograd.grad(truth, twins, (dy.double(), dtotal.double()))
     mine = [x.requires_grad_() for x in sources]
     y, total = rms_norm.add_rms_norm(*mine)
-    assert close(y.detach(), truth[0].detach()) and close(total.detach(), truth[1].detach())
+    assert norm_is_close(y.detach(), truth[0].detach()) and norm_is_close(
+        total.detach(), truth[1].detach()
+    )
     found = torch.autograd.grad((y, total), mine, (dy, dtotal))
-    assert all(close(x, due) for x, due in zip(found, wanted, strict=True))
+    assert all(norm_is_close(x, due) for x, due in zip(found, wanted, strict=True))
 
 
 @pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 def test_gradients_have_the_dtype_of_what_they_are_of() -> None:
-    x = drawn(3, 24, dtype=torch.bfloat16).requires_grad_()
-    residual, weight = (drawn(*shape).requires_grad_() for shape in ((3, 24), (24,)))
+    x = draw_rows(3, 24, dtype=torch.bfloat16).requires_grad_()
+    residual, weight = (draw_rows(*shape).requires_grad_() for shape in ((3, 24), (24,)))
     y, total = rms_norm.add_rms_norm(x, residual, weight)
     assert (y.dtype, total.dtype) == (torch.bfloat16, torch.float32)
     y.float().sum().backward()
@@ -90,7 +92,7 @@ def test_gradients_have_the_dtype_of_what_they_are_of() -> None:
 
 @pytest.mark.exhaustive("the same bits again, under other schedules")
 def test_the_same_inputs_give_the_same_bits() -> None:
-    x, weight, dy = drawn(70, 96), drawn(96, seed=1), drawn(70, 96, seed=2)
+    x, weight, dy = draw_rows(70, 96), draw_rows(96, seed=1), draw_rows(70, 96, seed=2)
     for variant in cases.VARIANTS:
         y, _, rstd = rms_norm.forward(x, weight, 1e-6, variant=variant)
         first = rms_norm.backward(dy, x, weight, rstd, variant=variant)
@@ -105,10 +107,10 @@ def test_offsets_pass_two_to_the_31(variant: str) -> None:
     far = 2**31 + 64  # elements; the memory between two rows is never touched
     x, dy = (torch.empty(far + 32, dtype=torch.bfloat16, device=DEVICE) for _ in range(2))
     x, dy = (each.as_strided((2, 32), (far, 1)) for each in (x, dy))
-    x.copy_(drawn(2, 32)), dy.copy_(drawn(2, 32, seed=1))
-    weight = drawn(32, seed=2)
+    x.copy_(draw_rows(2, 32)), dy.copy_(draw_rows(2, 32, seed=1))
+    weight = draw_rows(32, seed=2)
     y, _, rstd = rms_norm.forward(x, weight, 1e-6, variant=variant)
-    assert close(y, exact(x.double(), weight.double()), 5e-3)
+    assert norm_is_close(y, norm_exactly(x.double(), weight.double()), 5e-3)
     dx, dweight = rms_norm.backward(dy, x, weight, rstd, variant=variant)
     near = rms_norm.backward(dy.contiguous(), x.contiguous(), weight, rstd, variant=variant)
     assert torch.equal(dx, near[0]) and torch.equal(dweight, near[1])
@@ -128,12 +130,12 @@ def test_rows_too_long_for_one_pass() -> None:
 @pytest.mark.parametrize(
     ("told", "error", "said"),
     [
-        ((drawn(2, 3).long(), None), TypeError, "x is torch.int64, none of float32"),
-        ((drawn(), None), ValueError, "0 dimensions"),
-        ((drawn(2, 3), drawn(4)), ValueError, r"weight is \(4,\); with x \(2, 3\) it"),
-        ((drawn(2, 3), drawn(3).to("meta")), TypeError, "weight is on meta, but x on"),
-        ((drawn(2, 3), None, -1.0), ValueError, "eps = -1.0 is not from 0 up"),
-        ((drawn(2, 3), None, float("nan")), ValueError, "eps = nan"),
+        ((draw_rows(2, 3).long(), None), TypeError, "x is torch.int64, none of float32"),
+        ((draw_rows(), None), ValueError, "0 dimensions"),
+        ((draw_rows(2, 3), draw_rows(4)), ValueError, r"weight is \(4,\); with x \(2, 3\) it"),
+        ((draw_rows(2, 3), draw_rows(3).to("meta")), TypeError, "weight is on meta, but x on"),
+        ((draw_rows(2, 3), None, -1.0), ValueError, "eps = -1.0 is not from 0 up"),
+        ((draw_rows(2, 3), None, float("nan")), ValueError, "eps = nan"),
     ],
 )
 def test_refuses_in_one_clear_line(told: tuple, error: type, said: str) -> None:
@@ -143,11 +145,11 @@ def test_refuses_in_one_clear_line(told: tuple, error: type, said: str) -> None:
 
 
 def test_refuses_what_does_not_fit_x() -> None:
-    x = drawn(2, 3)
+    x = draw_rows(2, 3)
     with pytest.raises(ValueError, match=r"residual is \(3,\); with x \(2, 3\)"):
-        rms_norm.add_rms_norm(x, drawn(3))
+        rms_norm.add_rms_norm(x, draw_rows(3))
     with pytest.raises(ValueError, match=r"rstd is \(3,\) of torch.float32; .* \(2,\)"):
-        rms_norm.backward(x, x, None, drawn(3))
+        rms_norm.backward(x, x, None, draw_rows(3))
 
 
 def test_timed_rows_of_every_length_have_a_variant() -> None:

@@ -129,13 +129,13 @@ def test_cells_past_2_to_the_31_are_reached(kernel):
     assert (cells - sides[2]) > 2**31 - sides[2] and cells > 2**31
 
 
-def sectors_of(n: int, tile: int, halo: int) -> int:
+def count_row_sectors(n: int, tile: int, halo: int) -> int:
     """Sectors of a row of n cells, where each tile reads its own and `halo` a side."""
     ranges = ((max(0, a - halo), min(n, a + tile + halo)) for a in range(0, n, tile))
     return sum(-(-end // 8) - begin // 8 for begin, end in ranges)
 
 
-def counted(launched: list[papergpu.Launched]) -> dict[str, int]:
+def total_counts(launched: list[papergpu.Launched]) -> dict[str, int]:
     """Sectors, wavefronts, and warp instructions by class, of all lines together."""
     total: dict[str, int] = {}
     for line in line_counts(launched, "stencil"):
@@ -155,11 +155,11 @@ def test_sectors_wavefronts_and_updates_are_those_predicted(way, monkeypatch):
     launched: list[papergpu.Launched] = []
     with papergpu.settings(profile=True, threads=1), papergpu.on_launch(launched.append):
         ours.advance(torch.ones(z, high, wide), depth, C0, C1, way)
-    total = counted(launched)
+    total = total_counts(launched)
     tops = range(0, high, rows)
     held = sum(min(high, top + rows + depth) - max(0, top - depth) for top in tops)
-    read = z * held * sectors_of(wide, columns, 4)
-    written = z * high * sectors_of(wide, columns, 0)
+    read = z * held * count_row_sectors(wide, columns, 4)
+    written = z * high * count_row_sectors(wide, columns, 0)
     assert total["sectors"] == read + written
     blocks, marched = len(tops) * 3, z + depth
     # A warp stores two rows of 512 bytes for each level, and loads the one above and below.
@@ -175,7 +175,7 @@ def test_a_step_of_a_cell_is_8_flops():
     launched: list[papergpu.Launched] = []
     with papergpu.settings(profile=True, threads=1), papergpu.on_launch(launched.append):
         ours.advance(torch.ones(6, 18, 34), 1, C0, C1, "naive")
-    total = counted(launched)
+    total = total_counts(launched)
     assert total["float"] == 6 * total["multiply-add"]  # five sums, a product, and two in one
     assert total["multiply-add"] == 4 * 16 * 2  # two warps have the 32 inner cells of a row
 

@@ -12,7 +12,7 @@ from snippets.swiglu import cases, swiglu  # noqa: E402
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def draw(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+def draw_gates(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.randn(shape, device=DEVICE, dtype=dtype)
 
 
@@ -20,15 +20,15 @@ def test_refuses_what_does_not_fit() -> None:
     with pytest.raises(TypeError, match="gate is torch.int64, none of float32"):
         swiglu.swiglu(torch.zeros(2, 4, dtype=torch.int64, device=DEVICE))
     with pytest.raises(ValueError, match=r"\(2, 7\), whose rows have no halves"):
-        swiglu.swiglu(draw(2, 7))
+        swiglu.swiglu(draw_gates(2, 7))
     with pytest.raises(ValueError, match="0 dimensions"):
-        swiglu.swiglu(draw(), draw())
+        swiglu.swiglu(draw_gates(), draw_gates())
     with pytest.raises(TypeError, match="up is torch.float16 on"):
-        swiglu.swiglu(draw(2, 4), draw(2, 4, dtype=torch.float16))
+        swiglu.swiglu(draw_gates(2, 4), draw_gates(2, 4, dtype=torch.float16))
     with pytest.raises(TypeError, match="up is torch.float32 on meta"):
-        swiglu.swiglu(draw(2, 4), torch.zeros(2, 4, device="meta"))
+        swiglu.swiglu(draw_gates(2, 4), torch.zeros(2, 4, device="meta"))
     with pytest.raises(ValueError, match=r"up is \(2, 3\), but gate \(2, 4\)"):
-        swiglu.swiglu(draw(2, 4), draw(2, 3))
+        swiglu.swiglu(draw_gates(2, 4), draw_gates(2, 3))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
@@ -48,7 +48,7 @@ def test_large_gates_are_finite(variant: str, dtype: str) -> None:
 @pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 @pytest.mark.parametrize("shape", [(3, 70), (2, 2500)])
 def test_gradients_may_take_the_place_of_gate_and_up(shape: tuple[int, int]) -> None:
-    gate, up, dy = draw(*shape), draw(*shape), draw(*shape)
+    gate, up, dy = draw_gates(*shape), draw_gates(*shape), draw_gates(*shape)
     wanted = swiglu.backward(dy, gate, up)
     x = torch.cat((gate, up), -1)
     found = swiglu.backward(dy, gate, up, into=(gate, up))
@@ -59,12 +59,12 @@ def test_gradients_may_take_the_place_of_gate_and_up(shape: tuple[int, int]) -> 
 
 
 def test_refuses_to_write_where_elements_share_memory() -> None:
-    gate, dy = draw(1, 8).expand(3, 8), draw(3, 8)
+    gate, dy = draw_gates(1, 8).expand(3, 8), draw_gates(3, 8)
     with pytest.raises(ValueError, match="dgate has strides"):
-        swiglu.backward(dy, gate, draw(3, 8), into=(gate, draw(3, 8)))
-    wide = draw(3, 16)[:, ::2]
+        swiglu.backward(dy, gate, draw_gates(3, 8), into=(gate, draw_gates(3, 8)))
+    wide = draw_gates(3, 16)[:, ::2]
     with pytest.raises(ValueError, match="dup has strides"):
-        swiglu.backward(dy, draw(3, 8), wide, into=(draw(3, 8), wide))
+        swiglu.backward(dy, draw_gates(3, 8), wide, into=(draw_gates(3, 8), wide))
 
 
 @pytest.mark.exhaustive("shapes beyond its cases: offsets past 2**31")
@@ -73,8 +73,8 @@ def test_rows_far_apart() -> None:
     step = 2**30 + 8
     store = torch.empty(2 * step + 64, dtype=torch.bfloat16, device=DEVICE)
     gate = store.as_strided((3, 16), (step, 1))
-    gate.copy_(draw(3, 16))
-    up = draw(3, 16, dtype=torch.bfloat16)
+    gate.copy_(draw_gates(3, 16))
+    up = draw_gates(3, 16, dtype=torch.bfloat16)
     for variant in cases.VARIANTS:
         assert torch.equal(
             swiglu.forward(gate, up, variant), swiglu.forward(gate.clone(), up, variant)
@@ -83,7 +83,7 @@ def test_rows_far_apart() -> None:
 
 @pytest.mark.exhaustive("shapes beyond its cases")
 def test_more_dimensions() -> None:
-    x = draw(2, 3, 34).transpose(0, 1)
+    x = draw_gates(2, 3, 34).transpose(0, 1)
     y = swiglu.swiglu(x)
     assert y.shape == (3, 2, 17)
     truth = torch.nn.functional.silu(x[..., :17]) * x[..., 17:]
@@ -92,16 +92,16 @@ def test_more_dimensions() -> None:
 
 @pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
 def test_operators() -> None:
-    gate, up = draw(3, 20).requires_grad_(), draw(3, 20).requires_grad_()
+    gate, up = draw_gates(3, 20).requires_grad_(), draw_gates(3, 20).requires_grad_()
     torch.library.opcheck(swiglu.gated, (gate, up))
-    torch.library.opcheck(swiglu.packed, (draw(3, 2, 20).requires_grad_(),))
-    torch.library.opcheck(swiglu.packed, (draw(3, 40)[:, ::2].requires_grad_(),))
+    torch.library.opcheck(swiglu.packed, (draw_gates(3, 2, 20).requires_grad_(),))
+    torch.library.opcheck(swiglu.packed, (draw_gates(3, 40)[:, ::2].requires_grad_(),))
 
 
 @pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 @pytest.mark.parametrize("packed", [False, True])
 def test_gradients_against_float64(packed: bool) -> None:
-    x, dy = draw(5, 2 * 33), draw(5, 33)
+    x, dy = draw_gates(5, 2 * 33), draw_gates(5, 33)
     given = [x] if packed else [x[:, :33], x[:, 33:]]
     leaves = [each.detach().requires_grad_() for each in given]
     found = torch.autograd.grad(swiglu.swiglu(*leaves), leaves, dy)

@@ -52,8 +52,9 @@ def test_without_depth_a_product_is_zero_and_without_sides_it_is_empty(way):
     assert ours.product(torch.ones(16, 16).half(), torch.ones(16, 0).half(), way).shape == (16, 0)
 
 
-def launched(a: torch.Tensor, b: torch.Tensor, way: str, **settings: object) -> papergpu.Launched:
-    """The kernel that a product launches."""
+def launch_one_product(
+    a: torch.Tensor, b: torch.Tensor, way: str, **settings: object
+) -> papergpu.Launched:
     found: list[papergpu.Launched] = []
     with papergpu.settings(**settings), papergpu.on_launch(found.append):
         ours.product(a, b, way)
@@ -78,7 +79,7 @@ def ones(*sides: int) -> torch.Tensor:
     ],
 )
 def test_16_bytes_are_moved_where_they_can_be(a, b, wide):
-    assert launched(a, b, "ldmatrix").name == f"gemm_ldmatrix<__half, {wide}>"
+    assert launch_one_product(a, b, "ldmatrix").name == f"gemm_ldmatrix<__half, {wide}>"
 
 
 def test_shared_memory_is_that_of_the_slabs():
@@ -97,7 +98,7 @@ def test_shared_memory_is_that_of_the_slabs():
 def test_shared_memory_takes_the_cycles_that_the_page_predicts():
     """For a step of depth 4 of writing and 8 of reading: 12 passes of 128 bytes."""
     a, b = ones(128, 256), ones(256, 128)
-    one = launched(a, b, "ldmatrix", profile=True, threads=1)
+    one = launch_one_product(a, b, "ldmatrix", profile=True, threads=1)
     text = ours.KERNELS.path.read_text().splitlines()
     found: dict[str, int] = {}
     for line in line_counts([one], "tensor_core_gemm"):

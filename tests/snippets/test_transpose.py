@@ -74,7 +74,7 @@ def test_offsets_past_an_int_are_reached(way, tmp_path: Path):
     assert torch.equal(transpose.transpose(x, way), x.t())
 
 
-def launched(x: torch.Tensor, way: str) -> list[papergpu.Launched]:
+def launch_transpose(x: torch.Tensor, way: str) -> list[papergpu.Launched]:
     """What a way launches, counted."""
     heard: list[papergpu.Launched] = []
     with papergpu.settings(profile=True, threads=1), papergpu.on_launch(heard.append):
@@ -88,7 +88,7 @@ def test_each_way_asks_of_the_memories_what_is_predicted(way):
     """By hand: 32 sectors a store of the naive one, 32 wavefronts a load of the tiled one, else 1;
     of 16 bytes a lane 16 sectors and 4 wavefronts, which is the least."""
     x = torch.arange(float(SIDE * SIDE)).reshape(SIDE, SIDE)
-    [one] = launched(x, way)
+    [one] = launch_transpose(x, way)
     text = Path(transpose.KERNELS.path).read_text().splitlines()
     found = {"load": {}, "store": {}}
     for line in line_counts([one], "transpose"):
@@ -125,7 +125,7 @@ def test_each_way_asks_of_the_memories_what_is_predicted(way):
     ],
 )
 def test_16_bytes_are_moved_where_they_can_be(x, kernel):
-    [one] = launched(x, "float4")
+    [one] = launch_transpose(x, "float4")
     assert one.name == kernel
 
 
