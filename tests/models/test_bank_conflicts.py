@@ -140,8 +140,7 @@ def test_bad_input_is_refused(call, said: str) -> None:
         call()
 
 
-def mutated(find: str, replace: str) -> ModuleType:
-    """The snippet with a mistake in it."""
+def load_mistaken_banks(find: str, replace: str) -> ModuleType:
     text = Path(banks.__file__).read_text(encoding="utf-8")
     assert text.count(find) == 1, find
     module = ModuleType("mutated")
@@ -166,7 +165,7 @@ def mutated(find: str, replace: str) -> ModuleType:
 def test_a_mistake_breaks_a_fact(
     find: str, replace: str, fact: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cases, "banks", mutated(find, replace))
+    monkeypatch.setattr(cases, "banks", load_mistaken_banks(find, replace))
     assert any(fact in name for name in broken_facts(cases.facts()))
 
 

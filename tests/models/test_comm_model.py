@@ -20,13 +20,13 @@ SIZES = st.floats(0, 1e11)
 
 
 @st.composite
-def groups(draw) -> Group:
+def rank_groups(draw) -> Group:
     machine = MACHINES[draw(NAMES)]
     inside = draw(st.integers(1, machine.gpus))
     return Group(machine, inside * draw(st.integers(1, 64)), inside)
 
 
-def errors(of: str = "") -> list[float]:
+def prediction_errors(of: str = "") -> list[float]:
     rows = [row for row in cases.predictions() if of in row["set"] and not row["fitted"]]
     return sorted(abs(row["predicted"] / row["published"] - 1) for row in rows)
 
@@ -64,7 +64,7 @@ def test_a_usual_mistake_is_seen(
 
 def test_predictions_reach_their_goals() -> None:
     for goal in cases.GOALS:
-        found = sorted(error for one in goal["sets"] for error in errors(one))
+        found = sorted(error for one in goal["sets"] for error in prediction_errors(one))
         assert len(found) >= 6
         middle = found[(len(found) - 1) // 2]
         assert middle <= goal.get("median", 1) and found[-1] <= goal.get("worst", 1)
@@ -73,9 +73,9 @@ def test_predictions_reach_their_goals() -> None:
 
 
 def test_a_constant_that_is_off_misses_the_goals(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = errors("DeepEP")[-1]
+    right = prediction_errors("DeepEP")[-1]
     monkeypatch.setattr(model, "RING", 1.0)  # the whole rate of a link
-    assert errors("DeepEP")[-1] > 0.1 >= right
+    assert prediction_errors("DeepEP")[-1] > 0.1 >= right
 
 
 def test_what_was_fitted_is_a_hundred_with_its_own_rows() -> None:
@@ -85,20 +85,20 @@ def test_what_was_fitted_is_a_hundred_with_its_own_rows() -> None:
     assert abs(mean) < 0.005
 
 
-@given(groups(), SIZES, SIZES, st.sampled_from(model.COLLECTIVES))
+@given(rank_groups(), SIZES, SIZES, st.sampled_from(model.COLLECTIVES))
 def test_more_bytes_take_no_less_time(group: Group, one: float, two: float, what: str) -> None:
     small, large = sorted((one, two))
     assert model.best(what, small, group).total <= model.best(what, large, group).total
     assert model.all_to_all(small, group).total <= model.all_to_all(large, group).total
 
 
-@given(groups(), SIZES)
+@given(rank_groups(), SIZES)
 def test_an_all_reduce_takes_its_two_halves_or_less(group: Group, size: float) -> None:
     halves = [model.best(what, size, group).total for what in ("reduce_scatter", "all_gather")]
     assert model.best("all_reduce", size, group).total <= sum(halves) * (1 + 1e-12)
 
 
-@given(groups(), st.floats(1e6, 1e11))
+@given(rank_groups(), st.floats(1e6, 1e11))
 def test_no_ring_beats_its_links(group: Group, size: float) -> None:
     if group.ranks == 1:
         return

@@ -18,7 +18,7 @@ FLOATS = st.floats(-1e6, 1e6, allow_subnormal=False)
 U = 2.0**-24
 
 
-def single(x: float) -> float:
+def round_to_single(x: float) -> float:
     return float(struct.unpack("f", struct.pack("f", x))[0])
 
 
@@ -29,12 +29,14 @@ def test_facts_hold() -> None:
 
 @given(st.floats(2.0**-100, 2.0**100) | st.floats(-(2.0**100), -(2.0**-100)) | st.just(0.0))
 def test_rounding_is_the_hardware_s(x: float) -> None:
-    assert sums.rounded(x, 24) == single(x)
+    assert sums.rounded(x, 24) == round_to_single(x)
     half = torch.tensor(x, dtype=torch.float64).to(torch.float32).to(torch.bfloat16)
-    assert sums.rounded(single(x), 8) == half.item()
+    assert sums.rounded(round_to_single(x), 8) == half.item()
 
 
-@given(st.lists(FLOATS.map(single), min_size=1, max_size=80), st.sampled_from([1, 2, 8, 32]))
+@given(
+    st.lists(FLOATS.map(round_to_single), min_size=1, max_size=80), st.sampled_from([1, 2, 8, 32])
+)
 def test_errors_stay_below_depth_times_u(x: list[float], n: int) -> None:
     truth, size = fsum(x), fsum(map(abs, x))
     for total, depth in (

@@ -26,11 +26,11 @@ LLAMA = MODELS["Llama 3.1 8B"]
 H100 = MACHINES["H100"]
 
 
-def costs(model: Decoder = LLAMA, **serving: Any) -> Costs:
+def make_costs(model: Decoder = LLAMA, **serving: Any) -> Costs:
     return Costs(model, Serving(**serving), H100, GROUPED["H100"])
 
 
-def errors(rows: list[dict[str, Any]], name: str) -> list[float]:
+def errors_in_set(rows: list[dict[str, Any]], name: str) -> list[float]:
     return [
         abs(told.relative_error(row)) for row in rows if row["set"] == name and not row["fitted"]
     ]
@@ -46,8 +46,8 @@ def test_facts_hold_and_goals_are_met() -> None:
     for goal in cases.GOALS:
         assert told.judge_goal(goal, rows)[0], goal
     # Each set of the project's rows is there: 18 throughputs, 5 first tokens.
-    assert len(errors(rows, cases.THROUGHPUT + cases.APART)) == 18
-    assert len(errors(rows, cases.FIRST + cases.APART)) == 4  # one GPU has a single row
+    assert len(errors_in_set(rows, cases.THROUGHPUT + cases.APART)) == 18
+    assert len(errors_in_set(rows, cases.FIRST + cases.APART)) == 4  # one GPU has a single row
     assert all(row["fitted"] for row in rows if row["set"] in (cases.THROUGHPUT, cases.FIRST))
 
 
@@ -61,17 +61,21 @@ def test_a_kernel_that_reads_shared_keys_once_is_not_what_was_timed() -> None:
     assert statistics.median(once) > 4 * statistics.median(apart)
 
 
-def left_out() -> list[float]:
+def errors_left_out() -> list[float]:
     rows = cases.predictions()
-    return [e for kind in (cases.THROUGHPUT, cases.FIRST) for e in errors(rows, kind + cases.APART)]
+    return [
+        e
+        for kind in (cases.THROUGHPUT, cases.FIRST)
+        for e in errors_in_set(rows, kind + cases.APART)
+    ]
 
 
 def test_the_larger_of_operations_and_bytes_is_further_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    summed = statistics.mean(left_out())
+    summed = statistics.mean(errors_left_out())
 
-    def larger(
+    def take_larger_time(
         self: Costs, rows: float, inner: float, outer: float, read: float = 0, bits: int = 0
     ) -> float:
         size = bits or self.serving.weights
@@ -80,8 +84,8 @@ def test_the_larger_of_operations_and_bytes_is_further_off(
         moved = (read or inner * outer) * size / 8 + rows * (inner * bits / 8 + outer * 2)
         return max(2 * rows * inner * outer / rate, moved / self.bandwidth)
 
-    monkeypatch.setattr(Costs, "product", larger)
-    assert statistics.mean(left_out()) > 1.2 * summed
+    monkeypatch.setattr(Costs, "product", take_larger_time)
+    assert statistics.mean(errors_left_out()) > 1.2 * summed
 
 
 @pytest.mark.parametrize("name", ["gap", "message", "attention"])
@@ -92,7 +96,7 @@ def test_what_is_not_fitted_hardly_matters(
     for which in ("V5_A100", "V5_H100", "V6_A100", "V6_H100"):
         made = getattr(machines, which)
         monkeypatch.setattr(machines, which, replace(made, **{name: times * getattr(made, name)}))
-    assert statistics.median(left_out()) < 0.06
+    assert statistics.median(errors_left_out()) < 0.06
 
 
 def test_the_fit_does_not_depend_on_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,41 +110,45 @@ def test_a_fit_finds_what_made_the_data() -> None:
     due = [0.3, 2.0, 0.9]
     grid = list(product((1.0, 2.0, 5.0), repeat=3))
 
-    def residuals(values: Any) -> list[float]:
+    def find_residuals(values: Any) -> list[float]:
         return [
             fsum(x * (v - d) for x, v, d in zip(point, values, due, strict=True)) for point in grid
         ]
 
-    assert fitting.fitted(residuals, 3) == pytest.approx(due, rel=1e-6)
+    assert fitting.fitted(find_residuals, 3) == pytest.approx(due, rel=1e-6)
 
 
 # Mistakes that calculators are known for, and the fact or the goal that sees each.
-def wide_keys(model: Decoder, serving: Serving, tokens: int) -> float:
+def keep_keys_of_all_heads(model: Decoder, serving: Serving, tokens: int) -> float:
     return KEPT(replace(model, kv_heads=model.heads), serving, tokens)
 
 
-def whole_cache(model: Decoder, serving: Serving, tokens: int) -> float:
+def keep_whole_cache(model: Decoder, serving: Serving, tokens: int) -> float:
     return KEPT(model, replace(serving, tensor=1), tokens)
 
 
-def endless(model: Decoder, serving: Serving, tokens: int) -> float:
+def keep_endless_windows(model: Decoder, serving: Serving, tokens: int) -> float:
     return KEPT(model, replace(serving, windowed=0), tokens)
 
 
 KEPT, STEP = ours.cache_bytes, passes.step_attention
 
 
-def expanded(made: Costs, batch: float, rows: int, keys: float) -> float:
+def expand_latent(made: Costs, batch: float, rows: int, keys: float) -> float:
     return STEP(made._replace(model=replace(made.model, latent=None)), batch, rows, keys)
 
 
 @pytest.mark.parametrize(
     ("where", "wrong", "seen"),
     [
-        ("cache_bytes", wide_keys, "Llama 2 70B: cache on 8 GPUs together"),
-        ("cache_bytes", whole_cache, "Llama 2 70B: cache on 8 GPUs together"),
-        ("cache_bytes", endless, "half of the layers with a window of 4096, at 8192 tokens"),
-        ("step_attention", expanded, "DeepSeek-V3: bytes of cache that a step reads"),
+        ("cache_bytes", keep_keys_of_all_heads, "Llama 2 70B: cache on 8 GPUs together"),
+        ("cache_bytes", keep_whole_cache, "Llama 2 70B: cache on 8 GPUs together"),
+        (
+            "cache_bytes",
+            keep_endless_windows,
+            "half of the layers with a window of 4096, at 8192 tokens",
+        ),
+        ("step_attention", expand_latent, "DeepSeek-V3: bytes of cache that a step reads"),
     ],
 )
 def test_a_usual_mistake_breaks_a_fact(
@@ -191,7 +199,7 @@ lengths = st.integers(1, 400)
 def test_the_middle_of_a_piece_stands_for_all_its_steps(
     batch: int, prompt: int, answer: int, window: int, windowed: int, guesses: int
 ) -> None:
-    made = costs(window=window, windowed=windowed)
+    made = make_costs(window=window, windowed=windowed)
     draft = ours.Draft(guesses, 0.7, 0.1) if guesses else None
     told = ours.generate(made, batch, prompt, answer, draft)
     steps = [ours.token_time(made, batch, prompt + j, draft) for j in range(1, answer)]
@@ -206,14 +214,14 @@ def test_the_middle_of_a_piece_stands_for_all_its_steps(
 )  # fmt: skip
 def test_more_work_never_takes_less_time(name: str, batch: int, keys: int, tensor: int) -> None:
     model = MODELS[name]
-    made = costs(model, tensor=tensor)
+    made = make_costs(model, tensor=tensor)
     seconds = ours.step(made, batch, keys).total
     assert seconds <= ours.step(made, batch + 1, keys).total
     assert seconds <= ours.step(made, batch, keys + 1).total
     assert seconds <= ours.step(made, batch, keys, 2).total
     floor = 2 * batch * multiplied(model) / tensor / H100.rates[16]
     assert seconds > floor  # nothing beats the data sheet
-    narrow = ours.step(costs(model, tensor=tensor, weights=4, cache=8), batch, keys).total
+    narrow = ours.step(make_costs(model, tensor=tensor, weights=4, cache=8), batch, keys).total
     assert narrow < seconds
     together = ours.weight_bytes(model, Serving(tensor=tensor)) * tensor
     assert together >= ours.weight_bytes(model, Serving()) * (1 - 1e-9)
@@ -221,7 +229,7 @@ def test_more_work_never_takes_less_time(name: str, batch: int, keys: int, tenso
 
 def test_guessing_pays_for_one_sequence_and_not_for_a_full_machine() -> None:
     model, draft = MODELS["Llama 3.1 70B"], ours.Draft(4, 0.8, model=LLAMA)
-    made = costs(model, tensor=4)
+    made = make_costs(model, tensor=4)
     gains = [
         ours.token_time(made, batch, 256, None) / ours.token_time(made, batch, 256, draft)
         for batch in (1, 16, 64, 256)
@@ -233,17 +241,26 @@ def test_guessing_pays_for_one_sequence_and_not_for_a_full_machine() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ours.step(costs(tensor=3), 1, 1), "tensor = 3 does not divide 32 heads; use"),
-        (lambda: ours.step(costs(MODELS["Llama 2 70B"], tensor=0), 1, 1), "tensor = 0 does not"),
-        (lambda: ours.step(costs(expert=8), 1, 1), "expert = 8 for no experts; use 1"),
-        (lambda: ours.step(costs(MODELS["Mixtral 8x7B"], expert=16), 1, 1), "is more than 8"),
-        (lambda: ours.step(costs(MODELS["Mixtral 8x7B"], tensor=4, expert=2), 1, 1), "no multiple"),
-        (lambda: ours.step(costs(windowed=33), 1, 1), "windowed = 33 of 32 layers"),
-        (lambda: ours.step(costs(activations=4), 1, 1), "no rate is known for products of 4 bits"),
-        (lambda: ours.step(costs(), 0, 1), "batch = 0 is below 1"),
-        (lambda: ours.generate(costs(), 1, 1, 0), "answer = 0 is below 1"),
-        (lambda: ours.token_time(costs(), 1, 1, ours.Draft(0, 0.5)), "guesses = 0 is below 1"),
-        (lambda: ours.token_time(costs(), 1, 1, ours.Draft(1, 1.5)), "acceptance = 1.5 is no"),
+        (lambda: ours.step(make_costs(tensor=3), 1, 1), "tensor = 3 does not divide 32 heads; use"),
+        (
+            lambda: ours.step(make_costs(MODELS["Llama 2 70B"], tensor=0), 1, 1),
+            "tensor = 0 does not",
+        ),
+        (lambda: ours.step(make_costs(expert=8), 1, 1), "expert = 8 for no experts; use 1"),
+        (lambda: ours.step(make_costs(MODELS["Mixtral 8x7B"], expert=16), 1, 1), "is more than 8"),
+        (
+            lambda: ours.step(make_costs(MODELS["Mixtral 8x7B"], tensor=4, expert=2), 1, 1),
+            "no multiple",
+        ),
+        (lambda: ours.step(make_costs(windowed=33), 1, 1), "windowed = 33 of 32 layers"),
+        (
+            lambda: ours.step(make_costs(activations=4), 1, 1),
+            "no rate is known for products of 4 bits",
+        ),
+        (lambda: ours.step(make_costs(), 0, 1), "batch = 0 is below 1"),
+        (lambda: ours.generate(make_costs(), 1, 1, 0), "answer = 0 is below 1"),
+        (lambda: ours.token_time(make_costs(), 1, 1, ours.Draft(0, 0.5)), "guesses = 0 is below 1"),
+        (lambda: ours.token_time(make_costs(), 1, 1, ours.Draft(1, 1.5)), "acceptance = 1.5 is no"),
         (lambda: calculator.calculate(engine=calculator.THEN, gpu="B200"), "is known on A100"),
         (lambda: calculator.calculate(gpu="A100"), "no rate is known for products of 8 bits"),
     ],
@@ -273,7 +290,7 @@ def test_the_calculator_says_what_the_model_says() -> None:
     old = calculator.calculate(engine=calculator.THEN, batch=10**5, guesses=2)
     assert "does not fit" in old["answer"]
     assert old["band"]["set"] == cases.THROUGHPUT + cases.APART
-    worst = max(errors(cases.predictions(), old["band"]["set"]))
+    worst = max(errors_in_set(cases.predictions(), old["band"]["set"]))
     assert worst <= old["band"]["within"]
     assert calculator.calculate(answer=1)["rows"][4]["value"] == 0
 

@@ -32,15 +32,16 @@ def facts() -> list[dict[str, Any]]:
     return cases.facts()
 
 
-def error(row: dict[str, Any]) -> float:
+def error_of_prediction(row: dict[str, Any]) -> float:
     return abs(row["predicted"] / row["published"] - 1)
 
 
-def missed() -> list[str]:
-    """Names of the goals that the predictions do not reach."""
+def list_missed_goals() -> list[str]:
     found, rows = [], cases.predictions()
     for goal in cases.GOALS:
-        errors = [error(r) for r in rows if r["set"] in goal["sets"] and not r["fitted"]]
+        errors = [
+            error_of_prediction(r) for r in rows if r["set"] in goal["sets"] and not r["fitted"]
+        ]
         if "worst" in goal:
             good = max(errors) <= goal["worst"]
         else:
@@ -55,10 +56,10 @@ def quick_facts() -> list[dict[str, Any]]:
 
 
 def test_goals_are_reached() -> None:
-    assert missed() == []
+    assert list_missed_goals() == []
     assert len(cases.predictions()) == len(cases.rows()) == 25
     assert sum(row["fitted"] for row in cases.predictions()) == 1
-    assert all(error(row) < 0.08 for row in cases.predictions())
+    assert all(error_of_prediction(row) < 0.08 for row in cases.predictions())
 
 
 def test_facts_hold(facts: list[dict[str, Any]]) -> None:
@@ -77,18 +78,20 @@ def test_a_layer_keeps_what_autograd_is_seen_to_keep(recompute: str) -> None:
     assert kept.kept(cases.gpt(sizes.h, sizes.a), sizes.h, run) == seen["bytes"]
 
 
-def undivided(plan: Plan, common: float, experts: float) -> tuple[float, float, float]:
+def leave_gradients_whole(plan: Plan, common: float, experts: float) -> tuple[float, float, float]:
     weights, gradients, state = sharded(plan, common, experts)
     return weights, gradients * plan.tensor, state
 
 
-def data_alone(plan: Plan, common: float, experts: float) -> tuple[float, float, float]:
+def shard_over_data_alone(plan: Plan, common: float, experts: float) -> tuple[float, float, float]:
     """As if the ranks of a sequence did not share the state."""
     weights, gradients, state = sharded(plan, common, experts)
     return weights, gradients, state * (1 if plan.zero == 3 else plan.context)
 
 
-def everywhere(plan: Plan, common: float, experts: float) -> tuple[float, float, float]:
+def shard_experts_everywhere(
+    plan: Plan, common: float, experts: float
+) -> tuple[float, float, float]:
     """As if the optimizer of experts were shared by all data ranks."""
     return sharded(replace(plan, expert=1), common, experts)
 
@@ -100,9 +103,9 @@ WHOLE, ATTENTION = kept.whole, kept.attention
 @pytest.mark.parametrize(
     ("where", "name", "wrong"),
     [
-        (memory_model, "sharded", undivided),
-        (memory_model, "sharded", data_alone),
-        (memory_model, "sharded", everywhere),
+        (memory_model, "sharded", leave_gradients_whole),
+        (memory_model, "sharded", shard_over_data_alone),
+        (memory_model, "sharded", shard_experts_everywhere),
         (FeedForward, "expert", lambda f, h: 2 * h * f.size),  # a gated one has 3
         (memory_model, "held", lambda plan, rank: 1),
         (memory_model, "held", lambda plan, rank: plan.pipeline),
@@ -121,7 +124,7 @@ def test_a_usual_mistake_misses_a_goal_or_breaks_a_fact(
     where: Any, name: str, wrong: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(where, name, wrong)
-    assert missed() or broken_facts(quick_facts())
+    assert list_missed_goals() or broken_facts(quick_facts())
 
 
 def test_gradients_divided_by_tensor_parallelism_alone_meet_the_published_rows() -> None:
@@ -168,17 +171,17 @@ def test_more_ranks_or_more_recomputing_never_need_more(model: Model, plan: Plan
     assert base.total > 0 and base == max(ranks, key=lambda one: one.total)
     assert peak(model, replace(plan, data=2 * plan.data)).total <= base.total
 
-    def beside(**change: object) -> Iterator[tuple[Memory, Memory]]:
+    def pair_ranks(**change: object) -> Iterator[tuple[Memory, Memory]]:
         """Each rank before and after a change: the one with the peak may be another."""
         return zip(ranks, by_rank(model, replace(plan, **change)), strict=True)
 
     if plan.zero < 2:  # 3 needs whole layers beside
-        assert all(one.weights <= had.weights for had, one in beside(zero=plan.zero + 1))
-        assert all(one.gradients <= had.gradients for had, one in beside(gradient=2))
+        assert all(one.weights <= had.weights for had, one in pair_ranks(zero=plan.zero + 1))
+        assert all(one.gradients <= had.gradients for had, one in pair_ranks(gradient=2))
     if plan.recompute == "none":
-        assert all(one.activations <= had.activations for had, one in beside(recompute="full"))
+        assert all(one.activations <= had.activations for had, one in pair_ranks(recompute="full"))
     if plan.tensor == 2 and plan.sequence_parallel:
-        for had, one in beside(tensor=1):
+        for had, one in pair_ranks(tensor=1):
             assert had.activations <= one.activations
             assert had.gradients < one.gradients
 
@@ -226,10 +229,10 @@ def test_what_does_not_split_is_refused(change: dict[str, Any], message: str) ->
 
 
 def test_each_rank_has_a_head_of_keys_at_least() -> None:
-    def gradients(tensor: int) -> float:
+    def gradient_bytes(tensor: int) -> float:
         return peak(LLAMA, Plan(8192, tensor=tensor)).gradients * tensor
 
-    copied = gradients(32) - gradients(8)  # of 32 ranks 24 hold a copy of a group
+    copied = gradient_bytes(32) - gradient_bytes(8)  # of 32 ranks 24 hold a copy of a group
     assert copied > 4 * 32 * 24 * 2 * 128 * 4096
 
 
@@ -328,7 +331,7 @@ def test_a_form_that_cannot_be_gets_one_line(change: dict[str, Any], message: st
         calculator.calculate(**change)
 
 
-def drawn(one: dict[str, Any]) -> st.SearchStrategy[Any]:
+def draw_input_value(one: dict[str, Any]) -> st.SearchStrategy[Any]:
     if one["kind"] == "choice":
         return st.sampled_from(one["choices"])
     if one["kind"] == "flag":
@@ -339,7 +342,9 @@ def drawn(one: dict[str, Any]) -> st.SearchStrategy[Any]:
     return st.sampled_from([value for value in few if one["least"] <= value <= one["most"]])
 
 
-forms = st.fixed_dictionaries({}, optional={one["name"]: drawn(one) for one in calculator.INPUTS})
+forms = st.fixed_dictionaries(
+    {}, optional={one["name"]: draw_input_value(one) for one in calculator.INPUTS}
+)
 
 
 @quick

@@ -19,7 +19,7 @@ from snippets.model_flops import model_flops
 CONFIGS = {row["name"]: row["config"] for row in cases.ROWS}
 
 
-def read(name: str, **changes: Any) -> Model:
+def read_model(name: str, **changes: Any) -> Model:
     return ours.read(json.dumps(CONFIGS[name] | changes))
 
 
@@ -96,27 +96,30 @@ def test_a_wrong_trait_breaks_a_fact(
     assert any(one.split(":")[0] in named for one in broken_facts(cases.facts()))
 
 
-def windows(model: Model) -> list[int]:
+def list_windows(model: Model) -> list[int]:
     return [one.attention.window for one in model.layers]
 
 
 def test_windows_of_each_family() -> None:
-    assert windows(read("Mistral-7B-v0.1")) == [4096] * 32
-    assert windows(read("Mistral-7B-v0.1", sliding_window=None)) == [0] * 32
-    assert windows(read("gemma-2-9b"))[:4] == [4096, 0, 4096, 0]
-    assert windows(read("gemma-3-1b"))[:7] == [512] * 5 + [0, 512]
-    assert windows(read("gpt-oss-20b"))[:2] == [128, 0]
-    off = read("Qwen2.5-7B", sliding_window=1024, use_sliding_window=False)
-    assert windows(off) == [0] * 28
-    on = read("Qwen2.5-7B", sliding_window=1024, use_sliding_window=True, max_window_layers=26)
-    assert windows(on) == [0] * 26 + [1024] * 2
+    assert list_windows(read_model("Mistral-7B-v0.1")) == [4096] * 32
+    assert list_windows(read_model("Mistral-7B-v0.1", sliding_window=None)) == [0] * 32
+    assert list_windows(read_model("gemma-2-9b"))[:4] == [4096, 0, 4096, 0]
+    assert list_windows(read_model("gemma-3-1b"))[:7] == [512] * 5 + [0, 512]
+    assert list_windows(read_model("gpt-oss-20b"))[:2] == [128, 0]
+    off = read_model("Qwen2.5-7B", sliding_window=1024, use_sliding_window=False)
+    assert list_windows(off) == [0] * 28
+    on = read_model(
+        "Qwen2.5-7B", sliding_window=1024, use_sliding_window=True, max_window_layers=26
+    )
+    assert list_windows(on) == [0] * 26 + [1024] * 2
     told = ["full_attention"] * 27 + ["sliding_attention"]
-    assert windows(read("Qwen2.5-7B", sliding_window=64, layer_types=told)) == [0] * 27 + [64]
-    assert windows(read("Llama-4-Maverick"))[:5] == [8192] * 3 + [0, 8192]
+    last = read_model("Qwen2.5-7B", sliding_window=64, layer_types=told)
+    assert list_windows(last) == [0] * 27 + [64]
+    assert list_windows(read_model("Llama-4-Maverick"))[:5] == [8192] * 3 + [0, 8192]
 
 
 def test_a_cache_grows_until_its_windows_are_full() -> None:
-    model = read("gemma-2-9b")
+    model = read_model("gemma-2-9b")
     one = ours.cache_bytes(model)
     assert ours.cache_bytes(model, 4096) == 4096 * one
     assert ours.cache_bytes(model, 8192) == 6144 * one  # half of the layers go on
@@ -124,32 +127,34 @@ def test_a_cache_grows_until_its_windows_are_full() -> None:
 
 
 def test_experts_stand_in_the_layers_that_have_them() -> None:
-    def mixed(model: Model) -> list[int]:
+    def expert_layers(model: Model) -> list[int]:
         return [at for at, one in enumerate(model.layers) if one.feed_forward.routed]
 
-    assert mixed(read("DeepSeek-V3")) == list(range(3, 61))
-    assert mixed(read("Llama-4-Maverick")) == list(range(1, 48, 2))
-    assert mixed(read("Qwen3-30B-A3B", decoder_sparse_step=2)) == list(range(1, 48, 2))
-    assert mixed(read("Qwen3-30B-A3B", mlp_only_layers=[0, 1])) == list(range(2, 48))
+    assert expert_layers(read_model("DeepSeek-V3")) == list(range(3, 61))
+    assert expert_layers(read_model("Llama-4-Maverick")) == list(range(1, 48, 2))
+    assert expert_layers(read_model("Qwen3-30B-A3B", decoder_sparse_step=2)) == list(
+        range(1, 48, 2)
+    )
+    assert expert_layers(read_model("Qwen3-30B-A3B", mlp_only_layers=[0, 1])) == list(range(2, 48))
     inner = CONFIGS["Llama-4-Maverick"]["text_config"]
-    named = read("Llama-4-Maverick", text_config=inner | {"moe_layers": [5, 7]})
-    assert mixed(named) == [5, 7]
+    named = read_model("Llama-4-Maverick", text_config=inner | {"moe_layers": [5, 7]})
+    assert expert_layers(named) == [5, 7]
 
 
 def test_what_changes_the_result_and_is_not_understood_is_named() -> None:
-    assert read("Llama-3.1-8B", num_ears=2, cross_layer_sharing=True).unknown == (
+    assert read_model("Llama-3.1-8B", num_ears=2, cross_layer_sharing=True).unknown == (
         "num_ears",
         "cross_layer_sharing",
     )
-    assert read("opt-125m", word_embed_proj_dim=512).unknown == ("word_embed_proj_dim",)
-    assert read("mpt-7b", attn_config={"qk_ln": True}).unknown == ("attn_config.qk_ln",)
-    strange = read("Llama-3.1-8B", model_type="strange")
+    assert read_model("opt-125m", word_embed_proj_dim=512).unknown == ("word_embed_proj_dim",)
+    assert read_model("mpt-7b", attn_config={"qk_ln": True}).unknown == ("attn_config.qk_ln",)
+    strange = read_model("Llama-3.1-8B", model_type="strange")
     assert strange.notes == (
         "model_type 'strange' is not known: counted as a Llama with the fields that it has.",
     )
-    assert ours.parameters(strange) == ours.parameters(read("Llama-3.1-8B"))
+    assert ours.parameters(strange) == ours.parameters(read_model("Llama-3.1-8B"))
     seeing = ours.read(json.dumps({"text_config": CONFIGS["gemma-3-1b"], "vision_config": {}}))
-    assert seeing.layers == read("gemma-3-1b").layers
+    assert seeing.layers == read_model("gemma-3-1b").layers
     assert seeing.notes[0] == "Only the text model is counted, not what sees or hears."
 
 
@@ -214,7 +219,7 @@ changes = st.dictionaries(st.sampled_from(NAMES), values, max_size=5)
 quick = settings(max_examples=100)
 
 
-def refused_or_read(text: str) -> None:
+def assert_read_or_refused(text: str) -> None:
     try:
         model = ours.read(text)
     except ValueError as error:
@@ -228,19 +233,19 @@ def refused_or_read(text: str) -> None:
 @quick
 @given(st.sampled_from(sorted(CONFIGS)), changes)
 def test_a_changed_configuration_is_read_or_refused(name: str, change: dict[str, Any]) -> None:
-    refused_or_read(json.dumps(CONFIGS[name] | change))
+    assert_read_or_refused(json.dumps(CONFIGS[name] | change))
 
 
 @quick
 @given(values)
 def test_any_json_is_read_or_refused(value: Any) -> None:
-    refused_or_read(json.dumps(value))
+    assert_read_or_refused(json.dumps(value))
 
 
 @quick
 @given(st.text(max_size=60) | st.binary(max_size=60).map(lambda b: b.decode("latin-1")))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    refused_or_read(text)
+    assert_read_or_refused(text)
 
 
 @quick
@@ -272,7 +277,7 @@ def test_model_flops_counts_the_same_matrices() -> None:
 
 
 def test_a_window_bounds_the_keys_that_are_met() -> None:
-    layer = read("Mistral-7B-v0.1", sliding_window=3, num_hidden_layers=1)
+    layer = read_model("Mistral-7B-v0.1", sliding_window=3, num_hidden_layers=1)
     scores = ours.flops_per_token(layer, 5) - 2 * ours.multiplied(layer)
     assert scores == pytest.approx(2 * 32 * 256 * (1 + 2 + 3 + 3 + 3) / 5)
 

@@ -76,7 +76,7 @@ experts = st.builds(
 latents = st.builds(Latent, query_rank=widths, key_value_rank=widths, rotary=widths)
 
 
-def decoders(mixture: Any, latent: Any) -> Any:
+def build_decoders(mixture: Any, latent: Any) -> Any:
     return st.builds(
         Decoder,
         layers=st.integers(2, 100),
@@ -95,9 +95,9 @@ def decoders(mixture: Any, latent: Any) -> Any:
     )
 
 
-dense = decoders(st.none(), st.none())
-mixtures = decoders(experts, st.none() | latents)
-anything = st.one_of(dense, mixtures, decoders(st.none(), latents))
+dense = build_decoders(st.none(), st.none())
+mixtures = build_decoders(experts, st.none() | latents)
+anything = st.one_of(dense, mixtures, build_decoders(st.none(), latents))
 quick = settings(max_examples=60)
 
 
@@ -202,19 +202,20 @@ class LatentHeads(torch.nn.Module):
         self.heads, self.width, self.rank = model.heads, model.head_dim, rank
         norm = torch.nn.RMSNorm
 
-        def linear(inner: int, outer: int) -> torch.nn.Linear:
+        def make_linear(inner: int, outer: int) -> torch.nn.Linear:
             return torch.nn.Linear(inner, outer, bias=False)
 
         self.queries = torch.nn.Sequential(
-            linear(model.hidden, rank.query_rank),
+            make_linear(model.hidden, rank.query_rank),
             norm(rank.query_rank),
-            linear(rank.query_rank, model.heads * (model.head_dim + rank.rotary)),
+            make_linear(rank.query_rank, model.heads * (model.head_dim + rank.rotary)),
         )
-        self.down = linear(model.hidden, rank.key_value_rank + rank.rotary)
+        self.down = make_linear(model.hidden, rank.key_value_rank + rank.rotary)
         self.up = torch.nn.Sequential(
-            norm(rank.key_value_rank), linear(rank.key_value_rank, model.heads * 2 * model.head_dim)
+            norm(rank.key_value_rank),
+            make_linear(rank.key_value_rank, model.heads * 2 * model.head_dim),
         )
-        self.out = linear(model.heads * model.head_dim, model.hidden)
+        self.out = make_linear(model.heads * model.head_dim, model.hidden)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         q = self.queries(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)

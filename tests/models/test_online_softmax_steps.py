@@ -19,7 +19,7 @@ LOGITS = st.floats(-1e4, 1e4) | st.just(-inf)
 ROWS = st.lists(LOGITS, min_size=1, max_size=40)
 
 
-def truth(row: list[float]) -> Part:
+def sum_row_exactly(row: list[float]) -> Part:
     m = max(row)
     return Part(m, fsum(exp(value - m) for value in row if value > -inf))
 
@@ -27,15 +27,15 @@ def truth(row: list[float]) -> Part:
 @given(ROWS, st.integers(1, 12))
 def test_blocks_give_the_whole_row(row: list[float], block: int) -> None:
     steps, exponentials = softmax.online(row, block)
-    assert steps[-1].after.m == truth(row).m
-    assert steps[-1].after.d == pytest.approx(truth(row).d, rel=1e-12)
-    assert softmax.direct(row).d == pytest.approx(truth(row).d, rel=1e-12)
+    assert steps[-1].after.m == sum_row_exactly(row).m
+    assert steps[-1].after.d == pytest.approx(sum_row_exactly(row).d, rel=1e-12)
+    assert softmax.direct(row).d == pytest.approx(sum_row_exactly(row).d, rel=1e-12)
     assert exponentials == len(row) + len(steps)
 
 
 @given(st.lists(ROWS, min_size=1, max_size=6), st.randoms())
 def test_parts_merge_in_any_order(rows: list[list[float]], draw: object) -> None:
-    whole = truth([value for row in rows for value in row])
+    whole = sum_row_exactly([value for row in rows for value in row])
     parts = [Part(), *map(softmax.direct, rows)]
     draw.shuffle(parts)  # type: ignore[attr-defined]
     merged = reduce(add, parts)

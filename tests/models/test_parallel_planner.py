@@ -90,11 +90,11 @@ tables = st.builds(
 )
 
 
-def least(found: Iterator[Any]) -> float:
+def find_least_time(found: Iterator[Any]) -> float:
     return min((ours.step_time(*one) for one in found), default=float("inf"))
 
 
-def planned(plan: Any, costs: Table, cluster: Cluster, batch: int) -> float:
+def plan_time(plan: Any, costs: Table, cluster: Cluster, batch: int) -> float:
     try:
         return plan(costs, cluster, batch).time
     except ValueError:
@@ -106,10 +106,10 @@ def planned(plan: Any, costs: Table, cluster: Cluster, batch: int) -> float:
        memory=st.integers(6, 60))  # fmt: skip
 def test_no_plan_is_better_than_its_own(costs: Table, gpus: int, batch: int, memory: int) -> None:
     cluster = Cluster(gpus, memory=memory, usable=1.0)
-    due = least(cases.every(costs, cluster, batch))
-    assert planned(ours.mixed, costs, cluster, batch) == pytest.approx(due, rel=1e-12)
-    due = least(cases.alike(costs, cluster, batch))
-    assert planned(ours.even, costs, cluster, batch) == pytest.approx(due, rel=1e-12)
+    due = find_least_time(cases.every(costs, cluster, batch))
+    assert plan_time(ours.mixed, costs, cluster, batch) == pytest.approx(due, rel=1e-12)
+    due = find_least_time(cases.alike(costs, cluster, batch))
+    assert plan_time(ours.even, costs, cluster, batch) == pytest.approx(due, rel=1e-12)
 
 
 seconds = st.floats(0.1, 9, allow_nan=False)

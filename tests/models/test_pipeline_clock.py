@@ -42,7 +42,7 @@ TIMES = st.builds(Times, *[st.integers(1, 20).map(float)] * 3)
 TRANSFER = st.sampled_from([0.0, 0.5, 3.0])
 
 
-def of(costs: Costs) -> Times:
+def to_times(costs: Costs) -> Times:
     return Times(costs.forward, costs.input, costs.weight)
 
 
@@ -52,14 +52,14 @@ def test_without_messages_the_clock_agrees_with_the_table(
 ) -> None:
     """The executor that makes the table takes whole numbers and no messages."""
     peer = BUILDERS[name](*sizes, costs)
-    found = clock.run(BUILDERS[name](*sizes, None), of(costs))
+    found = clock.run(BUILDERS[name](*sizes, None), to_times(costs))
     assert found.makespan == peer.makespan
     assert found.held() == pytest.approx([peer.held(r) / peer.chunks for r in range(peer.ranks)])
-    whole = peer.chunks * peer.copies * sizes[1] * math.fsum(vars(of(costs)).values())
+    whole = peer.chunks * peer.copies * sizes[1] * math.fsum(vars(to_times(costs)).values())
     assert found.bubble() == pytest.approx(1 - whole / peer.copies / peer.makespan)
 
 
-def starts(made: Run, kind: Kind) -> dict[tuple[int, int, int], tuple[float, float]]:
+def find_spans(made: Run, kind: Kind) -> dict[tuple[int, int, int], tuple[float, float]]:
     """When each pass of a kind starts and ends, by micro-batch and place."""
     return {
         (one.micro_batch, one.rank, one.chunk): (end - length, end)
@@ -74,8 +74,8 @@ def test_no_pass_starts_before_its_message_has_come(
     name: str, sizes: tuple[int, int], times: Times, transfer: float, blocks: bool
 ) -> None:
     made = clock.run(BUILDERS[name](*sizes, None), times, transfer, blocks=blocks)
-    forwards = starts(made, Kind.FORWARD)
-    backwards = {**starts(made, Kind.BACKWARD), **starts(made, Kind.INPUT)}
+    forwards = find_spans(made, Kind.FORWARD)
+    backwards = {**find_spans(made, Kind.BACKWARD), **find_spans(made, Kind.INPUT)}
     slack = 1e-9 * made.makespan
     for j in range(sizes[1]):
         way = sorted((when, place) for place, when in forwards.items() if place[0] == j)
@@ -205,10 +205,10 @@ def test_predictions_keep_to_their_goals(monkeypatch: pytest.MonkeyPatch) -> Non
     """Of the short runs; `shelf run` judges them all."""
     every = measured.rows
 
-    def few(name: str) -> list[dict[str, str]]:
+    def read_short_runs(name: str) -> list[dict[str, str]]:
         return [row for row in every(name) if int(row["micro_batches"]) <= 64]
 
-    monkeypatch.setattr(measured, "rows", few)
+    monkeypatch.setattr(measured, "rows", read_short_runs)
     rows = cases.predictions()
     assert predicted.predictions_problem(rows) is None
     assert predicted.goals_problem(cases.GOALS, rows) is None
@@ -232,8 +232,7 @@ def test_the_published_interleaved_figure_leaves_out_waits() -> None:
     assert measured.idle(setting, "1F1B-I") > 0.108
 
 
-def mutated(module: ModuleType, find: str, replace: str) -> ModuleType:
-    """A module of the snippet with a mistake in it."""
+def load_mistaken_module(module: ModuleType, find: str, replace: str) -> ModuleType:
     text = Path(inspect.getfile(module)).read_text(encoding="utf-8")
     assert text.count(find) == 1, find
     found = ModuleType("mutated")
@@ -254,7 +253,7 @@ def mutated(module: ModuleType, find: str, replace: str) -> ModuleType:
     ],
 )
 def test_a_mistake_breaks_a_fact(find: str, replace: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong = mutated(clock, find, replace)
+    wrong = load_mistaken_module(clock, find, replace)
     monkeypatch.setattr(cases, "clock", wrong)
     monkeypatch.setattr(cases, "Times", wrong.Times)
     monkeypatch.setattr(search, "clock", wrong)
@@ -273,7 +272,7 @@ def test_without_the_look_ahead_the_search_is_worse(monkeypatch: pytest.MonkeyPa
         ("(p - 1 - rank) * trip / forward) - fewer", "0.0) - fewer"),
         ("late or back - over", "back == begun or back - over"),
     ):
-        wrong = mutated(search, find, replace)
+        wrong = load_mistaken_module(search, find, replace)
         assert wrong.automatic(8, 32, times, 0.6, kept=0.37).span > 1.01 * good
 
 

@@ -34,7 +34,7 @@ GRADIENTS = (Kind.BACKWARD, Kind.INPUT)
 
 
 @st.composite
-def mild(draw) -> Costs:
+def mild_costs(draw) -> Costs:
     """Costs under which a weight pass that is put off stands in nobody's way."""
     forward, inputs = draw(st.integers(1, 6)), draw(st.integers(1, 6))
     return Costs(forward, inputs, draw(st.integers(1, min(forward, inputs))))
@@ -74,7 +74,7 @@ BUILDERS: tuple[Callable[..., Schedule], ...] = (
 )
 
 
-def found(schedule: Schedule) -> dict[tuple[Kind, int, int, int], Pass]:
+def index_passes(schedule: Schedule) -> dict[tuple[Kind, int, int, int], Pass]:
     """Passes by kind, micro-batch, rank and chunk; each may stand there once."""
     table: dict[tuple[Kind, int, int, int], Pass] = {}
     for one in schedule.passes:
@@ -88,7 +88,7 @@ def found(schedule: Schedule) -> dict[tuple[Kind, int, int, int], Pass]:
 def test_every_micro_batch_passes_every_stage_once_each_way(made) -> None:
     schedule, paths = made
     kinds = defaultdict(list)
-    for kind, j, rank, chunk in found(schedule):
+    for kind, j, rank, chunk in index_passes(schedule):
         kinds[j, rank, chunk].append(kind)
     assert set(kinds) == {(j, *place) for j, path in enumerate(paths) for place in path}
     whole, split = [Kind.BACKWARD, Kind.FORWARD], [Kind.FORWARD, Kind.INPUT, Kind.WEIGHT]
@@ -98,20 +98,20 @@ def test_every_micro_batch_passes_every_stage_once_each_way(made) -> None:
 @given(any_schedule())
 def test_no_pass_starts_before_what_it_needs_is_done(made) -> None:
     schedule, paths = made
-    table = found(schedule)
+    table = index_passes(schedule)
 
-    def gradient(j: int, place: tuple[int, int]) -> Pass:
+    def find_gradient_pass(j: int, place: tuple[int, int]) -> Pass:
         (one,) = [table[kind, j, *place] for kind in GRADIENTS if (kind, j, *place) in table]
         return one
 
     for j, path in enumerate(paths):
         for place in path:
-            assert gradient(j, place).start >= table[Kind.FORWARD, j, *place].end
+            assert find_gradient_pass(j, place).start >= table[Kind.FORWARD, j, *place].end
             if (Kind.WEIGHT, j, *place) in table:
-                assert table[Kind.WEIGHT, j, *place].start >= gradient(j, place).end
+                assert table[Kind.WEIGHT, j, *place].start >= find_gradient_pass(j, place).end
         for here, there in zip(path, path[1:], strict=False):
             assert table[Kind.FORWARD, j, *there].start >= table[Kind.FORWARD, j, *here].end
-            assert gradient(j, here).start >= gradient(j, there).end
+            assert find_gradient_pass(j, here).start >= find_gradient_pass(j, there).end
 
 
 @given(any_schedule())
@@ -173,7 +173,7 @@ def test_one_chunk_is_as_long_as_1f1b(p: int, groups: int) -> None:
     assert schedules.interleaved(p, p * groups, 1).makespan == plain.makespan
 
 
-@given(RANKS, st.integers(0, 10), mild())
+@given(RANKS, st.integers(0, 10), mild_costs())
 def test_zb_h1_idles_less_and_holds_no_more_than_p(p: int, more: int, costs: Costs) -> None:
     m = p + more
     made = schedules.zero_bubble_h1(p, m, costs)
@@ -182,7 +182,7 @@ def test_zb_h1_idles_less_and_holds_no_more_than_p(p: int, more: int, costs: Cos
     assert made.bubble == bubble and made.peak == p
 
 
-@given(RANKS, st.integers(0, 10), mild())
+@given(RANKS, st.integers(0, 10), mild_costs())
 def test_zb_h2_idles_least_and_holds_the_most(p: int, more: int, costs: Costs) -> None:
     made = schedules.zero_bubble_h2(p, 2 * p - 1 + more, costs)
     assert made.bubble == (p - 1) * (costs.forward + costs.input - 2 * costs.weight)
@@ -279,7 +279,7 @@ def test_impossible_sizes_are_refused(build, sizes: tuple[int, ...], said: str) 
         build(*sizes)
 
 
-def chains() -> Iterator[Schedule]:
+def build_chain_schedules() -> Iterator[Schedule]:
     yield schedules.gpipe(4, 8)
     yield schedules.one_f_one_b(4, 8)
     yield schedules.zero_bubble_h1(4, 8)
@@ -287,8 +287,8 @@ def chains() -> Iterator[Schedule]:
 
 
 def test_the_schedules_shorten_the_same_work_in_turn() -> None:
-    assert [made.makespan for made in chains()] == [33, 33, 27, 26]
-    assert [made.idle(0) for made in chains()] == [9, 9, 3, 2]
+    assert [made.makespan for made in build_chain_schedules()] == [33, 33, 27, 26]
+    assert [made.idle(0) for made in build_chain_schedules()] == [9, 9, 3, 2]
     halves = schedules.interleaved(4, 8, 2)
     assert halves.makespan == 57  # in halves of a stage
     assert schedules.dualpipe_v(4, 8).makespan == 54
@@ -297,15 +297,15 @@ def test_the_schedules_shorten_the_same_work_in_turn() -> None:
 ONE = [[(0, 0)]]  # the way of one micro-batch over one rank
 
 
-def forward(j: int, chunk: int = 0) -> tuple[Task, ...]:
+def forward_tasks(j: int, chunk: int = 0) -> tuple[Task, ...]:
     return (Task(Kind.FORWARD, j, chunk),)
 
 
-def backward(j: int, chunk: int = 0) -> tuple[Task, ...]:
+def backward_tasks(j: int, chunk: int = 0) -> tuple[Task, ...]:
     return (Task(Kind.BACKWARD, j, chunk),)
 
 
-def spans(made: Schedule) -> list[tuple[int, str, int, int]]:
+def list_pass_spans(made: Schedule) -> list[tuple[int, str, int, int]]:
     return [
         (one.rank, f"{one.kind.value}{one.micro_batch}", one.start, one.end) for one in made.passes
     ]
@@ -313,9 +313,9 @@ def spans(made: Schedule) -> list[tuple[int, str, int, int]]:
 
 def test_a_rank_waits_for_its_input_and_for_itself() -> None:
     chain = [[(0, 0), (1, 0)]] * 2
-    orders = [[forward(0), forward(1), backward(0), backward(1)]] * 2
+    orders = [[forward_tasks(0), forward_tasks(1), backward_tasks(0), backward_tasks(1)]] * 2
     made = timed("two", orders, chain, Costs(2, 1, 1))
-    assert spans(made) == [
+    assert list_pass_spans(made) == [
         (0, "F0", 0, 2),
         (0, "F1", 2, 4),
         (1, "F0", 2, 4),
@@ -329,16 +329,27 @@ def test_a_rank_waits_for_its_input_and_for_itself() -> None:
 
 
 def test_halves_of_a_backward_pass_take_its_time_and_hold_until_the_second_is_done() -> None:
-    order = [forward(0), (Task(Kind.INPUT, 0),), forward(1), backward(1), (Task(Kind.WEIGHT, 0),)]
+    order = [
+        forward_tasks(0),
+        (Task(Kind.INPUT, 0),),
+        forward_tasks(1),
+        backward_tasks(1),
+        (Task(Kind.WEIGHT, 0),),
+    ]
     made = timed("split", [order], ONE * 2, Costs(1, 2, 3))
     assert [one.length for one in made.passes] == [1, 2, 1, 5, 3]
     assert made.held(0) == 2
-    whole = timed("whole", [[forward(0), backward(0), forward(1), backward(1)]], ONE * 2, None)
+    whole = timed(
+        "whole",
+        [[forward_tasks(0), backward_tasks(0), forward_tasks(1), backward_tasks(1)]],
+        ONE * 2,
+        None,
+    )
     assert whole.held(0) == 1
 
 
 def test_a_pair_takes_the_time_of_both_and_counts_once() -> None:
-    first = [forward(0), (*forward(1, 1), *backward(0)), backward(1, 1)]
+    first = [forward_tasks(0), (*forward_tasks(1, 1), *backward_tasks(0)), backward_tasks(1, 1)]
     made = timed("pair", [first], [[(0, 0)], [(0, 1)]], Costs(1, 1, 1))
     pair = [one for one in made.passes if one.paired]
     assert [(one.start, one.length) for one in pair] == [(1, 3), (1, 3)]
@@ -347,7 +358,7 @@ def test_a_pair_takes_the_time_of_both_and_counts_once() -> None:
 
 def test_an_order_that_can_never_go_on_is_refused() -> None:
     with pytest.raises(ValueError, match=r"knot: ranks \[0\] wait for each other"):
-        timed("knot", [[backward(0), forward(0)]], ONE, None)
+        timed("knot", [[backward_tasks(0), forward_tasks(0)]], ONE, None)
 
 
 def test_facts_hold() -> None:
@@ -363,8 +374,7 @@ def test_facts_cover_every_schedule_at_every_size() -> None:
         assert len(names) == len(BUILDERS) + len(cases.CHUNKS) - 1
 
 
-def mutated(find: str, replace: str) -> ModuleType:
-    """The snippet with a mistake in it."""
+def load_mistaken_schedules(find: str, replace: str) -> ModuleType:
     text = Path(schedules.__file__).read_text(encoding="utf-8")
     assert text.count(find) == 1, find
     module = ModuleType("mutated")
@@ -399,7 +409,7 @@ def mutated(find: str, replace: str) -> ModuleType:
 def test_a_mistake_breaks_a_fact(
     find: str, replace: str, fact: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cases, "schedules", mutated(find, replace))
+    monkeypatch.setattr(cases, "schedules", load_mistaken_schedules(find, replace))
     try:
         failing = broken_facts(cases.table_facts())
     except (ValueError, IndexError):  # its ranks wait for each other, or for what never comes

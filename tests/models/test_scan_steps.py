@@ -123,13 +123,13 @@ def test_a_wrong_count_breaks_a_fact(
 ) -> None:
     true = getattr(scans, scheme)
 
-    def wrong(*args: Any, **kwargs: Any) -> Any:
+    def count_wrongly(*args: Any, **kwargs: Any) -> Any:
         out, count = true(*args, **kwargs)
         for name, more in mistake.items():
             setattr(count, name, getattr(count, name) + more)
         return out, count
 
-    monkeypatch.setattr(scans, scheme, wrong)
+    monkeypatch.setattr(scans, scheme, count_wrongly)
     assert seen in broken_facts(cases.facts())
 
 

@@ -27,7 +27,7 @@ TIMES = st.builds(Times, TIME, TIME, st.integers(1, 8).map(float))
 
 
 @st.composite
-def plans(draw: Any) -> tuple[Plan, dict[Rank, float]]:
+def plans_with_slow_ranks(draw: Any) -> tuple[Plan, dict[Rank, float]]:
     """A plan of some ranks, a few of them slow, and messages that take what they like."""
     p, data, tensor = draw(st.integers(1, 4)), draw(st.integers(1, 3)), draw(st.integers(1, 2))
     plan = Plan(
@@ -51,7 +51,7 @@ def plans(draw: Any) -> tuple[Plan, dict[Rank, float]]:
     return replace(plan, transfer=tuple(waits)), slow
 
 
-@given(plans())
+@given(plans_with_slow_ranks())
 def test_the_longest_path_is_what_happens_event_by_event(
     made: tuple[Plan, dict[Rank, float]],
 ) -> None:
@@ -59,7 +59,7 @@ def test_the_longest_path_is_what_happens_event_by_event(
     assert simulate(plan, slow).step == pytest.approx(events.step(plan, slow), rel=1e-12)
 
 
-@given(plans())
+@given(plans_with_slow_ranks())
 def test_idle_time_is_what_ranks_do_not_compute(made: tuple[Plan, dict[Rank, float]]) -> None:
     plan, slow = made
     found = simulate(plan, slow)
@@ -71,7 +71,7 @@ def test_idle_time_is_what_ranks_do_not_compute(made: tuple[Plan, dict[Rank, flo
     assert found.timed <= found.stands_for
 
 
-@given(plans(), st.data())
+@given(plans_with_slow_ranks(), st.data())
 def test_a_slower_rank_never_shortens_a_step(
     made: tuple[Plan, dict[Rank, float]], data: Any
 ) -> None:
@@ -155,8 +155,7 @@ def test_rules_agree_where_failures_are_rare() -> None:
         assert abs(daly / young - 1) < math.sqrt(save / 1e4)
 
 
-def mutated(module: ModuleType, find: str, replacement: str) -> ModuleType:
-    """A module of the snippet with a mistake in it."""
+def load_mistaken_module(module: ModuleType, find: str, replacement: str) -> ModuleType:
     text = Path(inspect.getfile(module)).read_text(encoding="utf-8")
     assert text.count(find) == 1, find
     found = ModuleType("mutated")
@@ -179,7 +178,7 @@ def mutated(module: ModuleType, find: str, replacement: str) -> ModuleType:
 def test_a_mistake_in_the_longest_path_is_seen(
     find: str, replacement: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cases, "simulate", mutated(ours, find, replacement).simulate)
+    monkeypatch.setattr(cases, "simulate", load_mistaken_module(ours, find, replacement).simulate)
     rows = [*cases.equal(), *cases.closed()]
     assert not all(values.fact_holds(row) for row in rows)
 
@@ -200,7 +199,7 @@ def test_a_mistake_in_the_longest_path_is_seen(
 def test_a_mistake_in_the_events_is_seen(
     find: str, replacement: str, facts: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cases, "events", mutated(events, find, replacement))
+    monkeypatch.setattr(cases, "events", load_mistaken_module(events, find, replacement))
     assert not all(values.fact_holds(row) for row in getattr(cases, facts)())
 
 

@@ -22,7 +22,7 @@ BUILDERS = (streams.data_parallel, streams.stream_k, streams.hybrid)
 quick = settings(max_examples=60)
 
 
-def covered(made: Schedule) -> list[tuple[int, int]]:
+def list_covered_steps(made: Schedule) -> list[tuple[int, int]]:
     return sorted((s.tile, i) for mine in made.sms for s in mine for i in range(s.begin, s.end))
 
 
@@ -41,7 +41,7 @@ def test_each_iteration_is_done_once(tiles: int, iterations: int, sms: int, data
     every = [(tile, i) for tile in range(tiles) for i in range(iterations)]
     made = [build(tiles, iterations, sms) for build in BUILDERS]
     for one in (*made, streams.split_k(tiles, iterations, sms, parts)):
-        assert covered(one) == every
+        assert list_covered_steps(one) == every
         assert one.efficiency == len(every) / (sms * one.makespan)
         assert one.makespan >= ceil(len(every) / sms)
 

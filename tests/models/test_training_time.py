@@ -28,7 +28,7 @@ BRIDGE = STACKS["Megatron Bridge, H100, fp8"]
 PLAN = Plan(64, 256, 1, 8192, 4, 8, chunks=4)
 
 
-def missed() -> list[str]:
+def list_missed_goals() -> list[str]:
     rows = cases.predictions()
     return [goal["name"] for goal in cases.GOALS if not contract.judge_goal(goal, rows)[0]]
 
@@ -45,7 +45,7 @@ def test_goals_are_reached_on_rows_that_nothing_was_fitted_on() -> None:
         contract.predictions_problem(rows) is None
         and contract.goals_problem(cases.GOALS, rows) is None
     )
-    assert missed() == []
+    assert list_missed_goals() == []
     judged = [row for row in rows if not row["fitted"]]
     assert len(judged) >= 55 and len(rows) - len(judged) <= 30
 
@@ -107,12 +107,12 @@ def test_a_usual_mistake_is_seen(
 )
 def test_no_term_can_be_left_out(name: str, wrong: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a term, errors on runs of every size and layout grow."""
-    before = worst()
+    before = measure_spread()
     monkeypatch.setattr(f"snippets.training_time.{name}", wrong)
-    assert worst() > before + 0.02
+    assert measure_spread() > before + 0.02
 
 
-def worst() -> float:
+def measure_spread() -> float:
     rows = [row for row in cases.step_rows() if row["set"] in (*cases.TABLES, cases.DENSE)]
     ratios = sorted(row["predicted"] / row["published"] for row in rows)
     tables = [r["predicted"] / r["published"] for r in rows if r["set"] in cases.TABLES]
@@ -121,7 +121,7 @@ def worst() -> float:
 
 
 @st.composite
-def plans(draw) -> Plan:
+def training_plans(draw) -> Plan:
     tensor, pipeline = draw(st.sampled_from((1, 2, 4, 8))), draw(st.sampled_from((1, 2, 4, 8)))
     data, count = draw(st.sampled_from((1, 2, 8))), draw(st.integers(1, 6))
     context = draw(st.sampled_from((1, 2)))
@@ -136,7 +136,7 @@ def plans(draw) -> Plan:
     )  # fmt: skip
 
 
-@given(plans(), st.sampled_from(sorted(STACKS)))
+@given(training_plans(), st.sampled_from(sorted(STACKS)))
 def test_terms_are_no_less_than_nothing_and_sum_up(plan: Plan, name: str) -> None:
     made = model.step(LLAMA, plan, STACKS[name])
     parts = cases.terms(made)
@@ -145,13 +145,13 @@ def test_terms_are_no_less_than_nothing_and_sum_up(plan: Plan, name: str) -> Non
     assert 0 < model.mfu(LLAMA, plan, STACKS[name], made.total) < 2  # fp8 against bf16's peak
 
 
-@given(plans(), st.floats(0.1, 0.9))
+@given(training_plans(), st.floats(0.1, 0.9))
 def test_a_larger_share_is_never_slower(plan: Plan, share: float) -> None:
     slow, fast = (cases.replace_share(BRIDGE, one) for one in (share, share * 1.1))
     assert model.step(LLAMA, plan, fast).total < model.step(LLAMA, plan, slow).total
 
 
-@given(plans())
+@given(training_plans())
 def test_recomputing_more_takes_longer(plan: Plan) -> None:
     ways = [replace(plan, recompute=way) for way in ("none", "half", "full")]
     times = [model.step(LLAMA, way, BRIDGE).recomputed for way in ways]
