@@ -17,24 +17,24 @@ BLOCK = SIZES.s * SIZES.b * SIZES.h
 SQUARE = SIZES.a * SIZES.s**2 * SIZES.b
 
 
-def told(way: str = "none", dtype: torch.dtype = torch.bfloat16) -> dict[str, Any]:
+def run_layer(way: str = "none", dtype: torch.dtype = torch.bfloat16) -> dict[str, Any]:
     return ours.on_rank(0, 1, False, way, dtype, SIZES)
 
 
 def test_a_layer_keeps_what_the_formula_says() -> None:
-    assert told()["bytes"] == 34 * BLOCK + 5 * SQUARE
-    assert told()["statistics"] == 2 * 4 * SIZES.s * SIZES.b
-    assert told("selective")["bytes"] == 34 * BLOCK
-    assert (told("full")["bytes"], told("full")["statistics"]) == (2 * BLOCK, 0)
+    assert run_layer()["bytes"] == 34 * BLOCK + 5 * SQUARE
+    assert run_layer()["statistics"] == 2 * 4 * SIZES.s * SIZES.b
+    assert run_layer("selective")["bytes"] == 34 * BLOCK
+    assert (run_layer("full")["bytes"], run_layer("full")["statistics"]) == (2 * BLOCK, 0)
     # Of 8 bytes an element all but the masks is four times as much.
-    assert told(dtype=torch.float64)["bytes"] == (4 * 32 + 2) * BLOCK + (4 * 4 + 1) * SQUARE
+    assert run_layer(dtype=torch.float64)["bytes"] == (4 * 32 + 2) * BLOCK + (4 * 4 + 1) * SQUARE
 
 
 @pytest.mark.exhaustive("`shelf run` holds all facts")
 def test_recomputing_changes_no_bit() -> None:
-    truth = told(dtype=torch.float64)
+    truth = run_layer(dtype=torch.float64)
     for way in ("selective", "full"):
-        found = told(way, torch.float64)
+        found = run_layer(way, torch.float64)
         assert torch.equal(found["out"], truth["out"])
         for name, grad in truth["grads"].items():
             assert torch.equal(found["grads"][name], grad), (way, name)
@@ -46,22 +46,22 @@ def test_gradients_are_those_of_finite_differences() -> None:
     mine = Share(sizes, 0, 1, False)
     given = [one.requires_grad_() for one in (x, *w.values())]
 
-    def run(*values: torch.Tensor) -> torch.Tensor:
+    def apply_layer(*values: torch.Tensor) -> torch.Tensor:
         return ours.layer(values[0], dict(zip(w, values[1:], strict=True)), mine, "none")
 
-    assert torch.autograd.gradcheck(run, given, fast_mode=True)
+    assert torch.autograd.gradcheck(apply_layer, given, fast_mode=True)
 
 
-def wide_mask(self: Share, x: torch.Tensor, site: str) -> torch.Tensor:
+def keep_wide_mask(self: Share, x: torch.Tensor, site: str) -> torch.Tensor:
     own = ours.mask((1, 1, 1), site).expand(x.shape).to(x.dtype)
     return x * own.clone() / (1 - ours.DROPPED)
 
 
-def apart(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mine: Share) -> torch.Tensor:
+def clone_operands(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mine: Share) -> torch.Tensor:
     return TRUE(*(x.clone() for x in (q, k, v)), mine)
 
 
-def late_scale(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mine: Share) -> torch.Tensor:
+def scale_late(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mine: Share) -> torch.Tensor:
     s, b, heads, d = q.shape
     q, k, v = (x.reshape(s, b * heads, d).transpose(0, 1) for x in (q, k, v))
     weights = mine.drop(torch.bmm(q, k.mT).div(math.sqrt(d)).exp(), "weights")
@@ -75,19 +75,19 @@ TRUE = ours.attention
 @pytest.mark.parametrize(
     ("name", "wrong", "more"),
     [
-        ("Share.drop", wide_mask, 2 * BLOCK + 1 * SQUARE),  # and each x beside its mask
-        ("attention", apart, 0),
-        ("attention", late_scale, 1),
+        ("Share.drop", keep_wide_mask, 2 * BLOCK + 1 * SQUARE),  # and each x beside its mask
+        ("attention", clone_operands, 0),
+        ("attention", scale_late, 1),
     ],
 )
 def test_a_mistake_keeps_more(
     name: str, wrong: object, more: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    due = told()["bytes"]
+    due = run_layer()["bytes"]
     monkeypatch.setattr(f"{ours.__name__}.{name}", wrong)
-    found = told()["bytes"]
+    found = run_layer()["bytes"]
     assert found >= due + more
-    assert (found == due) is (wrong is apart)  # q, k and v once, though elsewhere
+    assert (found == due) is (wrong is clone_operands)  # q, k and v once, though elsewhere
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_mistake_keeps_more(
         (lambda: Share(SIZES, 0, 3, False), "does not split into 3; heads must split over"),
         (lambda: Share(SIZES._replace(h=60), 0, 2, False), "does not split into 2"),
         (lambda: Share(SIZES._replace(s=25), 0, 2, True), "does not split into 2"),
-        (lambda: told("some"), "no way 'some'; there are none, selective, full"),
+        (lambda: run_layer("some"), "no way 'some'; there are none, selective, full"),
     ],
 )
 def test_what_does_not_split_is_refused(make: Any, message: str) -> None:

@@ -35,45 +35,45 @@ def test_two_ranks_meet_as_well() -> None:
     assert broken_facts(cases.of_ranks(2)) == []
 
 
-def all_first(self: Loop, x: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
+def gather_all_first(self: Loop, x: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
     """Everything is there before anything is multiplied."""
     return iter(list(TRUE_SHARDS(self, x)))
 
 
-def one_further(self: Loop, x: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
+def shift_owners(self: Loop, x: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
     t = self.ring.size
     return (((owner + 1) % t, shard) for owner, shard in TRUE_SHARDS(self, x))
 
 
-def own_alone(self: Loop, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+def keep_own(self: Loop, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     TRUE_SCATTER(self, x, w)
     return x.chunk(self.ring.size)[self.ring.rank] @ w.T
 
 
-def other_rows(self: Loop, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+def roll_rows(self: Loop, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return TRUE_SCATTER(self, x.roll(len(x) // self.ring.size, 0), w)
 
 
-def unturned(self: Ring, tensors: Any, hops: int = 1) -> Any:
+def pass_on_one_way(self: Ring, tensors: Any, hops: int = 1) -> Any:
     return TRUE_PASS_ON(self, tensors, 1)
 
 
-def twice(self: Ring, tensors: Any, hops: int = 1) -> Any:
+def pass_on_twice(self: Ring, tensors: Any, hops: int = 1) -> Any:
     TRUE_PASS_ON(self, tensors, hops)()
     return TRUE_PASS_ON(self, tensors, hops)
 
 
 MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
-    "all gathered first": (Loop, "shards", all_first, "ring: transfers under a product"),
-    "another's shard": (Loop, "shards", one_further, "ring: error of y"),
-    "what came is not added": (Loop, "matmul_scatter", own_alone, "scatter, ring: error of y"),
-    "sums of another's rows": (Loop, "matmul_scatter", other_rows, "gather, ring: error of dx"),
-    "both go one way": (Ring, "pass_on", unturned, "both ways: error of"),
-    "sent twice": (Ring, "pass_on", twice, "forward: sent by a rank"),
+    "all gathered first": (Loop, "shards", gather_all_first, "ring: transfers under a product"),
+    "another's shard": (Loop, "shards", shift_owners, "ring: error of y"),
+    "what came is not added": (Loop, "matmul_scatter", keep_own, "scatter, ring: error of y"),
+    "sums of another's rows": (Loop, "matmul_scatter", roll_rows, "gather, ring: error of dx"),
+    "both go one way": (Ring, "pass_on", pass_on_one_way, "both ways: error of"),
+    "sent twice": (Ring, "pass_on", pass_on_twice, "forward: sent by a rank"),
 }
 
 
-def mutated(rank: int, size: int, name: str) -> Any:
+def multiply_with_mistake(rank: int, size: int, name: str) -> Any:
     owner, attribute, mistake, _ = MUTANTS[name]
     setattr(owner, attribute, mistake)
     return ours.each(rank, size)
@@ -83,13 +83,15 @@ def mutated(rank: int, size: int, name: str) -> Any:
 @pytest.mark.alone
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranks, "run", lambda _, size, **more: TRUE_RUN(mutated, size, name, **more))
+    monkeypatch.setattr(
+        ranks, "run", lambda _, size, **more: TRUE_RUN(multiply_with_mistake, size, name, **more)
+    )
     failing = broken_facts(cases.of_ranks(4))
     assert any(MUTANTS[name][3] in fact for fact in failing), failing
     assert Loop.shards is TRUE_SHARDS, "the mistake leaked into this process"
 
 
-def log_of(way: str, t: int) -> Log:
+def record_gather_log(way: str, t: int) -> Log:
     """What rank 0 of t does to gather, without another rank: all have the same shard."""
     ring = Ring()
     ring.size = t
@@ -102,7 +104,7 @@ def log_of(way: str, t: int) -> Log:
 
 @given(st.sampled_from(ours.WAYS), st.integers(2, 40), st.floats(0.01, 20))
 def test_the_clock_is_its_formula_on_any_number_of_ranks(way: str, t: int, link: float) -> None:
-    log = log_of(way, t)
+    log = record_gather_log(way, t)
     assert {one.shard for one in log if one.what == "product"} == set(range(t))
     assert ours.clock(log, 1, link) == pytest.approx(cases.done(way, t, link)[0], rel=1e-12)
     assert cases.hidden(log) == (0 if way == "collective" else t - 1)

@@ -15,31 +15,33 @@ from snippets.collectives import Library, Ring
 WORD = torch.float64.itemsize
 
 
-def own(rank: int, rows: int) -> torch.Tensor:
+def draw_rows_of_rank(rank: int, rows: int) -> torch.Tensor:
     draw = torch.Generator().manual_seed(rank)
     return torch.randn(rows, 3, generator=draw, dtype=torch.float64)
 
 
-def all_of_them(rank: int, size: int, rows: int) -> list[dict[str, Any]]:
+def call_every_collective(rank: int, size: int, rows: int) -> list[dict[str, Any]]:
     """What each collective gives, and what a ring has sent for it, by sort."""
     told = []
     for group in (Library(), Ring()):
         found: dict[str, Any] = {}
         calls = {
-            "sum": lambda group=group: group.all_reduce(own(rank, rows)),
-            "max": lambda group=group: group.all_reduce(own(rank, rows), "max"),
-            "gather": lambda group=group: group.all_gather(own(rank, rows)),
-            "scatter": lambda group=group: group.reduce_scatter(own(rank, rows * size)),
-            "turned": lambda group=group: group.all_reduce(own(rank, rows).T),
+            "sum": lambda group=group: group.all_reduce(draw_rows_of_rank(rank, rows)),
+            "max": lambda group=group: group.all_reduce(draw_rows_of_rank(rank, rows), "max"),
+            "gather": lambda group=group: group.all_gather(draw_rows_of_rank(rank, rows)),
+            "scatter": lambda group=group: group.reduce_scatter(
+                draw_rows_of_rank(rank, rows * size)
+            ),
+            "turned": lambda group=group: group.all_reduce(draw_rows_of_rank(rank, rows).T),
             "exchange": lambda group=group: torch.cat(
-                group.all_to_all(list(own(rank, rows * size).split(rows)))
+                group.all_to_all(list(draw_rows_of_rank(rank, rows * size).split(rows)))
             ),
             "columns": lambda group=group: torch.cat(
-                group.all_to_all(own(rank, rows * size).T.chunk(size, 1)), 1
+                group.all_to_all(draw_rows_of_rank(rank, rows * size).T.chunk(size, 1)), 1
             ),
             "uneven": lambda group=group: torch.cat(
                 group.all_to_all(  # rank r has r + 1 rows for each
-                    [own(rank, rank + 1) + to for to in range(size)],
+                    [draw_rows_of_rank(rank, rank + 1) + to for to in range(size)],
                     [torch.empty(one + 1, 3, dtype=torch.float64) for one in range(size)],
                 )
             ),
@@ -60,9 +62,9 @@ def all_of_them(rank: int, size: int, rows: int) -> list[dict[str, Any]]:
     ("size", "rows"), exhaustive([(2, 3), (1, 4), (4, 5), (3, 1)], "every number of ranks")
 )
 def test_both_sorts_give_what_torch_says_on_one_process(size: int, rows: int) -> None:
-    told = ranks.run(all_of_them, size, rows, backend="gloo")
-    own_rows = [own(rank, rows) for rank in range(size)]
-    many = torch.stack([own(rank, rows * size) for rank in range(size)])
+    told = ranks.run(call_every_collective, size, rows, backend="gloo")
+    own_rows = [draw_rows_of_rank(rank, rows) for rank in range(size)]
+    many = torch.stack([draw_rows_of_rank(rank, rows * size) for rank in range(size)])
     for rank, sorts in enumerate(told):
         for found in sorts:
             assert torch.allclose(found["sum"], sum(own_rows), rtol=1e-14, atol=1e-14)
@@ -75,7 +77,8 @@ def test_both_sorts_give_what_torch_says_on_one_process(size: int, rows: int) ->
                 found["exchange"], torch.cat([one.split(rows)[rank] for one in many])
             )
             assert torch.equal(
-                found["uneven"], torch.cat([own(one, one + 1) + rank for one in range(size)])
+                found["uneven"],
+                torch.cat([draw_rows_of_rank(one, one + 1) + rank for one in range(size)]),
             )
             assert torch.equal(found["columns"], found["exchange"].T)
             calls = {"all_reduce": 3, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 3}
@@ -88,7 +91,7 @@ def test_both_sorts_give_what_torch_says_on_one_process(size: int, rows: int) ->
 )
 def test_a_ring_sends_what_its_formulas_say(size: int, rows: int) -> None:
     other = size - 1
-    for rank, (_, ring) in enumerate(ranks.run(all_of_them, size, rows, backend="gloo")):
+    for rank, (_, ring) in enumerate(ranks.run(call_every_collective, size, rows, backend="gloo")):
         piece = -(-rows * 3 // size) * WORD  # padded so that it splits
         assert ring["sum sent"] == ring["max sent"] == (2 * other * piece, 2 * other)
         assert ring["gather sent"] == (other * rows * 3 * WORD, other)
@@ -97,7 +100,7 @@ def test_a_ring_sends_what_its_formulas_say(size: int, rows: int) -> None:
         assert ring["uneven sent"] == (other * (rank + 1) * 3 * WORD, other)
 
 
-def in_two_groups(rank: int, size: int) -> tuple[float, float, torch.Tensor]:
+def reduce_in_two_groups(rank: int, size: int) -> tuple[float, float, torch.Tensor]:
     pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
     mine = pairs[rank // 2]
     x = torch.tensor([float(rank)])
@@ -111,13 +114,13 @@ def in_two_groups(rank: int, size: int) -> tuple[float, float, torch.Tensor]:
 
 @pytest.mark.alone
 def test_a_group_keeps_to_itself() -> None:
-    told = ranks.run(in_two_groups, 4, backend="gloo")
+    told = ranks.run(reduce_in_two_groups, 4, backend="gloo")
     assert [one[:2] for one in told] == [(1, 1), (1, 1), (5, 5), (5, 5)]
     assert [one[2].tolist() for one in told] == [[0, 1], [10, 11], [2, 3], [12, 13]]
 
 
 def test_without_a_group_each_returns_what_it_is_given() -> None:
-    x = own(0, 4)
+    x = draw_rows_of_rank(0, 4)
     for group in (Library(), Ring()):
         assert (group.rank, group.size) == (0, 1)
         assert torch.equal(group.all_reduce(x), x)
@@ -131,4 +134,4 @@ def test_rows_that_do_not_split_are_refused() -> None:
     group = Library()
     group.size = 3
     with pytest.raises(ValueError, match=r"^collectives: 4 rows do not split over 3 ranks; pad"):
-        group.reduce_scatter(own(0, 4))
+        group.reduce_scatter(draw_rows_of_rank(0, 4))

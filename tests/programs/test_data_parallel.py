@@ -50,14 +50,14 @@ def test_each_parameter_is_in_one_bucket_in_the_order_of_backward(
         assert size - 4 * sizes[bucket[-1]] < least  # it was not full before
 
 
-def sums_for_means(self: Reducer) -> None:
+def leave_sums(self: Reducer) -> None:
     TRUE_FINISH(self)
     for one in self.parameters:
         assert one.grad is not None
         one.grad.mul_(self.group.size)
 
 
-def too_early(self: Reducer, at: int) -> None:
+def send_too_early(self: Reducer, at: int) -> None:
     """A bucket leaves with its first gradient: what the others will be is not known."""
     for one in self.buckets[self.of[at]]:
         if self.parameters[one].grad is None:
@@ -66,30 +66,30 @@ def too_early(self: Reducer, at: int) -> None:
     TRUE_READY(self, at)
 
 
-def all_at_the_end(self: Reducer, at: int) -> None:
+def send_at_the_end(self: Reducer, at: int) -> None:
     self.log.append(("gradient", at))
 
 
-def twice(self: Library, x: torch.Tensor, how: str = "sum") -> torch.Tensor:
+def all_reduce_twice(self: Library, x: torch.Tensor, how: str = "sum") -> torch.Tensor:
     TRUE_ALL_REDUCE(self, x, how)
     return TRUE_ALL_REDUCE(self, x, how)
 
 
-def own_alone(self: Library, x: torch.Tensor, how: str = "sum") -> torch.Tensor:
+def keep_own_gradients(self: Library, x: torch.Tensor, how: str = "sum") -> torch.Tensor:
     TRUE_ALL_REDUCE(self, x, how)
     return x * self.size
 
 
 MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
-    "sums for means": (Reducer, "finish", sums_for_means, "one bucket: largest error"),
-    "before it is full": (Reducer, "ready", too_early, "600 bytes: largest error"),
-    "all at the end": (Reducer, "ready", all_at_the_end, "600 bytes: buckets started within"),
-    "sent twice": (Library, "all_reduce", twice, "600 bytes: sent"),
-    "a rank's own": (Library, "all_reduce", own_alone, "largest error of a parameter"),
+    "sums for means": (Reducer, "finish", leave_sums, "one bucket: largest error"),
+    "before it is full": (Reducer, "ready", send_too_early, "600 bytes: largest error"),
+    "all at the end": (Reducer, "ready", send_at_the_end, "600 bytes: buckets started within"),
+    "sent twice": (Library, "all_reduce", all_reduce_twice, "600 bytes: sent"),
+    "a rank's own": (Library, "all_reduce", keep_own_gradients, "largest error of a parameter"),
 }
 
 
-def mutated(rank: int, size: int, name: str, wanted: Any) -> Any:
+def train_with_mistake(rank: int, size: int, name: str, wanted: Any) -> Any:
     owner, attribute, mistake, _ = MUTANTS[name]
     setattr(owner, attribute, mistake)
     return ours.each(rank, size, wanted)
@@ -99,10 +99,10 @@ def mutated(rank: int, size: int, name: str, wanted: Any) -> Any:
 @pytest.mark.alone
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(_: Any, size: int, wanted: Any, **more: Any) -> Any:
-        return TRUE_RUN(mutated, size, name, wanted, **more)
+    def start_mistaken_ranks(_: Any, size: int, wanted: Any, **more: Any) -> Any:
+        return TRUE_RUN(train_with_mistake, size, name, wanted, **more)
 
-    monkeypatch.setattr(ranks, "run", run)
+    monkeypatch.setattr(ranks, "run", start_mistaken_ranks)
     failing = broken_facts(cases.of_ranks(2))
     assert any(MUTANTS[name][3] in fact for fact in failing), failing
     assert Reducer.finish is TRUE_FINISH, "the mistake leaked into this process"

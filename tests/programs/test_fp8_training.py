@@ -10,12 +10,12 @@ from snippets.fp8_training import fp8_training as ours
 from snippets.fp8_training.recipes import BLOCK, E4M3, E5M2, Block, Current, Delayed
 
 
-def normal(*shape: int) -> torch.Tensor:
+def draw_normal(*shape: int) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
 
 
 def test_a_cast_meets_the_end_of_the_range() -> None:
-    x = normal(8, 32)
+    x = draw_normal(8, 32)
     for dtype, bits in ((E4M3, 3), (E5M2, 2)):
         found = recipes.cast(x, x.abs().amax(), dtype)
         assert float(found.abs().amax()) == pytest.approx(float(x.abs().amax()), rel=1e-12)
@@ -32,7 +32,7 @@ def test_gradients_have_the_wider_range() -> None:
 
 def test_a_delayed_scale_saturates_until_its_history_has_it() -> None:
     recipe = Delayed()
-    x = normal(4, 32)
+    x = draw_normal(4, 32)
     recipe(x, "w", False)
     largest = float(x.abs().amax())
     found = recipe(8 * x, "w", False)
@@ -46,8 +46,8 @@ def test_a_delayed_scale_saturates_until_its_history_has_it() -> None:
 
 def test_the_copy_for_the_backward_pass_is_of_the_same_bytes() -> None:
     recipe = Delayed()
-    recipe(normal(4, 32), "x", False)
-    x = 3 * normal(4, 32)
+    recipe(draw_normal(4, 32), "x", False)
+    x = 3 * draw_normal(4, 32)
     assert torch.equal(recipe(x, "x", False), recipe(x, "x", True))
     assert len(recipe.past["x"]) == 2
 
@@ -66,7 +66,7 @@ def test_testing_leaves_no_trace_in_a_history(monkeypatch: pytest.MonkeyPatch) -
     ("w", True, (BLOCK, BLOCK)), ("dy", False, (1, BLOCK)), ("dy", True, (BLOCK, 1)),
 ])  # fmt: skip
 def test_an_outlier_costs_its_block_alone(site: str, rows: bool, shape: tuple[int, int]) -> None:
-    x = normal(64, 48)
+    x = draw_normal(64, 48)
     loud = x.clone()
     loud[20, 37] = 1e6
     changed = (Block()(x, site, rows) != Block()(loud, site, rows)).nonzero()
@@ -90,7 +90,7 @@ def test_smooth_channels_change_nothing_but_rounding(monkeypatch: pytest.MonkeyP
     for name, w in plain.w.items():
         assert torch.allclose(w.grad, smooth.w[name].grad, rtol=1e-12, atol=1e-14), name
     right = float(smooth.loss(ids).detach())
-    monkeypatch.setattr(ours.Model, "swiglu", forgets_the_weights)
+    monkeypatch.setattr(ours.Model, "swiglu", scale_without_weights)
     assert abs(float(smooth.loss(ids).detach()) / right - 1) > 1e-3
 
 
@@ -109,13 +109,13 @@ def test_the_outlier_leaves_the_function_nearly_as_it_was(monkeypatch: pytest.Mo
     assert torch.equal(model.w["0.gate"][ours.CHANNEL], kept[0][2])
 
 
-def forgets_the_weights(self: ours.Model, x: torch.Tensor, at: int) -> torch.Tensor:
+def scale_without_weights(self: ours.Model, x: torch.Tensor, at: int) -> torch.Tensor:
     z = ours.F.silu(self.product(x, f"{at}.gate")) * self.product(x, f"{at}.up")
     scale = z.detach().abs().amax(0).clamp(min=2.0**-20).log2().floor().exp2()
     return self.times(z / scale, self.w[f"{at}.down"], f"{at}.down")
 
 
-def scales_all_channels_alike(self: ours.Model, x: torch.Tensor, at: int) -> torch.Tensor:
+def scale_channels_alike(self: ours.Model, x: torch.Tensor, at: int) -> torch.Tensor:
     z = ours.F.silu(self.product(x, f"{at}.gate")) * self.product(x, f"{at}.up")
     scale = z.detach().abs().amax().log2().floor().exp2()
     return self.times(z / scale, self.w[f"{at}.down"] * scale, f"{at}.down")
@@ -123,7 +123,7 @@ def scales_all_channels_alike(self: ours.Model, x: torch.Tensor, at: int) -> tor
 
 def test_one_scale_for_all_channels_keeps_no_neighbour(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = cases.vanished()[1]
-    monkeypatch.setattr(ours.Model, "swiglu", scales_all_channels_alike)
+    monkeypatch.setattr(ours.Model, "swiglu", scale_channels_alike)
     lost = cases.vanished()[1]
     assert kept["value"] < 100 < 1000 < lost["value"]
 

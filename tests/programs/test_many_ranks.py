@@ -36,7 +36,7 @@ def test_a_call_knows_what_a_ring_sends_for_it() -> None:
     assert Call("all_reduce", 800, 1).sent == 0
 
 
-def counted_twice(at: int, count: int) -> tuple[dict[str, int], dict[str, int]]:
+def count_calls_twice(at: int, count: int) -> tuple[dict[str, int], dict[str, int]]:
     """A step under both, on a rank of 4,096: CommDebugMode's counts, and ours."""
     from torch.distributed.tensor.debug import CommDebugMode  # 3 s, which collection need not take
 
@@ -54,26 +54,28 @@ def counted_twice(at: int, count: int) -> tuple[dict[str, int], dict[str, int]]:
 
 @pytest.mark.alone
 def test_comm_debug_mode_counts_as_many() -> None:
-    [(theirs, ours)] = ranks.run(counted_twice, 1, backend="gloo")
+    [(theirs, ours)] = ranks.run(count_calls_twice, 1, backend="gloo")
     assert theirs == ours
     assert sum(ours.values()) == 15 + 10 + 3 + 1
 
 
-def sum_alone(mesh: Any) -> list[Call]:
+def skip_sum_on_one_rank(mesh: Any) -> list[Call]:
     """Rank 9 alone leaves out the sum of its gradients."""
     calls = TRUE_STEPS["tensor"](mesh)
     return calls[:-1] if dist.get_rank() == 9 else calls
 
 
-def wide(mesh: Any) -> list[Call]:
-    """Everything in one group."""
+def reduce_over_all_ranks(mesh: Any) -> list[Call]:
     with many_ranks.Recorder() as recorder:
         Library().all_reduce(torch.zeros(7, dtype=torch.float64))
     return TRUE_STEPS["tensor"](mesh)[:-1] + recorder.calls
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize(("step", "what"), [(sum_alone, "that call other than 0"), (wide, "bytes")])
+@pytest.mark.parametrize(
+    ("step", "what"),
+    [(skip_sum_on_one_rank, "that call other than 0"), (reduce_over_all_ranks, "bytes")],
+)
 def test_a_rank_that_calls_otherwise_is_seen(
     step: Any, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,7 +91,7 @@ def test_groups_are_refused_that_do_not_divide() -> None:
         many_ranks.mesh_of(100, 8)
 
 
-def pretend_within(rank: int, size: int) -> None:
+def pretend_within_rank(rank: int, size: int) -> None:
     with many_ranks.pretend(0, 64):
         pass
 
@@ -97,7 +99,7 @@ def pretend_within(rank: int, size: int) -> None:
 @pytest.mark.alone
 def test_a_rank_does_not_pretend_to_be_another() -> None:
     with pytest.raises(ranks.RankError, match="this process is a rank; ask one that is not"):
-        ranks.run(pretend_within, 1, backend="gloo")
+        ranks.run(pretend_within_rank, 1, backend="gloo")
 
 
 def test_padding_is_none_where_rows_split() -> None:

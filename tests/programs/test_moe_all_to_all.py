@@ -46,51 +46,50 @@ def test_places_count_copies_before() -> None:
     assert chosen.counts(3).tolist() == [3, 2, 1]
 
 
-def unsorted_back(self: Layer, x: torch.Tensor, chosen: Route) -> torch.Tensor:
+def return_unsorted(self: Layer, x: torch.Tensor, chosen: Route) -> torch.Tensor:
     """Answers are taken in the order in which tokens went out."""
     wrong = chosen._replace(weight=chosen.weight.roll(1, 0))
     return TRUE_CALL(self, x, wrong)
 
 
-def unweighted(self: Route, answers: torch.Tensor) -> torch.Tensor:
+def average_answers(self: Route, answers: torch.Tensor) -> torch.Tensor:
     return answers.mean(1) + 0 * self.weight.sum()
 
 
-def no_gradient_to_gate(self: Route, answers: torch.Tensor) -> torch.Tensor:
+def detach_gate(self: Route, answers: torch.Tensor) -> torch.Tensor:
     weight = self.weight.detach() + 0 * self.weight
     return (weight[..., None] * answers).sum(1)
 
 
-def one_place_less(self: Layer, x: torch.Tensor, chosen: Route, capacity: int) -> torch.Tensor:
+def pad_one_place_less(self: Layer, x: torch.Tensor, chosen: Route, capacity: int) -> torch.Tensor:
     return TRUE_PADDED(self, x, chosen, capacity - 1)
 
 
-def same_counts_back(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+def return_same_counts(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
     """A gradient takes the way of the dispatch once more."""
     out, into = ctx.counts
     came = Exchange.apply(dy, into, out, ctx.group)
     return came.roll(1, 0), None, None, None
 
 
-def all_the_way(
+def exchange_twice(
     ctx: Any, x: torch.Tensor, out: list[int], into: list[int], group: Library
 ) -> torch.Tensor:
-    """Rows travel twice."""
     TRUE_EXCHANGE(ctx, x, out, into, group)
     return TRUE_EXCHANGE(ctx, x, out, into, group)
 
 
 MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
-    "weights of another token": (Layer, "__call__", unsorted_back, "learned: error of y"),
-    "weights forgotten": (Route, "weighted", unweighted, "learned: error of y"),
-    "gate without gradient": (Route, "weighted", no_gradient_to_gate, "learned: largest error"),
-    "a place less": (Layer, "padded", one_place_less, "capacity 2: error of y"),
-    "gradients of other rows": (Exchange, "backward", staticmethod(same_counts_back), "largest"),
-    "sent twice": (Exchange, "forward", staticmethod(all_the_way), "uniform, forward: sent"),
+    "weights of another token": (Layer, "__call__", return_unsorted, "learned: error of y"),
+    "weights forgotten": (Route, "weighted", average_answers, "learned: error of y"),
+    "gate without gradient": (Route, "weighted", detach_gate, "learned: largest error"),
+    "a place less": (Layer, "padded", pad_one_place_less, "capacity 2: error of y"),
+    "gradients of other rows": (Exchange, "backward", staticmethod(return_same_counts), "largest"),
+    "sent twice": (Exchange, "forward", staticmethod(exchange_twice), "uniform, forward: sent"),
 }
 
 
-def mutated(rank: int, size: int, name: str, wanted: Any) -> Any:
+def route_with_mistake(rank: int, size: int, name: str, wanted: Any) -> Any:
     owner, attribute, mistake, _ = MUTANTS[name]
     setattr(owner, attribute, mistake)
     return ours.each(rank, size, wanted)
@@ -100,16 +99,16 @@ def mutated(rank: int, size: int, name: str, wanted: Any) -> Any:
 @pytest.mark.alone
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(_: Any, size: int, wanted: Any, **more: Any) -> Any:
-        return TRUE_RUN(mutated, size, name, wanted, **more)
+    def start_mistaken_experts(_: Any, size: int, wanted: Any, **more: Any) -> Any:
+        return TRUE_RUN(route_with_mistake, size, name, wanted, **more)
 
-    monkeypatch.setattr(ranks, "run", run)
+    monkeypatch.setattr(ranks, "run", start_mistaken_experts)
     failing = broken_facts(cases.of_ranks(4))
     assert any(MUTANTS[name][3] in fact for fact in failing), failing
     assert Layer.padded is TRUE_PADDED, "the mistake leaked into this process"
 
 
-def draws_alone(rank: int, size: int) -> int:
+def train_drawing_alone(rank: int, size: int) -> int:
     """Each rank draws for itself: one that stays local leaves the others waiting."""
     ours.stays_local = lambda step, p: rank == 0 and step == 1  # type: ignore[assignment]
     return ours.train(Ring(), 2, 0.5)[0]
@@ -119,7 +118,7 @@ def draws_alone(rank: int, size: int) -> int:
 def test_ranks_that_draw_for_themselves_are_stopped() -> None:
     """They wait for what never comes, or gloo sees a message that was meant for another call."""
     with pytest.raises(ranks.RankError, match=r"^rank \d (did not return|died|raised)"):
-        ranks.run(draws_alone, 4, backend="gloo", seconds=4)
+        ranks.run(train_drawing_alone, 4, backend="gloo", seconds=4)
 
 
 def test_local_steps_are_as_frequent_as_asked() -> None:

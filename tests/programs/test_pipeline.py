@@ -89,13 +89,13 @@ def test_two_and_three_ranks_need_not_park() -> None:
         assert not any(isinstance(step, Move) for row in rows for step in row)
 
 
-def old_input(self: Slice, j: int, dy: torch.Tensor) -> torch.Tensor:
+def leave_slope_out(self: Slice, j: int, dy: torch.Tensor) -> torch.Tensor:
     x, before = self.kept.pop(j)
     self.later[j] = x, dy @ self.w["down"], torch.nn.functional.gelu(before), dy
     return dy + dy @ self.w["down"] @ self.w["up"]
 
 
-def once_too_often(self: Slice, j: int) -> None:
+def add_weights_twice(self: Slice, j: int) -> None:
     """Of what was put off behind another, twice."""
     again = len(self.later) > 1
     before = {k: one.clone() for k, one in self.grads.items()}
@@ -104,37 +104,37 @@ def once_too_often(self: Slice, j: int) -> None:
         self.grads = {k: 2 * one - before[k] for k, one in self.grads.items()}
 
 
-def kept_too_long(self: Slice, j: int) -> None:
+def keep_for_good(self: Slice, j: int) -> None:
     before = self.later[j]
     TRUE_WEIGHT(self, j)
     self.kept[1000 + j] = before
 
 
-def newest_version(self: Stashed, j: int, dy: torch.Tensor) -> torch.Tensor:
+def use_newest_weights(self: Stashed, j: int, dy: torch.Tensor) -> torch.Tensor:
     self.w = self.now
     return Slice.input(self, j, dy)
 
 
-def not_added(rank: int, one: plan.Plan, state: pipeline.Rank) -> int:
+def skip_copies(rank: int, one: plan.Plan, state: pipeline.Rank) -> int:
     return 0
 
 
-def all_stay(made: schedules.Schedule) -> list[list[Any]]:
+def park_nothing(made: schedules.Schedule) -> list[list[Any]]:
     return [list(made.of(rank)) for rank in range(made.ranks)]
 
 
 TRUE_INPUT, TRUE_WEIGHT = Slice.input, Slice.weight
 MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
-    "gelu without its slope": (Slice, "input", old_input, "1F1B: largest error"),
-    "put off, then added twice": (Slice, "weight", once_too_often, "ZB-H2: largest error"),
-    "kept for good": (Slice, "weight", kept_too_long, "1F1B: held at most"),
-    "newest weights backward": (Stashed, "input", newest_version, "PipeDream: largest error"),
-    "copies not added": (pipeline, "summed", not_added, "DualPipe: largest error"),
-    "nothing is parked": (plan, "parked", all_stay, "BPipe: held at most"),
+    "gelu without its slope": (Slice, "input", leave_slope_out, "1F1B: largest error"),
+    "put off, then added twice": (Slice, "weight", add_weights_twice, "ZB-H2: largest error"),
+    "kept for good": (Slice, "weight", keep_for_good, "1F1B: held at most"),
+    "newest weights backward": (Stashed, "input", use_newest_weights, "PipeDream: largest error"),
+    "copies not added": (pipeline, "summed", skip_copies, "DualPipe: largest error"),
+    "nothing is parked": (plan, "parked", park_nothing, "BPipe: held at most"),
 }
 
 
-def mutated(rank: int, size: int, name: str, wanted: Any) -> Any:
+def step_with_mistake(rank: int, size: int, name: str, wanted: Any) -> Any:
     owner, attribute, mistake, _ = MUTANTS[name]
     setattr(owner, attribute, mistake)
     return pipeline.each(rank, size, wanted)
@@ -144,16 +144,16 @@ def mutated(rank: int, size: int, name: str, wanted: Any) -> Any:
 @pytest.mark.alone
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(_: Any, size: int, wanted: Any, **more: Any) -> Any:
-        return TRUE_RUN(mutated, size, name, wanted, **more)
+    def start_mistaken_ranks(_: Any, size: int, wanted: Any, **more: Any) -> Any:
+        return TRUE_RUN(step_with_mistake, size, name, wanted, **more)
 
-    monkeypatch.setattr(ranks, "run", run)
+    monkeypatch.setattr(ranks, "run", start_mistaken_ranks)
     failing = broken_facts(cases.of_ranks(4, 8))
     assert any(MUTANTS[name][3] in fact for fact in failing), failing
     assert Slice.input is TRUE_INPUT, "the mistake leaked into this process"
 
 
-def swapped(p: int, m: int) -> schedules.Schedule:
+def swap_backward_passes(p: int, m: int) -> schedules.Schedule:
     """A table in which the first rank's backward passes come in the other order."""
     made = schedules.gpipe(p, m)
     order = [(schedules.Task(schedules.Kind.FORWARD, j),) for j in range(m)]
@@ -162,14 +162,14 @@ def swapped(p: int, m: int) -> schedules.Schedule:
     return schedules.timed("GPipe", orders, [[(r, 0) for r in range(p)]] * m, made.costs)
 
 
-def of_swapped(rank: int, p: int) -> Any:
-    plan.SCHEDULES["GPipe"] = swapped
+def run_swapped_table(rank: int, p: int) -> Any:
+    plan.SCHEDULES["GPipe"] = swap_backward_passes
     return pipeline.on_rank(rank, plan.Plan("GPipe", p, 4))
 
 
 @pytest.mark.alone
 def test_messages_are_read_in_any_order() -> None:
-    told = ranks.run(of_swapped, 2, backend="gloo")
+    told = ranks.run(run_swapped_table, 2, backend="gloo")
     assert not broken_facts(cases.errors("swapped", told, 2, 4))
 
 

@@ -28,17 +28,17 @@ TIMES = st.tuples(st.integers(0, 40), st.integers(0, 12))
 HOST, GPU = ("1", "1"), ("0", "7")
 
 
-def op(name: str, start: int, end: int, kind: str = "cpu_op", **args: Any) -> Span:
+def make_span(name: str, start: int, end: int, kind: str = "cpu_op", **args: Any) -> Span:
     track = ("0", str(args["stream"])) if "stream" in args else HOST
     return Span(name, kind, track, start, end, args)
 
 
-def spans_of(times: list[tuple[int, int]], kind: str = "cpu_op") -> list[Span]:
-    found = [op(f"{n}", a, a + b, kind) for n, (a, b) in enumerate(times)]
+def make_spans(times: list[tuple[int, int]], kind: str = "cpu_op") -> list[Span]:
+    found = [make_span(f"{n}", a, a + b, kind) for n, (a, b) in enumerate(times)]
     return sorted(found, key=lambda one: (one.start, -one.end))
 
 
-def made_up() -> Trace:
+def read_made_up_trace() -> Trace:
     return read(MADE_UP.read_bytes())
 
 
@@ -46,7 +46,7 @@ def made_up() -> Trace:
 def test_every_moment_belongs_to_what_began_last(
     times: list[tuple[int, int]], start: int, more: int
 ) -> None:
-    spans = spans_of(times)
+    spans = make_spans(times)
     found = list(moments(spans, start, start + more))
     edges = [start, *(end for _, end, _ in found)]
     assert [a for a, _, _ in found] == edges[:-1] and edges[-1] == start + more
@@ -60,12 +60,14 @@ def test_every_moment_belongs_to_what_began_last(
 def test_intervals_are_sets_of_moments(
     ours: list[tuple[int, int]], others: list[tuple[int, int]]
 ) -> None:
-    def points(spans: list[Span]) -> set[int]:
+    def list_moments(spans: list[Span]) -> set[int]:
         return {at for one in spans for at in range(one.start, one.end)}
 
-    first, second = spans_of(ours), spans_of(others)
-    assert length(merged(first)) == len(points(first))
-    assert length(both(merged(first), merged(second))) == len(points(first) & points(second))
+    first, second = make_spans(ours), make_spans(others)
+    assert length(merged(first)) == len(list_moments(first))
+    assert length(both(merged(first), merged(second))) == len(
+        list_moments(first) & list_moments(second)
+    )
 
 
 STREAMS = st.sampled_from((7, 20))
@@ -78,16 +80,16 @@ def test_gaps_and_path_cover_the_step_whatever_it_holds(
     launched: list[tuple[int, int, int, int]], waits: list[tuple[int, int]]
 ) -> None:
     """On any streams, in any order, with waits of the host in between."""
-    spans = [op("ProfilerStep#1", 0, 220, "user_annotation")]
+    spans = [make_span("ProfilerStep#1", 0, 220, "user_annotation")]
     free = {7: 0, 20: 0}
     for number, (at, late, takes, stream) in enumerate(sorted(launched)):
         begin = max(at + late, free[stream])
         free[stream] = begin + takes
         ids = {"stream": stream, "correlation": number}
-        spans.append(op("cudaLaunchKernel", at, at + 1, "cuda_runtime", correlation=number))
-        spans.append(op(f"k{number}", begin, begin + takes, "kernel", **ids))
+        spans.append(make_span("cudaLaunchKernel", at, at + 1, "cuda_runtime", correlation=number))
+        spans.append(make_span(f"k{number}", begin, begin + takes, "kernel", **ids))
     for at, takes in waits:
-        spans.append(op("cudaDeviceSynchronize", at, at + takes, "cuda_runtime"))
+        spans.append(make_span("cudaDeviceSynchronize", at, at + takes, "cuda_runtime"))
     trace = Trace(sorted(spans, key=lambda one: (one.start, -one.end)))
     (one,) = trace.steps
     took = blame.use(trace, one)
@@ -104,10 +106,12 @@ def test_windows_of_steps_leave_no_time_between_them() -> None:
     spans = []
     for number in range(3):
         at = 100 * number
-        spans.append(op(f"ProfilerStep#{number}", at, at + 100, "user_annotation"))
-        spans.append(op("log", at + 60, at + 99, "user_annotation"))
-        spans.append(op("cudaLaunchKernel", at + 10, at + 12, "cuda_runtime", correlation=number))
-        spans.append(op("k", at + 130, at + 155, "kernel", stream=7, correlation=number))
+        spans.append(make_span(f"ProfilerStep#{number}", at, at + 100, "user_annotation"))
+        spans.append(make_span("log", at + 60, at + 99, "user_annotation"))
+        spans.append(
+            make_span("cudaLaunchKernel", at + 10, at + 12, "cuda_runtime", correlation=number)
+        )
+        spans.append(make_span("k", at + 130, at + 155, "kernel", stream=7, correlation=number))
     trace = Trace(sorted(spans, key=lambda one: (one.start, -one.end)))
     found = [blame.window(trace, one) for one in trace.steps]
     assert found == [(0, 155), (155, 255), (255, 355)]
@@ -122,50 +126,54 @@ def test_a_stall_between_two_steps_is_the_second_ones() -> None:
     for number in range(3):
         at = 100 * number
         ids = {"correlation": number}
-        spans.append(op(f"ProfilerStep#{number}", at, at + 100, "user_annotation"))
-        spans.append(op("log", at + 50, at + 99, "user_annotation"))
-        spans.append(op("cudaLaunchKernel", at + 10, at + 12, "cuda_runtime", **ids))
-        spans.append(op("k", at + 12, at + 40, "kernel", stream=7, **ids))
+        spans.append(make_span(f"ProfilerStep#{number}", at, at + 100, "user_annotation"))
+        spans.append(make_span("log", at + 50, at + 99, "user_annotation"))
+        spans.append(make_span("cudaLaunchKernel", at + 10, at + 12, "cuda_runtime", **ids))
+        spans.append(make_span("k", at + 12, at + 40, "kernel", stream=7, **ids))
     worst = blame.repeated(Trace(sorted(spans, key=lambda one: (one.start, -one.end))))[0]
     assert (worst.cause, worst.place, worst.ns) == ("host", "log", 70)
 
 
-def rows_of(trace: Trace) -> dict[str, bool]:
+def judge_rows(trace: Trace) -> dict[str, bool]:
     found = cases.made_up(trace)
     return {row["name"]: abs(row["value"] - row["expected"]) < 1e-9 for row in found}
 
 
-def wrong(trace: Trace) -> set[str]:
-    return {name.removeprefix("made up: ") for name, right in rows_of(trace).items() if not right}
+def name_wrong_rows(trace: Trace) -> set[str]:
+    return {
+        name.removeprefix("made up: ") for name, right in judge_rows(trace).items() if not right
+    }
 
 
 def test_the_trace_made_up_is_read_as_written() -> None:
-    assert wrong(made_up()) == set()
+    assert name_wrong_rows(read_made_up_trace()) == set()
 
 
-def summed(spans: Any) -> list[tuple[int, int]]:
+def list_intervals(spans: Any) -> list[tuple[int, int]]:
     return [(one.start, one.end) for one in spans if one.end > one.start]
 
 
 def test_lengths_added_up_count_twice_what_overlaps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blame, "merged", summed)
-    assert {"busy", "idle"} <= wrong(made_up())
+    monkeypatch.setattr(blame, "merged", list_intervals)
+    assert {"busy", "idle"} <= name_wrong_rows(read_made_up_trace())
 
 
 def test_without_waits_a_sync_is_taken_for_a_slow_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "WAITS", ())
-    assert {"idle: after a wait", "idle: the host late", "path: host"} <= wrong(made_up())
+    assert {"idle: after a wait", "idle: the host late", "path: host"} <= name_wrong_rows(
+        read_made_up_trace()
+    )
 
 
 def test_without_correlation_nobody_is_to_blame() -> None:
-    trace = made_up()
+    trace = read_made_up_trace()
     trace.launches = {}
-    assert {"idle: the host late", "idle: launches", "the loader's gap"} <= wrong(trace)
+    assert {"idle: the host late", "idle: launches", "the loader's gap"} <= name_wrong_rows(trace)
 
 
 def test_a_collective_taken_for_computation_hides_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blame, "sort_of", lambda one: "computation")
-    took = blame.use(made_up(), made_up().steps[0])
+    took = blame.use(read_made_up_trace(), read_made_up_trace().steps[0])
     assert took["communication"] == 0 and took["computation"] > 480_000
 
 
@@ -183,9 +191,9 @@ def test_what_does_not_come_back_is_no_stall() -> None:
     for number in range(3):
         at = 1000 * number
         pause = 300 if number == 1 else 5
-        spans += [op(f"ProfilerStep#{number}", at, at + 900, "user_annotation"),
-                  op("a", at, at + 100), op("b", at + 100 + pause, at + 500),
-                  op("c", at + 540 + number, at + 900)]  # fmt: skip
+        spans += [make_span(f"ProfilerStep#{number}", at, at + 900, "user_annotation"),
+                  make_span("a", at, at + 100), make_span("b", at + 100 + pause, at + 500),
+                  make_span("c", at + 540 + number, at + 900)]  # fmt: skip
     first, second = blame.repeated(Trace(spans))
     assert (first.after, first.before, first.ns) == ("b", "c", 40)
     assert (second.after, second.before, second.ns) == ("a", "b", 5)
@@ -203,7 +211,7 @@ def test_a_trace_that_is_kept_says_nothing_of_its_machine() -> None:
     text = step.scrubbed(found.content, "a note")
     for word in (given["trace_id"], given["traceName"], f'"{socket.gethostname()}"'):
         assert word not in text
-    clean(text)
+    assert_scrubbed(text)
     before, after = read(found.content), read(text)
     for ours, theirs in zip(before.steps, after.steps, strict=True):
         assert blame.operators(before, ours) == blame.operators(after, theirs)
@@ -212,7 +220,7 @@ def test_a_trace_that_is_kept_says_nothing_of_its_machine() -> None:
 HEAD = {"note", "schemaVersion", "displayTimeUnit", "distributedInfo", "traceEvents"}
 
 
-def clean(text: str) -> None:
+def assert_scrubbed(text: str) -> None:
     """Only what is measured, without a path, a host or a process."""
     found = json.loads(text)
     assert set(found) <= HEAD
@@ -228,7 +236,7 @@ def clean(text: str) -> None:
 def test_the_traces_that_are_published_are_clean_and_small(kept: Path) -> None:
     data = kept.read_bytes()
     text = gzip.decompress(data).decode() if kept.suffix == ".gz" else data.decode()
-    clean(text)
+    assert_scrubbed(text)
     assert len(gzip.compress(data)) < 50_000
     assert list(report(read(gzip.compress(text.encode())))) == list(report(read(text)))
 

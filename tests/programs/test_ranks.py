@@ -22,65 +22,65 @@ from snippets import ranks
 pytestmark = pytest.mark.alone
 
 
-def total(rank: int, world_size: int, start: int) -> dict[str, Any]:
+def sum_ranks(rank: int, world_size: int, start: int) -> dict[str, Any]:
     x = torch.tensor([start + rank], device=ranks.device())
     dist.all_reduce(x)
     return {"rank": rank, "world_size": world_size, "sum": x.cpu()}
 
 
-def note(folder: str, rank: int) -> None:
+def note_process_id(folder: str, rank: int) -> None:
     """Leave this rank's process id behind, for the test to look for."""
     Path(folder, str(rank)).write_text(str(os.getpid()))
     dist.barrier()
 
 
-def raises(rank: int, world_size: int, folder: str) -> None:
-    note(folder, rank)
+def raise_on_rank_1(rank: int, world_size: int, folder: str) -> None:
+    note_process_id(folder, rank)
     if rank == 1:
         raise KeyError("no such block")
     dist.barrier()  # waits for rank 1 for ever
 
 
-def leaves(rank: int, world_size: int, folder: str) -> None:
-    note(folder, rank)
+def leave_by_system_exit(rank: int, world_size: int, folder: str) -> None:
+    note_process_id(folder, rank)
     if rank == 1:
         sys.exit(0)
     dist.barrier()
 
 
-def exits(rank: int, world_size: int, folder: str) -> None:
-    note(folder, rank)
+def exit_with_status_3(rank: int, world_size: int, folder: str) -> None:
+    note_process_id(folder, rank)
     if rank == 1:
         os._exit(3)
     dist.barrier()
 
 
-def is_killed(rank: int, world_size: int, folder: str) -> None:
-    note(folder, rank)
+def kill_rank_1(rank: int, world_size: int, folder: str) -> None:
+    note_process_id(folder, rank)
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     dist.barrier()
 
 
-def exits_early(rank: int, world_size: int, folder: str) -> None:
-    note(folder, rank)
+def exit_early(rank: int, world_size: int, folder: str) -> None:
+    note_process_id(folder, rank)
     if rank == 1:
         os._exit(0)
 
 
-def hangs(rank: int, world_size: int, folder: str) -> int:
-    note(folder, rank)
+def hang_on_rank_1(rank: int, world_size: int, folder: str) -> int:
+    note_process_id(folder, rank)
     if rank == 1:
         time.sleep(60)
     return rank
 
 
-def returns_a_function(rank: int, world_size: int, folder: str) -> Any:
-    note(folder, rank)
+def return_function(rank: int, world_size: int, folder: str) -> Any:
+    note_process_id(folder, rank)
     return (lambda: rank) if rank == 1 else None
 
 
-def one_by_one(rank: int, world_size: int) -> tuple[torch.Tensor, int]:
+def pass_to_next_rank(rank: int, world_size: int) -> tuple[torch.Tensor, int]:
     """Send 3 float64 and 5 float32 to the next rank, and take what the previous one sends."""
     wire = ranks.Wire()
     sent = [torch.full((3,), rank, dtype=torch.float64), torch.ones(10)[::2]]
@@ -88,7 +88,7 @@ def one_by_one(rank: int, world_size: int) -> tuple[torch.Tensor, int]:
     return arrive()[0], wire.sent
 
 
-def alive(pid: int) -> bool:
+def process_lives(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -96,13 +96,13 @@ def alive(pid: int) -> bool:
     return True
 
 
-def pids(folder: Path) -> list[int]:
+def read_process_ids(folder: Path) -> list[int]:
     return [int(path.read_text()) for path in folder.iterdir()]
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 4])
 def test_results_come_back_by_rank(world_size: int) -> None:
-    results = ranks.run(total, world_size, 10)
+    results = ranks.run(sum_ranks, world_size, 10)
     expected = sum(range(10, 10 + world_size))
     assert [result["rank"] for result in results] == list(range(world_size))
     assert all(int(result["sum"]) == expected for result in results)
@@ -112,12 +112,12 @@ def test_results_come_back_by_rank(world_size: int) -> None:
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (raises, ["raised", "KeyError", "no such block", "test_ranks.py"]),
-        (leaves, ["raised", "SystemExit"]),
-        (exits, ["died", "exit status 3"]),
-        (exits_early, ["died", "exit status 0"]),
-        (is_killed, ["died", "SIGKILL"]),
-        (returns_a_function, ["raised", "pickle"]),
+        (raise_on_rank_1, ["raised", "KeyError", "no such block", "test_ranks.py"]),
+        (leave_by_system_exit, ["raised", "SystemExit"]),
+        (exit_with_status_3, ["died", "exit status 3"]),
+        (exit_early, ["died", "exit status 0"]),
+        (kill_rank_1, ["died", "SIGKILL"]),
+        (return_function, ["raised", "pickle"]),
     ],
 )
 def test_a_failure_names_its_rank_and_ends_all(
@@ -138,8 +138,8 @@ def test_a_failure_names_its_rank_and_ends_all(
     assert caught.value.rank == 1
     assert all(word in str(caught.value) for word in ["rank 1", *words]), str(caught.value)
     assert "\n" not in str(caught.value)
-    assert len(pids(notes)) == 3
-    assert not any(map(alive, pids(notes)))
+    assert len(read_process_ids(notes)) == 3
+    assert not any(map(process_lives, read_process_ids(notes)))
     assert list(left.iterdir()) == [], "files were left behind"
     assert capfd.readouterr().err == "", "more was said than the error"
 
@@ -147,26 +147,26 @@ def test_a_failure_names_its_rank_and_ends_all(
 @pytest.mark.exhaustive("waits until a deadline is over")
 def test_a_rank_that_hangs_is_named_and_ended(tmp_path: Path) -> None:
     with pytest.raises(ranks.RankError, match="rank 1 did not return within 6 s") as caught:
-        ranks.run(hangs, 3, str(tmp_path), seconds=6)
+        ranks.run(hang_on_rank_1, 3, str(tmp_path), seconds=6)
     assert caught.value.rank == 1
-    assert len(pids(tmp_path)) == 3
-    assert not any(map(alive, pids(tmp_path)))
+    assert len(read_process_ids(tmp_path)) == 3
+    assert not any(map(process_lives, read_process_ids(tmp_path)))
 
 
 def test_ranks_end_where_not_all_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[int] = []
     true_start = multiprocessing.process.BaseProcess.start
 
-    def start(process: Any) -> None:  # whether it forks or spawns
+    def start_two_at_most(process: Any) -> None:  # whether it forks or spawns
         if len(started) == 2:
             raise BlockingIOError("no process to be had")
         true_start(process)
         started.append(process.pid)
 
-    monkeypatch.setattr(multiprocessing.process.BaseProcess, "start", start)
+    monkeypatch.setattr(multiprocessing.process.BaseProcess, "start", start_two_at_most)
     with pytest.raises(BlockingIOError):
-        ranks.run(total, 3, 10)
-    assert len(started) == 2 and not any(map(alive, started))
+        ranks.run(sum_ranks, 3, 10)
+    assert len(started) == 2 and not any(map(process_lives, started))
 
 
 @pytest.mark.parametrize("failures", [0, 1, ranks.STARTS - 1, ranks.STARTS])
@@ -175,7 +175,7 @@ def test_ranks_that_cannot_connect_start_anew(
 ) -> None:
     connect = ranks.connect
 
-    def resets(rank: int, plan: ranks.Plan) -> None:
+    def connect_or_reset(rank: int, plan: ranks.Plan) -> None:
         if rank == 1:
             starts = len(list(tmp_path.iterdir()))
             (tmp_path / str(starts)).touch()
@@ -183,23 +183,23 @@ def test_ranks_that_cannot_connect_start_anew(
                 raise RuntimeError(f"{ranks.UNCONNECTED} with [pair.cc:144] reset by peer")
         connect(rank, plan)
 
-    monkeypatch.setattr(ranks, "connect", resets)
+    monkeypatch.setattr(ranks, "connect", connect_or_reset)
     monkeypatch.setattr(ranks, "may_fork", lambda: True)  # a spawned rank has its own connect
     if failures < ranks.STARTS:
-        assert [found["sum"] for found in ranks.run(total, 2, 10)] == [21, 21]
+        assert [found["sum"] for found in ranks.run(sum_ranks, 2, 10)] == [21, 21]
         assert len(list(tmp_path.iterdir())) == failures + 1
     else:
         with pytest.raises(ranks.RankError, match=f"rank 1 raised: .*{ranks.UNCONNECTED}"):
-            ranks.run(total, 2, 10)
+            ranks.run(sum_ranks, 2, 10)
         assert len(list(tmp_path.iterdir())) == ranks.STARTS
 
 
 def test_no_rank_is_no_run() -> None:
     with pytest.raises(ValueError, match="world_size = 0 is below 1"):
-        ranks.run(total, 0, 10)
+        ranks.run(sum_ranks, 0, 10)
 
 
-def start(function: Any, *args: Any) -> Any:
+def start_process(function: Any, *args: Any) -> Any:
     """A process that may itself start ranks; forked where that is safe, since it is quick."""
     context: Any = multiprocessing.get_context("fork" if ranks.may_fork() else "spawn")
     process = context.Process(target=function, args=args, daemon=False)
@@ -209,28 +209,28 @@ def start(function: Any, *args: Any) -> Any:
     return process
 
 
-def many_sums(rank: int, world_size: int, start: int) -> int:
+def sum_many_times(rank: int, world_size: int, start: int) -> int:
     x = torch.tensor([start + rank])
     for _ in range(200):
         dist.all_reduce(x, dist.ReduceOp.MAX)
     return int(x)
 
 
-def write_many_sums(folder: str, start: int) -> None:
-    Path(folder, str(start)).write_text(str(ranks.run(many_sums, 3, start)))
+def write_sums(folder: str, start: int) -> None:
+    Path(folder, str(start)).write_text(str(ranks.run(sum_many_times, 3, start)))
 
 
 def test_runs_beside_each_other_do_not_meet(tmp_path: Path) -> None:
-    processes = [start(write_many_sums, str(tmp_path), base) for base in (100, 200, 300)]
+    processes = [start_process(write_sums, str(tmp_path), base) for base in (100, 200, 300)]
     for process in processes:
         process.join(60)
     results = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert results == {str(base): str([base + 2] * 3) for base in (100, 200, 300)}
 
 
-def sleeps(rank: int, world_size: int, folder: str) -> None:
+def sleep_on_rank_0(rank: int, world_size: int, folder: str) -> None:
     """One rank in Python, the other in C code that waits for it."""
-    note(folder, rank)
+    note_process_id(folder, rank)
     if rank == 0:
         time.sleep(60)
     dist.barrier()
@@ -242,18 +242,18 @@ def test_ranks_do_not_outlive_a_killed_parent(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # a killed parent cannot tidy up
     notes = tmp_path / "notes"
     notes.mkdir()
-    parent = start(ranks.run, sleeps, 2, str(notes))
+    parent = start_process(ranks.run, sleep_on_rank_0, 2, str(notes))
     try:
         deadline = time.monotonic() + 60
         while len([path for path in notes.iterdir() if path.read_text()]) < 2:
             assert time.monotonic() < deadline and parent.is_alive()
             time.sleep(0.02)
-        assert all(map(alive, pids(notes)))
+        assert all(map(process_lives, read_process_ids(notes)))
     finally:
         parent.kill()
         parent.join()
     deadline = time.monotonic() + 5
-    while any(map(alive, pids(notes))):
+    while any(map(process_lives, read_process_ids(notes))):
         assert time.monotonic() < deadline, "a rank outlived its parent"
         time.sleep(0.02)
 
@@ -262,11 +262,11 @@ def test_beside_other_threads_ranks_are_spawned() -> None:
     results: list[Any] = []
     methods: list[bool] = []
 
-    def work() -> None:
+    def run_in_thread() -> None:
         methods.append(ranks.may_fork())
         results.extend(ranks.run(divmod, 2, seconds=120))  # importable in a fresh process
 
-    thread = threading.Thread(target=work)
+    thread = threading.Thread(target=run_in_thread)
     thread.start()
     thread.join(150)
     assert methods == [False]
@@ -274,7 +274,7 @@ def test_beside_other_threads_ranks_are_spawned() -> None:
 
 
 def test_a_wire_delivers_and_counts_its_bytes() -> None:
-    results = ranks.run(one_by_one, 3)
+    results = ranks.run(pass_to_next_rank, 3)
     for rank, (received, sent) in enumerate(results):
         assert torch.equal(received, torch.full((3,), (rank - 1) % 3, dtype=torch.float64))
         assert sent == 3 * 8 + 5 * 4  # the view's elements, not its storage's

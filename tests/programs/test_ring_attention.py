@@ -22,16 +22,16 @@ TRUE_CHUNKS = ring.chunks_of
 
 
 @pytest.fixture(scope="module")
-def rows() -> list[dict[str, Any]]:
+def recorded_rows() -> list[dict[str, Any]]:
     return read_facts(cases)
 
 
-def test_facts_hold(rows: list[dict[str, Any]]) -> None:
-    assert broken_facts(rows) == []
+def test_facts_hold(recorded_rows: list[dict[str, Any]]) -> None:
+    assert broken_facts(recorded_rows) == []
 
 
-def test_facts_cover_every_way_of_running(rows: list[dict[str, Any]]) -> None:
-    names = [row["name"] for row in rows]
+def test_facts_cover_every_way_of_running(recorded_rows: list[dict[str, Any]]) -> None:
+    names = [row["name"] for row in recorded_rows]
     assert len(names) == len(set(names))
     for world_size in (2, 4):
         for mask in ("full", "causal"):
@@ -115,7 +115,7 @@ MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
 }
 
 
-def mutated(rank: int, world_size: int, function: Any, name: str) -> Any:
+def attend_with_mistake(rank: int, world_size: int, function: Any, name: str) -> Any:
     """What a rank does with one mistake made, in its own process alone."""
     owner, attribute, mistake, _ = MUTANTS[name]
     setattr(owner, attribute, mistake)
@@ -125,10 +125,10 @@ def mutated(rank: int, world_size: int, function: Any, name: str) -> Any:
 @pytest.mark.exhaustive("all usual mistakes, each with ranks of its own")
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(function: Any, world_size: int) -> Any:
-        return TRUE_RUN(mutated, world_size, function, name)
+    def start_mistaken_attention(function: Any, world_size: int) -> Any:
+        return TRUE_RUN(attend_with_mistake, world_size, function, name)
 
-    monkeypatch.setattr(ranks, "run", run)
+    monkeypatch.setattr(ranks, "run", start_mistaken_attention)
     failing = broken_facts(cases.facts())
     assert any(MUTANTS[name][3] in fact for fact in failing), failing
     assert ring.chunks_of is TRUE_CHUNKS, "the mistake leaked into this process"
@@ -142,14 +142,14 @@ class Eager(cases.Logged):
         return lambda: came
 
 
-def eager_on_rank(rank: int, world_size: int) -> Any:
+def run_eager_rank(rank: int, world_size: int) -> Any:
     cases.Logged = Eager  # type: ignore[misc]
     return cases.order_on_rank(rank, world_size)
 
 
 @pytest.mark.exhaustive("all usual mistakes, each with ranks of its own")
 def test_a_ring_that_waits_at_once_breaks_a_fact(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranks, "run", lambda _, world_size: TRUE_RUN(eager_on_rank, world_size))
+    monkeypatch.setattr(ranks, "run", lambda _, world_size: TRUE_RUN(run_eager_rank, world_size))
     rows = cases.overlaps(4)
     assert [row["value"] for row in rows] == [0, 0]
     assert broken_facts(rows) == [row["name"] for row in rows]

@@ -57,25 +57,25 @@ def test_one_rank_is_the_model_that_torch_makes() -> None:
         assert torch.allclose(TRUTH["grads"][name], one.grad, rtol=1e-11, atol=1e-13), name
 
 
-def bias_on_every_rank(
+def add_bias_on_every_rank(
     self: tp.Split, x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor
 ) -> torch.Tensor:
     return self.meet(F.linear(x, w, bias))
 
 
-def no_sum_of_norms(self: tp.Split, grads: tp.Parameters) -> tp.Parameters:
+def skip_sum_of_norms(self: tp.Split, grads: tp.Parameters) -> tp.Parameters:
     return grads
 
 
-def uncopied(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor, None]:
+def skip_sum_of_gradient(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor, None]:
     return dy, None
 
 
-def sum_of_sums(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor, None]:
+def double_gradient(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor, None]:
     return 2 * dy, None
 
 
-def own_rows_only(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+def multiply_own_rows(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
     x, w = ctx.saved_tensors
     own = dy.chunk(ctx.group.size)[ctx.group.rank]
     db = dy.flatten(0, -2).sum(0) if ctx.biased else None
@@ -83,44 +83,48 @@ def own_rows_only(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]
     return ctx.group.reduce_scatter(dy @ w), dw, db, None
 
 
-def unmasked(ids: torch.Tensor, words: torch.Tensor, rank: int) -> torch.Tensor:
+def embed_unmasked(ids: torch.Tensor, words: torch.Tensor, rank: int) -> torch.Tensor:
     return F.embedding((ids - rank * len(words)).clamp(0, len(words) - 1), words)
 
 
 TRUE_AROUND, TRUE_ALL_REDUCE = ring_rows.around, Library.all_reduce
 
 
-def one_behind(x: torch.Tensor, ring: Ring) -> list[torch.Tensor]:
+def lag_one_behind(x: torch.Tensor, ring: Ring) -> list[torch.Tensor]:
     found = TRUE_AROUND(x, ring)
     return found[1:] + found[:1]
 
 
-def own_largest(self: Library, x: torch.Tensor, how: str = "sum") -> torch.Tensor:
+def keep_own_largest(self: Library, x: torch.Tensor, how: str = "sum") -> torch.Tensor:
     """Each rank subtracts its own: the sums of exponentials then do not belong together."""
     return x if how == "max" else TRUE_ALL_REDUCE(self, x, how)
 
 
-def twice(self: Library, x: torch.Tensor, how: str = "sum") -> torch.Tensor:
+def all_reduce_twice(self: Library, x: torch.Tensor, how: str = "sum") -> torch.Tensor:
     TRUE_ALL_REDUCE(self, x, how)
     return TRUE_ALL_REDUCE(self, x, how)
 
 
 MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
-    "bias on every rank": (tp.Split, "gather", bias_on_every_rank, "2 ranks, tensor: error"),
-    "norms not summed": (tp.Split, "finish", no_sum_of_norms, "sequence: largest error"),
-    "gradient not summed": (meeting.Copied, "backward", staticmethod(uncopied), "tensor: larg"),
-    "gradient summed twice": (meeting.Summed, "backward", staticmethod(sum_of_sums), "tensor: l"),
-    "not gathered again": (
-        meeting.GatheredProduct, "backward", staticmethod(own_rows_only), "backward: sent",
+    "bias on every rank": (tp.Split, "gather", add_bias_on_every_rank, "2 ranks, tensor: error"),
+    "norms not summed": (tp.Split, "finish", skip_sum_of_norms, "sequence: largest error"),
+    "gradient not summed": (
+        meeting.Copied, "backward", staticmethod(skip_sum_of_gradient), "tensor: larg",
     ),
-    "words unmasked": (tp, "embedded", unmasked, "tensor: error of the loss"),
-    "ring one behind": (ring_rows, "around", one_behind, "ring: error of the loss"),
-    "largest of its own": (Library, "all_reduce", own_largest, "tensor: error of the loss"),
-    "summed twice": (Library, "all_reduce", twice, "tensor, forward: sent"),
+    "gradient summed twice": (
+        meeting.Summed, "backward", staticmethod(double_gradient), "tensor: l",
+    ),
+    "not gathered again": (
+        meeting.GatheredProduct, "backward", staticmethod(multiply_own_rows), "backward: sent",
+    ),
+    "words unmasked": (tp, "embedded", embed_unmasked, "tensor: error of the loss"),
+    "ring one behind": (ring_rows, "around", lag_one_behind, "ring: error of the loss"),
+    "largest of its own": (Library, "all_reduce", keep_own_largest, "tensor: error of the loss"),
+    "summed twice": (Library, "all_reduce", all_reduce_twice, "tensor, forward: sent"),
 }  # fmt: skip
 
 
-def mutated(rank: int, size: int, name: str, *args: Any) -> Any:
+def split_with_mistake(rank: int, size: int, name: str, *args: Any) -> Any:
     owner, attribute, mistake, _ = MUTANTS[name]
     setattr(owner, attribute, mistake)
     return tp.each(rank, size, *args)
@@ -130,10 +134,10 @@ def mutated(rank: int, size: int, name: str, *args: Any) -> Any:
 @pytest.mark.alone
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(_: Any, size: int, *args: Any, **more: Any) -> Any:
-        return TRUE_RUN(mutated, size, name, *args, **more)
+    def start_mistaken_ranks(_: Any, size: int, *args: Any, **more: Any) -> Any:
+        return TRUE_RUN(split_with_mistake, size, name, *args, **more)
 
-    monkeypatch.setattr(ranks, "run", run)
+    monkeypatch.setattr(ranks, "run", start_mistaken_ranks)
     failing = broken_facts(cases.of_ranks(2, TRUTH))
     assert any(MUTANTS[name][3] in fact for fact in failing), failing
     assert tp.embedded is vocabulary.embedded, "the mistake leaked into this process"

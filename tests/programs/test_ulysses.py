@@ -24,13 +24,13 @@ def test_facts_hold() -> None:
     assert broken_facts(rows) == []
 
 
-def turned(ctx: Any, x: torch.Tensor, group: Ring, back: bool) -> torch.Tensor:
+def reverse_heads(ctx: Any, x: torch.Tensor, group: Ring, back: bool) -> torch.Tensor:
     """Heads come back in the order of the ranks they did not come from."""
     y = TRUE_EXCHANGE(ctx, x, group, back)
     return torch.cat(y.chunk(group.size, 1)[::-1], 1) if back else y
 
 
-def reversed_tokens(ctx: Any, x: torch.Tensor, group: Ring, back: bool) -> torch.Tensor:
+def reverse_tokens(ctx: Any, x: torch.Tensor, group: Ring, back: bool) -> torch.Tensor:
     """What the ranks sent, joined in the other order, and cut so again."""
     if back:
         x = torch.cat(x.chunk(group.size, 2)[::-1], 2)
@@ -39,13 +39,13 @@ def reversed_tokens(ctx: Any, x: torch.Tensor, group: Ring, back: bool) -> torch
     return torch.cat(y.chunk(group.size, 2)[::-1], 2)
 
 
-def in_turn(k: torch.Tensor, group: Ring) -> torch.Tensor:
+def repeat_in_turn(k: torch.Tensor, group: Ring) -> torch.Tensor:
     if k.shape[1] < group.size:
         k = k.repeat(1, group.size // k.shape[1], 1, 1)
     return Exchange.apply(k, group, False)
 
 
-def one_copy(k: torch.Tensor, group: Ring) -> torch.Tensor:
+def detach_copies(k: torch.Tensor, group: Ring) -> torch.Tensor:
     """The gradient of one copy of a head for that of all."""
     if k.shape[1] < group.size:
         many = group.size // k.shape[1]
@@ -53,31 +53,35 @@ def one_copy(k: torch.Tensor, group: Ring) -> torch.Tensor:
     return Exchange.apply(k, group, False)
 
 
-def same_way(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+def roll_gradient(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor, None, None]:
     group, size = ctx.group, ctx.group.size
     if ctx.back:  # as if the ranks' heads lay the other way round
         dy = dy.roll(dy.shape[1] // size, 1)
     return Exchange.apply(dy, group, not ctx.back), None, None
 
 
-def twice(self: Ring, parts: Any, into: Any = None) -> Any:
+def all_to_all_twice(self: Ring, parts: Any, into: Any = None) -> Any:
     TRUE_ALL_TO_ALL(self, parts, into)
     return TRUE_ALL_TO_ALL(self, parts, into)
 
 
 MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
-    "heads turned round": (Exchange, "forward", staticmethod(turned), "8 heads of k, full: error"),
-    "tokens turned round": (
-        Exchange, "forward", staticmethod(reversed_tokens), "8 heads of k, causal: error of o",
+    "heads turned round": (
+        Exchange, "forward", staticmethod(reverse_heads), "8 heads of k, full: error",
     ),
-    "heads of k in turn": (ulysses, "spread", in_turn, "2 heads of k, full: error of o"),
-    "one copy's gradient": (ulysses, "spread", one_copy, "2 heads of k, causal: error of dk"),
-    "gradients the wrong way": (Exchange, "backward", staticmethod(same_way), "full: error of dq"),
-    "sent twice": (Ring, "all_to_all", twice, "forward: sent by a rank"),
+    "tokens turned round": (
+        Exchange, "forward", staticmethod(reverse_tokens), "8 heads of k, causal: error of o",
+    ),
+    "heads of k in turn": (ulysses, "spread", repeat_in_turn, "2 heads of k, full: error of o"),
+    "one copy's gradient": (ulysses, "spread", detach_copies, "2 heads of k, causal: error of dk"),
+    "gradients the wrong way": (
+        Exchange, "backward", staticmethod(roll_gradient), "full: error of dq",
+    ),
+    "sent twice": (Ring, "all_to_all", all_to_all_twice, "forward: sent by a rank"),
 }  # fmt: skip
 
 
-def mutated(rank: int, size: int, name: str, wanted: Any) -> Any:
+def attend_with_mistake(rank: int, size: int, name: str, wanted: Any) -> Any:
     owner, attribute, mistake, _ = MUTANTS[name]
     setattr(owner, attribute, mistake)
     return ulysses.each(rank, size, wanted)
@@ -87,10 +91,10 @@ def mutated(rank: int, size: int, name: str, wanted: Any) -> Any:
 @pytest.mark.alone
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(_: Any, size: int, wanted: Any, **more: Any) -> Any:
-        return TRUE_RUN(mutated, size, name, wanted, **more)
+    def start_mistaken_attention(_: Any, size: int, wanted: Any, **more: Any) -> Any:
+        return TRUE_RUN(attend_with_mistake, size, name, wanted, **more)
 
-    monkeypatch.setattr(ranks, "run", run)
+    monkeypatch.setattr(ranks, "run", start_mistaken_attention)
     failing = broken_facts(cases.of_ranks(4))
     assert any(MUTANTS[name][3] in fact for fact in failing), failing
     assert Exchange.forward is TRUE_EXCHANGE, "the mistake leaked into this process"

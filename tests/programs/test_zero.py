@@ -29,7 +29,7 @@ def test_facts_hold() -> None:
             assert len(own) >= 2 + 6 + 2
 
 
-def in_this_process(want: Want) -> dict[str, Any]:
+def train_in_this_process(want: Want) -> dict[str, Any]:
     """A group of one, here: `device` asks for a group that is there."""
     [told] = TRUE_RUN(zero.each, 1, [want], backend="gloo")
     return told[0]
@@ -38,27 +38,27 @@ def in_this_process(want: Want) -> dict[str, Any]:
 @pytest.mark.alone
 def test_adam_is_torchs() -> None:
     losses, weights = cases.on_one_process(SIZES, 5)
-    told = in_this_process(Want(0, steps=5))
+    told = train_in_this_process(Want(0, steps=5))
     assert told["losses"] == pytest.approx(losses, rel=1e-13)
     for ours, due in zip(told["weights"], weights, strict=True):
         assert torch.allclose(ours, due, rtol=1e-12, atol=1e-14)
     assert losses[4] < losses[0]
 
 
-def never(self: Unit) -> None:
+def skip_reduction(self: Unit) -> None:
     """Gradients of a rank's own rows are taken for those of all."""
-    self.grad = self.weights.grad if self.stage in (0, 3) else own_part(self)
+    self.grad = self.weights.grad if self.stage in (0, 3) else take_own_part(self)
     if self.stage == 2:
         self.weights.grad = None
 
 
-def own_part(self: Unit) -> torch.Tensor:
+def take_own_part(self: Unit) -> torch.Tensor:
     grad = self.weights.grad
     assert grad is not None
     return grad.chunk(self.group.size)[self.group.rank].clone()
 
 
-def stale(self: Unit) -> None:
+def update_too_late(self: Unit) -> None:
     """Weights are handed out before they are updated."""
     before = self.weights.detach().clone()
     TRUE_UPDATE(self)
@@ -67,31 +67,31 @@ def stale(self: Unit) -> None:
             self.weights.copy_(before)
 
 
-def keeps_all(self: Unit) -> None:
+def keep_whole_gradient(self: Unit) -> None:
     TRUE_REDUCE(self)
     if self.stage == 2:
         self.whole = torch.zeros_like(self.weights)  # type: ignore[attr-defined]
 
 
-def keeps_gathered(self: Unit) -> torch.Tensor:
+def keep_gathered(self: Unit) -> torch.Tensor:
     whole = TRUE_GATHER(self)
     self.held = [*getattr(self, "held", []), whole]  # type: ignore[attr-defined]
     return whole
 
 
-def every_time(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+def scatter_every_time(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
     """What was gathered for a backward pass is kept for the next."""
     return ctx.unit.group.reduce_scatter(grad), None
 
 
-def overwrites(self: Unit) -> None:
+def overwrite_gradient(self: Unit) -> None:
     """Stage 2 takes the last micro-batch for all."""
     if self.stage == 2:
         self.grad = None
     TRUE_REDUCE(self)
 
 
-def twice(self: Unit) -> None:
+def reduce_twice(self: Unit) -> None:
     if self.stage == 1:
         grad = self.weights.grad
         assert grad is not None
@@ -100,19 +100,23 @@ def twice(self: Unit) -> None:
 
 
 MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
-    "gradients not summed": (Unit, "reduce", never, "plain, float64: largest error of a layer"),
-    "stale weights": (Unit, "update", stale, "stage 1, float64: largest error of a loss"),
-    "stage 2 keeps a whole": (Unit, "reduce", keeps_all, "stage 2: held by a rank"),
-    "stage 3 keeps layers": (Unit, "gather", keeps_gathered, "gathered layers after"),
-    "old weights backward": (
-        unit.Gathered, "backward", staticmethod(every_time), "stage 3, float64: largest",
+    "gradients not summed": (
+        Unit, "reduce", skip_reduction, "plain, float64: largest error of a layer",
     ),
-    "gradients overwritten": (Unit, "reduce", overwrites, "stage 2, micro-batches: largest"),
-    "reduced twice": (Unit, "reduce", twice, "stage 1, backward: sent"),
+    "stale weights": (Unit, "update", update_too_late, "stage 1, float64: largest error of a loss"),
+    "stage 2 keeps a whole": (Unit, "reduce", keep_whole_gradient, "stage 2: held by a rank"),
+    "stage 3 keeps layers": (Unit, "gather", keep_gathered, "gathered layers after"),
+    "old weights backward": (
+        unit.Gathered, "backward", staticmethod(scatter_every_time), "stage 3, float64: largest",
+    ),
+    "gradients overwritten": (
+        Unit, "reduce", overwrite_gradient, "stage 2, micro-batches: largest",
+    ),
+    "reduced twice": (Unit, "reduce", reduce_twice, "stage 1, backward: sent"),
 }  # fmt: skip
 
 
-def mutated(rank: int, size: int, name: str, wanted: Any) -> Any:
+def train_with_mistake(rank: int, size: int, name: str, wanted: Any) -> Any:
     owner, attribute, mistake, _ = MUTANTS[name]
     setattr(owner, attribute, mistake)
     return zero.each(rank, size, wanted)
@@ -122,16 +126,16 @@ def mutated(rank: int, size: int, name: str, wanted: Any) -> Any:
 @pytest.mark.alone
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(_: Any, size: int, wanted: Any, **more: Any) -> Any:
-        return TRUE_RUN(mutated, size, name, wanted, **more)
+    def start_mistaken_ranks(_: Any, size: int, wanted: Any, **more: Any) -> Any:
+        return TRUE_RUN(train_with_mistake, size, name, wanted, **more)
 
-    monkeypatch.setattr(ranks, "run", run)
+    monkeypatch.setattr(ranks, "run", start_mistaken_ranks)
     failing = broken_facts(cases.of_ranks(2))
     assert any(MUTANTS[name][3] in fact for fact in failing), failing
     assert Unit.reduce is TRUE_REDUCE, "the mistake leaked into this process"
 
 
-def held_of(rank: int, size: int, extra: int) -> int:
+def count_held_bytes(rank: int, size: int, extra: int) -> int:
     from snippets.zero.live import forget, held
 
     there = torch.zeros(100)
@@ -146,7 +150,7 @@ def held_of(rank: int, size: int, extra: int) -> int:
 
 @pytest.mark.alone
 def test_held_counts_a_storage_once_and_gradients_too() -> None:
-    assert ranks.run(held_of, 1, 30, backend="gloo") == [2 * 30 * 8]
+    assert ranks.run(count_held_bytes, 1, 30, backend="gloo") == [2 * 30 * 8]
 
 
 def test_what_cannot_be_is_refused() -> None:
