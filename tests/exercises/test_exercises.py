@@ -48,12 +48,12 @@ class Exercise(NamedTuple):
     results: tuple[str, ...]
 
 
-def plain(name: str) -> str:
+def to_identifier(name: str) -> str:
     """`Tile intensity` as a function is named: `tile_intensity`."""
     return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
 
 
-def exercises(page: str, text: str) -> list[Exercise]:
+def read_exercises(page: str, text: str) -> list[Exercise]:
     """The exercises of one page. Raises ValueError for one that is not laid out as above."""
     section = SECTION.search(text)
     found = []
@@ -67,35 +67,33 @@ def exercises(page: str, text: str) -> list[Exercise]:
     return found
 
 
-def pages() -> Iterator[tuple[str, str]]:
+def find_pages_with_exercises() -> Iterator[tuple[str, str]]:
     for path in sorted(DOCS.rglob("*.md")):
         text = FENCE.sub("", path.read_text(encoding="utf-8"))
         if SECTION.search(text):
             yield path.relative_to(DOCS).with_suffix("").as_posix(), text
 
 
-ALL = [one for page, text in pages() for one in exercises(page, text)]
+ALL = [one for page, text in find_pages_with_exercises() for one in read_exercises(page, text)]
 
 
 TWICE = {
     (part, name)
     for (part, name), count in Counter(
-        (one.page.partition("/")[0], plain(one.name)) for one in ALL
+        (one.page.partition("/")[0], to_identifier(one.name)) for one in ALL
     ).items()
     if count > 1
 }
 
 
-def function(one: Exercise) -> str:
-    """The name of the function that answers an exercise."""
+def name_answering_function(one: Exercise) -> str:
     part, _, topic = one.page.partition("/")
-    name = plain(one.name)
-    return f"{plain(topic)}_{name}" if (part, name) in TWICE else name
+    name = to_identifier(one.name)
+    return f"{to_identifier(topic)}_{name}" if (part, name) in TWICE else name
 
 
 @cache
-def answers(part: str) -> dict[str, Callable[[], str | tuple[str, ...]]]:
-    """The functions that answer the exercises of a part's pages."""
+def load_answers(part: str) -> dict[str, Callable[[], str | tuple[str, ...]]]:
     path = ANSWERS / f"{part}.py"
     if not path.is_file():
         return {}
@@ -110,12 +108,14 @@ def answers(part: str) -> dict[str, Callable[[], str | tuple[str, ...]]]:
     }
 
 
-@pytest.mark.parametrize("one", ALL, ids=lambda one: f"{one.page}-{plain(one.name)}")
+@pytest.mark.parametrize("one", ALL, ids=lambda one: f"{one.page}-{to_identifier(one.name)}")
 def test_answer_is_what_is_computed(one: Exercise) -> None:
     part = one.page.partition("/")[0]
-    known = answers(part)
-    assert function(one) in known, f"write {function(one)} in answers/{part}.py"
-    said = known[function(one)]()
+    known = load_answers(part)
+    assert name_answering_function(one) in known, (
+        f"write {name_answering_function(one)} in answers/{part}.py"
+    )
+    said = known[name_answering_function(one)]()
     assert one.results == (said if isinstance(said, tuple) else (said,))
     assert one.results and one.question
 
@@ -123,13 +123,13 @@ def test_answer_is_what_is_computed(one: Exercise) -> None:
 def test_pages_have_three_to_five_and_each_function_its_exercise() -> None:
     asked: dict[str, set[str]] = {}
     for one in ALL:
-        asked.setdefault(one.page.partition("/")[0], set()).add(function(one))
+        asked.setdefault(one.page.partition("/")[0], set()).add(name_answering_function(one))
     many = Counter(one.page for one in ALL)
     assert {page: count for page, count in many.items() if not FEWEST <= count <= MOST} == {}
     assert len(ALL) == sum(len(names) for names in asked.values())  # no two of one name
     assert {path.stem for path in ANSWERS.glob("*.py")} == set(asked)
     for part, names in asked.items():
-        assert set(answers(part)) == names, part
+        assert set(load_answers(part)) == names, part
 
 
 def test_an_exercise_is_read_whole() -> None:
@@ -138,8 +138,8 @@ def test_an_exercise_is_read_whole() -> None:
         "        Since $a$: **8 times**,\n        or **0.5\n        bytes**.\n\n"
         '2. **Other.** And?\n\n    ??? success "Answer"\n        **1**\n\n## Readings\n'
     )
-    first, second = exercises("p", text)
+    first, second = read_exercises("p", text)
     assert first == Exercise("p", "Tile reuse", "How often?", ("8 times", "0.5 bytes"))
     assert second.results == ("1",)
     with pytest.raises(ValueError, match="lacks its name or its answer"):
-        exercises("p", "## Exercises\n\n1. What is it?\n")
+        read_exercises("p", "## Exercises\n\n1. What is it?\n")

@@ -37,7 +37,7 @@ def peak_from_cycles() -> str:
     return f"{operations * MATRIX_CORES * AMD_CLOCK / cycles / 1e12:,.0f} Tflop/s"
 
 
-def _panels(tiles: list[int]) -> str:
+def _count_panels(tiles: list[int]) -> str:
     rows, columns = {one // TILES for one in tiles}, {one % TILES for one in tiles}
     return f"{len(rows) + len(columns)} panels"
 
@@ -47,7 +47,7 @@ def panels() -> tuple[str, str, str]:
     own = len(every) // DIES
     patch = [row * TILES + column for row in range(4) for column in range(8)]
     assert len(patch) == own
-    return _panels([*every[::DIES]]), _panels([*every[:own]]), _panels(patch)
+    return _count_panels([*every[::DIES]]), _count_panels([*every[:own]]), _count_panels(patch)
 
 
 # Attention.
@@ -92,10 +92,10 @@ def seven_products() -> str:
 
 
 def trials_for_the_best_hundredth() -> tuple[str, str]:
-    def least(missed: float) -> int:
+    def least_trials(missed: float) -> int:
         return next(t for t in range(1, 10_000) if 0.99**t <= missed)
 
-    return f"{least(0.05)} trials", f"{least(0.01)} trials"
+    return f"{least_trials(0.05)} trials", f"{least_trials(0.01)} trials"
 
 
 def twenty_of_thirty_six() -> tuple[str, str]:
@@ -104,10 +104,10 @@ def twenty_of_thirty_six() -> tuple[str, str]:
         for width, height in product([2**i for i in range(5, 11)], [2**i for i in range(6)])
     ]
 
-    def kept(least: int, most: int) -> str:
+    def count_pairs(least: int, most: int) -> str:
         return f"{sum(least <= count <= most for count in threads)} pairs"
 
-    return kept(64, 1024), kept(128, 512)
+    return count_pairs(64, 1024), count_pairs(128, 512)
 
 
 def the_luckiest() -> str:
@@ -176,13 +176,13 @@ def columns() -> tuple[str, ...]:
     return f"{sums} columns", f"{asked} columns", f"{COLUMNS // sums} tiles"
 
 
-def _stage(rows: int, columns: int, depth: int = 64) -> int:
+def _stage_bytes(rows: int, columns: int, depth: int = 64) -> int:
     return 2 * depth * (rows + columns)
 
 
 def blackwell_stages() -> tuple[str, ...]:
     said = []
-    for loaded in (_stage(128, 256), _stage(128, 256 // 2)):
+    for loaded in (_stage_bytes(128, 256), _stage_bytes(128, 256 // 2)):
         said += [f"{loaded / 1024:.0f} KB", f"{BLOCK // loaded} stages"]
     return tuple(said)
 
@@ -192,7 +192,7 @@ def bytes_a_cycle() -> tuple[str, ...]:
     # Rows of A in an SM, columns of its product, columns of B in its shared memory.
     for rows, across, held in ((128, 128, 128), (128, 256, 256), (128, 256, 128)):
         cycles = 2 * rows * across * 16 / BLACKWELL_FLOPS
-        said.append(f"{_stage(rows, held, depth=16) / cycles:.0f}")
+        said.append(f"{_stage_bytes(rows, held, depth=16) / cycles:.0f}")
     return tuple(said)
 
 
@@ -247,12 +247,15 @@ FUSION_MEMORY = 3.35e12  # bytes a second
 TENSOR = 8192**2 * 2
 
 
-def _moved(name: str, wanted: tuple[str, ...] = ("sum",)) -> int:
+def _count_moved_words(name: str, wanted: tuple[str, ...] = ("sum",)) -> int:
     return sum(one.moved for one in traffic(VERSIONS[name], ["skip"], wanted))
 
 
 def an_epilogue_s_worth() -> tuple[str, ...]:
-    saved = [_moved(name) - _moved("epilogue") for name in ("four kernels", "two kernels")]
+    saved = [
+        _count_moved_words(name) - _count_moved_words("epilogue")
+        for name in ("four kernels", "two kernels")
+    ]
     return tuple(f"{1e6 * one * TENSOR / FUSION_MEMORY:.0f} µs" for one in saved)
 
 
@@ -271,7 +274,7 @@ def axpydot() -> tuple[str, ...]:
 
 
 def kept_for_the_backward_pass() -> str:
-    return f"{_moved('epilogue', ('sum', 'biased'))} tensors"
+    return f"{_count_moved_words('epilogue', ('sum', 'biased'))} tensors"
 
 
 # Matrix multiplication.
@@ -377,22 +380,22 @@ BANDWIDTH, BF16, FP8, PERFORMANCE_MODELS_EXPONENTIALS = 3.35e12, 989e12, 1979e12
 
 
 def side_of_the_ridge() -> tuple[str, str]:
-    def first(rate: float, element: int) -> int:
+    def first_side(rate: float, element: int) -> int:
         return next(
             n for n in range(1, 10_000) if 2 * n**3 / (3 * element * n * n) >= rate / BANDWIDTH
         )
 
-    return str(first(BF16, 2)), str(first(FP8, 1))
+    return str(first_side(BF16, 2)), str(first_side(FP8, 1))
 
 
 def a_decoding_step() -> tuple[str, str]:
     n = 8192
 
-    def memory(m: int) -> float:
+    def memory_time(m: int) -> float:
         return 2 * (n * n + 2 * m * n) / BANDWIDTH
 
-    most = max(m for m in range(1, 2000) if memory(m) >= 2 * m * n * n / BF16)
-    return f"{most} tokens", f"{1e6 * memory(1):.1f} µs"
+    most = max(m for m in range(1, 2000) if memory_time(m) >= 2 * m * n * n / BF16)
+    return f"{most} tokens", f"{1e6 * memory_time(1):.1f} µs"
 
 
 def threads_for_a_copy() -> str:
@@ -474,11 +477,11 @@ def launches_of_a_token() -> tuple[str, str, str]:
 def a_fair_stride() -> tuple[str, str]:
     costs = [row + 1 for row in range(64)]
 
-    def worst(order: list[int]) -> str:
+    def worst_load(order: list[int]) -> str:
         loads = [sum(order[block::8]) for block in range(8)]
         return f"{max(loads) / (sum(loads) / 8):.2f} times"
 
-    return worst(costs), worst(costs[:32] + costs[32:][::-1])
+    return worst_load(costs), worst_load(costs[:32] + costs[32:][::-1])
 
 
 # Softmax.
@@ -547,13 +550,13 @@ def fragments_from_global_memory() -> str:
 
 
 def a_wider_block() -> str:
-    def busy(rows: int, columns: int, own: int = 64) -> float:
+    def busy_share(rows: int, columns: int, own: int = 64) -> float:
         warps = rows * columns // own**2
         moved = BYTES * (rows + columns + warps * 2 * own)
         return (rows * columns / 2048) / ceil(moved / SHARED_BYTES)
 
-    assert round(100 * busy(128, 128)) == 67
-    return f"{100 * busy(128, 256):.0f} %"
+    assert round(100 * busy_share(128, 128)) == 67
+    return f"{100 * busy_share(128, 256):.0f} %"
 
 
 def tensor_cores_stages() -> tuple[str, str]:
@@ -578,13 +581,13 @@ def one_array() -> tuple[str, str]:
     return f"{array / 1e12:.0f} Tflop/s", f"{TPU_FLOPS / array:.0f} arrays"
 
 
-def _used(size: int, array: int) -> str:
+def _used_share(size: int, array: int) -> str:
     return f"{100 * (size / (ceil(size / array) * array)) ** 2:.0f} %"
 
 
 def padding() -> tuple[str, str, str]:
-    assert _used(128, 128) == "100 %"
-    return _used(192, 128), _used(192, 256), _used(128, 256)
+    assert _used_share(128, 128) == "100 %"
+    return _used_share(192, 128), _used_share(192, 256), _used_share(128, 256)
 
 
 def batch() -> tuple[str, str]:

@@ -124,12 +124,12 @@ def what_stays_exposed() -> str:
 
 
 def twice_the_gpus() -> tuple[str, str]:
-    def step(gpus: int) -> float:
+    def step_length(gpus: int) -> float:
         plan = Plan(gpus, 1536, 1, 2048, tensor=8, pipeline=12)
         forward, backward = 1.0, 2.0
         return plan.micro_batches * (forward + backward) + bubble(plan, [forward, backward], 1.0)
 
-    first, second = step(384) / step(768), step(1536) / step(3072)
+    first, second = step_length(384) / step_length(768), step_length(1536) / step_length(3072)
     return f"{first:.2f} times", f"{second:.2f} times"
 
 
@@ -179,17 +179,17 @@ DRAFTING_PEAK, DRAFTING_BANDWIDTH = (
 )  # an H100 SXM's data sheet, bf16
 
 
-def _expected(kept: float, guesses: int) -> float:
+def _expected_tokens(kept: float, guesses: int) -> float:
     return sum(kept**i for i in range(guesses + 1))
 
 
 def tokens_a_round() -> str:
-    return f"{_expected(0.8, 4):.2f} tokens"
+    return f"{_expected_tokens(0.8, 4):.2f} tokens"
 
 
 def how_far_to_guess() -> tuple[str, str]:
     kept, cost = 0.8, 0.1
-    gains = {k: _expected(kept, k) / (1 + k * cost) for k in range(1, 30)}
+    gains = {k: _expected_tokens(kept, k) / (1 + k * cost) for k in range(1, 30)}
     best = max(gains, key=gains.__getitem__)
     assert all(gains[k] > 0.96 * gains[best] for k in range(4, 9))  # "the top is flat"
     return f"{best} guesses", f"{gains[best]:.2f} times"
@@ -260,7 +260,7 @@ TRANSFORMER_PEAK, TRANSFORMER_BANDWIDTH = (
 TRANSFORMER_LLAMA = MODELS["Llama 3.1 70B"]
 
 
-def _products() -> float:
+def _weights_of_products() -> float:
     return (
         attention_weights(TRANSFORMER_LLAMA)
         + feed_forward_weights(TRANSFORMER_LLAMA, True) / TRANSFORMER_LLAMA.layers
@@ -273,7 +273,7 @@ def turning_point() -> tuple[str, str]:
 
 
 def weights_of_a_layer() -> tuple[str, str]:
-    weights = _products()
+    weights = _weights_of_products()
     return f"{weights / 1e6:.0f} million weights", f"{2 * weights / 1e9:.2f} Gflop a token"
 
 
@@ -281,7 +281,7 @@ def unfused_steps() -> tuple[str, str]:
     h, f = TRANSFORMER_LLAMA.hidden, TRANSFORMER_LLAMA.feed_forward
     turned = (TRANSFORMER_LLAMA.heads + TRANSFORMER_LLAMA.kv_heads) * TRANSFORMER_LLAMA.head_dim
     elements = 2 * (2 * h) + 2 * (3 * h) + 2 * turned + 3 * f
-    share = (2 * elements / TRANSFORMER_BANDWIDTH) / (2 * _products() / TRANSFORMER_PEAK)
+    share = (2 * elements / TRANSFORMER_BANDWIDTH) / (2 * _weights_of_products() / TRANSFORMER_PEAK)
     return f"{2 * elements / 1e3:.0f} kB a token", f"{100 * share:.1f} %"
 
 

@@ -51,13 +51,13 @@ NETWORK = ((20, 40), (52, 68))  # and on the other
 STEP = 100
 
 
-def _length(spans: list[tuple[int, int]]) -> int:
+def _covered_length(spans: list[tuple[int, int]]) -> int:
     """What the intervals cover together."""
     return len({moment for start, end in spans for moment in range(start, end)})
 
 
 def idle_time() -> str:
-    return f"{STEP - _length([*COMPUTE, *NETWORK])} ms"
+    return f"{STEP - _covered_length([*COMPUTE, *NETWORK])} ms"
 
 
 def hidden_communication() -> str:
@@ -98,19 +98,19 @@ def sectors_of_a_stride() -> tuple[str, str]:
 
 
 def conflicts_of_a_column() -> tuple[str, ...]:
-    def degree(pitch: int) -> int:
+    def conflict_degree(pitch: int) -> int:
         banks = [lane * pitch % 32 for lane in range(32)]
         return max(map(banks.count, banks))
 
-    return tuple(f"{degree(pitch)}" for pitch in (32, 33, 34))
+    return tuple(f"{conflict_degree(pitch)}" for pitch in (32, 33, 34))
 
 
 def pairs_that_race() -> tuple[str, str]:
-    def races(stride: int) -> int:
+    def count_races(stride: int) -> int:
         # thread i writes x[i] and reads x[i + stride]
         return sum(i == j + stride for i, j in permutations(range(64), 2))
 
-    return f"{races(1)} pairs", f"{races(32)} pairs"
+    return f"{count_races(1)} pairs", f"{count_races(32)} pairs"
 
 
 def lanes_that_work() -> str:
@@ -141,12 +141,12 @@ def bytes_twice() -> tuple[str, str]:
 
 
 def occupancy_by_hand() -> tuple[str, str]:
-    def share(registers: int) -> str:
+    def share_of_warps(registers: int) -> str:
         threads, warps = 256, 32
         blocks = min(65_536 // (registers * threads), 64 // 32, warps // (threads // 32))
         return f"{100 * blocks * (threads // 32) / warps:.0f} %"
 
-    return share(128), share(96)
+    return share_of_warps(128), share_of_warps(96)
 
 
 def who_is_to_blame() -> str:

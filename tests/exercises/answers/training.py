@@ -42,10 +42,10 @@ def points_of_the_first_space() -> tuple[str]:
 
 
 def what_uneven_costs() -> tuple[str, str]:
-    def step(times: list[float]) -> float:
+    def uneven_step_time(times: list[float]) -> float:
         return step_time([Stage(0, 1, Layout(), 0, t, 0, 0) for t in times], 16)
 
-    return f"{step([10, 10, 10, 12]):.0f} ms", f"{step([10.5] * 4):.1f} ms"
+    return f"{uneven_step_time([10, 10, 10, 12]):.0f} ms", f"{uneven_step_time([10.5] * 4):.1f} ms"
 
 
 def recompute_or_split() -> tuple[str, str]:
@@ -137,7 +137,7 @@ def a_bucket_for_a_thousand_ranks() -> tuple[str, str]:
 FINE_TUNING_SMALL, LARGE = MODELS["Llama 3.1 8B"], MODELS["Llama 3.1 70B"]
 
 
-def _ends(model: Decoder) -> int:
+def _sum_of_sides(model: Decoder) -> int:
     """The sum of both sides of a layer's matrices: an adapter has rank times that."""
     h, f, values = model.hidden, model.feed_forward, model.heads * model.head_dim
     keys = model.kv_heads * model.head_dim
@@ -147,7 +147,7 @@ def _ends(model: Decoder) -> int:
 
 
 def adapters_of_a_larger_model() -> tuple[str, str, str]:
-    new = 16 * _ends(LARGE) * LARGE.layers
+    new = 16 * _sum_of_sides(LARGE) * LARGE.layers
     count, tables = parameters(LARGE), 2 * LARGE.vocabulary * LARGE.hidden
     plain = 2 * count + 16 * new
     quantized = (count - tables) * 4.127 / 8 + 2 * tables + 16 * new
@@ -156,7 +156,7 @@ def adapters_of_a_larger_model() -> tuple[str, str, str]:
 
 def rank_of_one_percent() -> str:
     rank = 1
-    while rank * _ends(FINE_TUNING_SMALL) * FINE_TUNING_SMALL.layers < 0.01 * parameters(
+    while rank * _sum_of_sides(FINE_TUNING_SMALL) * FINE_TUNING_SMALL.layers < 0.01 * parameters(
         FINE_TUNING_SMALL
     ):
         rank += 1
@@ -241,7 +241,7 @@ def against_the_network() -> tuple[str, str]:
     return f"{intensity:,.0f} flops a byte", f"{ratio:.1f} times"
 
 
-def _loads(tokens: int, experts: int, chosen: int, draws: int = 100) -> list[list[int]]:
+def _draw_loads(tokens: int, experts: int, chosen: int, draws: int = 100) -> list[list[int]]:
     dice, found = Random(0), []
     for _ in range(draws):
         counts = [0] * experts
@@ -255,7 +255,7 @@ def _loads(tokens: int, experts: int, chosen: int, draws: int = 100) -> list[lis
 def the_busiest_expert() -> tuple[str, str]:
     ratios = []
     for tokens in (256, 4096):
-        loads = _loads(tokens, 64, 2, 100 if tokens < 1000 else 10)
+        loads = _draw_loads(tokens, 64, 2, 100 if tokens < 1000 else 10)
         mean = 2 * tokens / 64
         ratios.append(sum(map(max, loads)) / len(loads) / mean)
     return f"{ratios[0]:.1f} times", f"{ratios[1]:.1f} times"
@@ -264,7 +264,7 @@ def the_busiest_expert() -> tuple[str, str]:
 def dropped_tokens() -> str:
     tokens, experts, chosen = 256, 64, 2
     places = int(1.25 * chosen * tokens / experts)
-    loads = _loads(tokens, experts, chosen)
+    loads = _draw_loads(tokens, experts, chosen)
     lost = sum(max(0, load - places) for counts in loads for load in counts)
     return f"{100 * lost / (len(loads) * chosen * tokens):.0f} %"
 
@@ -281,14 +281,16 @@ def conversations_for_full_groups() -> tuple[str, str]:
 PIPELINE_PARALLELISM_LLAMA = MODELS["Llama 3.1 70B"]
 
 
-def _share(made: schedules.Schedule) -> float:
+def _idle_share(made: schedules.Schedule) -> float:
     return made.bubble / made.makespan
 
 
 def micro_batches_for_five_percent() -> tuple[str, str]:
     p, most = 8, 0.05
-    plain = bisect_left(range(256), -most, key=lambda m: -_share(schedules.gpipe(p, max(m, 1))))
-    thin = next(m for m in count(p, p) if _share(schedules.interleaved(p, m, 4)) <= most)
+    plain = bisect_left(
+        range(256), -most, key=lambda m: -_idle_share(schedules.gpipe(p, max(m, 1)))
+    )
+    thin = next(m for m in count(p, p) if _idle_share(schedules.interleaved(p, m, 4)) <= most)
     return f"{plain}", f"{thin}"
 
 
@@ -306,7 +308,7 @@ def a_split_backward_pass() -> tuple[str, str]:
     p, m = 8, 16
     before, after = schedules.one_f_one_b(p, m), schedules.zero_bubble_h1(p, m)
     saved = 1 - after.makespan / before.makespan
-    return f"{100 * saved:.0f} %", f"{100 * _share(after):.0f} %"
+    return f"{100 * saved:.0f} %", f"{100 * _idle_share(after):.0f} %"
 
 
 def the_price_of_interleaving() -> tuple[str, str]:
